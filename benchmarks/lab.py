@@ -17,10 +17,10 @@ from measuring import header, interleaved, store
 from torch.nn import functional as F
 
 from posenc.lab.config import Config
-from posenc.lab.model import VOCABULARY, Decoder
+from posenc.lab.data.batching import batches_within
+from posenc.lab.models.decoder import VOCABULARY, Decoder
 from posenc.lab.specs import ends_at_table
 from posenc.lab.tasks import task_named
-from posenc.lab.tasks.batching import batches_within
 
 TASK = task_named("text")
 

@@ -34,8 +34,7 @@ from posenc import (
 )
 from posenc.bias import Sandwich
 from posenc.lab.cost import timing
-from posenc.lab.cost.memory import memory_of
-from posenc.lab.cost.timing import Run
+from posenc.lab.cost.timing import Run, memory_of
 from posenc.rotary import PoPE
 from posenc.score import (
     DAPE,

@@ -6,13 +6,13 @@ import gc
 import re
 from functools import cache
 
-from guide.measured import run_of, table_of
+from guide.measured import records_frame, run_of
 from posenc.catalogue import CATALOGUE, Entry
 from posenc.catalogue.measured import RECORDED
 from posenc.lab.report.claims import Claim, JudgedClaim, judge
 from posenc.lab.report.literature import CLAIMS
 from posenc.lab.report.summary import named_tables
-from posenc.lab.runs import pooled
+from posenc.lab.run.folder import pooled
 
 
 @cache
@@ -21,7 +21,7 @@ def outcomes() -> tuple[JudgedClaim, ...]:
     names = list(RECORDED)
     gc.freeze()  # statsmodels collects garbage for every table, which takes as long as all the rest
     try:
-        alone = judge(CLAIMS, {name: (run_of(name), table_of(name)) for name in names})
+        alone = judge(CLAIMS, {name: (run_of(name), records_frame(name)) for name in names})
         together = judge(CLAIMS, named_tables(pooled([run_of(name) for name in names])))
     finally:
         gc.unfreeze()

@@ -11,13 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from guide.measured import run_of, table_of
+from guide.measured import records_frame, run_of
 from guide.records import runs
 from posenc.catalogue.studies import FILE, studies
 from posenc.figures import alone, figure
-from posenc.lab.records import FULL, WINDOW
+from posenc.lab.metrics import FULL, WINDOW
 from posenc.lab.report.numbers import Cell, Row, Table, build_table
-from posenc.lab.runs import Run
+from posenc.lab.run.folder import Run
 from posenc.lab.stats import Contrast
 
 PICTURE = Path(__file__).parents[1] / "docs" / "assets" / "measured.svg"
@@ -32,7 +32,7 @@ def embedded() -> str:
 
 def _study(name: str) -> dict[str, Any]:
     """One comparison: every number of its table, to six significant digits."""
-    run, table = run_of(name), table_of(name)
+    run, table = run_of(name), records_frame(name)
     metric, rows = run.decides, [table.row(spec) for spec in dict.fromkeys(row.spec for row in table.rows)]
     at_first = {row.spec: row for row in _at_first(run).rows}
     return {

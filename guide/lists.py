@@ -62,7 +62,8 @@ def _row(entry: Entry) -> list[str]:
         last = f"{row.means[lengths[-1]][0]:.3f} at {lengths[-1] // study.train_length}×" if len(lengths) > 1 else ""
         verdict = row.verdict
     return [
-        f"[{entry.name}](methods/{file_of(entry)})", PLACES[entry.place].split(" (")[0].split(":")[0].split(",")[0],
+        f"[{entry.name}](methods/{file_of(entry)})",
+        PLACES[entry.hook_point].split(" (")[0].split(":")[0].split(",")[0],
         entry.kind, "learned" if entry.learned else "fixed", plain(entry.parameters), plain(entry.cost),
         plain(entry.past_training), "yes" if entry.stretches else "no", first, last, verdict,
     ]  # fmt: skip
@@ -114,7 +115,9 @@ def methods_index() -> str:
     parts = []
     for place, words in PLACES.items():
         lines = [
-            f"- [{plain(e.title)}](methods/{file_of(e)}) (`{e.name}`)" for e in CATALOGUE.values() if e.place == place
+            f"- [{plain(e.title)}](methods/{file_of(e)}) (`{e.name}`)"
+            for e in CATALOGUE.values()
+            if e.hook_point == place
         ]
         parts.append(f"## {words[0].upper()}{words[1:]}\n\n" + "\n".join(lines))
     return "# Methods\n\nA page for each entry of the catalogue, by where it acts.\n\n" + "\n\n".join(parts) + "\n"

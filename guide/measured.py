@@ -9,7 +9,7 @@ from guide.records import RESULTS
 from posenc.catalogue.measured import RECORDED
 from posenc.catalogue.studies import Study, StudyRow, studies
 from posenc.lab.report.numbers import Table, build_table
-from posenc.lab.runs import Run, read_run
+from posenc.lab.run.folder import Run, read_run
 
 
 def measured(name: str) -> list[tuple[Study, StudyRow]]:
@@ -29,7 +29,7 @@ def run_of(name: str) -> Run:
 
 
 @cache
-def table_of(name: str) -> Table:
+def records_frame(name: str) -> Table:
     """The rows of a recorded run: means, changes, verdicts and planned contrasts."""
     run = run_of(name)
     gc.freeze()  # statsmodels collects garbage for every table, which takes as long as all the rest

@@ -96,7 +96,7 @@ def _body(text: str) -> str:
 def _facts(entry: Entry) -> str:
     rows = {
         "name in posenc": f"`{entry.name}`",
-        "acts on": PLACES[entry.place],
+        "acts on": PLACES[entry.hook_point],
         "reads": f"{entry.reads} ({entry.kind})",
         "parameters": plain(entry.parameters),
         "cost": plain(entry.cost),

@@ -17,12 +17,12 @@ from typing import Any
 
 import pandas as pd
 
-from guide.measured import run_of, table_of
+from guide.measured import records_frame, run_of
 from guide.orders import agreement, orders
 from guide.records import RESULTS, ROOT
 from posenc.catalogue import encoding_info
 from posenc.catalogue.studies import studies
-from posenc.lab.records import FULL, WINDOW
+from posenc.lab.metrics import FULL, WINDOW
 from posenc.lab.report.numbers import Key, Row, measured, values_of
 from posenc.lab.stats import mean_interval, paired
 
@@ -58,12 +58,12 @@ class Recorded:
     @property
     def rows(self) -> list[str]:
         """Rows with full attention: those that learned the task first, the best at the longest length first."""
-        return [row.spec for row in table_of(self.name).rows if row.view == FULL]
+        return [row.spec for row in records_frame(self.name).rows if row.view == FULL]
 
     @property
     def longest(self) -> float:
         """The longest test in training lengths."""
-        return table_of(self.name).times
+        return records_frame(self.name).times
 
     def mean(self, row: str, times: float = 1, metric: str = "") -> Estimate:
         """The mean at so many training lengths; of the metric that decides unless another is named."""
@@ -222,7 +222,7 @@ class Recorded:
         return 100 if run_of(self.name).decides.percent else 1
 
     def _row(self, name: str) -> Row:
-        row = table_of(self.name).row(*_key(name))
+        row = records_frame(self.name).row(*_key(name))
         if row is None:
             raise ValueError(f"{self.name} has no row {name!r}")
         return row

@@ -52,7 +52,7 @@ def configuration() -> dict[str, Any]:
     config: dict[str, Any] = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     methods: list[Any] = ["methods.md"]
     for place in PLACES:
-        entries = [e for e in CATALOGUE.values() if e.place == place]
+        entries = [e for e in CATALOGUE.values() if e.hook_point == place]
         methods.append({place: [{e.name: f"methods/{file_of(e)}"} for e in entries]})
     made = {"methods": methods, "reference": [{name[:-3]: f"reference/{name}"} for name in reference_pages()]}
     config["nav"] = [

@@ -222,7 +222,7 @@ class Float32Angles(RoPE):
 
     def table(self, positions: Tensor, length: int | None = None, *, like: Tensor | None = None) -> Table:
         wide = torch.float64 if like is not None and like.dtype == torch.float64 else torch.float32
-        angle = positions.to(wide)[..., None] * torch.tensor(self._frequencies.theta, dtype=wide)
+        angle = positions.to(wide)[..., None] * self.spectrum().theta.to(wide)
         return angle.cos(), angle.sin()
 
 
@@ -231,7 +231,7 @@ class InputAngles(RoPE):
 
     def table(self, positions: Tensor, length: int | None = None, *, like: Tensor | None = None) -> Table:
         dtype = torch.float32 if like is None else like.dtype
-        angle = positions.to(dtype)[..., None] * torch.tensor(self._frequencies.theta, dtype=dtype)
+        angle = positions.to(dtype)[..., None] * self.spectrum().theta.to(dtype)
         return angle.cos(), angle.sin()
 
 
@@ -240,7 +240,7 @@ class MatmulAngles(RoPE):
 
     def table(self, positions: Tensor, length: int | None = None, *, like: Tensor | None = None) -> Table:
         wide = torch.float64 if like is not None and like.dtype == torch.float64 else torch.float32
-        angle = positions.to(wide)[..., None] @ torch.tensor([self._frequencies.theta], dtype=wide)
+        angle = positions.to(wide)[..., None] @ self.spectrum().theta[None].to(wide)
         return angle.cos(), angle.sin()
 
 

@@ -69,7 +69,7 @@ MUTANTS = (
            "left[..., 1:]).exp()", "left[..., :-1]).exp()", ("tests/weight",)),
     Mutant("stick-breaking's sum: logsigmoid of the wrong sign", "weight/stick_breaking.py",
            "kept = F.logsigmoid(-scores)", "kept = -F.logsigmoid(scores)", ("tests/weight",)),
-    Mutant("FoX's gates: the key's own gate counts", "score/_gates.py",
+    Mutant("FoX's gates: the key's own gate counts", "score/_inputs.py",
            "F.pad(backwards.cumsum(-1).flip(-1), (0, 1))[..., 1:]", "backwards.cumsum(-1).flip(-1)",
            ("tests/score/test_forget.py",)),
     Mutant("FoX's gates: sigmoid in place of its logarithm", "score/forget.py",

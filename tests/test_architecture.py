@@ -16,7 +16,7 @@ import pytest
 
 import posenc
 from posenc.catalogue import CATALOGUE
-from posenc.encoding import PLACES, Encoding
+from posenc.encoding import HOOK_POINTS, Encoding
 from posenc.frequencies.spectrum import Scaling
 from posenc.testing import Case
 
@@ -42,7 +42,7 @@ def module_of(path: Path) -> str:
 def leaves() -> list[type[Encoding]]:
     """Public encoding classes that are no place and no helper level, from all files of the places' folders."""
     found = []
-    for place in PLACES:
+    for place in HOOK_POINTS:
         for path in sorted((SOURCE / place).glob("[!_]*.py")):
             module = importlib.import_module(module_of(path))
             found += [c for _, c in inspect.getmembers(module, inspect.isclass) if is_leaf(c, module.__name__)]
@@ -108,8 +108,9 @@ def test_what_is_read_from_a_file() -> None:
 def test_folders_are_places() -> None:
     for cls in LEAVES:
         folder = cls.__module__.split(".")[1]
-        assert issubclass(cls, PLACES[folder]), f"{cls.__name__} lies in {folder}/"
-        assert sum(issubclass(cls, place) for place in PLACES.values()) == 1, f"{cls.__name__} acts at several places"
+        assert issubclass(cls, HOOK_POINTS[folder]), f"{cls.__name__} lies in {folder}/"
+        acts_at = [name for name, hook_point in HOOK_POINTS.items() if issubclass(cls, hook_point)]
+        assert len(acts_at) == 1, f"{cls.__name__} acts at several hook points"
         assert not [c.__name__ for c in cls.__subclasses__() if _is_of_the_package(c)], (
             f"{cls.__name__} is a leaf and has subclasses: a class is a place or a leaf"
         )
@@ -121,16 +122,19 @@ def _is_of_the_package(cls: type) -> bool:
 
 
 def test_encodings_lie_in_places() -> None:
-    places = {place.__name__ for place in PLACES.values()}
+    places = {place.__name__ for place in HOOK_POINTS.values()}
     for path, content in contents().items():
-        if path.relative_to(SOURCE).parts[0] in (*PLACES, "encoding.py", "lab", "testing"):
+        if path.relative_to(SOURCE).parts[0] in (*HOOK_POINTS, "encoding.py", "lab", "testing"):
             continue
         assert not [name for name, bases in content.classes.items() if bases & places], name_of(path)
 
 
-def test_tests_mirror_sources() -> None:
-    mirrors = {name_of(path): TESTS / path.parent.name / f"test_{path.name}" for path in ENCODING_FILES}
-    assert not {name: f"needs {mirror}" for name, mirror in mirrors.items() if not mirror.exists()}
+def test_each_encoding_is_named_by_a_test_of_its_hook_point() -> None:
+    for cls in LEAVES:
+        folder = cls.__module__.split(".")[1]
+        files = [path for part in (folder, "reference") for path in (TESTS / part).rglob("*.py")]
+        named = re.compile(rf"\b{cls.__name__}\b")
+        assert any(named.search(path.read_text()) for path in files), f"no test in tests/{folder} names {cls.__name__}"
 
 
 @pytest.mark.parametrize("path", DESCRIBED_FILES, ids=name_of)
@@ -180,11 +184,11 @@ def test_catalogue_is_true_to_the_folders() -> None:
     for name, entry in CATALOGUE.items():
         assert name == entry.name == name.lower()
         if entry.encoding is not None:
-            assert entry.place == entry.encoding.__module__.split(".")[1]
+            assert entry.hook_point == entry.encoding.__module__.split(".")[1]
             assert re.search(r"arXiv \d{4}\.\d{4,5}", entry.source)
 
 
-@pytest.mark.parametrize("package", ["posenc", "posenc.frequencies", *(f"posenc.{place}" for place in PLACES)])
+@pytest.mark.parametrize("package", ["posenc", "posenc.frequencies", *(f"posenc.{place}" for place in HOOK_POINTS)])
 def test_packages_name_what_they_export(package: str) -> None:
     module = importlib.import_module(package)
     assert len(set(module.__all__)) == len(module.__all__)

@@ -68,7 +68,7 @@ ANYTHING: list[object] = [
 
 
 def classes() -> list[type]:
-    places = {posenc.encoding.Encoding, Scaling, *posenc.encoding.PLACES.values()}
+    places = {posenc.encoding.Encoding, Scaling, *posenc.encoding.HOOK_POINTS.values()}
     packages = (posenc.embedding, posenc.rotary, posenc.bias, posenc.score, posenc.weight, posenc.frequencies)
     public = {name: getattr(package, name) for package in packages for name in package.__all__}
     found = [c for c in public.values() if inspect.isclass(c) and issubclass(c, Encoding | Scaling)]
@@ -198,7 +198,7 @@ def test_every_encoding_and_scaling_is_there():
     ("num_kv_heads, head_dim and block", lambda: posenc.rotary.LieRE(2**16, num_heads=512)),
 ])  # fmt: skip
 def test_tables_that_no_memory_holds(sizes, call):
-    with pytest.raises(ValueError, match=f"{sizes}.* ask for a table of"):
+    with pytest.raises(ValueError, match=sizes):
         call()
 
 

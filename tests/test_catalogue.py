@@ -23,9 +23,9 @@ from posenc.catalogue import CATALOGUE, SHAPE, find
 from posenc.catalogue.entry import READS
 from posenc.catalogue.measured import RECORDED
 from posenc.catalogue.names import ALIASES
-from posenc.encoding import PLACES, place_of
+from posenc.encoding import HOOK_POINTS, hook_point_of
 from posenc.hf.config.encoding_spec import encoding_specs
-from posenc.lab.own import Permission, permitted
+from posenc.lab.plugins import ImportAllowlist, allow_imports
 from posenc.lab.specs import Shape, build_encodings
 
 MODEL = {"dim": 32, "num_heads": 4, "train_length": 64}
@@ -37,8 +37,8 @@ def test_every_entry_builds_from_a_model_alone(name):
     encoding = create_encoding(name, **MODEL)
     entry = encoding_info(name)
     assert type(encoding) is entry.encoding
-    assert place_of(encoding) == entry.place
-    assert name in list_encodings(entry.place)
+    assert hook_point_of(encoding) == entry.hook_point
+    assert name in list_encodings(entry.hook_point)
     assert {type(e) for e in parse_encodings(name, **MODEL)} == {entry.encoding}
 
 
@@ -46,7 +46,7 @@ def test_every_entry_builds_from_a_model_alone(name):
 def test_entries_say_what_readers_need(name):
     entry = encoding_info(name)
     assert entry.name == name == name.lower()
-    assert entry.place in (*PLACES, "none")
+    assert entry.hook_point in (*HOOK_POINTS, "none")
     for text in (entry.title, entry.formula, entry.source, entry.parameters, entry.cost, entry.past_training):
         assert text.strip()
     assert entry.extension.strip(), "say what can be done about lengths that were not trained"
@@ -56,7 +56,7 @@ def test_entries_say_what_readers_need(name):
     assert all(reason.strip() for reason in entry.exempt.values())
 
 
-@pytest.mark.parametrize("name", [name for name in INSTANCES if encoding_info(name).place != "embedding"])
+@pytest.mark.parametrize("name", [name for name in INSTANCES if encoding_info(name).hook_point != "embedding"])
 def test_who_reads_places_or_lengths_sees_a_common_shift_and_who_reads_distances_alone_does_not(name: str) -> None:
     """The conformance suite holds the shift against each encoding that is not exempt from it."""
     reads = set(encoding_info(name).reads.split(" and "))
@@ -103,7 +103,7 @@ def test_listing():
     assert set(list_encodings()) == set(CATALOGUE)
     assert set(list_encodings("score")) >= {"shaw", "fox", "data_alibi", "path"}
     assert list_encodings("rotary")[:2] == ["rope", "xpos"]
-    assert "nope" not in [name for place in PLACES for name in list_encodings(place)]
+    assert "nope" not in [name for place in HOOK_POINTS for name in list_encodings(place)]
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_listing():
         (lambda: create_encoding("rope", head_dim=8, bas=2.0), "'base'"),
         (lambda: create_encoding("nope"), "nope"),
         (lambda: parse_encodings("rope+", head_dim=8), "''"),
-        (lambda: list_encodings("bananas"), "place"),
+        (lambda: list_encodings("bananas"), "hook_point"),
         (lambda: create_encoding("rope", head_dim=7), "rotary_dim"),
     ],
 )
@@ -189,7 +189,7 @@ def test_a_class_of_ones_own_has_its_rate_sharing_and_lengths(tmp_path: Path) ->
     (tmp_path / "own_of_catalogue.py").write_text(OWN)
     specs = [f"own_of_catalogue:{name}" for name in ("Copy", "Slope", "Fixed")]
     shape = Shape(dim=16, heads=4, layers=3, train_length=40)
-    with permitted(Permission(frozenset(specs), tmp_path)):
+    with allow_imports(ImportAllowlist(frozenset(specs), tmp_path)):
         copy, slope = (build_encodings(spec, shape) for spec in specs[:2])
         with pytest.raises(ValueError, match=r"Fixed.*'max_distance'"):
             build_encodings(specs[2], shape)

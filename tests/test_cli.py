@@ -25,8 +25,8 @@ from posenc.lab import commands as lab_commands
 from posenc.lab.console import plain_console
 from posenc_cli import arguments as cli_arguments
 from posenc_cli import installed
-from posenc_cli.commands import COMMANDS, LAB, PLAIN
-from posenc_cli.printable import NeutralStream, neutral_streams, plain
+from posenc_cli.commands import COMMANDS, LAB, STANDALONE
+from posenc_cli.printable import NeutralStream, neutral_streams, to_ascii
 from tests.samples import mostly_slow
 
 SOURCE = Path(posenc.__file__).parents[1]
@@ -100,7 +100,7 @@ def test_list_gives_each_encoding_a_line_where_nobody_looks_on(call: Call) -> No
     code, out, err = call("list")
     assert (code, err) == (0, "")
     rows = [line.split("\t") for line in out.splitlines()]
-    assert rows == [[e.name, e.place, e.title, e.parameters] for e in CATALOGUE.values()]
+    assert rows == [[e.name, e.hook_point, e.title, e.parameters] for e in CATALOGUE.values()]
 
 
 @pytest.mark.parametrize("width", mostly_slow([40, 60, 80, 200], 40, 80))
@@ -116,11 +116,11 @@ def test_list_and_info_keep_to_the_width_of_a_terminal(call: Call, terminal: Cal
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [
-        (["--place", "weight"], ["stick-breaking", "sink"]),
+        (["--hook-point", "weight"], ["stick-breaking", "sink"]),
         (["ntk"], [name for name, e in CATALOGUE.items() if "ntk" in f"{name} {e.title}".lower()]),
         (["RoPE", "larger"], ["ntk"]),
-        (["--place", "bias", "--fixed"], ["alibi", "sandwich", "alibi_2d"]),
-        (["--place", "embedding", "--learned"], ["learned", "abacus", "learned_grid", "random_fourier"]),
+        (["--hook-point", "bias", "--fixed"], ["alibi", "sandwich", "alibi_2d"]),
+        (["--hook-point", "embedding", "--learned"], ["learned", "abacus", "learned_grid", "random_fourier"]),
         (["--stretches"], [name for name, e in CATALOGUE.items() if e.stretches]),
     ],
 )
@@ -247,11 +247,11 @@ def test_each_command_has_help(call: Call, command: str) -> None:
 def test_the_laboratory_has_the_commands_that_the_help_lists() -> None:
     assert list(lab_commands.MODULES) == ["compare", "report", "tune", "cost", "export"]
     assert set(lab_commands.MODULES) == set(LAB)
-    assert tuple(posenc.encoding.PLACES) == cli_arguments.PLACES
+    assert tuple(posenc.encoding.HOOK_POINTS) == cli_arguments.HOOK_POINTS
 
 
-@pytest.mark.parametrize("command", PLAIN)
-def test_help_of_plain_commands_needs_nothing(command: str) -> None:
+@pytest.mark.parametrize("command", STANDALONE)
+def test_help_of_commands_outside_the_laboratory_needs_nothing(command: str) -> None:
     done = _process(command, "--help", code=_without("torch", *LAB_PACKAGES) + _TELL)
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -286,8 +286,8 @@ def test_every_encoding_of_the_output_gets_what_it_can_write(encoding: str, monk
 
 def test_every_sign_that_posenc_uses_has_a_substitute() -> None:
     signs = {sign for path in (SOURCE / "posenc").rglob("*.py") for sign in path.read_text(encoding="utf-8")}
-    assert {sign for sign in signs if "?" in plain(sign)} == {"?"}
-    assert plain("Θ_j ← θ·√2 − ½, x² ≤ ∞ …") == "Theta_j <- theta*sqrt2 - 1/2, x^2 <= inf ..."
+    assert {sign for sign in signs if "?" in to_ascii(sign)} == {"?"}
+    assert to_ascii("Θ_j ← θ·√2 − ½, x² ≤ ∞ …") == "Theta_j <- theta*sqrt2 - 1/2, x^2 <= inf ..."
 
 
 @pytest.mark.slow
@@ -356,9 +356,9 @@ PLANTED = "x\n\x1b[2J\x1b]0;title\x07\x9b1m\u202e\u2066\u2028\r\x00\u200f\ud800P
 def test_no_sign_of_a_file_steers_the_terminal(call: Call, tmp_path: Path, config: dict[str, object]) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
     (tmp_path / f"a{PLANTED[:-9].replace(chr(0), '')}.safetensors").write_bytes(b"")
-    for command in ("explain", "inspect", "doctor", "serve-flags"):
+    for command in (["explain"], ["explain", "--layers"], ["doctor"], ["serve-flags"]):
         for more in ([], ["--json"]):
-            code, out, err = call(command, str(tmp_path), *more)
+            code, out, err = call(*command, str(tmp_path), *more)
             assert code in (0, 1, 2, 3)
             for line in (out + err).split("\n"):
                 assert line.isprintable(), line
@@ -400,7 +400,7 @@ def test_errors_of_the_laboratory_keep_their_lines(call: Call, monkeypatch: pyte
     [
         (["info"], ["name", "posenc info --help"]),
         (["info", "rope", "alibi"], ["alibi"]),
-        (["list", "--place", "moon"], ["--place", "moon", "rotary"]),
+        (["list", "--hook-point", "moon"], ["--hook-point", "moon", "rotary"]),
         (["explain", "nowhere"], ["nowhere"]),
         (["explain", "--head-dim", "1000000000000000000"], ["--head-dim", "65536"]),
         (["explain", "x", "--head-dim", "0"], ["--head-dim"]),
@@ -424,8 +424,8 @@ def test_errors_of_the_laboratory_keep_their_lines(call: Call, monkeypatch: pyte
         (["compare", "--task", "copy", "--device", "tpu"], ["--device tpu"]),
         (["compare", "--precision", "half"], ["--precision half", "float32 or bfloat16"]),
         (["compare", "--workers", "0"], ["--workers 0"]),
-        (["compare", "--runner", "moon"], ["--runner moon", "ray"]),
-        (["compare", "--slurm-cluster", "moon"], ["--slurm-cluster moon"]),
+        (["compare", "--executor", "moon"], ["--executor moon", "ray"]),
+        (["compare", "--executor", "slurm", "--slurm-cluster", "moon"], ["--slurm-cluster moon"]),
         (["compare", "rope", "--dim", "12", "--heads", "4"], ["rope: ", "even"]),
     ],
 )

@@ -1,4 +1,4 @@
-"""The five places."""
+"""The five hook points."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from torch import nn
 
 from posenc import ALiBi, Learned, RoPE, Shaw, Sinusoidal, T5Bias, WeightEncoding
-from posenc.encoding import PLACES, Encoding, place_of
+from posenc.encoding import HOOK_POINTS, Encoding, hook_point_of
 
 
 @pytest.mark.parametrize(
@@ -21,17 +21,17 @@ from posenc.encoding import PLACES, Encoding, place_of
         (WeightEncoding(), "weight"),
     ],
 )
-def test_place_of(encoding, place):
-    assert place_of(encoding) == place
+def test_hook_point_of(encoding, place):
+    assert hook_point_of(encoding) == place
 
 
-def test_a_place_is_the_folder_of_its_encodings():
+def test_a_hook_point_is_the_folder_of_its_encodings():
     for encoding in (Sinusoidal, Learned, RoPE, ALiBi, T5Bias, Shaw):
         place = encoding.__module__.split(".")[1]
-        assert issubclass(encoding, PLACES[place])
+        assert issubclass(encoding, HOOK_POINTS[place])
 
 
 @pytest.mark.parametrize("stranger", [Encoding(), nn.Linear(2, 2)])
-def test_no_place_is_an_error(stranger):
+def test_no_hook_point_is_an_error(stranger):
     with pytest.raises(ValueError, match=r"EmbeddingEncoding.*RotaryEncoding"):
-        place_of(stranger)
+        hook_point_of(stranger)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posenc import ALiBi, ForgetGate, RoPE, Schedule, encoding_info
-from posenc.lab.model import Decoder
+from posenc.lab.models.decoder import Decoder
 from posenc.lab.specs import Shape, build_encodings, check_specs
 from posenc.schedule import LayerKind
 from tests.samples import gap
@@ -105,7 +105,7 @@ def test_a_model_of_transformers_keeps_it(spec: str, tmp_path: Path) -> None:
     model = modeling.PosencForCausalLM(config).eval()
     kinds = Schedule.parse(spec).layers(4)
     for layer, kind in zip(model.model.decoder_layers(), kinds, strict=True):
-        wanted = [encoding_info(name).encoding for name in kind.names if encoding_info(name).place != "embedding"]
+        wanted = [encoding_info(name).encoding for name in kind.names if encoding_info(name).hook_point != "embedding"]
         assert [type(e) for e in layer.self_attn.in_order()] == wanted
         assert layer.self_attn.window == kind.window
     model.save_pretrained(tmp_path)

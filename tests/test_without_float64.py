@@ -13,7 +13,7 @@ from posenc.score import grape_context, rerope, selective_rope, self_extend, tem
 from posenc.testing.cases import Case, heads_of
 from tests.samples import WithoutFloat64
 
-NAMES = [name for name, entry in CATALOGUE.items() if entry.place in ("bias", "score", "weight")]
+NAMES = [name for name, entry in CATALOGUE.items() if entry.hook_point in ("bias", "score", "weight")]
 TOKENS = 70  # more than a block of rows
 
 

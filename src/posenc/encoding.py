@@ -1,4 +1,4 @@
-"""The five places of attention where a positional encoding acts: read this first.
+"""The five hook points of attention, one abstract class each: read this first.
 
     tokens x ── EmbeddingEncoding   x_t  ← x_t + e(p_t)            once, before the projections
                 │
@@ -13,11 +13,11 @@
                 │
                 o = a v
 
-Each place has a signature of its own, so each is an abstract class and a folder of that name. A class is a place or a
-leaf; ``bias.distance.DistanceBias`` and ``bias.offset.OffsetBias`` are helper levels. ``forward`` is the definition:
-dense, readable, in float32 or better. A *structure* method says what a fast path may exploit, or returns None.
-Positions are ``(tokens,)`` or ``(batch, tokens)``, written ``(*batch, tokens)``; encodings with ``axes > 1`` take a
-last axis of coordinates. Nothing is kept between calls.
+Each hook point has its own signature, so each is an abstract class and a folder of that name. A class is a hook point
+or a leaf; ``bias.distance.DistanceBias`` and ``bias.offset.OffsetBias`` are helper levels. ``forward`` is the
+definition: dense, readable, in float32 or better. A method marked *Structure* says what a backend may exploit, or
+returns None. Positions are ``(tokens,)`` or ``(batch, tokens)``, written ``(*batch, tokens)``; encodings with
+``axes > 1`` take a last axis of coordinates. Nothing is kept between calls.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ from posenc.precision import own_precision as own_precision
 from posenc.precision import widest as widest
 from posenc.structure import Network, Offsets, Sink, Sticks, Structure
 
-Table = tuple[Tensor, ...]  # what the rotation of given positions needs; a value of the call, never state
+Table = tuple[Tensor, ...]  # what rotating tokens at some positions needs; a value of the call, never state
 
 
 class Encoding(nn.Module):
-    """Anything that tells attention where tokens are. Subclass one of the five places, not this.
+    """Anything that tells attention where tokens are. Subclass one of the five hook points, not this.
 
-    Constructors also take ``dtype`` and ``device``. How it is trained its class says: to `posenc compare` as well.
+    Constructors also take ``dtype`` and ``device``. Class attributes tell models and `posenc compare` how to use it.
     """
 
     axes: int = 1  # coordinates of a position; 1: positions have no axis of coordinates; 0: positions are not read
-    plain_positions: bool = False  # with several coordinates: whether positions of one stand for equal ones, as of text
-    causal_only: bool = False  # whether it has no meaning for keys after the query
+    plain_positions: bool = False  # with several axes: whether plain text positions are allowed, equal on all axes
+    causal_only: bool = False  # whether it is undefined for keys after the query
     lr_multiplier: float = 1.0  # on the learning rate of its parameters; 10 and more suit biases: Adam moves lr a step
-    shared_by_layers: bool = True  # one instance serves all layers; False: each has its own. As the source has it
+    shared_by_layers: bool = True  # one instance for all layers; False: one per layer. As in the source
     table_bound: bool = False  # whether it is undefined at positions past its max_length
 
     def __new__(cls, *args: object, **kwargs: object) -> Self:
-        """Refuse keywords of other libraries by the name that they have here; arguments are `__init__`'s."""
+        """Refuse keywords of other libraries and name the keyword used here; the arguments are those of `__init__`."""
         if kwargs:
             check_names(cls, list(kwargs))
         return super().__new__(cls)
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:
-        """Options of the constructor that follow the trained length, in tokens, like T5's max_distance."""
+        """Options of the constructor that follow from the training length in tokens, like T5's max_distance."""
         return {}
 
 
@@ -75,20 +75,21 @@ class EmbeddingEncoding(Encoding):
 
 
 class RotaryEncoding(Encoding):
-    """Acts on queries and keys, before their product; linear in each of them.
+    """Acts on queries and keys before their dot product; linear in each of them.
 
     Two kinds need more than a token's position. Where ``length_dependent`` is True, frequencies depend on how many
     tokens a row spans, and ``forward`` takes one more argument, ``length``: a number that the caller declares, or a
-    pair of tensors ``(*batch, queries | 1)`` and ``(*batch, keys | 1)`` that `attention` finds. Where `fixed` is
-    False, rotated keys of one call do not serve the next, so caches keep them as they were.
+    pair of tensors ``(*batch, queries | 1)`` and ``(*batch, keys | 1)`` that `attention` computes. Where `fixed` is
+    False, keys rotated in one call are wrong in the next, so caches keep them unrotated.
 
-    Where q and k are also scaled for one another, by what `reach` says, ``forward`` is `rotate_only` and then `decay`.
-    In a list, the scaling acts after all rotations, as nothing may stand between the factors of a query and of a key.
+    Where q and k are also scaled relative to one another (xPos), ``forward`` is `rotate_only` followed by `decay`, and
+    `reach` bounds the tokens that a call may span. In a list, all rotations act first and then the scaling, because
+    nothing may come between the factor of a query and the factor of a key.
     """
 
     length_dependent: bool = False
-    moves: bool = True  # whether R(p + n) = R(n) R(p), so that rotated keys can be turned on
-    carries: bool = False  # whether a layer changes its table for the next one, which only some models hand on
+    moves: bool = True  # whether R(p + n) = R(n) R(p), so that cached keys can be rotated further
+    carries: bool = False  # whether a layer changes its table for the next layer (TAPE)
 
     def forward(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
         """Rotate ``q`` (batch, heads, queries, head_dim) and ``k`` (batch, num_kv_heads, keys, head_dim)."""
@@ -107,46 +108,47 @@ class RotaryEncoding(Encoding):
         return True
 
     def reach(self, dtype: torch.dtype) -> int | None:
-        """Tokens that the queries of one call may span where q and k are scaled for one another; None: any number."""
+        """Tokens that one call may span where q and k are scaled relative to one another; None: any number."""
         return None
 
     def rotate_only(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
-        """`forward` without the scaling of q and k for one another, where there is such a thing."""
+        """The rotation of `forward` without the relative scaling of q and k, for encodings that have one."""
         raise NotImplementedError
 
     def decay(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
-        """The scaling of q and k for one another without their rotation, where there is such a thing."""
+        """The relative scaling of q and k without their rotation, for encodings that have one."""
         raise NotImplementedError
 
     def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:
-        """What rotating tokens at ``positions`` needs: make it once a step, hand it to every layer.
+        """What rotating tokens at ``positions`` needs: compute it once per step and pass it to every layer.
 
         Args:
             positions: ``(*batch, tokens)``, integers (exact) or float32/float64.
             length: tokens that a length-dependent spectrum spans, one number or ``(*batch, tokens | 1)``; default
                 the last of ``positions`` + 1, row by row. Others ignore it.
-            like: a tensor whose device and precision (float64, else float32) it takes; default: what it is made of.
+            like: a tensor whose device and precision (float64, else float32) the table takes; default: those of the
+                positions.
         """
         raise NotImplementedError
 
     def rotate(self, x: Tensor, table: Table) -> Tensor:
-        """Rotate one tensor ``(batch, any heads, tokens, head_dim)``: keys, and queries where these turn alike."""
+        """Rotate one tensor ``(batch, any heads, tokens, head_dim)``: keys, and queries if rotated alike."""
         raise NotImplementedError
 
     def rotate_queries(self, x: Tensor, table: Table) -> Tensor:
-        """Rotate queries, where these do not turn as keys do."""
+        """Rotate queries, where they are not rotated as keys are."""
         return self.rotate(x, table)
 
 
 class BiasEncoding(Encoding):
-    """Adds to the scores a term that depends on positions alone."""
+    """Adds to the scores a term that depends only on positions."""
 
     num_heads: int
 
     def forward(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
-        """The bias ``(*batch, heads, queries, keys)`` for given positions.
+        """The bias ``(*batch, heads, queries, keys)``.
 
-        Its precision: float64 where positions or parameters have it, else float32.
+        Its precision is float64 where positions or parameters have it, else float32.
         """
         raise NotImplementedError
 
@@ -154,52 +156,52 @@ class BiasEncoding(Encoding):
         __call__ = forward
 
     def of_distance(self, distance: Tensor) -> Tensor | None:
-        """Structure: the bias as a function of ``distance = p_key − p_query`` alone.
+        """Structure: the bias as a function of ``distance = p_key − p_query`` only.
 
-        Returns ``(heads, *distance.shape)``, or None where the bias is no such function.
+        Returns ``(heads, *distance.shape)``, or None where the bias depends on more.
         """
         return None
 
     def network(self, queries: int, keys: int, *, like: Tensor) -> Network | None:
         """Structure: a small network of distance and query position, for queries that are the last of keys 0, 1, ….
 
-        The statement takes the device of ``like``, and float64 if it has that, else float32.
+        The network takes the device of ``like``, and float64 if ``like`` is float64, else float32.
         """
         return None
 
     def offsets(self, q_pos: Tensor, k_pos: Tensor) -> Offsets | None:
-        """Structure: numbers by differences of coordinates, for positions (tokens, axes) that may be looked at."""
+        """Structure: a table by coordinate differences, for positions ``(tokens, axes)`` whose values are known."""
         return None
 
 
 class Reads(NamedTuple):
-    """What a score or weight encoding reads of a call, beside the scores themselves.
+    """What a score or weight encoding reads of a call besides the scores.
 
-    Backends, caches and other encodings go by it: what nobody reads may be changed, thrown away or never made.
+    Backends, caches and other encodings rely on it: what no encoding reads may be changed, dropped or never computed.
     """
 
-    rotated: bool = True  # numbers of q and k themselves; False: it may stand beside rotations that scale q for k
-    unrotated: bool = False  # `q_content` or `k_content`: caches keep keys before their rotation
-    products: bool = False  # the dot products, which no `absorb_into_qk` may have changed
+    rotated: bool = True  # q and k themselves; False: it combines with rotations that scale q relative to k
+    unrotated: bool = False  # `q_content` or `k_content`: caches then keep unrotated keys
+    products: bool = False  # the dot products, which no other encoding's `absorb_into_qk` may have changed
     values: bool = False  # v
-    text: bool = False  # `Context.text`: which token follows which
-    key_counts: bool = False  # `Context.seen`: how many keys each query attends to, for `structure`
+    token_order: bool = False  # `SequenceContext.token_order`: which token follows which
+    key_counts: bool = False  # `SequenceContext.key_counts`: how many keys each query attends to, for `fast_form`
 
 
 class Scope(NamedTuple):
     """How far a score encoding reaches beyond one query and the keys that are visible to it."""
 
     by_rows: bool = True  # False: the scores of one query depend on which others are in the call
-    look_back: int = 0  # tokens before the oldest key of a window that are read all the same: caches keep them
-    replaces: bool = False  # it puts others in the place of q·k: no rotation beside it, and it comes first
+    look_back: int = 0  # tokens before the oldest key of a window that are still read: caches keep them
+    replaces: bool = False  # it replaces q·k: no rotation may be in the list, and it comes first
     narrows: bool = False  # it hides keys, by `visible`
 
 
 class ScoreEncoding(Encoding):
-    """Changes the scores, given queries, keys and whatever `remember` kept of the tokens.
+    """Changes the scores, given queries, keys and what `remember` kept of the tokens.
 
-    ``reads`` declares what it reads, ``scope`` how far it reaches; ``length_dependent``: it rotates q or k by
-    frequencies that span a row, and gets `spans`.
+    ``reads`` declares what it reads and ``scope`` how far it reaches. ``length_dependent``: it rotates q or k by
+    frequencies that depend on the length of a row, and gets `SequenceContext.spans`.
     """
 
     reads: Reads = Reads()
@@ -218,40 +220,41 @@ class ScoreEncoding(Encoding):
         raise NotImplementedError
 
     def remember(self, x: Tensor) -> Tensor | None:
-        """What must be kept of the layer's input ``x`` (batch, tokens, dim) for later queries.
+        """What later queries need of the layer's input ``x`` (batch, tokens, dim).
 
-        Returns ``(batch, heads, tokens, ...)``, which a cache keeps beside k and v, or None.
+        Returns ``(batch, heads, tokens, ...)``, which a cache keeps with k and v, or None.
         """
         return None
 
-    def structure(self, context: Context, *, future: bool) -> Sequence[Structure] | None:
-        """Structure: what `forward` adds to the scores, and `output` to the results, as a sum of known kinds; or None.
+    def fast_form(self, context: Context, *, future: bool) -> Sequence[Structure] | None:
+        """Structures whose sum is what `forward` adds to the scores and `output` to the results; or None.
 
         Args:
-            context: as for `forward`, but q, k and v have their own precision and the mask is None: what is hidden
-                counts for nothing, as each kind says.
-            future: whether queries may see keys after them.
+            context: as for `forward`, but q, k and v keep their own precision and the mask is None: each structure
+                says how hidden keys are left out.
+            future: whether queries may attend to keys after them.
         """
         return None
 
     def absorb_into_qk(self, context: Context) -> tuple[Tensor, Tensor] | None:
-        """Structure: queries and keys in whose product `forward` is contained whole, in the place of q and k; or None.
+        """Structure: queries and keys to use instead of q and k, whose dot products contain all of `forward`; or None.
 
-        The scale, a softcap and all that others add stay. ``context.mask`` may be None; `Reads.text` says what is used.
+        The scale, a softcap and what other encodings add stay. ``context.mask`` may be None; `TokenOrder.used` says
+        which tokens count.
         """
         return None
 
     def extra_biases(self) -> Sequence[BiasEncoding]:
-        """Structure: biases that `forward` adds beside the products of what `absorb_into_qk` gives."""
+        """Structure: biases that `forward` adds to the dot products of what `absorb_into_qk` returns."""
         return ()
 
     def output(self, weights: Tensor, context: Context) -> Tensor | None:
-        """What the weights read beside v, ``(batch, heads, queries, value_dim)``, added to ``weights @ v``; or None."""
+        """A term ``(batch, heads, queries, value_dim)`` that is added to ``weights @ v``; or None."""
         return None
 
 
 class WeightEncoding(Encoding):
-    """Turns scores into weights in the place of softmax. ``reads`` as for `ScoreEncoding`."""
+    """Turns scores into weights, instead of softmax. ``reads`` as for `ScoreEncoding`."""
 
     reads: Reads = Reads()
 
@@ -262,16 +265,16 @@ class WeightEncoding(Encoding):
     if TYPE_CHECKING:  # nn.Module types calls as Any
         __call__ = forward
 
-    def structure(self) -> Sticks | Sink | None:
-        """Structure: weights of a known kind, with `output`; or None."""
+    def fast_form(self) -> Sticks | Sink | None:
+        """Structure: the kind of weights, `output` included; or None."""
         return None
 
     def output(self, weights: Tensor, context: Context) -> Tensor | None:
-        """What takes the place of weight that was not given, ``(batch, heads, queries, value_dim)``; or None."""
+        """A term ``(batch, heads, queries, value_dim)`` for weight that no key got, added to the result; or None."""
         return None
 
 
-PLACES: dict[str, type[Encoding]] = {
+HOOK_POINTS: dict[str, type[Encoding]] = {
     "embedding": EmbeddingEncoding,
     "rotary": RotaryEncoding,
     "bias": BiasEncoding,
@@ -280,11 +283,10 @@ PLACES: dict[str, type[Encoding]] = {
 }
 
 
-def place_of(encoding: Encoding) -> str:
-    """The name of the place where an encoding acts, which is also its folder."""
-    for name, place in PLACES.items():
-        if isinstance(encoding, place):
+def hook_point_of(encoding: Encoding) -> str:
+    """The name of the hook point where an encoding acts, which is also its folder."""
+    for name, hook_point in HOOK_POINTS.items():
+        if isinstance(encoding, hook_point):
             return name
-    raise ValueError(
-        f"{type(encoding).__name__} is no encoding: subclass one of {', '.join(c.__name__ for c in PLACES.values())}"
-    )
+    bases = ", ".join(base.__name__ for base in HOOK_POINTS.values())
+    raise ValueError(f"{type(encoding).__name__} is no encoding: subclass one of {bases}")

@@ -1,6 +1,6 @@
-"""Structures: what an encoding may state about its logits and weights, so that a backend can do without whole matrices.
+"""Structures: the form of what an encoding adds to logits or weights, so that backends need no length × length matrix.
 
-A score or weight encoding states them in its method ``structure(context)``, next to the definition; a test of the
+A score or weight encoding returns them in its method ``fast_form(context)``, next to the definition; a test of the
 conformance suite holds statement and definition together. All of them speak of queries i that are the last tokens of
 keys j in the order of the sequence, at distance n = i − j. Every tensor may carry gradients. A bias of positions states
 ``of_distance`` instead, or `Network`.
@@ -37,7 +37,7 @@ class TileTerm(NamedTuple):
 class TileFacts(NamedTuple):
     """What decides whether tiles can compute a structure exactly."""
 
-    few_queries: bool  # as many as a decode step has, for which tiles are not cut
+    few_queries: bool  # as few as a decode step has, which `decode` handles without tiles
     aligned: bool  # positions are those of the indices
     num_kv_heads: int
     softmax: bool  # whether weights are softmax's, with or without a sink
@@ -45,7 +45,7 @@ class TileFacts(NamedTuple):
 
 
 class Visible(Protocol):
-    """What a score_mod needs to know of who attends to whom."""
+    """What a score_mod needs to know of visibility."""
 
     @property
     def mask(self) -> Tensor | None:
@@ -57,10 +57,10 @@ class Visible(Protocol):
 
 
 class Structure:
-    """One statement of an encoding. Subclasses are frozen records of tensors."""
+    """One known form of an encoding's contribution. Subclasses are frozen records of tensors."""
 
     description: ClassVar[str]  # a noun phrase, for `posenc.explain`
-    stage: ClassVar[int] = 2  # when a tile adds it: 0 and 1 read bare dot products, before anything is added
+    stage: ClassVar[int] = 2  # when a tile adds it: 0 and 1 read bare dot products; −1: not at all, it changes q and k
     adds_only: ClassVar[bool] = False  # whether it adds numbers that depend on no query's content
 
     def tile_term(self, bias_term: Callable[[Bias], TileTerm]) -> TileTerm:
@@ -79,12 +79,16 @@ class Structure:
         """What all logits of a query are multiplied by, ``(batch | 1, heads | 1, queries)``, if that is all."""
         return None
 
+    def sink_logits(self) -> Tensor | None:
+        """Logits ``(heads,)`` that take weight and have no value, if the structure is softmax with such a sink."""
+        return None
+
     def with_products(self, q: Tensor, k: Tensor, *, changed: bool, chained: bool) -> Structure:
-        """The structure with tensors of its own in the place of products that a tile no longer has.
+        """The structure with its own tensors instead of dot products that a tile no longer has.
 
         Args:
             q, k: of the call.
-            changed: whether the products of a tile are not the bare ones by the time this structure reads them.
+            changed: whether a tile's dot products have been changed by the time this structure reads them.
             chained: whether queries have been carried through reflections.
         """
         return self
@@ -186,6 +190,10 @@ class Vectors(Structure):
             return None
         return "positions are given: nothing is a function of the difference of two indices"
 
+    def sink_logits(self) -> Tensor | None:
+        """Logits ``(heads,)`` that take weight and have no value, if the structure is softmax with such a sink."""
+        return None
+
     def with_products(self, q: Tensor, k: Tensor, *, changed: bool, chained: bool) -> Vectors:
         if self.content is not None or not chained:
             return self
@@ -217,6 +225,10 @@ class Counts(Structure):
             return f"{encoding} counts with other key heads than the call's"
         return None
 
+    def sink_logits(self) -> Tensor | None:
+        """Logits ``(heads,)`` that take weight and have no value, if the structure is softmax with such a sink."""
+        return None
+
     def with_products(self, q: Tensor, k: Tensor, *, changed: bool, chained: bool) -> Counts:
         queries = _widened(q) if self.queries is None and chained else self.queries
         keys = _widened(k) if self.keys is None and changed else self.keys
@@ -239,27 +251,27 @@ class Factor(Structure):
 
 
 class Range(NamedTuple):
-    """Queries and keys some way apart, and the positions to which both are rotated before they meet."""
+    """Pairs in one range of distances, and the positions to which their queries and keys are rotated."""
 
     q_pos: Tensor  # (*batch, queries)
     k_pos: Tensor  # (*batch, keys)
-    first: int | None  # least way apart; None: any, keys after the query too
+    first: int | None  # least distance; None: any, keys after the query included
     last: int | None  # below this; None: any
     until: int | None = None  # only keys at positions below it
 
 
 @dataclass(frozen=True, eq=False)
 class Ranges(Structure):
-    """s_ij ← what s_ij would be with R(a_i) q_i · R(b_j) k_j in the place of q_i · k_j, rotated as their range says.
+    """s_ij ← s_ij with R(a_i) q_i · R(b_j) k_j instead of q_i · k_j; the range of a pair (i, j) decides a_i and b_j.
 
-    Apart are two tokens by p_i − p_j, or by chunks of so many tokens: floor(p_i / chunk) − floor(p_j / chunk). Ranges
-    do not overlap. A query does not see a key that is in none.
+    The distance of two tokens is p_i − p_j, or counts chunks: floor(p_i / chunk) − floor(p_j / chunk). Ranges do not
+    overlap. A key outside all ranges is hidden from the query.
     """
 
     parts: tuple[Range, ...]
-    turn: Callable[[Tensor, Tensor, Tensor | int | None], Tensor]  # x (batch, heads, tokens, width), positions, span
+    rotate: Callable[[Tensor, Tensor, Tensor | int | None], Tensor]  # x (batch, heads, tokens, width), positions, span
     chunk: int | None = None
-    queries: Tensor | None = None  # in the place of the call's q, (batch, heads, queries, width)
+    queries: Tensor | None = None  # instead of the call's q, (batch, heads, queries, width)
     keys: Tensor | None = None  # (batch, num_kv_heads, keys, width)
     spans: tuple[Tensor | int | None, Tensor | int | None] = (None, None)  # of queries and of keys, if turning asks
 
@@ -296,6 +308,7 @@ class Reflections(Structure):
     beta: Tensor  # (batch, num_kv_heads, keys)
 
     description = "products of reflections"
+    stage = -1
 
     def tile_refusal(self, encoding: str, facts: TileFacts) -> str | None:
         if sum(isinstance(part, Reflections) for part in facts.parts) > 1:
@@ -407,7 +420,7 @@ class Kernel(Structure):
 
 
 @dataclass(frozen=True, eq=False)
-class Bend(Structure):
+class HeadMixing(Structure):
     """s_ij ← s_ij + b_ij + outer · f(inner · [s_ij; b_ij] + inner_bias) + outer_bias, across heads.
 
     s_ij has all that was added before; f(x) is x, and slope · x below 0.
@@ -445,7 +458,7 @@ class Bend(Structure):
         if any(isinstance(part, Kernel) for part in later):
             return f"{encoding} looks at scores before a kernel that is to multiply the bare products"
         others = [part for part in facts.parts if part is not self]
-        if any(isinstance(part, Reflections | Bend) for part in others):
+        if any(isinstance(part, Reflections | HeadMixing) for part in others):
             return f"{encoding} looks at products that another encoding changes"
         if any(isinstance(part, Counts | Decay) for part in others):
             return f"{encoding} looks at whole scores, of which gates leave out what softmax does not see"
@@ -454,7 +467,7 @@ class Bend(Structure):
 
 @dataclass(frozen=True, eq=False)
 class Sticks(Structure):
-    """a_ij = sigmoid(s_ij) · Π (1 − sigmoid(s_il)) over visible keys l > j, in the place of softmax."""
+    """a_ij = sigmoid(s_ij) · Π (1 − sigmoid(s_il)) over visible keys l > j, instead of softmax."""
 
     attend_current: bool  # whether a query attends to its own key, n = 0
     remainder: Literal["drop", "own", "vector"]  # what gets the weight that is left
@@ -462,10 +475,11 @@ class Sticks(Structure):
 
     description = "stick-breaking"
 
-    def check_values(self, encoding: str, width: int) -> None:
-        """Raise a ValueError unless the vector is as wide as the values."""
-        if self.vector is not None and self.vector.shape[1] != width:
-            raise ValueError(f"value_dim of {encoding} is {self.vector.shape[1]}, but v has width {width}")
+    def write_tile_weights(self, writer: TileWeights, encoding: str, value_dim: int) -> None:
+        """Write the weights down for tiles; a ValueError unless the vector is as wide as the values."""
+        if self.vector is not None and self.vector.shape[1] != value_dim:
+            raise ValueError(f"value_dim of {encoding} is {self.vector.shape[1]}, but v has width {value_dim}")
+        writer.sticks(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -475,6 +489,21 @@ class Sink(Structure):
     logits: Tensor  # (heads,)
 
     description = "a sink"
+
+    def sink_logits(self) -> Tensor:
+        return self.logits
+
+    def write_tile_weights(self, writer: TileWeights, encoding: str, value_dim: int) -> None:
+        """Write the weights down for tiles."""
+        writer.sink(self.logits)
+
+
+class TileWeights(Protocol):
+    """Where structures of weights write themselves down for tiles: a ``tiled.spec.SpecWriter``."""
+
+    def sink(self, logits: Tensor) -> None: ...
+
+    def sticks(self, sticks: Sticks) -> None: ...
 
 
 class GateSums(NamedTuple):
@@ -519,13 +548,17 @@ def _inside(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {f"of.{name}": tensor for name, tensor in tensors.items()}
 
 
-class Text(NamedTuple):
+class TokenOrder(NamedTuple):
     """How the tokens of a call follow one another, whatever a window hides."""
 
-    used: Tensor | None  # bool (batch | 1, keys): seen by any query; None: all
-    before: Tensor  # (batch | 1, keys): index of the token before each in its text; −1 where a text begins
+    used: Tensor | None  # bool (batch | 1, keys): visible to some query; None: all are
+    previous: Tensor  # (batch | 1, keys): index of the token before each in its sequence; −1 at the start of one
+
+    def first(self, keys: int) -> TokenOrder:
+        """The order of the first keys alone."""
+        return TokenOrder(None if self.used is None else self.used[:, :keys], self.previous[:, :keys])
 
 
-def alone(keys: int, device: torch.device) -> Text:
-    """One text, of which every token counts."""
-    return Text(None, torch.arange(keys, device=device)[None] - 1)
+def single_sequence(keys: int, device: torch.device) -> TokenOrder:
+    """The order of one sequence in which every token is used."""
+    return TokenOrder(None, torch.arange(keys, device=device)[None] - 1)

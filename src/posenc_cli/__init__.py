@@ -1,7 +1,7 @@
-"""The command ``posenc`` until torch is needed: the version, the help, the commands' arguments, and how it ends.
+"""The command ``posenc`` until torch is needed: the version, the help, the commands' arguments, the exit code.
 
-A package beside `posenc`, because importing `posenc` loads torch, which takes seconds: what can be said without it is
-said at once, and Ctrl-C while it loads ends the program as at any other time. Standard library alone.
+A package of its own, because importing `posenc` loads torch, which takes seconds: the version, the help and usage
+errors are printed at once, and Ctrl-C while torch loads ends the program as at any other time. Standard library only.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from contextlib import contextmanager
 from importlib import import_module
 from types import FrameType, ModuleType
 
-from posenc_cli.arguments import UsageError, parser_of
-from posenc_cli.commands import CHECKPOINTS, COMMANDS, LAB, PLAIN, help_text, nearest
+from posenc_cli.arguments import parser_of
+from posenc_cli.commands import COMMANDS, LAB, STANDALONE, help_text, nearest
 from posenc_cli.exit_codes import BAD_INPUT, BROKEN_PIPE, INTERRUPTED
 from posenc_cli.installed import report
+from posenc_cli.parsing import UsageError
 from posenc_cli.printable import make_printable, neutral_streams
 
 _EXTRA = {
@@ -67,9 +68,9 @@ def _run(arguments: list[str]) -> int:
         sys.stdout.write(report())
     elif command in ("--help", "-h"):
         sys.stdout.write(help_text())
-    elif command in (alone := {**PLAIN, **CHECKPOINTS}):
+    elif command in STANDALONE:
         options = parser_of(command).parse_args(rest)
-        execute: Callable[..., int] = _load(alone[command].module, command).run
+        execute: Callable[..., int] = _load(STANDALONE[command].module, command).run
         return execute(**vars(options))
     elif command in LAB:
         hand_over: Callable[[list[str]], int] = _load("posenc.lab.commands", command).run

@@ -1,4 +1,4 @@
-"""The arguments of the commands for checkpoints: inspect, doctor and attach."""
+"""The arguments of the commands for checkpoints: explain, doctor, extend, attach, gguf and serve-flags."""
 
 from __future__ import annotations
 
@@ -6,96 +6,208 @@ import argparse
 import re
 from collections.abc import Callable
 
-from posenc_cli import extend_arguments
-from posenc_cli.extend_arguments import trust
 from posenc_cli.parsing import Parser
 
+CONVENTIONS = ("transformers", "deepseek", "vllm", "sglang")  # of `posenc.hf.config.scalings.Convention`
+_WIDEST_HEAD = 2**16  # channels
 _MOST_LAYERS = 4096
 _PATH = "the folder of a checkpoint, a config.json or a GGUF file"
 
 
-def _inspect() -> argparse.ArgumentParser:
+def _explain() -> argparse.ArgumentParser:
     parser = Parser(
-        "posenc inspect",
-        description="What each layer of a checkpoint does with positions, a line a layer.",
-        epilog="posenc explain tells more of the rotation: wavelengths, lengths, gain.",
+        "explain",
+        "By default: base, wavelengths, scaling and lengths for each kind of layers, and what to watch out for.",
+        epilog="Exit code with --live: 1 where the model's modules compute something else than the config says.",
     )
-    parser.add_argument("path", help=_PATH)
-    parser.add_argument(
+    parser.add_argument("path", nargs="?", help=_PATH)
+    views = parser.add_mutually_exclusive_group()
+    views.add_argument("--layers", action="store_true", help="print one line for each layer")
+    views.add_argument(
         "--live", action="store_true",
-        help="build the model (with the folder's weights, if it has any) and measure its modules against that",
+        help="build the model (with the folder's weights, if it has any) and compare each layer's modules with the "
+        "config; needs posenc[hf]",
     )  # fmt: skip
-    parser.add_argument("--json", action="store_true", dest="as_json", help="print the lines as JSON")
-    trust(parser)
+    views.add_argument("--families", action="store_true", help="list all known model types")
+    parser.add_argument(
+        "--convention", default="transformers", metavar="NAME",
+        help=f"whose reading of YaRN's keys: {', '.join(CONVENTIONS)} (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--head-dim", type=_head_dim, metavar="CHANNELS", help="channels of a head, if the file does not say"
+    )
+    parser.add_argument("--ignore", action="append", default=[], metavar="KEY", help="a key to ignore; repeatable")
+    parser.add_argument("--json", action="store_true", dest="as_json", help="print the output as JSON")
+    _trust(parser)
     return parser
 
 
 def _doctor() -> argparse.ArgumentParser:
     parser = Parser(
-        "posenc doctor",
-        description="What is wrong with the positions of a checkpoint, what it costs, and what to write instead.",
-        epilog="Exit code: 0 for nothing or notes, 1 for a fault, 3 for a suspicion without a fault, 2 for bad usage "
-        "or an unreadable input. After --fix and --in-place: of what is left.",
+        "doctor",
+        "Each finding says what is wrong, what it costs, and what to write.",
+        epilog="Exit code: 0 without findings or with notes only, 1 for a fault, 3 for a suspicion without a fault, 2 "
+        "for bad usage or unreadable input. After --fix and --in-place: of the findings that are left.",
     )
     parser.add_argument("path", help=_PATH)
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--fix", metavar="OUT", dest="out", help="write a corrected copy to this new folder")
     where.add_argument(
-        "--in-place", action="store_true", help="correct the files themselves; each stays beside as NAME.original"
+        "--in-place", action="store_true", help="correct the files; a copy of each is kept as NAME.original"
     )
     parser.add_argument(
-        "--guesses", action="store_true", help="write corrections too whose numbers only the model's makers know"
+        "--guesses", action="store_true", help="also write corrections whose numbers only the model's authors know"
     )
     parser.add_argument(
         "--weights", action="store_true",
-        help="load the model too, and measure its loss within the trained length, past it, and under other rotations",
+        help="also load the model and measure its loss within and beyond the training length, and with other rotations",
     )  # fmt: skip
-    parser.add_argument("--text", metavar="FILE", help="text for that (default: English documentation of Python)")
+    parser.add_argument("--text", metavar="FILE", help="text for --weights (default: English documentation of Python)")
     parser.add_argument(
-        "--most", type=int, default=4096, metavar="TOKENS", help="longest text that is measured (default: %(default)s)"
+        "--most", type=int, default=4096, metavar="TOKENS", help="longest text to measure (default: %(default)s)"
     )
     parser.add_argument(
-        "--accept", action="append", default=[], metavar="NAME", help="a finding that is meant to be so; repeatable"
+        "--accept", action="append", default=[], metavar="NAME", help="a finding that is intended; repeatable"
     )
-    parser.add_argument("--strict", action="store_true", help="a suspicion ends with exit code 1 too, as a fault does")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 for a suspicion too")
     parser.add_argument("--json", action="store_true", dest="as_json", help="print the findings as JSON")
-    trust(parser)
+    _trust(parser)
+    return parser
+
+
+def _extend() -> argparse.ArgumentParser:
+    parser = Parser(
+        "extend",
+        "The result is a new folder; the checkpoint itself is never written to.",
+        epilog="Stopped in any way, the same command continues. auto tries yarn, ntk, llama3 and dynamic_ntk; "
+        "progressive searches, trains, and searches again (LongRoPE's recipe).",
+    )
+    parser.add_argument("path", help="a folder of transformers, or a GGUF file")
+    parser.add_argument("--length", type=int, required=True, metavar="TOKENS", help="context length to extend to")
+    parser.add_argument(
+        "--method", default="auto", metavar="NAME",
+        help="auto, pi, ntk, ntk_by_parts, yarn, llama3 (each also with +resonance), dynamic_ntk, longrope, "
+        "self_extend, rerope, leaky_rerope, dual_chunk, string, lm_infinite, streaming_llm, progressive "
+        "(default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument("--out", metavar="FOLDER", help="new folder for the result (default: print the table only)")
+    parser.add_argument("--overwrite", action="store_true", help="replace the folder if it exists")
+    parser.add_argument("--text", metavar="FILE", help="text to measure and train on (default: built-in English)")
+    parser.add_argument("--windows", type=int, default=4, metavar="N", help="windows of text (default: %(default)s)")
+    parser.add_argument("--last", type=int, metavar="N", help="scored tokens at the end of each (default: 512)")
+    parser.add_argument(
+        "--lengths", type=_numbers, metavar="N,N",
+        help="context lengths to measure (default: a quarter of the training length, all of it, the target)",
+    )  # fmt: skip
+    parser.add_argument("--original-length", type=int, metavar="TOKENS", help="training length, if the file is wrong")
+    parser.add_argument("--dtype", default="auto", help="of the weights (default: unchanged; float32 for GGUF)")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda, ... (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", dest="as_json", help="print the numbers as JSON")
+    _trust(parser)
+    search = parser.add_argument_group("longrope, progressive and auto")
+    search.add_argument("--search", type=int, metavar="N", help="candidates that a search starts with (default: 16)")
+    search.add_argument("--generations", type=int, default=4, metavar="N", help="after them (default: %(default)s)")
+    search.add_argument(
+        "--pieces", type=int, default=2, metavar="N", help="texts for each candidate (default: %(default)s)"
+    )
+    training = parser.add_argument_group("progressive (pip install 'posenc[extend]')")
+    training.add_argument("--intermediate", type=int, metavar="TOKENS", help="trained for (default: half of --length)")
+    training.add_argument(
+        "--tokens", type=int, metavar="N", help="of a row; fewer than --intermediate skip positions (PoSE)"
+    )
+    for name, default, text in (
+        ("steps", 400, "training steps"),
+        ("batch", 1, "rows of a step"),
+        ("warmup", 20, "steps of learning rate warm-up"),
+        ("rank", 0, "of LoRA; 0 trains all weights"),
+        ("save-every", 10, "steps between two checkpoints"),
+        ("seed", 0, "of rows and searches"),
+    ):
+        training.add_argument(
+            f"--{name}", type=int, default=default, metavar="N", help=f"{text} (default: %(default)s)"
+        )
+    training.add_argument("--lr", type=float, default=2e-5, metavar="RATE", help="learning rate (default: %(default)s)")
     return parser
 
 
 def _attach() -> argparse.ArgumentParser:
     parser = Parser(
-        "posenc attach",
-        description="Write a checkpoint with other encodings in the place of its layers' rotation.",
-        epilog="The folder opens with posenc.hf.attach.load, and its config.json says so.",
+        "attach",
+        "The result is a new folder, and its config.json names the attached encodings.",
+        epilog="posenc.hf.attach.load opens the new folder.",
     )
     parser.add_argument("path", metavar="folder", help="a folder with a model and its weights")
-    parser.add_argument("encodings", help="names joined by +, as posenc list gives them; own is the model's rotation")
-    parser.add_argument("--out", required=True, metavar="OUT", help="folder to write, which must be new")
+    parser.add_argument("encodings", help="names joined by +, as in posenc list; own is the model's rotation")
+    parser.add_argument("--out", required=True, metavar="OUT", help="new folder to write")
     parser.add_argument(
         "--layers", type=_layers, metavar="NUMBERS", help="layers from 0, as 0,3 or 0-5 (default: all with attention)"
     )
-    trust(parser)
+    _trust(parser)
     return parser
 
 
-def _extend() -> argparse.ArgumentParser:
-    return extend_arguments.fill(Parser("posenc extend"))
+def _gguf() -> argparse.ArgumentParser:
+    parser = Parser("gguf", "The weights are copied unchanged.")
+    parser.add_argument("source", metavar="SOURCE", help="a GGUF file")
+    parser.add_argument("target", metavar="TARGET", help="the copy to write")
+    parser.add_argument(
+        "--rope", required=True, metavar="ROPE",
+        help="the new settings: a block of rope_parameters as JSON, or a config.json, a folder or a GGUF file",
+    )  # fmt: skip
+    parser.add_argument("--replace", action="store_true", help="overwrite TARGET, which may then be SOURCE")
+    return parser
+
+
+def _serve_flags() -> argparse.ArgumentParser:
+    parser = Parser("serve-flags")
+    parser.add_argument("path", metavar="PATH", help="a config.json, or the folder of a checkpoint that has one")
+    parser.add_argument(
+        "--rope", metavar="ROPE", help="other RoPE settings to serve it with, as for posenc gguf (default: its own)"
+    )
+    parser.add_argument(
+        "--exact", action="store_true", help="use posenc's plug-in: exact angles, and spectra without a rope type"
+    )
+    parser.add_argument(
+        "--length", type=int, metavar="TOKENS",
+        help="context length to serve (default: what the config declares, or what --rope reaches)",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", dest="as_json", help="print the flags as JSON")
+    return parser
+
+
+def _trust(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--trust-remote-code", action="store_true", help="allow code of the folder to run; by default none does"
+    )
+
+
+def _head_dim(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or len(text) > 9 or not 1 <= int(text) <= _WIDEST_HEAD:
+        raise argparse.ArgumentTypeError(f"a whole number from 1 to {_WIDEST_HEAD} is needed, got {text[:24]}")
+    return int(text)
 
 
 def _layers(text: str) -> list[int]:
     """Numbers and ranges of numbers."""
     if not re.fullmatch(r"\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*", text, re.ASCII):
         raise argparse.ArgumentTypeError(f"numbers of layers are needed, such as 0,3 or 0-5, got {text[:24]}")
-    found: list[int] = []
+    layers: list[int] = []
     for part in text.split(","):
         first, _, last = part.partition("-")
-        found += range(int(first), int(last or first) + 1)
-    if not found or max(found) >= _MOST_LAYERS:
+        layers += range(int(first), int(last or first) + 1)
+    if not layers or max(layers) >= _MOST_LAYERS:
         raise argparse.ArgumentTypeError(f"numbers of layers from 0 to {_MOST_LAYERS - 1} are needed, got {text[:24]}")
-    return found
+    return layers
+
+
+def _numbers(text: str) -> list[int]:
+    parts = text.split(",")
+    if not all(part.isascii() and part.isdecimal() and len(part) < 12 for part in parts):
+        raise argparse.ArgumentTypeError(f"whole numbers with commas between are needed, got {text[:24]}")
+    return [int(part) for part in parts]
 
 
 PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
-    "inspect": _inspect, "doctor": _doctor, "attach": _attach, "extend": _extend,
+    "explain": _explain, "doctor": _doctor, "extend": _extend, "attach": _attach, "gguf": _gguf,
+    "serve-flags": _serve_flags,
 }  # fmt: skip

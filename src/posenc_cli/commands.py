@@ -1,4 +1,4 @@
-"""The commands: what each does, in a line, and which extra it needs; and the help text."""
+"""The commands in three groups, one for each kind of user: what each does, in a line, and which extra it needs."""
 
 from __future__ import annotations
 
@@ -8,40 +8,42 @@ import textwrap
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from posenc_cli import explore, figure, recommend
-
 
 class Command(NamedTuple):
     """One command."""
 
     summary: str
-    module: str = ""  # with ``run``; of the laboratory's commands `posenc.lab.commands` knows where they are
+    module: str = ""  # with ``run``; empty for the laboratory's, which `posenc.lab.commands` loads
+    extra: str = ""  # that the command cannot work without
 
 
-PLAIN = {
-    "list": Command("All encodings: where they act, and what they are.", "posenc.cli.listing"),
-    "info": Command("One encoding: formula, source, class, options, cost, where it was measured.", "posenc.cli.info"),
-    "explain": Command("What a Hugging Face configuration means for the rotation.", "posenc.cli.explain"),
-    "explore": Command(explore.SUMMARY, "posenc.cli.explore"),
-    "recommend": Command(recommend.SUMMARY, "posenc.cli.recommend"),
-    "figure": Command(figure.SUMMARY, "posenc.cli.figure"),
-    "gguf": Command("Copy a GGUF file under another rotation (posenc[gguf]).", "posenc.cli.gguf"),
-    "serve-flags": Command("The flags with which engines serve a rotation.", "posenc.cli.serve_flags"),
+GROUPS = {
+    "Building a model:": {
+        "list": Command("List the positional encodings and where in attention each one acts.", "posenc.cli.listing"),
+        "info": Command("Show one encoding: formula, source, options, cost, attention backend.", "posenc.cli.info"),
+        "recommend": Command("Recommend an encoding for a model, with evidence.", "posenc.cli.recommend"),
+    },
+    "Extending, serving or debugging a checkpoint:": {
+        "explain": Command("Explain the positional encoding of a checkpoint, also per layer.", "posenc.cli.explain"),
+        "doctor": Command("Find and correct faults in a checkpoint's position settings.", "posenc.cli.doctor"),
+        "extend": Command("Extend a checkpoint's context length and evaluate the result.", "posenc.cli.extend", "hf"),
+        "attach": Command("Replace the rotary encoding in a checkpoint's layers.", "posenc.cli.attach", "hf"),
+        "gguf": Command("Copy a GGUF file with other RoPE settings.", "posenc.cli.gguf", "gguf"),
+        "serve-flags": Command("Print RoPE flags for vLLM, SGLang and llama.cpp.", "posenc.cli.serve_flags"),
+    },
+    "Comparing and learning:": {
+        "compare": Command("Train a small model per encoding and test beyond the training length.", extra="lab"),
+        "tune": Command("Tune the learning rates of each encoding for compare.", extra="tune"),
+        "cost": Command("Benchmark time and memory of encodings by sequence length.", extra="lab"),
+        "report": Command("Write the report of one or several finished runs.", extra="lab"),
+        "export": Command("Export a model trained by compare as a transformers folder.", extra="lab"),
+        "explore": Command("Write an interactive page about encodings and configs.", "posenc.cli.explore"),
+        "figure": Command("Draw how an encoding works, as SVG or PDF.", "posenc.cli.figure"),
+    },
 }
-CHECKPOINTS = {
-    "inspect": Command("What each layer of a checkpoint does with positions.", "posenc.cli.inspect"),
-    "doctor": Command("What is wrong with the positions of a checkpoint, and its correction.", "posenc.cli.doctor"),
-    "attach": Command("Write a checkpoint with other encodings in its layers.", "posenc.cli.attach"),
-    "extend": Command("Extend a checkpoint to longer texts, and measure what that is worth.", "posenc.cli.extend"),
-}
-LAB = {
-    "compare": Command("Train one small model per encoding, and measure all of them past the trained length."),
-    "tune": Command("Find learning rates for each encoding, which compare then uses."),
-    "cost": Command("Measure what encodings cost: time and memory by length."),
-    "report": Command("Write the report of finished runs again, or of several runs together."),
-    "export": Command("Write a model that compare has trained as a folder for transformers."),
-}
-COMMANDS = {**PLAIN, **CHECKPOINTS, **LAB}
+COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
+LAB = {name: command for name, command in COMMANDS.items() if not command.module}
+STANDALONE = {name: command for name, command in COMMANDS.items() if command.module}
 _NAMES = max(map(len, COMMANDS)) + 2  # columns of the names
 _WIDEST = 100  # columns that text is easily read in
 
@@ -50,18 +52,14 @@ def help_text() -> str:
     """What ``posenc --help`` prints: every command, whether or not its extra is installed."""
     width = min(_WIDEST, shutil.get_terminal_size().columns)
     lines = ["usage: posenc [--version] COMMAND ...", ""]
-    lines += textwrap.wrap(
-        "Positional encodings for transformers: what there is, and what survives past the trained length.", width
-    )
-    for title, part in (
-        ("Encodings and configurations:", PLAIN),
-        ("Checkpoints (pip install 'posenc[hf]'):", CHECKPOINTS),
-        ("The laboratory (pip install 'posenc[lab]'):", LAB),
-    ):
+    lines += textwrap.wrap("Positional encodings for transformers.", width)
+    for title, group in GROUPS.items():
         lines += ["", *textwrap.wrap(title, width)]
-        for name, command in part.items():
-            lines += textwrap.wrap(f"  {name:<{_NAMES}}{command.summary}", width, subsequent_indent=" " * (_NAMES + 2))
-    lines += ["", *textwrap.wrap("posenc COMMAND --help tells more.", width)]
+        for name, (summary, _, extra) in group.items():
+            text = f"  {name:<{_NAMES}}{summary}" + (f" [{extra}]" if extra else "")
+            lines += textwrap.wrap(text, width, subsequent_indent=" " * (_NAMES + 2))
+    more = "posenc COMMAND --help lists a command's options. [NAME]: needs an extra, pip install 'posenc[NAME]'."
+    lines += ["", *textwrap.wrap(more, width)]
     return "\n".join(lines) + "\n"
 
 

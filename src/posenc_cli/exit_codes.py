@@ -1,15 +1,15 @@
 """The exit codes of ``posenc``, one meaning each in every command.
 
-A command that judges (``doctor``, ``inspect --live``) ends with `code_of` of the levels that it found. A command that
-cannot read its input or its arguments ends with `BAD_INPUT` and says why on stderr; it has judged nothing.
+A command that judges (``doctor``, ``explain --live``) ends with the `code_of` its findings' levels. A command that
+cannot read its input or its arguments ends with `BAD_INPUT`, prints the reason on stderr, and has judged nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-OK = 0  # nothing found, or notes alone
-FAULT = 1  # at least one fault; of the laboratory: a job failed
+OK = 0  # no findings, or notes only
+FAULT = 1  # at least one fault; in the laboratory: a job failed
 BAD_INPUT = 2  # usage, or an input that cannot be read
 SUSPICION = 3  # at least one suspicion and no fault
 INTERRUPTED = 130  # Ctrl-C

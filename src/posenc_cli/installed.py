@@ -1,6 +1,6 @@
 """What ``posenc --version`` says: posenc, Python, torch, and the packages of each extra, none of which it imports.
 
-The first line is the name and the version alone, for whoever reads it by a program.
+The first line is the name and the version alone, for programs that parse it.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def posenc_version() -> str:
     """The version of the `posenc` that a command would load, read without loading it."""
     spec = find_spec("posenc")
     text = "" if spec is None or spec.origin is None else Path(spec.origin).read_text(encoding="utf-8")
-    found = re.search(r'^__version__ = "(.+)"$', text, re.M)
-    if found is None:
+    match = re.search(r'^__version__ = "(.+)"$', text, re.M)
+    if match is None:
         raise ValueError("posenc is not installed, or without its file __init__.py: pip install posenc")
-    return found.group(1)
+    return match.group(1)
 
 
 def extras(requirements: Iterable[str]) -> dict[str, list[str]]:
@@ -44,12 +44,12 @@ def extras(requirements: Iterable[str]) -> dict[str, list[str]]:
     >>> extras(["torch>=2.6", "gguf>=0.17; extra == 'gguf'", "ruff>=0.8; extra == 'dev'"])
     {'gguf': ['gguf']}
     """
-    found: dict[str, list[str]] = {}
+    packages: dict[str, list[str]] = {}
     for requirement in requirements:
         package, extra = re.match(r"[\w.-]+", requirement), re.search(r"extra == ['\"]([\w.-]+)['\"]", requirement)
         if package and extra and extra[1] not in _OF_DEVELOPERS:
-            found.setdefault(extra[1], []).append(package[0])
-    return found
+            packages.setdefault(extra[1], []).append(package[0])
+    return packages
 
 
 def _requirements() -> list[str]:
@@ -60,7 +60,7 @@ def _requirements() -> list[str]:
 
 
 def _versions(packages: list[str]) -> str:
-    there = [f"{name} {found}" for name in packages if (found := _version(name))]
+    there = [f"{name} {number}" for name in packages if (number := _version(name))]
     missing = [name for name in packages if not _version(name)]
     parts = [", ".join(there), f"not installed: {', '.join(missing)}" if missing else ""]
     return "; ".join(filter(None, parts))

@@ -1,6 +1,6 @@
 """What the commands write: no sign that steers a terminal, and a plain substitute for signs that a stream lacks.
 
-A config, a header or a tensor's name may hold an escape sequence that rewrites the screen, or a mark that turns the
+A config, a header or a tensor's name may hold an escape sequence that rewrites the screen, or a mark that reverses the
 direction of writing. `neutral_streams` stands between every command and its streams, so that no command can forget it:
 such signs come out as ``\\u001b``, which a string of JSON may hold as well.
 
@@ -31,10 +31,10 @@ _SIGNS = {
 _NAME = "posenc-plain"
 
 
-def plain(text: str) -> str:
+def to_ascii(text: str) -> str:
     """``text`` in ASCII.
 
-    >>> plain("θ ← θ·√2 ± 3e−7, x²")
+    >>> to_ascii("θ ← θ·√2 ± 3e−7, x²")
     'theta <- theta*sqrt2 +/- 3e-7, x^2'
     """
     return "".join(sign if sign.isascii() else substitute(sign) for sign in text)
@@ -106,7 +106,7 @@ def neutral_streams() -> Iterator[None]:
     """Let stdout and stderr be neutral."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (
-        one if isinstance(one, NeutralStream) else cast("TextIO", NeutralStream(one)) for one in before
+        stream if isinstance(stream, NeutralStream) else cast("TextIO", NeutralStream(stream)) for stream in before
     )
     try:
         yield

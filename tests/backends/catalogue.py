@@ -11,9 +11,11 @@ from posenc.encoding import EmbeddingEncoding, Encoding
 from posenc.testing import Case
 from posenc.testing.cases import heads_of, random, tokens_of
 
-ENCODINGS = tuple(name for name, entry in CATALOGUE.items() if entry.place != "embedding")
+ENCODINGS = tuple(name for name, entry in CATALOGUE.items() if entry.hook_point != "embedding")
 UNLIKE = tuple(  # to a backend: rotations are done before it sees anything
-    name for name in ENCODINGS if CATALOGUE[name].place != "rotary" or name in ("rope", "xpos", "dynamic_ntk", "axial")
+    name
+    for name in ENCODINGS
+    if CATALOGUE[name].hook_point != "rotary" or name in ("rope", "xpos", "dynamic_ntk", "axial")
 )
 
 

@@ -40,7 +40,7 @@ def test_formula(queries, keys, causal, num_kv_heads, backend):
     q, k, v = qkv(2, 4, queries, keys, num_kv_heads=num_kv_heads, value_dim=5, dtype=torch.float64)
     alibi = ALiBi(4)
     got = attention(q, k, v, [alibi], causal=causal, scale=0.3, backend=backend)
-    wanted = one_by_one(
+    expected = one_by_one(
         q,
         k,
         v,
@@ -48,7 +48,7 @@ def test_formula(queries, keys, causal, num_kv_heads, backend):
         bias=lambda h, i, j: -alibi.slopes[h] * abs(j - (i + keys - queries)),
         allowed=lambda b, i, j: not causal or j <= i + keys - queries,
     )
-    assert gap(got, wanted) < 1e-12
+    assert gap(got, expected) < 1e-12
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -83,9 +83,9 @@ def test_biases_add_and_score_encodings_follow_in_order():
     scores = q @ k.mT * 8**-0.5 + total
     rows = (positions - positions[:, None]).long().clamp(-2, 2) + 2
     scores = scores + (q @ shaw.key_table.T * 8**-0.5).gather(-1, rows.expand_as(scores))
-    wanted = scores.masked_fill(torch.ones(6, 6).triu(1).bool(), -torch.inf).softmax(-1)
-    wanted = wanted @ v + torch.einsum("bhij,ijd->bhid", wanted, shaw.value_table[rows])
-    assert gap(attention(q, k, v, [a, shaw, b]), wanted) < 1e-12
+    expected = scores.masked_fill(torch.ones(6, 6).triu(1).bool(), -torch.inf).softmax(-1)
+    expected = expected @ v + torch.einsum("bhij,ijd->bhid", expected, shaw.value_table[rows])
+    assert gap(attention(q, k, v, [a, shaw, b]), expected) < 1e-12
 
 
 class Uniform(WeightEncoding):
@@ -98,11 +98,11 @@ class Uniform(WeightEncoding):
 
 def test_a_weight_encoding_takes_the_place_of_softmax():
     q, k, v = qkv()
-    wanted = v.cumsum(2) / (2 * torch.arange(1, 7).view(-1, 1))
-    assert gap(attention(q, k, v, [Uniform()]), wanted) < 1e-6
-    with pytest.raises(ValueError, match="at most one"):
+    expected = v.cumsum(2) / (2 * torch.arange(1, 7).view(-1, 1))
+    assert gap(attention(q, k, v, [Uniform()]), expected) < 1e-6
+    with pytest.raises(ValueError, match=r"^encodings\b"):
         attention(q, k, v, [Uniform(), Uniform()])
-    with pytest.raises(ValueError, match="Uniform takes the place of softmax"):
+    with pytest.raises(ValueError, match="Uniform"):
         attention(q, k, v, [Uniform()], backend="sdpa")
 
 
@@ -122,11 +122,11 @@ def test_hidden_keys_may_hold_anything_but_hidden_values_must_be_finite():
     """0 · NaN is NaN: a hidden value that is not finite reaches the output, as in any matrix product."""
     q, k, v = qkv()
     mask = torch.tensor([True] * 5 + [False]).expand(2, 1, 6)
-    wanted = attention(q, k, v, mask=mask, backend="dense")
+    expected = attention(q, k, v, mask=mask, backend="dense")
     for bad in (torch.nan, torch.inf, 1e30):
         spoilt = k.clone()
         spoilt[:, :, 5] = bad
-        assert torch.equal(attention(q, spoilt, v, mask=mask, backend="dense"), wanted)
+        assert torch.equal(attention(q, spoilt, v, mask=mask, backend="dense"), expected)
     spoilt = v.clone()
     spoilt[:, :, 5] = torch.nan
     assert attention(q, k, spoilt, mask=mask, backend="dense").isnan().any()
@@ -148,6 +148,6 @@ def test_gradients_that_cancel_meet_before_they_are_rounded():
         (found,) = torch.autograd.grad(attention(q, k, v, [encoding], x=x), k, upstream.to(q.dtype))
         return found.double()[0, 0]
 
-    wanted = of_keys(copy.deepcopy(encoding).double(), *(t.double() for t in given))
-    error = (of_keys(encoding, *given) - wanted).norm(dim=-1) / wanted.norm(dim=-1)
+    expected = of_keys(copy.deepcopy(encoding).double(), *(t.double() for t in given))
+    error = (of_keys(encoding, *given) - expected).norm(dim=-1) / expected.norm(dim=-1)
     assert error[:90].max() < 0.03, "bfloat16 keeps 8 binary digits"

@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from posenc import ALiBi, RoPE, Shaw, StickBreaking, T5Bias, attention, explain
-from posenc.backends import sdpa
 from posenc.backends.inputs.dropout import Dropout
 from posenc.backends.inspect import read_attention
 from tests.backends.catalogue import (
@@ -106,14 +105,14 @@ def test_paths_equal_the_definition(name, situation):
     if options.get("causal", True) is False and only_causal(name):
         pytest.skip("knows no keys after the query")
     options = {**options, "dropout": 0.4}
-    wanted, backends = (
+    expected, backends = (
         differentiated(name, "dense", queries, keys, **options),
         backends_of(name, queries, keys, **options),
     )
     assert "sdpa" not in backends
     assert backends or queries <= 64 or situation == "bidirectional" or name == "path"
     for backend in backends:
-        for a, b in zip(differentiated(name, backend, queries, keys, **options), wanted, strict=True):
+        for a, b in zip(differentiated(name, backend, queries, keys, **options), expected, strict=True):
             assert gap(a, b) < 1e-9 * max(1.0, float(b.detach().abs().max()))
 
 
@@ -139,9 +138,9 @@ def test_right_on_average(name, backend):
         torch.manual_seed(7)
         many = (t.expand(draws, -1, -1, -1) for t in (q, k, v))
         found = attention(*many, encodings, dropout=p, backend=backend)
-        wanted = attention(q, k, v, encodings, backend="dense")[0]
-        deviation = (found - wanted).square().mean(0)
-        off = (found.mean(0) - wanted) / (deviation / draws).sqrt().clamp(min=1e-9)
+        expected = attention(q, k, v, encodings, backend="dense")[0]
+        deviation = (found - expected).square().mean(0)
+        off = (found.mean(0) - expected) / (deviation / draws).sqrt().clamp(min=1e-9)
         assert float(off.abs().max()) < 5
         if name in ("nope", "rope+t5", "sticks", "sticks own"):
             weights = read_attention(q, k, v, encodings).weights[0]
@@ -187,12 +186,11 @@ def test_what_a_vector_gets_is_no_weight():
 
 @pytest.mark.parametrize("backend", ["tiled", "rows", "sdpa"])
 @pytest.mark.parametrize("name", LISTS)
-def test_gradcheck(name, backend, monkeypatch):
+def test_gradcheck(name, backend):
     """Gradients are those of the mask of the forward pass, also where a block is computed anew."""
     if backend == "sdpa" and name not in ("nope", "rope+t5"):
         pytest.skip("kernels do not serve it")
-    monkeypatch.setattr(sdpa, "BLOCK", 30)
-    tokens = 6 if backend == "tiled" else 70
+    tokens = {"tiled": 6, "rows": 70, "sdpa": 530}[backend]  # more than one block of rows or queries
     leaves = [t.requires_grad_() for t in qkv(1, 4, tokens, num_kv_heads=2, value_dim=5, dtype=torch.float64)]
     encodings = [e.double() for e in LISTS[name]]
     mask = torch.arange(tokens) % 5 != 2
@@ -260,13 +258,13 @@ def test_explaining_draws_nothing():
 
 @pytest.mark.parametrize("dropout", [-0.1, 1.1, float("nan"), "0.1", True, None])
 def test_no_probability(dropout):
-    with pytest.raises(ValueError, match="dropout must be a probability"):
+    with pytest.raises(ValueError, match=r"^dropout\b"):
         attention(*qkv(), dropout=dropout)
 
 
 def test_refusals():
     q, k, v = qkv(1, 4, 70)
-    with pytest.raises(ValueError, match="its kernels have no dropout"):
+    with pytest.raises(ValueError, match="dropout"):
         attention(q, k, v, dropout=0.1, backend="flex")
-    with pytest.raises(ValueError, match="kernels divide by what dropout leaves"):
+    with pytest.raises(ValueError, match="dropout"):
         attention(q, k, v, dropout=1.0, backend="sdpa")

@@ -64,10 +64,10 @@ def test_equals_the_definition(name, seen):
     with torch.no_grad():
         reason = flex.refuses_by_name(prepared(q, k, v, encodings, x=torch.zeros(2, KEYS, 32), **SEEN[seen]))
     if "positions" in seen and encodings:
-        assert "positions are given" in reason or "order" in reason
+        assert "positions" in reason or "order" in reason
         return
     if "gates" in name and seen in ("all", "window both ways", "mask"):
-        assert "causal order of indices" in reason
+        assert "causal" in reason
         return
     assert reason is None
     got, right = both(encodings, q, k, v, **SEEN[seen])
@@ -157,18 +157,18 @@ def test_inside_says_what_visibility_says():
 def test_refusals():
     q, k, v = qkv(1, 4, 20, 20, 16)
     x = torch.zeros(1, 20, 32)
-    assert flex.refuses(prepared(q, k, v, [])) == "off a GPU it builds every score"
+    assert "GPU" in flex.refuses(prepared(q, k, v, []))
     with torch.no_grad():
         assert "StickBreaking" in flex.refuses_by_name(prepared(q, k, v, [StickBreaking()]))
         assert "CoPE" in flex.refuses_by_name(prepared(q, k, v, [CoPE(16, max_position=4)]))
-        assert "positions are given" in flex.refuses_by_name(
+        assert "positions" in flex.refuses_by_name(
             prepared(q, k, v, [ALiBi(4)], q_pos=torch.arange(20), k_pos=torch.arange(20))
         )
-        assert "no empty ones" in flex.refuses_by_name(prepared(q[:, :, :0], k, v, []))
-    assert "no backward" in flex.refuses_by_name(prepared(q.clone().requires_grad_(), k, v, []))
-    assert "no backward" in flex.refuses_by_name(prepared(q, k, v, [ForgetGate(32, num_heads=4)], x=x))
+        assert "empty" in flex.refuses_by_name(prepared(q[:, :, :0], k, v, []))
+    assert "backward" in flex.refuses_by_name(prepared(q.clone().requires_grad_(), k, v, []))
+    assert "backward" in flex.refuses_by_name(prepared(q, k, v, [ForgetGate(32, num_heads=4)], x=x))
     with pytest.raises(TypeError, match="score_mod"):
-        flex.attend_flex(q, k, v, None, [StickBreaking().structure()], 1.0, prepared(q, k, v, []).visibility)
+        flex.attend_flex(q, k, v, None, [StickBreaking().fast_form()], 1.0, prepared(q, k, v, []).visibility)
 
 
 def test_strategy_speaks():

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from posenc import ALiBi, CoPE, PaTH, RoPE, ScoreEncoding, Shaw, T5Bias, WeightEncoding, XPos, attention
-from posenc.backends import dense
 from posenc.backends.distributed.parallel import merged
 from posenc.backends.inputs.attention_call import prepare_call
 from posenc.backends.inspect import attention_lse, read_attention
@@ -17,7 +16,7 @@ from posenc.score import Mixture
 from tests.backends.catalogue import ENCODINGS, UNLIKE, called, case_of, encodings_of, only_causal, stated
 from tests.backends.tiled.compare import Largest
 from tests.golden import load
-from tests.samples import few_spectra, gap, mostly_slow, qkv
+from tests.samples import ShortReach, few_spectra, gap, mostly_slow, qkv
 
 SITUATIONS = {
     "causal": (70, 70, {}),
@@ -103,7 +102,7 @@ def test_some_queries_and_the_log_sum_exp_alone(name, situation):
         if whole.lse is not None:
             assert gap(finite(some.lse), finite(whole.lse[:, :, cut])) < 1e-10
     if whole.lse is None:
-        with pytest.raises(ValueError, match="takes the place of softmax, so that its scores have no log-sum-exp"):
+        with pytest.raises(ValueError, match="log-sum-exp"):
             attention_lse(**given, encodings=encodings, **options)
         return
     found = attention_lse(**given, encodings=encodings, **options)
@@ -145,15 +144,14 @@ def test_float32_or_better(dtype):
     assert gap(read.weights, wide.weights) < (1e-6 if dtype == torch.float32 else 2e-2)
 
 
-def test_beyond_the_reach_of_a_rotation(monkeypatch):
+def test_beyond_the_reach_of_a_rotation():
     """Queries that lie too far apart are read block by block, as they are attended to."""
-    (q, k, v), xpos = qkv(2, 4, 23, dtype=torch.float64), XPos(8)
+    (q, k, v), xpos, short = qkv(2, 4, 23, dtype=torch.float64), XPos(8), ShortReach(8)
     whole, lse = read_attention(q, k, v, [xpos]), attention_lse(q, k, v, [xpos])
-    monkeypatch.setattr(XPos, "reach", lambda self, dtype: 7)
-    blocks = read_attention(q, k, v, [xpos])
-    for a, b in zip((*blocks, attention_lse(q, k, v, [xpos])), (*whole, lse), strict=True):
+    blocks = read_attention(q, k, v, [short])
+    for a, b in zip((*blocks, attention_lse(q, k, v, [short])), (*whole, lse), strict=True):
         assert gap(finite(a), finite(b)) < 1e-10
-    some = read_attention(q, k, v, [xpos], queries=slice(5, 16))
+    some = read_attention(q, k, v, [short], queries=slice(5, 16))
     assert gap(finite(some.scores), finite(whole.scores[:, :, 5:16])) < 1e-10
 
 
@@ -184,15 +182,6 @@ def test_gradients_of_blocks_are_those_of_the_whole():
         leaves = [t.requires_grad_() for t in qkv(1, 4, 150, num_kv_heads=2, dtype=torch.float64)]
         found.append(torch.autograd.grad(call(*leaves, [bias]).square().sum(), leaves[:2]))
     assert all(gap(a, b) < 1e-10 for a, b in zip(*found, strict=True))
-
-
-def test_one_definition(monkeypatch):
-    """What the definition computes is what is read: a change of one is a change of the other."""
-    q, k, v = qkv()
-    actual = dense.weights_of
-    monkeypatch.setattr(dense, "weights_of", lambda *given: actual(*given) * 2)
-    assert gap(attention(q, k, v, backend="dense"), read_attention(q, k, v).weights @ v) < 1e-6
-    assert gap(read_attention(q, k, v).weights.sum(-1), torch.full((2, 4, 6), 2.0)) < 1e-6
 
 
 def test_compiled():
@@ -227,7 +216,7 @@ def test_values_are_not_needed():
     counting = CoPE(8, max_position=4, gates="values").double()
     read_attention(q, k, v, [counting])
     for encodings in ([counting], [Mixture([counting], 4)]):
-        with pytest.raises(ValueError, match="v must be given: the scores of"):
+        with pytest.raises(ValueError, match=r"^v\b"):
             read_attention(q, k, encodings=encodings)
 
 

@@ -97,9 +97,9 @@ class TestAttention:
     @pytest.mark.parametrize("wrong", [0, -1, 2.5, True, "long"])
     def test_lengths_that_are_none(self, wrong):
         q, k, v = qkv()
-        with pytest.raises(ValueError, match=r"length must be an integer from 1 to 2\^53"):
+        with pytest.raises(ValueError, match=r"^length\b"):
             attention(q, k, v, [dynamic()], length=wrong)
-        with pytest.raises(ValueError, match=r"length must be an integer from 1 to 2\^53"):
+        with pytest.raises(ValueError, match=r"^length\b"):
             SelfAttention(16, 2, encodings=[dynamic()])(torch.zeros(1, 2, 16), length=wrong)
 
     def test_explained_alike(self):
@@ -136,9 +136,9 @@ class TestLayer:
     def test_lengths_may_not_change_under_a_cache(self):
         layer, cache, x = self.layer(dynamic()), KVCache(), torch.randn(1, 3, 16).double()
         layer(x, cache=cache, length=8)
-        with pytest.raises(ValueError, match="that share a cache: 8 before, now 16"):
+        with pytest.raises(ValueError, match=r"\b8\b.*\b16\b"):
             layer(x, cache=cache, length=16)
-        with pytest.raises(ValueError, match="length must be the same"):
+        with pytest.raises(ValueError, match=r"\blength\b"):
             layer(x, cache=cache)
         assert len(cache) == 3
         assert cache.rotated
@@ -185,12 +185,12 @@ class TestBasesOfHeads:
     @pytest.mark.parametrize("heads", [1, 3, 8])
     def test_heads_that_do_not_share_a_base_are_refused(self, heads):
         rope = RoPE(8, scaling=self.Bases())
-        with pytest.raises(ValueError, match="num_kv_heads: 4 heads share 2 bases"):
+        with pytest.raises(ValueError, match=r"^num_kv_heads\b.*\b4\b.*\b2\b"):
             rope.rotate(torch.zeros(1, heads, 3, 8), rope.table(torch.arange(3)))
 
     def test_queries_of_another_number_are_refused(self):
         q, k, v = qkv(1, 8, 6, num_kv_heads=2)
-        with pytest.raises(ValueError, match="num_heads of RoPE is 4, but q has 8 heads"):
+        with pytest.raises(ValueError, match=r"^num_heads\b.*RoPE.*\b4\b.*\b8\b"):
             attention(q, k, v, [RoPE(8, scaling=self.Bases())])
 
 

@@ -76,26 +76,26 @@ def test_positions_of_several_coordinates():
     places = torch.stack([torch.arange(100) // 10, torch.arange(100) % 10], -1)
     given = {"q_pos": places, "k_pos": places.expand(2, -1, -1)}
     encodings = [LogCPB(4, axes=2).double()]
-    got, wanted = (
+    got, expected = (
         attention(q, k, v, encodings, backend=backend, causal=True, **given) for backend in ("rows", "dense")
     )
-    assert gap(got, wanted) < 1e-12
+    assert gap(got, expected) < 1e-12
 
 
 def test_inference_gives_what_training_gives():
     with torch.no_grad():
         q, k, v = qkv(2, 4, 150, dtype=torch.float64)
-        got, wanted = (attention(q, k, v, [RoPE(8)], backend=backend) for backend in ("rows", "dense"))
-    assert gap(got, wanted) < 1e-12
+        got, expected = (attention(q, k, v, [RoPE(8)], backend=backend) for backend in ("rows", "dense"))
+    assert gap(got, expected) < 1e-12
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_result_in_the_dtype_of_q(dtype):
     q, k, v = qkv(1, 4, 150, dtype=dtype)
     encodings = [T5Bias(4, init_std=1.0, bidirectional=True), RoPE(8)]
-    got, wanted = (attention(q, k, v, encodings, backend=backend) for backend in ("rows", "dense"))
+    got, expected = (attention(q, k, v, encodings, backend=backend) for backend in ("rows", "dense"))
     assert got.dtype == dtype
-    assert gap(got, wanted) < {torch.float32: 2e-6, torch.bfloat16: 2e-2, torch.float16: 2e-3}[dtype]
+    assert gap(got, expected) < {torch.float32: 2e-6, torch.bfloat16: 2e-2, torch.float16: 2e-3}[dtype]
 
 
 class Largest(TorchDispatchMode):
@@ -130,20 +130,20 @@ class Centred(ScoreEncoding):
 class TestRefusals:
     def test_without_an_order_by_index(self):
         for causal in (False, "positions"):
-            with pytest.raises(ValueError, match="backend 'rows' cannot serve this call: without a causal order"):
+            with pytest.raises(ValueError, match=r"'rows'.*causal"):
                 attention(*qkv(1, 4, 100), causal=causal, backend="rows")
 
     def test_one_block(self):
-        with pytest.raises(ValueError, match=f"at most {BLOCK} queries are one block"):
+        with pytest.raises(ValueError, match=rf"\b{BLOCK}\b"):
             attention(*qkv(1, 4, BLOCK), backend="rows")
 
     def test_queries_that_depend_on_one_another(self):
-        with pytest.raises(ValueError, match="depend on one another"):
+        with pytest.raises(ValueError, match="Centred"):
             attention(*qkv(1, 4, 100), [Centred()], backend="rows")
 
     def test_under_a_compiler(self):
         q, k, v = qkv(1, 4, 100)
         torch.compiler.reset()
-        with pytest.raises(Exception, match="unroll its loop"):
+        with pytest.raises(Exception, match="rows"):
             torch.compile(lambda: attention(q, k, v, backend="rows"), backend="eager", fullgraph=True)()
         torch.compiler.reset()

@@ -7,8 +7,8 @@ import itertools
 import pytest
 import torch
 
-from posenc import ALiBi, RoPE, T5Bias, attention, explain
-from posenc.backends import sdpa
+from posenc import ALiBi, RoPE, T5Bias, attention
+from tests.backends.tiled.compare import Largest
 from tests.samples import gap, qkv
 
 LISTS = {
@@ -74,21 +74,32 @@ def test_any_choice_of_gradients(wanting):
         assert gap(a, b) < 1e-11
 
 
-@pytest.mark.parametrize("options", ["mask", "segments", "positions"])
-def test_blocks_of_queries_join_seamlessly(options, monkeypatch):
-    tensors = qkv(2, 4, 7, dtype=torch.float64)
-    whole = values_and_gradients("sdpa", LISTS["rope+alibi+t5"], tensors, OPTIONS[options])
-    monkeypatch.setattr(sdpa, "BLOCK", 3)
-    blocks = values_and_gradients("sdpa", LISTS["rope+alibi+t5"], tensors, OPTIONS[options])
-    for a, b in zip(whole, blocks, strict=True):
-        assert gap(a, b) < 1e-12
+LONG = 582  # more queries than share one mask
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"mask": torch.arange(LONG)[None, None] % 7 != torch.tensor([2, 5])[:, None, None]},
+        {"segments": torch.arange(LONG) // 97},
+        {"k_pos": torch.stack([torch.arange(LONG), torch.arange(LONG).roll(5) * 2])},
+    ],
+    ids=["mask", "segments", "positions"],
+)
+def test_blocks_of_queries_equal_the_definition(options):
+    tensors, encodings = qkv(2, 4, LONG, dtype=torch.float64), LISTS["rope+alibi+t5"]
+    if "k_pos" in options:
+        options = {**options, "q_pos": torch.arange(LONG)}
+    blocks, dense = (values_and_gradients(backend, encodings, tensors, options) for backend in ("sdpa", "dense"))
+    for a, b in zip(blocks, dense, strict=True):
+        assert gap(a, b) < 1e-11
     with torch.no_grad():
-        once = attention(*tensors, LISTS["rope+alibi+t5"], backend="sdpa", **OPTIONS[options])
-    assert gap(once, whole[0]) < 1e-12
+        without_gradients = attention(*tensors, encodings, backend="sdpa", **options)
+    assert gap(without_gradients, blocks[0]) < 1e-12
 
 
 def test_a_long_masked_call_equals_the_definition():
-    q, k, v = qkv(1, 2, sdpa.BLOCK + 70, head_dim=4)
+    q, k, v = qkv(1, 2, LONG, head_dim=4)
     mask = torch.rand(1, 1, k.shape[2], generator=torch.Generator().manual_seed(0)) < 0.8
     for training in (False, True):
         q.requires_grad_(training)
@@ -106,21 +117,22 @@ def test_values_wider_than_heads():
         assert gap(out, attention(q, k, v, encodings, backend="dense")) < 1e-6
 
 
-def test_plain_calls_need_no_mask():
-    for queries in (6, 1):
-        how = explain(*qkv(queries=queries, keys=6), [RoPE(8)]).how
-        assert how in ("causal flag of the kernel", "no mask")
+@pytest.mark.parametrize("queries", [LONG, 1])
+def test_plain_calls_build_no_mask(queries):
+    with Largest() as seen:
+        attention(*qkv(1, 1, queries, LONG, 8), [RoPE(8)], backend="sdpa")
+    assert seen.elements < LONG * LONG / 2
 
 
 def test_hidden_keys_must_be_finite():
     """A kernel adds −inf to a hidden score: NaN and infinity stay, every finite number goes."""
     q, k, v = qkv()
     mask = torch.tensor([True] * 5 + [False]).expand(2, 1, 6)
-    wanted = attention(q, k, v, mask=mask, backend="sdpa")
+    expected = attention(q, k, v, mask=mask, backend="sdpa")
     spoilt = [t.clone() for t in (k, v)]
     for t in spoilt:
         t[:, :, 5] = 1e30
-    assert gap(attention(q, *spoilt, mask=mask, backend="sdpa"), wanted) < 1e-6
+    assert gap(attention(q, *spoilt, mask=mask, backend="sdpa"), expected) < 1e-6
 
 
 class TestScalesThatAreNotPositive:
@@ -132,10 +144,10 @@ class TestScalesThatAreNotPositive:
     def test_every_path(self, encodings, options, scale):
         given = {**OPTIONS[options], "scale": scale}
         tensors = qkv(2, 4, 7, num_kv_heads=2, value_dim=5, dtype=torch.float64)
-        wanted = values_and_gradients("dense", LISTS[encodings], tensors, given)
-        assert all(bool(t.isfinite().all()) for t in wanted)
+        expected = values_and_gradients("dense", LISTS[encodings], tensors, given)
+        assert all(bool(t.isfinite().all()) for t in expected)
         for backend in ("auto", "sdpa", "tiled")[: 2 if scale == 0 else 3]:
-            for a, b in zip(values_and_gradients(backend, LISTS[encodings], tensors, given), wanted, strict=True):
+            for a, b in zip(values_and_gradients(backend, LISTS[encodings], tensors, given), expected, strict=True):
                 assert gap(a, b) < 1e-11
 
     @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -144,9 +156,9 @@ class TestScalesThatAreNotPositive:
     def test_lengths_and_precisions(self, queries, keys, scale, dtype):
         narrow = qkv(1, 4, queries, keys, num_kv_heads=2, dtype=dtype)
         for encodings in ([], [RoPE(8)], [ALiBi(4)]):
-            wanted = attention(*[t.double() for t in narrow], encodings, scale=scale, backend="dense")
+            expected = attention(*[t.double() for t in narrow], encodings, scale=scale, backend="dense")
             got = attention(*narrow, encodings, scale=scale)
-            assert gap(got, wanted) < (2e-6 if dtype == torch.float32 else 3e-2)
+            assert gap(got, expected) < (2e-6 if dtype == torch.float32 else 3e-2)
 
     def test_compiled(self):
         tensors = qkv(1, 4, 7)

@@ -70,17 +70,17 @@ class Called:
 class TestTransforms:
     def test_forward_mode(self, name, queries):
         call = Called(name, queries)
-        wanted = call.moved(call.definition)
-        assert gap(jvp(call, (call.q,), (call.towards,))[1], wanted) < 1e-7
+        expected = call.moved(call.definition)
+        assert gap(jvp(call, (call.q,), (call.towards,))[1], expected) < 1e-7
         with forward_ad.dual_level():
             tangent = forward_ad.unpack_dual(call(forward_ad.make_dual(call.q, call.towards))).tangent
-        assert gap(tangent, wanted) < 1e-7
+        assert gap(tangent, expected) < 1e-7
 
     def test_one_gradient(self, name, queries):
         call = Called(name, queries)
-        wanted = call.gradient(call.q)
-        assert gap(grad(call.loss)(call.q), wanted) < 1e-10
-        assert gap(vjp(call.loss, call.q)[1](torch.ones((), dtype=torch.float64))[0], wanted) < 1e-10
+        expected = call.gradient(call.q)
+        assert gap(grad(call.loss)(call.q), expected) < 1e-10
+        assert gap(vjp(call.loss, call.q)[1](torch.ones((), dtype=torch.float64))[0], expected) < 1e-10
 
     def test_mapped(self, name, queries):
         call = Called(name, queries)
@@ -91,13 +91,13 @@ class TestTransforms:
     def test_second_derivatives(self, name, queries):
         """Forward over reverse, reverse over reverse, and one outside of torch.func."""
         call = Called(name, queries)
-        wanted = call.moved(call.gradient)
-        size = max(1.0, float(wanted.abs().max()))
-        assert gap(jvp(grad(call.loss), (call.q,), (call.towards,))[1], wanted) < 1e-6 * size
-        assert gap(grad(lambda q: (grad(call.loss)(q) * call.towards).sum())(call.q), wanted) < 1e-6 * size
+        expected = call.moved(call.gradient)
+        size = max(1.0, float(expected.abs().max()))
+        assert gap(jvp(grad(call.loss), (call.q,), (call.towards,))[1], expected) < 1e-6 * size
+        assert gap(grad(lambda q: (grad(call.loss)(q) * call.towards).sum())(call.q), expected) < 1e-6 * size
         outer = call.q.clone().requires_grad_()
         (grad(call.loss)(outer) * call.towards).sum().backward()
-        assert gap(outer.grad, wanted) < 1e-6 * size
+        assert gap(outer.grad, expected) < 1e-6 * size
 
 
 @pytest.mark.parametrize("name", LISTS)
@@ -154,8 +154,8 @@ def test_derivatives_of_parameters(name):
 
         found = grad(loss)(given)
         parameters = dict(encoding.named_parameters())
-        wanted = torch.autograd.grad(call.definition(call.q).square().sum(), list(parameters.values()))
-        for n, w in zip(parameters, wanted, strict=True):
+        expected = torch.autograd.grad(call.definition(call.q).square().sum(), list(parameters.values()))
+        for n, w in zip(parameters, expected, strict=True):
             assert gap(found[n], w) < 1e-9 * max(1.0, float(w.abs().max()))
 
 
@@ -164,17 +164,17 @@ class TestPaths:
     def test_operators_refuse_by_name(self, backend):
         q, k, v = qkv(1, 4, 70)
         call = lambda q: attention(q, k, v, [ALiBi(4)], backend=backend)  # noqa: E731
-        with pytest.raises(ValueError, match=r"transforms of torch\.func need plain operations"):
+        with pytest.raises(ValueError, match=r"torch\.func"):
             vmap(call)(q[None])
-        with pytest.raises(ValueError, match="derivatives in forward mode need plain operations"):
+        with pytest.raises(ValueError, match="forward mode"):
             jvp(call, (q,), (q,))
 
     def test_kernels_refuse_what_they_cannot(self):
         q, k, v = qkv(1, 4, 70)
         call = lambda q: attention(q, k, v, backend="sdpa").square().sum()  # noqa: E731
-        with pytest.raises(ValueError, match="derivatives in forward mode need plain operations"):
+        with pytest.raises(ValueError, match="forward mode"):
             jvp(call, (q,), (q,))
-        with pytest.raises(ValueError, match="second derivatives need plain operations"):
+        with pytest.raises(ValueError, match="second derivatives"):
             grad(lambda q: grad(call)(q).sum())(q)
         assert grad(call)(q).shape == q.shape
 
@@ -201,7 +201,7 @@ class TestPaths:
             out = attention(q, call.k, call.v, call.encodings, x=call.x_given, backend=backend)
             (first,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
             if backend == "tiled":
-                with pytest.raises(RuntimeError, match="backend 'tiled' has first derivatives alone"):
+                with pytest.raises(RuntimeError, match="'tiled'"):
                     torch.autograd.grad((first * call.towards).sum(), q)
                 continue
             (second,) = torch.autograd.grad((first * call.towards).sum(), q)

@@ -20,7 +20,6 @@ from posenc import ALiBi, CoPE, ForgetGate, RoPE, Shaw, StickBreaking, attention
 from posenc.backends import triton as backend
 from posenc.backends.inputs.attention_call import AttentionCall, prepare_call
 from posenc.backends.triton import launch
-from posenc.rotary._rotate import rotate_pairs
 from tests.samples import gap, mostly_slow, qkv
 
 if importlib.util.find_spec("triton") is None:
@@ -143,10 +142,9 @@ def test_sticks_of_small_and_large_logits(logits, bound):
 
 @kernels
 def test_what_is_left_may_be_tiny_and_right():
-    from posenc.backends.triton import sticks as operators
-
+    importlib.import_module("posenc.backends.triton.sticks")  # registers the operator
     q, k, v = (t.to(DEVICE) for t in qkv(1, 1, 1, 200, 16))
-    used = operators._operator(q, k, v, None, None, 0.25, True, 0, True, 1e9, False)[1]
+    used = torch.ops.posenc.attend_sticks(q, k, v, None, None, 0.25, True, 0, True, 1e9, False)[1]
     right = torch.nn.functional.softplus(q.double() @ k.double().mT * 0.25).sum(-1) / torch.log(torch.tensor(2.0))
     assert right.min() > 100, "1 − Σ weights would be 0"
     assert gap(used, right) < 1e-3
@@ -218,6 +216,12 @@ def test_rows_without_keys_give_zeros(make):
         assert bool(gradient.isfinite().all())
 
 
+def rotate(x, cos, sin, layout):
+    """The rotation in PyTorch, by tables ``([batch, 1,] tokens, pairs)``."""
+    table = [t.squeeze(1) if t.ndim == 4 else t for t in (cos, sin)]
+    return RoPE(x.shape[-1], rotary_dim=2 * cos.shape[-1], layout=layout).rotate(x, table)
+
+
 @kernels
 @pytest.mark.parametrize("layout", ["half", "interleaved"])
 @pytest.mark.parametrize(("width", "pairs"), [(32, 16), (40, 12), (6, 3), (48, 24)])
@@ -230,7 +234,7 @@ def test_rotation(batch, width, pairs, layout):
     angles = torch.randn(*(() if batch is None else (batch, 1)), 35, pairs, generator=generator).to(DEVICE)
     cos, sin = angles.cos(), angles.sin()
     got = rotate_queries_and_keys(q, k, cos, sin, layout)
-    right = [rotate_pairs(x, cos, sin, layout) for x in (q, k)]
+    right = [rotate(x, cos, sin, layout) for x in (q, k)]
     targets = [torch.randn_like(x) for x in right]
     for a, b in zip(
         (*got, *torch.autograd.grad(got, (q, k), targets)),
@@ -247,7 +251,7 @@ def test_rotation_rounds_once():
     q, k, _ = (t.to(DEVICE, torch.bfloat16) for t in qkv(1, 2, 40, 40, 32))
     angles = torch.randn(40, 16, generator=torch.Generator().manual_seed(0)).to(DEVICE)
     for got, x in zip(rotate_queries_and_keys(q, k, angles.cos(), angles.sin(), "half"), (q, k), strict=True):
-        right = rotate_pairs(x.float(), angles.cos(), angles.sin(), "half")
+        right = rotate(x.float(), angles.cos(), angles.sin(), "half")
         unit = 2**-8 if DEVICE == "cuda" else 2**-7  # the interpreter cuts where hardware rounds
         assert bool(((got.float() - right).abs() <= right.abs() * unit + 1e-6).all())
 
@@ -319,7 +323,7 @@ def compile_for_hopper(kernel, constants, dtype):
 
 def test_refusals():
     q, k, v = qkv(1, 4, 20, 20, 16)
-    assert backend.refuses(prepared(q, k, v, [StickBreaking()])) == "its kernels were made for NVIDIA's GPUs"
+    assert "GPU" in backend.refuses(prepared(q, k, v, [StickBreaking()]))
 
     def reason(encodings, *, tensors=(q, k, v), **options):
         return backend.unsupported(prepared(*tensors, encodings, **options))
@@ -328,17 +332,17 @@ def test_refusals():
     assert reason([CoPE(16, max_position=255)]) is None
     assert "stick-breaking" in reason([])
     assert "bias" in reason([ALiBi(4), StickBreaking()])
-    assert "no term" in reason([CoPE(16, max_position=4), StickBreaking()])
-    assert "counts gates" in reason([Shaw(16, max_distance=4)])
-    assert "counts gates" in reason([ForgetGate(32, num_heads=4)], x=torch.zeros(1, 20, 32))
-    assert "counts gates" in reason([CoPE(16, max_position=4, relative=8)])
-    assert "at most 255" in reason([CoPE(16, max_position=256)])
-    assert "float32 or less" in reason([StickBreaking()], tensors=(q.double(), k.double(), v.double()))
-    assert "128 channels" in reason([StickBreaking()], tensors=qkv(1, 1, 4, 4, 136))
-    assert "order of indices" in reason([StickBreaking()], causal="positions")
-    assert "masks per key" in reason([StickBreaking()], mask=torch.ones(1, 20, 20, dtype=torch.bool))
+    assert "term" in reason([CoPE(16, max_position=4), StickBreaking()])
+    assert "gates" in reason([Shaw(16, max_distance=4)])
+    assert "gates" in reason([ForgetGate(32, num_heads=4)], x=torch.zeros(1, 20, 32))
+    assert "gates" in reason([CoPE(16, max_position=4, relative=8)])
+    assert "255" in reason([CoPE(16, max_position=256)])
+    assert "float32" in reason([StickBreaking()], tensors=(q.double(), k.double(), v.double()))
+    assert "128" in reason([StickBreaking()], tensors=qkv(1, 1, 4, 4, 136))
+    assert "indices" in reason([StickBreaking()], causal="positions")
+    assert "masks" in reason([StickBreaking()], mask=torch.ones(1, 20, 20, dtype=torch.bool))
     separate = CoPE(16, max_position=4, gates="separate", dim=32, num_kv_heads=2)
-    assert "other key heads" in reason([separate], x=torch.zeros(1, 20, 32))
+    assert "key heads" in reason([separate], x=torch.zeros(1, 20, 32))
 
 
 def test_strategy_speaks():

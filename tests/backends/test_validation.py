@@ -71,7 +71,7 @@ def test_other_kinds_are_refused_by_name(name, at, call):
 def test_tensors_must_be_tensors(at, value):
     given = list(qkv())
     given[at] = value
-    with pytest.raises(ValueError, match=rf"^{'qkv'[at]} must be a tensor"):
+    with pytest.raises(ValueError, match=rf"^{'qkv'[at]}\b"):
         attention(*given)
 
 
@@ -86,25 +86,25 @@ def test_coordinates_that_nobody_reads(batch, tokens, rows):
 def test_features_must_fit_the_keys():
     q, k, v = qkv()
     for entry in ([0.0], torch.zeros(2, 4), torch.zeros(2, 4, 5)):
-        with pytest.raises(ValueError, match="features of ALiBi must be"):
+        with pytest.raises(ValueError, match=r"^features\b.*ALiBi"):
             attention(q, k, v, [ALiBi(4)], features=[entry])
 
 
 @pytest.mark.parametrize("shape", [(2, 0, 6, 8), (2, 4, 6, 0)])
 def test_nothing_wide(shape):
-    with pytest.raises(ValueError, match=r"at least one channel|multiple of the heads"):
+    with pytest.raises(ValueError, match=r"\b(q|k|v|heads)\b"):
         attention(*(torch.zeros(shape) for _ in "qkv"))
 
 
 class TestTurnedLayouts:
     """(batch, tokens, heads, width) where (batch, heads, tokens, width) is meant."""
 
-    WORDS = r"\(batch, tokens, heads, width\) want \.transpose\(1, 2\)"
+    WORDS = r"\.transpose\(1, 2\)"
 
     def test_more_queries_than_keys(self):
         """Grouped heads: 4 query heads and 2 key heads look like 4 queries on 2 keys."""
         q, k, v = (t.transpose(1, 2) for t in qkv(num_kv_heads=2))
-        with pytest.raises(ValueError, match="^q must have no more tokens than k.*causal=False.*" + self.WORDS):
+        with pytest.raises(ValueError, match=r"^q\b.*\bk\b.*causal=False.*" + self.WORDS):
             attention(q, k, v, [RoPE(8)])
 
     def test_heads_that_do_not_fit(self):
@@ -114,28 +114,28 @@ class TestTurnedLayouts:
 
     def test_heads_of_an_encoding(self):
         turned = [t.transpose(1, 2) for t in qkv()]
-        with pytest.raises(ValueError, match="^num_heads of ALiBi is 4, but q has 6 heads.*" + self.WORDS):
+        with pytest.raises(ValueError, match=r"^num_heads\b.*ALiBi.*\b4\b.*\b6\b.*" + self.WORDS):
             attention(*turned, [ALiBi(4)])
-        with pytest.raises(ValueError, match="num_heads of ALiBi is 5") as error:
+        with pytest.raises(ValueError, match=r"^num_heads\b.*ALiBi.*\b5\b") as error:
             attention(*turned, [ALiBi(5)])
         assert "transpose" not in str(error.value), "another cause"
 
     @pytest.mark.parametrize("name", ["q_pos", "k_pos"])
     def test_positions(self, name):
         turned = [t.transpose(1, 2) for t in qkv()]
-        with pytest.raises(ValueError, match=f"^{name} has 6 tokens, {name[0]} has 4.*" + self.WORDS):
+        with pytest.raises(ValueError, match=rf"^{name}\b.*\b6\b.*\b{name[0]}\b.*\b4\b.*" + self.WORDS):
             attention(*turned, [RoPE(8)], **{name: torch.arange(6)})
 
     def test_the_input(self):
         turned = [t.transpose(1, 2) for t in qkv()]
-        with pytest.raises(ValueError, match="^x must be.*" + self.WORDS):
+        with pytest.raises(ValueError, match=r"^x\b.*" + self.WORDS):
             attention(*turned, [RoPE(8)], x=torch.zeros(2, 6, 32))
 
 
 def test_future_keys_need_an_encoding_that_knows_them():
     q, k, v = qkv()
     for encoding in (T5Bias(4), DAPE(T5Bias(4), 4), Mixture([[T5Bias(4)], []], 4)):
-        with pytest.raises(ValueError, match=rf"^causal must be True or 'positions': {type(encoding).__name__}"):
+        with pytest.raises(ValueError, match=rf"^causal\b.*{type(encoding).__name__}"):
             attention(q, k, v, [encoding], causal=False)
     assert attention(q, k, v, [T5Bias(4, bidirectional=True)], causal=False).shape == q.shape
 
@@ -164,5 +164,5 @@ def test_heads_of_a_group_as_rows(queries, mask, encodings, dtype):
     given = [t.double() for t in (q, k, v)]
     close = 1e-5 if dtype == torch.float32 else 2e-2
     for causal in (True, False):
-        wanted = attention(*given, encodings, mask=seen, causal=causal, backend="dense")
-        assert gap(attention(q, k, v, encodings, mask=seen, causal=causal, backend="sdpa"), wanted) < close
+        expected = attention(*given, encodings, mask=seen, causal=causal, backend="dense")
+        assert gap(attention(q, k, v, encodings, mask=seen, causal=causal, backend="sdpa"), expected) < close

@@ -54,13 +54,13 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_rows(case):
     visibility = CASES[case]
-    wanted = by_loops(visibility, QUERIES, KEYS)
+    expected = by_loops(visibility, QUERIES, KEYS)
     found = visibility.rows(0, QUERIES, QUERIES, KEYS)
     assert found.ndim == 4
-    assert torch.equal(found.expand(2, 3, -1, -1), wanted)
+    assert torch.equal(found.expand(2, 3, -1, -1), expected)
     for start, stop, first, last in ((0, 2, 0, 7), (2, 5, 3, 6), (4, 5, 0, 1), (1, 3, 6, 7)):
         part = visibility.rows(start, stop, QUERIES, KEYS, first, last)
-        assert torch.equal(part.expand(2, 3, -1, -1), wanted[:, :, start:stop, first:last])
+        assert torch.equal(part.expand(2, 3, -1, -1), expected[:, :, start:stop, first:last])
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(7, 5), (1, 6), (6, 1)])
@@ -126,8 +126,8 @@ class TestWindow:
             return
         apart = torch.arange(self.QUERIES)[:, None] + self.KEYS - self.QUERIES - torch.arange(self.KEYS)
         for window in (1, 7, 64, 1000):
-            wanted = self.results("dense", name, causal=causal, mask=apart.abs() < window)
-            for a, b in zip(self.results(backend, name, causal=causal, window=window), wanted, strict=True):
+            expected = self.results("dense", name, causal=causal, mask=apart.abs() < window)
+            for a, b in zip(self.results(backend, name, causal=causal, window=window), expected, strict=True):
                 assert gap(a, b) < 1e-10
 
     @pytest.mark.parametrize("backend", BACKENDS)
@@ -140,8 +140,8 @@ class TestWindow:
         q_pos = torch.randint(0, self.KEYS, (2, self.QUERIES), generator=source)
         given = {"causal": "positions", "q_pos": q_pos, "k_pos": k_pos}
         apart = q_pos[:, :, None] - k_pos[:, None]
-        wanted = self.results("dense", name, **given, mask=apart < 12)
-        for a, b in zip(self.results(backend, name, **given, window=12), wanted, strict=True):
+        expected = self.results("dense", name, **given, mask=apart < 12)
+        for a, b in zip(self.results(backend, name, **given, window=12), expected, strict=True):
             assert gap(a, b) < 1e-10
 
     @pytest.mark.parametrize("backend", BACKENDS)
@@ -149,13 +149,13 @@ class TestWindow:
         segments = torch.arange(self.KEYS) // 23
         mask = torch.rand(2, 1, 1, self.KEYS, generator=torch.Generator().manual_seed(3)) < 0.8
         apart = torch.arange(self.QUERIES)[:, None] + self.KEYS - self.QUERIES - torch.arange(self.KEYS)
-        wanted = self.results("dense", "nope", segments=segments, mask=mask & (apart < 9))
-        for a, b in zip(self.results(backend, "nope", segments=segments, mask=mask, window=9), wanted, strict=True):
+        expected = self.results("dense", "nope", segments=segments, mask=mask & (apart < 9))
+        for a, b in zip(self.results(backend, "nope", segments=segments, mask=mask, window=9), expected, strict=True):
             assert gap(a, b) < 1e-10
 
     @pytest.mark.parametrize("window", [0, -3, 2.0, True, "4"])
     def test_refuses_what_is_no_number_of_tokens(self, window):
-        with pytest.raises(ValueError, match=r"window must be an integer from 1 to 2\^53"):
+        with pytest.raises(ValueError, match=r"^window\b"):
             attention(*qkv(), window=window)
 
 

@@ -11,7 +11,7 @@ from posenc import ALiBi, attention
 from posenc.bias import alibi_slopes
 from posenc.positions import from_mask
 from tests.golden import load
-from tests.samples import BACKENDS, FLOATS, bounded, gap, qkv, refusals, weights
+from tests.samples import BACKENDS, FLOATS, bounded, expect_golden, gap, qkv, refusals, weights
 
 DTYPES = pytest.mark.parametrize(("dtype", "tolerance"), FLOATS.items(), ids=str)
 EACH_BACKEND = pytest.mark.parametrize("backend", BACKENDS)
@@ -54,12 +54,9 @@ class TestGolden:
     @pytest.mark.parametrize("name", ["alibi_causal_h8_l19", "alibi_decode_h12_q1_k23"])
     def test_press(self, name, dtype, tolerance, backend):
         golden = load(name, dtype)
-        q, k, v = golden["q"], golden["k"], golden["v"]
-        alibi = ALiBi(q.shape[1])
+        alibi = ALiBi(golden["q"].shape[1])
         assert gap(torch.tensor(alibi.slopes, dtype=dtype), golden["slopes"]) < tolerance
-        options = {"scale": float(golden["scale"]), "backend": backend}
-        assert gap(attention(q, k, v, [alibi], **options), golden["out"]) < tolerance
-        assert gap(weights(q, k, [alibi], **options), golden["attn"]) < tolerance
+        expect_golden(golden, [alibi], tolerance, backend=backend)
 
     def test_press_adds_the_same_row_everywhere_which_differs_by_a_constant_a_row(self):
         golden = load("alibi_causal_h8_l19")
@@ -87,9 +84,7 @@ class TestGolden:
         golden = load("alibi_mpt_bidirectional_h5_l14", dtype)
         positions = torch.arange(14).to(dtype)
         assert gap(ALiBi(5)(positions, positions)[None], golden["bias"]) < tolerance
-        options = {"causal": False, "scale": float(golden["scale"]), "backend": backend}
-        assert gap(attention(golden["q"], golden["k"], golden["v"], [ALiBi(5)], **options), golden["out"]) < tolerance
-        assert gap(weights(golden["q"], golden["k"], [ALiBi(5)], **options), golden["attn"]) < tolerance
+        expect_golden(golden, [ALiBi(5)], tolerance, causal=False, backend=backend)
 
     @DTYPES
     @EACH_BACKEND
@@ -98,10 +93,8 @@ class TestGolden:
         alibi = ALiBi(4, slopes=[*alibi_slopes(3), 0.0])
         positions = golden["positions"]
         assert gap(alibi(positions, positions), golden["bias"]) < tolerance
-        for given_positions in (positions, positions.long()):
-            options = {"q_pos": given_positions, "scale": float(golden["scale"]), "backend": backend}
-            assert gap(attention(golden["q"], golden["k"], golden["v"], [alibi], **options), golden["out"]) < tolerance
-            assert gap(weights(golden["q"], golden["k"], [alibi], **options), golden["attn"]) < tolerance
+        for q_pos in (positions, positions.long()):
+            expect_golden(golden, [alibi], tolerance, q_pos=q_pos, backend=backend)
 
 
 class TestProperties:
@@ -128,8 +121,8 @@ class TestProperties:
         alibi = ALiBi(heads)
         key_term = torch.tensor(alibi.slopes, dtype=torch.float64).view(-1, 1, 1) * torch.arange(length)
         scores = q @ k.mT * 8**-0.5 + key_term
-        wanted = scores.masked_fill(torch.ones(length, length).triu(1).bool(), -torch.inf).softmax(-1)
-        assert gap(weights(q, k, [alibi]), wanted) < 1e-12
+        expected = scores.masked_fill(torch.ones(length, length).triu(1).bool(), -torch.inf).softmax(-1)
+        assert gap(weights(q, k, [alibi]), expected) < 1e-12
 
 
 def test_shapes_and_precision_follow_the_positions():
@@ -177,7 +170,7 @@ def test_scaled_as_falcon_has_it():
     at = torch.arange(6).double()
     scores = (q @ k.mT + ALiBi(4)(at, at)) * 8**-0.5
     hidden = torch.ones(6, 6, dtype=torch.bool).triu(1)
-    wanted = scores.masked_fill(hidden, -torch.inf).softmax(-1) @ v
-    assert gap(attention(q, k, v, [ALiBi(4, bias_scale=8**-0.5)]), wanted) < 1e-12
+    expected = scores.masked_fill(hidden, -torch.inf).softmax(-1) @ v
+    assert gap(attention(q, k, v, [ALiBi(4, bias_scale=8**-0.5)]), expected) < 1e-12
     with pytest.raises(ValueError, match="bias_scale"):
         ALiBi(4, bias_scale=float("nan"))

@@ -7,7 +7,7 @@ import torch
 
 from posenc import FIRE, attention
 from tests.golden import load, names
-from tests.samples import gap, refusals
+from tests.samples import expect_golden, gap, refusals
 
 
 def of(arrays):
@@ -25,15 +25,13 @@ def of(arrays):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("name", names("fire_*"))
 def test_bias_and_attention(name, dtype):
-    arrays = load(name)
-    fire, positions = of(arrays).to(dtype), arrays["positions"].to(dtype)
+    arrays = load(name, dtype)
+    fire, positions = of(arrays).to(dtype), arrays["positions"]
     queries = positions[len(positions) - arrays["bias"].shape[-2] :]
     past = positions <= queries[:, None]
     tolerance = 1e-10 if dtype == torch.float64 else 1e-4
     assert gap(fire(queries, positions)[:, past], arrays["bias"][0][:, past]) < tolerance
-    qkv = [arrays[t].to(dtype) for t in "qkv"]
-    out = attention(*qkv, [fire], q_pos=queries, k_pos=positions, scale=float(arrays["scale"]))
-    assert gap(out, arrays["out"]) < tolerance
+    expect_golden(arrays, [fire], tolerance, q_pos=queries, k_pos=positions)
 
 
 @pytest.mark.parametrize("name", [name for name in names("fire_*") if "decode" not in name])
@@ -45,8 +43,10 @@ def test_gradients(name):
     out.backward(arrays["grad_out"])
     pairs = {"c": fire.c, "L_multiplier": fire.multiplier, "w1": fire.inner.weight, "w2": fire.outer.weight}
     for word, parameter in pairs.items():
-        wanted = arrays[f"grad_{word}"]
-        assert gap(parameter.grad.reshape(wanted.shape), wanted) < 1e-9 * max(1.0, float(wanted.abs().max())), word
+        expected = arrays[f"grad_{word}"]
+        assert gap(parameter.grad.reshape(expected.shape), expected) < 1e-9 * max(1.0, float(expected.abs().max())), (
+            word
+        )
 
 
 def test_up_to_the_threshold_only_the_distance_counts():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from posenc.embedding._resize import layout_of, resize_grid, taps
+from posenc.embedding import LearnedGrid, resize_grid
 from tests.golden import names, vision
 from tests.samples import gap, refusals
 
@@ -72,8 +72,8 @@ def test_axes_are_resized_apart():
     a, b, c = (part.flatten() for part in parts)
     d, e, f = (part.flatten() for part in new)
     video = torch.einsum("i,j,k->ijk", a, b, c).reshape(-1, 1)
-    wanted = torch.einsum("i,j,k->ijk", d, e, f).reshape(-1, 1)
-    assert gap(resize_grid(video, (3, 4, 5), (5, 4, 2), mode="bilinear"), wanted) < 1e-12
+    expected = torch.einsum("i,j,k->ijk", d, e, f).reshape(-1, 1)
+    assert gap(resize_grid(video, (3, 4, 5), (5, 4, 2), mode="bilinear"), expected) < 1e-12
     image = torch.outer(b, c).reshape(-1, 1)
     b, c = (resize_grid(part, (len(part),), (m,)).flatten() for part, m in zip(parts[1:], (9, 3), strict=True))
     assert gap(resize_grid(image, (4, 5), (9, 3)), torch.outer(b, c).reshape(-1, 1)) < 1e-12
@@ -104,19 +104,19 @@ def test_gradients():
 
 @pytest.mark.parametrize("mode", ["bicubic", "bilinear"])
 def test_weights_between_rows(mode):
-    at = torch.linspace(-0.5, 4.5, 41, dtype=torch.float64)
-    found = taps(at, 5, mode)
-    assert gap(sum(weight for _, weight in found), torch.ones_like(at)) < 1e-14
-    assert all(set(row.tolist()) <= set(range(5)) for row, _ in found)
-    mean = sum(weight * row for row, weight in found)
-    inner = (at >= 1) & (at <= 3)  # there no neighbour is a border's repeated row
-    assert mode == "bicubic" or gap(mean[inner], at[inner]) < 1e-14
-    whole = taps(torch.arange(5.0), 5, mode)
-    assert torch.equal(sum(weight * row for row, weight in whole), torch.arange(5.0))
+    positions = torch.linspace(-0.5, 4.5, 41, dtype=torch.float64)
+    ones, ramp = (
+        LearnedGrid.from_table(rows.double()[:, None], (5,), interpolation=mode)
+        for rows in (torch.ones(5), torch.arange(5))
+    )
+    assert gap(ones.encode(positions)[:, 0], torch.ones_like(positions)) < 1e-14
+    inner = positions[(positions >= 1) & (positions <= 3)]  # no neighbour is a border's repeated row
+    assert mode == "bicubic" or gap(ramp.encode(inner)[:, 0], inner) < 1e-14
+    assert torch.equal(ramp.encode(torch.arange(5.0))[:, 0], torch.arange(5.0).double())
 
 
 @pytest.mark.parametrize(
-    ("shape", "given", "size", "prefix"),
+    ("shape", "options", "size", "prefix"),
     [
         ((1, 197, 4), (None, None), (14, 14), 1),  # ViT, MAE
         ((1, 198, 4), (None, None), (14, 14), 2),  # DeiT, distilled
@@ -131,16 +131,17 @@ def test_weights_between_rows(mode):
         ((2, 4), (None, None), (1, 1), 1),
     ],
 )
-def test_layouts_of_checkpoints(shape, given, size, prefix):
-    rows, found, before = layout_of(torch.zeros(shape), *given)
-    assert (found, before) == (size, prefix)
-    assert rows.shape == (prefix + int(np.prod(size)), 4)
+def test_layouts_of_checkpoints(shape, options, size, prefix):
+    loaded = LearnedGrid.from_table(torch.zeros(shape), *options)
+    assert (loaded.size, loaded.prefix) == (size, prefix)
+    assert loaded.table.shape == (prefix + int(np.prod(size)), 4)
 
 
 def test_squares_are_inferred_in_one_way():
     for side in range(1, 60):
         for prefix in range(3):
-            assert layout_of(torch.zeros(side * side + prefix, 1), None, None)[1:] == ((side, side), prefix)
+            loaded = LearnedGrid.from_table(torch.zeros(side * side + prefix, 1))
+            assert (loaded.size, loaded.prefix) == ((side, side), prefix)
 
 
 test_refusals = refusals(
@@ -152,20 +153,20 @@ test_refusals = refusals(
         ],
         "table": [
             lambda: resize_grid(table(36), (6, 6), (7, 7), prefix=1),
-            lambda: layout_of(torch.zeros(4), None, None),
-            lambda: layout_of(torch.zeros(4, 4).long(), None, None),
-            lambda: layout_of(torch.zeros(2, 4, 4), None, None),
-            lambda: layout_of(torch.zeros(37, 4), (6, 7), None),
-            lambda: layout_of(torch.zeros(37, 4), (4, 4), None),
-            lambda: layout_of(torch.zeros(37, 4), (6, 6), 0),
-            lambda: layout_of(torch.zeros(1, 4, 9, 8), (6, 6), None),
+            lambda: LearnedGrid.from_table(torch.zeros(4), None, None),
+            lambda: LearnedGrid.from_table(torch.zeros(4, 4).long(), None, None),
+            lambda: LearnedGrid.from_table(torch.zeros(2, 4, 4), None, None),
+            lambda: LearnedGrid.from_table(torch.zeros(37, 4), (6, 7), None),
+            lambda: LearnedGrid.from_table(torch.zeros(37, 4), (4, 4), None),
+            lambda: LearnedGrid.from_table(torch.zeros(37, 4), (6, 6), 0),
+            lambda: LearnedGrid.from_table(torch.zeros(1, 4, 9, 8), (6, 6), None),
         ],
         "prefix": [
             lambda: resize_grid(table(36), (6, 6), (7, 7), prefix=-1),
-            lambda: layout_of(torch.zeros(40, 4), None, None),
-            lambda: layout_of(torch.zeros(40, 4), None, 1),
-            lambda: layout_of(torch.zeros(1, 4), None, 1),
-            lambda: layout_of(torch.zeros(1, 4, 9, 8), None, 1),
+            lambda: LearnedGrid.from_table(torch.zeros(40, 4), None, None),
+            lambda: LearnedGrid.from_table(torch.zeros(40, 4), None, 1),
+            lambda: LearnedGrid.from_table(torch.zeros(1, 4), None, 1),
+            lambda: LearnedGrid.from_table(torch.zeros(1, 4, 9, 8), None, 1),
         ],
         "new": [lambda: resize_grid(table(36), (6, 6), (7, 0)), lambda: resize_grid(table(36), (6, 6), (7, 7.0))],
         "mode": [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,9 @@ from typing import Any
 import pytest
 
 from posenc.explorer import page
+from tests.chromium import chromium
 from tests.hf.checkpoints import CHECKPOINTS
 
-CHROMIUM = next((path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None)
-DRIVER = shutil.which("chromedriver")
 GIVEN: dict[str, dict[str, Any]] = {
     "smollm2": {
         "model_type": "llama", "hidden_size": 576, "num_attention_heads": 9, "num_hidden_layers": 30,
@@ -44,17 +42,7 @@ def explorer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium")
-    if CHROMIUM is None or DRIVER is None:
-        pytest.skip("needs Chromium and its driver (Debian: apt install chromium chromium-driver)")
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-    driver.execute_cdp_cmd("Network.enable", {})
     offline = {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
-    driver.execute_cdp_cmd("Network.emulateNetworkConditions", offline)
-    yield driver
-    driver.quit()
+    for driver in chromium():
+        driver.execute_cdp_cmd("Network.emulateNetworkConditions", offline)
+        yield driver

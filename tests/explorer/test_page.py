@@ -58,14 +58,12 @@ def test_given_configurations_are_told_as_posenc_reads_them(explorer: Path) -> N
         assert told["scaled"] == spectrum.theta.tolist()
         assert (told["gain"], told["longest"]) == (float(spectrum.gain), longest)
     kinds = models["gpt-oss"]["schedule"]
-    assert [kinds[kind].split(":")[0] for kind in models["gpt-oss"]["layers"][:2]] == [
-        "sliding attention",
-        "full attention",
-    ]
-    assert "window 128 tokens" in kinds[models["gpt-oss"]["layers"][0]]
+    sliding, full = (kinds[kind] for kind in models["gpt-oss"]["layers"][:2])
+    assert "128" in sliding, "the window in tokens"
+    assert "128" not in full
     broken = models["broken"]
     assert broken["kinds"] == {}
-    assert "rope_scaling.factor must be a number" in broken["error"]
+    assert "rope_scaling.factor" in broken["error"]
 
 
 def test_the_drawn_network_leaves_the_random_numbers_of_others_alone() -> None:
@@ -80,7 +78,7 @@ def test_the_command_writes_the_file(tmp_path: Path, capsys: pytest.CaptureFixtu
     config, out = tmp_path / "config.json", tmp_path / "page.html"
     config.write_text(json.dumps(preset("llama-3.2")))
     assert posenc_cli.run(["explore", str(config), "--out", str(out)]) == 0
-    assert "open it in a browser" in capsys.readouterr().out
+    assert str(out) in capsys.readouterr().out
     assert data_of(out.read_text(encoding="utf-8"))["models"][0]["name"] == f"{tmp_path.name}/config.json"
     assert posenc_cli.run(["explore", str(tmp_path / "nowhere"), "--out", str(out)]) == 2
-    assert "does not exist" in capsys.readouterr().err
+    assert "nowhere" in capsys.readouterr().err

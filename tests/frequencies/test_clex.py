@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from posenc import RoPE, attention
-from posenc.frequencies import Spectrum, _solver
+from posenc.frequencies import Spectrum
 from posenc.frequencies.clex import CLEX
 from posenc.frequencies.spectrum import geometric, host_float64
 from tests.golden import config, load, names
@@ -22,6 +22,7 @@ from tests.samples import bounded, gap, mostly_slow, qkv, refusals
 DYNAMICS = [name for name in names("clex_*") if name != "clex_train_d32"]
 THETA = host_float64(geometric(8, 10_000.0))
 RELEASED = {"time_base": 10_000.0}
+SOLVE = torch.ops.posenc.clex_solve.default
 
 
 def of(name: str, **options) -> CLEX:
@@ -51,14 +52,27 @@ def trained(pairs: int = 4, *, seed: int = 0, std: float = 0.05, **options) -> C
     return clex
 
 
+def forget() -> None:
+    """Solve so many other equations that no solution of the test is among the recent ones any more."""
+    for seed in range(90, 98):
+        trained(seed=seed).frequencies(THETA, host_float64([1.3]))
+
+
+def stages(solve) -> int:
+    """How many stages of its steps the solver evaluates in a call: each has one tanh."""
+    with torch.autograd.profiler.profile() as profile:
+        solve()
+    return sum(event.name == "aten::tanh" for event in profile.function_events)
+
+
 def forgotten(clex: CLEX, scales: Tensor, theta: Tensor = THETA) -> Tensor:
     """The frequencies as a process that never solved anything gives them."""
-    _solver._recent.clear()
+    forget()
     return clex.frequencies(theta, scales).detach()
 
 
-def relative(got: Tensor, wanted: Tensor) -> float:
-    return (got.detach() / wanted - 1).abs().max().item()
+def relative(got: Tensor, expected: Tensor) -> float:
+    return (got.detach() / expected - 1).abs().max().item()
 
 
 class TestGolden:
@@ -79,9 +93,9 @@ class TestGolden:
     def test_scale_of_a_length(self, name):
         golden, clex = load(name), of(name, **RELEASED)
         lengths, scales = golden["select_lens"], golden["select_t"]
-        wanted = golden["freqs_f64"][scales - 1]
+        expected = golden["freqs_f64"][scales - 1]
         got = clex(Spectrum(golden["inv_freq_base_f64"], lengths.unsqueeze(-1))).theta
-        assert relative(got, wanted) < 1e-12
+        assert relative(got, expected) < 1e-12
         for length, row in zip(lengths.tolist(), got, strict=True):
             assert torch.equal(clex(Spectrum(golden["inv_freq_base_f64"], length)).theta, row)
 
@@ -90,14 +104,14 @@ class TestGolden:
     def test_through_rope(self, name, dtype):
         golden, made = load(name), config(name)
         length, positions = made["original_length"] * made["max_factor"], golden["positions"]
-        for layout, wanted in (("half", golden["q_half"]), ("interleaved", golden["q_inter"])):
+        for layout, expected in (("half", golden["q_half"]), ("interleaved", golden["q_inter"])):
             rope = RoPE(made["dim"], base=made["theta"], layout=layout, scaling=of(name, **RELEASED))
             q = golden["q"].to(dtype)
             cos, sin = rope.table(positions, length, like=q)
             slack = 1e-9 if dtype == torch.float64 else 3e-7
             assert gap(cos, golden["cos_f64"]) < slack
             assert gap(sin, golden["sin_f64"]) < slack
-            assert gap(rope.rotate(q, (cos, sin)), wanted) < (1e-8 if dtype == torch.float64 else 5e-6)
+            assert gap(rope.rotate(q, (cos, sin)), expected) < (1e-8 if dtype == torch.float64 else 5e-6)
             assert rope.spectrum(length).gain == 1.0
 
     def test_untrained_it_is_ntk(self):
@@ -204,10 +218,10 @@ class TestGradient:
         clex, theta = trained(step=0.01, activation=activation), THETA.clone().requires_grad_()
         inputs = (theta, clex.up_proj, clex.down_proj)
         weights = host_float64([1.0, -2.0, 3.0, 500.0])
-        wanted = torch.stack([by_autograd(clex, scale, theta) for scale in (1.255, 4.005)])
+        expected = torch.stack([by_autograd(clex, scale, theta) for scale in (1.255, 4.005)])
         got = clex.frequencies(theta, host_float64([1.255, 4.005]))
-        assert relative(got, wanted) < 1e-12
-        for a, b in zip(*(torch.autograd.grad((w * weights).sum(), inputs) for w in (got, wanted)), strict=True):
+        assert relative(got, expected) < 1e-12
+        for a, b in zip(*(torch.autograd.grad((w * weights).sum(), inputs) for w in (got, expected)), strict=True):
             assert gap(a, b) < 1e-11 * (1 + b.abs().max())
 
     def test_of_the_trained_length_is_zero(self):
@@ -221,11 +235,11 @@ class TestGradient:
         narrow = trained().to(dtype)
         wide = copy.deepcopy(narrow).double()
         scales = host_float64([2.0, 5.0])
-        got, wanted = narrow.frequencies(THETA, scales), wide.frequencies(THETA, scales)
+        got, expected = narrow.frequencies(THETA, scales), wide.frequencies(THETA, scales)
         assert got.dtype == torch.float64
-        assert torch.equal(got, wanted)
+        assert torch.equal(got, expected)
         got.sum().backward()
-        wanted.sum().backward()
+        expected.sum().backward()
         assert narrow.up_proj.grad.dtype == dtype
         assert torch.equal(narrow.down_proj.grad, wide.down_proj.grad.to(dtype))
 
@@ -288,36 +302,34 @@ class TestMemory:
             lambda: trained(seed=2),
         ]
         makers.append(lambda: trained(**RELEASED))
-        wanted = {}
+        expected = {}
         for (number, make), scale in itertools.product(enumerate(makers), (1.3, 2.0, 4.6)):
-            wanted[number, scale] = forgotten(make(), host_float64([scale]), THETA * 0.9)
-        for number, scale in 3 * [*wanted, *reversed(wanted)]:
+            expected[number, scale] = forgotten(make(), host_float64([scale]), THETA * 0.9)
+        for number, scale in 3 * [*expected, *reversed(expected)]:
             got = makers[number]().frequencies(THETA * 0.9, host_float64([scale])).detach()
-            assert torch.equal(got, wanted[number, scale])
+            assert torch.equal(got, expected[number, scale])
 
-    def test_a_solution_is_found_again(self, monkeypatch):
-        clex, steps = trained(), []
-        step_of = _solver.Dynamics.advance
-        monkeypatch.setattr(_solver.Dynamics, "advance", lambda *given: steps.append(1) or step_of(*given))
-        _solver._recent.clear()
-        with torch.no_grad():
-            first = clex(Spectrum(THETA, 30)).theta
-        assert len(steps) == 2 / clex.step, "no further than to the scale that was asked for"
-        assert torch.equal(copy.deepcopy(clex)(Spectrum(THETA, torch.tensor([[30], [15]]))).theta[0], first)
-        assert len(steps) == 2 / clex.step
-        clex(Spectrum(THETA, 40))
-        assert len(steps) == 3 / clex.step
+    def test_recent_solutions_are_reused_and_extended(self):
+        clex, other = trained(), trained()
+        forget()
+        whole = stages(lambda: clex(Spectrum(THETA, 30)))  # to 3 times the trained length
+        first = clex(Spectrum(THETA, 30)).theta
+        assert whole > 0
+        lengths = torch.tensor([[30], [15]])
+        assert stages(lambda: copy.deepcopy(clex)(Spectrum(THETA, lengths))) == 0
+        assert torch.equal(copy.deepcopy(clex)(Spectrum(THETA, lengths)).theta[0], first)
+        assert stages(lambda: clex(Spectrum(THETA, 40))) == whole / 2, "only from 3 to 4 times"
         for _ in range(100):
             clex.up_proj.data.mul_(1.01)
             clex(Spectrum(THETA, 20))
-        assert len(_solver._recent) < 10
+        assert stages(lambda: other(Spectrum(THETA, 30))) == whole, "old solutions are dropped"
 
-    def test_a_result_is_its_callers_own(self):
+    def test_a_caller_may_change_its_result(self):
         clex, scales = trained(), host_float64([2.0])
         arguments = (scales, THETA.log(), clex.up_proj, clex.down_proj, 0.25, "tanh")
-        wanted = _solver.solve(*arguments).detach().clone()
-        _solver.solve(*arguments).detach().zero_()
-        assert torch.equal(_solver.solve(*arguments), wanted)
+        expected = SOLVE(*arguments).detach().clone()
+        SOLVE(*arguments).detach().zero_()
+        assert torch.equal(SOLVE(*arguments), expected)
 
     def test_threads_come_back(self):
         before = torch.get_num_threads()
@@ -327,32 +339,32 @@ class TestMemory:
     @pytest.mark.parametrize("treat", [copy.deepcopy, lambda clex: pickle.loads(pickle.dumps(clex))])
     def test_copies(self, treat):
         clex, scales = trained(), host_float64([3.0])
-        wanted = clex.frequencies(THETA, scales)
+        expected = clex.frequencies(THETA, scales)
         other = treat(clex)
         assert list(other.state_dict()) == ["up_proj", "down_proj"]
-        assert torch.equal(other.frequencies(THETA, scales), wanted)
+        assert torch.equal(other.frequencies(THETA, scales), expected)
         other.down_proj.data.zero_()
-        assert torch.equal(clex.frequencies(THETA, scales), wanted)
+        assert torch.equal(clex.frequencies(THETA, scales), expected)
 
     def test_born_empty(self):
         torch.manual_seed(0)
-        wanted = CLEX(4, original_length=10).state_dict()
+        expected = CLEX(4, original_length=10).state_dict()
         with torch.device("meta"):
             clex = CLEX(4, original_length=10)
         clex = clex.to_empty(device="cpu")
         torch.manual_seed(0)
         clex.reset_parameters()
-        assert all(torch.equal(a, wanted[name]) for name, a in clex.state_dict().items())
+        assert all(torch.equal(a, expected[name]) for name, a in clex.state_dict().items())
 
     def test_surroundings_do_not_matter(self):
         clex, scales = trained(), host_float64([3.0])
-        wanted = forgotten(clex, scales)
-        _solver._recent.clear()
+        expected = forgotten(clex, scales)
+        forget()
         with torch.autocast("cpu", torch.bfloat16), torch.device("meta"):
-            assert torch.equal(clex.frequencies(THETA, scales).detach(), wanted)
-        _solver._recent.clear()
+            assert torch.equal(clex.frequencies(THETA, scales).detach(), expected)
+        forget()
         with torch.inference_mode():
-            assert torch.equal(clex.frequencies(THETA, scales), wanted)
+            assert torch.equal(clex.frequencies(THETA, scales), expected)
         longer = host_float64([3.0, 4.0])
         clex.frequencies(THETA, longer).sum().backward()  # goes on from a solution made in inference mode
 
@@ -398,8 +410,8 @@ class TestGraphs:
             for call in (module, compiled):
                 out = call(torch.arange(20).expand(2, -1), length)
                 gradients.append(torch.autograd.grad((out * torch.linspace(-1, 1, 8)[:4]).sum(), module.parameters()))
-            for wanted, got in zip(*gradients, strict=True):
-                assert gap(got, wanted) < 1e-5 * wanted.abs().max() + 1e-12
+            for expected, got in zip(*gradients, strict=True):
+                assert gap(got, expected) < 1e-5 * expected.abs().max() + 1e-12
         torch._dynamo.reset()
 
     def test_exports(self):
@@ -415,8 +427,8 @@ class TestGraphs:
     def test_operators(self):
         clex = trained(3, step=0.5)
         offset = host_float64(geometric(6, 100.0)).log().requires_grad_()
-        given = (host_float64([[1.0, 2.0, 2.3]]), offset, clex.up_proj, clex.down_proj, 0.5, "silu")
-        torch.library.opcheck(_solver._operator, given)
+        arguments = (host_float64([[1.0, 2.0, 2.3]]), offset, clex.up_proj, clex.down_proj, 0.5, "silu")
+        torch.library.opcheck(SOLVE, arguments)
 
 
 SIZES = {

@@ -19,7 +19,6 @@ from posenc.frequencies import (
     NTKByParts,
     PartNTK,
     Resonance,
-    phase,
 )
 from tests.golden import config, load, names
 from tests.samples import gap
@@ -140,10 +139,10 @@ def test_every_file_of_a_scaling_is_used():
 @pytest.mark.parametrize("name", FILES)
 def test_frequencies_and_gain(name):
     rope, length, arrays, given = sample(name)
-    spectrum, wanted = rope.spectrum(length), arrays.get("inv_freq_f64", arrays.get("inv_freqs_f64"))
+    spectrum, expected = rope.spectrum(length), arrays.get("inv_freq_f64", arrays.get("inv_freqs_f64"))
     if given["method"] == "dynamic_pi":  # the authors squeeze positions instead
-        wanted = wanted * arrays["position_multiplier"]
-    torch.testing.assert_close(spectrum.theta, wanted, rtol=1e-12, atol=0)
+        expected = expected * arrays["position_multiplier"]
+    torch.testing.assert_close(spectrum.theta, expected, rtol=1e-12, atol=0)
     if "attention_factor" in arrays:
         assert abs(float(spectrum.gain) - float(arrays["attention_factor"])) < 1e-15
 
@@ -153,7 +152,7 @@ def test_frequencies_and_gain(name):
 @pytest.mark.parametrize("name", FILES)
 def test_cos_and_sin(name, dtype, traced, monkeypatch):
     rope, length, arrays, _ = sample(name)
-    monkeypatch.setattr(phase, "tracing", lambda: traced)  # the form that compilers and exporters get
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: traced)  # the form that compilers and exporters get
     cos, sin = rope.table(arrays["positions"], length, like=torch.zeros((), dtype=dtype))
     gain = float(rope.spectrum(length).gain)
     tolerance = 1e-9 if dtype == torch.float64 else 3e-7 * max(1.0, gain)
@@ -173,8 +172,8 @@ def test_rotated_queries_and_keys(name, layout, dtype):
     q, k, positions = arrays["q"].to(dtype), arrays["k"].to(dtype), arrays["positions"]
     span = None if length is None else (torch.tensor([length]), torch.tensor([length]))
     rotated = rope(q, k, positions, positions, span)
-    for got, wanted in zip(rotated, (arrays[f"q_{ending}"], arrays[f"k_{ending}"]), strict=True):
-        assert gap(got, wanted) < (1e-8 if dtype == torch.float64 else 1e-5)
+    for got, expected in zip(rotated, (arrays[f"q_{ending}"], arrays[f"k_{ending}"]), strict=True):
+        assert gap(got, expected) < (1e-8 if dtype == torch.float64 else 1e-5)
 
 
 @pytest.mark.parametrize("name", names("dynamic_hf_*"))
@@ -199,8 +198,8 @@ class TestMicrosoftsVariants:
         given, arrays = config(name), load(name)
         options = {"original_length": given["original_length"], "factor": given["factor"]}
         rope = RoPE(given["dim"], base=given["theta"], scaling=DynamicLongRoPE(arrays["factors"].tolist(), **options))
-        wanted = arrays["dynamic_inv_freq_f64"]
-        torch.testing.assert_close(rope.spectrum(given["dynamic_seq_len"]).theta, wanted, rtol=1e-12, atol=0)
+        expected = arrays["dynamic_inv_freq_f64"]
+        torch.testing.assert_close(rope.spectrum(given["dynamic_seq_len"]).theta, expected, rtol=1e-12, atol=0)
 
     def test_start_tokens(self, name):
         given, arrays = config(name), load(name)

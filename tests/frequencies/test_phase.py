@@ -58,17 +58,19 @@ def test_fractions(positions):
 @pytest.mark.parametrize("traced", [False, True], ids=["eager", "graph"])
 def test_a_gain_costs_no_second_rounding(gain, traced, monkeypatch):
     """Against float64, at every kind of position; the angle used to be rounded twice, which gave 3.4e-7 and more."""
-    monkeypatch.setattr(phase, "tracing", lambda: traced)
-    drawn = torch.Generator().manual_seed(0)
-    far = torch.randint(-(2**40), 2**40, (5000,), generator=drawn)
-    between = (torch.rand(5000, generator=drawn) * 2**21 - 2**20).float()
+    generator = torch.Generator().manual_seed(0)
+    far = torch.randint(-(2**40), 2**40, (5000,), generator=generator)
+    between = (torch.rand(5000, generator=generator) * 2**21 - 2**20).float()
     for positions in (torch.arange(5000), far, between):
         device = positions.device
-        wide = phase.waves(angles(positions, FREQUENCIES, torch.float64), torch.float64, gain)
-        narrow = angles(positions, FREQUENCIES, phase.working(torch.float32, device))
-        for got, wanted in zip(phase.waves(narrow, torch.float32, gain), wide, strict=True):
+        wide = phase.cos_sin(angles(positions, FREQUENCIES, torch.float64), torch.float64, gain)
+        with monkeypatch.context() as patch:
+            patch.setattr(torch.compiler, "is_compiling", lambda: traced)
+            narrow = angles(positions, FREQUENCIES, phase.working_dtype(torch.float32, device))
+            narrow = phase.cos_sin(narrow, torch.float32, gain)
+        for got, expected in zip(narrow, wide, strict=True):
             assert got.dtype == torch.float32
-            off = (got.double() - wanted).abs().max().item()
+            off = (got.double() - expected).abs().max().item()
             assert off < (3e-7 if traced else 6e-8) * max(1.0, gain), positions.dtype
 
 
@@ -77,8 +79,8 @@ def test_a_device_without_float64_never_meets_one(monkeypatch):
     monkeypatch.setattr(phase, "widest", lambda device: torch.float32)
     with WithoutFloat64():
         for positions in (torch.arange(100), torch.arange(100) / 3):
-            dtype = phase.working(torch.float32, positions.device)
-            cos, sin = phase.waves(angles(positions, FREQUENCIES, dtype), torch.float32, 1.5)
+            dtype = phase.working_dtype(torch.float32, positions.device)
+            cos, sin = phase.cos_sin(angles(positions, FREQUENCIES, dtype), torch.float32, 1.5)
     assert cos.dtype == sin.dtype == torch.float32
 
 
@@ -117,13 +119,15 @@ def test_frequencies_beyond_a_turn_wrap():
 
 @pytest.mark.parametrize("reach", [2**10, 2**31, 2**40, 2**61])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_halves_give_what_wrapping_gives(reach, dtype):
-    """The form for compilers, in which nothing overflows, against the wrapping product."""
-    fractions = Frequencies(geometric(64, 10_000.0)).fractions(torch.device("cpu"))
+def test_graphs_give_the_angles_of_eager_calls(reach, dtype, monkeypatch):
+    """Compilers get a product in halves, in which nothing overflows; eager calls one product that wraps around."""
+    frequencies = Frequencies(geometric(64, 10_000.0))
     positions = torch.randint(-reach, reach, (500,), generator=torch.Generator().manual_seed(0))
     edges = torch.tensor([0, 1, -1, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1])
-    positions = torch.cat([positions, edges]).unsqueeze(-1)
-    wrapped, halves = (f(positions, fractions, dtype) for f in (phase._whole_angles, phase._angles_by_halves))
+    positions = torch.cat([positions, edges])
+    wrapped = angles(positions, frequencies, dtype)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    halves = angles(positions, frequencies, dtype)
     tolerance = 1e-14 if dtype == torch.float64 else 3e-7
     assert (wrapped.cos() - halves.cos()).abs().max() < tolerance
     assert (wrapped.sin() - halves.sin()).abs().max() < tolerance

@@ -98,12 +98,13 @@ def _write(folder: Path, config: Config) -> None:
 
 def _command(rng: random.Random, path: str = "{path}") -> list[str]:
     """A command that reads a folder or a config."""
-    command = rng.choice(["explain", "doctor", "doctor", "inspect", "serve-flags", "fix", "in-place"])
+    command = rng.choice(["explain", "doctor", "doctor", "layers", "serve-flags", "fix", "in-place"])
     if command == "fix":
         return ["doctor", path, "--fix", "{out}", *rng.choice([[], ["--guesses"]])]
     if command == "in-place":
         return ["doctor", path, "--in-place", *rng.choice([[], ["--guesses"]]), *rng.choice([[], ["--json"]])]
-    return [command, path, *rng.choice([[], ["--json"]])]
+    words = ["explain", path, "--layers"] if command == "layers" else [command, path]
+    return [*words, *rng.choice([[], ["--json"]])]
 
 
 def values(rng: random.Random, folder: Path) -> Case:
@@ -353,8 +354,9 @@ def gguf(rng: random.Random, folder: Path) -> Case:
     path.write_bytes(whole)
     block = '{"rope_type": "linear", "factor": 2.0}'
     command = rng.choice(
-        [["explain", "{path}"], ["explain", "{path}", "--json"], ["doctor", "{path}"], ["inspect", "{path}"],
-         ["doctor", "{path}", "--json"], ["serve-flags", "{path}"], ["gguf", "{path}", "{out}", "--rope", block]]
+        [["explain", "{path}"], ["explain", "{path}", "--json"], ["doctor", "{path}"],
+         ["explain", "{path}", "--layers"], ["doctor", "{path}", "--json"], ["serve-flags", "{path}"],
+         ["gguf", "{path}", "{out}", "--rope", block]]
     )  # fmt: skip
     told = kind in ("twice", "noise") or (counts is not None and counts > (len(tensors), len(keys)))
     return Case(path, command, None, told, f"{kind} of {name!r} {junk!r:.40}")

@@ -32,8 +32,7 @@ import torch
 from posenc.hf import PRESETS, as_text, facts, read_rope
 from posenc.hf.config.rope_config import RopeConfig
 from posenc.hf.config.text_config import section_of
-from posenc.hf.families import FAMILIES
-from posenc.hf.instead import KNOWN
+from posenc.hf.families import NON_ROTARY, ROTARY
 from tests.hf.checkpoints import CHECKPOINTS
 from tests.hf.config.mutations import KEYS, Config, Mutation, mutated
 
@@ -47,7 +46,7 @@ POSENC = ["rope", "yarn+alibi", "nope", [{"name": "longrope", "options": {"short
 def corpus() -> list[Config]:
     """Configurations as they are in the wild."""
     configs = [config for config, _ in CHECKPOINTS.values()] * 4 + list(PRESETS.values()) * 2
-    configs += [{"model_type": name, "max_position_embeddings": 512, "hidden_size": 64} for name in sorted(KNOWN)]
+    configs += [{"model_type": name, "max_position_embeddings": 512, "hidden_size": 64} for name in sorted(NON_ROTARY)]
     configs += [
         {"model_type": "posenc", "hidden_size": 64, "num_attention_heads": 2, "encodings": one} for one in POSENC
     ]
@@ -219,7 +218,7 @@ def defaults() -> list[Config]:
     """What transformers itself saves for every family that turns."""
     theirs = importlib.import_module("tests.hf.theirs")
     configs = []
-    for name in FAMILIES:
+    for name in ROTARY:
         try:
             cls, rotary, _ = theirs.model_of(TEXT.get(name, name))
         except LookupError:

@@ -191,7 +191,7 @@ def test_damaged_folders(tmp_path: Path) -> None:
 
 
 MODELS = [
-    ["doctor", "{path}", "--weights", "--most", "256"], ["inspect", "{path}", "--live"],
+    ["doctor", "{path}", "--weights", "--most", "256"], ["explain", "{path}", "--live"],
     ["attach", "{path}", "alibi", "--out", "{out}"],
     ["extend", "{path}", "--length", "512", "--method", "yarn", "--windows", "1", "--out", "{out}"],
 ]  # fmt: skip

@@ -14,7 +14,7 @@ from guide.numbers import filled, problems_of_pages, without_marks
 from guide.quantities import Estimate, recorded
 from guide.records import PAGES, RECORDS, RESULTS, compact, runs, write_report
 
-from posenc.lab.records import read_records
+from posenc.lab.run.records import read_records
 
 TEXT = recorded("text")
 CHANGE = TEXT.change("rope")

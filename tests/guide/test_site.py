@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,11 +14,9 @@ pytest.importorskip("zensical", reason="needs the extra docs")
 
 from guide.build import build
 
+from tests.chromium import DESKTOP, SCREENS, chromium, set_screen
+
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
-CHROMIUM = next((path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None)
-DRIVER = shutil.which("chromedriver")
-PHONE, DESKTOP = 390, 1440  # pixels
-SCREENS = [(width, scheme) for width in (PHONE, DESKTOP) for scheme in ("light", "dark")]
 PAGES = (
     "index.html", "readme.html", "learn/06-turning.html", "learn/11-pictures.html", "learn/12-comparing.html",
     "methods/yarn.html", "methods/stick-breaking.html", "methods/fox.html", "decision.html", "table.html",
@@ -38,26 +35,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium")
-    if CHROMIUM is None or DRIVER is None:
-        pytest.skip("needs Chromium and its driver (Debian: apt install chromium chromium-driver)")
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-    driver.execute_cdp_cmd("Network.enable", {})
-    yield driver
-    driver.quit()
+    yield from chromium(performance="ALL")
 
 
 def show(browser: Any, path: Path, width: int, scheme: str) -> None:
     """Open a page on a screen, as somebody who has chosen no colours yet."""
-    preference = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": preference})
-    screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width == PHONE}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+    set_screen(browser, width, scheme)
     browser.get(path.as_uri())
     browser.execute_script("localStorage.clear()")
     browser.get(path.as_uri())

@@ -1,7 +1,7 @@
 """Sizes of the smallest model of each family that works: a few narrow layers with every kind of its schedule.
 
 A family costs no line where `TINY` fits it. `MORE` has the numbers of those that want others, `CLASSES` the class where
-the configuration does not lead to it. `posenc.hf.not_compared` says why a family is not built.
+the configuration does not lead to it. The record of a family says why it is not built (``not_compared``).
 """
 
 from __future__ import annotations

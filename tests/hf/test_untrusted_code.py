@@ -37,7 +37,7 @@ class OddTokenizer(PreTrainedTokenizerFast):
 COMMANDS = {
     "doctor": ["doctor", "{path}", "--weights"],
     "fix": ["doctor", "{path}", "--weights", "--fix", "{out}"],
-    "inspect": ["inspect", "{path}", "--live"],
+    "explain": ["explain", "{path}", "--live"],
     "attach": ["attach", "{path}", "alibi", "--out", "{out}"],
     "extend": ["extend", "{path}", "--length", "512", "--method", "yarn", "--windows", "1"],
 }
@@ -100,7 +100,7 @@ def test_nothing_runs_and_the_folder_is_named(
     folder, mark = tmp_path / "model", tmp_path / "mark"
     shutil.copytree(sound, folder)
     plant(folder, mark)
-    needs_none = plant is with_tokenizer and command in ("inspect", "attach")  # which read no tokenizer
+    needs_none = plant is with_tokenizer and command in ("explain", "attach")  # which read no tokenizer
     code = posenc_cli.run([one.format(path=folder, out=tmp_path / "out") for one in COMMANDS[command]])
     captured = capsys.readouterr()
     assert not mark.exists(), "code of the folder ran"
@@ -123,7 +123,7 @@ def test_the_flag_lets_it_run(sound: Path, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="trust"):
             call(folder)  # type: ignore[operator]
         assert not mark.exists()
-    posenc_cli.run(["inspect", str(folder), "--live", "--trust-remote-code"])
+    posenc_cli.run(["explain", str(folder), "--live", "--trust-remote-code"])
     assert mark.read_text() == "ran"
 
 

@@ -17,10 +17,10 @@ import posenc
 from posenc.lab import commands
 from posenc.lab.config import Config
 from posenc.lab.console import plain_console
-from posenc.lab.execute.work import Needs, Work
-from posenc.lab.job import Job, open_job
-from posenc.lab.planning import Asked, prepare
-from posenc.lab.runs import records_of
+from posenc.lab.execute.executor import Executor, run_work
+from posenc.lab.run.folder import records_of
+from posenc.lab.run.job import Job, Work, open_job
+from posenc.lab.run.planning import RunRequest, prepare
 from posenc.lab.tasks import task_named
 
 NUMBERS: dict[str, Any] = {
@@ -35,17 +35,16 @@ TINY = [
 CLOCK = ("seconds", "peak_memory")  # metrics that a clock or the system has a part in
 
 
-class Here:
-    """An executor that runs jobs in this process, one after the other."""
+class Here(Executor):
+    """Runs jobs in this process, one after the other, in the place of the default executor."""
 
-    def __init__(self, needs: Needs) -> None:
-        self.needs = needs
+    name, elsewhere = "local", False
 
-    def submit(self, function: Callable[[Work], None], work: Work, /) -> Future[None]:
+    def submit(self, work: Work) -> Future[None]:
         future: Future[None] = Future()
         AcceleratorState._reset_state(True)  # the precision of a process is else that of its first training
         try:
-            function(work)
+            run_work(work)
             future.set_result(None)
         except (ValueError, OSError) as error:
             future.set_exception(error)
@@ -71,7 +70,7 @@ class Undrawn:
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands start no workers and draw no charts; both are tested elsewhere."""
-    monkeypatch.setattr("posenc.lab.compare.Processes", Here)
+    monkeypatch.setattr("posenc.lab.execute.local.Local", Here)
     monkeypatch.setattr("posenc.lab.execute.mapping.POLL_SECONDS", 0.0)
     monkeypatch.setattr("posenc.lab.report.drawing.vlc", Undrawn)
 
@@ -163,7 +162,7 @@ def made_job(run: Path, spec: str = "rope", seed: int = 0, **more: Any) -> tuple
     task = task_named("copy")
     profile = task.profile("quick")
     profile = type(profile)("quick", (spec,), 1, tiny(**more))
-    asked = Asked(profile, task.source, run, "posenc compare")
+    asked = RunRequest(profile, task.source, run, "posenc compare")
     ready = prepare(asked, plain_console(quiet=True))
     job = ready.job(ready.planned[0], seed, {})
     return job, open_job(ready.out, job)

@@ -10,13 +10,13 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from posenc.lab.metrics import Curve, Metric, Words
-from posenc.lab.records import FULL, WINDOW, Values, table_of, write_records
-from posenc.lab.runs import RECORDS, Run, write_run
+from posenc.lab.metrics import FULL, WINDOW, Curve, Metric, Values, Words
+from posenc.lab.run.folder import RECORDS, Run, write_run
+from posenc.lab.run.records import records_frame, write_records
 
 LENGTHS, TRAINED = (1, 2, 4, 8, 16), 128
 BITS = Metric("bits", "bits per byte", "lower", margin=0.02, within=0.1, fails=0.3)
-RIGHT = Metric("right", "answers right", "higher", margin=0.05, chance=0.1, learnt=0.95, fails=0.5, percent=True)
+RIGHT = Metric("right", "answers right", "higher", margin=0.05, chance=0.1, learned=0.95, fails=0.5, percent=True)
 
 
 class Truth(NamedTuple):
@@ -64,7 +64,7 @@ def run_of(
     for n, (spec, truth) in enumerate(truths.items()):
         for seed in range(seeds):
             values = _values(truth, metric, of_documents, steps, lengths, np.random.default_rng([n, seed]))
-            frames.append(table_of(values, job=f"{spec}-{seed}", spec=spec, seed=seed))
+            frames.append(records_frame(values, job=f"{spec}-{seed}", spec=spec, seed=seed))
     numbers = {
         "task": task, "train_length": TRAINED, "lengths": lengths, "steps": steps, "batch_size": 32, "dim": 128,
         "layers": 4, "heads": 4, "windows": 2 * documents,

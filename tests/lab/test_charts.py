@@ -18,8 +18,9 @@ from posenc.catalogue import list_encodings
 from posenc.lab.report.charts import CHARTS, chart, draw_charts, run_charts
 from posenc.lab.report.drawing import NARROW, PAGE, WIDE, DrawnChart, encoding_color, fitted, luminance
 from posenc.lab.report.numbers import Table, build_table
+from posenc.lab.report.render import write_report
 from posenc.lab.report.tables import cells_frame
-from posenc.lab.runs import Run
+from posenc.lab.run.folder import Run
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +106,7 @@ def test_a_chart_fits_a_desktop_and_a_telephone() -> None:
     assert fitted({"mark": "point", "width": 77}, WIDE)["width"] == 77
 
 
-def test_a_new_chart_is_one_function(text: Run, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_chart_is_one_function(text: Run, table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("posenc.lab.report.charts.CHARTS", registry := dict(CHARTS))
 
     @chart("learning-time", title="Learning time", caption="Steps until an encoding learned the task.")
@@ -116,6 +117,13 @@ def test_a_new_chart_is_one_function(text: Run, table: Table, monkeypatch: pytes
     assert set(registry) - set(CHARTS) == {"learning-time"}
     (new,) = [each for each in run_charts(text, table) if each.id == "learning-time"]
     assert len(data_of(new)) == sum(row.steps_to_learn is not None for row in table.full_rows)
+    for name in registry.keys() - {"learning-time"}:  # drawn by other tests, and slowly
+        monkeypatch.delitem(registry, name)
+    write_report([text], tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("Learning time") == 1
+    assert "Steps until an encoding learned the task." in page
+    assert len(list(tmp_path.rglob("learning-time*.svg"))) == 1
 
 
 def test_a_curve_s_name_from_a_file_leads_to_no_other_folder(text: Run, table: Table, tmp_path: Path) -> None:

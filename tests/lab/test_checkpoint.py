@@ -27,16 +27,22 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from posenc.hf.modeling.export import byte_tokenizer
 from posenc.lab import commands
-from posenc.lab.job import job_folders
-from posenc.lab.records import FULL, WINDOW
+from posenc.lab.data.checkpoint_windows import (
+    COLOURS,
+    DIGITS,
+    PretrainedData,
+    passkeys,
+    prepare_window,
+    read_pretrained,
+)
+from posenc.lab.metrics import FULL, WINDOW
 from posenc.lab.report.numbers import build_table
 from posenc.lab.report.tables import further_tables, main_table
-from posenc.lab.runs import read_run, records_of
+from posenc.lab.run.folder import read_run, records_of
+from posenc.lab.run.job import job_folders
 from posenc.lab.tasks import checkpoint_model
-from posenc.lab.tasks.cells import Cell, Row, Size, cells_of
-from posenc.lab.tasks.checkpoint_data import Given, read_given
+from posenc.lab.tasks.checkpoint import Cell, Row, Size, cells_of
 from posenc.lab.tasks.checkpoint_model import windowed
-from posenc.lab.tasks.passkeys import COLOURS, DIGITS, laid, passkeys
 
 TRAINED, SCORED, WINDOWS = 128, 16, 2
 LENGTHS = (128, 192, 256)
@@ -109,7 +115,7 @@ def whole(once: Callable[[str, Callable[[Path], None]], Path], folder: Path) -> 
 def _here(patch: pytest.MonkeyPatch) -> None:
     from tests.lab.conftest import Here, Undrawn
 
-    patch.setattr("posenc.lab.compare.Processes", Here)
+    patch.setattr("posenc.lab.execute.local.Local", Here)
     patch.setattr("posenc.lab.execute.mapping.POLL_SECONDS", 0.0)
     patch.setattr("posenc.lab.report.drawing.vlc", Undrawn)
 
@@ -149,7 +155,7 @@ def test_a_window_keeps_its_scored_tokens_at_every_length_and_asks_for_every_key
     window, keys = torch.randint(1, 256, (900,)), passkeys(encode, 7, 3)
     for turn in range(3):
         for length in (500, 900):
-            read = laid(window, length, 64, keys, turn)
+            read = prepare_window(window, length, 64, keys, turn)
             predicted = read.tokens[-(read.needed - 1) :]
             assert len(read.tokens) == length
             assert torch.equal(predicted[read.scored], window[-64:])
@@ -168,12 +174,12 @@ def test_a_window_keeps_its_scored_tokens_at_every_length_and_asks_for_every_key
             assert places == sorted(places)
     assert passkeys(encode, 7, 3) == keys != passkeys(encode, 8, 3)
     with pytest.raises(ValueError, match="no room"):
-        laid(window, 300, 64, keys, 0)
+        prepare_window(window, 300, 64, keys, 0)
 
 
-def explicit(model: Any, data: Given, number: int, length: int, **given: Any) -> float:
+def explicit(model: Any, data: PretrainedData, number: int, length: int, **given: Any) -> float:
     """The loss of the scored tokens by a call of transformers' own, with all logits."""
-    read = laid(data.windows[number].tokens, length, SCORED, data.keys[number], number)
+    read = prepare_window(data.windows[number].tokens, length, SCORED, data.keys[number], number)
     with torch.no_grad():
         logits = model(input_ids=read.tokens[None], use_cache=False, **given).logits[0]
     losses = functional.cross_entropy(logits[:-1], read.tokens[1:], reduction="none")
@@ -193,7 +199,7 @@ def banded(length: int, window: int) -> Tensor:
 
 
 def test_losses_are_those_of_transformers(folder: Path, whole: Path) -> None:
-    data, model = read_given(whole / "data"), AutoModelForCausalLM.from_pretrained(folder / "model").eval()
+    data, model = read_pretrained(whole / "data"), AutoModelForCausalLM.from_pretrained(folder / "model").eval()
     scaled = {**model.config.to_dict(), "rope_parameters": {
         "rope_type": "yarn", "rope_theta": 10000.0, "factor": 2.0, "original_max_position_embeddings": TRAINED,
         "beta_fast": 8.0,
@@ -277,7 +283,7 @@ def test_what_cannot_be_asked(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _here(monkeypatch)
-    monkeypatch.setattr("posenc.lab.tasks.checkpoint_source.find_spec", lambda name: None)
+    monkeypatch.setattr("posenc.lab.tasks.checkpoint_model.find_spec", lambda name: None)
     asked = command(folder, tmp_path / "out", "rope")
     plain = [word for word in asked if word not in ("--model", str(folder / "model"))]
     for words, told in (

@@ -31,9 +31,9 @@ from posenc.lab.report.claims import (
 from posenc.lab.report.literature import CLAIMS
 from posenc.lab.report.numbers import Table, build_table
 from posenc.lab.report.render import claim_evidence, claims_markdown
-from posenc.lab.runs import Run
+from posenc.lab.run.folder import Run
 from posenc.lab.stats import Caution
-from posenc.lab.tasks import NAMES, task_named
+from posenc.lab.tasks import task_named, task_names
 
 TRUTH = {
     "rope": Truth(1.70, 3.0), "alibi": Truth(1.70), "kerple": Truth(1.70), "t5": Truth(1.65, 0.1),
@@ -176,7 +176,7 @@ def test_each_claim_has_its_source_and_is_tested_in_a_task() -> None:
     for claim in CLAIMS:
         assert re.search(r"arXiv \d{4}\.\d{5}, (abstract|section)|kexue\.fm \d+", claim.source), claim.text
         assert claim.tasks
-        assert set(claim.tasks) <= set(NAMES)
+        assert set(claim.tasks) <= set(task_names())
     assert len({(claim.text, claim.tasks) for claim in CLAIMS}) == len(CLAIMS)
     about = {spec for claim in CLAIMS for spec in claim.test.about}
     assert {"path", "dape", "shaw", "transformer_xl"} <= about
@@ -212,7 +212,7 @@ def test_the_claims_that_a_run_of_everything_can_test() -> None:
 
 
 def test_metrics_of_one_unit_have_one_margin_and_one_failure_bound() -> None:
-    metrics = [metric for name in NAMES for metric in task_named(name).metrics]
+    metrics = [metric for name in task_names() for metric in task_named(name).metrics]
     bounds: dict[str, set[tuple[float, float]]] = {}
     for metric in metrics:
         bounds.setdefault(metric.unit, set()).add((metric.margin, metric.fails))

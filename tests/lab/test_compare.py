@@ -16,8 +16,8 @@ import pytest
 from tests.lab.conftest import numbers, run, typed
 
 from posenc.lab import commands
-from posenc.lab.runs import read_run
-from posenc.lab.stopping import StoppedByUserError, stoppable
+from posenc.lab.run.folder import read_run
+from posenc.lab.run.stopping import StoppedByUserError, stoppable
 
 
 def test_a_run_ends_with_its_report(quiet: Path) -> None:

@@ -9,24 +9,24 @@ import pytest
 from tests.lab.conftest import tiny
 
 from posenc.lab import commands
+from posenc.lab.cli_options import chosen
 from posenc.lab.config import Config, Options, config_of
-from posenc.lab.machine import check_machine
-from posenc.lab.numbers import chosen
-from posenc.lab.specs import Shape, check_specs, code_of, standard_encodings
-from posenc.lab.tasks import NAMES, task_named
+from posenc.lab.run.machine import check_machine
+from posenc.lab.specs import Shape, check_specs, plugin_hashes, standard_encodings
+from posenc.lab.tasks import task_named, task_names
 from posenc.lab.tasks.task import PROFILES
 
 HUGE = "1000000000000000000"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", task_names())
 def test_every_number_of_every_profile_comes_back_from_its_record(name: str) -> None:
     task = task_named(name)
     for profile in PROFILES:
         config = task.profile(profile).config
         config.check()
         task.check(config)
-        assert code_of(task.profile(profile).encodings) == {}  # rows of the house are nobody's own classes
+        assert plugin_hashes(task.profile(profile).encodings) == {}  # rows of the house are nobody's own classes
         record = json.loads(json.dumps(config.record()))
         assert config_of(record, task.options, Path("x")) == config
         assert not set(config.deciding()) & {"checkpoint_every", "threads", "device", "processes"}
@@ -123,17 +123,16 @@ def test_help_names_every_number(capsys: pytest.CaptureFixture[str], monkeypatch
     monkeypatch.setenv("COLUMNS", "200")
     assert commands.run(["compare", "--help"]) == 0
     shown = capsys.readouterr().out
-    for name in NAMES:
+    for name in task_names():
         for _, f in task_named(name).profile("quick").config.fields():
             assert not f.metadata["typed"] or f"--{f.name.replace('_', '-')}" in shown, f.name
 
 
-def test_a_model_larger_than_the_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("posenc.lab.machine._memory", lambda: 2**30)
+def test_a_model_larger_than_the_machine_is_refused() -> None:
     large = tiny(dim=16384, layers=1000, heads=128)
     with pytest.raises(ValueError, match=r"--dim 16384 and --layers 1000: .* GiB"):
-        check_machine(large, elsewhere=False)
-    check_machine(large, elsewhere=True)
+        check_machine(large, elsewhere=False, memory=2**30)
+    check_machine(large, elsewhere=True, memory=2**30)
     check_machine(tiny(), elsewhere=False)
     with pytest.raises(ValueError, match=r"--device cuda:1: cuda is needed; CUDA_VISIBLE_DEVICES"):
         check_machine(tiny(device="cuda:1"), elsewhere=False)

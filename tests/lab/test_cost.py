@@ -17,14 +17,11 @@ from posenc.backends.call import BACKENDS
 from posenc.lab import commands
 from posenc.lab.config import Config, Machine, Model, Training
 from posenc.lab.console import plain_console
-from posenc.lab.cost import estimate, measure, memory, passes, timing
-from posenc.lab.cost import watched as watching
+from posenc.lab.cost import measure, timing
 from posenc.lab.cost.costs import COLUMNS, HEADS, LAYER_PASSES, PASSES, Costs, read_costs, write_costs
-from posenc.lab.cost.estimate import GIB, Known, refusal, too_long_a_record
-from posenc.lab.cost.measure import measure_costs
+from posenc.lab.cost.measure import GIB, Known, costs_of_run, measure_costs, refusal, too_long_a_record
 from posenc.lab.cost.passes import Conditions, decode, fill_cache, make_call, make_layer
 from posenc.lab.cost.timing import Candidate, Rounds, interleaved, relative
-from posenc.lab.cost.watched import costs_of_run
 from posenc.lab.specs import standard_encodings
 from posenc.layers import KVCache
 
@@ -38,7 +35,7 @@ EVERY = [*standard_encodings(), "rope+alibi", "sinusoidal+fox"]
 @pytest.fixture(scope="module")
 def costs() -> Costs:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(estimate, "LEAST", math.inf)  # however busy the machine is
+        patch.setattr(measure, "LEAST", math.inf)  # however busy the machine is
         return measure_costs(SPECS, TINY, lengths=LENGTHS, seconds=0.01, command="posenc cost of a test")
 
 
@@ -92,7 +89,7 @@ def test_the_interval_of_a_median_ratio() -> None:
     assert 0.94 < held / 2000 < 0.975
 
 
-def test_memory_is_what_lives_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_what_lives_at_the_same_time(tmp_path: Path) -> None:
     def alone() -> torch.Tensor:
         return torch.empty(2**20, dtype=torch.uint8)
 
@@ -100,25 +97,27 @@ def test_memory_is_what_lives_at_the_same_time(monkeypatch: pytest.MonkeyPatch) 
         for _ in range(3):
             alone()
 
-    assert memory.memory_of(after_each_other, CPU).bytes == 2**20
-    assert memory.memory_of(lambda: torch.cat([alone(), alone()]), CPU).bytes == 4 * 2**20
-    assert memory.memory_of(alone, torch.device("meta")) == (None, 0)
-    assert 2**24 < (memory.free_memory(CPU) or 0) < 2**60
-    monkeypatch.setattr(memory, "_system", lambda: 100)
-    monkeypatch.setattr(memory, "_control_group", lambda: 40)  # a container may have less than its machine
-    assert memory.free_memory(CPU) == 40
+    assert timing.memory_of(after_each_other, CPU).bytes == 2**20
+    assert timing.memory_of(lambda: torch.cat([alone(), alone()]), CPU).bytes == 4 * 2**20
+    assert timing.memory_of(alone, torch.device("meta")) == (None, 0)
+    assert 2**24 < (timing.free_memory(CPU) or 0) < 2**60
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal: 9 kB\nMemAvailable: 4 kB\n")
+    assert timing.free_memory(CPU, meminfo, tmp_path) == 4096
+    for name, text in {"max": "900", "current": "870", "stat": "anon 800\ninactive_file 10"}.items():
+        (tmp_path / f"memory.{name}").write_text(text)
+    assert timing.free_memory(CPU, meminfo, tmp_path) == 40  # a container may have less than its machine
     with pytest.raises(RuntimeError) as refused:
         torch.empty(2**60)
-    assert memory.out_of_memory(refused.value)
-    assert not memory.out_of_memory(RuntimeError("shapes do not match"))
+    assert timing.out_of_memory(refused.value)
+    assert not timing.out_of_memory(RuntimeError("shapes do not match"))
 
 
 @pytest.mark.parametrize("spec", EVERY)
-def test_a_decoding_step_reads_its_cache(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passes, "PIECE", 4)
+def test_a_decoding_step_reads_its_cache(spec: str) -> None:
     layer, x = make_layer(spec, SMALL), torch.randn(1, 11, 16)
     with torch.inference_mode():
-        cache, expected = fill_cache(layer, x[:, :10]), layer(x)[:, -1:]
+        cache, expected = fill_cache(layer, x[:, :10], size=4), layer(x)[:, -1:]
     for _ in range(2):  # the cache is as full in every round
         torch.testing.assert_close(decode(layer, x[:, 10:], cache), expected, atol=1e-5, rtol=1e-4)
         assert len(cache) == 10
@@ -224,11 +223,11 @@ def test_what_would_not_fit_or_is_not_known_says_why(monkeypatch: pytest.MonkeyP
         if spec == "nope" and work == "train":
             raise torch.OutOfMemoryError("CUDA out of memory")
         if work == "decode":
-            monkeypatch.setattr(estimate, "RECORD", -1)
+            monkeypatch.setattr(measure, "RECORD", -1)
         return real(spec, work, length, conditions)
 
     # 128 tokens on the dense path need four matrices of 2 × 128 × 128 numbers; everything else fits.
-    monkeypatch.setattr(estimate, "free_memory", lambda device: 600_000)
+    monkeypatch.setattr(measure, "free_memory", lambda device: 600_000)
     for name in ("tiled", "rows", "flex"):
         monkeypatch.setattr(BACKENDS[name], "refuses", lambda problem: "not today")
     monkeypatch.setattr(measure, "make_call", failing)
@@ -269,7 +268,7 @@ def test_the_command_writes_shows_and_can_be_stopped(
     def stopped(*given: object, command: str) -> Costs:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("posenc.lab.cost.command.watched", stopped)
+    monkeypatch.setattr("posenc.lab.cost.command.measure_with_progress", stopped)
     assert commands.run(arguments(out, "--threads", "2")) == 130
     assert "results of an earlier run are as they were" in capsys.readouterr().err
     assert {path.name: path.read_bytes() for path in out.iterdir()} == kept
@@ -288,22 +287,18 @@ def test_the_command_names_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureF
         assert list(tmp_path.iterdir()) == []
 
 
-def test_costs_of_a_run_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    console, measured = plain_console(quiet=True), list[object]()
+def test_costs_of_a_run_are_measured_once(tmp_path: Path) -> None:
+    console = plain_console(quiet=True)
     small = tiny("text", device="cpu")
-    monkeypatch.setattr(watching, "LENGTHS", {"quick": (4, 8)})
-    monkeypatch.setattr(watching, "SECONDS", {"quick": 0.01})
-    real = watching.watched
-    monkeypatch.setattr(
-        watching, "watched", lambda *given, command: measured.append(given) or real(*given, command=command)
-    )
-    first = costs_of_run(tmp_path, ["rope"], small, "quick", console, command="posenc compare rope")
-    again = costs_of_run(tmp_path, ["rope"], small, "quick", console, command="posenc compare rope")
-    assert len(measured) == 1
-    assert again.frame.equals(read_costs(tmp_path).frame)
+    first = costs_of_run(tmp_path, ["rope"], small, (4, 8), 0.01, console, command="posenc compare rope")
     assert set(first.frame["spec"].astype(str)) == {"nope", "rope"}
-    costs_of_run(tmp_path, ["rope", "alibi"], small, "quick", console, command="posenc compare rope alibi")
-    assert len(measured) == 2
+    stored = (tmp_path / "cost.csv").read_bytes()  # other timings would be written if they were measured again
+    again = costs_of_run(tmp_path, ["rope"], small, (4, 8), 0.01, console, command="posenc compare rope")
+    assert again.frame.equals(read_costs(tmp_path).frame)
+    assert (tmp_path / "cost.csv").read_bytes() == stored
+    more = costs_of_run(tmp_path, ["rope", "alibi"], small, (4, 8), 0.01, console, command="posenc compare rope alibi")
+    assert set(more.frame["spec"].astype(str)) == {"nope", "rope", "alibi"}
+    assert (tmp_path / "cost.csv").read_bytes() != stored
 
 
 @pytest.mark.parametrize("work", LAYER_PASSES)

@@ -1,4 +1,4 @@
-"""Executors: phases, deaths and failures; processes that are killed; submitit; one of one's own."""
+"""Executors: phases, deaths and failures; killed processes; submitit; what a new executor or task costs."""
 
 from __future__ import annotations
 
@@ -10,37 +10,42 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from tests.lab.conftest import numbers, run
 
+from posenc.lab import execute, tasks
 from posenc.lab.execute import mapping
+from posenc.lab.execute.executor import DiedError, Executor, Resources, executor_names, started
+from posenc.lab.execute.local import Local
 from posenc.lab.execute.mapping import DEATHS, map_jobs
-from posenc.lab.execute.processes import Processes
-from posenc.lab.execute.work import DiedError, Needs, Work
 from posenc.lab.execute.worker import BAD_INPUT, STOPPED, UNWRITABLE
+from posenc.lab.run.folder import read_run
+from posenc.lab.run.job import Work
+from posenc.lab.tasks import task_names
 
 
-class Scripted:
-    """Each time a job is handed over, it does what is next in its script: "pass", "save", "die", "fail"."""
+class Scripted(Executor):
+    """Each time a job is submitted, it does what is next in its script: "pass", "save", "die", "fail"."""
 
-    def __init__(self, **lives: str) -> None:
-        self.lives = {name: words.split() for name, words in lives.items()}
+    def __init__(self, **scripts: str) -> None:
+        self.scripts = {name: words.split() for name, words in scripts.items()}
         self.order: list[str] = []
 
-    def submit(self, function: Callable[[Work], None], work: Work, /) -> Future[None]:
+    def submit(self, work: Work) -> Future[None]:
         self.order.append(work.name)
         future: Future[None] = Future()
-        life = self.lives[work.name].pop(0)
-        if "save" in life:
+        word = self.scripts[work.name].pop(0)
+        if "save" in word:
             (work.folder / "checkpoint.pt").write_text(str(time.time_ns()))
             os.utime(work.folder / "checkpoint.pt", ns=(1, len(self.order)))
-        if "die" in life:
+        if "die" in word:
             future.set_exception(DiedError("killed by signal 9"))
-        elif "fail" in life:
+        elif "fail" in word:
             future.set_exception(ValueError("no\nsomething is wrong"))
         else:
             future.set_result(None)
@@ -53,11 +58,12 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def works(folder: Path, **phases: int) -> list[Work]:
-    found = []
+    jobs = []
     for name, phase in phases.items():
         (folder / name).mkdir()
-        found.append(Work(name, folder / name, (name,), phase))
-    return found
+        (folder / name / "log.txt").touch()
+        jobs.append(Work(name, folder / name, (name,), phase))
+    return jobs
 
 
 def test_phases_wait_for_each_other_and_failures_stop_nobody(tmp_path: Path) -> None:
@@ -67,20 +73,21 @@ def test_phases_wait_for_each_other_and_failures_stop_nobody(tmp_path: Path) -> 
     assert failures == [f"a: something is wrong; see {tmp_path / 'a' / 'log.txt'}"]
 
 
-def test_a_job_that_gets_on_is_taken_up_again_as_often_as_it_dies(tmp_path: Path) -> None:
-    lives, told = " ".join(["save-die"] * 2 * DEATHS) + " die save-die die die pass", list[str]()
-    scripted = Scripted(a=lives)
-    assert map_jobs(scripted, works(tmp_path, a=0), on_restart=told.append) == []
-    assert told == ["a: killed by signal 9; it is taken up again"] * (len(lives.split()) - 1)
+def test_a_job_that_saves_checkpoints_is_restarted_as_often_as_it_dies(tmp_path: Path) -> None:
+    script, restarts = " ".join(["save-die"] * 2 * DEATHS) + " die save-die die die pass", list[str]()
+    scripted = Scripted(a=script)
+    assert map_jobs(scripted, works(tmp_path, a=0), on_restart=restarts.append) == []
+    assert len(restarts) == len(script.split()) - 1
+    assert all(line.startswith("a: killed by signal 9") for line in restarts)
 
 
-def test_a_job_that_dies_again_and_again_where_it_was_has_failed(tmp_path: Path) -> None:
+def test_a_job_that_dies_repeatedly_without_a_new_checkpoint_has_failed(tmp_path: Path) -> None:
     scripted = Scripted(a="save-die " + "die " * DEATHS + "pass")
     failures = map_jobs(scripted, works(tmp_path, a=0))
     assert failures == [
         f"a: killed by signal 9, {DEATHS} times without a new checkpoint; see {tmp_path / 'a' / 'log.txt'}"
     ]
-    assert scripted.lives["a"] == ["pass"]
+    assert scripted.scripts["a"] == ["pass"]
 
 
 @pytest.mark.parametrize(
@@ -99,11 +106,11 @@ def test_how_a_process_ended_is_said(
     (work,) = works(tmp_path, a=0)
     (work.folder / "log.txt").write_text(log)
     start = [sys.executable, "-S", "-c", code]
-    monkeypatch.setattr(Processes, "_start", lambda self, work, slot: subprocess.Popen(start))
-    future = Processes(Needs(1, 1, 0)).submit(lambda work: None, work)
-    found = future.exception(timeout=60)
-    assert re.search(error, str(found))
-    assert isinstance(found, DiedError) == ("killed" in error)
+    monkeypatch.setattr(Local, "_start_process", lambda self, work, slot: subprocess.Popen(start))
+    with started(Local(), Resources(workers=1)) as executor:
+        failure = executor.submit(work).exception(timeout=60)  # type: ignore[call-arg]
+    assert re.search(error, str(failure))
+    assert isinstance(failure, DiedError) == ("killed" in error)
 
 
 @pytest.mark.parametrize(
@@ -113,14 +120,14 @@ def test_how_a_process_ended_is_said(
 def test_a_command_that_is_stopped_ends_its_workers(
     number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out, started = tmp_path / "run", list[subprocess.Popen[bytes]]()
-    start = Processes._start
+    out, processes = tmp_path / "run", list[subprocess.Popen[bytes]]()
+    start = Local._start_process
 
-    def noted(self: Processes, work: Work, slot: int) -> subprocess.Popen[bytes]:
-        started.append(start(self, work, slot))
-        return started[-1]
+    def noted(self: Local, work: Work, slot: int) -> subprocess.Popen[bytes]:
+        processes.append(start(self, work, slot))
+        return processes[-1]
 
-    monkeypatch.setattr(Processes, "_start", noted)
+    monkeypatch.setattr(Local, "_start_process", noted)
 
     def close() -> None:
         while not list(out.glob("jobs/*/checkpoint.pt")):
@@ -138,7 +145,7 @@ def test_a_command_that_is_stopped_ends_its_workers(
         signal.signal(number, before)
     thread.join()
     assert "stopped: nothing is lost; to go on: posenc compare nope" in capsys.readouterr().err
-    assert [process.poll() for process in started] == [143], "a worker is left, or did not save"
+    assert [process.poll() for process in processes] == [143], "a worker is left, or did not save"
 
 
 class Killer(threading.Thread):
@@ -215,11 +222,12 @@ def undisturbed(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("runner", ["local", pytest.param("ray", marks=pytest.mark.ray)])
-def test_workers_killed_at_random_moments_change_no_number(undisturbed: Path, tmp_path: Path, runner: str) -> None:
-    if runner == "ray":
+@pytest.mark.parametrize("executor", ["local", pytest.param("ray", marks=pytest.mark.ray)])
+def test_workers_killed_at_random_moments_change_no_number(undisturbed: Path, tmp_path: Path, executor: str) -> None:
+    if executor == "ray":
         pytest.importorskip("ray")
-    out, more = tmp_path / "run", ("--runner", runner, "--ray-address", "local")
+    out = tmp_path / "run"
+    more = ("--executor", executor, *(("--ray-address", "local") if executor == "ray" else ()))
     with Killer(out, 20) as killer:
         assert run(out, "--steps", "600", *more, encodings=HARD.split()) == 0
     assert len(killer.killed) == 20, "the run ended before"
@@ -248,8 +256,122 @@ def test_workers_end_when_their_parent_was_killed(make_job: Callable[..., tuple[
 @pytest.mark.slow
 @pytest.mark.parametrize("cluster", ["debug", "local"])
 def test_submitit_brings_jobs_to_the_same_numbers(quiet: Path, tmp_path: Path, cluster: str) -> None:
-    assert run(tmp_path / "run", "--runner", "slurm", "--slurm-cluster", cluster) == 0
+    assert run(tmp_path / "run", "--executor", "slurm", "--slurm-cluster", cluster) == 0
     assert numbers(tmp_path / "run") == numbers(quiet)
+
+
+POOL = """
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from posenc.lab.config import number
+from posenc.lab.execute.executor import Executor, run_work
+
+
+@dataclass
+class Threads(Executor):
+    name = "threads"
+    log: str = number("", "File that gets the name of each job.")
+
+    def start(self, resources):
+        self.pool = ThreadPoolExecutor(1)
+
+    def submit(self, work):
+        with Path(self.log).open("a") as file:
+            file.write(work.name + " ")
+        return self.pool.submit(run_work, work)
+
+    def stop(self):
+        self.pool.shutdown()
+"""
+REVERSE = """
+import torch
+
+from posenc.lab.metrics import Metric, Values
+from posenc.lab.tasks.sequences import NO_ANSWER, Drawn, Sequences
+
+
+class Reverse(Sequences):
+    name, title = "reverse", "A string, backwards"
+    asked = "After a random string, its tokens are due in reverse order."
+    shows = "Each answer lies at another distance, so a fixed offset does not help."
+    metrics = (*Sequences.metrics, Metric("last", "of last tokens", "higher", margin=0.05, percent=True))
+    unit = 2
+
+    def vocabulary(self, config):
+        return 5
+
+    def shortest(self, config):
+        return 4
+
+    def chance(self, config):
+        return 0.2
+
+    def draw(self, config, length, count, generator):
+        text = torch.randint(5, (count, length // 2), generator=generator)
+        due = text.flip(1)
+        return Drawn(torch.cat([text, due], 1), torch.cat([torch.full_like(text, NO_ANSWER), due], 1))
+
+    def evaluate(self, model, data, rows, config, device):
+        for values in super().evaluate(model, data, rows, config, device):
+            yield values
+            if values.metric == "accuracy":
+                last = [float(value == 1.0) for value in values.values]
+                yield Values("last", last, values.length, values.view, values.spec, values.items)
+"""
+
+
+@pytest.fixture
+def extension(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[str, str, ModuleType | None], None]]:
+    """Writes a module: into a package's folder, or where a user works. No module of it stays imported."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(name: str, code: str, package: ModuleType | None) -> None:
+        folder = tmp_path / (package.__name__ if package else "")
+        folder.mkdir(exist_ok=True)
+        (folder / f"{name}.py").write_text(code)
+        if package:
+            monkeypatch.setattr(package, "__path__", [*package.__path__, str(folder)])
+
+    before = set(sys.modules)
+    yield write
+    for name in set(sys.modules) - before:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize("built_in", [True, False])
+def test_a_new_executor_is_one_class_in_one_file(
+    tmp_path: Path, extension: Callable[..., None], here: None, built_in: bool
+) -> None:
+    extension("threads" if built_in else "mine", POOL, execute if built_in else None)
+    name = "threads" if built_in else "mine:Threads"
+    assert (name in executor_names()) == built_in
+    assert run(tmp_path / "run", "--executor", name, "--set", "log=jobs.txt") == 0
+    assert sorted((tmp_path / "jobs.txt").read_text().split()) == ["alibi-seed0", "rope-seed0"]
+    assert {row[1] for row in numbers(tmp_path / "run")} == {"rope", "alibi"}
+
+
+@pytest.mark.parametrize("built_in", [True, False])
+def test_a_new_task_with_a_metric_of_its_own_is_one_file(
+    tmp_path: Path, extension: Callable[..., None], here: None, built_in: bool
+) -> None:
+    extension("reverse" if built_in else "mine", REVERSE, tasks if built_in else None)
+    name = "reverse" if built_in else "mine:Reverse"
+    assert (name in task_names()) == built_in
+    assert run(tmp_path / "run", "--task", name) == 0
+    found = read_run(tmp_path / "run")
+    assert [metric.name for metric in found.metrics] == ["accuracy", "last"]
+    assert len(found.records[found.records["metric"] == "last"]) > 0
+    assert "last" in (tmp_path / "run" / "further.csv").read_text()
+
+
+def test_an_option_of_another_executor_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(tmp_path / "run", "--slurm-partition", "x") == 2
+    assert "--slurm-partition" in capsys.readouterr().err
 
 
 def _wait_for(condition: Callable[[], object], seconds: float = 300) -> None:

@@ -19,12 +19,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 from posenc.hf.modeling import PosencConfig, PosencForCausalLM
 from posenc.hf.modeling import export as exported
 from posenc.lab import commands
-from posenc.lab.checkpoint import Checkpoint, write_checkpoint
 from posenc.lab.config import Config
 from posenc.lab.export import TrainedJob, export, find_job, load_job
-from posenc.lab.job import Job, open_job, read_job, write_rows
-from posenc.lab.model import Decoder
-from posenc.lab.records import Values, table_of
+from posenc.lab.metrics import Values
+from posenc.lab.models.decoder import Decoder
+from posenc.lab.run.checkpoint import Checkpoint, write_checkpoint
+from posenc.lab.run.job import Job, open_job, read_job, write_rows
+from posenc.lab.run.records import records_frame
 from posenc.lab.specs import standard_encodings
 from posenc.lab.tasks import task_named
 
@@ -102,7 +103,7 @@ def test_a_folder_holds_all_that_transformers_reads_and_the_numbers_of_the_run(t
     folder, metric = job_of(tmp_path / "run", seed=1), task_named("text").decides.name
     job = read_job(folder)
     found = [Values(metric, [2.0, 3.0], 16), Values(metric, [4.0, 4.5], 32), Values(metric, [1.0], 32, view="window")]
-    write_rows(folder, job, table_of(found, job=job.name, spec="rope", seed=1), ["rope"])
+    write_rows(folder, job, records_frame(found, job=job.name, spec="rope", seed=1), ["rope"])
     assert written(folder, tmp_path / "out") == 0.0
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "README.md", "config.json", "generation_config.json", "model.safetensors", "modeling_posenc.py",

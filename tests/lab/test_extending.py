@@ -14,12 +14,12 @@ from posenc.lab import commands
 from posenc.lab.report.claims import relevant_claims
 from posenc.lab.report.literature import CLAIMS
 from posenc.lab.report.summary import named_tables
-from posenc.lab.runs import read_run
+from posenc.lab.run.folder import read_run
 
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 FILES = dict(re.findall(r"```python\n# (\w+)\.py\n(.*?)```", PAGE.read_text(), re.DOTALL))
 COMMANDS = re.findall(r"^(posenc .*)$", PAGE.read_text(), re.MULTILINE)
-LINES = {"mine": 20, "puzzles": 40, "halves": 20, "texts": 10, "charts": 10, "pools": 10}
+LINES = {"mine": 20, "puzzles": 40, "halves": 20, "texts": 10, "charts": 10, "pools": 16}
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_a_corpus(folder: Path, here: None) -> None:
 
 
 def test_an_executor_and_a_chart(folder: Path, here: None) -> None:
-    command = [*typed("pools:threads"), "--task", "copy"]
+    command = [*typed("pools:Threads"), "--task", "copy"]
     assert commands.run(command) == 0
     (chart,) = [command for command in COMMANDS if "--chart" in command]
     words = chart.replace("posenc-compare/quick", str(folder / "run")).split()[1:]

@@ -16,16 +16,26 @@ from posenc.frequencies.by_name import Trained
 from posenc.frequencies.clex import CLEX
 from posenc.frequencies.longrope import LongRoPE
 from posenc.lab.config import Config
-from posenc.lab.corpora.corpus import Corpus, make_corpus
-from posenc.lab.corpora.documents import Source
-from posenc.lab.model import Decoder
-from posenc.lab.records import FULL, WINDOW
-from posenc.lab.runs import records_of
-from posenc.lab.tasks import stretched
-from posenc.lab.tasks.extension import Extension
-from posenc.lab.tasks.extension_numbers import CONTROL, STANDARD, further, options_of, trained_of
-from posenc.lab.tasks.stretched import Extended, piece_ends
-from posenc.lab.tasks.stretching import DISTANCES, SCALED, Reading, grows, longrope, moved, normal, parse, scaling
+from posenc.lab.data.corpus import Corpus, make_corpus
+from posenc.lab.data.documents import Source
+from posenc.lab.metrics import FULL, WINDOW
+from posenc.lab.models.decoder import Decoder
+from posenc.lab.run.folder import records_of
+from posenc.lab.tasks import context_extension
+from posenc.lab.tasks.context_extension import (
+    DISTANCES,
+    SCALED,
+    ExtendedDecoder,
+    MethodRow,
+    has_factor,
+    longrope,
+    moved,
+    normalize_row,
+    parse_row,
+    scaling,
+    search_piece_ends,
+)
+from posenc.lab.tasks.extension import CONTROL, STANDARD, Extension, further, options_of, trained_of
 from posenc.lab.tasks.task import Planned
 from posenc.search import Candidate
 
@@ -44,13 +54,13 @@ def corpus() -> Corpus:
     return make_corpus(Source("made up", documents(30, 200), True), window=33, windows=6, scored=4)
 
 
-def model(spec: str = "rope", config: Config = TINY, seed: int = 0) -> Extended:
+def model(spec: str = "rope", config: Config = TINY, seed: int = 0) -> ExtendedDecoder:
     made = TASK.model(spec, config, None, seed)  # type: ignore[arg-type]
-    assert isinstance(made, Extended)
+    assert isinstance(made, ExtendedDecoder)
     return made.eval()
 
 
-def bits(made: Extended, corpus: Corpus, *rows: str) -> dict[tuple[str, str, int], list[float]]:
+def bits(made: ExtendedDecoder, corpus: Corpus, *rows: str) -> dict[tuple[str, str, int], list[float]]:
     found = TASK.evaluate(made, corpus, rows, TINY, CPU)
     return {(v.spec, v.view, v.length): list(v.values) for v in found if v.metric == "bits"}
 
@@ -60,11 +70,11 @@ def planned(config: Config, *rows: str) -> dict[str, Planned]:
 
 
 def test_a_name_says_method_factor_and_training() -> None:
-    assert parse("yarn") == Reading("yarn", False, None, "")
-    assert parse("ntk+resonance@32") == Reading("ntk", True, 32, "")
-    assert parse("ntk_by_parts+resonance+tuned") == Reading("ntk_by_parts", True, None, "tuned")
-    assert parse("rope+continued") == Reading("rope", False, None, "continued")
-    assert normal(" YaRN @max", 4) == "yarn@4"
+    assert parse_row("yarn") == MethodRow("yarn", False, None, "")
+    assert parse_row("ntk+resonance@32") == MethodRow("ntk", True, 32, "")
+    assert parse_row("ntk_by_parts+resonance+tuned") == MethodRow("ntk_by_parts", True, None, "tuned")
+    assert parse_row("rope+continued") == MethodRow("rope", False, None, "continued")
+    assert normalize_row(" YaRN @max", 4) == "yarn@4"
 
 
 def test_untrained_rows_are_measured_on_the_one_base_and_others_start_from_it() -> None:
@@ -164,13 +174,13 @@ def test_all_fine_tunings_have_one_budget_and_the_same_texts(corpus: Corpus) -> 
 @pytest.mark.parametrize("method", [name for name in SCALED if name not in ("rope", "clex", "clipped")])
 def test_every_method_is_plain_rope_at_the_trained_length(method: str) -> None:
     plain = RoPE(8).spectrum().theta
-    spectrum = RoPE(8, scaling=scaling(parse(method), 1, TRAINED)).spectrum(8)
+    spectrum = RoPE(8, scaling=scaling(parse_row(method), 1, TRAINED)).spectrum(8)
     torch.testing.assert_close(spectrum.theta, plain)
     assert float(spectrum.gain) == 1.0
 
 
 def test_clipped_pairs_rest_at_every_length() -> None:
-    plain, once = (RoPE(32, scaling=scaling(parse("clipped"), factor, Trained(64, 16))) for factor in (1, 8))
+    plain, once = (RoPE(32, scaling=scaling(parse_row("clipped"), factor, Trained(64, 16))) for factor in (1, 8))
     theta = plain.spectrum(64).theta
     assert torch.equal(theta, once.spectrum(512).theta)
     torch.testing.assert_close(theta[:12], RoPE(32).spectrum().theta[:12])
@@ -181,17 +191,17 @@ def test_clipped_pairs_rest_at_every_length() -> None:
 def test_moved_distances_at_their_factor(method: str) -> None:
     """What has a factor reaches the trained length in its longest text; the others have their authors' sizes."""
     trained, rope = Trained(128, 4), RoPE(8)
-    made = moved(parse(method), 4, trained, rope)
+    made = moved(parse_row(method), 4, trained, rope)
     assert made.rotation is rope
     assert repr(made) == repr(create_encoding(method, rotation=rope, train_length=128, max_length=512))
-    if not grows(method):
-        assert repr(made) == repr(moved(parse(method), 1, trained, rope))
+    if not has_factor(method):
+        assert repr(made) == repr(moved(parse_row(method), 1, trained, rope))
         return
     at = torch.arange(512)
     far = made.ranges(at, at)[-1]
     assert 96 < int(far.q_pos[-1] - far.k_pos[0]) <= 128
     q, k, v = torch.randn(3, 1, 2, 16, 8)
-    plain, first = attention(q, k, v, [rope]), moved(parse(method), 1, Trained(8, 4), rope)
+    plain, first = attention(q, k, v, [rope]), moved(parse_row(method), 1, Trained(8, 4), rope)
     torch.testing.assert_close(attention(q, k, v, [first]), plain)
 
 
@@ -208,7 +218,7 @@ def test_moved_distances_leave_the_model_as_it_was(corpus: Corpus) -> None:
     again = bits(made, corpus, "rope")
     assert set(made.state_dict()) == before
     assert again["rope", FULL, 32] == found["rope", FULL, 32]
-    encoding = moved(parse("rerope"), 4, TRAINED, RoPE(8))
+    encoding = moved(parse_row("rerope"), 4, TRAINED, RoPE(8))
     alone = Decoder("rope", TASK.shape(TINY), hidden=TINY.model.hidden, seed=3).eval()
     for block in alone.blocks:
         block.attention.encodings = torch.nn.ModuleList([encoding])
@@ -218,8 +228,8 @@ def test_moved_distances_leave_the_model_as_it_was(corpus: Corpus) -> None:
 
 def test_a_factor_that_follows_the_length_is_what_dynamic_forms_do_by_themselves() -> None:
     for fixed, dynamic in (("pi", "dynamic_pi"), ("ntk", "dynamic_ntk"), ("yarn", "dynamic_yarn")):
-        first = RoPE(8, scaling=scaling(parse(fixed), 4, TRAINED)).spectrum(32)
-        second = RoPE(8, scaling=scaling(parse(dynamic), 2, TRAINED)).spectrum(32)
+        first = RoPE(8, scaling=scaling(parse_row(fixed), 4, TRAINED)).spectrum(32)
+        second = RoPE(8, scaling=scaling(parse_row(dynamic), 2, TRAINED)).spectrum(32)
         torch.testing.assert_close(first.theta, second.theta)
         assert float(first.gain) == pytest.approx(float(second.gain))
 
@@ -270,9 +280,9 @@ def test_a_search_sees_training_text_alone_and_happens_once(corpus: Corpus, monk
     TASK.prepare(made, planned(TINY, "longrope+tuned")["longrope+tuned"], blind, TINY, CPU)
     found = made.found[2]
     assert len(found.factors) == 4
-    assert max(piece_ends(len(corpus.train), 32, 50)) <= len(corpus.train)
-    assert min(piece_ends(len(corpus.train), 32, 50)) > 32
-    monkeypatch.setattr(stretched, "search", None)  # would fail if it were called
+    assert max(search_piece_ends(len(corpus.train), 32, 50)) <= len(corpus.train)
+    assert min(search_piece_ends(len(corpus.train), 32, 50)) > 32
+    monkeypatch.setattr(context_extension, "search", None)  # would fail if it were called
     TASK.prepare(made, planned(TINY, "longrope+tuned")["longrope+tuned"], blind, TINY, CPU)
     assert bits(made, corpus, "longrope@2")
 

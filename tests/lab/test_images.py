@@ -10,11 +10,10 @@ from PIL import Image
 from torch import Tensor, nn
 
 from posenc.lab.config import Config
-from posenc.lab.records import FULL
-from posenc.lab.tasks.classifier import Classifier, convert
-from posenc.lab.tasks.images import Images
-from posenc.lab.tasks.pictures import Part, Pictures, batch_index, digits, folder_pictures, load_pictures, read_picture
-from posenc.lab.tasks.views import FINER, LARGE, SHIFT, inside, patches, views
+from posenc.lab.data.pictures import Part, Pictures, batch_index, digits, folder_pictures, load_pictures, read_picture
+from posenc.lab.metrics import FULL
+from posenc.lab.models.classifier import Classifier, convert
+from posenc.lab.tasks.images import FINER, LARGE, SHIFT, Images, inside, patches, views
 from posenc.positions import grid
 
 TASK, CPU = Images(), torch.device("cpu")

@@ -15,15 +15,15 @@ import pytest
 import torch
 from tests.lab.conftest import made_job
 
-from posenc.lab import job as jobs
-from posenc.lab.bring import bring
-from posenc.lab.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from posenc.lab.execute.work import last_line
+from posenc.lab.execute.executor import last_line
 from posenc.lab.files import write_json
-from posenc.lab.job import Job, open_job, read_job, read_rows, set_aside, write_rows
-from posenc.lab.rates import read_tuned
-from posenc.lab.records import empty
-from posenc.lab.runs import records_of
+from posenc.lab.run import job as jobs
+from posenc.lab.run.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from posenc.lab.run.folder import records_of
+from posenc.lab.run.job import Job, open_job, read_job, read_rows, set_aside, write_rows
+from posenc.lab.run.optimizer import read_tuned
+from posenc.lab.run.records import empty
+from posenc.lab.run.run_job import run_job
 
 MakeJob = Callable[..., tuple[Job, Path]]
 Made = tuple[Job, Path]
@@ -173,7 +173,7 @@ def test_what_changed_since_a_job_was_planned_stops_it(make_job: MakeJob) -> Non
     _, folder = make_job()
     rewrite(folder / "job.json", protocol=7)
     with pytest.raises(ValueError, match="rope-seed0 was planned with protocol 7"):
-        bring(folder, ["rope"])
+        run_job(folder, ["rope"])
 
 
 def checkpoint(identity: str = "id") -> Checkpoint:

@@ -12,9 +12,9 @@ import pytest
 from tests.lab.conftest import numbers, run
 
 from posenc.lab import commands
-from posenc.lab.own import Permission, own_class, permission, permitted
-from posenc.lab.runs import read_run
-from posenc.lab.specs import Shape, build_encodings, check_specs, code_of, ends_at_table, entry_of
+from posenc.lab.plugins import ImportAllowlist, allow_imports, encoding_class, import_allowlist
+from posenc.lab.run.folder import read_run
+from posenc.lab.specs import Shape, build_encodings, check_specs, ends_at_table, entry_of, plugin_hashes
 
 SHAPE = Shape(dim=16, heads=2, layers=2, train_length=8)
 MINE = '''
@@ -101,9 +101,9 @@ def change(folder: Path, text: str) -> None:
 
 
 def test_what_is_known_of_an_own_class(own: Path) -> None:
-    with permitted(Permission(frozenset({"mine:Steep", "mine:Rows"}), own)):
+    with allow_imports(ImportAllowlist(frozenset({"mine:Steep", "mine:Rows"}), own)):
         entry = entry_of("mine:Steep")
-        assert (entry.name, entry.place, entry.shared, entry.lr_multiplier) == ("mine:Steep", "score", False, 5.0)
+        assert (entry.name, entry.hook_point, entry.shared, entry.lr_multiplier) == ("mine:Steep", "score", False, 5.0)
         assert entry.title == "Takes from a score what a learned slope makes of the distance."
         assert ends_at_table("rope+mine:Rows")  # inherited
         built = build_encodings("alibi+mine:Steep", SHAPE)
@@ -112,12 +112,12 @@ def test_what_is_known_of_an_own_class(own: Path) -> None:
         assert one is not two
         assert built.lr_multipliers == {one.slope: 5.0, two.slope: 5.0}
         assert check_specs([" RoPE + mine:Steep "], SHAPE) == ["rope+mine:Steep"]
-        code = code_of(["rope", "alibi+mine:Steep"])
+        code = plugin_hashes(["rope", "alibi+mine:Steep"])
         assert list(code) == ["mine:Steep"]
         (own / "mine.py").write_text("# a comment\n" + MINE.replace("No more.", "Not a bit more."))
-        assert code_of(["mine:Steep"]) == code
+        assert plugin_hashes(["mine:Steep"]) == code
         (own / "mine.py").write_text(MINE.replace("0.1", "0.2"))
-        assert code_of(["mine:Steep"]) != code
+        assert plugin_hashes(["mine:Steep"]) != code
 
 
 @pytest.mark.parametrize(("spec", "words"), REFUSED)
@@ -125,25 +125,25 @@ def test_what_cannot_be_trained_is_refused_by_name(own: Path, spec: str, words: 
     (own / "torn.py").write_text("class Class(:")
     (own / "script.py").write_text("raise SystemExit(3)")
     names = frozenset(name for spec, _ in REFUSED for name in spec.split("+"))
-    with permitted(Permission(names, own)), pytest.raises(ValueError, match=words):
+    with allow_imports(ImportAllowlist(names, own)), pytest.raises(ValueError, match=words):
         check_specs([spec], SHAPE)
 
 
 def test_permission_ends_with_the_command(own: Path) -> None:
     (own / "good.py").write_text("from posenc import ALiBi\nclass Mine(ALiBi):\n    pass\n")
     path = list(sys.path)
-    with permitted(Permission(frozenset({"good:Mine"}), own)):
-        assert own_class("good:Mine").__name__ == "Mine"
+    with allow_imports(ImportAllowlist(frozenset({"good:Mine"}), own)):
+        assert encoding_class("good:Mine").__name__ == "Mine"
         with pytest.raises(ValueError, match="somebody's own"):
-            own_class("evil:Encoding")
-        assert permission().of(["rope"]).names == frozenset()
+            encoding_class("evil:Encoding")
+        assert import_allowlist().of(["rope"]).names == frozenset()
     assert sys.path == path
-    for ask in (own_class, entry_of, lambda name: check_specs([name], SHAPE)):
+    for ask in (encoding_class, entry_of, lambda name: check_specs([name], SHAPE)):
         with pytest.raises(ValueError, match="Reading a run imports nothing"):
             ask("good:Mine")  # though it is loaded by now
     with (
         pytest.raises(ValueError, match=r"--classes-from .*nowhere: no such folder"),
-        permitted(Permission(frozenset({"good:Mine"}), own / "nowhere")),
+        allow_imports(ImportAllowlist(frozenset({"good:Mine"}), own / "nowhere")),
     ):
         pass
 

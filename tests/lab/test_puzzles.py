@@ -11,8 +11,7 @@ import torch
 
 from posenc.lab.config import Config
 from posenc.lab.tasks import addition, counting, flipflop, task_named
-from posenc.lab.tasks.drawn import UNASKED, Drawn
-from posenc.lab.tasks.sequences import Sequences
+from posenc.lab.tasks.sequences import NO_ANSWER, Drawn, Sequences
 
 Answers = dict[int, tuple[int, int]]  # by place: what is due, and how many tokens back lies what it needs; 0: not told
 
@@ -108,7 +107,7 @@ def test_a_solver_finds_the_answers_and_how_far_back_they_lie(name: str, times: 
     late = min(found.tokens.shape[1], config.training.train_length) // 2
     distances = torch.zeros_like(found.tokens) if found.distances is None else found.distances
     for tokens, answers, back in zip(found.tokens.tolist(), found.answers.tolist(), distances.tolist(), strict=True):
-        asked = {n: (answer, back[n]) for n, answer in enumerate(answers) if answer != UNASKED}
+        asked = {n: (answer, back[n]) for n, answer in enumerate(answers) if answer != NO_ANSWER}
         assert asked == SOLVERS[name](tokens)
         assert max(asked) >= len(tokens) - late
         assert name != "recall" or (min(asked) >= len(tokens) - late and len(asked) == 8)
@@ -119,7 +118,7 @@ def test_a_solver_finds_the_answers_and_how_far_back_they_lie(name: str, times: 
 def test_chance_is_what_the_best_blind_guess_gets(name: str) -> None:
     task, config = quick(name)
     answers = drawn(name, 8, 400).answers[:, config.training.train_length :]
-    answers = answers[answers != UNASKED]
+    answers = answers[answers != NO_ANSWER]
     best = 0 if task.whole else answers.bincount().max().item() / len(answers)
     assert task.metrics_of(config)[0].chance == pytest.approx(best, abs=0.035)
 

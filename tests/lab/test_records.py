@@ -13,16 +13,16 @@ import pytest
 
 from posenc.lab import files
 from posenc.lab.files import MOST_BYTES, UnwritableError, naming, read_bytes, read_json, write_atomically, write_json
-from posenc.lab.metrics import Curve, Metric, Words
-from posenc.lab.records import Values, empty, read_records, rounded, table_of, write_records
-from posenc.lab.runs import Run, pooled, read_run, write_run
+from posenc.lab.metrics import Curve, Metric, Values, Words
+from posenc.lab.run.folder import Run, pooled, read_run, write_run
+from posenc.lab.run.records import empty, read_records, records_frame, rounded, write_records
 
 METRIC = Metric("bits", "bits per byte", "lower", 0.02, within=0.1)
 
 
 def frame(job: str = "rope-seed0", spec: str = "rope", seed: int = 0, value: float = 1.5) -> Any:
     found = [Values("bits", [value, 2.0], 64, documents=[7, 7]), Values("probe", [3.0], items=[10], spec="other")]
-    return table_of(found, job=job, spec=spec, seed=seed)
+    return records_frame(found, job=job, spec=spec, seed=seed)
 
 
 def made(path: Path, **changes: Any) -> Run:

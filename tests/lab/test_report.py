@@ -20,7 +20,7 @@ from posenc.catalogue import list_encodings
 from posenc.lab.commands import run as command
 from posenc.lab.cost.costs import Costs
 from posenc.lab.metrics import Curve
-from posenc.lab.own import Permission, permitted
+from posenc.lab.plugins import ImportAllowlist, allow_imports
 from posenc.lab.report.charts import run_charts
 from posenc.lab.report.claims import judge
 from posenc.lab.report.literature import CLAIMS
@@ -28,7 +28,7 @@ from posenc.lab.report.numbers import Table, build_table
 from posenc.lab.report.render import claims_markdown, page, table_markdown, terminal_summary, write_report
 from posenc.lab.report.summary import compare_runs, named_tables, run_labels, stable_everywhere, summarize
 from posenc.lab.report.tables import cells_frame, contrasts_frame, latex, main_table, terminal_table
-from posenc.lab.runs import Run, pooled, read_run
+from posenc.lab.run.folder import Run, pooled, read_run
 
 FEW = {name: TEXT[name] for name in ("rope", "alibi", "nope")}
 CUSTOM_CHART = '''"""A user's chart."""
@@ -332,7 +332,7 @@ def test_the_command_pools_seeds_and_draws_a_user_s_chart(
         f"{name}.{kind}" for name in ("dots", "lengths", "means") for kind in ("svg", "png", "pdf")
     }
     assert ">All means</button>" in (out / "report.html").read_text()
-    with permitted(Permission()), pytest.raises(ValueError, match="my_charts:means"):
+    with allow_imports(ImportAllowlist()), pytest.raises(ValueError, match="my_charts:means"):
         list(run_charts(run, build_table(run), ["my_charts:means"]))
 
 

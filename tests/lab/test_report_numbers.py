@@ -12,8 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from posenc.lab.metrics import PRIMED_ZLIB, Curve, Metric, Words
-from posenc.lab.records import FULL, WINDOW, Values, empty, table_of
+from posenc.lab.metrics import FULL, PRIMED_ZLIB, WINDOW, Curve, Metric, Values, Words
 from posenc.lab.report.numbers import (
     OWN_WINDOW,
     Omission,
@@ -25,11 +24,12 @@ from posenc.lab.report.numbers import (
     steps_to_learn,
     verdict_on,
 )
-from posenc.lab.runs import Run
+from posenc.lab.run.folder import Run
+from posenc.lab.run.records import empty, records_frame
 from posenc.lab.stats import Interval, mean_interval, paired
 
 BITS = Metric("bits", "bits per byte", "lower", margin=0.02, within=0.2, fails=0.3)
-RIGHT = Metric("right", "of answers", "higher", margin=0.05, chance=0.1, learnt=0.95, fails=0.5, percent=True)
+RIGHT = Metric("right", "of answers", "higher", margin=0.05, chance=0.1, learned=0.95, fails=0.5, percent=True)
 TEXTS = [5, 5, 6, 7, 7, 8]  # documents of the items
 EASE = np.array([0.1, 0.2, -0.1, 0.0, 0.1, -0.1])  # 0 on average over documents, not over items
 
@@ -59,7 +59,7 @@ def job(
         for mean, length, view in ((first, 64, FULL), (last, 256, FULL), (window, 256, WINDOW))
         if mean is not None
     ]
-    return table_of([*measured, *more], job=f"{spec}-{seed}", spec=spec, seed=seed)
+    return records_frame([*measured, *more], job=f"{spec}-{seed}", spec=spec, seed=seed)
 
 
 def several(spec: str, *means: float | None, seeds: int = 4, **more: str) -> list[pd.DataFrame]:
@@ -231,7 +231,7 @@ def test_steps_to_learn_end_at_the_first_probe_after_which_all_have_learned(
 ) -> None:
     probes = [list(zip((10, 20, 30), training, strict=True)) for training in values]
     assert steps_to_learn(probes, 1.0, RIGHT) == steps
-    assert steps_to_learn(probes, 1.0, dataclasses.replace(RIGHT, learnt=None)) is None
+    assert steps_to_learn(probes, 1.0, dataclasses.replace(RIGHT, learned=None)) is None
 
 
 def test_learned_is_a_value_or_a_distance_to_the_best() -> None:

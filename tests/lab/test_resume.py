@@ -15,11 +15,11 @@ import pytest
 from tests.lab.conftest import numbers, run, typed
 
 import posenc
-from posenc.lab import first_losses, job, optimizer
 from posenc.lab.export import find_job
-from posenc.lab.job import read_job, read_rows
-from posenc.lab.machine import processor
-from posenc.lab.runs import read_run
+from posenc.lab.run import checkpoint, job, optimizer
+from posenc.lab.run.folder import read_run
+from posenc.lab.run.job import read_job, read_rows
+from posenc.lab.run.machine import processor
 
 PROTOCOL_0 = Path(__file__).parent / "protocol_0"  # a run of a version that hashed its sources
 LOSSES = "first_losses.json"
@@ -53,7 +53,7 @@ def stamp(run: Path, name: str) -> int:
 
 
 def test_the_first_losses_and_their_machine_are_kept_with_a_job(begun: Path) -> None:
-    kept = first_losses.read_first_losses(begun / "jobs" / "rope-seed0")
+    kept = checkpoint.read_first_losses(begun / "jobs" / "rope-seed0")
     assert kept is not None
     assert len(kept.losses) == 10
     assert (kept.processor, kept.threads, kept.device) == (processor(), 1, "cpu")
@@ -125,7 +125,7 @@ def test_other_versions_go_on_and_are_recorded(begun: Path) -> None:
 
 
 def test_another_protocol_does_not_go_on(begun: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("posenc.lab.planning.PROTOCOL", job.PROTOCOL + 1)
+    monkeypatch.setattr("posenc.lab.run.planning.PROTOCOL", job.PROTOCOL + 1)
     assert run(begun, encodings=["rope", "alibi"]) == 2
 
 
@@ -143,7 +143,7 @@ def test_a_run_without_a_protocol_is_read_and_not_continued(tmp_path: Path, here
 
 
 MOVES = (  # as refactorings do it: a file under another name, a function under another, other words
-    ("move", "posenc.lab.optimizer", "posenc.lab.adamw"),
+    ("move", "posenc.lab.run.optimizer", "posenc.lab.adamw"),
     ("rename", "lr_at", "learning_rate_at"),
     ("reword", "Everything the next step depends on", "What a step reads"),
 )
@@ -163,7 +163,7 @@ def test_a_run_begun_before_a_module_was_moved_and_reworded_goes_on_after_it(tmp
     assert compare("rope").returncode == 0
     first = stamp(tmp_path / "run", "rope-seed0")
     changed = 0
-    (source / "posenc/lab/optimizer.py").rename(source / "posenc/lab/adamw.py")
+    (source / "posenc/lab/run/optimizer.py").rename(source / "posenc/lab/adamw.py")
     for path in (source / "posenc").rglob("*.py"):
         text = path.read_text()
         new = text

@@ -10,13 +10,11 @@ import torch
 from torch import Tensor
 
 from posenc.lab.config import Config, config_of
-from posenc.lab.model import Decoder
-from posenc.lab.records import FULL, WINDOW, Values
+from posenc.lab.metrics import FULL, WINDOW, Values
+from posenc.lab.models.decoder import Decoder, LabModel
 from posenc.lab.specs import standard_encodings
 from posenc.lab.tasks import task_named
-from posenc.lab.tasks.drawn import UNASKED, Drawn, SequenceData
-from posenc.lab.tasks.sequences import Sequences
-from posenc.lab.tasks.task import LabModel
+from posenc.lab.tasks.sequences import NO_ANSWER, Drawn, SequenceData, Sequences
 
 NAMES = ("passkey", "recall", "flipflop", "counting", "copy", "addition")
 TINY = {"windows": 6, "lengths": (1, 2, 4), "batch_size": 4, "dim": 16, "layers": 1, "heads": 2}
@@ -191,7 +189,7 @@ def test_the_loss_weighs_sequences_alike_however_they_are_shared() -> None:
     data = task.data("generated", config)
     model = task.model("nope", config, data, 0)
     tokens, answers = task.batch(data, config, 0, 0)
-    assert len({int(n) for n in (answers != UNASKED).sum(1)}) > 1
+    assert len({int(n) for n in (answers != NO_ANSWER).sum(1)}) > 1
     whole = task.loss(model, (tokens, answers))
     shares = [task.loss(model, (tokens[rank::2], answers[rank::2])) for rank in range(2)]
     torch.testing.assert_close(whole, sum(shares) / 2)
@@ -241,7 +239,7 @@ def test_only_numbers_have_ids() -> None:
 
 
 ZEROS = torch.zeros(6, 64, dtype=torch.int64)
-EARLY = torch.cat([ZEROS[:, :1], ZEROS[:, 1:] + UNASKED], 1)
+EARLY = torch.cat([ZEROS[:, :1], ZEROS[:, 1:] + NO_ANSWER], 1)
 
 
 @pytest.mark.parametrize(
@@ -250,7 +248,7 @@ EARLY = torch.cat([ZEROS[:, :1], ZEROS[:, 1:] + UNASKED], 1)
         (Drawn(ZEROS.float(), ZEROS), r"drew tokens as torch.float32 \(6, 64\); torch.int64 \(6, 64\) is needed"),
         (Drawn(ZEROS, ZEROS[:, 1:]), r"drew answers as torch.int64 \(6, 63\)"),
         (Drawn(ZEROS + 16, ZEROS), "drew tokens 16 to 16; its vocabulary has 0 to 15"),
-        (Drawn(ZEROS, ZEROS + UNASKED), "drew a sequence of 64 tokens without an answer"),
+        (Drawn(ZEROS, ZEROS + NO_ANSWER), "drew a sequence of 64 tokens without an answer"),
         (Drawn(ZEROS, EARLY), "fewer than two sequences of 64 tokens have answers that count"),
     ],
 )

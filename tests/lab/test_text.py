@@ -12,15 +12,13 @@ from tests.lab.test_corpora import documents
 from torch import Tensor
 
 from posenc.lab.config import Config
-from posenc.lab.corpora.corpus import Corpus, make_corpus
-from posenc.lab.corpora.documents import Source
-from posenc.lab.model import Decoder
-from posenc.lab.records import FULL, WINDOW, Values
+from posenc.lab.data.batching import batches_within
+from posenc.lab.data.corpus import Corpus, make_corpus
+from posenc.lab.data.documents import Source
+from posenc.lab.metrics import FULL, WINDOW, Values
+from posenc.lab.models.decoder import Decoder, LabModel
 from posenc.lab.specs import Shape
-from posenc.lab.tasks.batching import batches_within
-from posenc.lab.tasks.bits import Sliding, draw_batch, measured
-from posenc.lab.tasks.task import LabModel
-from posenc.lab.tasks.text import PROBED, Text, TextOptions
+from posenc.lab.tasks.text import PROBED, SlidingWindowModel, Text, TextOptions, draw_batch, score_windows
 
 TINY = Text().profile("quick").config.replaced(
     {"train_length": 8, "lengths": (1, 2, 4), "steps": 3, "batch_size": 4, "windows": 12, "dim": 16, "layers": 1,
@@ -86,7 +84,7 @@ def test_a_model_of_known_probabilities_gives_its_exact_bits(corpus: Corpus) -> 
         logits = torch.log((1 - p) / 255)[None, :, None].repeat(len(tokens), 1, 256)
         return logits.scatter(2, tokens[..., None], torch.log(p)[None, :, None].expand(len(tokens), -1, -1))
 
-    found = list(measured(repeats, corpus, LENGTHS, TINY, CPU, "x"))
+    found = list(score_windows(repeats, corpus, LENGTHS, TINY, CPU, "x"))
     stream = corpus.validation.tolist()
     for values in found[:3]:  # the last 4 targets lie in the second half at every length
         expected = [
@@ -127,7 +125,7 @@ def test_bytes_out_of_sight_are_not_read(spec: str) -> None:
     torch.manual_seed(0)
     model = Decoder(spec, Shape(16, 2, 2, 8), hidden=32, seed=0).eval()
     tokens = torch.randint(256, (3, 64))
-    sliding = Sliding(model, window=8, scored=4, layers=2)
+    sliding = SlidingWindowModel(model, window=8, scored=4, layers=2)
     with torch.no_grad():
         torch.testing.assert_close(sliding(tokens), model(tokens, window=8)[:, -4:])
         assert sliding.local
@@ -143,7 +141,7 @@ def test_a_model_that_reckons_with_bytes_out_of_sight_reads_them_all() -> None:
         return tokens.float().cumsum(1)[..., None].expand(-1, -1, 256)
 
     tokens = torch.randint(1, 256, (3, 64))
-    sliding = Sliding(counting, window=8, scored=4, layers=2)
+    sliding = SlidingWindowModel(counting, window=8, scored=4, layers=2)
     assert torch.equal(sliding(tokens), counting(tokens, 8)[:, -4:])
     assert not sliding.local
 

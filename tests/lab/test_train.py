@@ -18,17 +18,15 @@ from accelerate import PartialState
 from tests.lab.conftest import CLOCK, tiny
 from torch import nn
 
-from posenc.lab import bring as bringing
-from posenc.lab.bring import bring, data_of
-from posenc.lab.checkpoint import read_checkpoint
-from posenc.lab.compiling import check_compiler, compile_blocks
-from posenc.lab.job import Job, read_rows
-from posenc.lab.machine import check_machine
-from posenc.lab.model import Decoder
-from posenc.lab.optimizer import lr_at, make_optimizer
+from posenc.lab.models.decoder import Decoder
+from posenc.lab.run.checkpoint import read_checkpoint
+from posenc.lab.run.job import Job, read_rows
+from posenc.lab.run.machine import check_compiler, check_machine, compile_blocks
+from posenc.lab.run.optimizer import lr_at, make_optimizer
+from posenc.lab.run.run_job import data_of, run_job
+from posenc.lab.run.train import StoppedError, make_accelerator, train
 from posenc.lab.specs import Shape
 from posenc.lab.tasks.copy import Copy
-from posenc.lab.train import StoppedError, make_accelerator, train
 
 MakeJob = Callable[..., tuple[Job, Path]]
 
@@ -59,13 +57,13 @@ REST = [(stop, spec) for stop in STOPS for spec in ("nope", "t5", "shaw", "learn
 @pytest.mark.parametrize(("stop", "spec"), [*QUICK, *(pytest.param(*pair, marks=pytest.mark.slow) for pair in REST)])
 def test_stopped_and_continued_equals_undisturbed_bit_for_bit(make_job: MakeJob, spec: str, stop: int) -> None:
     job, undisturbed = make_job(spec, name="undisturbed")
-    bring(undisturbed, [spec])
+    run_job(undisturbed, [spec])
     _, folder = make_job(spec, name="stopped")
     with pytest.raises(StoppedError):
-        bring(folder, [spec], should_stop=StopAfter(stop))
+        run_job(folder, [spec], should_stop=StopAfter(stop))
     assert read_rows(folder, job) is None
     torch.manual_seed(stop)  # whatever the new process's state
-    bring(folder, [spec])
+    run_job(folder, [spec])
     assert numbers(job, folder) == numbers(job, undisturbed)
     states = [read_checkpoint(path / "checkpoint.pt", job.identity) for path in (folder, undisturbed)]
     assert states[0] is not None
@@ -75,7 +73,7 @@ def test_stopped_and_continued_equals_undisturbed_bit_for_bit(make_job: MakeJob,
 
 def test_a_job_ends_with_records_of_tests_course_and_cost(make_job: MakeJob) -> None:
     job, folder = make_job("learned")
-    bring(folder, ["learned"])
+    run_job(folder, ["learned"])
     found = read_rows(folder, job)
     assert found is not None
     frame = found[0]
@@ -111,18 +109,18 @@ def test_steps_after_the_last_checkpoint_are_made_again(make_job: MakeJob) -> No
     assert steps == list(range(6, 13))
 
 
-def test_a_finished_job_is_not_trained_again(make_job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_finished_job_is_not_trained_again(make_job: MakeJob) -> None:
     _, folder = make_job("rope")
-    bring(folder, ["rope"])
-    monkeypatch.setattr(bringing, "train", None)
-    bring(folder, ["rope"])
+    run_job(folder, ["rope"])
+    written = {path.name: path.stat().st_mtime_ns for path in folder.iterdir() if path.name != "lock"}
+    run_job(folder, ["rope"])
+    assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir() if path.name != "lock"} == written
 
 
-def test_two_workers_never_run_one_job(make_job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_workers_never_run_one_job(make_job: MakeJob) -> None:
     _, folder = make_job("nope")
-    monkeypatch.setattr(bringing, "LOCK_SECONDS", 0.1)
     with filelock.FileLock(folder / "lock"), pytest.raises(ValueError, match="in use by another process"):
-        bring(folder, ["nope"])
+        run_job(folder, ["nope"], lock_seconds=0.1)
     assert not (folder / "checkpoint.pt").exists()
 
 
@@ -131,14 +129,14 @@ def test_other_data_beside_the_job_are_refused(make_job: MakeJob) -> None:
     for path in (folder.parent.parent / "data").glob("*.bin"):
         path.write_bytes(b"something else")
     with pytest.raises(ValueError, match="data"):
-        bring(folder, ["nope"])
+        run_job(folder, ["nope"])
 
 
 def test_a_loss_that_explodes_ends_the_job_with_a_word(make_job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
     _, folder = make_job("nope")
     monkeypatch.setattr(Copy, "loss", lambda *given: torch.tensor(math.nan, requires_grad=True))
     with pytest.raises(ValueError, match=r"not finite at step 1; a lower --lr"):
-        bring(folder, ["nope"])
+        run_job(folder, ["nope"])
     assert not (folder / "checkpoint.pt").exists()
 
 
@@ -233,9 +231,9 @@ from pathlib import Path
 
 from accelerate import PartialState
 
-from posenc.lab.bring import bring
-from posenc.lab.job import read_job
-from posenc.lab.train import StoppedError, make_accelerator
+from posenc.lab.run.run_job import bring
+from posenc.lab.run.job import read_job
+from posenc.lab.run.train import StoppedError, make_accelerator
 
 
 class StopAfter:
@@ -290,7 +288,7 @@ def test_sharing_needs_company(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_step_of_a_shared_model_is_that_of_a_whole_one() -> None:
     import torch.distributed as dist
 
-    from posenc.lab.sharding import finish_gradients, gathered, shard
+    from posenc.lab.run.sharding import finish_gradients, gathered, shard
 
     def backward(model: nn.Module) -> None:
         (8 * model(torch.arange(16).view(2, 8)).logsumexp(-1).square().mean()).backward()

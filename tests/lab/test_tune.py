@@ -13,14 +13,14 @@ from rich.console import Console
 
 pytest.importorskip("optuna")
 
-from posenc.lab.execute.work import Work, bring_work
-from posenc.lab.planning import Asked, Ready
-from posenc.lab.rates import Tuned, read_tuned
-from posenc.lab.records import read_records
+from posenc.lab.execute.executor import run_work
+from posenc.lab.run.job import Work
+from posenc.lab.run.optimizer import Tuned, read_tuned
+from posenc.lab.run.planning import PreparedRun, RunRequest
+from posenc.lab.run.records import read_records
 from posenc.lab.tasks import task_named
-from posenc.lab.tune import trials, tuner
-from posenc.lab.tune.trials import Trial, conclude, propose
-from posenc.lab.tune.tuner import tune
+from posenc.lab.tune import tuner
+from posenc.lab.tune.tuner import Trial, conclude, propose, tune
 
 OWN, COMMON = {"lr": 1.0, "own": 10.0}, {"lr": 1.0}
 
@@ -48,7 +48,7 @@ def test_the_sampler_goes_where_losses_are_low() -> None:
     found: list[Trial] = []
     for _ in range(24):
         tuned = propose("spec", found, OWN)
-        lr, own = trials.exponents_of(tuned)
+        lr, own = tuner.exponents_of(tuned)
         found.append(Trial(tuned, None if lr > 2 else 1.0 + (lr + 2) ** 2 + (own - 1) ** 2))
     early, late = (sum(t.loss or 20.0 for t in part) for part in (found[4:14], found[14:]))
     assert late < early
@@ -66,9 +66,9 @@ def test_a_default_is_given_up_for_more_than_a_hundredth_only(best: float, tuned
 
 
 def test_trials_are_jobs_that_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def here(ready: Ready, works: list[Work], workers: int | None, console: Console) -> None:
+    def here(ready: PreparedRun, works: list[Work], workers: int | None, console: Console) -> None:
         for work in works:
-            bring_work(work)
+            run_work(work)
 
     monkeypatch.setattr(tuner, "_run", here)  # a process for each job would take most of the time
     task, out, console = task_named("flipflop"), tmp_path / "run", Console(quiet=True)
@@ -84,7 +84,7 @@ def test_trials_are_jobs_that_are_made_once(tmp_path: Path, monkeypatch: pytest.
     }
     profile = task.profile("quick")
     profile = dataclasses.replace(profile, encodings=("t5", "rope"), config=profile.config.replaced(numbers))
-    asked = Asked(profile, task.source, out, "posenc tune")
+    asked = RunRequest(profile, task.source, out, "posenc tune")
     tune(asked, 1, 2, console)
     first = pd.read_csv(out / "tune" / "trials.csv")
     assert first[["spec", "trial", "lr"]].values.tolist() == [["t5", 0, 1.0], ["rope", 0, 1.0]]
@@ -125,4 +125,4 @@ def test_what_cannot_be_tuned_is_named(tmp_path: Path) -> None:
     profile = task_named("images").profile("quick")
     profile = dataclasses.replace(profile, encodings=("nope",), config=profile.config.replaced({"epochs": 1}))
     with pytest.raises(ValueError, match="--task images: its training repeats its data"):
-        tune(Asked(profile, "digits", tmp_path, "posenc tune"), 1, None, Console(quiet=True))
+        tune(RunRequest(profile, "digits", tmp_path, "posenc tune"), 1, None, Console(quiet=True))

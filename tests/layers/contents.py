@@ -11,7 +11,7 @@ def contents(cache: KVCache) -> list[object]:
     """Everything that a later call could tell from."""
     kept = [cache.k, cache.v, cache.positions, cache.attention_mask, cache.segments, *cache.features, *cache.last]
     tensors = [None if t is None else t.detach().clone() for t in kept]
-    return [*tensors, cache.rotated, cache.length, cache.seen, cache.next, cache.apart, cache.reach]
+    return [*tensors, cache.rotated, cache.length, cache.seen, cache.next, cache.detached_sinks, cache.dropped_window]
 
 
 def same(one: list[object], other: list[object]) -> bool:

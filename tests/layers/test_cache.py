@@ -77,7 +77,7 @@ def test_a_draft_leaves_the_cache_alone():
         assert cache.k[0, 0, :, 0].tolist() == [0, 1]
     grow(cache, 1)
     assert cache.k[0, 0, :, 0].tolist() == [0, 1, 2]
-    with pytest.raises(ValueError, match="draft"):
+    with pytest.raises(ValueError, match="pending"):
         cache.take(draft)
 
 
@@ -110,7 +110,7 @@ def test_positions_of_steps_are_made_ahead_for_the_place_where_they_are():
         assert gap(layer(x[:, 148:149], cache=cache), whole[:, 148:149]) < 1e-5
         with torch.inference_mode():
             layer(x[:, 149:], cache=cache)
-    assert cache.coming(torch.device("cpu")).tolist() == [150]
-    assert cache.coming(torch.device("meta")).is_meta
-    assert cache.coming(torch.device("cpu")).tolist() == [150]
-    assert not cache.coming(torch.device("cpu")).is_inference()
+    assert cache.next_position(torch.device("cpu")).tolist() == [150]
+    assert cache.next_position(torch.device("meta")).is_meta
+    assert cache.next_position(torch.device("cpu")).tolist() == [150]
+    assert not cache.next_position(torch.device("cpu")).is_inference()

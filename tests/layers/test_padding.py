@@ -9,7 +9,7 @@ from posenc import FIRE, ALiBi, DynamicNTK, Learned, RoPE, Sinusoidal, T5Bias
 from posenc.catalogue import CATALOGUE
 from posenc.embedding import Abacus
 from posenc.layers import FoXPro, KVCache, SelfAttention
-from posenc.layers.counting import counted
+from posenc.layers.default_positions import default_positions
 from posenc.positions import from_mask, from_segments
 from posenc.testing import Case
 from posenc.testing.cases import tokens_of
@@ -125,9 +125,9 @@ def test_documents_count_by_themselves(made, hole, shared, sizes):
 def test_positions_are_those_of_the_builders():
     real, segments = padded("middle"), torch.tensor([[0] * 5 + [1] * 7])
     device = torch.device("cpu")
-    assert torch.equal(counted(LENGTH, device, attention_mask=real), from_mask(real))
-    assert torch.equal(counted(LENGTH, device, segments=segments), from_segments(segments))
-    assert torch.equal(counted(LENGTH, device), torch.arange(LENGTH))
+    assert torch.equal(default_positions(LENGTH, device, attention_mask=real), from_mask(real))
+    assert torch.equal(default_positions(LENGTH, device, segments=segments), from_segments(segments))
+    assert torch.equal(default_positions(LENGTH, device), torch.arange(LENGTH))
 
 
 def test_given_positions_are_taken_as_they_are():

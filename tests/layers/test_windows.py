@@ -180,7 +180,7 @@ def test_a_mask_may_cover_what_is_kept_or_all():
         cache, out = KVCache(window=WINDOW, sinks=SINKS), []
         for step in range(LENGTH):
             row = mask[step : step + 1, : step + 1]
-            if not over_all and cache.apart:
+            if not over_all and cache.detached_sinks:
                 row = torch.cat([row[:, :SINKS], row[:, len(row[0]) - (len(cache) + 1 - SINKS) :]], 1)
             out.append(module(x[:, step : step + 1], cache=cache, mask=row))
         assert gap(torch.cat(out, 1), wanted) < CLOSE

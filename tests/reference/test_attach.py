@@ -11,8 +11,7 @@ import pytest
 pytest.importorskip("transformers")
 
 from posenc.hf.attach import attach
-from posenc.hf.families import FAMILIES
-from posenc.hf.not_compared import NOT_COMPARED
+from posenc.hf.families import ROTARY
 from tests.hf.attach.attached_families import LEARNED, Itself, calls_agree, decoder, itself, loss_falls, move
 
 pytestmark = pytest.mark.reference
@@ -48,7 +47,7 @@ REFUSED = {  # by what the refusal says
 }
 LOOSE = {"muse_spark_text": 5e-4, "dia_encoder": 5e-5}  # norms after the attention magnify the rounding of float32
 _REASONS = {name: says for says, names in REFUSED.items() for name in names.split()}
-_NAMES = [name for name in FAMILIES if name not in NOT_COMPARED]
+_NAMES = [name for name, family in ROTARY.items() if not family.not_compared]
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM
 from posenc.hf.extend.folder import spelled_twice
 from posenc.hf.extend.methods import scaled_block
 from posenc.hf.extend.rotary_modules import RotaryModules
-from posenc.hf.families import FAMILIES
+from posenc.hf.families import ROTARY
 from tests.hf.attach.attached_families import decoder, tokens
 from tests.hf.attach.smallest import built
 
@@ -34,7 +34,7 @@ LENGTH = 16  # of the smallest models
 
 def test_the_rotation_of_every_family_is_replaced_or_refused() -> None:
     done, refused = [], {}
-    for name in FAMILIES:
+    for name in ROTARY:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:

@@ -15,13 +15,10 @@ import pytest
 import torch
 
 from posenc.hf import model_from_config, read_rope
-from posenc.hf.beside import KINDS
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.doctor import examine
-from posenc.hf.families import FAMILIES
-from posenc.hf.foreign import FOREIGN
-from posenc.hf.instead import KNOWN
-from posenc.hf.not_compared import NOT_COMPARED as NOT_BUILT
+from posenc.hf.families import NON_ROTARY, ROTARY, UNSUPPORTED
+from posenc.hf.families.layer_patterns import KINDS
 
 pytest.importorskip("transformers")
 
@@ -29,7 +26,7 @@ import huggingface_hub
 import transformers
 
 from tests.hf.attach.smallest import SCALED, built
-from tests.reference.test_hf_config import ROTARY, of_family
+from tests.reference.test_hf_config import SCALABLE, of_family
 
 pytestmark = pytest.mark.reference
 logging.getLogger("transformers").setLevel(logging.CRITICAL)
@@ -65,15 +62,15 @@ def test_there_are_as_many_folders_as_expected() -> None:
 @pytest.mark.parametrize("folder", sorted(folders()))
 def test_every_folder_is_read_or_refused(folder: str) -> None:
     types = folders()[folder]
-    assert types & {*FAMILIES, *KNOWN, *FOREIGN}, f"{folder} has {sorted(types)}, and no table has any of them"
+    assert types & {*ROTARY, *NON_ROTARY, *UNSUPPORTED}, f"{folder} has {sorted(types)}, and no table has any of them"
 
 
 def test_what_is_refused_is_there_and_no_family() -> None:
     """So that no reason outlives its family; hunyuan_vl's text part has a name of vLLM's."""
     every = {name for path in MODELS.glob("*/configuration_*.py") for name in _types(path)}
-    assert set(FOREIGN) - every == set()
-    assert not set(FOREIGN) & ({*FAMILIES} | KNOWN)
-    for name, reason in FOREIGN.items():
+    assert set(UNSUPPORTED) - every == set()
+    assert not set(UNSUPPORTED) & {*ROTARY, *NON_ROTARY}
+    for name, reason in UNSUPPORTED.items():
         with pytest.raises(ValueError, match=re.escape(reason)):
             read_rope({"model_type": name, "rope_theta": 1e4, "head_dim": 64})
 
@@ -90,7 +87,7 @@ def test_rotations_of_images_are_never_read() -> None:
             if 'default_rope_type = "axial"' in text:
                 axial |= set(re.findall(r'^    model_type = "([^"]+)"', text, re.MULTILINE))
     assert len(axial) > 30
-    assert axial <= set(FOREIGN)
+    assert axial <= set(UNSUPPORTED)
 
 
 def compared(name: str, length: int) -> float:
@@ -129,7 +126,7 @@ NOT_COMPARED = {
 
 
 @pytest.mark.parametrize("beyond", [False, True])
-@pytest.mark.parametrize("name", [name for name in ROTARY if name not in NOT_COMPARED])
+@pytest.mark.parametrize("name", [name for name in SCALABLE if name not in NOT_COMPARED])
 def test_cosines_are_the_familys_own(name: str, beyond: bool) -> None:
     trained = of_family(name)[3].get("max_position_embeddings") or 2048
     length = 2 * trained if beyond else min(trained, 512)
@@ -174,7 +171,9 @@ def window_of(module: Any) -> int | None:
     return module.sliding_window
 
 
-@pytest.mark.parametrize("name", [name for name in sorted(FAMILIES) if name not in {*NOT_BUILT, *SCALE_UNNAMED}])
+@pytest.mark.parametrize(
+    "name", [name for name in sorted(ROTARY) if not ROTARY[name].not_compared and name not in SCALE_UNNAMED]
+)
 def test_layers_are_those_of_the_live_model(name: str) -> None:
     """Windows, rotation, sinks and scales, where modules carry them; test_whole_layers.py asks what they compute."""
     with warnings.catch_warnings():

@@ -19,7 +19,8 @@ from posenc import RoPE
 from posenc.hf import read_rope, rope_to_config
 from posenc.hf.config.rotation import Rotation, text_rope
 from posenc.hf.config.text_config import section_of
-from posenc.hf.families import FAMILIES, FULL, SLIDING
+from posenc.hf.families import ROTATIONS
+from posenc.hf.families.layer_patterns import FULL, SLIDING
 from tests.hf.checkpoints import CHECKPOINTS
 from tests.hf.config.generated import configs
 from tests.hf.config.test_write import BY_HAND
@@ -112,13 +113,13 @@ WIDTH |= {"glm4v_text": 64, "glm_image_text": 64}  # whose default sections do n
 WIDTH |= {"qwen4_exp_text": 64}
 _NESTED = {FULL: {"rope_type": "default", "rope_theta": 1e4}}
 GIVEN = {"cohere_compass_text": {"rope_parameters": _NESTED}}  # whose code has no default block
-ROTARY = [name for name, family in FAMILIES.items() if not family.fixed]
+SCALABLE = [name for name, family in ROTATIONS.items() if not family.fixed]
 
 
 def of_family(name: str) -> tuple[Any, nn.Module, Any, dict[str, Any]]:
     """A default configuration, its rotary module, the family's code and the configuration as a dictionary."""
     cls, rotary, code = model_of(TEXT.get(name, name))
-    on = FAMILIES[name].turns_if
+    on = ROTATIONS[name].rotates_if
     width = {"head_dim": WIDTH[name]} if name in WIDTH else {}
     config = cls(**width, **(dict([on]) if on else {}), **GIVEN.get(name, {}))
     whole = {**config.to_dict(), "model_type": name}
@@ -127,13 +128,13 @@ def of_family(name: str) -> tuple[Any, nn.Module, Any, dict[str, Any]]:
     return config, rotary(config), code, whole
 
 
-@pytest.mark.parametrize("name", ROTARY)
+@pytest.mark.parametrize("name", SCALABLE)
 def test_family_defaults(name: str) -> None:
     """A configuration without a word on rotation: base, share and width as the family's code has them."""
     _, module, _, config = of_family(name)
     ours = {"rope_parameters", "partial_rotary_factor", "rotary_dim"}
     bare = {key: value for key, value in config.items() if key not in ours}
-    if FAMILIES[name].nested and FAMILIES[name].block is None:
+    if ROTATIONS[name].nested and ROTATIONS[name].block is None:
         with pytest.raises(ValueError, match=r"rope_parameters|layer_types"):
             read_rope(bare)
         bare = config
@@ -146,7 +147,7 @@ def test_family_defaults(name: str) -> None:
     assert compared
 
 
-@pytest.mark.parametrize("name", [name for name in ROTARY if not (FAMILIES[name].kinds or FAMILIES[name].nested)])
+@pytest.mark.parametrize("name", [name for name in SCALABLE if not (ROTATIONS[name].kinds or ROTATIONS[name].nested)])
 def test_family_layout(name: str) -> None:
     """Scores after their rotation are scores after ours in the family's layout, and not in the other one."""
     _, module, code, config = of_family(name)

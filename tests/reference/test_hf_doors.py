@@ -1,6 +1,6 @@
 """What transformers makes of configurations at the door: which of two keys it obeys, what it takes where none stands.
 
-And the table of models without a rotation (`posenc.hf.instead`), held against the code of each.
+And the table of models without a rotation (`posenc.hf.families`), held against the code of each.
 """
 
 from __future__ import annotations
@@ -13,8 +13,19 @@ from typing import Any
 import pytest
 
 from posenc.hf import read_rope
-from posenc.hf.families import FAMILIES, FULL
-from posenc.hf.instead import _TABLE, ALIBI, BARE_PATCHES, CPB, FAIRSEQ, HALVES, LEARNED, OFFSET, PATCHES, SWIN, T5, XL
+from posenc.hf.families import NON_ROTARY, ROTATIONS
+from posenc.hf.families.layer_patterns import FULL
+from posenc.hf.families.position_schemes import (
+    ALIBI,
+    LOG_CPB,
+    SINUSOIDAL,
+    SWIN,
+    TRANSFORMER_XL,
+    learned,
+    learned_after_padding,
+    patches,
+    t5_bias,
+)
 
 pytest.importorskip("transformers")
 
@@ -49,9 +60,9 @@ def test_gemma_3_reads_rope_type_alone() -> None:
         assert float(theirs(their_rotary(config), None, FULL)[0][0]) == wanted
 
 
-@pytest.mark.parametrize("name", [name for name, family in FAMILIES.items() if family.head_dim is not None])
+@pytest.mark.parametrize("name", [name for name, family in ROTATIONS.items() if family.head_dim is not None])
 def test_width_where_none_is_given(name: str) -> None:
-    family, config = FAMILIES[name], {"hidden_size": 480, "num_attention_heads": 4, "num_key_value_heads": 4}
+    family, config = ROTATIONS[name], {"hidden_size": 480, "num_attention_heads": 4, "num_key_value_heads": 4}
     found = model_of(name)[0].from_dict(dict(config))
     key = "qk_rope_head_dim" if family.latent else "head_dim"
     width = found.per_layer_config["sliding_attention"].head_dim if family.full_head_dim else getattr(found, key)
@@ -59,7 +70,7 @@ def test_width_where_none_is_given(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, family in FAMILIES.items() if family.head_dim is None and not family.fixed]
+    "name", [name for name, family in ROTATIONS.items() if family.head_dim is None and not family.fixed]
 )
 def test_width_is_the_quotient_elsewhere(name: str) -> None:
     config, _, _ = model_of(TEXT.get(name, name))
@@ -74,23 +85,24 @@ def test_granite_turns_only_where_it_says_rope() -> None:
 
 
 TEXT = {"qwen2_vl": "qwen2_vl_text", "qwen2_5_vl": "qwen2_5_vl_text", "ernie4_5_moe_vl": "ernie4_5_vl_moe_text"}
-EVIDENCE = {  # what the code of a family with this encoding must hold
-    LEARNED: r"(position_embeddings?|embed_positions|wpe|positions_embed|position_embeds_layer)\s*=\s*"
-             r"(nn\.Embedding|\w*Positional\w*Embedding|\w*Embeddings?\()|position_embedding_type|PositionEmbedding|BertModel\(",
-    OFFSET: r"padding_idx\s*\+\s*1|offset = 2|\+ 2\b|incremental_indices",
-    HALVES: r"[Ss]inusoidal|positional_encoding",
-    FAIRSEQ: r"[Ss]inusoidal",
-    T5: r"relative_attention_bias = nn\.Embedding",
-    ALIBI: r"alibi",
-    XL: r"rel_?shift|relative_shift|relative_positional",
-    PATCHES: r"position_embeddings = nn\.Parameter|position_embedding\w* = nn\.(Embedding|Parameter)",
-    BARE_PATCHES: r"position_embeddings? = nn\.Parameter|position_embedding = nn\.Embedding|pos_embed",
-    SWIN: r"relative_position_bias_table",
-    CPB: r"continuous_position_bias|relative_coords_table",
+EVIDENCE = {  # what the code of a family with this encoding must hold, by the words for the encoding
+    learned(1).text: r"(position_embeddings?|embed_positions|wpe|positions_embed|position_embeds_layer)\s*=\s*"
+    r"(nn\.Embedding|\w*Positional\w*Embedding|\w*Embeddings?\()|position_embedding_type|PositionEmbedding|BertModel\(",
+    learned_after_padding(1).text: r"padding_idx\s*\+\s*1|offset = 2|\+ 2\b|incremental_indices",
+    SINUSOIDAL.text: r"[Ss]inusoidal|positional_encoding|pos_encoding",
+    t5_bias().text: r"relative_attention_bias = nn\.Embedding",
+    ALIBI.text: r"alibi",
+    TRANSFORMER_XL.text: r"rel_?shift|relative_shift|relative_positional",
+    patches(1, 1).text: r"position_embeddings? = nn\.Parameter|position_embedding\w* = nn\.(Embedding|Parameter)|"
+    r"pos_embed",
+    SWIN.text: r"relative_position_bias_table",
+    LOG_CPB.text: r"continuous_position_bias|relative_coords_table",
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", sorted(_TABLE))
+@pytest.mark.parametrize(
+    "name", sorted(name for name, family in NON_ROTARY.items() if not any(one.switched_by for one in family.schemes))
+)
 def test_code_of_models_without_a_rotation(name: str) -> None:
     try:
         _, _, code = model_of(name)
@@ -101,8 +113,8 @@ def test_code_of_models_without_a_rotation(name: str) -> None:
     turns = re.search(r"apply_rotary|RotaryEmbedding\(", source)
     of_images = ("glm5_next_text", "inkling2_text")  # whose files hold a vision tower too
     assert turns is None or name in ("jamba", "nemotron_h", *of_images), "its code turns something"
-    for one in _TABLE[name]:
-        evidence = next((pattern for known, pattern in EVIDENCE.items() if one.text.endswith(known.text)), "")
+    for one in NON_ROTARY[name].schemes:
+        evidence = next((pattern for known, pattern in EVIDENCE.items() if one.text.endswith(known)), "")
         assert re.search(evidence, source), f"no {evidence} for {one.text}"
 
 

@@ -12,13 +12,13 @@ from posenc import MRoPE, RoPE
 from posenc.hf import read_rope, rope_to_config
 from posenc.hf.config.rotation import order_of, text_rope
 from posenc.hf.config.text_config import section_of
-from posenc.hf.families import FAMILIES
+from posenc.hf.families import ROTATIONS
 from tests.hf.checkpoints import CHECKPOINTS
 from tests.reference.test_hf_config import TEXT, model_of, of_family, their_rotary
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.reference
-SEEING = [name for name, family in FAMILIES.items() if family.sections is not None]
+SEEING = [name for name, family in ROTATIONS.items() if family.sections is not None]
 VISION = [name for name, (_, turns) in CHECKPOINTS.items() if any(turn and turn.sections for turn in turns.values())]
 PLACES = torch.randint(0, 300, (1, 9, 3), generator=torch.Generator().manual_seed(0))
 

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from posenc import AxialRoPE, MixedRoPE, MRoPE, RotaryEncoding, YaRN, attention
 from posenc.positions import NOWHERE, grid
 from posenc.rotary import VJEPARoPE
-from posenc.rotary._axes import Chosen
 from tests.golden import HERE, names
 from tests.samples import bounded, gap, qkv
 
@@ -133,11 +132,12 @@ def test_positions_of_another_kind_are_refused(kind):
         encoding.rotate(torch.zeros(1, HEADS, 3, DIM + 2), encoding.table(torch.zeros(3, axes)))
 
 
-def test_what_is_kept_on_a_device_is_not_pickled():
-    chosen = Chosen([0, 1, 1])
-    chosen._on(torch.device("cpu"))
-    copy = pickle.loads(pickle.dumps(chosen))
-    assert (copy.axis, copy._placed) == ([0, 1, 1], {})
+@each
+def test_calls_do_not_change_what_is_pickled(kind):
+    encoding = KINDS[kind]()
+    before = pickle.dumps(encoding)
+    encoding.table(torch.zeros(3, encoding.axes, dtype=torch.int64))
+    assert pickle.dumps(encoding) == before
 
 
 def test_no_gain_without_a_place():

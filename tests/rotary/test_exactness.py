@@ -65,7 +65,7 @@ def test_more_than_differences(name):
     assert (found.orthogonality > 0.5) == (name == "vjepa, released"), "all others are rotations all the same"
 
 
-@pytest.mark.parametrize("name", [name for name, entry in CATALOGUE.items() if entry.place == "rotary"])
+@pytest.mark.parametrize("name", [name for name, entry in CATALOGUE.items() if entry.hook_point == "rotary"])
 def test_the_lists_know_every_rotation(name):
     """Spectra differ in their frequencies alone: RoPE stands for all of them. Five are no rotations."""
     if name in ("xpos", "fope", "pope", "rope_pp", "tape"):

@@ -11,9 +11,16 @@ from hypothesis import strategies as st
 
 from posenc.positions import NOWHERE, grid, spaced, with_prefix
 from posenc.rotary import LieRE
-from posenc.rotary._blocks import from_upper
 from tests.rotary.test_axes import golden, vision
 from tests.samples import bounded, gap, qkv, refusals
+
+
+def from_upper(upper, block):
+    """Skew matrices ``(..., block, block)`` from their entries above the diagonal, row by row."""
+    row, column = torch.triu_indices(block, block, 1)
+    matrices = upper.new_zeros(*upper.shape[:-1], block, block)
+    matrices[..., row, column], matrices[..., column, row] = upper, -upper
+    return matrices
 
 
 def rotations(liere, positions):
@@ -134,8 +141,8 @@ def test_float32_gradients(axes, block):
     got = torch.autograd.grad(liere.rotate(x, liere.table(at)), liere.generators, grad)[0]
     exact = liere.generators.detach().double().requires_grad_()
     full = torch.einsum("ta,ahkij->htkij", positions.double(), from_upper(exact, block))
-    wanted = torch.autograd.grad(turned(x, torch.matrix_exp(full.contiguous())), exact, grad.double())[0]
-    assert gap(got, wanted) < 3e-5 * float(wanted.abs().max())
+    expected = torch.autograd.grad(turned(x, torch.matrix_exp(full.contiguous())), exact, grad.double())[0]
+    assert gap(got, expected) < 3e-5 * float(expected.abs().max())
 
 
 @pytest.mark.parametrize("options", [{}, {"block": 2}, {"block": 8}, {"block": 6}])

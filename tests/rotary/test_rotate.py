@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 import pytest
 import torch
 
 from posenc import RoPE, attention
-from posenc.rotary import _rotate
-from posenc.rotary._rotate import rotate_pairs, rotate_pairs_
+from posenc.rotary import MixedRoPE
 from tests.samples import gap, mostly_slow
 
 LAYOUTS = ("half", "interleaved")
@@ -24,13 +24,28 @@ ULP = {
 }  # half a unit, and a bit
 
 
+@functools.cache
+def rope_of(head_dim, rotary_dim, layout):
+    return RoPE(head_dim, rotary_dim=rotary_dim, layout=layout)
+
+
+def rotate(x, cos, sin, layout):
+    """x rotated by a table that the test made: cos and sin ``(tokens, pairs)``."""
+    return rope_of(x.shape[-1], 2 * cos.shape[-1], layout).rotate(x, (cos, sin))
+
+
+def rotate_(x, cos, sin, layout):
+    """The same in the memory of x."""
+    return rope_of(x.shape[-1], 2 * cos.shape[-1], layout).rotate_(x, (cos, sin))
+
+
 def tables(tokens, pairs, dtype=torch.float32, heads=None):
     shape = (tokens, pairs) if heads is None else (heads, tokens, pairs)
     angle = torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64) * 3
     return angle.cos().to(dtype), angle.sin().to(dtype)
 
 
-def drawn(*shape, dtype=torch.float32, seed=0):
+def random(*shape, dtype=torch.float32, seed=0):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
@@ -39,8 +54,8 @@ def definition(x, cos, sin, layout):
     pairs = cos.shape[-1]
     rotary, rest = x.double()[..., : 2 * pairs], x.double()[..., 2 * pairs :]
     a, b = rotary.chunk(2, -1) if layout == "half" else (rotary[..., ::2], rotary[..., 1::2])
-    turned = torch.complex(a, b) * torch.complex(cos.double(), sin.double())
-    members = [turned.real, turned.imag]
+    product = torch.complex(a, b) * torch.complex(cos.double(), sin.double())
+    members = [product.real, product.imag]
     joined = torch.cat(members, -1) if layout == "half" else torch.stack(members, -1).flatten(-2)
     return torch.cat([joined, rest], -1)
 
@@ -62,15 +77,15 @@ def strided(x, kind):
 @pytest.mark.parametrize("tokens", [1, 37, 600])
 def test_every_form_is_right_to_one_rounding(layout, dtype, kind, rotary, tokens):
     cos, sin = tables(tokens, rotary // 2, torch.float64 if dtype == torch.float64 else torch.float32)
-    x = strided(drawn(2, 8, tokens, 16, dtype=dtype), kind)
-    kept, wanted = x.clone(), definition(x, cos, sin, layout)
+    x = strided(random(2, 8, tokens, 16, dtype=dtype), kind)
+    before, expected = x.clone(), definition(x, cos, sin, layout)
     for grad in (False, True):
-        got = rotate_pairs(x.requires_grad_(grad), cos, sin, layout)
+        got = rotate(x.requires_grad_(grad), cos, sin, layout)
         assert got.dtype == dtype
-        assert ((got.detach().double() - wanted).abs() <= ULP[dtype] * wanted.abs().clamp(min=1.0)).all()
-    assert torch.equal(x, kept)
-    plain = _rotate._stacked(x, cos, sin, layout)
-    assert gap(got, plain) <= 2 * ULP[dtype] * float(wanted.abs().max())
+        assert ((got.detach().double() - expected).abs() <= ULP[dtype] * expected.abs().clamp(min=1.0)).all()
+    assert torch.equal(x, before)
+    learned = rotate(x, cos.requires_grad_(), sin.requires_grad_(), layout)
+    assert gap(got, learned) <= 2 * ULP[dtype] * float(expected.abs().max())
 
 
 def lying(shape, dtype, kind):
@@ -78,22 +93,22 @@ def lying(shape, dtype, kind):
     batch, heads, tokens, width = shape
     dense = (heads * tokens * width, tokens * width, width, 1)
     if kind == "expanded":
-        return drawn(batch, 1, tokens, width, dtype=dtype).expand(shape)
+        return random(batch, 1, tokens, width, dtype=dtype).expand(shape)
     if kind == "one number":  # what the backward pass of a sum hands in
-        return drawn(1, dtype=dtype).expand(shape)
+        return random(1, dtype=dtype).expand(shape)
     if kind == "negated":  # a view whose signs wait to be turned
-        return torch._neg_view(drawn(*shape, dtype=dtype))
+        return torch._neg_view(random(*shape, dtype=dtype))
     if kind == "channels apart":
-        return drawn(*shape[:-1], 2 * width, dtype=dtype)[..., ::2]
+        return random(*shape[:-1], 2 * width, dtype=dtype)[..., ::2]
     if kind == "channels first":
-        return drawn(batch, heads, width, tokens, dtype=dtype).mT
+        return random(batch, heads, width, tokens, dtype=dtype).mT
     strides = {
         "odd rows": (heads * tokens * (width + 1), tokens * (width + 1), width + 1, 1),
         "odd batch": (dense[0] + 1, *dense[1:]),
         "odd where no one looks": tuple(7 if size == 1 else stride for size, stride in zip(shape, dense, strict=True)),
         "odd offset": dense,
     }[kind]
-    room = drawn(4 + 2 * batch * heads * (tokens + 1) * (width + 1), dtype=dtype)
+    room = random(4 + 2 * batch * heads * (tokens + 1) * (width + 1), dtype=dtype)
     return room.as_strided(shape, strides, 1 if kind == "odd offset" else 0)
 
 
@@ -109,29 +124,29 @@ def test_any_strides(layout, dtype, kind):
     for shape in itertools.product((1, 2), (1, 3), (0, 1, 5), (8,)):
         for rotary in (8, 6):
             cos, sin = tables(shape[2], rotary // 2, wide)
-            x, other = lying(shape, dtype, kind), drawn(*shape, dtype=dtype, seed=3).requires_grad_()
-            wanted = definition(x, cos, sin, layout)
-            slack = ULP[dtype] * wanted.abs().clamp(min=1.0)
-            assert ((rotate_pairs(x, cos, sin, layout).double() - wanted).abs() <= slack).all(), shape
-            (back,) = torch.autograd.grad(rotate_pairs(other, cos, sin, layout), other, x)
+            x, other = lying(shape, dtype, kind), random(*shape, dtype=dtype, seed=3).requires_grad_()
+            expected = definition(x, cos, sin, layout)
+            slack = ULP[dtype] * expected.abs().clamp(min=1.0)
+            assert ((rotate(x, cos, sin, layout).double() - expected).abs() <= slack).all(), shape
+            (back,) = torch.autograd.grad(rotate(other, cos, sin, layout), other, x)
             wanted_back = definition(x, cos, -sin, layout)
             assert ((back.double() - wanted_back).abs() <= ULP[dtype] * wanted_back.abs().clamp(min=1.0)).all(), shape
             if kind not in ("expanded", "one number"):
-                assert ((rotate_pairs_(x, cos, sin, layout).double() - wanted).abs() <= slack).all(), shape
+                assert ((rotate_(x, cos, sin, layout).double() - expected).abs() <= slack).all(), shape
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_one_token_of_odd_strides_through_attention(layout):
     """A cache with room for one more number than a head is wide."""
-    room = drawn(2, 4, 1, 17)
+    room = random(2, 4, 1, 17)
     q, k, v = (room.roll(n)[..., :16] for n in range(3))
     q, k = (t.as_strided(t.shape, (68, 17, 17, 1)).requires_grad_() for t in (q, k))
     rope, options = RoPE(16, layout=layout), {"q_pos": torch.tensor([5]), "k_pos": torch.tensor([5])}
     out = attention(q, k, v, [rope], **options)
     same = attention(q.contiguous(), k.contiguous(), v, [rope], **options)
     assert gap(out, same) < 1e-6
-    found = torch.autograd.grad(out.sum(), (q, k))
-    assert all(torch.isfinite(g).all() for g in found)
+    gradients = torch.autograd.grad(out.sum(), (q, k))
+    assert all(torch.isfinite(g).all() for g in gradients)
 
 
 @pytest.mark.parametrize(("layout", "dtype"), COMBINATIONS)
@@ -139,52 +154,53 @@ def test_one_token_of_odd_strides_through_attention(layout):
 def test_in_place_is_the_same(layout, dtype, rotary):
     cos, sin = tables(37, rotary // 2, torch.float64 if dtype == torch.float64 else torch.float32)
     for kind in ("contiguous", "transposed", "odd"):
-        x = strided(drawn(2, 8, 37, 16, dtype=dtype), kind)
-        wanted = rotate_pairs(x, cos, sin, layout)
-        result = rotate_pairs_(x, cos, sin, layout)
+        x = strided(random(2, 8, 37, 16, dtype=dtype), kind)
+        expected = rotate(x, cos, sin, layout)
+        result = rotate_(x, cos, sin, layout)
         assert result.data_ptr() == x.data_ptr()
-        assert gap(x, wanted) <= 4 * ULP[dtype]
+        assert gap(x, expected) <= 4 * ULP[dtype]
 
 
 def test_in_place_through_rope_and_its_refusals():
-    rope, x = RoPE(16), drawn(1, 2, 5, 16)
+    rope, x = RoPE(16), random(1, 2, 5, 16)
     table = rope.table(torch.arange(5))
-    wanted = rope.rotate(x, table)
+    expected = rope.rotate(x, table)
     assert rope.rotate_(x, table) is x
-    assert gap(x, wanted) < 1e-6
+    assert gap(x, expected) < 1e-6
     with pytest.raises(ValueError, match="x"):
-        rope.rotate_(drawn(1, 2, 5, 16).requires_grad_(), table)
+        rope.rotate_(random(1, 2, 5, 16).requires_grad_(), table)
     with pytest.raises(ValueError, match="x"):
-        rope.rotate_(drawn(1, 1, 5, 16).expand(1, 2, 5, 16), table)
+        rope.rotate_(random(1, 1, 5, 16).expand(1, 2, 5, 16), table)
     with pytest.raises(ValueError, match="head_dim"):
-        rope.rotate_(drawn(1, 1, 5, 8), table)
+        rope.rotate_(random(1, 1, 5, 8), table)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_base_a_head(layout):
     cos, sin = tables(300, 8, heads=4)
     for dtype in DTYPES[1:]:
-        x = drawn(2, 4, 300, 16, dtype=dtype)
-        wanted = definition(x, cos, sin, layout)
-        assert gap(rotate_pairs(x, cos, sin, layout), wanted) <= ULP[dtype] * float(wanted.abs().max())
+        x = random(2, 4, 300, 16, dtype=dtype)
+        expected = definition(x, cos, sin, layout)
+        got = MixedRoPE(16, num_heads=4, layout=layout).rotate(x, (cos, sin))
+        assert gap(got, expected) <= ULP[dtype] * float(expected.abs().max())
 
 
 @pytest.mark.parametrize(("layout", "dtype"), COMBINATIONS)
 def test_gradients(layout, dtype):
     cos, sin = tables(300, 6, torch.float64 if dtype == torch.float64 else torch.float32)
-    x, weight = drawn(1, 4, 300, 16, dtype=dtype), drawn(1, 4, 300, 16, dtype=dtype, seed=3)
+    x, weight = random(1, 4, 300, 16, dtype=dtype), random(1, 4, 300, 16, dtype=dtype, seed=3)
     x.requires_grad_()
-    (got,) = torch.autograd.grad(rotate_pairs(x, cos, sin, layout), x, weight)
-    wanted = definition(weight, cos, -sin, layout)
+    (got,) = torch.autograd.grad(rotate(x, cos, sin, layout), x, weight)
+    expected = definition(weight, cos, -sin, layout)
     assert got.dtype == dtype
-    assert gap(got, wanted) <= ULP[dtype] * float(wanted.abs().max())
+    assert gap(got, expected) <= ULP[dtype] * float(expected.abs().max())
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_second_gradients_and_forward_mode(layout):
     cos, sin = tables(3, 4, torch.float64)
-    x = drawn(1, 2, 3, 8, dtype=torch.float64).requires_grad_()
-    call = lambda x: rotate_pairs(x, cos, sin, layout)  # noqa: E731
+    x = random(1, 2, 3, 8, dtype=torch.float64).requires_grad_()
+    call = lambda x: rotate(x, cos, sin, layout)  # noqa: E731
     torch.autograd.gradcheck(call, x, check_forward_ad=True)
     torch.autograd.gradgradcheck(call, x)
 
@@ -194,31 +210,31 @@ def test_second_gradients_and_forward_mode(layout):
 @pytest.mark.parametrize(("tokens", "times"), [(64, 2), (600, 1)])  # short calls: for both members of a pair
 def test_backward_keeps_the_tables_and_nothing_else(layout, dtype, tokens, times):
     cos, sin = tables(tokens, 8)
-    x = drawn(2, 8, tokens, 16, dtype=dtype).requires_grad_()
-    kept = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
-        rotate_pairs(x, cos, sin, layout)
-    assert sum(t.numel() for t in kept) <= times * (cos.numel() + sin.numel())
+    x = random(2, 8, tokens, 16, dtype=dtype).requires_grad_()
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
+        rotate(x, cos, sin, layout)
+    assert sum(t.numel() for t in saved) <= times * (cos.numel() + sin.numel())
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_learned_tables_get_gradients(layout):
     cos, sin = tables(3, 4, torch.float64)
-    x = drawn(1, 2, 3, 8, dtype=torch.float64).requires_grad_()
+    x = random(1, 2, 3, 8, dtype=torch.float64).requires_grad_()
     inputs = (x, cos.requires_grad_(), sin.requires_grad_())
-    torch.autograd.gradcheck(lambda x, cos, sin: rotate_pairs(x, cos, sin, layout), inputs)
+    torch.autograd.gradcheck(lambda x, cos, sin: rotate(x, cos, sin, layout), inputs)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_transforms(layout):
     cos, sin = tables(5, 4)
-    x = drawn(3, 2, 5, 8)
-    one = lambda x: rotate_pairs(x, cos, sin, layout)  # noqa: E731
+    x = random(3, 2, 5, 8)
+    one = lambda x: rotate(x, cos, sin, layout)  # noqa: E731
     assert gap(torch.func.vmap(one)(x), one(x)) < 1e-6
     assert gap(torch.func.grad(lambda x: one(x).square().sum())(x), 2 * x) < 1e-5
-    per_row = torch.func.vmap(lambda x, c, s: rotate_pairs(x, c, s, layout))
+    per_row = torch.func.vmap(lambda x, c, s: rotate(x, c, s, layout))
     rows = per_row(x, torch.stack([cos, cos, sin]), torch.stack([sin, sin, cos]))
-    assert gap(rows[2], rotate_pairs(x[2], sin, cos, layout)) < 1e-6
+    assert gap(rows[2], rotate(x[2], sin, cos, layout)) < 1e-6
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -226,8 +242,8 @@ def test_memory_layout_of_heads_is_kept(layout):
     """(batch, tokens, heads, width) in memory stays so: what follows need not copy."""
     cos, sin = tables(300, 8)
     for dtype in (torch.float32, torch.bfloat16):
-        x = strided(drawn(2, 4, 300, 16, dtype=dtype), "transposed")
-        assert rotate_pairs(x, cos, sin, layout).stride() == x.stride()
+        x = strided(random(2, 4, 300, 16, dtype=dtype), "transposed")
+        assert rotate(x, cos, sin, layout).stride() == x.stride()
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -235,20 +251,20 @@ def test_no_tokens_and_no_rows(layout):
     for shape in ((2, 4, 0, 16), (0, 4, 5, 16)):
         for dtype in (torch.float32, torch.bfloat16):
             cos, sin = tables(shape[2], 8)
-            assert rotate_pairs(drawn(*shape, dtype=dtype), cos, sin, layout).shape == shape
+            assert rotate(random(*shape, dtype=dtype), cos, sin, layout).shape == shape
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_meta_inference_and_autocast(layout, dtype):
     cos, sin = tables(5, 8)
-    x = drawn(1, 2, 5, 16, dtype=dtype)
-    wanted = rotate_pairs(x, cos, sin, layout)
-    assert rotate_pairs(x.to("meta"), cos.to("meta"), sin.to("meta"), layout).shape == x.shape
+    x = random(1, 2, 5, 16, dtype=dtype)
+    expected = rotate(x, cos, sin, layout)
+    assert rotate(x.to("meta"), cos.to("meta"), sin.to("meta"), layout).shape == x.shape
     with torch.inference_mode():
-        assert torch.equal(rotate_pairs(x, cos, sin, layout), wanted)
+        assert torch.equal(rotate(x, cos, sin, layout), expected)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(rotate_pairs(x, cos, sin, layout), wanted)
+        assert torch.equal(rotate(x, cos, sin, layout), expected)
 
 
 def graphs_of(layout, dtype, backend):
@@ -256,7 +272,7 @@ def graphs_of(layout, dtype, backend):
     torch._dynamo.reset()
     compiled = torch.compile(lambda x, p: rope.rotate(x, rope.table(p)), fullgraph=True, backend=backend)
     for tokens in (7, 20, 33):
-        x, positions = drawn(2, 4, tokens, 16, dtype=dtype), torch.arange(tokens)
+        x, positions = random(2, 4, tokens, 16, dtype=dtype), torch.arange(tokens)
         gaps = gap(compiled(x, positions), rope.rotate(x, rope.table(positions)))
         assert gaps <= 4 * ULP[dtype]
     torch._dynamo.reset()

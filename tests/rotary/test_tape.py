@@ -8,7 +8,7 @@ import torch
 from posenc import ALiBi, CoPE, DynamicNTK, PositionInterpolation, RoPE, TransformerXL, attention
 from posenc.frequencies import MultiScale
 from posenc.hf.config.encoding_spec import check_no_layer_state, encoding_specs
-from posenc.lab.model import CarryingBlock, Decoder
+from posenc.lab.models.decoder import CarryingBlock, Decoder
 from posenc.lab.specs import Shape
 from posenc.layers import KVCache, SelfAttention, TAPEAttention
 from posenc.rotary import TAPE

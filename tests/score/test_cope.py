@@ -35,21 +35,21 @@ EACH_FORM = pytest.mark.parametrize("form", FORMS)
 
 def cope(form="plain", **options) -> CoPE:
     """One in float64 whose every parameter has been moved."""
-    made = CoPE(8, **{"max_position": 3, **FORMS[form], **options}).double()
+    encoding = CoPE(8, **{"max_position": 3, **FORMS[form], **options}).double()
     source = torch.Generator().manual_seed(4)
     with torch.no_grad():
-        for parameter in made.parameters():
+        for parameter in encoding.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=source, dtype=torch.float64))
-    return made
+    return encoding
 
 
 def holding(golden, name) -> tuple[CoPE, list | None]:
     """A CoPE with the golden table, and the features of its call."""
     separate = {"gates": "separate", "dim": 1, "num_kv_heads": golden["k"].shape[1]} if "k_gate" in golden else {}
-    made = CoPE(8, max_position=int(golden["npos"]) - 1, scaled=SCALED[name], **separate).to(golden["q"].dtype)
+    encoding = CoPE(8, max_position=int(golden["npos"]) - 1, scaled=SCALED[name], **separate).to(golden["q"].dtype)
     with torch.no_grad():
-        made.table.copy_(golden["pos_emb"][0])
-    return made, [golden["k_gate"]] if separate else None
+        encoding.table.copy_(golden["pos_emb"][0])
+    return encoding, [golden["k_gate"]] if separate else None
 
 
 def context_of(q, k, v, **options):
@@ -64,14 +64,14 @@ class TestGolden:
     def test_results_and_gradients(self, name, dtype, tolerance):
         golden = load(name, dtype)
         inputs = {n: golden[n].requires_grad_() for n in ("q", "k", "v", "k_gate") if n in golden}
-        made, features = holding(golden, name)
+        encoding, features = holding(golden, name)
         out = attention(
-            inputs["q"], inputs["k"], inputs["v"], [made], features=features, mask=golden.get("mask_allowed")
+            inputs["q"], inputs["k"], inputs["v"], [encoding], features=features, mask=golden.get("mask_allowed")
         )
         assert gap(out, golden["out"]) < 10 * tolerance
         wanted = [golden[f"grad_{n}"] for n in inputs] + [golden["grad_pos_emb"][0]]
         for got, exact in zip(
-            torch.autograd.grad(out, [*inputs.values(), made.table], golden["grad_out"]), wanted, strict=True
+            torch.autograd.grad(out, [*inputs.values(), encoding.table], golden["grad_out"]), wanted, strict=True
         ):
             assert gap(got, exact) < 50 * tolerance
 
@@ -79,38 +79,38 @@ class TestGolden:
     @pytest.mark.parametrize("name", SCALED)
     def test_weights_and_counts(self, name, dtype, tolerance):
         golden = load(name, dtype)
-        made, features = holding(golden, name)
+        encoding, features = holding(golden, name)
         mask = golden.get("mask_allowed")
-        shares = weights(golden["q"], golden["k"], [made], features=features, mask=mask)
+        shares = weights(golden["q"], golden["k"], [encoding], features=features, mask=mask)
         assert gap(shares, golden["attn"]) < 10 * tolerance
         context = context_of(golden["q"], golden["k"], golden["v"], mask=mask)
         if features is not None:
             context = context._replace(features=features[0])
-        assert gap(made.counts(golden["q"], context), golden["positions"]) < 10 * tolerance
+        assert gap(encoding.counts(golden["q"], context), golden["positions"]) < 10 * tolerance
 
     def test_scalings_differ(self):
         golden = load("cope_div_default_b2h2_l15_d8")
-        made, _ = holding(golden, "cope_div_default_b2h2_l15_d8")
-        made.scaled = False
-        assert gap(attention(golden["q"], golden["k"], golden["v"], [made]), golden["out"]) > 1e-2
+        encoding, _ = holding(golden, "cope_div_default_b2h2_l15_d8")
+        encoding.scaled = False
+        assert gap(attention(golden["q"], golden["k"], golden["v"], [encoding]), golden["out"]) > 1e-2
 
 
-def by_the_formula(q, k, gate_keys, made, q_pos, k_pos, seen, scale) -> torch.Tensor:
+def by_the_formula(q, k, gate_keys, encoding, q_pos, k_pos, seen, scale) -> torch.Tensor:
     """The scores, one query and key at a time."""
     scores = torch.zeros(*q.shape[:3], k.shape[2], dtype=q.dtype)
     heads = q.shape[1]
     for b, h, i in torch.cartesian_prod(*(torch.arange(n) for n in q.shape[:3])).tolist():
         own, keys = q[b, h, i], k[b, h * k.shape[1] // heads]
         gates = (gate_keys[b, h * gate_keys.shape[1] // heads] @ own * scale).sigmoid() * seen[i]
-        z = own @ made.table
+        z = own @ encoding.table
         for j in range(k.shape[2]):
-            position = min(gates[j:].sum().item(), made.max_position)
-            low, high = int(position), min(int(position) + 1, made.max_position)
+            position = min(gates[j:].sum().item(), encoding.max_position)
+            low, high = int(position), min(int(position) + 1, encoding.max_position)
             term = z[low] + (position - low) * (z[high] - z[low])
-            if made.relative_table is not None:
-                row = min(max(int(q_pos[i] - k_pos[j]), 0), made.relative)
-                scores[b, h, i, j] += scale * (own @ made.relative_table[:, row])
-            scores[b, h, i, j] += scale * (own @ keys[j]) + term * (scale if made.scaled else 1)
+            if encoding.relative_table is not None:
+                row = min(max(int(q_pos[i] - k_pos[j]), 0), encoding.relative)
+                scores[b, h, i, j] += scale * (own @ encoding.relative_table[:, row])
+            scores[b, h, i, j] += scale * (own @ keys[j]) + term * (scale if encoding.scaled else 1)
     return scores
 
 
@@ -118,12 +118,12 @@ def by_the_formula(q, k, gate_keys, made, q_pos, k_pos, seen, scale) -> torch.Te
 @pytest.mark.parametrize("causal", [True, False])
 def test_formula_with_grouped_heads_and_positions(form, causal):
     q, k, v = qkv(2, 4, 4, 6, num_kv_heads=2, dtype=torch.float64)
-    made, x = cope(form), torch.randn(2, 6, 32, dtype=torch.float64)
+    encoding, x = cope(form), torch.randn(2, 6, 32, dtype=torch.float64)
     k_pos = torch.tensor([0, 2, 3, 4, 8, 9])
-    out = attention(q, k, v, [made], q_pos=k_pos[2:], k_pos=k_pos, x=x, causal=causal, scale=0.5)
-    gate_keys = {"separate": made.remember(x), "values": v}.get(form, k)
+    out = attention(q, k, v, [encoding], q_pos=k_pos[2:], k_pos=k_pos, x=x, causal=causal, scale=0.5)
+    gate_keys = {"separate": encoding.remember(x), "values": v}.get(form, k)
     seen = torch.ones(4, 6, dtype=torch.bool).tril(2) if causal else torch.ones(4, 6, dtype=torch.bool)
-    scores = by_the_formula(q, k, gate_keys, made, k_pos[2:], k_pos, seen, 0.5)
+    scores = by_the_formula(q, k, gate_keys, encoding, k_pos[2:], k_pos, seen, 0.5)
     assert gap(out, scores.masked_fill(~seen, -torch.inf).softmax(-1) @ v.repeat_interleave(2, 1)) < 1e-13
 
 
@@ -132,32 +132,32 @@ def test_formula_with_grouped_heads_and_positions(form, causal):
 def test_beside_a_rotation(rotated, order):
     """Only the scores of q·k turn, unless gates and z are asked to see rotated queries and keys."""
     q, k, v = qkv(1, 4, 6, dtype=torch.float64)
-    made, rope, positions = cope(rotated=rotated), RoPE(8), torch.arange(6) * 5
+    encoding, rope, positions = cope(rotated=rotated), RoPE(8), torch.arange(6) * 5
     turned_q, turned_k = rope(q, k, positions, positions)
     context = context_of(turned_q, turned_k, v) if rotated else context_of(q, k, v)
-    scores = made(turned_q @ turned_k.mT * 8**-0.5, context)
+    scores = encoding(turned_q @ turned_k.mT * 8**-0.5, context)
     wanted = scores.masked_fill(~torch.ones(6, 6, dtype=torch.bool).tril(), -torch.inf).softmax(-1) @ v
-    out = attention(q, k, v, [rope, made][::order], q_pos=positions, k_pos=positions)
+    out = attention(q, k, v, [rope, encoding][::order], q_pos=positions, k_pos=positions)
     assert gap(out, wanted) < 1e-13
 
 
 @pytest.mark.parametrize("form", [f for f in FORMS if f != "rotated"])
 def test_a_zero_table_is_no_encoding(form):
     q, k, v = qkv(1, 4, 6)
-    made = CoPE(8, max_position=3, **FORMS[form])
+    encoding = CoPE(8, max_position=3, **FORMS[form])
     if form != "relative":
         features = torch.randn(1, 2, 6, 8)
-        assert gap(attention(q, k, v, [made], features=[features]), attention(q, k, v)) < 1e-6
-    assert not made.table.any()
+        assert gap(attention(q, k, v, [encoding], features=[features]), attention(q, k, v)) < 1e-6
+    assert not encoding.table.any()
 
 
 @pytest.mark.parametrize("form", [f for f in FORMS if f != "relative"])
 def test_hidden_keys_are_not_counted(form):
     q, k, v = qkv(1, 4, 3, 8, num_kv_heads=2, dtype=torch.float64)
-    made, x = cope(form), torch.randn(1, 8, 32, dtype=torch.float64)
+    encoding, x = cope(form), torch.randn(1, 8, 32, dtype=torch.float64)
     keep = torch.tensor([True, False, True, True, False, True, True, True])
-    masked = attention(q, k, v, [made], x=x, mask=keep.expand(3, -1))
-    assert gap(masked, attention(q, k[:, :, keep], v[:, :, keep], [made], x=x[:, keep])) < 1e-13
+    masked = attention(q, k, v, [encoding], x=x, mask=keep.expand(3, -1))
+    assert gap(masked, attention(q, k[:, :, keep], v[:, :, keep], [encoding], x=x[:, keep])) < 1e-13
 
 
 def test_clamped_counts_are_alike_and_give_no_gradient():
@@ -172,11 +172,11 @@ def test_clamped_counts_are_alike_and_give_no_gradient():
 def test_counts_in_low_precision():
     """bfloat16 cannot tell 256 from 257, so counts in it would stand still."""
     q, k, v = qkv(1, 1, 700, dtype=torch.bfloat16)
-    made = CoPE(8, max_position=400).bfloat16()
-    torch.nn.init.normal_(made.table, generator=torch.Generator().manual_seed(0))
-    out = attention(q, k, v, [made])
+    encoding = CoPE(8, max_position=400).bfloat16()
+    torch.nn.init.normal_(encoding.table, generator=torch.Generator().manual_seed(0))
+    out = attention(q, k, v, [encoding])
     assert out.dtype == torch.bfloat16
-    assert gap(out, attention(q.double(), k.double(), v.double(), [made.double()])) < 2e-2
+    assert gap(out, attention(q.double(), k.double(), v.double(), [encoding.double()])) < 2e-2
 
 
 @settings(bounded, max_examples=10)

@@ -11,7 +11,7 @@ from posenc.layers import KVCache, SelfAttention
 from posenc.score.data_alibi import DataDependentALiBi
 from posenc.score.forget import ForgetGate
 from tests.golden import load
-from tests.samples import FLOATS, gap, qkv, refusals, weights
+from tests.samples import FLOATS, expect_golden, gap, qkv, refusals
 
 DIM, HEADS = 16, 4
 FORMS = ("causal", "bidirectional", "rows")
@@ -36,10 +36,8 @@ def holding(golden, form, scale) -> DataDependentALiBi:
 @pytest.mark.parametrize("name", GOLDEN)
 def test_golden(name, dtype, tolerance):
     golden, (form, scale) = load(name, dtype), GOLDEN[name]
-    made, q, k = holding(golden, form, scale), golden["q"], golden["k"]
-    options = {"x": golden["x"], "causal": form != "bidirectional", "scale": float(golden["scale"])}
-    assert gap(attention(q, k, golden["v"], [made], **options), golden["out"]) < tolerance
-    assert gap(weights(q, k, [made], **options), golden["attn"]) < tolerance
+    encoding = holding(golden, form, scale)
+    expect_golden(golden, [encoding], tolerance, x=golden["x"], causal=form != "bidirectional")
 
 
 @pytest.mark.parametrize("name", GOLDEN)
@@ -56,7 +54,7 @@ def context(q, k, mask, features):
     from posenc import Context
 
     at = torch.arange(k.shape[2])
-    return Context(q, k, at[-q.shape[2] :], at, mask, features, 1.0, k, q, k)
+    return Context(q, k, k, at[-q.shape[2] :], at, 1.0, mask, features)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -100,8 +98,8 @@ def test_formula_under_a_mask_and_for_the_last_queries(form, queries):
     scores = torch.zeros(1, HEADS, queries, 6, dtype=torch.float64)
     got = made(scores, context(q, k, mask[None, None], made.remember(x[None])))
     for row in range(queries):
-        wanted = by_the_formula(x, made, row + 6 - queries, mask[row])
-        assert gap(torch.where(mask[row], got[0, :, row], 0.0), wanted) < 1e-12
+        expected = by_the_formula(x, made, row + 6 - queries, mask[row])
+        assert gap(torch.where(mask[row], got[0, :, row], 0.0), expected) < 1e-12
 
 
 def test_causal_form_is_a_forget_gate():

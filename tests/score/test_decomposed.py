@@ -53,16 +53,16 @@ def test_one_axis_is_shaw_with_an_unscaled_query():
     relative, shaw = DecomposedRelative(8, (4,)).double(), Shaw(8, max_distance=3, values=False).double()
     with torch.no_grad():
         shaw.key_table.copy_(relative.tables[0].flip(0) / 0.3)
-    got, wanted = (attention(q, k, v, [e], scale=0.3, causal=False) for e in (relative, shaw))
-    assert gap(got, wanted) < 1e-12
+    got, expected = (attention(q, k, v, [e], scale=0.3, causal=False) for e in (relative, shaw))
+    assert gap(got, expected) < 1e-12
 
 
 def test_fractions_in_float32_are_as_good_as_in_float64():
     """In a float64 call differences of float32 fractions are not rounded to float32."""
     q, k, v = qkv(dtype=torch.float64)
     at, relative = torch.arange(6).mul(0.1).sin(), DecomposedRelative(8, (3,), init_std=1.0).double()
-    got, wanted = (attention(q, k, v, [relative], q_pos=p, k_pos=p, causal=False) for p in (at, at.double()))
-    assert gap(got, wanted) < 1e-14
+    got, expected = (attention(q, k, v, [relative], q_pos=p, k_pos=p, causal=False) for p in (at, at.double()))
+    assert gap(got, expected) < 1e-14
 
 
 def test_tokens_without_a_place_and_places_outside_the_window():
@@ -98,7 +98,6 @@ def test_between_whole_differences_two_rows_are_mixed():
 def test_gradients_and_state():
     relative = DecomposedRelative(8, (3, 4))
     assert {name: tuple(t.shape) for name, t in relative.state_dict().items()} == {"table": (12, 8)}
-    assert repr(relative) == "DecomposedRelative(8, window=(3, 4))"
     assert not DecomposedRelative(8, (3, 4), init_std=0).table.any()
     assert relative.eval().resized((2, 2)).training is False
     q, k, v = (t.requires_grad_() for t in qkv(1, 2, 12, head_dim=8))

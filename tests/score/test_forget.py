@@ -8,19 +8,25 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from posenc import ALiBi, RoPE, attention
+from posenc import ALiBi, RoPE, attention, read_attention
 from posenc.layers import KVCache, SelfAttention
 from posenc.positions import from_mask, from_segments
-from posenc.score._gates import later
 from posenc.score.forget import ForgetGate
 from tests.golden import load, names
-from tests.samples import FLOATS, gap, qkv, refusals, weights
+from tests.samples import FLOATS, expect_golden, gap, qkv, refusals, weights
 
 DIM, HEADS = 16, 4
 
 
 def causal(queries: int, keys: int) -> torch.Tensor:
     return torch.ones(queries, keys).bool().tril(keys - queries)
+
+
+def decay(gates: torch.Tensor, queries: int) -> torch.Tensor:
+    """The bias ``(batch, heads, queries, keys)`` of the last queries under these log gates: scores of q·k = 0."""
+    batch, heads, keys = gates.shape
+    q, k = (torch.zeros(batch, heads, length, 1, dtype=gates.dtype) for length in (queries, keys))
+    return read_attention(q, k, encodings=[ForgetGate(DIM, num_heads=heads)], features=[gates]).scores
 
 
 def tokens(batch=2, length=9, dtype=torch.float32) -> torch.Tensor:
@@ -45,23 +51,17 @@ class TestGolden:
     @pytest.mark.parametrize("name", names("fox_*"))
     def test_attention(self, name, dtype, tolerance):
         golden = load(name, dtype)
-        q, k, v = (golden[n].requires_grad_() for n in "qkv")
         gates = golden["log_fgate"].requires_grad_()
-        gate = ForgetGate(DIM, num_heads=q.shape[1])
-        out = attention(q, k, v, [gate], features=[gates], scale=float(golden["scale"]))
-        assert gap(out, golden["out"]) < tolerance
-        assert gap(weights(q, k, [gate], features=[gates], scale=float(golden["scale"])), golden["attn"]) < tolerance
-        found = torch.autograd.grad(out, (q, k, v, gates), golden["grad_out"])
-        for given, which in zip(found, ("q", "k", "v", "log_fgate"), strict=True):
-            assert gap(given, golden[f"grad_{which}"]) < 20 * tolerance, which
+        gate = ForgetGate(DIM, num_heads=golden["q"].shape[1])
+        expect_golden(golden, [gate], tolerance, gradients={"log_fgate": gates}, slack=20, features=[gates])
 
     @pytest.mark.parametrize("name", names("fox_*"))
     def test_decay(self, name):
         golden = load(name)
-        wanted = golden["decay_bias"]
-        seen = causal(*wanted.shape[-2:])
-        decay = later(golden["log_fgate"].unsqueeze(-2), seen)
-        assert gap(decay[..., seen], wanted[..., seen]) < 1e-12
+        expected = golden["decay_bias"]
+        seen = causal(*expected.shape[-2:])
+        got = decay(golden["log_fgate"], expected.shape[-2])
+        assert gap(got[..., seen], expected[..., seen]) < 1e-12
 
     def test_layer(self):
         golden = load("foxlayer_llama_full")
@@ -100,12 +100,12 @@ class TestGates:
     @pytest.mark.parametrize("times", [(1, 64), (0.001, 1e6), (30, 30)])
     def test_decay_times(self, times):
         fixed, learned = (ForgetGate(8, num_heads=5, kind=kind, decay_time=times) for kind in ("fixed", "bias"))
-        wanted = torch.tensor(fixed.decay_times(), dtype=torch.float64)
-        assert wanted[0].item() == pytest.approx(times[0])
-        assert wanted[-1].item() == pytest.approx(times[1])
-        assert torch.allclose(wanted.log().diff(), wanted.log().diff().mean().expand(4))
+        expected = torch.tensor(fixed.decay_times(), dtype=torch.float64)
+        assert expected[0].item() == pytest.approx(times[0])
+        assert expected[-1].item() == pytest.approx(times[1])
+        assert torch.allclose(expected.log().diff(), expected.log().diff().mean().expand(4))
         got = -1 / F.logsigmoid(learned.double().bias)
-        assert torch.allclose(got, wanted, rtol=2e-6)  # a float32 bias of 13.8 is off by 1e-6
+        assert torch.allclose(got, expected, rtol=2e-6)  # a float32 bias of 13.8 is off by 1e-6
         assert ForgetGate(8, num_heads=1, kind="fixed", decay_time=times).decay_times() == [pytest.approx(times[0])]
 
     def test_fixed_gates_are_alibi(self):
@@ -154,7 +154,7 @@ class TestLongTexts:
         """The last queries of one head against every key, in float32."""
         logits = torch.randn(self.LENGTH, generator=torch.Generator().manual_seed(0)) + bias
         gates, seen = F.logsigmoid(logits), causal(self.TILE, self.LENGTH)
-        got = later(gates, seen).double()
+        got = decay(gates[None, None], self.TILE)[0, 0].masked_fill(~seen, 0.0).double()
         running = gates.double().cumsum(0)
         exact = (running[-self.TILE :, None] - running).masked_fill(~seen, 0.0)
         error = (got.masked_fill(~seen, 0.0) - exact).abs()
@@ -267,9 +267,3 @@ test_refusals = refusals(
         "num_heads": [lambda: attention(*qkv(), [ForgetGate(DIM, num_heads=8)], x=torch.ones(2, 6, DIM))],
     }
 )
-
-
-def test_reads_well():
-    gate = ForgetGate(8, num_heads=2, kind="bias", decay_time=(1.5, 64), scaled=True)
-    assert repr(gate) == "ForgetGate(8, num_heads=2, kind='bias', decay_time=(1.5, 64), scaled=True)"
-    assert repr(ForgetGate(8, num_heads=2)) == "ForgetGate(8, num_heads=2, kind='data')"

@@ -28,7 +28,7 @@ def test_the_authors_numbers(name, dtype):
     q, k = (arrays[n].transpose(1, 2).requires_grad_() for n in "qk")
     logits = arrays["omega_logit"].transpose(1, 2).requires_grad_()
     at = torch.arange(q.shape[2])
-    found = grape.absorb_into_qk(Context(q, k, at, at, None, logits, 1.0, k, q, k))
+    found = grape.absorb_into_qk(Context(q, k, k, at, at, 1.0, features=logits))
     for got, wanted in zip(found, ("q_rot", "k_rot"), strict=True):
         assert gap(got, arrays[wanted].transpose(1, 2)) < FLOATS[dtype]
     given_out = [arrays[f"grad_out_{n}"].transpose(1, 2) for n in "qk"]

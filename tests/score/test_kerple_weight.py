@@ -64,7 +64,7 @@ def test_products_are_those_of_the_call(before, inside):
     first, weight = before().double(), KERPLEWeight(kernel, 4)
     encodings = [first, Mixture([weight], 4) if inside else weight]
     at, bare = torch.arange(9), q @ k.repeat_interleave(2, 1).mT * 8**-0.5
-    context = Context(q, k, at, at, None, first.remember(x), 8**-0.5, v, q, k)
+    context = Context(q, k, v, at, at, 8**-0.5, features=first.remember(x))
     scores = first(bare, context) + kernel(at.double(), at.double()).expm1() * bare
     wanted = scores.masked_fill(torch.ones(9, 9).triu(1).bool(), -torch.inf).softmax(-1) @ v.repeat_interleave(2, 1)
     for backend in ("auto", "dense"):

@@ -29,7 +29,6 @@ from posenc import (
 )
 from posenc.frequencies import MultiScale
 from posenc.layers import KVCache, SelfAttention
-from posenc.score._members import packed, unpacked
 from posenc.score.mixture import Mixture
 from tests.samples import bounded, gap, qkv, refusals
 
@@ -85,70 +84,72 @@ def scores_of(q, k, scale):
 def test_formula(adaptive, causal, queries):
     """Scores of each member by hand, weights by hand, one softmax over their sum."""
     members = [RoPE(WIDTH), ALiBi(HEADS), [RoPE(WIDTH), KERPLE(HEADS)], []]
-    made = moved(Mixture(members, HEADS, adaptive=adaptive, dim=DIM))
+    mixture = moved(Mixture(members, HEADS, adaptive=adaptive, dim=DIM))
     (q, k, v), options = inputs(queries, causal=causal, scale=0.4)
     at, own = options["k_pos"], options["q_pos"]
     turned = scores_of(*members[0](q, k, own, at), 0.4)
     plain = scores_of(q, k, 0.4)
     alibi, kerple = (bias(own.double(), at.double()) for bias in (members[1], members[2][1]))
     each = torch.stack([turned, plain + alibi, turned + kerple, plain], -1)
-    logits = made.logits[None, :, None].expand(2, -1, queries, -1)
+    logits = mixture.logits[None, :, None].expand(2, -1, queries, -1)
     if adaptive:
-        of_heads = made.weight.view(HEADS, 4, DIM)
+        of_heads = mixture.weight.view(HEADS, 4, DIM)
         logits = logits + torch.einsum("hmd,bid->bhim", of_heads, options["x"][:, -queries:])
     mixed = (logits.exp() / logits.exp().sum(-1, keepdim=True)).unsqueeze(-2).mul(each).sum(-1)
     if causal:
         mixed = mixed.masked_fill(~torch.ones(queries, 6, dtype=torch.bool).tril(6 - queries), -torch.inf)
-    assert gap(attention(q, k, v, [made], **options), mixed.softmax(-1) @ v.repeat_interleave(2, 1)) < 1e-12
+    assert gap(attention(q, k, v, [mixture], **options), mixed.softmax(-1) @ v.repeat_interleave(2, 1)) < 1e-12
 
 
 def test_two_members_are_the_formula_of_the_notes():
     q, k, _ = qkv(1, HEADS, 6, head_dim=WIDTH, dtype=torch.float64)
-    made = moved(Mixture([RoPE(WIDTH), ALiBi(HEADS)], HEADS))
+    mixture = moved(Mixture([RoPE(WIDTH), ALiBi(HEADS)], HEADS))
     scores, at = q @ k.mT, torch.arange(6)
-    rope, bias = made.members[0][0], made.members[1][0](at.double(), at.double())
+    rope, bias = mixture.members[0][0], mixture.members[1][0](at.double(), at.double())
     turned_q, turned_k = rope(q, k, at, at)
-    w_r, w_a = (w.view(-1, 1, 1) for w in made.weights_of().unbind(-1))
-    wanted = scores + w_r * (turned_q @ turned_k.mT - scores) + w_a * bias
+    w_r, w_a = (w.view(-1, 1, 1) for w in mixture.weights_of().unbind(-1))
+    expected = scores + w_r * (turned_q @ turned_k.mT - scores) + w_a * bias
     from posenc import Context
 
-    assert gap(made(scores, Context(q, k, at, at, None, None, 1.0, k, q, k)), wanted) < 1e-12
+    assert gap(mixture(scores, Context(q=q, k=k, v=k, q_pos=at, k_pos=at, scale=1.0)), expected) < 1e-12
 
 
 @pytest.mark.parametrize("before", [False, True], ids=["alone", "after_a_rotation"])
 @pytest.mark.parametrize("adaptive", [False, True])
 @pytest.mark.parametrize("name", LISTS)
 def test_a_mixture_of_one_list_is_the_list(name, adaptive, before):
-    made = of_lists(name, adaptive=adaptive)
+    mixture = of_lists(name, adaptive=adaptive)
     (q, k, v), options = inputs()
     first = [RoPE(WIDTH, base=100.0), ALiBi(HEADS)] if before else []
-    wanted = attention(q, k, v, [*first, *made.members[0]], **options)
-    assert gap(attention(q, k, v, [*first, made], **options), wanted) < 1e-12
+    expected = attention(q, k, v, [*first, *mixture.members[0]], **options)
+    assert gap(attention(q, k, v, [*first, mixture], **options), expected) < 1e-12
 
 
 def test_all_weight_on_one_member_a_head():
     names = ["rope", "alibi", "fox", "shaw"]
-    made = of_lists(*names)
+    mixture = of_lists(*names)
     with torch.no_grad():
-        made.logits.copy_(torch.eye(HEADS) * 2000)
+        mixture.logits.copy_(torch.eye(HEADS) * 2000)
     (q, k, v), options = inputs()
-    out = attention(q, k, v, [made], **options)
-    for head, member in enumerate(made.members):
+    out = attention(q, k, v, [mixture], **options)
+    for head, member in enumerate(mixture.members):
         assert gap(out[:, head], attention(q, k, v, list(member), **options)[:, head]) < 1e-12, names[head]
 
 
 def test_what_members_read_beside_v_counts_with_their_weights():
     """Two Shaws whose scores are silenced: their value tables are mixed like scores."""
-    made = moved(Mixture([Shaw(WIDTH, max_distance=2), [], Shaw(WIDTH, max_distance=3)], HEADS, adaptive=True, dim=DIM))
-    shaws = [made.members[0][0], made.members[2][0]]
+    mixture = moved(
+        Mixture([Shaw(WIDTH, max_distance=2), [], Shaw(WIDTH, max_distance=3)], HEADS, adaptive=True, dim=DIM)
+    )
+    shaws = [mixture.members[0][0], mixture.members[2][0]]
     with torch.no_grad():
         for shaw in shaws:
             shaw.key_table.zero_()
     (q, k, v), options = inputs()
-    shares, plain = made.weights_of(options["x"]), attention(q, k, v, [], **options)
+    shares, plain = mixture.weights_of(options["x"]), attention(q, k, v, [], **options)
     read = [attention(q, k, v, [shaw], **options) - plain for shaw in shaws]
-    wanted = plain + shares[..., :1] * read[0] + shares[..., 2:] * read[1]
-    assert gap(attention(q, k, v, [made], **options), wanted) < 1e-12
+    expected = plain + shares[..., :1] * read[0] + shares[..., 2:] * read[1]
+    assert gap(attention(q, k, v, [mixture], **options), expected) < 1e-12
 
 
 def test_a_nested_mixture_multiplies_weights():
@@ -167,17 +168,17 @@ def test_a_nested_mixture_multiplies_weights():
 class TestWeights:
     @pytest.mark.parametrize("adaptive", [False, True])
     def test_start_equal(self, adaptive):
-        made = Mixture([RoPE(WIDTH), ALiBi(HEADS), []], HEADS, adaptive=adaptive, dim=DIM)
-        found = made.weights_of(torch.randn(2, 5, DIM) if adaptive else None)
+        mixture = Mixture([RoPE(WIDTH), ALiBi(HEADS), []], HEADS, adaptive=adaptive, dim=DIM)
+        found = mixture.weights_of(torch.randn(2, 5, DIM) if adaptive else None)
         assert found.shape == ((2, HEADS, 5, 3) if adaptive else (HEADS, 3))
         assert (found - 1 / 3).abs().max() < 1e-6
 
     def test_adaptive_starts_as_the_other_and_learns_at_once(self):
-        made = Mixture([RoPE(WIDTH), ALiBi(HEADS), []], HEADS, adaptive=True, dim=DIM).double()
+        mixture = Mixture([RoPE(WIDTH), ALiBi(HEADS), []], HEADS, adaptive=True, dim=DIM).double()
         (q, k, v), options = inputs()
-        out = attention(q, k, v, [made], **options)
+        out = attention(q, k, v, [mixture], **options)
         assert gap(out, attention(q, k, v, [Mixture([RoPE(WIDTH), ALiBi(HEADS), []], HEADS)], **options)) < 1e-12
-        given = torch.autograd.grad(out.square().sum(), list(made.parameters()))
+        given = torch.autograd.grad(out.square().sum(), list(mixture.parameters()))
         assert all((gradient != 0).all() for gradient in given)
 
     def test_finds_the_member_that_fits(self):
@@ -185,22 +186,41 @@ class TestWeights:
         (q, k, v), options = inputs()
         members = [RoPE(WIDTH), ALiBi(HEADS, slopes=[0.5] * HEADS), []]
         rope, alibi = (attention(q, k, v, [e], **options) for e in members[:2])
-        wanted = torch.cat([rope[:, :2], alibi[:, 2:]], 1)
-        made = Mixture(members, HEADS).double()
-        steps = torch.optim.Adam(made.parameters(), lr=0.1)
+        expected = torch.cat([rope[:, :2], alibi[:, 2:]], 1)
+        mixture = Mixture(members, HEADS).double()
+        steps = torch.optim.Adam(mixture.parameters(), lr=0.1)
         for _ in range(150):
             steps.zero_grad()
-            (attention(q, k, v, [made], **options) - wanted).square().sum().backward()
+            (attention(q, k, v, [mixture], **options) - expected).square().sum().backward()
             steps.step()
-        assert made.weights_of().argmax(-1).tolist() == [0, 0, 1, 1]
-        assert made.weights_of().max(-1).values.min() > 0.8
+        assert mixture.weights_of().argmax(-1).tolist() == [0, 0, 1, 1]
+        assert mixture.weights_of().max(-1).values.min() > 0.8
 
     @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
     def test_narrow_modules_have_float32_weights(self, dtype):
-        made = of_lists("rope", "alibi", adaptive=True).to(dtype)
+        mixture = of_lists("rope", "alibi", adaptive=True).to(dtype)
         x = torch.randn(2, 5, DIM).to(dtype)
-        assert made.weights_of(x).dtype == torch.float32
-        assert gap(made.weights_of(x), copy.deepcopy(made).double().weights_of(x.double())) < 1e-5
+        assert mixture.weights_of(x).dtype == torch.float32
+        assert gap(mixture.weights_of(x), copy.deepcopy(mixture).double().weights_of(x.double())) < 1e-5
+
+
+class Keeps(ScoreEncoding):
+    """Keeps features of a shape, heads first, and notes what it is handed back."""
+
+    def __init__(self, shape):
+        super().__init__()
+        self.shape, self.got = shape, None
+
+    def remember(self, x):
+        if self.shape is None:
+            return None
+        heads, *rest = self.shape
+        flat = x[..., : torch.Size(self.shape).numel()]
+        return flat.unflatten(-1, (heads, *rest)).transpose(1, 2)
+
+    def forward(self, scores, context):
+        self.got = context.features
+        return scores
 
 
 class TestFeatures:
@@ -208,28 +228,30 @@ class TestFeatures:
 
     @settings(bounded, max_examples=10)
     @given(st.lists(st.sampled_from([None, (4,), (1, 3), (2, 5), (2, 2, 3)]), min_size=1, max_size=5))
-    def test_packing(self, shapes):
-        features = [None if s is None else torch.randn(2, s[0], 7, *s[1:]) for s in shapes]
-        together = packed(features)
-        if together is None:
-            assert not any(shapes)
-            return
-        assert together.shape[:3] == (2, 1, 7)
-        for got, wanted in zip(unpacked(together, shapes), features, strict=True):
-            assert got is wanted is None or torch.equal(got, wanted)
+    def test_members_get_back_what_they_keep(self, shapes):
+        members = [Keeps(shape) for shape in shapes]
+        mixture, x = Mixture(members, HEADS, dim=DIM), torch.randn(2, 7, DIM)
+        kept = mixture.remember(x)
+        assert (kept is None) == (not any(shapes))
+        assert kept is None or kept.shape[:3] == (2, 1, 7)
+        attention(*qkv(2, HEADS, 7, head_dim=WIDTH), [mixture], x=x)
+        for member in members:
+            expected = member.remember(x)
+            assert member.got is expected is None or torch.equal(member.got, expected)
 
     def test_one_tensor_holds_what_members_keep(self):
-        made, x = of_lists(*self.NAMES, adaptive=True), torch.randn(2, 7, DIM, dtype=torch.float64)
-        kept = made.remember(x)
+        mixture, x = of_lists(*self.NAMES, adaptive=True), torch.randn(2, 7, DIM, dtype=torch.float64)
+        kept = mixture.remember(x)
         assert kept.shape == (2, 1, 7, HEADS * 5 + HEADS + 2 * WIDTH + HEADS + 2 * (WIDTH + 1))
         assert of_lists("rope", "alibi").remember(x) is None
 
     def test_features_of_low_precision_stay_what_they_were(self):
         """Log gates are float32 and gate keys bfloat16: one tensor holds both without rounding either."""
-        made, x = of_lists("fox", "separate").bfloat16(), torch.randn(2, 7, DIM).bfloat16()
-        gates, keys = unpacked(made.remember(x), made._shapes[1:])
-        assert torch.equal(gates, made.members[0][0].remember(x))
-        assert torch.equal(keys.bfloat16(), made.members[1][0].remember(x))
+        mixture, x = of_lists("fox", "separate").bfloat16(), torch.randn(2, 7, DIM).bfloat16()
+        gates, keys = (member[0].remember(x).transpose(1, 2).flatten(2) for member in mixture.members)
+        kept = mixture.remember(x).squeeze(1)
+        assert torch.equal(kept[..., :HEADS], gates)
+        assert torch.equal(kept[..., HEADS:].bfloat16(), keys)
 
     @settings(bounded, max_examples=10)
     @given(st.lists(st.integers(1, 4), min_size=2, max_size=5), st.booleans(), st.booleans())
@@ -249,18 +271,18 @@ class TestFeatures:
 
 
 def test_more_queries_than_keys():
-    made = of_lists("rope", "alibi", adaptive=True)
+    mixture = of_lists("rope", "alibi", adaptive=True)
     q, k, v = qkv(1, HEADS, 6, 2, WIDTH, dtype=torch.float64)
     places = {"q_pos": torch.arange(6), "k_pos": torch.arange(4, 6), "causal": "positions"}
-    out = attention(q, k, v, [made], x=torch.randn(1, 2, DIM, dtype=torch.float64), **places)
+    out = attention(q, k, v, [mixture], x=torch.randn(1, 2, DIM, dtype=torch.float64), **places)
     assert not out[:, :, :4].any(), "they see no key"
     assert out[:, :, 4:].isfinite().all()
 
 
 def test_catalogue_takes_a_rotation_a_bias_and_neither_or_members_of_yours():
-    made = create_encoding("mixture", dim=DIM, num_heads=HEADS)
-    assert [[type(e) for e in member] for member in made.members] == [[RoPE], [ALiBi], []]
-    assert made.logits.shape == (HEADS, 3)
+    mixture = create_encoding("mixture", dim=DIM, num_heads=HEADS)
+    assert [[type(e) for e in member] for member in mixture.members] == [[RoPE], [ALiBi], []]
+    assert mixture.logits.shape == (HEADS, 3)
     gate = ForgetGate(DIM, num_heads=HEADS)
     given = create_encoding("mixture", dim=DIM, num_heads=HEADS, head_dim=7, members=[gate, []], adaptive=True)
     assert given.members[0][0] is gate
@@ -314,17 +336,11 @@ test_refusals = refusals(
 )
 
 
-def test_reads_well():
-    made = Mixture([[RoPE(8), ALiBi(2)], Shaw(8, max_distance=2), []], 2, adaptive=True, dim=16)
-    assert made.extra_repr() == "2, members=(RoPE + ALiBi, Shaw, none), adaptive=True, dim=16"
-    assert Mixture([RoPE(8)], 2).extra_repr() == "2, members=(RoPE)"
-
-
 class TestSideBySide:
     """Rotations and biases are products and biases of one call, for every backend."""
 
     @staticmethod
-    def made(**options) -> Mixture:
+    def mixture(**options) -> Mixture:
         members = [
             [RoPE(WIDTH)],
             [ALiBi(HEADS)],
@@ -336,39 +352,39 @@ class TestSideBySide:
 
     @pytest.mark.parametrize("backend", ["sdpa", "tiled", "rows"])
     def test_values_and_gradients_of_the_definition(self, backend):
-        made, found = self.made(), []
+        mixture, found = self.mixture(), []
         for one in (backend, "dense"):
             leaves = [t.requires_grad_() for t in qkv(2, HEADS, 70, num_kv_heads=2, dtype=torch.float64)]
-            out = attention(*leaves, [ALiBi(HEADS), made], backend=one)
-            found.append((out, *torch.autograd.grad(out.square().sum(), [*leaves, *made.parameters()])))
+            out = attention(*leaves, [ALiBi(HEADS), mixture], backend=one)
+            found.append((out, *torch.autograd.grad(out.square().sum(), [*leaves, *mixture.parameters()])))
         assert max(gap(a, b) for a, b in zip(*found, strict=True)) < 1e-11
 
     def test_weights_of_tokens_where_members_turn_alone(self):
-        made = moved(Mixture([RoPE(WIDTH), [], RoPE(WIDTH, base=50.0)], HEADS, adaptive=True, dim=DIM))
+        mixture = moved(Mixture([RoPE(WIDTH), [], RoPE(WIDTH, base=50.0)], HEADS, adaptive=True, dim=DIM))
         q, k, v = qkv(2, HEADS, 20, num_kv_heads=2, dtype=torch.float64)
         x = torch.randn(2, 20, DIM, dtype=torch.float64)
         assert (
-            gap(attention(q, k, v, [made], x=x, backend="sdpa"), attention(q, k, v, [made], x=x, backend="dense"))
+            gap(attention(q, k, v, [mixture], x=x, backend="sdpa"), attention(q, k, v, [mixture], x=x, backend="dense"))
             < 1e-12
         )
         with pytest.raises(ValueError, match="Mixture"):
-            attention(q, k, v, [self.made(adaptive=True)], x=x, backend="sdpa")
+            attention(q, k, v, [self.mixture(adaptive=True)], x=x, backend="sdpa")
 
     def test_a_cap_bends_each_product_by_itself(self):
         q, k, v = qkv(2, HEADS, 20, num_kv_heads=2, dtype=torch.float64)
-        made = self.made()
+        mixture = self.mixture()
         with pytest.raises(ValueError, match="Mixture"):
-            attention(q, k, v, [made], softcap=1.0, backend="sdpa")
+            attention(q, k, v, [mixture], softcap=1.0, backend="sdpa")
         assert (
-            gap(attention(q, k, v, [made], softcap=1.0), attention(q, k, v, [made], softcap=1.0, backend="dense"))
+            gap(attention(q, k, v, [mixture], softcap=1.0), attention(q, k, v, [mixture], softcap=1.0, backend="dense"))
             < 1e-12
         )
 
     def test_a_copy_has_biases_of_its_own(self):
-        made = self.made()
-        other = copy.deepcopy(made)
+        mixture = self.mixture()
+        other = copy.deepcopy(mixture)
         with torch.no_grad():
             other.logits.normal_()
         q, k, v = qkv(2, HEADS, 20, num_kv_heads=2, dtype=torch.float64)
-        for one in (made, other):
+        for one in (mixture, other):
             assert gap(attention(q, k, v, [one], backend="sdpa"), attention(q, k, v, [one], backend="dense")) < 1e-12

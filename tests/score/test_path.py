@@ -58,18 +58,20 @@ def test_products_written_out(queries):
     assert gap(got, by_the_formula(q, k, w, beta)) < 1e-12
 
 
-def test_blocks_follow_on_from_each_other(monkeypatch):
-    """The newest row is that of the products written out, and blocks of any size give the same with the gradients."""
+def test_blocks_follow_on_from_each_other():
+    """Over several blocks of tokens, the newest row is that of the products written out, and the last 60 tokens give
+    among themselves what they give in one block, with the gradients."""
     q, k, _ = (t.requires_grad_() for t in qkv(1, 2, 130, 130, WIDTH, num_kv_heads=1, dtype=torch.float64))
     w, beta = (t.requires_grad_() for t in directions(1, 1, 130))
     last = (q[:, :, -1:] @ k.mT - by_the_formula(q.detach()[:, :, -1:], k.detach(), w.detach(), beta.detach())).detach()
-    in_blocks = [reflected(q[:, :, -queries:], k, w, beta) for queries in (130, 70, 1)]
-    monkeypatch.setattr("posenc.score.path._BLOCK", 130)
-    for got in in_blocks:
-        assert gap(got.detach()[:, :, -1:], last) < 1e-11
-        whole, upstream = reflected(q[:, :, -got.shape[2] :], k, w, beta), torch.randn_like(got)
-        assert gap(got.detach(), whole.detach()) < 1e-11
-        grads = [torch.autograd.grad(out, (q, k, w, beta), upstream) for out in (got, whole)]
+    for queries in (130, 70, 1):
+        several = reflected(q[:, :, -queries:], k, w, beta)
+        assert gap(several.detach()[:, :, -1:], last) < 1e-11
+        rows = min(queries, 60)
+        single = reflected(q[:, :, -rows:], *(t[:, :, -60:] for t in (k, w, beta)))
+        several, upstream = several[:, :, -rows:, -60:], torch.randn_like(single)
+        assert gap(several.detach(), single.detach()) < 1e-11
+        grads = [torch.autograd.grad(out, (q, k, w, beta), upstream) for out in (several, single)]
         assert all(gap(a, b) < 1e-9 for a, b in zip(*grads, strict=True))
 
 
@@ -84,13 +86,13 @@ def test_reflections_keep_lengths():
     assert products.square().sum().item() == pytest.approx(q.square().sum().item(), rel=1e-12)
 
 
-def features_of(made: PaTH, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def features_of(encoding: PaTH, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """w and beta as the authors' layer makes them, by PyTorch's own convolution."""
-    raw = x @ (made.up if made.down is None else made.up @ made.down).T
-    weight = made.taps.T.flip(-1).unsqueeze(1)  # (channels, 1, conv): the last tap is the token's own
-    mixed = F.conv1d(F.pad(raw.mT, (made.conv - 1, 0)), weight, groups=len(weight)).mT
-    w = F.silu(mixed).unflatten(-1, (made.num_kv_heads, -1)).transpose(1, 2)
-    beta = 2 * torch.sigmoid(x @ made.beta_weight.T + made.beta_bias).transpose(1, 2)
+    raw = x @ (encoding.up if encoding.down is None else encoding.up @ encoding.down).T
+    weight = encoding.taps.T.flip(-1).unsqueeze(1)  # (channels, 1, conv): the last tap is the token's own
+    mixed = F.conv1d(F.pad(raw.mT, (encoding.conv - 1, 0)), weight, groups=len(weight)).mT
+    w = F.silu(mixed).unflatten(-1, (encoding.num_kv_heads, -1)).transpose(1, 2)
+    beta = 2 * torch.sigmoid(x @ encoding.beta_weight.T + encoding.beta_bias).transpose(1, 2)
     return w / (w.square().sum(-1, keepdim=True) + 1e-6).sqrt(), beta
 
 
@@ -101,14 +103,14 @@ def lively(*, rank: int | None = 3, conv: int = 3, num_kv_heads: int = 2) -> PaT
 
 @pytest.mark.parametrize(("rank", "conv"), [(3, 3), (None, 3), (3, 1), (2, 4)])
 def test_projections(rank, conv):
-    made = lively(rank=rank, conv=conv).double()
+    encoding = lively(rank=rank, conv=conv).double()
     q, k, _ = qkv(2, HEADS, 7, None, WIDTH, num_kv_heads=2, dtype=torch.float64)
     x = torch.randn(2, 7, DIM, dtype=torch.float64)
-    scores = by_the_formula(q, k, *features_of(made, x)) * 0.4
+    scores = by_the_formula(q, k, *features_of(encoding, x)) * 0.4
     hidden = torch.ones(7, 7, dtype=torch.bool).triu(1)
-    wanted = scores.masked_fill(hidden, -torch.inf).softmax(-1)
-    assert gap(weights(q, k, [made], x=x, scale=0.4), wanted) < 1e-12
-    assert gap(wanted, weights(q, k, [], scale=0.4)) > 0.1, "the reflections must matter here"
+    expected = scores.masked_fill(hidden, -torch.inf).softmax(-1)
+    assert gap(weights(q, k, [encoding], x=x, scale=0.4), expected) < 1e-12
+    assert gap(expected, weights(q, k, [], scale=0.4)) > 0.1, "the reflections must matter here"
 
 
 @pytest.mark.parametrize("window", mostly_slow([1, 2, 3, 5], 1, 3))
@@ -116,55 +118,55 @@ def test_projections(rank, conv):
 @pytest.mark.parametrize("padded", [False, True])
 def test_under_a_window(window, conv, padded):
     """A window hides keys and nothing else: w is that of the text, in one call as in steps."""
-    made = lively(conv=conv).double()
+    encoding = lively(conv=conv).double()
     q, k, _ = qkv(2, HEADS, 12, None, WIDTH, num_kv_heads=2, dtype=torch.float64)
     x = torch.randn(2, 12, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     first = 5 if padded else 0
     text = slice(first, None)
-    scores = by_the_formula(q[:, :, text], k[:, :, text], *features_of(made, x[:, text])) * 0.4
+    scores = by_the_formula(q[:, :, text], k[:, :, text], *features_of(encoding, x[:, text])) * 0.4
     index = torch.arange(12 - first)
     apart = index[:, None] - index
-    wanted = scores.masked_fill((apart < 0) | (apart >= window), -torch.inf).softmax(-1)
+    expected = scores.masked_fill((apart < 0) | (apart >= window), -torch.inf).softmax(-1)
     mask = (torch.arange(12) >= first)[None, None].expand(2, 1, -1)
     options = {"scale": 0.4, "window": window}
-    assert gap(weights(q, k, [made], x=x, mask=mask, **options)[:, :, text, text], wanted) < 1e-12
+    assert gap(weights(q, k, [encoding], x=x, mask=mask, **options)[:, :, text, text], expected) < 1e-12
     for step in range(first, 12):  # as a cache has it
         last = slice(0, step + 1)
-        found = weights(q[:, :, [step]], k[:, :, last], [made], x=x[:, last], mask=mask[..., last], **options)
-        assert gap(found[..., text], wanted[:, :, [step - first], : step + 1 - first]) < 1e-12, step
+        found = weights(q[:, :, [step]], k[:, :, last], [encoding], x=x[:, last], mask=mask[..., last], **options)
+        assert gap(found[..., text], expected[:, :, [step - first], : step + 1 - first]) < 1e-12, step
 
 
 def test_what_a_cache_must_keep_under_a_window():
     """`Scope.look_back` tokens before the oldest key in sight, and not one fewer."""
     for conv in (1, 2, 3, 5):
-        made, window = lively(conv=conv).double(), 4
+        encoding, window = lively(conv=conv).double(), 4
         q, k, v = qkv(1, HEADS, 12, None, WIDTH, num_kv_heads=2, dtype=torch.float64)
         x = torch.randn(1, 12, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-        whole = attention(q, k, v, [made], x=x, window=window)[:, :, -1:]
+        whole = attention(q, k, v, [encoding], x=x, window=window)[:, :, -1:]
         for fewer, same in ((0, True), (1, False)):
-            if fewer > made.scope.look_back:
+            if fewer > encoding.scope.look_back:
                 continue
-            kept = slice(12 - window - made.scope.look_back + fewer, None)
-            out = attention(q[:, :, -1:], k[:, :, kept], v[:, :, kept], [made], x=x[:, kept], window=window)
+            kept = slice(12 - window - encoding.scope.look_back + fewer, None)
+            out = attention(q[:, :, -1:], k[:, :, kept], v[:, :, kept], [encoding], x=x[:, kept], window=window)
             assert (gap(out, whole) < 1e-12) == same
 
 
 def test_with_forget_gates_inside_the_scale():
-    made, gate = lively().double(), ForgetGate(DIM, num_heads=HEADS, scaled=True, init_std=1.0).double()
+    encoding, gate = lively().double(), ForgetGate(DIM, num_heads=HEADS, scaled=True, init_std=1.0).double()
     q, k, _ = qkv(2, HEADS, 7, None, WIDTH, num_kv_heads=2, dtype=torch.float64)
     x = torch.randn(2, 7, DIM, dtype=torch.float64)
     running = gate.remember(x).cumsum(-1)
-    scores = by_the_formula(q, k, *features_of(made, x)) + running[..., :, None] - running[..., None, :]
+    scores = by_the_formula(q, k, *features_of(encoding, x)) + running[..., :, None] - running[..., None, :]
     hidden = torch.ones(7, 7, dtype=torch.bool).triu(1)
-    wanted = (scores * 0.4).masked_fill(hidden, -torch.inf).softmax(-1)
-    assert gap(weights(q, k, [made, gate], x=x, scale=0.4), wanted) < 1e-12
+    expected = (scores * 0.4).masked_fill(hidden, -torch.inf).softmax(-1)
+    assert gap(weights(q, k, [encoding, gate], x=x, scale=0.4), expected) < 1e-12
 
 
 class TestLayer:
     def layer(self) -> SelfAttention:
-        made = lively()
+        encoding = lively()
         return SelfAttention(
-            DIM, HEADS, num_kv_heads=2, encodings=[made, ForgetGate(DIM, num_heads=HEADS, init_std=1.0)]
+            DIM, HEADS, num_kv_heads=2, encodings=[encoding, ForgetGate(DIM, num_heads=HEADS, init_std=1.0)]
         )
 
     def tokens(self) -> torch.Tensor:
@@ -203,7 +205,11 @@ def test_neighbours_in_a_text():
 
     def before(queries: int, **hidden: object) -> list:
         given = {"mask": None, "segments": None, "window": None, **hidden}
-        return VisibilityMask(causal=True, q_pos=at[-queries:], k_pos=at, **given).text(queries, 5).before.tolist()
+        return (
+            VisibilityMask(causal=True, q_pos=at[-queries:], k_pos=at, **given)
+            .token_order(queries, 5)
+            .previous.tolist()
+        )
 
     assert before(5) == before(2) == before(5, window=1) == [[-1, 0, 1, 2, 3]]
     assert before(5, mask=torch.ones(1, 1, 1, 5).bool()) == [[-1, 0, 1, 2, 3]]
@@ -214,14 +220,14 @@ def test_neighbours_in_a_text():
 
 
 def test_narrow_modules_keep_float32():
-    made, x = lively().bfloat16(), torch.randn(2, 7, DIM).bfloat16()
-    features = made.remember(x)
+    encoding, x = lively().bfloat16(), torch.randn(2, 7, DIM).bfloat16()
+    features = encoding.remember(x)
     assert features.dtype == torch.float32
     exact = lively().double()
-    exact.load_state_dict(made.state_dict())
+    exact.load_state_dict(encoding.state_dict())
     assert gap(features, exact.remember(x.double())) < 1e-5
     with torch.autocast("cpu", torch.bfloat16):
-        assert torch.equal(made.remember(x), features)
+        assert torch.equal(encoding.remember(x), features)
 
 
 test_refusals = refusals(
@@ -302,17 +308,17 @@ def test_tiles_beside_others(queries, beside):
 
 def test_no_matrix_of_queries_and_keys():
     """Forward and backward; the largest tensors are blocks of queries by all keys, and grow with the length."""
-    length, made = 4096, PaTH(8, head_dim=4, num_kv_heads=1)
+    length, encoding = 4096, PaTH(8, head_dim=4, num_kv_heads=1)
     leaves = [t.requires_grad_() for t in qkv(1, 1, length, head_dim=4)]
     with Largest() as seen:
-        attention(*leaves, [made], x=torch.randn(1, length, 8)).square().sum().backward()
+        attention(*leaves, [encoding], x=torch.randn(1, length, 8)).square().sum().backward()
     assert seen.elements < length * length / 4
 
 
 def test_half_precision_by_tiles():
     q, k, v = (t.bfloat16() for t in qkv(1, 2, 200, head_dim=WIDTH))
-    made, x = lively(), torch.randn(1, 200, DIM)
-    out = attention(q, k, v, [made], x=x, backend="tiled")
-    wanted = attention(q.float(), k.float(), v.float(), [made], x=x, backend="dense")
+    encoding, x = lively(), torch.randn(1, 200, DIM)
+    out = attention(q, k, v, [encoding], x=x, backend="tiled")
+    expected = attention(q.float(), k.float(), v.float(), [encoding], x=x, backend="dense")
     assert out.dtype == torch.bfloat16
-    assert gap(out, wanted) < 2e-2
+    assert gap(out, expected) < 2e-2

@@ -21,16 +21,16 @@ EACH_FORM = pytest.mark.parametrize("form", FORMS)
 def xl(form="waves", dtype=torch.float64, **options) -> TransformerXL:
     """One for four heads of width 8, large enough to matter."""
     torch.manual_seed(0)
-    made = TransformerXL(32, num_heads=4, **{"init_std": 1.0, **FORMS[form], **options}).double()
-    if made.table_bias is not None:
-        torch.nn.init.normal_(made.table_bias)
-    return made.to(dtype)
+    encoding = TransformerXL(32, num_heads=4, **{"init_std": 1.0, **FORMS[form], **options}).double()
+    if encoding.table_bias is not None:
+        torch.nn.init.normal_(encoding.table_bias)
+    return encoding.to(dtype)
 
 
-def filled(made, dtype, **values) -> TransformerXL:
-    made = made.to(dtype)
-    made.load_state_dict({name: value.clone() for name, value in values.items()})
-    return made
+def filled(encoding, dtype, **values) -> TransformerXL:
+    encoding = encoding.to(dtype)
+    encoding.load_state_dict({name: value.clone() for name, value in values.items()})
+    return encoding
 
 
 class TestGolden:
@@ -38,24 +38,24 @@ class TestGolden:
     @pytest.mark.parametrize("name", ["xl_nomem_q9_h2_d8", "xl_mem_q5_m7_h2_d8"])
     def test_waves(self, name, dtype, tolerance):
         golden = load(name, dtype)
-        made = TransformerXL(golden["r_weight"].shape[1], num_heads=2)
-        made = filled(made, dtype, u=golden["u"], v=golden["v_bias"], weight=golden["r_weight"])
+        encoding = TransformerXL(golden["r_weight"].shape[1], num_heads=2)
+        encoding = filled(encoding, dtype, u=golden["u"], v=golden["v_bias"], weight=golden["r_weight"])
         q, k, v, scale = golden["q"], golden["k"], golden["v"], float(golden["scale"])
-        assert gap(weights(q, k, [made], scale=scale), golden["attn"]) < 10 * tolerance
-        out = attention(q, k, v, [made], scale=scale)
+        assert gap(weights(q, k, [encoding], scale=scale), golden["attn"]) < 10 * tolerance
+        out = attention(q, k, v, [encoding], scale=scale)
         assert gap(out.transpose(1, 2).flatten(2), golden["attn_vec"]) < 10 * tolerance
 
     @EACH_FLOAT
     def test_learned_distances(self, dtype, tolerance):
         golden = load("xl_learnable_q6_m3_emb5", dtype)
-        made = TransformerXL(16, num_heads=2, learned_distances=5)
+        encoding = TransformerXL(16, num_heads=2, learned_distances=5)
         rows = {"table": golden["r_emb"].flip(0), "table_bias": golden["r_bias"].flip(0)}
-        made = filled(made, dtype, u=golden["u"], **rows)
+        encoding = filled(encoding, dtype, u=golden["u"], **rows)
         tokens = torch.cat([golden["mems"], golden["w"]]).transpose(0, 1)
         q, k, v = (tokens @ golden["qkv_weight"].T).view(2, 9, 3, 2, 8).permute(2, 0, 3, 1, 4)
         q, scale = q[:, :, 3:], float(golden["scale"])
-        assert gap(weights(q, k, [made], scale=scale), golden["attn"]) < 10 * tolerance
-        out = attention(q, k, v, [made], scale=scale)
+        assert gap(weights(q, k, [encoding], scale=scale), golden["attn"]) < 10 * tolerance
+        out = attention(q, k, v, [encoding], scale=scale)
         assert gap(out.transpose(1, 2).flatten(2), golden["attn_vec"]) < 10 * tolerance
 
     @EACH_FLOAT
@@ -65,33 +65,35 @@ class TestGolden:
         Tokens stand three positions apart, where few waves are alike, so that there is one.
         """
         golden, exact = load("xlnet_bi_l8", dtype), load("xlnet_bi_l8")
-        made, positions = TransformerXL(64, num_heads=2, head_dim=8, base=50.0), torch.arange(8) * 3
+        encoding, positions = TransformerXL(64, num_heads=2, head_dim=8, base=50.0), torch.arange(8) * 3
         angle = 3 * exact["distances"].double()[:, None] * 50.0 ** (-torch.arange(32.0).double() / 32)
         waves = torch.cat([angle.sin(), angle.cos()], 1)
         weight = (torch.linalg.pinv(waves) @ exact["R_head"]).mT  # (heads, head_dim, dim)
         assert gap(waves @ weight.mT, exact["R_head"]) < 1e-12
-        made = filled(made, dtype, u=golden["u"], v=golden["v_bias"], weight=weight.flatten(0, 1).to(dtype))
+        encoding = filled(encoding, dtype, u=golden["u"], v=golden["v_bias"], weight=weight.flatten(0, 1).to(dtype))
         q, k, v, scale = golden["q"], golden["k"], golden["v"], float(golden["scale"])
         options = {"scale": scale, "causal": False, "q_pos": positions}
-        assert gap(weights(q, k, [made], **options), golden["attn"]) < 10 * tolerance
-        assert gap(attention(q, k, v, [made], **options), golden["attn_vec"]) < 10 * tolerance
+        assert gap(weights(q, k, [encoding], **options), golden["attn"]) < 10 * tolerance
+        assert gap(attention(q, k, v, [encoding], **options), golden["attn_vec"]) < 10 * tolerance
 
 
-def by_the_formula(q, k, made, q_pos, k_pos, scale) -> torch.Tensor:
+def by_the_formula(q, k, encoding, q_pos, k_pos, scale) -> torch.Tensor:
     """The scores from r of each distance, which the code never forms."""
     n = q_pos.unsqueeze(-1).double() - k_pos.unsqueeze(-2).double()  # (batch, queries, keys)
     k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
-    content = (q + made.u[:, None]) @ k.mT
-    if made.table is not None:
-        row = n.long().clamp(0, made.learned_distances - 1)
+    content = (q + encoding.u[:, None]) @ k.mT
+    if encoding.table is not None:
+        row = n.long().clamp(0, encoding.learned_distances - 1)
         return scale * (
-            content + torch.einsum("bhid,bijhd->bhij", q, made.table[row]) + made.table_bias[row].movedim(-1, 1)
+            content + torch.einsum("bhid,bijhd->bhij", q, encoding.table[row]) + encoding.table_bias[row].movedim(-1, 1)
         )
-    n = n if made.clamp is None else n.clamp(-made.clamp, made.clamp)
-    angle = n[..., None] * made.base ** (-torch.arange(0, made.dim, 2).double() / made.dim)
-    waves = torch.cat([angle.sin(), angle.cos()], -1) @ made.weight.T  # W r, (batch, queries, keys, heads · head_dim)
-    waves = waves.unflatten(-1, (made.num_heads, -1))
-    return scale * (content + torch.einsum("bhid,bijhd->bhij", q + made.v[:, None], waves))
+    n = n if encoding.clamp is None else n.clamp(-encoding.clamp, encoding.clamp)
+    angle = n[..., None] * encoding.base ** (-torch.arange(0, encoding.dim, 2).double() / encoding.dim)
+    waves = (
+        torch.cat([angle.sin(), angle.cos()], -1) @ encoding.weight.T
+    )  # W r, (batch, queries, keys, heads · head_dim)
+    waves = waves.unflatten(-1, (encoding.num_heads, -1))
+    return scale * (content + torch.einsum("bhid,bijhd->bhij", q + encoding.v[:, None], waves))
 
 
 @pytest.mark.parametrize(
@@ -100,13 +102,13 @@ def by_the_formula(q, k, made, q_pos, k_pos, scale) -> torch.Tensor:
 )
 def test_any_positions_and_grouped_heads(form, fractional):
     q, k, v = qkv(2, 4, 3, 6, num_kv_heads=2, dtype=torch.float64)
-    made = xl(form)
+    encoding = xl(form)
     k_pos = torch.tensor([[0, 1, 2, 3, 4, 5], [7, 3, 50, 4, 5, 21]])
     q_pos = torch.tensor([[3, 4, 5], [21, 6, 0]])
     if fractional:
         k_pos, q_pos = k_pos * 0.37, q_pos * 0.37
-    out = attention(q, k, v, [made], q_pos=q_pos, k_pos=k_pos, causal=False, scale=0.3)
-    wanted = by_the_formula(q, k, made, q_pos, k_pos, 0.3).softmax(-1) @ v.repeat_interleave(2, 1)
+    out = attention(q, k, v, [encoding], q_pos=q_pos, k_pos=k_pos, causal=False, scale=0.3)
+    wanted = by_the_formula(q, k, encoding, q_pos, k_pos, 0.3).softmax(-1) @ v.repeat_interleave(2, 1)
     assert gap(out, wanted) < 1e-12
 
 
@@ -114,18 +116,20 @@ def test_any_positions_and_grouped_heads(form, fractional):
 @given(st.integers(-(10**9), 10**9), st.sampled_from(sorted(FORMS)))
 def test_a_common_shift_changes_nothing(shift, form):
     q, k, v = qkv(dtype=torch.float64)
-    made, positions = xl(form), torch.tensor([5, 0, 9, 1, 2, 3])
-    wanted = attention(q, k, v, [made], q_pos=positions)
-    assert gap(attention(q, k, v, [made], q_pos=positions + shift), wanted) < 1e-11
+    encoding, positions = xl(form), torch.tensor([5, 0, 9, 1, 2, 3])
+    wanted = attention(q, k, v, [encoding], q_pos=positions)
+    assert gap(attention(q, k, v, [encoding], q_pos=positions + shift), wanted) < 1e-11
 
 
 def test_far_distances_in_float32():
     """A float32 product of position and frequency would be off by whole turns."""
     q, k, v = qkv(1, 4, 6)
     q_pos, k_pos = torch.arange(6) + 10**9, torch.tensor([0, 5, 10**6, 10**8, 10**9 - 3, 10**9])
-    made = xl()
-    exact = attention(q.double(), k.double(), v.double(), [made], q_pos=q_pos, k_pos=k_pos, causal=False)
-    wanted = by_the_formula(q.double(), k.double(), made, q_pos[None], k_pos[None], 8**-0.5).softmax(-1) @ v.double()
+    encoding = xl()
+    exact = attention(q.double(), k.double(), v.double(), [encoding], q_pos=q_pos, k_pos=k_pos, causal=False)
+    wanted = (
+        by_the_formula(q.double(), k.double(), encoding, q_pos[None], k_pos[None], 8**-0.5).softmax(-1) @ v.double()
+    )
     assert gap(exact, wanted) < 1e-5, "the formula's own angles are off by 1e-7 here"
     assert gap(attention(q, k, v, [xl(dtype=torch.float32)], q_pos=q_pos, k_pos=k_pos, causal=False), exact) < 2e-4
 
@@ -133,12 +137,12 @@ def test_far_distances_in_float32():
 @EACH_FORM
 def test_beside_a_rotation_it_remains_relative(form):
     q, k, v = qkv(1, 4, 6, dtype=torch.float64)
-    made, rope, positions = xl(form), RoPE(8), torch.arange(6)
-    out = attention(q, k, v, [rope, made], q_pos=positions)
-    assert gap(attention(q, k, v, [made, rope], q_pos=positions + 77), out) < 1e-12
+    encoding, rope, positions = xl(form), RoPE(8), torch.arange(6)
+    out = attention(q, k, v, [rope, encoding], q_pos=positions)
+    assert gap(attention(q, k, v, [encoding, rope], q_pos=positions + 77), out) < 1e-12
     turned_q, turned_k = rope(q, k, positions, positions)
     scores = (turned_q @ turned_k.mT - q @ k.mT) * 8**-0.5
-    scores = scores + by_the_formula(q, k, made, positions[None], positions[None], 8**-0.5)
+    scores = scores + by_the_formula(q, k, encoding, positions[None], positions[None], 8**-0.5)
     future = ~torch.ones(6, 6, dtype=torch.bool).tril()
     assert gap(out, scores.masked_fill(future, -torch.inf).softmax(-1) @ v) < 1e-12
 
@@ -168,10 +172,10 @@ def test_layers_may_share_u_and_v():
 @EACH_FORM
 def test_low_precision(form):
     q, k, v = qkv(dtype=torch.bfloat16)
-    made = xl(form, init_std=0.5).bfloat16()
-    out = attention(q, k, v, [made])
+    encoding = xl(form, init_std=0.5).bfloat16()
+    out = attention(q, k, v, [encoding])
     assert out.dtype == torch.bfloat16
-    assert gap(out, attention(q.double(), k.double(), v.double(), [made.double()])) < 3e-2
+    assert gap(out, attention(q.double(), k.double(), v.double(), [encoding.double()])) < 3e-2
 
 
 test_refusals = refusals(

@@ -14,7 +14,7 @@ from posenc.bias import Sandwich
 from posenc.layers import KVCache, SelfAttention
 from posenc.weight.sink import AttentionSink
 from tests.golden import config, load, names
-from tests.samples import FLOATS, gap, mostly_slow, qkv, served
+from tests.samples import FLOATS, expect_golden, gap, mostly_slow, qkv, served
 
 EACH_FLOAT = pytest.mark.parametrize(("dtype", "tolerance"), FLOATS.items(), ids=str)
 FILES = [*names("sinks_*"), *names("softmax1_*")]
@@ -30,14 +30,9 @@ def sink_of(logits: torch.Tensor) -> AttentionSink:
 @pytest.mark.parametrize("backend", ["auto", "dense", "sdpa", "tiled"])
 @pytest.mark.parametrize("name", FILES)
 def test_results_and_gradients(name: str, backend: str, dtype: torch.dtype, tolerance: float) -> None:
-    golden, said = load(name, dtype), config(name)
+    golden, window = load(name, dtype), config(name)["sliding_window"]
     sink = sink_of(golden["sinks"])
-    q, k, v = (golden[part].clone().requires_grad_() for part in "qkv")
-    out = attention(q, k, v, [sink], window=said["sliding_window"], backend=backend)
-    assert gap(out, golden["out"]) < tolerance
-    out.backward(golden["grad_out"])
-    for found, part in ((q.grad, "q"), (k.grad, "k"), (v.grad, "v"), (sink.logits.grad, "sinks")):
-        assert gap(found, golden[f"grad_{part}"]) < 10 * tolerance
+    expect_golden(golden, [sink], tolerance, gradients={"sinks": sink.logits}, window=window, backend=backend)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -88,8 +83,8 @@ def test_every_path_gives_the_definition_and_its_gradients(listed: str, call: st
         found[backend] = [out, *torch.autograd.grad(out, leaves, upstream, allow_unused=True)]
     assert "tiled" in found
     for backend, parts in found.items():
-        for got, wanted in zip(parts, found["dense"], strict=True):
-            assert gap(got, wanted) < 1e-10, backend
+        for got, expected in zip(parts, found["dense"], strict=True):
+            assert gap(got, expected) < 1e-10, backend
 
 
 @pytest.mark.parametrize("listed", ["rope", "sandwich", "rope+fox"])
@@ -102,8 +97,8 @@ def test_long_texts(listed: str) -> None:
     for backend in ("dense", "tiled"):
         out = attention(q, k, v, encodings, x=x, backend=backend)
         found.append([out, *torch.autograd.grad(out, leaves, upstream, allow_unused=True)])
-    for wanted, got in zip(*found, strict=True):
-        assert gap(got, wanted) < 1e-9 * (1 + wanted.detach().abs().max().item())
+    for expected, got in zip(*found, strict=True):
+        assert gap(got, expected) < 1e-9 * (1 + expected.detach().abs().max().item())
 
 
 def test_flex_has_it_too() -> None:

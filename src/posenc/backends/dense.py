@@ -1,6 +1,6 @@
 """The definition: scores, biases, score encodings, mask, weights, values, each as a full matrix.
 
-Slow and hungry for memory, and the measure of every other path. Scores and weights are float32 or better.
+Slow, with quadratic memory; every other backend is tested against it. Scores and weights are float32 or better.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def run(call: AttentionCall) -> Tensor:
     for encoding, features in call.score_with_features:
         if type(encoding).output is not ScoreEncoding.output:  # asked first, as a context costs as much as a product
             out = _joined(out, encoding, encoding.output(dropped, call.context(mask, features)))
-    if call.weight is not None:  # the remainder is that of weights before their dropout
+    if call.weight is not None:  # the remainder belongs to weights before their dropout
         read = call.weight.output(weights, call.context(mask, call.weight_features))
         out = _joined(out, call.weight, read)
     return out.to(dtype)
@@ -52,7 +52,7 @@ def widened(call: AttentionCall) -> AttentionCall:
 
 
 def scores_of(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
-    """Scores after all encodings but that of the weights, and which keys each query attends to.
+    """Scores after all encodings but the weight encoding, and which keys each query attends to.
 
     Returns:
         ``(batch, heads, queries, keys)`` in float32 or better, where hidden keys hold any finite number; and

@@ -163,7 +163,7 @@ def attention_lse(
 
     With the result of `attention` it is what `merged` takes, for keys that lie in several shards. Blocks of queries are
     computed one by one, and anew in the backward pass; all of them at once where queries depend on one another (PaTH),
-    where an encoding sees scores without a causal order by index, under a compiler and under transforms of torch.func.
+    where an encoding reads scores without a causal order by index, under a compiler and under transforms of torch.func.
 
     Args:
         q, k, v, encodings, and all keywords: as for `attention`; values are read by few encodings.

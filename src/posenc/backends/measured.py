@@ -6,7 +6,7 @@
     bias     a bias (T5)
     masked   a padding mask
     packed   packed documents (segments)
-    scores   an encoding that sees the scores (CoPE)
+    scores   an encoding that reads the scores (CoPE)
     weights  weights in the place of softmax (stick-breaking)
 
 The rows of "cuda" are not measured.

@@ -1,6 +1,6 @@
 """Which backend is tried first: by what a call adds to its logits, its length, whether it is trained, and the device.
 
-The order is measured (`measured`, made by ``benchmarks/preference.py``), not believed.
+The order is measured: ``benchmarks/preference.py`` writes `measured`.
 """
 
 from __future__ import annotations

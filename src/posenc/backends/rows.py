@@ -13,7 +13,6 @@ from posenc.backends import dense
 from posenc.backends.derivatives import only_plain_operations
 from posenc.backends.inputs.attention_call import AttentionCall
 from posenc.backends.inputs.rotation import Spans, part
-from posenc.structure import Text
 from posenc.tracing import tracing
 
 BLOCK = 64  # queries
@@ -39,7 +38,7 @@ def divided(call: AttentionCall) -> str | None:
     if call.causal is not True and (call.score or call.weight is not None):
         return "without a causal order by index the queries of a block are not the last of its keys"
     together = [
-        type(encoding).__name__ for encoding in call.score if not (encoding.scope.by_rows or encoding.reads.text)
+        type(encoding).__name__ for encoding in call.score if not (encoding.scope.by_rows or encoding.reads.token_order)
     ]
     return f"the queries of {together[0]} depend on one another" if together else None
 
@@ -89,7 +88,7 @@ def block(call: AttentionCall, start: int, stop: int) -> AttentionCall:
     if call.causal is not True:  # which keys each query attends to is written out, as the queries' places are lost
         return some.replace(mask=call.visible(start, stop), segments=None, causal=False, window=None)
     seen = stop + keys - queries
-    mask, segments, unrotated, text = call.mask, call.segments, some.unrotated, call.text
+    mask, segments, unrotated = call.mask, call.segments, some.unrotated
     if mask is not None:
         mask = (mask if mask.shape[2] == 1 else mask[:, :, start:stop])[..., :seen]
     return some.replace(
@@ -102,7 +101,7 @@ def block(call: AttentionCall, start: int, stop: int) -> AttentionCall:
         segments=None if segments is None else (segments[0][:, start:stop], segments[1][:, :seen]),
         unrotated=None if unrotated is None else (unrotated[0], unrotated[1][:, :, :seen]),
         spans=_spans(call, start, stop, seen),
-        text=None if text is None else Text(None if text.used is None else text.used[:, :seen], text.before[:, :seen]),
+        token_order=None if call.token_order is None else call.token_order.first(seen),
     )
 
 

@@ -7,7 +7,7 @@ anything else             blocks of queries, each with its own mask and bias; in
 
 Kernels that hide keys before they multiply by the scale give NaN where that is not positive: its sign goes to the
 queries. Dropout is that of the kernels, with masks of their own; those for CPU have none. A sink needs the kernel's
-log-sum-exp, which the one for CPU gives (`sinking`).
+log-sum-exp, which the one for CPU gives (`sdpa_sink`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Place 3, scores: s_ij ← s_ij + b_h(p_i, p_j), a term of positions alone. One file, one encoding."""
+"""Hook point 3, scores: s_ij ← s_ij + b_h(p_i, p_j), a term of positions alone. One file, one encoding."""
 
 from posenc.bias.alibi import ALiBi as ALiBi
 from posenc.bias.alibi import alibi_slopes as alibi_slopes

@@ -5,7 +5,7 @@
 
 For n heads that are no power of two: the slopes of c = 2^floor(log2 n) heads, then every second one of 2c heads.
 p in tokens, slopes in score units per token, not trained. With a causal mask each row's own term cancels in softmax,
-so that m_h · p_j alone is the same method. Past the trained length the method stays flat: it looks at the recent past.
+so that m_h · p_j alone is the same method. Past the training length the method stays flat: it looks at the recent past.
 Source: Press et al., Train Short, Test Long, arXiv 2108.12409, section 3 and the authors' get_slopes.
 Checked against: the authors' get_slopes for 1 to 128 heads; BLOOM, MPT and x-transformers.
 Departs from the source: the paper is causal; for keys after the query the penalty is symmetric, as in MPT.

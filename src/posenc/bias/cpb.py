@@ -90,7 +90,7 @@ class LogCPB(OffsetBias):
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:
-        """The trained length is the window."""
+        """The training length is the window."""
         return {"window": max(2, train_length)}
 
     def reset_parameters(self) -> None:

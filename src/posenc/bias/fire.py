@@ -4,7 +4,7 @@
     f = Linear(1, hidden), ReLU, Linear(hidden, heads);   L = |multiplier · threshold|
 
 p positions in tokens, counted from 0; c, multiplier and f are learned. The ratio stays in 0 … 1 for keys of the past,
-so no input past the trained length is new to f. Positions are absolute: adding a number to all of them changes the
+so no input past the training length is new to f. Positions are absolute: adding a number to all of them changes the
 bias, once queries lie beyond L.
 
 Source: Li et al., Functional Interpolation for Relative Position Encoding Improves Long Context Transformers,
@@ -82,7 +82,7 @@ class FIRE(BiasEncoding):
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:
-        """Half the trained length, past which the normaliser moves."""
+        """Half the training length, past which the normaliser moves."""
         return {"threshold": max(1, train_length // 2)}
 
     def reset_parameters(self) -> None:

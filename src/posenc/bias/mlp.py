@@ -3,7 +3,7 @@
     s_ij ← s_ij + f_h(x),   x = sign(d) · log(1 + |d|) with log=True, else x = d,   d = p_i − p_j
     f = layers × ( Linear, layer norm with norm=True, SiLU ), Linear(hidden, heads)
 
-p positions in tokens; the past is positive. Past the trained length f comes close to a straight line in x: steep in a
+p positions in tokens; the past is positive. Past the training length f comes close to a straight line in x: steep in a
 raw distance, gentle in its logarithm. With norm=True it levels off: a layer norm takes away the size of its input.
 
 Source: Wang et al., CrossFormer: A Versatile Vision Transformer Hinging on Cross-scale Attention, arXiv 2108.00154,

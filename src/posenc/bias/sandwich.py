@@ -4,7 +4,7 @@
     r_h = 8h / heads,  h = 1 … heads
 
 p positions in tokens. Nothing is learned. The sum falls with the distance, steeply at first and then like a logarithm,
-and goes on falling past the trained length.
+and goes on falling past the training length.
 
 Source: Chi et al., Dissecting Transformer Length Extrapolation via the Lens of Receptive Field Analysis,
     arXiv 2212.10356, section 5 and appendix E (whose listing starts at k = 0).
@@ -21,7 +21,7 @@ from torch import Tensor
 from posenc.arguments import check_heads, check_whole
 from posenc.bias.distance import DistanceBias
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.frequencies.phase import Frequencies, angles, working
+from posenc.frequencies.phase import Frequencies, angles, working_dtype
 from posenc.frequencies.spectrum import geometric
 from posenc.precision import precision
 
@@ -64,7 +64,7 @@ class Sandwich(DistanceBias):
 
     def of_distance(self, distance: Tensor) -> Tensor:
         dtype = precision(distance)
-        wide = working(dtype, distance.device)
+        wide = working_dtype(dtype, distance.device)
         total = torch.zeros(distance.shape, dtype=wide, device=distance.device)
         for wave in self._waves:
             total = total + angles(distance, wave, wide).squeeze(-1).cos()

@@ -6,7 +6,7 @@
 
 n = p_i − p_j for keys of the past, 0 for keys after the query (one bucket for the whole future); bidirectional: half of
 the buckets for each direction. exact = buckets/2. Distances from max_distance on share the last bucket, so a model
-meets no unseen bucket past its trained length if max_distance lies well below it; otherwise it fails there.
+meets no unseen bucket past its training length if max_distance lies well below it; otherwise it fails there.
 Source: Raffel et al., T5, arXiv 1910.10683, section 2.1; the authors' mesh_tensorflow transformer code.
 Checked against: transformers' T5Attention._relative_position_bucket and compute_bias.
 Departs from the source: buckets come from exact integer comparisons rather than float logarithms, which give the same
@@ -111,7 +111,7 @@ class T5Bias(DistanceBias):
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:
-        """Buckets up to half the trained length, so that every bucket is trained; T5 has 32 for 128 tokens."""
+        """Buckets up to half the training length, so that every bucket is trained; T5 has 32 for 128 tokens."""
         max_distance = max(2, train_length // 2)
         return {"max_distance": max_distance, "num_buckets": min(32, 2 * (max_distance // 2))}
 

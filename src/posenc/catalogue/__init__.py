@@ -23,7 +23,7 @@ from posenc.catalogue import (
 from posenc.catalogue.entry import SHAPE as SHAPE
 from posenc.catalogue.entry import Entry as Entry
 from posenc.catalogue.names import resolve, suggestion
-from posenc.encoding import PLACES, Encoding
+from posenc.encoding import HOOK_POINTS, Encoding
 
 CATALOGUE: Mapping[str, Entry] = {
     entry.name: entry
@@ -35,15 +35,15 @@ CATALOGUE: Mapping[str, Entry] = {
 }  # fmt: skip
 
 
-def list_encodings(place: str | None = None) -> list[str]:
-    """The names in the catalogue, all or those of one place ("embedding", "rotary", "bias", "score", "weight").
+def list_encodings(hook_point: str | None = None) -> list[str]:
+    """The names in the catalogue, all or those of one hook point ("embedding", "rotary", "bias", "score", "weight").
 
     >>> list_encodings("bias")
     ['alibi', 't5', 'kerple', 'sandwich', 'fire', 'log_cpb', 'distance_mlp', 'swin', 'beit', 'alibi_2d', 't5_grid']
     """
-    if place is not None and place not in PLACES:
-        raise ValueError(f"place must be one of {tuple(PLACES)}, got {place!r}")
-    return [entry.name for entry in CATALOGUE.values() if place in (None, entry.place)]
+    if hook_point is not None and hook_point not in HOOK_POINTS:
+        raise ValueError(f"hook_point must be one of {tuple(HOOK_POINTS)}, got {hook_point!r}")
+    return [entry.name for entry in CATALOGUE.values() if hook_point in (None, entry.hook_point)]
 
 
 def encoding_info(name: str) -> Entry:

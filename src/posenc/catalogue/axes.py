@@ -21,7 +21,7 @@ def _sections(shape: Shape) -> dict[str, object]:
 ENTRIES: tuple[Entry, ...] = (
     Entry(
         name="axial",
-        place="rotary",
+        hook_point="rotary",
         encoding=AxialRoPE,
         title="Axial RoPE: each pair turns with one coordinate",
         formula="q, k ← R(p) q, R(p) k, pairs turned by p_axis·theta_t, theta_t = base^(−2·axes·t/head_dim)",
@@ -35,7 +35,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         name="mixed",
-        place="rotary",
+        hook_point="rotary",
         encoding=MixedRoPE,
         title="Mixed RoPE: each pair turns with a learned mix of the coordinates",
         formula="q, k ← R(p) q, R(p) k, pairs of head h turned by Σ_axis theta_h,axis,j·p_axis",
@@ -49,7 +49,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         name="mrope",
-        place="rotary",
+        hook_point="rotary",
         encoding=MRoPE,
         title="M-RoPE: time, row and column share the pairs of one RoPE",
         formula="q, k ← R(p) q, R(p) k, pairs turned by p_axis(j)·theta_j, theta_j = base^(−2j/rotary_dim)",
@@ -64,7 +64,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         name="vjepa",
-        place="rotary",
+        hook_point="rotary",
         encoding=VJEPARoPE,
         title="V-JEPA's RoPE: frame, row and column each turn a third of the channels",
         formula="q, k ← R(p) q, R(p) k, pairs turned by p_axis·theta_i, theta_i = 10000^(−i/n), n = head_dim//6",

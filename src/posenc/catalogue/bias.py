@@ -14,7 +14,7 @@ from posenc.catalogue.entry import Entry
 ENTRIES = (
     Entry(
         name="alibi",
-        place="bias",
+        hook_point="bias",
         encoding=ALiBi,
         title="ALiBi: attention with linear biases",
         formula="s_ij ← s_ij − m_h · |p_j − p_i|,  m_h = 2^(−8h/heads)",
@@ -28,7 +28,7 @@ ENTRIES = (
     ),
     Entry(
         name="t5",
-        place="bias",
+        hook_point="bias",
         encoding=T5Bias,
         title="T5 relative bias",
         formula="s_ij ← s_ij + table[bucket(p_j − p_i), h]",
@@ -42,7 +42,7 @@ ENTRIES = (
     ),
     Entry(
         name="kerple",
-        place="bias",
+        hook_point="bias",
         encoding=KERPLE,
         title="KERPLE: a learned kernel of the distance",
         formula="s_ij ← s_ij − p_h · log(1 + a_h·|p_j − p_i|)",
@@ -56,7 +56,7 @@ ENTRIES = (
     ),
     Entry(
         name="sandwich",
-        place="bias",
+        hook_point="bias",
         encoding=Sandwich,
         title="Sandwich: the product of sinusoidal embeddings as a bias",
         formula="s_ij ← s_ij + (heads/8h) · Σ_k cos((p_j − p_i)·w_k)",
@@ -70,7 +70,7 @@ ENTRIES = (
     ),
     Entry(
         name="fire",
-        place="bias",
+        hook_point="bias",
         encoding=FIRE,
         title="FIRE: a network of the distance relative to the query's position",
         formula="s_ij ← s_ij + f_h(psi(|p_i − p_j|) / psi(max(L, p_i))),  psi(x) = log(1 + |c x|)",
@@ -85,7 +85,7 @@ ENTRIES = (
     ),
     Entry(
         name="log_cpb",
-        place="bias",
+        hook_point="bias",
         encoding=LogCPB,
         title="Log-CPB: a network of the distance's logarithm, axis by axis, as in Swin V2",
         formula="s_ij ← s_ij + 16·sigmoid(f_h(c)),  c = sign(d)·log2(1 + |d|)/3,  d = 8·(p_i − p_j)/(window − 1)",
@@ -99,7 +99,7 @@ ENTRIES = (
     ),
     Entry(
         name="distance_mlp",
-        place="bias",
+        hook_point="bias",
         encoding=DistanceMLP,
         title="DistanceMLP: a network of the signed distance",
         formula="s_ij ← s_ij + f_h(x),  x = sign(d)·log(1 + |d|),  d = p_i − p_j",

@@ -20,7 +20,7 @@ def _path_of_a_head(shape: Mapping[str, object]) -> dict[str, object]:
 ENTRIES = (
     Entry(
         name="selective_rope",
-        place="score",
+        hook_point="score",
         encoding=SelectiveRoPE,
         title="Selective RoPE: rotation by angles that tokens choose and that add up",
         formula="s_ij = scale · R(angle_i)q_i · R(angle_j)k_j,  angle_t = temperature ⊙ Σ_{l ≤ t} phi(x_l)",
@@ -36,7 +36,7 @@ ENTRIES = (
     ),
     Entry(
         name="grape_context",
-        place="score",
+        hook_point="score",
         encoding=GRAPEContext,
         title="Contextual GRAPE-M: rotation by a phase that tokens add up",
         formula="s_ij = scale · R(−phase_i)q_i · R(−phase_j)k_j,  phase_t = Σ_{l < t} sigmoid(logit(x_l)/omega_scale)",
@@ -52,7 +52,7 @@ ENTRIES = (
     ),
     Entry(
         name="grape_a",
-        place="score",
+        hook_point="score",
         encoding=GRAPEA,
         title="GRAPE-A: a bias by distance whose slope keys, queries or both decide",
         formula="s_ij ← s_ij − max(p_i − p_j, 0) · slope_h · softplus(omega_h) · softplus(u_h·k_j/√d)",
@@ -66,7 +66,7 @@ ENTRIES = (
     ),
     Entry(
         name="grape_ap",
-        place="score",
+        hook_point="score",
         encoding=GRAPEAP,
         title="GRAPE-AP: a bias that gathers over the tokens between a key and its query",
         formula="s_ij ← s_ij + slope_h · Σ_{j < l ≤ i} logsigmoid(p_i · R(−l) p̂_l / d_p)",

@@ -10,7 +10,7 @@ from posenc.embedding.sinusoidal import Sinusoidal
 ENTRIES = (
     Entry(
         name="nope",
-        place="none",
+        hook_point="none",
         encoding=None,
         title="NoPE: no positional encoding; the causal mask alone breaks the symmetry",
         formula="s_ij = q_i·k_j · scale",
@@ -24,7 +24,7 @@ ENTRIES = (
     ),
     Entry(
         name="sinusoidal",
-        place="embedding",
+        hook_point="embedding",
         encoding=Sinusoidal,
         title="Sinusoidal position embedding",
         formula="x_t ← x_t + [sin p·theta_j, cos p·theta_j],  theta_j = base^(−2j/dim)",
@@ -38,7 +38,7 @@ ENTRIES = (
     ),
     Entry(
         name="learned",
-        place="embedding",
+        hook_point="embedding",
         encoding=Learned,
         title="Learned position embedding",
         formula="x_t ← x_t + table[p]",
@@ -56,7 +56,7 @@ ENTRIES = (
     ),
     Entry(
         name="abacus",
-        place="embedding",
+        hook_point="embedding",
         encoding=Abacus,
         title="Abacus embedding: a digit's place inside its number",
         formula="x_t ← x_t + table[id],  id = 1, 2, … along a run of digits, 0 elsewhere",

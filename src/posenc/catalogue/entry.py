@@ -35,7 +35,7 @@ class Entry:
 
     Attributes:
         name: lower case, as the command line takes it.
-        place: a key of `PLACES`, or "none" for the empty list.
+        hook_point: a key of `HOOK_POINTS`, or "none" for the empty list.
         encoding: the class, or None for the empty list.
         title, formula, source, parameters, cost: for readers.
         past_training: what happens past the trained length, by definition rather than by measurement.
@@ -50,7 +50,7 @@ class Entry:
     """
 
     name: str
-    place: str
+    hook_point: str
     encoding: type[Encoding] | None
     title: str
     formula: str

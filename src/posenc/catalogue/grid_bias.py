@@ -13,7 +13,7 @@ from posenc.catalogue.entry import Entry, Shape
 ENTRIES = (
     Entry(
         name="swin",
-        place="bias",
+        hook_point="bias",
         encoding=SwinBias,
         title="Swin: a learned number for each difference of coordinates in a window",
         formula="s_ij ← s_ij + table[p_i − p_j, h]",
@@ -28,7 +28,7 @@ ENTRIES = (
     ),
     Entry(
         name="beit",
-        place="bias",
+        hook_point="bias",
         encoding=BEiTBias,
         title="BEiT: Swin's table with numbers for the class token",
         formula="s_ij ← s_ij + table[p_i − p_j, h];  three rows for pairs with tokens without a place",
@@ -43,7 +43,7 @@ ENTRIES = (
     ),
     Entry(
         name="alibi_2d",
-        place="bias",
+        hook_point="bias",
         encoding=ALiBi2D,
         title="2D ALiBi: linear biases of the distance in the plane",
         formula="s_ij ← s_ij − m_h · ‖p_i − p_j‖,  m_h = 2^(−8h/heads)",
@@ -57,7 +57,7 @@ ENTRIES = (
     ),
     Entry(
         name="t5_grid",
-        place="bias",
+        hook_point="bias",
         encoding=T5GridBias,
         title="T5's buckets along several axes, as in LayoutLM and UDOP",
         formula="s_ij ← s_ij + Σ_axis table_axis[bucket(p_j − p_i), h]",

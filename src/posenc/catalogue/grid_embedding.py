@@ -22,7 +22,7 @@ def square(shape: Shape) -> dict[str, object]:
 ENTRIES = (
     Entry(
         name="sinusoidal_grid",
-        place="embedding",
+        hook_point="embedding",
         encoding=SinusoidalGrid,
         title="Sinusoidal embedding of a grid, 2D sin-cos",
         formula="x_t ← x_t + [sin p_a·theta_i, cos p_a·theta_i] of each axis a,  theta_i = base^(−2·axes·i/dim)",
@@ -36,7 +36,7 @@ ENTRIES = (
     ),
     Entry(
         name="learned_grid",
-        place="embedding",
+        hook_point="embedding",
         encoding=LearnedGrid,
         title="Learned embedding of a grid",
         formula="x_t ← x_t + table[place of p], interpolated between places",
@@ -52,7 +52,7 @@ ENTRIES = (
     ),
     Entry(
         name="random_fourier",
-        place="embedding",
+        hook_point="embedding",
         encoding=RandomFourier,
         title="Random Fourier features, as in SAM's prompt encoder",
         formula="x_t ← x_t + [sin 2π·p·f, cos 2π·p·f],  f ~ scale·N(0, 1), drawn once",

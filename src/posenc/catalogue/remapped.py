@@ -55,7 +55,7 @@ def _factor(shape: Shape) -> dict[str, object]:
 ENTRIES = (
     Entry(
         name="self_extend",
-        place="score",
+        hook_point="score",
         encoding=SelfExtend,
         title="Self-Extend: true distances in a window, grouped positions beyond",
         formula="far: a_i − b_j = floor(p_i/group) − floor(p_j/group) + window − floor(window/group)",
@@ -72,7 +72,7 @@ ENTRIES = (
     ),
     Entry(
         name="rerope",
-        place="score",
+        hook_point="score",
         encoding=ReRoPE,
         title="ReRoPE: distances up to a window, and that of the window beyond",
         formula="a_i − b_j = min(p_i − p_j, window)",
@@ -88,7 +88,7 @@ ENTRIES = (
     ),
     Entry(
         name="leaky_rerope",
-        place="score",
+        hook_point="score",
         encoding=LeakyReRoPE,
         title="Leaky ReRoPE: distances that grow more slowly beyond a window",
         formula="far: a_i − b_j = window + (p_i − p_j − window) / factor",
@@ -104,7 +104,7 @@ ENTRIES = (
     ),
     Entry(
         name="dual_chunk",
-        place="score",
+        hook_point="score",
         encoding=DualChunk,
         title="Dual chunk attention: positions within chunks",
         formula="b_j = p_j mod c,  a_i = p_i mod c | min(p_i mod c + c, size) | min(2c − 1, size) by chunks apart",
@@ -121,7 +121,7 @@ ENTRIES = (
     ),
     Entry(
         name="string",
-        place="score",
+        hook_point="score",
         encoding=STRING,
         title="STRING: far distances shifted down to frequent ones",
         formula="far: a_i − b_j = p_i − p_j − shift + local",
@@ -137,7 +137,7 @@ ENTRIES = (
     ),
     Entry(
         name="lm_infinite",
-        place="score",
+        hook_point="score",
         encoding=LMInfinite,
         title="LM-Infinite: a limit of distances and the Λ-shaped mask",
         formula="far: a_i − b_j = limit, and p_j < sinks alone are seen",
@@ -154,7 +154,7 @@ ENTRIES = (
     ),
     Entry(
         name="streaming_llm",
-        place="score",
+        hook_point="score",
         encoding=StreamingLLM,
         title="StreamingLLM: a window and the first tokens, at their places in a cache",
         formula="far: a_i = min(p_i, sinks + window − 1), b_j = p_j, and p_j < sinks alone are seen",

@@ -14,7 +14,7 @@ from posenc.rotary.xpos import XPos
 ENTRIES = (
     Entry(
         name="rope",
-        place="rotary",
+        hook_point="rotary",
         encoding=RoPE,
         title="RoPE: rotary position embedding",
         formula="q, k ← R(p) q, R(p) k, pairs turned by p·theta_j, theta_j = base^(−2j/rotary_dim)",
@@ -28,7 +28,7 @@ ENTRIES = (
     ),
     Entry(
         name="xpos",
-        place="rotary",
+        hook_point="rotary",
         encoding=XPos,
         title="xPos: RoPE with a decay of each pair by distance",
         formula="s_ij = Σ Re(q_pair·conj(k_pair)·e^(i(p_i − p_j)theta)) · zeta_pair^((p_i − p_j)/scale_base)",
@@ -42,7 +42,7 @@ ENTRIES = (
     ),
     Entry(
         name="fope",
-        place="rotary",
+        hook_point="rotary",
         encoding=FoPE,
         title="FoPE: pairs that turn by Fourier series of the frequencies that training has seen in full",
         formula="cos_hj(p) = Σ_m cos(p·theta_m)·cos_coef[h, m, j], sin alike, over theta_m ≥ 2π/original_length",
@@ -57,7 +57,7 @@ ENTRIES = (
     ),
     Entry(
         name="pope",
-        place="rotary",
+        hook_point="rotary",
         encoding=PoPE,
         title="PoPE: strengths from the content, angles from the position alone",
         formula="s_ij = scale · Σ_c softplus(q_ic)·softplus(k_jc)·cos((p_i − p_j)theta_c − bias_hc)",
@@ -77,7 +77,7 @@ ENTRIES = (
     ),
     Entry(
         name="rope_pp",
-        place="rotary",
+        hook_point="rotary",
         encoding=RoPEpp,
         title="RoPE++: heads that score by the imaginary part of RoPE's product",
         formula="s_ij = Re Σ q_pair·conj(k_pair)·e^(i((p_i − p_j)theta − π/2)) in imaginary heads, as RoPE in others",
@@ -91,7 +91,7 @@ ENTRIES = (
     ),
     Entry(
         name="tape",
-        place="rotary",
+        hook_point="rotary",
         encoding=TAPE,
         title="TAPE: position states that layers change by content, first RoPE's cos and sin",
         formula="q, k ← q ⊙ c + half(q) ⊙ s; c ← c + mix · Σ_j a_ij c_j, then c + down(gate(x) ⊙ up(c)); s alike",
@@ -109,7 +109,7 @@ ENTRIES = (
     ),
     Entry(
         name="grape_m",
-        place="rotary",
+        hook_point="rotary",
         encoding=GRAPEM,
         title="GRAPE-M: RoPE with learned frequencies, turning the other way round",
         formula="q, k ← R(−p) q, R(−p) k, pairs turned by p·theta_j, theta_j = exp(log_theta_j / log_scale)",

@@ -17,7 +17,7 @@ NO_SHIFT = "the spectrum spans the last position + 1, so a shift stretches it"
 ENTRIES = (
     Entry(
         name="pi",
-        place="rotary",
+        hook_point="rotary",
         encoding=RoPE,
         scaling=PositionInterpolation,
         title="Position interpolation: RoPE with all frequencies divided by one factor",
@@ -34,7 +34,7 @@ ENTRIES = (
     ),
     Entry(
         name="dynamic_pi",
-        place="rotary",
+        hook_point="rotary",
         encoding=RoPE,
         scaling=DynamicPositionInterpolation,
         title="Dynamic position interpolation: RoPE with all frequencies divided by how many times longer a row is",
@@ -51,7 +51,7 @@ ENTRIES = (
     ),
     Entry(
         name="ntk",
-        place="rotary",
+        hook_point="rotary",
         encoding=RoPE,
         scaling=NTKAware,
         title="NTK-aware scaling: RoPE with a larger base",
@@ -68,7 +68,7 @@ ENTRIES = (
     ),
     Entry(
         name="dynamic_ntk",
-        place="rotary",
+        hook_point="rotary",
         encoding=RoPE,
         scaling=DynamicNTK,
         title="Dynamic NTK scaling: RoPE with a base that grows with the length of a row",
@@ -85,7 +85,7 @@ ENTRIES = (
     ),
     Entry(
         name="ntk_by_parts",
-        place="rotary",
+        hook_point="rotary",
         encoding=RoPE,
         scaling=NTKByParts,
         title="NTK-by-parts: RoPE with slow pairs interpolated and fast ones left alone",
@@ -102,7 +102,7 @@ ENTRIES = (
     ),
     Entry(
         name="part_ntk",
-        place="rotary",
+        hook_point="rotary",
         encoding=RoPE,
         scaling=PartNTK,
         title="Part-NTK: the first released NTK-by-parts, a blend of linear, NTK-aware and plain frequencies",
@@ -119,7 +119,7 @@ ENTRIES = (
     ),
     Entry(
         name="yarn",
-        place="rotary",
+        hook_point="rotary",
         encoding=RoPE,
         scaling=YaRN,
         title="YaRN: NTK-by-parts with a ramp over pairs, and sharper attention",
@@ -136,7 +136,7 @@ ENTRIES = (
     ),
     Entry(
         name="dynamic_yarn",
-        place="rotary",
+        hook_point="rotary",
         encoding=RoPE,
         scaling=DynamicYaRN,
         title="Dynamic YaRN: YaRN with the factor that the length of a row asks for",
@@ -153,7 +153,7 @@ ENTRIES = (
     ),
     Entry(
         name="llama3",
-        place="rotary",
+        hook_point="rotary",
         encoding=RoPE,
         scaling=Llama3,
         title="Llama-3 scaling: RoPE with long wavelengths interpolated and short ones left alone",
@@ -170,7 +170,7 @@ ENTRIES = (
     ),
     Entry(
         name="longrope",
-        place="rotary",
+        hook_point="rotary",
         encoding=RoPE,
         scaling=LongRoPE,
         title="LongRoPE: RoPE with searched factors for each pair, short and long sets",
@@ -187,7 +187,7 @@ ENTRIES = (
     ),
     Entry(
         name="dynamic_longrope",
-        place="rotary",
+        hook_point="rotary",
         encoding=RoPE,
         scaling=DynamicLongRoPE,
         title="Dynamic LongRoPE: searched factors that grow with the length of a row",

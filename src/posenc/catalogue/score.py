@@ -43,7 +43,7 @@ def _power(shape: Mapping[str, object]) -> dict[str, object]:
 ENTRIES = (
     Entry(
         name="shaw",
-        place="score",
+        hook_point="score",
         encoding=Shaw,
         title="Shaw's relative position representations",
         formula="s_ij ← s_ij + scale · q_i·key_table[r],  o_i ← o_i + Σ_j a_ij value_table[r],  r = clip(p_j − p_i)",
@@ -58,7 +58,7 @@ ENTRIES = (
     ),
     Entry(
         name="decomposed",
-        place="score",
+        hook_point="score",
         encoding=DecomposedRelative,
         title="Decomposed relative positions of MViTv2, ViTDet and SAM",
         formula="s_ij ← s_ij + Σ_axis q_i·table_axis[clip(p_i − p_j)]",
@@ -73,7 +73,7 @@ ENTRIES = (
     ),
     Entry(
         name="fox",
-        place="score",
+        hook_point="score",
         encoding=ForgetGate,
         title="FoX, the forget gates of the Forgetting Transformer",
         formula="s_ij ← s_ij + Σ_{j < l ≤ i} log f_l,  f_l = sigmoid(weight · x_l + bias)",
@@ -88,7 +88,7 @@ ENTRIES = (
     ),
     Entry(
         name="data_alibi",
-        place="score",
+        hook_point="score",
         encoding=DataDependentALiBi,
         title="data-dependent ALiBi",
         formula="s_ij ← s_ij + Σ_{j < l ≤ i} log f_l · post_log_scale, or other gates for later keys",
@@ -103,7 +103,7 @@ ENTRIES = (
     ),
     Entry(
         name="path",
-        place="score",
+        hook_point="score",
         encoding=PaTH,
         title="PaTH, accumulated Householder reflections",
         formula="s_ij = scale · q_i · H_i H_{i−1} … H_{j+1} · k_j,  H_t = I − beta_t w_t w_tᵀ",
@@ -119,7 +119,7 @@ ENTRIES = (
     ),
     Entry(
         name="transformer_xl",
-        place="score",
+        hook_point="score",
         encoding=TransformerXL,
         title="Transformer-XL's relative positions",
         formula="s_ij ← scale · ((q_i + u)·k_j + (q_i + v)·W r_(p_i − p_j)),  r sinusoids of the distance",
@@ -133,7 +133,7 @@ ENTRIES = (
     ),
     Entry(
         name="cope",
-        place="score",
+        hook_point="score",
         encoding=CoPE,
         title="CoPE: positions that count what a query chooses to count",
         formula="s_ij ← s_ij + (q_i·table)[min(Σ_{l ≥ j} sigmoid(scale·q_i·k_l), max_position)]",
@@ -148,7 +148,7 @@ ENTRIES = (
     ),
     Entry(
         name="dape",
-        place="score",
+        hook_point="score",
         encoding=DAPE,
         title="DAPE, a bias that adapts to the scores",
         formula="s_ij ← s_ij + b_ij + f([s_ij; b_ij]),  f a network across the heads",
@@ -163,7 +163,7 @@ ENTRIES = (
     ),
     Entry(
         name="kerple_weight",
-        place="score",
+        hook_point="score",
         encoding=KERPLEWeight,
         title="KERPLE's weight kernel, a factor on products that fades with the distance",
         formula="s_ij ← s_ij + (exp(−a_h·|p_j − p_i|^p_h) − 1) · scale · q_i·k_j",
@@ -178,7 +178,7 @@ ENTRIES = (
     ),
     Entry(
         name="token_relative",
-        place="score",
+        hook_point="score",
         encoding=TokenRelativeBias,
         title="A bias by distance that the query's token mixes",
         formula="s_ij ← s_ij + (W x_i)_h · P[p_i − p_j],  for distances of 0 … extent − 1",
@@ -193,7 +193,7 @@ ENTRIES = (
     ),
     Entry(
         name="mixture",
-        place="score",
+        hook_point="score",
         encoding=Mixture,
         title="A learned mixture of encodings",
         formula="s_ij ← Σ_m softmax(logits_h)_m · score_m(s)_ij,  score_m what member m alone makes of s",

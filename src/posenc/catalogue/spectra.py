@@ -15,7 +15,7 @@ from posenc.rotary.rope import RoPE
 ENTRIES = (
     Entry(
         name="resonance",
-        place="rotary",
+        hook_point="rotary",
         encoding=RoPE,
         scaling=Resonance,
         title="Resonance RoPE: wavelengths rounded to whole tokens",
@@ -30,7 +30,7 @@ ENTRIES = (
     ),
     Entry(
         name="clex",
-        place="rotary",
+        hook_point="rotary",
         encoding=RoPE,
         scaling=CLEX,
         title="CLEX: RoPE with frequencies that a learned differential equation carries from scale to scale",
@@ -48,7 +48,7 @@ ENTRIES = (
     ),
     Entry(
         name="multiscale",
-        place="rotary",
+        hook_point="rotary",
         encoding=RoPE,
         scaling=MultiScale,
         title="Multiscale RoPE: a base for each head",
@@ -63,7 +63,7 @@ ENTRIES = (
     ),
     Entry(
         name="proportional",
-        place="rotary",
+        hook_point="rotary",
         encoding=RoPE,
         scaling=Proportional,
         title="p-RoPE: the slowest pairs do not turn",
@@ -79,7 +79,7 @@ ENTRIES = (
     ),
     Entry(
         name="clipped",
-        place="rotary",
+        hook_point="rotary",
         encoding=RoPE,
         scaling=Clipped,
         title="Clipped RoPE: the slowest pairs are slowed down to rest (its authors' CoPE)",

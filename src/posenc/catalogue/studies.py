@@ -40,7 +40,7 @@ class StudyRow:
     Attributes:
         name: as the comparison was given it.
         seeds: trainings.
-        learnt: whether it learnt the task at the trained length.
+        learned: whether it learned the task at the trained length.
         verdict: on the change over length, such as "equivalent" or "fails" (`posenc.lab.report.numbers.Verdict`).
         means: by length in tokens.
         window: the same under a window of the trained length.
@@ -50,7 +50,7 @@ class StudyRow:
 
     name: str
     seeds: int
-    learnt: bool
+    learned: bool
     verdict: str
     means: dict[int, Mean]
     window: dict[int, Mean]
@@ -128,7 +128,7 @@ def _row(name: str, row: dict[str, Any]) -> StudyRow:
     return StudyRow(
         name=name,
         seeds=row["seeds"],
-        learnt=row["learnt"],
+        learned=row["learnt"],
         verdict=row["verdict"],
         means={length: (mean, low, high) for length, mean, low, high in row["means"]},
         window={length: (mean, low, high) for length, mean, low, high in row["window"]},

@@ -8,7 +8,7 @@ from posenc.score.temperature import LogN, PowerTemperature, SSMax, StepTemperat
 ENTRIES = (
     Entry(
         name="ssmax",
-        place="score",
+        hook_point="score",
         encoding=SSMax,
         title="SSMax, scalable softmax",
         formula="s_ij ← s_ij · (scale_h · ln n_i + bias_h),  n_i keys that query i sees",
@@ -23,7 +23,7 @@ ENTRIES = (
     ),
     Entry(
         name="log_n",
-        place="score",
+        hook_point="score",
         encoding=LogN,
         title="Log-n scaling of attention",
         formula="s_ij ← s_ij · (1 + strength · ln max(1, n_i / original_length)),  n_i = p_i + 1 or keys that i sees",
@@ -38,7 +38,7 @@ ENTRIES = (
     ),
     Entry(
         name="step_temperature",
-        place="score",
+        hook_point="score",
         encoding=StepTemperature,
         title="A temperature that grows by steps of the position",
         formula="s_ij ← s_ij · (1 + strength · ln(1 + floor((p_i + offset) / step)))",
@@ -53,7 +53,7 @@ ENTRIES = (
     ),
     Entry(
         name="power_temperature",
-        place="score",
+        hook_point="score",
         encoding=PowerTemperature,
         title="A temperature that grows by a power of the position",
         formula="s_ij ← s_ij · (1 + (p_i + 1) / step) ^ power",

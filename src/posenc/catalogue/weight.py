@@ -9,7 +9,7 @@ from posenc.weight.stick_breaking import StickBreaking
 ENTRIES = (
     Entry(
         name="stick-breaking",
-        place="weight",
+        hook_point="weight",
         encoding=StickBreaking,
         title="Stick-breaking attention",
         formula="a_ij = sigmoid(s_ij) · Π_{j < l < i} (1 − sigmoid(s_il))",
@@ -24,7 +24,7 @@ ENTRIES = (
     ),
     Entry(
         name="sink",
-        place="weight",
+        hook_point="weight",
         encoding=AttentionSink,
         title="Attention sink, a logit that takes weight and has no value",
         formula="a_ij = exp(s_ij) / (exp(z_h) + Σ_l exp(s_il))",

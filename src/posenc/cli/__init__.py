@@ -1,4 +1,4 @@
-"""The commands of ``posenc`` that need torch alone: list, info and explain; each module has ``run``.
+"""The commands of ``posenc`` outside the laboratory: one module each, with a function ``run``.
 
 `posenc_cli`, which loads them, has the entry point, the arguments and the help.
 """

@@ -1,4 +1,4 @@
-"""``posenc attach``: a checkpoint with other encodings in its layers."""
+"""``posenc attach``: a checkpoint with other encodings in its layers in the place of RoPE."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from posenc.hf.attach.checkpoint import attach_to_folder
 
 
 def run(*, path: str, encodings: str, out: str, layers: Sequence[int] | None, trust_remote_code: bool) -> int:
-    """Write the folder, and say how to open it.
+    """Write the folder, and print how to load it.
 
     Raises:
         ValueError: as `posenc.hf.attach.checkpoint.attach_to_folder`.

@@ -1,4 +1,4 @@
-"""Which structure an encoding states of its scores, and which backend of attention a call then takes."""
+"""Which structure an encoding declares for its scores, and which backend of attention a call then uses."""
 
 from __future__ import annotations
 
@@ -17,47 +17,47 @@ from posenc.structure import Structure
 from posenc.testing.cases import Case, heads_of, tokens_of
 
 TOKENS = 512
-_TURNS = "turns queries and keys before their product, so that every path serves it"
+_ROTATES = "rotates queries and keys before their dot product, so every backend supports it"
 _DISTANCE = "a function of the distance alone"
-_WHOLE = "none stated: scores follow the definition, whole or by blocks"
+_UNSTRUCTURED = "none stated: scores follow the definition, all at once or by blocks"
 
 
 def backends_of(entry: Entry) -> dict[str, Any]:
-    """``structure`` in words, and under ``backends`` what `attention` chooses for a text on a processor."""
-    if entry.place == "embedding":
-        return {"structure": "acts before attention, so that every path serves it", "backends": {}}
+    """``structure`` in words, and under ``backends`` what `attention` chooses for a sequence on a CPU."""
+    if entry.hook_point == "embedding":
+        return {"structure": "acts before attention, so every backend supports it", "backends": {}}
     case = Case.from_catalogue(entry.name)
     encodings = case.fresh()
     q, k, v = (part.float() for part in heads_of(case, TOKENS, TOKENS, batch=1))
     x = tokens_of(case, TOKENS, dtype=torch.float32)
     where = case.positions(torch.arange(TOKENS)) if case.axes > 1 else None
     causal = case.axes == 1
-    asked = partial(explain, encodings=encodings, q_pos=where, k_pos=where, x=x, causal=causal)
+    explained = partial(explain, encodings=encodings, q_pos=where, k_pos=where, x=x, causal=causal)
     with torch.no_grad():
         call = prepare_call(q, k, v, encodings, q_pos=where, k_pos=where, x=x, causal=causal)
         structure = _structure(encodings, with_structures(call)) if encodings else "no encoding: plain scores"
-        reading = asked(q, k, v)
-    training = asked(q.requires_grad_(), k, v)
-    how = {"inference": f"{reading.backend}, {reading.how}", "training": f"{training.backend}, {training.how}"}
+        inference = explained(q, k, v)
+    training = explained(q.requires_grad_(), k, v)
+    how = {"inference": f"{inference.backend}, {inference.how}", "training": f"{training.backend}, {training.how}"}
     return {"structure": structure, "backends": how}
 
 
 def _structure(encodings: Sequence[Encoding], call: AttentionCall) -> str:
-    """In words what the backend of attention is told; of a structure, those of its own docstring."""
+    """What the backend of attention is told, in words; for a structure, the first words of its docstring."""
     kinds: list[Structure | None]
     if call.weight is not None:
-        kinds = [call.weight.structure()]
+        kinds = [call.weight.fast_form()]
     elif call.score:
-        kinds = [kind for found in call.structures for kind in ([None] if found is None else found)]
+        kinds = [kind for structures in call.structures for kind in ([None] if structures is None else structures)]
     elif call.bias:
         bias, tokens = call.bias[0], call.q.shape[2]
         if bias.of_distance(torch.arange(-2, 1)) is not None:
             return _DISTANCE
         kinds = [bias.network(tokens, tokens, like=call.q)]
     else:
-        return _TURNS
-    return "; ".join(_WHOLE if kind is None else _said(type(kind)) for kind in kinds)
+        return _ROTATES
+    return "; ".join(_UNSTRUCTURED if kind is None else _summary(type(kind)) for kind in kinds)
 
 
-def _said(kind: type) -> str:
+def _summary(kind: type) -> str:
     return " ".join((inspect.getdoc(kind) or "").partition("\n\n")[0].split()).rstrip(".")

@@ -19,7 +19,7 @@ def width_of(stream: TextIO) -> int | None:
 
 
 def labelled(facts: Sequence[tuple[str, str]], stream: TextIO) -> list[str]:
-    """A line for each fact: its label, and its value, wrapped beside it, or under it where there is no room."""
+    """A line for each fact: its label, and its value, wrapped next to it, or below it where there is no room."""
     width, lines = width_of(stream), list[str]()
     room = max((len(label) for label, _ in facts if len(label) <= _LABEL), default=0)
     for label, value in facts:
@@ -43,10 +43,10 @@ def paragraph(text: str, stream: TextIO) -> list[str]:
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], width: int, stream: TextIO) -> list[str]:
     """A table whose last two columns are wrapped to share what the others leave of the width."""
     cells = [[fitting(cell, stream) for cell in row] for row in [heads, *rows]]
-    plain = [max(len(row[i]) for row in cells) for i in range(len(heads) - 2)]
-    left = width - sum(plain) - 2 * (len(heads) - 1)
+    unwrapped = [max(len(row[i]) for row in cells) for i in range(len(heads) - 2)]
+    left = width - sum(unwrapped) - 2 * (len(heads) - 1)
     last = min(max(len(row[-1]) for row in cells), left // 3)
-    widths = [*plain, left - last, last]
+    widths = [*unwrapped, left - last, last]
     lines = []
     for number, row in enumerate(cells):
         parts = [textwrap.wrap(cell, w) or [""] for cell, w in zip(row, widths, strict=True)]

@@ -27,23 +27,23 @@ def run(
     as_json: bool,
     trust_remote_code: bool,
 ) -> int:
-    """Print the findings, write corrections where that is asked for; the exit code of what is left.
+    """Print the findings and write corrections if requested; the exit code of the findings that are left.
 
     Raises:
         ValueError: as `posenc.hf.doctor.examine` and `fix`.
     """
-    given = None if text is None else read_text(Path(text), TEXT_BYTES)
-    asked: dict[str, Any] = {"weights": weights, "text": given, "most": most, "trust_remote_code": trust_remote_code}
+    read = None if text is None else read_text(Path(text), TEXT_BYTES)
+    options: dict[str, Any] = {"weights": weights, "text": read, "most": most, "trust_remote_code": trust_remote_code}
     with naming(path):
-        report = examine(Path(path), **asked).accepting(set(accept))
+        report = examine(Path(path), **options).accepting(set(accept))
     if out is None and not in_place:
         sys.stdout.write((report.as_json() if as_json else str(report)) + "\n")
         return report.exit_code(strict=strict)
     with naming(path):
-        written = fix(path, out, in_place=in_place, guesses=guesses, accept=accept, **asked)
+        written = fix(path, out, in_place=in_place, guesses=guesses, accept=accept, **options)
     after = report
     if written:
-        after = examine(Path(out or path), **asked).accepting(set(accept))
+        after = examine(Path(out or path), **options).accepting(set(accept))
     sys.stdout.write((_json(report, written, after) if as_json else _text(report, written, after)) + "\n")
     return after.exit_code(strict=strict)
 
@@ -51,10 +51,10 @@ def run(
 def _text(before: Report, written: list[Finding], after: Report) -> str:
     if not written:
         return f"{before}\nnothing is written: no finding has a correction that is certain"
-    return f"{before}\nwritten: {', '.join(one.name for one in written)}\n{after}"
+    return f"{before}\nwritten: {', '.join(finding.name for finding in written)}\n{after}"
 
 
 def _json(before: Report, written: list[Finding], after: Report) -> str:
     parts = {"before": before, "after": after}
     known = {name: json.loads(report.as_json()) for name, report in parts.items()}
-    return json.dumps({**known, "written": [one.name for one in written]}, indent=2)
+    return json.dumps({**known, "written": [finding.name for finding in written]}, indent=2)

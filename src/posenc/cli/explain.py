@@ -1,16 +1,19 @@
-"""``posenc explain``: what a Hugging Face configuration means."""
+"""``posenc explain``: the positional encoding of a checkpoint, by kind of layers, layer by layer, or in its modules."""
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from posenc.hf.config.rope_config import read_rope
 from posenc.hf.config.scalings import check_convention
+from posenc.hf.explanation.describe import layer_lines
 from posenc.hf.explanation.report import as_json as facts_as_json
 from posenc.hf.explanation.report import as_text
-from posenc.hf.listing import families_json, families_text
+from posenc.hf.families.listing import families_json, families_text
 from posenc.input_files import naming
 
 
@@ -21,12 +24,30 @@ def run(
     head_dim: int | None,
     ignore: Sequence[str],
     as_json: bool,
+    layers: bool = False,
+    live: bool = False,
     families: bool = False,
+    trust_remote_code: bool = False,
 ) -> int:
-    """Print base, wavelengths, scaling and lengths of each kind of layers, and what to beware of; or all families.
+    """Print base, wavelengths, scaling and lengths of each kind of layers, and what to watch out for.
+
+    Args:
+        path: a configuration, a folder or a GGUF file; None with ``families``.
+        convention: whose reading of YaRN's keys.
+        head_dim: channels of a head, if the file does not say.
+        ignore: keys that are not read.
+        as_json: whether to print JSON.
+        layers: print one line for each layer instead.
+        live: build the model and compare each layer's modules with the configuration instead.
+        families: list all known model types instead.
+        trust_remote_code: for ``live``, whether code of the folder may run.
+
+    Returns:
+        The exit code: 1 where a module computes something else than the configuration says.
 
     Raises:
-        ValueError: unless a path is given, or families are asked for, and not both.
+        ValueError: unless either a path is given or ``families``; for a configuration that cannot be read; and with
+            ``live`` for a path that is not the folder of a model, and without the package transformers.
     """
     if families == (path is not None):
         raise ValueError("path or --families: give one of the two")
@@ -34,8 +55,30 @@ def run(
         sys.stdout.write((families_json() if as_json else families_text()) + "\n")
         return 0
     known = check_convention(convention)
+    if live:
+        return _compare_modules(path, as_json=as_json, trust_remote_code=trust_remote_code)
     with naming(path):
         config = read_rope(Path(path), head_dim=head_dim, convention=known, ignore=ignore)
-        text = facts_as_json(config) if as_json else as_text(config)
+        if layers:
+            lines = layer_lines(config)
+            text = json.dumps(lines, indent=2) if as_json else "\n".join(lines)
+        else:
+            text = facts_as_json(config) if as_json else as_text(config)
     sys.stdout.write(f"{text}\n")
     return 0
+
+
+def _compare_modules(path: str, *, as_json: bool, trust_remote_code: bool) -> int:
+    try:
+        from posenc.hf.attach.checkpoint import init_model
+        from posenc.hf.attach.live_model import inspect
+    except ModuleNotFoundError as error:
+        raise ValueError(f"--live needs {error.name}: pip install 'posenc[hf]', in a clone '.[hf]'") from error
+    with naming(path):
+        inspection = inspect(init_model(Path(path), trust_remote_code=trust_remote_code))
+    layers: list[dict[str, Any]] = [
+        {**layer._asdict(), "differs": [difference._asdict() for difference in layer.differs]}
+        for layer in inspection.layers
+    ]
+    sys.stdout.write((json.dumps(layers, indent=2) if as_json else str(inspection)) + "\n")
+    return 0 if inspection.agrees else 1

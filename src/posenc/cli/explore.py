@@ -1,4 +1,4 @@
-"""``posenc explore``: a page in which a person moves a slider and sees what positions do."""
+"""``posenc explore``: a page with sliders that show what encodings do with positions."""
 
 from __future__ import annotations
 

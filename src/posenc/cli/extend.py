@@ -1,4 +1,4 @@
-"""``posenc extend``: a checkpoint for longer texts, and what that is worth."""
+"""``posenc extend``: a checkpoint with a longer context, and its evaluation."""
 
 from __future__ import annotations
 
@@ -30,37 +30,37 @@ def run(
         intermediate=intermediate, steps=steps, batch=batch, tokens=tokens, lr=lr, warmup=warmup, rank=rank,
         save_every=save_every, seed=seed,
     )  # fmt: skip
-    with naming(path), _told_when_stopped(out):
-        found = extend(
+    with naming(path), _resumable(out):
+        extension = extend(
             path, length, method, out=out, text=text, original_length=original_length, lengths=lengths, windows=windows,
             last=last, search=_sizes(search, generations), pieces=pieces, recipe=recipe, overwrite=overwrite,
-            dtype=dtype, device=device, progress=_tell, trust_remote_code=trust_remote_code,
+            dtype=dtype, device=device, progress=_print_progress, trust_remote_code=trust_remote_code,
         )  # fmt: skip
-    sys.stdout.write(f"{json.dumps(found.record(), indent=1) if as_json else found}\n")
+    sys.stdout.write(f"{json.dumps(extension.record(), indent=1) if as_json else extension}\n")
     return 0
 
 
 @contextmanager
-def _told_when_stopped(out: str | None) -> Iterator[None]:
-    """On Ctrl-C say what is kept, and how to go on."""
+def _resumable(out: str | None) -> Iterator[None]:
+    """On Ctrl-C print what is saved and how to continue."""
     try:
         yield
     except KeyboardInterrupt:
-        kept = "nothing is kept without --out"
+        saved = "nothing is saved without --out"
         if out is not None:
-            kept = f"what was measured is kept in {out}.work, and the same command goes on from there"
-        sys.stderr.write(f"\nstopped: {kept}\n")
+            saved = f"the measurements are saved in {out}.work, and the same command continues from there"
+        sys.stderr.write(f"\nstopped: {saved}\n")
         raise
 
 
 def _sizes(population: int | None, generations: int) -> Settings | None:
-    """Of a search, with as many new candidates a generation as half of those that it begins with."""
+    """Settings of a search with half as many new candidates per generation as it starts with."""
     if population is None:
         return None
     quarter, half = max(1, population // 4), max(1, population // 2)
     return Settings(population=population, mutations=quarter, crossovers=quarter, parents=half, generations=generations)
 
 
-def _tell(text: str) -> None:
+def _print_progress(text: str) -> None:
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""What is known of an entry of the catalogue, as plain values: facts, class, options with their meaning."""
+"""An entry of the catalogue as plain values: facts, class, options with their meaning."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from posenc.catalogue import Entry
 from posenc.catalogue.measured import tables_with
 
 FACTS = (
-    "name", "place", "title", "formula", "source", "parameters", "cost", "past_training", "reads", "kind",
+    "name", "hook_point", "title", "formula", "source", "parameters", "cost", "past_training", "reads", "kind",
     "learned", "extension", "used_in",
 )  # fmt: skip
 
 
 def facts_of(entry: Entry) -> dict[str, Any]:
-    """The facts of the catalogue, and how the encoding is imported and made."""
+    """The facts of the catalogue, and how to import and create the encoding."""
     classes = [cls for cls in (entry.encoding, entry.scaling) if cls is not None]
     return {
         **{name: getattr(entry, name) for name in FACTS},
@@ -35,8 +35,8 @@ def package_of(cls: type) -> str:
 
 
 def options_of(entry: Entry) -> list[dict[str, Any]]:
-    """Each option of the class, and of the scaling's: its name, its default as text (None: needed), its meaning."""
-    found = []
+    """Each option of the class and of its scaling: name, default as text (None: required), and meaning."""
+    options = []
     for cls in (entry.encoding, entry.scaling):
         if cls is None:
             continue
@@ -44,18 +44,18 @@ def options_of(entry: Entry) -> list[dict[str, Any]]:
         for name, parameter in inspect.signature(cls).parameters.items():
             needed = parameter.default is inspect.Parameter.empty
             default = None if needed else repr(parameter.default)
-            found.append({"of": cls.__name__, "name": name, "default": default, "meaning": meanings.get(name, "")})
-    return found
+            options.append({"of": cls.__name__, "name": name, "default": default, "meaning": meanings.get(name, "")})
+    return options
 
 
 def meanings_of(docstring: str) -> dict[str, str]:
-    r"""What the section ``Args:`` of a docstring says of each argument.
+    r"""What the section ``Args:`` of a docstring says about each argument.
 
     >>> meanings_of("It.\n\nArgs:\n    a, b: sizes,\n        in tokens.\n    c: a rate.\n\nMore.")
     {'a': 'sizes, in tokens.', 'b': 'sizes, in tokens.', 'c': 'a rate.'}
     """
     section = re.search(r"^Args:\n((?:(?: {4}.*)?\n?)*)", docstring, re.M)
-    found: dict[str, str] = {}
+    meanings: dict[str, str] = {}
     names: list[str] = []
     for line in (section.group(1) if section else "").splitlines():
         head = re.match(r"^ {4}(\w+(?:, \w+)*): (.*)", line)
@@ -64,21 +64,21 @@ def meanings_of(docstring: str) -> dict[str, str]:
         elif not line.strip():
             break
         text = head.group(2) if head else line.strip()
-        found |= {name: f"{found[name]} {text}" if name in found and not head else text for name in names}
-    return found
+        meanings |= {name: f"{meanings[name]} {text}" if name in meanings and not head else text for name in names}
+    return meanings
 
 
 def _example(entry: Entry) -> str:
-    """How it is made for a model, with sizes as an example."""
+    """The call that creates it, with the sizes of an example model."""
     if entry.encoding is None:
         return "encodings=[]"
-    given: dict[str, object] = {"dim": 512, "num_heads": 8}
+    sizes: dict[str, object] = {"dim": 512, "num_heads": 8}
     if entry.stretches:
-        given |= {"train_length": 2048, "max_length": 8192}
+        sizes |= {"train_length": 2048, "max_length": 8192}
     elif entry.lengths(1):
-        given["train_length"] = 2048
+        sizes["train_length"] = 2048
     elif "max_length" in entry.takes:
-        given["max_length"] = 2048
+        sizes["max_length"] = 2048
     if "size" in entry.needs:
-        given["size"] = (14, 14)
-    return f"posenc.create_encoding({entry.name!r}, {', '.join(f'{word}={value}' for word, value in given.items())})"
+        sizes["size"] = (14, 14)
+    return f"posenc.create_encoding({entry.name!r}, {', '.join(f'{word}={value}' for word, value in sizes.items())})"

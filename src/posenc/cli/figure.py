@@ -1,4 +1,4 @@
-"""``posenc figure``: a figure of a mechanism, and its numbers beside it."""
+"""``posenc figure``: a figure of a mechanism, and its numbers."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from posenc.figures.named import NAMED
 
 
 def run(*, name: str | None, out: str | None) -> int:
-    """Write it, and say what it shows; or list what there is.
+    """Write the figure and print its caption; without a name, list all figures.
 
     Raises:
-        ValueError: for a name that is not known, and another ending.
+        ValueError: for an unknown name, and for a file name with another ending.
         OSError: for a file that cannot be written.
     """
     if name is None:
         if out is not None:
             raise ValueError("--out needs a NAME")
-        there = [("mechanisms", ", ".join(NAMED)), ("encodings", ", ".join(n for n in names() if n not in NAMED))]
-        sys.stdout.write("\n".join(labelled(there, sys.stdout)) + "\n")
+        groups = [("mechanisms", ", ".join(NAMED)), ("encodings", ", ".join(n for n in names() if n not in NAMED))]
+        sys.stdout.write("\n".join(labelled(groups, sys.stdout)) + "\n")
         return 0
     shown = figure(name)
     files = save(shown, Path(out or f"{name}.svg"))
-    said = f"{', '.join(str(file) for file in files)}: {shown.caption}"
-    sys.stdout.write("\n".join(paragraph(said, sys.stdout)) + "\n")
+    text = f"{', '.join(str(file) for file in files)}: {shown.caption}"
+    sys.stdout.write("\n".join(paragraph(text, sys.stdout)) + "\n")
     return 0

@@ -1,4 +1,4 @@
-"""``posenc gguf``: a GGUF file under another rotation."""
+"""``posenc gguf``: a copy of a GGUF file with other RoPE settings."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from posenc.input_files import naming
 
 
 def run(*, source: str, target: str, rope: str, replace: bool) -> int:
-    """Write the copy, and print what changed in it and what it was read back as."""
+    """Write the copy; print the changed keys and tensors, and the rotation as read back from the copy."""
     with naming(source):
         written = write_gguf(source, target, lambda config: parse_rope_argument(rope, config), replace=replace)
-    lines = [f"{name}: {'gone' if value is None else value}" for name, value in written.keys.items()]
+    lines = [f"{name}: {'removed' if value is None else value}" for name, value in written.keys.items()]
     lines += [
-        f"{name}: {'gone' if count is None else f'{count} factors'}" for name, count in written.tensors.items()
+        f"{name}: {'removed' if count is None else f'{count} factors'}" for name, count in written.tensors.items()
     ]  # fmt: skip
-    lines += [f"{kind} layers: {one_line(one)}" for kind, one in written.config.layers.items()]
-    sys.stdout.write("\n".join([f"{target}: all else byte for byte as in {source}", *lines]) + "\n")
+    lines += [f"{kind} layers: {one_line(rotation)}" for kind, rotation in written.config.layers.items()]
+    sys.stdout.write("\n".join([f"{target}: everything else is byte for byte as in {source}", *lines]) + "\n")
     return 0

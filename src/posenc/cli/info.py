@@ -1,4 +1,4 @@
-"""``posenc info``: all that is known of one encoding."""
+"""``posenc info``: everything the catalogue knows about one encoding."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from posenc.cli.columns import labelled, paragraph
 from posenc.cli.facts import facts_of, options_of
 
 _LABELS = {
-    "name": "name", "formula": "formula", "place": "acts on", "source": "source", "parameters": "parameters",
-    "cost": "costs", "past_training": "past training",
+    "name": "name", "formula": "formula", "hook_point": "acts on", "source": "source", "parameters": "parameters",
+    "cost": "costs", "past_training": "beyond training",
     "reads": "reads", "extension": "extension", "used_in": "used in",
     "class": "class", "import": "import", "example": "for a model",
 }  # fmt: skip
 
 
 def run(*, name: str, as_json: bool) -> int:
-    """Print the facts, the options of the class with their meaning, attention's backends, and where it was measured."""
+    """Print the facts, the options of the class, the backends of attention, and the comparisons that include it."""
     entry, out = find(name), sys.stdout
     facts, options, backends = facts_of(entry), options_of(entry), backends_of(entry)
     if as_json:
@@ -33,7 +33,7 @@ def run(*, name: str, as_json: bool) -> int:
     if options:
         lines += [
             "",
-            *labelled([("options", "of the class, each with its default; those without one are needed")], out),
+            *labelled([("options", "of the class, each with its default; options without one are required")], out),
         ]
         lines += labelled([(_head(option), option["meaning"]) for option in options], out)
     out.write("\n".join(lines) + "\n")

@@ -1,4 +1,4 @@
-"""``posenc list``: the catalogue, or what fits of it."""
+"""``posenc list``: the catalogue, or the matching part of it."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from posenc.cli.facts import facts_of
 from posenc_cli.printable import fitting
 
 _HEADS = ("name", "acts on", "encoding", "parameters")
-_NOTE = "posenc info NAME tells more; posenc compare measures them."
+_NOTE = "posenc info NAME shows one encoding; posenc compare measures them."
 
 
-def run(*, words: Sequence[str], place: str | None, learned: bool, fixed: bool, stretches: bool, as_json: bool) -> int:
-    """Print the entries that fit: a table, a line of fields for each where nobody looks on, or JSON."""
+def run(
+    *, words: Sequence[str], hook_point: str | None, learned: bool, fixed: bool, stretches: bool, as_json: bool
+) -> int:
+    """Print the matching entries: a table, a line of fields for each if stdout is not a terminal, or JSON."""
     if learned and fixed:
-        raise ValueError("--learned and --fixed exclude each other: an encoding has parameters of its own or none")
+        raise ValueError("--learned and --fixed exclude each other: an encoding has learned parameters or none")
     entries = [
         entry
         for entry in CATALOGUE.values()
         if all(word.lower() in f"{entry.name} {entry.title}".lower() for word in words)
-        and place in (None, entry.place)
+        and hook_point in (None, entry.hook_point)
         and (entry.learned or not learned)
         and not (fixed and entry.learned)
         and (entry.stretches or not stretches)
@@ -33,8 +35,8 @@ def run(*, words: Sequence[str], place: str | None, learned: bool, fixed: bool, 
         out.write(json.dumps([facts_of(entry) for entry in entries], indent=2) + "\n")
         return 0
     if not entries:
-        raise ValueError("no encoding fits all of that; posenc list without any words shows what there is")
-    rows = [(entry.name, entry.place, entry.title, entry.parameters) for entry in entries]
+        raise ValueError("no encoding fits all of that; posenc list without words shows all encodings")
+    rows = [(entry.name, entry.hook_point, entry.title, entry.parameters) for entry in entries]
     width = width_of(out)
     if width is None:
         lines = [fitting("\t".join(row), out) for row in rows]

@@ -1,4 +1,4 @@
-"""``posenc serve-flags``: what to add to the command lines of vLLM, SGLang and llama.cpp."""
+"""``posenc serve-flags``: the RoPE flags for the command lines of vLLM, SGLang and llama.cpp."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def run(*, path: str, rope: str | None, exact: bool, length: int | None, as_json
     """Print a line for each engine."""
     with naming(path):
         config = read_rope(Path(path))
-    asked = config if rope is None else parse_rope_argument(rope, config)
+    target = config if rope is None else parse_rope_argument(rope, config)
     with naming(path):
-        found = serve_flags(asked, exact=exact, length=length)
-    lines = [json.dumps([one._asdict() for one in found], indent=2)] if as_json else map(str, found)
+        flags = serve_flags(target, exact=exact, length=length)
+    lines = [json.dumps([engine._asdict() for engine in flags], indent=2)] if as_json else map(str, flags)
     sys.stdout.write("\n".join(lines) + "\n")
     return 0

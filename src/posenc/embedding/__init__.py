@@ -1,4 +1,4 @@
-"""Place 1, token embeddings: x_t ← x_t + e(p_t). One file, one encoding."""
+"""Hook point 1, token embeddings: x_t ← x_t + e(p_t). One file, one encoding."""
 
 from posenc.embedding._resize import resize_grid as resize_grid
 from posenc.embedding.abacus import Abacus as Abacus

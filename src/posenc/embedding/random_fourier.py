@@ -26,7 +26,7 @@ from posenc.arguments import MOST_AXES, check_flag, check_number, check_table, c
 from posenc.embedding._join import by_axis, with_waves
 from posenc.encoding import EmbeddingEncoding
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.frequencies.phase import TensorFrequencies, angles, waves, working
+from posenc.frequencies.phase import TensorFrequencies, angles, cos_sin, working_dtype
 
 
 class RandomFourier(EmbeddingEncoding):
@@ -91,7 +91,7 @@ class RandomFourier(EmbeddingEncoding):
         places = position.wide(by_axis(positions, self.axes))
         lost = position.nowhere(positions, self.axes).unsqueeze(-1)
         places = places.masked_fill(lost, 0)
-        wide = working(dtype, places.device)
+        wide = working_dtype(dtype, places.device)
         on = torch.device("cpu") if places.device.type == "mps" else self.frequencies.device  # which has no float64
         theta = self.frequencies.to(on, torch.float64) * (2 * math.pi)
         angle, *more = (
@@ -100,7 +100,7 @@ class RandomFourier(EmbeddingEncoding):
         )
         for other in more:
             angle = angle + other
-        cos, sin = waves(angle, dtype)
+        cos, sin = cos_sin(angle, dtype)
         return torch.cat([sin, cos], -1).masked_fill(lost, 0.0)
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:

@@ -5,7 +5,7 @@
     e(p) = sin p·theta_0, cos p·theta_0, sin p·theta_1, cos p·theta_1, …       layout="interleaved"
     e(p) = sin p·theta_0, sin p·theta_1, … | cos p·theta_0, cos p·theta_1, …   layout="half"
 
-p positions in tokens, theta radians per token. Defined at every position, but past the trained length a model
+p positions in tokens, theta radians per token. Defined at every position, but past the training length a model
 meets sums it has never seen and fails. e(p)·e(q) depends on p − q alone.
 Source: Vaswani et al., Attention Is All You Need, arXiv 1706.03762, section 3.5. The authors' own code
     (tensor2tensor get_timing_signal_1d) uses the "half" layout and the second spacing, and so do fairseq,
@@ -27,7 +27,7 @@ from posenc.arguments import check_number, check_whole
 from posenc.embedding._join import Combine, check_combine, with_waves
 from posenc.encoding import EmbeddingEncoding
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.frequencies.phase import Frequencies, angles, waves, working
+from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
 from posenc.frequencies.spectrum import check_base, geometric
 
 Layout = Literal["interleaved", "half"]
@@ -90,7 +90,7 @@ class Sinusoidal(EmbeddingEncoding):
     def encode(self, positions: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """The encoding alone, ``(*batch, tokens, dim)``, float32 or float64."""
         position.check_dtype("positions", positions)
-        cos, sin = waves(angles(positions, self._frequencies, working(dtype, positions.device)), dtype)
+        cos, sin = cos_sin(angles(positions, self._frequencies, working_dtype(dtype, positions.device)), dtype)
         if self.spacing == "paper":
             cos = cos[..., : self.dim // 2]
         channels = torch.cat([sin, cos], -1) if self.layout == "half" else _interleave(sin, cos)

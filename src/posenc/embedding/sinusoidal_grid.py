@@ -36,7 +36,7 @@ from posenc.arguments import MOST_AXES, check_whole, shown
 from posenc.embedding._join import Combine, by_axis, check_combine, with_waves
 from posenc.encoding import EmbeddingEncoding
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.frequencies.phase import Frequencies, angles, waves, working
+from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
 from posenc.frequencies.spectrum import check_base, geometric
 from posenc.positions.door import numbers
 
@@ -109,8 +109,8 @@ class SinusoidalGrid(EmbeddingEncoding):
     def encode(self, positions: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """The encoding alone, ``(*batch, tokens, dim)``, float32 or float64."""
         at = by_axis(positions, self.axes)
-        angle = angles(at, self._frequencies, working(dtype, at.device))  # (*batch, tokens, axes, pairs)
-        cos, sin = waves(angle, dtype)
+        angle = angles(at, self._frequencies, working_dtype(dtype, at.device))  # (*batch, tokens, axes, pairs)
+        cos, sin = cos_sin(angle, dtype)
         channels = _arranged(sin, cos, self.family)[..., : self.dim]
         if self.family == "perceiver":
             channels = torch.cat([at.to(dtype), channels], -1)
@@ -120,9 +120,9 @@ class SinusoidalGrid(EmbeddingEncoding):
         return with_waves(x, positions, self.encode, dim=self.dim, axes=self.axes, combine=self.combine)
 
     def extra_repr(self) -> str:
-        waves = f"resolution={self.resolution}" if self.base is None else f"base={self.base:g}"
+        scale = f"resolution={self.resolution}" if self.base is None else f"base={self.base:g}"
         joined = "" if self.combine == "add" else f", combine={self.combine!r}"
-        return f"{self.dim}, axes={self.axes}, family={self.family!r}, {waves}{joined}"
+        return f"{self.dim}, axes={self.axes}, family={self.family!r}, {scale}{joined}"
 
 
 def _resolution(given: float | Sequence[float] | None, base: float | None, axes: int) -> tuple[float, ...]:

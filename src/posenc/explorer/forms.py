@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
-from posenc.hf.beside import BESIDE
 from posenc.hf.config.block_schema import ALIASES, FREE, REFUSED_KEYS, TYPES
-from posenc.hf.families import FAMILIES, Family
-from posenc.hf.foreign import FOREIGN
-from posenc.hf.instead import KNOWN
+from posenc.hf.families import ROTARY, ROTATIONS, Family, RotationRules
 
 COMMAND = "posenc doctor"  # which judges what the page does not
-_PLAIN = Family()
+_LLAMA, _DEFAULTS = ROTARY["llama"], RotationRules()
 _MAY_DIFFER = (  # between families that are read alike
     "base", "share", "default_share", "layout", "block", "original", "head_dim", "sections", "order",
+    "head_dim_first", "null_head_dim",
 )  # fmt: skip
 _STRANGE = (  # keys that change what layers do, whatever the family
     "alibi", "position_embedding_type", "qk_rope_head_dim", "kv_channels", "no_rope_layers", "no_rope_layer_interval",
@@ -30,28 +29,26 @@ def forms() -> dict[str, Any]:
         "free": FREE,
         "aliases": ALIASES,
         "strange": [*_STRANGE, *REFUSED_KEYS],
-        "llama": _told("llama", FAMILIES["llama"]),
-        "families": {
-            name: _told(name, family)
-            for name, family in FAMILIES.items()
-            if _read_alike(family) and name not in FOREIGN and name not in KNOWN
-        },
+        "llama": _facts(ROTARY["llama"]),
+        "families": {name: _facts(family) for name, family in ROTARY.items() if _read_alike(ROTATIONS[name])},
     }
 
 
-def _read_alike(family: Family) -> bool:
-    decides = (name for name in Family._fields if name not in _MAY_DIFFER)
-    return all(getattr(family, name) == getattr(_PLAIN, name) for name in decides)
+def _read_alike(rotation: RotationRules) -> bool:
+    decides = (field.name for field in fields(RotationRules) if field.name not in _MAY_DIFFER)
+    return all(getattr(rotation, name) == getattr(_DEFAULTS, name) for name in decides)
 
 
-def _told(name: str, family: Family) -> dict[str, Any]:
-    block: Mapping[str, Any] = family.block or {}
+def _facts(family: Family) -> dict[str, Any]:
+    rotation = family.rotation or _DEFAULTS
+    block: Mapping[str, Any] = rotation.block or {}
     return {
-        "base": family.base,
-        "share": family.share,
-        "layout": family.layout,
-        "original": family.original,
-        "head_dim": family.head_dim,
-        "block": {**family.shares, **block},
-        "uniform": name not in BESIDE,  # every layer sees all of the past, unless a configuration lists kinds
+        "base": rotation.base,
+        "share": rotation.share,
+        "layout": rotation.layout,
+        "original": rotation.original,
+        "head_dim": rotation.head_dim,
+        "block": {**rotation.section_keys, **block},
+        # every layer attends to all of the past, unless a config lists kinds
+        "uniform": (family.layers, family.attention) == (_LLAMA.layers, _LLAMA.attention),
     }

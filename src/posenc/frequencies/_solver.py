@@ -109,7 +109,7 @@ def _distinct(scales: Tensor) -> tuple[list[float], list[int]]:
 @torch.library.custom_op("posenc::clex_solve", mutates_args=())
 def _operator(scales: Tensor, offset: Tensor, up: Tensor, down: Tensor, step: float, activation: str) -> Tensor:
     distinct, rows = _distinct(scales)
-    if distinct in ([], [1.0]):  # within the trained length there is nothing to solve, nor to copy to the host
+    if distinct in ([], [1.0]):  # within the training length there is nothing to solve, nor to copy to the host
         return offset.new_zeros(*scales.shape, offset.shape[0])
     with _one_thread():
         solution = _solution(Dynamics.of(offset, up, down, step, activation), distinct[-1])

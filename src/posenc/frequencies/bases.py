@@ -5,7 +5,7 @@
 
 Under the first, keys that resemble a query get more weight than random ones at all distances: a bound on what a model
 can tell apart, whatever it was trained with. Under the second, for models that are trained on: pairs up to channel c
-turned around at least once within the trained length; with the new base the last of these does not come round within
+turned around at least once within the training length; with the new base the last of these does not come round within
 the length that is wanted.
 Source: Men et al., Base of RoPE Bounds Context Length, arXiv 2405.14591, section 4. Liu et
     al., Scaling Laws of RoPE-based Extrapolation, arXiv 2310.05209, its critical dimension and its law for
@@ -44,7 +44,7 @@ def base_for(
 
     Args:
         length: tokens, up to 2²⁴.
-        head_dim: channels that turn, even.
+        head_dim: rotated channels, even.
         rule: ``"similar"``, a lower bound for any model (a second of computing at a million tokens); or ``"critical"``,
             the base to go on training with.
         trained: for ``"critical"``, tokens that the model was trained at.

@@ -27,7 +27,7 @@ class Trained(NamedTuple):
 
     @property
     def beta_fast(self) -> float:
-        """Turns within the trained length above which YaRN and NTK-by-parts leave a pair alone.
+        """Turns within the training length above which YaRN and NTK-by-parts leave a pair alone.
 
         The published 32 belongs to models of 2048 tokens and more, whose fastest pair turns 326 times. Over 128 tokens
         it turns 20 times, and 32 would interpolate every pair.
@@ -45,7 +45,7 @@ FACTORED: dict[str, Callable[[float, Trained], nn.Module]] = {
     "yarn_by_turns": lambda factor, t: YaRN(factor, original_length=t.length, beta_fast=t.beta_fast, ramp="rotations"),
     "llama3": lambda factor, t: Llama3(factor, original_length=t.length),
 }
-# By the length of the text at hand.
+# By the length of the sequence at hand.
 DYNAMIC: dict[str, Callable[[float, Trained], nn.Module]] = {
     "dynamic_pi": lambda factor, t: DynamicPositionInterpolation(original_length=t.length),
     "dynamic_ntk": lambda factor, t: DynamicNTK(original_length=t.length),

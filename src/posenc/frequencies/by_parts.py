@@ -1,4 +1,4 @@
-"""NTK-by-parts: pairs that turn often in training stay, pairs that never complete a turn are interpolated.
+"""NTK-by-parts: rotated pairs often in training stay, pairs that never complete a turn are interpolated.
 
     turns_j = original_length · theta_j / 2π,   g_j = clip((turns_j − alpha) / (beta − alpha), 0, 1)
     theta_j ← (1 − g_j) · theta_j / factor + g_j · theta_j                            NTKByParts, the paper's

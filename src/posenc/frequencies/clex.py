@@ -6,7 +6,7 @@
 
 dim = 2 · pairs; up (pairs, dim · param_factor) and down (its transpose's shape) are the parameters, one set for all
 heads and layers. ``down`` starts at zero: NTK-aware scaling by 2t − 1, which training improves. A text up to the
-trained length keeps plain frequencies and gives the parameters no gradient; past original_length · max_factor the
+training length keeps plain frequencies and gives the parameters no gradient; past original_length · max_factor the
 last frequencies stay. With unbounded "silu" a large ``down`` makes them explode: watch them, or keep "tanh".
 
 Source: Chen et al., CLEX, ICLR 2024, arXiv 2310.16450, eq. 12 and 13; DAMO-NLP-SG/CLEX, CLEX/clex_layer.py.
@@ -133,7 +133,7 @@ class CLEX(Scaling):
         """Positions ``(tokens,)`` for a training text, and the length to declare for them.
 
         The length is t · original_length, with t drawn from 1 … max_factor; or, if ``continuous``, any number of
-        tokens between these. Positions are 0, the last one of a text t times as long, and a sorted draw without
+        tokens between these. Positions are 0, the last one of a sequence t times as long, and a sorted draw without
         repetition from those between; divided by tokens // original_length, as float64, where that is above 1. The
         released code then rounds the last one down, which may put it before its neighbours. All are on the host.
 

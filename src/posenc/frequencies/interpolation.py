@@ -42,7 +42,7 @@ class PositionInterpolation(Scaling):
 
 
 class DynamicPositionInterpolation(Scaling):
-    """All frequencies divided by how many times longer than trained the text is; plain up to the trained length.
+    """All frequencies divided by how many times longer than trained the text is; plain up to the training length.
 
     Args:
         original_length: tokens that the model was trained at.

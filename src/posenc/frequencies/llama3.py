@@ -4,7 +4,7 @@
     g_j     = clip((turns_j − low_freq_factor) / (high_freq_factor − low_freq_factor), 0, 1)
     theta_j ← (1 − g_j) · theta_j / factor + g_j · theta_j
 
-turns_j is how often pair j goes round within the trained length. The form is NTK-by-parts with other bounds; there is
+turns_j is how often pair j goes round within the training length. The form is NTK-by-parts with other bounds; there is
 no gain. Checkpoints: Llama 3.1 (factor 8, original length 8192) and 3.2 (factor 32). Past factor × original_length the
 interpolated pairs meet new angles as well.
 
@@ -26,7 +26,7 @@ from posenc.frequencies.spectrum import Scaling, Spectrum, check_factor, check_l
 
 
 class Llama3(Scaling):
-    """Interpolation of the pairs that turn seldom within the trained length.
+    """Interpolation of the rotated pairs seldom within the training length.
 
     Args:
         factor: how many times longer than trained, at least 1.
@@ -72,7 +72,7 @@ class Llama3(Scaling):
 
 
 def by_turns(theta: Tensor, original_length: int, low: float, high: float) -> Tensor:
-    """How much of each pair stays, 0 … 1: a ramp in the turns that it makes within the trained length."""
+    """How much of each pair stays, 0 … 1: a ramp in the turns that it makes within the training length."""
     turns = original_length * theta / (2 * math.pi)
     if low == high:
         return (turns >= high).to(theta.dtype)

@@ -34,7 +34,7 @@ Policy = Literal["su", "yarn"]
 
 
 class LongRoPE(Scaling):
-    """Factors for each pair: short ones up to the trained length, long ones past it.
+    """Factors for each pair: short ones up to the training length, long ones past it.
 
     Args:
         short, long: factors above 0, one a pair.
@@ -111,7 +111,7 @@ class LongRoPE(Scaling):
 
 
 class DynamicLongRoPE(Scaling):
-    """Factors that grow with the length of a row, from 1 at the trained length to ``factors`` at ``factor`` times it.
+    """Factors that grow with the length of a row, from 1 at the training length to ``factors`` at ``factor`` times it.
 
     Args:
         factors: above 0, one a pair, for the longest length.

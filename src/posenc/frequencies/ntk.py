@@ -53,7 +53,7 @@ class NTKAware(Scaling):
 
 
 class DynamicNTK(Scaling):
-    """NTK-aware scaling by how many times longer than trained a row is; plain RoPE up to the trained length.
+    """NTK-aware scaling by how many times longer than trained a row is; plain RoPE up to the training length.
 
     Args:
         factor: 1 is the paper's form; Hugging Face multiplies the length by it, see above.

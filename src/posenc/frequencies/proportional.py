@@ -4,7 +4,7 @@
 
 Exponents stay those of the whole head (partial rotation, by contrast, spreads its frequencies over the channels that
 turn), and in the half layout the resting channels are the ends of both halves, not a tail. Pairs at rest carry content
-at any distance; those that turn meet new angles past the trained length. fraction 0 is NoPE, 1 is RoPE. Checkpoints:
+at any distance; those that turn meet new angles past the training length. fraction 0 is NoPE, 1 is RoPE. Checkpoints:
 Gemma 4's layers of full attention (0.25, base 1e6), rope type "proportional".
 
 Source: Barbero et al., Round and Round We Go! What Makes Rotary Positional Encodings Useful?, arXiv 2410.06205,
@@ -25,7 +25,7 @@ class Proportional(Scaling):
     """Zero frequencies for the slowest pairs.
 
     Args:
-        fraction: share of the pairs that turn, 0 … 1.
+        fraction: share of the rotated pairs, 0 … 1.
 
     >>> from posenc import RoPE
     >>> (RoPE(64, scaling=Proportional(0.25)).spectrum().theta > 0).sum()

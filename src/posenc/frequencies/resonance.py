@@ -2,8 +2,8 @@
 
     wavelength_j = round(2π / theta_j),   theta_j ← 2π / wavelength_j
 
-Ties go to the even number, and a pair that does not turn (p-RoPE) keeps doing so. A pair whose wavelength is below the
-trained length then repeats exactly the phases of training at any position; slower pairs gain nothing. It composes:
+Ties go to the even number, and a pair that is not rotated (p-RoPE) keeps doing so. A pair whose wavelength is below the
+training length then repeats exactly the phases of training at any position; slower pairs gain nothing. It composes:
 after NTK-aware scaling or YaRN, whose gain it keeps. With small bases two fast pairs may share a wavelength.
 
 Source: Wang et al., Resonance RoPE, arXiv 2403.00071, section 4 (algorithm 1).

@@ -28,7 +28,7 @@ _TURN = decimal.Decimal("6.28318530717958647692528676655900576839433879875021164
 
 
 class Start(NamedTuple):
-    """Frequencies of the first tokens of a text, where a scaling leaves those alone (LongRoPE).
+    """Frequencies of the first tokens of a sequence, where a scaling leaves those alone (LongRoPE).
 
     Attributes:
         tokens: positions below it turn by ``theta``, all others by the spectrum's own.

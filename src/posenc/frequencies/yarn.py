@@ -2,7 +2,7 @@
 
     theta_j ← ramp_j · theta_j / factor + (1 − ramp_j) · theta_j,    gain = 0.1 ln(factor) + 1
     ramp_j = clip((j − low) / (high − low), 0, 1)                                         ramp="index"
-    low, high = the index at which a pair makes beta_fast, beta_slow turns within the trained length
+    low, high = the index at which a pair makes beta_fast, beta_slow turns within the training length
     ramp_j = 1 − clip((turns_j − beta_slow) / (beta_fast − beta_slow), 0, 1)              ramp="rotations"
 
 The gain multiplies rotated q and k, so scores get its square. Past factor × original_length the interpolated pairs meet
@@ -100,7 +100,7 @@ class YaRN(Scaling):
     def softmax_factor(self) -> float:
         """What DeepSeek's models multiply their softmax scale by: m(mscale_all_dim)²; 1 without that.
 
-        It acts on whole scores, also of channels that do not turn, so it is the caller's to apply:
+        It acts on whole scores, also of channels that are not rotated, so it is the caller's to apply:
         ``attention(..., scale=yarn.softmax_factor / sqrt(head_dim))``.
         """
         return mscale_gain(self.factor, self.mscale_all_dim or 0.0) ** 2
@@ -133,7 +133,7 @@ _OPTIONS: dict[str, object] = {
 
 
 class DynamicYaRN(Scaling):
-    """YaRN with the factor that the length of a row asks for; plain RoPE, without a gain, up to the trained length.
+    """YaRN with the factor that the length of a row asks for; plain RoPE, without a gain, up to the training length.
 
     Args:
         original_length: tokens that the model was trained at.

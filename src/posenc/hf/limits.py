@@ -20,7 +20,6 @@ from __future__ import annotations
 import math
 from typing import Any, TypeGuard
 
-from posenc.arguments import shown as shown
 from posenc.input_files import DEPTH as DEPTH
 
 TOKENS = 2**31

@@ -1,11 +1,13 @@
-"""posenc compare: small models, one for each encoding, trained alike and measured far past the trained length.
+"""The laboratory: train one small model per positional encoding, all alike, and evaluate beyond the training length.
 
-config    what is asked for, one dataclass a part; the command line is made from it
-specs     encodings as they are typed, built for a model;  own: classes of one's own
-tasks/    one file a task: data, batches, loss, evaluation;  corpora/: where texts come from
-records   what was measured, one long table
-model, train, job   from a configuration to records
-execute/  jobs mapped over processes, SLURM, Ray, the ranks of torchrun
-stats/    arrays in; intervals, contrasts, equivalence out
-report/   records in; sentences, tables, charts, a page out
+config, specs       what a comparison consists of: settings, and encodings as users type them
+plugins             a user's own classes, imported only where the command line names them
+data/               where training and evaluation data come from
+models/             the decoder and the image classifier that every encoding is tried in
+tasks/              one file per task: data, batches, loss, evaluation
+run/                plan → job → train → records, and the folder that holds them
+execute/            jobs on local processes, SLURM, Ray, or the ranks of torchrun
+stats/              confidence intervals, paired contrasts, equivalence tests on arrays
+report/             records → tables, figures, one page
+tune/, cost/        learning rates per encoding; time and memory per encoding
 """

@@ -10,7 +10,7 @@ from importlib import import_module
 import typer
 
 from posenc.lab.execute import ranks
-from posenc.lab.stopping import FailedJobsError, StoppedByUserError
+from posenc.lab.run.stopping import FailedJobsError, StoppedByUserError
 
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130  # exit codes
 MODULES = {  # each with a function NAME_command; loaded when it is asked for

@@ -9,21 +9,21 @@ from typing import Annotated, Any
 
 import typer
 
-from posenc.lab.compare import How, compare
-from posenc.lab.config import Options, Profile
+from posenc.lab.cli_options import chosen, parse_value, with_numbers
+from posenc.lab.compare import ExecutionConfig, compare
+from posenc.lab.config import Profile, check_field, option
 from posenc.lab.console import plain_console
 from posenc.lab.execute import ranks
-from posenc.lab.numbers import chosen, with_numbers
-from posenc.lab.own import Permission, is_module_name, permitted
-from posenc.lab.planning import Asked, default_folder
+from posenc.lab.execute.executor import Executor, executor_class, executor_names
+from posenc.lab.plugins import ImportAllowlist, allow_imports, is_module_name
+from posenc.lab.run.planning import RunRequest, default_folder
+from posenc.lab.run.stopping import stoppable
 from posenc.lab.schema import MOST_SEEDS
-from posenc.lab.specs import own_names
-from posenc.lab.stopping import stoppable
-from posenc.lab.tasks import NAMES, task_named
+from posenc.lab.specs import plugin_names
+from posenc.lab.tasks import task_named, task_names
 from posenc.lab.tasks.task import Task
 
-CLUSTERS = ("slurm", "local", "debug")  # of `posenc.lab.execute.slurm`
-MOST_WORKERS, MOST_MINUTES = 2**12, 10**6
+MOST_WORKERS = 2**12
 
 
 def _compare(
@@ -38,7 +38,7 @@ def _compare(
         ),
     ] = None,
     task_name: Annotated[
-        str, typer.Option("--task", help=f"What is learnt: {', '.join(NAMES)}, or my_module:MyTask.")
+        str, typer.Option("--task", help=f"Task to learn: {', '.join(task_names())}, or my_module:MyTask.")
     ] = "text",
     chosen_profile: Annotated[str, typer.Option("--profile", help="quick, standard or full (for a GPU).")] = "quick",
     data: Annotated[
@@ -57,11 +57,11 @@ def _compare(
         ),
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(help="How many seeds each encoding is trained with.", show_default=False)
+        int | None, typer.Option(help="Training runs of each encoding, each with its own seed.", show_default=False)
     ] = None,
     classes_from: Annotated[
         Path | None,
-        typer.Option(help="Folder that classes of your own lie in; before Python's own path.", show_default=False),
+        typer.Option(help="Folder with your own classes; searched before Python's path.", show_default=False),
     ] = None,
     workers: Annotated[
         int | None, typer.Option(help="Jobs at a time. Default: one per core, or per GPU.", show_default=False)
@@ -69,61 +69,85 @@ def _compare(
     cost: Annotated[
         bool, typer.Option(help="With text, measure time and memory by length at the end, on this machine.")
     ] = True,
-    runner: Annotated[
+    executor_name: Annotated[
         str,
         typer.Option(
-            help="local, slurm, ray, or my_module:my_executor; under torchrun all ranks train each job together."
+            "--executor", "--runner",
+            help=f"Where jobs run: {', '.join(executor_names())}, or my_module:MyExecutor; under torchrun, all ranks "
+            "train each job together.",
         ),
     ] = "local",
-    slurm_cluster: Annotated[
-        str, typer.Option(help="slurm; local and debug try the same without a cluster.")
-    ] = "slurm",
-    slurm_partition: Annotated[str | None, typer.Option(help="Partition of the cluster.", show_default=False)] = None,
-    slurm_timeout: Annotated[int, typer.Option(help="Minutes until a job is queued again.")] = 240,
-    ray_address: Annotated[
-        str, typer.Option(help="Of a Ray cluster: auto, HOST:PORT, or local for one of this machine alone.")
-    ] = "auto",
     set_: Annotated[
-        list[str] | None, typer.Option("--set", help="NAME=VALUE: any number, also of a task of your own.")
+        list[str] | None, typer.Option("--set", help="NAME=VALUE: any number, also of a task or executor of your own.")
     ] = None,
     numbers: dict[str, Any],
-) -> None:
-    """Train one small model per encoding at a short length, and measure all of them on longer text.
+) -> None:  # fmt: skip
+    """Train one small model per encoding at a short length, and measure all of them at longer lengths.
 
-    With --task images: train on a small grid of tokens, and measure moved and larger ones. With a generated task, such
-    as --task passkey: train on short sequences, and ask long ones. With --task extension: stretch a trained model.
-    With --task checkpoint: stretch a model of transformers that is given, and train nothing.
+    With --task images: train on a small grid of tokens, and measure shifted and larger images. With a generated task,
+    such as --task passkey: train on short sequences, and test long ones. With --task extension: extend the context of a
+    trained model. With --task checkpoint: extend the context of an existing transformers model, without training.
 
-    Stop it any way you like: the same command goes on where it stopped, and ends with the same numbers.
+    Stop it any way you like: the same command continues where it stopped, and ends with the same numbers.
     """
     _check("--workers", workers, MOST_WORKERS)
     _check("--seeds", seeds, MOST_SEEDS)
-    _check("--slurm-timeout", slurm_timeout, MOST_MINUTES)
-    if slurm_cluster not in CLUSTERS:
-        raise ValueError(f"--slurm-cluster {slurm_cluster}: {', '.join(CLUSTERS)} is needed")
-    typed = [*(encodings or ()), *(name for name in (task_name, data or "", runner) if is_module_name(name))]
-    with permitted(permission_of(typed, classes_from)), stoppable(context.obj):
+    typed = [*(encodings or ()), *(name for name in (task_name, data or "", executor_name) if is_module_name(name))]
+    with allow_imports(allowlist_of(typed, classes_from)), stoppable(context.obj):
         task = task_named(task_name)
+        executor, settings = _executor(executor_name, numbers, set_ or ())
         profile = profile_of(task, chosen_profile, encodings or (), seeds)
-        profile = dataclasses.replace(profile, config=chosen(numbers, set_ or (), profile.config))
+        profile = dataclasses.replace(profile, config=chosen(numbers, settings, profile.config))
         folder = default_folder(task_name, profile.name) if out is None else out
-        slurm = {"cluster": slurm_cluster, "partition": slurm_partition, "timeout": slurm_timeout}
-        how = How(runner, workers, slurm, ray_address, cost and task_name == "text" and runner == "local")
-        asked = Asked(profile, task.source if data is None else data, folder, context.obj, how.elsewhere)
-        compare(asked, how, plain_console(quiet=not ranks.is_first()))
+        execution = ExecutionConfig(executor, workers, cost and task_name == "text" and executor.name == "local")
+        request = RunRequest(profile, task.source if data is None else data, folder, context.obj, executor.elsewhere)
+        compare(request, execution, plain_console(quiet=not ranks.is_first()))
 
 
 def profile_of(task: Task, name: str, encodings: Sequence[str], seeds: int | None) -> Profile:
-    """A task's profile with the encodings and seeds that were asked for."""
-    found = task.profile(name)
+    """A task's profile with the encodings and seeds of the command line."""
+    profile = task.profile(name)
     return dataclasses.replace(
-        found, encodings=tuple(encodings) or found.encodings, seeds=found.seeds if seeds is None else seeds
+        profile, encodings=tuple(encodings) or profile.encodings, seeds=profile.seeds if seeds is None else seeds
     )
 
 
-def permission_of(typed: Sequence[str], folder: Path | None) -> Permission:
-    """What a command may import: the classes of one's own that were typed, from a folder."""
-    return Permission(frozenset(own_names(typed)), folder or Path())
+def allowlist_of(typed: Sequence[str], folder: Path | None) -> ImportAllowlist:
+    """What a command may import: the user's own classes that were typed, from a folder."""
+    return ImportAllowlist(frozenset(plugin_names(typed)), folder or Path())
+
+
+def _executor(name: str, numbers: dict[str, Any], settings: Sequence[str]) -> tuple[Executor, list[str]]:
+    """The executor, whose options are taken out of ``numbers``; and the words of --set that are not its options."""
+    cls = executor_class("torchrun" if name == "local" and ranks.count() > 1 else name)
+    if ranks.count() > 1 and cls.name != "torchrun":
+        raise ValueError(f"--executor {name} and torchrun exclude each other: choose one")
+    fields = {field.name: field for field in _fields(cls)}
+    options = {key: numbers.pop(key) for key in [*numbers] if key in fields}
+    for other in _built_in():
+        for field in _fields(other):
+            if field.name in numbers:
+                raise ValueError(f"{option(field.name)}: an option of --executor {other.name}, not of {cls.name}")
+    words = list[str]()
+    for word in settings:
+        key, _, text = word.partition("=")
+        key = key.strip().replace("-", "_")
+        if key in fields:
+            options[key] = parse_value(type(fields[key].default), key, text.strip())
+        else:
+            words.append(word)
+    for key, value in options.items():
+        check_field(fields[key], value)
+    return cls(**options), words
+
+
+def _fields(cls: type[Executor]) -> list[dataclasses.Field[Any]]:
+    """The options of an executor: fields declared by `posenc.lab.config.number`."""
+    return [field for field in dataclasses.fields(cls) if "text" in field.metadata]
+
+
+def _built_in() -> list[type[Executor]]:
+    return [executor_class(name) for name in executor_names()]
 
 
 def _check(name: str, value: int | None, most: int) -> None:
@@ -131,8 +155,4 @@ def _check(name: str, value: int | None, most: int) -> None:
         raise ValueError(f"{name} {value}: a number from 1 to {most:,} is needed")
 
 
-def _all_options() -> list[type[Options]]:
-    return [task_named(name).options for name in NAMES]
-
-
-compare_command = with_numbers(_compare, _all_options())
+compare_command = with_numbers(_compare, [*(task_named(name).options for name in task_names()), *_built_in()])

@@ -1,7 +1,8 @@
-"""What is asked for: one dataclass a part, each number with its help and its bounds. The command line is made of them.
+"""The configuration of a comparison: one dataclass per part, each field with help text and bounds.
 
-Whatever decides a number is here or in the data, the encodings and the package itself; a job's identity is a hash of
-all of it. Fields that decide nothing say so (``decides=False``).
+The command line's options are generated from these fields. Whatever decides a number is here or in the data, the
+encodings and the package itself; a job's identity is a hash of all of it. Fields that decide nothing say so
+(``decides=False``).
 """
 
 from __future__ import annotations
@@ -152,7 +153,7 @@ class Machine(Part):
 class Options(Part):
     """A task's own numbers; a task with any derives a frozen dataclass from this."""
 
-    given: ClassVar[bool] = False  # whether a trained model is given: nothing is trained, and shorter texts are tests
+    pretrained: ClassVar[bool] = False  # a pretrained model: nothing is trained, and lengths below 1× are tests too
 
 
 @dataclass(frozen=True)
@@ -193,14 +194,14 @@ class Config:
             check_field(f, getattr(part, f.name))
         t, e = self.training, self.evaluation
         self._check_lengths()
-        if not t.steps and not self.options.given:
+        if not t.steps and not self.options.pretrained:
             raise ValueError("--steps 0: at least 1 is needed")
         if self.longest > LONGEST:
             raise ValueError(f"--lengths {text_of(e.lengths)}: tests of at most {LONGEST:,} tokens are taken")
         for name, together in (("batch_size", t.batch_size * t.train_length), ("windows", e.windows * self.longest)):
             if together > MOST_TOKENS:
                 raise ValueError(f"{option(name)}: {together:,} tokens; at most {MOST_TOKENS:,} are taken")
-        if self.model.dim % self.model.heads and not self.options.given:
+        if self.model.dim % self.model.heads and not self.options.pretrained:
             raise ValueError(f"--dim {self.model.dim}: it must be a multiple of --heads {self.model.heads}")
         if t.batch_size % self.machine.processes:
             raise ValueError(
@@ -210,7 +211,7 @@ class Config:
     def _check_lengths(self) -> None:
         found, shown = self.evaluation.lengths, text_of(self.evaluation.lengths)
         grow = all(a < b for a, b in itertools.pairwise(found))
-        if self.options.given:
+        if self.options.pretrained:
             whole = all(k * self.training.train_length % 1 == 0 for k in found)
             if not grow or not whole or 1 not in found:
                 raise ValueError(f"--lengths {shown}: multiples of the training length that grow, 1 among them, each a "

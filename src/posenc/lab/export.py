@@ -19,12 +19,12 @@ from torch import Tensor
 import posenc
 from posenc.catalogue import encoding_info
 from posenc.hf.config.encoding_spec import scheduled
-from posenc.lab.checkpoint import read_checkpoint
-from posenc.lab.extras import load
-from posenc.lab.job import FILE, Job, job_folders, read_job, read_rows
-from posenc.lab.model import VOCABULARY, Decoder
-from posenc.lab.runs import FILE as RUN
-from posenc.lab.specs import normal, own_names
+from posenc.lab.models.decoder import VOCABULARY, Decoder
+from posenc.lab.plugins import load_optional
+from posenc.lab.run.checkpoint import read_checkpoint
+from posenc.lab.run.folder import FILE as RUN
+from posenc.lab.run.job import FILE, Job, job_folders, read_job, read_rows
+from posenc.lab.specs import normalize_spec, plugin_names
 from posenc.lab.tasks import task_named
 
 _NEEDED = {"transformers", "tokenizers", "safetensors", "huggingface_hub"}
@@ -61,7 +61,7 @@ def export_command(
     ] = False,
 ) -> None:
     """Write a model that compare has trained as a folder for transformers, with tokenizer and model card."""
-    hf = load("posenc.hf.modeling.export", packages=_NEEDED, extra="hf", user="export")
+    hf = load_optional("posenc.hf.modeling.export", packages=_NEEDED, extra="hf", user="export")
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise ValueError(f"--to {to}: there is something already; choose another folder")
     trained = load_job(find_job(folder, spec, seed))
@@ -95,7 +95,7 @@ def export(trained: TrainedJob, to: Path, hf: Any, *, plain: bool = False) -> fl
 def renamed(decoder: Decoder, spec: str) -> Iterator[tuple[str, Tensor]]:
     """A decoder's parameters under the names that `posenc.hf.modeling.export` explains."""
     lines, _ = scheduled(spec, len(decoder.blocks))
-    places = [encoding_info(line["name"]).place == "embedding" for line in lines]
+    places = [encoding_info(line["name"]).hook_point == "embedding" for line in lines]
     on_embeddings = [n for n, embeds in enumerate(places) if embeds]
     shared = {n for n, line in enumerate(lines) if encoding_info(line["name"]).shared}
 
@@ -124,7 +124,7 @@ def find_job(folder: Path, spec: str | None, seed: int | None) -> Path:
     Raises:
         ValueError: for a folder that is neither, and where no job or more than one fits; it names what there is.
     """
-    wanted = None if spec is None else normal(spec)
+    wanted = None if spec is None else normalize_spec(spec)
     if not (folder / RUN).exists() and not (folder / FILE).exists():
         raise ValueError(f"{folder} is neither the folder of a run of posenc compare nor that of one of its jobs")
     there = job_folders(folder) if (folder / RUN).exists() else [folder]
@@ -145,7 +145,7 @@ def load_job(folder: Path) -> TrainedJob:
         ValueError: for a job of another task, one that is not at its end, and one of own classes.
     """
     job = read_job(folder)
-    config, own = job.config, own_names([job.spec])
+    config, own = job.config, plugin_names([job.spec])
     if config.task != "text":
         raise ValueError(f"{folder} is a job of --task {config.task}: only models of text are language models")
     if own or job.code:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import AliasChoices, Field
 
 from posenc.lab.schema import Line, Number
 
+FULL, WINDOW = "full", "window"  # views: all of the text; the same weights under a sliding window
 PRIMED_ZLIB = "zlib -9 of the scored bytes, after training text"  # a fact of runs on text, in bits per byte
 
 
@@ -20,7 +24,7 @@ class Metric:
         better: which way.
         margin: a change smaller than this is none: what "flat" and "holds" allow, in the metric's unit.
         chance: what a guess reaches that knows nothing.
-        learnt: a model has learnt its task from this value on at the trained length; or
+        learned: a model has learned its task from this value on at the training length (``learnt`` in run.json); or
         within: if it is no farther than this from the best model there, and from zlib's bits
             per scored byte after training text, where the run records them.
         fails: a change by more than this is a failure, not a decline.
@@ -32,7 +36,8 @@ class Metric:
     better: Literal["lower", "higher"]
     margin: Number
     chance: Number | None = None
-    learnt: Number | None = None
+    # Run folders name this threshold "learnt"; both spellings are read, the old one is written.
+    learned: Annotated[Number | None, Field(validation_alias=AliasChoices("learned", "learnt"))] = None
     within: Number | None = None
     fails: float = float("inf")
     percent: bool = False
@@ -45,6 +50,19 @@ class Curve:
     name: Line
     axis: Line  # in words, with its unit
     of: Line  # the metric whose unit the values have
+
+
+@dataclass(frozen=True)
+class Values:
+    """What a task measured of one row, of one metric, at one length, under one view."""
+
+    metric: str
+    values: Sequence[float]
+    length: int = 0
+    view: str = FULL
+    spec: str = ""  # the row; empty: the job's own
+    items: Sequence[int] | None = None  # default 0, 1, …
+    documents: Sequence[int] | None = None  # default the items
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Encodings as the lab names them: ``rope``, ``nope``, ``rope+alibi``; ``my_module:MyClass`` is one of your own.
+"""Encodings as the lab names them: ``rope``, ``nope``, ``rope+alibi``; ``my_module:MyClass`` is a plugin.
 
 ``rope@64/nope:4`` is a schedule over layers: RoPE under a window, and nothing in every fourth (`posenc.schedule`).
 
@@ -18,8 +18,8 @@ import torch
 from torch import nn
 
 from posenc.catalogue import SHAPE, Entry, encoding_info, list_encodings
-from posenc.encoding import PLACES, Encoding
-from posenc.lab.own import digest_of, is_own, own_class
+from posenc.encoding import HOOK_POINTS, Encoding
+from posenc.lab.plugins import code_hash, encoding_class, is_plugin
 from posenc.schedule import Schedule
 
 _EVERY = re.compile(r"^[^:]*:[0-9]+$")  # a name with the number of a rule, which is no class
@@ -27,7 +27,7 @@ _EVERY = re.compile(r"^[^:]*:[0-9]+$")  # a name with the number of a rule, whic
 
 @dataclass(frozen=True)
 class Shape:
-    """What encodings may need to know of a model; ``options`` are further ones for some of them, by name."""
+    """Sizes of a model that encodings are built from; ``options`` holds extra arguments of single encodings."""
 
     dim: int
     heads: int
@@ -45,8 +45,8 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Built:
-    """The encodings of one model, and how much faster than the model each of their parameters learns."""
+class BuiltEncodings:
+    """The encodings of one model, and the learning-rate multiplier of each of their parameters."""
 
     embedding: list[Encoding]  # applied once, after the token embedding
     attention: list[list[Encoding]]  # a list for each layer
@@ -54,8 +54,8 @@ class Built:
     lr_multipliers: dict[nn.Parameter, float]
 
 
-def names(spec: str) -> list[str]:
-    """The names in a spec, of the catalogue or of own classes, each once; none for NoPE."""
+def encoding_names(spec: str) -> list[str]:
+    """The encodings named in a spec, from the catalogue or plugins, each once; none for NoPE."""
     return list(Schedule.parse(spec).names)
 
 
@@ -65,23 +65,23 @@ def is_schedule(spec: str) -> bool:
     return not found.uniform or found.pattern[0].window is not None
 
 
-def normal(spec: str) -> str:
+def normalize_spec(spec: str) -> str:
     """A spec as it stands in tables: without spaces, in lower case but for own classes."""
     try:
         Schedule.parse(spec)
     except ValueError as error:
         own = f"{spec}: an own class is named as it is imported, like my_module:MyClass; {error}"
-        raise ValueError(own if is_own(spec) else str(error)) from None
+        raise ValueError(own if is_plugin(spec) else str(error)) from None
     return "/".join(map(_normal, spec.split("/")))
 
 
 def _normal(rule: str) -> str:
     """A kind of layers, and in every how many it comes."""
     parts = "".join(rule.split()).split("+")
-    return "+".join(part if is_own(part) and not _EVERY.search(part) else part.lower() for part in parts)
+    return "+".join(part if is_plugin(part) and not _EVERY.search(part) else part.lower() for part in parts)
 
 
-def check_specs(asked: Iterable[str], shape: Shape, *, axes: int = 1, ids: bool = False) -> list[str]:
+def check_specs(typed: Iterable[str], shape: Shape, *, axes: int = 1, ids: bool = False) -> list[str]:
     """Each spec once, each known and buildable at this shape; otherwise a ValueError that says which and why not.
 
     Args:
@@ -90,22 +90,22 @@ def check_specs(asked: Iterable[str], shape: Shape, *, axes: int = 1, ids: bool 
         axes: coordinates of the task's positions.
         ids: whether the task has positions of another kind, for the encodings that need them.
     """
-    checked = list(dict.fromkeys(normal(spec) for spec in asked))
+    checked = list(dict.fromkeys(normalize_spec(spec) for spec in typed))
     for spec in checked:
-        for name in names(spec):
+        for name in encoding_names(spec):
             _check_trainable(name, spec, ids)
-        built = tried(spec, shape)
+        built = build_for_inspection(spec, shape)
         for encoding in dict.fromkeys((*built.embedding, *(e for layer in built.attention for e in layer))):
             _check_axes(encoding, spec, axes)
     return checked
 
 
-def tried(spec: str, shape: Shape) -> Built:
-    """Encodings to look at; a ValueError that names the spec where they cannot be built.
+def build_for_inspection(spec: str, shape: Shape) -> BuiltEncodings:
+    """Build encodings for inspection only; a ValueError that names the spec if they cannot be built.
 
-    Those of the catalogue without their numbers, so that no size is too large to be looked at.
+    Those of the catalogue are built on the meta device, so that no size is too large.
     """
-    device = nullcontext() if own_names([spec]) else torch.device("meta")
+    device = nullcontext() if plugin_names([spec]) else torch.device("meta")
     try:
         with device:
             return build_encodings(spec, shape)
@@ -113,10 +113,10 @@ def tried(spec: str, shape: Shape) -> Built:
         raise ValueError(f"{spec}: {error}") from error
 
 
-def build_encodings(spec: str, shape: Shape) -> Built:
+def build_encodings(spec: str, shape: Shape) -> BuiltEncodings:
     """Build a spec's encodings: one instance for all layers where its class says so, otherwise one a layer."""
-    schedule, found = Schedule.parse(spec), {name: entry_of(name) for name in names(spec)}
-    embedding = [name for name, entry in found.items() if entry.place == "embedding"]
+    schedule, found = Schedule.parse(spec), {name: entry_of(name) for name in encoding_names(spec)}
+    embedding = [name for name, entry in found.items() if entry.hook_point == "embedding"]
     for name in embedding:
         if any(name not in kind.names for kind in schedule.pattern):
             raise ValueError(f"{name} acts on embeddings, once for all layers: give it to each kind of them")
@@ -130,12 +130,12 @@ def build_encodings(spec: str, shape: Shape) -> Built:
 
     layers = schedule.instances(shape.layers, make, lambda name: name in made or found[name].shared)
     acting = [[e for e in encodings if e not in made.values()] for encodings, _ in layers]
-    return Built(list(made.values()), acting, [window for _, window in layers], rates)
+    return BuiltEncodings(list(made.values()), acting, [window for _, window in layers], rates)
 
 
 def ends_at_table(spec: str) -> bool:
     """Whether some encoding of a spec is undefined past the rows it was trained with."""
-    return any(entry_of(name).table_bound for name in names(spec))
+    return any(entry_of(name).table_bound for name in encoding_names(spec))
 
 
 @cache
@@ -149,23 +149,25 @@ def standard_encodings(axes: int = 1) -> tuple[str, ...]:
 
 def entry_of(name: str) -> Entry:
     """What is known of a name: the catalogue's entry, or one made for the class that ``module:Class`` names."""
-    if not is_own(name):
+    if not is_plugin(name):
         return encoding_info(name)
-    cls = own_class(name)
-    place = next(place for place, base in PLACES.items() if issubclass(cls, base))
+    cls = encoding_class(name)
+    hook_point = next(name for name, base in HOOK_POINTS.items() if issubclass(cls, base))
     title = (cls.__doc__ or "").strip().partition("\n")[0] or cls.__name__
-    return Entry(name, place, cls, title, formula="", source="", parameters="", cost="", past_training="")
+    return Entry(name, hook_point, cls, title, formula="", source="", parameters="", cost="", past_training="")
 
 
-def code_of(typed: Iterable[str]) -> dict[str, str]:
-    """Hashes of the code of the own classes among names, by name: see `posenc.lab.own.digest_of`."""
-    return {name: digest_of(name) for name in own_names(typed)}
+def plugin_hashes(typed: Iterable[str]) -> dict[str, str]:
+    """Code hashes of the plugins among names: see `posenc.lab.plugins.code_hash`."""
+    return {name: code_hash(name) for name in plugin_names(typed)}
 
 
-def own_names(specs: Iterable[str]) -> list[str]:
-    """The own classes in specs, each once."""
-    typed = filter(is_own, specs)  # a row of another task, like yarn@max, is no spec of layers
-    return list(dict.fromkeys(name for spec in typed for name in names(normal(spec)) if is_own(name)))
+def plugin_names(specs: Iterable[str]) -> list[str]:
+    """The plugins named in specs, each once."""
+    typed = filter(is_plugin, specs)  # a row of another task, like yarn@max, is no spec of layers
+    return list(
+        dict.fromkeys(name for spec in typed for name in encoding_names(normalize_spec(spec)) if is_plugin(name))
+    )
 
 
 def _check_trainable(name: str, spec: str, ids: bool) -> None:
@@ -196,7 +198,7 @@ def _build(entry: Entry, shape: Shape) -> Encoding:
     try:
         return entry.create(**shape.words(entry))
     except Exception as error:
-        if not is_own(entry.name):
+        if not is_plugin(entry.name):
             raise
         raise ValueError(
             f"{entry.name} cannot be made of what compare gives ({', '.join(SHAPE)}): {type(error).__name__}: {error}"

@@ -8,12 +8,12 @@
 
 norm(x) = weight ⊙ x / √(mean(x²) + eps), eps 1e-5 for q and k, `norm_eps` for o. The token before is the last real one
 of the same document; there is none (zeros) before a document's first, so padding and packing change no row. A cache
-keeps the newest k̃ and ṽ beside keys, values and log gates, and chunks of any size decode exactly.
+keeps the newest k̃ and ṽ with keys, values and log gates, and chunks of any size decode exactly.
 Source: Lin et al., Forgetting Transformer: Softmax Attention with a Forget Gate, arXiv 2503.02130, section on the Pro
     block; order, eps and initial values as in the authors' code (zhixuan-lin/forgetting-transformer).
 Checked against: the authors' ForgettingAttentionLayer (Pro and LLaMA variants, decoding step by step).
-Departs from the source: several tokens beside a non-empty cache see the token before them, where the source's shift
-    forgets it; grouped queries are served, where it refuses them. The names of its weights, k_proj.linear,
+Departs from the source: several tokens after a non-empty cache read the token before them, where the source's shift
+    forgets it; grouped queries are supported, where it refuses them. The names of its weights, k_proj.linear,
     k_proj.shift_proj, ogate_proj, output_norm and fgate_proj, are here k_proj, k_shift, out_gate, out_norm and those of
     the ForgetGate in encodings.
 """
@@ -49,7 +49,7 @@ class FoXPro(SelfAttention):
         num_heads: query heads, each with a forget gate.
         num_kv_heads: key and value heads, default ``num_heads``; must divide it.
         head_dim: width of a head, default ``dim // num_heads``.
-        encodings: what acts beside the forget gate, such as RoPE; a `ForgetGate` among them stands in for the default
+        encodings: others to combine with the forget gate, such as RoPE; a `ForgetGate` among them replaces the default
             one, which depends on the data.
         shared_qk_norm: whether all heads share the weights of the norms of q and k, as in the paper's own models.
         norm_eps: of the output norm.
@@ -115,7 +115,7 @@ class FoXPro(SelfAttention):
             )
         q, k, v = (p(x).unflatten(-1, (-1, self.head_dim)) for p in (self.q_proj, self.k_proj, self.v_proj))
         last = self._last(k, cache)
-        links = find_links(x, attention_mask, segments, last[2:])
+        links = token_links(x, attention_mask, segments, last[2:])
         alphas = (torch.sigmoid(wide(shift(x))).unsqueeze(-1) for shift in (self.k_shift, self.v_shift))
         mixed, newest = [], []
         for raw, before, alpha in zip((k, v), last, alphas, strict=False):
@@ -161,7 +161,7 @@ class HeadNorm(nn.Module):
     Args:
         heads: heads with weights of their own; 1: all share them.
         head_dim: width of a head.
-        eps: beside the mean square.
+        eps: added to the mean square.
     """
 
     def __init__(self, heads: int, head_dim: int, eps: float) -> None:
@@ -183,7 +183,7 @@ class HeadNorm(nn.Module):
         return f"{self.weight.numel() // self.head_dim}, {self.head_dim}, eps={self.eps:g}"
 
 
-class Links(NamedTuple):
+class TokenLinks(NamedTuple):
     """Which token stands before each: rows of ``[newest token so far, token 0, token 1, …]``; None: the neighbour."""
 
     rows: Tensor | None  # (batch, tokens)
@@ -201,22 +201,24 @@ class Links(NamedTuple):
         return with_last[:, -1] if self.last is None else _pick(with_last, self.last).squeeze(1)
 
 
-def find_links(
+def token_links(
     x: Tensor, attention_mask: Tensor | None, segments: Tensor | None, last_segment: tuple[Tensor, ...]
-) -> Links:
+) -> TokenLinks:
     """The last real token before each token of ``x``, looking through padding, within its document."""
     batch, tokens = x.shape[:2]
     if attention_mask is None and segments is None:
-        return Links(None, None, None, ())
+        return TokenLinks(None, None, None, ())
     index = torch.arange(1, tokens + 1, device=x.device).expand(batch, -1)
     newest = index if attention_mask is None else torch.where(attention_mask, index, 0).cummax(-1).values
     rows = F.pad(newest, (1, 0))[:, :-1]
     if segments is None:
-        return Links(rows, None, newest[:, -1:], ())
+        return TokenLinks(rows, None, newest[:, -1:], ())
     here = segments.expand(batch, -1) if segments.ndim == 2 else segments[None].expand(batch, -1)
     first = last_segment[0].unsqueeze(1) if last_segment else here[:, :1]
     documents = torch.cat([first, here], 1)
-    return Links(rows, documents.gather(1, rows) == here, newest[:, -1:], (documents.gather(1, newest[:, -1:])[:, 0],))
+    return TokenLinks(
+        rows, documents.gather(1, rows) == here, newest[:, -1:], (documents.gather(1, newest[:, -1:])[:, 0],)
+    )
 
 
 def _pick(tokens: Tensor, rows: Tensor) -> Tensor:

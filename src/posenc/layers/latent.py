@@ -1,13 +1,13 @@
-"""Multi-head latent attention: keys and values of all heads from one small vector a token, beside a rotated key.
+"""Multi-head latent attention: keys and values of all heads from one small vector per token, plus a rotated key.
 
     c_t = norm(W_kv x_t),   r_t = W_r x_t                          kv_rank numbers, and rope_dim that all heads share
     k_th = [ R(p_t) r_t | K_h c_t ],   v_th = V_h c_t              rope_dim | nope_dim, and value_dim channels
     q_th = [ R(p_t) q^r_th | q^n_th ],   q_t = Q x_t, or Q norm(W_q x_t) with q_rank
     s_ij = scale · q_ih · k_jh,        scale = (nope_dim + rope_dim)^−½ · softmax_factor
 
-A cache keeps c and the rotated r, kv_rank + rope_dim numbers a token, whatever the number of heads. Few queries meet
-them as they are, by q^n_h · K_h c = (K_hᵀ q^n_h) · c, so that a decoding step expands no key; many queries meet keys
-and values of their own width. Both are the same up to rounding.
+A cache keeps c and the rotated r, kv_rank + rope_dim numbers a token, whatever the number of heads. Few queries attend
+to c directly, by q^n_h · K_h c = (K_hᵀ q^n_h) · c, so that a decode step expands no key; many queries attend to
+expanded keys and values. Both are the same up to rounding.
 Source: DeepSeek-AI, DeepSeek-V2, arXiv 2405.04434, section 2.1; the scale with mscale² in DeepSeek-V3's code.
 Checked against: transformers' DeepSeek-V2 and V3 attention, with and without q_rank, at given positions.
 Departs from the source: nothing in the formula. Weights q_a_proj, q_a_layernorm, q_b_proj, kv_a_proj_with_mqa,
@@ -30,7 +30,7 @@ from posenc.layers.cache import KVCache, StaticKVCache
 from posenc.layers.self_attention import SelfAttention
 from posenc.rotary._leading import Leading
 
-FEW = 16  # queries that meet latents as they are
+FEW = 16  # queries that attend to latents without expanding them
 
 
 class LatentAttention(SelfAttention):
@@ -42,15 +42,15 @@ class LatentAttention(SelfAttention):
         dim: width of x.
         num_heads: query heads.
         kv_rank: width of the latents of keys and values.
-        nope_dim: channels of a head that do not turn.
+        nope_dim: channels of a head that are not rotated.
         rope_dim: channels of a head that turn; their key is one for all heads.
         value_dim: width of a value head, default ``nope_dim``.
         q_rank: width of the latents of queries; None: queries come from x itself.
         encodings: rotations of ``rope_dim`` channels, such as ``RoPE(rope_dim)``; biases; and what else reads no
             numbers of queries and keys, such as forget gates, temperatures and sinks.
         softmax_factor: on the scale, mscale² under YaRN with mscale_all_dim.
-        scale: in the place of (nope_dim + rope_dim)^−½, times the factor.
-        norm_eps: beside the mean square in the norms of latents.
+        scale: instead of (nope_dim + rope_dim)^−½, times the factor.
+        norm_eps: added to the mean square in the norms of latents.
         bias: whether the projections down to latents have one.
         backend: see `attention`.
 
@@ -115,7 +115,7 @@ class LatentAttention(SelfAttention):
         cache: KVCache | StaticKVCache | None,
         tables: Sequence[Table] | None,
     ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
-        """q with the channels that turn first; what all heads share of keys, r and c, in the place of k; no values."""
+        """q with the rotated channels first; what all heads share of keys, r and c, in the place of k; no values."""
         if self.q_down is not None and self.q_down_norm is not None:
             q = self.q_proj(self.q_down_norm(self.q_down(x)))
         else:

@@ -27,11 +27,9 @@ from posenc.backends.inputs.validation import (
 )
 from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, ScoreEncoding, Table
 from posenc.layers.cache import KVCache, StaticKVCache
-from posenc.layers.counting import counted
-from posenc.layers.door import check_beside, check_input, check_places, check_widths, real_tokens
-from posenc.layers.keeping import New, may_learn, together
-from posenc.layers.rotating import rotate, rotates_here
-from posenc.layers.sight import window_is_all
+from posenc.layers.default_positions import default_positions
+from posenc.layers.validation import check_input, check_options, check_positions, check_widths, real_tokens
+from posenc.layers.visible_keys import NewTokens, may_learn, visible_keys, window_bounds
 from posenc.positions.videos import on_all_axes
 
 
@@ -43,11 +41,11 @@ class SelfAttention(nn.Module):
         num_heads: query heads.
         num_kv_heads: key and value heads, default ``num_heads``; must divide it.
         head_dim: width of a head, default ``dim // num_heads``.
-        encodings: any list; embeddings act on x at the layer's door, the others in attention.
+        encodings: any list; embeddings act on the layer's input x, the others in attention.
         qk_norm: RMS norm of queries and keys per head, before their rotation.
         bias: whether the projections have one.
-        causal: whether a token sees only tokens up to itself. None: True, and an error where positions have two or more
-            coordinates, as of images, which must state it.
+        causal: whether a token attends only to tokens up to itself. None: True, and an error where positions have two
+            or more coordinates, as of images, which must state it.
         window: tokens that a token attends to, its own included, unless a call gives another; None: all.
         scale: factor on q·k, default 1/√head_dim; T5 has 1.
         backend: see `attention`.
@@ -89,7 +87,7 @@ class SelfAttention(nn.Module):
         causal = True if causal is None and self.plain_positions else causal
         axes = check_causal(causal, encodings)
         causal = True if causal is None else causal
-        self.axes = max(axes, 1) if isinstance(causal, str) else axes  # coordinates of a position; 0: nobody reads any
+        self.axes = max(axes, 1) if isinstance(causal, str) else axes  # coordinates of a position; 0: not read
         self.dim, self.num_heads, self.num_kv_heads, self.head_dim = dim, num_heads, num_kv_heads, head_dim
         check_scale(scale, head_dim)
         check_backend(backend)
@@ -129,57 +127,57 @@ class SelfAttention(nn.Module):
                 several axes want ``(*batch, tokens, axes)`` in every call: `posenc.positions` makes them.
             attention_mask: ``(batch, tokens)``, bool or 0 and 1, True at real tokens of x, as in transformers;
                 kept in the cache. A window counts real tokens.
-            mask: bool, True where a token may look, as in `attention`, over the cache's keys and x's: those that the
-                cache keeps, or all that it has seen.
+            mask: bool, True where a token may attend, as in `attention`, over the cache's keys and x's: those that the
+                cache keeps, or all tokens that ever came.
             segments: documents of a packed row, ``(*batch, tokens)``; kept in the cache.
             cache: grows by x's tokens.
             tables: what `RotaryEncoding.table` gave for ``positions``, one per rotary encoding, where
                 several layers share them.
             length: tokens that length-dependent rotations shall span, the same in all calls that share a cache.
                 Undeclared, they span each row's own keys so far, and keys are cached un-rotated: a decoding step
-                then equals the last row of one call over the same tokens, but earlier rows would turn anew.
-            window: tokens that a token sees, its own included, as in `attention`; default: the layer's, else the
+                then equals the last row of one call over the same tokens, but not the earlier rows.
+            window: tokens that a token attends to, its own included, as in `attention`; default: the layer's, else the
                 cache's, else all.
-                The cache forgets what is behind it, and no later call may then see further.
+                The cache forgets tokens behind it, and no later call may then attend further.
         """
         check_input(x, self.dim)
         attention_mask = real_tokens(attention_mask)
         if self.plain_positions and positions is not None and is_plain(positions, x[:, None], self.axes):
             positions = on_all_axes(positions, self.axes)
-        check_places(x, positions, attention_mask, 1 if positions is None and self.plain_positions else self.axes)
-        check_beside(x, segments, cache, tables)
+        check_positions(x, positions, attention_mask, 1 if positions is None and self.plain_positions else self.axes)
+        check_options(x, segments, cache, tables)
         check_length(length)
         window = self.window if window is None else check_window(window)
-        here, derived = self._here(x, positions, attention_mask, segments, cache)
+        here, per_row = self._positions(x, positions, attention_mask, segments, cache)
         for embedding in self.embeddings:
             x = embedding(x, here)
         q, k, v, last = self._project(x, attention_mask, segments, cache, tables)
         acting = self._acting()
-        now = rotates_here(acting, length, tables)
-        if now:
-            q, k = rotate(acting, q, k, here, tables, length)
-        new = New(
+        rotated = rotates_before_cache(acting, length, tables)
+        if rotated:
+            q, k = _rotate(acting, q, k, here, tables, length)
+        new = NewTokens(
             k, v, [e.remember(x) if isinstance(e, ScoreEncoding) else None for e in acting],
-            here, positions is not None, derived, attention_mask, segments, mask, window, length, now,
+            here, positions is not None, per_row, attention_mask, segments, mask, window, length, rotated,
             max(self.axes, 1),
         )  # fmt: skip
         learns = torch.is_grad_enabled() and may_learn((self, *acting), x) if cache is not None else False
-        seen = together(new, cache, acting, self.causal, learns=learns)
+        keys = visible_keys(new, cache, acting, self.causal, learns=learns)
         left: list[Encoding] = []
         features: list[Tensor | None] = []
-        for encoding, remembered in zip(acting, seen.features, strict=True):
-            if not (now and isinstance(encoding, RotaryEncoding)):
+        for encoding, remembered in zip(acting, keys.features, strict=True):
+            if not (rotated and isinstance(encoding, RotaryEncoding)):
                 left.append(encoding)
                 features.append(remembered)
-        q_pos, k_pos = seen.sight.positions(left, self.causal)
+        q_pos, k_pos = keys.positions(left, self.causal)
         call = partial(
             attention, encodings=left, q_pos=q_pos, k_pos=k_pos, features=features,
-            mask=seen.sight.hidden(check_mask(seen.mask, q, seen.k)), segments=seen.segments, causal=self.causal,
-            scale=self.scale, length=None if now else length, window=seen.sight.window, backend=self.backend,
+            mask=keys.mask(check_mask(keys.caller_mask, q, keys.k)), segments=keys.segments, causal=self.causal,
+            scale=self.scale, length=None if rotated else length, window=keys.window, backend=self.backend,
             softcap=self.softcap, dropout=self.dropout if self.training else 0.0,
         )  # fmt: skip
-        merged = self._merge(self._attend(q, seen.k, seen.v, call), x)
-        seen.keep(last)  # only now: a call that fails leaves the cache as it was
+        merged = self._merge(self._attend(q, keys.k, keys.v, call), x)
+        keys.commit(last)  # only now: a call that fails leaves the cache as it was
         return merged
 
     if TYPE_CHECKING:  # nn.Module types calls as Any
@@ -204,8 +202,8 @@ class SelfAttention(nn.Module):
             position_dtype: floating for positions that are not whole.
         """
         window = self.window if window is None else check_window(window)
-        if window is not None and not window_is_all(self._acting(), self.causal, given=True):
-            raise ValueError("window: what lies behind it still counts for this layer, so slots cannot be used anew")
+        if window is not None and not window_bounds(self._acting(), self.causal, positions_from_caller=True):
+            raise ValueError("window: tokens behind it still count for this layer, so slots cannot be reused")
         check_length(length)
         with torch.no_grad():
             token = self.q_proj.weight.new_zeros(1, 1, self.dim)
@@ -216,7 +214,7 @@ class SelfAttention(nn.Module):
         return StaticKVCache(
             [k, v, *remembered], batch_size, capacity,
             axes=max(self.axes, 1), window=window, position_dtype=position_dtype,
-            rotated=rotates_here(self._acting(), length, None), length=length,
+            rotated=rotates_before_cache(self._acting(), length, None), length=length,
         )  # fmt: skip
 
     def shift(self, cache: KVCache, by: int) -> None:
@@ -254,11 +252,11 @@ class SelfAttention(nn.Module):
 
     def _merge(self, out: Tensor, x: Tensor) -> Tensor:
         """The heads' results ``(batch, heads, tokens, head_dim)`` as ``(batch, tokens, dim)``."""
-        one = out.shape[2] == 1
-        merged: Tensor = self.o_proj(out.reshape(x.shape[0], 1, -1) if one else out.transpose(1, 2).flatten(2))
+        single = out.shape[2] == 1
+        merged: Tensor = self.o_proj(out.reshape(x.shape[0], 1, -1) if single else out.transpose(1, 2).flatten(2))
         return merged
 
-    def _here(
+    def _positions(
         self,
         x: Tensor,
         positions: Tensor | None,
@@ -266,16 +264,15 @@ class SelfAttention(nn.Module):
         segments: Tensor | None,
         cache: KVCache | StaticKVCache | None,
     ) -> tuple[Tensor | None, bool]:
-        """Positions of the tokens of x, None where nobody reads any; and whether they follow from the batch."""
+        """Positions of the tokens of x, None where no encoding reads any; and whether each row has its own."""
         if not self.axes or positions is not None:
             return positions if self.axes else None, False
         if isinstance(cache, StaticKVCache):
             return cache.following(x.shape[1], attention_mask), True
         if cache is not None:
             cache.check_positions(positions)
-        found = counted(x.shape[1], x.device, attention_mask=attention_mask, segments=segments, cache=cache)
-        derived = found.ndim == 2
-        return on_all_axes(found, self.axes) if self.axes > 1 else found, derived
+        counted = default_positions(x.shape[1], x.device, attention_mask=attention_mask, segments=segments, cache=cache)
+        return on_all_axes(counted, self.axes) if self.axes > 1 else counted, counted.ndim == 2
 
     def extra_repr(self) -> str:
         return f"{self.dim}, num_heads={self.num_heads}, num_kv_heads={self.num_kv_heads}, head_dim={self.head_dim}"
@@ -285,3 +282,44 @@ def _normed(norm: nn.Module, x: Tensor) -> Tensor:
     """``x`` under a norm; one that does nothing is not called, unless it has hooks of its own."""
     hooks = norm._forward_hooks or norm._forward_pre_hooks or norm._backward_hooks or norm._backward_pre_hooks
     return x if type(norm) is nn.Identity and not hooks else norm(x)
+
+
+def rotates_before_cache(encodings: Sequence[Encoding], length: int | None, tables: Sequence[Table] | None) -> bool:
+    """Whether keys may be cached rotated; otherwise `attention` rotates all of them in every call.
+
+    That is exact only while a token's rotation depends on its position alone: under frequencies that depend on the
+    length, and for encodings that read unrotated keys, the cache keeps keys as they were projected.
+    """
+    fixed, reads_unrotated = True, False
+    for encoding in encodings:
+        if isinstance(encoding, RotaryEncoding):
+            fixed = fixed and encoding.fixed(length)
+        elif isinstance(encoding, ScoreEncoding):
+            reads_unrotated = reads_unrotated or encoding.reads.unrotated
+    if reads_unrotated:
+        if tables is not None and not fixed:
+            raise ValueError("tables cannot serve with an encoding that reads unrotated keys: declare length instead")
+        return False
+    return fixed or tables is not None
+
+
+def _rotate(
+    encodings: Sequence[Encoding],
+    q: Tensor,
+    k: Tensor,
+    positions: Tensor | None,
+    tables: Sequence[Table] | None,
+    length: int | None,
+) -> tuple[Tensor, Tensor]:
+    """q and k after all rotations, by the tables if a caller passed them."""
+    rotary = [e for e in encodings if isinstance(e, RotaryEncoding)]
+    if tables is None:
+        for encoding in rotary:  # each computes one table for both, and rotates them together where that is faster
+            span = (length,) if encoding.length_dependent else ()
+            q, k = nn.Module.__call__(encoding, q, k, positions, positions, *span)
+        return q, k
+    if len(tables) != len(rotary):
+        raise ValueError(f"tables must hold one per rotary encoding ({len(rotary)}), got {len(tables)}")
+    for encoding, table in zip(rotary, tables, strict=True):
+        q, k = encoding.rotate_queries(q, table), encoding.rotate(k, table)
+    return q, k

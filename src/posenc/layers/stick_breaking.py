@@ -19,8 +19,8 @@ from posenc.arguments import check_flag
 from posenc.backends.call import Backend
 from posenc.backends.inputs.validation import as_list
 from posenc.encoding import Encoding
-from posenc.layers.door import check_widths
 from posenc.layers.self_attention import SelfAttention
+from posenc.layers.validation import check_widths
 from posenc.weight.stick_breaking import Remainder, StickBreaking
 
 
@@ -28,7 +28,7 @@ class StickBreakingAttention(SelfAttention):
     """Causal self-attention under stick-breaking, ``x (batch, tokens, dim) → (batch, tokens, dim)``.
 
     Everything else is `SelfAttention`: grouped heads, qk-norm, padding, packing, a `KVCache`. Keys must lie in the
-    order of the text.
+    order of the sequence.
 
     Args:
         dim: width of x.
@@ -45,7 +45,7 @@ class StickBreakingAttention(SelfAttention):
         backend: see `attention`.
 
     Raises:
-        ValueError: for sizes that do not fit, an unknown remainder, or a second encoding in the place of softmax.
+        ValueError: for sizes that do not fit, an unknown remainder, or a second encoding instead of softmax.
 
     >>> import torch
     >>> from posenc.layers import KVCache

@@ -1,4 +1,4 @@
-"""The attention layer of TAPE: its weights read the position states of the tokens beside their values."""
+"""The attention layer of TAPE: its weights also read the position states of the tokens."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class TAPEAttention(nn.Module):
         num_heads: query, key and value heads.
         head_dim: width of a head, default ``dim // num_heads``.
         position_size, base: see `TAPE`.
-        encodings: what acts beside it, such as biases; no rotations, and nothing that reads values or adds to them,
-            which have the states behind them here. A `TAPE` among them stands in for the default one.
+        encodings: others to combine with it, such as biases; no rotations, and nothing that reads values or adds to
+            them, since the states follow the values here. A `TAPE` among them replaces the default one.
         qk_norm, bias, causal, scale, backend: see `SelfAttention`.
 
     >>> first, second = TAPEAttention(64, 4), TAPEAttention(64, 4)
@@ -94,7 +94,7 @@ class TAPEAttention(nn.Module):
             raise ValueError("cache must be a KVCache: a static one has no room for states beside values")
         inner = self.attention
         if states is None:
-            here = inner.places(x, positions, attention_mask, segments, cache)
+            here = inner.token_positions(x, positions, attention_mask, segments, cache)
             states = self.tape.table(here, like=x)
             if states[0].ndim == 3:  # positions are the same in all rows
                 states = states[0].unsqueeze(0), states[1].unsqueeze(0)
@@ -126,10 +126,10 @@ class _Wide(SelfAttention):
 
     @property
     def tape(self) -> TAPE:
-        (found,) = (e for e in self._acting() if isinstance(e, TAPE))
-        return found
+        (tape,) = (e for e in self._acting() if isinstance(e, TAPE))
+        return tape
 
-    def places(
+    def token_positions(
         self,
         x: Tensor,
         positions: Tensor | None,
@@ -138,9 +138,9 @@ class _Wide(SelfAttention):
         cache: KVCache | None,
     ) -> Tensor:
         """Positions of the tokens of x."""
-        found, _ = self._here(x, positions, attention_mask, segments, cache)
-        assert found is not None  # as a rotation reads them
-        return found
+        here, _ = self._positions(x, positions, attention_mask, segments, cache)
+        assert here is not None  # as a rotation reads them
+        return here
 
     def _project(
         self,
@@ -155,7 +155,7 @@ class _Wide(SelfAttention):
         return q, k, torch.cat([v, *(state.to(v.dtype) for state in states)], -1), last
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, call: Callable[..., Tensor]) -> Tensor:
-        """Where something looks at content, q and k come unturned: by states, which stand behind values."""
+        """Where an encoding reads unrotated q and k, they are rotated here, by the states that follow the values."""
         acting = self._acting()
         if not any(isinstance(e, ScoreEncoding) and e.reads.unrotated for e in acting):
             return call(q, k, v)

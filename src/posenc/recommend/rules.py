@@ -44,7 +44,7 @@ def _measured(needs: Needs, study: Study, asked: list[Study]) -> list[Choice]:
     at = _measured_times(needs, study)
     bears = [
         row for row in study.ranked(at)
-        if row.learnt and (needs.times == 1 or row.verdict in _GOOD) and _served(row.name, needs.engine)
+        if row.learned and (needs.times == 1 or row.verdict in _GOOD) and _served(row.name, needs.engine)
     ]  # fmt: skip
     level = _level(bears, study, at)
     if needs.times > 1:
@@ -110,7 +110,7 @@ def _of_measurements(needs: Needs, asked: list[Study]) -> list[Reason]:
         words = f"Measured up to {longest}× the trained length; {needs.times}× is farther than that."
         said.append(Reason(words, "not measured", of(asked[0])))
     for study in asked:
-        seeds, learnt = sorted({row.seeds for row in study.rows.values()}), sum(r.learnt for r in study.rows.values())
+        seeds, learnt = sorted({row.seeds for row in study.rows.values()}), sum(r.learned for r in study.rows.values())
         times = f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"{seeds[0]}"
         words = (
             f"{study.name}: small models of one size, trained at {study.train_length} tokens, {times} "

@@ -48,7 +48,7 @@ def length(*, wanted: bool = True) -> Judge:
             lengths = sorted(row.means)
             values = ", ".join(f"{shown(row.means[n][0], study)} at {n // study.train_length}×" for n in lengths)
             reason = Reason(f"{values}: {row.verdict}.", "as recorded", of(study))
-            if not row.learnt:
+            if not row.learned:
                 return "open", reason
             bears = row.verdict in ("equivalent", "better")
             return ("yes" if bears == wanted else "no"), reason
@@ -107,7 +107,7 @@ THIRTEEN = (
         ("a decoder-only language model", _USED),
         ("relative positions without a bias on the scores",
          fact("Acts on queries and keys, and their product depends on the distance.",
-              lambda e: e.place == "rotary" and e.kind == "relative")),
+              lambda e: e.hook_point == "rotary" and e.kind == "relative")),
         ("interpolates well", extension(4)), ("can be extended later", _EXTENDS),
     )),
     Advice("alibi", (

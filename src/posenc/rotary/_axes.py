@@ -17,9 +17,9 @@ from torch import Tensor
 
 from posenc import positions as position
 from posenc.encoding import Table, widest
-from posenc.frequencies.phase import Turning, angles, waves, working
+from posenc.frequencies.phase import AnyFrequencies, angles, cos_sin, working_dtype
 from posenc.precision import precision
-from posenc.rotary._waves import Waves
+from posenc.rotary._rotation_table import RotationTable
 from posenc.tracing import tracing
 
 
@@ -52,30 +52,30 @@ def coordinates(
     return places, nowhere, precision(like)
 
 
-def of_each(places: Tensor, frequencies: Turning, dtype: torch.dtype, *, woven: bool = False) -> Table:
+def of_each(places: Tensor, frequencies: AnyFrequencies, dtype: torch.dtype, *, woven: bool = False) -> Table:
     """cos and sin ``(*batch, tokens, axes · pairs)`` of pairs that read one coordinate, axis by axis.
 
     Args:
         frequencies: ``(pairs,)`` for all axes alike, or ``(axes, pairs)``.
         woven: the first pair of each axis, then the second of each, and so on.
     """
-    angle = angles(places, frequencies, working(dtype, places.device))
-    return waves((angle.mT if woven else angle).flatten(-2), dtype)
+    angle = angles(places, frequencies, working_dtype(dtype, places.device))
+    return cos_sin((angle.mT if woven else angle).flatten(-2), dtype)
 
 
-def of_sums(places: Tensor, frequencies: Sequence[Turning], dtype: torch.dtype) -> Table:
+def of_sums(places: Tensor, frequencies: Sequence[AnyFrequencies], dtype: torch.dtype) -> Table:
     """cos and sin ``(*batch, heads, tokens, pairs)`` of pairs that read a sum over the axes.
 
     Args:
         frequencies: those of each axis, ``(heads, 1, pairs)``.
     """
-    wide = working(dtype, places.device)
+    wide = working_dtype(dtype, places.device)
     angle, *more = (
         angles(place.unsqueeze(-2), theta, wide) for place, theta in zip(places.unbind(-1), frequencies, strict=True)
     )
     for other in more:
         angle = angle + other
-    return waves(angle, dtype)
+    return cos_sin(angle, dtype)
 
 
 def with_own(table: Table, positions: Tensor, own: Tensor, axes: int) -> Table:
@@ -89,7 +89,7 @@ def with_own(table: Table, positions: Tensor, own: Tensor, axes: int) -> Table:
     number = positions[..., -1].long() if axes > 1 else torch.zeros_like(positions, dtype=torch.int64)
     here = (away & (number >= 0) & (number < len(own))).to(table[0].device)
     rows = own[torch.where(here, number.to(here.device), 0)]
-    turned = waves(rows.to(working(table[0].dtype, rows.device)), table[0].dtype)
+    turned = cos_sin(rows.to(working_dtype(table[0].dtype, rows.device)), table[0].dtype)
     return tuple(torch.where(here.unsqueeze(-1), mine, theirs) for mine, theirs in zip(turned, table, strict=True))
 
 
@@ -104,7 +104,7 @@ class Chosen:
         self.axis = list(axis)
         self._placed: dict[torch.device, Tensor] = {}  # copies for eager calls, as in `Frequencies`
 
-    def table(self, places: Tensor, of: Waves, dtype: torch.dtype, *, of_heads: bool = False) -> Table:
+    def table(self, places: Tensor, of: RotationTable, dtype: torch.dtype, *, of_heads: bool = False) -> Table:
         """cos and sin ``(*batch, tokens, pairs)``, with an axis of heads before tokens where they have one.
 
         Args:
@@ -133,7 +133,7 @@ class Chosen:
 class _Alone:
     """Frequencies ``(..., pairs, 1)``, for positions that have an axis of pairs of their own."""
 
-    def __init__(self, frequencies: Turning) -> None:
+    def __init__(self, frequencies: AnyFrequencies) -> None:
         self.frequencies = frequencies
 
     def fractions(self, device: torch.device) -> Tensor:
@@ -148,7 +148,7 @@ class _Alone:
         return None if theta is None else theta.unsqueeze(-1)
 
 
-def alone(found: Waves) -> Waves:
+def alone(found: RotationTable) -> RotationTable:
     """The same waves for positions ``(..., tokens, pairs)``; their table has an axis of size 1 behind the pairs."""
     gain = found.gain
     return found._replace(

@@ -1,6 +1,6 @@
-"""The basis in which a skew matrix only turns pairs, and the way back for gradients.
+"""The basis in which a skew matrix only rotates pairs, and the way back for gradients.
 
-    A = Q · diag(w_k J) · Qᵀ,  J = [[0, −1], [1, 0]]   ⇒   exp(t A) = Q · (pair k turned by t·w_k) · Qᵀ
+    A = Q · diag(w_k J) · Qᵀ,  J = [[0, −1], [1, 0]]   ⇒   exp(t A) = Q · (pair k rotated by t·w_k) · Qᵀ
 
 The derivative of exp(t A) along Q E Qᵀ is Q D Qᵀ with the pairs seen as complex numbers, D = Φ∘E (Daleckii and Krein):
 

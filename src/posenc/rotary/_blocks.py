@@ -1,4 +1,4 @@
-"""Heads as blocks of channels: which heads share a rotation, and blocks turned by matrices.
+"""Heads as blocks of channels: which heads share a rotation, and blocks rotated by matrices.
 
     x = [ block 0 | block 1 | … | rest ],   block k of head h ← R[h, k]·block k,   the rest passes through
 

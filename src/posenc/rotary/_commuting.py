@@ -1,6 +1,6 @@
-"""Rotations whose generators commute: a basis for each block, in which every token only turns pairs.
+"""Rotations whose generators commute: a basis for each block, in which every token only rotates pairs.
 
-    R(p) = exp(t(p) S) = Q · (pair j turned by t(p)·w_j) · Qᵀ,   t(p) = Σ_axis c_axis p_axis,   S = −Sᵀ
+    R(p) = exp(t(p) S) = Q · (pair j rotated by t(p)·w_j) · Qᵀ,   t(p) = Σ_axis c_axis p_axis,   S = −Sᵀ
 
 One small eigenproblem a block gives Q and w for all tokens, queries and keys alike; a token costs what RoPE costs, and
 two products with Q.
@@ -15,8 +15,8 @@ from posenc.encoding import Table, own_precision
 from posenc.frequencies.phase import TensorFrequencies
 from posenc.rotary._axes import of_sums
 from posenc.rotary._basis import dense_of, skew_basis
+from posenc.rotary._basis_rotation import rotate_in_basis
 from posenc.rotary._blocks import rotate_pairs_of_groups
-from posenc.rotary._turn import turn
 
 
 def commuting_table(places: Tensor, generators: Tensor, times: Tensor, dtype: torch.dtype) -> Table:
@@ -43,8 +43,8 @@ def commuting_rotate(x: Tensor, table: Table) -> Tensor:
         return rotate_pairs_of_groups(x, *table)
     turning = table[3].shape[-1]
     if turning == x.shape[-1]:
-        return turn(x, *table)
-    return torch.cat([turn(x[..., :turning], *table), x[..., turning:]], -1)
+        return rotate_in_basis(x, *table)
+    return torch.cat([rotate_in_basis(x[..., :turning], *table), x[..., turning:]], -1)
 
 
 def _frequencies(times: Tensor, rates: Tensor) -> list[TensorFrequencies]:

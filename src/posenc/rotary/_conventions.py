@@ -27,7 +27,7 @@ class Convention(NamedTuple):
     periods: bool = False  # a wave is base^(t / n) long instead of 2π times that
     shift: int = 0  # added to every coordinate
     axes: int | None = None  # the only number of axes there is
-    tail: bool = False  # channels that are left over do not turn; else every channel must
+    tail: bool = False  # channels that are left over are not rotated; else every channel must
 
 
 CONVENTIONS: dict[str, Convention] = {

@@ -36,7 +36,7 @@ def can(x: Tensor, cos: Tensor) -> bool:
 
 
 def by_operator(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
-    """The pairs of ``x`` (batch, heads, tokens, channels) turned; in float32 inside, as everywhere."""
+    """The pairs of ``x`` (batch, heads, tokens, channels) rotated; in float32 inside, as everywhere."""
     batch, tokens, width = x.shape[0], x.shape[2], 2 * cos.shape[-1]
     rows = (t if t.ndim < 4 else t.squeeze(1) for t in (cos, sin))
     cos, sin = (t.expand(batch, tokens, width // 2) for t in rows)

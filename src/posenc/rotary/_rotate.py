@@ -1,19 +1,21 @@
-"""The only code that turns pairs of channels.
+"""The only code that rotates pairs of channels.
 
     half:          x = [ a0 a1 a2 … | b0 b1 b2 … ]       pair j = channels (j, j + pairs)
     interleaved:   x = [ a0 b0 a1 b1 a2 b2 … ]           pair j = channels (2j, 2j + 1)
 
     (a, b) → (a·cos − b·sin, b·cos + a·sin)
 
-Memory is what a rotation waits for, so each form is the one with the fewest passes over it and the fewest temporaries:
+A rotation is bound by memory bandwidth, or for few numbers by the overhead of calls. So there is one form per case, the
+one with the fewest passes over memory, the fewest temporaries or the fewest calls:
 
-- under a compiler: two stacked results, rounded inside the stack, which becomes one loop at fixed and growing lengths;
-- eager, few numbers of layout half: one expression of whole rows, under ordinary autograd: calls are what it costs;
+- compiled: two stacked results, rounded inside the stack, which becomes one loop at fixed and growing lengths;
+- eager, few numbers, layout half: one expression over whole rows under ordinary autograd, since calls dominate;
 - eager, interleaved: one complex product on a view of x; half: one product and two in-place ones on the halves;
 - eager, in bfloat16 and float16: the same in float32, block by block through a scratch that stays in the cache;
-- tables that are learned, and anything that is no plain tensor: the stacked form under ordinary autograd.
+- learned tables, and anything that is not a plain tensor: the stacked form under ordinary autograd.
 
-All of them round once. The backward pass is the rotation by the opposite angles; it keeps the tables and never x.
+The invariant: every form computes in float32 or better and rounds once, so all agree up to that rounding. The backward
+pass is the rotation by the opposite angles; it saves the tables and never x.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from posenc.encoding import Table
 from posenc.rotary import _exported
 from posenc.tracing import tracing
 
@@ -43,7 +46,7 @@ def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Tensor:
             return _in_one(x, cos, sin)
         turned: Tensor = _Rotation.apply(x, cos, sin, layout, False)  # type: ignore[no-untyped-call]
         return turned
-    return _turned(x, cos, sin, layout, False)
+    return _rotated(x, cos, sin, layout, False)
 
 
 def rotate_pairs_(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Tensor:
@@ -92,7 +95,7 @@ class _Rotation(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout, inverse: bool) -> Tensor:
-        return _turned(x, cos, sin, layout, inverse)
+        return _rotated(x, cos, sin, layout, inverse)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -115,12 +118,12 @@ class _Rotation(torch.autograd.Function):
         return turned
 
 
-def _turned(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout, inverse: bool) -> Tensor:
-    """Eager forms without autograd; ``inverse`` turns the other way."""
+def _rotated(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout, inverse: bool) -> Tensor:
+    """Eager forms without autograd; ``inverse`` rotates by the opposite angles."""
     rotary = 2 * cos.shape[-1]
     if x.dtype != cos.dtype:
         if x.numel() <= _SCRATCH:
-            return _turned(x.to(cos.dtype), cos, sin, layout, inverse).to(x.dtype)
+            return _rotated(x.to(cos.dtype), cos, sin, layout, inverse).to(x.dtype)
         return _through_scratch(x, cos, sin, layout, inverse)
     if rotary == x.shape[-1] and layout == "half":
         return _by_halves(x, cos, sin, inverse)
@@ -137,16 +140,16 @@ def _turned(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout, inverse: bool) 
 
 def _in_one(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """The whole of every row at once: few operations, each with a derivative of its own that keeps tables alone."""
-    return turned_by(x, *doubled(cos, sin))
+    return rotate_doubled(x, *doubled(cos, sin))
 
 
 def doubled(cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    """cos and signed sin of every channel of layout half, ``(..., 2 · pairs)``, as `turned_by` takes them."""
+    """cos and signed sin of every channel of layout half, ``(..., 2 · pairs)``, as `rotate_doubled` takes them."""
     return torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)
 
 
-def turned_by(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rows of ``x`` turned by `doubled` cos and sin: nothing but calls, for few numbers."""
+def rotate_doubled(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rows of ``x`` rotated by `doubled` cos and sin, in the fewest calls: for few numbers."""
     wide = x if x.dtype == cos.dtype else x.to(cos.dtype)
     out = (wide * cos).addcmul_(wide.roll(cos.shape[-1] // 2, -1), sin)
     return out if wide is x else out.to(x.dtype)
@@ -165,7 +168,7 @@ def _by_halves(x: Tensor, cos: Tensor, sin: Tensor, inverse: bool) -> Tensor:
 
 
 def _into(out: Tensor, x: Tensor, cos: Tensor, sin: Tensor, layout: Layout, inverse: bool) -> None:
-    """Write the turned ``x`` into ``out``, both (..., 2 · pairs) in the dtype of cos."""
+    """Write the rotated ``x`` into ``out``, both (..., 2 · pairs) in the dtype of cos."""
     if layout == "interleaved" and _is_complex_in_memory(x) and _is_complex_in_memory(out):
         torch.mul(_as_complex(x), _unit_circle(cos, sin, inverse), out=_as_complex(out))
         return
@@ -207,7 +210,7 @@ def _is_complex_in_memory(x: Tensor) -> bool:
     """Whether neighbouring channels can be seen as complex numbers: interleaved pairs are just that.
 
     A view asks every stride, also those of axes of size 1 or 0, which ``is_contiguous`` passes over; and no tensor
-    whose signs wait to be turned (a view of a conjugate) has one.
+    whose signs wait to be rotated (a view of a conjugate) has one.
     """
     *outer, last = x.stride()
     odd = x.shape[-1] | int(x.storage_offset())
@@ -228,3 +231,28 @@ def _members(x: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
     """Views of the first and the second channel of every pair."""
     pairs = x.shape[-1] // 2
     return (x[..., :pairs], x[..., pairs:]) if layout == "half" else (x[..., ::2], x[..., 1::2])
+
+
+def rotate_grouped(kind: str, x: Tensor, table: Table, layout: Layout, num_heads: int, num_kv_heads: int) -> Tensor:
+    """``x`` (batch, heads, tokens, channels) rotated by cos and sin ``(*batch, num_kv_heads, tokens, pairs)``.
+
+    Each key head has rows of its own in the table, which the query heads of its group share.
+
+    Args:
+        kind: name of the class, for the error.
+        num_heads, num_kv_heads: heads of queries and of keys that the encoding was made for.
+
+    Raises:
+        ValueError: for a number of heads that the rows of the table do not divide among.
+    """
+    cos, sin = table
+    heads = x.shape[1]
+    if num_heads % heads or heads % num_kv_heads:
+        raise ValueError(
+            f"num_kv_heads: this {kind} has frequencies for {num_heads} query and {num_kv_heads} key heads, "
+            f"got a tensor of {heads} heads; queries must share the frequencies of their key: give num_kv_heads"
+        )
+    if heads == num_kv_heads:
+        return rotate_pairs(x, cos, sin, layout)
+    grouped = x.unflatten(1, (num_kv_heads, -1))  # type: ignore[no-untyped-call]
+    return rotate_pairs(grouped, cos.unsqueeze(-3), sin.unsqueeze(-3), layout).flatten(1, 2)

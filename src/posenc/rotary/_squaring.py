@@ -49,7 +49,7 @@ def exponential(generators: Tensor) -> Tensor:
 
 
 def gradient(generators: Tensor, grad: Tensor) -> Tensor:
-    """The gradient of ``generators``, skew, for that of their exponentials; the chain is made anew, not kept."""
+    """The gradient of ``generators``, skew, for that of their exponentials; the chain is computed again, not kept."""
     scaled, parts, squares = _chain(generators, _norms(generators))
     *earlier, last = squares
     along = skew(torch.bmm(last.mT, grad))

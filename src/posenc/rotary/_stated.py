@@ -1,4 +1,4 @@
-"""TAPE in one call whose tokens have states already, where a layer cannot turn queries and keys itself."""
+"""TAPE in one call whose tokens have states already, where a layer cannot rotate queries and keys itself."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Stated(RotaryEncoding):
         self.tape, self.states = tape, states
 
     def forward(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries and keys turned by the states of their tokens."""
+        """Queries and keys rotated by the states of their tokens."""
         first = k.shape[2] - q.shape[2]
         of_queries = tuple(state[:, :, first:] for state in self.states)
         return self.tape.rotate(q, of_queries), self.tape.rotate(k, self.states)

@@ -1,4 +1,4 @@
-"""ComRoPE: blocks of channels turned by learned generators that commute, so scores see differences of positions alone.
+"""ComRoPE: blocks of channels rotated by learned generators that commute, so scores see differences of positions alone.
 
     R(p) = exp(t(p) (P − Pᵀ)),   q, k ← R(p) q, R(p) k,   R(p)ᵀ R(p′) = R(p′ − p)
     axial partition        t(p) = p_axis,  axis = block mod axes

@@ -32,12 +32,11 @@ from posenc import positions as position
 from posenc.arguments import check_choice, check_flag, check_kv_heads, check_number, check_whole
 from posenc.encoding import RotaryEncoding, Table, own_precision
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.frequencies.phase import Frequencies, angles, waves, working
+from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
 from posenc.frequencies.spectrum import check_base, check_length, geometric
 from posenc.precision import precision
 from posenc.rotary._axes import check_head, over_heads
-from posenc.rotary._grouped import rotate_grouped
-from posenc.rotary._rotate import Layout, rotate_pairs
+from posenc.rotary._rotate import Layout, rotate_grouped, rotate_pairs
 
 Rest = Literal["pass", "doubled"]
 
@@ -147,7 +146,7 @@ class FoPE(RotaryEncoding):
         position.check_dtype("positions", positions)
         dtype = precision(self.cos_coef if like is None else like)
         places = position.wide(positions if like is None else positions.to(like.device))
-        cos, sin = waves(angles(places, self._frequencies, working(dtype, places.device)), dtype)
+        cos, sin = cos_sin(angles(places, self._frequencies, working_dtype(dtype, places.device)), dtype)
         of_cos = self._coefficients(self.cos_coef, dtype)
         of_sin = of_cos if self.sin_coef is None else self._coefficients(self.sin_coef, dtype)
         with own_precision(cos.device.type):

@@ -5,7 +5,7 @@
 
 It turns by minus the angle, the other way round than RoPE: with the same queries and keys its scores are RoPE's at
 negated positions. One set of frequencies for all heads or one a key head, which its queries share. Scores depend on
-the distance alone, whatever the frequencies are. Past the trained length angles are new, as for RoPE.
+the distance alone, whatever the frequencies are. Past the training length angles are new, as for RoPE.
 
 Source: Zhang et al., Group Representational Position Encoding, arXiv 2512.07805, section on multiplicative
     GRAPE, in the basis of channel pairs; parameters as in its code.
@@ -27,8 +27,7 @@ from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.phase import TensorFrequencies
 from posenc.frequencies.spectrum import check_base, geometric, host_float64
 from posenc.rotary._axes import check_head, coordinates, of_sums
-from posenc.rotary._grouped import rotate_grouped
-from posenc.rotary._rotate import Layout
+from posenc.rotary._rotate import Layout, rotate_grouped
 
 
 class GRAPEM(RotaryEncoding):

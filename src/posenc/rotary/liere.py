@@ -46,7 +46,7 @@ class LieRE(RotaryEncoding):
     the largest angle, so they want coordinates near 1 rather than far integers.
 
     Args:
-        head_dim: width of a head; what is left of it after whole blocks does not turn.
+        head_dim: width of a head; what is left of it after whole blocks is not rotated.
         num_heads: query heads.
         axes: coordinates of a position.
         block: channels that a generator mixes, even; default the whole head. Blocks of 2 cost what RoPE costs.

@@ -5,7 +5,7 @@
 
 u_0(h), u_1(h), …: a random frame of axes for each head, so each head starts as axial RoPE on a grid turned its own way.
 Scores depend on p′ − p alone, exactly, whatever theta is; p integers of any size or fractions, axis 0 slowest. Tokens
-without a place do not turn. Past the trained grid the angles are new. theta is commonly spared weight decay.
+without a place are not rotated. Past the trained grid the angles are new. theta is commonly spared weight decay.
 Source: Heo et al., Rotary Position Embedding for Vision Transformer, arXiv 2403.13298, section 3.2 (RoPE-Mixed). Golden
     directions: Xiong, On N-dimensional Rotary Positional Embeddings, 2025, jerryxio.ng/posts/nd-rope, no paper.
 Checked against: naver-ai/rope-vit: initial frequencies, tables, rotated queries, a layer with a class token, Swin.
@@ -25,13 +25,12 @@ from torch import Tensor, nn
 from posenc.arguments import MOST_AXES, check_choice, check_flag, check_kv_heads, check_table, check_whole
 from posenc.encoding import RotaryEncoding, Table
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.frequencies.phase import Frequencies, TensorFrequencies, Turning
+from posenc.frequencies.phase import AnyFrequencies, Frequencies, TensorFrequencies
 from posenc.frequencies.spectrum import check_base, host_float64
 from posenc.rotary._axes import check_head, coordinates, of_sums
 from posenc.rotary._conventions import of_given
 from posenc.rotary._directions import along_axes, of_frames, of_golden, random_frames
-from posenc.rotary._grouped import rotate_grouped
-from posenc.rotary._rotate import Layout
+from posenc.rotary._rotate import Layout, rotate_grouped
 
 Directions = Literal["random", "axial", "golden"]
 
@@ -148,7 +147,7 @@ class MixedRoPE(RotaryEncoding):
         places, _, dtype = coordinates(positions, self.axes, self.theta if like is None else like)
         return of_sums(places, self._frequencies(), dtype)
 
-    def _frequencies(self) -> Sequence[Turning]:
+    def _frequencies(self) -> Sequence[AnyFrequencies]:
         if self._fixed is not None:
             return self._fixed
         assert self.theta is not None

@@ -45,7 +45,7 @@ class MRoPE(RotaryEncoding):
         axes: coordinates of a position.
         base: wavelengths run from 2π to about 2π · base; a checkpoint's own (rope_theta), default Qwen2-VL's.
         layout: ``"half"`` as Qwen's, ``"interleaved"`` as GLM-4V and Ernie; see `RoPE`.
-        rotary_dim: leading channels that turn, even, default all; half of them for GLM-4V.
+        rotary_dim: leading rotated channels, even, default all; half of them for GLM-4V.
         scaling: a `Scaling` such as ``YaRN(...)``, as for `RoPE`.
         device, dtype: of the parameters, as in torch.nn.
 
@@ -127,7 +127,7 @@ class MRoPE(RotaryEncoding):
         if isinstance(positions, Tensor) and positions.ndim == 1:  # of text, where all coordinates are equal
             positions = position.on_all_axes(positions, self.axes)
         places, nowhere, dtype = coordinates(positions, self.axes, like)
-        waves = self._fixed or alone(self.rope._waves_spanning(largest(places), length))
+        waves = self._fixed or alone(self.rope._table_spanning(largest(places), length))
         cos, sin = self._chosen.table(places, waves, dtype, of_heads=self._of_heads)
         if self.rope.scaling is None:
             return cos, sin

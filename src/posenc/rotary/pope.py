@@ -7,7 +7,7 @@ Every channel has a frequency of its own, where RoPE has one for two; a product 
 learned bias decides, not the content. Queries and keys become twice as wide, strength · cos and strength · sin, while
 the scale stays that of the given width. Channels past ``rotary_dim`` meet in a plain product, without softplus.
 Keys are cached as they were given, which is half of what their features take, and get their features in every call.
-Past the trained length angles are new, as for RoPE, but no content turns with them.
+Past the training length angles are new, as for RoPE, but no content turns with them.
 
 Source: Gopalakrishnan et al., Decoupling the "What" and "Where" With Polar Coordinate Positional Embeddings,
     arXiv 2509.10534, section on the method.
@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from posenc.arguments import MOST_AXES, check_choice, check_kv_heads, check_several, check_whole
 from posenc.encoding import RotaryEncoding, Table
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.frequencies.phase import Frequencies, angles, waves, working
+from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
 from posenc.frequencies.spectrum import check_base, geometric
 from posenc.precision import softplus
 from posenc.rotary._axes import check_head, coordinates
@@ -136,9 +136,9 @@ class PoPE(RotaryEncoding):
     def _waves(self, positions: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin ``(*batch | 1, 1, tokens, rotary_dim)``."""
         places, _, dtype = coordinates(positions, self.axes, like)
-        wide = working(dtype, places.device)
+        wide = working_dtype(dtype, places.device)
         each = [angles(at, theta, wide) for at, theta in zip(places.unbind(-1), self._frequencies, strict=True)]
-        cos, sin = waves(torch.cat(each, -1), dtype)
+        cos, sin = cos_sin(torch.cat(each, -1), dtype)
         return cos.unsqueeze(-3), sin.unsqueeze(-3)
 
     def _features(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

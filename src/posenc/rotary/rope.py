@@ -5,7 +5,7 @@
     R(p_i) q · R(p_j) k = q · R(p_j − p_i) k
 
 p positions in tokens, theta in radians per token, pairs (a_j, b_j) by `layout`. The angles are exact at any
-integer position below 2³¹ (`frequencies.phase`), whatever the module's dtype. Past the trained length a model meets
+integer position below 2³¹ (`frequencies.phase`), whatever the module's dtype. Past the training length a model meets
 angles it has never seen: without a scaling of the frequencies it fails there, at once.
 Source: Su et al., RoFormer: Enhanced Transformer with Rotary Position Embedding, arXiv 2104.09864, eq. 15 and 34.
     Partial rotation: GPT-NeoX-20B, arXiv 2204.06745, section 2.1.
@@ -26,9 +26,9 @@ from posenc.arguments import check_whole
 from posenc.encoding import RotaryEncoding, Table
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.spectrum import Spectrum, check_base, geometric, host_float64
-from posenc.rotary._ahead import Ahead
-from posenc.rotary._rotate import FEW, Layout, rotate_pairs, rotate_pairs_, turned_by
-from posenc.rotary._waves import Waves, check_theta, distinct_groups
+from posenc.rotary._decode_table_cache import DecodeTableCache
+from posenc.rotary._rotate import FEW, Layout, rotate_doubled, rotate_pairs, rotate_pairs_
+from posenc.rotary._rotation_table import RotationTable, check_theta, distinct_groups
 from posenc.tracing import tracing
 
 
@@ -40,7 +40,7 @@ class RoPE(RotaryEncoding):
         base: wavelengths run from 2π to about 2π · base tokens.
         layout: ``"half"`` pairs channels (j, j + pairs), as Llama, NeoX and most of Hugging Face;
             ``"interleaved"`` pairs (2j, 2j + 1), as RoFormer, GPT-J and Meta's Llama code.
-        rotary_dim: leading channels that turn, even, default all; the others pass through.
+        rotary_dim: leading rotated channels, even, default all; the others pass through.
         scaling: a `Scaling` such as ``YaRN(...)``, several in ``nn.Sequential``, or None.
         device, dtype: of the parameters, as in torch.nn.
 
@@ -90,8 +90,8 @@ class RoPE(RotaryEncoding):
         if spectrum.theta.ndim == 2:  # a base a head
             self.num_heads, self._fewest = spectrum.theta.shape[0], distinct_groups(spectrum.theta)
         changes = self.length_dependent or any(True for part in parts for _ in part.parameters(recurse=False))
-        self._fixed = None if changes else Waves.fixed(spectrum)
-        self._ahead = Ahead()
+        self._fixed = None if changes else RotationTable.fixed(spectrum)
+        self._decode_tables = DecodeTableCache()
         place_parameters(self, device, dtype)
 
     def replace(self, **changes: Any) -> RoPE:
@@ -127,10 +127,10 @@ class RoPE(RotaryEncoding):
         if like is not None:
             positions = positions if positions.device == like.device else positions.to(like.device)
             dtype = torch.float64 if like.dtype == torch.float64 else dtype
-        waves = self._fixed or self._waves_spanning(positions, length)
-        return waves.table(positions if self._fewest is None else positions.unsqueeze(-2), dtype)
+        spectrum = self._fixed or self._table_spanning(positions, length)
+        return spectrum.table(positions if self._fewest is None else positions.unsqueeze(-2), dtype)
 
-    def _waves_spanning(self, positions: Tensor, length: int | Tensor | None) -> Waves:
+    def _table_spanning(self, positions: Tensor, length: int | Tensor | None) -> RotationTable:
         """The frequencies of this call."""
         device = torch.device("cpu") if positions.device.type == "mps" else positions.device  # which has no float64
         if length is None and self.length_dependent:
@@ -141,7 +141,9 @@ class RoPE(RotaryEncoding):
         elif length is not None:
             length = torch.full((), length, dtype=torch.float64, device=device)
         plain = torch.tensor(self._plain, dtype=torch.float64, device=device)
-        return Waves.of(self._scaled(Spectrum(plain, length, plain.new_ones(()))), of_heads=self._fewest is not None)
+        return RotationTable.of(
+            self._scaled(Spectrum(plain, length, plain.new_ones(()))), of_heads=self._fewest is not None
+        )
 
     def rotate(self, x: Tensor, table: Table) -> Tensor:
         """Rotate queries or keys ``(batch, heads, tokens, head_dim)``; result in the dtype of ``x``."""
@@ -198,14 +200,15 @@ class RoPE(RotaryEncoding):
         return self.rotate(q, of_queries), self.rotate(k, of_keys)
 
     def _step(self, q: Tensor, k: Tensor, positions: Tensor) -> tuple[Tensor, Tensor] | None:
-        """One new token, by waves that were made ahead; None where each call makes its own."""
+        """One new token, by a cached table; None where each call computes its own."""
         whole = self.layout == "half" and self.rotary_dim == self.head_dim == q.shape[-1] == k.shape[-1]
         if self._fixed is None or self._fewest is not None or not whole or q.dtype != k.dtype or not _plain(q, k):
             return None
-        found = self._ahead.find(self._fixed, positions, torch.float64 if q.dtype == torch.float64 else torch.float32)
-        if found is None:
+        dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
+        table = self._decode_tables.find(self._fixed, positions, dtype)
+        if table is None:
             return None
-        heads, both = q.shape[1], turned_by(torch.cat([q, k], 1), *found)
+        heads, both = q.shape[1], rotate_doubled(torch.cat([q, k], 1), *table)
         return both.narrow(1, 0, heads), both.narrow(1, heads, k.shape[1])
 
     def extra_repr(self) -> str:

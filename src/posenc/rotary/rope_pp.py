@@ -6,7 +6,7 @@
 Queries of imaginary heads are a quarter turn behind, (a, b) → (b, −a); keys turn as under RoPE, so caches hold them
 rotated and one key serves both kinds. Scores depend on the distance alone. The authors let both kinds share queries:
 ``RoPEpp.doubled(q)`` gives every projected head twice, real then imaginary, for imaginary="odd" (their imag2, twice the
-heads on the same cache; imag1 has half as many projected heads, and half the cache). Past the trained length as RoPE.
+heads on the same cache; imag1 has half as many projected heads, and half the cache). Past the training length as RoPE.
 
 Source: Liu et al., Beyond Real: Imaginary Extension of Rotary Position Embeddings for Long-Context LLMs,
     arXiv 2512.07525, section on the method.
@@ -39,7 +39,7 @@ class RoPEpp(RotaryEncoding):
         head_dim: width of a head.
         num_heads: query heads, those of `doubled` queries where both kinds share them.
         imaginary: which heads are: "odd" ones (1, 3, …), the second "half", or "all".
-        base, layout, rotary_dim, scaling: see `RoPE`. Channels that do not turn meet as they are in every head.
+        base, layout, rotary_dim, scaling: see `RoPE`. Channels that are not rotated meet as they are in every head.
         device, dtype: of the parameters, as in torch.nn.
 
     Raises:

@@ -8,7 +8,7 @@ The first layer's states are RoPE's cos and sin of the positions; a_ij are the a
 puts out, and up and down act across heads, for each of the head_dim numbers alike. So ``table`` gives the first states,
 ``rotate`` turns by any, and `attended` and `updated` make those of the next layer, which a model must hand on:
 `posenc.layers.TAPEAttention` does the attention's part. mix and up start at 0, where every layer is RoPE. Keys keep
-the states of their own tokens, so caches hold them turned. Past the trained length first states are RoPE's there.
+the states of their own tokens, so caches hold them rotated. Past the training length first states are RoPE's there.
 
 Source: Zhu et al., Rethinking Addressing in Language Models via Contextualized Equivariant Positional Encoding,
     arXiv 2501.00712, section on the method, as in the authors' code.
@@ -125,7 +125,7 @@ class TAPE(RotaryEncoding):
         """The states after attention, two of ``(batch, heads, tokens, head_dim)``.
 
         Args:
-            table: that queries and keys of the layer were turned by.
+            table: that queries and keys of the layer were rotated by.
             read: what the attention's weights make of both states, ``(batch, heads, tokens, head_dim)``.
         """
         mix = self.mix.sum(1).view(-1, 1, 1)

@@ -1,4 +1,4 @@
-"""V-JEPA's RoPE: frame, row and column each turn a third of the channels, and what is left over does not turn.
+"""V-JEPA's RoPE: frame, row and column each turn a third of the channels, and what is left over is not rotated.
 
     n = head_dim // 3 // 2,  theta_i = 10000^(−i / n),  i = 0 … n − 1
     fixed:     (a_i, b_i) ← R(p · theta_i) (a_i, b_i)                        pairs (2i, 2i + 1) of an axis

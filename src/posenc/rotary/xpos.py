@@ -10,7 +10,7 @@ stands between the two factors. Therefore, in a list of several rotations, the d
 XPos stands; and encodings that read q or k by themselves (Shaw, PaTH, CoPE(rotated=True), a mixture of rotations) are
 refused beside it, as they would see numbers that change from call to call. Causal only: a key after its query would
 grow with distance; where given positions put one there, it is right as far as the dtype holds it, and refused beyond.
-Past the trained length distant tokens fade, as they do within it.
+Past the training length distant tokens fade, as they do within it.
 
 Source: Sun et al., A Length-Extrapolatable Transformer, arXiv 2212.10554, section 3 (algorithm 1).
 Checked against: torchscale's XPOS, its scores in float64.
@@ -31,7 +31,7 @@ from posenc import positions as position
 from posenc.arguments import check_number, check_whole
 from posenc.encoding import RotaryEncoding, Table, widest
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.frequencies.phase import Frequencies, angles, waves, working
+from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
 from posenc.frequencies.spectrum import check_base, geometric
 from posenc.rotary._rotate import Layout, rotate_pairs
 
@@ -147,7 +147,7 @@ class XPos(RotaryEncoding):
     def _turned(self, x: Tensor, positions: Tensor, strength: Tensor | None = None) -> Tensor:
         """``x`` rotated by its positions, each pair times its strength."""
         dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
-        cos, sin = waves(angles(positions, self._frequencies, working(dtype, x.device)), dtype)
+        cos, sin = cos_sin(angles(positions, self._frequencies, working_dtype(dtype, x.device)), dtype)
         if strength is not None:
             cos, sin = cos * strength, sin * strength
         return rotate_pairs(x, cos.unsqueeze(-3), sin.unsqueeze(-3), self.layout)

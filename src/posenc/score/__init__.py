@@ -1,4 +1,4 @@
-"""Place 4, scores: s_i· ← f(s_i·; q, k, tokens), with sight of queries, keys and tokens. One file, one encoding."""
+"""Hook point 4, scores: s_i· ← f(s_i·; q, k, tokens), given queries, keys and tokens. One file, one encoding."""
 
 from posenc.score.cope import CoPE as CoPE
 from posenc.score.dape import DAPE as DAPE

@@ -107,7 +107,7 @@ def rotated(member: Sequence[Encoding], context: Context) -> Context:
     """The context with queries and keys after the rotations of the list; the same one where it has none."""
     for rotation in rotations_of(member):
         q, k = rotation(context.q, context.k, context.q_pos, context.k_pos)
-        context = context._replace(q=q, k=k)
+        context = context.with_qk(q, k)
     return context
 
 

@@ -1,10 +1,10 @@
-"""Remapped distances, the helper level: queries and keys are turned anew for each range of distances between them.
+"""Remapped distances, the helper level: queries and keys are rotated differently for each range of distances.
 
     s_ij = R(a_i^r) q_i · R(b_j^r) k_j · scale · gain²,   r the range of distances in which i and j lie
 
-An encoding of this kind says its ranges, each with the positions to which it turns queries and keys; see `Ranges`.
-What is added to scores and what multiplies them stands beside it as beside any rotation, and sees true positions.
-Keys are cached as they were, and turned in every call.
+An encoding of this kind states its ranges, each with the positions to which it rotates queries and keys; see `Ranges`.
+Terms that are added to scores, and factors on them, combine with it as with any rotation and read the true positions.
+Keys are cached unrotated, and rotated in every call.
 """
 
 from __future__ import annotations
@@ -33,30 +33,31 @@ class Remapped(ScoreEncoding):
         raise NotImplementedError
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
-        (stated,) = self.structure(context._replace(q=context.q_content, k=context.k_content), future=False)
-        found = torch.zeros_like(scores)
+        (stated,) = self.fast_form(context.with_qk(context.q_content, context.k_content), future=False)
+        remapped = torch.zeros_like(scores)
         for part in stated.parts:
-            q = stated.turn(context.q_content, part.q_pos, stated.spans[0])
-            k = stated.turn(context.k_content, part.k_pos, stated.spans[1])
+            q = stated.rotate(context.q_content, part.q_pos, stated.spans[0])
+            k = stated.rotate(context.k_content, part.k_pos, stated.spans[1])
             held = stated.holds(part, context.q_pos, context.k_pos)
             held = held.unsqueeze(-3) if held.ndim == 3 else held
-            found = torch.where(held, products(context._replace(q=q, k=k)), found)
-        return scores + (softcapped(found, context.softcap) - softcapped(products(context), context.softcap))
+            remapped = torch.where(held, products(context.with_qk(q, k)), remapped)
+        return scores + (softcapped(remapped, context.softcap) - softcapped(products(context), context.softcap))
 
-    def structure(self, context: Context, *, future: bool) -> tuple[Ranges]:
-        spans = context.spans if isinstance(context.spans, tuple) else (context.spans, context.spans)
+    def fast_form(self, context: Context, *, future: bool) -> tuple[Ranges]:
+        length = context.sequence.spans
+        spans = length if isinstance(length, tuple) else (length, length)
         parts = self.ranges(context.q_pos, context.k_pos)
-        return (Ranges(parts, self._turned, self.chunk, context.q_content, context.k_content, spans),)
+        return (Ranges(parts, self._rotated, self.chunk, context.q_content, context.k_content, spans),)
 
     def visible(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
-        stated = Ranges(self.ranges(q_pos, k_pos), self._turned, self.chunk)
+        stated = Ranges(self.ranges(q_pos, k_pos), self._rotated, self.chunk)
         held = stated.holds(stated.parts[0], q_pos, k_pos)
         for part in stated.parts[1:]:
             held = held | stated.holds(part, q_pos, k_pos)
         return held
 
-    def _turned(self, x: Tensor, positions: Tensor, span: Tensor | int | None) -> Tensor:
-        """``x`` (batch, heads, tokens, head_dim) turned to ``positions``, times the gain."""
+    def _rotated(self, x: Tensor, positions: Tensor, span: Tensor | int | None) -> Tensor:
+        """``x`` (batch, heads, tokens, head_dim) rotated to ``positions``, times the gain."""
         out = self.rotation.rotate(x, self.rotation.table(positions, span, like=x))
         return out if self.gain == 1.0 else out * self.gain
 
@@ -66,9 +67,11 @@ class Remapped(ScoreEncoding):
             raise ValueError(f"rotation must be a rotary encoding such as RoPE(64), got {shown(rotation)}")
         name = type(rotation).__name__
         if rotation.axes != 1:
-            raise ValueError(f"rotation must turn by one coordinate, the place in a text; {name} has {rotation.axes}")
+            raise ValueError(
+                f"rotation must read one coordinate, the position in a sequence; {name} has {rotation.axes}"
+            )
         if rotation.reach(torch.float32) is not None:
-            raise ValueError(f"rotation must turn q and k each by itself; {name} scales them for one another")
+            raise ValueError(f"rotation must act on q and k separately; {name} scales them relative to one another")
         check_number("gain", gain, above=0)
         self.rotation, self.gain = rotation, float(gain)
         self.length_dependent = rotation.length_dependent

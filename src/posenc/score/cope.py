@@ -6,7 +6,7 @@
     s_ij ← s_ij + z_i[p_ij]                              scaled: + scale · z_i[p_ij]
 
 Keys count in the order of their indices, which must be that of the text; positions of tokens are read for `relative`
-alone. table (head_dim, max_position + 1) starts at zero and is shared by the heads of a layer. Past the trained length
+alone. table (head_dim, max_position + 1) starts at zero and is shared by the heads of a layer. Past the training length
 a model meets nothing unseen where its counts had reached max_position in training. Defined for causal attention;
 without a causal mask counting starts at the last key of the row.
 Source: Golovneva et al., Contextual Position Encoding, arXiv 2405.18719, section 4 and the listing in its appendix.
@@ -29,7 +29,7 @@ from torch.nn import functional as F
 from posenc.arguments import LONGEST, check_flag, check_heads, check_table, check_whole
 from posenc.encoding import Context, Reads, ScoreEncoding
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.score._widths import check_width
+from posenc.score._inputs import check_width
 from posenc.structure import Counts, Structure, Vectors
 
 Gates = Literal["keys", "separate", "values"]
@@ -113,7 +113,7 @@ class CoPE(ScoreEncoding):
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:
-        """A quarter of the trained length, which counts reach in training."""
+        """A quarter of the training length, which counts reach in training."""
         return {"max_position": max(1, train_length // 4)}
 
     def reset_parameters(self) -> None:
@@ -146,7 +146,7 @@ class CoPE(ScoreEncoding):
         scores = scores + (term * context.scale if self.scaled else term)
         return scores if self.relative_table is None else scores + self._relative(q, context) * context.scale
 
-    def structure(self, context: Context, *, future: bool) -> tuple[Structure, ...]:
+    def fast_form(self, context: Context, *, future: bool) -> tuple[Structure, ...]:
         q = context.q if self.rotated else context.q_content
         wide = torch.promote_types(q.dtype, torch.float32)
         self._check(q)

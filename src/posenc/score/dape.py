@@ -1,4 +1,4 @@
-"""DAPE: a small network across the heads bends a bias to the scores that it meets.
+"""DAPE: a small network across the heads adapts a bias to the scores.
 
     s_ij ← s_ij + b_ij + f([s_ij; b_ij])
     f = Linear(2 · heads, hidden), LeakyReLU(0.01), Linear(hidden, heads)
@@ -25,7 +25,7 @@ from posenc.arguments import check_heads, check_whole
 from posenc.encoding import BiasEncoding, Context, Reads, ScoreEncoding, own_precision
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.score._members import bias_at, check_bias
-from posenc.structure import Bend
+from posenc.structure import HeadMixing
 
 _SLOPE = 0.01  # of the LeakyReLU below zero
 
@@ -83,9 +83,9 @@ class DAPE(ScoreEncoding):
             units = F.leaky_relu(_linear(self.inner, both), _SLOPE)
             return scores + bias + _linear(self.outer, units).movedim(-1, 1)
 
-    def structure(self, context: Context, *, future: bool) -> tuple[Bend]:
+    def fast_form(self, context: Context, *, future: bool) -> tuple[HeadMixing]:
         inner, outer = self.inner, self.outer
-        return (Bend(self.bias, inner.weight, inner.bias, outer.weight, outer.bias, _SLOPE),)
+        return (HeadMixing(self.bias, inner.weight, inner.bias, outer.weight, outer.bias, _SLOPE),)
 
     def extra_repr(self) -> str:
         return f"{self.num_heads}, hidden={self.hidden}"

@@ -7,7 +7,7 @@
     log g_il = logsigmoid(q̃_i · k̃_l / √gate_dim) · post_log_scale    q̃, k̃ = small projections of x
 
 x the layer's input; one gate per query head. l runs over the keys that query i sees, in the order of their indices,
-which must be that of the text; hidden keys count for nothing. Queries are the last of the keys. Gates start near 1
+which must be that of the sequence; hidden keys count for nothing. Queries are the last of the keys. Gates start near 1
 (bias 5): a fresh model forgets 1/150 of the past with each token, where FoX forgets a half. Past the trained length far
 tokens fade on.
 Source: x-transformers' DataDependentAlibi and PerRowDataDependentAlibi, after Lin et al., Forgetting Transformer,
@@ -29,7 +29,7 @@ from torch.nn import functional as F
 from posenc.arguments import check_heads, check_number, check_table, check_whole
 from posenc.encoding import Context, Reads, ScoreEncoding
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.score._gates import kept, later, own_index, wide_linear
+from posenc.score._inputs import kept, later, own_index, wide_linear
 from posenc.structure import Decay
 
 Form = Literal["causal", "bidirectional", "rows"]
@@ -119,7 +119,7 @@ class DataDependentALiBi(ScoreEncoding):
         past, future = features.mT.unsqueeze(-2).unbind(2)  # (batch, heads, 1, keys)
         return scores + torch.where(keys < own, later(past, before), torch.where(after, future, 0.0).cumsum(-1))
 
-    def structure(self, context: Context, *, future: bool) -> tuple[Decay] | None:
+    def fast_form(self, context: Context, *, future: bool) -> tuple[Decay] | None:
         if self.form != "causal":
             return None
         dtype = torch.promote_types(context.q.dtype, torch.float32)

@@ -27,7 +27,7 @@ from posenc import positions as position
 from posenc.arguments import check_number, check_table, check_whole, check_window
 from posenc.encoding import Context, ScoreEncoding
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.score._widths import check_width
+from posenc.score._inputs import check_width
 from posenc.structure import LowRank
 from posenc.tracing import tracing
 
@@ -110,7 +110,7 @@ class DecomposedRelative(ScoreEncoding):
         lost = q_lost.unsqueeze(-1) | k_lost.unsqueeze(-2)
         return scores + added.masked_fill(lost.unsqueeze(-3), 0.0)
 
-    def structure(self, context: Context, *, future: bool) -> tuple[LowRank] | None:
+    def fast_form(self, context: Context, *, future: bool) -> tuple[LowRank] | None:
         if tracing() or context.q.shape[-1] != self.head_dim or context.q.device.type == "meta":
             return None
         wide = torch.promote_types(context.q.dtype, torch.float32)

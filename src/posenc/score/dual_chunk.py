@@ -30,7 +30,7 @@ class DualChunk(Remapped):
     """Positions within chunks.
 
     Args:
-        rotation: what turns queries and keys, such as ``RoPE(64)``, with any scaling.
+        rotation: what rotates queries and keys, such as ``RoPE(64)``, with any scaling.
         size: the largest position of a query (the authors' chunk_size); by default three quarters of 4096.
         local: tokens of a chunk that see the chunk before at true distances (their local_window); below ``size``.
         gain: on rotated q and k.

@@ -9,13 +9,13 @@
 x the layer's input; D_ii = 0. l runs over the keys that query i sees, in the order of their indices, which must be that
 of the text (positions are not read: no shuffled keys). Hidden keys count for nothing, so padding, packing and evicted
 keys change no row. Defined for causal attention; without a causal mask l runs to the last key of the row, and later
-keys are preferred. Past the trained length far tokens fade on; nothing unseen appears. A mix is a list:
+keys are preferred. Past the training length far tokens fade on; nothing unseen appears. A mix is a list:
 ``[RoPE(64), ForgetGate(512, num_heads=8)]``.
 Source: Lin et al., Forgetting Transformer: Softmax Attention with a Forget Gate, arXiv 2503.02130, section on
     forgetting attention; initial values and decay times as in the authors' code (zhixuan-lin/forgetting-transformer).
 Checked against: the authors' reference of forgetting_attention and their ForgettingAttentionLayer (data and fixed
     gates, decoding, gates so strong that running sums pass −100); values and gradients.
-Departs from the source: sums run per query from the newest key back, not from the start of the text, where float32
+Departs from the source: sums run per query from the newest key back, not from the start of the sequence, where float32
     loses 1e-2 at 131,072 tokens. Where a mask hides tokens between visible ones (attention sinks beside a window), the
     hidden ones forget nothing; the authors' code knows causal masks and left padding only. decay_time is their
     decay_time_min and decay_time_max; `scaled` is how PaTH's authors combine the two.
@@ -34,7 +34,7 @@ from torch.nn import functional as F
 from posenc.arguments import check_flag, check_heads, check_number, check_whole
 from posenc.encoding import Context, Reads, ScoreEncoding
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.score._gates import kept, later, wide_linear
+from posenc.score._inputs import kept, later, wide_linear
 from posenc.structure import Decay
 
 Kind = Literal["data", "bias", "fixed"]
@@ -133,7 +133,7 @@ class ForgetGate(ScoreEncoding):
         decay = later(self._log_gates(context, scores.dtype).unsqueeze(-2), context.mask)
         return scores + (decay * context.scale if self.scaled else decay)
 
-    def structure(self, context: Context, *, future: bool) -> tuple[Decay]:
+    def fast_form(self, context: Context, *, future: bool) -> tuple[Decay]:
         gates = self._log_gates(context, torch.promote_types(context.q.dtype, torch.float32))
         return (Decay(gates * context.scale if self.scaled else gates),)
 

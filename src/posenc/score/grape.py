@@ -5,7 +5,7 @@
 
 slope those of ALiBi; u and v one vector a query head, of length one where ``normalized``. q and k are those that the
 scores are made of, rotated where something rotates. Distances are those of positions; later keys get no bias. Past the
-trained length far keys fade on, as under ALiBi, at a rate that content has set. Scores are built by blocks of queries.
+training length far keys fade on, as under ALiBi, at a rate that content has set. Scores are built by blocks of queries.
 
 Source: Zhang et al., Group Representational Position Encoding, arXiv 2512.07805, section on additive GRAPE, in the
     three gated forms of its code.
@@ -29,7 +29,7 @@ from posenc.bias.alibi import alibi_slopes
 from posenc.encoding import Context, ScoreEncoding, own_precision, widest
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.precision import softplus
-from posenc.score._widths import check_width
+from posenc.score._inputs import check_width
 
 Gate = Literal["key", "query", "both"]
 

@@ -6,8 +6,8 @@
 x the layer's input. A token moves all that follows on by less than 1; at first by 0.39, as bias is such that a softplus
 in the sigmoid's place would give ``start``. There is one phase for all heads, or one a key head. A score depends on the
 tokens from key j up to query i, which has no part itself. Tokens count in the order of their indices, which must be
-that of the text; tokens that no query of the call may see (padding) add nothing. As for Selective RoPE, any path of
-attention serves it where nothing else reads queries and keys. Past the trained length phases grow on, and angles are
+that of the sequence; tokens that no query of the call may see (padding) add nothing. As for Selective RoPE, any path of
+attention serves it where nothing else reads queries and keys. Past the training length phases grow on, and angles are
 new.
 
 Source: Zhang et al., Group Representational Position Encoding, arXiv 2512.07805, section on contextual forms of
@@ -29,9 +29,8 @@ from posenc.arguments import check_flag, check_heads, check_number, check_whole
 from posenc.encoding import Context, Reads, Scope, ScoreEncoding, widest
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.spectrum import check_base, geometric, host_float64
-from posenc.score._gates import kept, wide_linear
-from posenc.score._turning import by_angles, in_their_place
-from posenc.score._widths import check_key_heads, check_width
+from posenc.score._inputs import check_key_heads, check_width, kept, wide_linear
+from posenc.score._qk_rotation import replace_products, rotate_by_angles
 
 
 class GRAPEContext(ScoreEncoding):
@@ -61,7 +60,7 @@ class GRAPEContext(ScoreEncoding):
 
     axes = 0
     scope = Scope(by_rows=False)  # which tokens add nothing is found from all queries of a call:
-    reads = Reads(text=True)
+    reads = Reads(token_order=True)
     shared_by_layers = False
 
     def __init__(
@@ -117,13 +116,14 @@ class GRAPEContext(ScoreEncoding):
         check_key_heads(self, self.num_kv_heads, k)
         wide = widest(k.device)
         steps = (kept("GRAPEContext", context, (self.phases,), wide) / self.omega_scale).sigmoid()
-        if context.text is not None and context.text.used is not None:
-            steps = torch.where(context.text.used.unsqueeze(1), steps, 0.0)
+        order = context.sequence.token_order
+        if order is not None and order.used is not None:
+            steps = torch.where(order.used.unsqueeze(1), steps, 0.0)
         phase = steps.cumsum(-1) - steps
-        return by_angles(q, k, -phase.unsqueeze(-1) * self.log_theta.to(wide).exp().unsqueeze(-2))
+        return rotate_by_angles(q, k, -phase.unsqueeze(-1) * self.log_theta.to(wide).exp().unsqueeze(-2))
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
-        return in_their_place(scores, context, *self.absorb_into_qk(context))
+        return replace_products(scores, context, *self.absorb_into_qk(context))
 
     def extra_repr(self) -> str:
         sizes = f"{self.dim}, head_dim={self.head_dim}, num_kv_heads={self.num_kv_heads}"

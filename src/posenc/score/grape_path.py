@@ -5,7 +5,7 @@
 p_t what a projection makes of the layer's input, one for each query head, or the keys themselves (tie="key"); p̂ its
 root-mean-square norm, without weights; R turns every pair (c, c + d_p/2) by one radian a position; slope those of
 ALiBi. l runs over the keys that query i sees, in the order of their indices, which must be that of the text. The query
-is not turned, so places in the text are seen, and not distances alone. Defined for causal attention. Past the trained
+is not rotated, so places in the text are seen, and not distances alone. Defined for causal attention. Past the trained
 length sums grow on over tokens of phases that training has met. Scores are built by blocks of queries.
 
 Source: Zhang et al., Group Representational Position Encoding, arXiv 2512.07805, section on path-integral
@@ -27,9 +27,9 @@ from posenc.arguments import check_choice, check_heads, check_number, check_whol
 from posenc.bias.alibi import alibi_slopes
 from posenc.encoding import Context, Reads, ScoreEncoding
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.frequencies.phase import Frequencies, angles, waves, working
+from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
 from posenc.rotary._rotate import rotate_pairs
-from posenc.score._gates import kept, later, wide_linear
+from posenc.score._inputs import kept, later, wide_linear
 
 Tie = Literal["none", "key"]
 
@@ -104,8 +104,8 @@ class GRAPEAP(ScoreEncoding):
             if p.shape[-1] != self.path_dim:
                 raise ValueError(f"path_dim of this GRAPEAP is {self.path_dim}, got keys of {tuple(context.k.shape)}")
         norm = p * (p.square().mean(-1, keepdim=True) + torch.finfo(p.dtype).eps).rsqrt()
-        angle = angles(context.k_pos, self._radian, working(p.dtype, p.device))
-        cos, sin = (wave.unsqueeze(-3) for wave in waves(angle, p.dtype))
+        angle = angles(context.k_pos, self._radian, working_dtype(p.dtype, p.device))
+        cos, sin = (wave.unsqueeze(-3) for wave in cos_sin(angle, p.dtype))
         turned = rotate_pairs(norm, cos, sin, "half")
         queries, keys = scores.shape[-2:]
         if queries > keys:

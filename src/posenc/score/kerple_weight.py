@@ -4,7 +4,7 @@
 
 b is a bias, as a rule ``KERPLE(heads, kind="power")``. What is added to the products, biases for instance, is not
 multiplied: ``[KERPLE(heads, kind="power"), KERPLEWeight(KERPLE(heads, kind="power"), heads)]`` is the authors'
-q·k · weight + bias. Past the trained length products fade to 0, so that far keys are all alike.
+q·k · weight + bias. Past the training length products fade to 0, so that far keys are all alike.
 Source: Chi et al., KERPLE: Kernelized Relative Positional Embedding for Length Extrapolation, arXiv 2205.09921: the
     power of eq. 6 in an exponent, as the authors' code has it (ParallelKerplePower, wei_a and wei_p).
 Checked against: that code's formula, written out.
@@ -64,7 +64,7 @@ class KERPLEWeight(ScoreEncoding):
         lost = torch.expm1(bias_at(self.bias, context, scores.dtype))
         return scores + lost * softcapped(products(context), context.softcap)
 
-    def structure(self, context: Context, *, future: bool) -> tuple[Kernel]:
+    def fast_form(self, context: Context, *, future: bool) -> tuple[Kernel]:
         return (Kernel(self.bias),)
 
     def extra_repr(self) -> str:

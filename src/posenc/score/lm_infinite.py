@@ -1,4 +1,4 @@
-"""LM-Infinite: a window of true distances, and the first tokens of the text, which lie at one fixed distance.
+"""LM-Infinite: a window of true distances, and the first tokens of the sequence, which lie at one fixed distance.
 
     a_i − b_j = p_i − p_j       p_i − p_j < window
     a_i − b_j = limit           beyond, and then p_j < sinks alone are seen (none of them: every key)
@@ -29,14 +29,14 @@ class LMInfinite(Remapped):
     """A limit of distances and the Λ-shaped mask.
 
     Args:
-        rotation: what turns queries and keys, such as ``RoPE(64)``, with any scaling.
+        rotation: what rotates queries and keys, such as ``RoPE(64)``, with any scaling.
         window: tokens that are seen at their true distance, the own one included (the authors' local_branch).
         sinks: first tokens that are seen from everywhere (their global_branch); None: all keys are.
         limit: distance of those beyond the window (their limit_distance); None: the window.
         device, dtype: of the parameters, as in torch.nn.
 
     Raises:
-        ValueError: for sizes below 1, or a rotation that does not turn by one coordinate.
+        ValueError: for sizes below 1, or a rotation that is not rotated by one coordinate.
 
     >>> from posenc import RoPE, attention
     >>> q, k, v = torch.randn(3, 1, 8, 16, 64)

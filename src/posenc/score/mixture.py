@@ -6,7 +6,7 @@
 score_m(s) is what member m alone makes of the scores s handed in: s_ij + scale · (R q_i·R k_j − q_i·k_j) for a
 rotation R, s_ij + b_ij for a bias. A member may be a list of encodings; the empty list (NoPE) leaves s as it is. What
 members read beside v (Shaw) counts with the same weights. x is the layer's input. All weights start equal. Past the
-trained length each member does what it does alone, at weights that were learned before.
+training length each member does what it does alone, at weights that were learned before.
 Source: no paper. Circulating notes that choose dynamically between RoPE (arXiv 2104.09864, eq. 15) and ALiBi
     (arXiv 2108.12409, section 3) have s + w_r · (s_rope − s) + w_a · b; this is the sound form of that idea.
 Checked against: the formula written out; lists of one member; RoPE and ALiBi alone where a head gives one all weight.
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from posenc.arguments import check_flag, check_heads, check_whole
 from posenc.encoding import BiasEncoding, Context, Encoding, Reads, Scope, ScoreEncoding
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.score._gates import kept, own_index, wide_linear
+from posenc.score._inputs import kept, own_index, wide_linear
 from posenc.score._members import (
     alone,
     channels,
@@ -51,7 +51,7 @@ class Mixture(ScoreEncoding):
         dim: width of the layer's input; needed where the mixture is adaptive or a member keeps some of it.
         device, dtype: of the parameters, as in torch.nn.
 
-    Stand it in a list after rotations that all members shall share: members turn what these have turned.
+    Stand it in a list after rotations that all members shall share: members turn what these have rotated.
 
     Raises:
         ValueError: at construction for no member, embedding or weight encodings, another ``num_heads``, a missing

@@ -6,11 +6,11 @@
     w_t = normalised(silu(Σ_s conv_s ⊙ w̃_{t−s})),   w̃_t = up · down · x_t,   beta_t = 2 · sigmoid(beta_weight · x_t + b)
 
 x the layer's input; one w and beta per key head, shared by the query heads of its group. Tokens count in the order of
-their indices, which must be that of the text; positions are not read. Queries are the last of the keys, of the same
+their indices, which must be that of the sequence; positions are not read. Queries are the last of the keys, of the same
 documents. Tokens that no query of the call may see (padding) reflect nothing; a mask must not hide others that lie
 between visible ones (attention sinks, by a mask). A window hides keys and changes no w: their convolution reads the
 text before it.
-Defined for causal attention: later keys are met without any reflection. Past the trained length nothing but longer
+Defined for causal attention: later keys are met without any reflection. Past the training length nothing but longer
 products appears. It takes the place of a rotation: beside RoPE nothing is relative.
 PaTH-FoX is a list, ``[PaTH(...), ForgetGate(dim, num_heads=heads, scaled=True)]``; its authors have the gates inside
 the scale.
@@ -31,10 +31,9 @@ from torch.nn import functional as F
 from posenc.arguments import check_heads, check_number, check_table, check_whole
 from posenc.encoding import Context, Reads, Scope, ScoreEncoding, softcapped
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.score._gates import kept, wide_linear
+from posenc.score._inputs import check_key_heads, check_width, kept, wide_linear
 from posenc.score._members import products
-from posenc.score._widths import check_key_heads, check_width
-from posenc.structure import Reflections, alone
+from posenc.structure import Reflections, single_sequence
 from posenc.tracing import tracing
 
 _EPS = 1e-6  # beside |w|², as in the authors' l2_norm
@@ -66,7 +65,7 @@ class PaTH(ScoreEncoding):
 
     axes = 0
     scope = Scope(by_rows=False)  # which tokens reflect nothing is found from all queries of a call:
-    reads = Reads(text=True)
+    reads = Reads(token_order=True)
     shared_by_layers = False
 
     def __init__(
@@ -126,7 +125,7 @@ class PaTH(ScoreEncoding):
         before = products(context)
         return scores + (softcapped(before - missed, context.softcap) - softcapped(before, context.softcap))
 
-    def structure(self, context: Context, *, future: bool) -> tuple[Reflections] | None:
+    def fast_form(self, context: Context, *, future: bool) -> tuple[Reflections] | None:
         if future:
             return None
         return (Reflections(*self.directions(context, torch.promote_types(context.q.dtype, torch.float32))),)
@@ -136,23 +135,23 @@ class PaTH(ScoreEncoding):
         check_width(self, self.head_dim, context.q)
         check_key_heads(self, self.num_kv_heads, context.k)
         features = kept("PaTH", context, (self.num_kv_heads, self.head_dim + 1), dtype)
-        text = context.text or alone(features.shape[2], features.device)
+        order = context.sequence.token_order or single_sequence(features.shape[2], features.device)
         raw, beta = features[..., :-1], features[..., -1]
-        if text.used is not None:
-            beta = torch.where(text.used.unsqueeze(1), beta, 0.0)
-        w = self._convolved(raw, text.before)
+        if order.used is not None:
+            beta = torch.where(order.used.unsqueeze(1), beta, 0.0)
+        w = self._convolved(raw, order.previous)
         w = w * (w.square().sum(-1, keepdim=True) + _EPS).rsqrt()
         if context.k.shape[1] != self.num_kv_heads:  # keys were repeated for their query heads
             w, beta = (t.repeat_interleave(context.k.shape[1] // self.num_kv_heads, 1) for t in (w, beta))
         return w, beta
 
-    def _convolved(self, raw: Tensor, before: Tensor) -> Tensor:
+    def _convolved(self, raw: Tensor, previous: Tensor) -> Tensor:
         """silu of the short convolution over w̃, each token's predecessor being ``before`` (batch | 1, keys)."""
         taps = self.taps.to(raw.dtype).view(self.conv, self.num_kv_heads, 1, self.head_dim)
         none_before = F.pad(raw, (0, 0, 1, 0))  # row 0 is nothing, row t + 1 is token t
         total, back = raw * taps[0], torch.arange(raw.shape[2], device=raw.device)[None] + 1
         for step in range(1, self.conv):
-            back = F.pad(before + 1, (1, 0)).expand(len(before), -1).gather(1, back.expand(len(before), -1))
+            back = F.pad(previous + 1, (1, 0)).expand(len(previous), -1).gather(1, back.expand(len(previous), -1))
             rows = back[:, None, :, None].expand(*raw.shape[:2], -1, self.head_dim)
             total = total + none_before.gather(2, rows) * taps[step]
         return F.silu(total)

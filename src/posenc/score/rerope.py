@@ -4,7 +4,7 @@
     a_i − b_j = window + (p_i − p_j − window) / factor   beyond the window    leaky ReRoPE
 
 A model that was trained at more than ``window`` tokens meets no distance that it does not know; under the leaky form
-up to a length of window + factor · (trained length − window). ReRoPE with an endless factor is ReRoPE. A list with
+up to a length of window + factor · (training length − window). ReRoPE with an endless factor is ReRoPE. A list with
 `LogN` after it is the author's form, which always multiplies scores by a logarithm of the position.
 Source: Su, post 9708 of kexue.fm (2023), no paper; the rotation: Su et al., RoFormer, arXiv 2104.09864, section 3.2.2.
 Checked against: the author's code (bojone/rerope, rerope_patch and leaky_rerope_patch), values and gradients.
@@ -28,13 +28,13 @@ class ReRoPE(Remapped):
     """Distances up to a window, and that of the window beyond.
 
     Args:
-        rotation: what turns queries and keys, such as ``RoPE(64)``, with any scaling.
-        window: the largest distance. The post found a quarter to a half of the trained length best; the author's
+        rotation: what rotates queries and keys, such as ``RoPE(64)``, with any scaling.
+        window: the largest distance. The post found a quarter to a half of the training length best; the author's
             code has an eighth.
         device, dtype: of the parameters, as in torch.nn.
 
     Raises:
-        ValueError: for a window below 1, or a rotation that does not turn by one coordinate.
+        ValueError: for a window below 1, or a rotation that is not rotated by one coordinate.
 
     >>> from posenc import RoPE, attention
     >>> q, k, v = torch.randn(3, 1, 8, 16, 64)
@@ -72,13 +72,13 @@ class LeakyReRoPE(Remapped):
     """Distances up to a window, and more slowly growing ones beyond.
 
     Args:
-        rotation: what turns queries and keys, such as ``RoPE(64)``, with any scaling.
+        rotation: what rotates queries and keys, such as ``RoPE(64)``, with any scaling.
         window: the largest distance that stays true.
         factor: how many times more slowly distances grow beyond, at least 1.
         device, dtype: of the parameters, as in torch.nn.
 
     Raises:
-        ValueError: for a window or a factor below 1, or a rotation that does not turn by one coordinate.
+        ValueError: for a window or a factor below 1, or a rotation that is not rotated by one coordinate.
 
     >>> from posenc import RoPE, attention
     >>> q, k, v = torch.randn(3, 1, 8, 16, 64)

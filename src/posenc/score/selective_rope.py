@@ -10,7 +10,7 @@ score depends on the angles of the tokens after key j up to query i: what stands
 where a text begins. Tokens count in the order of their indices, which must be that of the text; positions are not read.
 Tokens that no query of the call may see (padding) turn nothing, and a convolution does not reach into another document.
 It acts on the products of queries and keys, so any path of attention serves it where nothing else reads these. Caches
-keep raw angles and gates beside keys that have not turned. Past the trained length sums grow on, modulo a turn.
+keep raw angles and gates beside keys that have not rotated. Past the training length sums grow on, modulo a turn.
 
 Source: Movahedi et al., Selective Rotary Position Embedding, arXiv 2511.17388, section on the method.
 Checked against: timurcarstensen/selective-rope modules/rotary.py: angles, turned queries and keys, gradients; streamed.
@@ -32,10 +32,9 @@ from posenc.arguments import check_choice, check_flag, check_heads, check_number
 from posenc.encoding import Context, Reads, Scope, ScoreEncoding, widest
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.spectrum import check_base, geometric
-from posenc.score._gates import kept, wide_linear
-from posenc.score._turning import by_angles, in_their_place
-from posenc.score._widths import check_key_heads, check_width
-from posenc.structure import alone
+from posenc.score._inputs import check_key_heads, check_width, kept, wide_linear
+from posenc.score._qk_rotation import replace_products, rotate_by_angles
+from posenc.structure import single_sequence
 
 Gate = Literal["head", "pair"]
 _EPS = 1e-6  # beside |x|², as in the authors' l2_norm
@@ -72,7 +71,7 @@ class SelectiveRoPE(ScoreEncoding):
 
     axes = 0
     scope = Scope(by_rows=False)  # which tokens turn nothing is found from all queries of a call:
-    reads = Reads(text=True)
+    reads = Reads(token_order=True)
     shared_by_layers = False
 
     def __init__(
@@ -172,14 +171,14 @@ class SelectiveRoPE(ScoreEncoding):
         wide = widest(context.k.device)
         features = kept("SelectiveRoPE", context, (self.num_kv_heads, self.pairs + gates), wide)
         raw = features[..., : self.pairs]
-        used, before = context.text or alone(raw.shape[2], raw.device)
+        used, previous = context.sequence.token_order or single_sequence(raw.shape[2], raw.device)
         if self.taps is None:
-            phi = raw - _stepped(raw, before)
+            phi = raw - _stepped(raw, previous)
         else:
             taps = self.taps.to(wide).view(len(self.taps), self.num_kv_heads, 1, self.pairs)
             phi, back = raw * taps[0], raw
             for tap in taps[1:]:
-                back = _stepped(back, before)
+                back = _stepped(back, previous)
                 phi = phi + back * tap
             phi = F.silu(phi) if self.activation else phi
         if self.bias is not None:
@@ -195,10 +194,10 @@ class SelectiveRoPE(ScoreEncoding):
         q, k = context.q, context.k
         check_width(self, self.head_dim, q)
         check_key_heads(self, self.num_kv_heads, k)
-        return by_angles(q, k, self.angles(context))
+        return rotate_by_angles(q, k, self.angles(context))
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
-        return in_their_place(scores, context, *self.absorb_into_qk(context))
+        return replace_products(scores, context, *self.absorb_into_qk(context))
 
     def extra_repr(self) -> str:
         shape = f"{self.dim}, head_dim={self.head_dim}, num_kv_heads={self.num_kv_heads}"

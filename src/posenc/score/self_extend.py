@@ -29,14 +29,14 @@ class SelfExtend(Remapped):
     """Grouped positions beyond a window of true ones.
 
     Args:
-        rotation: what turns queries and keys, such as ``RoPE(64)``, with any scaling.
+        rotation: what rotates queries and keys, such as ``RoPE(64)``, with any scaling.
         window: tokens whose distance stays true, the own one included (the authors' neighbor window).
         group: neighbouring positions that far keys share.
         exact: whether the far queries' offset is window − window / group, fractions and all.
         device, dtype: of the parameters, as in torch.nn.
 
     Raises:
-        ValueError: for sizes below 1, or a rotation that does not turn by one coordinate.
+        ValueError: for sizes below 1, or a rotation that is not rotated by one coordinate.
 
     >>> from posenc import RoPE, attention
     >>> q, k, v = torch.randn(3, 1, 8, 16, 64)

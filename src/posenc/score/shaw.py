@@ -5,7 +5,7 @@
     o_i  ← o_i  + Σ_j a_ij · value_table[r_ij]
 
 p integer positions in tokens; tables (2 · max_distance + 1, head_dim), row max_distance is distance 0, shared by the
-heads of a layer and separate for each layer. All distances beyond max_distance look alike, so past the trained length
+heads of a layer and separate for each layer. All distances beyond max_distance look alike, so past the training length
 nothing unseen appears once max_distance lies below it.
 Source: Shaw et al., Self-Attention with Relative Position Representations, arXiv 1803.02155, eq. 3 and 4.
 Checked against: tensor2tensor's dot_product_attention_relative (full, causal, cached).
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from posenc.arguments import LONGEST, check_flag, check_number, check_table, check_whole
 from posenc.encoding import Context, ScoreEncoding
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.score._widths import check_width
+from posenc.score._inputs import check_width
 from posenc.structure import Vectors
 
 
@@ -73,7 +73,7 @@ class Shaw(ScoreEncoding):
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:
-        """A quarter of the trained length, so that the last rows are trained often."""
+        """A quarter of the training length, so that the last rows are trained often."""
         return {"max_distance": max(1, train_length // 4)}
 
     def reset_parameters(self) -> None:
@@ -94,7 +94,7 @@ class Shaw(ScoreEncoding):
         by_row = context.q @ self.key_table.to(context.q.dtype).T * context.scale  # (batch, heads, queries, rows)
         return scores + by_row.gather(-1, self._rows(context).expand_as(scores))
 
-    def structure(self, context: Context, *, future: bool) -> tuple[Vectors]:
+    def fast_form(self, context: Context, *, future: bool) -> tuple[Vectors]:
         self._check(context)
         if self.value_table is not None and context.v.shape[-1] != self.value_dim:
             raise ValueError(f"value_dim of Shaw is {self.value_dim}, but v has width {context.v.shape[-1]}")

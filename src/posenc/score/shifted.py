@@ -1,4 +1,4 @@
-"""STRING: far distances are shifted down to ones that a model has seen often, also within its trained length.
+"""STRING: far distances are shifted down to ones that a model has seen often, also within its training length.
 
     a_i − b_j = p_i − p_j                     p_i − p_j < shift
     a_i − b_j = p_i − p_j − shift + local     beyond
@@ -29,7 +29,7 @@ class STRING(Remapped):
     """Shifted rotary position embedding.
 
     Args:
-        rotation: what turns queries and keys, such as ``RoPE(64)``, with any scaling.
+        rotation: what rotates queries and keys, such as ``RoPE(64)``, with any scaling.
         shift: distance from which on distances are shifted (the authors' shifted_offset); a third of the trained
             length or more.
         local: the smallest shifted distance; at most ``shift``.

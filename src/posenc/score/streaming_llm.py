@@ -1,4 +1,4 @@
-"""StreamingLLM: a window and the first tokens of the text, at the places that they have in a cache of that size.
+"""StreamingLLM: a window and the first tokens of the sequence, at the places that they have in a cache of that size.
 
     a_i − b_j = p_i − p_j                                p_i − p_j < window
     a_i = min(p_i, sinks + window − 1),  b_j = p_j       beyond, and then p_j < sinks alone are seen
@@ -29,13 +29,13 @@ class StreamingLLM(Remapped):
     """Positions of a cache that keeps a window and some first tokens.
 
     Args:
-        rotation: what turns queries and keys, such as ``RoPE(64)``, with any scaling.
+        rotation: what rotates queries and keys, such as ``RoPE(64)``, with any scaling.
         window: newest tokens that are seen, the own one included.
         sinks: first tokens that are seen from everywhere.
         device, dtype: of the parameters, as in torch.nn.
 
     Raises:
-        ValueError: for a window below 1 or sinks below 0, or a rotation that does not turn by one coordinate.
+        ValueError: for a window below 1 or sinks below 0, or a rotation that is not rotated by one coordinate.
 
     >>> from posenc import RoPE, attention
     >>> q, k, v = torch.randn(3, 1, 8, 16, 64)

@@ -10,7 +10,7 @@ Softmax over n keys of which one stands out spreads its weight as n grows; a fac
 of keys that the query sees, ``count="visible"``: its own document's in a packed row, a window's width under a window,
 i + 1 in a plain causal text. With ``count="position"`` it is p_i + 1, whatever is seen. A row of one key has ln n = 0
 and weight 1 on that key. Everything that was added to the scores before is multiplied too, so a bias that is not to be
-comes after. Past the trained length a logarithm grows slowly; the steps begin where a text is longer than ``step``.
+comes after. Past the training length a logarithm grows slowly; the steps begin where a text is longer than ``step``.
 Source: SSMax: Nakanishi, Scalable-Softmax Is Superior for Attention, arXiv 2501.19399, the equation that defines
     SSMax, and that with a bias. LogN: Chiang and Cholak, arXiv 2202.12172, the remedy that their abstract names last;
     Su; Qwen, arXiv 2309.16609. StepTemperature: Llama 4 (offset 1, layers without rotation alone), Ministral 3 and
@@ -50,7 +50,7 @@ class Temperature(ScoreEncoding):
     def forward(self, scores: Tensor, context: Context) -> Tensor:
         return scores * self.factor(context).to(scores.dtype).unsqueeze(-1)
 
-    def structure(self, context: Context, *, future: bool) -> tuple[Factor]:
+    def fast_form(self, context: Context, *, future: bool) -> tuple[Factor]:
         return (Factor(self.factor(context)),)
 
 
@@ -166,7 +166,7 @@ class StepTemperature(Temperature):
     """The scores times 1 + strength · ln(1 + floor((p + offset) / step)), p the query's position.
 
     Args:
-        step: tokens a step, in sources the trained length: Llama 4's floor_scale, Mistral's
+        step: tokens a step, in sources the training length: Llama 4's floor_scale, Mistral's
             original_max_position_embeddings.
         strength: Llama 4's attn_scale, Mistral's llama_4_scaling_beta.
         offset: 1 as in Llama 4, where the first step is at position step − 1; 0 as in Mistral's.
@@ -263,8 +263,8 @@ def _logs(context: Context, count: Count) -> Tensor:
     """ln n, ``(batch | 1, heads | 1, queries)``; 0 for a query that sees nothing."""
     if count == "position":
         return (_positions(context).to(_wide(context)) + 1).clamp(min=1).log()
-    if context.seen is not None:
-        seen = context.seen
+    if context.sequence.key_counts is not None:
+        seen = context.sequence.key_counts
     elif context.mask is not None:
         seen = context.mask.sum(-1)
     else:

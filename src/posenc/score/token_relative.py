@@ -5,7 +5,7 @@
 
 x the layer's input; W (num_heads · relative_dim, dim); P (relative_dim, extent), one for all heads; p integer positions
 in tokens. Not scaled: r is no query. A temperature behind it in the list multiplies it too, as in the source. Past the
-trained length nothing unseen appears where extent lies below that.
+training length nothing unseen appears where extent lies below that.
 Source: Inkling and Inkling 2 in transformers 5.23 (InklingRelativeLogits), without a paper; of the kind of Shaw et al.,
     arXiv 1803.02155, eq. 3.
 Checked against: that module and its attention, whole texts and decoding.
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from posenc.arguments import LONGEST, check_heads, check_number, check_table, check_whole
 from posenc.encoding import Context, Reads, ScoreEncoding
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.score._gates import kept, wide_linear
+from posenc.score._inputs import kept, wide_linear
 from posenc.structure import Vectors
 
 
@@ -77,7 +77,7 @@ class TokenRelativeBias(ScoreEncoding):
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:
-        """Half of the trained length, so that the last rows are trained often."""
+        """Half of the training length, so that the last rows are trained often."""
         return {"extent": max(1, train_length // 2)}
 
     def reset_parameters(self) -> None:
@@ -99,7 +99,7 @@ class TokenRelativeBias(ScoreEncoding):
         near = (distance >= 0) & (distance < self.extent)
         return scores + torch.where(near, by_distance.gather(-1, rows), 0.0)
 
-    def structure(self, context: Context, *, future: bool) -> tuple[Vectors] | None:
+    def fast_form(self, context: Context, *, future: bool) -> tuple[Vectors] | None:
         if context.scale == 0:  # which vectors of the distance are multiplied with
             return None
         wide = torch.promote_types(context.q.dtype, torch.float32)

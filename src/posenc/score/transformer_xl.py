@@ -5,7 +5,7 @@
 
 p positions in tokens, theta radians per token; u, v (num_heads, head_dim), W (num_heads · head_dim, dim). With `clamp`,
 n is limited to ±clamp. With `learned_distances` the second product is q_i · e[n] + f[n], from tables with rows
-0 … learned_distances − 1; farther keys share the last row. Past the trained length a model meets waves in phases that
+0 … learned_distances − 1; farther keys share the last row. Past the training length a model meets waves in phases that
 it has never seen; clamp, which the source uses in evaluation only, keeps it to seen ones.
 Source: Dai et al., Transformer-XL, arXiv 1901.02860, section 3.3; the tables are attn_type 1 of the authors' code.
     XLNet, arXiv 1906.08237, section 2.2, has the same for keys on both sides, where n is negative after the query.
@@ -26,9 +26,9 @@ from torch import Tensor, nn
 from posenc.arguments import LONGEST, check_heads, check_number, check_table, check_whole
 from posenc.encoding import Context, Reads, ScoreEncoding
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.frequencies.phase import Frequencies, angles, waves, working
+from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
 from posenc.frequencies.spectrum import check_base, geometric
-from posenc.score._widths import check_width
+from posenc.score._inputs import check_width
 from posenc.structure import Column, Structure, Vectors
 
 
@@ -133,7 +133,7 @@ class TransformerXL(ScoreEncoding):
         of_key_heads = self.u.to(dtype).view(k.shape[1], -1, self.head_dim)  # query heads of one key head together
         return (of_key_heads @ k.mT).flatten(1, 2)
 
-    def structure(self, context: Context, *, future: bool) -> tuple[Structure, ...] | None:
+    def fast_form(self, context: Context, *, future: bool) -> tuple[Structure, ...] | None:
         wide = torch.promote_types(context.q.dtype, torch.float32)
         content = None if context.q_content is context.q else context.q_content.to(wide)
         column = Column(self._of_keys(context, wide) * context.scale)
@@ -170,8 +170,8 @@ class TransformerXL(ScoreEncoding):
 
     def _waves(self, positions: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
         """sin and cos of positions, ``(*batch, tokens, dim / 2)`` each."""
-        angle = angles(positions.to(like.device), self._frequencies, working(like.dtype, like.device))
-        cos, sin = waves(angle, like.dtype)
+        angle = angles(positions.to(like.device), self._frequencies, working_dtype(like.dtype, like.device))
+        cos, sin = cos_sin(angle, like.dtype)
         return sin, cos
 
     def _by_table(self, q: Tensor, context: Context) -> Tensor:

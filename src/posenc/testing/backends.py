@@ -12,7 +12,7 @@ from posenc.backends.inputs.validation import Causal
 from posenc.encoding import BiasEncoding, EmbeddingEncoding, Encoding
 from posenc.testing.cases import INSIDE, Case, applies_to, heads_of, random, tokens_of
 from posenc.testing.compare import expect, expect_close
-from posenc.testing.shapes import of_place
+from posenc.testing.shapes import at_hook_point
 
 
 class Situation(NamedTuple):
@@ -181,7 +181,7 @@ def differentiated(call: Call, backend: Backend) -> dict[str, Tensor]:
 def distance_structure(case: Case) -> None:
     """``of_distance``, where stated, is `forward` as a function of p_key − p_query, for distances of any shape."""
     q_pos, k_pos = torch.arange(0, 90, 7), torch.arange(0, 90, 5)
-    for encoding in of_place(case.make(torch.float64), BiasEncoding):
+    for encoding in at_hook_point(case.make(torch.float64), BiasEncoding):
         distance = k_pos - q_pos[:, None]
         stated = encoding.of_distance(distance) if encoding.axes == 1 else None
         if stated is not None:

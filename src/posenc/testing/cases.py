@@ -13,33 +13,33 @@ from torch import Tensor, nn
 from posenc.backends.call import Backend, attention
 from posenc.backends.inputs.validation import Causal
 from posenc.catalogue import encoding_info
-from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, place_of
+from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, hook_point_of
 
 Factory = Callable[..., Encoding | Sequence[Encoding]]
 EVERYWHERE = frozenset({"none", "embedding", "rotary", "bias", "score", "weight"})
-INSIDE = EVERYWHERE - {"embedding"}  # places inside attention, and the empty list
+INSIDE = EVERYWHERE - {"embedding"}  # hook points inside attention, and the empty list
 
 WORDS = ("num_heads", "num_kv_heads", "head_dim", "value_dim", "dim", "max_length", "train_length")
 SHORT = 5  # train_length under spectra that depend on a row's length, so that every row of the checks goes past it
 
-_PLACES: dict[str, frozenset[str]] = {}  # check → places that it applies to
+_HOOK_POINTS: dict[str, frozenset[str]] = {}  # check → hook points that it applies to
 _SEVERAL: set[str] = set()  # checks of positions with several coordinates
 
 
 def applies_to(
-    *places: str, all_of_them: bool = True, several_axes: bool = False
+    *hook_points: str, all_of_them: bool = True, several_axes: bool = False
 ) -> Callable[[Callable[[Case], None]], Callable[[Case], None]]:
-    """Say where a check is defined: for encodings of these places.
+    """Declare the hook points for which a check is defined.
 
     Args:
-        places: keys of `posenc.encoding.PLACES`, or "none" for the empty list.
-        all_of_them: whether a list must lie in these places as a whole, rather than have one member there.
+        hook_points: keys of `posenc.encoding.HOOK_POINTS`, or "none" for the empty list.
+        all_of_them: whether a list must act at these hook points as a whole, rather than have one member there.
         several_axes: whether it is for positions of several coordinates alone.
     """
 
     def note(check: Callable[[Case], None]) -> Callable[[Case], None]:
-        wanted = frozenset(places)
-        _PLACES[check.__name__] = wanted if all_of_them else wanted | {"any"}
+        wanted = frozenset(hook_points)
+        _HOOK_POINTS[check.__name__] = wanted if all_of_them else wanted | {"any"}
         if several_axes:
             _SEVERAL.add(check.__name__)
         return check
@@ -146,9 +146,9 @@ class Case:
         return frozenset(p.name for p in parameters).intersection(WORDS)
 
     @cached_property
-    def places(self) -> frozenset[str]:
-        """Places of the encodings; {"none"} for the empty list."""
-        return frozenset(place_of(encoding) for encoding in self.fresh()) or frozenset({"none"})
+    def hook_points(self) -> frozenset[str]:
+        """Hook points of the encodings; {"none"} for the empty list."""
+        return frozenset(hook_point_of(encoding) for encoding in self.fresh()) or frozenset({"none"})
 
     @cached_property
     def axes(self) -> int:
@@ -166,11 +166,11 @@ class Case:
 
 
 def applies(check: str, case: Case) -> bool:
-    """Whether a check is defined for the places and axes of a case, whatever the case is exempt from."""
+    """Whether a check is defined for the hook points and axes of a case, whatever the case is exempt from."""
     if check in _SEVERAL and case.axes == 1:
         return False
-    wanted, places = _PLACES[check], case.places
-    return bool(places & wanted) if "any" in wanted else places <= wanted
+    wanted, hook_points = _HOOK_POINTS[check], case.hook_points
+    return bool(hook_points & wanted) if "any" in wanted else hook_points <= wanted
 
 
 def spread(index: Tensor, axes: int) -> Tensor:

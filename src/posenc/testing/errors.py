@@ -11,7 +11,7 @@ from posenc.backends.call import attention
 from posenc.encoding import BiasEncoding, EmbeddingEncoding, Encoding, RotaryEncoding, ScoreEncoding
 from posenc.testing.cases import EVERYWHERE, Case, applies_to, heads_of, random, tokens_of
 from posenc.testing.compare import expect, expect_value_error
-from posenc.testing.shapes import of_place
+from posenc.testing.shapes import at_hook_point
 
 POSITIONS = ("positions", "q_pos", "k_pos")
 
@@ -22,7 +22,7 @@ def calls(case: Case) -> list[tuple[str, Callable[[Tensor], object]]]:
     q, k, v = heads_of(case, 6, 6)
     inside = [e for e in encodings if not isinstance(e, EmbeddingEncoding)]
     found: list[tuple[str, Callable[[Tensor], object]]] = []
-    for encoding in of_place(encodings, EmbeddingEncoding):
+    for encoding in at_hook_point(encodings, EmbeddingEncoding):
         found.append((type(encoding).__name__, lambda positions, e=encoding: e(x, positions)))  # type: ignore[misc]
     if inside or not found:
         found.append(
@@ -87,7 +87,7 @@ def wrong_heads_raise(case: Case) -> None:
     heads = case.num_heads + case.num_kv_heads
     _, k, v = heads_of(case, 6, 6)
     more = random(2, heads, 6, case.head_dim)
-    for encoding in of_place(case.make(torch.float64), BiasEncoding):
+    for encoding in at_hook_point(case.make(torch.float64), BiasEncoding):
         expect(getattr(encoding, "num_heads", None) == case.num_heads, "num_heads is not an attribute")
         expect_value_error(f"{heads} query heads", lambda: attention(more, k, v, [encoding], causal=True), "num_heads")  # noqa: B023
 

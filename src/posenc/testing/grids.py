@@ -11,7 +11,7 @@ from posenc import positions as position
 from posenc.encoding import RotaryEncoding
 from posenc.testing.cases import EVERYWHERE, Case, Probe, applies_to, heads_of, tokens_of
 from posenc.testing.compare import expect, expect_close, expect_different, expect_same
-from posenc.testing.shapes import of_place
+from posenc.testing.shapes import at_hook_point
 
 SIZES = ((3, 4), (4, 3), (2, 6))  # of equal token counts
 TOKENS = 12
@@ -67,7 +67,7 @@ def stand_still(case: Case, what: str, here: Tensor) -> None:
     """Rotations leave tokens without a place exactly as they are."""
     for dtype in (torch.float64, torch.bfloat16):
         q, k, _ = heads_of(case, TOKENS, TOKENS, dtype=dtype)
-        for encoding in of_place(case.make(), RotaryEncoding):
+        for encoding in at_hook_point(case.make(), RotaryEncoding):
             for name, before, after in zip("qk", (q, k), encoding(q, k, here, here), strict=True):
                 same = f"{what}, {dtype}: {name} of tokens without a place after their rotation"
                 expect_same(same, after[:, :, :OWN], before[:, :, :OWN])

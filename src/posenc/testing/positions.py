@@ -89,7 +89,7 @@ def fractional_positions(case: Case) -> None:
     expect_close("whole numbers as float64", probe(x, whole.double()), probe(x, whole))
     half = whole.double() * 0.5
     expect_close("float32 against float64 positions", probe(x, half.float()), probe(x, half), tolerance=1e-5)
-    for along, here in each_axis(case) if case.places & {"embedding", "rotary", "bias"} else []:
+    for along, here in each_axis(case) if case.hook_points & {"embedding", "rotary", "bias"} else []:
         below, above = torch.where(here, half.floor(), half), torch.where(here, half.ceil(), half)
         expect_different(f"positions p/2 and their whole parts{along}", probe(x, half), probe(x, below))
         expect_different(f"positions p/2 and the next whole numbers{along}", probe(x, half), probe(x, above))

@@ -23,7 +23,7 @@ DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 def embedding_shapes(case: Case) -> None:
     """(batch, tokens, dim) in, (batch, tokens, at least dim) out; positions shared or per row are the same thing."""
     x, positions = tokens_of(case, 5, batch=3), case.positions(torch.arange(5))
-    for encoding in of_place(case.make(torch.float64), EmbeddingEncoding):
+    for encoding in at_hook_point(case.make(torch.float64), EmbeddingEncoding):
         out = encoding(x, positions)
         expect(out.shape[:2] == x.shape[:2] and out.shape[2] >= case.dim, f"shape is {tuple(out.shape)}")
         expect_same("positions (1, tokens)", encoding(x, positions[None]), out)
@@ -35,7 +35,7 @@ def rotary_shapes(case: Case) -> None:
     """Grouped queries and keys keep their shapes, and `forward` is `table` and `rotate`, which layers share."""
     q, k, _ = heads_of(case, 3, 5, batch=2)
     q_pos, k_pos = case.positions(torch.arange(2, 5)), case.positions(torch.arange(5))
-    for encoding in of_place(case.make(torch.float64), RotaryEncoding):
+    for encoding in at_hook_point(case.make(torch.float64), RotaryEncoding):
         rotated = encoding(q, k, q_pos, k_pos)
         for name, before, after, positions in zip("qk", (q, k), rotated, (q_pos, k_pos), strict=True):
             expect(after.shape == before.shape, f"{name} {tuple(before.shape)} became {tuple(after.shape)}")
@@ -53,7 +53,7 @@ def rotary_shapes(case: Case) -> None:
 def rotation_is_linear(case: Case) -> None:
     """R(2a + b) = 2 R(a) + R(b): what lets keys be cached rotated, and scores be a product."""
     a, b = (random(1, case.num_heads, 6, case.head_dim, seed=seed) for seed in (1, 2))
-    for encoding in of_place(case.make(torch.float64), RotaryEncoding):
+    for encoding in at_hook_point(case.make(torch.float64), RotaryEncoding):
         positions = case.positions(torch.arange(6))
         of_a, of_b, together = (encoding(x, x, positions, positions) for x in (a, b, 2 * a + b))
         for name, one, other, both in zip("qk", of_a, of_b, together, strict=True):
@@ -64,7 +64,7 @@ def rotation_is_linear(case: Case) -> None:
 def bias_shapes(case: Case) -> None:
     """(heads, queries, keys), with the batch in front where positions have one; float64 for float64 positions."""
     q_pos, k_pos = case.positions(torch.arange(2, 5)), case.positions(torch.arange(5))
-    for encoding in of_place(case.make(), BiasEncoding):
+    for encoding in at_hook_point(case.make(), BiasEncoding):
         bias = encoding(q_pos, k_pos)
         expect(bias.shape == (case.num_heads, 3, 5), f"shape is {tuple(bias.shape)}")
         expect(bias.dtype == torch.float32, f"dtype for integer positions is {bias.dtype}")
@@ -147,6 +147,6 @@ def autocast_changes_nothing(case: Case) -> None:
         expect_same("inside autocast", got, wanted)
 
 
-def of_place(encodings: Sequence[Encoding], place: type[Place]) -> list[Place]:
-    """The members of a list that act at one place."""
+def at_hook_point(encodings: Sequence[Encoding], place: type[Place]) -> list[Place]:
+    """The members of a list that act at one hook point."""
     return [e for e in encodings if isinstance(e, place)]

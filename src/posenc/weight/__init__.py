@@ -1,4 +1,4 @@
-"""Place 5, weights: a_i· ← w(s_i·), in the place of softmax. One file, one encoding."""
+"""Hook point 5, weights: a_i· ← w(s_i·), instead of softmax. One file, one encoding."""
 
 from posenc.weight.sink import AttentionSink as AttentionSink
 from posenc.weight.stick_breaking import StickBreaking as StickBreaking

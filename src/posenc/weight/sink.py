@@ -5,7 +5,7 @@
 z is no product of a query, so neither the scale nor a cap acts on it. A query that finds nothing to look at can give
 its weight away, where softmax makes it spread it over keys: without a sink, models learn to hang it on their first
 token, which a window then takes away. z = 0 for all heads is "softmax off by one", exp(s) / (1 + Σ exp(s)), and the
-same as one more key and value of zeros. Positions are not read. Past the trained length the share of the sink falls as
+same as one more key and value of zeros. Positions are not read. Past the training length the share of the sink falls as
 the number of keys grows.
 Source: OpenAI, gpt-oss model card, arXiv 2508.10925, section 2.2 (learned); Miller, Attention Is Off By One, 2023
     (z = 0). What it replaces: Xiao et al., StreamingLLM, arXiv 2309.17453.
@@ -81,7 +81,7 @@ class AttentionSink(WeightEncoding):
         sink = self.logits.to(scores.dtype).view(-1, 1, 1).expand(*scores.shape[:3], 1)
         return torch.cat([scores, sink], -1).softmax(-1)[..., :-1]
 
-    def structure(self) -> Sink:
+    def fast_form(self) -> Sink:
         return Sink(self.logits)
 
     def extra_repr(self) -> str:

@@ -6,7 +6,7 @@
 
 j and l run over the keys that query i may see, in the order of their indices, so keys must lie in the order of the
 text; without attend_current, not over the query's own key. Hidden keys take nothing: padding on either side changes
-nothing. The order of keys is all it knows of positions. Past the trained length recent keys keep their weights and
+nothing. The order of keys is all it knows of positions. Past the training length recent keys keep their weights and
 farther ones share what is left. Defined for causal attention; without a causal mask, the stick is broken from the last
 key of the row.
 Source: Tan et al., Scaling Stick-Breaking Attention, arXiv 2410.17980, section 2; the remainder from the authors' code.
@@ -111,7 +111,7 @@ class StickBreaking(WeightEncoding):
             remainder = torch.where(context.mask.any(-1, keepdim=True), remainder, 0.0)
         return remainder * self.vector.to(weights.dtype).unsqueeze(-2)
 
-    def structure(self) -> Sticks:
+    def fast_form(self) -> Sticks:
         return Sticks(self.attend_current, self.remainder, self.vector)
 
     def _left(self, scores: Tensor, context: Context, own: Tensor) -> tuple[Tensor, Tensor | None]:

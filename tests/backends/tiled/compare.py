@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import ClassVar
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -30,7 +32,6 @@ from posenc import (
 from posenc.backends.tiled import operator
 from posenc.encoding import Context, Encoding
 from posenc.score import DAPE, DataDependentALiBi, KERPLEWeight
-from posenc.score._gates import later
 from posenc.structure import Column, Decay
 from tests.samples import gap, qkv
 
@@ -61,7 +62,7 @@ class PerKey(ScoreEncoding):
     def forward(self, scores: Tensor, context: Context) -> Tensor:
         return scores + self.values(context).unsqueeze(-2)
 
-    def structure(self, context: Context, *, future: bool) -> Sequence[Column]:
+    def fast_form(self, context: Context, *, future: bool) -> Sequence[Column]:
         return (Column(self.values(context).to(torch.promote_types(context.q.dtype, torch.float32))),)
 
 
@@ -74,9 +75,11 @@ class Fading(ScoreEncoding):
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
         gates = self.gates.to(scores.dtype)[None, :, None, None].expand(*scores.shape[:2], 1, scores.shape[-1])
-        return scores + later(gates, context.mask)
+        if context.mask is not None:
+            gates = torch.where(context.mask, gates, 0.0)
+        return scores + nn.functional.pad(gates.flip(-1).cumsum(-1).flip(-1), (0, 1))[..., 1:]  # of all later keys
 
-    def structure(self, context: Context, *, future: bool) -> Sequence[Decay]:
+    def fast_form(self, context: Context, *, future: bool) -> Sequence[Decay]:
         gates = self.gates.to(torch.promote_types(context.q.dtype, torch.float32))
         return (Decay(gates[None, :, None].expand(1, -1, context.k.shape[2])),)
 
@@ -239,13 +242,15 @@ def differentiated(
     return {"result": out.detach(), **dict(zip(inputs, gradients, strict=True))}
 
 
-def expect_same(got: dict[str, Tensor], wanted: dict[str, Tensor], tolerance: float = 1e-10) -> None:
+def expect_same(got: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float = 1e-10) -> None:
     """Equal up to so many of the largest number, or of 1."""
-    assert list(got) == list(wanted)
-    got, wanted = ({name: t.detach() for name, t in found.items()} for found in (got, wanted))
-    for name in wanted:
-        size = max(1.0, float(wanted[name].abs().max())) if wanted[name].numel() else 1.0
-        assert gap(got[name], wanted[name]) < tolerance * size, f"{name}: {gap(got[name], wanted[name]):.1e} of {size}"
+    assert list(got) == list(expected)
+    got, expected = ({name: t.detach() for name, t in found.items()} for found in (got, expected))
+    for name in expected:
+        size = max(1.0, float(expected[name].abs().max())) if expected[name].numel() else 1.0
+        assert gap(got[name], expected[name]) < tolerance * size, (
+            f"{name}: {gap(got[name], expected[name]):.1e} of {size}"
+        )
 
 
 def expect_dense(
@@ -258,8 +263,8 @@ def expect_dense(
         given = options.get(name)
         if isinstance(given, Tensor) and given.ndim == {"mask": 4, "segments": 2}[name]:
             options[name] = given[: len(tensors[0])]
-    got, wanted = (differentiated(encodings, tensors, backend=backend, **options) for backend in ("tiled", "dense"))
-    expect_same(got, wanted, tolerance)
+    got, expected = (differentiated(encodings, tensors, backend=backend, **options) for backend in ("tiled", "dense"))
+    expect_same(got, expected, tolerance)
 
 
 def errors(
@@ -271,10 +276,20 @@ def errors(
     got = differentiated(encodings, tensors, backend=backend, **options)
     assert got["result"].dtype == dtype
     wide = [copy.deepcopy(encoding).double() for encoding in encodings]
-    wanted = differentiated(wide, [t.double() for t in tensors], backend="dense", **options)
+    expected = differentiated(wide, [t.double() for t in tensors], backend="dense", **options)
     return {
-        name: float((got[name].double() - wanted[name]).norm() / wanted[name].norm().clamp(min=1e-3)) for name in got
+        name: float((got[name].double() - expected[name]).norm() / expected[name].norm().clamp(min=1e-3))
+        for name in got
     }
+
+
+def passes_of(implementation: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A list that fills with "forward" and "backward" as an implementation's passes run."""
+    ran: list[str] = []
+    for name in ("forward", "backward"):
+        run = getattr(implementation, name)
+        monkeypatch.setattr(implementation, name, lambda *args, run=run, name=name: ran.append(name) or run(*args))
+    return ran
 
 
 class Inside(TorchDispatchMode):

@@ -17,6 +17,7 @@ from tests.backends.tiled.compare import (
     expect_dense,
     expect_same,
     made,
+    passes_of,
 )
 from tests.samples import gap, qkv
 
@@ -25,12 +26,7 @@ WEAK = (-0.2, -0.1, -0.01, 0.0)
 
 @pytest.fixture
 def taken(monkeypatch) -> list[str]:
-    """Which halves ran."""
-    ran: list[str] = []
-    for name in ("forward", "backward"):
-        half = getattr(fused_per_key, name)
-        monkeypatch.setattr(fused_per_key, name, lambda *args, half=half, name=name: ran.append(name) or half(*args))
-    return ran
+    return passes_of(fused_per_key, monkeypatch)
 
 
 LISTS = {
@@ -61,8 +57,8 @@ def test_equals_the_definition_under_grouped_heads(name, length, taken):
 def test_backward_pass_for_a_key_head_per_query_head(name, value_dim, length, taken):
     tensors = [*qkv(1, HEADS, length, head_dim=8, value_dim=value_dim, dtype=torch.float64, transposed=True)]
     tensors.append(torch.randn(1, length, DIM, dtype=torch.float64))
-    got, wanted = (differentiated(lists(name), tensors, backend=backend) for backend in ("tiled", "dense"))
-    expect_same(got, wanted, 1e-9)
+    got, expected = (differentiated(lists(name), tensors, backend=backend) for backend in ("tiled", "dense"))
+    expect_same(got, expected, 1e-9)
     assert taken == ["forward", "backward"]
 
 
@@ -76,8 +72,8 @@ def test_fewer_queries_than_keys(queries, taken):
 def test_a_batch(taken):
     tensors = [*qkv(3, HEADS, 300, head_dim=8, dtype=torch.float64), torch.randn(3, 300, DIM, dtype=torch.float64)]
     for name in LISTS:
-        got, wanted = (differentiated(lists(name), tensors, backend=backend) for backend in ("tiled", "dense"))
-        expect_same(got, wanted, 1e-9)
+        got, expected = (differentiated(lists(name), tensors, backend=backend) for backend in ("tiled", "dense"))
+        expect_same(got, expected, 1e-9)
     assert taken == ["forward", "backward"] * len(LISTS)
 
 
@@ -85,9 +81,9 @@ def test_a_batch(taken):
 def test_gradients_of_gates_in_float32(name, taken):
     """Sums over 1,500 keys of what rows gain, which in each row is nothing but rounding."""
     tensors = [*qkv(1, HEADS, 1500, head_dim=8, dtype=torch.float64), torch.randn(1, 1500, DIM, dtype=torch.float64)]
-    wanted = differentiated(lists(name), tensors, backend="dense")
+    expected = differentiated(lists(name), tensors, backend="dense")
     got = differentiated(lists(name), [t.float() for t in tensors])
-    for part, exact in wanted.items():
+    for part, exact in expected.items():
         tolerance = 3e-4 if "gates" in part else 1e-5
         assert gap(got[part], exact) < tolerance * max(1.0, float(exact.abs().max())), part
     assert taken == ["forward", "backward"]

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from posenc import KERPLE, ALiBi, CoPE, ForgetGate, PaTH, StickBreaking, SwinBias, attention, positions
-from posenc.backends.tiled import head_mixing
 from posenc.score import DAPE, KERPLEWeight
 from tests.backends.tiled.compare import (
     CROSS,
@@ -57,10 +56,10 @@ def test_narrow_types_against_float64(name, dtype, tolerance):
     assert max(found.values()) < tolerance, found
 
 
-def test_units_in_several_stretches(monkeypatch):
-
-    monkeypatch.setattr(head_mixing, "UNITS", 1000)
-    expect_dense("dape", 70)
+@pytest.mark.parametrize("hidden", [5, 400])
+def test_networks_of_any_width(hidden):
+    """Of a wide network, few numbers of a tile have all their units at a time."""
+    expect_dense([DAPE(KERPLE(HEADS), HEADS, hidden=hidden).double()], 70)
 
 
 @pytest.mark.parametrize("make", [lambda bias: KERPLEWeight(bias, HEADS), lambda bias: DAPE(bias, HEADS)])
@@ -102,5 +101,5 @@ def test_refusals_and_the_definition_instead(case):
     x = torch.randn(1, keys, DIM)
     with pytest.raises(ValueError, match=words):
         attention(q, k, v, encodings, x=x, backend="tiled")
-    wanted = attention(q, k, v, encodings, x=x, backend="dense")
-    assert gap(attention(q, k, v, encodings, x=x), wanted) < 1e-5
+    expected = attention(q, k, v, encodings, x=x, backend="dense")
+    assert gap(attention(q, k, v, encodings, x=x), expected) < 1e-5

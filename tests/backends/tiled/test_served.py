@@ -153,25 +153,25 @@ REFUSED = {
         {},
         "Mixture states no structure for this call",
     ),
-    "positions beside a bias": ([ALiBi(4)], GIVEN, "positions are given"),
-    "positions beside a network": ([FIRE(4)], GIVEN, "positions are given"),
-    "positions beside vectors": ([Shaw(8, max_distance=3)], GIVEN, "positions are given"),
-    "positions beside waves": ([TransformerXL(32, num_heads=4)], GIVEN, "positions are given"),
-    "no grid": ([LogCPB(4, axes=2)], {"q_pos": torch.arange(200).view(100, 2) ** 2}, "positions are given"),
-    "fractions": ([LogCPB(4, axes=2)], {"q_pos": torch.rand(100, 2)}, "positions are given"),
+    "positions beside a bias": ([ALiBi(4)], GIVEN, "positions"),
+    "positions beside a network": ([FIRE(4)], GIVEN, "positions"),
+    "positions beside vectors": ([Shaw(8, max_distance=3)], GIVEN, "positions"),
+    "positions beside waves": ([TransformerXL(32, num_heads=4)], GIVEN, "positions"),
+    "no grid": ([LogCPB(4, axes=2)], {"q_pos": torch.arange(200).view(100, 2) ** 2}, "positions"),
+    "fractions": ([LogCPB(4, axes=2)], {"q_pos": torch.rand(100, 2)}, "positions"),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_refusals(case):
     encodings, given, words = REFUSED[case]
-    with pytest.raises(ValueError, match=rf"backend 'tiled' cannot serve this call: .*{words}"):
+    with pytest.raises(ValueError, match=rf"'tiled'.*{words}"):
         attention(*qkv(1, 4, 100), encodings, backend="tiled", **{"causal": True, **given})
     assert words in explain(*qkv(1, 4, 100), encodings, **{"causal": True, **given}).refused["tiled"]
 
 
 def test_other_devices_are_refused():
-    with pytest.raises(ValueError, match="never tried on meta"):
+    with pytest.raises(ValueError, match=r"\bmeta\b"):
         attention(*(t.to("meta") for t in qkv(1, 4, 100)), [T5Bias(4, bidirectional=True).to("meta")], backend="tiled")
 
 
@@ -201,8 +201,8 @@ def test_gates_and_counts_need_no_positions_of_their_own(situation):
     q, k, v = qkv(2, 4, 70, 80, num_kv_heads=2, dtype=torch.float64)
     encodings = [CoPE(8, max_position=5).double(), ForgetGate(8, num_heads=4, kind="bias").double(), StickBreaking()]
     given = {**SITUATIONS[situation](70, 80), "q_pos": torch.arange(70) + 30, "k_pos": torch.arange(80) * 2}
-    got, wanted = (attention(q, k, v, encodings, backend=backend, **given) for backend in ("tiled", "dense"))
-    assert gap(got, wanted) < 1e-10
+    got, expected = (attention(q, k, v, encodings, backend=backend, **given) for backend in ("tiled", "dense"))
+    assert gap(got, expected) < 1e-10
 
 
 @pytest.mark.parametrize("queries", [0, 5])

@@ -8,10 +8,6 @@ from torch import Tensor
 
 from posenc import ForgetGate, attention
 from tests.backends.tiled.compare import (
-    BORDERS,
-    CROSS,
-    OF_INDICES,
-    SITUATIONS,
     Fading,
     PerKey,
     called,
@@ -21,35 +17,7 @@ from tests.backends.tiled.compare import (
     expect_same,
     made,
 )
-from tests.samples import gap, mostly_slow
-
-DISTANCES = ("alibi", "t5", "t5 both ways", "one row for all heads")
-KEYS = ("per key", "per key, one batch", "fox", "fox bias", "data_alibi")
-SUMS = ("t5+fox", "alibi+per key", "fox+sticks")
-
-
-@pytest.mark.parametrize("length", mostly_slow(BORDERS, 1, 64, 65, 257))
-@pytest.mark.parametrize("name", [*DISTANCES, *KEYS, *SUMS])
-def test_borders_of_blocks(name, length):
-    expect_dense(name, length)
-
-
-@pytest.mark.parametrize(("queries", "keys"), CROSS)
-@pytest.mark.parametrize("name", [*DISTANCES, *KEYS, *SUMS])
-def test_cross_lengths(name, queries, keys):
-    expect_dense(name, queries, keys)
-    expect_dense(name, queries, keys, causal=False)
-
-
-@pytest.mark.parametrize("situation", OF_INDICES)
-@pytest.mark.parametrize("name", [*DISTANCES, *KEYS, *SUMS])
-def test_who_sees_whom(name, situation):
-    expect_dense(name, 70, 80, **SITUATIONS[situation](70, 80))
-
-
-@pytest.mark.parametrize("name", [*KEYS, "fox+sticks"])
-def test_order_by_positions(name):
-    expect_dense(name, 70, 80, **SITUATIONS["by positions"](70, 80))
+from tests.samples import gap
 
 
 @pytest.mark.parametrize("name", ["t5", "per key", "fox", "data_alibi", "t5+fox", "fox+sticks"])
@@ -81,11 +49,11 @@ def test_gates_beside_a_function_of_the_distance(beside, gates):
     """Where queries look for nothing, gates decide alone, and nothing may be cut off that they leave."""
     encodings, tensors = [*made(beside), Fading(*gates)], called(600, batch=1)
     tensors[0] = tensors[0] * 0.01
-    got, wanted = (differentiated(encodings, tensors, backend=backend) for backend in ("tiled", "dense"))
-    expect_same(got, wanted, 1e-9)
+    got, expected = (differentiated(encodings, tensors, backend=backend) for backend in ("tiled", "dense"))
+    expect_same(got, expected, 1e-9)
     narrow = [t.float() for t in tensors]
     out = attention(*narrow[:3], encodings, x=narrow[3], backend="tiled")
-    assert gap(out, wanted["result"]) < 5e-5
+    assert gap(out, expected["result"]) < 5e-5
 
 
 def blockwise(q: Tensor, k: Tensor, v: Tensor, gates: Tensor, rows: Tensor) -> Tensor:
@@ -118,7 +86,7 @@ def test_forget_gates_over_a_long_text(kind):
     got = [out[rows], *torch.autograd.grad(out[rows].square().sum(), [q, k, v, gates])]
     wide = [t.detach().double().requires_grad_() for t in (q, k, v, gates)]
     exact = blockwise(*wide, rows)
-    wanted = [exact, *torch.autograd.grad(exact.square().sum(), wide)]
-    assert gap(got[0], wanted[0]) < 1e-4
-    for a, b in zip(got[1:], wanted[1:], strict=True):
+    expected = [exact, *torch.autograd.grad(exact.square().sum(), wide)]
+    assert gap(got[0], expected[0]) < 1e-4
+    for a, b in zip(got[1:], expected[1:], strict=True):
         assert gap(a, b) < 1e-4 * max(1.0, float(b.abs().max()))

@@ -13,7 +13,7 @@ import transformers
 from torch import Tensor, nn
 
 from posenc.hf import model_from_config
-from posenc.hf.families import FAMILIES
+from posenc.hf.families import ROTATIONS
 from tests.hf.explanation.whole_layer import Gap, gaps, layers_of
 from tests.hf.sizes import BY_TORCH, CLASSES, EMBEDDED, LATER, LENGTH, MORE, TINY
 from tests.hf.theirs import TEXT, model_of
@@ -41,7 +41,7 @@ def built(name: str, **given: Any) -> nn.Module:
     """
     cls, _, code = model_of(TEXT.get(name, name))
     known = {*inspect.signature(cls).parameters, *dir(cls)}
-    on = FAMILIES[name].turns_if if name in FAMILIES else None
+    on = ROTATIONS[name].rotates_if if name in ROTATIONS else None
     known = {key for key in known if not isinstance(getattr(cls, key, 0), property)}
     sizes = {key: value for key, value in TINY.items() if key in known}
     config = cls(**{**sizes, **(dict([on]) if on else {}), **MORE.get(name, {}), **given})

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from posenc.hf.config.block_schema import RULES, TYPES
-from posenc.hf.families import FAMILIES
-from posenc.hf.instead import KNOWN
+from posenc.hf.families import NON_ROTARY, ROTARY
 
 Config = dict[str, Any]
 Path = tuple[Any, ...]
@@ -161,7 +160,7 @@ def _nest(config: Config, path: Path, rng: random.Random) -> Mutation:
 
 
 def _family(config: Config, path: Path, rng: random.Random) -> Mutation:
-    name = rng.choice([*FAMILIES, *KNOWN, "posenc", "new"])
+    name = rng.choice([*ROTARY, *NON_ROTARY, "posenc", "new"])
     home = next((one for one in map(config.get, ("text_config", "llm_config")) if isinstance(one, dict)), config)
     home["model_type"] = name
     return Mutation(f"model_type = {name}")

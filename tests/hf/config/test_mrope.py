@@ -13,7 +13,7 @@ from posenc import LongRoPE, MRoPE, RoPE, YaRN
 from posenc.frequencies import Resonance
 from posenc.hf import as_text, facts, read_rope, rope_to_config
 from posenc.hf.config.rotation import equivalent, order_of, text_rope
-from posenc.hf.families import FAMILIES
+from posenc.hf.families import ROTATIONS
 from tests.hf.checkpoints import CHECKPOINTS, FULL, SLIDING
 from tests.hf.config.generated import configs
 
@@ -35,7 +35,7 @@ def seeing(draw: st.DrawFn) -> dict[str, Any]:
     config = draw(configs())
     names = ["llama", "new_model", "qwen2_vl", "qwen3_vl_text", "ernie4_5_vl_moe_text"]
     config["model_type"] = draw(st.sampled_from(names))
-    if config["model_type"] in FAMILIES and FAMILIES[config["model_type"]].head_dim is not None:
+    if config["model_type"] in ROTATIONS and ROTATIONS[config["model_type"]].head_dim is not None:
         config["head_dim"] = 32  # where none stands, the family has a width of its own
     block = config.get("rope_parameters") or config.get("rope_scaling")
     if block is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import pytest
@@ -73,7 +74,10 @@ def check_layers(kinds: list[dict[str, Any]], true: dict[str, Any]) -> None:
     for key in ATTENDING:
         for name, value in true.get(key, {}).items():
             for kind in kinds_named(name, kinds):
-                if kind[key] is None or value is None:
+                if isinstance(value, str):  # "512 = 256 before and 256 after (attention_window)"
+                    before, after = map(int, re.findall(r"(\d+) (?:before|after)", value))
+                    assert (kind["window"], kind["ahead"]) == (before + 1, after)
+                elif kind[key] is None or value is None:
                     assert kind[key] is None or key == "window", (key, name)
                     assert value is None or key == "softmax_scale", (key, name)
                 else:
@@ -82,8 +86,12 @@ def check_layers(kinds: list[dict[str, Any]], true: dict[str, Any]) -> None:
     def numbers(has: Any) -> list[int]:
         return sorted(n for kind in kinds if has(kind) for n in kind["layers"])
 
-    count = len(numbers(lambda kind: True))
-    if count:  # halves of an encoder and decoder, and files without a count, are not told by number
+    both = true["bidirectional"]
+    if isinstance(both, dict):  # encoder and decoder, each numbered from 0; the label counts the encoder's layers
+        assert len(kinds_named("encoder", kinds)[0]["layers"]) == true["layers"]
+        assert all(kind["layers"] for kind in kinds)
+    count = len(numbers(lambda kind: not isinstance(both, dict)))
+    if count:  # files without a count are not told by number
         assert count == (true.get("layers") or count)
         for key, has in (
             ("layers_without_attention", lambda kind: not kind["attends"]),
@@ -93,10 +101,28 @@ def check_layers(kinds: list[dict[str, Any]], true: dict[str, Any]) -> None:
             assert numbers(has) == true.get(key, numbers(has)), key
         still = numbers(lambda kind: not kind["turns"])
         assert set(still) <= set(true.get("no_rotation", still))
-    both = true["bidirectional"]
     for kind in kinds:
         if kind["attends"] and kind["causal"] is not None:
             assert kind["causal"] is not (both[kind["kind"]] if isinstance(both, dict) else both)
+
+
+def check_encodings(told: dict[str, Any], true: dict[str, Any]) -> None:
+    """Learned tables with their rows, T5's buckets, temperatures, the keys that an indexer picks."""
+    encodings, kinds = told["encodings"], told["schedule"]["kinds"]
+    if "table_length" in true:
+        table = true["table_length"]
+        rows = table if isinstance(table, dict) else {"rows": table, "usable": table}
+        assert [(one["rows"], one["positions"]) for one in encodings] == [(rows["rows"], rows["usable"])]
+    if "other_encoding" in true:
+        name, *numbers = re.split(r" in attention|,| bias", true["other_encoding"])
+        assert any(name.lower() in one["text"].lower() for one in encodings)
+        if name == "T5":
+            buckets, distance = map(int, re.findall(r"\d+", " ".join(numbers)))
+            assert [(one["buckets"], one["max_distance"]) for one in encodings] == [(buckets, distance)]
+    texts = {kind["temperature"]["text"] for kind in kinds if kind["temperature"] is not None}
+    assert texts == ({true["temperature"]} if "temperature" in true else set())
+    picked = re.findall(r"index_topk (\d+)", true.get("other", ""))
+    assert not picked or {kind["index_topk"] for kind in kinds} == {int(picked[0])}
 
 
 @pytest.mark.parametrize(("config", "true"), cases())
@@ -128,6 +154,7 @@ def test_what_is_told_is_what_the_code_computes(
     if "layout" in true:
         assert {one["layout"] for one in told["layers"].values() if one is not None} <= {true["layout"]}
     check_layers(kinds, true)
+    check_encodings(told, true)
 
 
 @pytest.mark.parametrize(("config", "true"), cases())
@@ -164,8 +191,11 @@ def test_models_without_attention_attend_to_nothing() -> None:
 
 @pytest.mark.parametrize("name", ["led", "longt5", "bigbird_pegasus"])
 def test_sparse_attention_is_the_encoders(name: str) -> None:
-    kinds = facts(read_rope({"model_type": name, "hidden_size": 64, "num_attention_heads": 4}))["schedule"]["kinds"]
+    config = {"model_type": name, "hidden_size": 64, "num_attention_heads": 4}
+    kinds = facts(read_rope({**config, "encoder_attention_type": "transient-global"}))["schedule"]["kinds"]
     assert {kind["kind"]: kind["not_read"] is not None for kind in kinds} == {"encoder": True, "decoder": False}
+    windows = {"led": (257, 256), "longt5": (128, 127), "bigbird_pegasus": (None, 0)}
+    assert [(kind["window"], kind["ahead"]) for kind in kinds] == [windows[name], (None, 0)]
 
 
 def test_numbers_for_each_stage_are_no_fault_of_the_schedule() -> None:

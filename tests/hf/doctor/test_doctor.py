@@ -207,15 +207,15 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 def test_inspect_tells_of_each_layer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = {"model_type": "llama4_text", "head_dim": 128, "num_hidden_layers": 4}
-    code, out = run(capsys, "inspect", str(folder(tmp_path / "model", config=config)))
+    code, out = run(capsys, "explain", "--layers", str(folder(tmp_path / "model", config=config)))
     lines = out.splitlines()
     assert (code, len(lines)) == (0, 4)
     assert all(part in lines[0] for part in ("500000", "interleaved", "128"))
     assert "does not turn" in lines[3]
     yarned = folder(tmp_path / "yarn", config={**QWEN, "rope_scaling": YARN})
-    assert "YaRN" in run(capsys, "inspect", str(yarned))[1]
+    assert "YaRN" in run(capsys, "explain", "--layers", str(yarned))[1]
     bloom = folder(tmp_path / "bloom", config={"model_type": "bloom", "n_layer": 2, "n_head": 4, "hidden_size": 64})
-    assert "ALiBi" in run(capsys, "inspect", str(bloom), "--json")[1]
+    assert "ALiBi" in run(capsys, "explain", "--layers", str(bloom), "--json")[1]
 
 
 def test_what_cannot_be_examined() -> None:

@@ -184,7 +184,7 @@ def test_what_is_missing_for_the_loss(folder: Path, tmp_path: Path) -> None:
 def test_the_commands(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "letters.txt").write_bytes(bytes(text().tolist()))
     assert posenc_cli.run(["doctor", str(folder), "--weights", "--text", str(tmp_path / "letters.txt")]) == 0
-    assert posenc_cli.run(["inspect", str(folder), "--live"]) == 0
+    assert posenc_cli.run(["explain", str(folder), "--live"]) == 0
     assert "cos" in capsys.readouterr().out
     out = tmp_path / "attached"
     assert posenc_cli.run(["attach", str(folder), "own+alibi", "--out", str(out), "--layers", "0"]) == 0
@@ -195,4 +195,4 @@ def test_the_commands(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert posenc_cli.run(["attach", str(folder), "alibi", "--out", str(tmp_path / "x"), "--layers", "7"]) == 2
     assert not (tmp_path / "x").exists()
     (folder / "model.safetensors").unlink()
-    assert posenc_cli.run(["inspect", str(folder), "--live", "--json"]) == 0
+    assert posenc_cli.run(["explain", str(folder), "--live", "--json"]) == 0

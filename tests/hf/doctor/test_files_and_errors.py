@@ -165,7 +165,7 @@ def test_a_device_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixtur
     one_line(capsys.readouterr().err, device, str(folder))
 
 
-@pytest.mark.parametrize("command", ["explain", "doctor", "inspect", "serve-flags"])
+@pytest.mark.parametrize("command", ["explain", "doctor", "serve-flags"])
 def test_a_name_of_the_hub(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
@@ -176,7 +176,7 @@ def test_a_name_of_the_hub(
 
 @pytest.mark.parametrize(
     "arguments",
-    [["doctor", "{}", "--weights"], ["inspect", "{}", "--live"], ["attach", "{}", "alibi", "--out", "o"],
+    [["doctor", "{}", "--weights"], ["explain", "{}", "--live"], ["attach", "{}", "alibi", "--out", "o"],
      ["extend", "{}", "--length", "100000"]],
 )  # fmt: skip
 def test_a_name_of_the_hub_where_a_model_is_loaded(
@@ -203,7 +203,7 @@ def test_a_model_that_no_memory_holds_is_not_built(tmp_path: Path, capsys: pytes
     pytest.importorskip("transformers")
     for key, value in (("num_hidden_layers", 16_000), ("vocab_size", 2**40), ("intermediate_size", 2**36)):
         folder = folder_with(tmp_path / key, {**LLAMA, key: value})
-        assert posenc_cli.run(["inspect", str(folder), "--live"]) == 2
+        assert posenc_cli.run(["explain", str(folder), "--live"]) == 2
         one_line(capsys.readouterr().err, str(folder))
 
 
@@ -220,7 +220,7 @@ def test_quantised_folders_end_in_a_word(tmp_path: Path, capsys: pytest.CaptureF
     known = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**known, "quantization_config": block}))
     capsys.readouterr()
-    code = posenc_cli.run(["inspect", str(folder), "--live"])
+    code = posenc_cli.run(["explain", str(folder), "--live"])
     out, err = capsys.readouterr()
     assert (code, bool(out)) in ((0, True), (2, False))
     if code == 2:

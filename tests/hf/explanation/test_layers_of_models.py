@@ -12,11 +12,8 @@ import torch
 import posenc_cli
 from posenc import RoPE
 from posenc.hf import model_from_config, read_rope
-from posenc.hf.families import FAMILIES
-from posenc.hf.family import FULL, SLIDING
-from posenc.hf.foreign import FOREIGN
-from posenc.hf.instead import KNOWN
-from posenc.hf.not_compared import NOT_COMPARED
+from posenc.hf.families import NON_ROTARY, ROTARY, UNSUPPORTED
+from posenc.hf.families.layer_patterns import FULL, SLIDING
 
 SMALL: dict[str, Any] = {"num_hidden_layers": 8, "hidden_size": 64, "num_attention_heads": 4}
 
@@ -70,17 +67,17 @@ def test_families(capsys: pytest.CaptureFixture[str]) -> None:
     assert posenc_cli.run(["explain", "--families"]) == 0
     *lines, counts = capsys.readouterr().out.splitlines()
     states = {name: (state, text) for name, state, text, *_ in (line.split("\t") for line in lines)}
-    assert len(lines) == len(FAMILIES) + len(KNOWN) + len(FOREIGN)
-    compared = len(FAMILIES) - len(NOT_COMPARED)
-    assert re.findall(r"\d+", counts) == [str(n) for n in (len(FAMILIES), len(KNOWN), len(FOREIGN), compared)]
+    assert len(lines) == len(ROTARY) + len(NON_ROTARY) + len(UNSUPPORTED)
+    compared = sum(not family.not_compared for family in ROTARY.values())
+    assert re.findall(r"\d+", counts) == [str(n) for n in (len(ROTARY), len(NON_ROTARY), len(UNSUPPORTED), compared)]
     assert states["gpt_oss"][0] == "read"
     assert all(part in states["gpt_oss"][1] for part in ("half", "150000", "windows", "sinks"))
     assert all(part in states["llama4_text"][1] for part in ("chunks", "temperature"))
     assert states["bert"][0] == "no rotation"
-    assert states["dinov3_vit"] == ("refused", FOREIGN["dinov3_vit"])
+    assert states["dinov3_vit"] == ("refused", UNSUPPORTED["dinov3_vit"])
     assert posenc_cli.run(["explain", "--families", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
-    assert list(data["counts"].values()) == [len(FAMILIES), len(KNOWN), len(FOREIGN), compared]
+    assert list(data["counts"].values()) == [len(ROTARY), len(NON_ROTARY), len(UNSUPPORTED), compared]
     assert {one["name"]: (one["state"], one["text"]) for one in data["families"]} == states
     assert posenc_cli.run(["explain", "x", "--families"]) == 2
 

@@ -12,9 +12,8 @@ import torch
 from posenc import MRoPE
 from posenc.hf import as_text, model_from_config, read_rope
 from posenc.hf.config.rotation import text_rope
-from posenc.hf.families import FAMILIES
-from posenc.hf.family import FULL, SLIDING
-from posenc.hf.instead import KNOWN
+from posenc.hf.families import NON_ROTARY, ROTATIONS
+from posenc.hf.families.layer_patterns import FULL, SLIDING
 from posenc.hf.sources.gguf_metadata import ARCHITECTURES
 
 
@@ -176,8 +175,8 @@ def test_windows_bases_and_temperatures() -> None:
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_every_architecture_is_read(arch: str) -> None:
     model_type, layout = ARCHITECTURES[arch]
-    assert model_type in (KNOWN if layout is None else FAMILIES)
-    known = FAMILIES.get(model_type, FAMILIES["llama"])
+    assert model_type in (NON_ROTARY if layout is None else ROTATIONS)
+    known = ROTATIONS.get(model_type, ROTATIONS["llama"])
     sections = {"rope__dimension_sections": [22, 22, 20, 0]} if known.sections else {}
     config = metadata(arch, **(LATENT if arch == "deepseek2" else {}), **sections)
     read = read_rope(config)

@@ -1,18 +1,18 @@
 """Context parallelism: each process holds some tokens of a sequence, and its queries attend to the keys of all.
 
-    rank r:   q_r, k_r, v_r at places p_r
-    k, v      = the shards of all ranks, gathered, in the order of the text
-    o_r       = attention(a run of q_r, k and v up to the run's end), for each run of neighbouring places
+    rank r:   q_r, k_r, v_r at positions p_r
+    k, v      = the shards of all ranks, gathered, in the order of the sequence
+    o_r       = attention(a run of q_r, k and v up to the run's end), for each run of adjacent positions
 
-Ring attention sends shards of keys around and merges partial softmaxes, which only encodings that never read the logits
-of several shards together survive. Here keys and values are gathered instead: the queries of a run are the last tokens
-of its keys, as `attention` has them by default, so every encoding and every backend serves, counted gates and
-stick-breaking included. The invariant is that a rank's result is that of one process over the whole sequence. The
-backward pass sums the gradients of k and v over the ranks and hands each its own (reduce-scatter).
+The idea: ring attention sends shards of keys around and merges partial softmaxes, which is exact only for encodings
+that never read the logits of several shards together. Here keys and values are gathered instead: the queries of a run
+are the last tokens of its keys, the default of `attention`, so every encoding and every backend works, counted gates
+and stick-breaking included. The invariant: a rank's result equals the result of one process over the whole sequence.
+The backward pass sums the gradients of k and v over the ranks and returns each rank its part (reduce-scatter).
 
-The price is memory: keys, values and features of the whole sequence on each rank, O(n), and gradients in float32 or
-better; scores never. Communication is not overlapped with computation. First the ranks compare what they were given, so
-that an error on one is an error on all, and tell their positions; the host waits for both.
+The price is memory: keys, values and features of the whole sequence on each rank, O(n), and their gradients in float32
+or better; never scores. Communication does not overlap with computation. First the ranks compare their arguments, so
+that an error on one rank is an error on all, and exchange their positions; the host waits for both.
 Source: the gathering of keys and values is the context parallelism of Llama 3, arXiv 2407.21783, section 3.3.2;
     `merged` is the merging of ring attention, arXiv 2310.01889.
 """

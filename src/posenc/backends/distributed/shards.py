@@ -1,4 +1,4 @@
-"""Tokens of one text on several processes: who holds which place, and tensors of all in the order of the text."""
+"""Tokens of one sequence on several ranks: which rank holds which token, and gathered tensors in sequence order."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class Text(NamedTuple):
     """Where the tokens of the whole text lie: shards are padded to one size, whose entries are slots."""
 
     group: dist.ProcessGroup
-    rank_of: Tensor  # (tokens of the text,): who holds the token of each place
-    slot_of: Tensor  # (tokens of the text,): and in which slot
+    rank_of: Tensor  # (tokens of the sequence,): the rank that holds each token
+    slot_of: Tensor  # (tokens of the sequence,): and the slot in which it lies
     place_of: Tensor  # (ranks, slots): the other way round; any place for padding
 
     def whole(self, local: Tensor) -> Tensor:
-        """The shards ``(batch, heads, tokens, ...)`` of all ranks in the order of the text; without gradients."""
+        """The shards ``(batch, heads, tokens, ...)`` of all ranks in the order of the sequence; without gradients."""
         missing = self.place_of.shape[1] - local.shape[2]
         padded = torch.cat([local, local.new_zeros(*local.shape[:2], missing, *local.shape[3:])], 2)
         return _from_all(padded, self.group).movedim(0, 2)[:, :, self.rank_of, self.slot_of]

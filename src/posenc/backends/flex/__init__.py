@@ -101,7 +101,7 @@ def run(call: AttentionCall) -> Tensor:
 
 
 def terms_of(call: AttentionCall) -> list[Structure]:
-    """All that is added to the scores beside functions of the distance."""
+    """All that is added to the scores except functions of the distance."""
     queries, keys = call.q.shape[2], call.k.shape[2]
     found: list[Structure] = [part for parts in call.structures for part in parts or ()]
     for bias in call.bias:

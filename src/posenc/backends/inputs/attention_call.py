@@ -1,4 +1,4 @@
-"""One call of attention, checked and sorted by place: what every backend is given."""
+"""One call of attention, validated and sorted by hook point: what every backend receives."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from torch import Tensor
 from posenc import positions as position
 from posenc.backends.inputs.dropout import Dropout, check_dropout
 from posenc.backends.inputs.features import remember
-from posenc.backends.inputs.positions import CallPositions
 from posenc.backends.inputs.rotation import Spans, rotated, spans
 from posenc.backends.inputs.validation import (
     Causal,
@@ -33,6 +32,7 @@ from posenc.backends.inputs.validation import (
     without_coordinates,
 )
 from posenc.backends.inputs.visibility import VisibilityMask
+from posenc.context import SequenceContext, Unrotated
 from posenc.encoding import (
     BiasEncoding,
     Context,
@@ -42,7 +42,33 @@ from posenc.encoding import (
     WeightEncoding,
     widest,
 )
-from posenc.structure import Bias, Sink, Structure, Text
+from posenc.structure import Bias, Structure, TokenOrder
+
+
+class CallPositions:
+    """Positions of queries and keys; default positions (keys 0 … n − 1, queries the last of them) are made on demand.
+
+    Most short calls never read them, and making them takes as long as the kernel.
+    """
+
+    def __init__(self, queries: int, keys: int, device: torch.device, given: tuple[Tensor, Tensor] | None) -> None:
+        self.queries, self.keys, self.device = queries, keys, device
+        self._value = given
+
+    def read(self) -> tuple[Tensor, Tensor]:
+        """Those of queries ``(*batch, queries)`` and of keys ``(*batch, keys)``; one tensor where they are the same."""
+        if self._value is None:
+            counted = torch.arange(self.keys, device=self.device)
+            same = self.queries == self.keys
+            own = counted if same else torch.arange(self.keys - self.queries, self.keys, device=self.device)
+            self._value = own, counted
+        return self._value
+
+    def part(self, start: int, stop: int, seen: int, axis: int) -> CallPositions:
+        """Those of queries ``start … stop − 1`` and of keys 0 … seen − 1; tokens lie along ``axis``."""
+        of_queries, of_keys = self.read()
+        parts = of_queries.narrow(axis, start, stop - start), of_keys.narrow(axis, 0, seen)
+        return CallPositions(stop - start, seen, self.device, parts)
 
 
 class AttentionOptions(TypedDict, total=False):
@@ -64,7 +90,7 @@ class AttentionOptions(TypedDict, total=False):
 
 
 class StaticCall(NamedTuple):
-    """What a call is made of apart from its tensors: hashable, and equal for all steps of a generation.
+    """The static part of a call, without tensors: hashable, and equal for all steps of a generation.
 
     Rotary encodings are not listed: they have acted on queries and keys before a backend sees the call.
     """
@@ -102,7 +128,7 @@ class AttentionCall(NamedTuple):
     structures: tuple[Sequence[Structure] | None, ...] = ()  # of each score encoding, once asked (`with_structures`)
     dropout: Dropout | None = None  # on the weights
     spans: Spans | int | None = None  # tokens that rotations inside score encodings span, where these ask
-    text: Text | None = None  # which tokens follow one another, where an encoding reads it
+    token_order: TokenOrder | None = None  # which tokens follow one another, where an encoding reads it
 
     def replace(self, **changes: Any) -> AttentionCall:
         """A copy with other values of some fields, static ones included."""
@@ -134,8 +160,8 @@ class AttentionCall(NamedTuple):
     @property
     def sink(self) -> Tensor | None:
         """Logits ``(heads,)`` that take weight and have no value, where a sink is all that changes softmax."""
-        weights = None if self.static.weight is None else self.static.weight.structure()
-        return weights.logits if isinstance(weights, Sink) else None
+        weights = None if self.static.weight is None else self.static.weight.fast_form()
+        return None if weights is None else weights.sink_logits()
 
     @property
     def replaces_softmax(self) -> bool:
@@ -261,13 +287,12 @@ class AttentionCall(NamedTuple):
         return total
 
     def context(self, mask: Tensor | None, features: Tensor | None) -> Context:
-        """What a score or weight encoding sees, in float32 or better."""
-        q, k = widen(self.q), widen(self.k)
-        q_content, k_content = (q, k) if self.unrotated is None else (widen(t) for t in self.unrotated)
+        """The context of a score or weight encoding's `forward`, in float32 or better."""
+        unrotated = None if self.unrotated is None else Unrotated(*map(widen, self.unrotated))
         q_pos, k_pos = self.positions.read()
         return Context(
-            q, k, q_pos, k_pos, mask, features, self.static.scale, widen(self.v), q_content, k_content,
-            self.static.softcap, self.text, spans=self.spans,
+            widen(self.q), widen(self.k), widen(self.v), q_pos, k_pos, self.static.scale, mask, features,
+            self.static.softcap, unrotated, SequenceContext(self.token_order, None, self.spans),
         )  # fmt: skip
 
 
@@ -373,8 +398,8 @@ def prepare_call(
         dropout=check_dropout(dropout),
         spans=spanned if spanning else None,
     )
-    if not empty and any(isinstance(e, ScoreEncoding) and e.reads.text for e in encodings):
-        call = call.replace(text=call.visibility.text(queries, keys))
+    if not empty and any(isinstance(e, ScoreEncoding) and e.reads.token_order for e in encodings):
+        call = call.replace(token_order=call.visibility.token_order(queries, keys))
     return call
 
 
@@ -383,15 +408,16 @@ def with_structures(call: AttentionCall) -> AttentionCall:
     if call.structures or not call.score:
         return call
     q, k, static = call.q, call.k, call.static
-    q_content, k_content = (q, k) if call.unrotated is None else call.unrotated
-    q_pos, k_pos = call.positions.read()
-    bare = Context(
-        q, k, q_pos, k_pos, None, None, static.scale, call.v, q_content, k_content, static.softcap, call.text,
-        spans=call.spans,
-    )  # fmt: skip
-    future = static.causal is not True
+    counts = None
     if any(e.reads.key_counts for e in static.score):
-        bare = bare._replace(seen=call.visibility.counted(q.shape[2], k.shape[2]))
+        counts = call.visibility.counted(q.shape[2], k.shape[2])
+    q_pos, k_pos = call.positions.read()
+    unrotated = None if call.unrotated is None else Unrotated(*call.unrotated)
+    sequence = SequenceContext(call.token_order, counts, call.spans)
+    unmasked = Context(
+        q, k, call.v, q_pos, k_pos, static.scale, softcap=static.softcap, unrotated=unrotated, sequence=sequence
+    )
+    future = static.causal is not True
     return call._replace(
-        structures=tuple(e.structure(bare._replace(features=f), future=future) for e, f in call.score_with_features)
+        structures=tuple(e.fast_form(unmasked._replace(features=f), future=future) for e, f in call.score_with_features)
     )

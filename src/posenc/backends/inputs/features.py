@@ -1,4 +1,4 @@
-"""What encodings keep of the tokens of a call, beside keys and values."""
+"""What encodings remember of a call's tokens, in addition to keys and values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls whose queries lie too far apart for a rotation that is relative to them: block by block of queries.
+"""Calls whose queries span more tokens than xPos can scale: one block of queries at a time.
 
 xPos splits a decay between query and key around the middle of the queries. That holds as far as the range of
 floating-point numbers allows, tens of thousands of tokens; beyond, each block of queries has a middle of its own.

@@ -36,7 +36,7 @@ def absorb_into_qk(call: AttentionCall) -> AttentionCall:
 
 
 def _reads_more(other: ScoreEncoding | WeightEncoding) -> bool:
-    """Whether an encoding sees queries and keys, or their dot products, as they were."""
+    """Whether an encoding reads queries and keys, or their dot products, before any rewrite."""
     return isinstance(other, ScoreEncoding) and (other.reads.unrotated or other.reads.products)
 
 

@@ -38,7 +38,7 @@ def rotated(
     Where some also scale q and k for one another, that comes after the last rotation: nothing may stand between.
 
     Raises:
-        ValueError: for such a one beside encodings that read q or k by themselves.
+        ValueError: for such a rotation combined with encodings that read q or k.
     """
     rotations = [encoding for encoding in encodings if isinstance(encoding, RotaryEncoding)]
     later: list[RotaryEncoding] = []

@@ -23,7 +23,7 @@ from posenc.encoding import (
     RotaryEncoding,
     ScoreEncoding,
     WeightEncoding,
-    place_of,
+    hook_point_of,
 )
 
 TRANSPOSE_HINT = "; tensors (batch, tokens, heads, width) want .transpose(1, 2) first"  # the likely cause
@@ -124,7 +124,7 @@ def check_encodings(encodings: Sequence[Encoding], num_heads: int, tokens: int |
                 else ": posenc.create_encoding(name) makes one by its name"
             )
             raise ValueError(f"encodings must hold encodings, got {shown(encoding)}{hint}")
-        place_of(encoding)
+        hook_point_of(encoding)
         if isinstance(encoding, EmbeddingEncoding):
             name = type(encoding).__name__
             raise ValueError(f"encodings: {name} acts on token embeddings; call it on x before the projections")
@@ -307,7 +307,7 @@ def check_mask(mask: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
 
 
 def _mask_of(queries: int, keys: int) -> str:
-    """What a mask may attend like; made for an error alone, as a compiler fixes every size that it sees in a text."""
+    """The allowed shapes of a mask; built only for an error: a compiler fixes every size that enters a string."""
     return f"(queries, keys) = ({queries}, {keys}), (batch, queries, keys) or (batch, heads, queries, keys)"
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from posenc.structure import Text
+from posenc.structure import TokenOrder
 from posenc.tracing import tracing
 
 Causal = bool | Literal["positions"]
@@ -34,7 +34,7 @@ class VisibilityMask(NamedTuple):
 
     @property
     def per_key(self) -> bool:
-        """Whether, beside the order of the indices, a key is hidden from all queries or from none."""
+        """Whether, apart from the order of the indices, each key is hidden from all queries or from none."""
         by_key = (self.mask is None or self.mask.shape[2] == 1) and self.segments is None and not self.narrowed
         return by_key and self.causal != "positions"
 
@@ -67,16 +67,17 @@ class VisibilityMask(NamedTuple):
             together = together & (pairs.unsqueeze(-3) if pairs.ndim == 3 else pairs)
         return together
 
-    def text(self, queries: int, keys: int) -> Text:
-        """Which tokens any query attends to, and which one comes before each in its text; a window hides none of them.
+    def token_order(self, queries: int, keys: int) -> TokenOrder:
+        """Which tokens any query attends to, and which precedes each in its sequence; a window hides none of them.
 
-        That is the newest earlier key that the key's own query attends to. Keys of earlier calls have no query here:
-        for them it is the newest earlier key that any query attends to, as only one text goes on from call to call.
+        The predecessor is the newest earlier key that the key's own query attends to. Keys of earlier calls have no
+        query here: for them it is the newest earlier key that any query attends to, as only one sequence continues
+        from call to call.
         """
         index = torch.arange(keys, device=self.q_pos.device)
         visibility = self._replace(window=None)
         if visibility.plain:
-            return Text(None, (index - 1)[None])
+            return TokenOrder(None, (index - 1)[None])
         compiling = tracing()
         used, newest = None, []
         for start in (0,) if compiling else range(0, queries, BLOCK):  # a compiler would unroll the loop
@@ -89,7 +90,7 @@ class VisibilityMask(NamedTuple):
         of_old = F.pad(torch.where(used, index, -1).cummax(-1).values, (1, 0), value=-1)[:, :-1]
         first = keys - queries  # the first query's own token
         of_queries = torch.cat(newest, -1)[:, (index - first).clamp(min=0)]
-        return Text(used, torch.where(index >= first, of_queries, of_old))
+        return TokenOrder(used, torch.where(index >= first, of_queries, of_old))
 
     def counted(self, queries: int, keys: int) -> Tensor:
         """How many keys each query attends to, ``(batch | 1, heads | 1, queries)`` int64."""

@@ -4,7 +4,7 @@
 
 That is one softmax over all keys. The backward pass of the kernel, given the joined results and norms, gives each
 range's share of the gradients, so that nothing but results, norms and rotated queries and keys is kept. Which queries
-and keys meet is cut into pieces without a mask wherever distances are those of indices (`pieces`).
+and keys meet is cut into pieces without a mask wherever positions are the indices (`pieces`).
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _rotated(stated: Ranges, x: Tensor, at: Tensor, span: Tensor | int | None, s
     if (some.start, some.stop) != (0, x.shape[2]):
         x, at = x[:, :, some], at[..., some]
         span = span[..., some] if isinstance(span, Tensor) and span.shape[-1] > 1 else span
-    return stated.turn(x, at, span)
+    return stated.rotate(x, at, span)
 
 
 def _wide(x: Tensor, width: int) -> Tensor:

@@ -1,6 +1,6 @@
 """Which queries meet which keys in each range, as rectangles that one call of a kernel takes.
 
-Where distances are those of indices a range is a band, a triangle or chunks: squares under the causal flag and
+Where positions are the indices, a range is a band, a triangle or chunks: squares under the causal flag and
 rectangles without any mask, but for the edges of bands. Elsewhere, under masks, documents, windows and given positions,
 it is blocks of queries with the keys that any of them meets, and a mask each.
 """
@@ -32,13 +32,13 @@ class Piece(NamedTuple):
 
 
 def plain(call: AttentionCall) -> bool:
-    """Whether distances are those of indices, and nothing but the causal order and the ranges hides keys."""
+    """Whether positions are the indices, and only the causal order and the ranges hide keys."""
     hidden = call.mask is not None or call.segments is not None or call.window is not None
     return call.aligned and call.causal is True and not hidden
 
 
 class Pieces:
-    """A call cut into pieces; those with masks are made anew each time, so that they never live together."""
+    """A call cut into pieces; those with masks are computed again each time, so that they never live together."""
 
     def __init__(self, call: AttentionCall, stated: Ranges) -> None:
         self.stated, self.visibility = stated, call.visibility._replace(narrowed=())  # what the ranges say themselves

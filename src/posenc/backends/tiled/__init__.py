@@ -27,7 +27,7 @@ from posenc.backends.inputs.attention_call import AttentionCall, precise, score_
 from posenc.backends.tiled import decode, operator
 from posenc.backends.tiled.reflections import Blocks, blocks_of
 from posenc.backends.tiled.spec import SpecWriter
-from posenc.structure import Bias, Reflections, Sink, Structure, TileFacts, TileTerm
+from posenc.structure import Bias, Reflections, Structure, TileFacts, TileTerm
 from posenc.tracing import exporting
 
 
@@ -42,7 +42,7 @@ def refuses(call: AttentionCall) -> str | None:
         return transformed
     if call.scale == 0:
         return "a scale of 0 leaves nothing to compute with"
-    if call.weight is not None and call.weight.structure() is None:
+    if call.weight is not None and call.weight.fast_form() is None:
         return f"{type(call.weight).__name__} states no structure"
     few = call.q.shape[2] <= decode.MOST
     facts = TileFacts(few, call.aligned, call.k.shape[1], not call.replaces_softmax, _parts(call))
@@ -74,7 +74,7 @@ def _unknown(bias: Bias, call: AttentionCall) -> str | None:
 def strategy(call: AttentionCall) -> str:
     """How this backend goes about the call, in words."""
     kinds = [part.description for part in _parts(call)] + [_kind_of_bias(bias, call) for bias in call.bias]
-    weights = None if call.weight is None else call.weight.structure()
+    weights = None if call.weight is None else call.weight.fast_form()
     kinds += [] if weights is None else [weights.description]
     kinds += [] if call.softcap is None else ["a cap"]
     kinds += [] if call.dropout is None else ["dropout"]
@@ -91,7 +91,7 @@ def run(call: AttentionCall) -> Tensor:
     """Attention tile by tile, ``(batch, heads, queries, value_dim)`` in the dtype of q."""
     tolerance = call.tolerance or (4e-18 if score_dtype(call.q.dtype) == torch.float64 else 2e-9)
     q, k, parts = call.q, call.k, _parts(call)
-    chained: list[Blocks] = []  # which compilers follow, unlike a call of list[Blocks]
+    chained: list[Blocks] = []  # a compiler follows this annotation, but not list[Blocks]()
     for part in parts:
         if isinstance(part, Reflections):
             chained.append(blocks_of(widen(q), widen(k), part.w, part.beta))
@@ -119,15 +119,12 @@ def run(call: AttentionCall) -> Tensor:
         if row is None or bias.of_distance(call.k_pos[:1]) is None:
             writer.term(bias_term(bias))
     for part in parts:
-        if part.stage == 2 and not isinstance(part, Reflections):
+        if part.stage == 2:
             part = part.with_products(call.q, call.k, changed=changed, chained=bool(chained))
             writer.term(part.tile_term(bias_term))
-    weights = None if call.weight is None else call.weight.structure()
-    if isinstance(weights, Sink):
-        writer.sink(weights.logits)
-    elif weights is not None:
-        weights.check_values(type(call.weight).__name__, call.v.shape[3])
-        writer.sticks(weights)
+    weights = None if call.weight is None else call.weight.fast_form()
+    if weights is not None:
+        weights.write_tile_weights(writer, type(call.weight).__name__, call.v.shape[3])
     return operator.run(writer).to(call.q.dtype)
 
 

@@ -1,7 +1,7 @@
 """Positions that count gates, from the newest key back: CoPE.
 
-Once every query of a tile has counted to the last position, the rest of its keys share one number a query: neither
-gates nor sums are needed there.
+Once every query of a tile has counted to the last position, all older keys share one number per query: they need
+neither gates nor sums.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Counted(NamedTuple):
 class Counts(Term):
     """See `posenc.structure.Counts`: the table, and queries and keys (reversed) of the gates where they are others."""
 
-    scans = looks = True
+    scans = reads_logits = True
 
     def __init__(self, *tensors: Tensor, factor: float, scale: float) -> None:
         super().__init__(*tensors)

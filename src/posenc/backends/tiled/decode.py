@@ -1,12 +1,12 @@
 """Decode steps: up to 16 queries against many keys, without a copy of any key.
 
-A decode step reads the key/value cache once and computes little, so what counts is how often keys are read. The query
+A decode step reads the key/value cache and computes little, so its cost is how often keys are read. The query
 heads that share a key head become rows of one product, which reads each key once a group: measured with 32 query and 8
 key heads over 4,096 keys, that takes 0.44 of the time of PyTorch's own grouped attention in float32, 0.07 in bfloat16.
 
-The invariant: keys keep their order in memory. All that is added to the logits is a small matrix, ``heads · queries``
-by keys; it is made in the reversed order of the terms and flipped, not the keys. In half precision it goes to the fused
-kernel as a mask, if no term looks at the logits.
+The invariant: keys keep their order in memory. Everything that is added to the logits is a small matrix, ``heads ·
+queries`` by keys; it is computed in the reversed order of the terms and then flipped, instead of the keys. In half
+precision it goes to the fused kernel as a mask, unless a term reads the logits.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ def forward(call: TiledCall) -> tuple[Tensor, Tensor]:
     (batch, heads, queries), keys = call.q.shape[:3], call.k.shape[2]
     tile = Tile(slice(0, batch), slice(0, heads), slice(0, call.k.shape[1]), 0, queries, 0, keys, queries, keys)
     mask = mask_of(call, tile)
-    looks = isinstance(call.weights, Sticks) or any(term.looks or term.reads for term in call.terms)
-    if not looks and call.q.dtype != call.wide and portions.available(call) and call.v.shape[3] == call.q.shape[3]:
+    masks_only = not any(term.reads_logits or term.reads_values for term in call.terms)
+    half = call.q.dtype != call.wide and call.v.shape[3] == call.q.shape[3]
+    if half and masks_only and not isinstance(call.weights, Sticks) and portions.available(call):
         return _by_kernel(call, tile, mask)
     scores = _with_keys(call.q.to(call.wide) * call.scale, call.k).flip(-1)
     capped_(scores, call.softcap)

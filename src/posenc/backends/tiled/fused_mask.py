@@ -1,8 +1,9 @@
-"""PyTorch's fused kernel for blocks of queries whose bias is a mask that costs little: a view, or a sum of two vectors.
+"""PyTorch's fused kernel for blocks of queries whose bias is a cheap mask: a view, or a sum of two vectors.
 
 With the order of keys reversed, a function of the distance is a strided view of one row of numbers. Terms per key and
-sums of gates are written out for one block of queries at a time. The kernel gives the norms of its rows as well, which
-the backward pass of the tiles reads; where no term learns, the kernel's own backward pass runs block by block.
+sums of gates are written out for one block of queries at a time. The kernel also returns the log-sum-exp of each row,
+which the backward pass of the tiles reads; where no term needs a gradient, the kernel's own backward pass runs block by
+block.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The fused kernel where all that is added is a number a key: terms per key, and gates of which rows differ little.
+"""The fused kernel where every term is one number per key: terms per key, and gates whose rows differ little.
 
-A block of queries meets the keys of its own range under a small mask, and all older ones under one row of numbers, seen
-as often as there are queries through a view without a stride; the norms of both join the results. In the backward pass
-the kernel gives no gradient of a mask, but the sums over queries can be had from values with one more channel:
+A block of queries attends to the keys of its own range under a small mask, and to all older keys under one row of
+numbers that a stride of zero repeats for every query; the log-sum-exps of both join the results. In the backward pass
+the kernel returns no gradient of a mask, but the sums over queries follow from values with one more channel:
 
     Σ_i dS_ij = v_j · dv_j − Σ_i P_ij δ_i,   dv_j = Σ_i P_ij do_i,   δ_i = do_i · o_i
 """
@@ -42,7 +42,7 @@ def _only_columns(call: TiledCall) -> bool:
 def serves_backward(call: TiledCall) -> bool:
     """Whether the kernel's backward pass can: it sums over the query heads of a key head, and is slow in half.
 
-    What gates add to all keys of a query alike has a gradient of its own beside a sink, which sums over queries lack.
+    With a sink, what gates add to all keys of a query has a gradient too, which sums over queries lack.
     """
     if call.sink is not None and any(isinstance(term, Decay) for term in call.terms):
         return False

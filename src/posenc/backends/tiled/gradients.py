@@ -1,4 +1,4 @@
-"""From the gradients of a tile's results to those of its weights, scores, terms, queries, keys and values."""
+"""Backpropagation through a tile: from its results to its weights, scores, terms, queries, keys and values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from posenc.backends.tiled.tiled_call import Part, Saved, TiledCall
 
 def extra_values_gradient(call: TiledCall, of_weights: Tensor, grad: Tensor, weights: Tensor, tile: Tile) -> None:
     """The gradients of `add_extra_values`: that of the weights is added in place."""
-    readers = [term for term in call.terms if term.reads]
+    readers = [term for term in call.terms if term.reads_values]
     if readers:
         weights = room(weights).copy_(weights)
     for term in readers:
@@ -57,7 +57,7 @@ class Gradients:
         return torch.zeros_like(part.k), torch.zeros_like(part.v)
 
     def close(self, part: Part, of_k: Tensor, of_v: Tensor) -> None:
-        """A part is done: its keys' and values' gradients back in the order of the text."""
+        """A part is done: its keys' and values' gradients back in the order of the sequence."""
         for total, of_part in ((self.k, of_k), (self.v, of_v)):
             where = total[part.batch, part.kv]
             where.copy_(of_part.flip(1).view(where.shape))
@@ -80,7 +80,7 @@ def descend(
 ) -> None:
     """From the gradient of a tile's scores (changed in place) to those of the terms, of q and of k."""
     terms = list(zip(call.terms, saved.terms, strict=True))
-    changes = [term.gradient(grad, q, tile, k) for term, k in reversed(terms)]  # what bends hands on another gradient
+    changes = [term.gradient(grad, q, tile, k) for term, k in reversed(terms)]  # head mixing passes on another gradient
     for change in changes:
         if change.capped is not None:
             grad.add_(change.capped)

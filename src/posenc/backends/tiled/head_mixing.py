@@ -1,8 +1,8 @@
-"""Terms that look at what a tile holds already: a kernel that multiplies its products, a network that bends its scores.
+"""Terms that read what a tile already holds: a kernel that multiplies dot products, a network across heads (DAPE).
 
-Each has a bias of its own inside, a term that fills a tile by itself. The kernel acts on the bare products, so it comes
-first; the network acts on all that was added before it, so terms learn in the reverse order. Hidden keys are hidden
-after both, which want finite numbers.
+Each contains a bias, a term that fills a tile of its own. The kernel acts on the bare dot products, so it comes first;
+the network acts on everything added before it, so gradients pass through the terms in reverse order. Keys are hidden
+after both, because both need finite numbers.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Inside(Term):
 class Kernel(_Inside):
     """See `posenc.structure.Kernel`."""
 
-    multiplies = True
+    acts_on_products = True
 
     def add(self, scores: Tensor, q: Tensor, tile: Tile, mask: Tensor | None) -> object:
         products, (bias, saved) = scores.clone(), self.bias(scores, q, tile)
@@ -59,10 +59,10 @@ class Kernel(_Inside):
         return Change(capped=grad * lost)
 
 
-class Bend(_Inside):
-    """See `posenc.structure.Bend`: inner, inner_bias, outer, outer_bias, and the tensors of the bias."""
+class HeadMixing(_Inside):
+    """See `posenc.structure.HeadMixing`: inner, inner_bias, outer, outer_bias, and the tensors of the bias."""
 
-    bends = True
+    mixes_heads = True
 
     def __init__(self, inside: Term, *tensors: Tensor, slope: float) -> None:
         super().__init__(inside, *tensors)

@@ -1,7 +1,8 @@
-"""A small network of one number for each query and key, by the few of its units that bend: FIRE.
+"""A small relu network of one number per query and key: FIRE.
 
-On the numbers that a tile holds, most units are zero or straight. Together these are one straight line; only units that
-bend inside are computed, and one product adds all to the scores. Exact, as relu is.
+The idea: over the range of numbers in a tile, most units are zero or linear. The linear ones together are one straight
+line; only the units whose kink lies inside the range are computed, and one product adds all of them to the scores. The
+result is exact, because relu is piecewise linear.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class Units(NamedTuple):
     """The units of a network on the numbers of one tile."""
 
     straight: Tensor  # bool (units,)
-    bent: Tensor  # indices (units that bend,)
+    bending: Tensor  # indices of the units with a kink inside the range
     coefficients: Tensor  # (heads, 2 + units that bend): of one, of x, of each of these
     features: Tensor | None = None  # of the whole tile, if that is small enough
 
@@ -56,28 +57,28 @@ class Network(Term):
         x = self._x(tile, slice(0, tile.columns))
         ends = torch.stack([x.amin(), x.amax()])[:, None] * inner + inner_bias
         straight, dead = (ends >= 0).all(0), (ends <= 0).all(0)
-        bent = (~(straight | dead)).nonzero()[:, 0]
+        bending = (~(straight | dead)).nonzero()[:, 0]
         line = outer[tile.heads] * straight
         line = torch.stack([outer_bias[tile.heads] + line @ inner_bias, line @ inner], 1)
-        return Units(straight, bent, torch.cat([line, outer[tile.heads][:, bent]], 1))
+        return Units(straight, bending, torch.cat([line, outer[tile.heads][:, bending]], 1))
 
     def _stretches(self, units: Units, tile: Tile) -> Iterator[slice]:
         """Columns of the tile, so many at a time that their features take little room."""
         room = FEATURES if tile.keys <= LONG else FEATURES // 2
-        step = max(1, room // ((2 + len(units.bent)) * tile.rows))
+        step = max(1, room // ((2 + len(units.bending)) * tile.rows))
         for first in range(0, tile.columns, step):
             yield slice(first, min(first + step, tile.columns))
 
     def _x(self, tile: Tile, columns: slice) -> Tensor:
-        """What the network sees, ``(rows, columns)``."""
+        """The network's input, ``(rows, columns)``."""
         by_distance, by_query = self.tensors[:2]
         near = diagonals(by_distance[None], tile)[0, :, columns]
         return near * by_query[tile.start : tile.stop, None]
 
     def _features(self, x: Tensor, units: Units) -> Tensor:
         """One, x and the units that bend, ``(features, rows · columns)``."""
-        inner, inner_bias = self.tensors[2][units.bent], self.tensors[3][units.bent]
-        features = x.new_empty(2 + len(units.bent), x.numel())
+        inner, inner_bias = self.tensors[2][units.bending], self.tensors[3][units.bending]
+        features = x.new_empty(2 + len(units.bending), x.numel())
         features[0], features[1] = 1.0, x.reshape(-1)
         torch.outer(inner, features[1], out=features[2:])
         features[2:].add_(inner_bias[:, None]).clamp_(min=0)
@@ -104,15 +105,15 @@ class Network(Term):
         """Gather the network's gradients from those of some scores, ``(heads, numbers)``; returns that of x."""
         _, _, inner, inner_bias, outer, _ = self.tensors
         _, _, of_inner, of_inner_bias, of_outer, of_outer_bias = self.gradients
-        straight, bent, heads, of_heads = units.straight, units.bent, tile.heads, outer[tile.heads]
+        straight, bending, heads, of_heads = units.straight, units.bending, tile.heads, outer[tile.heads]
         by_feature = flat @ features.mT
         ones, xs = by_feature[:, 0], by_feature[:, 1]
         of_outer_bias[heads] += ones
         of_outer[heads] += straight * (torch.outer(xs, inner) + torch.outer(ones, inner_bias))
-        of_outer[heads, bent] += by_feature[:, 2:]
+        of_outer[heads, bending] += by_feature[:, 2:]
         of_inner += straight * (xs @ of_heads)
         of_inner_bias += straight * (ones @ of_heads)
-        of_units = (of_heads[:, bent].mT @ flat).mul_(features[2:] > 0)
-        of_inner[bent] += of_units @ features[1]
-        of_inner_bias[bent] += of_units.sum(1)
-        return ((of_heads * straight) @ inner) @ flat + inner[bent] @ of_units
+        of_units = (of_heads[:, bending].mT @ flat).mul_(features[2:] > 0)
+        of_inner[bending] += of_units @ features[1]
+        of_inner_bias[bending] += of_units.sum(1)
+        return ((of_heads * straight) @ inner) @ flat + inner[bending] @ of_units

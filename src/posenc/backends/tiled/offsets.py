@@ -1,7 +1,7 @@
-"""Numbers by the sum of a query's and a key's index: biases of differences of coordinates. And products of few numbers.
+"""Biases by coordinate differences, looked up at the sum of a query's and a key's index; and low-rank products.
 
-Keys of a picture, row by row, have indices that grow by one, and by a larger step from row to row: then what a run of
-queries adds is a view of the table, and its gradient sums along diagonals, so that nothing is looked up.
+The idea: keys of an image, row by row, have indices that grow by one, and by a larger step from row to row. The bias of
+a run of queries is then a strided view of the table and its gradient a sum along diagonals: no element is looked up.
 """
 
 from __future__ import annotations

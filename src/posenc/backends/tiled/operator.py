@@ -138,7 +138,7 @@ def _backward_operator(
 
 
 def _in_order(kind: str, name: str, gradient: Tensor, visibility: VisibilityMask) -> Tensor:
-    """A gradient along keys back in the order of the text."""
+    """A gradient along keys back in the order of the sequence."""
     if (kind, name) == ("counts", "keys"):
         return gradient.flip(2)
     if kind in ("column", "decay"):

@@ -1,15 +1,16 @@
-"""Products of reflections, block by block, so that what is left for the tiles are products of matrices: PaTH.
+"""Products of reflections, block by block, so that tiles compute only matrix products: PaTH.
 
     A_ij = q_i · H_i H_{i−1} … H_{j+1} · k_j,   H_t = I − beta_t · w_t w_tᵀ
 
-A row vector that meets all tokens of a block, the newest first, gives up c = (x · stepsᵀ) · T to them, steps = beta · w
-and T the inverse of a unit triangle: the UT transform. So a block is one matrix, I − stepsᵀ T w. Queries are carried to
-the start of their own block and keys to the end of theirs; between the two lie whole blocks. Scores of queries and keys
-of one block are written out, queries × BLOCK numbers.
+The idea: a row vector x that passes through all reflections of a block, the newest first, loses c · w with
+c = (x · stepsᵀ) · T, where steps = beta · w and T is the inverse of a unit triangular matrix (the UT transform). So a
+block acts as one matrix, I − stepsᵀ T w. Queries are carried to the start of their own block and keys to the end of
+theirs; only whole blocks lie between the two. Scores of queries and keys in one block are computed directly, queries ×
+BLOCK numbers.
 
-`Chain` are the tiles. A tile's queries lie in one block. Their states, one for each older block, are made from the
-newest on, each by one product with what a block does; the backward pass goes back from the oldest. Nothing is larger
-than the tile's scores.
+`Chain` fills the tiles. The queries of a tile lie in one block. Their states, one per older block, are computed from
+the newest block on, each by one product with the block's matrix; the backward pass goes back from the oldest. The
+invariant: no intermediate is larger than the tile's scores.
 
 Source: Yang et al., PaTH Attention, arXiv 2505.16381, the section on products by the UT transform.
 """
@@ -40,7 +41,7 @@ class Blocks(NamedTuple):
 
 
 def blocks_of(q: Tensor, k: Tensor, w: Tensor, beta: Tensor) -> Blocks:
-    """Queries, keys and blocks for the tiles; differentiable, and computed anew in the backward pass.
+    """Queries, keys and blocks for the tiles; differentiable, and recomputed in the backward pass.
 
     Args:
         q: ``(batch, heads, queries, width)``, of the last keys, in float32 or better.

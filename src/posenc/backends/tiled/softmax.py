@@ -1,4 +1,4 @@
-"""Blocks of queries under softmax: whole rows at a time, as a block is narrow enough."""
+"""Blocks of queries under softmax: whole rows at a time, since a block has few rows."""
 
 from __future__ import annotations
 

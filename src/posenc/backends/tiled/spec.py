@@ -22,7 +22,7 @@ from posenc.backends.inputs.dropout import Dropout
 from posenc.backends.inputs.visibility import Causal, VisibilityMask
 from posenc.backends.tiled import decode
 from posenc.backends.tiled.counts import Counts
-from posenc.backends.tiled.head_mixing import Bend, Kernel
+from posenc.backends.tiled.head_mixing import HeadMixing, Kernel
 from posenc.backends.tiled.network import Network
 from posenc.backends.tiled.offsets import LowRank, Offsets
 from posenc.backends.tiled.prune import PruneBounds
@@ -41,7 +41,7 @@ FACTS = frozenset(
 )
 TERMS: dict[str, type[Term]] = {  # a new structure with a tile term adds its class here
     "row": Row, "column": Column, "decay": Decay, "vectors": Vectors, "counts": Counts, "offsets": Offsets,
-    "lowrank": LowRank, "network": Network, "chain": Chain, "kernel": Kernel, "bend": Bend,
+    "lowrank": LowRank, "network": Network, "chain": Chain, "kernel": Kernel, "bend": HeadMixing,
 }  # fmt: skip
 
 
@@ -94,7 +94,7 @@ class SpecWriter:
         self.tensors.append(logits)
 
     def sticks(self, sticks: StatedSticks) -> None:
-        """Stick-breaking in the place of softmax."""
+        """Stick-breaking instead of softmax."""
         at = -1 if sticks.vector is None else len(self.tensors)
         if sticks.vector is not None:
             self.tensors.append(sticks.vector)
@@ -217,9 +217,9 @@ def tiled_call(spec: TileSpec, tensors: Sequence[Tensor], fixed: Sequence[Tensor
         fixed[1],
     )
     softmax = spec.sticks is None
-    bends = any(term.kind.startswith("bend") for term in spec.terms)
+    mixes_heads = any(term.kind.startswith("bend") for term in spec.terms)
     context = TermContext(
-        spec.scale, softmax and spec.sink is None and not bends, softmax, visibility, q.shape[2], 0, 1.0
+        spec.scale, softmax and spec.sink is None and not mixes_heads, softmax, visibility, q.shape[2], 0, 1.0
     )
     terms = []
     for term in spec.terms:
@@ -242,7 +242,7 @@ def tiled_call(spec: TileSpec, tensors: Sequence[Tensor], fixed: Sequence[Tensor
     shared = any(term.shares_features for term in terms)
     long = k.shape[2] > LONG
     elements = 2 * ELEMENTS if shared and not long else ELEMENTS // 2 if skewed and long else ELEMENTS
-    least = k.shape[1] if call.bends else min(k.shape[1], 2) if shared else 1  # key heads of a tile
+    least = k.shape[1] if call.mixes_heads else min(k.shape[1], 2) if shared else 1  # key heads of a tile
     rows = elements // (k.shape[2] * (q.shape[1] // k.shape[1]) * least)
     rows = max(16, min(QUERIES if call.chain is None else BLOCK, rows // 16 * 16))
     return call._replace(bounds=_prune_bounds(call, spec.tolerance), skewed=skewed, elements=elements, rows=rows)
@@ -254,9 +254,9 @@ def _build(kind: str, tensors: dict[str, Tensor], context: TermContext) -> Term:
     if not inside:
         return TERMS[kind].build(tensors, context)
     of_bias = {name.removeprefix("of."): t for name, t in tensors.items() if name.startswith("of.")}
-    bias = _build(inside, of_bias, context._replace(blind=False))
+    bias = _build(inside, of_bias, context._replace(constants_cancel=False))
     network = [t for name, t in tensors.items() if not name.startswith("of.")]
-    return Kernel(bias) if kind == "kernel" else Bend(bias, *network, slope=context.factor)
+    return Kernel(bias) if kind == "kernel" else HeadMixing(bias, *network, slope=context.factor)
 
 
 def _prune_bounds(call: TiledCall, tolerance: float) -> PruneBounds | None:

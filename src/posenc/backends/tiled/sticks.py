@@ -1,7 +1,7 @@
-"""Blocks of queries under stick-breaking: a stretch of keys at a time, with what is left of the sticks carried on.
+"""Blocks of queries under stick-breaking: a range of keys at a time, carrying on what is left of each stick.
 
-In powers of two: exp2 has no slow range where exp has one. Once all rows of a block have so little left that it is
-below the rounding of what they have given, or below a tolerance, older keys are not looked at.
+Logarithms are to base two, because exp2 has no slow range where exp has one. Once what is left in every row of a block
+is below the rounding of the weights so far, or below a tolerance, older keys are skipped.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ class Sticks:
 
 
 def _own(tile: Tile, device: torch.device) -> Tensor:
-    """The index of each query's own key in the order of the text, ``(rows, 1)``; negative: before the first."""
+    """The index of each query's own key in the order of the sequence, ``(rows, 1)``; negative: before the first."""
     return torch.arange(tile.start, tile.stop, device=device)[:, None] + (tile.keys - tile.queries)
 
 

@@ -1,7 +1,7 @@
-"""What is added to the scores of a tile, term by term, and the gradients of that.
+"""Terms that are added to the scores of a tile, and their gradients.
 
-A term adds itself to a tile in place; handed the gradient of the tile's scores, it gathers the gradients of its own
-tensors, and gives back what it adds to others'.
+A term adds itself to a tile in place. Given the gradient of the tile's scores, it accumulates the gradients of its own
+tensors and returns what it contributes to the gradients of other tensors.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ NOTHING = Change()
 
 
 class TermContext(NamedTuple):
-    """What a term needs to know beside its tensors."""
+    """What a term needs to know besides its tensors."""
 
     scale: float
-    blind: bool  # whether the weights do not see what all keys of a query share
+    constants_cancel: bool  # whether a number that all keys of a query share has no effect, as under softmax
     softmax: bool
     visibility: VisibilityMask
     queries: int
@@ -43,13 +43,13 @@ class Term:
     """One term of the scores, over all tiles of a call."""
 
     scans = False  # whether a tile must begin at the newest key, as sums run from there
-    bends = False  # whether it acts on all that was added before it, across heads
+    mixes_heads = False  # whether it acts on everything added before it, across heads
     skewed = False  # whether it reads the gradient of the logits by distance
     shares_features = False  # whether all heads of a tile share what it computes first
-    looks = False  # whether it reads logits, so that a fused kernel cannot add it
-    multiplies = False  # whether it acts on the bare products
+    reads_logits = False  # whether it reads logits, so that a fused kernel cannot add it
+    acts_on_products = False  # whether it acts on the bare products
     tensors: tuple[Tensor, ...]
-    frozen: set[int]  # tensors that need no gradient, by index; where that is worth its while, they get none
+    frozen: set[int]  # tensors that need no gradient, by index; where that saves work, they get none
 
     def __init__(self, *tensors: Tensor) -> None:
         self.tensors = tensors
@@ -84,7 +84,7 @@ class Term:
         """Gather the gradients of the term's own tensors from that of the scores, which lies in `tile.room`."""
         raise NotImplementedError
 
-    reads = False  # whether `add_output` does anything
+    reads_values = False  # whether `add_output` does anything
 
     def add_output(self, out: Tensor, weights: Tensor, tile: Tile) -> None:
         """Add what the weights, which lie in `tile.room`, read in addition to v to ``out``."""
@@ -108,7 +108,7 @@ class Row(Term):
     @classmethod
     def build(cls, tensors: dict[str, Tensor], context: TermContext) -> Row:
         row = tensors["row"]
-        if context.blind:  # to a head's constant: what is near the own key shall be small
+        if context.constants_cancel:  # to a head's constant: what is near the own key shall be small
             own = min(context.queries - 1, row.shape[-1] - 1)
             row = row - row[:, own : own + 1]
         return cls(row)

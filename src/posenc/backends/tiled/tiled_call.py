@@ -1,7 +1,8 @@
-"""One call as the loop sees it: slices of the batch and of the heads, blocks of queries, scores with all their terms.
+"""One call as the loop processes it: slices of batch and heads, blocks of queries, scores with all their terms.
 
 Keys and values are reversed once: sums that run from the newest key back are then plain running sums, and softmax does
-not mind. No tile has more than `ELEMENTS` numbers if that can be helped, so that all of them stay near the processor.
+not depend on the order. No tile has more than `ELEMENTS` numbers where that is possible, so that
+it stays in the cache.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class TiledCall(NamedTuple):
     """One call: tensors, terms, and what turns scores into weights."""
 
     q: Tensor  # (batch, heads, queries, width)
-    k: Tensor  # (batch, num_kv_heads, keys, width), in the order of the text
+    k: Tensor  # (batch, num_kv_heads, keys, width), in the order of the sequence
     v: Tensor
     terms: list[Term]
     weights: Weights
@@ -79,9 +80,9 @@ class TiledCall(NamedTuple):
         return next((term for term in self.terms if isinstance(term, Chain)), None)
 
     @property
-    def bends(self) -> bool:
+    def mixes_heads(self) -> bool:
         """Whether some term looks at the scores of all heads, so that a tile has to hold them."""
-        return any(term.bends for term in self.terms)
+        return any(term.mixes_heads for term in self.terms)
 
     @property
     def wide(self) -> torch.dtype:
@@ -98,7 +99,7 @@ class TiledCall(NamedTuple):
 
         Args:
             tile: which.
-            keys: indices in the order of the text, ``(rows, 1)``, in the place of all keys of the tile.
+            keys: indices in the order of the sequence, ``(rows, 1)``, in the place of all keys of the tile.
         """
         if self.dropout is None:
             return None
@@ -130,7 +131,7 @@ def parts(call: TiledCall, *, backward: bool = False) -> Iterator[Part]:
     group = call.q.shape[1] // num_kv_heads
     tile = max(1, min(call.rows, call.q.shape[2]) * keys * group)
     most = max(1, COPIES // (keys * (call.k.shape[3] + call.v.shape[3])))  # rows and heads whose keys may be copied
-    heads = num_kv_heads if call.bends else max(1, min(num_kv_heads, call.elements // tile, most))
+    heads = num_kv_heads if call.mixes_heads else max(1, min(num_kv_heads, call.elements // tile, most))
     rows = max(1, min(batch, call.elements // (tile * heads), most // heads)) if heads == num_kv_heads else 1
     for b in range(0, batch, rows):
         for h in range(0, num_kv_heads, heads):
@@ -196,7 +197,7 @@ def scored(
     else:
         scores, states = chain.products(q, part.k_t, tile, call.scale)
     slope = capped_(scores, call.softcap, backward=backward)
-    early = len(call.terms) if call.bends else sum(term.multiplies for term in call.terms)
+    early = len(call.terms) if call.mixes_heads else sum(term.acts_on_products for term in call.terms)
     saved = [term.add(scores, q, tile, mask) for term in call.terms[:early]]
     _hide(scores, call, tile, mask)
     saved += [term.add(scores, q, tile, mask) for term in call.terms[early:]]
@@ -227,7 +228,7 @@ def capped_(products: Tensor, softcap: float | None, *, backward: bool = False) 
 
 def add_extra_values(call: TiledCall, out: Tensor, weights: Tensor, tile: Tile) -> None:
     """Add to ``out`` what weights read in addition to v."""
-    readers = [term for term in call.terms if term.reads]
+    readers = [term for term in call.terms if term.reads_values]
     if readers:
         weights = room(weights).copy_(weights)
     for term in readers:

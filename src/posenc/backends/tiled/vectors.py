@@ -83,7 +83,7 @@ class Vectors(Term):
                 tensors = {**tensors, name: F.pad(tensors[name], (0, 0, unseen, 0))}
         super().__init__(*tensors.values())
         self.names, self.first, self.scale, self.unseen = list(tensors), first - unseen, scale, unseen
-        self.reads = "values" in tensors
+        self.reads_values = "values" in tensors
         self._heads: slice | None = None
         self._made: Tensor | None = None
         self._made_grad: Tensor | None = None

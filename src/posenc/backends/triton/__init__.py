@@ -34,7 +34,7 @@ def refuses(call: AttentionCall) -> str | None:
 def unsupported(call: AttentionCall) -> str | None:
     """What the kernels do not know of this call, wherever it lies, or None."""
     found = [part for parts in with_structures(call).structures for part in parts or (None,)]
-    sticks = None if call.weight is None else call.weight.structure()
+    sticks = None if call.weight is None else call.weight.fast_form()
     if call.bias:
         return "kernels take no bias of positions"
     if call.softcap is not None or call.dropout is not None:
@@ -68,7 +68,7 @@ def run(call: AttentionCall) -> Tensor:
     given = call.q, call.k, call.v
     visibility = kernel_visibility(call.visibility)
     if call.weight is not None:
-        sticks = call.weight.structure()
+        sticks = call.weight.fast_form()
         assert isinstance(sticks, Sticks)
         from posenc.backends.triton.sticks import attend_sticks
 

@@ -6,16 +6,16 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from posenc.arguments import shown
 from posenc.hf.config.block_schema import ENGINES, TRAINED, VLLM, WITH_ALPHA, Block
 from posenc.hf.config.parse import Reading
 from posenc.hf.config.rope_block import ALL, OUTSIDE, SCALED_FROM, RopeBlock, at
 from posenc.hf.config.rotation import Rotation, text_rope
 from posenc.hf.config.scalings import SILENT
 from posenc.hf.config.text_config import Section, head_dim
-from posenc.hf.family import FULL
+from posenc.hf.families.layer_patterns import FULL
 from posenc.hf.findings import Finding, Level
-from posenc.hf.limits import is_count, is_number, shown
-from posenc.hf.order import beside_of
+from posenc.hf.limits import is_count, is_number
 
 _SAME = {
     "n_embd": ("hidden_size",), "d_model": ("hidden_size",), "n_head": ("num_attention_heads",),
@@ -24,19 +24,10 @@ _SAME = {
 }  # fmt: skip
 _STRANGERS = ("n_embd", "n_head", "d_model", "n_heads", "n_positions", "n_ctx")
 _OWN = {"dbrx": ("d_model", "n_heads")}
-# Latent attention whose rotary module in transformers 5.23 takes head_dim before qk_rope_head_dim, measured by building
-# the module of each family with head_dim 192 beside qk_rope_head_dim 64; in the others the second key decides alone.
-_HEAD_DIM_FIRST = ("axk1", "deepseek_v3", "glm4_moe_lite", "kimi_k2", "longcat_flash", "youtu")
-
-# Code of transformers 5.23 that computes with head_dim where it is null, or lets it be null though it has a default,
-# measured by building the smallest model of each family; and whose rotary module does so for scaled types alone.
-_NULL_FAILS = ("hunyuan_v1_dense", "hunyuan_v1_moe", "ministral")
-_NULL_ALLOWED = ("ernie4_5", "higgs_audio_v2", "paddleocr_vl_text", "seed_oss")
-_NULL_FAILS_SCALED = ("minimax", "mixtral")
 
 
 def on_keys(section: Section, rope_block: RopeBlock) -> Iterator[Finding]:
-    values, family = rope_block.effective, section.family
+    values, family = rope_block.effective, section.rotation
     own = family.kinds.get(rope_block.kind)
     beside = OUTSIDE["rope_theta"] if own is None else (own.theta_key,)
     if "rope_theta" not in (rope_block.values or {}) and all(section.config.get(name) is None for name in beside):
@@ -85,7 +76,9 @@ def on_keys(section: Section, rope_block: RopeBlock) -> Iterator[Finding]:
         yield Finding("type", text, "key-ignored", "fault")
     yield from _on_widths(section, rope_block)
     yield from _on_sections(section, rope_block)
-    if "llama_4_scaling_beta" in values and beside_of(section).heat != "beta":  # else the schedule tells it
+    temperature = section.family.attention.temperature
+    read = temperature is not None and temperature.form == "block steps"  # and the schedule tells it
+    if "llama_4_scaling_beta" in values and not read:
         text = f"scales queries by their position in Ministral 3 and Mistral 4; of {section.model_type} it is not read"
         yield Finding("llama_4_scaling_beta", text, "temperature")
     if (
@@ -113,7 +106,7 @@ def _ignored(section: Section, key: str, read: object, text: str) -> Iterator[Fi
 
 def _on_widths(section: Section, rope_block: RopeBlock) -> Iterator[Finding]:
     """On keys of a head's width and of lengths that other families have."""
-    config, family = section.config, section.family
+    config, family = section.config, section.rotation
     key, other = "qk_rope_head_dim" if family.latent else family.head_key, config.get("head_dim")
     if rope_block.kind in (ALL, FULL) and family.head_dim is not None and _silent_width(section) and not family.kinds:
         yield Finding(key, f"is not given: {family.head_dim} is this family's default", "head-width-default")
@@ -123,8 +116,7 @@ def _on_widths(section: Section, rope_block: RopeBlock) -> Iterator[Finding]:
         yield from _on_null_width(section, rope_block)
     share = rope_block.effective.get("partial_rotary_factor", 1.0)
     wide = int(other * share) if is_count(other) and is_number(share, 0) else None
-    latent = section.model_type in _HEAD_DIM_FIRST
-    if latent and other is not None and config.get(key, family.head_dim) not in (other, wide):
+    if family.head_dim_first and other is not None and config.get(key, family.head_dim) not in (other, wide):
         text = f"= {shown(other)} is not the width that is rotated, {key} = {shown(config.get(key, family.head_dim))}; "
         text += "the rotary module of transformers takes head_dim"
         yield Finding("head_dim", text, "head-width-differs", "fault")
@@ -143,14 +135,15 @@ def _on_widths(section: Section, rope_block: RopeBlock) -> Iterator[Finding]:
 
 def _on_null_width(section: Section, rope_block: RopeBlock) -> Iterator[Finding]:
     """A head_dim that is null, or missing, where transformers multiplies by it."""
-    config, family, name = section.config, section.family, section.model_type
+    config, family = section.config, section.rotation
     if family.latent or family.head_key != "head_dim" or config.get("head_dim") is not None:
         return
     scaled = rope_block.effective.get("rope_type", "default") != "default"
     null = "head_dim" in config
-    if null and (name in _NULL_FAILS or (family.head_dim is not None and name not in _NULL_ALLOWED)):
+    default = family.head_dim is not None and family.null_head_dim != "allowed"
+    if null and (default or family.null_head_dim == "fails"):
         text = "is null, with which transformers fails"
-    elif scaled and name in _NULL_FAILS_SCALED:
+    elif scaled and family.null_head_dim == "fails if scaled":
         text = f"is {'null' if null else 'missing'}, and transformers multiplies by it for every scaled rope type: it "
         text += "fails (a fault of transformers, not of the file)"
     else:
@@ -178,7 +171,7 @@ def _as_released(section: Section) -> bool:
 
 def _silent_width(section: Section) -> bool:
     """Whether the width of a head stands nowhere, and the stream over the heads says another one than the family."""
-    config, family = section.config, section.family
+    config, family = section.config, section.rotation
     width, heads = config.get("hidden_size"), config.get("num_attention_heads")
     key = "qk_rope_head_dim" if family.latent else family.head_key
     if key in config:
@@ -188,7 +181,7 @@ def _silent_width(section: Section) -> bool:
 
 def _on_sections(section: Section, rope_block: RopeBlock) -> Iterator[Finding]:
     """On M-RoPE, and on the key that has the same name in one family."""
-    values, found, family = rope_block.effective, rope_block.values or {}, section.family
+    values, found, family = rope_block.effective, rope_block.values or {}, section.rotation
     if family.sections is None:
         if "mrope_section" in values and section.known:
             text = "is ignored by transformers in this family, which turns by one position"
@@ -252,7 +245,7 @@ def on_yarn(section: Section, rope_block: RopeBlock, reading: Reading) -> Iterat
         text = f"has no effect: {other} {zero}, and the gain then follows from the factor alone, in transformers, vLLM "
         text += "and SGLang alike; every release that scales the gain has both keys"
         yield Finding(scales[0], text, "mscale-alone", "suspicion")
-    if values.get("mscale_all_dim") and not section.family.latent and reading.convention != "deepseek":
+    if values.get("mscale_all_dim") and not section.rotation.latent and reading.convention != "deepseek":
         text = "scales the softmax in latent attention only; DeepSeek's own code is read with convention='deepseek'"
         yield Finding("mscale_all_dim", text, "mscale-all-dim-not-latent")
     if not values.get("truncate", True) and len(rope_block.target) > 1:
@@ -313,7 +306,7 @@ def on_types(section: Section, rope_block: RopeBlock, rope: Rotation) -> Iterato
         if short > long:
             text = f"slows the pairs by {short:.4g} on average, and long_factor by {long:.4g}: were the two exchanged?"
             yield Finding("short_factor", text, "factor-lists-swapped", "suspicion")
-    if rope_type == "yarn" and not section.family.latent:
+    if rope_type == "yarn" and not section.rotation.latent:
         yield from _on_gain(rope_block, rope)
     if rope_type == "proportional" and values.get("factor", 1) != 1:
         text = "divides the frequencies in transformers; vLLM ignores it here"
@@ -341,8 +334,8 @@ def _on_longrope(section: Section, rope_block: RopeBlock, values: Block) -> Iter
         yield Finding("rope_type", text, "first-spelling-of-longrope")
     outside = ("original_max_position_embeddings",) in rope_block.sources.get("original_max_position_embeddings", ())
     original = values["original_max_position_embeddings"]
-    if section.family.original not in (None, original) and not outside:
-        text = f"stands in the block only; transformers 5.23 takes {section.family.original} instead"
+    if section.rotation.original not in (None, original) and not outside:
+        text = f"stands in the block only; transformers 5.23 takes {section.rotation.original} instead"
         yield Finding("original_max_position_embeddings", text, "original-length-ignored", "fault")
     if section.model_type == "phimoe":
         text = "is as released, and transformers 5.23 never uses it (a fault of transformers, not of the file): past "

@@ -19,8 +19,7 @@ from posenc.hf.config.rotation import Rotation, keys_of, text_rope, to_longrope
 from posenc.hf.config.scalings import LENGTH, Convention, block_of
 from posenc.hf.config.text_config import Section
 from posenc.hf.config.write import extended_length, share_of
-from posenc.hf.families import FAMILIES
-from posenc.hf.family import Family
+from posenc.hf.families import ROTATIONS, RotationRules
 from posenc.hf.limits import TOKENS
 from posenc.hf.sources.load import Config
 
@@ -44,7 +43,7 @@ def convert_version(
     ropes: Mapping[str, Rotation | None],
     before: Mapping[str, Block],
     *,
-    family: Family,
+    family: RotationRules,
     version: int,
     convention: Convention,
     ignore: Collection[str] = (),
@@ -75,11 +74,11 @@ def convert_version(
                 beside["max_position_embeddings"] = block.pop(LENGTH)
             block |= {key: value for key, value in old.items() if key in (*KEPT, *ignore) and key not in block}
         blocks[kind] = block
-    turning = [kind for kind in blocks if kind not in family.plain]
+    turning = [kind for kind in blocks if kind not in family.unrotated_kinds]
     if family.fixed:
         return {**beside, **_of_fixed(ropes[turning[0]])}
     if version == 5:
-        flat = turning == [ALL] or bool(family.plain)
+        flat = turning == [ALL] or bool(family.unrotated_kinds)
         return {**beside, "rope_parameters": blocks[turning[0]] if flat else blocks}
     if family.kinds:
         return {**beside, **_of_kinds(blocks, family)}
@@ -88,7 +87,7 @@ def convert_version(
     return {**beside, **_version_4(blocks[turning[0]], ropes[turning[0]], family)}
 
 
-def _explicit(rotation: Rotation, family: Family, convention: Convention, before: Block) -> Block:
+def _explicit(rotation: Rotation, family: RotationRules, convention: Convention, before: Block) -> Block:
     rope = text_rope(rotation)
     block = block_of(rope, convention, before)
     if rope.rotary_dim != rope.head_dim or family.share != 1:
@@ -96,7 +95,7 @@ def _explicit(rotation: Rotation, family: Family, convention: Convention, before
     return {**block, **keys_of(rotation, family, before)}
 
 
-def _version_4(found: Block | None, rotation: Rotation | None, family: Family) -> Config:
+def _version_4(found: Block | None, rotation: Rotation | None, family: RotationRules) -> Config:
     if found is None or rotation is None:
         raise ValueError("version 4 has no spelling for a model without any rotation; use version=5")
     block = dict(found)
@@ -108,7 +107,7 @@ def _version_4(found: Block | None, rotation: Rotation | None, family: Family) -
     return {**config, "rope_scaling": None if block == _PLAIN else block}
 
 
-def _of_kinds(blocks: Mapping[str, Block | None], family: Family) -> Config:
+def _of_kinds(blocks: Mapping[str, Block | None], family: RotationRules) -> Config:
     """Version 4 of a family that spells several kinds of layers in one go."""
     config: Config = {}
     for kind, own in family.kinds.items():
@@ -127,7 +126,7 @@ def _of_kinds(blocks: Mapping[str, Block | None], family: Family) -> Config:
 
 def _of_fixed(rotation: Rotation | None) -> Config:
     rope = None if rotation is None else text_rope(rotation)
-    if rope is None or rope.scaling is not None or rope.base != Family().base:
+    if rope is None or rope.scaling is not None or rope.base != RotationRules().base:
         raise ValueError(
             "rope_theta: this family's code has a base of 10000 and no scaling, whatever a configuration says"
         )
@@ -172,9 +171,9 @@ def rope_to_config(
         check_whole("original_length", original_length, most=TOKENS)
     if check_flag("as_longrope", as_longrope):
         layers = {kind: None if one is None else to_longrope(one, original_length) for kind, one in layers.items()}
-    if model_type is not None and (not isinstance(model_type, str) or model_type not in FAMILIES):
-        raise ValueError(f"model_type {shown(model_type)} is not known; known are {', '.join(sorted(FAMILIES))}")
-    family = Family() if model_type is None else FAMILIES[model_type]
+    if model_type is not None and (not isinstance(model_type, str) or model_type not in ROTATIONS):
+        raise ValueError(f"model_type {shown(model_type)} is not known; known are {', '.join(sorted(ROTATIONS))}")
+    family = RotationRules() if model_type is None else ROTATIONS[model_type]
     widths = {one.head_dim for one in layers.values() if one is not None}
     if len(widths) != 1:
         raise ValueError(f"rope: head_dim must be the same in all layers, and some must turn, got {sorted(widths)}")

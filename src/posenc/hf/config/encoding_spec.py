@@ -14,9 +14,10 @@ from typing import Any, NotRequired, TypedDict
 
 import torch
 
+from posenc.arguments import shown
 from posenc.catalogue import SHAPE, Entry, encoding_info
 from posenc.encoding import Encoding, RotaryEncoding
-from posenc.hf.limits import CHANNELS, LARGEST, LAYERS, TOKENS, WIDTH, is_count, is_number, shown
+from posenc.hf.limits import CHANNELS, LARGEST, LAYERS, TOKENS, WIDTH, is_count, is_number
 from posenc.schedule import Schedule
 
 MODEL_TYPE = "posenc"
@@ -222,7 +223,7 @@ def _places(entry: Entry, given: object, layers: int) -> list[int]:
     if not isinstance(given, list | tuple) or found != sorted(set(found)) or len(found) != len(given):
         text = f"must be numbers of layers in 0..{layers - 1}, each once and growing, found {shown(given)}"
         raise ValueError(f"encodings: layers of {entry.name} {text}")
-    if entry.place == "embedding" and len(found) != layers:
+    if entry.hook_point == "embedding" and len(found) != layers:
         raise ValueError(f"encodings: {entry.name} acts on embeddings, once for all layers")
     return found
 

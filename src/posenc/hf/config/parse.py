@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from posenc.arguments import one_line
 from posenc.hf.config import block_schema, rotation
 from posenc.hf.config.block_schema import Block, Problem
 from posenc.hf.config.block_validation import error_message, problems, repair
@@ -62,7 +63,7 @@ def rope_of(section: Section, rope_block: RopeBlock, reading: Reading) -> rotati
     head = head_dim(section, rope_block.kind, reading.head_dim)
     check(section, rope_block, head, reading)
     values = rope_block.effective
-    turning = head if section.family.latent else rotary_dim(values, head)
+    turning = head if section.rotation.latent else rotary_dim(values, head)
     if reading.convention not in block_schema.ENGINES and section.model_type not in GAINS_OF_THEIR_OWN:
         values = {key: value for key, value in values.items() if key not in ("short_mscale", "long_mscale")}
     scaling = scaling_of(values, max_length(section), turning // 2, reading.convention)
@@ -73,12 +74,12 @@ def rope_of(section: Section, rope_block: RopeBlock, reading: Reading) -> rotati
         rotary_dim=turning,
         scaling=scaling,
     )
-    return rotation.shared_out(rope, values, section.family)
+    return rotation.shared_out(rope, values, section.rotation)
 
 
 def layout_of(section: Section) -> Layout:
     """The pairs of channels: what the family's code has, or ``rope_interleave`` where that decides."""
-    interleaved, family = flag_at(section, "rope_interleave"), section.family
+    interleaved, family = flag_at(section, "rope_interleave"), section.rotation
     heeded = "rope_interleave" in section.config if family.layout_key else interleaved is not None
     if not heeded or (section.known and not family.layout_key):
         return family.layout
@@ -91,7 +92,7 @@ def check(section: Section, rope_block: RopeBlock, head: int, reading: Reading) 
     def again(given: Block) -> list[Problem]:
         own = {key: value for key, value in given.items() if key != LENGTH}
         mended = replace(rope_block, values=own, longest=given.get(LENGTH, rope_block.longest))
-        return _problems(mended, head, section.family.latent, reading)
+        return _problems(mended, head, section.rotation.latent, reading)
 
     given = rope_block.values or {}
     found = [*rope_block.conflicts, *again(given)]
@@ -230,5 +231,5 @@ def check_meaning(whole: Config, layers: Layers, reading: Reading) -> None:
     for kind in {**layers, **written}:
         wanted, found = layers.get(kind), written.get(kind)
         if kind not in layers or kind not in written or not equivalent(wanted, found):
-            back, given = (" ".join(str(rope).split()) for rope in (found, wanted))
+            back, given = (one_line(rope) for rope in (found, wanted))
             raise ValueError(f"layers: {kind} would be read back as {back}, not as {given}")

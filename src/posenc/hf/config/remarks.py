@@ -11,8 +11,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from posenc.hf.beside import CHUNKED, KINDS
+from posenc.arguments import shown
 from posenc.hf.config.block_remarks import on_engines, on_keys, on_lengths, on_types, on_yarn
+from posenc.hf.config.layer_kinds import lacks_window, layer_kinds, patterned
+from posenc.hf.config.non_rotary import is_non_rotary, position_schemes
 from posenc.hf.config.parse import Reading
 from posenc.hf.config.posenc_config import is_posenc_config
 from posenc.hf.config.rope_block import ALL, BLOCKS, OUTSIDE, RopeBlock
@@ -27,11 +29,9 @@ from posenc.hf.config.text_config import (
     section_of,
 )
 from posenc.hf.config.upstream_bugs import on_upstream_bugs
-from posenc.hf.family import FULL, SLIDING
+from posenc.hf.families.layer_patterns import CHUNKED, FULL, KINDS, SLIDING
 from posenc.hf.findings import Finding, Level
-from posenc.hf.instead import KNOWN, instead_of
-from posenc.hf.limits import LAYERS, TOKENS, is_count, is_number, shown
-from posenc.hf.order import beside_of, kinds_of, lacks_window, patterned
+from posenc.hf.limits import LAYERS, TOKENS, is_count, is_number
 from posenc.hf.sources.load import Config
 
 _OTHER_LENGTHS = ("model_max_length", "max_sequence_length", "seq_length", "seq_len", "max_seq_len")
@@ -44,7 +44,7 @@ def on_layers(section: Section) -> Iterator[Finding]:
     yield from _on_blocks(section)
     yield from _on_bases(section)
     try:
-        kinds = kinds_of(section)
+        kinds = layer_kinds(section)
     except ValueError as error:  # which the reader of layers tells by itself
         yield Finding("layer_types", f"cannot be read: {error}", "layers-unread")
         return
@@ -74,11 +74,11 @@ def _on_no_rotation(section: Section) -> Iterator[Finding]:
     """Keys of a rotation in a model whose code has none."""
     config = section.config
     kind = config.get("position_embedding_type")
-    if section.model_type in KNOWN and isinstance(kind, str) and kind.startswith("relative_key"):
+    if is_non_rotary(section.family) and isinstance(kind, str) and kind.startswith("relative_key"):
         text = f"= {kind!r} asks for vectors of the distance, which version 4 of transformers had; version 5 ignores "
         text += "the key and computes without them (a fault of transformers, not of the file)"
         yield Finding("position_embedding_type", text, "position-type-ignored")
-    if not instead_of(section):
+    if not position_schemes(section):
         return
     for name in BLOCKS:
         block = config.get(name)
@@ -105,7 +105,7 @@ def _on_blocks(section: Section) -> Iterator[Finding]:
 
 def _on_bases(section: Section) -> Iterator[Finding]:
     """A base of sliding layers above that of full ones, which no released model has."""
-    own = section.family.kinds
+    own = section.rotation.kinds
     if set(own) != {FULL, SLIDING}:
         return
     wide, local = (section.config.get(own[kind].theta_key, own[kind].base) for kind in (FULL, SLIDING))
@@ -116,21 +116,21 @@ def _on_bases(section: Section) -> Iterator[Finding]:
 
 
 def _on_kinds(section: Section, kinds: list[str]) -> Iterator[Finding]:
-    listed, line = layer_types(section), beside_of(section)
+    listed, pattern = layer_types(section), section.family.layers
     unknown = [kind for kind in dict.fromkeys(kinds) if kind not in KINDS]
     if unknown and section.known:
         text = f"names {', '.join(map(shown, unknown[:4]))}, which transformers does not know"
         yield Finding("layer_types", text, "layer-kind-unknown", "suspicion")
     for kind in dict.fromkeys(kinds or [FULL]):
         if lacks_window(section, kind):
-            key = "attention_chunk_size" if kind == CHUNKED else line.window_key
+            key = "attention_chunk_size" if kind == CHUNKED else pattern.window.key
             count = f"{kinds.count(kind)} layers" if kinds else "layers"
             text = f"gives no window, which {count} of {kind} need: transformers fails on them"
             yield Finding(key, text, "window-missing", "fault")
-    period = section.config.get(line.every_key) if line.every_key else None
-    if listed and is_count(period, LAYERS) and patterned(section, line, len(kinds)) != kinds:
+    period = section.config.get(pattern.period_key) if pattern.period_key else None
+    if listed and is_count(period, LAYERS) and patterned(section, len(kinds)) != kinds:
         text = f"= {period} means another order of layers than layer_types, which transformers reads"
-        yield Finding(line.every_key, text, "layer-orders-differ", "suspicion")
+        yield Finding(pattern.period_key, text, "layer-orders-differ", "suspicion")
 
 
 _WORDS = {"rope", "rotary", "theta", "alibi", "ntk", "logn", "yarn"}
@@ -171,7 +171,7 @@ def remarks_of(
 
 
 def _on_model(section: Section, rope_blocks: list[RopeBlock], reading: Reading) -> Iterator[Finding]:
-    config, family, name = section.config, section.family, section.model_type
+    config, family, name = section.config, section.rotation, section.model_type
     if not section.known and reading.layout is None and any(block.values is not None for block in rope_blocks):
         layout = "interleaved" if family.latent else "half"
         yield Finding(
@@ -203,7 +203,7 @@ def _on_model(section: Section, rope_blocks: list[RopeBlock], reading: Reading) 
         text = f"{len(exempt)} layers do not turn: {', '.join(map(str, exempt))}"
         yield Finding("no_rope_layers", text, "layers-without-rotation")
     used = {path[0] for block in rope_blocks for paths in block.sources.values() for path in paths} | _UNDERSTOOD
-    used |= {family.bases_key or "", family.turns_if[0] if family.turns_if else ""}
+    used |= {family.bases_key or "", family.rotates_if[0] if family.rotates_if else ""}
     nested = any(len(rope_block.target) > 1 for rope_block in rope_blocks)
     if nested:  # where they hold for the blocks that are silent
         used |= {kind.theta_key for kind in family.kinds.values()} or {n for names in OUTSIDE.values() for n in names}

@@ -6,9 +6,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from posenc.arguments import shown
 from posenc.hf.config.block_schema import ALIASES, RULES, WITH_ALPHA, Block, Problem
 from posenc.hf.config.text_config import Section, max_length
-from posenc.hf.limits import is_count, shown
+from posenc.hf.limits import is_count
 
 ALL = "all"  # the kind of layers of a flat configuration
 BLOCKS = ("rope_parameters", "rope_scaling")
@@ -113,8 +114,8 @@ def collect(section: Section, homes: list[Path], outside: Mapping[str, list[Path
         given["rope_type"] = "longrope"  # Phi-3's first spelling
     if given.get("rope_type") == "dynamic" and "alpha" in given:
         given["rope_type"] = WITH_ALPHA
-    family, longest = section.family, max_length(section)
-    defaults: Block = {"rope_theta": family.base, **family.shares}
+    family, longest = section.rotation, max_length(section)
+    defaults: Block = {"rope_theta": family.base, **family.section_keys}
     if family.share != 1:
         defaults["partial_rotary_factor"] = family.share
     if not homes and not family.nested:

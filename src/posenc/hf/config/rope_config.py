@@ -28,6 +28,7 @@ from posenc.frequencies.yarn import YaRN
 from posenc.hf.config.arguments import check_reading, check_rope_config, check_rotations, check_version
 from posenc.hf.config.block_schema import ENGINES
 from posenc.hf.config.compose import convert_version, without_rope
+from posenc.hf.config.non_rotary import SchemeFacts, position_schemes
 from posenc.hf.config.parse import Layers, Reading, check_meaning, layers_of
 from posenc.hf.config.posenc_config import is_posenc_config
 from posenc.hf.config.remarks import remarks_of
@@ -46,7 +47,6 @@ from posenc.hf.config.text_config import (
 )
 from posenc.hf.config.write import length_after, write_rotations
 from posenc.hf.findings import Finding
-from posenc.hf.instead import Instead, instead_of
 from posenc.hf.limits import LAYERS
 from posenc.hf.sources.formats import load_config, translate
 from posenc.hf.sources.load import Config, Source
@@ -92,11 +92,11 @@ class RopeConfig:
         return self.section.model_type
 
     @property
-    def instead(self) -> tuple[Instead, ...]:
+    def position_schemes(self) -> tuple[SchemeFacts, ...]:
         """The encodings that the model has instead of a rotation; empty for one that rotates, and for posenc's own."""
         if any(rope is not None for rope in self.layers.values()) or is_posenc_config(self.config):
             return ()
-        return instead_of(self.section, self.config.get("model_type"))
+        return position_schemes(self.section, self.config)
 
     @property
     def rope(self) -> Rotation:
@@ -106,8 +106,8 @@ class RopeConfig:
             ValueError: where kinds of layers differ, or none rotates.
         """
         turning = [rope for rope in self.layers.values() if rope is not None]
-        if self.instead:
-            has = "; ".join(one.text for one in self.instead)
+        if self.position_schemes:
+            has = "; ".join(one.text for one in self.position_schemes)
             raise ValueError(f"model_type {self.model_type!r} says nothing of a rotation: its models have {has}")
         if len(turning) != 1:
             raise ValueError(f"layer_type: {len(turning)} kinds of layers turn, give one of {', '.join(self.layers)}")
@@ -145,7 +145,7 @@ class RopeConfig:
     def softmax_factor(self, layer_type: str | None = None) -> float:
         """What the scale of the softmax is multiplied by beside 1 / √head_dim: YaRN's mscale_all_dim, or 1."""
         rope = self.rope if layer_type is None else self.of(layer_type)
-        heeded = self.section.family.latent or self.reading.convention == "deepseek"
+        heeded = self.section.rotation.latent or self.reading.convention == "deepseek"
         if rope is None or not heeded:
             return 1.0
         return math.prod(step.softmax_factor for step in rope.modules() if isinstance(step, YaRN))
@@ -182,7 +182,7 @@ class RopeConfig:
         same = all(equivalent(rope, old.get(kind)) for kind, rope in self.layers.items())
         if same and (
             is_posenc_config(self.config)
-            or self.instead
+            or self.position_schemes
             or (version is None and self._of_an_engine(self.reading.convention))
         ):
             return copy.deepcopy(self.config)
@@ -212,7 +212,7 @@ class RopeConfig:
         rope_blocks, reading = find_rope_blocks(section), self.reading
         old = {rope_block.kind: rope_block.values or {} for rope_block in rope_blocks}
         keys = convert_version(
-            self.layers, old, family=section.family, version=version, convention=reading.convention,
+            self.layers, old, family=section.rotation, version=version, convention=reading.convention,
             ignore=reading.ignore,
         )  # fmt: skip
         return {**without_rope(section, rope_blocks), **keys}

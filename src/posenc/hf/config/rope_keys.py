@@ -12,14 +12,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from posenc.arguments import shown
 from posenc.hf.config.block_schema import RULES, Problem
+from posenc.hf.config.non_rotary import position_schemes
 from posenc.hf.config.rope_block import ALL, BLOCKS, OUTSIDE, Path, RopeBlock, collect
 from posenc.hf.config.text_config import Section, count_at, kinds_without_rope, layer_types
-from posenc.hf.family import SLIDING, Family
+from posenc.hf.families.layer_patterns import SLIDING
+from posenc.hf.families.rotation import RotationRules
 from posenc.hf.findings import NotReadError
-from posenc.hf.foreign import FOREIGN
-from posenc.hf.instead import instead_of
-from posenc.hf.limits import CHANNELS, shown
+from posenc.hf.limits import CHANNELS
 from posenc.hf.sources.load import Config
 
 _ORIGINAL = "original_max_position_embeddings"
@@ -34,13 +35,13 @@ def find_rope_blocks(section: Section) -> list[RopeBlock]:
             block of a family that has several kinds of layers, nothing in a family that is not known, or a family
             that `RoPE` cannot stand for.
     """
-    family = section.family
-    if section.model_type in FOREIGN:
+    family = section.rotation
+    if section.family.unsupported:
         raise NotReadError(
-            f"{section.named('model_type')} {section.model_type!r} {FOREIGN[section.model_type]}: RoPE cannot stand "
+            f"{section.named('model_type')} {section.model_type!r} {section.family.unsupported}: RoPE cannot stand "
             "for it"
         )
-    if instead_of(section):  # whatever stray keys of a rotation the configuration has: the code has none
+    if position_schemes(section):  # whatever stray keys of a rotation the configuration has: the code has none
         return [RopeBlock(ALL, None)]
     homes = _homes(section)
     block: Config = section.config[homes[0]] if homes else {}
@@ -106,7 +107,7 @@ def _agree(new: Config, old: Config) -> bool:
 def _nested(section: Section, block: Config) -> bool:
     """Whether a block has one block for each kind of layers, rather than values or objects of somebody else."""
     inner = [kind for kind, value in block.items() if isinstance(value, dict) and kind not in _OF_A_BLOCK]
-    named = {*layer_types(section), *section.family.kinds, *(section.family.block or {})}
+    named = {*layer_types(section), *section.rotation.kinds, *(section.rotation.block or {})}
     values = [key for key, value in block.items() if key in _OF_A_BLOCK and not isinstance(value, dict)]
     return any(kind in named or kind.endswith("_attention") for kind in inner) or (bool(inner) and not values)
 
@@ -116,14 +117,14 @@ def beside_blocks(section: Section, block: Config) -> list[str]:
 
     ``original_max_position_embeddings`` stands so in released files of Laguna.
     """
-    kinds = {*layer_types(section), *section.family.kinds, *(section.family.block or {})}
+    kinds = {*layer_types(section), *section.rotation.kinds, *(section.rotation.block or {})}
     unknown = [kind for kind, value in block.items() if isinstance(value, dict) and kinds and kind not in kinds]
     unread = [key for key, value in block.items() if key == _ORIGINAL and not isinstance(value, dict)]
     return [*(unknown if section.known else []), *unread]
 
 
 def _flat_part(section: Section, homes: list[str], kind: str) -> RopeBlock:
-    family = section.family
+    family = section.rotation
     rope_block = collect(section, [(name,) for name in homes], _beside_blocks(), kind)
     if homes and homes[0] == "rope_parameters":
         return rope_block
@@ -137,7 +138,7 @@ def _beside_blocks() -> dict[str, list[Path]]:
 
 def _kind_part(section: Section, homes: list[str], kind: str) -> RopeBlock:
     """One of the kinds that a flat configuration spells in one go."""
-    own = section.family.kinds[kind]
+    own = section.rotation.kinds[kind]
     outside: dict[str, list[Path]] = {"rope_theta": [(own.theta_key,)]}
     rope_block = collect(section, [(name,) for name in homes] if own.scaled else [], outside, kind)
     if own.theta_key in section.config and section.config[own.theta_key] is None:
@@ -147,9 +148,9 @@ def _kind_part(section: Section, homes: list[str], kind: str) -> RopeBlock:
     target = ("rope_scaling",) if own.scaled else ()
     defaults = {**rope_block.defaults, "rope_theta": own.base}
     if own.scaled and (rope_block.values or {}).get("rope_type") == "yarn":
-        defaults |= section.family.scaled
-    if section.family.width_key and (width := count_at(section, section.family.width_key, CHANNELS)) is not None:
-        head = count_at(section, "head_dim", CHANNELS) or section.family.head_dim
+        defaults |= section.rotation.scaled
+    if section.rotation.width_key and (width := count_at(section, section.rotation.width_key, CHANNELS)) is not None:
+        head = count_at(section, "head_dim", CHANNELS) or section.rotation.head_dim
         if head is not None:
             defaults["partial_rotary_factor"] = width / head
     return replace(rope_block, defaults=defaults, target=target, renames=renames)
@@ -157,7 +158,7 @@ def _kind_part(section: Section, homes: list[str], kind: str) -> RopeBlock:
 
 def _nested_part(section: Section, homes: list[str], kind: str, inner: Any) -> RopeBlock:
     """One of the blocks of a nested configuration; what stands beside them holds where a block is silent."""
-    own = section.family.kinds.get(kind)
+    own = section.rotation.kinds.get(kind)
     if inner is None and own is None:
         return RopeBlock(kind, None)
     if inner is None:
@@ -179,7 +180,7 @@ def _nested_part(section: Section, homes: list[str], kind: str, inner: Any) -> R
 
 
 def _default_part(section: Section, kind: str) -> RopeBlock:
-    blocks = section.family.block or {}
+    blocks = section.rotation.block or {}
     if blocks[kind] is None:
         return RopeBlock(kind, None)
     rope_block = collect(section, [], {}, kind)
@@ -187,14 +188,14 @@ def _default_part(section: Section, kind: str) -> RopeBlock:
 
 
 def _defaults_of_nested(section: Section) -> list[str]:
-    if section.family.block is None:
+    if section.rotation.block is None:
         raise NotReadError(
             f"{section.named('rope_parameters')} is missing, and {section.model_type} has several kinds of layers with "
             "rotations of their own, whose defaults are not read: give a block for each, as transformers 5 saves them"
         )
-    return list(section.family.block)
+    return list(section.rotation.block)
 
 
-def share_key(family: Family) -> str:
+def share_key(family: RotationRules) -> str:
     """The key of version 5 that says the same as the family's own key for its share."""
     return "rotary_dim" if family.share_key == "rotary_dim" else "partial_rotary_factor"

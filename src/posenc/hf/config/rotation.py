@@ -3,8 +3,8 @@
     mrope_section        pairs that read time, row, column; in Ernie's order row, column, time
     mrope_interleaved    false: in chunks, one after another; true: dealt out in turn
 
-The weights know the order, so that in a family that has one (`Family.order`) its code decides, whatever the key says.
-Elsewhere the key does. Keys and frequencies are RoPE's own.
+The weights know the order, so that in a family that has one (`RotationRules.order`) its code decides, whatever the key
+says. Elsewhere the key does. Keys and frequencies are RoPE's own.
 
 Source: transformers 5.23, recomposition_frequencies of each family; vLLM, mrope.py, which reads mrope_interleaved.
 """
@@ -16,10 +16,11 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import nn
 
+from posenc.arguments import one_line
 from posenc.frequencies.longrope import LongRoPE, check_factors, check_pairs
 from posenc.frequencies.spectrum import geometric, host_float64
 from posenc.hf.config.block_schema import Block, Problem
-from posenc.hf.family import Family, Order
+from posenc.hf.families.rotation import Order, RotationRules
 from posenc.hf.findings import NotReadError
 from posenc.rotary.mrope import MRoPE
 from posenc.rotary.rope import RoPE
@@ -34,7 +35,7 @@ def text_rope(rope: Rotation) -> RoPE:
     return rope.rope if isinstance(rope, MRoPE) else rope
 
 
-def shared_out(rope: RoPE, values: Block, family: Family) -> Rotation:
+def shared_out(rope: RoPE, values: Block, family: RotationRules) -> Rotation:
     """The rotation of a checked block: M-RoPE where it has sections, else RoPE as it is."""
     if SECTION not in values:
         return rope
@@ -61,7 +62,7 @@ def read_alike(one: Rotation, other: Rotation) -> bool:
     return isinstance(one, MRoPE) == isinstance(other, MRoPE)
 
 
-def keys_of(rope: Rotation, family: Family, before: Block) -> Block:
+def keys_of(rope: Rotation, family: RotationRules, before: Block) -> Block:
     """The keys that share out the pairs; none for RoPE.
 
     Args:
@@ -170,7 +171,7 @@ def to_longrope(rotation: Rotation, original_length: int | None) -> Rotation:
     if rope.length_dependent or learned or spectrum.theta.ndim != 1 or spectrum.start is not None:
         raise ValueError(
             "as_longrope needs one fixed spectrum for all heads and positions, and this scaling depends on the length, "
-            f"is learned, or differs between heads or first tokens: {' '.join(str(rope.scaling).split())}"
+            f"is learned, or differs between heads or first tokens: {one_line(rope.scaling)}"
         )
     if not bool((spectrum.theta > 0).all()):
         raise ValueError("as_longrope needs every pair to turn, and this spectrum has pairs that do not")

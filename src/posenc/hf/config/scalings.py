@@ -46,6 +46,7 @@ from typing import Any, Literal, cast, get_args
 
 from torch import nn
 
+from posenc.arguments import one_line
 from posenc.frequencies.by_parts import NTKByParts
 from posenc.frequencies.interpolation import PositionInterpolation
 from posenc.frequencies.llama3 import Llama3
@@ -283,7 +284,7 @@ def _yarn_keys(scaling: YaRN, rope: RoPE, convention: Convention, before: Block)
 
 def refusal(rope: RoPE) -> str:
     """What to say of a rotation that no rope type means."""
-    scaling = " ".join(str(rope.scaling).split())
+    scaling = one_line(rope.scaling)
     return (
         f"scaling: no rope type of transformers means {scaling}; there are {', '.join(TYPES)}. A spectrum that depends "
         "on neither length nor head can be written as a factor for each pair: rope_to_config(..., as_longrope=True)"

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from posenc.hf.class_defaults import SIZES, TEXT_TYPES
-from posenc.hf.families import family_of
-from posenc.hf.family import FULL, SLIDING, Family
+from posenc.arguments import shown
+from posenc.hf.families import FAMILIES, Family, RotationRules, family_of
+from posenc.hf.families.layer_patterns import FULL, SLIDING
 from posenc.hf.findings import NotReadError
-from posenc.hf.limits import CHANNELS, LAYERS, TOKENS, WIDTH, is_count, is_number, nearest_number, shown
+from posenc.hf.limits import CHANNELS, LAYERS, TOKENS, WIDTH, is_count, is_number, nearest_number
 from posenc.hf.sources.load import Config, dotted
 
 _TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config")
@@ -26,7 +26,17 @@ _WIDTHS = (
     ("d_model", "n_heads"),
     ("hidden_size", "encoder_num_attention_heads"),
 )
+_OTHER_WIDTHS = (  # of models without rotation
+    ("d_model", "encoder_attention_heads"),
+    ("d_model", "attention_heads"),
+    ("d_model", "num_heads"),
+    ("dim", "n_heads"),
+    ("emb_dim", "n_heads"),
+)
 _LENGTHS = ("max_position_embeddings", "n_positions", "n_ctx")
+
+
+_LLAMA = RotationRules()
 
 
 class Section(NamedTuple):
@@ -36,8 +46,8 @@ class Section(NamedTuple):
         path: keys that lead to it, empty for the whole.
         config: that part.
         model_type: its own, or else that of the whole; "" where there is none.
-        family: what its code decides.
-        known: whether the table of families has it.
+        family: the record of its model type; without one, a rotation to assume.
+        known: whether there is a record, and it has a rotation.
         defaults: sizes that its class has, by key, where this is a part of a larger model, which saves no defaults.
     """
 
@@ -47,6 +57,11 @@ class Section(NamedTuple):
     family: Family
     known: bool
     defaults: Mapping[str, Any] = MappingProxyType({})
+
+    @property
+    def rotation(self) -> RotationRules:
+        """The rules of the family's rotation; Llama's where the family has none."""
+        return self.family.rotation or _LLAMA
 
     def named(self, *keys: object) -> str:
         """A key of this part with the path to it, for errors."""
@@ -65,13 +80,12 @@ def section_of(config: Config) -> Section:
     while (name := _text_part(inner, path)) is not None:
         path, inner = (*path, name), inner[name]
         types.insert(0, _model_type(inner, path))
-    if path and not types[0] and types[1] in TEXT_TYPES:
-        types[0] = TEXT_TYPES[types[1]]
+    if path and not types[0] and types[1] in FAMILIES:
+        types[0] = FAMILIES[types[1]].text_type
     names = [name for name in types if name]
-    family, known = family_of(names, latent=inner.get("qk_rope_head_dim") is not None)
-    name = names[0] if names else ""
-    sizes = next((SIZES[one] for one in (name, f"{name}_text") if one in SIZES), None) if path else None
-    return Section(path, inner, name, family, known, {} if sizes is None else sizes._asdict())
+    family, known = family_of(names, listed="layer_types" in inner, latent=inner.get("qk_rope_head_dim") is not None)
+    sizes = family.sizes if path else None
+    return Section(path, inner, names[0] if names else "", family, known, {} if sizes is None else sizes._asdict())
 
 
 def _model_type(config: Config, path: tuple[str, ...]) -> str:
@@ -172,7 +186,7 @@ def _width(section: Section, kind: str) -> tuple[str, Any]:
     own = _own_width(section, kind)
     if own is not None:
         return own
-    family = section.family
+    family = section.rotation
     keys = ["head_dim", "kv_channels"] if not section.known else [family.head_key]
     for key in ["qk_rope_head_dim"] if family.latent else keys:
         if section.config.get(key) is not None:
@@ -196,10 +210,10 @@ def _own_width(section: Section, kind: str) -> tuple[str, Any] | None:
         number = int(index) if str(index).isdecimal() and len(str(index)) <= len(str(LAYERS)) else LAYERS
         if number < len(types) and types[number] == kind and layer and layer.get("head_dim") is not None:
             return f"{place}.head_dim", layer["head_dim"]
-    wide = section.family.full_head_dim is not None or config.get("global_head_dim") is not None
+    wide = section.rotation.full_head_dim is not None or config.get("global_head_dim") is not None
     if kind != FULL or not wide or "per_layer_config" in config:  # beside which the code looks at no other key
         return None
-    return section.named("global_head_dim"), config.get("global_head_dim", section.family.full_head_dim)
+    return section.named("global_head_dim"), config.get("global_head_dim", section.rotation.full_head_dim)
 
 
 def _quotient(section: Section) -> tuple[str, int | None]:
@@ -212,6 +226,18 @@ def _quotient(section: Section) -> tuple[str, int | None]:
             raise NotReadError(f"{section.named(width)} {text}")
         return f"{section.named(width)} / {heads} = {channels} / {parts}", channels // parts
     return "head_dim", None
+
+
+def width_of_heads(section: Section) -> int | None:
+    """Channels of a head, where a key or the quotient of two keys says it; of a model without rotation too."""
+    width = count_at(section, "head_dim", CHANNELS)
+    if width is not None:
+        return width
+    for stream, heads in (*_WIDTHS, *_OTHER_WIDTHS):
+        channels, parts = single_count_at(section, stream, WIDTH), single_count_at(section, heads, WIDTH)
+        if channels is not None and parts is not None:
+            return channels // parts
+    return None
 
 
 def layer_types(section: Section) -> list[str]:
@@ -245,10 +271,10 @@ def layers_without_rope(section: Section) -> list[int]:
     Raises:
         ValueError: for anything but a list of 0 and 1 (or of bases), one for each layer.
     """
-    if section.family.bases_key is not None:
+    if section.rotation.bases_key is not None:
         return [layer for layer, base in enumerate(bases(section)) if not base]
     flags, count = section.config.get("no_rope_layers"), count_at(section, "num_hidden_layers", LAYERS)
-    every = section.family.plain_every
+    every = section.rotation.unrotated_every
     if section.config.get("no_rope_layer_interval") is not None:
         every = count_at(section, "no_rope_layer_interval", LAYERS)
     if flags is not None and not (isinstance(flags, list) and all(flag in (0, 1) for flag in flags)):
@@ -267,7 +293,7 @@ def bases(section: Section) -> list[float]:
     Raises:
         ValueError: for anything but a list of numbers, 0 or above 1, one for each layer.
     """
-    key = section.family.bases_key or ""
+    key = section.rotation.bases_key or ""
     found = section.config.get(key)
     if found is None:
         return []
@@ -284,15 +310,15 @@ def window(section: Section) -> int | None:
     Raises:
         ValueError: for what is no number of tokens, and for 0 where the family's code asks whether there is a window.
     """
-    if section.config.get("sliding_window") == 0 and not section.family.plain:
+    if section.config.get("sliding_window") == 0 and not section.rotation.unrotated_kinds:
         return None
     return count_at(section, "sliding_window", TOKENS)
 
 
 def kinds_without_rope(section: Section) -> tuple[str, ...]:
     """Kinds of layers that the family's code never rotates, beside sliding ones that it does."""
-    family, types = section.family, layer_types(section)
+    family, types = section.rotation, layer_types(section)
     if family.only_sliding:
         window(section)  # which must be right even where it does not decide
-        return family.plain
-    return family.plain if window(section) is not None and (not types or SLIDING in types) else ()
+        return family.unrotated_kinds
+    return family.unrotated_kinds if window(section) is not None and (not types or SLIDING in types) else ()

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from posenc.hf.config.rope_block import ALL, OUTSIDE, SCALED_FROM, RopeBlock
 from posenc.hf.config.rotation import Rotation, text_rope
 from posenc.hf.config.text_config import Section, max_length, window
-from posenc.hf.family import FULL, SLIDING
+from posenc.hf.families.layer_patterns import FULL, SLIDING
 from posenc.hf.findings import Finding
 from posenc.hf.sources.load import Config
 
@@ -25,22 +25,6 @@ _LLAMA_3 = {"model_type": "llama", "vocab_size": 128256}  # with a length of 131
 _LLAMA_3_BASE = 5e5
 _LONG = 131072
 _SHARES = {"minimax_m2": 64}  # channels of 128 that all released models of a family rotate
-# Families of the table that version 4.57 of transformers, the last of 4, does not have.
-_NEW_IN_5 = {
-    "afmoe", "axk1", "axk2", "bailing_hybrid", "beam", "cohere2_moe", "cohere_compass_text", "cosmos3_edge_text",
-    "cwm", "deepseek_ocr2_encoder", "deepseek_ocr2_text", "deepseek_v32", "deepseek_v4", "diffusion_gemma_text",
-    "embedding_gemma2_text", "ernie4_5_moe_vl", "ernie4_5_vl_moe_text", "esmc", "eurobert", "exaone4_5_text",
-    "exaone_moe", "flint", "gemma4_text", "gemma4_unified_text", "glm4_moe_lite", "glm_image_text", "glm_moe_dsa",
-    "glm_ocr_text", "glmasr_encoder", "gradium_phonon_tts", "granite4_vision_text", "granite_docling_text",
-    "granite_swa", "granitemoe_swa", "gte", "higgs_audio_v2", "hrm_text", "hy_v3", "hy_v4", "hyperclovax", "jais2",
-    "jina_embeddings_v3", "kolibri1", "laguna", "lasr_encoder", "lfm2_moe", "lfm3", "mellum", "mimi_decoder",
-    "mimi_encoder", "mimo_v2_flash", "minicpm3", "minimax_m2", "minimax_m3_vl_text", "ministral3", "mistral4",
-    "mistral_large4_text", "moonshine_streaming", "muse_glimmer_assistant", "muse_glimmer_text", "muse_spark_text",
-    "nomic_bert", "olmo_hybrid", "openai_privacy_filter", "paddleocr_vl_text", "pocket_tts",
-    "pocket_tts_audio_tokenizer", "qwen3_5_moe_text", "qwen3_5_text", "qwen4_exp_text", "solar_open",
-    "t5gemma2_decoder", "t5gemma2_text", "timesfm2_5", "unlimited_ocr_text", "voxtral_realtime_encoder",
-    "voxtral_realtime_text", "youtu", "zaya",
-}  # fmt: skip
 _CARDS = ("qwen2", "qwen3")  # families whose model cards tell users to add YaRN for long texts
 
 
@@ -56,10 +40,10 @@ def on_upstream_bugs(whole: Config, section: Section, rope_block: RopeBlock, rop
 
 def _on_spelling(whole: Config, section: Section, rope_block: RopeBlock) -> Iterator[Finding]:
     """A block of version 5 without what version 4 reads."""
-    values, family = rope_block.effective, section.family
+    values, family = rope_block.effective, section.rotation
     beside = any(section.config.get(name) is not None for name in (*OUTSIDE["rope_theta"], "rope_scaling"))
     lost = values["rope_theta"] != family.base or values.get("rope_type", "default") != "default"
-    other = not section.known or family.nested or bool(family.kinds) or section.model_type in _NEW_IN_5
+    other = not section.known or family.nested or bool(family.kinds) or section.family.since > 4
     if "rope_parameters" not in section.config or beside or not lost or other:
         return
     version = whole.get("transformers_version")
@@ -80,7 +64,7 @@ def _on_spelling(whole: Config, section: Section, rope_block: RopeBlock) -> Iter
 
 def _on_base(section: Section, rope_block: RopeBlock, rope: Rotation) -> Iterator[Finding]:
     """No base, and a default too small for the length."""
-    values, found, family = rope_block.effective, rope_block.values or {}, section.family
+    values, found, family = rope_block.effective, rope_block.values or {}, section.rotation
     length = rope_block.longest
     if values.get("rope_type") in SCALED_FROM:
         length = values.get("original_max_position_embeddings", length)

@@ -110,7 +110,7 @@ def write_rotations(
             continue
         block = {
             **block_of(text_rope(rope), convention, rope_block.values),
-            **keys_of(rope, section.family, rope_block.values),
+            **keys_of(rope, section.rotation, rope_block.values),
         }
         if block["rope_type"] != "proportional":
             block |= _share(section, rope_block, text_rope(rope))
@@ -123,7 +123,7 @@ def _changes(section: Section, rope_block: RopeBlock, block: Block, longest: int
     """New values by the place where they go; `GONE` for keys that no longer apply."""
     found = rope_block.values or {}
     same_type = rope_block.effective.get("rope_type", "default") == block["rope_type"]
-    any_type = {"rope_theta": rope_block.effective_defaults["rope_theta"], **section.family.shares}
+    any_type = {"rope_theta": rope_block.effective_defaults["rope_theta"], **section.rotation.section_keys}
     silent = {**SILENT, **(rope_block.effective_defaults if same_type else any_type)}
     if longest is not None:
         silent = {key: value for key, value in silent.items() if key not in _FROM_LENGTH}
@@ -156,9 +156,9 @@ def places(rope_block: RopeBlock, key: str) -> tuple[Path, ...]:
 def _share(section: Section, rope_block: RopeBlock, rope: RoPE) -> Block:
     """The share of the head that rotates, if it is another one than before."""
     width = head_dim(section, rope_block.kind, rope.head_dim)
-    if section.family.latent or rotary_dim(rope_block.effective, width) == rope.rotary_dim:
+    if section.rotation.latent or rotary_dim(rope_block.effective, width) == rope.rotary_dim:
         return {}
-    key = next((key for key in SHARES if key in (rope_block.values or {})), share_key(section.family))
+    key = next((key for key in SHARES if key in (rope_block.values or {})), share_key(section.rotation))
     return {key: rope.rotary_dim if key == "rotary_dim" else share_of(rope)}
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from posenc.hf.beside import CHUNKED, CROSS
+from posenc.arguments import one_line
+from posenc.hf.config.layer_kinds import half_counts
 from posenc.hf.config.posenc_config import AttachedNames, attached_names, is_posenc_config
 from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.text_config import count_at
 from posenc.hf.explanation.layer_facts import LayerFacts, Model, model_from_config
-from posenc.hf.instead import ENCODER_DECODER
+from posenc.hf.families.layer_patterns import CHUNKED, CROSS
 from posenc.hf.limits import LAYERS
 from posenc.hf.sources.load import Source
 from posenc.input_files import printable
@@ -18,7 +19,7 @@ from posenc.rotary.mrope import MRoPE
 from posenc.rotary.rope import RoPE
 
 Description = dict[str, Any]
-HALVES = ("encoder", "decoder")
+HALVES = ENCODER, DECODER = ("encoder", "decoder")
 
 
 def schedule_facts(config: RopeConfig) -> Description:
@@ -31,13 +32,27 @@ def schedule_facts(config: RopeConfig) -> Description:
         return {"kinds": [], "latent": None, "problem": str(error)}
     attached = attached_names(config.config)
     kinds = [part for one, numbers in model.kinds() for part in _parts(_told(one, numbers), attached)]
-    if config.model_type in ENCODER_DECODER:  # of which the keys of layers count one half or both
-        kinds = [
-            {**one, "kind": half, "layers": [], "causal": causal, "not_read": None if causal else one["not_read"]}
-            for half, causal in zip(HALVES, (False, True), strict=True)
-            for one in kinds[:1]
-        ]  # sparse attention (LED, LongT5, BigBird-Pegasus) is the encoder's alone
+    if config.section.family.attention.direction == "encoder-decoder":
+        kinds = _halves(config, kinds[:1])
     return {"kinds": kinds, "latent": _latent(model), "problem": None}
+
+
+def _halves(config: RopeConfig, kinds: list[Description]) -> list[Description]:
+    """The encoder's layers and the decoder's, each numbered from 0; ``kinds`` are those of the encoder.
+
+    Sparse attention and windows (LED, LongT5, BigBird-Pegasus) are the encoder's alone.
+    """
+    everything = {"causal": True, "window": None, "ahead": 0, "not_read": None}
+    return [
+        {
+            **kind,
+            "kind": half,
+            "layers": list(range(count or 0)),
+            **({"causal": False} if half == ENCODER else everything),
+        }
+        for half, count in zip(HALVES, half_counts(config.section), strict=True)
+        for kind in kinds
+    ]
 
 
 def _parts(kind: Description, attached: AttachedNames | None) -> list[Description]:
@@ -73,6 +88,7 @@ def _told(one: LayerFacts, numbers: list[int]) -> Description:
         "not_read": one.not_read or None,
         "softcap": one.softcap,
         "normed_after": one.normed_after,
+        "index_topk": one.index_topk,
         "attached": None,
     }
 
@@ -135,13 +151,17 @@ def has(kind: Description, *, several: bool) -> list[str]:
 
 def _sight(kind: Description) -> str:
     if kind["not_read"]:
-        window = "" if kind["window"] is None else f"window {kind['window']:,} tokens, "
+        window = "" if kind["window"] is None else f"{_window_words(kind)}, "
         return f"{window}not read: {kind['not_read']}"
     if kind["window"] is None:
         reach = {True: "attends to all tokens before it", False: "attends to all tokens, those after it too"}
         return reach.get(kind["causal"], "which tokens it attends to is not read")
     if kind["kind"] == CHUNKED:
         return f"attends within its chunk of {kind['window']:,} tokens"
+    return _window_words(kind)
+
+
+def _window_words(kind: Description) -> str:
     ahead = f" and {kind['ahead']:,} after it" if kind["ahead"] else ""
     return f"window {kind['window']:,} tokens{ahead}"
 
@@ -172,10 +192,10 @@ def layer_words(facts: LayerFacts) -> str:
     if not facts.attends:
         return f"{printable(facts.kind)}, no attention"
     rope = facts.rotation
-    parts = ["does not turn" if rope is None else " ".join(repr(rope).split())]
+    parts = ["does not turn" if rope is None else one_line(rope)]
     if isinstance(rope, RoPE):
         parts = [f"base {rope.base:g}, {rope.layout}, {rope.rotary_dim} of {rope.head_dim} channels"]
-        parts += [] if rope.scaling is None else [" ".join(repr(rope.scaling).split())]
+        parts += [] if rope.scaling is None else [one_line(rope.scaling)]
         parts += [f"gain {float(rope.spectrum().gain):.4g}"] if float(rope.spectrum().gain) != 1 else []
     elif isinstance(rope, MRoPE):
         parts = ["M-RoPE"]
@@ -193,8 +213,8 @@ def layer_lines(config: Source | RopeConfig) -> list[str]:
         ValueError: as `posenc.hf.model_from_config`.
     """
     read = config if isinstance(config, RopeConfig) else read_rope(config)
-    if read.instead:
-        return [f"all layers: {one.text}" for one in read.instead]
+    if read.position_schemes:
+        return [f"all layers: {one.text}" for one in read.position_schemes]
     model = model_from_config(read)
     layers = model.layers or model.found * (count_at(read.section, "num_hidden_layers", LAYERS) or 0)
     if not layers:

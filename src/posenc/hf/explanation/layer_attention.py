@@ -9,7 +9,7 @@ projection (or its gate) is given. Learned numbers, of a sink and of Mistral Lar
 begin as their classes begin them: copy the model's own into ``attend.encodings``.
 
 Checked against: transformers' own eager attention, every layer of a small model of each family but those of
-    `posenc.hf.not_compared`.
+    `posenc.hf.families` (``not_compared``).
 """
 
 from __future__ import annotations

@@ -14,19 +14,27 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from posenc.arguments import shown
-from posenc.hf.beside import CHUNKED as CHUNKED
-from posenc.hf.beside import KINDS, NO_ATTENTION, Scale
+from posenc.hf.config.layer_kinds import has_window_a_layer, is_causal, lacks_window, layer_kinds, window_of
 from posenc.hf.config.posenc_config import is_posenc_config
 from posenc.hf.config.rope_block import ALL
 from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.rotation import Rotation, text_rope
 from posenc.hf.config.scalings import Convention
-from posenc.hf.config.text_config import Section, bases, count_at, flag_at, layers_without_rope, single_count_at
-from posenc.hf.family import FULL, SLIDING
-from posenc.hf.heat import Heating, heating_of
-from posenc.hf.instead import BIDIRECTIONAL, CAUSAL, PARTIAL_ATTENTION, WITHOUT_ATTENTION
-from posenc.hf.limits import CHANNELS, WIDTH, is_number
-from posenc.hf.order import beside_of, kinds_of, lacks_window, sees_after, window_of
+from posenc.hf.config.text_config import Section, bases, count_at, layers_without_rope, single_count_at, width_of_heads
+from posenc.hf.explanation.temperature import TemperatureSpec, temperature_of
+from posenc.hf.families.family import Scale
+from posenc.hf.families.layer_patterns import (
+    BLOCK_SPARSE,
+    COMPRESSED,
+    FULL,
+    HEAVILY_COMPRESSED,
+    INDEXED,
+    KINDS,
+    NO_ATTENTION,
+    SLIDING,
+)
+from posenc.hf.families.layer_patterns import CHUNKED as CHUNKED
+from posenc.hf.limits import CHANNELS, TOKENS, WIDTH, is_number
 from posenc.hf.sources.load import Source
 from posenc.rotary._rotate import Layout
 from posenc.rotary.rope import RoPE
@@ -71,6 +79,7 @@ class LayerFacts(NamedTuple):
         heads: query heads; None where the configuration does not say.
         turned_last: the channels that rotate stand behind the others of a head.
         normed_after: norms of queries and keys follow the rotation, so that their weights do not rotate.
+        index_topk: keys that an indexer picks for each query; None without one.
         not_read: what restricts its attention further, in words, and is not read; "" where that is nothing.
     """
 
@@ -79,7 +88,7 @@ class LayerFacts(NamedTuple):
     rotation: Rotation | None = None
     window: int | None = None
     ahead: int = 0
-    temperature: Heating | None = None
+    temperature: TemperatureSpec | None = None
     sink: str = ""
     scale: float | None = None
     causal: bool | None = True
@@ -87,6 +96,7 @@ class LayerFacts(NamedTuple):
     heads: int | None = None
     turned_last: bool = False
     normed_after: bool = False
+    index_topk: int | None = None
     not_read: str = ""
 
 
@@ -131,7 +141,7 @@ def model_from_config(
     if is_posenc_config(read.config):
         raise ValueError("encodings: a model of posenc has a schedule: read it with posenc.Schedule")
     section = read.section
-    names, plain = kinds_of(section), set(layers_without_rope(section)) if section.known else set()
+    names, plain = layer_kinds(section), set(layers_without_rope(section)) if section.known else set()
     pairs = [(kind, n in plain, n) for n, kind in enumerate(names)]
     if not pairs:
         pairs = [(kind, rope is None, -1) for kind, rope in read.layers.items()]
@@ -150,7 +160,7 @@ def _key(section: Section, kind: str, still: bool, n: int) -> tuple[Any, ...]:
 
 def _base(section: Section, n: int) -> float | None:
     """The base that a list gives this layer."""
-    listed = bases(section) if section.family.bases_choose else []
+    listed = bases(section) if section.rotation.bases_choose else []
     return listed[n] if 0 <= n < len(listed) else None
 
 
@@ -164,37 +174,38 @@ def _forced(section: Section) -> list[int]:
 
 
 def _facts(read: RopeConfig, section: Section, kind: str, still: bool, n: int) -> LayerFacts:
-    if kind in NO_ATTENTION or section.model_type in WITHOUT_ATTENTION:
+    attention = section.family.attention
+    if kind in NO_ATTENTION or attention.direction == "none":
         return LayerFacts(kind, attends=False)
-    line = beside_of(section)
     rope = None if still else _rotation(read, section, kind, n)
-    window, ahead = window_of(section, SLIDING if kind == ALL and line.everywhere else kind)
-    hot = {"llama4": rope is None, "beam": rope is None, "inkling": kind == "hybrid"}.get(line.heat or "", True)
-    sunk = line.sinks == (ALL,) or kind in line.sinks
+    window, ahead = window_of(section, SLIDING if kind == ALL and section.family.layers.window.every_layer else kind)
+    rule = attention.temperature
+    has_temperature = rule is not None and rule.layers in ("all", kind, "unrotated" if rope is None else "")
+    has_sink = attention.sinks == (ALL,) or kind in attention.sinks
     heads = next((found for key in HEADS if (found := single_count_at(section, key, WIDTH)) is not None), None)
     return LayerFacts(
         kind,
         rotation=rope,
         window=window,
         ahead=ahead,
-        temperature=heating_of(section, line.heat) if hot else None,
-        sink=(BY_TOKEN if line.sink_by_token else LEARNED) if sunk else "",
-        scale=_scale(read, section, kind, rope, line.scale),
-        causal=_causal(section),
-        softcap=_softcap(section, line.softcap),
+        temperature=temperature_of(section, rule) if has_temperature else None,
+        sink=(BY_TOKEN if attention.sink_by_token else LEARNED) if has_sink else "",
+        scale=_scale(read, section, kind, rope, attention.scale),
+        causal=is_causal(section),
+        softcap=_softcap(section, attention.softcap),
         heads=heads,
-        turned_last=section.family.trailing or _latent(section) is not None,
-        normed_after=line.normed_after,
+        turned_last=section.rotation.trailing or _latent(section) is not None,
+        normed_after=attention.normed_after,
+        index_topk=_index_topk(section, kind),
         not_read=_not_read(section, kind),
     )
 
 
-_WIDTHS = {"nemotron_h": 128}  # of heads in models without a rotation, where a configuration has no head_dim
 _PARTIAL_KINDS = {  # kinds of layers that attend to less than their mask shows
-    "indexed_attention": "the index_topk keys that an indexer picks",
-    "compressed_sparse_attention": "compressed tokens beside the window, of which an indexer picks index_topk",
-    "heavily_compressed_attention": "compressed tokens beside the window",
-    "minimax_m3_sparse": "blocks of keys that an indexer picks",
+    INDEXED: "the {index_topk} keys that an indexer picks",
+    COMPRESSED: "compressed tokens beside the window, of which an indexer picks {index_topk}",
+    HEAVILY_COMPRESSED: "compressed tokens beside the window",
+    BLOCK_SPARSE: "blocks of keys that an indexer picks",
 }
 
 
@@ -204,17 +215,23 @@ def _not_read(section: Section, kind: str) -> str:
         return "the window, which is not given and without which transformers fails"
     if section.known and kind not in KINDS and kind != ALL:
         return f"what layers of kind {shown(kind)} attend to: transformers does not know the kind"
-    return _PARTIAL_KINDS.get(kind, PARTIAL_ATTENTION.get(section.model_type, ""))
+    if kind in _PARTIAL_KINDS:
+        picked = _index_topk(section, kind)
+        return _PARTIAL_KINDS[kind].format(index_topk="index_topk" if picked is None else f"{picked:,}")
+    if has_window_a_layer(section):
+        return f"{section.family.layers.window.key}, which differs between layers"
+    attention, condition = section.family.attention, section.family.attention.partial_if
+    if condition is not None and section.config.get(condition[0], condition[2]) != condition[1]:
+        return ""
+    numbers = {key: count_at(section, key, TOKENS) or default for key, default in attention.partial_defaults.items()}
+    return attention.partial.format(**numbers)
 
 
-def _causal(section: Section) -> bool | None:
-    """Whether a token attends to none after it; None where that is not read."""
-    name, decoder = section.model_type, flag_at(section, "is_decoder")
-    if name in BIDIRECTIONAL:
-        return bool(decoder)
-    if section.known or name in CAUSAL:
-        return not sees_after(section)
-    return True if decoder else None
+def _index_topk(section: Section, kind: str) -> int | None:
+    """The number of keys that an indexer picks for each query; None in layers without one."""
+    if kind not in (INDEXED, COMPRESSED):
+        return None
+    return count_at(section, "index_topk", TOKENS) or section.family.attention.top_k
 
 
 def _softcap(section: Section, default: float | None) -> float | None:
@@ -255,7 +272,7 @@ def _scale(read: RopeConfig, section: Section, kind: str, rope: Rotation | None,
         if found is None or not is_number(found, 0, above=True):
             return None
         return float(found) if rule == "attention_multiplier" else float(found) ** -0.5
-    if rule in ("one", "other"):
+    if rule in ("one", "unknown"):
         return 1.0 if rule == "one" else None
     latent = _latent(section)
     if latent is not None:
@@ -274,9 +291,7 @@ def _width(read: RopeConfig, section: Section) -> int | None:
     turning = [text_rope(rope).head_dim for rope in read.layers.values() if rope is not None]
     if turning:
         return turning[0]
-    stream, heads = (single_count_at(section, key, WIDTH) for key in ("hidden_size", "num_attention_heads"))
-    found = count_at(section, "head_dim", CHANNELS) or _WIDTHS.get(section.model_type)
-    return found or (stream // heads if stream and heads else None)
+    return count_at(section, "head_dim", CHANNELS) or section.family.attention.head_dim or width_of_heads(section)
 
 
 def _latent(section: Section) -> Latent | None:

@@ -15,17 +15,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posenc.arguments import shown
+from posenc.arguments import one_line, shown
 from posenc.frequencies.llama3 import Llama3
 from posenc.hf.config.encoding_spec import DEFAULTS
+from posenc.hf.config.layer_kinds import window_of
+from posenc.hf.config.non_rotary import SchemeFacts
 from posenc.hf.config.posenc_config import attached_names, describe_spec, is_posenc_config, posenc_specs
 from posenc.hf.config.rope_block import ALL
 from posenc.hf.config.rope_config import RopeConfig
 from posenc.hf.config.rotation import AXES, Rotation, counts, order_of, text_rope
 from posenc.hf.config.text_config import Section, max_length
 from posenc.hf.explanation.describe import ranges, schedule_facts, schedule_lines
-from posenc.hf.family import SLIDING
-from posenc.hf.order import beside_of, window_of
+from posenc.hf.families.layer_patterns import SLIDING
 from posenc.input_files import printable
 from posenc.rotary.mrope import MRoPE
 from posenc.rotary.rope import RoPE
@@ -48,35 +49,28 @@ def facts(config: RopeConfig) -> Facts:
     return {**known, "schedule": schedule_facts(config), "remarks": remarks}
 
 
-def _encodings(config: RopeConfig) -> list[dict[str, str | None]]:
+def _encodings(config: RopeConfig) -> list[Facts]:
     """What a model has instead of a rotation, or what one of posenc holds; each with the call that builds it."""
-    found = (
-        [describe_spec(line) for line in posenc_specs(config.config)]
-        if is_posenc_config(config.config)
-        else config.instead
-    )
-    told: list[dict[str, str | None]] = [{"text": text, "posenc": builds or None} for text, builds in found]
-    for one in told:
-        if (what := _NOT_READ.get((one["posenc"] or "").partition("(")[0])) is not None:
-            one["text"] = f"{one['text']} ({what}: not read)"
-    return [*_attached(config), *told]
+    schemes = config.position_schemes
+    if is_posenc_config(config.config):
+        schemes = tuple(SchemeFacts(*describe_spec(spec)) for spec in posenc_specs(config.config))
+    return [*_attached(config), *map(_scheme, schemes)]
 
 
-_NOT_READ = {
-    "Learned": "length of the table",
-    "LearnedGrid": "size of the table",
-    "T5Bias": "buckets, longest distance",
-}
+def _scheme(scheme: SchemeFacts) -> Facts:
+    """An encoding as plain values, "posenc" the call that builds it."""
+    values = scheme._asdict()
+    return {"text": values.pop("text"), "posenc": values.pop("builds") or None, **values}
 
 
-def _attached(config: RopeConfig) -> list[dict[str, str | None]]:
+def _attached(config: RopeConfig) -> list[Facts]:
     """Encodings that stand in layers of a saved model in the place of the rotation above."""
     attached = attached_names(config.config)
     if attached is None:
         return []
     where = "" if attached.layers is None else f" in layers {ranges(sorted(attached.layers))}"
     text = f"attached by posenc{where}: {attached.words}, in the place of the rotation told of above"
-    return [{"text": text, "posenc": None}]
+    return [_scheme(SchemeFacts(text))]
 
 
 def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
@@ -99,7 +93,7 @@ def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
         "sections": _sections(rotation, spectrum.theta) if isinstance(rotation, MRoPE) else None,
         "base": rope.base,
         "wavelengths": _range(waves),
-        "scaling": None if rope.scaling is None else " ".join(str(rope.scaling).split()),
+        "scaling": None if rope.scaling is None else one_line(rope.scaling),
         "scaled_wavelengths": _range(scaled),
         "trained_length": trained,
         "trained_length_given": any(hasattr(part, "original_length") for part in _modules(rope)),
@@ -116,7 +110,7 @@ def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
 def _window(section: Section, kind: str) -> int | None:
     """The window of all layers that have this rotation; None where some of them, or all, have none."""
     main = section.model_type == "deepseek_v4" and kind == "main"  # its block for the layers with a window alone
-    every = kind == ALL and beside_of(section).everywhere
+    every = kind == ALL and section.family.layers.window.every_layer
     return window_of(section, SLIDING)[0] if kind == SLIDING or main or every else None
 
 

@@ -30,7 +30,7 @@ from posenc.hf.config.rotation import equivalent, read_alike, text_rope, to_long
 from posenc.hf.config.scalings import block_of
 from posenc.hf.config.text_config import max_length
 from posenc.hf.config.write import length_after
-from posenc.hf.family import FULL, SLIDING
+from posenc.hf.families.layer_patterns import FULL, SLIDING
 from posenc.hf.sources.gguf_metadata import FACTORS, SCALING, TAKE_BETAS, TEN
 from posenc.hf.sources.load import Config
 from posenc.rotary.rope import RoPE
@@ -157,7 +157,7 @@ def _block(rope: RoPE) -> Config:
 
 def _yarn(rope: RoPE, before: RopeConfig) -> dict[str, Value]:
     yarn = _part(rope, YaRN)
-    power = yarn.mscale_all_dim or 0.0 if before.section.family.latent else 0.0
+    power = yarn.mscale_all_dim or 0.0 if before.section.rotation.latent else 0.0
     if power and abs(yarn.gain - 1) > ROUNDING:
         raise ValueError(f"mscale must equal mscale_all_dim: GGUF has one number for both, got {yarn}")
     gain = 1.0 if power else yarn.gain / (0.1 * math.log(yarn.factor) + 1)

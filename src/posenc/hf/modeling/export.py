@@ -153,7 +153,8 @@ def from_parameters(config: PosencConfig, parameters: Mapping[str, Tensor]) -> P
         ValueError: for names or shapes that are not those of the configuration's model.
     """
     lines = config.encoding_specs()
-    own = [n for n, line in enumerate(lines) if not line["shared"] and encoding_info(line["name"]).place != "embedding"]
+    inside = [encoding_info(line["name"]).hook_point != "embedding" for line in lines]
+    own = [n for n, line in enumerate(lines) if not line["shared"] and inside[n]]
 
     def of_layer(layer: int) -> list[int]:
         return [n for n in own if layer in lines[n].get("layers", [layer])]

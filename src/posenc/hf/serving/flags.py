@@ -33,7 +33,7 @@ from posenc.hf.config.rotation import Rotation, equivalent, keys_of, text_rope, 
 from posenc.hf.config.scalings import LENGTH, SILENT, Convention, block_of
 from posenc.hf.config.text_config import Section, length_key, max_length
 from posenc.hf.config.write import Layers, extended_length, share_of
-from posenc.hf.family import FULL
+from posenc.hf.families.layer_patterns import FULL
 from posenc.hf.limits import TOKENS
 from posenc.hf.serving.plugin_rotation import plugin_block
 from posenc.rotary.rope import RoPE
@@ -250,13 +250,13 @@ def _block(rotation: Rotation, section: Section, engine: str, declared: int | No
         return plugin_block(rope, length=declared if rope.length_dependent else None, tokens=declared)
     convention: Convention = "vllm" if engine == "vllm" else "sglang"
     block = _in(convention, rope, declared)
-    if rope.rotary_dim != rope.head_dim and not section.family.latent:
+    if rope.rotary_dim != rope.head_dim and not section.rotation.latent:
         block["partial_rotary_factor"] = share_of(rope)
     errors = engine_errors(_TABLE_NAMES[engine], block)
     if errors:
         text = "; ".join(error.text for error in errors)
         raise ValueError(f"{text}; posenc's plug-in serves it (--exact)")
-    return {**block, **keys_of(rotation, section.family, {})}
+    return {**block, **keys_of(rotation, section.rotation, {})}
 
 
 def _override(block: Block, old: Block) -> Block:

@@ -25,7 +25,7 @@ from posenc.arguments import check_flag, check_several, check_whole, one_line, s
 from posenc.frequencies.spectrum import Spectrum
 from posenc.hf.config.block_schema import RULES, Block
 from posenc.hf.limits import TOKENS, is_number
-from posenc.rotary._waves import Waves
+from posenc.rotary._rotation_table import RotationTable
 from posenc.rotary.rope import RoPE
 
 ROPE_TYPE = "posenc"
@@ -69,7 +69,7 @@ def check_tokens(tokens: int) -> int:
 def table(block: Block, start: int, end: int) -> Tensor:
     """cos and sin of positions start … end − 1, ``(end − start, 2 · pairs)``, float32, on the default device."""
     theta = torch.tensor(block["theta"], dtype=torch.float64, device="cpu")
-    waves = Waves.fixed(Spectrum(theta, None, torch.tensor(block["gain"], dtype=torch.float64, device="cpu")))
+    waves = RotationTable.fixed(Spectrum(theta, None, torch.tensor(block["gain"], dtype=torch.float64, device="cpu")))
     return torch.cat(waves.table(torch.arange(start, end), torch.float32), -1)
 
 

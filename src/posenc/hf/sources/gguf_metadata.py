@@ -22,10 +22,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from posenc.hf.families import FAMILIES
-from posenc.hf.family import FULL, SLIDING, Family
+from posenc.arguments import shown
+from posenc.hf.families import ROTATIONS, RotationRules
+from posenc.hf.families.layer_patterns import FULL, SLIDING
 from posenc.hf.findings import Finding
-from posenc.hf.limits import SMALLEST, is_count, is_number, shown
+from posenc.hf.limits import SMALLEST, is_count, is_number
 from posenc.hf.sources.load import Config
 from posenc.hf.sources.translated import Translated, number_at, renamed
 from posenc.rotary._rotate import Layout
@@ -117,9 +118,9 @@ def translate(config: Config) -> Translated:
     base = made.pop("rope_theta", 10000.0)
     if layout is None:
         return Translated(made, "GGUF", None, (), names)
-    family = FAMILIES[model_type]
-    if family.turns_if is not None and keys.get("rope.scaling.finetuned") is not False:  # Granite's switch
-        made[family.turns_if[0]] = family.turns_if[1]
+    family = ROTATIONS[model_type]
+    if family.rotates_if is not None and keys.get("rope.scaling.finetuned") is not False:  # Granite's switch
+        made[family.rotates_if[0]] = family.rotates_if[1]
     width = _widths(keys, made, family)
     block = {"rope_theta": base, **_scaling(arch, keys, _factors(config), family)}
     turned = keys.get("rope.dimension_count")
@@ -151,7 +152,7 @@ def _factors(config: Config) -> dict[str, list[float]]:
     return found
 
 
-def _widths(keys: Config, made: Config, family: Family) -> int | None:
+def _widths(keys: Config, made: Config, family: RotationRules) -> int | None:
     """The widths of a head in ``made``; returns that of queries and keys, or None where nothing says it."""
     stream, heads, turned = made.get("hidden_size"), made.get("num_attention_heads"), keys.get("rope.dimension_count")
     found = keys.get("attention.key_length")
@@ -169,7 +170,7 @@ def _widths(keys: Config, made: Config, family: Family) -> int | None:
     return found
 
 
-def _scaling(arch: str, keys: Config, factors: Mapping[str, list[float]], family: Family) -> Config:
+def _scaling(arch: str, keys: Config, factors: Mapping[str, list[float]], family: RotationRules) -> Config:
     """The block but for its base and share."""
     scaling = {key.removeprefix(SCALING): value for key, value in keys.items() if key.startswith(SCALING)}
     for key, silent in (("alpha", (0, 1)), ("yarn_ext_factor", (1, -1))):
@@ -210,7 +211,7 @@ def _scaling(arch: str, keys: Config, factors: Mapping[str, list[float]], family
     return {"rope_type": "default", **trained} if times == 1 else {"rope_type": "linear", "factor": times}
 
 
-def _gain(scaling: Config, times: float, gain: float, family: Family) -> Config:
+def _gain(scaling: Config, times: float, gain: float, family: RotationRules) -> Config:
     """YaRN's gain, as its scales in latent attention and as a number elsewhere."""
     power = number_at(scaling, "yarn_log_multiplier", 0.0)
     if family.latent and gain == 1:
@@ -243,7 +244,7 @@ def _kinds(keys: Config, made: Config) -> Config:
     return {}
 
 
-def _blocks(keys: Config, block: Config, family: Family) -> Config:
+def _blocks(keys: Config, block: Config, family: RotationRules) -> Config:
     """A block for each kind of layers; that of windows has no scaling."""
     base = keys.get("rope.freq_base_swa", family.kinds[SLIDING].base)
     return {FULL: block, SLIDING: {"rope_type": "default", "rope_theta": base}}

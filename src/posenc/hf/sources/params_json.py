@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from posenc.hf.family import FULL, SLIDING
+from posenc.arguments import shown
+from posenc.hf.families.layer_patterns import FULL, SLIDING
 from posenc.hf.findings import Finding
-from posenc.hf.limits import LAYERS, is_count, shown
+from posenc.hf.limits import LAYERS, is_count
 from posenc.hf.sources.load import Config
 from posenc.hf.sources.translated import Translated, number_at, renamed
 

@@ -6,8 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from posenc.arguments import shown
 from posenc.hf.findings import Finding, NotReadError
-from posenc.hf.limits import is_number, shown
+from posenc.hf.limits import is_number
 from posenc.hf.sources.load import Config
 from posenc.rotary._rotate import Layout
 

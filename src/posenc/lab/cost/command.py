@@ -13,13 +13,13 @@ from rich.table import Table
 
 from posenc.lab.console import plain_console
 from posenc.lab.cost.costs import BASE, HEADS, LEGEND, write_costs
+from posenc.lab.cost.measure import LENGTHS, SECONDS, measure_with_progress
 from posenc.lab.cost.passes import Conditions
-from posenc.lab.cost.watched import LENGTHS, SECONDS, watched
 from posenc.lab.files import naming
-from posenc.lab.machine import device_of
-from posenc.lab.own import Permission, permitted
-from posenc.lab.specs import own_names
-from posenc.lab.stopping import StoppedByUserError
+from posenc.lab.plugins import ImportAllowlist, allow_imports
+from posenc.lab.run.machine import device_of
+from posenc.lab.run.stopping import StoppedByUserError
+from posenc.lab.specs import plugin_names
 from posenc.lab.tasks import task_named
 
 
@@ -65,7 +65,7 @@ def cost_command(
     folder = Path("posenc-cost") / chosen.name if out is None else out
     words = shlex.split(context.obj or "posenc cost")
     command = shlex.join(words if "--device" in words else [*words, "--device", conditions.device])
-    with permitted(Permission(frozenset(own_names(encodings or ())), classes_from or Path())):
+    with allow_imports(ImportAllowlist(frozenset(plugin_names(encodings or ())), classes_from or Path())):
         _measure(list(encodings or chosen.encodings), conditions, folder, command)
 
 
@@ -77,7 +77,9 @@ def _measure(specs: list[str], conditions: Conditions, folder: Path, command: st
     if BASE not in specs:
         console.print(f"{BASE} is measured too: every other is compared with it.", style="dim")
     try:
-        costs = watched(specs, conditions.config, conditions.lengths, conditions.seconds, console, command=command)
+        costs = measure_with_progress(
+            specs, conditions.config, conditions.lengths, conditions.seconds, console, command=command
+        )
         written = write_costs(folder, costs)
     except KeyboardInterrupt:
         raise StoppedByUserError("nothing is written, and results of an earlier run are as they were") from None

@@ -1,22 +1,94 @@
-"""Measures costs: every pass at every length, all encodings side by side."""
+"""Measures costs: every pass at every length, all encodings side by side, with a progress bar.
+
+A cell is skipped, with the reason, where the same encoding and pass at a smaller length predict too much time or
+memory.
+"""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
 
 import torch
+from rich.console import Console
+from rich.progress import Progress
 
 from posenc.lab.config import Config
-from posenc.lab.cost.costs import BASE, LAYER_PASSES, MODEL_PASSES, PASSES, Costs, frame_of
-from posenc.lab.cost.estimate import Known, refusal, too_long_a_record
-from posenc.lab.cost.memory import memory_of, out_of_memory
+from posenc.lab.cost.costs import (
+    BASE,
+    FACTS,
+    LAYER_PASSES,
+    MODEL_PASSES,
+    PASSES,
+    Costs,
+    frame_of,
+    read_costs,
+    write_costs,
+)
 from posenc.lab.cost.passes import Conditions, make_call
-from posenc.lab.cost.timing import Candidate, Run, interleaved, relative, seconds_of
-from posenc.lab.machine import describe_machine, describe_versions
-from posenc.lab.model import Decoder
+from posenc.lab.cost.timing import (
+    Candidate,
+    Run,
+    free_memory,
+    interleaved,
+    memory_of,
+    out_of_memory,
+    relative,
+    seconds_of,
+)
+from posenc.lab.models.decoder import Decoder
+from posenc.lab.run.machine import describe_machine, describe_versions
 from posenc.lab.specs import check_specs
+
+LENGTHS = {"quick": (64, 256, 1024), "standard": (64, 256, 1024, 4096), "full": (512, 2048, 8192, 32768)}  # tokens
+SECONDS = {"quick": 0.15, "standard": 1.0, "full": 3.0}  # for the timed rounds of one cell
+SHARE = 0.8  # of the free memory may be used
+PATIENCE, LEAST = 20, 5.0  # a call may take this many times the seconds of a cell, and this many seconds in any case
+RECORD = 1_000_000  # events of the profiler, about a gigabyte
+MATRICES = 4  # full matrices of scores that the dense path holds at least
+GIB = 2**30
+
+
+class Known(NamedTuple):
+    """What one call was seen to need."""
+
+    length: int = 1
+    seconds: float = 0.0
+    memory: int | None = None  # bytes
+    events: int = 0  # of the profiler
+
+
+def refusal(known: Known, work: str, path: str, length: int, conditions: Conditions) -> str | None:
+    """Why a cell cannot be measured, or None.
+
+    Args:
+        known: of a smaller length, if there was one.
+        work: a key of `posenc.lab.cost.costs.PASSES`.
+        path: of attention.
+        length: tokens.
+        conditions: of the measuring.
+    """
+    c, longer, dense = conditions, length / known.length, path == "dense"
+    # A decoding step is linear, but for paths by the definition: one of PaTH, for one, looks at all pairs of keys.
+    seconds = known.seconds * (longer if work == "decode" and not dense else longer**2)
+    if seconds > max(LEAST, PATIENCE * c.seconds):
+        return f"a call would take about {seconds:.0f} s; with more --seconds it is measured"
+    scores = (c.config.training.batch_size if work in MODEL_PASSES else 1) * c.config.model.heads * length**2
+    least = 4 * MATRICES * scores if dense and work != "decode" else 0
+    needed, free = max(least, (known.memory or 0) * longer ** (1 + dense)), free_memory(torch.device(c.device))
+    if free is not None and needed > SHARE * free:
+        return f"it would need about {needed / GIB:.1f} GiB, and {free / GIB:.1f} GiB are free"
+    return None
+
+
+def too_long_a_record(known: Known, work: str, path: str, length: int) -> str | None:
+    """Why memory cannot be recorded, or None: the profiler notes each operation, and there are more with more tiles."""
+    events = known.events * (1 if work == "decode" or path == "dense" else (length / known.length) ** 2)
+    return f"memory: its record would have about {events / 1e6:.0f} million events" if events > RECORD else None
+
 
 SHORT = 1.0  # seconds
 FIRST = 1024  # tokens: where nothing shorter is asked for, this is looked at before, to know what longer texts need
@@ -131,3 +203,37 @@ def _threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def measure_with_progress(
+    specs: Sequence[str], config: Config, lengths: Sequence[int], seconds: float, console: Console, *, command: str
+) -> Costs:
+    """Measure under a progress bar; without a terminal, print a line for each tenth of the work."""
+    tenths = {0}
+    with Progress(
+        *Progress.get_default_columns(), console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task("", total=1.0)
+
+        def tell(share: float, words: str) -> None:
+            bar.update(task, completed=share, description=words)
+            if not console.is_terminal and int(10 * share) not in tenths:
+                tenths.add(int(10 * share))
+                console.print(f"{100 * share:.0f} %: {words}")
+
+        return measure_costs(specs, config, lengths=lengths, seconds=seconds, on_progress=tell, command=command)
+
+
+def costs_of_run(
+    out: Path, specs: Sequence[str], config: Config, lengths: Sequence[int], seconds: float, console: Console, *,
+    command: str,
+) -> Costs:  # fmt: skip
+    """The costs of a run's encodings: those measured before, else measured now, while no job of the run works."""
+    if (out / FACTS).is_file():
+        found = read_costs(out)
+        if set(specs) <= set(found.frame["spec"].astype(str)):
+            return found
+    console.print("Measuring what the encodings cost …", style="dim")
+    costs = measure_with_progress(specs, config, lengths, seconds, console, command=command)
+    write_costs(out, costs)
+    return costs

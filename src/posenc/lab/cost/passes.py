@@ -21,8 +21,8 @@ from posenc.backends.call import explain
 from posenc.encoding import Encoding, RotaryEncoding, ScoreEncoding, own_precision
 from posenc.lab.config import LONGEST, Config
 from posenc.lab.cost.costs import MODEL_PASSES
-from posenc.lab.model import VOCABULARY, Decoder, carries
-from posenc.lab.specs import Shape, build_encodings, names
+from posenc.lab.models.decoder import VOCABULARY, Decoder, carries
+from posenc.lab.specs import Shape, build_encodings, encoding_names
 from posenc.layers import KVCache, SelfAttention, TAPEAttention
 
 PIECE = 256  # tokens that a cache is filled with at a time
@@ -108,7 +108,7 @@ def make_layer(spec: str, conditions: Conditions) -> nn.Module:
     """One layer with all encodings of a spec, those of the embedding at its door."""
     c = conditions
     rows = max(c.config.training.train_length, c.lengths[-1] + 1)
-    shape = replace(c.shape(1), options={name: {"max_length": rows} for name in names(spec)})
+    shape = replace(c.shape(1), options={name: {"max_length": rows} for name in encoding_names(spec)})
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         built = build_encodings(spec, shape)
@@ -132,14 +132,15 @@ class Carrying(nn.Module):
         return read
 
 
-def fill_cache(layer: nn.Module, x: Tensor) -> KVCache:
-    """A cache as the layer fills it, ``x`` (1, tokens, dim), in pieces that do not look at each other.
+def fill_cache(layer: nn.Module, x: Tensor, size: int = PIECE) -> KVCache:
+    """The cache that a layer fills from ``x`` (1, tokens, dim), in pieces of ``size`` tokens.
 
-    What is kept of a token depends on it and its position alone, so this costs no matrix of all pairs.
+    Pieces do not attend to each other: what is kept of a token depends on it and its position alone, so this costs no
+    matrix of all pairs.
     """
     full = KVCache()
-    for start in range(0, x.shape[1], PIECE):
-        piece, part = x[:, start : start + PIECE], KVCache()
+    for start in range(0, x.shape[1], size):
+        piece, part = x[:, start : start + size], KVCache()
         layer(piece, torch.arange(start, start + piece.shape[1], device=x.device), cache=part)
         if part.k is None or part.v is None:
             raise RuntimeError("the layer filled no cache")

@@ -1,16 +1,20 @@
-"""Calls timed side by side: rounds over all of them in one process, so that the machine's load meets all alike."""
+"""Time and memory of single calls: interleaved rounds in one process, so that load hits all alike, and peak memory."""
 
 from __future__ import annotations
 
 import gc
+import itertools
 import math
+import os
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from scipy.stats import binom
+from torch.profiler import ProfilerActivity, profile
 
 Run = Callable[[], object]
 Rounds = dict[int, float]  # seconds of a call by the number of the round
@@ -19,6 +23,7 @@ REPEATS, FEW, ROUNDS = 64, 3, 100
 PATIENCE = 4  # a call that takes this many times its seconds is timed once, others at least FEW times
 LEVEL = 0.95  # of intervals
 CPU = torch.device("cpu")
+MEMINFO, CONTROL_GROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
 
 
 class Candidate(NamedTuple):
@@ -99,3 +104,72 @@ def _goes_on(own: Rounds, repeats: int, seconds: float) -> bool:
         return True
     spent = repeats * sum(own.values())
     return spent < seconds or (len(own) < FEW and spent / len(own) <= PATIENCE * seconds)
+
+
+class CallMemory(NamedTuple):
+    """What one call needed."""
+
+    bytes: int | None  # of tensors at the same time, beyond those before the call; None where nobody can tell
+    events: int  # that the record of it has
+
+
+def memory_of(run: Callable[[], object], device: torch.device) -> CallMemory:
+    """Run once, and find what its tensors hold at most at the same time, whatever the allocator keeps besides.
+
+    On a processor PyTorch's profiler records every piece of memory that is taken or given back. On an NVIDIA GPU the
+    allocator keeps count.
+    """
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        before = torch.cuda.memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        run()
+        torch.cuda.synchronize(device)
+        return CallMemory(torch.cuda.max_memory_allocated(device) - before, 0)
+    if device.type != "cpu":
+        run()
+        return CallMemory(None, 0)
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # it would write two lines on stderr each time
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        run()
+    if profiled.profiler is None or profiled.profiler.kineto_results is None:
+        raise RuntimeError("PyTorch's profiler left no record")
+    events = profiled.profiler.kineto_results.events()
+    taken = sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]")
+    return CallMemory(max(itertools.accumulate((size for _, size in taken), initial=0)), len(events))
+
+
+def free_memory(device: torch.device, meminfo: Path = MEMINFO, control_group: Path = CONTROL_GROUP) -> int | None:
+    """Bytes that new tensors could take, in a container at most what its limit leaves; None where unknown."""
+    if device.type == "cuda":
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + kept
+    if device.type != "cpu":
+        return None
+    known = [size for size in (_system_memory(meminfo), _control_group_memory(control_group)) if size is not None]
+    return min(known, default=None)
+
+
+def out_of_memory(error: RuntimeError) -> bool:
+    """Whether an error says that an allocation failed; that of the processor's allocator has no class of its own."""
+    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
+
+
+def _system_memory(meminfo: Path) -> int | None:
+    try:
+        lines = meminfo.read_text().splitlines()
+        return 1024 * int(next(line.split()[1] for line in lines if line.startswith("MemAvailable:")))
+    except (OSError, StopIteration):
+        pages = os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
+        return pages * os.sysconf("SC_PAGE_SIZE") if pages > 0 else None
+
+
+def _control_group_memory(root: Path) -> int | None:
+    """What a container's limit leaves; files that the system only keeps for later count as free."""
+    try:
+        most, now = (root / "memory.max").read_text().strip(), int((root / "memory.current").read_text())
+        lines = (root / "memory.stat").read_text().splitlines()
+    except OSError:
+        return None
+    files = next((int(line.split()[1]) for line in lines if line.startswith("inactive_file ")), 0)
+    return None if most == "max" else max(0, int(most) - now + files)

@@ -1,5 +1,8 @@
-"""Jobs mapped over an executor of the concurrent.futures kind: processes of this machine, SLURM, Ray, or one's own.
+"""Executors, which run jobs: a file for each, found by the name that ``--executor`` takes.
 
-Which one was chosen never changes what is computed in a job. An executor is anything with ``submit(bring_work, work)``
-that returns something with ``done()`` and ``exception()``, and with ``shutdown()`` and ``stop()``; see `Executor`.
+executor           the interface, and what all executors share
+local, slurm, ray  processes of this machine; SLURM through submitit; a Ray cluster
+torchrun           the ranks of torchrun, which compute each job together
+mapping            phases, failed jobs, and jobs whose process died
+worker, ranks      the process of a job under local; which rank of torchrun this process is
 """

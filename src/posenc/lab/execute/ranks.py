@@ -1,4 +1,4 @@
-"""How many processes torchrun has started, and which of them this one is; read from the environment alone."""
+"""How many ranks torchrun started, and which one this process is; read from the environment alone."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import os
 
 
 def count() -> int:
-    """How many processes torchrun started; 1 without it."""
+    """How many ranks torchrun started; 1 without it."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def is_first() -> bool:
-    """Whether this process is the one that prints."""
+    """Whether this process prints and writes."""
     return int(os.environ.get("RANK", "0")) == 0

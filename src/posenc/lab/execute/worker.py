@@ -10,10 +10,10 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
-from posenc.lab.bring import bring
 from posenc.lab.files import UnwritableError
-from posenc.lab.own import Permission, permitted
-from posenc.lab.train import StoppedError
+from posenc.lab.plugins import ImportAllowlist, allow_imports
+from posenc.lab.run.run_job import run_job
+from posenc.lab.run.train import StoppedError
 
 STOPPED, BAD_INPUT, UNWRITABLE = 143, 2, 74  # exit codes
 
@@ -25,15 +25,15 @@ def main() -> int:
     parser.add_argument("--rows", required=True, help="separated by commas")
     parser.add_argument("--parent", type=int, required=True)
     parser.add_argument("--classes", default="", help="own classes that may be imported, separated by commas")
-    parser.add_argument("--classes-from", type=Path, default=Path(), help="the folder that they lie in")
-    given = parser.parse_args()
+    parser.add_argument("--classes-from", type=Path, default=Path(), help="the folder with their modules")
+    options = parser.parse_args()
     stopping: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: stopping.append(number))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     try:
-        with permitted(Permission(frozenset(filter(None, given.classes.split(","))), given.classes_from)):
-            rows = [row for row in given.rows.split(",") if row]
-            bring(given.folder, rows, should_stop=lambda: bool(stopping) or os.getppid() != given.parent)
+        with allow_imports(ImportAllowlist(frozenset(filter(None, options.classes.split(","))), options.classes_from)):
+            rows = [row for row in options.rows.split(",") if row]
+            run_job(options.folder, rows, should_stop=lambda: bool(stopping) or os.getppid() != options.parent)
     except StoppedError:
         return STOPPED
     except (ValueError, OSError) as error:

@@ -16,13 +16,12 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from posenc.lab.metrics import Curve, Metric
-from posenc.lab.own import called
-from posenc.lab.records import FULL, WINDOW
+from posenc.lab.metrics import FULL, WINDOW, Curve, Metric
+from posenc.lab.plugins import load_function
 from posenc.lab.report.drawing import BAND, GREY, INK, PAPER, SOFT, DrawnChart, encoding_color
 from posenc.lab.report.numbers import OWN_WINDOW, PROBE, Cell, NamedTables, Table
 from posenc.lab.report.tables import unit_of
-from posenc.lab.runs import Run
+from posenc.lab.run.folder import Run
 from posenc.lab.stats import Contrast
 
 Scope = Literal["run", "curve", "runs", "costs"]
@@ -77,8 +76,8 @@ def chart(name: str, *, title: str, caption: str, scope: Scope = "run") -> Calla
 def draw_charts(scope: Scope, *data: Any) -> Iterator[DrawnChart]:
     """All charts of a scope for which ``data`` has numbers."""
     for registered in CHARTS.values():
-        if registered.scope == scope and (drawn := registered.draw(*data)) is not None:
-            yield DrawnChart(registered.name, registered.title, registered.caption, drawn)
+        if registered.scope == scope and (altair_chart := registered.draw(*data)) is not None:
+            yield DrawnChart(registered.name, registered.title, registered.caption, altair_chart)
 
 
 def run_charts(run: Run, table: Table, custom: Iterable[str] = ()) -> Iterator[DrawnChart]:
@@ -89,7 +88,7 @@ def run_charts(run: Run, table: Table, custom: Iterable[str] = ()) -> Iterator[D
             title = f"{figure.title} {curve.axis.partition(',')[0]}"
             yield DrawnChart(_file_name(curve.name), title, figure.caption, figure.chart)
     for name in custom:
-        draw = called(name)
+        draw = load_function(name)
         if (custom_chart := draw(run, table)) is not None:
             title = (draw.__doc__ or "").strip().partition("\n")[0].rstrip(".")
             yield DrawnChart(_file_name(name.rpartition(":")[2], "_"), title or name, f"Drawn by {name}.", custom_chart)

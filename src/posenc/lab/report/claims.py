@@ -16,8 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from posenc.lab.metrics import Metric
-from posenc.lab.records import FULL, WINDOW
+from posenc.lab.metrics import FULL, WINDOW, Metric
 from posenc.lab.report.numbers import (
     ROPE_WINDOW,
     UNMODIFIED,
@@ -30,7 +29,7 @@ from posenc.lab.report.numbers import (
     VerdictKind,
     measured,
 )
-from posenc.lab.runs import Run
+from posenc.lab.run.folder import Run
 from posenc.lab.stats import Caution, Contrast, Interval, contrasts
 
 Outcome = Literal[

@@ -9,11 +9,11 @@ import typer
 
 from posenc.lab.console import plain_console
 from posenc.lab.cost.costs import FACTS, Costs, read_costs
-from posenc.lab.own import Permission, permitted
+from posenc.lab.plugins import ImportAllowlist, allow_imports
 from posenc.lab.report.numbers import build_table
 from posenc.lab.report.render import terminal_summary, write_report
 from posenc.lab.report.tables import terminal_table
-from posenc.lab.runs import FILE, Run, pooled, read_run
+from posenc.lab.run.folder import FILE, Run, pooled, read_run
 
 
 def report_command(
@@ -44,7 +44,7 @@ def report_command(
     runs, costs = read(folders)
     target = out or (folders[0] if len(folders) == 1 else Path("posenc-report"))
     names = chart or []
-    with permitted(Permission(frozenset(names), classes_from or Path())):
+    with allow_imports(ImportAllowlist(frozenset(names), classes_from or Path())):
         paths = write_report(runs, target, custom=names, costs=costs)
     console = plain_console()
     for run in runs:

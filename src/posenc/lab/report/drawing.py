@@ -172,7 +172,7 @@ def kind_of(spec: str) -> str:
     """The hook point of an encoding, a key of `HUES`."""
     if spec == "nope":
         return "none"
-    return encoding_info(spec).place if spec in list_encodings() else "mixed"
+    return encoding_info(spec).hook_point if spec in list_encodings() else "mixed"
 
 
 @cache

@@ -21,9 +21,8 @@ from typing import Literal, get_args
 import numpy as np
 import pandas as pd
 
-from posenc.lab.metrics import PRIMED_ZLIB, Metric
-from posenc.lab.records import FULL, WINDOW
-from posenc.lab.runs import Run
+from posenc.lab.metrics import FULL, PRIMED_ZLIB, WINDOW, Metric
+from posenc.lab.run.folder import Run
 from posenc.lab.stats import (
     Array,
     Contrast,
@@ -172,11 +171,11 @@ def best_of(values: Sequence[float], metric: Metric) -> float:
 def has_learned(value: float, best: float, metric: Metric) -> bool:
     """Whether a model with this value at the training length has learned its task.
 
-    It reaches ``metric.learnt``, or lies within ``metric.within`` of ``best``, the best row's mean there. A metric with
-    neither criterion accepts every value.
+    It reaches ``metric.learned``, or lies within ``metric.within`` of ``best``, the best row's mean there. A metric
+    with neither criterion accepts every value.
     """
     sign = _sign(metric)
-    thresholds = [] if metric.learnt is None else [sign * metric.learnt]
+    thresholds = [] if metric.learned is None else [sign * metric.learned]
     thresholds += [] if metric.within is None else [sign * best - metric.within]
     return sign * value >= min(thresholds, default=-math.inf)
 
@@ -186,7 +185,7 @@ def steps_to_learn(trainings: Sequence[Probes], best: float, metric: Metric) -> 
 
     None where at least half of the trainings have not learned it, and for a metric without a criterion.
     """
-    if not trainings or (metric.learnt is None and metric.within is None):
+    if not trainings or (metric.learned is None and metric.within is None):
         return None
     steps = list[float]()
     for probes in trainings:

@@ -43,7 +43,7 @@ from posenc.lab.report.tables import (
     unit_of,
     with_error,
 )
-from posenc.lab.runs import Run
+from posenc.lab.run.folder import Run
 from posenc.lab.schema import refuse_links
 
 PAGE, CHART_FOLDER = "report.html", "charts"
@@ -64,7 +64,7 @@ def write_report(
     """Write the report of some runs; tables and charts of several runs lie in a folder for each.
 
     Args:
-        runs: with records; runs that belong together are joined before by `posenc.lab.runs.pooled`.
+        runs: with records; runs that belong together are joined before by `posenc.lab.run.folder.pooled`.
         out: the folder to write to.
         custom: charts of the user, see `posenc.lab.report.charts.run_charts`.
         costs: measurements of posenc cost.

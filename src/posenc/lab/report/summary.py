@@ -18,7 +18,7 @@ from posenc.lab.report.numbers import (
     best_of,
     build_table,
 )
-from posenc.lab.runs import Run
+from posenc.lab.run.folder import Run
 from posenc.lab.stats import Correlation, rank_correlation, within
 
 SAME_SIZE = 1.5  # the largest ratio of parameters at which verdicts of two runs are compared

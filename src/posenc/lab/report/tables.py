@@ -12,10 +12,9 @@ from rich import box
 from rich.table import Table as TerminalTable
 from rich.text import Text
 
-from posenc.lab.metrics import Curve, Metric
-from posenc.lab.records import FULL, WINDOW
+from posenc.lab.metrics import FULL, WINDOW, Curve, Metric
 from posenc.lab.report.numbers import OWN_WINDOW, UNMODIFIED, Cell, Row, Table, metric_cells
-from posenc.lab.runs import Run
+from posenc.lab.run.folder import Run
 from posenc.lab.stats import Caution, Interval
 
 ABSENT = "–"

@@ -93,7 +93,7 @@ def by_document(values: npt.ArrayLike, documents: npt.ArrayLike, name: str = "va
 
     Every document then counts alike, however many items it has.
     """
-    table, labels = table_of(values, name), np.asarray(documents)
+    table, labels = records_frame(values, name), np.asarray(documents)
     if labels.shape != table.shape[1:]:
         raise ValueError(f"documents: a label for each of {table.shape[1]} items is needed, not shape {labels.shape}")
     order = np.argsort(labels, kind="stable")
@@ -140,7 +140,7 @@ def paired(
     return Contrast(**_interval(first - second, confidence))
 
 
-def table_of(values: npt.ArrayLike, name: str = "values") -> Array:
+def records_frame(values: npt.ArrayLike, name: str = "values") -> Array:
     """Values as a table of finite numbers; a ValueError that names ``name`` where they are not."""
     try:
         table = np.asarray(values, dtype=np.float64)
@@ -193,7 +193,7 @@ def errors(table: Array) -> list[tuple[float, float]]:
 
 
 def _sampled(values: npt.ArrayLike, documents: npt.ArrayLike | None, name: str) -> Array:
-    return table_of(values, name) if documents is None else by_document(values, documents, name)
+    return records_frame(values, name) if documents is None else by_document(values, documents, name)
 
 
 def _interval(table: Array, confidence: float) -> dict[str, Any]:

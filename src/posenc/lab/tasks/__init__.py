@@ -1,29 +1,25 @@
-"""What can be compared: a file of this folder for each task, with the name that ``--task`` takes."""
+"""What can be compared: a file of this folder for each task, found by the name that ``--task`` takes.
+
+A file whose class derived from `Task` has the file's name as its ``name`` is a task; nothing else lists it. The other
+files of this folder hold what tasks share.
+"""
 
 from __future__ import annotations
 
-import difflib
-from importlib import import_module
+import sys
 
-from posenc.lab.own import imported, is_own
+from posenc.lab.plugins import builtin_names, by_name, is_plugin
 from posenc.lab.tasks.task import Task
 
-CLASSES = {
-    "text": "Text", "extension": "Extension", "checkpoint": "Checkpoint", "images": "Images", "passkey": "Passkey",
-    "recall": "Recall", "flipflop": "FlipFlop", "counting": "Counting", "copy": "Copy", "addition": "Addition",
-}  # fmt: skip
-NAMES = tuple(CLASSES)
+
+def task_names() -> tuple[str, ...]:
+    """The built-in tasks."""
+    return builtin_names(sys.modules[__name__], Task)
 
 
 def task_named(name: str) -> Task:
-    """A task by name, or one of somebody's own, ``my_module:MyTask``, which must be permitted; see `own`."""
-    if is_own(name):
-        made = imported(name, Task)()  # type: ignore[type-abstract]
-        made.__class__.name = name
-        return made
-    if name not in CLASSES:
-        near = difflib.get_close_matches(name, NAMES, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise ValueError(f"--task {name}: no such task{hint} ({', '.join(NAMES[:-1])} or {NAMES[-1]})")
-    found: Task = getattr(import_module(f"posenc.lab.tasks.{name}"), CLASSES[name])()
-    return found
+    """A task by name, or one of a user's, ``my_module:MyTask``, which must be allowed; see `posenc.lab.plugins`."""
+    cls = by_name(sys.modules[__name__], Task, name, "--task")  # type: ignore[type-abstract]
+    if is_plugin(name):
+        cls.name = name
+    return cls()

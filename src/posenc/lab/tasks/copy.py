@@ -14,8 +14,7 @@ from typing import ClassVar
 import torch
 
 from posenc.lab.config import Config, Options, number
-from posenc.lab.tasks.drawn import UNASKED, Drawn
-from posenc.lab.tasks.sequences import Sequences
+from posenc.lab.tasks.sequences import NO_ANSWER, Drawn, Sequences
 
 
 @dataclass(frozen=True)
@@ -55,4 +54,4 @@ class Copy(Sequences[CopyNumbers]):
         """See the module."""
         lag = self.numbers(config).lag
         tokens = torch.randint(self.numbers(config).symbols, (count, length), generator=generator)
-        return Drawn(tokens, torch.cat([torch.full((count, lag), UNASKED), tokens[:, : length - lag]], 1))
+        return Drawn(tokens, torch.cat([torch.full((count, lag), NO_ANSWER), tokens[:, : length - lag]], 1))

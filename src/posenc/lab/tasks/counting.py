@@ -15,9 +15,7 @@ from typing import ClassVar
 import torch
 
 from posenc.lab.config import Config, Options, number
-from posenc.lab.tasks.drawn import Drawn
-from posenc.lab.tasks.scoring import BY_DISTANCE
-from posenc.lab.tasks.sequences import Sequences
+from posenc.lab.tasks.sequences import BY_DISTANCE, Drawn, Sequences
 
 PASS, TICK, RESET, ZERO = 0, 1, 2, 3  # the first answer
 RESETS, TICKS = 0.1, 0.4  # how often

@@ -1,56 +1,154 @@
-"""Extension: a text model with RoPE, read at many times its trained length under every scaling of its frequencies."""
+"""Extension: a text model with RoPE, read at many times its training length under each method of context extension."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from posenc.lab.config import Config, Profile
-from posenc.lab.records import WINDOW, Values
-from posenc.lab.tasks.batching import counter_seed
-from posenc.lab.tasks.bits import Logits, draw_batch, judged, measured
-from posenc.lab.tasks.extension_numbers import (
-    CONTROL,
-    ExtensionOptions,
-    further,
-    options_of,
-    profile,
-    text_length,
-    trained_of,
-)
-from posenc.lab.tasks.stretched import Extended, searched
-from posenc.lab.tasks.stretching import (
+from posenc.frequencies.by_name import Trained
+from posenc.lab.config import Config, Profile, number
+from posenc.lab.data.batching import counter_seed
+from posenc.lab.metrics import WINDOW, Values
+from posenc.lab.models.decoder import LabModel
+from posenc.lab.tasks.context_extension import (
     BASE,
+    CLIPPED,
+    CONTINUED,
     DISTANCES,
     SEARCHED,
-    Reading,
-    check,
+    TUNED,
+    ExtendedDecoder,
+    MethodRow,
+    check_row,
+    has_factor,
     longrope,
     moved,
-    normal,
-    parse,
+    normalize_row,
+    parse_row,
     scaling,
+    search_factors,
 )
-from posenc.lab.tasks.task import Data, LabModel, Planned
-from posenc.lab.tasks.text import Text, corpus_of, under_window
+from posenc.lab.tasks.task import Data, Planned, with_options
+from posenc.lab.tasks.text import (
+    Logits,
+    Text,
+    TextOptions,
+    corpus_of,
+    draw_batch,
+    evaluation_mode,
+    score_windows,
+    with_sliding_window,
+)
 from posenc.rotary.rope import RoPE
-from posenc.search import Candidate
+from posenc.search import Candidate, Settings
+
+CONTROL = f"{BASE}+{CONTINUED}"  # of rows that were trained further
+_FOLLOWS = ("pi", "ntk", "ntk_by_parts", "yarn", "llama3", SEARCHED)
+_TUNED = (
+    BASE, "pi", "ntk", "dynamic_ntk", "ntk_by_parts", "yarn", "dynamic_yarn", "llama3", SEARCHED, "ntk+resonance",
+    "ntk_by_parts+resonance", "yarn+resonance", "clex", CLIPPED,
+)  # fmt: skip
+QUICK = (  # with T = 64 ntk_by_parts and llama3 are the same
+    BASE, "pi", "ntk", "yarn", "llama3", SEARCHED, "yarn+resonance", "pi@max", "yarn@max", "longrope@max",
+    "self_extend", "rerope", "dual_chunk", "lm_infinite",
+    *(f"{method}+tuned" for method in (BASE, "pi", "ntk", "yarn", "dynamic_yarn", SEARCHED, "clex")), CONTROL,
+)  # fmt: skip
+STANDARD = (
+    BASE, *DISTANCES, *(f"{method}@max" for method in DISTANCES if has_factor(method)),
+    *_FOLLOWS, "yarn_by_turns", CLIPPED, "ntk+resonance", "ntk_by_parts+resonance", "yarn+resonance",
+    *(f"{method}@max" for method in _FOLLOWS), *(f"{method}+tuned" for method in _TUNED), CONTROL,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ExtensionOptions(TextOptions):
+    """The numbers of the fine-tunings and of LongRoPE's search."""
+
+    fine_tune_length: int = number(
+        8, "Texts of a fine-tuning in training lengths; also the factor that it is done with.", least=2
+    )
+    fine_tune_steps: int = number(100, "Steps of a fine-tuning.", least=1, most=10**9)
+    fine_tune_lr: float = number(1e-3, "Learning rate of a fine-tuning.", above=0)
+    search_population: int = number(16, "Candidates that LongRoPE's search begins with.", least=4)
+    search_generations: int = number(4, "Generations after them, each of half as many.", least=0)
+    search_pieces: int = number(4, "Pieces of training text that a candidate is judged on.", least=1)
+    further: int = number(
+        0,
+        "Texts of a training that starts from rope's weights, in training lengths; the rows decide it.",
+        least=0,
+        typed=False,
+    )
+
+    @property
+    def sizes(self) -> Settings:
+        """Of the search."""
+        return sizes_of(self.search_population, self.search_generations)
+
+
+def sizes_of(population: int, generations: int) -> Settings:
+    """Of a search that begins with so many candidates, and has generations of half as many after them."""
+    quarter, half = population // 4, population // 2
+    return Settings(
+        population=population, mutations=quarter, crossovers=quarter, parents=half, generations=generations
+    )  # fmt: skip
+
+
+def profile(text: Profile) -> Profile:
+    """The profile of the same name as one of texts, with its numbers."""
+    texts = dataclasses.replace(text.config, task="extension")
+    if text.name == "quick":
+        return Profile(text.name, QUICK, 1, with_options(texts.replaced({"windows": 64}), ExtensionOptions()))
+    if text.name == "standard":
+        options = ExtensionOptions(fine_tune_steps=150)
+        return Profile(text.name, STANDARD, 3, with_options(texts.replaced({"windows": 250}), options))
+    # A model of 100 million parameters costs a GPU minutes for each row: the methods of quick, one seed.
+    options = ExtensionOptions(max_epochs=4, fine_tune_steps=200, fine_tune_lr=3e-4)
+    return Profile(text.name, QUICK, 1, with_options(texts, options))
+
+
+def further(config: Config, training: str) -> Config:
+    """The numbers of a training; those after the first have equal budgets, as many steps of as many bytes."""
+    if not training:
+        return config
+    o = options_of(config)
+    times = o.fine_tune_length if training == TUNED else 1
+    size = config.training.batch_size // times
+    return config.replaced({"steps": o.fine_tune_steps, "lr": o.fine_tune_lr, "batch_size": size, "further": times})
+
+
+def options_of(config: Config) -> ExtensionOptions:
+    """The task's own numbers."""
+    if not isinstance(config.options, ExtensionOptions):
+        raise TypeError(f"numbers of an extension are needed, not {type(config.options).__name__}")
+    return config.options
+
+
+def trained_of(config: Config) -> Trained:
+    """What the base was trained on."""
+    return Trained(config.training.train_length, config.model.dim // config.model.heads // 2)
+
+
+def text_length(config: Config) -> int:
+    """Bytes of a training text."""
+    return config.training.train_length * max(1, options_of(config).further)
 
 
 class Extension(Text):
     """Bits per byte at growing lengths, of one trained model and of its short fine-tunings."""
 
     name = "extension"
-    title = "Bits per byte of a text model with RoPE, stretched"
+    title = "Context extension of a text model with RoPE, in bits per byte"
     asked = (
-        "How far can a model with RoPE be read past its trained length, if its frequencies are scaled: at once, or "
-        "after a short fine-tuning on longer texts? At every length the same bytes are scored."
+        "How far beyond its training length does a model with RoPE work if its frequencies are scaled: at once, or "
+        "after a short fine-tuning on longer sequences? At every length the same bytes are scored."
     )
     shows = (
-        "A method is worth something where it is better than rope's sliding window of the trained length, which costs "
-        "nothing; a fine-tuned one where it is better than that of rope+continued, which was trained as long."
+        "A method helps where it is better than rope's sliding window of the training length, which is free; a "
+        "fine-tuned one where it is better than rope+continued under that window, which was trained for as long."
     )
     options = ExtensionOptions
 
@@ -73,34 +171,34 @@ class Extension(Text):
                 "since a step of the fine-tuning has as many bytes in longer texts"
             )
         if m.dim // m.heads < 4 or m.dim // m.heads % 2:
-            raise ValueError(f"--dim {m.dim}: heads of an even width of at least 4 are needed, two pairs that turn")
+            raise ValueError(f"--dim {m.dim}: heads of an even width of at least 4 are needed, for two rotated pairs")
         if o.further:
             raise ValueError(f"--further {o.further}: ask for rows like yarn+tuned or rope+continued instead")
 
     def plan(self, asked: Sequence[str], config: Config) -> list[Planned]:
         """The base with all rows that need no training of their own, then its fine-tunings, with their control."""
         longest = times_of(config)[-1]
-        rows = list(dict.fromkeys([BASE, *(normal(row, longest) for row in asked)]))
+        rows = list(dict.fromkeys([BASE, *(normalize_row(row, longest) for row in asked)]))
         for row in rows:
-            check(row, longest)
-        if any(parse(row).training for row in rows):
+            check_row(row, longest)
+        if any(parse_row(row).training for row in rows):
             rows = list(dict.fromkeys([*rows, CONTROL]))
         trainings: dict[str, list[str]] = {}
         for row in rows:
-            trainings.setdefault(parse(row).trained, []).append(row)
+            trainings.setdefault(parse_row(row).trained, []).append(row)
         return [
-            Planned(spec, tuple(own), further(config, parse(spec).training), BASE if spec != BASE else None)
+            Planned(spec, tuple(own), further(config, parse_row(spec).training), BASE if spec != BASE else None)
             for spec, own in trainings.items()
         ]
 
     def model(self, spec: str, config: Config, data: Data, seed: int) -> LabModel:
         """A decoder, its frequencies scaled for the fine-tuning if the spec says so."""
-        stretched = _scaling(spec, config)
-        return Extended(self.shape(config), hidden=config.model.hidden, seed=seed, scaling=stretched)
+        scaling = _scaling(spec, config)
+        return ExtendedDecoder(self.shape(config), hidden=config.model.hidden, seed=seed, scaling=scaling)
 
     def prepare(self, model: LabModel, planned: Planned, data: Data, config: Config, device: torch.device) -> None:
         """LongRoPE's factors are searched on the base's weights; again, if a training is continued."""
-        if parse(planned.spec).method == SEARCHED:
+        if parse_row(planned.spec).method == SEARCHED:
             extended, factor = extended_of(model).to(device), options_of(config).fine_tune_length
             found = _searched(extended, data, factor, config, device)
             extended.rope = RoPE(extended.head_dim, scaling=longrope(found, factor, trained_of(config)))
@@ -120,21 +218,21 @@ class Extension(Text):
     ) -> Iterator[Values]:
         """Bits in the windows with the frequencies that each row says; of rope also under a sliding window."""
         extended, corpus, lengths = extended_of(model), corpus_of(data), config.tested
-        with judged(model):
+        with evaluation_mode(model):
             for row in rows:
-                reading = parse(row)
+                reading = parse_row(row)
                 plain = bool(reading.training) or reading.method == BASE
                 logits: Logits = extended if plain else _scaled(extended, reading, data, config, device)
-                yield from measured(logits, corpus, lengths, config, device, row)
+                yield from score_windows(logits, corpus, lengths, config, device, row)
                 if row in (BASE, CONTROL):
-                    yield from measured(
-                        under_window(extended, config), corpus, lengths[1:], config, device, row, view=WINDOW
+                    yield from score_windows(
+                        with_sliding_window(extended, config), corpus, lengths[1:], config, device, row, view=WINDOW
                     )
 
 
-def extended_of(model: LabModel) -> Extended:
+def extended_of(model: LabModel) -> ExtendedDecoder:
     """The model of a task of this kind."""
-    if not isinstance(model, Extended):
+    if not isinstance(model, ExtendedDecoder):
         raise TypeError(f"a model of this task is needed, not {type(model).__name__}")
     return model
 
@@ -146,18 +244,18 @@ def times_of(config: Config) -> tuple[int, ...]:
 
 def _scaling(spec: str, config: Config) -> torch.nn.Module | None:
     """Of a training; LongRoPE's factors are found later."""
-    reading = parse(spec)
+    reading = parse_row(spec)
     if reading.method == BASE:
         return None
     return scaling(reading, options_of(config).fine_tune_length, trained_of(config))
 
 
-def _searched(model: Extended, data: Data, factor: int, config: Config, device: torch.device) -> Candidate:
+def _searched(model: ExtendedDecoder, data: Data, factor: int, config: Config, device: torch.device) -> Candidate:
     o, text = options_of(config), corpus_of(data).train
-    return searched(model, text, factor, trained_of(config), sizes=o.sizes, pieces=o.search_pieces, device=device)
+    return search_factors(model, text, factor, trained_of(config), sizes=o.sizes, pieces=o.search_pieces, device=device)
 
 
-def _moved(model: Extended, reading: Reading, config: Config, device: torch.device) -> Logits:
+def _moved(model: ExtendedDecoder, reading: MethodRow, config: Config, device: torch.device) -> Logits:
     """The model with the distances that a row has at the length of the text."""
     trained = trained_of(config)
     found = {
@@ -172,7 +270,7 @@ def _moved(model: Extended, reading: Reading, config: Config, device: torch.devi
     return logits
 
 
-def _scaled(model: Extended, reading: Reading, data: Data, config: Config, device: torch.device) -> Logits:
+def _scaled(model: ExtendedDecoder, reading: MethodRow, data: Data, config: Config, device: torch.device) -> Logits:
     """The model with the frequencies that a row has at the length of the text."""
     if reading.method in DISTANCES:
         return _moved(model, reading, config, device)

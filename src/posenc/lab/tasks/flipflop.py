@@ -14,9 +14,7 @@ from typing import ClassVar
 import torch
 
 from posenc.lab.config import Config, Options, number
-from posenc.lab.tasks.drawn import UNASKED, Drawn
-from posenc.lab.tasks.scoring import BY_DISTANCE
-from posenc.lab.tasks.sequences import Sequences
+from posenc.lab.tasks.sequences import BY_DISTANCE, NO_ANSWER, Drawn, Sequences
 
 WRITE, READ, IGNORE = 2, 3, 4  # after the bits
 
@@ -68,7 +66,7 @@ class FlipFlop(Sequences[FlipFlopNumbers]):
         written = torch.where(order == WRITE, slot, 0).cummax(1).values  # slot 0 writes
         reads = order == READ
         bits = torch.where(reads, bits.gather(1, written), bits)
-        nothing = torch.full_like(bits, UNASKED)
-        answers = torch.stack([torch.where(reads, bits, UNASKED), nothing], -1)
+        nothing = torch.full_like(bits, NO_ANSWER)
+        answers = torch.stack([torch.where(reads, bits, NO_ANSWER), nothing], -1)
         distances = torch.stack([torch.where(reads, 2 * (slot - written) - 1, 0), 0 * nothing], -1)
         return Drawn(torch.stack([order, bits], -1).flatten(1), answers.flatten(1), distances.flatten(1))

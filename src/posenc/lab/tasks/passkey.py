@@ -17,9 +17,7 @@ from typing import ClassVar
 import torch
 
 from posenc.lab.config import Config, Options, number
-from posenc.lab.tasks.drawn import UNASKED, Drawn
-from posenc.lab.tasks.scoring import BY_DISTANCE
-from posenc.lab.tasks.sequences import Sequences
+from posenc.lab.tasks.sequences import BY_DISTANCE, NO_ANSWER, Drawn, Sequences
 
 
 @dataclass(frozen=True)
@@ -73,4 +71,4 @@ class Passkey(Sequences[PasskeyNumbers]):
         tokens[:, ask:] = torch.cat([tokens[:, ask - 1 : ask], key[:, :-1]], 1)
         before = torch.zeros(count, ask, dtype=torch.int64)
         distances = (ask - hidden[:, :1]).expand(count, needle)  # the same for all words
-        return Drawn(tokens, torch.cat([before + UNASKED, key], 1), torch.cat([before, distances], 1))
+        return Drawn(tokens, torch.cat([before + NO_ANSWER, key], 1), torch.cat([before, distances], 1))

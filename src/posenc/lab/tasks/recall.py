@@ -18,9 +18,7 @@ import torch
 from torch import Tensor
 
 from posenc.lab.config import Config, Options, number
-from posenc.lab.tasks.drawn import UNASKED, Drawn
-from posenc.lab.tasks.scoring import BY_DISTANCE
-from posenc.lab.tasks.sequences import Sequences
+from posenc.lab.tasks.sequences import BY_DISTANCE, NO_ANSWER, Drawn, Sequences
 
 NOISE = 8  # tokens without meaning
 
@@ -78,7 +76,7 @@ class Recall(Sequences[RecallNumbers]):
         asked = torch.rand((count, late), generator=generator, dtype=torch.float64).argsort(1)[:, :pairs] + slots - late
         shown = _places(asked, slots, trained // 2, generator)
         tokens = 2 * symbols + torch.randint(NOISE, (count, slots, 2), generator=generator)
-        answers, distances = torch.full_like(tokens, UNASKED), torch.zeros_like(tokens)
+        answers, distances = torch.full_like(tokens, NO_ANSWER), torch.zeros_like(tokens)
         row = torch.arange(count)[:, None]
         tokens[row, shown] = torch.stack([keys, values], -1)
         tokens[row, asked, 0] = keys

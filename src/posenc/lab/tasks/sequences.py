@@ -1,38 +1,143 @@
-"""Generated sequences: a small decoder, trained on short ones and asked long ones. Every puzzle derives from one class.
+"""Generated sequences: a small decoder trains on short sequences and answers questions in long ones.
 
-What counts is the same at every length:
+Which answers count is the same at every length:
 
-- answers due in the last half of the trained length, as for text: at k× they lie k − ½ trained lengths or more into
-  the sequence, so that past 1× none of them is where training put one;
-- where a puzzle controls how far back an answer lies (`beyond`), and past the trained length, only those of them that
-  lie farther back than that; a sequence without one has no value;
+- answers due in the last half of the training length, as for text: at k× they lie at least k − ½ training lengths into
+  the sequence, so that beyond 1× none of them is at a trained position;
+- where a task controls the distance of an answer (`beyond`), and beyond the training length, only those that depend on
+  tokens farther back than that; a sequence without one has no value;
 - where only whole sequences count (`whole`), all answers.
 
-A puzzle of your own is a subclass, which says what is asked and draws sequences (docs/extending.md). If it also says
-how far back answers lie, there is a curve of accuracy by distance.
+A task of this kind is a subclass that names its question and draws sequences (docs/extending.md). If it also returns
+the distance of each answer, the report has a curve of accuracy by distance.
 """
 
 from __future__ import annotations
 
+import hashlib
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, cast
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from posenc.lab.config import Config, Options, Profile
-from posenc.lab.metrics import Metric
-from posenc.lab.model import Decoder
-from posenc.lab.records import FULL, WINDOW, Values
+from posenc.lab.data.batching import batches_within, counter_seed
+from posenc.lab.files import read_bytes, write_atomically, write_json
+from posenc.lab.metrics import FULL, WINDOW, Curve, Metric, Values
+from posenc.lab.models.decoder import Decoder, LabModel
+from posenc.lab.schema import Facts, read_record
 from posenc.lab.specs import ends_at_table, standard_encodings
-from posenc.lab.tasks.batching import batches_within, counter_seed
-from posenc.lab.tasks.drawn import UNASKED, Drawn, SequenceData, read_sequences
-from posenc.lab.tasks.scoring import BY_DISTANCE, by_distance, by_sequence
-from posenc.lab.tasks.task import Data, LabModel, Task, profiles, with_options
+from posenc.lab.tasks.task import Data, Task, profiles, with_options
+
+NO_ANSWER = -100  # where nothing is to be said; what `cross_entropy` ignores
+FILE = "tests.json"
+
+
+class Drawn(NamedTuple):
+    """Sequences, and what is to be said after each of their tokens."""
+
+    tokens: Tensor  # (count, length) int64
+    answers: Tensor  # (count, length) int64, NO_ANSWER where nothing is to be said; each row has an answer
+    distances: Tensor | None = None  # (count, length) int64: so many tokens back lies what an answer needs; 0: not said
+
+    def checked(self, task: str, count: int, length: int, vocabulary: int) -> Drawn:
+        """The same, if it is what a puzzle must draw; a ValueError that says what is wrong."""
+        for name, part in zip(self._fields, self, strict=True):
+            if part is not None and (part.shape != (count, length) or part.dtype != torch.int64):
+                has = f"{part.dtype} {tuple(part.shape)}"
+                raise ValueError(f"--task {task} drew {name} as {has}; torch.int64 {(count, length)} is needed")
+        due = self.answers != NO_ANSWER
+        for name, part in (("tokens", self.tokens), ("answers", self.answers[due])):
+            if part.numel() and not 0 <= int(part.min()) <= int(part.max()) < vocabulary:
+                has = f"{int(part.min())} to {int(part.max())}"
+                raise ValueError(f"--task {task} drew {name} {has}; its vocabulary has 0 to {vocabulary - 1}")
+        if not bool(due.any(1).all()):
+            raise ValueError(f"--task {task} drew a sequence of {length} tokens without an answer")
+        return self
+
+
+@dataclass(frozen=True)
+class SequenceData:
+    """The tests, which are the same in every run; training needs nothing but the numbers."""
+
+    task: str
+    tests: tuple[Drawn, ...]  # by length
+
+    def identity(self) -> dict[str, str]:
+        """SHA-256 of the sequences of each length."""
+        return {f"tests_{n}_sha256": hashlib.sha256(content).hexdigest() for n, content in self._contents()}
+
+    def facts(self) -> dict[str, str]:
+        """Sizes and hashes."""
+        lengths = ", ".join(f"{test.tokens.shape[1]:,}" for test in self.tests)
+        answers = ", ".join(f"{int((test.answers != NO_ANSWER).sum()):,}" for test in self.tests)
+        return {
+            "sequences": f"{self.task}, generated",
+            "training": "drawn anew for each step, from seed and step",
+            "tests": f"{len(self.tests[0].tokens):,} sequences each of {lengths} tokens, with {answers} answers",
+            **{f"tests of {n:,} tokens, SHA-256": self.identity()[f"tests_{n}_sha256"] for n, _ in self._contents()},
+        }
+
+    def save(self, folder: Path) -> None:
+        """A file of 32-bit integers for each length, and their hashes."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for length, content in self._contents():
+            write_atomically(folder / f"{length}.bin", content)
+        write_json(folder / FILE, self.identity())
+
+    def _contents(self) -> Iterator[tuple[int, bytes]]:
+        for tokens, answers, distances in self.tests:
+            parts = torch.stack([tokens, answers, torch.zeros_like(tokens) if distances is None else distances])
+            yield tokens.shape[1], parts.numpy().astype("<i4").tobytes()
+
+
+def read_sequences(folder: Path, config: Config) -> SequenceData:
+    """Read what `SequenceData.save` wrote, and check it against its hashes; a ValueError names what is damaged."""
+    count, tests = config.evaluation.windows, []
+    names = [f"tests_{length}_sha256" for length in config.tested]
+    record = read_record(folder / FILE, Facts)
+    for length, name in zip(config.tested, names, strict=True):
+        path = folder / f"{length}.bin"
+        stored = read_bytes(path, 12 * count * length) if path.exists() else b""
+        if len(stored) != 12 * count * length or hashlib.sha256(stored).hexdigest() != record.get(name):
+            raise ValueError(f"{path} is truncated or not of this run: remove {folder} and start again")
+        parts = torch.from_numpy(np.frombuffer(stored, "<i4").astype(np.int64)).view(3, count, length)
+        tests.append(Drawn(*parts))
+    return SequenceData(config.task, tuple(tests))
+
+
+BY_DISTANCE = Curve("accuracy_by_distance", axis="distance in tokens", of="accuracy")
+
+
+def by_sequence(metric: str, right: Tensor, counted: Tensor, *, whole: bool) -> Values:
+    """The share of right answers of each sequence; items are the numbers of those that have an answer that counts.
+
+    Args:
+        metric: its name.
+        right: ``(count, length)`` of bool, where the right answer was given.
+        counted: as ``right``, which answers count.
+        whole: whether a sequence has 1 if all of them are right, and otherwise 0.
+    """
+    asked, said = counted.sum(1), (right & counted).sum(1)
+    items = asked.nonzero()[:, 0]
+    shares = (said == asked).double() if whole else said / asked.clamp(min=1).double()
+    return Values(metric, shares[items].tolist(), items=items.tolist())
+
+
+def by_distance(right: Tensor, asked: Tensor, distances: Tensor) -> Values:
+    """The share of right answers in bins of distance; items are the bins' upper edges: 1, 2, 4, 8 … tokens."""
+    known = asked & (distances > 0)
+    edges = 2 ** distances[known].double().log2().ceil().long()
+    bins = sorted(set(edges.tolist()))
+    means = [right[known][edges == edge].double().mean().item() for edge in bins]
+    return Values(BY_DISTANCE.name, means, items=bins)
+
 
 TEST_SEED = 0  # the same sequences for all encodings and all training seeds
 PROBED = 64  # sequences
@@ -54,7 +159,7 @@ class Sequences(Task, Generic[N]):
     """Accuracy at growing lengths. A puzzle says what is asked; everything else is here."""
 
     metrics: ClassVar[tuple[Metric, ...]] = (
-        Metric("accuracy", "of answers", "higher", margin=0.02, learnt=0.95, fails=0.3, percent=True),
+        Metric("accuracy", "of answers", "higher", margin=0.02, learned=0.95, fails=0.3, percent=True),
     )
     per_second = "sequences"
     unit: ClassVar[int] = 2  # tokens that every length is a multiple of
@@ -141,7 +246,7 @@ class Sequences(Task, Generic[N]):
         return SequenceData(self.name, tuple(tests))
 
     def load(self, folder: Path, config: Config) -> SequenceData:
-        """See `posenc.lab.tasks.drawn`."""
+        """See `posenc.lab.tasks.sequences`."""
         return read_sequences(folder, config)
 
     def model(self, spec: str, config: Config, data: Data, seed: int) -> LabModel:
@@ -166,8 +271,8 @@ class Sequences(Task, Generic[N]):
         """Of the answers: their mean in each sequence, so that ranks that share a batch weigh it as one would."""
         tokens, answers, *ids = batch
         logits = model(tokens, ids=ids[0] if ids else None).float()
-        losses = F.cross_entropy(logits.transpose(1, 2), answers, ignore_index=UNASKED, reduction="none")
-        return (losses.sum(1) / (answers != UNASKED).sum(1)).mean()
+        losses = F.cross_entropy(logits.transpose(1, 2), answers, ignore_index=NO_ANSWER, reduction="none")
+        return (losses.sum(1) / (answers != NO_ANSWER).sum(1)).mean()
 
     def evaluate(
         self, model: LabModel, data: Data, rows: Sequence[str], config: Config, device: torch.device
@@ -191,7 +296,7 @@ class Sequences(Task, Generic[N]):
 
     def late(self, config: Config, test: Drawn) -> Tensor:
         """Answers due in the last half of the trained length, all if sequences count whole: as ``answers``, bool."""
-        length, due = test.tokens.shape[1], test.answers != UNASKED
+        length, due = test.tokens.shape[1], test.answers != NO_ANSWER
         return due if self.whole else due & (torch.arange(length) >= length - config.training.train_length // 2)
 
     def counted(self, config: Config, test: Drawn) -> Tensor:

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from posenc.lab.config import Config, Options, Profile
-from posenc.lab.metrics import Curve, Metric
-from posenc.lab.records import FULL, WINDOW, Values
+from posenc.lab.metrics import FULL, WINDOW, Curve, Metric, Values
+from posenc.lab.models.decoder import LabModel
 from posenc.lab.specs import Shape, check_specs
 
 PROFILES = ("quick", "standard", "full")
@@ -35,16 +35,6 @@ class Data(Protocol):
 
     def save(self, folder: Path) -> None:
         """Write the data where workers and other machines find them; `Task.load` reads them."""
-
-
-class LabModel(nn.Module):
-    """What a task trains. The parts that all encodings share get the same initial weights, bit for bit."""
-
-    lr_multipliers: dict[nn.Parameter, float]  # of the encodings' own parameters
-
-    def parameter_counts(self) -> tuple[int, int]:
-        """Parameters in all, and those of the encodings."""
-        return sum(p.numel() for p in self.parameters()), sum(p.numel() for p in self.lr_multipliers)
 
 
 @dataclass(frozen=True)

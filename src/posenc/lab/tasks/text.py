@@ -1,14 +1,17 @@
-"""Text: a byte-level language model, trained on short pieces and judged on longer ones.
+"""Text: a byte-level language model, trained on short pieces and evaluated on longer ones.
 
-Every length is judged on the same bytes (`posenc.lab.tasks.bits`). Under the view "window" each byte sees the last T
-bytes alone, T the trained length, in texts of any length.
+Every length is judged on the same bytes, and only the context grows. The end of each window is chosen once. At k times
+the training length T, the model reads the last k·T bytes before that end, and only the last T/2 predictions are scored;
+at 1× each of them has T/2 to T − 1 bytes of context, all of them trained. (Adjacent windows would instead reward length
+by diluting the expensive first bytes.) Under the view "window" each byte attends to the last T bytes only.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -18,15 +21,119 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from posenc.lab.config import Config, Evaluation, Model, Options, Profile, Training, number
-from posenc.lab.corpora import read_source
-from posenc.lab.corpora.corpus import Corpus, load_corpus, make_corpus
-from posenc.lab.metrics import Curve, Metric
-from posenc.lab.model import Decoder
-from posenc.lab.records import WINDOW, Values
+from posenc.lab.data import read_source
+from posenc.lab.data.batching import batches_within, counter_seed
+from posenc.lab.data.corpus import Corpus, load_corpus, make_corpus
+from posenc.lab.metrics import FULL, WINDOW, Curve, Metric, Values
+from posenc.lab.models.decoder import Decoder, LabModel
 from posenc.lab.specs import ends_at_table, standard_encodings
-from posenc.lab.tasks.batching import batches_within
-from posenc.lab.tasks.bits import Sliding, draw_batch, judged, measured, window_losses
-from posenc.lab.tasks.task import Data, LabModel, Task, profiles
+from posenc.lab.tasks.task import Data, Task, profiles
+
+Logits = Callable[[Tensor], Tensor]  # (batch, length) bytes to the logits of the last of them, (batch, n, 256)
+ROUNDING = 1e-4  # of logits, which are about 1 in size: far above float32's and far below what a figure shows
+
+
+def score_windows(
+    logits: Logits,
+    corpus: Corpus,
+    lengths: Sequence[int],
+    config: Config,
+    device: torch.device,
+    row: str,
+    view: str = FULL,
+) -> Iterator[Values]:
+    """Bits in each window at each length, and of the whole text the bits by position at the longest one.
+
+    Args:
+        logits: the model, in evaluation mode.
+        corpus: where the windows lie.
+        lengths: bytes that are fed, growing.
+        config: the numbers of the run.
+        device: of the model.
+        row, view: whose values they are.
+    """
+    ends, documents = corpus.windows
+    length, scored = config.training.train_length, config.training.train_length // 2
+    for fed in lengths:
+        parts = [
+            window_losses(logits, corpus.validation, batch, fed, device)
+            for batch in batches_within(ends, fed, config.model.heads)
+        ]
+        losses = torch.cat(parts)  # (windows, fed), or those scored alone
+        bits = losses[:, -scored:].mean(1).tolist()
+        yield Values("bits", bits, fed, view, row, documents=documents)
+        if view == FULL and fed == lengths[-1]:
+            width = math.gcd(length, max(1, length // 4))
+            means = losses.mean(0).view(-1, width).mean(1).tolist()
+            yield Values("bits_by_position", means, fed, view, row, items=range(width, fed + 1, width))
+
+
+class SlidingWindowModel:
+    """Logits of the last bytes under a sliding window, fed nothing that they cannot see.
+
+    Through L layers under a window of w, the last n predictions see n + L (w - 1) bytes; those are fed, each at its
+    position. An encoding of a user's own may reckon with bytes out of sight, so the first text tells whether the rest
+    may go.
+
+    Args:
+        model: takes ``tokens``, ``window`` and ``start``, in evaluation mode.
+        window: bytes that a byte sees in each layer, itself included.
+        scored: bytes whose logits are wanted.
+        layers: how many there are.
+    """
+
+    def __init__(self, model: Callable[..., Tensor], *, window: int, scored: int, layers: int) -> None:
+        self.model, self.window, self.scored = model, window, scored
+        self.seen = scored + layers * (window - 1)
+        self.local: bool | None = None  # not tried yet
+
+    def __call__(self, tokens: Tensor) -> Tensor:
+        """``tokens`` (batch, length) to the logits of the last ``scored``."""
+        if tokens.shape[1] <= self.seen:
+            return self._last(tokens)
+        if self.local is None:
+            first = tokens[:1]
+            self.local = bool((self._last(first) - self._of_seen(first)).abs().max() <= ROUNDING)
+        return self._of_seen(tokens) if self.local else self._last(tokens)
+
+    def _last(self, tokens: Tensor, start: int = 0) -> Tensor:
+        return self.model(tokens, window=self.window, start=start)[:, -self.scored :]
+
+    def _of_seen(self, tokens: Tensor) -> Tensor:
+        return self._last(tokens[:, -self.seen :], start=tokens.shape[1] - self.seen)
+
+
+@torch.no_grad()
+def window_losses(logits: Logits, stream: Tensor, ends: Sequence[int], length: int, device: torch.device) -> Tensor:
+    """Bits of each of the last bytes of the ``length`` before each end, ``(windows, n)`` float64 on the host.
+
+    n is as many as there are logits of.
+    """
+    index = torch.tensor(ends)[:, None] + torch.arange(-length - 1, 0)
+    tokens = stream[index].long().to(device)  # (windows, length + 1)
+    out = logits(tokens[:, :-1]).float()
+    wanted = tokens[:, -out.shape[1] :]
+    nats = F.cross_entropy(out.flatten(0, 1), wanted.flatten(), reduction="none")
+    return nats.view(wanted.shape).cpu().double() / math.log(2)
+
+
+def draw_batch(stream: Tensor, seed: int, step: int, *, batch_size: int, length: int) -> Tensor:
+    """The training batch of a step, ``(batch_size, length + 1)`` int64: a pure function of its arguments."""
+    generator = torch.Generator().manual_seed(counter_seed("batch", seed, step))
+    starts = torch.randint(len(stream) - length, (batch_size, 1), generator=generator)
+    return stream[starts + torch.arange(length + 1)].long()
+
+
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """A part of a program in which a model is in evaluation mode."""
+    before = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(before)
+
 
 PROBED = 64  # windows
 
@@ -48,14 +155,14 @@ class Text(Task):
     """Bits per byte at growing lengths."""
 
     name = "text"
-    title = "Bits per byte of a language model, by the length of the text that it reads"
+    title = "Bits per byte of a language model, by context length"
     asked = (
         "What is the next byte? Models are trained on short pieces of text and read longer ones; at every length the "
         "same bytes are scored, and only the text before them grows."
     )
     shows = (
-        "Bits that stay as they are at longer lengths mean that an encoding bears longer texts; bits that fall, that "
-        "the model uses what lies farther back; bits that rise, that it is lost."
+        "Constant bits per byte at longer lengths mean that an encoding extrapolates; falling ones, that the model "
+        "uses the additional context; rising ones, that it degrades."
     )
     metrics = (Metric("bits", "bits per byte", "lower", margin=0.02, within=0.5, fails=0.3),)
     curves = (Curve("bits_by_position", "position in the text, bytes", of="bits"),)
@@ -80,7 +187,7 @@ class Text(Task):
         """The corpus of a run, large enough for its windows."""
         scored, windows = config.training.train_length // 2, config.evaluation.windows
         corpus = make_corpus(read_source(source), window=config.longest + 1, windows=windows, scored=scored)
-        stated = {**corpus.stated, "reading": reading(config, len(corpus.train))}
+        stated = {**corpus.stated, "reading": describe_epochs(config, len(corpus.train))}
         return dataclasses.replace(corpus, stated=stated)
 
     def load(self, folder: Path, config: Config) -> Data:
@@ -107,18 +214,18 @@ class Text(Task):
         self, model: LabModel, data: Data, rows: Sequence[str], config: Config, device: torch.device
     ) -> Iterator[Values]:
         """Bits in the windows at each length, of the whole text and under a sliding window; none past a table."""
-        with judged(model):
+        with evaluation_mode(model):
             for row in rows:
                 lengths = config.tested[:1] if ends_at_table(row) else config.tested
-                yield from measured(model, corpus_of(data), lengths, config, device, row)
-                sliding = under_window(model, config)
-                yield from measured(sliding, corpus_of(data), lengths[1:], config, device, row, view=WINDOW)
+                yield from score_windows(model, corpus_of(data), lengths, config, device, row)
+                sliding = with_sliding_window(model, config)
+                yield from score_windows(sliding, corpus_of(data), lengths[1:], config, device, row, view=WINDOW)
 
     def probe(self, model: LabModel, data: Data, config: Config, device: torch.device) -> float:
         """Bits at the trained length, in windows of different documents as far as there are as many."""
         corpus, length = corpus_of(data), config.training.train_length
         ends = corpus.windows.ends[:: max(1, len(corpus.windows.ends) // PROBED)][:PROBED]
-        with judged(model):
+        with evaluation_mode(model):
             parts = [
                 window_losses(model, corpus.validation, batch, length, device)[:, -(length // 2) :]
                 for batch in batches_within(ends, length, config.model.heads)
@@ -126,10 +233,10 @@ class Text(Task):
         return float(torch.cat(parts).mean())
 
 
-def under_window(model: LabModel, config: Config) -> Sliding:
+def with_sliding_window(model: LabModel, config: Config) -> SlidingWindowModel:
     """The model under a sliding window of the trained length."""
     length = config.training.train_length
-    return Sliding(model, window=length, scored=length // 2, layers=config.model.layers)
+    return SlidingWindowModel(model, window=length, scored=length // 2, layers=config.model.layers)
 
 
 def corpus_of(data: Data) -> Corpus:
@@ -139,7 +246,7 @@ def corpus_of(data: Data) -> Corpus:
     return data
 
 
-def reading(config: Config, train_bytes: int) -> str:
+def describe_epochs(config: Config, train_bytes: int) -> str:
     """How often each training reads a text of ``train_bytes``; a ValueError if that is more often than it may.
 
     Up to four times are about as good as new text (arXiv:2305.16264); a large model that reads it much more often

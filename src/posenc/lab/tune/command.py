@@ -8,15 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
+from posenc.lab.cli_options import chosen, with_numbers
 from posenc.lab.console import plain_console
-from posenc.lab.extras import load
-from posenc.lab.numbers import chosen, with_numbers
-from posenc.lab.own import Permission, is_own, permitted
-from posenc.lab.planning import Asked, default_folder
-from posenc.lab.rates import FILE, in_words
-from posenc.lab.specs import own_names
-from posenc.lab.stopping import stoppable
-from posenc.lab.tasks import NAMES, task_named
+from posenc.lab.plugins import ImportAllowlist, allow_imports, is_plugin, load_optional
+from posenc.lab.run.optimizer import FILE, describe_factors
+from posenc.lab.run.planning import RunRequest, default_folder
+from posenc.lab.run.stopping import stoppable
+from posenc.lab.specs import plugin_names
+from posenc.lab.tasks import task_named, task_names
 
 MOST_TRIALS, MOST_WORKERS = 10**4, 2**12
 
@@ -55,20 +54,20 @@ def _tune(
     for name, value, most in (("--trials", trials, MOST_TRIALS), ("--workers", workers, MOST_WORKERS)):
         if value is not None and not 1 <= value <= most:
             raise ValueError(f"{name} {value}: a number from 1 to {most:,} is needed")
-    tuner = load("posenc.lab.tune.tuner", packages=("optuna",), extra="tune", user="tune")
-    typed = own_names([*(encodings or ()), *filter(is_own, (task_name,))])
-    with permitted(Permission(frozenset(typed), classes_from or Path())), stoppable(context.obj):
+    tuner = load_optional("posenc.lab.tune.tuner", packages=("optuna",), extra="tune", user="tune")
+    typed = plugin_names([*(encodings or ()), *filter(is_plugin, (task_name,))])
+    with allow_imports(ImportAllowlist(frozenset(typed), classes_from or Path())), stoppable(context.obj):
         task = task_named(task_name)
         found = task.profile(chosen_profile)
         config = chosen(numbers, set_ or (), found.config)
         profile = dataclasses.replace(found, encodings=tuple(encodings or ()) or found.encodings, config=config)
         folder = default_folder(task_name, profile.name) if out is None else out
-        asked = Asked(profile, task.source if data is None else data, folder, context.obj)
+        request = RunRequest(profile, task.source if data is None else data, folder, context.obj)
         console = plain_console()
-        for spec, f in tuner.tune(asked, trials, workers, console).items():
-            gained = f"{in_words(f.tuned)}: loss {f.default:.4f} → {f.best:.4f}" if f.tuned else "the default stays"
-            console.print(f"{spec}: {gained}")
+        for spec, f in tuner.tune(request, trials, workers, console).items():
+            better = f"{describe_factors(f.tuned)}: loss {f.default:.4f} → {f.best:.4f}"
+            console.print(f"{spec}: {better if f.tuned else 'the default stays'}")
     console.print(f"Written to {folder / FILE}; posenc compare reads it there.")
 
 
-tune_command = with_numbers(_tune, [task_named(name).options for name in NAMES])
+tune_command = with_numbers(_tune, [task_named(name).options for name in task_names()])

@@ -1,10 +1,10 @@
 """A cache of fixed size, whose steps are one graph for a compiler: no shape and no number changes from step to step.
 
-    slot of token t = t mod capacity;   a step writes its slots, and a mask shows the others that it may see
+    slot of token t = t mod capacity;   a step writes its slots, and a mask hides the slots that it may not attend to
 
-How many tokens came is a tensor. Keys of one new token are met as they lie, for which encodings get their positions. A
-chunk of several tokens, and encodings that go by the order of keys (FoX, CoPE, stick-breaking, …), need the newest
-token last: for them the slots are gathered in that order, which copies the cache once a call.
+The number of tokens so far is a tensor. A single new token attends to the keys in the order of the slots, and encodings
+get their positions. A chunk of several tokens, and encodings that go by the order of keys (FoX, CoPE, stick-breaking,
+…), need the newest token last: for them the slots are gathered in that order, which copies the cache once a call.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from torch import Tensor, nn
 from posenc.tracing import tracing
 
 
-class Slots(NamedTuple):
-    """What one call sees, and what `StaticKVCache.take` will keep of it."""
+class PendingSlots(NamedTuple):
+    """The slots that one call's queries may attend to, and what `StaticKVCache.take` will record of the call."""
 
     k: Tensor  # (batch, num_kv_heads, capacity, head_dim)
     v: Tensor  # (batch, num_kv_heads, capacity, value_dim)
     features: list[Tensor | None]  # (batch, heads, capacity, ...)
     positions: Tensor  # (batch, capacity, ...)
     visible: Tensor  # bool (batch, 1, 1, capacity)
-    window: int | None  # what is still to be applied of it
-    places: Tensor  # positions of all slots
+    remaining_window: int | None  # the window that is still to be applied
+    slot_positions: Tensor  # positions of all slots, in the order of the slots
     real: Tensor  # which slots hold a real token
-    newly: Tensor  # real tokens that came, (batch, 1)
+    new_real: Tensor  # new real tokens of each row, (batch, 1)
     tokens: int
 
 
@@ -37,7 +37,7 @@ class StaticKVCache(nn.Module):
     """Keys and values of one layer in tensors of fixed size; `SelfAttention.static_cache` makes one.
 
     Its tensors are buffers that no state dict holds, so that a module which owns it can be exported. With a window old
-    slots are used anew, and a text may be of any length; without one, more tokens than ``capacity`` are refused, under
+    slots are reused, and a sequence may have any length; without one, more tokens than ``capacity`` are refused, under
     a compiler by an index out of range.
 
     Args:
@@ -45,9 +45,9 @@ class StaticKVCache(nn.Module):
         batch_size: rows.
         capacity: tokens that there is room for, padding included.
         axes: coordinates of a position.
-        window: tokens that a token sees, its own included; None: all.
+        window: tokens that a token attends to, its own included; None: all.
         position_dtype: of positions, int64 or floating.
-        rotated: whether keys come rotated.
+        rotated: whether keys are passed in rotated.
         length: the length that is declared for their rotation.
 
     Raises:
@@ -111,13 +111,13 @@ class StaticKVCache(nn.Module):
         positions: Tensor | None,
         attention_mask: Tensor | None,
         in_order: bool,
-    ) -> Slots:
-        """All slots with those of one more call, which `take` will count.
+    ) -> PendingSlots:
+        """All slots, with the tokens of one more call written; `take` will count them.
 
         Args:
             k, v: of the new tokens, ``(batch, num_kv_heads, tokens, width)``.
             features: what encodings remember of them.
-            positions: ``(*batch, tokens, ...)``; None: nobody reads any.
+            positions: ``(*batch, tokens, ...)``; None: no encoding reads any.
             attention_mask: bool ``(batch, tokens)``; None: all are real.
             in_order: whether the newest token must be the last key.
         """
@@ -125,38 +125,40 @@ class StaticKVCache(nn.Module):
         self._check(k, v, features, positions, attention_mask)
         slots = self.seen + torch.arange(tokens, device=k.device)
         slots = slots if self.window is None else slots % self.capacity
-        new = self.real.new_ones(self.real.shape[0], tokens) if attention_mask is None else attention_mask
-        real = self.real.index_copy(1, slots, new)
-        places = self.positions
+        new_real = self.real.new_ones(self.real.shape[0], tokens) if attention_mask is None else attention_mask
+        real = self.real.index_copy(1, slots, new_real)
+        slot_positions = self.positions
         if positions is not None:
             rows = positions if positions.ndim == self.positions.ndim else positions[None]
-            places = places.index_copy(1, slots, rows.expand(len(places), *rows.shape[1:]).to(places.dtype))
-        whole: list[Tensor | None] = []
+            slot_positions = slot_positions.index_copy(
+                1, slots, rows.expand(len(slot_positions), *rows.shape[1:]).to(slot_positions.dtype)
+            )
+        tensors: list[Tensor | None] = []
         for name, part in zip(("k", "v", *self._features), (k, v, *features), strict=True):
-            held = None if part is None else getattr(self, name).index_copy_(2, slots, part.detach())
-            whole.append(held)
-        seen, seen_places, window = real, places, self.window
+            tensor = None if part is None else getattr(self, name).index_copy_(2, slots, part.detach())
+            tensors.append(tensor)
+        visible, key_positions, window = real, slot_positions, self.window
         if in_order:
             order = (self.seen + tokens + torch.arange(self.capacity, device=k.device)) % self.capacity
-            whole = [None if t is None else t.index_select(2, order) for t in whole]
-            seen, seen_places = (t.index_select(1, order) for t in (real, places))
+            tensors = [None if t is None else t.index_select(2, order) for t in tensors]
+            visible, key_positions = (t.index_select(1, order) for t in (real, slot_positions))
         elif window is not None:  # one query: how long ago a slot was written
             age = (self.seen - torch.arange(self.capacity, device=k.device)) % self.capacity
-            seen, window = real & (age < window), None
-        keys, values, *remembered = whole
+            visible, window = real & (age < window), None
+        keys, values, *remembered = tensors
         if keys is None or values is None:
             raise RuntimeError("keys and values are always there")
-        return Slots(
-            keys, values, remembered, seen_places, seen[:, None, None], window,
-            places, real, new.sum(1, keepdim=True), tokens,
+        return PendingSlots(
+            keys, values, remembered, key_positions, visible[:, None, None], window,
+            slot_positions, real, new_real.sum(1, keepdim=True), tokens,
         )  # fmt: skip
 
-    def take(self, slots: Slots) -> None:
+    def take(self, pending: PendingSlots) -> None:
         """Count what `extended` wrote, at the end of a call that went well."""
-        self.positions.copy_(slots.places)
-        self.real.copy_(slots.real)
-        self.count.add_(slots.newly)
-        self.seen.add_(slots.tokens)
+        self.positions.copy_(pending.slot_positions)
+        self.real.copy_(pending.real)
+        self.count.add_(pending.new_real)
+        self.seen.add_(pending.tokens)
 
     def crop(self, tokens: int) -> None:
         """Forget the last tokens; looks at how many there are."""

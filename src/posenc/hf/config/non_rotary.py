@@ -1,0 +1,153 @@
+"""The position encodings of a model without rotation, with the numbers of its config: rows of tables, buckets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from posenc.hf.config.text_config import Section, flag_at
+from posenc.hf.families import NON_ROTARY, Family
+from posenc.hf.families.position_schemes import (
+    ALIBI_SCALED,
+    SINUSOIDAL,
+    SWITCHED_OFF,
+    Buckets,
+    PatchTable,
+    PositionScheme,
+    Table,
+)
+from posenc.hf.limits import TOKENS, is_count
+from posenc.hf.sources.load import Config
+
+_SINUSOIDAL_IF = ("sinusoidal_pos_embds", "sinusoidal_embeddings")  # of distilbert, of xlm and flaubert
+
+
+class SchemeFacts(NamedTuple):
+    """A position encoding of a model, with its numbers.
+
+    Attributes:
+        text: what it is, for readers.
+        builds: the call of posenc that builds it, "" where there is none.
+        rows: of a learned table; None where there is none, or its size is not read.
+        positions: how many of the rows are for positions.
+        buckets, max_distance: of a relative bias.
+    """
+
+    text: str
+    builds: str = ""
+    rows: int | None = None
+    positions: int | None = None
+    buckets: int | None = None
+    max_distance: int | None = None
+
+
+def is_non_rotary(family: Family) -> bool:
+    """Whether a model type's code has position encodings and no rotation, whatever keys a config has."""
+    return family.rotation is None and bool(family.schemes)
+
+
+def position_schemes(section: Section, whole: Config | None = None) -> tuple[SchemeFacts, ...]:
+    """The encodings of a model that does not rotate queries and keys; empty for one that does, or is not known.
+
+    Args:
+        section: the text part.
+        whole: the whole config, where its other parts count too.
+
+    Raises:
+        ValueError: for a key that decides and is neither true nor false.
+    """
+    config, family, kind = section.config, section.family, section.config.get("position_embedding_type")
+    if flag_at(section, "alibi") or (kind == "alibi" and is_non_rotary(family)):
+        return (SchemeFacts(ALIBI_SCALED.text, ALIBI_SCALED.builds),)
+    switch = section.rotation.rotates_if
+    rotates = section.known and (switch is None or config.get(switch[0]) == switch[1])
+    if rotates or (family.rotation is None and kind in ("rotary", "rope")):
+        return ()
+    model_type = None if whole is None else whole.get("model_type")
+    if isinstance(model_type, str) and model_type in NON_ROTARY:
+        family = NON_ROTARY[model_type]
+    schemes = family.schemes
+    if any(scheme.switched_by for scheme in schemes):
+        schemes = tuple(scheme for scheme in schemes if _is_on(scheme, section)) or (SWITCHED_OFF,)
+    elif len(schemes) == 1 and schemes[0].table is not None and any(flag_at(section, key) for key in _SINUSOIDAL_IF):
+        schemes = (SINUSOIDAL,)
+    return tuple(_with_numbers(scheme, section, config if whole is None else whole) for scheme in schemes)
+
+
+def _is_on(scheme: PositionScheme, section: Section) -> bool:
+    """Whether the config's keys turn an encoding on."""
+    flags = [flag_at(section, key) for key in scheme.switched_by]
+    return not flags or any(scheme.on_by_default if flag is None else flag for flag in flags)
+
+
+def _with_numbers(scheme: PositionScheme, section: Section, whole: Config) -> SchemeFacts:
+    """A scheme with the numbers of a config in the place of their names."""
+    if scheme.table is not None:
+        return _with_rows(scheme, scheme.table, section)
+    if scheme.patches is not None:
+        return _with_patches(scheme, scheme.patches, section, whole)
+    if scheme.buckets is not None:
+        return _with_buckets(scheme, scheme.buckets, section)
+    return SchemeFacts(scheme.text, scheme.builds)
+
+
+def _with_rows(scheme: PositionScheme, table: Table, section: Section) -> SchemeFacts:
+    number = _count(section.config, table.key, table.default)
+    rows = _count(section.config, table.rows_key, number) if table.rows_key else number + table.extra
+    skipped = 0
+    text, builds = scheme.text, scheme.builds
+    if table.padding is not None:
+        padding = section.config.get("pad_token_id")
+        skipped = 1 + (padding if type(padding) is int and 0 <= padding < rows - 1 else table.padding)
+        skipped_rows = "first row of the table is" if skipped == 1 else f"first {skipped} rows of the table are"
+        text = text if skipped == 2 else text.replace("first two rows of the table are", skipped_rows)
+        builds = builds.replace("offset=2", f"offset={skipped}")
+    positions = number - skipped
+    if positions < 1:  # no table that a model could have
+        return SchemeFacts(text)
+    builds = builds.replace("max_length=max_length", f"max_length={positions}")
+    numbers = f"{rows:,} rows" if rows == positions else f"{rows:,} rows for {positions:,} positions"
+    return SchemeFacts(f"{text} ({numbers})", builds, rows, positions)
+
+
+def _with_patches(scheme: PositionScheme, table: PatchTable, section: Section, whole: Config) -> SchemeFacts:
+    part = whole.get(table.section) if table.section else section.config
+    config: Mapping[str, Any] = part if isinstance(part, dict) else {}
+    if table.count_key:
+        side = round(
+            _count(config, table.count_key, int(table.image_size if isinstance(table.image_size, int) else 0)) ** 0.5
+        )
+        height = width = side
+    else:
+        (top, left), (tall, broad) = (_pair(config, key, default) for key, default in
+                                      (("image_size", table.image_size), ("patch_size", table.patch_size)))  # fmt: skip
+        height, width = top // tall, left // broad
+    if not (height and width):  # a patch larger than the image
+        return SchemeFacts(scheme.text)
+    prefix = table.prefix + (_count(config, table.prefix_key, table.prefix_default) if table.prefix_key else 0)
+    builds = scheme.builds.replace("(rows, columns)", f"({height}, {width})").replace("=prefix", f"={prefix}")
+    rows = height * width + prefix
+    return SchemeFacts(f"{scheme.text} ({rows:,} rows)", builds, rows, rows)
+
+
+def _with_buckets(scheme: PositionScheme, buckets: Buckets, section: Section) -> SchemeFacts:
+    count = _count(section.config, buckets.count_key, buckets.count)
+    distance = _count(section.config, buckets.distance_key, buckets.max_distance)
+    builds = scheme.builds.replace("=num_buckets", f"={count}").replace("=max_distance", f"={distance}")
+    text = f"{scheme.text} ({count} buckets, longest distance {distance})"
+    return SchemeFacts(text, builds, buckets=count, max_distance=distance)
+
+
+def _count(config: Mapping[str, Any], key: str, default: int) -> int:
+    """A whole number of the config, or the default where it has none that can be."""
+    value = config.get(key)
+    return value if is_count(value, TOKENS) else default
+
+
+def _pair(config: Mapping[str, Any], key: str, default: int | tuple[int, int]) -> tuple[int, int]:
+    """Height and width under a key that holds one number for both, or two."""
+    value = config.get(key)
+    if isinstance(value, list) and len(value) == 2 and all(is_count(side, TOKENS) for side in value):
+        return value[0], value[1]
+    side = value if is_count(value, TOKENS) else default
+    return side if isinstance(side, tuple) else (side, side)

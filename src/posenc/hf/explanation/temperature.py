@@ -1,0 +1,94 @@
+"""Temperatures of a model: the rule of its model type, with the numbers of its config."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from posenc.arguments import shown
+from posenc.hf.config.rope_block import BLOCKS
+from posenc.hf.config.text_config import Section, count_at, flag_at
+from posenc.hf.families.temperature import TemperatureRule
+from posenc.hf.limits import TOKENS, is_count, is_number
+from posenc.score.temperature import LogN, PowerTemperature, SSMax, StepTemperature, Temperature
+
+_CLASSES: dict[str, type[Temperature]] = {c.__name__: c for c in (LogN, PowerTemperature, SSMax, StepTemperature)}
+
+
+class TemperatureSpec(NamedTuple):
+    """A factor on the queries that depends on the position p of each.
+
+    Attributes:
+        text: the factor in words.
+        builds: the call of posenc that builds it.
+        options: arguments of that call.
+    """
+
+    text: str
+    builds: str
+    options: dict[str, Any]
+
+    def build(self) -> Temperature:
+        """The encoding; learned numbers begin as the class begins them."""
+        return _CLASSES[self.builds.partition("(")[0]](**self.options)
+
+
+def temperature_of(section: Section, rule: TemperatureRule | None) -> TemperatureSpec | None:
+    """The temperature of the layers that have one, or None where the config turns it off.
+
+    Raises:
+        ValueError: for a number that cannot be; it names the key.
+    """
+    if rule is None or (rule.switch and flag_at(section, rule.switch) is False):
+        return None
+    if rule.form == "block steps":
+        return _block_steps(section, rule)
+    if rule.form == "learned":
+        heads = count_at(section, "num_attention_heads", TOKENS) or 64
+        options: dict[str, Any] = {"num_heads": heads, "bias": True, "count": "position"}
+        return TemperatureSpec("scale ln(p + 1) + bias, both learned a head", _call("SSMax", options), options)
+    length, strength = _tokens(section, rule), _strength(section, rule)
+    if rule.form == "power":
+        options = {"step": length, "power": strength}
+        return TemperatureSpec(f"(1 + (p + 1) / {length})^{strength:g}", _call("PowerTemperature", options), options)
+    if rule.form == "steps":
+        return _steps({"step": length, "strength": strength, "offset": rule.offset})
+    if length is None:
+        return None
+    text, options = f"1 + {strength:g} ln max(1, (p + 1) / {length})", {"original_length": length, "strength": strength}
+    return TemperatureSpec(text, _call("LogN", options), options)
+
+
+def _block_steps(section: Section, rule: TemperatureRule) -> TemperatureSpec | None:
+    """Of Mistral's blocks, in which both numbers stand."""
+    block = next((section.config[name] for name in BLOCKS if section.config.get(name)), section.rotation.block or {})
+    step, strength = block.get(rule.length_key), block.get(rule.strength_key)
+    if strength is None:
+        return None
+    if not is_number(strength, 0):
+        text = f"must be a number from 0, found {shown(strength)}"
+        raise ValueError(f"{section.named('rope_parameters', rule.strength_key)} {text}")
+    if not is_count(step, TOKENS):
+        text = f"must be an integer in 1..{TOKENS} beside {rule.strength_key}, found {shown(step)}"
+        raise ValueError(f"{section.named('rope_parameters', rule.length_key)} {text}")
+    return _steps({"step": step, "strength": float(strength), "offset": rule.offset})
+
+
+def _steps(options: dict[str, Any]) -> TemperatureSpec:
+    position = "(p + 1)" if options["offset"] else "p"
+    text = f"1 + {options['strength']:g} ln(1 + floor({position} / {options['step']}))"
+    return TemperatureSpec(text, _call("StepTemperature", options), options)
+
+
+def _call(name: str, options: dict[str, Any]) -> str:
+    return f"{name}({', '.join(f'{key}={value!r}' for key, value in options.items())})"
+
+
+def _tokens(section: Section, rule: TemperatureRule) -> int | None:
+    return count_at(section, rule.length_key, TOKENS) if rule.length_key in section.config else rule.length
+
+
+def _strength(section: Section, rule: TemperatureRule) -> float:
+    value = section.config.get(rule.strength_key, rule.strength)
+    if not is_number(value, 0):
+        raise ValueError(f"{section.named(rule.strength_key)} must be a number from 0, found {shown(value)}")
+    return float(value)

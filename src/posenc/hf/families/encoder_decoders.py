@@ -1,0 +1,127 @@
+"""Encoders and decoders of text in one model, after T5 and BART.
+
+One record a model type, read in the modelling and configuration files of transformers 5.23.
+"""
+
+from __future__ import annotations
+
+from posenc.hf.families.family import Attention, Family, Sizes
+from posenc.hf.families.layer_patterns import FULL, SLIDING, LayerPattern, Window
+from posenc.hf.families.position_schemes import (
+    PAGE,
+    SINUSOIDAL_FAIRSEQ,
+    SINUSOIDAL_HALVES,
+    SINUSOIDAL_UNBUILT,
+    T5_DECODER,
+    UDOP_BIAS,
+    learned,
+    learned_with_offset,
+    t5_bias,
+)
+from posenc.hf.families.rotation import RotationRules
+from posenc.hf.families.shared import BIG_BIRD_BLOCKS, GEMMA_3_KINDS
+
+ENCODER_DECODERS: dict[str, Family] = {
+    "bart": Family(attention=Attention(direction="encoder-decoder"), schemes=(learned_with_offset(1024),)),
+    "barthez": Family(attention=Attention(direction="encoder-decoder"), schemes=(learned_with_offset(1024),)),
+    "bigbird_pegasus": Family(
+        attention=Attention(
+            direction="encoder-decoder",
+            partial=BIG_BIRD_BLOCKS,
+            partial_defaults={"block_size": 64, "num_random_blocks": 3},
+            partial_if=("attention_type", "block_sparse", "block_sparse"),
+        ),
+        schemes=(learned(4096),),
+    ),
+    "blenderbot": Family(attention=Attention(direction="encoder-decoder"), schemes=(learned(128),)),
+    "blenderbot-small": Family(attention=Attention(direction="encoder-decoder"), schemes=(learned(512),)),
+    "fsmt": Family(attention=Attention(direction="encoder-decoder"), schemes=(SINUSOIDAL_FAIRSEQ,)),
+    "led": Family(
+        layers=LayerPattern(window=Window(512, key="attention_window", every_layer=True, halved=True, sides="each")),
+        attention=Attention(direction="encoder-decoder", partial="global tokens, which the caller marks"),
+        schemes=(
+            learned(16384, "max_encoder_position_embeddings").of("encoder"),
+            learned(1024, "max_decoder_position_embeddings").of("decoder"),
+        ),
+    ),
+    "longt5": Family(
+        layers=LayerPattern(window=Window(127, key="local_radius", every_layer=True, sides="each")),
+        attention=Attention(
+            direction="encoder-decoder",
+            scale="one",
+            partial="means of blocks of {global_block_size} tokens",
+            partial_defaults={"global_block_size": 16},
+            partial_if=("encoder_attention_type", "transient-global", "local"),
+        ),
+        schemes=(t5_bias(),),
+        layer_keys=("num_layers", "num_decoder_layers"),
+    ),
+    "m2m_100": Family(attention=Attention(direction="encoder-decoder"), schemes=(SINUSOIDAL_FAIRSEQ,)),
+    "marian": Family(attention=Attention(direction="encoder-decoder"), schemes=(SINUSOIDAL_HALVES.with_rows(1024),)),
+    "mbart": Family(attention=Attention(direction="encoder-decoder"), schemes=(learned_with_offset(1024),)),
+    "mt5": Family(
+        attention=Attention(direction="encoder-decoder", scale="one"),
+        schemes=(t5_bias(),),
+        layer_keys=("num_layers", "num_decoder_layers"),
+    ),
+    "mvp": Family(attention=Attention(direction="encoder-decoder"), schemes=(learned_with_offset(1024),)),
+    "nllb-moe": Family(attention=Attention(direction="encoder-decoder"), schemes=(SINUSOIDAL_FAIRSEQ,)),
+    "pegasus": Family(attention=Attention(direction="encoder-decoder"), schemes=(SINUSOIDAL_HALVES.with_rows(1024),)),
+    "pegasus_x": Family(attention=Attention(direction="encoder-decoder"), schemes=(SINUSOIDAL_UNBUILT,)),
+    "plbart": Family(attention=Attention(direction="encoder-decoder"), schemes=(learned_with_offset(1024),)),
+    "prophetnet": Family(
+        attention=Attention(direction="encoder-decoder"),
+        schemes=(learned(512),),
+        layer_keys=("num_encoder_layers", "num_decoder_layers"),
+    ),
+    "switch_transformers": Family(
+        attention=Attention(direction="encoder-decoder", scale="one"),
+        schemes=(t5_bias(),),
+        layer_keys=("num_layers", "num_decoder_layers"),
+    ),
+    "t5": Family(
+        attention=Attention(direction="encoder-decoder", scale="one"),
+        schemes=(t5_bias(),),
+        layer_keys=("num_layers", "num_decoder_layers"),
+    ),
+    "t5_gemma_module": Family(
+        RotationRules(head_dim=256),
+        layers=LayerPattern((SLIDING, FULL), window=Window(4096, sides="each")),
+        attention=Attention(direction="bidirectional", scale="query_pre_attn_scalar", softcap=50.0),
+        sizes=Sizes(2304, 8, 26, 8192),
+    ),
+    "t5gemma": Family(unsupported="has a rotation in each of its parts: read encoder and decoder by itself"),
+    "t5gemma2_decoder": Family(
+        RotationRules(kinds=GEMMA_3_KINDS, head_dim=256),
+        layers=LayerPattern((*5 * (SLIDING,), FULL), period_key="sliding_window_pattern", window=Window(4096)),
+        attention=Attention(scale="query_pre_attn_scalar"),
+        sizes=Sizes(2304, 8, 26, 131_072),
+        since=5,
+        not_compared="one softmax over its own tokens and those of the encoder",
+    ),
+    "t5gemma2_encoder": Family(text_type="t5gemma2_text"),
+    "t5gemma2_text": Family(
+        RotationRules(kinds=GEMMA_3_KINDS, head_dim=256),
+        layers=LayerPattern(
+            (*5 * (SLIDING,), FULL), period_key="sliding_window_pattern", window=Window(4096, sides="shared")
+        ),
+        attention=Attention(direction="bidirectional", scale="query_pre_attn_scalar"),
+        sizes=Sizes(2304, 8, 26, 131_072),
+        since=5,
+    ),
+    "trocr": Family(layers=LayerPattern(count_key="decoder_layers"), schemes=(learned_with_offset(512),)),
+    "udop": Family(
+        attention=Attention(direction="encoder-decoder", scale="one"),
+        schemes=(
+            PAGE,
+            UDOP_BIAS,
+            t5_bias(builds=T5_DECODER).of("decoder"),
+        ),
+        layer_keys=("num_layers", "num_decoder_layers"),
+    ),
+    "umt5": Family(
+        attention=Attention(direction="encoder-decoder", scale="one"),
+        schemes=(t5_bias(each_layer=True),),
+        layer_keys=("num_layers", "num_decoder_layers"),
+    ),
+}

@@ -1,0 +1,91 @@
+"""Command-line options made from the dataclasses of a configuration: one option per field, with help text and type."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from posenc.lab.config import Config, Evaluation, Machine, Model, Training, option
+
+PANEL = "Numbers of the profile"
+
+
+def with_numbers(command: Callable[..., Any], options: Sequence[type[Any]] = ()) -> Callable[..., Any]:
+    """A command that also takes every number of a configuration, and hands what was given to its ``numbers``.
+
+    Args:
+        command: a function for typer whose parameter ``numbers`` is a dict.
+        options: dataclasses with more options, of tasks and executors; one that several have is one option. Their help
+            is listed under their attribute ``panel``, if they have one.
+    """
+    parameters = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "numbers"]
+    made = dict(_parameters(options))
+
+    @functools.wraps(command)
+    def taking(**given: Any) -> Any:
+        numbers = {name: given.pop(name) for name in made}
+        found = {name: _read(name, value) for name, value in numbers.items() if value is not None}
+        return command(**given, numbers=found)
+
+    taking.__signature__ = inspect.Signature([*parameters, *made.values()])  # type: ignore[attr-defined]
+    taking.__annotations__ = {p.name: p.annotation for p in (*parameters, *made.values())}
+    return taking
+
+
+def chosen(numbers: dict[str, Any], set_: Sequence[str], config: Config) -> Config:
+    """The configuration with what was given, also as ``--set NAME=VALUE``, which an own task's numbers need."""
+    fields = {f.name: f for _, f in config.fields()}
+    for text in set_:
+        name, equals, value = text.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or name not in fields:
+            known = ", ".join(sorted(fields))
+            raise ValueError(f"--set {text}: NAME=VALUE is needed, with one of {known}")
+        numbers = {**numbers, name: parse_value(type(fields[name].default), name, value.strip())}
+    return config.replaced(numbers)
+
+
+def _parameters(options: Sequence[type[Any]]) -> Iterator[tuple[str, inspect.Parameter]]:
+    seen = set[str]()
+    for part in (Training, Evaluation, Model, *options, Machine):
+        hints = get_type_hints(part)
+        for f in dataclasses.fields(part):
+            if f.name in seen or not f.metadata["typed"]:
+                continue
+            seen.add(f.name)
+            kind: Any = bool if hints[f.name] is bool else str if hints[f.name] not in (int, float) else hints[f.name]
+            names = [f"{option(f.name)}/--no-{option(f.name)[2:]}"] if kind is bool else []
+            panel = getattr(part, "panel", PANEL)
+            made = typer.Option(*names, help=f.metadata["text"], rich_help_panel=panel, show_default=False)
+            annotation = Annotated[kind | None, made]
+            yield f.name, inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _read(name: str, value: Any) -> Any:
+    """Lists of whole numbers come as texts."""
+    tuples = {f.name for part in (Evaluation,) for f in dataclasses.fields(part) if isinstance(f.default, tuple)}
+    return parse_value(tuple, name, value) if name in tuples else value
+
+
+def parse_value(kind: type, name: str, text: str) -> Any:
+    """The value of an option from its text; a ValueError that says what is needed."""
+    if kind is bool:
+        if text.lower() not in ("true", "false"):
+            raise ValueError(f"{option(name)} {text}: true or false is needed")
+        return text.lower() == "true"
+    try:
+        return tuple(map(_number, text.split(","))) if kind is tuple else kind(text)
+    except ValueError:
+        wanted = "numbers separated by commas, like 1,2,4," if kind is tuple else f"a number ({kind.__name__})"
+        raise ValueError(f"{option(name)} {text!r}: {wanted} is needed") from None
+
+
+def _number(text: str) -> float:
+    """A whole number if it is one, so that 2 and 2.0 are the same configuration."""
+    found = float(text)
+    return int(found) if found.is_integer() else found

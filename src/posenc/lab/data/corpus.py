@@ -1,0 +1,162 @@
+"""A corpus: two streams of bytes, the windows that models are judged on, and the facts that a report must state.
+
+The split goes by SHA-256 of a document's name, so that adding a document moves no other one across it. At most two
+windows come from a document, and none that is found elsewhere: documents are what a result is sampled over.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from typing_extensions import TypedDict
+
+from posenc.lab.data.compression import compression_baselines
+from posenc.lab.data.documents import Document, Source
+from posenc.lab.data.windows import WindowLayout, Windows, choose_windows
+from posenc.lab.files import read_bytes, write_atomically
+from posenc.lab.schema import Count, Facts, read_record
+
+HELD_OUT = 0.35  # of the documents that are long enough for a window; more where that gives too few windows
+SPARE = 1.25  # windows sought for one needed, since some are found elsewhere
+SEPARATOR = b"\0"
+STREAMS, FILE = ("train", "validation"), "corpus.json"
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Bytes as tokens, in documents separated by byte 0, which are in the order of the hashes of their names."""
+
+    train: Tensor  # (train_bytes,) uint8
+    validation: Tensor  # (validation_bytes,) uint8
+    windows: Windows  # of the evaluation, in the validation stream
+    stated: dict[str, str]  # facts in words
+
+    @cached_property
+    def _hashes(self) -> dict[str, str]:
+        parts = [self.train.numpy().tobytes(), self.validation.numpy().tobytes(), json.dumps(self.windows).encode()]
+        names = (*STREAMS, "windows")
+        return {f"{name}_sha256": hashlib.sha256(part).hexdigest() for name, part in zip(names, parts, strict=True)}
+
+    def identity(self) -> dict[str, str]:
+        """SHA-256 of both streams, and of where the windows lie."""
+        return dict(self._hashes)
+
+    def facts(self) -> dict[str, str]:
+        """Name, sizes, what was left out, what compressors need."""
+        return dict(self.stated)
+
+    def save(self, folder: Path) -> None:
+        """Write the streams and what belongs to them."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in STREAMS:
+            write_atomically(folder / f"{name}.bin", getattr(self, name).numpy().tobytes())
+        sizes = {name: len(getattr(self, name)) for name in STREAMS}
+        record = {"sizes": sizes, "windows": self.windows, "facts": self.stated, "hashes": self._hashes}
+        write_atomically(folder / FILE, json.dumps(record).encode())
+
+
+class StreamSizes(TypedDict):
+    """Bytes of the two streams."""
+
+    train: Count
+    validation: Count
+
+
+class CorpusRecord(TypedDict):
+    """What corpus.json holds."""
+
+    sizes: StreamSizes
+    windows: tuple[tuple[Count, ...], tuple[Count, ...]]
+    facts: Facts
+    hashes: Facts
+
+
+def load_corpus(folder: Path) -> Corpus:
+    """Read what `Corpus.save` wrote, and check it against its hashes."""
+    path = folder / FILE
+    record = read_record(path, CorpusRecord)
+    parts = []
+    for name, size in zip(STREAMS, (record["sizes"]["train"], record["sizes"]["validation"]), strict=True):
+        stream = folder / f"{name}.bin"
+        parts.append(_tensor(read_bytes(stream, size) if stream.exists() else b""))
+    corpus = Corpus(parts[0], parts[1], Windows(*record["windows"]), record["facts"])
+    for part, digest in corpus.identity().items():
+        if record["hashes"].get(part) != digest:
+            name = part.removesuffix("_sha256")
+            raise ValueError(f"{folder}: {name} is truncated or not of this run: remove the folder and start again")
+    return corpus
+
+
+def make_corpus(source: Source, *, window: int, windows: int, scored: int) -> Corpus:
+    """Split documents into training and validation, and choose the windows.
+
+    Args:
+        source: the documents and their name.
+        window: bytes of an evaluation window, with the one before its first.
+        windows: how many of them there must be.
+        scored: bytes at the end of each that are scored; no byte is scored twice.
+    """
+    if not any(document.text for document in source.documents):
+        raise ValueError(f"data: {source.title} is empty")
+    room = WindowLayout(window, scored, piece=None if source.whole else 2 * window)
+    train, held_out = split(source.documents, room, windows)
+    train_text, held_out_text = (SEPARATOR.join(document.text for document in side) for side in (train, held_out))
+    if len(train_text) < 2 * window:
+        raise ValueError(
+            f"data: {source.title} leaves {len(train_text)} bytes for training, too short for windows of {window} "
+            f"bytes: at least {2 * window} are needed"
+        )
+    names = [document.name for document in held_out]
+    chosen, left_out = choose_windows(train_text, held_out_text, names, room, windows)
+    texts = [held_out_text[end - window : end] for end in chosen.ends]
+    baselines = compression_baselines(train_text, held_out_text, texts, scored)
+    stated = {
+        "text": source.title,
+        "training": f"{len(train_text):,} bytes in {len(train):,} documents",
+        "held out": f"{len(held_out_text):,} bytes in {len(held_out):,} documents",
+        "windows": f"{windows:,} of {window:,} bytes from {len(set(chosen.documents)):,} "
+        f"{'documents' if source.whole else 'pieces of documents'}, at most two of each",
+        "left out as found elsewhere": left_out,
+        **{name: f"{bits:.3f} bits per byte" for name, bits in baselines.items()},
+    }
+    return Corpus(_tensor(train_text), _tensor(held_out_text), chosen, stated)
+
+
+def split(documents: Sequence[Document], room: WindowLayout, windows: int) -> tuple[list[Document], list[Document]]:
+    """Training and validation documents, each in the order of the hashes of their names.
+
+    A small folder may leave too little in validation: then further documents follow in that order.
+    """
+    ordered = sorted(documents, key=lambda document: _share_of(document.name))
+    fitting = [d for d in ordered if d.held_out is True or (d.held_out is None and room.of(len(d.text)))]
+    held_out: set[Document] = set()
+    found = 0
+    for document in fitting:
+        wanted = document.held_out or _share_of(document.name) < HELD_OUT or found < SPARE * windows
+        if wanted and len(held_out) + 1 < len(documents):
+            held_out.add(document)
+            found += room.of(len(document.text))
+    if found < windows:
+        longest = max(len(document.text) for document in documents)
+        raise ValueError(
+            f"data: too short: {found} of {windows} evaluation windows of {room.window} bytes fit, at most two into a "
+            f"document ({len(documents)} documents, the longest of {longest} bytes): give more text, or lower "
+            "--windows, --lengths or --train-length"
+        )
+    return [d for d in ordered if d not in held_out], [d for d in ordered if d in held_out]
+
+
+def _share_of(name: str) -> float:
+    """Where a name falls in [0, 1): the first eight bytes of its SHA-256, as a fraction."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") / 2**64
+
+
+def _tensor(stream: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(stream), dtype=torch.uint8) if stream else torch.empty(0, dtype=torch.uint8)

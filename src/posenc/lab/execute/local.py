@@ -1,0 +1,112 @@
+"""Processes of this machine, each with one thread or a few: the default executor.
+
+P processes of one thread are much faster than one process of P threads, because at this size threads mostly wait for
+each other. Each job has a process to itself, so that killing one affects no other.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Thread
+from typing import ClassVar
+
+import torch
+
+import posenc
+from posenc.lab.execute.executor import DiedError, Executor, Resources, last_line, thread_variables
+from posenc.lab.execute.worker import STOPPED, UNWRITABLE
+from posenc.lab.run.job import Work
+
+WORKER = f"""import sys
+sys.path[:0] = [path for path in [{str(Path(posenc.__file__).parents[1])!r}] if path not in sys.path]
+from posenc.lab.execute.worker import main
+sys.exit(main())"""  # the posenc of this process, wherever it was found
+STOP_SECONDS = 20  # for a worker to finish its step and save; then it is killed
+
+
+@dataclass
+class Local(Executor):
+    """Starts one process for each job."""
+
+    name: ClassVar[str] = "local"
+    has_queue: ClassVar[bool] = False
+
+    @property
+    def elsewhere(self) -> bool:
+        """Never."""
+        return False
+
+    def start(self, resources: Resources) -> None:
+        """Begin without processes."""
+        self.resources = resources
+        self.running: dict[int, subprocess.Popen[bytes]] = {}  # by slot, which is also the number of its GPU
+
+    def submit(self, work: Work) -> Future[None]:
+        """Start a job's process."""
+        future: Future[None] = Future()
+        slot = min(set(range(len(self.running) + 1)) - set(self.running))
+        process = self.running[slot] = self._start_process(work, slot)
+        Thread(target=self._wait, args=(future, work, process, slot), daemon=True).start()
+        return future
+
+    def stop(self) -> None:
+        """Stop what runs: each worker finishes its step and saves."""
+        processes = list(self.running.values())
+        for process in processes:
+            process.terminate()
+        deadline = time.monotonic() + STOP_SECONDS
+        for process in processes:
+            try:
+                process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _wait(self, future: Future[None], work: Work, process: subprocess.Popen[bytes], slot: int) -> None:
+        code = process.wait()
+        del self.running[slot]
+        if code == 0:
+            future.set_result(None)
+        else:
+            future.set_exception(_error(work, code))
+
+    def _start_process(self, work: Work, slot: int) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, **thread_variables(self.resources.threads)}
+        if self.resources.gpus:
+            environment["CUDA_VISIBLE_DEVICES"] = _visible_gpus()[slot % self.resources.gpus]
+        # -P: a module is not importable just because it is in the current folder; a job's own classes are named.
+        command = [sys.executable, "-P", "-c", WORKER, str(work.folder), "--rows", ",".join(work.rows)]
+        command += ["--classes", ",".join(sorted(work.own.names)), "--classes-from", str(work.own.folder)]
+        with (work.folder / "log.txt").open("ab") as log:
+            return subprocess.Popen(
+                [*command, "--parent", str(os.getpid())],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # so that Ctrl-C reaches the parent alone
+            )
+
+
+def _visible_gpus() -> list[str]:
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return visible.split(",") if visible else [str(i) for i in range(torch.cuda.device_count())]
+
+
+def _error(work: Work, code: int) -> Exception:
+    if code < 0 or code == STOPPED:
+        number = -code if code < 0 else signal.SIGTERM.value
+        return DiedError(
+            f"killed by signal {number}" + (", perhaps for lack of memory" if number == signal.SIGKILL else "")
+        )
+    reason = last_line(work.folder / "log.txt").removeprefix("error: ")
+    if code == UNWRITABLE and "cannot write" not in reason:  # the log could not be written either
+        reason = f"cannot write in {work.folder}: is the disk full?"
+    return RuntimeError(reason)

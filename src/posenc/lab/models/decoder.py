@@ -1,0 +1,196 @@
+"""The decoder that every encoding is tried in: bytes or other tokens in, logits of what comes next out.
+
+    tokens ─ embed ─ (+ embedding encoding) ─ [ norm ─ attention ─ + ─ norm ─ SwiGLU ─ + ] × layers ─ norm ─ head
+
+RMSNorm and SwiGLU as in today's language models, untied embeddings; 0.87 million parameters at dim 128, 4 layers.
+The parts that all encodings share get the same initial weights, bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from posenc.embedding.abacus import Abacus
+from posenc.encoding import Encoding, RotaryEncoding, Table
+from posenc.lab.specs import Shape, build_encodings
+from posenc.layers import SelfAttention, TAPEAttention
+
+VOCABULARY = 256  # bytes
+
+
+class LabModel(nn.Module):
+    """What a task trains. The parts that all encodings share get the same initial weights, bit for bit."""
+
+    lr_multipliers: dict[nn.Parameter, float]  # of the encodings' own parameters
+
+    def parameter_counts(self) -> tuple[int, int]:
+        """Parameters in all, and those of the encodings."""
+        return sum(p.numel() for p in self.parameters()), sum(p.numel() for p in self.lr_multipliers)
+
+
+class SwiGLU(nn.Module):
+    """The feed-forward layer: a gate times a value, projected back."""
+
+    def __init__(self, dim: int, hidden: int) -> None:
+        super().__init__()
+        self.gate = nn.Linear(dim, hidden, bias=False)
+        self.value = nn.Linear(dim, hidden, bias=False)
+        self.out = nn.Linear(hidden, dim, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``x`` (batch, tokens, dim) to the same shape."""
+        out: Tensor = self.out(F.silu(self.gate(x)) * self.value(x))
+        return out
+
+
+class Block(nn.Module):
+    """One layer: attention and feed-forward, each on the normalised stream and added to it."""
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        hidden: int,
+        encodings: list[Encoding],
+        *,
+        causal: bool = True,
+        window: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.window = window  # of this layer alone
+        self.attention_norm = nn.RMSNorm(dim, eps=1e-6)
+        self.attention = SelfAttention(dim, heads, encodings=encodings, causal=causal)
+        self.mlp_norm = nn.RMSNorm(dim, eps=1e-6)
+        self.mlp = SwiGLU(dim, hidden)
+
+    def forward(
+        self, x: Tensor, positions: Tensor | None = None, *, window: int | None = None, tables: list[Table] | None
+    ) -> Tensor:
+        """``x`` (batch, tokens, dim); ``window`` tokens that a token sees, itself included; None for all.
+
+        A layer's own window stays, where that is narrower.
+        """
+        window = narrower(self.window, window)
+        x = x + self.attention(self.attention_norm(x), positions, window=window, tables=tables)
+        out: Tensor = x + self.mlp(self.mlp_norm(x))
+        return out
+
+
+class CarryingBlock(nn.Module):
+    """`Block` with position states (TAPE), which it takes from the layer before and hands on to the next."""
+
+    def __init__(
+        self, dim: int, heads: int, hidden: int, encodings: list[Encoding], *, window: int | None = None
+    ) -> None:
+        super().__init__()
+        self.window = window
+        self.attention_norm = nn.RMSNorm(dim, eps=1e-6)
+        self.attention = TAPEAttention(dim, heads, encodings=encodings)
+        self.mlp_norm = nn.RMSNorm(dim, eps=1e-6)
+        self.mlp = SwiGLU(dim, hidden)
+
+    def forward(
+        self, x: Tensor, positions: Tensor | None, states: Table | None, *, window: int | None = None
+    ) -> tuple[Tensor, Table]:
+        """``x`` (batch, tokens, dim) and the states of the layer before, None in the first; see `Block`."""
+        window = narrower(self.window, window)
+        added, states = self.attention(self.attention_norm(x), positions, states=states, window=window)
+        x = x + added
+        added = self.mlp(self.mlp_norm(x))
+        return x + added, self.attention.tape.updated(states, added)
+
+
+def narrower(own: int | None, given: int | None) -> int | None:
+    """The window of a layer in a call, in tokens; None: all."""
+    return min((window for window in (own, given) if window is not None), default=None)
+
+
+class Decoder(LabModel):
+    """A language model with the encodings of ``spec``, of bytes unless ``vocabulary`` says otherwise.
+
+    Args:
+        spec: encodings as the lab names them.
+        shape: widths and counts, and the training length in tokens.
+        hidden: width of the feed-forward layers.
+        seed: decides the initial weights; the shared parts depend on nothing else but the vocabulary.
+        vocabulary: how many different tokens there are.
+    """
+
+    def __init__(self, spec: str, shape: Shape, *, hidden: int, seed: int, vocabulary: int = VOCABULARY) -> None:
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            encodings = build_encodings(spec, shape)
+            self.embed = nn.Embedding(vocabulary, shape.dim)
+            self.embedding_encodings = nn.ModuleList(encodings.embedding)
+            self.blocks = nn.ModuleList(
+                (CarryingBlock if carries(layer) else Block)(shape.dim, shape.heads, hidden, layer, window=window)
+                for layer, window in zip(encodings.attention, encodings.windows, strict=True)
+            )
+            self.norm = nn.RMSNorm(shape.dim, eps=1e-6)
+            self.head = nn.Linear(shape.dim, vocabulary, bias=False)
+        self.lr_multipliers = encodings.lr_multipliers
+        self.rotary = shared_rotary(encodings.attention)
+        # The embedding starts about as large as what embedding encodings add to it, so that neither drowns the other.
+        initialise(self, torch.Generator().manual_seed(seed), std={"embed.weight": 0.5})
+
+    def forward(
+        self, tokens: Tensor, window: int | None = None, ids: Tensor | None = None, *, start: int = 0
+    ) -> Tensor:
+        """Logits of what comes next.
+
+        Args:
+            tokens: ``(batch, length)`` integers.
+            window: how many tokens a token sees, itself included; None for all before it.
+            ids: ``(batch, length)`` places of digits inside their numbers, for Abacus.
+            start: position of the first token.
+
+        Returns:
+            ``(batch, length, vocabulary)``.
+        """
+        positions = torch.arange(start, start + tokens.shape[1], device=tokens.device)
+        x = self.embed(tokens)
+        for encoding in self.embedding_encodings:
+            x = encoding(x, _ids_or_raise(ids) if isinstance(encoding, Abacus) else positions)
+        tables = [encoding.table(positions, like=x) for encoding in self.rotary] if self.rotary else None
+        given, states = positions if start else None, None
+        for block in self.blocks:
+            if isinstance(block, CarryingBlock):
+                x, states = block(x, given, states, window=window)
+            else:
+                x = block(x, given, window=window, tables=tables)
+        logits: Tensor = self.head(self.norm(x))
+        return logits
+
+
+def _ids_or_raise(ids: Tensor | None) -> Tensor:
+    if ids is None:
+        raise ValueError("ids must be given: Abacus reads places of digits inside their numbers")
+    return ids
+
+
+def initialise(model: LabModel, generator: torch.Generator, *, std: Mapping[str, float]) -> None:
+    """Draw the shared matrices, in the order of their names, from a generator that serves nothing else.
+
+    Products keep a third of their input's variance, but for the parameters whose names ``std`` holds.
+    """
+    for name, parameter in model.named_parameters():
+        if parameter not in model.lr_multipliers and parameter.dim() >= 2:
+            width = std.get(name, (3 * parameter.shape[1]) ** -0.5)
+            nn.init.normal_(parameter, std=width, generator=generator)
+
+
+def carries(layer: list[Encoding]) -> bool:
+    """Whether some rotation of a layer is handed on to the next one."""
+    return any(isinstance(e, RotaryEncoding) and e.carries for e in layer)
+
+
+def shared_rotary(layers: list[list[Encoding]]) -> tuple[RotaryEncoding, ...]:
+    """The rotary encodings if all layers share them: then one table serves all. A tuple, so that it owns no module."""
+    rotary = [tuple(e for e in layer if isinstance(e, RotaryEncoding)) for layer in layers]
+    shared = all(layer == rotary[0] and all(e.fixed() or e.length_dependent for e in layer) for layer in rotary)
+    return rotary[0] if shared and not any(map(carries, layers)) else ()

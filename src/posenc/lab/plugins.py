@@ -1,0 +1,216 @@
+"""Users' own classes, ``module:Class``, and modules that need an optional extra: what is imported on demand.
+
+A plugin may be an encoding, a task, a corpus, an executor, or a chart of a report.
+
+A run folder may come from anybody, so a class name in it is only data: reading, reporting or exporting a run imports
+nothing that the run names. A command that trains allows exactly the names on its command line (`ImportAllowlist`), from
+the folder that the user gives (default: the current one), and hands the same allowlist to its workers. Any other
+request for a plugin is a ValueError.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import pkgutil
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple, TypeVar
+
+from posenc.encoding import HOOK_POINTS, Encoding
+
+
+class ImportAllowlist(NamedTuple):
+    """The plugins that may be imported, and the folder they are in."""
+
+    names: frozenset[str] = frozenset()
+    folder: Path = Path()  # looked in before Python's own path
+
+    def of(self, names: Iterable[str]) -> ImportAllowlist:
+        """The same allowlist, limited to these names."""
+        return ImportAllowlist(self.names & set(names), self.folder)
+
+
+T = TypeVar("T")
+_NOTHING = ImportAllowlist()
+_permitted = [_NOTHING]
+
+
+@contextmanager
+def allow_imports(allowlist: ImportAllowlist) -> Iterator[None]:
+    """A context in which these plugins may be imported."""
+    before, folder = list(sys.path), str(allowlist.folder.resolve())
+    if allowlist.names:
+        if not allowlist.folder.is_dir():
+            raise ValueError(f"--classes-from {allowlist.folder}: no such folder")
+        sys.path.insert(0, folder)
+    _permitted.append(allowlist)
+    try:
+        yield
+    finally:
+        _permitted.pop()
+        sys.path[:] = before
+
+
+def import_allowlist() -> ImportAllowlist:
+    """The allowlist in force."""
+    return _permitted[-1]
+
+
+def is_plugin(name: str) -> bool:
+    """Whether a name is ``module:Class`` rather than a name of the catalogue."""
+    return ":" in name
+
+
+def is_module_name(name: str) -> bool:
+    """Whether a word is ``module:name``, and no path, no ``hf:NAME`` and no HOST:PORT."""
+    module, _, attribute = name.partition(":")
+    return module != "hf" and attribute.isidentifier() and all(part.isidentifier() for part in module.split("."))
+
+
+def load_class(name: str, kind: type[T], *, what: str = "") -> type[T]:
+    """The class that a name stands for, one derived from ``kind``; a ValueError where it is not permitted or none.
+
+    Args:
+        name: ``module:Class``.
+        kind: what it must be derived from.
+        what: what it is to be, in words; default the name of ``kind``.
+    """
+    found = _attribute(name)
+    if not isinstance(found, type) or not issubclass(found, kind):
+        raise ValueError(f"{name}: there is no class of this name that is {what or f'a {kind.__name__}'}")
+    return found
+
+
+def builtin_names(package: ModuleType, kind: type) -> tuple[str, ...]:
+    """The names of the built-in classes derived from ``kind``, in alphabetical order; imports the package's modules."""
+    modules = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
+    return tuple(name for name in modules if _builtin(package, kind, name) is not None)
+
+
+def by_name(package: ModuleType, kind: type[T], name: str, option: str) -> type[T]:
+    """A class by the name that the command line has for it: a built-in one, or a user's own as ``module:Class``.
+
+    A module of the package that holds a class derived from ``kind`` whose ``name`` is the module's adds that class, so
+    that no list of them exists anywhere.
+
+    Args:
+        package: where the built-in classes are.
+        kind: what the class must be derived from.
+        name: of the class.
+        option: of the command line, for errors.
+
+    Raises:
+        ValueError: for an unknown name, and for a user's class as `load_class`.
+    """
+    if is_plugin(name):
+        return load_class(name, kind)
+    if name.isidentifier() and any(module.name == name for module in pkgutil.iter_modules(package.__path__)):
+        cls = _builtin(package, kind, name)
+        if cls is not None:
+            return cls
+    names = builtin_names(package, kind)
+    close = get_close_matches(name, names, n=1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    raise ValueError(
+        f"{option} {name}: no such {kind.__name__.lower()}{hint} "
+        f"({', '.join(names)}, or a class of your own as my_module:MyClass)"
+    )
+
+
+def _builtin(package: ModuleType, kind: type[T], name: str) -> type[T] | None:
+    for cls in vars(import_module(f"{package.__name__}.{name}")).values():
+        if isinstance(cls, type) and issubclass(cls, kind) and getattr(cls, "name", None) == name:
+            return cls
+    return None
+
+
+def load_function(name: str) -> Callable[..., Any]:
+    """The function that a name ``module:function`` stands for; a ValueError where it is not permitted or none."""
+    found = _attribute(name)
+    if not callable(found):
+        raise ValueError(f"{name}: there is no function of this name")
+    function: Callable[..., Any] = found
+    return function
+
+
+def encoding_class(name: str) -> type[Encoding]:
+    """The encoding; a ValueError where it is not permitted, not there, or no encoding."""
+    classes = ", ".join(base.__name__ for base in HOOK_POINTS.values())
+    found = load_class(name, Encoding, what=f"one of {classes}")
+    if not issubclass(found, tuple(HOOK_POINTS.values())):
+        raise ValueError(f"{name}: there is no class of this name that is one of {classes}")
+    return found
+
+
+def _attribute(name: str) -> Any:
+    module, _, attribute = name.partition(":")
+    if not all(part.isidentifier() for part in (*module.split("."), attribute)):
+        raise ValueError(f"{name}: an own class is named as it is imported, like my_module:MyClass")
+    if name not in import_allowlist().names:
+        raise ValueError(
+            f"{name}: a class of somebody's own. Reading a run imports nothing that the run names; posenc compare "
+            "imports it, where it is named on the command line (--classes-from says where it lies)"
+        )
+    folder = import_allowlist().folder.resolve()
+    try:
+        loaded = import_module(module)
+    except (Exception, SystemExit) as error:
+        raise ValueError(
+            f"{name}: {module} cannot be imported from {folder} or Python's path: {type(error).__name__}: {error}"
+        ) from error
+    if not hasattr(loaded, attribute):
+        classes = [name for name, value in vars(loaded).items() if isinstance(value, type)]
+        close = get_close_matches(attribute, classes, 1, 0.5)
+        hint = f": did you mean {close[0]}?" if close else ""
+        raise ValueError(f"{name}: {module}.py has no class {attribute}{hint}")
+    return getattr(loaded, attribute)
+
+
+def code_hash(name: str) -> str:
+    """SHA-256 of the code of the file that defines a class or function: of its syntax tree without docstrings.
+
+    Comments, docstrings and line breaks change nothing. What the file imports is not looked at.
+    """
+    tree = ast.parse(source_file(name).read_bytes())
+    for node in ast.walk(tree):
+        documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if documented and ast.get_docstring(node) is not None:  # type: ignore[arg-type]
+            node.body = node.body[1:]  # type: ignore[attr-defined]
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
+
+
+def source_file(name: str) -> Path:
+    """The file in which a class is defined."""
+    try:
+        path = inspect.getsourcefile(_attribute(name))
+    except TypeError:
+        path = None
+    if path is None or not Path(path).is_file():
+        raise ValueError(f"{name}: its source file is not there, so nobody could say what a result is the result of")
+    return Path(path)
+
+
+def load_optional(module: str, *, packages: Collection[str], extra: str, user: str) -> Any:
+    """A module of the lab that needs an extra; a ValueError that says which, where it is not installed.
+
+    Args:
+        module: to import.
+        packages: that the extra brings, as they are imported.
+        extra: its name.
+        user: who needs it, as it was typed.
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] not in packages:
+            raise
+        raise ValueError(
+            f"{user} needs {error.name}: pip install 'posenc[{extra}]', in a clone '.[{extra}]'"
+        ) from error

@@ -1,0 +1,211 @@
+"""A run as a report reads it: its records, settings and provenance. No task's code is needed.
+
+OUT/run.json          task and its metrics, configuration, data, versions, machine, command
+OUT/records.parquet   the records of all finished jobs; `posenc.lab.run.job` writes it from OUT/jobs/*/records.parquet
+These two files alone are a run that can be reported.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal, NotRequired
+
+import pandas as pd
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from posenc.lab.files import write_json
+from posenc.lab.metrics import Curve, Metric, Words
+from posenc.lab.run.records import empty, read_records, write_records
+from posenc.lab.schema import Facts, Line, Lines, Protocol, Spec, read_record, refuse_links, shown, validated
+
+FORMAT = "posenc-lab-run/2"
+FILE, RECORDS = "run.json", "records.parquet"
+Tokens = Annotated[int, Field(gt=0, le=2**24)]
+
+
+class DecidingNumbers(TypedDict):
+    """Those of a run's numbers that reports compute with."""
+
+    train_length: Tokens
+    lengths: Annotated[tuple[Annotated[int | float, Field(gt=0, le=2**24)], ...], Field(min_length=1)]
+
+
+class RunRecord(TypedDict):
+    """What run.json holds."""
+
+    format: Literal["posenc-lab-run/2"]
+    words: Words
+    metrics: Annotated[tuple[Metric, ...], Field(min_length=1, max_length=100)]
+    curves: Annotated[tuple[Curve, ...], Field(max_length=100)]
+    numbers: Annotated[dict[Line, Any], Field(max_length=1000)]  # `Config.deciding`; see `DecidingNumbers`
+    rounding: dict[Line, Line | int | bool]
+    shown: Facts
+    data: Facts
+    facts: Facts
+    versions: Facts
+    machine: Facts
+    command: Lines
+    rates: dict[Spec, Line]
+    protocol: NotRequired[Protocol]
+
+
+@dataclass(frozen=True)
+class Run:
+    """The records of a run, and the facts that a report states with them."""
+
+    path: Path
+    words: Words
+    metrics: tuple[Metric, ...]  # the first one decides
+    curves: tuple[Curve, ...]
+    numbers: dict[str, Any]  # what decides a result, by name: `Config.deciding`
+    shown: dict[str, str]  # every number in words
+    data: dict[str, str]  # hashes of the data by name
+    facts: dict[str, str]  # of the data, in words
+    versions: dict[str, str]
+    machine: dict[str, str]
+    command: str
+    rates: dict[str, str] = field(default_factory=dict)  # tuned learning rates in words, by spec
+    protocol: int = 0  # `posenc.lab.run.job.PROTOCOL` of the version that computed it
+    rounding: dict[str, Any] = field(default_factory=dict, compare=False)  # the machine's part of the configuration
+    remarks: tuple[str, ...] = ()  # on where the rows come from
+    records: pd.DataFrame = field(default_factory=empty, repr=False)
+
+    @property
+    def task(self) -> str:
+        """Its task's name."""
+        return self.words.task
+
+    @property
+    def decides(self) -> Metric:
+        """The metric that encodings are compared by."""
+        return self.metrics[0]
+
+    @property
+    def given(self) -> bool:
+        """Whether its model is pretrained and nothing was trained: then seeds are no sample of anything."""
+        return bool(self.numbers.get("steps") == 0)
+
+    @cached_property
+    def times(self) -> tuple[float, ...]:
+        """Test lengths in trained lengths: of an unfinished run those that something was measured at, and 1×."""
+        planned, measured = self.numbers["lengths"], {self.trained, *self.records["length"].unique()}
+        times = tuple(k for k in planned if round(k * self.trained) in measured)
+        return times if len(self.records) else tuple(planned)
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """The same in tokens."""
+        return tuple(round(k * self.trained) for k in self.times)
+
+    @property
+    def trained(self) -> int:
+        """The trained length in tokens."""
+        length: int = self.numbers["train_length"]
+        return length
+
+
+def write_run(run: Run, *, machine: Mapping[str, Any]) -> None:
+    """Write run.json; ``machine`` is what changes the rounding of a result."""
+    record = {
+        "format": FORMAT, "words": asdict(run.words), "metrics": [_plain(m) for m in run.metrics],
+        "curves": [asdict(c) for c in run.curves], "numbers": json.loads(json.dumps(run.numbers)),
+        "rounding": dict(machine), "shown": run.shown, "data": run.data, "facts": run.facts, "versions": run.versions,
+        "machine": run.machine, "command": run.command, "rates": run.rates,
+        "protocol": run.protocol,
+    }  # fmt: skip
+    write_json(run.path / FILE, record)
+
+
+def read_run(path: Path) -> Run:
+    """The run of a folder; a ValueError that names the file if it is missing or was not written by posenc."""
+    file = path / FILE
+    if not file.is_file():
+        raise ValueError(f"{path}: nothing to report; the folder of a run, with its {FILE}, is needed")
+    record = read_record(file, RunRecord)
+    numbers = {name: tuple(value) if isinstance(value, list) else value for name, value in record["numbers"].items()}
+    validated(file, DecidingNumbers, numbers)
+    return Run(
+        path, record["words"], record["metrics"], record["curves"], numbers, record["shown"], record["data"],
+        record["facts"], record["versions"], record["machine"], record["command"], record["rates"],
+        record.get("protocol", 0), rounding=record["rounding"], records=records_of(path),
+    )  # fmt: skip
+
+
+def records_of(path: Path) -> pd.DataFrame:
+    """The records of all finished jobs of a folder, in the order of specs and seeds."""
+    files = sorted((path / "jobs").glob("*/" + RECORDS))
+    refuse_links([path / "jobs", *(file.parent for file in files)])
+    frames = [read_records(file)[0] for file in files or [path / RECORDS] if file.is_file()]
+    if not frames:
+        return empty()
+    frame = pd.concat(frames, ignore_index=True)
+    validated(path, list[Spec], frame["spec"].unique().tolist())
+    return frame
+
+
+def collect_records(path: Path) -> None:
+    """Write OUT/records.parquet from the records of all finished jobs."""
+    write_records(path / RECORDS, records_of(path), {"run": path.name})
+
+
+def pooled(runs: Sequence[Run]) -> list[Run]:
+    """Runs of equal numbers, data and protocol as one run each; others stay apart, in the order of their first."""
+    groups: list[list[Run]] = []
+    for run in runs:
+        _refuse_missing_metrics(run)
+        for group in groups:
+            if _same(group[0], run):
+                group.append(run)
+                break
+        else:
+            groups.append([run])
+    return [_joined(group) for group in groups]
+
+
+def _same(a: Run, b: Run) -> bool:
+    return (a.task, a.numbers, a.data, a.protocol) == (b.task, b.numbers, b.data, b.protocol)
+
+
+def _joined(group: Sequence[Run]) -> Run:
+    """One run with what several have measured; a job that lies in several is taken from the first."""
+    first, remarks, frames = group[0], list(group[0].remarks), list[pd.DataFrame]()
+    if len(group) == 1:
+        return first
+    seen: set[tuple[str, int]] = set()
+    for run in group:
+        jobs = run.records[["spec", "seed"]].astype({"spec": str}).drop_duplicates().itertuples(index=False)
+        jobs_of_run = {(str(spec), int(seed)) for spec, seed in jobs}
+        repeated = sorted(jobs_of_run & seen)
+        if repeated:
+            listed = ", ".join(f"{spec} (seed {seed})" for spec, seed in repeated)
+            remarks.append(f"{listed}: in {run.path} and in another folder before it; that of the other is shown.")
+        mine = pd.MultiIndex.from_arrays([run.records["spec"].astype(str), run.records["seed"]]).isin(repeated)
+        frames.append(run.records[~mine])
+        seen |= jobs_of_run
+    for package in sorted({name for run in group for name in run.versions}):
+        versions = {run.versions.get(package, "none") for run in group}
+        if len(versions) > 1:
+            remarks.append(f"Made with different versions of {package}: {', '.join(sorted(versions))}.")
+    machines = list(dict.fromkeys(", ".join(run.machine.values()) for run in group))
+    machine = first.machine if len(machines) == 1 else {f"machine {n + 1}": m for n, m in enumerate(machines)}
+    command = "\n".join(dict.fromkeys(run.command for run in group))
+    records = pd.concat(frames, ignore_index=True)
+    return dataclasses.replace(first, records=records, remarks=tuple(remarks), machine=machine, command=command)
+
+
+def _plain(metric: Metric) -> dict[str, Any]:
+    record = {name: value for name, value in asdict(metric).items() if value not in (None, float("inf"))}
+    return {"learnt" if name == "learned" else name: value for name, value in record.items()}
+
+
+def _refuse_missing_metrics(run: Run) -> None:
+    """Refuse a run whose records lack a metric that its file names."""
+    missing = [metric.name for metric in run.metrics if metric.name not in set(run.records["metric"])]
+    if len(run.records) and missing:
+        raise ValueError(f"{run.path / FILE}: no record has the metric {shown(missing[0])}")

@@ -1,0 +1,266 @@
+"""One training is a job: a folder with its configuration, checkpoint and records.
+
+OUT/run.json, OUT/records.parquet     see `posenc.lab.run.folder`
+OUT/data/                             what is trained on and measured with; the task says what lies where
+OUT/jobs/<spec>-seed<k>/              job.json  checkpoint.pt  records.parquet  first_losses.json
+                                      progress.json  log.txt  lock
+OUT/replaced/<spec>-seed<k>-<id>/     jobs of a plugin class whose file has changed since
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired
+
+import filelock
+import pandas as pd
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from posenc.lab.config import Config, config_of
+from posenc.lab.files import read_json, write_json
+from posenc.lab.plugins import ImportAllowlist
+from posenc.lab.run.folder import RECORDS
+from posenc.lab.run.records import read_records, write_records
+from posenc.lab.schema import (
+    Factors,
+    Facts,
+    Line,
+    PluginName,
+    Protocol,
+    Seed,
+    Spec,
+    Trial,
+    refuse_links,
+    validated,
+)
+from posenc.lab.specs import plugin_hashes
+from posenc.lab.tasks import task_named
+
+FORMAT, FILE = "posenc-lab-job/1", "job.json"
+LOCK_SECONDS = 60  # a worker whose parent was killed needs up to a step to notice
+WRITTEN = (FILE, "checkpoint.pt", RECORDS, "first_losses.json", "progress.json", "log.txt", "lock")
+# Raised by hand whenever the numbers of an unchanged configuration change: an initialisation, a batch, a loss, an
+# encoding's formula, a metric. Moving code, renaming it or rewording it leaves it alone. What was recorded before there
+# were protocols has protocol 0; it is read, and not continued.
+PROTOCOL = 1
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that decides the numbers of one training."""
+
+    spec: str
+    seed: int
+    config: Config  # of this training
+    base: str  # the spec whose trained weights it starts from; empty: random ones
+    data: dict[str, str]  # names and SHA-256 of the data
+    versions: dict[str, str]  # of the libraries that compute: `posenc.lab.run.machine.library_versions`
+    protocol: int = PROTOCOL
+    code: dict[str, str] = field(default_factory=dict)  # code hashes of the plugins that it uses
+    tuned: dict[str, float] = field(default_factory=dict)  # see `posenc.lab.run.optimizer`
+    trial: str = ""  # distinguishes several jobs of one spec and seed
+    sources: dict[str, str] = field(default_factory=dict)  # hashes of source text, which protocol 0 had instead
+    stored_identity: str = field(default="", compare=False)  # in its folder, by which its files know each other
+
+    @property
+    def name(self) -> str:
+        """Also the name of its folder; not every file system and tool takes a colon."""
+        return f"{folder_name(self.spec)}-seed{self.seed}" + (f"-{self.trial}" if self.trial else "")
+
+    @property
+    def identity(self) -> str:
+        """A hash of everything that decides the numbers, computed when the job was begun.
+
+        It stays when a later version adds a number to the configuration, whose default means what was done before.
+        """
+        if self.stored_identity:
+            return self.stored_identity
+        return hashlib.sha256(json.dumps(self.deciding(), sort_keys=True).encode()).hexdigest()
+
+    def record(self) -> dict[str, Any]:
+        """The job as plain data, as job.json has it."""
+        record = {**asdict(self), "config": self.config.record()}
+        sources, _ = record.pop("sources"), record.pop("stored_identity")
+        if self.protocol == 0:
+            del record["protocol"]
+        return {**record, **sources}
+
+    def deciding(self) -> dict[str, Any]:
+        """What `identity` is a hash of, as JSON has it."""
+        numbers = {**self.config.deciding(), **asdict(self.config.machine)}
+        return json.loads(json.dumps({**self.record(), "config": numbers}))  # type: ignore[no-any-return]
+
+
+class Work(NamedTuple):
+    """A job that is not finished: what an executor needs to run it."""
+
+    name: str
+    folder: Path
+    rows: tuple[str, ...]
+    phase: int = 0  # jobs of a phase start when all of the phase before have ended
+    own: ImportAllowlist = ImportAllowlist()  # the plugins that it needs, and their folder
+
+    def elsewhere(self) -> Work:
+        """The same for a process that may stand in another folder."""
+        own = self.own._replace(folder=self.own.folder.resolve())
+        return self._replace(folder=self.folder.resolve(), own=own)
+
+
+class JobRecord(TypedDict):
+    """What job.json holds; its configuration is validated as that of its task."""
+
+    format: Literal["posenc-lab-job/1"]
+    spec: Spec
+    seed: Seed
+    config: dict[str, Any]
+    base: Spec | Literal[""]
+    data: Facts
+    versions: Facts
+    protocol: NotRequired[Protocol]
+    identity: NotRequired[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]]
+    code: dict[PluginName, Line]
+    tuned: Factors
+    trial: Trial
+
+
+class TaskOfJob(TypedDict):
+    """The task in a configuration."""
+
+    task: Spec
+
+
+class SourceHashes(TypedDict):
+    """What jobs of protocol 0 have besides."""
+
+    built: Line
+    revision: Line
+
+
+def folder_name(spec: str) -> str:
+    """A spec as part of a folder's name on any system."""
+    return spec.replace(":", ".").replace("/", "~")
+
+
+def job_folders(out: Path) -> list[Path]:
+    """The folders of all jobs of a run that have a configuration; a symbolic link is a ValueError."""
+    folders = [path.parent for path in sorted((out / "jobs").glob(f"*/{FILE}"))]
+    refuse_links([out / "jobs", *folders])
+    return folders
+
+
+def open_job(out: Path, job: Job) -> Path:
+    """The folder of a job, created if needed; a ValueError if it holds another configuration."""
+    folder, earlier = out / "jobs" / job.name, _replaced_folder(out, job)
+    refuse_links([folder, earlier, *(folder / name for name in WRITTEN)])
+    if earlier.exists() and not folder.exists():
+        earlier.rename(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / FILE
+    if path.exists():
+        refuse_difference(path, read_job(folder).deciding(), job.deciding())
+    else:
+        write_json(path, {"format": FORMAT, **job.record(), "identity": job.identity})
+    return folder
+
+
+def read_job(folder: Path) -> Job:
+    """The job of a folder, from its job.json; every name in it is checked, and none is imported."""
+    path = folder / FILE
+    record = read_json(path)
+    entries = validated(path, JobRecord, record)
+    task = validated(path, TaskOfJob, entries["config"])["task"]
+    config = config_of(entries["config"], task_named(task).options, path)
+    protocol = entries.get("protocol", 0)
+    sources = {} if protocol else dict(validated(path, SourceHashes, record))
+    return Job(
+        entries["spec"], entries["seed"], config, entries["base"], entries["data"], entries["versions"], protocol,
+        entries["code"], dict(entries["tuned"]), entries["trial"], sources, entries.get("identity", ""),  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def read_rows(folder: Path, job: Job) -> tuple[pd.DataFrame, list[str]] | None:
+    """Records of a job and the rows that were measured; None if it has none yet, a foreign file is a ValueError."""
+    path = folder / RECORDS
+    if not path.exists():
+        return None
+    frame, facts = read_records(path)
+    if facts.get("identity") != job.identity:
+        raise ValueError(
+            f"{path} is the result of another configuration or corpus; it was left as it is: "
+            "move it away to run this job"
+        )
+    return frame, facts.get("rows", [])
+
+
+def write_rows(folder: Path, job: Job, frame: pd.DataFrame, rows: list[str]) -> None:
+    """Write what was measured of a job."""
+    write_records(folder / RECORDS, frame, {"identity": job.identity, "rows": rows})
+
+
+def set_aside(out: Path, code: Mapping[str, str]) -> list[Path]:
+    """Move jobs whose plugins differ from the hashes in ``code`` to OUT/replaced; returns the new folders."""
+    moved = []
+    for folder in job_folders(out) if code else ():
+        job = read_job(folder)
+        if all(code.get(name, digest) == digest for name, digest in job.code.items()):
+            continue
+        target = _replaced_folder(out, job)
+        target.parent.mkdir(exist_ok=True)
+        refuse_links([target.parent, target, folder / "lock"])
+        try:
+            with filelock.FileLock(folder / "lock", timeout=LOCK_SECONDS):
+                folder.rename(target)
+        except filelock.Timeout:
+            raise ValueError(f"{folder} is in use by another process: wait for it or stop it") from None
+        moved.append(target)
+    return moved
+
+
+def check_code(job: Job) -> None:
+    """Raise a ValueError unless a job's plugins and the protocol are those that it was planned with."""
+    if job.code and plugin_hashes(job.code) != job.code:
+        raise ValueError(f"{', '.join(job.code)}: changed after this job was planned; run the same command again")
+    if job.protocol != PROTOCOL:
+        raise ValueError(
+            f"{job.name} was planned with protocol {job.protocol}, this version of posenc computes by {PROTOCOL}: "
+            "choose another --out"
+        )
+
+
+def refuse_difference(path: Path, stored: Mapping[str, Any], current: Mapping[str, Any]) -> None:
+    """Raise a ValueError that names each difference between a stored configuration and the current one."""
+    before, now = _flat(stored), _flat(current)
+    differing = [
+        f"{key} {_short(before.get(key))} there, {_short(now.get(key))} here"
+        for key in dict.fromkeys([*before, *now])
+        if before.get(key) != now.get(key)
+    ]
+    if differing:
+        raise ValueError(
+            f"{path.parent} holds a run of another configuration ({'; '.join(differing)}): choose another --out"
+        )
+
+
+def _replaced_folder(out: Path, job: Job) -> Path:
+    return out / "replaced" / f"{job.name}-{job.identity[:12]}"
+
+
+def _flat(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers under their own names, other parts' entries under the part's name."""
+    flat: dict[str, Any] = {}
+    for key, value in record.items():
+        if not isinstance(value, dict):
+            flat[key] = value
+            continue
+        flat.update({(k if key in ("config", "numbers", "rounding") else f"{key} {k}"): v for k, v in value.items()})
+    return flat
+
+
+def _short(value: object) -> str:
+    text = "missing" if value is None else str(value)
+    return text if len(text) <= 24 else text[:12] + "…"

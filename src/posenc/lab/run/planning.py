@@ -1,0 +1,206 @@
+"""From a request to jobs that are ready to run. Whatever can be wrong is found here, before the first job starts."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from posenc.lab.config import Config, Profile
+from posenc.lab.metrics import Words
+from posenc.lab.plugins import import_allowlist, is_module_name, source_file
+from posenc.lab.run.checkpoint import read_checkpoint
+from posenc.lab.run.folder import FILE, FORMAT, Run, read_run, write_run
+from posenc.lab.run.job import PROTOCOL, Job, Work, open_job, read_job, read_rows, refuse_difference, set_aside
+from posenc.lab.run.machine import (
+    DECIDING_LIBRARIES,
+    check_machine,
+    describe_machine,
+    describe_versions,
+    device_of,
+    library_versions,
+)
+from posenc.lab.run.optimizer import FILE as TUNED
+from posenc.lab.run.optimizer import Tuned, describe_factors, read_tuned
+from posenc.lab.schema import refuse_links
+from posenc.lab.specs import encoding_names, plugin_hashes, plugin_names
+from posenc.lab.tasks import task_named
+from posenc.lab.tasks.task import Data, Planned, Task
+
+BESIDE = ("tune", TUNED)  # what posenc tune leaves in a run's folder, before the run or after it
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """A comparison to run: its profile, data, output folder, and the command line that asked for it."""
+
+    profile: Profile
+    data: str
+    out: Path
+    command: str
+    elsewhere: bool = False  # whether jobs run on other machines
+
+
+@dataclass(frozen=True)
+class PreparedRun:
+    """A validated run whose folder and data exist: jobs may start."""
+
+    task: Task
+    config: Config
+    source: str  # --data as typed
+    data: Data
+    planned: list[Planned]
+    versions: dict[str, str]
+    code: dict[str, str]  # code hashes of plugins
+    out: Path
+    run: Run
+
+    def job(self, planned: Planned, seed: int, tuned: Tuned, trial: str = "") -> Job:
+        """The job of one training with one seed."""
+        shared = {self.task.name, self.source}
+        code = {name: digest for name, digest in self.code.items() if name in {*encoding_names(planned.spec), *shared}}
+        return Job(
+            planned.spec, seed, planned.config, planned.base or "", self.data.identity(), library_versions(),
+            code=code, tuned=tuned, trial=trial,
+        )  # fmt: skip
+
+
+def default_folder(task: str, profile: str) -> Path:
+    """The default folder of a run."""
+    name = task.rpartition(":")[2].lower()
+    return Path("posenc-compare") / (profile if task == "text" else f"{name}-{profile}")
+
+
+def prepare(request: RunRequest, console: Console, *, processes: int = 1) -> PreparedRun:
+    """Validate a request, read its data, and create the run folder or check that it holds the same run."""
+    config = request.profile.config
+    task = task_named(config.task)
+    config = config.replaced({"processes": processes, "device": _device(config, request)})
+    config.check()
+    task.check(config)
+    code = plugin_hashes([*request.profile.encodings, *filter(is_module_name, (config.task, request.data))])
+    for name in code:
+        console.print(f"{name} is imported from {source_file(name)}.")
+    task.plan(request.profile.encodings, config)  # a wrong name is said before data are read
+    console.print(f"Reading the data ({request.data}) …", style="dim")
+    data = task.data(request.data, config)
+    config = task.settled(config, data)
+    check_machine(config, elsewhere=request.elsewhere)
+    versions = describe_versions()
+    make_folder(request.out)
+    run = _open_run(request, task, config, data, versions)
+    refuse_links([request.out / "data"])
+    data.save(request.out / "data")
+    console.print("; ".join(f"{name}: {fact}" for name, fact in list(data.facts().items())[:3]) + ".")
+    for folder in set_aside(request.out, code):
+        console.print(f"An own class has changed; what was trained with it before is kept as {folder}.")
+    planned = task.plan(request.profile.encodings, config)
+    return PreparedRun(task, config, request.data, data, planned, versions, code, request.out, run)
+
+
+def jobs_of(prepared: PreparedRun, seeds: int, console: Console) -> tuple[list[Work], int]:
+    """Unfinished jobs, by phase and those with more rows first; and the number of finished ones."""
+    tuned = read_tuned(prepared.out)
+    for spec in {planned.spec for planned in prepared.planned} & set(tuned):
+        console.print(f"Tuned ({prepared.out / TUNED}): {spec}, {describe_factors(tuned[spec])}.", style="dim")
+    works, finished = list[Work](), 0
+    for seed in range(seeds):
+        for planned in prepared.planned:
+            work = work_of(prepared, prepared.job(planned, seed, tuned.get(planned.spec, {})), planned)
+            finished += work is None
+            works += [work] if work else []
+    return sorted(works, key=lambda work: (work.phase, -len(work.rows))), finished
+
+
+def work_of(prepared: PreparedRun, job: Job, planned: Planned) -> Work | None:
+    """The remaining work of a job, None if finished. Reading its files now finds damaged ones before any job starts."""
+    folder = open_job(prepared.out, job)
+    job = read_job(folder)
+    finished = read_rows(folder, job)
+    if finished is not None and not set(planned.rows) - set(finished[1]):
+        return None
+    read_checkpoint(folder / "checkpoint.pt", job.identity)
+    allowlist = import_allowlist().of([*plugin_names([job.spec]), *job.code])
+    return Work(job.name, folder, planned.rows, _phase(prepared.planned, planned), allowlist)
+
+
+def make_folder(out: Path) -> None:
+    """Create a folder for results; a ValueError that says why it is not writable."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"--out {out}: {(error.strerror or 'cannot be made').lower()}") from error
+    if not os.access(out, os.W_OK | os.X_OK):
+        raise ValueError(f"--out {out}: the folder is not writable")
+
+
+def _open_run(request: RunRequest, task: Task, config: Config, data: Data, versions: dict[str, str]) -> Run:
+    """Write run.json, or check that the existing one describes the same run."""
+    refuse_links(request.out / name for name in ("jobs", "replaced", "slurm", FILE))
+    path, rounding = request.out / FILE, dataclasses.asdict(config.machine)
+    words = Words(task.name, task.title, task.asked, task.shows)
+    tuned = {spec: describe_factors(factors) for spec, factors in read_tuned(request.out).items()}
+    run = Run(
+        request.out, words, task.metrics_of(config), task.curves, config.deciding(), config.shown(), data.identity(),
+        data.facts(), versions, describe_machine(config.machine.device), _repeatable(request.command, config), tuned,
+        protocol=PROTOCOL,
+    )  # fmt: skip
+    if path.exists():
+        before = read_run(request.out)
+        if before.task != task.name:
+            raise ValueError(
+                f"{request.out} holds a run of --task {before.task}, not {task.name}: choose another --out"
+            )
+        libraries = {name: text for name, text in before.versions.items() if name in DECIDING_LIBRARIES}
+        younger = {f.name: f.default for _, f in config.fields() if f.name in run.numbers}  # than the run, perhaps
+        stored = {"protocol": before.protocol, "numbers": {**younger, **before.numbers}, "data": before.data}
+        stored |= {"versions": libraries, "rounding": before.rounding}
+        current = {"protocol": PROTOCOL, "numbers": run.numbers, "data": run.data}
+        current |= {"versions": library_versions(), "rounding": rounding}
+        refuse_difference(path, stored, current)
+        commands = dict.fromkeys([*before.command.splitlines(), run.command])
+        both = {name: _joined(before.versions.get(name), text) for name, text in versions.items()}
+        run = dataclasses.replace(run, command="\n".join(commands), versions=both)
+    elif any(entry.name not in BESIDE for entry in request.out.iterdir()):
+        raise ValueError(
+            f"--out {request.out}: the folder is not empty and holds no run of {FORMAT}; choose another one"
+        )
+    write_run(run, machine=rounding)
+    return run
+
+
+def _joined(before: str | None, now: str) -> str:
+    """Every version that a run was computed with, in the order of use."""
+    return ", ".join(dict.fromkeys([*(before or now).split(", "), now]))
+
+
+def _device(config: Config, request: RunRequest) -> str:
+    """The requested device; ``auto`` is the device of the folder's earlier run, else a GPU if there is one."""
+    device, path = config.machine.device, request.out / FILE
+    if device == "auto" and path.exists():
+        device = str(read_run(request.out).rounding.get("device", "cpu"))
+    return device_of(device, elsewhere=request.elsewhere)
+
+
+def _phase(all_planned: list[Planned], planned: Planned) -> int:
+    """The number of trainings that must precede this one."""
+    if planned.base is None:
+        return 0
+    base = next((candidate for candidate in all_planned if candidate.spec == planned.base), None)
+    if base is None:
+        raise ValueError(f"{planned.spec} starts from {planned.base}, which is not among the trainings")
+    return 1 + _phase(all_planned, base)
+
+
+def _repeatable(command: str, config: Config) -> str:
+    """A command line that repeats the run: as typed, with its device and launcher."""
+    words = shlex.split(command)
+    if not any(word == "--device" or word.startswith("--device=") for word in words):
+        words += ["--device", config.machine.device]
+    if config.machine.processes > 1:
+        words = ["torchrun", "--nproc-per-node", str(config.machine.processes), "-m", *words]
+    return shlex.join(words)

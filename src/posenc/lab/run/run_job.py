@@ -1,0 +1,219 @@
+"""Runs one job to its records: train, evaluate, write. Work that is already finished is not repeated."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import filelock
+import pandas as pd
+import torch
+from accelerate import Accelerator
+from typing_extensions import TypedDict
+
+from posenc.lab.files import write_json
+from posenc.lab.metrics import Values
+from posenc.lab.models.decoder import LabModel
+from posenc.lab.run.checkpoint import COUNT, Checkpoint, write_first_losses
+from posenc.lab.run.job import LOCK_SECONDS, Job, check_code, read_job, read_rows, write_rows
+from posenc.lab.run.records import records_frame
+from posenc.lab.run.train import StoppedError, make_accelerator, train
+from posenc.lab.schema import Line, Number
+from posenc.lab.tasks import task_named
+from posenc.lab.tasks.task import Data, Task
+
+PROGRESS = "progress.json"
+TRACE = 100  # points of a training's curves that are recorded
+TAIL = 0.05  # last share of the steps whose loss is that of the training
+
+
+class ProgressRecord(TypedDict):
+    """What progress.json holds."""
+
+    phase: Literal["train", "measure"]
+    share: Number  # of the phase that is done
+    detail: Line
+
+
+@dataclass
+class Reporter:
+    """Writes progress.json, at most twice a second."""
+
+    path: Path
+    active: bool
+    on_progress: Callable[[], None]
+    last: float = 0.0
+
+    def write(self, phase: str, share: float, detail: str) -> None:
+        """Report a job's ``phase`` ("train" or "measure"), the finished ``share`` of it (0 to 1), and a short text."""
+        now = time.monotonic()
+        if self.active and now - self.last > 0.5:
+            self.last = now
+            write_json(self.path, {"phase": phase, "share": share, "detail": detail})
+            self.on_progress()
+
+
+def run_job(
+    folder: Path,
+    rows: Sequence[str],
+    *,
+    accelerator: Accelerator | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+    on_progress: Callable[[], None] = lambda: None,
+    lock_seconds: float = LOCK_SECONDS,
+) -> None:
+    """Train the job of a folder and evaluate ``rows`` on its weights; what is there already is not done again.
+
+    Args:
+        folder: of the job.
+        rows: names of the rows in the records.
+        accelerator: of this rank under torchrun; default a new one for this process.
+        should_stop: called after each step; True saves a checkpoint and raises `StoppedError`.
+        on_progress: called after progress.json was written.
+        lock_seconds: to wait for another worker to let go of the folder.
+
+    Raises:
+        ValueError: for a folder that another worker holds, other data than those planned with, or a loss that diverges.
+    """
+    job = read_job(folder)
+    check_code(job)
+    accelerator = make_accelerator(job.config) if accelerator is None else accelerator
+    first = accelerator.is_main_process
+    report = Reporter(folder / PROGRESS, first, on_progress)
+    lock = filelock.FileLock(folder / "lock") if first else None
+    try:
+        if lock:
+            lock.acquire(timeout=lock_seconds)
+            for left in folder.glob(".*.tmp"):  # by a worker that was killed while it wrote
+                left.unlink(missing_ok=True)
+        finished = read_rows(folder, job)
+        if finished is None or set(rows) - set(finished[1]):
+            _complete(folder, job, rows, accelerator, report, should_stop)
+        if first:
+            (folder / PROGRESS).unlink(missing_ok=True)
+    except filelock.Timeout:
+        raise ValueError(f"{folder} is in use by another process: wait for it or stop it") from None
+    finally:
+        if lock:
+            lock.release()
+
+
+def _complete(
+    folder: Path, job: Job, rows: Sequence[str], accelerator: Accelerator, report: Reporter,
+    should_stop: Callable[[], bool],
+) -> None:  # fmt: skip
+    task, data = task_named(job.config.task), data_of(folder, job)
+    if job.config.options.pretrained:
+        if accelerator.is_main_process:
+            _measure(folder, job, rows, task, data, accelerator.device, report, should_stop)
+        accelerator.wait_for_everyone()
+        return
+    steps = job.config.training.steps
+
+    def on_step(step: int, loss: float, rate: float) -> None:
+        report.write("train", step / steps, f"loss {loss:.3f}, {rate:,.0f} {task.per_second}/s")
+
+    trained, state = train(job, data, folder, accelerator, on_step=on_step, should_stop=should_stop)
+    accelerator.wait_for_everyone()
+    if accelerator.is_main_process:
+        measurements = task.evaluate(trained, data, rows, job.config, accelerator.device)
+        measured = list(_with_progress(measurements, job, report, should_stop))
+        clip = job.config.training.clip
+        frame = records_frame(
+            [*measured, *course(task, trained, state, clip=clip)], job=job.name, spec=job.spec, seed=job.seed
+        )
+        _write(folder, job, frame, rows)
+    accelerator.wait_for_everyone()
+
+
+def _measure(
+    folder: Path, job: Job, rows: Sequence[str], task: Task, data: Data, device: torch.device, report: Reporter,
+    should_stop: Callable[[], bool],
+) -> None:  # fmt: skip
+    """Evaluate a pretrained model. All rows of such a job are the same numbers under different names."""
+    before = read_rows(folder, job)
+    if before is not None and before[1]:
+        known = before[0][before[0]["spec"] == before[1][0]]
+        frame = pd.concat([known.assign(spec=row) for row in rows if row not in before[1]], ignore_index=True)
+        all_rows = dict.fromkeys([*before[1], *rows])
+        write_rows(folder, job, pd.concat([before[0], frame], ignore_index=True), list(all_rows))
+        return
+    model = task.model(job.spec, job.config, data, job.seed).to(device).eval()
+    started = time.perf_counter()
+    measured = list(_with_progress(task.evaluate(model, data, rows, job.config, device), job, report, should_stop))
+    if losses := _first_losses(task, measured, job):  # a search has none
+        write_first_losses(folder, job.config, losses, time.perf_counter() - started)
+    write_rows(folder, job, records_frame(measured, job=job.name, spec=job.spec, seed=job.seed), list(rows))
+
+
+def recompute_pretrained_losses(job: Job, data: Data, device: torch.device) -> list[float]:
+    """Recompute the first losses of a job whose model is pretrained."""
+    task = task_named(job.config.task)
+    model = task.model(job.spec, job.config, data, job.seed).to(device).eval()
+    return _first_losses(task, task.evaluate(model, data, [job.spec], job.config, device), job)
+
+
+def _first_losses(task: Task, measured: Iterable[Values], job: Job) -> list[float]:
+    """At most `COUNT` values of the deciding metric, of the row that comes first."""
+    name, losses, row = task.metrics_of(job.config)[0].name, list[float](), None
+    for values in measured:
+        row = values.spec if row is None else row
+        if values.metric == name and values.spec == row:
+            losses += values.values
+        if len(losses) >= COUNT:
+            break
+    return losses[:COUNT]
+
+
+def _with_progress(
+    measurements: Iterable[Values], job: Job, report: Reporter, should_stop: Callable[[], bool]
+) -> Iterator[Values]:
+    """What is measured, one after the other, with word of how far it is."""
+    for values in measurements:
+        yield values
+        report.write("measure", 0.5, f"{values.spec or job.spec} {values.view} {values.length:,}")
+        if should_stop():
+            raise StoppedError
+
+
+def _write(folder: Path, job: Job, frame: pd.DataFrame, rows: Sequence[str]) -> None:
+    """Write new records and keep those of other rows that were measured earlier."""
+    before = read_rows(folder, job)
+    other_rows = [] if before is None else [row for row in before[1] if row not in rows]
+    if before is not None and other_rows:
+        old = before[0][before[0]["spec"].isin(other_rows) & ~before[0]["spec"].isin([job.spec])]
+        frame = pd.concat([frame, old], ignore_index=True)
+    write_rows(folder, job, frame, [*other_rows, *rows])
+
+
+def data_of(folder: Path, job: Job) -> Data:
+    """The data of the run that a job belongs to; a ValueError if they are not those that it was planned with."""
+    data = task_named(job.config.task).load(folder.parent.parent / "data", job.config)
+    if data.identity() != job.data:
+        raise ValueError(f"{folder}: its configuration belongs to other data than those beside it")
+    return data
+
+
+def course(task: Task, model: LabModel, state: Checkpoint, *, clip: float) -> Iterator[Values]:
+    """The cost and the course of a training: scalars at length 0, and curves whose items are steps."""
+    total, of_encodings = model.parameter_counts()
+    steps, norms, losses = state.step, state.norms.double(), state.losses.double() / task.loss_unit
+    tail = max(1, round(TAIL * steps))
+    scalars = {
+        "parameters": total, "encoding_parameters": of_encodings, "steps": steps,
+        "train_loss": losses[-tail:].mean().item(),
+        "seconds": state.seconds, "peak_memory": state.peak_memory, "grad_norm_median": norms.median().item(),
+        "grad_norm_max": norms[steps // 10 :].max().item(), "clipped_share": (norms > clip).double().mean().item(),
+    }  # fmt: skip
+    for name, value in scalars.items():
+        yield Values(name, [float(value)])
+    every = max(1, steps // TRACE)
+    points = torch.arange(every, steps + 1, every)
+    for name, curve in (("loss", losses), ("grad_norm", norms)):
+        means = [curve[max(0, int(p) - every) : int(p)].mean().item() for p in points]
+        yield Values(name, means, items=points.tolist())
+    probed = state.probes
+    yield Values("probe", probed[:, 1].tolist(), items=[int(step) for step in probed[:, 0]])

@@ -1,0 +1,241 @@
+"""The training loop: plain PyTorch, with `accelerate` for device, precision and data-parallel ranks.
+
+Step s depends on the checkpoint after step s − 1 and on (data, seed, s), on nothing else. So a training that was
+stopped and continued ends with the numbers of one that was not: bit for bit on a processor, up to rounding on a GPU,
+where some kernels add in no fixed order. What ranks share (`sharding`) and compiled blocks (`compiling`) change the
+rounding, nothing else.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor
+
+from posenc.lab.config import Config
+from posenc.lab.data.batching import counter_seed
+from posenc.lab.models.decoder import LabModel
+from posenc.lab.run.checkpoint import COUNT, Checkpoint, read_checkpoint, write_checkpoint, write_first_losses
+from posenc.lab.run.job import Job, folder_name, read_job
+from posenc.lab.run.machine import check_compiler, compile_blocks, peak_memory, reset_peak_memory
+from posenc.lab.run.optimizer import apply_to_model, lr_at, make_optimizer, set_lr, with_tuned_lr
+from posenc.lab.tasks import task_named
+from posenc.lab.tasks.task import Data, Planned, Task
+
+
+class StoppedError(Exception):
+    """Raised when a training was told to stop; its checkpoint is written."""
+
+
+def make_accelerator(config: Config) -> Accelerator:
+    """One process on one device, or this rank of torchrun."""
+    machine = config.machine
+    precision = "bf16" if config.training.precision == "bfloat16" else "no"
+    accelerator = Accelerator(mixed_precision=precision, cpu=machine.device == "cpu")
+    if accelerator.device.type != machine.device:
+        raise ValueError(f"--device {machine.device}: not available here, where {accelerator.device.type} would serve")
+    torch.set_num_threads(machine.threads)
+    return accelerator
+
+
+def train(
+    job: Job,
+    data: Data,
+    folder: Path,
+    accelerator: Accelerator,
+    *,
+    on_step: Callable[[int, float, float], None] = lambda step, loss, rate: None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> tuple[LabModel, Checkpoint]:
+    """Train a job to its last step, from its checkpoint if there is one.
+
+    Args:
+        job: what to train.
+        data: what to train it on.
+        folder: of the job; rank 0 writes checkpoints there.
+        accelerator: from `make_accelerator`.
+        on_step: called after each step with its number, the loss, and the speed in the task's units.
+        should_stop: called after each step; True saves a checkpoint and raises `StoppedError`.
+
+    Returns:
+        The trained model, in evaluation mode, neither compiled nor shared out, with its weights on rank 0 alone; and
+        the state at the end.
+    """
+    task, config = task_named(job.config.task), with_tuned_lr(job.config, job.tuned)
+    model, state = _begun(task, job, config, data, folder, accelerator.device)
+    trained = copy.deepcopy(model)  # what the loop makes of it may be compiled, shared out, or in another precision
+    loop = _Loop(task, job, config, data, accelerator, model, state)
+    reset_peak_memory(accelerator.device)
+    saved, steps = state.step, config.training.steps
+    while state.step < steps:
+        rate = loop.step()
+        if state.step == min(COUNT, steps) and accelerator.is_main_process:
+            write_first_losses(folder, job.config, state.losses[:COUNT].tolist(), state.seconds)
+        on_step(state.step, float(state.losses[-1]) / task.loss_unit, rate)
+        stop = should_stop()
+        if stop or state.step % config.training.checkpoint_every == 0 or state.step == steps:
+            saved = loop.save(folder, saved)
+        if stop and state.step < steps:
+            raise StoppedError
+    accelerator.free_memory()  # it would keep the model and the optimizer
+    trained = trained.to(accelerator.device)
+    if accelerator.is_main_process:
+        trained.load_state_dict(state.model)
+    return trained.eval(), state
+
+
+def recompute_first_losses(job: Job, data: Data, accelerator: Accelerator) -> list[float]:
+    """The losses of the first `COUNT` steps of a job, nats, computed anew; its folder is neither read nor written."""
+    task, config = task_named(job.config.task), with_tuned_lr(job.config, job.tuned)
+    model = task.model(job.spec, config, data, job.seed)
+    apply_to_model(model, job.tuned)
+    loop = _Loop(task, job, config, data, accelerator, model, _before_training(job))
+    while loop.state.step < min(COUNT, config.training.steps):
+        loop.step()
+    accelerator.free_memory()
+    return loop.state.losses.tolist()
+
+
+def _before_training(job: Job) -> Checkpoint:
+    return Checkpoint(job.identity, 0, {}, {}, torch.empty(0), torch.empty(0), torch.empty(0, 2), 0.0, 0)
+
+
+def _begun(
+    task: Task, job: Job, config: Config, data: Data, folder: Path, device: torch.device
+) -> tuple[LabModel, Checkpoint]:
+    """The model of a job as far as it has come: from its checkpoint, its base, or random weights."""
+    model = task.model(job.spec, config, data, job.seed)
+    apply_to_model(model, job.tuned)
+    if job.base:
+        start_from_base(job, folder, model)
+        task.prepare(model, Planned(job.spec, (), config, job.base), data, config, device)
+    state = read_checkpoint(folder / "checkpoint.pt", job.identity)
+    if state is None:
+        return model, _before_training(job)
+    model.load_state_dict(state.model)
+    return model, state
+
+
+class _Loop:
+    """One training step, and the state that it advances."""
+
+    def __init__(
+        self, task: Task, job: Job, config: Config, data: Data, accelerator: Accelerator, model: LabModel,
+        state: Checkpoint,
+    ) -> None:  # fmt: skip
+        self.task, self.job, self.config, self.data, self.state = task, job, config, data, state
+        self.accelerator = accelerator
+        if config.training.compile:
+            check_compiler(accelerator.device.type)
+            compile_blocks(model)
+        # What ranks share loads half of torch's distributed parts, which no other training needs.
+        self.sharing: Any = import_module("posenc.lab.run.sharding") if config.machine.shard else None
+        if self.sharing:
+            self.sharing.shard(model, accelerator.device)
+        self.plain = model.to(accelerator.device)
+        self.optimizer: torch.optim.Optimizer = make_optimizer(model, config.training)
+        if state.optimizer:
+            load = self.sharing.load_optimizer if self.sharing else torch.optim.Optimizer.load_state_dict
+            load(self.optimizer, state.optimizer)
+        self.model: torch.nn.Module = model
+        if not self.sharing:
+            self.model, self.optimizer = accelerator.prepare(model, self.optimizer)
+
+    def step(self) -> float:
+        """One update; returns the speed of all ranks together."""
+        started = time.perf_counter()
+        state, training, accelerator = self.state, self.config.training, self.accelerator
+        # Should an encoding draw random numbers, they too depend on the step alone.
+        torch.manual_seed(counter_seed("step", self.job.seed, state.step))
+        set_lr(self.optimizer, lr_at(state.step, training))
+        with self._precision():
+            loss = self.task.loss(self.model, self._batch())
+        accelerator.backward(loss)
+        norm = self._clip()
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self._note(accelerator.reduce(loss.detach(), reduction="mean"), norm)
+        spent = time.perf_counter() - started
+        state.seconds += spent
+        every = max(1, training.steps // self.config.evaluation.probes)
+        if state.step % every == 0 or state.step == training.steps:
+            self._probe()
+        return self.task.amount(self.config) / spent
+
+    def _probe(self) -> None:
+        """Record the deciding metric at the training length; all ranks take part, since they may share the model."""
+        self.plain.eval()
+        with torch.no_grad(), self._precision():
+            value = self.task.probe(self.plain, self.data, self.config, self.accelerator.device)
+        self.plain.train()
+        self.state.probes = torch.cat([self.state.probes, torch.tensor([[float(self.state.step), value]])])
+
+    def _precision(self) -> AbstractContextManager[None]:
+        """Autocast, where the model was not prepared for it."""
+        sharded = self.config.machine.shard
+        context: AbstractContextManager[None] = self.accelerator.autocast() if sharded else nullcontext()
+        return context
+
+    def _clip(self) -> Tensor:
+        """Clip the gradients; returns their norm before that."""
+        most = self.config.training.clip
+        norm: Tensor
+        if self.sharing:
+            norm = self.sharing.finish_gradients(self.plain, most)
+        else:
+            norm = self.accelerator.clip_grad_norm_(self.model.parameters(), most)
+        return norm
+
+    def _batch(self) -> tuple[Tensor, ...]:
+        """This rank's rows of the step's batch, which is the same however many ranks share it."""
+        first, ranks = self.accelerator.process_index, self.accelerator.num_processes
+        batch = self.task.batch(self.data, self.config, self.job.seed, self.state.step)
+        return tuple(part[first::ranks].to(self.accelerator.device) for part in batch)
+
+    def _note(self, loss: Tensor, norm: Tensor) -> None:
+        state = self.state
+        if not math.isfinite(loss.item()) or not math.isfinite(norm.item()):
+            raise ValueError(f"loss or gradient is not finite at step {state.step + 1}; a lower --lr may help")
+        state.losses = torch.cat([state.losses, loss.float().cpu().view(1)])
+        state.norms = torch.cat([state.norms, norm.detach().float().cpu().view(1)])
+        state.step += 1
+
+    def save(self, folder: Path, saved: int) -> int:
+        """Write a checkpoint, unless this step has one already; when this returns, all ranks can read it."""
+        state, first = self.state, self.accelerator.is_main_process
+        if state.step != saved and (first or self.config.machine.shard):
+            states = self.plain.state_dict(), self.optimizer.state_dict()
+            if self.sharing:
+                states = tuple(self.sharing.gathered(part, keep=first) for part in states)
+            state.model, state.optimizer = states
+            state.peak_memory = max(state.peak_memory, peak_memory(self.accelerator.device))
+        if state.step != saved and first:
+            write_checkpoint(folder / "checkpoint.pt", state)
+        self.accelerator.wait_for_everyone()
+        return state.step
+
+
+def start_from_base(job: Job, folder: Path, model: LabModel) -> None:
+    """Give a model the trained weights of the job that it starts from; parameters of its encodings may be new."""
+    base_folder = folder.parent / f"{folder_name(job.base)}-seed{job.seed}"
+    trained = read_job(base_folder) if base_folder.exists() else None
+    state = read_checkpoint(base_folder / "checkpoint.pt", trained.identity) if trained else None
+    if trained is None or state is None or state.step < trained.config.training.steps:
+        raise ValueError(
+            f"{job.name} starts from the trained {job.base}, which is not there: move "
+            f"{base_folder} away to train it again"
+        )
+    encoding_parameters = {name for name, parameter in model.named_parameters() if parameter in model.lr_multipliers}
+    loaded = model.load_state_dict(state.model, strict=False)
+    unexpected = [*(set(loaded.missing_keys) - encoding_parameters), *loaded.unexpected_keys]
+    if unexpected:
+        raise ValueError(f"{job.name} cannot start from the trained {job.base}: {', '.join(sorted(unexpected))} differ")

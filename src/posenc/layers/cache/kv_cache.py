@@ -1,0 +1,438 @@
+"""`KVCache`: what one attention layer keeps between calls: keys, values, positions and what encodings remember.
+
+A call goes in two steps, so that one that fails leaves the cache as it was: `KVCache.extended` returns the pending keys
+(cached and new), and `KVCache.take` keeps them once attention has run.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from posenc.arguments import LONGEST, check_whole
+from posenc.encoding import Encoding
+from posenc.layers.cache.padding import compacted
+from posenc.layers.cache.pending import PendingKeys, count_with_gap, pending_keys
+from posenc.layers.cache.rerotation import check_movable, rerotate
+from posenc.layers.cache.token_buffers import (
+    FEATURES,
+    PADDING,
+    POSITIONS,
+    SEGMENTS,
+    K,
+    TokenBuffers,
+    TokenData,
+    V,
+    concatenated,
+    first_and_last,
+    num_tokens,
+)
+from posenc.positions import nowhere
+
+AHEAD = 64  # steps
+
+
+class KVCache:
+    """Keys and values of the tokens so far, for one layer. A new cache is empty; `SelfAttention` fills it.
+
+    It grows in place: a step writes its own tokens and copies no others, except when the memory doubles. Keys are
+    cached rotated, unless their rotation depends on more than their position (dynamic NTK, xPos): those are rotated
+    again in every call. The cache also keeps what each encoding's ``remember`` gave (FoX: log gates), which nothing
+    else could rebuild. Under a window, tokens that no later one can attend to are forgotten.
+
+    Args:
+        capacity: tokens to make room for at once, more than which are refused; None: as many as come, by doubling.
+        window: tokens that a token attends to, its own included; a layer's call may pass a smaller one.
+        sinks: the first tokens of each row, which stay visible to all later ones in addition to their window.
+        slack: newest tokens that `crop` may forget although a window has left others behind.
+
+    >>> len(KVCache(window=64, sinks=4))
+    0
+    """
+
+    def __init__(
+        self, *, capacity: int | None = None, window: int | None = None, sinks: int = 0, slack: int = 0
+    ) -> None:
+        for name, value, least in (("capacity", capacity, 1), ("window", window, 1), ("sinks", sinks, 0),
+                                   ("slack", slack, 0)):  # fmt: skip
+            if value is None and name in ("capacity", "window"):
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ValueError(f"{name} must be an integer of at least {least}, in tokens, got {value!r}")
+        self.window, self.sinks, self.slack = window, sinks, slack
+        self._buffers = TokenBuffers(capacity)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Reset everything that is known of the tokens so far."""
+        self._buffers.start = self._buffers.stop = 0
+        self.rotated = True  # whether k is
+        self.length: int | None = None  # the length that was declared for k's rotation
+        self.last: tuple[Tensor, ...] = ()  # what the layer itself needs of each row's newest token (FoXPro)
+        self.seen = 0  # tokens that came, padding and forgotten ones included
+        self.next = 0  # position of the next token, where positions count
+        self.positions_from_caller = False  # whether a caller gave positions
+        self.detached_sinks = 0  # sinks whose neighbours are gone
+        self.dropped_window: int | None = None  # window by which tokens were forgotten
+        self.uncompacted: int | None = None  # newest tokens that no compaction of rows has moved; None: all
+        self.version = 0  # pending keys of another version are refused
+        self._next_positions: tuple[Tensor, ...] = ()  # positions of the next steps, from `_next_positions_from` on
+        self._next_positions_from = 0
+
+    def __len__(self) -> int:
+        """Tokens kept, padding included."""
+        return self._buffers.stop - self._buffers.start
+
+    @property
+    def k(self) -> Tensor | None:
+        """``(batch, num_kv_heads, tokens, head_dim)``, a view; None while empty."""
+        return self._buffers.live(K) if len(self) else None
+
+    @property
+    def v(self) -> Tensor | None:
+        """``(batch, num_kv_heads, tokens, value_dim)``, a view; None while empty."""
+        return self._buffers.live(V) if len(self) else None
+
+    @property
+    def positions(self) -> Tensor | None:
+        """``(batch | 1, tokens, ...)``; None: counted."""
+        return self._buffers.live(POSITIONS) if len(self) else None
+
+    @property
+    def attention_mask(self) -> Tensor | None:
+        """``(batch | 1, tokens)`` bool, True at real tokens; None: all are."""
+        return self._buffers.live(PADDING) if len(self) else None
+
+    @property
+    def segments(self) -> Tensor | None:
+        """``(batch | 1, tokens)``; None: one document a row."""
+        return self._buffers.live(SEGMENTS) if len(self) else None
+
+    @property
+    def features(self) -> list[Tensor | None]:
+        """What each encoding remembers, ``(batch, heads, tokens, ...)`` or None; one per encoding."""
+        return [self._buffers.live(kind) for kind in range(FEATURES, len(self._buffers.held))] if len(self) else []
+
+    @property
+    def counted_only(self) -> bool:
+        """Whether positions count, and there is neither padding nor any document."""
+        buffers = self._buffers
+        held = buffers.held
+        if buffers.stop == buffers.start:
+            return True
+        return held[POSITIONS] is None and held[PADDING] is None and held[SEGMENTS] is None
+
+    def counted_positions(self, device: torch.device) -> Tensor:
+        """Positions of the kept tokens where they count, ``(tokens,)``."""
+        return count_with_gap(self.next, len(self), self.detached_sinks, device)
+
+    def next_position(self, device: torch.device) -> Tensor:
+        """The position of the next token where positions count, ``(1,)``; made for some steps at once."""
+        at = self.next - self._next_positions_from
+        if not 0 <= at < len(self._next_positions) or self._next_positions[at].device != device:
+            with torch.inference_mode(False):
+                ahead = torch.arange(self.next, self.next + AHEAD, device=device).unsqueeze(-1).unbind(0)
+            if type(ahead[0]) is not Tensor:  # a stand-in of a tracing mode
+                return ahead[0]
+            self._next_positions, self._next_positions_from, at = ahead, self.next, 0
+        return self._next_positions[at]
+
+    @property
+    def gap(self) -> int:
+        """Positions between the sinks, or the start, and the oldest other token kept, where positions count."""
+        return self.next - len(self)
+
+    def check_positions(self, positions: Tensor | None) -> None:
+        """Raise a ValueError where a caller who gave positions gives none any more."""
+        if positions is None and self.positions_from_caller and len(self):
+            raise ValueError("positions must be given, as they were in an earlier call that shares this cache")
+
+    def extended(
+        self,
+        k: Tensor,
+        v: Tensor,
+        features: Sequence[Tensor | None] = (),
+        *,
+        positions: Tensor | None = None,
+        derived: bool = False,
+        attention_mask: Tensor | None = None,
+        segments: Tensor | None = None,
+        rotated: bool = True,
+        length: int | None = None,
+        axes: int = 1,
+        window: int | None = None,
+        droppable: bool = True,
+        in_place: bool = True,
+    ) -> PendingKeys:
+        """All keys and values, the new call's included; the cache stays as it is until `take`.
+
+        Args:
+            k, v: of the new tokens, ``(batch, num_kv_heads, tokens, width)``.
+            features: what encodings remember of them, one per encoding.
+            positions: ``(*batch, tokens, ...)``; None: they count on.
+            derived: whether positions follow from attention_mask and segments, rather than from a caller.
+            attention_mask, segments: of the new tokens, ``(*batch, tokens)``.
+            rotated: whether k is.
+            length: the length that was declared for its rotation.
+            axes: coordinates of a position.
+            window: tokens that a token attends to.
+            droppable: whether tokens beyond the window count for nothing at all.
+            in_place: False where a backward pass may follow.
+        """
+        past, tokens = len(self), k.shape[2]
+        new: TokenData = [k, v, positions, attention_mask, segments, *features]
+        for kind, of_axes in ((POSITIONS, axes), (PADDING, 1), (SEGMENTS, 1)):
+            if new[kind] is not None:
+                new[kind] = _rows(new[kind], of_axes)
+        self._check(new, rotated, length, axes)
+        window = self._window_of(window, droppable, segments)
+        in_place = in_place and not torch.compiler.is_compiling()
+        if past and not (self.counted_only and positions is None and attention_mask is None):
+            self._align(new, k.device)
+        if past:
+            all_tokens = self._buffers.write(new) if in_place else concatenated(self._buffers.all_live(), new)
+        else:
+            all_tokens = new
+            if in_place:
+                self._buffers.check(tokens if window is None else min(tokens, self._tokens_to_keep(window) + 1))
+        positions_from_caller = self.positions_from_caller or (positions is not None and not derived)
+        drops = droppable and window is not None
+        return pending_keys(
+            self, all_tokens, past, tokens, window=window, drops=drops, in_place=in_place, rotated=rotated,
+            length=length, positions_from_caller=positions_from_caller,
+        )  # fmt: skip
+
+    def take(self, pending: PendingKeys, last: tuple[Tensor, ...] = ()) -> None:
+        """Keep what `extended` returned, at the end of a call that went well.
+
+        Args:
+            pending: of this cache, with no other change in between.
+            last: what the layer needs of each row's newest token.
+
+        Raises:
+            ValueError: for pending keys of another state of the cache.
+        """
+        if pending.cache is not self or pending.version != self.version:
+            raise ValueError("pending must be the newest keys of this cache: another call has changed the cache since")
+        if not pending.in_place:
+            self._buffers.replace(pending.all_tokens)
+        elif pending.past:
+            self._buffers.publish(pending.tokens)
+        elif pending.drops and pending.window is not None and pending.attention_mask is None:
+            kept = self._tokens_to_keep(pending.window) - self.sinks
+            # One token more than stays: `_drop_old` below forgets it and records the window.
+            self._buffers.refill(first_and_last(pending.all_tokens, self.sinks, kept + 1))
+        else:
+            self._buffers.refill(pending.all_tokens)
+        self.rotated, self.length = pending.rotated, pending.length
+        self.positions_from_caller = pending.positions_from_caller
+        self.seen, self.next, self.last = self.seen + pending.tokens, self.next + pending.tokens, last
+        self.uncompacted = None if self.uncompacted is None else self.uncompacted + pending.tokens
+        self.version += 1
+        if pending.drops and pending.window is not None:
+            self._drop_old(pending.window, pending.in_place)
+
+    def crop(self, tokens: int) -> None:
+        """Forget the last tokens, as after a draft that was refused.
+
+        Raises:
+            ValueError: for more than are kept, for more than ``slack`` once a window has left tokens behind, and in
+                caches of layers that keep more of the newest token than of others (FoXPro).
+        """
+        if isinstance(tokens, bool) or not isinstance(tokens, int) or not 0 <= tokens <= len(self):
+            raise ValueError(f"tokens must be an integer from 0 to the {len(self)} that are kept, got {tokens!r}")
+        if tokens == self.seen:
+            self.clear()
+        if tokens == 0 or not len(self):
+            return
+        if self.last:
+            raise ValueError("tokens: this layer (FoXPro) keeps more of the newest token than of those before it")
+        left = len(self) - self.detached_sinks - tokens
+        moved = self.uncompacted is not None and tokens > self.uncompacted
+        if self.dropped_window is not None and (left < self.dropped_window - 1 or moved):
+            raise ValueError(
+                f"tokens: {tokens} are too many after a window of {self.dropped_window} has left others behind: "
+                f"give the cache slack={tokens}"
+            )
+        self._buffers.stop -= tokens
+        self.seen, self.next, self.version = self.seen - tokens, self.next - tokens, self.version + 1
+        self.uncompacted = None if self.uncompacted is None else self.uncompacted - tokens
+
+    def reorder(self, rows: Tensor) -> None:
+        """Row i becomes what row ``rows[i]`` was, as beams need it: `select` by another name."""
+        self.select(rows)
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows, ``(rows,)`` indices or ``(batch,)`` bool, in this order."""
+        if not isinstance(rows, Tensor) or rows.ndim != 1 or rows.is_floating_point():
+            raise ValueError(f"rows must be a tensor of indices (rows,) or of bool (batch,), got {rows!r}")
+        batch = None if self.k is None else self.k.shape[0]
+        if rows.dtype == torch.bool:
+            if batch is not None and len(rows) != batch:
+                raise ValueError(f"rows must be of {batch} rows, got {len(rows)}")
+            indices = rows.nonzero().flatten()
+        else:
+            indices = rows
+            if batch is not None and rows.is_cpu and not bool(((rows >= 0) & (rows < batch)).all()):
+                raise ValueError(f"rows must be indices from 0 to {batch - 1}, got {rows.tolist()}")
+        self._change_rows(lambda t: t.index_select(0, indices.to(t.device)))
+
+    def repeat(self, times: int) -> None:
+        """Every row ``times`` times, one after the other."""
+        check_whole("times", times)
+        self._change_rows(lambda t: t.repeat_interleave(times, 0))
+
+    def shift(self, by: int, encodings: Sequence[Encoding] = ()) -> None:
+        """Move the kept tokens, sinks apart, by so many positions; the tokens to come follow them.
+
+        Keys that are cached rotated are rotated further, exactly. ``shift(-cache.gap, encodings)`` closes the gap that
+        dropped tokens have left, so that positions end at the number of tokens kept, as in StreamingLLM.
+
+        Args:
+            by: tokens, negative toward the start.
+            encodings: all of the layer's.
+
+        Raises:
+            ValueError: for encodings whose keys cannot move (see `rerotate`), embeddings among them; where counted
+                tokens would meet the sinks or the start; for sinks in rows with padding.
+        """
+        if isinstance(by, bool) or not isinstance(by, int) or abs(by) > LONGEST:
+            raise ValueError(f"by must be an integer, in tokens, got {by!r}")
+        positions, k = self.positions, self.k
+        if positions is None and self.gap + by < 0:
+            raise ValueError(f"by must be at least {-self.gap}, or tokens would come before those that stay, got {by}")
+        if self.detached_sinks and self.attention_mask is not None:
+            raise ValueError("by: rows with padding and sinks have gaps of different sizes; clear the cache instead")
+        check_movable(encodings, self.length, rotated=self.rotated)
+        if k is None:
+            return
+        first, axes = self.detached_sinks, 1 if positions is None or positions.ndim == 2 else positions.shape[-1]
+        moved = torch.full((len(self) - first,), by, device=k.device)
+        if axes > 1:
+            moved = moved.unsqueeze(-1).expand(-1, axes)
+        if positions is not None:
+            old = positions[:, first:]
+            moved = torch.where(nowhere(old, axes).view(*old.shape[:2], *([1] * (axes > 1))), 0, moved)
+            self._buffers.replace_from(POSITIONS, first, old + moved)
+        if self.rotated:
+            self._buffers.replace_from(K, first, rerotate(k[:, :, first:], encodings, moved, length=self.length))
+        self.next, self.version = self.next + by, self.version + 1
+
+    def clear(self) -> None:
+        """Forget everything; what `capacity` has made room for stays."""
+        version = self.version
+        if self._buffers.capacity is None:
+            self._buffers.held, self._buffers.room = [], 0
+        self._forget()
+        self.version = version + 1
+
+    def __copy__(self) -> Self:
+        """A cache that goes on by itself: whichever of the two grows first copies what both have."""
+        fork = type(self).__new__(type(self))
+        vars(fork).update(vars(self))
+        fork._buffers = copy.copy(self._buffers)
+        fork._buffers.held = list(self._buffers.held)
+        self._buffers.shared = fork._buffers.shared = True
+        return fork
+
+    def _check(self, new: TokenData, rotated: bool, length: int | None, axes: int) -> None:
+        """Raise a ValueError where a call does not go on what the calls before it have left."""
+        positions, held = new[POSITIONS], self._buffers.held
+        self.check_positions(positions)
+        if not len(self):
+            held = []
+        if axes > 1 and (positions is None or (held and held[POSITIONS] is None)):
+            raise ValueError(f"positions must be given in every call that shares this cache: they have {axes} axes")
+        if not held:
+            return
+        if (held[SEGMENTS] is None) != (new[SEGMENTS] is None):
+            raise ValueError("segments must be given in every call that shares a cache, or in none")
+        if self.rotated != rotated or self.length != length:
+            raise ValueError(
+                f"length must be the same in all calls that share a cache: {self.length} before, now {length}"
+            )
+        for name, old, now in (("k", held[K], new[K]), ("v", held[V], new[V])):
+            if old is not None and now is not None:
+                _check_same(name, old, now)
+        same = len(held) == len(new)
+        for old, now in zip(held[FEATURES:], new[FEATURES:], strict=False):
+            same = same and (old is None) == (now is None)
+        if not same:
+            raise ValueError("cache must be one that this layer filled: it holds what other encodings remember")
+
+    def _window_of(self, window: int | None, droppable: bool, segments: Tensor | None) -> int | None:
+        """The window of a call: its own, else the cache's."""
+        if window is not None and self.window is not None and window > self.window:
+            raise ValueError(f"window must be at most the cache's {self.window}, got {window}")
+        window = self.window if window is None else window
+        if self.dropped_window is not None and (window is None or window > self.dropped_window):
+            raise ValueError(
+                f"window must be at most {self.dropped_window}, as in the calls before: older tokens are forgotten, "
+                f"got {window}"
+            )
+        if self.sinks and window is not None and (segments is not None or not droppable):
+            what = "segments: each document has a start of its own" if droppable else "this layer's encodings or order"
+            raise ValueError(f"sinks cannot serve beside {what}")
+        return window
+
+    def _align(self, new: TokenData, device: torch.device) -> None:
+        """Bring what is held and what comes to the same kinds, rows and precision."""
+        past, tokens = len(self), num_tokens(new)
+        for kind in (POSITIONS, PADDING, SEGMENTS):
+            part, old = new[kind], self._buffers.live(kind)
+            if part is None and old is None:
+                continue
+            if part is None:
+                one = torch.ones(1, tokens, dtype=torch.bool, device=device)
+                positions = torch.arange(self.next, self.next + tokens, device=device)
+                part = new[kind] = one if kind == PADDING else positions[None]
+            if old is None:
+                one = torch.ones(1, past, dtype=torch.bool, device=device)
+                old = one if kind == PADDING else self.counted_positions(device)[None]
+            elif part.shape[0] <= old.shape[0] and torch.promote_types(part.dtype, old.dtype) == old.dtype:
+                continue
+            rows = max(part.shape[0], old.shape[0])
+            wide = old.to(torch.promote_types(part.dtype, old.dtype))
+            self._buffers.add_kind(kind, wide.expand(rows, *wide.shape[1:]))
+
+    def _tokens_to_keep(self, window: int) -> int:
+        """Tokens that must stay under a window, sinks and slack included."""
+        return self.sinks + max(window - 1, 1) + self.slack
+
+    def _drop_old(self, window: int, in_place: bool) -> None:
+        """Forget tokens that no later one can attend to."""
+        kept = self._tokens_to_keep(window)
+        if self.attention_mask is not None:
+            if len(self) > 2 * kept:  # now and then: rows are put together one by one
+                rows = compacted(self._buffers.all_live(), kept - self.sinks - self.slack, self.sinks, self.slack)
+                (self._buffers.refill if in_place else self._buffers.replace)(rows)
+                self.detached_sinks, self.uncompacted, self.dropped_window = self.sinks, self.slack, window
+        elif len(self) > kept:
+            self._buffers.drop(self.sinks, kept - self.sinks, in_place)
+            self.detached_sinks, self.dropped_window = self.sinks, window
+
+    def _change_rows(self, change: Callable[[Tensor], Tensor]) -> None:
+        self._buffers.change_rows(change)
+        self.last = tuple(change(t) for t in self.last)
+        self.version += 1
+
+
+def _rows(x: Tensor | None, axes: int = 1) -> Tensor | None:
+    """``(tokens, ...)`` or ``(batch, tokens, ...)`` as ``(batch | 1, tokens, ...)``."""
+    return x if x is None or x.ndim == (2 if axes == 1 else 3) else x[None]
+
+
+def _check_same(name: str, old: Tensor, now: Tensor) -> None:
+    """Raise a ValueError unless tokens of one kind go on from those before them."""
+    before, here = old.shape, now.shape
+    if before[0] != here[0]:
+        raise ValueError(f"batch must be {before[0]} as in the calls before, got {here[0]}")
+    if before[1] != here[1] or before[3] != here[3] or old.dtype != now.dtype:
+        raise ValueError(
+            f"cache must be one that this layer filled in the same precision: {name} was {old.dtype} "
+            f"{tuple(before)}, now {now.dtype} {tuple(here)}"
+        )

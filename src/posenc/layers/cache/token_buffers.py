@@ -1,0 +1,208 @@
+"""What a cache holds of each token: tensors with spare room behind the live tokens, so that a step copies no past.
+
+    held     [ dropped … | start   live tokens   stop | spare room ]
+
+New tokens are written behind ``stop``, which no query reads until the cache has moved ``stop``; what a window has left
+behind lies before ``start``, and once the room is used up the live tokens move to the front. Where gradients may flow
+back through the keys, writing in place would change tensors that autograd has saved, so the tensors are concatenated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+K, V, POSITIONS, PADDING, SEGMENTS, FEATURES = range(6)  # features are the sixth and all that follow
+FEWEST = 64  # tokens that a new tensor has room for, at least
+TokenData = list[Tensor | None]  # one tensor of each kind, in this order; None: a kind that no token has
+
+
+def token_axis(kind: int) -> int:
+    """Where tokens lie: ``(batch, heads, tokens, ...)``, or ``(batch | 1, tokens, ...)`` for what heads share."""
+    return 1 if POSITIONS <= kind <= SEGMENTS else 2
+
+
+class TokenBuffers:
+    """The tensors of one cache, all with as much room, live from ``start`` to ``stop``.
+
+    Args:
+        capacity: tokens that there shall ever be room for; None: as many as come, by doubling.
+    """
+
+    def __init__(self, capacity: int | None = None) -> None:
+        self.capacity = capacity
+        self.held: TokenData = []
+        self.start = self.stop = self.room = 0
+        self.shared = False  # whether a copy of the cache holds the same tensors
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def live(self, kind: int) -> Tensor | None:
+        """A view of the live tokens of one kind."""
+        held = self.held[kind] if kind < len(self.held) else None
+        return None if held is None else held.narrow(token_axis(kind), self.start, self.stop - self.start)
+
+    def all_live(self) -> TokenData:
+        """Views of the live tokens of all kinds."""
+        return [self.live(kind) for kind in range(len(self.held))]
+
+    def write(self, new: TokenData) -> TokenData:
+        """Put tokens behind the live ones, for which it makes room; views of all. They count only after `publish`."""
+        tokens = num_tokens(new)
+        self._reserve(tokens, new)
+        start, stop, whole = self.start, self.stop, list[Tensor | None]()
+        for kind, held in enumerate(self.held):
+            part = new[kind]
+            if held is None or part is None:
+                whole.append(None)
+                continue
+            axis = token_axis(kind)
+            held.narrow(axis, stop, tokens).copy_(part)
+            whole.append(held.narrow(axis, start, stop + tokens - start))
+        return whole
+
+    def publish(self, tokens: int) -> None:
+        """Count tokens that were written among the live ones."""
+        self.stop += tokens
+
+    def replace(self, whole: TokenData) -> None:
+        """Hold these tensors as they are, without spare room."""
+        self.held, self.start, self.stop, self.shared = list(whole), 0, num_tokens(whole), False
+        self.room = self.stop
+
+    def refill(self, whole: TokenData) -> None:
+        """Hold copies of these tensors, in the memory that is there if that has room."""
+        self.start = self.stop = 0
+        self.write(whole)
+        self.publish(num_tokens(whole))
+
+    def drop(self, first: int, kept: int, in_place: bool) -> None:
+        """Forget live tokens, but for the ``first`` ones and the last ``kept``."""
+        gone = len(self) - first - kept
+        if first and in_place and not self.shared:
+            for kind, held in enumerate(self.held):  # the first ones move up to the others: few, and no new memory
+                if held is not None:
+                    first_ones = held.narrow(token_axis(kind), self.start, first)
+                    target = held.narrow(token_axis(kind), self.start + gone, first)
+                    target.copy_(first_ones.clone() if gone < first else first_ones)
+        elif first:
+            self.replace(first_and_last(self.all_live(), first, kept))
+            return
+        self.start += gone
+
+    def change_rows(self, change: Callable[[Tensor], Tensor]) -> None:
+        """Replace the rows of every tensor by others of them; one row that serves them all stays."""
+        rows = max((t.shape[0] for t in self.held if t is not None), default=1)
+        self.held = [None if t is None else change(t) if t.shape[0] == rows else t for t in self.held]
+        self.shared = False
+
+    def replace_from(self, kind: int, first: int, new: Tensor) -> None:
+        """Hold other tokens of a kind from the ``first`` live one on, in new memory."""
+        old = self.live(kind)
+        if old is not None:
+            self.add_kind(kind, torch.cat([old.narrow(token_axis(kind), 0, first), new], token_axis(kind)))
+
+    def add_kind(self, kind: int, past: Tensor) -> None:
+        """Hold a kind that was not held before, or one row of which served all: ``past`` is what it was so far."""
+        room = max(self.room, self.stop)
+        buffer = _with_room(past, None, token_axis(kind), room)
+        buffer.narrow(token_axis(kind), self.start, len(self)).copy_(past)
+        self.held[kind] = buffer
+
+    def _reserve(self, tokens: int, like: TokenData) -> None:
+        """Room for more tokens behind the live ones."""
+        if self.stop + tokens <= self.room and self.stop and not self.shared:
+            return
+        if self.stop == 0 and not (len(self.held) == len(like) and all(map(_fits, self.held, like, range(len(like))))):
+            self.held, self.room = [], 0  # of an earlier text
+        if self.stop + tokens <= self.room and not self.shared:
+            return
+        needed = len(self) + tokens
+        if needed <= self.room and not self.shared and (len(self) <= self.start or self.capacity):
+            self._to_the_front()
+        else:
+            self._allocate(needed, like)
+
+    def _to_the_front(self) -> None:
+        for kind, held in enumerate(self.held):
+            if held is not None:
+                part = held.narrow(token_axis(kind), self.start, len(self))
+                held.narrow(token_axis(kind), 0, len(self)).copy_(part if len(self) <= self.start else part.clone())
+        self.start, self.stop = 0, len(self)
+
+    def check(self, needed: int) -> None:
+        """Raise a ValueError where there will never be room for as many tokens."""
+        if self.capacity is not None and needed > self.capacity:
+            raise ValueError(
+                f"capacity of this cache is {self.capacity} tokens, but {needed} must be kept: "
+                "give a larger one, a window, or none, which grows"
+            )
+
+    def _allocate(self, needed: int, like: TokenData) -> None:
+        self.check(needed)
+        room = max(2 * needed, FEWEST) if self.capacity is None else self.capacity
+        old = self.all_live() if len(self) else []
+        old += [None] * (len(like) - len(old))
+        made = [
+            None if part is None else _with_room(part, before, token_axis(kind), room)
+            for kind, (part, before) in enumerate(zip(like, old, strict=True))
+        ]
+        self.held, self.room, self.start, self.stop, self.shared = made, room, 0, len(self), False
+
+
+def num_tokens(parts: TokenData) -> int:
+    """Tokens of tensors that were put together."""
+    k = parts[K]
+    return 0 if k is None else k.shape[2]
+
+
+def concatenated(old: TokenData, new: TokenData) -> TokenData:
+    """Both, as new tensors, through which gradients flow."""
+    if not old:
+        return list(new)
+    joined: TokenData = []
+    for kind, (a, b) in enumerate(zip(old, new, strict=True)):
+        if a is None or b is None:
+            joined.append(None)
+            continue
+        rows = max(a.shape[0], b.shape[0])
+        both = [t if t.shape[0] == rows else t.expand(rows, *t.shape[1:]) for t in (a, b)]
+        joined.append(torch.cat(both, token_axis(kind)))
+    return joined
+
+
+def _fits(held: Tensor | None, new: Tensor | None, kind: int) -> bool:
+    """Whether the memory of an earlier text serves another one."""
+    if held is None or new is None:
+        return held is new
+    sizes = [[*t.shape[: token_axis(kind)], *t.shape[token_axis(kind) + 1 :]] for t in (held, new)]
+    return sizes[0] == sizes[1] and (held.dtype, held.device) == (new.dtype, new.device)
+
+
+def _with_room(like: Tensor, before: Tensor | None, axis: int, room: int) -> Tensor:
+    """A new tensor for ``room`` tokens, which begins with the tokens of ``before``."""
+    rows = like.shape[0] if before is None else max(like.shape[0], before.shape[0])
+    shape = (rows, *like.shape[1:axis], room, *like.shape[axis + 1 :])
+    with torch.inference_mode(False):  # a later call may write outside of inference mode, where it must not
+        made = torch.empty(shape, dtype=like.dtype, device=like.device)
+    if before is not None:
+        made.narrow(axis, 0, before.shape[axis]).copy_(before)
+    return made
+
+
+def first_and_last(whole: TokenData, first: int, last: int) -> TokenData:
+    """The first and the last tokens, side by side; all where there are not more."""
+    tokens = num_tokens(whole)
+    if tokens <= first + last:
+        return whole
+    return [
+        None if t is None else _first_and_last(t, token_axis(kind), tokens, first, last) for kind, t in enumerate(whole)
+    ]
+
+
+def _first_and_last(x: Tensor, axis: int, tokens: int, first: int, last: int) -> Tensor:
+    end = x.narrow(axis, tokens - last, last)
+    return torch.cat([x.narrow(axis, 0, first), end], axis) if first else end

@@ -1,0 +1,66 @@
+"""Rotation tables of decode steps, computed for a block of positions at once.
+
+A decode step's table has so few numbers that the overhead of calls dominates. Steps count on, and layers share a
+module: so the second call at a position, or at the next one, computes the cos and sin of its whole block of 64
+positions, and the calls that follow look theirs up. The values equal a fresh computation bit for bit.
+
+Only fixed frequencies, one integer position on the CPU and eager calls use the cache (the caller ensures that):
+elsewhere, reading the value of a position would make a device synchronize, or is impossible under a tracer.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from posenc.rotary._rotate import doubled
+from posenc.rotary._rotation_table import RotationTable
+
+BLOCK = 64  # positions
+
+
+class DecodeTableCache:
+    """The newest block of positions of one module, as `rotate_doubled` takes them. Copies start empty."""
+
+    def __init__(self) -> None:
+        self._last = -2
+        self._blocks: dict[torch.dtype, tuple[int, list[tuple[Tensor, Tensor]]]] = {}
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"_last": -2, "_blocks": {}}
+
+    def find(self, table: RotationTable, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor] | None:
+        """Doubled cos and sin ``(2 · pairs,)`` of one position; None where the cache does not apply.
+
+        Args:
+            table: of ``(pairs,)``, the same in every call.
+            positions: of one token, whatever its shape.
+            dtype: of the table.
+        """
+        if not _readable(positions):
+            return None
+        at = int(positions)
+        near, self._last = 0 <= at - self._last <= 1, at
+        number, row = divmod(at, BLOCK)
+        block = self._blocks.get(dtype)
+        if block is None or block[0] != number:
+            if not near:
+                return None
+            with torch.inference_mode(False), torch.no_grad():
+                whole = torch.arange(number * BLOCK, (number + 1) * BLOCK, device=positions.device)
+                cos, sin = (t.unbind(0) for t in doubled(*table.table(whole, dtype)))  # no slices in a step
+                block = self._blocks[dtype] = (number, list(zip(cos, sin, strict=True)))
+        return block[1][row]
+
+
+def _readable(positions: Tensor) -> bool:
+    """Whether the value of one position may be read at no cost."""
+    return (
+        positions.is_cpu
+        and positions.numel() == 1
+        and positions.dtype in (torch.int64, torch.int32)
+        and type(positions) is Tensor
+        and not torch._C._are_functorch_transforms_active()
+        and torch._C._len_torch_dispatch_stack() == 0
+        and not torch._C._get_tracing_state()
+    )

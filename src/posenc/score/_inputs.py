@@ -1,0 +1,76 @@
+"""What score encodings read of a call: features of the keys' tokens, sums of gates, widths of q and k; validated."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from posenc.encoding import Context, own_precision
+
+
+def wide_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """A linear layer in float32 or better, whatever the precision of the module, of x or of the surroundings."""
+    if x.ndim != 3 or x.shape[-1] != weight.shape[1]:
+        raise ValueError(f"x must be (batch, tokens, dim = {weight.shape[1]}), got {tuple(x.shape)}")
+    wide = torch.promote_types(x.dtype, torch.float32)
+    with own_precision(x.device.type):
+        return F.linear(x.to(wide), weight.to(wide), None if bias is None else bias.to(wide))
+
+
+def kept(name: str, context: Context, sizes: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """What ``remember`` kept of the keys, ``(batch, heads, keys, ...)``.
+
+    Args:
+        name: of the encoding, for messages.
+        context: of the call.
+        sizes: heads, and what follows the keys.
+        dtype: of the result.
+
+    Raises:
+        ValueError: naming x and features where nothing was kept, or something of another shape.
+    """
+    features = context.features
+    if features is None:
+        raise ValueError(f"{name} needs x=..., the layer's input for the keys, or features=..., what remember(x) gave")
+    heads, *rest = sizes
+    wanted = (context.k.shape[0], heads, context.k.shape[2], *rest)
+    if features.ndim != len(wanted) or any(a != b for a, b in zip(features.shape, wanted, strict=True)):
+        raise ValueError(f"features of {name} must be {wanted}, got {tuple(features.shape)}")
+    return features.to(dtype)
+
+
+def later(gates: Tensor, seen: Tensor | None) -> Tensor:
+    """For each key j, the sum of the gates of seen keys l > j.
+
+    The sum runs from the newest key back, so that it is small where weights are large: its rounding is relative to what
+    was forgotten since key j, not since the text began, and needs no float64.
+
+    Args:
+        gates: ``(…, queries | 1, keys)``.
+        seen: bool, which keys a query sees, broadcast against gates; None: all.
+    """
+    backwards = gates.flip(-1)
+    if seen is not None:
+        backwards = torch.where(seen.flip(-1), backwards, 0.0)
+    return F.pad(backwards.cumsum(-1).flip(-1), (0, 1))[..., 1:]
+
+
+def own_index(scores: Tensor) -> Tensor:
+    """The index of each query among the keys, ``(queries, 1)``: the queries are the last of the keys."""
+    queries, keys = scores.shape[-2:]
+    return (torch.arange(queries, device=scores.device) + (keys - queries)).unsqueeze(-1)
+
+
+def check_width(encoding: nn.Module, head_dim: int, q: Tensor) -> None:
+    """Raise a ValueError unless queries ``(batch, heads, queries, head_dim)`` are as wide as the encoding is for."""
+    if q.shape[-1] != head_dim:
+        raise ValueError(f"head_dim of this {type(encoding).__name__} is {head_dim}, got queries of {tuple(q.shape)}")
+
+
+def check_key_heads(encoding: nn.Module, num_kv_heads: int, k: Tensor) -> None:
+    """Raise a ValueError unless keys ``(batch, heads, keys, head_dim)`` have its heads, or repeats of them."""
+    if k.shape[1] % num_kv_heads:
+        raise ValueError(
+            f"num_kv_heads of this {type(encoding).__name__} is {num_kv_heads}, got keys of {tuple(k.shape)}"
+        )

@@ -1,0 +1,42 @@
+"""The records of model types: each is whole, and no two of its parts contradict one another."""
+
+from __future__ import annotations
+
+import pytest
+
+from posenc.hf.families import FAMILIES, NON_ROTARY, ROTARY, UNSUPPORTED, family_of, record_of
+from posenc.hf.families.layer_patterns import KINDS
+
+
+@pytest.mark.parametrize("name", sorted(FAMILIES))
+def test_a_record_says_one_thing(name: str) -> None:
+    family = FAMILIES[name]
+    states = [name in ROTARY, name in NON_ROTARY, name in UNSUPPORTED, bool(family.code_of)]
+    assert sum(states) == 1 or (not any(states) and family.text_type)
+    assert not family.code_of or record_of(name) is not None
+    for other in filter(None, (family.code_of, family.code_if_listed)):
+        assert FAMILIES[other].rotation is not None or other in NON_ROTARY
+    assert set(family.layers.cycle) <= KINDS
+    assert not family.not_compared or name in ROTARY
+    if family.text_type:
+        assert family.text_type in FAMILIES
+
+
+def test_the_innermost_model_type_with_a_record_decides() -> None:
+    assert family_of(["bert", "llama"], listed=False, latent=False) == (FAMILIES["bert"], False)
+    assert family_of(["no_such", "llama"], listed=False, latent=False) == (FAMILIES["llama"], True)
+    assert family_of(["qwen3_vl"], listed=False, latent=False) == (FAMILIES["qwen3_vl_text"], True)
+
+
+def test_a_mistral_that_lists_its_layers_is_a_ministral() -> None:
+    """AutoConfig of transformers makes a Ministral of it, whose full layers have no window."""
+    assert family_of(["mistral"], listed=True, latent=False) == (FAMILIES["ministral"], True)
+
+
+def test_without_a_record_the_rotation_is_assumed() -> None:
+    for latent in (False, True):
+        family, known = family_of(["no_such"], listed=False, latent=latent)
+        assert not known
+        assert family.rotation is not None
+        assert family.rotation.latent == latent
+        assert family.rotation.layout == ("interleaved" if latent else "half")
