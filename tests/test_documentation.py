@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import posenc
-from posenc.hf.serving import engine_table
+from posenc.hf.serving import flags
 
 ROOT = Path(__file__).parents[1]
 SOURCE = Path(posenc.__file__).parent
@@ -112,9 +112,9 @@ def _is_module(value: object) -> bool:
 
 
 def test_the_table_of_engines_is_the_recorded_one() -> None:
-    whole = engine_table.table()
-    columns = [engine_table.VLLM, engine_table.SGLANG, engine_table.CONVERTER, engine_table.WRITER,
-               engine_table.MLX_4, engine_table.MLX_5]  # fmt: skip
+    whole = flags.engine_table()
+    columns = [flags.VLLM, flags.SGLANG, flags.CONVERTER, flags.WRITER,
+               flags.MLX_4, flags.MLX_5]  # fmt: skip
 
     def shown(gap: float | str | None) -> str:
         if isinstance(gap, float):

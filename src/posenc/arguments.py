@@ -7,6 +7,7 @@ the memory or never end: it is refused at once, like a string or a NaN. Bounds l
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
@@ -131,14 +132,25 @@ def check_table(names: str, *sizes: int) -> None:
         raise ValueError(f"{names} ask for a table of {numbers:,} numbers, got {shape}: at most {LARGEST:,} fit")
 
 
-def shown(given: object) -> str:
-    """What came, for the text of an error: a tensor by its shape, other things by their repr, cut short."""
-    if isinstance(given, Tensor):
-        return f"a tensor {tuple(given.shape)} of {given.dtype}"
-    if isinstance(given, int) and given.bit_length() > 1024:  # Python prints no integer of thousands of digits
-        return f"an integer of {given.bit_length()} bits"
-    text = repr(given)
-    return text if len(text) <= 60 else f"{type(given).__name__} {text[:50]}..."
+_brief = reprlib.Repr()
+_brief.maxstring = _brief.maxother = 60
+
+
+def shown(value: object) -> str:
+    """A value in the text of an error, cut short: a tensor by its shape, everything else by its repr.
+
+    `reprlib` visits only the parts that are shown, so that a huge or deeply nested value costs nothing.
+    """
+    if isinstance(value, Tensor):
+        return f"a tensor {tuple(value.shape)} of {value.dtype}"
+    if isinstance(value, int) and value.bit_length() > 64:  # Python prints no integer of thousands of digits
+        return f"an integer of {value.bit_length()} bits"
+    return _brief.repr(value)
+
+
+def one_line(value: object) -> str:
+    """The text of a value, such as a module with others inside, on one line."""
+    return " ".join(str(value).split())
 
 
 def _finite(value: float) -> bool:

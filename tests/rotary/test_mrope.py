@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -139,3 +141,14 @@ test_refusals = refusals(
         "base": [lambda: MRoPE(8, sections=(2, 1, 1), base=1.0)],
     }
 )
+
+
+@pytest.mark.parametrize("options", [{}, {"interleaved": True}, {"time_last": True, "layout": "interleaved"}], ids=str)
+def test_replaced_arguments(options: dict[str, Any]) -> None:
+    rope = MRoPE(64, sections=(8, 8, 8), rotary_dim=48, base=1e4, **options)
+    other = rope.replace(scaling=YaRN(4.0, original_length=1024))
+    assert isinstance(other, MRoPE)
+    assert other.order() == rope.order()
+    assert (other.rope.base, other.rope.rotary_dim, other.rope.layout) == (1e4, 48, rope.rope.layout)
+    assert rope.rope.scaling is None
+    assert other.rope.scaling is not None

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posenc import RoPE
+from posenc import RoPE, YaRN
 from posenc.rotary import permute_layout
 from tests.golden import config, load, names
 from tests.samples import bounded, gap, qkv, refusals
@@ -254,3 +254,15 @@ def test_a_decoding_step_is_the_last_row(layout):
         assert torch.allclose(step, row[:, :, -1:], atol=1e-6)
     (gradient,) = torch.autograd.grad(last[0].square().sum(), q)
     assert torch.allclose(gradient[:, :, -1], 2 * q[:, :, -1], atol=1e-5)
+
+
+def test_replaced_arguments() -> None:
+    scaling = YaRN(4.0, original_length=1024)
+    rope = RoPE(64, base=5e5, layout="interleaved", rotary_dim=32, scaling=scaling)
+    other = rope.replace(base=1e6)
+    assert (other.head_dim, other.base, other.layout, other.rotary_dim) == (64, 1e6, "interleaved", 32)
+    assert other.scaling is scaling
+    assert torch.equal(rope.replace().spectrum().theta, rope.spectrum().theta)
+    assert rope.base == 5e5, "the original stays"
+    with pytest.raises(TypeError):
+        rope.replace(theta=1.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from posenc.arguments import one_line
 from posenc.hf.config.rope_argument import parse_rope_argument
 from posenc.hf.gguf import write_gguf
 from posenc.input_files import naming
@@ -17,6 +18,6 @@ def run(*, source: str, target: str, rope: str, replace: bool) -> int:
     lines += [
         f"{name}: {'removed' if count is None else f'{count} factors'}" for name, count in written.tensors.items()
     ]  # fmt: skip
-    lines += [f"{kind} layers: {' '.join(str(rotation).split())}" for kind, rotation in written.config.layers.items()]
+    lines += [f"{kind} layers: {one_line(rotation)}" for kind, rotation in written.config.layers.items()]
     sys.stdout.write("\n".join([f"{target}: everything else is byte for byte as in {source}", *lines]) + "\n")
     return 0

@@ -12,7 +12,6 @@ from posenc.hf.explanation.report import ORDERS, trained_length
 from posenc.hf.sources.load import Config, Source
 from posenc.hf.sources.presets import preset
 from posenc.input_files import UnreadableFileError
-from posenc.rotary.rope import RoPE
 
 Told = dict[str, Any]
 EXAMPLES: dict[str, Config] = {  # with what their config.json says of layers
@@ -75,7 +74,7 @@ def _model(name: str, source: Source) -> Told:
 def _kind(config: RopeConfig, rotation: Rotation, found: Told) -> Told:
     """Spectra and facts; of a rotation with a spectrum for each head, the last head's."""
     rope = text_rope(rotation)
-    plain = RoPE(rope.head_dim, base=rope.base, rotary_dim=rope.rotary_dim).spectrum()
+    plain = rope.replace(scaling=None).spectrum()
     scaled = rope.spectrum(found["longest_length"])
     theta = scaled.theta.reshape(-1, scaled.theta.shape[-1])[-1]
     return {

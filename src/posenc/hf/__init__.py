@@ -16,8 +16,8 @@ from posenc.hf.explanation.layer_facts import Model as Model
 from posenc.hf.explanation.layer_facts import model_from_config as model_from_config
 from posenc.hf.explanation.report import as_text as as_text
 from posenc.hf.explanation.report import facts as facts
+from posenc.hf.findings import Finding as Finding
 from posenc.hf.gguf import write_gguf as write_gguf
-from posenc.hf.remark import Remark as Remark
 from posenc.hf.serving.flags import serve_flags as serve_flags
 from posenc.hf.serving.plugin_rotation import plugin_block as plugin_block
 from posenc.hf.sources.presets import PRESETS as PRESETS
@@ -35,7 +35,7 @@ __all__ = [
     "preset",
     "PRESETS",
     "read_rope",
-    "Remark",
+    "Finding",
     "rope_from_config",
     "rope_to_config",
     "RopeConfig",

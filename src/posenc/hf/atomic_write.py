@@ -1,4 +1,8 @@
-"""Atomic writing of files and folders: complete at their path, or not there at all."""
+"""Atomic writing of files and folders: complete at their path, or not there at all.
+
+A new file or folder is built in a temporary folder beside its target (so on the same disk), flushed, and moved there by
+one rename, which POSIX makes atomic. A process that is killed, or a full disk, leaves the target as it was.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,15 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
+
+from posenc.arguments import one_line
+
+T = TypeVar("T")
+
+
+class UnwritableError(OSError):
+    """A file or folder that could not be written, by name; what was there before is as it was."""
 
 
 @contextmanager
@@ -15,24 +28,37 @@ def naming_target(out: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not isinstance(error, OSError) and type(error).__name__ != "SafetensorError":
+        unwritable = isinstance(error, OSError) or type(error).__name__ == "SafetensorError"
+        if not unwritable or isinstance(error, UnwritableError):
             raise
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise OSError(f"{out}: cannot be written: {' '.join(str(reason).split())}; nothing was lost") from error
+        raise UnwritableError(f"{out}: cannot be written: {one_line(reason)}; nothing was lost") from error
 
 
-def write_whole(out: Path, make: Callable[[Path], object]) -> None:
-    """Make something beside ``out``, and let it take that place when it is whole.
+def write_atomically(out: Path, make: Callable[[Path], T], *, replace: bool = False) -> T:
+    """Build a file or folder at a temporary path, and move it to ``out`` once it is complete.
+
+    Args:
+        out: the path; missing folders above it are made.
+        make: writes the file or folder at the path that it is given.
+        replace: whether a file at ``out`` may be replaced.
+
+    Returns:
+        What ``make`` returns.
 
     Raises:
-        ValueError: where something is there by then.
+        ValueError: where something is at ``out`` by then that may not be replaced; and whatever ``make`` raises.
         OSError: where it cannot be written, as on a full disk; it names ``out``, and nothing of it is left.
     """
     with naming_target(out):
         out.parent.mkdir(parents=True, exist_ok=True)
-    with naming_target(out), tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as name:
-        temporary = Path(name) / out.name
-        make(temporary)
-        if os.path.lexists(out):
+    with naming_target(out), tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as folder:
+        temporary = Path(folder) / out.name
+        result = make(temporary)
+        if temporary.is_file():  # else a power cut after the rename could leave an empty file under the final name
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+        if os.path.lexists(out) and not replace:
             raise ValueError(f"out: {out} exists; nothing is overwritten")
-        temporary.rename(out)
+        temporary.replace(out)
+    return result

@@ -18,7 +18,6 @@ far above what models have, and low enough that everything here ends at once:
 from __future__ import annotations
 
 import math
-import reprlib
 from typing import Any, TypeGuard
 
 from posenc.input_files import DEPTH as DEPTH
@@ -33,9 +32,6 @@ SMALLEST, LARGEST = 1e-9, 1e9
 BITS = 1024
 FILE_BYTES = 16 * 2**20
 KEYS = 4096
-
-_brief = reprlib.Repr()
-_brief.maxstring = _brief.maxother = 60
 
 
 def is_number(value: Any, least: float = -LARGEST, most: float = LARGEST, *, above: bool = False) -> bool:
@@ -61,10 +57,3 @@ def nearest_number(value: Any) -> float | int | None:
     if not math.isfinite(number):
         return None
     return int(number) if number.is_integer() else number
-
-
-def shown(value: Any) -> str:
-    """A value in an error: short, whatever it is."""
-    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 64:
-        return f"an integer of {value.bit_length()} bits"
-    return _brief.repr(value)

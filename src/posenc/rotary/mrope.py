@@ -16,6 +16,7 @@ Departs from the source: positions have their axis of coordinates last. Tokens w
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -102,6 +103,16 @@ class MRoPE(RotaryEncoding):
         if not self.interleaved:
             return [i % axes for i, size in enumerate(self.sections) for _ in range(size)]
         return [j % axes if j < axes * self.sections[j % axes] else 0 for j in range(pairs)]
+
+    def replace(self, **changes: Any) -> MRoPE:
+        """An M-RoPE with some constructor arguments changed, like `dataclasses.replace`; the scaling is shared.
+
+        >>> MRoPE(128, sections=(16, 24, 24)).replace(interleaved=True, sections=(24, 20, 20)).sections
+        (24, 20, 20)
+        """
+        own = {name: getattr(self, name) for name in ("head_dim", "sections", "interleaved", "time_last", "axes")}
+        shared = {name: getattr(self.rope, name) for name in ("base", "layout", "rotary_dim", "scaling")}
+        return MRoPE(**{**own, **shared, **changes})
 
     def spectrum(self, length: int | None = None) -> Spectrum:
         """The frequencies in force; see `RoPE.spectrum`."""

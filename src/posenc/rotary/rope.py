@@ -16,7 +16,7 @@ Departs from the source: nothing; the paper's pairs are layout="interleaved", th
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
@@ -93,6 +93,15 @@ class RoPE(RotaryEncoding):
         self._fixed = None if changes else RotationTable.fixed(spectrum)
         self._decode_tables = DecodeTableCache()
         place_parameters(self, device, dtype)
+
+    def replace(self, **changes: Any) -> RoPE:
+        """A RoPE with some constructor arguments changed, like `dataclasses.replace`; the scaling is shared.
+
+        >>> RoPE(64, rotary_dim=32).replace(base=5e5)
+        RoPE(64, base=500000, layout='half', rotary_dim=32)
+        """
+        arguments = {name: getattr(self, name) for name in ("head_dim", "base", "layout", "rotary_dim", "scaling")}
+        return RoPE(**{**arguments, **changes})
 
     def spectrum(self, length: int | None = None) -> Spectrum:
         """The frequencies in force for a length in tokens (None: the trained one), float64, after the scaling."""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from posenc.hf import read_rope
 from posenc.hf.config.block_schema import COMMON, RULES, TYPES
-from posenc.hf.errors import MalformedError
+from posenc.hf.findings import MalformedError
 from posenc.rotary.rope import RoPE
 from tests.hf.checkpoints import CHECKPOINTS
 from tests.hf.config.generated import configs
@@ -313,7 +313,7 @@ def test_a_factor_over_one_pair_names_the_type(convention: Any) -> None:
     config = {"model_type": "llama", "head_dim": 2, "rope_theta": 1e4, "max_position_embeddings": 8192}
     with pytest.raises(MalformedError) as raised:
         read_rope({**config, "rope_scaling": {"rope_type": "dynamic", "factor": 4.0}}, convention=convention)
-    assert [path.rpartition(".")[2] for path in raised.value.found] == ["rope_type"]
+    assert [path.rpartition(".")[2] for path in raised.value.problems] == ["rope_type"]
     assert read_rope({**config, **raised.value.corrected}, convention=convention).rope.rotary_dim == 2
     with pytest.raises(ValueError, match=r"^rope_type") as unread:
         read_rope({**config, "rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, convention=convention)

@@ -12,8 +12,8 @@ from posenc import RoPE
 from posenc.hf import read_rope
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.doctor import examine
-from posenc.hf.errors import NotReadError
 from posenc.hf.explanation.report import as_text, facts
+from posenc.hf.findings import NotReadError
 from tests.golden import configs
 
 PUBLISHED = configs("published_configs")

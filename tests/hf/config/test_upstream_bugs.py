@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from posenc.hf import Remark, preset, read_rope
+from posenc.hf import Finding, preset, read_rope
 from tests.hf.checkpoints import CHECKPOINTS
 
 LLAMA_31: dict[str, Any] = {
@@ -64,7 +64,7 @@ PLANTED: list[tuple[str, str, str, dict[str, Any], dict[str, Any], list[str]]] =
 ]  # fmt: skip
 
 
-def named(config: dict[str, Any]) -> dict[str, Remark]:
+def named(config: dict[str, Any]) -> dict[str, Finding]:
     return {remark.name: remark for remark in read_rope(config).remarks}
 
 

@@ -92,14 +92,14 @@ def test_a_disk_that_fills_while_a_file_is_corrected_in_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = folder_with(tmp_path / "model", LOST)
-    for name, what in (("posenc.hf.doctor.fixing.shutil.copy2", "copy"), ("posenc.hf.doctor.fixing.os.fsync", "flush")):
+    for name, what in (("shutil.copy2", "copy"), ("os.fsync", "flush")):
         with monkeypatch.context() as patched:
             patched.setattr(name, full)
             assert posenc_cli.run(["doctor", str(folder), "--in-place"]) == 2, what
         one_line(capsys.readouterr().err, str(folder / "config.json"))
         assert [path.name for path in folder.iterdir()] == ["config.json"]
         assert json.loads((folder / "config.json").read_text()) == LOST
-    monkeypatch.setattr("posenc.hf.doctor.fixing.shutil.copy2", full)
+    monkeypatch.setattr("shutil.copy2", full)
     assert posenc_cli.run(["doctor", str(folder), "--fix", str(tmp_path / "out")]) == 2
     one_line(capsys.readouterr().err, str(folder))
     assert [path.name for path in tmp_path.iterdir()] == ["model"]

@@ -12,8 +12,8 @@ import torch
 import posenc
 from posenc import RoPE
 from posenc.hf import as_text, facts, read_rope, rope_from_config
-from posenc.hf.errors import NotReadError
 from posenc.hf.families import NON_ROTARY, ROTARY, UNSUPPORTED
+from posenc.hf.findings import NotReadError
 
 PACKAGES = (posenc.embedding, posenc.rotary, posenc.bias, posenc.score, posenc.weight, posenc)
 NAMES = {name: getattr(package, name) for package in PACKAGES for name in package.__all__}

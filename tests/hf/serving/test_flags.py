@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,7 @@ from posenc import DynamicNTK, Llama3, LongRoPE, NTKAware, PositionInterpolation
 from posenc.frequencies import Resonance
 from posenc.hf import preset, read_rope
 from posenc.hf.config.block_schema import keys_of
-from posenc.hf.serving import engine_table
-from posenc.hf.serving.flags import serve_flags
+from posenc.hf.serving.flags import engine_errors, engine_result, engine_table, serve_flags
 from posenc_cli import run
 
 LLAMA = {"model_type": "llama", "head_dim": 64, "max_position_embeddings": 8192, "rope_theta": 500000.0}
@@ -120,9 +118,7 @@ def test_longrope_says_which_list_is_served() -> None:
 def test_no_line_that_an_engine_computes_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     """The table decides: with a figure above its bound the words go, and the reason has the figure."""
     assert flags(YARN)["vllm"].words
-    worse = copy.deepcopy(engine_table.table())
-    worse["gaps"]["yarn"]["vLLM"] = 0.25
-    monkeypatch.setattr(engine_table, "table", lambda: worse)
+    monkeypatch.setitem(engine_table()["gaps"]["yarn"], "vLLM", 0.25)
     found = flags(YARN)
     assert not found["vllm"].words
     assert "0.25" in found["vllm"].reason
@@ -142,7 +138,7 @@ def test_the_table_knows_each_block() -> None:
     }
     for engine, blocks in wrong.items():
         for block in blocks:
-            assert engine_table.wrong(engine, block), (engine, block)
+            assert engine_errors(engine, block), (engine, block)
     right = {
         "vLLM": [yarn, {**yarn, "attention_factor": 1.0}, lists, {**lists, "attention_factor": 1.0,
                  "short_mscale": 1.0, "long_mscale": 1.0}],
@@ -151,10 +147,10 @@ def test_the_table_knows_each_block() -> None:
     }  # fmt: skip
     for engine, blocks in right.items():
         for block in blocks:
-            assert not engine_table.wrong(engine, block), (engine, block)
-    assert engine_table.wrong("vLLM", lists, 4096), "within the original length it keeps the long list"
+            assert not engine_errors(engine, block), (engine, block)
+    assert engine_errors("vLLM", lists, 4096), "within the original length it keeps the long list"
     with pytest.raises(ValueError, match="engine"):
-        engine_table.cell("nobody", "yarn")
+        engine_result("nobody", "yarn")
 
 
 def test_the_text_part_and_kinds_of_layers() -> None:

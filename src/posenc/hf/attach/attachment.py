@@ -1,7 +1,7 @@
 """Positional encodings attached to a transformers model in place of its rotation, without a change to its code.
 
     from posenc.hf.attach import attach, detach, load
-    attach(model, "fox")                     # or "own+alibi": beside the rotation that the model has
+    attach(model, "fox")                     # or "own+alibi": in addition to the rotation that the model has
     detach(model)                            # the model as it was
 
     model.save_pretrained(folder)
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,7 +24,7 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from posenc.arguments import shown
+from posenc.arguments import one_line, shown
 from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, WeightEncoding
 from posenc.hf.attach.attention_function import NAME, Attached, prepare, register
 from posenc.hf.attach.supported import check_layers, shape_of, source_of, supported_layers
@@ -44,7 +43,7 @@ from posenc.hf.explanation.layer_facts import LayerFacts, model_from_config
 from posenc.rotary.mrope import MRoPE
 from posenc.rotary.rope import RoPE
 
-_REORDERS = "apply_rotary_pos_emb_interleave"
+_REORDERING = "apply_rotary_pos_emb_interleave"  # a function of transformers that brings pairs into the half layout
 _READ_ME = (
     "These layers have positional encodings of the Python package posenc in the place of their own rotation. Load with "
     "posenc.hf.attach.load(folder). from_pretrained refuses the attention implementation 'posenc'; with another one "
@@ -52,10 +51,10 @@ _READ_ME = (
 )
 _IMPLEMENTATION = "_attn_implementation"
 Model = TypeVar("Model", bound=nn.Module)
-_LIST = Sequence[Mapping[str, Any]] | Sequence[Encoding]
+_EncodingList = Sequence[Mapping[str, Any]] | Sequence[Encoding]
 
 
-def attach(model: Model, encodings: str | _LIST, layers: Iterable[int] | None = None) -> Model:
+def attach(model: Model, encodings: str | _EncodingList, layers: Iterable[int] | None = None) -> Model:
     """Put encodings in the place of the rotation of a model's layers. Each layer has its own parameters.
 
     Args:
@@ -71,7 +70,7 @@ def attach(model: Model, encodings: str | _LIST, layers: Iterable[int] | None = 
         The model. Its parameters have grown by those of the encodings: make the optimizer after this.
 
     Raises:
-        ValueError: for a model or layers that cannot be served, and for encodings that do not fit; it says which.
+        ValueError: for an unsupported model or layer, and for encodings that do not fit; it says which.
     """
     if not isinstance(model, PreTrainedModel):
         raise ValueError(f"model must be a model of transformers, got {shown(model)}")
@@ -79,19 +78,19 @@ def attach(model: Model, encodings: str | _LIST, layers: Iterable[int] | None = 
     chosen = sorted(modules) if layers is None else check_layers(layers, modules)
     first = modules[chosen[0]]
     config, before = first.config, first.config._attn_implementation
-    facts = _facts(config) if _begins_with_own(encodings) or _moves_own(encodings) else ()
-    given = _given(
-        encodings, shape_of(first), _rotation(facts[chosen[0]], chosen[0], first) if _moves_own(encodings) else None
-    )
-    made = {n: given.built(n, modules[n], facts, before) for n in chosen}  # all of them, before anything is changed
-    for n, attached in made.items():
+    remaps_own = _remaps_own_rotation(encodings)
+    facts = _layer_facts(config) if _begins_with_own(encodings) or remaps_own else ()
+    own_rotation = _rotation(facts[chosen[0]], chosen[0], first) if remaps_own else None
+    spec = _parse_encodings(encodings, shape_of(first), own_rotation)
+    built = {n: spec.build(n, modules[n], facts, before) for n in chosen}  # all of them, before anything is changed
+    for n, attached in built.items():
         attached.handle = modules[n].register_forward_pre_hook(prepare, with_kwargs=True)
         modules[n].add_module(NAME, attached)
     register()
     config._attn_implementation = NAME
     # The property of this name keeps its value elsewhere, in what is not saved: this entry alone reaches config.json.
     config.__dict__[_IMPLEMENTATION] = NAME
-    config.posenc = {"read_me": _READ_ME, **given.words(), "layers": chosen}
+    config.posenc = {"read_me": _READ_ME, **spec.record(), "layers": chosen}
     return model
 
 
@@ -101,10 +100,10 @@ def detach(model: Model) -> Model:
     Raises:
         ValueError: where nothing is attached.
     """
-    found = [module for module in model.modules() if isinstance(getattr(module, NAME, None), Attached)]
-    if not found:
+    layers = [module for module in model.modules() if isinstance(getattr(module, NAME, None), Attached)]
+    if not layers:
         raise ValueError("model has no encodings attached")
-    for module in found:
+    for module in layers:
         attached: Any = module.posenc
         attached.handle.remove()
         config: Any = module.config
@@ -116,67 +115,77 @@ def detach(model: Model) -> Model:
     return model
 
 
-class _Given:
-    """Encodings as they were given, of which each layer gets its own."""
+class _AttachedEncodings:
+    """The encodings of an attachment, of which each layer gets its own.
 
-    def __init__(self, own: bool, lines: list[EncodingSpec], built: Sequence[Encoding]) -> None:
-        self.own, self.lines, self.instances = own, lines, built
+    Args:
+        own: whether the layers' own rotation comes first.
+        specs: encodings by name, which are built for each layer.
+        instances: encodings built in Python, which are copied for each layer.
+    """
 
-    def words(self) -> dict[str, Any]:
-        """As the configuration has it."""
+    def __init__(self, own: bool, specs: list[EncodingSpec], instances: Sequence[Encoding]) -> None:
+        self.own, self.specs, self.instances = own, specs, instances
+
+    def record(self) -> dict[str, Any]:
+        """The encodings as the configuration stores them."""
         if self.instances:
-            return {"built_in_python": [" ".join(repr(one).split()) for one in self.instances]}
-        kept = [{key: value for key, value in line.items() if key != "shared"} for line in self.lines]
-        return {"encodings": [*([{"name": OWN}] if self.own else []), *kept]}
+            return {"built_in_python": [one_line(encoding) for encoding in self.instances]}
+        specs = [{key: value for key, value in spec.items() if key != "shared"} for spec in self.specs]
+        return {"encodings": [*([{"name": OWN}] if self.own else []), *specs]}
 
-    def built(self, number: int, module: Any, facts: Sequence[LayerFacts], before: str | None) -> Attached:
-        """What one layer has."""
+    def build(self, number: int, module: Any, facts: Sequence[LayerFacts], before: str | None) -> Attached:
+        """The module of one layer."""
         weight = next(parameter for parameter in module.parameters() if parameter.is_floating_point())
-        found: list[Encoding] = []
-        turned_last = 0
+        encodings: list[Encoding] = []
+        rotated_last = 0
         if facts:
-            one = facts[number]
-            found = encodings_of(_owned(one, number, module)) if self.own else []
-            turned_last = text_rope(one.rotation).rotary_dim if one.rotation is not None and one.turned_last else 0
-        lines = [line for line in self.lines if number in line.get("layers", [number])]
+            layer = facts[number]
+            encodings = encodings_of(_rotation_alone(layer, number, module)) if self.own else []
+            if layer.rotation is not None and layer.turned_last:
+                rotated_last = text_rope(layer.rotation).rotary_dim
+        specs = [spec for spec in self.specs if number in spec.get("layers", [number])]
         with torch.device(weight.device):
-            own = {n: _rotation(facts[number], number, module) for n, one in enumerate(lines) if asks_for_own(one)}
-            found += [create(line, shape_of(module), own.get(n)) for n, line in enumerate(lines)]
-        found += [copy.deepcopy(one) for one in self.instances]
-        if getattr(module, "sinks", None) is not None and any(isinstance(one, WeightEncoding) for one in found):
-            raise ValueError(f"encodings: layer {number} has a sink of its own, beside which nothing replaces softmax")
-        attached = Attached(found, turned_last=turned_last, before=before)
+            for spec in specs:
+                rotation = _rotation(facts[number], number, module) if asks_for_own(spec) else None
+                encodings.append(create(spec, shape_of(module), rotation))
+        encodings += [copy.deepcopy(encoding) for encoding in self.instances]
+        replaces_softmax = any(isinstance(encoding, WeightEncoding) for encoding in encodings)
+        if getattr(module, "sinks", None) is not None and replaces_softmax:
+            raise ValueError(f"encodings: layer {number} has sinks, which need softmax, and one encoding replaces it")
+        attached = Attached(encodings, rotated_last=rotated_last, before=before)
         return attached.to(weight.device, weight.dtype).train(module.training)
 
 
 def _begins_with_own(encodings: object) -> bool:
-    """Whether the layers' own rotation is the first of these encodings."""
+    """Whether the first of these encodings is the layers' own rotation."""
     if isinstance(encodings, str):
         return encodings.partition("+")[0].strip().lower() == OWN
     return isinstance(encodings, Sequence) and bool(encodings) and encodings[0] == {"name": OWN}
 
 
-def _moves_own(encodings: object) -> bool:
-    """Whether one of them rotates as the layer does, at other distances."""
-    lines = encodings if isinstance(encodings, Sequence) else ()
-    return any(isinstance(one, Mapping) and asks_for_own(one) for one in lines)
+def _remaps_own_rotation(encodings: object) -> bool:
+    """Whether one of these encodings applies the layers' own rotation at remapped distances."""
+    specs = encodings if isinstance(encodings, Sequence) else ()
+    return any(isinstance(spec, Mapping) and asks_for_own(spec) for spec in specs)
 
 
 def _rotation(facts: LayerFacts, number: int, module: nn.Module) -> RotaryEncoding:
-    """What a layer rotates by; a ValueError for one that does not."""
-    turning = [one for one in encodings_of(_owned(facts, number, module)) if isinstance(one, RotaryEncoding)]
-    if not turning:
-        raise ValueError(f"encodings: layer {number} does not turn, so there is no rotation of its own: give layers")
-    return turning[0]
+    """The rotation of a layer; a ValueError for a layer without one."""
+    encodings = encodings_of(_rotation_alone(facts, number, module))
+    rotation = next((encoding for encoding in encodings if isinstance(encoding, RotaryEncoding)), None)
+    if rotation is None:
+        raise ValueError(f"encodings: layer {number} does not rotate, so it has no own rotation: give layers")
+    return rotation
 
 
-def _given(encodings: object, sizes: Sizes, rotation: RotaryEncoding | None) -> _Given:
+def _parse_encodings(encodings: object, sizes: Sizes, rotation: RotaryEncoding | None) -> _AttachedEncodings:
     if isinstance(encodings, Sequence) and encodings and all(isinstance(one, Encoding) for one in encodings):
-        if any(isinstance(one, EmbeddingEncoding) for one in encodings):
-            raise ValueError("encodings: one that acts on embeddings has no place in a layer's attention")
-        for one in encodings:
-            check_no_layer_state(one)
-        return _Given(False, [], list(encodings))
+        if any(isinstance(encoding, EmbeddingEncoding) for encoding in encodings):
+            raise ValueError("encodings: one that acts on embeddings cannot be attached to a layer's attention")
+        for encoding in encodings:
+            check_no_layer_state(encoding)
+        return _AttachedEncodings(False, [], list(encodings))
     if isinstance(encodings, str) and "@" in encodings:
         raise ValueError(f"encodings: windows stay those of the model, got {encodings!r}: leave out @")
     own = _begins_with_own(encodings)
@@ -184,34 +193,34 @@ def _given(encodings: object, sizes: Sizes, rotation: RotaryEncoding | None) -> 
         encodings = encodings.partition("+")[2] or []
     elif own and isinstance(encodings, Sequence):
         encodings = encodings[1:]
-    return _Given(own, _checked(encoding_specs(encodings, sizes, rotation), sizes, rotation), ())
-
-
-def _checked(lines: list[EncodingSpec], sizes: Sizes, rotation: RotaryEncoding | None) -> list[EncodingSpec]:
-    for line in lines:
+    specs = encoding_specs(encodings, sizes, rotation)
+    for spec in specs:
         with torch.device("meta"):
-            if isinstance(create(line, sizes, rotation), EmbeddingEncoding):
-                raise ValueError(f"encodings: {line['name']} acts on embeddings, not in a layer's attention")
-    return lines
+            if isinstance(create(spec, sizes, rotation), EmbeddingEncoding):
+                raise ValueError(f"encodings: {spec['name']} acts on embeddings, not in a layer's attention")
+    return _AttachedEncodings(own, specs, ())
 
 
-def _facts(config: Any) -> Sequence[LayerFacts]:
-    """What the layers have by their configuration."""
-    plain = {key: value for key, value in config.to_dict().items() if key != NAME}
-    model = model_from_config(plain)
+def _layer_facts(config: Any) -> Sequence[LayerFacts]:
+    """The facts of each layer, from the configuration without what is attached."""
+    model = model_from_config({key: value for key, value in config.to_dict().items() if key != NAME})
     return model.layers or model.found * config.num_hidden_layers
 
 
-def _owned(facts: LayerFacts, number: int, module: nn.Module) -> LayerFacts:
-    """The rotation alone; the rest stays the model's own."""
+def _rotation_alone(facts: LayerFacts, number: int, module: nn.Module) -> LayerFacts:
+    """The facts of a layer without temperature and sink, which the model still applies itself."""
     rope = facts.rotation
-    if isinstance(rope, RoPE) and rope.layout == "interleaved" and _REORDERS in source_of(module):
-        turns = partial(RoPE, rope.head_dim, base=rope.base, rotary_dim=rope.rotary_dim, scaling=rope.scaling)
-        facts = facts._replace(rotation=turns(layout="half"))  # the model has its pairs in this order before it rotates
+    if isinstance(rope, RoPE) and rope.layout == "interleaved" and _REORDERING in source_of(module):
+        # The model brings its pairs into the half layout before it rotates them, and hands them on so.
+        facts = facts._replace(rotation=rope.replace(layout="half"))
     if isinstance(facts.rotation, MRoPE):
-        raise ValueError(f"encodings: layer {number} turns by three coordinates of a token, of which layers get one")
+        raise ValueError(
+            f"encodings: layer {number} rotates by three coordinates of a token (M-RoPE), of which layers get one"
+        )
     if facts.normed_after and facts.rotation is not None:
-        raise ValueError(f"encodings: layer {number} norms queries and keys after its rotation, where nothing reaches")
+        raise ValueError(
+            f"encodings: layer {number} norms queries and keys after its rotation: encodings come too late"
+        )
     return facts._replace(temperature=None, sink="")
 
 
@@ -230,8 +239,8 @@ def load(folder: str | Path, *, auto_class: Any = AutoModelForCausalLM, **option
         ValueError: for a folder without encodings, and for encodings that were built in Python.
     """
     options = {"trust_remote_code": False, **options}
-    place = {key: options[key] for key in ("trust_remote_code", "local_files_only", "revision") if key in options}
-    config = options.pop("config", None) or AutoConfig.from_pretrained(folder, **place)
+    source = {key: options[key] for key in ("trust_remote_code", "local_files_only", "revision") if key in options}
+    config = options.pop("config", None) or AutoConfig.from_pretrained(folder, **source)
     block = block_of(config)
     if block is None:
         raise ValueError(f"folder: {folder} has no encodings attached: load it with from_pretrained")
@@ -239,7 +248,7 @@ def load(folder: str | Path, *, auto_class: Any = AutoModelForCausalLM, **option
     saved: Mapping[str, Any] = block
     classes = auto_class._model_mapping[type(config)]
     if isinstance(classes, tuple | list):  # one of several, by what the configuration was saved from
-        classes = next((one for one in classes if one.__name__ in (config.architectures or [])), classes[0])
+        classes = next((each for each in classes if each.__name__ in (config.architectures or [])), classes[0])
 
     class Loading(classes):  # type: ignore[misc, valid-type]
         """The model's class while it is loaded: the encodings are there before their weights come."""
@@ -255,10 +264,10 @@ def load(folder: str | Path, *, auto_class: Any = AutoModelForCausalLM, **option
 
 
 def block_of(config: Any) -> dict[str, Any] | None:
-    """What a configuration says of attached encodings; None where it has none.
+    """The block of attached encodings in a configuration; None where it has none.
 
     Raises:
-        ValueError: for encodings that were built in Python, which nothing can build again.
+        ValueError: for encodings that were built in Python, which cannot be built from the configuration.
     """
     block = getattr(config, NAME, None)
     if not isinstance(block, dict):
@@ -273,7 +282,7 @@ def block_of(config: Any) -> dict[str, Any] | None:
 
 
 def attach_saved(model: PreTrainedModel, block: Mapping[str, Any]) -> None:
-    """Attach what the configuration of a saved model says."""
+    """Attach the encodings that a saved configuration names."""
     if model.config._attn_implementation == NAME:
         model.config._attn_implementation = None  # what the model has once they are detached
     attach(model, block["encodings"], layers=block.get("layers"))

@@ -1,9 +1,17 @@
 """The attention of a transformers layer with encodings attached: the function and the mask registered as "posenc".
 
-A hook before a layer's attention makes the model's own rotation rotate by nothing (its cos and sin become 1 and 0), and
-hands the function what encodings need: positions, what they remember of the layer's input, and keys' own of both.
-Nothing is kept between calls, so a layer that is run again in the backward pass (gradient checkpointing) is given the
-same. Layers of the model without encodings run as under "sdpa", or eagerly where that cannot serve them.
+Idea: an attention implementation of transformers sees queries and keys after the model has rotated them, and knows
+neither their positions nor the layer's input. So a hook before the layer's attention (`prepare`) does two things:
+
+1. it replaces the model's cos and sin by 1 and 0, so that the model's own rotation rotates by no angle;
+2. it passes an `AttachedCall` to the attention function through the layer's keyword arguments: the encodings, the
+   queries' positions, and a `PositionedCache` with positions and features of all keys.
+
+Invariants: nothing is stored between calls, so that gradient checkpointing, which runs a layer again in the backward
+pass, computes the same; windows, padding, sinks, caps and scales stay those of the model: its mask arrives as bool
+(`register` takes transformers' "sdpa" mask function), and the other options as arguments. Layers without encodings run
+as under "sdpa", or eagerly where "sdpa" has no softcap or sinks. An argument that does not arrive is an error: nothing
+is guessed, since wrong positions would show only in the loss.
 """
 
 from __future__ import annotations
@@ -25,26 +33,26 @@ from posenc.hf.attach.cache_adapter import PositionedCache
 from posenc.weight.sink import AttentionSink
 
 NAME = "posenc"
-_CACHES = ("past_key_values", "layer_past")
+_CACHE_ARGUMENTS = ("past_key_values", "layer_past")
 
 
 class Attached(nn.Module):
-    """What one layer's attention has in place of its rotation; its ``posenc`` in the model.
+    """The encodings that one layer's attention has instead of its rotation; the submodule ``posenc`` of the layer.
 
     Args:
         encodings: as `posenc.attention` takes them.
-        turned_last: channels at the end of a head that the first rotation rotates; 0: it rotates the first ones.
+        rotated_last: channels at the end of a head that the first rotation rotates; 0: it rotates the first ones.
         before: the attention implementation that the model had.
     """
 
-    def __init__(self, encodings: Sequence[Encoding], *, turned_last: int, before: str | None) -> None:
+    def __init__(self, encodings: Sequence[Encoding], *, rotated_last: int, before: str | None) -> None:
         super().__init__()
         self.encodings = nn.ModuleList(encodings)
-        self.turned_last, self.before = turned_last, before
+        self.rotated_last, self.before = rotated_last, before
         self.handle: RemovableHandle | None = None
 
     def acting(self) -> list[Encoding]:
-        """The encodings."""
+        """The encodings, typed."""
         return [encoding for encoding in self.encodings if isinstance(encoding, Encoding)]
 
     def remember(self, x: Tensor) -> list[Tensor | None]:
@@ -52,49 +60,50 @@ class Attached(nn.Module):
         return [e.remember(x) if isinstance(e, ScoreEncoding) else None for e in self.acting()]
 
 
-class Call:
-    """What the hook hands to the attention function.
+class AttachedCall:
+    """What the hook passes to the attention function.
 
     Attributes:
         attached: encodings.
         positions: of the queries, ``(batch | 1, tokens)``.
-        keys: positions and remembered features of the keys.
+        keys: positions and features of the keys.
     """
 
     def __init__(self, attached: Attached, positions: Tensor, keys: PositionedCache) -> None:
         self.attached, self.positions, self.keys = attached, positions, keys
 
 
-def prepare(module: nn.Module, args: tuple[Any, ...], given: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Before a layer's attention: its rotation rotates by nothing, and the call is handed on."""
+def prepare(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The hook before a layer's attention: disables the model's rotation, and passes on an `AttachedCall`."""
     attached = module.posenc
-    assert isinstance(attached, nn.Module)
+    assert isinstance(attached, nn.Module)  # an `Attached`, which PEFT's modules_to_save wraps
     implementation = module.config._attn_implementation  # type: ignore[union-attr]
     if implementation != NAME:  # as after set_attn_implementation, which would compute without rotation or encodings
         raise ValueError(
             f"attn_implementation is {implementation!r}, and this model's encodings run under {NAME!r} alone: "
             f"model.set_attn_implementation({NAME!r}), or posenc.hf.attach.detach(model) before another"
         )
-    positions = given.get("position_ids")
+    positions = kwargs.get("position_ids")
     if positions is None:
         raise ValueError(f"position_ids do not reach {type(module).__name__}, whose encodings need them")
-    if "position_embeddings" not in given:
+    if "position_embeddings" not in kwargs:
         raise ValueError(f"position_embeddings do not reach {type(module).__name__} by name, so nothing can stop them")
-    x = given["hidden_states"] if "hidden_states" in given else args[0]
-    keeper = PositionedCache(None, positions, attached.remember(x))  # type: ignore[operator]
-    given = {**given, "posenc": Call(attached, positions, keeper)}  # type: ignore[arg-type]
-    if given["position_embeddings"] is not None:  # a layer without rotation may get none
-        given["position_embeddings"] = _still(given["position_embeddings"])
-    for name in _CACHES:
-        if given.get(name) is not None:
-            keeper.cache, given[name] = given[name], keeper
-    return args, given
+    x = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
+    keys = PositionedCache(None, positions, attached.remember(x))  # type: ignore[operator]
+    kwargs = {**kwargs, "posenc": AttachedCall(attached, positions, keys)}  # type: ignore[arg-type]
+    if kwargs["position_embeddings"] is not None:  # a layer without rotation may get none
+        kwargs["position_embeddings"] = _no_rotation(kwargs["position_embeddings"])
+    for name in _CACHE_ARGUMENTS:
+        if kwargs.get(name) is not None:
+            keys.cache, kwargs[name] = kwargs[name], keys
+    return args, kwargs
 
 
-def _still(table: Any) -> Any:
-    """cos and sin of no angle, or their complex number, in the shape of a table."""
+def _no_rotation(table: Any) -> Any:
+    """cos and sin of angle 0, or their complex number, in the shape of a table."""
     if isinstance(table, tuple | list):
-        return tuple(torch.ones_like(one) if n == 0 else torch.zeros_like(one) for n, one in enumerate(table))
+        cos, *sin = table
+        return (torch.ones_like(cos), *map(torch.zeros_like, sin))
     return torch.ones_like(table)
 
 
@@ -106,8 +115,8 @@ def attend(
     attention_mask: Tensor | None,
     scaling: float | None = None,
     dropout: float = 0.0,
-    posenc: Call | None = None,
-    **given: Any,
+    posenc: AttachedCall | None = None,
+    **options: Any,
 ) -> tuple[Tensor, None]:
     """Attention as transformers calls it; returns ``(batch, tokens, heads, width)`` and no weights."""
     if attention_mask is not None and attention_mask.dtype != torch.bool:
@@ -120,27 +129,31 @@ def attend(
             raise ValueError(
                 "this model was saved with encodings attached, and has none: load it with posenc.hf.attach.load"
             )
-        return _plain(module, query, key, value, attention_mask, scaling=scaling, dropout=dropout, **given)
-    if given.get("position_bias") is not None:
-        raise ValueError(f"{type(module).__name__} has a bias of its own, beside which no encodings are attached")
-    causal = given.get("is_causal")
+        return _without_encodings(
+            module, query, key, value, attention_mask, scaling=scaling, dropout=dropout, **options
+        )
+    if options.get("position_bias") is not None:
+        raise ValueError(f"{type(module).__name__} has a bias of its own, with which encodings cannot be combined")
+    causal = options.get("is_causal")
     causal = getattr(module, "is_causal", True) if causal is None else causal
-    if attention_mask is None and causal and key.shape[2] > query.shape[2] > 1:  # the first call of a fixed cache
+    if attention_mask is None and causal and key.shape[2] > query.shape[2] > 1:
+        # The first call with a cache of fixed size: keys after those of the queries are still empty, and transformers
+        # passes no mask.
         key, value = key[:, :, : query.shape[2]], value[:, :, : query.shape[2]]
     if posenc.keys.positions.shape[-1] < key.shape[2]:
         raise ValueError(f"past_key_values do not reach {type(module).__name__} by name, so positions cannot be kept")
     keys, acting = key.shape[2], posenc.attached.acting()
-    features = [None if one is None else one[:, :, :keys] for one in posenc.keys.features]
-    sink = given.get("s_aux")
+    features = [None if feature is None else feature[:, :, :keys] for feature in posenc.keys.features]
+    sink = options.get("s_aux")
     if sink is not None:
         acting, features = [*acting, _sink(sink)], [*features, None]
-    if posenc.attached.turned_last:
-        query, key = (x.roll(posenc.attached.turned_last, -1) for x in (query, key))  # scores do not mind the order
+    if posenc.attached.rotated_last:  # dot products do not depend on the order of channels
+        query, key = (x.roll(posenc.attached.rotated_last, -1) for x in (query, key))
     out = attention(
         query, key, value, acting,
         q_pos=_rows(posenc.positions, query), k_pos=_rows(posenc.keys.positions[:, :keys], key), features=features,
         mask=None if attention_mask is None else attention_mask[..., :keys],
-        causal=causal, scale=scaling, softcap=given.get("softcap"), dropout=dropout,
+        causal=causal, scale=scaling, softcap=options.get("softcap"), dropout=dropout,
     )  # fmt: skip
     return out.transpose(1, 2).contiguous(), None
 
@@ -157,12 +170,12 @@ def _sink(logits: Tensor) -> AttentionSink:
     return sink
 
 
-def _plain(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **given: Any
+def _without_encodings(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
     """A layer of the same model that has no encodings attached."""
-    if given.get("softcap") is None and given.get("s_aux") is None:
-        out, _ = sdpa_attention_forward(module, query, key, value, mask, **given)
+    if options.get("softcap") is None and options.get("s_aux") is None:
+        out, _ = sdpa_attention_forward(module, query, key, value, mask, **options)
         return out, None
     queries, keys = query.shape[2], key.shape[2]
     if mask is None and queries > 1 and getattr(module, "is_causal", True):
@@ -171,7 +184,7 @@ def _plain(
         hidden = torch.finfo(query.dtype).min
         mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(~mask, hidden)[..., :keys]
     eager = sys.modules[type(module).__module__].eager_attention_forward
-    out, _ = eager(module, query, key, value, mask, **given)
+    out, _ = eager(module, query, key, value, mask, **options)
     return out, None
 
 

@@ -1,8 +1,16 @@
 """A transformers cache that also keeps token positions, and what encodings remember of tokens, with the keys.
 
-They are a few more channels of each key, bit for bit, so whatever a cache does with its keys (growing, a fixed room,
-windows, cropping, another order of beams, moving to a CPU) it does with them. Keys are kept as they were before any
-rotation: every call rotates all of them, which serves rotations that change with the length as well.
+Idea: an attached encoding needs the position of every cached key, and some (FoX: log gates) remember more of a token.
+Caches of transformers store keys and values only, but do many things with them: grow, fill a fixed room, slide a
+window, crop, repeat rows, reorder beams, move to the CPU. Instead of wrapping each kind of cache, this adapter appends
+the extra numbers to the channels of each key, bit for bit: int64 positions and float32 features are viewed as numbers
+of the keys' dtype. Whatever a cache does with its keys, it then does with the extra numbers as well.
+
+Invariants:
+- The cache only copies and selects keys and never computes with them: quantized caches would destroy the bits.
+- Keys are stored before any rotation, and every call rotates all of them. This costs one rotation of the visible keys a
+  step, and is what makes frequencies that change with the length exact, like every encoding that needs plain keys.
+- Values and the keys' first channels are what the cache returns; only keys are wider, by the same width in every call.
 """
 
 from __future__ import annotations
@@ -17,16 +25,17 @@ from torch.nn import functional
 
 
 class PositionedCache:
-    """Stands for a cache in one layer's call. Gradients reach what is remembered only of this call's own tokens
-    where the bits have another dtype than the keys.
+    """A transformers cache during the call of one layer, with positions and features attached to its keys.
+
+    Gradients reach features of this call's own tokens alone where their dtype differs from that of the keys.
 
     Args:
-        cache: of transformers, of any kind that keeps keys as they come.
+        cache: of transformers, of any kind that stores keys unchanged.
         positions: of the new tokens, ``(batch, tokens)``.
-        features: what each encoding remembers of them, ``(batch, heads, tokens, ...)`` or None.
+        features: what each encoding remembers of the new tokens, ``(batch, heads, tokens, ...)`` or None.
 
     Attributes:
-        positions, features: after `update`, those of all keys that it gave.
+        positions, features: after `update`, those of all keys that it returned.
     """
 
     def __init__(self, cache: Any, positions: Tensor, features: Sequence[Tensor | None]) -> None:
@@ -35,22 +44,22 @@ class PositionedCache:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.cache, name)
 
-    def update(self, k: Tensor, v: Tensor, layer_idx: int, *args: Any, **given: Any) -> tuple[Tensor, Tensor]:
-        """Keep the new keys and values with what belongs to them; those that the cache has."""
-        parts = [self.positions.expand(k.shape[0], -1)[..., None]]
-        parts += [feature.movedim(2, 1).flatten(2) for feature in self.features if feature is not None]
-        wide = torch.cat([k, _packed(parts, k)], -1)
-        self._room(wide, v, layer_idx)
-        keys, values = self.cache.update(wide, v, layer_idx, *args, **given)
-        if keys.shape[2] == k.shape[2]:  # nothing older: as they came, with their gradients
+    def update(self, k: Tensor, v: Tensor, layer_idx: int, *args: Any, **options: Any) -> tuple[Tensor, Tensor]:
+        """Store new keys and values with their positions and features; returns all keys and values."""
+        extras = [self.positions.expand(k.shape[0], -1)[..., None]]
+        extras += [feature.movedim(2, 1).flatten(2) for feature in self.features if feature is not None]
+        wide = torch.cat([k, _packed(extras, k)], -1)
+        self._widen_fixed_cache(wide, v, layer_idx)
+        keys, values = self.cache.update(wide, v, layer_idx, *args, **options)
+        if keys.shape[2] == k.shape[2]:  # no older keys: the tensors as they came, which have gradients
             return k, values
-        kept = _unpacked(keys[..., k.shape[-1] :], parts)
-        self.positions = kept.pop(0)[..., 0]
-        self.features = [None if old is None else _shaped(kept.pop(0), old) for old in self.features]
+        unpacked = _unpacked(keys[..., k.shape[-1] :], extras)
+        self.positions = unpacked.pop(0)[..., 0]
+        self.features = [None if new is None else _unflattened(unpacked.pop(0), new) for new in self.features]
         return keys[..., : k.shape[-1]], values
 
-    def _room(self, wide: Tensor, v: Tensor, layer_idx: int) -> None:
-        """Make room for the wider keys where a cache of fixed size was made before it saw any."""
+    def _widen_fixed_cache(self, wide: Tensor, v: Tensor, layer_idx: int) -> None:
+        """Allocate again a cache of fixed size that was allocated for the narrower keys before the first call."""
         layers = getattr(self.cache, "layers", [])
         layer = layers[layer_idx] if layer_idx < len(layers) else None
         keys = getattr(layer, "keys", None)
@@ -58,40 +67,40 @@ class PositionedCache:
             return
         if int(layer.get_seq_length()):
             raise ValueError(
-                "past_key_values: these keys were kept without the encodings that are attached now; begin with an "
+                "past_key_values: these keys were cached without the encodings that are attached now; begin with an "
                 "empty cache"
             )
         layer.lazy_initialization(wide, v)
 
 
-def _packed(parts: Sequence[Tensor], k: Tensor) -> Tensor:
-    """Numbers of each token as channels in the dtype of k, shared out over its heads."""
+def _packed(extras: Sequence[Tensor], k: Tensor) -> Tensor:
+    """Numbers of each token ``(batch, tokens, width)`` as channels in the dtype of k, spread over its heads."""
     batch, heads, tokens, _ = k.shape
-    bits = torch.cat([_to_bits(part, k.dtype) for part in parts], -1)
+    bits = torch.cat([_to_bits(extra, k.dtype) for extra in extras], -1)
     each = -(-bits.shape[-1] // heads)
     bits = functional.pad(bits, (0, each * heads - bits.shape[-1]))
     return bits.view(batch, tokens, heads, each).transpose(1, 2)
 
 
-def _unpacked(channels: Tensor, parts: Sequence[Tensor]) -> list[Tensor]:
-    """The numbers again, each in the dtype and with the count of its part."""
-    bits, found, at = channels.transpose(1, 2).flatten(2), [], 0
-    for part in parts:
-        width = _width(part, channels.dtype)
-        found.append(_from_bits(bits[..., at : at + width], part.dtype))
-        at += width
-    return found
+def _unpacked(channels: Tensor, extras: Sequence[Tensor]) -> list[Tensor]:
+    """The inverse of `_packed`, with the dtypes and widths of ``extras``."""
+    bits, start, unpacked = channels.transpose(1, 2).flatten(2), 0, []
+    for extra in extras:
+        width = _width(extra, channels.dtype)
+        unpacked.append(_from_bits(bits[..., start : start + width], extra.dtype))
+        start += width
+    return unpacked
 
 
-def _width(part: Tensor, dtype: torch.dtype) -> int:
-    """Channels that a part takes."""
-    return int(part.shape[-1]) * max(1, part.dtype.itemsize // dtype.itemsize)
+def _width(extra: Tensor, dtype: torch.dtype) -> int:
+    """The channels of ``dtype`` that a tensor takes."""
+    return int(extra.shape[-1]) * max(1, extra.dtype.itemsize // dtype.itemsize)
 
 
-def _to_bits(part: Tensor, dtype: torch.dtype) -> Tensor:
-    if part.dtype.itemsize < dtype.itemsize:
-        return part.to(dtype)  # a narrower number fits into a wider one
-    return part if part.dtype == dtype else part.contiguous().view(dtype)
+def _to_bits(extra: Tensor, dtype: torch.dtype) -> Tensor:
+    if extra.dtype.itemsize < dtype.itemsize:
+        return extra.to(dtype)  # a narrower number fits into a wider one exactly
+    return extra if extra.dtype == dtype else extra.contiguous().view(dtype)
 
 
 def _from_bits(bits: Tensor, dtype: torch.dtype) -> Tensor:
@@ -100,8 +109,8 @@ def _from_bits(bits: Tensor, dtype: torch.dtype) -> Tensor:
     return bits if bits.dtype == dtype else bits.contiguous().view(dtype)
 
 
-def _shaped(flat: Tensor, like: Tensor) -> Tensor:
-    """A remembered tensor ``(batch, heads, tokens, ...)`` of more tokens than ``like`` has."""
+def _unflattened(flat: Tensor, like: Tensor) -> Tensor:
+    """A feature ``(batch, heads, tokens, ...)`` of all tokens, shaped like that of the new ones."""
     heads, rest = like.shape[1], like.shape[3:]
     assert flat.shape[-1] == heads * math.prod(rest)
     return flat.view(*flat.shape[:2], heads, *rest).movedim(1, 2)

@@ -1,9 +1,9 @@
-"""Folders of transformers models: loaded, and written atomically. Needs the package transformers.
+"""Loads and writes folders of transformers models. Needs the package transformers.
 
-A folder may hold code (``auto_map`` in its config.json, pickled weights, an attention kernel of the Hub by its name).
-transformers asks on the terminal whether to run it where nobody has said; here nothing of it runs unless the caller
-says ``trust_remote_code=True``, whatever stdin says. What transformers, the tokenizers and pickle raise for a damaged
-folder is of any class; each becomes one ValueError that names the folder.
+A folder may hold code: ``auto_map`` in its config.json, pickled weights, the name of an attention kernel on the Hub.
+transformers asks on the terminal whether to run it; here none of it runs without ``trust_remote_code=True``, whatever
+stdin says. transformers, tokenizers and pickle raise exceptions of any class for a damaged folder; each becomes one
+ValueError that names the folder.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
-from posenc.hf.atomic_write import write_whole
+from posenc.arguments import one_line
+from posenc.hf.atomic_write import write_atomically
 from posenc.hf.attach.attachment import attach, attach_saved, block_of
 from posenc.hf.attach.attachment import load as load_attached
 from posenc.hf.config.posenc_config import is_posenc_config
@@ -31,12 +32,12 @@ from posenc.hf.sources.tensor_files import problems_of_weights, tensors_in
 from posenc.input_files import naming, printable, told
 
 _WEIGHTS = ("*.safetensors", "*.bin")
-_BESIDE = ("token", "vocab", "merges", "special", "chat_template", "spiece")  # begins of files that a tokenizer has
-_READ = (".json", ".safetensors", ".bin", ".model", ".txt", ".jinja", ".py")  # ends of files that transformers opens
-_SMALL = 2**28  # bytes of a model that is built whatever the folder's weights take
-_LARGER = 64  # times the bytes of its weights that a model may take in memory: one bit becomes 32, and half are buffers
-_DEEPEST = 2048  # layers; the deepest transformer had 1,000
-_TEXT = 300  # characters of another package's error
+_TOKENIZER_PREFIXES = ("token", "vocab", "merges", "special", "chat_template", "spiece")
+_OPENED_SUFFIXES = (".json", ".safetensors", ".bin", ".model", ".txt", ".jinja", ".py")  # files that transformers opens
+_ALWAYS_BUILT = 2**28  # bytes of a model that is built whatever the size of the folder's weights
+_MAX_GROWTH = 64  # memory over the bytes of weights: one bit becomes 32, and half of a model may be buffers
+_MAX_LAYERS = 2048  # the deepest transformer had 1,000
+_MAX_ERROR = 300  # characters of another package's error
 
 _UNTRUSTED = (
     "code of its own, which is not run: read it, then pass trust_remote_code=True (posenc doctor, inspect, attach and "
@@ -56,7 +57,7 @@ def init_model(folder: Path, *, trust_remote_code: bool = False) -> nn.Module:
         ValueError: for what is no folder, and as `load_model`.
     """
     if not folder.is_dir():
-        what = "is no folder, of which a model can be built" if folder.exists() else ""
+        what = "is no folder, so no model can be built" if folder.exists() else ""
         raise ValueError(f"path: {told(folder)} {what}" if what else f"path: {missing(folder)}")
     if has_weights(folder):
         return load_model(folder, trust_remote_code=trust_remote_code)
@@ -131,14 +132,19 @@ def check_folder(folder: Path, *, trust_remote_code: bool) -> None:
 def check_regular(folder: Path) -> None:
     """Raise a ValueError for a named pipe or a device where transformers reads a file: it would block for ever."""
     for path in sorted(folder.iterdir()):
-        if path.suffix in _READ and path.exists() and not stat.S_ISREG(path.stat().st_mode) and not path.is_dir():
+        if (
+            path.suffix in _OPENED_SUFFIXES
+            and path.exists()
+            and not stat.S_ISREG(path.stat().st_mode)
+            and not path.is_dir()
+        ):
             raise ValueError(f"{told(path)} is no regular file")
 
 
 def _kernels(config: Any) -> Iterator[str]:
-    """Implementations of attention that a configuration names by their place on the Hub."""
-    inner = config.items() if isinstance(config, dict) else enumerate(config) if isinstance(config, list) else ()
-    for key, value in inner:
+    """Attention kernels that a configuration names by their repository on the Hub."""
+    entries = config.items() if isinstance(config, dict) else enumerate(config) if isinstance(config, list) else ()
+    for key, value in entries:
         if isinstance(value, dict | list):
             yield from _kernels(value)
         elif isinstance(key, str) and "_implementation" in key and isinstance(value, str) and "/" in value:
@@ -153,15 +159,15 @@ def loading(source: Path, what: str) -> Iterator[None]:
     except (KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as error:  # a panic of Rust is no Exception
-        text = " ".join(str(error).split())
+        text = one_line(error)
         if "trust_remote_code" in text:
             raise ValueError(f"{told(source)} has {_UNTRUSTED}") from None
         if isinstance(error, pickle.UnpicklingError) or "weights_only" in text:
             text = "its pickled weights hold more than tensors, which is not opened, as that can run code"
-        elif str(source) in text and isinstance(error, ValueError) and len(text) < _TEXT:
+        elif str(source) in text and isinstance(error, ValueError) and len(text) < _MAX_ERROR:
             raise ValueError(printable(text)) from error
         kind = "" if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: "
-        brief = text if len(text) <= _TEXT else f"{text[:_TEXT]} …"
+        brief = text if len(text) <= _MAX_ERROR else f"{text[:_MAX_ERROR]} …"
         raise ValueError(f"{told(source)}: transformers cannot load {what}: {printable(kind + brief)}") from error
 
 
@@ -175,18 +181,18 @@ def _check_size(folder: Path, config: Any, trust_remote_code: bool) -> None:
     layers = getattr(config.get_text_config(), "num_hidden_layers", None)
     if tensors and isinstance(layers, int) and layers > max(tensors, 64):
         raise ValueError(f"config.json says {layers:,} layers, and the weights have {tensors:,} tensors in all")
-    if isinstance(layers, int) and layers > _DEEPEST:
-        raise ValueError(f"config.json says {layers:,} layers; a model of more than {_DEEPEST:,} is not built")
+    if isinstance(layers, int) and layers > _MAX_LAYERS:
+        raise ValueError(f"config.json says {layers:,} layers; a model of more than {_MAX_LAYERS:,} is not built")
     try:
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
     except Exception:
         return  # building it for good says what is wrong, or that only this device is
-    wanted = sum(one.numel() * one.element_size() for one in (*model.parameters(), *model.buffers()))
-    most = _LARGER * size if size else _memory() // 2
-    if wanted > max(most, _SMALL):
+    needed = sum(tensor.numel() * tensor.element_size() for tensor in (*model.parameters(), *model.buffers()))
+    most = _MAX_GROWTH * size if size else _memory() // 2
+    if needed > max(most, _ALWAYS_BUILT):
         room = f"the weights have {size:,}" if size else f"half of the memory is {most:,}"
-        raise ValueError(f"the model of its config.json takes {wanted:,} bytes, and {room}")
+        raise ValueError(f"the model of its config.json takes {needed:,} bytes, and {room}")
 
 
 def _memory() -> int:
@@ -200,7 +206,7 @@ def _memory() -> int:
 def attach_to_folder(
     folder: Path, encodings: str, out: Path, layers: Iterable[int] | None = None, *, trust_remote_code: bool = False
 ) -> None:
-    """A new folder with a model under other encodings, and the tokenizer of the old one.
+    """Write a new folder with a model under other encodings, and the tokenizer of the old one.
 
     Raises:
         ValueError: as `posenc.hf.attach.attach` and `load_model`, and where ``out`` exists.
@@ -215,7 +221,7 @@ def attach_to_folder(
     def write(temporary: Path) -> None:
         model.save_pretrained(temporary)
         for path in folder.iterdir():
-            if path.is_file() and path.name.startswith(_BESIDE):
+            if path.is_file() and path.name.startswith(_TOKENIZER_PREFIXES):
                 shutil.copy2(path, temporary / path.name)
 
-    write_whole(out, write)
+    write_atomically(out, write)

@@ -18,40 +18,46 @@ def supported_layers(model: PreTrainedModel) -> dict[int, Any]:
     """The attention module of each layer that has one, by the layer's number.
 
     Raises:
-        ValueError: where there is none, or one that cannot be served; it says why.
+        ValueError: where there is none, or one that is unsupported; it says why.
     """
     parents = {child: parent for parent in model.modules() for child in parent.children()}
-    turning = [one for one in model.modules() if isinstance(getattr(one, "layer_idx", None), int) and turns(one)]
-    asking = [one for one in turning if "get_interface" in source_of(one)]
-    if not asking:
+    rotating = [
+        module
+        for module in model.modules()
+        if isinstance(getattr(module, "layer_idx", None), int) and takes_rotation(module)
+    ]
+    with_interface = [module for module in rotating if "get_interface" in source_of(module)]
+    if not with_interface:
         reason = "it has no layer whose attention is given position_embeddings"
-        if turning:
-            reason = f"the attention of {type(turning[0]).__name__} is written into its forward"
-        raise ValueError(f"model: {type(model).__name__} cannot be served: {reason}")
-    found: dict[int, Any] = {}
-    for module in asking:
+        if rotating:
+            reason = f"the attention of {type(rotating[0]).__name__} is written into its forward"
+        raise ValueError(f"model: {type(model).__name__} is unsupported: {reason}")
+    layers: dict[int, Any] = {}
+    for module in with_interface:
         number = module.layer_idx
         assert isinstance(number, int)
         refusal = _refusal(module, parents.get(module))
         if refusal is None and not _positions_reach(module, parents):
             refusal = "position_ids do not reach it: its model does not hand them to the layers"
-        if refusal is None and number in found:
+        if refusal is None and number in layers:
             refusal = "several parts of this model have layers: give the part"
         if refusal is not None:
-            raise ValueError(f"model: {type(module).__name__} cannot be served: {refusal}")
-        found[number] = module
+            raise ValueError(f"model: {type(module).__name__} is unsupported: {refusal}")
+        layers[number] = module
     if "token_type_ids" in inspect.signature(model.forward).parameters:
-        raise ValueError(f"model: {type(model).__name__} sees images in both directions: attach to its language model")
-    return found
+        raise ValueError(
+            f"model: {type(model).__name__} attends to images in both directions: attach to its language model"
+        )
+    return layers
 
 
 def source_of(module: nn.Module) -> str:
-    """The text of its forward."""
+    """The source code of a module's forward."""
     return inspect.getsource(type(module).forward)
 
 
-def turns(module: nn.Module) -> bool:
-    """Whether it is attention that is given a rotation."""
+def takes_rotation(module: nn.Module) -> bool:
+    """Whether a module is attention that is given cos and sin."""
     return bool(re.search("Attention|MLA", type(module).__name__)) and "position_embeddings" in _arguments(module)
 
 
@@ -63,14 +69,15 @@ def _refusal(module: nn.Module, parent: nn.Module | None) -> str | None:
     """Why no encodings can be attached, or None."""
     if hasattr(module, NAME):
         return "it has encodings already: detach them first"
-    if not any(one.kind is inspect.Parameter.VAR_KEYWORD for one in _arguments(module).values()):
-        return "its forward takes no arguments to hand on"
+    if not any(argument.kind is inspect.Parameter.VAR_KEYWORD for argument in _arguments(module).values()):
+        return "its forward takes no further arguments, so none can reach its attention function"
     if any("index" in name.lower() for name, _ in module.named_children()):
-        return "what chooses its keys (an indexer) turns by the same rotation"
+        return "an indexer, which selects its keys, uses the same rotation"
     if getattr(module, "is_kv_shared_layer", False):
         return "it takes its keys from another layer"
-    handed = set() if parent is None else {*_arguments(parent), *(one.kind for one in _arguments(parent).values())}
-    if not handed & {"position_ids", inspect.Parameter.VAR_KEYWORD}:
+    arguments = {} if parent is None else _arguments(parent)
+    kinds = {argument.kind for argument in arguments.values()}
+    if "position_ids" not in arguments and inspect.Parameter.VAR_KEYWORD not in kinds:
         return "position_ids do not reach it"
     return None
 
@@ -85,12 +92,12 @@ def _positions_reach(module: nn.Module, parents: Mapping[nn.Module, nn.Module]) 
     while around is not None and not isinstance(around, PreTrainedModel):
         around = parents.get(around)
     if around is None or "position_ids" not in _arguments(around):
-        return True  # what the caller gives goes through
+        return True  # the caller passes position_ids to the layers itself
     return bool(_HANDED_ON.search(source_of(around)))
 
 
 def check_layers(layers: Iterable[int], modules: Mapping[int, Any]) -> list[int]:
-    """The numbers, in order; a ValueError for what is no layer."""
+    """The numbers of layers, sorted; a ValueError unless all have attention."""
     numbers = list(layers)
     wrong = [n for n in numbers if type(n) is not int or n not in modules]
     if wrong or not numbers or len(set(numbers)) < len(numbers):
@@ -101,12 +108,12 @@ def check_layers(layers: Iterable[int], modules: Mapping[int, Any]) -> list[int]
 
 
 def shape_of(module: Any) -> Sizes:
-    """The shape of one layer's attention, in the words of the catalogue."""
+    """The shape of one layer's attention, under the names of the catalogue."""
     config = module.config
     heads = getattr(module, "num_heads", None) or config.num_attention_heads
     groups = getattr(module, "num_key_value_groups", 1)
     widths = (getattr(module, name, None) for name in ("qk_head_dim", "head_dim", "head_size"))
-    width = next((one for one in widths if one), config.hidden_size // heads)
+    width = next(filter(None, widths), config.hidden_size // heads)
     length = config.max_position_embeddings
     return {
         "dim": config.hidden_size, "num_heads": heads, "num_kv_heads": heads // groups, "head_dim": width,

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from posenc.arguments import shown
 from posenc.hf.config.block_schema import ENGINES, TRAINED, VLLM, WITH_ALPHA, Block
 from posenc.hf.config.parse import Reading
 from posenc.hf.config.rope_block import ALL, OUTSIDE, SCALED_FROM, RopeBlock, at
@@ -13,8 +14,8 @@ from posenc.hf.config.rotation import Rotation, text_rope
 from posenc.hf.config.scalings import SILENT
 from posenc.hf.config.text_config import Section, head_dim
 from posenc.hf.families.layer_patterns import FULL
-from posenc.hf.limits import is_count, is_number, shown
-from posenc.hf.remark import Level, Remark
+from posenc.hf.findings import Finding, Level
+from posenc.hf.limits import is_count, is_number
 
 _SAME = {
     "n_embd": ("hidden_size",), "d_model": ("hidden_size",), "n_head": ("num_attention_heads",),
@@ -25,7 +26,7 @@ _STRANGERS = ("n_embd", "n_head", "d_model", "n_heads", "n_positions", "n_ctx")
 _OWN = {"dbrx": ("d_model", "n_heads")}
 
 
-def on_keys(section: Section, rope_block: RopeBlock) -> Iterator[Remark]:
+def on_keys(section: Section, rope_block: RopeBlock) -> Iterator[Finding]:
     values, family = rope_block.effective, section.rotation
     own = family.kinds.get(rope_block.kind)
     beside = OUTSIDE["rope_theta"] if own is None else (own.theta_key,)
@@ -38,15 +39,15 @@ def on_keys(section: Section, rope_block: RopeBlock) -> Iterator[Remark]:
         )
         if null:
             text = f"is null, with which transformers 5 fails; {values['rope_theta']:g} is read, this family's default"
-            yield Remark("rope_theta", text, "base-null", "fault")
+            yield Finding("rope_theta", text, "base-null", "fault")
         else:
-            yield Remark("rope_theta", f"is not given: {values['rope_theta']:g} is {whose} default", "base-default")
+            yield Finding("rope_theta", f"is not given: {values['rope_theta']:g} is {whose} default", "base-default")
     inner = section.config.get("attn_config")
     released = inner.get("rope_theta") if section.model_type == "dbrx" and isinstance(inner, dict) else None
     if is_number(released, 1) and released != values["rope_theta"]:
         text = f"= {shown(released)} is the base as released; transformers 5.23 ignores it and rotates by base "
         text += f"{values['rope_theta']:g} (a fault of transformers, not of the file)"
-        yield Remark("attn_config.rope_theta", text, "base-ignored-by-transformers")
+        yield Finding("attn_config.rope_theta", text, "base-ignored-by-transformers")
     stands = {path[0] for paths in rope_block.sources.values() for path in paths if len(path) == 1}
     if "rope_theta" in stands and family.theta_key == "rotary_emb_base" and "rotary_emb_base" not in stands:
         text = "is ignored by transformers beside the block in this family, which reads rotary_emb_base"
@@ -68,18 +69,18 @@ def on_keys(section: Section, rope_block: RopeBlock) -> Iterator[Remark]:
     default_type = values.get("rope_type", "default") == "default"
     if share != 1 and default_type and section.known and not family.default_share and not family.latent:
         text = "is ignored by transformers in this family for rope type 'default'"
-        yield Remark("partial_rotary_factor", text, "share-ignored", "fault")
+        yield Finding("partial_rotary_factor", text, "share-ignored", "fault")
     named = [path[-1] for path in rope_block.sources.get("rope_type", ())]
     if own is not None and named == ["type"] and not family.scaled:
         text = "is ignored by transformers in this family, which reads rope_type alone"
-        yield Remark("type", text, "key-ignored", "fault")
+        yield Finding("type", text, "key-ignored", "fault")
     yield from _on_widths(section, rope_block)
     yield from _on_sections(section, rope_block)
     temperature = section.family.attention.temperature
     read = temperature is not None and temperature.form == "block steps"  # and the schedule tells it
     if "llama_4_scaling_beta" in values and not read:
         text = f"scales queries by their position in Ministral 3 and Mistral 4; of {section.model_type} it is not read"
-        yield Remark("llama_4_scaling_beta", text, "temperature")
+        yield Finding("llama_4_scaling_beta", text, "temperature")
     if (
         section.model_type == "olmo3"
         and rope_block.kind != FULL
@@ -87,7 +88,7 @@ def on_keys(section: Section, rope_block: RopeBlock) -> Iterator[Remark]:
         and values["rope_theta"] != family.base
     ):
         text = f"is for all layers; transformers 5.23 gives sliding ones {family.base:g}"
-        yield Remark("rope_theta", text, "base-of-sliding-ignored", "fault")
+        yield Finding("rope_theta", text, "base-of-sliding-ignored", "fault")
 
 
 def _read(section: Section, rope_block: RopeBlock, key: str, default: float) -> Any:
@@ -96,19 +97,19 @@ def _read(section: Section, rope_block: RopeBlock, key: str, default: float) -> 
     return next((value for value in given if value is not None), default)
 
 
-def _ignored(section: Section, key: str, read: object, text: str) -> Iterator[Remark]:
+def _ignored(section: Section, key: str, read: object, text: str) -> Iterator[Finding]:
     """A key that the family's code does not read, unless it says what is read anyway."""
     given = section.config.get(key)
     if given is not None and given != read:
-        yield Remark(key, f"= {shown(given)} {text}: {shown(read)}", "key-ignored", "fault")
+        yield Finding(key, f"= {shown(given)} {text}: {shown(read)}", "key-ignored", "fault")
 
 
-def _on_widths(section: Section, rope_block: RopeBlock) -> Iterator[Remark]:
+def _on_widths(section: Section, rope_block: RopeBlock) -> Iterator[Finding]:
     """On keys of a head's width and of lengths that other families have."""
     config, family = section.config, section.rotation
     key, other = "qk_rope_head_dim" if family.latent else family.head_key, config.get("head_dim")
     if rope_block.kind in (ALL, FULL) and family.head_dim is not None and _silent_width(section) and not family.kinds:
-        yield Remark(key, f"is not given: {family.head_dim} is this family's default", "head-width-default")
+        yield Finding(key, f"is not given: {family.head_dim} is this family's default", "head-width-default")
     if not section.known or family.fixed:
         return
     if rope_block.kind in (ALL, FULL):
@@ -118,7 +119,7 @@ def _on_widths(section: Section, rope_block: RopeBlock) -> Iterator[Remark]:
     if family.head_dim_first and other is not None and config.get(key, family.head_dim) not in (other, wide):
         text = f"= {shown(other)} is not the width that is rotated, {key} = {shown(config.get(key, family.head_dim))}; "
         text += "the rotary module of transformers takes head_dim"
-        yield Remark("head_dim", text, "head-width-differs", "fault")
+        yield Finding("head_dim", text, "head-width-differs", "fault")
     for name in _STRANGERS:
         if config.get(name) is not None and name not in _OWN.get(section.model_type, ()):
             yield from _on_stranger(section, name)
@@ -129,10 +130,10 @@ def _on_widths(section: Section, rope_block: RopeBlock) -> Iterator[Remark]:
         if read != config["rotary_dim"]:
             text = f"= {shown(config['rotary_dim'])} is ignored by the code of this family in transformers"
             text += "" if read is None else f", which rotates {read} channels"
-            yield Remark("rotary_dim", text, "share-ignored", "note" if _as_released(section) else "fault")
+            yield Finding("rotary_dim", text, "share-ignored", "note" if _as_released(section) else "fault")
 
 
-def _on_null_width(section: Section, rope_block: RopeBlock) -> Iterator[Remark]:
+def _on_null_width(section: Section, rope_block: RopeBlock) -> Iterator[Finding]:
     """A head_dim that is null, or missing, where transformers multiplies by it."""
     config, family = section.config, section.rotation
     if family.latent or family.head_key != "head_dim" or config.get("head_dim") is not None:
@@ -148,10 +149,10 @@ def _on_null_width(section: Section, rope_block: RopeBlock) -> Iterator[Remark]:
     else:
         return
     width = family.head_dim or head_dim(section, rope_block.kind, None)
-    yield Remark("head_dim", f"{text}; write head_dim: {width}", "head-width-null", "fault")
+    yield Finding("head_dim", f"{text}; write head_dim: {width}", "head-width-null", "fault")
 
 
-def _on_stranger(section: Section, name: str) -> Iterator[Remark]:
+def _on_stranger(section: Section, name: str) -> Iterator[Finding]:
     """A key under another family's name for something that this family's own key says, too."""
     config = section.config
     mine = next((config[key] for key in _SAME.get(name, ()) if config.get(key) is not None), None)
@@ -160,7 +161,7 @@ def _on_stranger(section: Section, name: str) -> Iterator[Remark]:
             f"= {shown(config[name])} is another family's key, and transformers does not read it in this one: it reads "
         )
         text += f"{_SAME[name][0]}, which is {'missing' if mine is None else shown(mine)}"
-        yield Remark(name, text, "key-of-another-family", "suspicion")
+        yield Finding(name, text, "key-of-another-family", "suspicion")
 
 
 def _as_released(section: Section) -> bool:
@@ -178,31 +179,31 @@ def _silent_width(section: Section) -> bool:
     return family.latent or not is_count(width) or not is_count(heads) or width != heads * (family.head_dim or 0)
 
 
-def _on_sections(section: Section, rope_block: RopeBlock) -> Iterator[Remark]:
+def _on_sections(section: Section, rope_block: RopeBlock) -> Iterator[Finding]:
     """On M-RoPE, and on the key that has the same name in one family."""
     values, found, family = rope_block.effective, rope_block.values or {}, section.rotation
     if family.sections is None:
         if "mrope_section" in values and section.known:
             text = "is ignored by transformers in this family, which turns by one position"
-            yield Remark("mrope_section", text, "sections-ignored", "fault")
+            yield Finding("mrope_section", text, "sections-ignored", "fault")
     elif "mrope_section" not in found:
         text = f"is not given: {list(family.sections)} is this family's default"
-        yield Remark("mrope_section", text, "sections-default")
+        yield Finding("mrope_section", text, "sections-default")
     elif found.get("mrope_interleaved", family.order == "interleaved") != (family.order == "interleaved"):
         text = f"is {found['mrope_interleaved']}, but the order of this family's pairs is {family.order!r}, and read so"
-        yield Remark("mrope_interleaved", text, "order-of-sections", "suspicion")
+        yield Finding("mrope_interleaved", text, "order-of-sections", "suspicion")
     if family.order == "time last" and values.get("rope_type", "default") != "default":
         text = "other than 'default' is refused by transformers 5.23 in this family"
-        yield Remark("rope_type", text, "rope-type-refused", "fault")
+        yield Finding("rope_type", text, "rope-type-refused", "fault")
     if "interleaved" in found:
         text = "is not read: mrope_interleaved says the order of axes, layout= what a pair is"
-        yield Remark("interleaved", text, "interleaved-unread")
+        yield Finding("interleaved", text, "interleaved-unread")
 
 
 NAMES = {"vllm": "vLLM", "sglang": "SGLang"}
 
 
-def on_lengths(rope_block: RopeBlock) -> Iterator[Remark]:
+def on_lengths(rope_block: RopeBlock) -> Iterator[Finding]:
     values, found, longest = rope_block.effective, rope_block.values or {}, rope_block.longest
     rope_type, factor = values.get("rope_type", "default"), values.get("factor")
     original = values.get("original_max_position_embeddings")
@@ -210,50 +211,50 @@ def on_lengths(rope_block: RopeBlock) -> Iterator[Remark]:
         if original == longest:
             text = f"is not given: max_position_embeddings = {longest} is taken for the trained length, as "
             text += "transformers does; if that is the extended length, all frequencies are wrong"
-            yield Remark("original_max_position_embeddings", text, "original-length-missing", "suspicion")
+            yield Finding("original_max_position_embeddings", text, "original-length-missing", "suspicion")
         else:
             text = f"is not given: {original} is this family's default"
-            yield Remark("original_max_position_embeddings", text, "original-length-default")
+            yield Finding("original_max_position_embeddings", text, "original-length-default")
     if rope_type == "linear" and factor != 1:
         text = f"of 'linear' does not say whether max_position_embeddings = {longest} is the length before the scaling "
         text += "or after"
-        yield Remark("factor", text, "length-of-linear")
+        yield Finding("factor", text, "length-of-linear")
     if longest is None or original is None or factor is None:
         return
     if original > longest or (rope_type == "llama3" and original == longest):
         text = f"is {original:,}, and max_position_embeddings {longest:,}: the length before the scaling should be the "
         text += "smaller one; which of the two is wrong the file does not say"
-        yield Remark("original_max_position_embeddings", text, "original-length-not-below", "suspicion")
+        yield Finding("original_max_position_embeddings", text, "original-length-not-below", "suspicion")
     elif rope_type in ("yarn", "longrope") and longest != original and not math.isclose(longest / original, factor):
         # Published models differ here for good reasons: AFM-4.5B has 20 over 16, Llama 3.1 (another recipe) 8 over 16.
         text = f"is {factor:g}, and max_position_embeddings / original_max_position_embeddings = {longest / original:g}"
-        yield Remark("factor", text, "factor-and-lengths-differ")
+        yield Finding("factor", text, "factor-and-lengths-differ")
 
 
-def on_yarn(section: Section, rope_block: RopeBlock, reading: Reading) -> Iterator[Remark]:
+def on_yarn(section: Section, rope_block: RopeBlock, reading: Reading) -> Iterator[Finding]:
     values = rope_block.effective
     if values.get("rope_type") != "yarn":
         return
     scales = [key for key in ("mscale", "mscale_all_dim") if values.get(key)]
     if "attention_factor" in values and scales and reading.convention != "sglang":
         text = f"is final: {' and '.join(scales)} do not change the gain"
-        yield Remark("attention_factor", text, "attention-factor-final")
+        yield Finding("attention_factor", text, "attention-factor-final")
     elif len(scales) == 1 and float(values[scales[0]]) != 1:
         other = "mscale_all_dim" if scales == ["mscale"] else "mscale"
         zero = "is 0, which counts as absent" if values.get(other) is not None else "is missing"
         text = f"has no effect: {other} {zero}, and the gain then follows from the factor alone, in transformers, vLLM "
         text += "and SGLang alike; every release that scales the gain has both keys"
-        yield Remark(scales[0], text, "mscale-alone", "suspicion")
+        yield Finding(scales[0], text, "mscale-alone", "suspicion")
     if values.get("mscale_all_dim") and not section.rotation.latent and reading.convention != "deepseek":
         text = "scales the softmax in latent attention only; DeepSeek's own code is read with convention='deepseek'"
-        yield Remark("mscale_all_dim", text, "mscale-all-dim-not-latent")
+        yield Finding("mscale_all_dim", text, "mscale-all-dim-not-latent")
     if not values.get("truncate", True) and len(rope_block.target) > 1:
         text = "is false and stands in a block of one kind of layers, where transformers 5.23 ignores it (a fault of "
         text += "transformers, not of the file)"
-        yield Remark("truncate", text, "truncate-ignored", "suspicion")
+        yield Finding("truncate", text, "truncate-ignored", "suspicion")
 
 
-def on_engines(section: Section, rope_block: RopeBlock, reading: Reading) -> Iterator[Remark]:
+def on_engines(section: Section, rope_block: RopeBlock, reading: Reading) -> Iterator[Finding]:
     """What one engine reads and another does not."""
     values, engine = rope_block.effective, reading.convention
     rope_type = values.get("rope_type")
@@ -261,58 +262,58 @@ def on_engines(section: Section, rope_block: RopeBlock, reading: Reading) -> Ite
         text = "is read by Hunyuan's code, vLLM and SGLang; transformers ignores it in this family and reads factor, "
         text += "so that the frequencies grow with the text instead; for the same everywhere write rope type 'default' "
         text += "and rope_theta times alpha^(d / (d - 2)), with d channels that turn"
-        yield Remark("alpha", text, "alpha-ignored", "fault" if section.known else "suspicion")
+        yield Finding("alpha", text, "alpha-ignored", "fault" if section.known else "suspicion")
     if rope_type == "dynamic" and engine in ENGINES:
         once = f"for {values['factor']:g} times max_position_embeddings"
         if engine == "vllm":
             once = f"from {TRAINED} to max_position_embeddings; without that key it changes nothing"
         text = f"is computed once by {NAMES[engine]}, {once}; in transformers the frequencies depend on the length of "
-        yield Remark("rope_type", f"'dynamic' {text}each text", "dynamic-once")
+        yield Finding("rope_type", f"'dynamic' {text}each text", "dynamic-once")
     if engine == "sglang" and rope_type == "yarn" and "attention_factor" in values:
         text = "is not read by SGLang, whose gain follows from factor, mscale and mscale_all_dim: write attn_factor, "
         text += "which multiplies that"
-        yield Remark("attention_factor", text, "attention-factor-ignored", "fault")
+        yield Finding("attention_factor", text, "attention-factor-ignored", "fault")
     if engine in ENGINES and rope_type == "longrope":
         if "attention_factor" in values and not {"short_mscale", "long_mscale"} <= set(values):
             text = f"is not read by {NAMES[engine]}, whose gain follows from max_position_embeddings and the original "
             text += "length: write short_mscale and long_mscale, which take its place"
-            yield Remark("attention_factor", text, "attention-factor-ignored", "fault")
+            yield Finding("attention_factor", text, "attention-factor-ignored", "fault")
         if engine == "vllm":
             text = "is used for texts of every length once vLLM serves more than the original length (--max-model-len)"
-            yield Remark("long_factor", text, "one-list-served")
+            yield Finding("long_factor", text, "one-list-served")
     if engine == "vllm" and rope_type in ("yarn", "deepseek_yarn", "deepseek_llama_scaling"):
         for key in VLLM:
             if key in values:
                 text = "was read by older versions of vLLM; 0.33 ignores it: write attention_factor"
                 level: Level = "note" if values[key] == SILENT[key] else "fault"
-                yield Remark(key, text, "key-of-older-vllm", level)
+                yield Finding(key, text, "key-of-older-vllm", level)
 
 
-def on_types(section: Section, rope_block: RopeBlock, rope: Rotation) -> Iterator[Remark]:
+def on_types(section: Section, rope_block: RopeBlock, rope: Rotation) -> Iterator[Finding]:
     values = rope_block.effective
     rope_type = values.get("rope_type", "default")
     if rope.length_dependent:
         text = "makes the frequencies depend on the length: declare a length, or cache keys un-rotated; "
         text += "transformers looks at the longest row of a batch"
-        yield Remark("rope_type", f"{rope_type!r} {text}", "length-dependent")
+        yield Finding("rope_type", f"{rope_type!r} {text}", "length-dependent")
     if rope_type == "dynamic" and values["factor"] > 1:
         f = values["factor"]
         text = f"= {f:g}: at {f:g} times the trained length the scale is {f * f - f + 1:g}, not {f:g}"
-        yield Remark("factor", text, "factor-of-dynamic")
+        yield Finding("factor", text, "factor-of-dynamic")
     if rope_type == "longrope":
         yield from _on_longrope(section, rope_block, values)
         short, long = (sum(values[key]) / len(values[key]) for key in ("short_factor", "long_factor"))
         if short > long:
             text = f"slows the pairs by {short:.4g} on average, and long_factor by {long:.4g}: were the two exchanged?"
-            yield Remark("short_factor", text, "factor-lists-swapped", "suspicion")
+            yield Finding("short_factor", text, "factor-lists-swapped", "suspicion")
     if rope_type == "yarn" and not section.rotation.latent:
         yield from _on_gain(rope_block, rope)
     if rope_type == "proportional" and values.get("factor", 1) != 1:
         text = "divides the frequencies in transformers; vLLM ignores it here"
-        yield Remark("factor", text, "factor-of-proportional")
+        yield Finding("factor", text, "factor-of-proportional")
 
 
-def _on_gain(rope_block: RopeBlock, rope: Rotation) -> Iterator[Remark]:
+def _on_gain(rope_block: RopeBlock, rope: Rotation) -> Iterator[Finding]:
     """A gain of YaRN that engines do not read: they make it of the factor alone."""
     values = rope_block.effective
     gain, usual = float(text_rope(rope).spectrum().gain), 1 + 0.1 * math.log(max(1.0, values["factor"]))
@@ -320,26 +321,26 @@ def _on_gain(rope_block: RopeBlock, rope: Rotation) -> Iterator[Remark]:
     if key in (rope_block.values or {}) and abs(gain - usual) > 1e-3 * usual:
         text = f"makes the gain {gain:.4g} in transformers; releases of vLLM and SGLang compute {usual:.4g} of factor "
         text += f"alone: there give attn_factor = {gain / usual:.6g} beside it, which multiplies that"
-        yield Remark(key, text, "yarn-gain-in-engines")
+        yield Finding(key, text, "yarn-gain-in-engines")
 
 
-def _on_longrope(section: Section, rope_block: RopeBlock, values: Block) -> Iterator[Remark]:
+def _on_longrope(section: Section, rope_block: RopeBlock, values: Block) -> Iterator[Finding]:
     spelled = [at(section.config, path) for path in rope_block.sources.get("rope_type", ())]
     if section.model_type == "phi3" and "su" in spelled:
         text = "'su' fails in transformers 5.23 unless the block holds original_max_position_embeddings"
-        yield Remark("rope_type", text, "su-fails", "fault")
+        yield Finding("rope_type", text, "su-fails", "fault")
     if "yarn" in spelled:
         text = "'yarn' with short_factor is Phi-3's first spelling of 'longrope', and read so"
-        yield Remark("rope_type", text, "first-spelling-of-longrope")
+        yield Finding("rope_type", text, "first-spelling-of-longrope")
     outside = ("original_max_position_embeddings",) in rope_block.sources.get("original_max_position_embeddings", ())
     original = values["original_max_position_embeddings"]
     if section.rotation.original not in (None, original) and not outside:
         text = f"stands in the block only; transformers 5.23 takes {section.rotation.original} instead"
-        yield Remark("original_max_position_embeddings", text, "original-length-ignored", "fault")
+        yield Finding("original_max_position_embeddings", text, "original-length-ignored", "fault")
     if section.model_type == "phimoe":
         text = "is as released, and transformers 5.23 never uses it (a fault of transformers, not of the file): past "
         text += "the original length only the gain changes there"
-        yield Remark("long_factor", text, "long-factors-unused")
+        yield Finding("long_factor", text, "long-factors-unused")
     elif "short_mscale" in values or "long_mscale" in values:
         text = "is read by Phi-3.5-MoE, vLLM and SGLang; transformers takes attention_factor in this family"
-        yield Remark("long_mscale", text, "gains-of-longrope")
+        yield Finding("long_mscale", text, "gains-of-longrope")

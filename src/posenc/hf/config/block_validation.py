@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from posenc.arguments import shown
 from posenc.hf.config.block_schema import (
     ALIASES,
     FREE,
@@ -26,7 +27,7 @@ from posenc.hf.config.block_schema import (
     keys_of,
     types_of,
 )
-from posenc.hf.limits import SMALLEST, is_number, nearest_number, shown
+from posenc.hf.limits import SMALLEST, is_number, nearest_number
 from posenc.rotary._conventions import CONVENTIONS
 
 _NTK = "NTK-aware scaling is no rope type of transformers, but 'default' with a larger base: rope_theta times "

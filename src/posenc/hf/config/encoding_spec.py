@@ -14,9 +14,10 @@ from typing import Any, NotRequired, TypedDict
 
 import torch
 
+from posenc.arguments import shown
 from posenc.catalogue import SHAPE, Entry, encoding_info
 from posenc.encoding import Encoding, RotaryEncoding
-from posenc.hf.limits import CHANNELS, LARGEST, LAYERS, TOKENS, WIDTH, is_count, is_number, shown
+from posenc.hf.limits import CHANNELS, LARGEST, LAYERS, TOKENS, WIDTH, is_count, is_number
 from posenc.schedule import Schedule
 
 MODEL_TYPE = "posenc"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from posenc.arguments import shown
 from posenc.hf.config.text_config import Section, count_at, flag_at, single_count_at
 from posenc.hf.families.layer_patterns import (
     CHUNKED,
@@ -14,7 +15,7 @@ from posenc.hf.families.layer_patterns import (
     WINDOWED,
     Listing,
 )
-from posenc.hf.limits import LAYERS, TOKENS, is_count, shown
+from posenc.hf.limits import LAYERS, TOKENS, is_count
 
 _COUNTS = ("num_hidden_layers", "n_layer", "n_layers")
 _CAUSAL_CLASSES = ("ForCausalLM", "LMHeadModel")

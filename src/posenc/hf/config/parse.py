@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from posenc.arguments import one_line
 from posenc.hf.config import block_schema, rotation
 from posenc.hf.config.block_schema import Block, Problem
 from posenc.hf.config.block_validation import error_message, problems, repair
@@ -25,7 +26,7 @@ from posenc.hf.config.text_config import (
     section_of,
 )
 from posenc.hf.config.write import GONE, SHARES, places, put, rotary_dim
-from posenc.hf.errors import MalformedError, NotReadError
+from posenc.hf.findings import MalformedError, NotReadError
 from posenc.hf.limits import is_count
 from posenc.hf.sources.load import Config, dotted
 from posenc.rotary._rotate import Layout
@@ -230,5 +231,5 @@ def check_meaning(whole: Config, layers: Layers, reading: Reading) -> None:
     for kind in {**layers, **written}:
         wanted, found = layers.get(kind), written.get(kind)
         if kind not in layers or kind not in written or not equivalent(wanted, found):
-            back, given = (" ".join(str(rope).split()) for rope in (found, wanted))
+            back, given = (one_line(rope) for rope in (found, wanted))
             raise ValueError(f"layers: {kind} would be read back as {back}, not as {given}")

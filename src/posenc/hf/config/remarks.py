@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from posenc.arguments import shown
 from posenc.hf.config.block_remarks import on_engines, on_keys, on_lengths, on_types, on_yarn
 from posenc.hf.config.layer_kinds import lacks_window, layer_kinds, patterned
 from posenc.hf.config.non_rotary import is_non_rotary, position_schemes
@@ -29,14 +30,14 @@ from posenc.hf.config.text_config import (
 )
 from posenc.hf.config.upstream_bugs import on_upstream_bugs
 from posenc.hf.families.layer_patterns import CHUNKED, FULL, KINDS, SLIDING
-from posenc.hf.limits import LAYERS, TOKENS, is_count, is_number, shown
-from posenc.hf.remark import Level, Remark
+from posenc.hf.findings import Finding, Level
+from posenc.hf.limits import LAYERS, TOKENS, is_count, is_number
 from posenc.hf.sources.load import Config
 
 _OTHER_LENGTHS = ("model_max_length", "max_sequence_length", "seq_length", "seq_len", "max_seq_len")
 
 
-def on_layers(section: Section) -> Iterator[Remark]:
+def on_layers(section: Section) -> Iterator[Finding]:
     """Remarks on the layers and lengths of a text model."""
     yield from _on_other_lengths(section)
     yield from _on_no_rotation(section)
@@ -45,7 +46,7 @@ def on_layers(section: Section) -> Iterator[Remark]:
     try:
         kinds = layer_kinds(section)
     except ValueError as error:  # which the reader of layers tells by itself
-        yield Remark("layer_types", f"cannot be read: {error}", "layers-unread")
+        yield Finding("layer_types", f"cannot be read: {error}", "layers-unread")
         return
     yield from _on_kinds(section, kinds)
     dual = section.config.get("dual_chunk_attention_config")
@@ -53,10 +54,10 @@ def on_layers(section: Section) -> Iterator[Remark]:
         original = dual.get("original_max_position_embeddings")
         trained = f" beyond the {original:,} tokens of training" if is_count(original) else ""
         text = f"asks for dual chunk attention{trained}, which vLLM computes and transformers ignores; not read here"
-        yield Remark("dual_chunk_attention_config", text, "dual-chunk-unread")
+        yield Finding("dual_chunk_attention_config", text, "dual-chunk-unread")
 
 
-def _on_other_lengths(section: Section) -> Iterator[Remark]:
+def _on_other_lengths(section: Section) -> Iterator[Finding]:
     """A length under a key that transformers does not read, beside another under the key that it reads."""
     longest = max_length(section)
     for name in _OTHER_LENGTHS:
@@ -66,17 +67,17 @@ def _on_other_lengths(section: Section) -> Iterator[Remark]:
                 f"= {length:,} is not read by transformers, and {length_key(section)} says {longest:,}: for which of "
             )
             text += "the two lengths the model is meant the file does not say"
-            yield Remark(name, text, "length-unread")
+            yield Finding(name, text, "length-unread")
 
 
-def _on_no_rotation(section: Section) -> Iterator[Remark]:
+def _on_no_rotation(section: Section) -> Iterator[Finding]:
     """Keys of a rotation in a model whose code has none."""
     config = section.config
     kind = config.get("position_embedding_type")
     if is_non_rotary(section.family) and isinstance(kind, str) and kind.startswith("relative_key"):
         text = f"= {kind!r} asks for vectors of the distance, which version 4 of transformers had; version 5 ignores "
         text += "the key and computes without them (a fault of transformers, not of the file)"
-        yield Remark("position_embedding_type", text, "position-type-ignored")
+        yield Finding("position_embedding_type", text, "position-type-ignored")
     if not position_schemes(section):
         return
     for name in BLOCKS:
@@ -84,10 +85,10 @@ def _on_no_rotation(section: Section) -> Iterator[Remark]:
         kind = block.get("rope_type", block.get("type")) if isinstance(block, dict) else None
         if kind not in (None, "default"):
             text = f"= {shown(block)} is read by nobody: the code of {section.model_type} has no rotation"
-            yield Remark(name, text, "scaling-unread", "suspicion")
+            yield Finding(name, text, "scaling-unread", "suspicion")
 
 
-def _on_blocks(section: Section) -> Iterator[Remark]:
+def _on_blocks(section: Section) -> Iterator[Finding]:
     for name in BLOCKS:
         block: Any = section.config.get(name)
         if not isinstance(block, dict) or not any(isinstance(value, dict) for value in block.values()):
@@ -96,13 +97,13 @@ def _on_blocks(section: Section) -> Iterator[Remark]:
             if isinstance(block[kind], dict):
                 text = f"has a block for {shown(kind)}, and there are no such layers: nobody reads it"
                 level: Level = "note" if kind in KINDS else "suspicion"  # classes save blocks of kinds not in use
-                yield Remark(name, text, "block-of-no-layer", level)
+                yield Finding(name, text, "block-of-no-layer", level)
             else:
                 text = f"has {kind} = {shown(block[kind])} beside the blocks of layers, where transformers ignores it"
-                yield Remark(name, text, "key-beside-blocks")
+                yield Finding(name, text, "key-beside-blocks")
 
 
-def _on_bases(section: Section) -> Iterator[Remark]:
+def _on_bases(section: Section) -> Iterator[Finding]:
     """A base of sliding layers above that of full ones, which no released model has."""
     own = section.rotation.kinds
     if set(own) != {FULL, SLIDING}:
@@ -111,25 +112,25 @@ def _on_bases(section: Section) -> Iterator[Remark]:
     if is_number(wide, 1) and is_number(local, 1) and local > wide:
         text = f"= {shown(local)} is the base of the sliding layers, above the {shown(wide)} of the full ones "
         text += f"({own[FULL].theta_key}); were the two exchanged?"
-        yield Remark(own[SLIDING].theta_key, text, "bases-exchanged", "suspicion")
+        yield Finding(own[SLIDING].theta_key, text, "bases-exchanged", "suspicion")
 
 
-def _on_kinds(section: Section, kinds: list[str]) -> Iterator[Remark]:
+def _on_kinds(section: Section, kinds: list[str]) -> Iterator[Finding]:
     listed, pattern = layer_types(section), section.family.layers
     unknown = [kind for kind in dict.fromkeys(kinds) if kind not in KINDS]
     if unknown and section.known:
         text = f"names {', '.join(map(shown, unknown[:4]))}, which transformers does not know"
-        yield Remark("layer_types", text, "layer-kind-unknown", "suspicion")
+        yield Finding("layer_types", text, "layer-kind-unknown", "suspicion")
     for kind in dict.fromkeys(kinds or [FULL]):
         if lacks_window(section, kind):
             key = "attention_chunk_size" if kind == CHUNKED else pattern.window.key
             count = f"{kinds.count(kind)} layers" if kinds else "layers"
             text = f"gives no window, which {count} of {kind} need: transformers fails on them"
-            yield Remark(key, text, "window-missing", "fault")
+            yield Finding(key, text, "window-missing", "fault")
     period = section.config.get(pattern.period_key) if pattern.period_key else None
     if listed and is_count(period, LAYERS) and patterned(section, len(kinds)) != kinds:
         text = f"= {period} means another order of layers than layer_types, which transformers reads"
-        yield Remark(pattern.period_key, text, "layer-orders-differ", "suspicion")
+        yield Finding(pattern.period_key, text, "layer-orders-differ", "suspicion")
 
 
 _WORDS = {"rope", "rotary", "theta", "alibi", "ntk", "logn", "yarn"}
@@ -144,7 +145,7 @@ _UNDERSTOOD = {
 
 def remarks_of(
     whole: Config, layers: Mapping[str, Rotation | None], reading: Reading, *, of_transformers: bool = True
-) -> tuple[Remark, ...]:
+) -> tuple[Finding, ...]:
     """All remarks on a configuration that was read; without those on transformers where it is not for that."""
     if is_posenc_config(whole):
         return ()
@@ -169,11 +170,11 @@ def remarks_of(
     return tuple(dict.fromkeys(heard))
 
 
-def _on_model(section: Section, rope_blocks: list[RopeBlock], reading: Reading) -> Iterator[Remark]:
+def _on_model(section: Section, rope_blocks: list[RopeBlock], reading: Reading) -> Iterator[Finding]:
     config, family, name = section.config, section.rotation, section.model_type
     if not section.known and reading.layout is None and any(block.values is not None for block in rope_blocks):
         layout = "interleaved" if family.latent else "half"
-        yield Remark(
+        yield Finding(
             "model_type",
             f"{name or 'none'} is unknown to posenc: the keys of its rotation are read as in a Llama, with layout "
             f"{layout!r} (layout= overrides it); which layers rotate, windows, temperatures and sinks are not read",
@@ -184,23 +185,23 @@ def _on_model(section: Section, rope_blocks: list[RopeBlock], reading: Reading) 
             "multiplies each frequency by a learned factor, exp of rotary_emb.alpha, which stands in the weights and "
         )
         text = f"{name} {text}in no configuration: the frequencies are read without it; RopeConfig.with_factors adds it"
-        yield Remark("model_type", text, "learned-frequencies")
+        yield Finding("model_type", text, "learned-frequencies")
     if config.get("alibi") is True:
-        yield Remark("alibi", "is true: this model has ALiBi instead of a rotation", "alibi")
+        yield Finding("alibi", "is true: this model has ALiBi instead of a rotation", "alibi")
     if any(len(block.target) > 1 for block in rope_blocks) and section.known and not (family.kinds or family.nested):
         text = "has a block for each kind of layers, which the code of this family in transformers does not read"
-        yield Remark("rope_parameters", text, "blocks-of-kinds-ignored", "fault")
+        yield Finding("rope_parameters", text, "blocks-of-kinds-ignored", "fault")
     if section.known and not family.layout_key and config.get("rope_interleave") is not None:
         text = f"is not read by the code of this family, whose layout is {family.layout!r}"
         agrees = config["rope_interleave"] == (family.layout == "interleaved")
-        yield Remark("rope_interleave", text, "layout-key-ignored", "note" if agrees else "fault")
+        yield Finding("rope_interleave", text, "layout-key-ignored", "note" if agrees else "fault")
     if family.trailing:
         text = "in this family the last channels of a head turn, and RoPE turns the first: give it that slice"
-        yield Remark("head_dim", text, "last-channels-turn")
+        yield Finding("head_dim", text, "last-channels-turn")
     exempt = layers_without_rope(section) if section.known or "no_rope_layers" in config else []
     if exempt:
         text = f"{len(exempt)} layers do not turn: {', '.join(map(str, exempt))}"
-        yield Remark("no_rope_layers", text, "layers-without-rotation")
+        yield Finding("no_rope_layers", text, "layers-without-rotation")
     used = {path[0] for block in rope_blocks for paths in block.sources.values() for path in paths} | _UNDERSTOOD
     used |= {family.bases_key or "", family.rotates_if[0] if family.rotates_if else ""}
     nested = any(len(rope_block.target) > 1 for rope_block in rope_blocks)
@@ -215,7 +216,7 @@ def _says_the_same(rope_blocks: list[RopeBlock], key: str, value: Any) -> bool:
     return bool(read) and all(one == value for one in read)
 
 
-def _on_unread(section: Section, rope_blocks: list[RopeBlock], used: set[str]) -> Iterator[Remark]:
+def _on_unread(section: Section, rope_blocks: list[RopeBlock], used: set[str]) -> Iterator[Finding]:
     """Keys of the text part that nobody reads here: a note, unless one contradicts what is read or is misspelt."""
     bases: set[Any] = {block.effective.get("rope_theta") for block in rope_blocks if block.values is not None} - {None}
     for key, value in section.config.items():
@@ -225,10 +226,10 @@ def _on_unread(section: Section, rope_blocks: list[RopeBlock], used: set[str]) -
         qualified = bool(near) and (key.endswith(f"_{near[0]}") or key.startswith(f"{near[0]}_"))
         if near and not qualified and key not in _TOP_LEVEL and section.known:
             text = f"is read by nobody; was {near[0]} meant?"
-            yield Remark(key, text, "key-misspelt", "suspicion")
+            yield Finding(key, text, "key-misspelt", "suspicion")
         elif key in _BASES and bases and is_number(value, 1) and value not in bases:
             read = " and ".join(sorted(map(shown, bases)))
             text = f"= {shown(value)} is not read for this model type, and the base that is read is {read}"
-            yield Remark(key, text, "base-unread", "suspicion" if section.known else "note")
+            yield Finding(key, text, "base-unread", "suspicion" if section.known else "note")
         elif _WORDS & set(re.split(r"[^a-z0-9]+|(?<=[a-z])(?=[0-9])", key.lower())):
-            yield Remark(key, "seems to concern positions, and is not read", "key-unread")
+            yield Finding(key, "seems to concern positions, and is not read", "key-unread")

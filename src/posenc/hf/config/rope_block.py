@@ -6,9 +6,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from posenc.arguments import shown
 from posenc.hf.config.block_schema import ALIASES, RULES, WITH_ALPHA, Block, Problem
 from posenc.hf.config.text_config import Section, max_length
-from posenc.hf.limits import is_count, shown
+from posenc.hf.limits import is_count
 
 ALL = "all"  # the kind of layers of a flat configuration
 BLOCKS = ("rope_parameters", "rope_scaling")

@@ -46,8 +46,8 @@ from posenc.hf.config.text_config import (
     with_text_config,
 )
 from posenc.hf.config.write import length_after, write_rotations
+from posenc.hf.findings import Finding
 from posenc.hf.limits import LAYERS
-from posenc.hf.remark import Remark
 from posenc.hf.sources.formats import load_config, translate
 from posenc.hf.sources.load import Config, Source
 from posenc.rotary._rotate import Layout
@@ -75,7 +75,7 @@ class RopeConfig:
 
     layers: Layers
     config: Config
-    remarks: tuple[Remark, ...] = ()
+    remarks: tuple[Finding, ...] = ()
     reading: Reading = _AS_IT_SAYS
 
     def __post_init__(self) -> None:

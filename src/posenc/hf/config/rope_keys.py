@@ -12,14 +12,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from posenc.arguments import shown
 from posenc.hf.config.block_schema import RULES, Problem
 from posenc.hf.config.non_rotary import position_schemes
 from posenc.hf.config.rope_block import ALL, BLOCKS, OUTSIDE, Path, RopeBlock, collect
 from posenc.hf.config.text_config import Section, count_at, kinds_without_rope, layer_types
-from posenc.hf.errors import NotReadError
 from posenc.hf.families.layer_patterns import SLIDING
 from posenc.hf.families.rotation import RotationRules
-from posenc.hf.limits import CHANNELS, shown
+from posenc.hf.findings import NotReadError
+from posenc.hf.limits import CHANNELS
 from posenc.hf.sources.load import Config
 
 _ORIGINAL = "original_max_position_embeddings"

@@ -16,11 +16,12 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import nn
 
+from posenc.arguments import one_line
 from posenc.frequencies.longrope import LongRoPE, check_factors, check_pairs
 from posenc.frequencies.spectrum import geometric, host_float64
 from posenc.hf.config.block_schema import Block, Problem
-from posenc.hf.errors import NotReadError
 from posenc.hf.families.rotation import Order, RotationRules
+from posenc.hf.findings import NotReadError
 from posenc.rotary.mrope import MRoPE
 from posenc.rotary.rope import RoPE
 
@@ -154,8 +155,7 @@ def scale_frequencies(
             rope, last = text_rope(rotation), LongRoPE(slower, slower, original_length=length, factor=1.0)
             check_pairs("factors", len(given), rope.spectrum().theta)
             scaling = last if rope.scaling is None else nn.Sequential(rope.scaling, last)
-            same = RoPE(rope.head_dim, base=rope.base, layout=rope.layout, rotary_dim=rope.rotary_dim, scaling=scaling)
-            made[kind] = with_axes_of(same, rotation)
+            made[kind] = with_axes_of(rope.replace(scaling=scaling), rotation)
     return made
 
 
@@ -171,7 +171,7 @@ def to_longrope(rotation: Rotation, original_length: int | None) -> Rotation:
     if rope.length_dependent or learned or spectrum.theta.ndim != 1 or spectrum.start is not None:
         raise ValueError(
             "as_longrope needs one fixed spectrum for all heads and positions, and this scaling depends on the length, "
-            f"is learned, or differs between heads or first tokens: {' '.join(str(rope.scaling).split())}"
+            f"is learned, or differs between heads or first tokens: {one_line(rope.scaling)}"
         )
     if not bool((spectrum.theta > 0).all()):
         raise ValueError("as_longrope needs every pair to turn, and this spectrum has pairs that do not")
@@ -183,5 +183,4 @@ def to_longrope(rotation: Rotation, original_length: int | None) -> Rotation:
     plain = host_float64(geometric(rope.rotary_dim, rope.base))
     factors = (plain / spectrum.theta).tolist()
     scaling = LongRoPE(factors, factors, original_length=length, factor=1.0, gain=float(spectrum.gain))
-    factored = RoPE(rope.head_dim, base=rope.base, layout=rope.layout, rotary_dim=rope.rotary_dim, scaling=scaling)
-    return with_axes_of(factored, rotation)
+    return with_axes_of(rope.replace(scaling=scaling), rotation)

@@ -34,7 +34,7 @@ and SGLang s is max_position_embeddings over the original length L₀, attention
 short_mscale and long_mscale take the gain's place.
 
 Source: transformers 5.23, modeling_rope_utils.py; DeepSeek-V3, inference/model.py; vLLM 0.33 and SGLang 0.5.23, their
-    layers/rotary_embedding (`posenc.hf.serving.engine_table` has how far their own classes are from transformers).
+    layers/rotary_embedding (`posenc.hf.serving.flags` has how far their own classes are from transformers).
     One of mscale and mscale_all_dim alone, or 0, counts as absent in transformers and vLLM, and here; in SGLang one
     alone does, and 0 counts; DeepSeek's own code (convention "deepseek") takes 1 and 0 for a missing one.
 """
@@ -46,6 +46,7 @@ from typing import Any, Literal, cast, get_args
 
 from torch import nn
 
+from posenc.arguments import one_line
 from posenc.frequencies.by_parts import NTKByParts
 from posenc.frequencies.interpolation import PositionInterpolation
 from posenc.frequencies.llama3 import Llama3
@@ -283,7 +284,7 @@ def _yarn_keys(scaling: YaRN, rope: RoPE, convention: Convention, before: Block)
 
 def refusal(rope: RoPE) -> str:
     """What to say of a rotation that no rope type means."""
-    scaling = " ".join(str(rope.scaling).split())
+    scaling = one_line(rope.scaling)
     return (
         f"scaling: no rope type of transformers means {scaling}; there are {', '.join(TYPES)}. A spectrum that depends "
         "on neither length nor head can be written as a factor for each pair: rope_to_config(..., as_longrope=True)"

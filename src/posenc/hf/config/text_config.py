@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from posenc.hf.errors import NotReadError
+from posenc.arguments import shown
 from posenc.hf.families import FAMILIES, Family, RotationRules, family_of
 from posenc.hf.families.layer_patterns import FULL, SLIDING
-from posenc.hf.limits import CHANNELS, LAYERS, TOKENS, WIDTH, is_count, is_number, nearest_number, shown
+from posenc.hf.findings import NotReadError
+from posenc.hf.limits import CHANNELS, LAYERS, TOKENS, WIDTH, is_count, is_number, nearest_number
 from posenc.hf.sources.load import Config, dotted
 
 _TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config")

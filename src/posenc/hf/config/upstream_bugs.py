@@ -18,7 +18,7 @@ from posenc.hf.config.rope_block import ALL, OUTSIDE, SCALED_FROM, RopeBlock
 from posenc.hf.config.rotation import Rotation, text_rope
 from posenc.hf.config.text_config import Section, max_length, window
 from posenc.hf.families.layer_patterns import FULL, SLIDING
-from posenc.hf.remark import Remark
+from posenc.hf.findings import Finding
 from posenc.hf.sources.load import Config
 
 _LLAMA_3 = {"model_type": "llama", "vocab_size": 128256}  # with a length of 131,072: 3.1, 3.2 and 3.3
@@ -28,7 +28,7 @@ _SHARES = {"minimax_m2": 64}  # channels of 128 that all released models of a fa
 _CARDS = ("qwen2", "qwen3")  # families whose model cards tell users to add YaRN for long texts
 
 
-def on_upstream_bugs(whole: Config, section: Section, rope_block: RopeBlock, rope: Rotation) -> Iterator[Remark]:
+def on_upstream_bugs(whole: Config, section: Section, rope_block: RopeBlock, rope: Rotation) -> Iterator[Finding]:
     """The known faults of one kind of layers."""
     yield from _on_spelling(whole, section, rope_block)
     yield from _on_base(section, rope_block, rope)
@@ -38,7 +38,7 @@ def on_upstream_bugs(whole: Config, section: Section, rope_block: RopeBlock, rop
     yield from _on_short_prompts(section, rope_block)
 
 
-def _on_spelling(whole: Config, section: Section, rope_block: RopeBlock) -> Iterator[Remark]:
+def _on_spelling(whole: Config, section: Section, rope_block: RopeBlock) -> Iterator[Finding]:
     """A block of version 5 without what version 4 reads."""
     values, family = rope_block.effective, section.rotation
     beside = any(section.config.get(name) is not None for name in (*OUTSIDE["rope_theta"], "rope_scaling"))
@@ -59,10 +59,10 @@ def _on_spelling(whole: Config, section: Section, rope_block: RopeBlock) -> Iter
     if values.get("rope_type", "default") != "default":
         losses.append(f"the scaling {values['rope_type']!r} would be lost")
     text += f"{' and '.join(losses)}; for version 4 write the keys of to_config(version=4), beside these for both"
-    yield Remark("rope_parameters", text, "version-5-spelling", "fault" if written else "note")
+    yield Finding("rope_parameters", text, "version-5-spelling", "fault" if written else "note")
 
 
-def _on_base(section: Section, rope_block: RopeBlock, rope: Rotation) -> Iterator[Remark]:
+def _on_base(section: Section, rope_block: RopeBlock, rope: Rotation) -> Iterator[Finding]:
     """No base, and a default too small for the length."""
     values, found, family = rope_block.effective, rope_block.values or {}, section.rotation
     length = rope_block.longest
@@ -82,7 +82,7 @@ def _on_base(section: Section, rope_block: RopeBlock, rope: Rotation) -> Iterato
         text = f"is not given, and with {base:g}, this family's default, the slowest pair completes one rotation in "
         text += f"{slowest:,.0f} tokens; the file declares {length:,}. A base may have been lost between spellings: "
         text += "compare with rope_theta of the original checkpoint (Llama 3: 500000, Qwen 2.5: 1000000)"
-        yield Remark("rope_theta", text, "base-lost", "fault" if is_llama_3(section) else "suspicion")
+        yield Finding("rope_theta", text, "base-lost", "fault" if is_llama_3(section) else "suspicion")
 
 
 def is_llama_3(section: Section) -> bool:
@@ -91,7 +91,7 @@ def is_llama_3(section: Section) -> bool:
     return length >= _LONG and {key: section.config.get(key) for key in _LLAMA_3} == _LLAMA_3
 
 
-def _on_llama_3(section: Section, rope_block: RopeBlock) -> Iterator[Remark]:
+def _on_llama_3(section: Section, rope_block: RopeBlock) -> Iterator[Finding]:
     """Linear scaling, or none, of a model that has Llama 3's recipe."""
     rope_type = rope_block.effective.get("rope_type", "default")
     if not is_llama_3(section) or rope_type not in ("default", "linear"):
@@ -102,17 +102,17 @@ def _on_llama_3(section: Section, rope_block: RopeBlock) -> Iterator[Remark]:
         )
         text += "leaves alone: perplexity went from 10 to 166 at position 65,000; keep the llama3 block of the "
         text += "checkpoint (preset('llama-3.1')) and raise max_position_embeddings alone"
-        yield Remark("rope_type", text, "linear-over-llama3", "fault")
+        yield Finding("rope_type", text, "linear-over-llama3", "fault")
     elif rope_block.effective["rope_theta"] == _LLAMA_3_BASE and "rope_theta" in (rope_block.values or {}):
         text = (
             f"is {rope_block.longest:,}, which Llama 3.1 and later reach by rope type 'llama3' alone, and none is given"
         )
         text += ": what transformers turns then has a cosine of 0.76 with what was trained at 8,192 tokens, 0.50 at "
         text += "60,000; write the llama3 block of the checkpoint (preset('llama-3.1'))"
-        yield Remark("max_position_embeddings", text, "scaling-lost", "fault")
+        yield Finding("max_position_embeddings", text, "scaling-lost", "fault")
 
 
-def _on_reach(section: Section, rope_block: RopeBlock, rope: Rotation) -> Iterator[Remark]:
+def _on_reach(section: Section, rope_block: RopeBlock, rope: Rotation) -> Iterator[Finding]:
     """A base whose slowest pair comes round within the length, and nothing that stretches it."""
     found = rope_block.values or {}
     if (
@@ -128,7 +128,7 @@ def _on_reach(section: Section, rope_block: RopeBlock, rope: Rotation) -> Iterat
             f"{slowest:,.0f} tokens, without any scaling: whether the model was trained so far no configuration says; "
         )
         text += "compare its loss at both lengths (posenc doctor --weights)"
-        yield Remark("max_position_embeddings", text, "length-beyond-base")
+        yield Finding("max_position_embeddings", text, "length-beyond-base")
 
 
 def _slowest(base: float, rope: Rotation) -> float:
@@ -137,7 +137,7 @@ def _slowest(base: float, rope: Rotation) -> float:
     return float(2 * math.pi * base ** ((channels - 2) / channels))
 
 
-def _on_share(section: Section, rope_block: RopeBlock, rope: Rotation) -> Iterator[Remark]:
+def _on_share(section: Section, rope_block: RopeBlock, rope: Rotation) -> Iterator[Finding]:
     """All channels rotate in a family whose released models rotate some."""
     released, plain = _SHARES.get(section.model_type), text_rope(rope)
     if released is not None and not {"rotary_dim", "partial_rotary_factor"} & set(rope_block.values or {}):
@@ -146,10 +146,10 @@ def _on_share(section: Section, rope_block: RopeBlock, rope: Rotation) -> Iterat
         )
         text += f"{released} of 128, and one that lost the key when it was saved wrote gibberish (13.1 nats of "
         text += f"divergence a token); write rotary_dim: {released}, or partial_rotary_factor: {released / 128:g}"
-        yield Remark("rotary_dim", text, "share-lost", "suspicion")
+        yield Finding("rotary_dim", text, "share-lost", "suspicion")
 
 
-def _on_short_prompts(section: Section, rope_block: RopeBlock) -> Iterator[Remark]:
+def _on_short_prompts(section: Section, rope_block: RopeBlock) -> Iterator[Finding]:
     """YaRN added to a model that was trained without."""
     values, name = rope_block.effective, section.model_type
     if not name.startswith(_CARDS) or values.get("rope_type") != "yarn" or values["factor"] <= 1:
@@ -159,4 +159,4 @@ def _on_short_prompts(section: Section, rope_block: RopeBlock) -> Iterator[Remar
         f"'yarn' holds at every length, so that prompts of fewer than {original:,} tokens lose quality too; leave the "
     )
     text += f"block out where no text is longer, or else let factor be the longest text over {original:,} and no more"
-    yield Remark("rope_type", text, "yarn-on-short-prompts")
+    yield Finding("rope_type", text, "yarn-on-short-prompts")

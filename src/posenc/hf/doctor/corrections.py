@@ -1,4 +1,4 @@
-"""The keys that repair what a remark reports; each is read again, and must make the remark disappear."""
+"""Corrections of findings: keys to write, accepted only if a second reading no longer reports the finding."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import with_text_config
 from posenc.hf.config.upstream_bugs import is_llama_3
-from posenc.hf.remark import Remark
+from posenc.hf.findings import Finding
 from posenc.hf.sources.load import Config
 from posenc.hf.sources.presets import preset
 from posenc.rotary.rope import RoPE
 
-_SMALL = (2048, 3072)  # widths of Llama 3.2
-_BASES = {"qwen2": 1e6, "qwen3": 1e6}  # of most releases; a million tokens have ten times that
+_LLAMA_3_2_WIDTHS = (2048, 3072)
+_BASES = {"qwen2": 1e6, "qwen3": 1e6}  # of most releases; those for a million tokens have ten times that
 _SHARES = {"minimax_m2": 0.5}
-_RESPELLED = (
+_WRONG_VERSION = (  # findings on keys that the other version of transformers reads
     "key-ignored",
     "original-length-ignored",
     "su-fails",
@@ -27,35 +27,35 @@ _RESPELLED = (
 )
 
 
-def correction_of(read: RopeConfig, remark: Remark) -> tuple[Config | None, bool]:
+def correction_of(read: RopeConfig, finding: Finding) -> tuple[Config | None, bool]:
     """Keys of the text part to write, and whether they are certain; (None, False) where there are none."""
-    if has_remote_code(read.config):  # which may read every key that seems wrong or unread here
+    if has_remote_code(read.config):  # its code may read every key that seems wrong or unread here
         return None, False
-    for keys, certain in _candidates(read, remark):
-        if keys and _holds(read, keys, remark):
+    for keys, certain in _candidates(read, finding):
+        if keys and _resolves(read, keys, finding):
             return keys, certain
     return None, False
 
 
 def has_remote_code(config: Config) -> bool:
-    """Whether a configuration names code of its folder's own, which may read its keys otherwise than transformers."""
+    """Whether a configuration names code in its folder, which may read the keys in another way than transformers."""
     return bool(config.get("auto_map")) and not is_posenc_config(config)
 
 
-def inside(read: RopeConfig) -> str:
-    """The path of the text part; "" where it is the whole."""
+def text_path(read: RopeConfig) -> str:
+    """The path of the text part in its file; "" where it is the whole."""
     return ".".join(read.section.path)
 
 
-def merged(read: RopeConfig, keys: Config) -> Config:
-    """The whole configuration with these keys in its text part."""
+def with_keys(read: RopeConfig, keys: Config) -> Config:
+    """The whole configuration with these keys in its text part; null removes one."""
     section = read.section
     text = {key: value for key, value in {**section.config, **keys}.items() if key not in keys or value is not None}
     return with_text_config(read.config, section, text)
 
 
-def changes(read: RopeConfig, config: Config) -> Config:
-    """What another configuration has otherwise in its text part; null for what it lacks."""
+def changed_keys(read: RopeConfig, config: Config) -> Config:
+    """The keys of the text part that differ in another configuration, with its values; null for those it lacks."""
     before, after = read.section.config, config
     for name in read.section.path:
         after = after[name]
@@ -63,70 +63,60 @@ def changes(read: RopeConfig, config: Config) -> Config:
     return {**new, **{key: None for key in before if key not in after}}
 
 
-def _holds(read: RopeConfig, keys: Config, remark: Remark) -> bool:
-    """Whether with these keys the remark is gone, and no alarm has come."""
+def _resolves(read: RopeConfig, keys: Config, finding: Finding) -> bool:
+    """Whether with these keys the finding is gone, and no new alarm has come."""
     try:
-        again = read_rope(merged(read, keys), head_dim=read.reading.head_dim, convention=read.reading.convention)
+        again = read_rope(with_keys(read, keys), head_dim=read.reading.head_dim, convention=read.reading.convention)
     except ValueError:
         return False
-    left = {one.name for one in again.remarks if one.level != "note" or one.name == remark.name}
-    return left <= {one.name for one in read.remarks if one.level != "note"} - {remark.name}
+    left = {other.name for other in again.remarks if other.alarms or other.name == finding.name}
+    return left <= {other.name for other in read.remarks if other.alarms} - {finding.name}
 
 
-def _candidates(read: RopeConfig, remark: Remark) -> Iterator[tuple[Config | None, bool]]:
-    """Keys that may mend it."""
-    name = remark.name
+def _candidates(read: RopeConfig, finding: Finding) -> Iterator[tuple[Config | None, bool]]:
+    """Keys that may correct a finding, the best first, and whether they are certain."""
+    name, rope = finding.name, single(read)
     if name in ("base-lost", "linear-over-llama3", "scaling-lost") and is_llama_3(read.section):
-        yield _turned(read, _llama_3(read)), True
-    elif name == "base-lost" and read.model_type in _BASES:
-        yield _turned(read, _like(read, base=_BASES[read.model_type])), False
-    elif name == "share-lost":
-        rope = single(read)
-        if rope is not None:
-            yield _turned(read, _like(read, rotary_dim=int(rope.head_dim * _SHARES[read.model_type]))), False
+        yield keys_for(read, _llama_3(read)), True
+    elif name == "base-lost" and read.model_type in _BASES and rope is not None:
+        yield keys_for(read, rope.replace(base=_BASES[read.model_type])), False
+    elif name == "share-lost" and rope is not None:
+        yield keys_for(read, rope.replace(rotary_dim=int(rope.head_dim * _SHARES[read.model_type]))), False
     elif name == "version-5-spelling":
-        both = _respelled(read, 4)
+        both = _keys_of_version(read, 4)
         yield both and {key: value for key, value in both.items() if key != "rope_parameters"}, True
-    elif name in _RESPELLED:
+    elif name in _WRONG_VERSION:
         for version in (5, 4):
-            yield _respelled(read, version), True
+            yield _keys_of_version(read, version), True
 
 
 def single(read: RopeConfig) -> RoPE | None:
     """The rotation, where all layers that rotate have the same."""
-    turning = [rope for rope in read.layers.values() if rope is not None]
-    return text_rope(turning[0]) if len(turning) == 1 else None
-
-
-def _like(read: RopeConfig, *, base: float | None = None, rotary_dim: int | None = None) -> RoPE | None:
-    rope = single(read)
-    if rope is None:
-        return None
-    turning = rotary_dim or rope.rotary_dim
-    return RoPE(rope.head_dim, base=base or rope.base, layout=rope.layout, rotary_dim=turning, scaling=rope.scaling)
+    ropes = [rope for rope in read.layers.values() if rope is not None]
+    return text_rope(ropes[0]) if len(ropes) == 1 else None
 
 
 def _llama_3(read: RopeConfig) -> RoPE | None:
-    """As Llama 3.1 or 3.2 rotates, which have the same base and another factor."""
+    """The rotation of Llama 3.1 or 3.2, which share the base and differ in the factor."""
     rope = single(read)
-    small = read.section.config.get("hidden_size") in _SMALL
+    small = read.section.config.get("hidden_size") in _LLAMA_3_2_WIDTHS
     recipe = text_rope(read_rope(preset("llama-3.2" if small else "llama-3.1")).rope)
-    return rope and RoPE(rope.head_dim, base=recipe.base, layout=rope.layout, scaling=recipe.scaling)
+    return rope and recipe.replace(head_dim=rope.head_dim, layout=rope.layout, rotary_dim=rope.head_dim)
 
 
-def _turned(read: RopeConfig, rope: RoPE | None) -> Config | None:
-    """Keys with which the layers rotate so."""
+def keys_for(read: RopeConfig, rope: RoPE | None) -> Config | None:
+    """The keys that give all layers this rotation; None where a configuration cannot say it."""
     if rope is None:
         return None
     try:
-        return changes(read, read.with_rope(rope).to_config())
+        return changed_keys(read, read.with_rope(rope).to_config())
     except ValueError:
         return None
 
 
-def _respelled(read: RopeConfig, version: int) -> Config | None:
-    """Keys of another version that mean the same."""
+def _keys_of_version(read: RopeConfig, version: int) -> Config | None:
+    """Keys of another version of transformers that mean the same."""
     try:
-        return changes(read, read.to_config(version=version))
+        return changed_keys(read, read.to_config(version=version))
     except ValueError:
         return None

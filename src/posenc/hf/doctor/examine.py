@@ -1,4 +1,4 @@
-"""Examines a checkpoint, a model or a configuration: which checks run, and what was not checked."""
+"""Examines a checkpoint, a model or a configuration: chooses the checks, and lists what was not checked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from posenc.arguments import check_flag, check_whole, shown
 from posenc.hf.doctor.corrections import has_remote_code
 from posenc.hf.doctor.file_checks import GENERATION, PARAMS, TOKENIZER, on_folder, read_or_finding
-from posenc.hf.doctor.report import CONFIG, Finding, Report, report_of
+from posenc.hf.doctor.report import Report, report_of
+from posenc.hf.findings import CONFIG, Finding
 from posenc.hf.limits import TOKENS
 from posenc.hf.sources.formats import load_config
 from posenc.hf.sources.load import Config, Source
@@ -31,16 +32,16 @@ def examine(
     most: int = MOST,
     trust_remote_code: bool = False,
 ) -> Report:
-    """Look a checkpoint over for what is wrong with its positions.
+    """Check a checkpoint for mistakes in its positions.
 
     Args:
         source: a folder, a config.json, a GGUF file, a mapping, a configuration or a model of transformers. A model is
             measured too: its rotary module, scales, windows and attention function.
         weights: load the model of the folder or GGUF file as well, and measure its loss within the training length and
-            past it, and under other bases and the other layout of the pairs: does it agree with the configuration?
-        text: for that, a text, or its tokens ``(tokens,)``; None: English documentation of Python's own.
-        tokenizer: of a model that is given and has no folder.
-        most: tokens of the longest text that is measured; a longer promise is said to be unmeasured.
+            beyond it, and under other bases and the other layout: does the loss agree with the configuration?
+        text: to measure the loss on: a text, or its tokens ``(tokens,)``; None: the English of Python's own help.
+        tokenizer: of a live model.
+        most: tokens of the longest context that is measured; a longer declared length is reported as not measured.
         trust_remote_code: with ``weights``, whether code of the folder may run.
 
     Returns:
@@ -57,7 +58,7 @@ def examine(
         return _of_model(source, weights, text, tokenizer, most)
     path = Path(source) if isinstance(source, str | Path) else None
     read, findings = read_or_finding(source)
-    checked, not_checked = looked_at(source, read is not None, weights=weights)
+    checked, not_checked = coverage(source, read is not None, weights=weights)
     folder = path if path is not None and path.is_dir() else None
     if folder is not None and read is not None:
         findings += on_folder(folder, read)
@@ -76,8 +77,8 @@ def examine(
     return report_of("configuration" if isinstance(source, Mapping) else name, findings, checked, not_checked)
 
 
-def looked_at(source: Source, is_read: bool, *, weights: bool) -> tuple[list[str], list[str]]:
-    """What an examination of files looks at, and what it leaves out, in words for a report."""
+def coverage(source: Source, is_read: bool, *, weights: bool) -> tuple[list[str], list[str]]:
+    """What an examination of files checks and what it does not, in words for a report."""
     path = Path(source) if isinstance(source, str | Path) else None
     config = load_config(source)
     checked = [f"{_file_of(path)} ({len(config)} keys)"]
@@ -109,19 +110,19 @@ def config_file(path: Path) -> Path:
 
 
 def _of_model(model: nn.Module, weights: bool, text: str | Tensor | None, tokenizer: Any, most: int) -> Report:
-    from posenc.hf.doctor.live_checks import config_of, on_model
+    from posenc.hf.doctor.model_checks import config_of, on_model
 
     read, findings = read_or_finding(config_of(model))
     findings += on_model(model)
     if weights:
-        from posenc.hf.doctor.loss_checks import on_loss
-        from posenc.hf.text_loss import tokens_in
+        from posenc.hf.doctor.model_checks import on_loss
+        from posenc.hf.text_loss import tokens_of_text
 
         if read is None:
             raise ValueError(
                 "weights: the configuration of this model cannot be read; examine it without weights first"
             )
-        findings += on_loss(model, read, tokens_in(text, tokenizer), most)
+        findings += on_loss(model, read, tokens_of_text(text, tokenizer), most)
     checked = [f"configuration ({len(config_of(model))} keys)", "rotary modules, scales, windows, attention function"]
     checked += ["the loss by length and under other rotations"] if weights else []
     not_checked = ["names and shapes of tensors", *([] if weights else ["weight values (weights=True)"])]
@@ -131,43 +132,43 @@ def _of_model(model: nn.Module, weights: bool, text: str | Tensor | None, tokeni
 def _of_weights(
     folder: Path, text: str | Tensor | None, tokenizer: Any, most: int, trust_remote_code: bool
 ) -> list[Finding]:
-    """What the folder's model shows."""
+    """Findings on the live model of a folder."""
     from posenc.hf.attach.checkpoint import load_model
-    from posenc.hf.doctor.loss_checks import tokenizer_of
+    from posenc.hf.doctor.model_checks import load_tokenizer
 
     model = load_model(folder, torch.float32, trust_remote_code=trust_remote_code)
-    given = tokenizer
-    if given is None and not isinstance(text, Tensor):
-        given = tokenizer_of(folder, trust_remote_code=trust_remote_code)
-    return _weighed(model, folder, text, given, most)
+    if tokenizer is None and not isinstance(text, Tensor):
+        tokenizer = load_tokenizer(folder, trust_remote_code=trust_remote_code)
+    return _model_findings(model, folder, text, tokenizer, most)
 
 
 def _of_gguf(file: Path, text: str | Tensor | None, tokenizer: Any, most: int) -> list[Finding]:
-    """What the model of a GGUF file shows, its weights unpacked and in the order that transformers has them in."""
-    from posenc.hf.doctor.live_checks import config_of
+    """Findings on the model of a GGUF file, dequantized and in transformers' order of channels."""
+    from posenc.hf.doctor.model_checks import config_of
     from posenc.hf.extend.loading import load_causal_lm
 
-    model, own = load_causal_lm(file, dtype="float32")
-    found = _weighed(model, config_of(model), text, own if tokenizer is None else tokenizer, most)
-    return [one if one.corrected is None else _for_gguf(one, one.corrected, file) for one in found]
+    model, own_tokenizer = load_causal_lm(file, dtype="float32")
+    findings = _model_findings(model, config_of(model), text, own_tokenizer if tokenizer is None else tokenizer, most)
+    return [
+        finding if finding.corrected is None else _for_gguf(finding, finding.corrected, file) for finding in findings
+    ]
 
 
-def _for_gguf(found: Finding, keys: Config, file: Path) -> Finding:
-    """With the command that writes it, since there is no config.json whose keys could be written."""
+def _for_gguf(finding: Finding, keys: Config, file: Path) -> Finding:
+    """The finding with the command that writes a corrected copy, since there is no config.json to correct."""
     block = json.dumps(keys.get("rope_parameters", keys))
-    text = (
-        f"{found.text}; for a copy that says so: posenc gguf {shlex.quote(str(file))} COPY --rope {shlex.quote(block)}"
-    )
-    return found._replace(text=text, corrected=None, file=file.name)
+    command = f"posenc gguf {shlex.quote(str(file))} COPY --rope {shlex.quote(block)}"
+    return finding._replace(text=f"{finding.text}; for a corrected copy: {command}", corrected=None, file=file.name)
 
 
-def _weighed(model: nn.Module, source: Source, text: str | Tensor | None, tokenizer: Any, most: int) -> list[Finding]:
-    """Modules, losses, and losses under other rotations."""
-    from posenc.hf.doctor.live_checks import on_model
-    from posenc.hf.doctor.loss_checks import on_loss
-    from posenc.hf.text_loss import tokens_in
+def _model_findings(
+    model: nn.Module, source: Source, text: str | Tensor | None, tokenizer: Any, most: int
+) -> list[Finding]:
+    """Findings on modules, on the loss by length, and on the loss under other rotations."""
+    from posenc.hf.doctor.model_checks import on_loss, on_model
+    from posenc.hf.text_loss import tokens_of_text
 
     read, _ = read_or_finding(source)
     assert read is not None
     with torch.no_grad():
-        return [*on_model(model), *on_loss(model, read, tokens_in(text, tokenizer), most)]
+        return [*on_model(model), *on_loss(model, read, tokens_of_text(text, tokenizer), most)]

@@ -1,29 +1,27 @@
-"""What a checkpoint's files show: its configuration, frequencies among the weights, and files that contradict it.
+"""Checks of a checkpoint's files: its configuration, and other files that contradict it.
 
-Contradictions are looked for in the tokenizer, the generation settings, the weights and other programs' files. Older
-checkpoints saved frequencies among the weights, and transformers reads them no more.
+Compared with the configuration are the tokenizer, the generation settings, saved frequencies and other programs' files
+(params.json, GGUF). Older checkpoints saved frequencies with the weights; transformers no longer reads them.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from posenc.arguments import one_line
 from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import max_length
-from posenc.hf.doctor.corrections import changes, correction_of, has_remote_code, inside, single
-from posenc.hf.doctor.report import CONFIG, Finding
-from posenc.hf.errors import MalformedError, NotReadError
+from posenc.hf.doctor.corrections import correction_of, has_remote_code, keys_for, single, text_path
 from posenc.hf.explanation.report import longest_length
+from posenc.hf.findings import CONFIG, Finding, Level, MalformedError, NotReadError
 from posenc.hf.limits import BASE, TOKENS, is_count
-from posenc.hf.remark import Level
 from posenc.hf.sources.formats import load_config
 from posenc.hf.sources.load import Config, Source, load
 from posenc.hf.sources.tensor_files import problems_of_weights, tensors_in
@@ -31,22 +29,22 @@ from posenc.input_files import UnreadableFileError
 from posenc.rotary.rope import RoPE
 
 MALFORMED, UNREADABLE, NOT_READ = "malformed", "unreadable", "not-read"
-# What the numbers of a file decide by themselves, whoever reads them.
-_OF_NUMBERS = {"original-length-not-below", "factor-lists-swapped"}
+# Findings that the numbers of a file decide by themselves, whichever code reads them.
+_DECIDED_BY_NUMBERS = {"original-length-not-below", "factor-lists-swapped"}
 
 
 def read_or_finding(source: Source) -> tuple[RopeConfig | None, list[Finding]]:
-    """A configuration read, and what is found in it; None where it cannot be.
+    """A configuration, parsed, and the findings on it; None where it cannot be parsed.
 
     Raises:
-        UnreadableFileError: for a file that is no configuration at all, which is nothing to judge.
+        UnreadableFileError: for a file that is no configuration at all.
         OSError: for a file that cannot be read.
     """
     config = load_config(source)
     try:
         read = read_rope(source)
     except NotReadError as error:
-        return None, [Finding(NOT_READ, "note", "rotation", f"is not read: {error}")]
+        return None, [Finding("rotation", f"is not read: {error}", NOT_READ, "note")]
     except MalformedError as error:
         return None, list(_of_error(error, remote=has_remote_code(config)))
     except UnreadableFileError:
@@ -54,7 +52,7 @@ def read_or_finding(source: Source) -> tuple[RopeConfig | None, list[Finding]]:
     except ValueError as error:
         key, _, text = str(error).partition(" ")
         level: Level = "suspicion" if has_remote_code(config) else "fault"
-        return None, [Finding(UNREADABLE, level, key, text)]
+        return None, [Finding(key, text, UNREADABLE, level)]
     return read, list(on_config(read))
 
 
@@ -63,25 +61,25 @@ def on_config(read: RopeConfig) -> Iterator[Finding]:
     remote = has_remote_code(read.config)
     for remark in read.remarks:
         level: Level = remark.level
-        if remote and remark.name not in _OF_NUMBERS:  # the folder's code may well read what transformers' does not
+        if remote and remark.name not in _DECIDED_BY_NUMBERS:  # the folder's code may read what transformers' does not
             level = "note"
         keys, certain = (None, False) if level == "note" else correction_of(read, remark)
-        yield Finding(remark.name, level, remark.key, remark.text, keys, certain, inside=inside(read))
+        yield remark._replace(level=level, corrected=keys, certain=certain, inside=text_path(read))
     if remote:
-        text = "names code of the folder's own, which was not read: it may use the keys otherwise than transformers' "
-        text += "code of this model type, for which everything here is said"
-        yield Finding("remote-code", "note", "auto_map", text)
+        text = "names code in the folder, which was not read: it may use the keys in another way than transformers' "
+        text += "code of this model type, for which all findings hold"
+        yield Finding("auto_map", text, "remote-code", "note")
     if "encodings" in (read.config.get("posenc") or {}):
         text = "says that layers have other encodings: load the folder with posenc.hf.attach.load"
-        yield Finding("encodings-attached", "note", "posenc", text)
+        yield Finding("posenc", text, "encodings-attached", "note")
 
 
 def _of_error(error: MalformedError, *, remote: bool) -> Iterator[Finding]:
     """A finding for each key of a malformed block; the correction of all of them stands with the first."""
     corrected: Config | None = None if remote else error.corrected
     level: Level = "suspicion" if remote else "fault"
-    for path, text in error.found.items():
-        yield Finding(MALFORMED, level, path.rpartition(".")[2], text, corrected, inside=error.inside)
+    for path, text in error.problems.items():
+        yield Finding(path.rpartition(".")[2], text, MALFORMED, level, corrected, inside=error.inside)
         corrected = None
 
 
@@ -93,34 +91,33 @@ _LONGEST = 1 << 16  # bytes of frequencies
 _DIGITS = 6  # of a base
 
 
-def on_saved(folder: Path, read: RopeConfig) -> Iterator[Finding]:
-    """Frequencies of the weights that are not those of the configuration."""
-    found, rope = _saved(folder), single(read)
-    if found is None or rope is None or rope.length_dependent:
+def _on_saved_frequencies(folder: Path, read: RopeConfig) -> Iterator[Finding]:
+    """Compare frequencies saved with the weights with those of the configuration."""
+    saved, rope = _saved_frequencies(folder), single(read)
+    if saved is None or rope is None or rope.length_dependent:
         return
-    name, theta = found
-    plain = RoPE(rope.head_dim, base=rope.base, rotary_dim=rope.rotary_dim).spectrum().theta
-    if any(_alike(theta, one) for one in (plain, rope.spectrum(max_length(read.section)).theta)):
+    name, theta = saved
+    plain = rope.replace(scaling=None).spectrum().theta
+    scaled = rope.spectrum(max_length(read.section)).theta
+    if _close(theta, plain) or _close(theta, scaled):
         return
     base = _base_of(theta)
     text = f"of the weights ({name}) has {len(theta)} frequencies from {theta[0]:.4g} to {theta[-1]:.4g} a token, the "
-    text += f"configuration means {len(plain)} from {plain[0]:.4g} to {plain[-1]:.4g}, and transformers reads that: "
+    text += f"configuration means {len(plain)} from {plain[0]:.4g} to {plain[-1]:.4g}, which transformers uses: "
     text += "the model was saved with another rotation" + ("" if base is None else f", of base {base:g}")
     keys = None
     if base is not None and 2 * len(theta) <= rope.head_dim:
-        right = RoPE(rope.head_dim, base=base, layout=rope.layout, rotary_dim=2 * len(theta), scaling=rope.scaling)
-        with suppress(ValueError):  # an M-RoPE cannot be written so
-            keys = changes(read, read.with_rope(right).to_config())
-    yield Finding("saved-frequencies-differ", "fault", "inv_freq", text, keys, True, inside=inside(read))
+        keys = keys_for(read, rope.replace(base=base, rotary_dim=2 * len(theta)))
+    yield Finding("inv_freq", text, "saved-frequencies-differ", "fault", keys, True, inside=text_path(read))
 
 
-def _saved(folder: Path) -> tuple[str, Tensor] | None:
+def _saved_frequencies(folder: Path) -> tuple[str, Tensor] | None:
     """The first frequencies that a readable safetensors file has, those of a vision tower aside."""
     for path in sorted(folder.glob("*.safetensors")):
         try:
             tensors = tensors_in(path)
         except (ValueError, OSError):
-            continue  # `problems_of_weights` tells of it
+            continue  # reported by `problems_of_weights`
         for name, entry in tensors.items():
             if not name.endswith("rotary_emb.inv_freq") or "vision" in name or "visual" in name:
                 continue
@@ -129,8 +126,8 @@ def _saved(folder: Path) -> tuple[str, Tensor] | None:
     return None
 
 
-def _alike(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and bool(((one - other).abs() <= _SAVED_TOLERANCE * other + _STEP / 2).all())
+def _close(saved: Tensor, theta: Tensor) -> bool:
+    return saved.shape == theta.shape and bool(((saved - theta).abs() <= _SAVED_TOLERANCE * theta + _STEP / 2).all())
 
 
 def _base_of(theta: Tensor) -> float | None:
@@ -141,7 +138,7 @@ def _base_of(theta: Tensor) -> float | None:
         return None
     steps = torch.arange(pairs, dtype=torch.float64) / pairs
     exact = float(theta[exactly - 1] ** (-pairs / (exactly - 1)))  # of a tensor: infinite where a float would raise
-    if not exact <= BASE or not _alike(theta, exact**-steps):
+    if not exact <= BASE or not _close(theta, exact**-steps):
         return None
     rounded = (float(f"{exact:.{digits}g}") for digits in range(1, _DIGITS + 1))
     return next(
@@ -160,24 +157,24 @@ _GGUF_TOLERANCE = 1e-4  # of a frequency; GGUF has factors in float32
 
 
 def on_folder(folder: Path, read: RopeConfig) -> Iterator[Finding]:
-    """What files of a folder say otherwise than its config.json."""
+    """Files of a folder that contradict its config.json."""
     longest = longest_of(read)
     if longest is not None:
         yield from _on_length(folder, TOKENIZER, "model_max_length", longest)
         yield from _on_length(folder, GENERATION, "max_length", longest)
     for name, text in problems_of_weights(folder):
-        yield Finding("weights-unreadable", "fault", name, text)
-    yield from on_saved(folder, read)
+        yield Finding(name, text, "weights-unreadable", "fault")
+    yield from _on_saved_frequencies(folder, read)
     if (folder / CONFIG).is_file():
         for path in chain([folder / PARAMS], sorted(folder.glob("*.gguf"))[:1]):
             if os.path.lexists(path):
-                yield from _on_other(path, read)
+                yield from _on_other_format(path, read)
 
 
 def longest_of(read: RopeConfig) -> int | None:
-    """Tokens that the model is meant for."""
-    found = [longest_length(read, text_rope(rope)) for rope in read.layers.values() if rope is not None]
-    return max((one for one in found if one is not None), default=max_length(read.section))
+    """The context length that the model is meant for, in tokens."""
+    lengths = [longest_length(read, text_rope(rope)) for rope in read.layers.values() if rope is not None]
+    return max((length for length in lengths if length is not None), default=max_length(read.section))
 
 
 def _on_length(folder: Path, file: str, key: str, longest: int) -> Iterator[Finding]:
@@ -187,47 +184,43 @@ def _on_length(folder: Path, file: str, key: str, longest: int) -> Iterator[Find
     try:
         length = load(path).get(key)
     except (ValueError, OSError) as error:
-        yield Finding("other-file-unread", "note", file, f"cannot be compared: {str(error).splitlines()[0]}")
+        yield Finding(file, f"cannot be compared: {str(error).splitlines()[0]}", "other-file-unread", "note")
         return
     if not is_count(length, TOKENS) or length == longest:  # tokenizers write 1e30 for none
         return
     if length < longest and file == TOKENIZER:
         text = f"of {file} is {length:,}, and the configuration declares {longest:,} tokens: texts are cut there by "
         text += "truncation=True and by libraries that read this key"
-        yield Finding("tokenizer-length-below", "suspicion", key, text, file=file)
+        yield Finding(key, text, "tokenizer-length-below", "suspicion", file=file)
     if length < longest:  # generation_config's max_length is a choice of its user
         return
     text = f"of {file} is {length:,}, and the configuration is meant for {longest:,} tokens"
     if file == TOKENIZER:
-        yield Finding("tokenizer-length-beyond", "note", key, f"{text}: texts are not cut there", None)
+        yield Finding(key, f"{text}: texts are not cut there", "tokenizer-length-beyond", "note", None)
     else:
         text += ": generate goes on past them"
-        yield Finding("generation-length-beyond", "suspicion", key, text, {key: longest}, True, file=file)
+        yield Finding(key, text, "generation-length-beyond", "suspicion", {key: longest}, True, file=file)
 
 
-def _on_other(path: Path, read: RopeConfig) -> Iterator[Finding]:
-    """The same model as another program's file describes it."""
-    mine = single(read)
+def _on_other_format(path: Path, read: RopeConfig) -> Iterator[Finding]:
+    """Compare the rotation with that of another program's file, which describes the same model."""
+    rope = single(read)
     try:
-        theirs = single(read_rope(path))
+        other = single(read_rope(path))
     except (ValueError, OSError) as error:
-        yield Finding("other-file-unread", "note", path.name, f"cannot be compared: {str(error).splitlines()[0]}")
+        yield Finding(path.name, f"cannot be compared: {str(error).splitlines()[0]}", "other-file-unread", "note")
         return
-    if mine is None or theirs is None or _same(mine, theirs, longest_of(read)):
+    if rope is None or other is None or _same_spectrum(rope, other, longest_of(read)):
         return
-    text = f"lies in the same folder and turns otherwise: {_words(theirs)}; {CONFIG}: {_words(mine)}"
+    text = f"lies in the same folder and means another rotation: {_words(other)}; {CONFIG}: {_words(rope)}"
     keys = None
-    if theirs.head_dim == mine.head_dim:
-        right = RoPE(
-            mine.head_dim, base=theirs.base, layout=mine.layout, rotary_dim=theirs.rotary_dim, scaling=theirs.scaling
-        )
-        with suppress(ValueError):  # an M-RoPE, whose sections the other file does not have, cannot be written so
-            keys = changes(read, read.with_rope(right).to_config())
-    yield Finding("other-file-differs", "suspicion", path.name, text, keys, inside=inside(read))
+    if other.head_dim == rope.head_dim:
+        keys = keys_for(read, other.replace(layout=rope.layout))
+    yield Finding(path.name, text, "other-file-differs", "suspicion", keys, inside=text_path(read))
 
 
-def _same(one: RoPE, other: RoPE, longest: int | None) -> bool:
-    """Whether two rotations rotate alike, whatever channels are a pair."""
+def _same_spectrum(one: RoPE, other: RoPE, longest: int | None) -> bool:
+    """Whether two rotations have the same frequencies and gain, whatever their layouts."""
     if (one.head_dim, one.rotary_dim) != (other.head_dim, other.rotary_dim):
         return False
     for length in (1024, longest):
@@ -241,5 +234,5 @@ def _same(one: RoPE, other: RoPE, longest: int | None) -> bool:
 
 
 def _words(rope: RoPE) -> str:
-    scaling = "no scaling" if rope.scaling is None else " ".join(repr(rope.scaling).split())
+    scaling = "no scaling" if rope.scaling is None else one_line(rope.scaling)
     return f"base {rope.base:g}, {rope.rotary_dim} of {rope.head_dim} channels, {scaling}"

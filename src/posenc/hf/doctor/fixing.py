@@ -1,7 +1,8 @@
 """Writes corrections, to a copy or in place with a backup; nothing is overwritten or lost.
 
-Findings are mended one by one, each time after a new look, on a stage: a folder of links to what is large and copies
-of what is written. What comes of it then takes its place in one step.
+Findings are corrected one by one, with a new examination after each, since one correction can resolve or reveal others.
+This happens on a stage: a temporary folder with links to large files and copies of the JSON files. Only the corrected
+files are then written to the target, atomically.
 """
 
 from __future__ import annotations
@@ -17,34 +18,35 @@ from typing import Any
 
 from torch import Tensor
 
-from posenc.hf.atomic_write import naming_target, write_whole
+from posenc.hf.atomic_write import write_atomically
 from posenc.hf.doctor.examine import MOST, examine
-from posenc.hf.doctor.report import CONFIG, Finding, Report
+from posenc.hf.doctor.report import Report
+from posenc.hf.findings import CONFIG, Finding
 from posenc.hf.limits import FILE_BYTES
 from posenc.hf.sources.formats import translate
 from posenc.hf.sources.load import Config, load
 from posenc.input_files import told
 
-_ROUNDS = 20
+_ROUNDS = 20  # examinations at most, far more than there are kinds of findings with a correction
 _BACKUP = ".original"
 
 
 def corrected(config: Config, *, guesses: bool = False) -> tuple[Config, list[Finding]]:
-    """A configuration with what can be mended, and what was.
+    """A corrected configuration, and the findings that were corrected.
 
     Args:
-        config: as a dictionary; it stays as it is.
-        guesses: write corrections too whose numbers nobody can know from the configuration.
+        config: as a dictionary, which is not changed.
+        guesses: apply corrections too whose numbers the configuration alone cannot confirm.
     """
-    now = load(config)
+    result = load(config)
     written: list[Finding] = []
     for _ in range(_ROUNDS):
-        finding = _next(examine(now), written, guesses)
+        finding = _next(examine(result), written, guesses)
         if finding is None:
             break
-        now = _merged(now, finding)
+        result = _apply(result, finding)
         written.append(finding)
-    return now, written
+    return result, written
 
 
 def fix(
@@ -60,18 +62,18 @@ def fix(
     most: int = MOST,
     trust_remote_code: bool = False,
 ) -> list[Finding]:
-    """Write a folder (or a config.json) with what can be mended.
+    """Write a corrected folder, or a corrected config.json.
 
     Args:
         source: a folder with a config.json, or that file.
         out: a folder (a file) that does not exist, made of everything in the source.
         in_place: change the source itself instead, and keep each file that changes as ``NAME.original`` beside it.
-        guesses: write corrections too whose numbers nobody can know from the files.
+        guesses: write corrections too whose numbers the files alone cannot confirm.
         accept: names of findings to leave as they are.
         weights, text, tokenizer, most, trust_remote_code: as for `examine`.
 
     Returns:
-        What was mended; nothing is written where that is nothing.
+        The findings that were corrected; nothing is written where there are none.
 
     Raises:
         ValueError: unless there is one place to write, for one that exists, and for another program's file.
@@ -89,7 +91,7 @@ def fix(
     if out is not None and os.path.lexists(out):
         raise ValueError(f"out: {out} exists; nothing is overwritten")
     with tempfile.TemporaryDirectory() as name, _named_as(path, Path(name)):
-        stage = _staged(path, Path(name))
+        stage = _stage(path, Path(name))
         written: list[Finding] = []
         for _ in range(_ROUNDS):
             report = examine(
@@ -99,11 +101,11 @@ def fix(
             if finding is None:
                 break
             target = stage / finding.file
-            target.write_text(_json(_merged(load(target), finding)), encoding="utf-8")
+            target.write_text(_json(_apply(load(target), finding)), encoding="utf-8")
             written.append(finding)
         if written:
-            files = {one.file: (stage / one.file).read_text(encoding="utf-8") for one in written}
-            _written(path, None if out is None else Path(out), files)
+            files = {finding.file: (stage / finding.file).read_text(encoding="utf-8") for finding in written}
+            _write(path, None if out is None else Path(out), files)
     return written
 
 
@@ -121,21 +123,17 @@ def _named_as(path: Path, stage: Path) -> Iterator[None]:
 
 
 def _next(report: Report, written: list[Finding], guesses: bool) -> Finding | None:
-    """The next finding to mend: none twice."""
-    done = {(one.name, one.key, one.file) for one in written}
-    for one in report.findings:
-        if (
-            one.alarms
-            and one.corrected is not None
-            and (one.certain or guesses)
-            and (one.name, one.key, one.file) not in done
-        ):
-            return one
+    """The next finding to correct, none twice."""
+    done = {(finding.name, finding.key, finding.file) for finding in written}
+    for finding in report.findings:
+        correctable = finding.alarms and finding.corrected is not None and (finding.certain or guesses)
+        if correctable and (finding.name, finding.key, finding.file) not in done:
+            return finding
     return None
 
 
-def _merged(config: Config, finding: Finding) -> Config:
-    """A file's content with the keys of a finding; what is null there goes."""
+def _apply(config: Config, finding: Finding) -> Config:
+    """A file's content with the corrected keys of a finding; null removes a key."""
     inner = config
     for name in finding.inside.split(".") if finding.inside else ():
         inner = inner[name]
@@ -149,76 +147,74 @@ def _merged(config: Config, finding: Finding) -> Config:
 
 def _json(config: Config) -> str:
     text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
-    if any("\ud800" <= sign <= "\udfff" for sign in text):  # halves of signs, which UTF-8 has no bytes for
+    if any("\ud800" <= character <= "\udfff" for character in text):  # lone surrogates, which UTF-8 cannot encode
         text = json.dumps(config, indent=2) + "\n"
     return text
 
 
-def _staged(path: Path, stage: Path) -> Path:
-    """A folder that looks like the source, where configurations can be written."""
+def _stage(path: Path, stage: Path) -> Path:
+    """Fill a folder with the source's files: JSON copied, so that it can be written, everything else linked."""
     if path.is_file():
         shutil.copyfile(path, stage / CONFIG)
         return stage
     if not (path / CONFIG).is_file():
         raise ValueError(f"fix: {path} has no {CONFIG}, which is what would be written")
-    for one in path.iterdir():
-        if one.suffix == ".json" and one.is_file() and one.stat().st_size <= FILE_BYTES:
-            shutil.copyfile(one, stage / one.name)
+    for entry in path.iterdir():
+        if entry.suffix == ".json" and entry.is_file() and entry.stat().st_size <= FILE_BYTES:
+            shutil.copyfile(entry, stage / entry.name)
         else:
-            (stage / one.name).symlink_to(one.absolute())
+            (stage / entry.name).symlink_to(entry.absolute())
     return stage
 
 
-def _written(path: Path, out: Path | None, files: dict[str, str]) -> None:
-    """Put the files where they are wanted."""
+def _write(path: Path, out: Path | None, files: dict[str, str]) -> None:
+    """Write the corrected files, in place or with a copy of everything else."""
     if out is None:
         for name, text in files.items():
-            _replaced(path if path.is_file() else path / name, text)
+            _replace_with_backup(path if path.is_file() else path / name, text)
     elif path.is_file():
-        write_whole(out, lambda temporary: temporary.write_text(files[CONFIG], encoding="utf-8"))
+        write_atomically(out, lambda temporary: temporary.write_text(files[CONFIG], encoding="utf-8"))
     else:
         _check_room(path, out)
 
         def copy(temporary: Path) -> None:
-            shutil.copytree(path, temporary, copy_function=_copied)
+            shutil.copytree(path, temporary, copy_function=_copy_regular)
             for name, text in files.items():
                 (temporary / name).write_text(text, encoding="utf-8")
 
-        write_whole(out, copy)
+        write_atomically(out, copy)
 
 
 def _check_room(path: Path, out: Path) -> None:
     """Raise a ValueError where a copy of a folder does not fit on the disk of another."""
-    where = next(one for one in out.absolute().parents if one.exists())
-    needed = sum(one.stat().st_size for one in path.rglob("*") if one.is_file())
+    where = next(parent for parent in out.absolute().parents if parent.exists())
+    needed = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     free = shutil.disk_usage(where).free
     if needed > free:
         raise ValueError(f"out: {told(out)} needs {needed:,} bytes, and {free:,} are free there; nothing was written")
 
 
-def _copied(source: str, target: str) -> None:
-    """A regular file, copied; a named pipe or a device has no end."""
+def _copy_regular(source: str, target: str) -> None:
+    """Copy a regular file; a named pipe or a device would be read without end."""
     if not Path(source).is_file():
         raise ValueError(f"fix: {told(source)} is no regular file, which cannot be copied")
     try:
         shutil.copy2(source, target)
-    except OSError as error:  # copytree would gather these, and go on with what is left
+    except OSError as error:  # copytree would collect these and copy the rest
         reason = error.strerror or str(error)
         raise ValueError(f"fix: {told(source)} cannot be copied: {reason}; nothing was written") from error
 
 
-def _replaced(path: Path, text: str) -> None:
-    """Another text in the place of a file, which stays under another name."""
+def _replace_with_backup(path: Path, text: str) -> None:
+    """Replace a file's text, and keep the old file beside it under a new name."""
     backup, number = path.with_name(path.name + _BACKUP), 2
     while os.path.lexists(backup):
         backup, number = path.with_name(f"{path.name}{_BACKUP}-{number}"), number + 1
-    with naming_target(path), tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as name:
-        new, old = Path(name) / "new", Path(name) / "old"
-        with new.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        new.chmod(path.stat().st_mode)
-        shutil.copy2(path, old)
-        old.rename(backup)  # both are whole by now: a full disk leaves the file as it was, and nothing beside it
-        new.replace(path)
+
+    def make(temporary: Path) -> None:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.chmod(path.stat().st_mode)
+        # Last, when the new file is complete: a full disk leaves the file as it was, and no backup beside it.
+        write_atomically(backup, lambda copy: shutil.copy2(path, copy))
+
+    write_atomically(path, make, replace=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+from posenc.arguments import one_line
 from posenc.hf.config.layer_kinds import half_counts
 from posenc.hf.config.posenc_config import AttachedNames, attached_names, is_posenc_config
 from posenc.hf.config.rope_config import RopeConfig, read_rope
@@ -191,10 +192,10 @@ def layer_words(facts: LayerFacts) -> str:
     if not facts.attends:
         return f"{printable(facts.kind)}, no attention"
     rope = facts.rotation
-    parts = ["does not turn" if rope is None else " ".join(repr(rope).split())]
+    parts = ["does not turn" if rope is None else one_line(rope)]
     if isinstance(rope, RoPE):
         parts = [f"base {rope.base:g}, {rope.layout}, {rope.rotary_dim} of {rope.head_dim} channels"]
-        parts += [] if rope.scaling is None else [" ".join(repr(rope.scaling).split())]
+        parts += [] if rope.scaling is None else [one_line(rope.scaling)]
         parts += [f"gain {float(rope.spectrum().gain):.4g}"] if float(rope.spectrum().gain) != 1 else []
     elif isinstance(rope, MRoPE):
         parts = ["M-RoPE"]

@@ -251,7 +251,7 @@ def _rotation(read: RopeConfig, section: Section, kind: str, n: int) -> Rotation
         rope = layers[ALL]
         base = _base(section, n)
         if isinstance(rope, RoPE) and base is not None and base != rope.base:
-            return RoPE(rope.head_dim, base=base, layout=rope.layout, rotary_dim=rope.rotary_dim, scaling=rope.scaling)
+            return rope.replace(base=base)
         return rope
     if kind in layers:
         return layers[kind]

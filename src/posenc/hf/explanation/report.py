@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posenc.arguments import shown
+from posenc.arguments import one_line, shown
 from posenc.frequencies.llama3 import Llama3
 from posenc.hf.config.encoding_spec import DEFAULTS
 from posenc.hf.config.layer_kinds import window_of
@@ -44,7 +44,7 @@ def facts(config: RopeConfig) -> Facts:
     if not isinstance(config, RopeConfig):
         raise ValueError(f"config must be a RopeConfig, as read_rope gives it, got {shown(config)}")
     layers = {kind: None if rope is None else _facts_of(config, kind, rope) for kind, rope in config.layers.items()}
-    remarks = [remark._asdict() for remark in config.remarks]
+    remarks = [remark.summary() for remark in config.remarks]
     known = {"model_type": config.model_type or None, "layers": layers, "encodings": _encodings(config)}
     return {**known, "schedule": schedule_facts(config), "remarks": remarks}
 
@@ -81,7 +81,7 @@ def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
     farthest = min(bounds, default=None)
     spectrum = rope.spectrum(longest)
     turning = spectrum.theta > 0
-    plain = RoPE(rope.head_dim, base=rope.base, rotary_dim=rope.rotary_dim).spectrum().theta
+    plain = rope.replace(scaling=None).spectrum().theta
     waves, scaled = _wavelengths(plain[turning]), _wavelengths(spectrum.theta[turning])
     gain = float(spectrum.gain)
     return {
@@ -93,7 +93,7 @@ def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
         "sections": _sections(rotation, spectrum.theta) if isinstance(rotation, MRoPE) else None,
         "base": rope.base,
         "wavelengths": _range(waves),
-        "scaling": None if rope.scaling is None else " ".join(str(rope.scaling).split()),
+        "scaling": None if rope.scaling is None else one_line(rope.scaling),
         "scaled_wavelengths": _range(scaled),
         "trained_length": trained,
         "trained_length_given": any(hasattr(part, "original_length") for part in _modules(rope)),

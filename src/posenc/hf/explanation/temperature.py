@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from posenc.arguments import shown
 from posenc.hf.config.rope_block import BLOCKS
 from posenc.hf.config.text_config import Section, count_at, flag_at
 from posenc.hf.families.temperature import TemperatureRule
-from posenc.hf.limits import TOKENS, is_count, is_number, shown
+from posenc.hf.limits import TOKENS, is_count, is_number
 from posenc.score.temperature import LogN, PowerTemperature, SSMax, StepTemperature, Temperature
 
 _CLASSES: dict[str, type[Temperature]] = {c.__name__: c for c in (LogN, PowerTemperature, SSMax, StepTemperature)}

@@ -20,6 +20,7 @@ from typing import NamedTuple, TypeVar
 
 from torch import nn
 
+from posenc.arguments import one_line
 from posenc.frequencies.longrope import LongRoPE
 from posenc.frequencies.yarn import YaRN
 from posenc.hf.config.parse import Layers
@@ -32,7 +33,6 @@ from posenc.hf.config.write import length_after
 from posenc.hf.families.layer_patterns import FULL, SLIDING
 from posenc.hf.sources.gguf_metadata import FACTORS, SCALING, TAKE_BETAS, TEN
 from posenc.hf.sources.load import Config
-from posenc.rotary._rotate import Layout
 from posenc.rotary.rope import RoPE
 
 ROUNDING = 1e-6  # relative, of frequencies and gains made of float32 numbers
@@ -113,21 +113,14 @@ def _in_its_layout(arch: str, rope: RoPE, old: RoPE) -> RoPE:
         raise ValueError(f"head_dim must be {old.head_dim}, the width of the file's heads, got {rope.head_dim}")
     if rope.rotary_dim != old.rotary_dim and arch == "llama":
         raise ValueError(f"rotary_dim must stay {old.rotary_dim}: llama.cpp refuses another one for {arch}")
-    return in_layout(rope, old.layout)
-
-
-def in_layout(rope: RoPE, layout: Layout) -> RoPE:
-    """The same rotation of other pairs."""
-    return RoPE(rope.head_dim, base=rope.base, layout=layout, rotary_dim=rope.rotary_dim, scaling=rope.scaling)
+    return rope.replace(layout=old.layout)
 
 
 def _under_a_window(kind: str, rope: RoPE) -> GGUFChanges:
     """Layers with a window have a base of their own and nothing else."""
     block = _block(rope)
     if block.get("rope_type") != "default":
-        raise ValueError(
-            f"layers: GGUF has a base for {kind} and no scaling, got {' '.join(str(rope.scaling).split())}"
-        )
+        raise ValueError(f"layers: GGUF has a base for {kind} and no scaling, got {one_line(rope.scaling)}")
     return GGUFChanges({"rope.freq_base_swa": float(block["rope_theta"])}, {})
 
 
@@ -193,7 +186,7 @@ def _factors(arch: str, rope: RoPE, there: list[str], *, longrope: bool) -> tupl
     try:
         fixed = rope if longrope else text_rope(to_longrope(rope, 1))
     except ValueError:
-        shown = " ".join(str(rope.scaling).split())
+        shown = one_line(rope.scaling)
         text = "GGUF has one frequency for each pair, or two by the length, and cannot say this scaling"
         raise ValueError(f"scaling: {text}; declare one length and write that: {shown}") from None
     scaling = _part(fixed, LongRoPE)

@@ -6,7 +6,6 @@ only then in its place. An unchanged rotation gives an unchanged file.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,11 +13,12 @@ from typing import Any, NamedTuple
 import gguf
 import torch
 
-from posenc.arguments import check_flag
+from posenc.arguments import check_flag, one_line
+from posenc.hf.atomic_write import write_atomically
 from posenc.hf.config.parse import Layers
 from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.rotation import Rotation, equivalent, text_rope, with_axes_of
-from posenc.hf.gguf.keys import ROUNDING, GGUFChanges, changes_for, in_layout
+from posenc.hf.gguf.keys import ROUNDING, GGUFChanges, changes_for
 from posenc.hf.sources.gguf_file import metadata_in, reader_of
 
 _OWN = "GGUF."  # fields that the reader makes of a file's head
@@ -54,17 +54,19 @@ def rewrite(source: Path, target: Path, rope: Wanted, *, replace: bool) -> Rewri
     else:
         after = rope if isinstance(rope, RopeConfig) else rope(before)
     changes = _real(metadata, changes_for(metadata, before, after))
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
-        new = Path(folder) / target.name
+
+    def make(copy: Path) -> RopeConfig:
         try:
-            _copy(old, new, metadata[_ARCH], changes)
+            _copy(old, copy, metadata[_ARCH], changes)
         except (ValueError, TypeError) as error:
             raise ValueError(f"{source}: the package gguf cannot write this file again: {error}") from error
-        written = reader_of(new)
+        written = reader_of(copy)
         _compare(old, written, metadata[_ARCH], changes)
         config = read_rope(metadata_in(written))
         _check_meaning(after, config)
-        new.replace(target)
+        return config
+
+    config = write_atomically(target, make, replace=replace)
     sizes = {name: None if values is None else len(values) for name, values in changes.tensors.items()}
     return Rewritten(config, {f"{metadata[_ARCH]}.{key}": value for key, value in changes.keys.items()}, sizes)
 
@@ -174,7 +176,7 @@ def _check_meaning(wanted: RopeConfig, found: RopeConfig) -> None:
     for kind, rotation in wanted.layers.items():
         back = found.layers.get(kind)
         if rotation is not None and back is not None:
-            rotation = with_axes_of(in_layout(text_rope(rotation), text_rope(back).layout), rotation)
+            rotation = with_axes_of(text_rope(rotation).replace(layout=text_rope(back).layout), rotation)
         if not equivalent(rotation, back, ROUNDING):
-            texts = (" ".join(str(rope).split()) for rope in (back, rotation))
+            texts = (one_line(rope) for rope in (back, rotation))
             raise ValueError("layers: {} would be read back as {}, not as {}".format(kind, *texts))

@@ -5,6 +5,8 @@
 Importing this module tells transformers' Auto classes the model type "posenc". Folders that such a model is saved in
 also name a file that imports it, for ``trust_remote_code=True``. Parameters have the names and shapes of Llama's, so
 that `posenc.hf.modeling.export` can turn a model with RoPE alone into a Llama. Needs the extra ``posenc[hf]``.
+
+Validation of a model's inputs; token values are not read, since a GPU would have to wait for them.
 """
 
 from __future__ import annotations
@@ -23,8 +25,9 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 from transformers.modeling_utils import PreTrainedModel
 
+from posenc import positions as position
+from posenc.arguments import LONGEST, check_flag, check_whole, shown
 from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, Table
-from posenc.hf.modeling import model_inputs
 from posenc.hf.modeling.cache_layer import kv_caches
 from posenc.hf.modeling.model_config import PosencConfig as PosencConfig
 from posenc.layers import KVCache, SelfAttention
@@ -151,7 +154,7 @@ class PosencModel(PosencPreTrainedModel):
     """The decoder without its head."""
 
     def __init__(self, config: PosencConfig) -> None:
-        model_inputs.check_config(config)
+        check_config(config)
         super().__init__(config)
         config.windows, config.encodings = config.layer_windows(), config.encoding_specs()
         layers = config.num_hidden_layers
@@ -216,10 +219,8 @@ class PosencModel(PosencPreTrainedModel):
             output_hidden_states: whether to return the stream before each layer, and at the end.
             return_dict: False returns a tuple.
         """
-        model_inputs.check_tokens(input_ids, inputs_embeds, self.config.hidden_size)
-        model_inputs.check_flags(
-            {"use_cache": use_cache, "output_hidden_states": output_hidden_states, "return_dict": return_dict}
-        )
+        check_tokens(input_ids, inputs_embeds, self.config.hidden_size)
+        check_flags({"use_cache": use_cache, "output_hidden_states": output_hidden_states, "return_dict": return_dict})
         x: Tensor = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         if use_cache is None:
             use_cache = self.config.use_cache and not self.training and not self.turns_anew()
@@ -281,7 +282,7 @@ class PosencForCausalLM(PosencPreTrainedModel, GenerationMixin):
     _tied_weights_keys: ClassVar[dict[str, str]] = {"lm_head.weight": "model.embed_tokens.weight"}
 
     def __init__(self, config: PosencConfig) -> None:
-        model_inputs.check_config(config)
+        check_config(config)
         super().__init__(config)
         self.model = PosencModel(config)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
@@ -308,15 +309,15 @@ class PosencForCausalLM(PosencPreTrainedModel, GenerationMixin):
             labels: ``(batch, tokens)``, the tokens themselves, -100 where none counts: the loss shifts them.
             logits_to_keep: of how many tokens at the end, or of which; 0: of all.
         """
-        model_inputs.check_flags({"return_dict": return_dict})
-        model_inputs.check_kept(logits_to_keep)
+        check_flags({"return_dict": return_dict})
+        check_kept(logits_to_keep)
         out = self.model(
             input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache, output_hidden_states
         )
         x = out.last_hidden_state
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         logits = self.lm_head(x[:, kept])
-        model_inputs.check_labels(labels, logits)
+        check_labels(labels, logits)
         loss = None if labels is None else self.loss_function(logits, labels, vocab_size=self.config.vocab_size)
         full = CausalLMOutputWithPast(
             loss=loss, logits=logits, past_key_values=out.past_key_values, hidden_states=out.hidden_states
@@ -328,7 +329,7 @@ def _padding(mask: Tensor | None, past: int, x: Tensor) -> Tensor | None:
     """Which of the tokens of ``x`` are real, bool ``(batch, tokens)``; None if no row has any padding."""
     if mask is None:
         return None
-    model_inputs.check_mask(mask, past, x)
+    check_mask(mask, past, x)
     if not torch.compiler.is_compiling() and bool(mask.all()):
         return None
     return mask[:, past:].bool()
@@ -338,7 +339,7 @@ def _positions(given: Tensor | None, mask: Tensor | None, caches: list[KVCache],
     """Positions of the tokens of ``x``, ``(batch | 1, tokens)``; None if they count on from the cache."""
     tokens = x.shape[1]
     if given is not None:
-        model_inputs.check_positions(given, x)
+        check_positions(given, x)
         return given
     if mask is not None:
         return from_mask(mask)[:, -tokens:]
@@ -353,3 +354,61 @@ def _loaded(parameter: nn.Parameter) -> bool:
 AutoConfig.register("posenc", PosencConfig, exist_ok=True)
 AutoModel.register(PosencConfig, PosencModel, exist_ok=True)
 AutoModelForCausalLM.register(PosencConfig, PosencForCausalLM, exist_ok=True)
+
+
+def check_config(config: object) -> None:
+    """Raise a ValueError unless this is a configuration of posenc's models."""
+    if not isinstance(config, PosencConfig):
+        raise ValueError(f"config must be a PosencConfig, got {shown(config)}")
+
+
+def check_tokens(input_ids: Tensor | None, inputs_embeds: Tensor | None, width: int) -> None:
+    """Raise a ValueError unless one of the two is given, in the shape and the numbers that a model reads."""
+    if (input_ids is None) == (inputs_embeds is None):
+        raise ValueError("input_ids or inputs_embeds must be given, and not both")
+    if input_ids is not None:
+        fits = isinstance(input_ids, Tensor) and input_ids.ndim == 2 and input_ids.dtype in (torch.int32, torch.int64)
+        if not fits:
+            raise ValueError(f"input_ids must be int64 or int32 (batch, tokens), got {shown(input_ids)}")
+    elif not (
+        isinstance(inputs_embeds, Tensor) and inputs_embeds.ndim == 3 and inputs_embeds.shape[-1] == width
+        and inputs_embeds.is_floating_point()
+    ):  # fmt: skip
+        raise ValueError(f"inputs_embeds must be floats (batch, tokens, {width}), got {shown(inputs_embeds)}")
+
+
+def check_flags(flags: dict[str, bool | None]) -> None:
+    """Raise a ValueError unless each of these, by its name, is true, false or None."""
+    for name, value in flags.items():
+        if value is not None:
+            check_flag(name, value)
+
+
+def check_mask(mask: Tensor, past: int, x: Tensor) -> None:
+    """Raise a ValueError unless an attention mask covers the tokens of the cache and of ``x``."""
+    tokens = past + x.shape[1]
+    if isinstance(mask, Tensor) and not mask.is_complex() and mask.shape == (x.shape[0], tokens):
+        return
+    text = f"(batch, tokens in the cache + tokens) = {(x.shape[0], tokens)}"
+    raise ValueError(f"attention_mask must be {text}, got {shown(mask)}")
+
+
+def check_positions(positions: Tensor, x: Tensor) -> None:
+    """Raise a ValueError unless each token of ``x`` has a position."""
+    position.check("position_ids", positions, x.shape[1], x.shape[0])
+
+
+def check_kept(logits_to_keep: int | Tensor) -> None:
+    """Raise a ValueError unless this says of how many tokens at the end logits are wanted, or of which."""
+    if not isinstance(logits_to_keep, Tensor):
+        check_whole("logits_to_keep", logits_to_keep, least=0, most=LONGEST)
+    elif logits_to_keep.ndim != 1 or logits_to_keep.dtype not in (torch.int32, torch.int64):
+        raise ValueError(f"logits_to_keep must be an integer or integers (tokens,), got {shown(logits_to_keep)}")
+
+
+def check_labels(labels: Tensor | None, logits: Tensor) -> None:
+    """Raise a ValueError unless there is a label for each token that has logits."""
+    if labels is None:
+        return
+    if not isinstance(labels, Tensor) or labels.dtype != torch.int64 or labels.shape != logits.shape[:2]:
+        raise ValueError(f"labels must be int64 (batch, tokens) = {tuple(logits.shape[:2])}, got {shown(labels)}")

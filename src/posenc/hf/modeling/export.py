@@ -14,7 +14,6 @@ of the line in the configuration's ``encodings``. Needs the extra ``posenc[hf]``
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +28,7 @@ from transformers.utils import logging
 
 from posenc.arguments import shown
 from posenc.catalogue import encoding_info
+from posenc.hf.atomic_write import write_atomically
 from posenc.hf.config.compose import rope_to_config
 from posenc.hf.modeling.causal_lm import PosencConfig, PosencForCausalLM
 from posenc.rotary.rope import RoPE
@@ -208,22 +208,22 @@ def write_folder(
     written.generation_config = GenerationConfig(
         bos_token_id=SEPARATOR, eos_token_id=SEPARATOR, pad_token_id=SEPARATOR, max_new_tokens=NEW_BYTES
     )
-    to.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=to.parent, prefix=f".{to.name}.") as temporary, _quiet():
-        new = Path(temporary) / "model"
-        written.save_pretrained(new)
-        byte_tokenizer().save_pretrained(new)
-        again = (LlamaForCausalLM if plain else PosencForCausalLM).from_pretrained(new).eval()
+
+    def make(folder: Path) -> float:
+        written.save_pretrained(folder)
+        byte_tokenizer().save_pretrained(folder)
+        again = (LlamaForCausalLM if plain else PosencForCausalLM).from_pretrained(folder).eval()
         with torch.no_grad():
-            found = again(tokens, use_cache=False).logits
-        difference: float = (logits - found).abs().max().item()
+            difference = float((logits - again(tokens, use_cache=False).logits).abs().max())
         if not difference <= ROUNDING * max(1.0, logits.abs().max().item()):
             raise ValueError(f"{to}: read back, its logits differ by {difference:.1e}; nothing was written")
-        (new / "README.md").write_text(card(difference), encoding="utf-8")
+        (folder / "README.md").write_text(card(difference), encoding="utf-8")
         if to.exists():
-            to.rmdir()
-        new.rename(to)
-    return difference
+            to.rmdir()  # an empty folder, which a rename would not replace on every system
+        return difference
+
+    with _quiet():
+        return write_atomically(to, make)
 
 
 def model_card(

@@ -4,9 +4,9 @@
     SGLang       --json-model-override-args, the same in its own;  --context-length
     llama.cpp    --rope-*, --yarn-*, -c;  whatever these cannot say must stand in the file (`write_gguf`)
 
-A fixed spectrum without a rope type goes as longrope, a factor for each pair; one that follows the length only under a
-declared one, through the plug-ins. No line is given that the engine was measured to compute wrong (`engine_table`): the
-reason stands in its place.
+A fixed spectrum without a rope type is written as longrope, with a factor for each pair. A length-dependent one needs a
+declared length and posenc's plug-ins. No flag is given that the engine was measured to compute wrong (`engine_table`,
+measured by benchmarks/engine_table.py): the reason stands in its place.
 Source: vLLM 0.33, rotary_embedding/__init__.py (get_rope), engine arguments; SGLang 0.5.23,
     rotary_embedding/factory.py, server_args.py, utils/hf_transformers/config.py (it merges an override into the block
     that the file has, so that every key of that block is said anew); llama.cpp, common/arg.cpp.
@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import json
 import shlex
-from typing import NamedTuple
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any, NamedTuple
 
-from posenc.arguments import check_flag, check_whole, shown
+from posenc.arguments import check_flag, check_whole, one_line, shown
 from posenc.frequencies.longrope import LongRoPE
 from posenc.hf.config.block_schema import Block
 from posenc.hf.config.block_schema import keys_of as keys_of_type
@@ -33,9 +35,103 @@ from posenc.hf.config.text_config import Section, length_key, max_length
 from posenc.hf.config.write import Layers, extended_length, share_of
 from posenc.hf.families.layer_patterns import FULL
 from posenc.hf.limits import TOKENS
-from posenc.hf.serving.engine_table import SGLANG, VLLM, wrong
 from posenc.hf.serving.plugin_rotation import plugin_block
 from posenc.rotary.rope import RoPE
+
+VLLM, SGLANG = "vLLM", "SGLang"
+CONVERTER, WRITER = "llama.cpp's converter", "llama.cpp, posenc gguf"
+MLX_4, MLX_5 = "mlx-lm, version-4 keys", "mlx-lm, version-5 keys"
+_TABLE_NAMES = {"vllm": VLLM, "sglang": SGLANG}
+
+
+class EngineResult(NamedTuple):
+    """How one engine computes one kind of block, as measured.
+
+    Attributes:
+        engine: name and keys, a column of the table.
+        case: the kind of block: a rope type, or one with a key that changes its meaning.
+        gap: difference from transformers; None where there is no number.
+        right: whether the engine was measured to compute the block as transformers does.
+        text: a clause for messages.
+    """
+
+    engine: str
+    case: str
+    gap: float | None
+    right: bool
+    text: str
+
+
+@lru_cache(maxsize=1)
+def engine_table() -> dict[str, Any]:
+    """What engines compute wrong, from ``engine_table.json``: a gap for each engine and kind of block, versions, date.
+
+    An engine is right where its gap is below ``right``. What was not measured is not called right.
+    """
+    path = files("posenc.hf.serving").joinpath("engine_table.json")
+    table: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return table
+
+
+def engine_result(engine: str, case: str) -> EngineResult:
+    """The measurement of an engine on a kind of block.
+
+    Raises:
+        ValueError: for an engine or a case that the table does not have.
+    """
+    table = engine_table()
+    if engine not in table["engines"] or case not in table["gaps"]:
+        raise ValueError(
+            f"engine must be one of {', '.join(table['engines'])} and case of {', '.join(table['gaps'])}, got "
+            f"{engine!r}, {case!r}"
+        )
+    name, gap = f"{engine} {table['engines'][engine]['version']}", table["gaps"][case].get(engine)
+    if isinstance(gap, float):
+        right = gap <= table["right"]
+        text = f"{name} is right" if right else f"{name} is {gap:.2g} away from transformers"
+        return EngineResult(engine, case, gap, right, f"{text} ({case}; measured {table['date']})")
+    return EngineResult(engine, case, None, False, f"{name} ({case}): {gap or 'not measured'}")
+
+
+def cases_of_block(block: Block, length: int | None = None) -> list[str]:
+    """The kinds that a block belongs to; an engine must be right in each.
+
+    Args:
+        block: of ``rope_parameters``, with the names of version 5.
+        length: tokens that are served; None: more than the original length.
+    """
+    kind = block.get("rope_type", "default")
+    cases = [kind]
+    if kind == "yarn":
+        cases += [f"yarn: {key}" for key in ("attention_factor", "attn_factor") if block.get(key) is not None]
+        scales = bool(block.get("mscale")) + bool(block.get("mscale_all_dim"))
+        if scales:
+            cases.append(f"yarn: {'one of ' if scales == 1 else ''}mscale and mscale_all_dim")
+        if (block.get("beta_fast") or 32, block.get("beta_slow") or 1) != (32, 1):
+            cases.append("yarn: betas")
+        if block.get("truncate") is False:
+            cases.append("yarn: truncate false")
+    elif kind == "longrope":
+        original = block.get("original_max_position_embeddings")
+        if length is not None and original is not None and length <= original:
+            cases = ["longrope: within the original length"]
+        gains = {"short_mscale", "long_mscale"} <= {key for key, value in block.items() if value is not None}
+        if gains:
+            cases.append("longrope: short_mscale and long_mscale")
+        elif block.get("attention_factor") is not None:
+            cases.append("longrope: attention_factor")
+    elif kind == "proportional" and (block.get("factor") or 1) != 1:
+        cases.append("proportional: factor")
+    if kind != "proportional" and (block.get("partial_rotary_factor") or 1) != 1:
+        cases.append("partial")
+    return cases
+
+
+def engine_errors(engine: str, block: Block, length: int | None = None) -> list[EngineResult]:
+    """The kinds of a block that an engine computes wrong, or that were not measured; see `cases_of_block`."""
+    measured = engine_table()["gaps"]
+    results = [engine_result(engine, case) for case in cases_of_block(block, length) if case in measured]
+    return [result for result in results if not result.right]
 
 
 class Flags(NamedTuple):
@@ -43,9 +139,10 @@ class Flags(NamedTuple):
 
     Attributes:
         engine: "vllm", "sglang" or "llama.cpp".
-        words: to add, one by one; empty where its flags cannot say it, or where it computes them wrong.
-        reason: why there are none.
-        note: what to know of the words: of LongRoPE, which of its lists serves which texts.
+        words: arguments to add, one by one; empty where flags cannot express the rotation, or the engine computes it
+            wrong.
+        reason: why there are no words.
+        note: a caveat: of LongRoPE, which list of factors the engine uses at which lengths.
     """
 
     engine: str
@@ -56,9 +153,6 @@ class Flags(NamedTuple):
     def __str__(self) -> str:
         line = shlex.join(self.words) if self.words else f"not by flags: {self.reason}"
         return f"{self.engine}: {line}" + (f"\n  {self.engine}: {self.note}" if self.note else "")
-
-
-_NAMES = {"vllm": VLLM, "sglang": SGLANG}
 
 
 def serve_flags(config: RopeConfig, *, exact: bool = False, length: int | None = None) -> list[Flags]:
@@ -81,20 +175,20 @@ def serve_flags(config: RopeConfig, *, exact: bool = False, length: int | None =
     if attached_names(config.config) is not None:
         reason = "no engine computes the encodings that posenc attached to this model"
         return [Flags(engine, reason=reason) for engine in ("vllm", "sglang", "llama.cpp")]
-    found, declared = [], length or _declared(config)
+    every, declared = [], length or _declared(config)
     for engine, flag, length_flag in (
         ("vllm", "--hf-overrides", "--max-model-len"), ("sglang", "--json-model-override-args", "--context-length"),
     ):  # fmt: skip
         try:
             words = [flag, json.dumps(_overrides(config, engine, exact, declared)), *_length(declared, length_flag)]
-            found.append(Flags(engine, tuple(words), note=_note(config.layers, engine, exact, declared)))
+            every.append(Flags(engine, tuple(words), note=_note(config.layers, engine, exact, declared)))
         except ValueError as error:
-            found.append(Flags(engine, reason=str(error)))
+            every.append(Flags(engine, reason=str(error)))
     try:
-        found.append(Flags("llama.cpp", tuple(_of_llama_cpp(config, declared))))
+        every.append(Flags("llama.cpp", tuple(_of_llama_cpp(config, declared))))
     except ValueError as error:
-        found.append(Flags("llama.cpp", reason=str(error)))
-    return found
+        every.append(Flags("llama.cpp", reason=str(error)))
+    return every
 
 
 def _declared(config: RopeConfig) -> int | None:
@@ -102,10 +196,9 @@ def _declared(config: RopeConfig) -> int | None:
     declared = max_length(config.section)
     old = layers_of(config.config, config.reading)
     changed = any(not equivalent(rope, old.get(kind)) for kind, rope in config.layers.items())
-    reached = extended_length(
-        config.layers, recipes=changed
-    )  # Llama 3.2 declares 131,072, and factor times original is twice it
-    return max((one for one in (declared, reached) if one), default=None)
+    # Llama 3.2 declares 131,072, and factor times original length is twice that: an unchanged rotation adds nothing.
+    reached = extended_length(config.layers, recipes=changed)
+    return max((length for length in (declared, reached) if length), default=None)
 
 
 def _length(declared: int | None, flag: str) -> list[str]:
@@ -114,43 +207,39 @@ def _length(declared: int | None, flag: str) -> list[str]:
 
 def _note(layers: Layers, engine: str, exact: bool, declared: int | None) -> str:
     """Which of LongRoPE's lists serves which texts: one for all where vLLM or the plug-in is told a length."""
-    lists = [rope_block for rope in layers.values() if rope is not None for rope_block in rope.modules()]
-    originals = [
-        rope_block.original_length
-        for rope_block in lists
-        if isinstance(rope_block, LongRoPE) and rope_block.short != rope_block.long
-    ]
+    scalings = (part for rope in layers.values() if rope is not None for part in rope.modules())
+    originals = [part.original_length for part in scalings if isinstance(part, LongRoPE) and part.short != part.long]
     if not originals or (engine != "vllm" and not exact):
         return ""
     long = declared is not None and declared > originals[0]
     return (
-        f"texts of every length turn with the {'long' if long else 'short'} factors, and transformers takes the short "
-        f"ones up to {originals[0]:,} tokens"
+        f"texts of every length are rotated with the {'long' if long else 'short'} factors, and transformers takes "
+        f"the short ones up to {originals[0]:,} tokens"
         + (f"; serve at most {originals[0]:,} (--length) for those" if long else "")
     )
 
 
 def _overrides(config: RopeConfig, engine: str, exact: bool, declared: int | None) -> Block:
-    """What the engine is to read in the place of the configuration's own, in the part of its text model."""
+    """The keys that override the config's own in the engine, nested as the text model's part is."""
     section = config.section
     blocks = {
         kind: None if rotation is None else _block(rotation, section, engine, declared, exact)
         for kind, rotation in config.layers.items()
     }
     if not any(blocks.values()):
-        raise ValueError("no layer turns")
+        raise ValueError("no layer rotates")
     if engine == "sglang" and not exact and list(blocks) == [ALL]:
         (rope_block,) = find_rope_blocks(section)
-        blocks[ALL] = _over(blocks[ALL] or {}, rope_block.effective)
-    found: Block = {"rope_parameters": blocks[ALL] if list(blocks) == [ALL] else blocks}
-    if "rope_theta" in section.config and list(blocks) == [ALL]:  # version 4's, which must not say otherwise
-        found["rope_theta"] = found["rope_parameters"]["rope_theta"]
-    said = max((one for one in (declared, max_length(section)) if one), default=None)
-    if said is not None:  # also where the file has it, as the flags may be given beside the original weights
-        found[length_key(section)] = said
+        blocks[ALL] = _override(blocks[ALL] or {}, rope_block.effective)
+    overrides: Block = {"rope_parameters": blocks[ALL] if list(blocks) == [ALL] else blocks}
+    if "rope_theta" in section.config and list(blocks) == [ALL]:  # version 4's key, which must not contradict the block
+        overrides["rope_theta"] = overrides["rope_parameters"]["rope_theta"]
+    longest = max((length for length in (declared, max_length(section)) if length), default=None)
+    if longest is not None:  # also where the file has it: the flags may be used with the original weights
+        overrides[length_key(section)] = longest
     for name in reversed(section.path):
-        found = {name: found}
-    return found
+        overrides = {name: overrides}
+    return overrides
 
 
 def _block(rotation: Rotation, section: Section, engine: str, declared: int | None, exact: bool) -> Block:
@@ -163,25 +252,28 @@ def _block(rotation: Rotation, section: Section, engine: str, declared: int | No
     block = _in(convention, rope, declared)
     if rope.rotary_dim != rope.head_dim and not section.rotation.latent:
         block["partial_rotary_factor"] = share_of(rope)
-    found = wrong(_NAMES[engine], block)
-    if found:
-        text = "; ".join(one.text for one in found)
+    errors = engine_errors(_TABLE_NAMES[engine], block)
+    if errors:
+        text = "; ".join(error.text for error in errors)
         raise ValueError(f"{text}; posenc's plug-in serves it (--exact)")
     return {**block, **keys_of(rotation, section.rotation, {})}
 
 
-def _over(block: Block, old: Block) -> Block:
-    """The block with every key of its type that the file may bring into it said anew; null where it must not count."""
+def _override(block: Block, old: Block) -> Block:
+    """The block with every other key of its type that the file's block may have set to its default, or null.
+
+    SGLang merges an override into the file's block, so that a key which the override leaves out keeps its old value.
+    """
     read = keys_of_type(block["rope_type"], "sglang")
-    kept = {key: SILENT.get(key) for key in read if key not in block and (key in SILENT or key in old)}
-    return {**block, **kept}
+    resets = {key: SILENT.get(key) for key in read if key not in block and (key in SILENT or key in old)}
+    return {**block, **resets}
 
 
 def _in(convention: Convention, rope: RoPE, declared: int | None) -> Block:
     """The block in an engine's convention; for what has no rope type there, a factor for each pair."""
-    if rope.length_dependent and not any(isinstance(rope_block, LongRoPE) for rope_block in rope.modules()):
+    if rope.length_dependent and not any(isinstance(part, LongRoPE) for part in rope.modules()):
         text = "it follows the length, which the engine fixes once: declare one with --exact and posenc's plug-in"
-        raise ValueError(f"{' '.join(str(rope.scaling).split())}: {text}")
+        raise ValueError(f"{one_line(rope.scaling)}: {text}")
     try:
         block = block_of(rope, convention, {})
     except ValueError:
@@ -193,7 +285,7 @@ def _in(convention: Convention, rope: RoPE, declared: int | None) -> Block:
 def _of_llama_cpp(config: RopeConfig, declared: int | None) -> list[str]:
     rotation = config.layers.get(FULL, next(iter(config.layers.values())))
     if rotation is None:
-        raise ValueError("no layer turns")
+        raise ValueError("no layer rotates")
     rope, words = text_rope(rotation), _length(declared, "-c")
     try:
         block = block_of(rope, "transformers", {})
@@ -213,5 +305,5 @@ def _of_llama_cpp(config: RopeConfig, declared: int | None) -> list[str]:
         ]  # fmt: skip
         original = ["--yarn-orig-ctx", str(block["original_max_position_embeddings"])]
         return ["--rope-scaling", "yarn", "--rope-scale", f"{block['factor']:.10g}", *original, *betas, *base, *words]
-    what = "gain or ramp of its own" if kind == "yarn" else "factors for each pair"
-    raise ValueError(f"they have no {what}; write the file: posenc gguf")
+    missing = "YaRN with another gain or ramp" if kind == "yarn" else "factors for each pair"
+    raise ValueError(f"they have no {missing}; write the file: posenc gguf")

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posenc.arguments import check_flag, check_several, check_whole, shown
+from posenc.arguments import check_flag, check_several, check_whole, one_line, shown
 from posenc.frequencies.spectrum import Spectrum
 from posenc.hf.config.block_schema import RULES, Block
 from posenc.hf.limits import TOKENS, is_number
@@ -52,7 +52,7 @@ def plugin_block(rope: RoPE, *, length: int | None = None, tokens: int | None = 
     learned = scaling is not None and any(True for _ in scaling.parameters())
     if (rope.length_dependent and length is None) or learned or spectrum.theta.ndim > 1 or spectrum.start is not None:
         text = "must give one spectrum: engines have one table for all lengths, heads and tokens"
-        raise ValueError(f"rope {text}; declare a length for one that follows it, got {' '.join(str(scaling).split())}")
+        raise ValueError(f"rope {text}; declare a length for one that follows it, got {one_line(scaling)}")
     block: Block = {
         "rope_type": ROPE_TYPE, "rope_theta": rope.base, "theta": spectrum.theta.tolist(),
         "gain": float(spectrum.gain), "interleaved": rope.layout == "interleaved", "rotary_dim": rope.rotary_dim,

@@ -22,10 +22,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from posenc.arguments import shown
 from posenc.hf.families import ROTATIONS, RotationRules
 from posenc.hf.families.layer_patterns import FULL, SLIDING
-from posenc.hf.limits import SMALLEST, is_count, is_number, shown
-from posenc.hf.remark import Remark
+from posenc.hf.findings import Finding
+from posenc.hf.limits import SMALLEST, is_count, is_number
 from posenc.hf.sources.load import Config
 from posenc.hf.sources.translated import Translated, number_at, renamed
 from posenc.rotary._rotate import Layout
@@ -249,7 +250,7 @@ def _blocks(keys: Config, block: Config, family: RotationRules) -> Config:
     return {FULL: block, SLIDING: {"rope_type": "default", "rope_theta": base}}
 
 
-def _remarks(config: Config, made: Config, block: Config) -> list[Remark]:
+def _remarks(config: Config, made: Config, block: Config) -> list[Finding]:
     found, scaled = [], block["rope_type"] != "default"
     looked = any(name in config or name.removesuffix(".weight") in config for name in (*FACTORS, NO_FACTORS))
     longest, kind, base = made.get("max_position_embeddings"), made["model_type"], block["rope_theta"]
@@ -262,11 +263,11 @@ def _remarks(config: Config, made: Config, block: Config) -> list[Remark]:
             "length texts get worse and then gibberish; convert the checkpoint again with its rope_scaling, or give "
         )
         text += "llama.cpp " + ("--rope-scaling yarn with --rope-scale and --yarn-orig-ctx" if qwen else "a newer file")
-        found.append(Remark("max_position_embeddings", text, "gguf-scaling-lost", "fault"))
+        found.append(Finding("max_position_embeddings", text, "gguf-scaling-lost", "fault"))
     elif not looked and not scaled:
         text = "and rope_factors_* are tensors, which may divide the frequencies, and metadata does not tell of: give "
         text += "the file, or their numbers beside the keys"
-        found.append(Remark("rope_freqs", text, "gguf-tensors-unseen", "suspicion"))
+        found.append(Finding("rope_freqs", text, "gguf-tensors-unseen", "suspicion"))
     if scaled and kind != "gpt_oss":
         tensors = list(_factors(config))
         text = "is lost when transformers loads a GGUF file (a fault of transformers, not of the file): it reads the "
@@ -274,12 +275,12 @@ def _remarks(config: Config, made: Config, block: Config) -> list[Remark]:
         text += ".to_config() in the configuration before the model is made"
         key = " and ".join(f"{name}.weight" for name in tensors) or "rope.scaling"
         text = text.replace("is lost", "are lost", 1) if len(tensors) > 1 else text
-        found.append(Remark(key, text, "gguf-scaling-dropped"))
+        found.append(Finding(key, text, "gguf-scaling-dropped"))
     found += _on_numbers(config, made, block)
     return found
 
 
-def _on_numbers(config: Config, made: Config, block: Config) -> list[Remark]:
+def _on_numbers(config: Config, made: Config, block: Config) -> list[Finding]:
     """Keys and factors that contradict what models of this architecture have."""
     found, arch = [], config[_ARCH]
     for name, ours in _YARN.items():
@@ -287,14 +288,14 @@ def _on_numbers(config: Config, made: Config, block: Config) -> list[Remark]:
         if arch not in TAKE_BETAS and block["rope_type"] == "yarn" and value not in (None, silent):
             text = f"= {shown(value)} is not read by llama.cpp for {arch!r}, which takes {silent}: write the file anew "
             text += "with posenc gguf, or give llama.cpp --yarn-beta-fast and --yarn-beta-slow"
-            found.append(Remark(key, text, "gguf-beta-ignored", "fault"))
+            found.append(Finding(key, text, "gguf-beta-ignored", "fault"))
     kind, longest = made["model_type"], made.get("max_position_embeddings")
     if f"{arch}.rope.freq_base" not in config and is_count(longest) and longest > _LONGEST_OF_DEFAULT:
         text = (
             f"is missing: llama.cpp takes 10000, whose slowest pair completes one rotation within {longest:,} tokens; "
         )
         text += "a model of this length was likely trained with a larger base"
-        found.append(Remark("rope.freq_base", text, "gguf-base-lost", "suspicion"))
+        found.append(Finding("rope.freq_base", text, "gguf-base-lost", "suspicion"))
     for name in FACTORS:
         factors = config.get(name, config.get(name.removesuffix(".weight")))
         if name == _SHORT or not isinstance(factors, list) or not all(is_number(one, SMALLEST) for one in factors):
@@ -302,21 +303,21 @@ def _on_numbers(config: Config, made: Config, block: Config) -> list[Remark]:
         if min(factors, default=1.0) < 1 - _ROUNDING:
             text = f"has {min(factors):.4g} among its factors, which divide the frequencies: below 1 they make a pair "
             text += "faster, as where the inverse was written"
-            found.append(Remark(name, text, "gguf-factors-inverted", "suspicion"))
+            found.append(Finding(name, text, "gguf-factors-inverted", "suspicion"))
     scaled = block["rope_type"] != "default"
     looked = NO_FACTORS in config
     if kind == "phi3" and looked and not scaled and is_count(longest) and longest > _PHI_SHORT:
         text = f"and rope_factors_short are missing, and the file declares {longest:,} tokens, which Phi-3 and Phi-4 "
         text += "reach "
         text += "by these factors alone"
-        found.append(Remark("rope_factors_long", text, "gguf-factors-lost", "fault"))
+        found.append(Finding("rope_factors_long", text, "gguf-factors-lost", "fault"))
     if kind in _WINDOWS and f"{arch}.attention.sliding_window" not in config:
         text = f"is missing: {_WINDOWS[kind]} layers of {arch} have a window, and this file gives none"
-        found.append(Remark("attention.sliding_window", text, "gguf-window-lost", "suspicion"))
+        found.append(Finding("attention.sliding_window", text, "gguf-window-lost", "suspicion"))
     return found + _on_lengths(config)
 
 
-def _on_lengths(config: Config) -> list[Remark]:
+def _on_lengths(config: Config) -> list[Finding]:
     """A scaling without its factor or without the length that it starts from."""
     arch, found = config[_ARCH], []
     type_of, factor, original = (
@@ -324,12 +325,12 @@ def _on_lengths(config: Config) -> list[Remark]:
     )
     if type_of in ("linear", "yarn") and factor is None and config.get(f"{arch}.rope.scale_linear") is None:
         text = f"is missing beside the type {type_of!r}: llama.cpp then takes 1, and scales nothing"
-        found.append(Remark("rope.scaling.factor", text, "gguf-factor-missing", "suspicion"))
+        found.append(Finding("rope.scaling.factor", text, "gguf-factor-missing", "suspicion"))
     elif type_of == "yarn" and original is None:
         longest = config.get(f"{arch}.context_length")
         text = f"is missing: llama.cpp takes context_length = {shown(longest)} for the length before the scaling, "
         text += "which is wrong where that is the length after it"
-        found.append(Remark("rope.scaling.original_context_length", text, "original-length-missing", "suspicion"))
+        found.append(Finding("rope.scaling.original_context_length", text, "original-length-missing", "suspicion"))
     return found
 
 

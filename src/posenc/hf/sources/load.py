@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from posenc.hf.limits import BITS, DEPTH, FILE_BYTES, KEYS, shown
+from posenc.arguments import shown
+from posenc.hf.limits import BITS, DEPTH, FILE_BYTES, KEYS
 from posenc.input_files import UnreadableFileError, printable, read_json, told
 
 Config = dict[str, Any]

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from posenc.arguments import shown
 from posenc.hf.families.layer_patterns import FULL, SLIDING
-from posenc.hf.limits import LAYERS, is_count, shown
-from posenc.hf.remark import Remark
+from posenc.hf.findings import Finding
+from posenc.hf.limits import LAYERS, is_count
 from posenc.hf.sources.load import Config
 from posenc.hf.sources.translated import Translated, number_at, renamed
 
@@ -54,19 +55,19 @@ def translate(config: Config) -> Translated:
         "pairs are channels 2j and 2j + 1 in the weights beside a params.json; those that transformers makes of them "
     )
     text += "have layout='half'"
-    own = Remark("layout", text, "layout-of-params")
+    own = Finding("layout", text, "layout-of-params")
     program = "Mistral's params.json" if mistral else "Meta's params.json"
     return Translated(made, program, "interleaved", (own, *remarks), names)
 
 
-def _meta(config: Config) -> tuple[Config, list[Remark]]:
+def _meta(config: Config) -> tuple[Config, list[Finding]]:
     llama_4 = any(key in config for key in ("nope_layer_interval", "attention_chunk_size", "moe_args", "use_qk_norm"))
     made: Config = {"model_type": "llama4_text" if llama_4 else "llama", **renamed(config, _WIDTHS)}
     remarks = []
     if "rope_theta" not in made:
         made["rope_theta"] = 10000.0
         text = "is not given: Llama 1 and 2, which have no such key, turn by 10000; llama-models would take 500000"
-        remarks.append(Remark("rope_theta", text, "base-of-params", "suspicion"))
+        remarks.append(Finding("rope_theta", text, "base-of-params", "suspicion"))
     if llama_4:
         made |= renamed(config, _LLAMA_4)
         made["attn_temperature_tuning"] = config.get("attn_temperature_tuning") is True
@@ -85,11 +86,11 @@ def _meta(config: Config) -> tuple[Config, list[Remark]]:
         }  # fmt: skip
         if not llama_4 and config.get("dim") in (2048, 3072) and "rope_scaling_factor" not in config:
             text = "has no factor beside it: Meta's code takes 8, and what transformers makes of Llama 3.2 has 32"
-            remarks.append(Remark("use_scaled_rope", text, "factor-of-params", "suspicion"))
+            remarks.append(Finding("use_scaled_rope", text, "factor-of-params", "suspicion"))
     return made, remarks
 
 
-def _mistral(config: Config) -> tuple[Config, list[Remark]]:
+def _mistral(config: Config) -> tuple[Config, list[Finding]]:
     latent = bool(config.get("qk_nope_head_dim"))
     block, heated = _mistral_block(config, latent)
     made: Config = {**renamed(config, _MISTRAL), "sliding_window": None}

@@ -17,7 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from posenc.hf.limits import is_count, shown
+from posenc.arguments import shown
+from posenc.hf.limits import is_count
 from posenc.input_files import (
     UnreadableFileError,
     is_lfs_pointer,

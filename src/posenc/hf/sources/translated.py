@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from posenc.hf.errors import NotReadError
-from posenc.hf.limits import is_number, shown
-from posenc.hf.remark import Remark
+from posenc.arguments import shown
+from posenc.hf.findings import Finding, NotReadError
+from posenc.hf.limits import is_number
 from posenc.hf.sources.load import Config
 from posenc.rotary._rotate import Layout
 
@@ -27,7 +27,7 @@ class Translated(NamedTuple):
     config: Config
     program: str = ""
     layout: Layout | None = None
-    remarks: tuple[Remark, ...] = ()
+    remarks: tuple[Finding, ...] = ()
     names: Mapping[str, str] = {}
 
     def told(self, error: ValueError) -> ValueError:
