@@ -17,7 +17,7 @@ from posenc.hf.config.parse import Layers, Reading, check_meaning
 from posenc.hf.config.rope_block import ALL, BLOCKS, RopeBlock
 from posenc.hf.config.rotation import Rotation, keys_of, text_rope, to_longrope
 from posenc.hf.config.scalings import LENGTH, Convention, block_of
-from posenc.hf.config.text_config import Section
+from posenc.hf.config.text_config import TextConfig
 from posenc.hf.config.write import extended_length, share_of
 from posenc.hf.families import ROTATIONS, RotationRules
 from posenc.hf.limits import TOKENS
@@ -26,9 +26,9 @@ from posenc.hf.sources.load import Config
 _PLAIN: Block = {"rope_type": "default"}
 
 
-def without_rope(section: Section, rope_blocks: list[RopeBlock]) -> Config:
+def without_rope(text_config: TextConfig, rope_blocks: list[RopeBlock]) -> Config:
     """The text part without anything that speaks of its rotation, but a training length beside the blocks."""
-    config = copy.deepcopy(section.config)
+    config = copy.deepcopy(text_config.config)
     for name in BLOCKS:
         config.pop(name, None)
     for rope_block in rope_blocks:

@@ -17,13 +17,13 @@ from posenc.hf.config.rope_keys import find_rope_blocks
 from posenc.hf.config.rotation import Rotation, equivalent
 from posenc.hf.config.scalings import LENGTH, Convention, of_an_engine, scaling_of
 from posenc.hf.config.text_config import (
-    Section,
+    TextConfig,
+    find_text_config,
     flag_at,
     head_dim,
     head_words,
     length_key,
     max_length,
-    section_of,
 )
 from posenc.hf.config.write import GONE, SHARES, places, put, rotary_dim
 from posenc.hf.findings import MalformedError, NotReadError
@@ -51,7 +51,7 @@ class Reading(NamedTuple):
     ignore: tuple[str, ...] = ()
 
 
-def rope_of(section: Section, rope_block: RopeBlock, reading: Reading) -> rotation.Rotation | None:
+def rope_of(text_config: TextConfig, rope_block: RopeBlock, reading: Reading) -> rotation.Rotation | None:
     """The rotation of one kind of layers, or None where it has none.
 
     Raises:
@@ -60,39 +60,39 @@ def rope_of(section: Section, rope_block: RopeBlock, reading: Reading) -> rotati
     if rope_block.values is None:
         return None
     rope_block = rope_block.without(reading.ignore)
-    head = head_dim(section, rope_block.kind, reading.head_dim)
-    check(section, rope_block, head, reading)
+    head = head_dim(text_config, rope_block.kind, reading.head_dim)
+    check(text_config, rope_block, head, reading)
     values = rope_block.effective
-    turning = head if section.rotation.latent else rotary_dim(values, head)
-    if reading.convention not in block_schema.ENGINES and section.model_type not in GAINS_OF_THEIR_OWN:
+    turning = head if text_config.rotation.latent else rotary_dim(values, head)
+    if reading.convention not in block_schema.ENGINES and text_config.model_type not in GAINS_OF_THEIR_OWN:
         values = {key: value for key, value in values.items() if key not in ("short_mscale", "long_mscale")}
-    scaling = scaling_of(values, max_length(section), turning // 2, reading.convention)
+    scaling = scaling_of(values, max_length(text_config), turning // 2, reading.convention)
     rope = RoPE(
         head,
         base=values["rope_theta"],
-        layout=reading.layout or layout_of(section),
+        layout=reading.layout or layout_of(text_config),
         rotary_dim=turning,
         scaling=scaling,
     )
-    return rotation.shared_out(rope, values, section.rotation)
+    return rotation.shared_out(rope, values, text_config.rotation)
 
 
-def layout_of(section: Section) -> Layout:
+def layout_of(text_config: TextConfig) -> Layout:
     """The pairs of channels: what the family's code has, or ``rope_interleave`` where that decides."""
-    interleaved, family = flag_at(section, "rope_interleave"), section.rotation
-    heeded = "rope_interleave" in section.config if family.layout_key else interleaved is not None
-    if not heeded or (section.known and not family.layout_key):
+    interleaved, family = flag_at(text_config, "rope_interleave"), text_config.rotation
+    heeded = "rope_interleave" in text_config if family.layout_key else interleaved is not None
+    if not heeded or (text_config.known and not family.layout_key):
         return family.layout
     return "interleaved" if interleaved else "half"
 
 
-def check(section: Section, rope_block: RopeBlock, head: int, reading: Reading) -> None:
+def check(text_config: TextConfig, rope_block: RopeBlock, head: int, reading: Reading) -> None:
     """Raise one ValueError for all that is wrong with a part, with a corrected configuration."""
 
     def again(given: Block) -> list[Problem]:
         own = {key: value for key, value in given.items() if key != LENGTH}
         mended = replace(rope_block, values=own, longest=given.get(LENGTH, rope_block.longest))
-        return _problems(mended, head, section.rotation.latent, reading)
+        return _problems(mended, head, text_config.rotation.latent, reading)
 
     given = rope_block.values or {}
     found = [*rope_block.conflicts, *again(given)]
@@ -104,24 +104,24 @@ def check(section: Section, rope_block: RopeBlock, head: int, reading: Reading) 
     allowed = ", ".join((*block_schema.COMMON, *sections, *block_schema.keys_of(rope_type, reading.convention)))
     texts: dict[str, str] = {}
     for problem in found:
-        path = section.named(*_stands(section, rope_block, problem))
+        path = text_config.key_path(*_stands(text_config, rope_block, problem))
         texts[path] = f"{texts[path]}; {problem.text}" if path in texts else problem.text
-    corrected = _corrected(section, rope_block, mended)
-    inside, allowed = dotted(section.path) if section.path else "", f"for {rope_type!r}: {allowed}"
+    corrected = _corrected(text_config, rope_block, mended)
+    inside, allowed = dotted(text_config.path) if text_config.path else "", f"for {rope_type!r}: {allowed}"
     wrong = dict(texts)
     if any(word in text for text in texts.values() for word in ("pair", "channels")):
-        texts["head:"] = head_words(section, rope_block.kind, reading.head_dim)
+        texts["head:"] = head_words(text_config, rope_block.kind, reading.head_dim)
     told = error_message(texts, given, corrected, inside=inside, allowed=allowed)
     raise MalformedError(told, wrong, corrected, inside)
 
 
-def _stands(section: Section, rope_block: RopeBlock, problem: Problem) -> Path:
+def _stands(text_config: TextConfig, rope_block: RopeBlock, problem: Problem) -> Path:
     """Where a key stands that is wrong, or where it would."""
     if LENGTH in problem.mended:
-        return (length_key(section),)
+        return (length_key(text_config),)
     paths = places(rope_block, problem.key)
     wrong = (rope_block.values or {}).get(problem.key)
-    of_it = [path for path in paths if at(section.config, path) == wrong]  # where it is given twice
+    of_it = [path for path in paths if at(text_config.config, path) == wrong]  # where it is given twice
     return (of_it or list(paths))[0]
 
 
@@ -190,9 +190,9 @@ def _in_context(rope_block: RopeBlock, values: Block, head: int, turning: int, c
     return found
 
 
-def _corrected(section: Section, rope_block: RopeBlock, mended: Block) -> Config:
+def _corrected(text_config: TextConfig, rope_block: RopeBlock, mended: Block) -> Config:
     """The keys of the text part that speak of the rotation, mended."""
-    config = copy.deepcopy(section.config)
+    config = copy.deepcopy(text_config.config)
     given = rope_block.values or {}
     twice = {conflict.key for conflict in rope_block.conflicts}
     changed: set[str] = set()
@@ -200,8 +200,8 @@ def _corrected(section: Section, rope_block: RopeBlock, mended: Block) -> Config
         value = mended.get(key, GONE)
         same = key in given and type(given[key]) is type(value) and given[key] == value
         if key == LENGTH:
-            changed.add(length_key(section))
-            put(config, (length_key(section),), value)
+            changed.add(length_key(text_config))
+            put(config, (length_key(text_config),), value)
         elif not same or key in twice:
             for path in places(rope_block, key):  # a key beside the blocks is nulled, so that merging takes it away
                 changed.add(path[0])
@@ -221,8 +221,8 @@ def layers_of(whole: Config, reading: Reading) -> Layers:
     """
     if is_posenc_config(whole):
         return posenc_layers(whole)
-    section = section_of(whole)
-    return {rope_block.kind: rope_of(section, rope_block, reading) for rope_block in find_rope_blocks(section)}
+    text_config = find_text_config(whole)
+    return {rope_block.kind: rope_of(text_config, rope_block, reading) for rope_block in find_rope_blocks(text_config)}
 
 
 def check_meaning(whole: Config, layers: Layers, reading: Reading) -> None:

@@ -44,10 +44,10 @@ def _under(config: RopeConfig, block: Block) -> RopeConfig:
     turning = [text_rope(rope) for rope in config.layers.values() if rope is not None]
     layout, head_dim = turning[0].layout if turning else None, config.reading.head_dim
     whole = config.to_config(version=5)
-    section = read_rope(whole, layout=layout, head_dim=head_dim).section
-    blocks = section.config["rope_parameters"]
+    text_config = read_rope(whole, layout=layout, head_dim=head_dim).text_config
+    blocks = text_config["rope_parameters"]
     nested = isinstance(blocks.get(FULL), dict)
     old = blocks[FULL] if nested else blocks
     new = {**{key: value for key, value in old.items() if key in _STAYING}, **block}
-    text = {**section.config, "rope_parameters": {**blocks, FULL: new} if nested else new}
-    return read_rope(with_text_config(whole, section, text), layout=layout, head_dim=head_dim)
+    text = {**text_config.config, "rope_parameters": {**blocks, FULL: new} if nested else new}
+    return read_rope(with_text_config(whole, text_config, text), layout=layout, head_dim=head_dim)

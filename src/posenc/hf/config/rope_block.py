@@ -8,7 +8,7 @@ from typing import Any
 
 from posenc.arguments import shown
 from posenc.hf.config.block_schema import ALIASES, RULES, WITH_ALPHA, Block, Problem
-from posenc.hf.config.text_config import Section, max_length
+from posenc.hf.config.text_config import TextConfig, max_length
 from posenc.hf.limits import is_count
 
 ALL = "all"  # the kind of layers of a flat configuration
@@ -88,33 +88,35 @@ class RopeBlock:
         return replace(self, values=values, conflicts=tuple(one for one in self.conflicts if one.key not in keys))
 
 
-def collect(section: Section, homes: list[Path], outside: Mapping[str, list[Path]], kind: str) -> RopeBlock:
+def collect(text_config: TextConfig, homes: list[Path], outside: Mapping[str, list[Path]], kind: str) -> RopeBlock:
     """Gather all values of one kind of layers, from its blocks and from outside of them."""
     sources: dict[str, list[Path]] = {}
     for home in homes:
-        for name in at(section.config, home) or ():
+        for name in at(text_config.config, home) or ():
             key = "rope_type" if name == "type" else name
             sources.setdefault(key, []).append((*home, name))
     for key, paths in outside.items():
         for path in paths:
-            if path[0] in section.config:
+            if path[0] in text_config:
                 sources.setdefault(key, []).append(path)
     given: Block = {}
     conflicts = []
     for key, paths in sources.items():
         paths.sort(key=lambda path: _rank(key, path))
-        values = [_canonical(key, at(section.config, path)) for path in paths]
+        values = [_canonical(key, at(text_config.config, path)) for path in paths]
         values = [value for value in values if value is not None]
         if values or not (key in RULES or key == "rope_type"):
             given[key] = values[0] if values else None  # an unknown key is wrong even if it is null
         if any(value != values[0] for value in values[1:]):
-            places = " and ".join(f"{section.named(*path)} = {shown(at(section.config, path))}" for path in paths)
+            places = " and ".join(
+                f"{text_config.key_path(*path)} = {shown(at(text_config.config, path))}" for path in paths
+            )
             conflicts.append(Problem(key, f"stands twice, and differs: {places}", {key: values[0]}))
     if given.get("rope_type") == "yarn" and "short_factor" in given:
         given["rope_type"] = "longrope"  # Phi-3's first spelling
     if given.get("rope_type") == "dynamic" and "alpha" in given:
         given["rope_type"] = WITH_ALPHA
-    family, longest = section.rotation, max_length(section)
+    family, longest = text_config.rotation, max_length(text_config)
     defaults: Block = {"rope_theta": family.base, **family.section_keys}
     if family.share != 1:
         defaults["partial_rotary_factor"] = family.share

@@ -37,12 +37,12 @@ from posenc.hf.config.rope_keys import find_rope_blocks
 from posenc.hf.config.rotation import Rotation, equivalent, scale_frequencies
 from posenc.hf.config.scalings import Convention, of_an_engine
 from posenc.hf.config.text_config import (
-    Section,
+    TextConfig,
+    find_text_config,
     layer_types,
     layers_without_rope,
     length_key,
     max_length,
-    section_of,
     with_text_config,
 )
 from posenc.hf.config.write import length_after, write_rotations
@@ -82,21 +82,21 @@ class RopeConfig:
         check_rope_config(self.layers, self.config, self.remarks, self.reading)
 
     @property
-    def section(self) -> Section:
+    def text_config(self) -> TextConfig:
         """The part of the configuration that describes the text model."""
-        return section_of(self.config)
+        return find_text_config(self.config)
 
     @property
     def model_type(self) -> str:
         """Of the text model; "" where the configuration does not say."""
-        return self.section.model_type
+        return self.text_config.model_type
 
     @property
     def position_schemes(self) -> tuple[SchemeFacts, ...]:
         """The encodings that the model has instead of a rotation; empty for one that rotates, and for posenc's own."""
         if any(rope is not None for rope in self.layers.values()) or is_posenc_config(self.config):
             return ()
-        return position_schemes(self.section, self.config)
+        return position_schemes(self.text_config, self.config)
 
     @property
     def rope(self) -> Rotation:
@@ -121,7 +121,7 @@ class RopeConfig:
         """
         if isinstance(layer_type, str) and layer_type in self.layers:
             return self.layers[layer_type]
-        if ALL in self.layers and isinstance(layer_type, str) and layer_type in layer_types(self.section):
+        if ALL in self.layers and isinstance(layer_type, str) and layer_type in layer_types(self.text_config):
             return self.layers[ALL]
         raise ValueError(f"layer_type must be one of {', '.join(self.layers)}, got {shown(layer_type)}")
 
@@ -132,10 +132,10 @@ class RopeConfig:
             ValueError: where kinds of layers differ and the configuration does not list the kind of each.
         """
         check_whole("index", index, least=0, most=LAYERS - 1)
-        section = self.section
-        if index in layers_without_rope(section):
+        text_config = self.text_config
+        if index in layers_without_rope(text_config):
             return None
-        types = layer_types(section)
+        types = layer_types(text_config)
         if list(self.layers) == [ALL]:
             return self.layers[ALL]
         if index >= len(types):
@@ -145,7 +145,7 @@ class RopeConfig:
     def softmax_factor(self, layer_type: str | None = None) -> float:
         """What the scale of the softmax is multiplied by beside 1 / √head_dim: YaRN's mscale_all_dim, or 1."""
         rope = self.rope if layer_type is None else self.of(layer_type)
-        heeded = self.section.rotation.latent or self.reading.convention == "deepseek"
+        heeded = self.text_config.rotation.latent or self.reading.convention == "deepseek"
         if rope is None or not heeded:
             return 1.0
         return math.prod(step.softmax_factor for step in rope.modules() if isinstance(step, YaRN))
@@ -162,7 +162,7 @@ class RopeConfig:
         Raises:
             ValueError: unless there is one above 0 for each pair that rotates, and where no length is declared.
         """
-        return replace(self, layers=scale_frequencies(self.layers, factors, max_length(self.section)))
+        return replace(self, layers=scale_frequencies(self.layers, factors, max_length(self.text_config)))
 
     def to_config(self, version: int | None = None) -> Config:
         """The whole configuration with these rotations, everything else as it was read.
@@ -188,34 +188,36 @@ class RopeConfig:
             return copy.deepcopy(self.config)
         if is_posenc_config(self.config):
             raise ValueError("encodings: a model of posenc has its rotation there: change it there")
-        section = self.section
-        longest = None if same else length_after(max_length(section), old, self.layers)
-        text = self._rewritten(section, longest) if version is None else self._respelled(section, version)
+        text_config = self.text_config
+        longest = None if same else length_after(max_length(text_config), old, self.layers)
+        text = self._rewritten(text_config, longest) if version is None else self._respelled(text_config, version)
         if longest is not None:
-            text[length_key(section)] = longest
-        whole = with_text_config(self.config, section, text)
+            text[length_key(text_config)] = longest
+        whole = with_text_config(self.config, text_config, text)
         check_meaning(whole, self.layers, self.reading)
         return whole
 
     def _of_an_engine(self, name: Convention) -> bool:
         """Whether a block has a rope type or a key that writing would spell otherwise."""
-        return name in ENGINES or any(of_an_engine(block.effective, name) for block in find_rope_blocks(self.section))
-
-    def _rewritten(self, section: Section, longest: int | None) -> Config:
-        reading = self.reading
-        return write_rotations(
-            section, find_rope_blocks(section), self.layers, reading.convention, reading.ignore, longest
+        return name in ENGINES or any(
+            of_an_engine(block.effective, name) for block in find_rope_blocks(self.text_config)
         )
 
-    def _respelled(self, section: Section, version: int) -> Config:
+    def _rewritten(self, text_config: TextConfig, longest: int | None) -> Config:
+        reading = self.reading
+        return write_rotations(
+            text_config, find_rope_blocks(text_config), self.layers, reading.convention, reading.ignore, longest
+        )
+
+    def _respelled(self, text_config: TextConfig, version: int) -> Config:
         """The text part in the spelling of a version."""
-        rope_blocks, reading = find_rope_blocks(section), self.reading
+        rope_blocks, reading = find_rope_blocks(text_config), self.reading
         old = {rope_block.kind: rope_block.values or {} for rope_block in rope_blocks}
         keys = convert_version(
-            self.layers, old, family=section.rotation, version=version, convention=reading.convention,
+            self.layers, old, family=text_config.rotation, version=version, convention=reading.convention,
             ignore=reading.ignore,
         )  # fmt: skip
-        return {**without_rope(section, rope_blocks), **keys}
+        return {**without_rope(text_config, rope_blocks), **keys}
 
 
 def read_rope(

@@ -23,7 +23,7 @@ from posenc.hf.config.rope_block import Path, RopeBlock
 from posenc.hf.config.rope_keys import share_key
 from posenc.hf.config.rotation import Rotation, keys_of, text_rope
 from posenc.hf.config.scalings import LENGTH, SILENT, Convention, block_of
-from posenc.hf.config.text_config import Section, head_dim, length_key, max_length
+from posenc.hf.config.text_config import TextConfig, head_dim, length_key, max_length
 from posenc.hf.sources.load import Config
 from posenc.rotary.rope import RoPE
 
@@ -77,7 +77,7 @@ _FROM_LENGTH = ("original_max_position_embeddings", "factor")  # keys for which 
 
 
 def write_rotations(
-    section: Section,
+    text_config: TextConfig,
     rope_blocks: list[RopeBlock],
     ropes: Mapping[str, Rotation | None],
     convention: Convention,
@@ -87,7 +87,7 @@ def write_rotations(
     """The text part of a configuration with these rotations; a key that says the same already stays as it is.
 
     Args:
-        section: the text part as it was read.
+        text_config: the text model's config as it was read.
         parts: what it says, by kind of layers.
         ropes: by kind of layers, what it is to say.
         convention: as in `read_rope`.
@@ -97,7 +97,7 @@ def write_rotations(
     Raises:
         ValueError: where a rotation has no rope type, or other layers rotate than before.
     """
-    config = copy.deepcopy(section.config)
+    config = copy.deepcopy(text_config.config)
     for rope_block in (one.without(ignore) for one in rope_blocks):
         if rope_block.kind not in ropes:
             raise ValueError(
@@ -110,28 +110,28 @@ def write_rotations(
             continue
         block = {
             **block_of(text_rope(rope), convention, rope_block.values),
-            **keys_of(rope, section.rotation, rope_block.values),
+            **keys_of(rope, text_config.rotation, rope_block.values),
         }
         if block["rope_type"] != "proportional":
-            block |= _share(section, rope_block, text_rope(rope))
-        for path, value in _changes(section, rope_block, block, longest).items():
+            block |= _share(text_config, rope_block, text_rope(rope))
+        for path, value in _changes(text_config, rope_block, block, longest).items():
             put(config, path, value)
     return config
 
 
-def _changes(section: Section, rope_block: RopeBlock, block: Block, longest: int | None) -> dict[Path, Any]:
+def _changes(text_config: TextConfig, rope_block: RopeBlock, block: Block, longest: int | None) -> dict[Path, Any]:
     """New values by the place where they go; `GONE` for keys that no longer apply."""
     found = rope_block.values or {}
     same_type = rope_block.effective.get("rope_type", "default") == block["rope_type"]
-    any_type = {"rope_theta": rope_block.effective_defaults["rope_theta"], **section.rotation.section_keys}
+    any_type = {"rope_theta": rope_block.effective_defaults["rope_theta"], **text_config.rotation.section_keys}
     silent = {**SILENT, **(rope_block.effective_defaults if same_type else any_type)}
     if longest is not None:
         silent = {key: value for key, value in silent.items() if key not in _FROM_LENGTH}
     changes: dict[Path, Any] = {}
     for key, value in block.items():
         if key == LENGTH:
-            if max_length(section) != value:
-                changes[(length_key(section),)] = value
+            if max_length(text_config) != value:
+                changes[(length_key(text_config),)] = value
         elif found.get(key) != value and (key in found or key not in silent or silent[key] != value):
             changes |= dict.fromkeys(places(rope_block, key), value)
     for key, value in found.items():
@@ -153,12 +153,12 @@ def places(rope_block: RopeBlock, key: str) -> tuple[Path, ...]:
     )
 
 
-def _share(section: Section, rope_block: RopeBlock, rope: RoPE) -> Block:
+def _share(text_config: TextConfig, rope_block: RopeBlock, rope: RoPE) -> Block:
     """The share of the head that rotates, if it is another one than before."""
-    width = head_dim(section, rope_block.kind, rope.head_dim)
-    if section.rotation.latent or rotary_dim(rope_block.effective, width) == rope.rotary_dim:
+    width = head_dim(text_config, rope_block.kind, rope.head_dim)
+    if text_config.rotation.latent or rotary_dim(rope_block.effective, width) == rope.rotary_dim:
         return {}
-    key = next((key for key in SHARES if key in (rope_block.values or {})), share_key(section.rotation))
+    key = next((key for key in SHARES if key in (rope_block.values or {})), share_key(text_config.rotation))
     return {key: rope.rotary_dim if key == "rotary_dim" else share_of(rope)}
 
 

@@ -32,7 +32,7 @@ def schedule_facts(config: RopeConfig) -> Description:
         return {"kinds": [], "latent": None, "problem": str(error)}
     attached = attached_names(config.config)
     kinds = [part for one, numbers in model.kinds() for part in _parts(_told(one, numbers), attached)]
-    if config.section.family.attention.direction == "encoder-decoder":
+    if config.text_config.family.attention.direction == "encoder-decoder":
         kinds = _halves(config, kinds[:1])
     return {"kinds": kinds, "latent": _latent(model), "problem": None}
 
@@ -50,7 +50,7 @@ def _halves(config: RopeConfig, kinds: list[Description]) -> list[Description]:
             "layers": list(range(count or 0)),
             **({"causal": False} if half == ENCODER else everything),
         }
-        for half, count in zip(HALVES, half_counts(config.section), strict=True)
+        for half, count in zip(HALVES, half_counts(config.text_config), strict=True)
         for kind in kinds
     ]
 
@@ -216,7 +216,7 @@ def layer_lines(config: Source | RopeConfig) -> list[str]:
     if read.position_schemes:
         return [f"all layers: {one.text}" for one in read.position_schemes]
     model = model_from_config(read)
-    layers = model.layers or model.found * (count_at(read.section, "num_hidden_layers", LAYERS) or 0)
+    layers = model.layers or model.found * (count_at(read.text_config, "num_hidden_layers", LAYERS) or 0)
     if not layers:
         return [f"layers: {layer_words(one)}" for one in model.found]
     attached = attached_names(read.config)

@@ -24,7 +24,7 @@ from posenc.hf.config.posenc_config import attached_names, describe_spec, is_pos
 from posenc.hf.config.rope_block import ALL
 from posenc.hf.config.rope_config import RopeConfig
 from posenc.hf.config.rotation import AXES, Rotation, counts, order_of, text_rope
-from posenc.hf.config.text_config import Section, max_length
+from posenc.hf.config.text_config import TextConfig, max_length
 from posenc.hf.explanation.describe import ranges, schedule_facts, schedule_lines
 from posenc.hf.families.layer_patterns import SLIDING
 from posenc.input_files import printable
@@ -76,7 +76,7 @@ def _attached(config: RopeConfig) -> list[Facts]:
 def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
     rope = text_rope(rotation)
     trained, longest = trained_length(config, rope), longest_length(config, rope)
-    seen = _window(config.section, kind)
+    seen = _window(config.text_config, kind)
     bounds = [length for length in (trained, seen) if length is not None]
     farthest = min(bounds, default=None)
     spectrum = rope.spectrum(longest)
@@ -107,11 +107,11 @@ def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
     }
 
 
-def _window(section: Section, kind: str) -> int | None:
+def _window(text_config: TextConfig, kind: str) -> int | None:
     """The window of all layers that have this rotation; None where some of them, or all, have none."""
-    main = section.model_type == "deepseek_v4" and kind == "main"  # its block for the layers with a window alone
-    every = kind == ALL and section.family.layers.window.every_layer
-    return window_of(section, SLIDING)[0] if kind == SLIDING or main or every else None
+    main = text_config.model_type == "deepseek_v4" and kind == "main"  # its block for the layers with a window alone
+    every = kind == ALL and text_config.family.layers.window.every_layer
+    return window_of(text_config, SLIDING)[0] if kind == SLIDING or main or every else None
 
 
 def _modules(rope: RoPE) -> list[torch.nn.Module]:
@@ -132,7 +132,7 @@ def trained_length(config: RopeConfig, rope: RoPE) -> int | None:
     """Tokens that the model was trained at before any scaling; None where the configuration does not say."""
     modules = [] if rope.scaling is None else rope.scaling.modules()
     lengths = [getattr(part, "original_length", None) for part in modules]
-    declared = max_length(config.section)
+    declared = max_length(config.text_config)
     if is_posenc_config(config.config):
         declared = config.config.get("train_length", DEFAULTS["train_length"])
     return next((length for length in lengths if length is not None), declared)
@@ -145,7 +145,7 @@ def longest_length(config: RopeConfig, rope: RoPE) -> int | None:
     factor says less than the declared length. Under rope type "linear" the declared length may be meant before the
     scaling: a remark says so.
     """
-    declared = max_length(config.section)
+    declared = max_length(config.text_config)
     lengths = [] if declared is None else [declared]
     for part in [] if rope.scaling is None else rope.scaling.modules():
         original, factor = getattr(part, "original_length", None), getattr(part, "factor", None)

@@ -29,7 +29,7 @@ from posenc.frequencies.longrope import LongRoPE
 from posenc.hf.atomic_write import naming_target, write_atomically
 from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.rotation import equivalent
-from posenc.hf.config.text_config import section_of, with_text_config
+from posenc.hf.config.text_config import find_text_config, with_text_config
 from posenc.hf.limits import FILE_BYTES
 from posenc.hf.serving.flags import (
     CONVERTER,
@@ -142,8 +142,8 @@ def _object_in(path: Path) -> dict[str, Any]:
 
 def with_gains(config: Config) -> Config:
     """The same with LongRoPE's gain under the keys that engines read: else they make one of the lengths."""
-    section, layers = section_of(config), read_rope({k: v for k, v in config.items() if k != "posenc"}).layers
-    block = section.config.get("rope_parameters")
+    text_config, layers = find_text_config(config), read_rope({k: v for k, v in config.items() if k != "posenc"}).layers
+    block = text_config.get("rope_parameters")
     if not isinstance(block, dict):
         return config
 
@@ -164,19 +164,19 @@ def with_gains(config: Config) -> Config:
         changed = told_gain(block, next(iter(layers)))
     else:
         changed = {kind: told_gain(one, kind) for kind, one in block.items()}
-    return with_text_config(config, section, {**section.config, "rope_parameters": changed})
+    return with_text_config(config, text_config, {**text_config.config, "rope_parameters": changed})
 
 
 def spelled_twice(config: Config) -> Config:
     """A configuration of version 5 with what version 4 reads beside it; as it is where version 4 cannot say it."""
     read = read_rope({key: value for key, value in config.items() if key != "posenc"})
     try:
-        older = section_of(read.to_config(version=4)).config
+        older = find_text_config(read.to_config(version=4)).config
     except ValueError:
         return config
-    section = section_of(config)
-    added = {key: value for key, value in older.items() if key not in section.config}
-    both = with_text_config(config, section, {**section.config, **added})
+    text_config = find_text_config(config)
+    added = {key: value for key, value in older.items() if key not in text_config}
+    both = with_text_config(config, text_config, {**text_config.config, **added})
     return both if _means_the_same(both, config) else config
 
 
@@ -193,7 +193,7 @@ def _means_the_same(both: Config, config: Config) -> bool:
 def _theirs(config: Config) -> Any:
     plain = {key: value for key, value in config.items() if key != "posenc"}
     made = AutoConfig.for_model(**json.loads(json.dumps(plain)))
-    return section_of(made.to_dict()).config.get("rope_parameters")
+    return find_text_config(made.to_dict()).config.get("rope_parameters")
 
 
 _ALLOWED = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1"
@@ -218,7 +218,10 @@ def lines_for(config: Mapping[str, Any], folder: str, length: int, *, trained: b
         (SGLANG, f"{_ALLOWED} python -m sglang.launch_server --model-path {{}} --context-length {length}"),
     ):
         found += ["", *_of_server(engine, command, read, blocks, flags[engine.lower()], folder, length, trained)]
-    found += ["", *_of_llama_cpp(section_of(written).model_type, blocks, flags["llama.cpp"], folder, length, trained)]
+    found += [
+        "",
+        *_of_llama_cpp(find_text_config(written).model_type, blocks, flags["llama.cpp"], folder, length, trained),
+    ]
     found += ["", *_of_mlx(written, blocks, folder, length)]
     return "\n".join(found) + "\n"
 
@@ -234,7 +237,7 @@ def of_distances(folder: str, name: str) -> str:
 
 def _blocks(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Of every kind of layers that rotates."""
-    block = section_of(dict(config)).config["rope_parameters"]
+    block = find_text_config(dict(config)).config["rope_parameters"]
     return [block] if "rope_type" in block else [one for one in block.values() if one]
 
 
@@ -304,7 +307,7 @@ def _of_llama_cpp(
 
 def _of_mlx(config: Mapping[str, Any], blocks: list[Mapping[str, Any]], folder: str, length: int) -> Iterator[str]:
     """mlx-lm, which reads version 4's keys in most families and version 5's in some."""
-    engine = MLX_4 if section_of(dict(config)).config.get("rope_scaling") else MLX_5
+    engine = MLX_4 if find_text_config(dict(config)).config.get("rope_scaling") else MLX_5
     mistakes = _errors(engine, blocks, length)
     yield f"{_version(engine)}:"
     yield ""

@@ -92,7 +92,7 @@ class RotaryModules:
     @property
     def original_length(self) -> int | None:
         """Tokens that the model reaches, trained or scaled, by its configuration."""
-        lengths = (max_length(self.read.section), extended_length(self.read.layers, recipes=False))
+        lengths = (max_length(self.read.text_config), extended_length(self.read.layers, recipes=False))
         return max((one for one in lengths if one is not None), default=None)
 
     def far(self, original_length: int) -> dict[str, RoPE]:
@@ -134,7 +134,7 @@ class RotaryModules:
             self._check_writable(ropes)
             ropes = {kind: _frozen(rope, original_length) for kind, rope in ropes.items()}
             new = self._config(ropes)
-        key = length_key(self.read.section)
+        key = length_key(self.read.text_config)
         bare = all(_silent_of_length(one) for one in ropes.values())
         return {**new, key: length} if bare else new
 

@@ -39,7 +39,7 @@ class PatchTable:
         image_size, patch_size: defaults, in pixels; a pair is height and width.
         prefix: rows before those of the patches.
         prefix_key: key of further rows beside the patches, and ``prefix_default`` its default.
-        section: key of the object that holds ``image_size`` and ``patch_size``, "" for the config itself.
+        parent: key of the object that holds ``image_size`` and ``patch_size``, "" for the config itself.
         count_key: key of the number of patches, where the config gives it and no size of an image.
     """
 
@@ -48,7 +48,7 @@ class PatchTable:
     prefix: int = 0
     prefix_key: str = ""
     prefix_default: int = 0
-    section: str = ""
+    parent: str = ""
     count_key: str = ""
 
 
@@ -123,10 +123,10 @@ def learned_on_pages(default: int, *, padding: int | None = None) -> PositionSch
     return replace(scheme, text=f"{scheme.text}; places on a page have tables of their own")
 
 
-def patches(image_size: int | tuple[int, int], patch_size: int | tuple[int, int], *, prefix: int = 0, section: str = "",
+def patches(image_size: int | tuple[int, int], patch_size: int | tuple[int, int], *, prefix: int = 0, parent: str = "",
             prefix_key: str = "", prefix_default: int = 0, count_key: str = "") -> PositionScheme:  # fmt: skip
     """A learned table of the patches of an image, with ``prefix`` rows before them."""
-    table = PatchTable(image_size, patch_size, prefix, prefix_key, prefix_default, section, count_key)
+    table = PatchTable(image_size, patch_size, prefix, prefix_key, prefix_default, parent, count_key)
     builds = "LearnedGrid(dim, size=(rows, columns), prefix=prefix)" if prefix else \
         "LearnedGrid(dim, size=(rows, columns))"  # fmt: skip
     return PositionScheme("learned embeddings of the patches of an image, resized for another image", builds,
