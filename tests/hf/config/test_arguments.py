@@ -42,7 +42,7 @@ CALLS: list[Call] = [
     ("facts", hf.facts, {"config": KINDS}),
     ("preset", hf.preset, {"name": "gpt-oss"}),
     ("RopeConfig", lambda **given: RopeConfig(**given).to_config(),
-     {"layers": READ.layers, "config": LLAMA, "remarks": (), "reading": READ.reading}),
+     {"layers": READ.layers, "config": LLAMA, "reading": READ.reading}),
     ("plugin_block", hf.plugin_block, {"rope": RoPE(16), "length": 64, "tokens": 64}),
     ("serve_flags", hf.serve_flags, {"config": READ, "exact": True, "length": 64}),
     ("LayerAttention", hf.LayerAttention, {"facts": SUNK, "num_heads": 4, "scale": 0.5}),
@@ -111,7 +111,6 @@ def test_everything_public_is_there():
         (lambda: KINDS.for_layer(2), "index"),
         (lambda: RopeConfig({}, LLAMA).to_config(), "layers"),
         (lambda: RopeConfig({}, LLAMA).to_config(5), "layers"),
-        (lambda: RopeConfig(READ.layers, LLAMA, remarks="x"), "remarks"),
     ],
 )
 def test_messages(call, words):

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from posenc.arguments import shown
 from posenc.hf.config.block_remarks import on_engines, on_keys, on_lengths, on_types, on_yarn
-from posenc.hf.config.layer_kinds import lacks_window, layer_kinds, patterned
+from posenc.hf.config.layer_kinds import lacks_window, patterned
 from posenc.hf.config.non_rotary import is_non_rotary, position_schemes
-from posenc.hf.config.parse import Reading
+from posenc.hf.config.parse import ParsedConfig, Reading
 from posenc.hf.config.posenc_config import is_posenc_config
 from posenc.hf.config.rope_block import ALL, BLOCKS, OUTSIDE, RopeBlock
-from posenc.hf.config.rope_keys import beside_blocks, find_rope_blocks
-from posenc.hf.config.rotation import Rotation
+from posenc.hf.config.rope_keys import beside_blocks
 from posenc.hf.config.text_config import (
     TextConfig,
-    find_text_config,
     layer_types,
     layers_without_rope,
     length_key,
@@ -32,19 +30,19 @@ from posenc.hf.config.upstream_bugs import on_upstream_bugs
 from posenc.hf.families.layer_patterns import CHUNKED, FULL, KINDS, SLIDING
 from posenc.hf.findings import Finding, Level
 from posenc.hf.limits import LAYERS, TOKENS, is_count, is_number
-from posenc.hf.sources.load import Config
 
 _OTHER_LENGTHS = ("model_max_length", "max_sequence_length", "seq_length", "seq_len", "max_seq_len")
 
 
-def on_layers(text_config: TextConfig) -> Iterator[Finding]:
-    """Remarks on the layers and lengths of a text model."""
+def _on_layers(parsed: ParsedConfig) -> Iterator[Finding]:
+    """Findings on the layers and lengths of a text model."""
+    text_config = parsed.text_config
     yield from _on_other_lengths(text_config)
     yield from _on_no_rotation(text_config)
     yield from _on_blocks(text_config)
     yield from _on_bases(text_config)
     try:
-        kinds = layer_kinds(text_config)
+        kinds = parsed.layer_kinds
     except ValueError as error:  # which the reader of layers tells by itself
         yield Finding("layer_types", f"cannot be read: {error}", "layers-unread")
         return
@@ -143,17 +141,18 @@ _UNDERSTOOD = {
 }  # fmt: skip
 
 
-def remarks_of(
-    whole: Config, layers: Mapping[str, Rotation | None], reading: Reading, *, of_transformers: bool = True
-) -> tuple[Finding, ...]:
-    """All remarks on a configuration that was read; without those on transformers where it is not for that."""
-    if is_posenc_config(whole):
-        return ()
-    text_config = find_text_config(whole)
-    rope_blocks = [rope_block.without(reading.ignore) for rope_block in find_rope_blocks(text_config)]
-    found = [*_on_model(text_config, rope_blocks, reading), *on_layers(text_config)]
+def findings_of(parsed: ParsedConfig) -> tuple[Finding, ...]:
+    """All findings on a configuration that could be read.
+
+    Notes, and what concerns transformers alone, are left out for a configuration of another program.
+    """
+    if is_posenc_config(parsed.config):
+        return parsed.program_findings
+    text_config, reading = parsed.text_config, parsed.reading
+    rope_blocks = [rope_block.without(reading.ignore) for rope_block in parsed.rope_blocks]
+    found = [*_on_model(text_config, rope_blocks, reading), *_on_layers(parsed)]
     for rope_block in rope_blocks:
-        rope = layers[rope_block.kind]
+        rope = parsed.layers[rope_block.kind]
         if rope is None:
             continue
         own = [
@@ -162,12 +161,13 @@ def remarks_of(
             *on_types(text_config, rope_block, rope),
             *on_engines(text_config, rope_block, reading),
             *on_keys(text_config, rope_block),
-            *on_upstream_bugs(whole, text_config, rope_block, rope),
+            *on_upstream_bugs(parsed.config, text_config, rope_block, rope),
         ]
         where = "" if rope_block.kind == ALL else f"{rope_block.kind}: "
         found += [remark._replace(text=where + remark.text) for remark in own]
-    heard = [one for one in found if of_transformers or not ("transformers" in one.text or one.level == "note")]
-    return tuple(dict.fromkeys(heard))
+    if parsed.program:
+        found = [finding for finding in found if "transformers" not in finding.text and finding.level != "note"]
+    return (*parsed.program_findings, *dict.fromkeys(found))
 
 
 def _on_model(text_config: TextConfig, rope_blocks: list[RopeBlock], reading: Reading) -> Iterator[Finding]:

@@ -21,7 +21,8 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from posenc.arguments import check_whole, shown
 from posenc.frequencies.yarn import YaRN
@@ -29,16 +30,14 @@ from posenc.hf.config.arguments import check_reading, check_rope_config, check_r
 from posenc.hf.config.block_schema import ENGINES
 from posenc.hf.config.compose import convert_version, without_rope
 from posenc.hf.config.non_rotary import SchemeFacts, position_schemes
-from posenc.hf.config.parse import Layers, Reading, check_meaning, layers_of
+from posenc.hf.config.parse import AS_IT_SAYS, Layers, ParsedConfig, Reading, check_layer_keys, check_meaning
 from posenc.hf.config.posenc_config import is_posenc_config
-from posenc.hf.config.remarks import remarks_of
+from posenc.hf.config.remarks import findings_of
 from posenc.hf.config.rope_block import ALL
-from posenc.hf.config.rope_keys import find_rope_blocks
 from posenc.hf.config.rotation import Rotation, equivalent, scale_frequencies
 from posenc.hf.config.scalings import Convention, of_an_engine
 from posenc.hf.config.text_config import (
     TextConfig,
-    find_text_config,
     layer_types,
     layers_without_rope,
     length_key,
@@ -52,7 +51,7 @@ from posenc.hf.sources.formats import load_config, translate
 from posenc.hf.sources.load import Config, Source
 from posenc.rotary._rotate import Layout
 
-_AS_IT_SAYS = Reading()
+_UNPARSED = ParsedConfig({})
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,8 +61,8 @@ class RopeConfig:
     Attributes:
         layers: by kind of layers (``"all"`` where there is one), `RoPE` or `MRoPE`; None where layers do not rotate.
         config: the whole configuration, as it was read.
-        remarks: what a reader should know, each with its key, text, name and level.
         reading: how it was read.
+        parsed: everything that was parsed of ``config``, shared by configurations that differ in ``layers`` alone.
 
     >>> block = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768, "rope_theta": 1e6}
     >>> config = read_rope({"model_type": "qwen2", "head_dim": 128, "rope_parameters": block})
@@ -75,16 +74,23 @@ class RopeConfig:
 
     layers: Layers
     config: Config
-    remarks: tuple[Finding, ...] = ()
-    reading: Reading = _AS_IT_SAYS
+    reading: Reading = AS_IT_SAYS
+    parsed: ParsedConfig = field(default=_UNPARSED, repr=False)
 
     def __post_init__(self) -> None:
-        check_rope_config(self.layers, self.config, self.remarks, self.reading)
+        check_rope_config(self.layers, self.config, self.reading)
+        if self.parsed.config is not self.config or self.parsed.reading != self.reading:
+            object.__setattr__(self, "parsed", ParsedConfig(self.config, self.reading))
+
+    @cached_property
+    def remarks(self) -> tuple[Finding, ...]:
+        """What a reader should know of the configuration as it was read, each with its key, text, name and level."""
+        return findings_of(self.parsed)
 
     @property
     def text_config(self) -> TextConfig:
         """The part of the configuration that describes the text model."""
-        return find_text_config(self.config)
+        return self.parsed.text_config
 
     @property
     def model_type(self) -> str:
@@ -178,7 +184,7 @@ class RopeConfig:
         """
         if version is not None:
             check_version(version)
-        old = layers_of(self.config, self.reading)
+        old = self.parsed.layers
         same = all(equivalent(rope, old.get(kind)) for kind, rope in self.layers.items())
         if same and (
             is_posenc_config(self.config)
@@ -199,19 +205,17 @@ class RopeConfig:
 
     def _of_an_engine(self, name: Convention) -> bool:
         """Whether a block has a rope type or a key that writing would spell otherwise."""
-        return name in ENGINES or any(
-            of_an_engine(block.effective, name) for block in find_rope_blocks(self.text_config)
-        )
+        return name in ENGINES or any(of_an_engine(block.effective, name) for block in self.parsed.rope_blocks)
 
     def _rewritten(self, text_config: TextConfig, longest: int | None) -> Config:
         reading = self.reading
         return write_rotations(
-            text_config, find_rope_blocks(text_config), self.layers, reading.convention, reading.ignore, longest
+            text_config, self.parsed.rope_blocks, self.layers, reading.convention, reading.ignore, longest
         )
 
     def _respelled(self, text_config: TextConfig, version: int) -> Config:
         """The text part in the spelling of a version."""
-        rope_blocks, reading = find_rope_blocks(text_config), self.reading
+        rope_blocks, reading = self.parsed.rope_blocks, self.reading
         old = {rope_block.kind: rope_block.values or {} for rope_block in rope_blocks}
         keys = convert_version(
             self.layers, old, family=text_config.rotation, version=version, convention=reading.convention,
@@ -246,13 +250,14 @@ def read_rope(
         OSError: for a file that cannot be read.
     """
     reading, form = check_reading(head_dim, layout, convention, ignore), translate(load_config(config))
-    whole, reading = form.config, reading._replace(layout=reading.layout or form.layout)
+    reading = reading._replace(layout=reading.layout or form.layout)
+    parsed = ParsedConfig(form.config, reading, form.program, form.remarks)
     try:
-        layers = layers_of(whole, reading)
-        remarks = remarks_of(whole, layers, reading, of_transformers=not form.program)
+        layers = parsed.layers
+        check_layer_keys(parsed)
     except ValueError as error:
         raise form.told(error) from error
-    return RopeConfig(layers, whole, (*form.remarks, *remarks), reading)
+    return RopeConfig(layers, form.config, reading, parsed)
 
 
 def rope_from_config(config: Source, layer_type: str | None = None, *, head_dim: int | None = None) -> Rotation | None:

@@ -248,7 +248,7 @@ def width_of_heads(text_config: TextConfig) -> int | None:
     for stream, heads in (*_WIDTHS, *_OTHER_WIDTHS):
         channels, parts = single_count_at(text_config, stream, WIDTH), single_count_at(text_config, heads, WIDTH)
         if channels is not None and parts is not None:
-            return channels // parts
+            return channels // parts or None
     return None
 
 

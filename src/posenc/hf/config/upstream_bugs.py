@@ -16,9 +16,10 @@ from collections.abc import Iterator
 
 from posenc.hf.config.rope_block import ALL, OUTSIDE, SCALED_FROM, RopeBlock
 from posenc.hf.config.rotation import Rotation, text_rope
-from posenc.hf.config.text_config import TextConfig, max_length, window
+from posenc.hf.config.text_config import TextConfig, max_length
 from posenc.hf.families.layer_patterns import FULL, SLIDING
 from posenc.hf.findings import Finding
+from posenc.hf.limits import TOKENS, is_count
 from posenc.hf.sources.load import Config
 
 _LLAMA_3 = {"model_type": "llama", "vocab_size": 128256}  # with a length of 131,072: 3.1, 3.2 and 3.3
@@ -124,7 +125,8 @@ def _on_reach(text_config: TextConfig, rope_block: RopeBlock, rope: Rotation) ->
     ):
         return
     slowest = _slowest(found["rope_theta"], rope)
-    if slowest < rope_block.longest and rope_block.kind in (ALL, FULL) and window(text_config) is None:
+    windowed = is_count(text_config.get("sliding_window"), TOKENS)
+    if slowest < rope_block.longest and rope_block.kind in (ALL, FULL) and not windowed:
         text = f"is {rope_block.longest:,}, and of base {found['rope_theta']:g} the slowest pair comes round in "
         text += (
             f"{slowest:,.0f} tokens, without any scaling: whether the model was trained so far no configuration says; "

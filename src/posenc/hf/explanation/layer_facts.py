@@ -14,7 +14,7 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from posenc.arguments import shown
-from posenc.hf.config.layer_kinds import has_window_a_layer, is_causal, lacks_window, layer_kinds, window_of
+from posenc.hf.config.layer_kinds import has_window_a_layer, is_causal, lacks_window, window_of
 from posenc.hf.config.posenc_config import is_posenc_config
 from posenc.hf.config.rope_block import ALL
 from posenc.hf.config.rope_config import RopeConfig, read_rope
@@ -148,7 +148,7 @@ def model_from_config(
     if is_posenc_config(read.config):
         raise ValueError("encodings: a model of posenc has a schedule: read it with posenc.Schedule")
     text_config = read.text_config
-    names, plain = layer_kinds(text_config), set(layers_without_rope(text_config)) if text_config.known else set()
+    names, plain = read.parsed.layer_kinds, set(layers_without_rope(text_config)) if text_config.known else set()
     pairs = [(kind, n in plain, n) for n, kind in enumerate(names)]
     if not pairs:
         pairs = [(kind, rope is None, -1) for kind, rope in read.layers.items()]

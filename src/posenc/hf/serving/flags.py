@@ -24,7 +24,6 @@ from posenc.arguments import check_flag, check_whole, one_line, shown
 from posenc.frequencies.longrope import LongRoPE
 from posenc.hf.config.block_schema import Block
 from posenc.hf.config.block_schema import keys_of as keys_of_type
-from posenc.hf.config.parse import layers_of
 from posenc.hf.config.posenc_config import attached_names
 from posenc.hf.config.rope_block import ALL
 from posenc.hf.config.rope_config import RopeConfig
@@ -194,7 +193,7 @@ def serve_flags(config: RopeConfig, *, exact: bool = False, length: int | None =
 def _declared(config: RopeConfig) -> int | None:
     """Tokens that the model is to serve: what it declares, or what a changed rotation reaches."""
     declared = max_length(config.text_config)
-    old = layers_of(config.config, config.reading)
+    old = config.parsed.layers
     changed = any(not equivalent(rope, old.get(kind)) for kind, rope in config.layers.items())
     # Llama 3.2 declares 131,072, and factor times original length is twice that: an unchanged rotation adds nothing.
     reached = extended_length(config.layers, recipes=changed)
