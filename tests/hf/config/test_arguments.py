@@ -38,6 +38,8 @@ CALLS: list[Call] = [
     ("rope_to_config", hf.rope_to_config, {"rope": {"all": RoPE(16)}, "as_longrope": False}),
     ("model_from_config", hf.model_from_config,
      {"config": LLAMA, "head_dim": 64, "layout": "half", "convention": "deepseek", "ignore": ["mscale"]}),
+    ("explain", hf.explain,
+     {"config": LLAMA, "head_dim": 64, "layout": "half", "convention": "deepseek", "ignore": ["mscale"]}),
     ("as_text", hf.as_text, {"config": READ}),
     ("facts", hf.facts, {"config": KINDS}),
     ("preset", hf.preset, {"name": "gpt-oss"}),

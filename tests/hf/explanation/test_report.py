@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import posenc_cli
-from posenc.hf import PRESETS, as_text, facts, preset, read_rope, serve_flags
+from posenc.hf import PRESETS, as_text, explain, facts, preset, read_rope, serve_flags
 from posenc.hf.explanation.describe import layer_lines
 from tests.hf.checkpoints import CHECKPOINTS, FULL, SLIDING
 
@@ -34,6 +34,18 @@ def test_numbers_of_llama_2() -> None:
         False,
     )
     assert found["scaling"] is None
+
+
+def test_explain_reads_what_read_rope_reads(tmp_path: Path) -> None:
+    config = CHECKPOINTS["yarn-llama-2-7b-64k"][0]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    read = read_rope(config)
+    for source in (config, read, tmp_path, tmp_path / "config.json"):
+        explanation = explain(source)
+        assert explanation.facts == facts(read) == json.loads(explanation.json())
+        assert str(explanation) == as_text(read)
+        assert explanation.layers == layer_lines(read)
+    assert explain(config, convention="deepseek").config.reading.convention == "deepseek"
 
 
 def test_numbers_of_scaled_models() -> None:

@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -22,12 +25,15 @@ from posenc.hf.config.layer_kinds import window_of
 from posenc.hf.config.non_rotary import SchemeFacts
 from posenc.hf.config.posenc_config import attached_names, describe_spec, is_posenc_config, posenc_specs
 from posenc.hf.config.rope_block import ALL
-from posenc.hf.config.rope_config import RopeConfig
+from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.rotation import AXES, Rotation, counts, order_of, text_rope
+from posenc.hf.config.scalings import Convention
 from posenc.hf.config.text_config import TextConfig, max_length
-from posenc.hf.explanation.describe import ranges, schedule_facts, schedule_lines
+from posenc.hf.explanation.describe import layer_lines, ranges, schedule_facts, schedule_lines
 from posenc.hf.families.layer_patterns import SLIDING
+from posenc.hf.sources.load import Source
 from posenc.input_files import printable
+from posenc.rotary._rotate import Layout
 from posenc.rotary.mrope import MRoPE
 from posenc.rotary.rope import RoPE
 
@@ -163,14 +169,81 @@ def _range(waves: list[float]) -> dict[str, float] | None:
     return {"shortest": min(waves), "longest": max(waves)} if waves else None
 
 
+@dataclass(frozen=True)
+class Explanation:
+    """What a configuration means: ``str()`` gives the report that `posenc explain` prints.
+
+    Attributes:
+        config: the configuration that is explained.
+    """
+
+    config: RopeConfig
+
+    @cached_property
+    def facts(self) -> Facts:
+        """The report as plain values, ready for JSON."""
+        return facts(self.config)
+
+    @property
+    def layers(self) -> list[str]:
+        """One line for each layer.
+
+        Raises:
+            ValueError: as `posenc.hf.model_from_config`.
+        """
+        return layer_lines(self.config)
+
+    def json(self) -> str:
+        """The facts as JSON text."""
+        return json.dumps(self.facts, indent=2)
+
+    def __str__(self) -> str:
+        return _report(self.facts, self.config)
+
+
+def explain(
+    config: Source | RopeConfig,
+    *,
+    head_dim: int | None = None,
+    layout: Layout | None = None,
+    convention: Convention = "transformers",
+    ignore: Collection[str] = (),
+) -> Explanation:
+    """Explain what the layers of a checkpoint do with positions, from its configuration alone.
+
+    Args:
+        config: a folder, a file, a mapping or an object with ``to_dict()``, as for `read_rope`; or what that has read.
+        head_dim, layout, convention, ignore: as for `read_rope`; without effect on what that has read already.
+
+    Raises:
+        ValueError, OSError: as `read_rope`.
+
+    >>> explanation = explain({"model_type": "llama", "head_dim": 64, "rope_theta": 500000.0})
+    >>> explanation.facts["layers"]["all"]["base"]
+    500000.0
+    >>> print(str(explanation).partition("wavelengths")[0])
+    model type   llama
+    layout       half: channels (j, j + pairs) are a pair
+    head         64 channels, all in pairs: 32 pairs
+    base         500,000
+    <BLANKLINE>
+    """
+    if not isinstance(config, RopeConfig):
+        config = read_rope(config, head_dim=head_dim, layout=layout, convention=convention, ignore=ignore)
+    return Explanation(config)
+
+
 def as_json(config: RopeConfig) -> str:
     """All facts as JSON."""
-    return json.dumps(facts(config), indent=2)
+    return Explanation(config).json()
 
 
 def as_text(config: RopeConfig) -> str:
     """All facts as text, one paragraph for each kind of layers."""
-    known = facts(config)
+    return str(Explanation(config))
+
+
+def _report(known: Facts, config: RopeConfig) -> str:
     lines = [f"model type   {printable(known['model_type'] or 'not given')}"]
     unread = any(remark["name"] == "unknown-family" for remark in known["remarks"])
     for kind, found in known["layers"].items():
