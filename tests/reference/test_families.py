@@ -182,7 +182,7 @@ def test_layers_are_those_of_the_live_model(name: str) -> None:
     facts = model_from_config(copy.deepcopy(config))
     assert found
     for number, module in found:
-        layer = facts.layers[number] if facts.layers else facts.found[0]
+        layer = facts.layers[number] if facts.layers else facts.distinct_layers[0]
         assert layer.attends
         if layer.scale is not None and isinstance(module.scaling, float):
             assert layer.scale == pytest.approx(SCALED[name](module) if name in SCALED else module.scaling)
@@ -218,7 +218,7 @@ def test_windows_that_are_missing_are_those_on_which_transformers_fails(name: st
         fails = True
     whole = {**copy.deepcopy(model.config.to_dict()), "model_type": name, key: size}
     assert ("window-missing" in examine(whole).names()) == fails
-    told = [facts for facts in model_from_config(whole).found if facts.not_read]
+    told = [facts for facts in model_from_config(whole).distinct_layers if facts.not_read]
     assert bool(told) == fails
 
 

@@ -81,7 +81,7 @@ def test_what_lists_no_layers_is_named(config: dict[str, Any], key: str) -> None
     ],
 )
 def test_windows_of_models_without_rotation(config: dict[str, Any], before: int | None, after: int) -> None:
-    windowed = model_from_config({"num_hidden_layers": 2, **config}).found[-1]
+    windowed = model_from_config({"num_hidden_layers": 2, **config}).distinct_layers[-1]
     assert (windowed.window, windowed.ahead) == (before, after)
     assert (windowed.not_read == "attention_window, which differs between layers") == (before is None)
 

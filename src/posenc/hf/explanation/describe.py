@@ -63,7 +63,7 @@ def _parts(kind: Description, attached: AttachedNames | None) -> list[Descriptio
     rest = [layer for layer in kind["layers"] if not attached.acts_in(layer)]
     if not theirs and (rest or attached.layers is not None):
         return [kind]
-    changed = {**kind, "layers": theirs, "turns": False, "base": None, "attached": attached.words}
+    changed = {**kind, "layers": theirs, "rotates": False, "base": None, "attached": attached.words}
     return [changed, {**kind, "layers": rest}] if rest else [changed]
 
 
@@ -77,7 +77,7 @@ def _told(one: LayerFacts, numbers: list[int]) -> Description:
         "kind": one.kind,
         "layers": numbers,
         "attends": one.attends,
-        "turns": one.rotation is not None,
+        "rotates": one.rotation is not None,
         "base": getattr(one.rotation, "base", None),
         "window": one.window,
         "ahead": one.ahead,
@@ -105,10 +105,10 @@ def schedule_lines(told: Description) -> list[str]:
         lines.append(f"  {_which(kind)}: {', '.join(has(kind, several=len(bases) > 1))}")
     latent = told["latent"]
     if latent is not None:
-        rotates = any(kind["turns"] for kind in told["kinds"])
+        rotates = any(kind["rotates"] for kind in told["kinds"])
         words = {
-            "turned": "channels that are rotated" if rotates else "channels that other models rotate",
-            "plain": "that are not" if rotates else "other channels", "value": "of values",
+            "rotated": "channels that are rotated" if rotates else "channels that other models rotate",
+            "unrotated": "that are not" if rotates else "other channels", "value": "of values",
             "keys": "of the keys' latent", "queries": "of the queries'",
         }  # fmt: skip
         lines.append(
@@ -130,7 +130,7 @@ def has(kind: Description, *, several: bool) -> list[str]:
         return ["attends to the image, not to the text"]
     if not kind["attends"]:
         return ["no attention"]
-    turns = "rotation" if kind["turns"] else "no rotation"
+    turns = "rotation" if kind["rotates"] else "no rotation"
     if kind["attached"] is not None:
         turns = f"attached by posenc: {kind['attached']}"
     found = [f"{turns} of base {kind['base']:g}" if several and kind["base"] else turns]
@@ -144,7 +144,7 @@ def has(kind: Description, *, several: bool) -> list[str]:
         found.append(f"softmax scale {kind['softmax_scale']:.6g}")
     if kind["softcap"] is not None:
         found.append(f"scores capped at {kind['softcap']:g}")
-    if kind["normed_after"] and kind["turns"]:
+    if kind["normed_after"] and kind["rotates"]:
         found.append("norms of queries and keys follow the rotation")
     return found
 
@@ -216,9 +216,9 @@ def layer_lines(config: Source | RopeConfig) -> list[str]:
     if read.position_schemes:
         return [f"all layers: {one.text}" for one in read.position_schemes]
     model = model_from_config(read)
-    layers = model.layers or model.found * (count_at(read.text_config, "num_hidden_layers", LAYERS) or 0)
+    layers = model.layers or model.distinct_layers * (count_at(read.text_config, "num_hidden_layers", LAYERS) or 0)
     if not layers:
-        return [f"layers: {layer_words(one)}" for one in model.found]
+        return [f"layers: {layer_words(one)}" for one in model.distinct_layers]
     attached = attached_names(read.config)
     return [
         f"layer {number}: {printable(one.kind)}, attached by posenc: {printable(attached.words)}"

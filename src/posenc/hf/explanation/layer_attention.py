@@ -102,7 +102,7 @@ class LayerAttention(nn.Module):
             ValueError: as `posenc.attention`.
         """
         facts = self.facts
-        if facts.turned_last and facts.rotation is not None:
+        if facts.rotates_last and facts.rotation is not None:
             width = text_rope(facts.rotation).rotary_dim
             q, k = q.roll(width, -1), k.roll(width, -1)  # scores do not mind the order of channels
         q_pos, k_pos = self._places(q, k, q_pos, k_pos)
@@ -149,7 +149,7 @@ class LayerAttention(nn.Module):
 def encodings_of(facts: LayerFacts, num_heads: int | None = None) -> list[Encoding]:
     """Rotation, temperature and sink of a layer, those that it has, as `posenc.attention` takes them.
 
-    A rotation of latent attention rotates the first channels of a head: see `LayerFacts.turned_last`.
+    A rotation of latent attention rotates the first channels of a head: see `LayerFacts.rotates_last`.
 
     Args:
         facts: what the layer has, of `model_from_config`.
@@ -167,7 +167,7 @@ def encodings_of(facts: LayerFacts, num_heads: int | None = None) -> list[Encodi
     found: list[Encoding] = []
     if facts.rotation is not None:
         rope = facts.rotation
-        found.append(Leading(rope, rope.head_dim) if facts.turned_last else rope)
+        found.append(Leading(rope, rope.head_dim) if facts.rotates_last else rope)
     if facts.temperature is not None:
         found.append(facts.temperature.build())
     if facts.sink == LEARNED:

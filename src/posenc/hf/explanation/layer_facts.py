@@ -57,13 +57,13 @@ class Latent(NamedTuple):
     """Widths of latent attention, in channels; None where a configuration does not say.
 
     Attributes:
-        turned, plain: rotated and other channels of a head of queries and keys; all heads share the keys' rotated part.
+        rotated, unrotated: channels of a head of queries and keys; all heads share the keys' rotated part.
         value: of a head of values.
         keys, queries: of the latent vectors.
     """
 
-    turned: int | None
-    plain: int | None
+    rotated: int | None
+    unrotated: int | None
     value: int | None
     keys: int | None
     queries: int | None
@@ -84,7 +84,7 @@ class LayerFacts(NamedTuple):
         causal: whether a token attends to none after it; None: not read.
         softcap: scores s become softcap · tanh(s / softcap); None: they stay.
         heads: query heads; None where the configuration does not say.
-        turned_last: the channels that rotate stand behind the others of a head.
+        rotates_last: the channels that rotate stand behind the others of a head.
         normed_after: norms of queries and keys follow the rotation, so that their weights do not rotate.
         index_topk: keys that an indexer picks for each query; None without one.
         not_read: what restricts its attention further, in words, and is not read; "" where that is nothing.
@@ -101,7 +101,7 @@ class LayerFacts(NamedTuple):
     causal: bool | None = True
     softcap: float | None = None
     heads: int | None = None
-    turned_last: bool = False
+    rotates_last: bool = False
     normed_after: bool = False
     index_topk: int | None = None
     not_read: str = ""
@@ -112,17 +112,17 @@ class Model(NamedTuple):
 
     Attributes:
         layers: of each layer, by number from 0; empty where the configuration does not tell them apart.
-        found: each kind of layers that there is or may be.
+        distinct_layers: each kind of layers that there is, or may be where `layers` is empty.
         latent: widths, where attention is latent.
     """
 
     layers: tuple[LayerFacts, ...]
-    found: tuple[LayerFacts, ...]
+    distinct_layers: tuple[LayerFacts, ...]
     latent: Latent | None
 
     def kinds(self) -> list[tuple[LayerFacts, list[int]]]:
         """Each kind of layers with the numbers of its layers, from 0."""
-        return [(one, [n for n, layer in enumerate(self.layers) if layer is one]) for one in self.found]
+        return [(one, [n for n, layer in enumerate(self.layers) if layer is one]) for one in self.distinct_layers]
 
 
 def model_from_config(
@@ -203,7 +203,7 @@ def _facts(read: RopeConfig, text_config: TextConfig, kind: str, still: bool, n:
         causal=is_causal(text_config),
         softcap=_softcap(text_config, attention.softcap),
         heads=heads,
-        turned_last=text_config.rotation.trailing or _latent(text_config) is not None,
+        rotates_last=text_config.rotation.trailing or _latent(text_config) is not None,
         normed_after=attention.normed_after,
         index_topk=_index_topk(text_config, kind),
         not_read=_not_read(text_config, kind),
@@ -287,10 +287,10 @@ def _scale(read: RopeConfig, text_config: TextConfig, kind: str, rope: Rotation 
         return 1.0 if rule == "one" else None
     latent = _latent(text_config)
     if latent is not None:
-        if latent.turned is None or latent.plain is None:
+        if latent.rotated is None or latent.unrotated is None:
             return None
         factor = next((read.softmax_factor(name) for name, one in read.layers.items() if one is not None), 1.0)
-        return float((latent.turned + latent.plain) ** -0.5) * factor
+        return float((latent.rotated + latent.unrotated) ** -0.5) * factor
     width = text_rope(rope).head_dim if rope is not None else _width(read, text_config)
     if width is None or rule == "inverse":
         return None if width is None else 1.0 / width

@@ -95,7 +95,7 @@ def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
         "head_dim": rope.head_dim,
         "rotary_dim": rope.rotary_dim,
         "pairs": rope.rotary_dim // 2,
-        "turning_pairs": len(waves),
+        "rotating_pairs": len(waves),
         "sections": _sections(rotation, spectrum.theta) if isinstance(rotation, MRoPE) else None,
         "base": rope.base,
         "wavelengths": _range(waves),
@@ -104,7 +104,7 @@ def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
         "trained_length": trained,
         "trained_length_given": any(hasattr(part, "original_length") for part in _modules(rope)),
         "window": seen,
-        "pairs_without_a_full_turn": None if farthest is None else sum(wave > farthest for wave in waves),
+        "pairs_without_full_rotation": None if farthest is None else sum(wave > farthest for wave in waves),
         "longest_length": longest,
         "gain": gain,
         "logit_factor": gain * gain,
@@ -261,7 +261,7 @@ def _report(known: Facts, config: RopeConfig) -> str:
 
 
 def _lines(found: Facts, *, known: bool) -> list[str]:
-    pairs, turning = found["pairs"], found["turning_pairs"]
+    pairs, turning = found["pairs"], found["rotating_pairs"]
     share = "all" if found["rotary_dim"] == found["head_dim"] else found["rotary_dim"]
     which = "" if turning == pairs else f", of which {turning} turn"
     channels = "(j, j + pairs)" if found["layout"] == "half" else "(2j, 2j + 1)"
@@ -299,7 +299,7 @@ def _axes(sections: Facts | None) -> list[str]:
 
 
 def _trained(found: Facts) -> str:
-    length, unfinished, turning = found["trained_length"], found["pairs_without_a_full_turn"], found["turning_pairs"]
+    length, unfinished, turning = found["trained_length"], found["pairs_without_full_rotation"], found["rotating_pairs"]
     if unfinished is None or not turning:
         return _tokens(length)
     seen = found["window"]

@@ -102,7 +102,7 @@ class RotaryModules:
             ValueError: where every layer has a window that is no longer.
         """
         facts = model_from_config(self._said())
-        layers: tuple[LayerFacts, ...] = facts.layers or facts.found
+        layers: tuple[LayerFacts, ...] = facts.layers or facts.distinct_layers
         seen = {one.kind for one in layers if one.window is None or one.window > original_length}
         found = {
             kind: one
@@ -118,7 +118,7 @@ class RotaryModules:
     def far_layers(self, original_length: int) -> list[int]:
         """The numbers of layers that rotate and see further than the training length."""
         facts = model_from_config(self._said())
-        layers = facts.layers or facts.found * self.config.num_hidden_layers
+        layers = facts.layers or facts.distinct_layers * self.config.num_hidden_layers
         near = {n for n, one in enumerate(layers) if one.window is not None and one.window <= original_length}
         return [n for n, one in enumerate(layers) if one.rotation is not None and n not in near]
 
@@ -192,7 +192,7 @@ class RotaryModules:
     def _scales(self) -> list[float | None]:
         """The softmax scale of each layer, as the configuration has it."""
         facts = model_from_config(self._said())
-        return [one.scale for one in facts.layers or facts.found * self.config.num_hidden_layers]
+        return [one.scale for one in facts.layers or facts.distinct_layers * self.config.num_hidden_layers]
 
     def _rescale(self, before: list[float | None]) -> None:
         """Give attention the softmax scale of the configuration, which modules have from when they were made."""

@@ -103,7 +103,7 @@ def _slides(rotations: RotaryModules) -> bool:
     """Whether no layer has a window of its own."""
     said = {key: value for key, value in rotations.config.to_dict().items() if key != "posenc"}
     facts = model_from_config(said)
-    return all(one.window is None for one in facts.layers or facts.found)
+    return all(one.window is None for one in facts.layers or facts.distinct_layers)
 
 
 def _tokens(tokenizer: Any, text: str) -> list[int]:
