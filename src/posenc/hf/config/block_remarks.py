@@ -29,8 +29,8 @@ _OWN = {"dbrx": ("d_model", "n_heads")}
 def on_keys(text_config: TextConfig, rope_block: RopeBlock) -> Iterator[Finding]:
     values, family = rope_block.effective, text_config.rotation
     own = family.kinds.get(rope_block.kind)
-    beside = OUTSIDE["rope_theta"] if own is None else (own.theta_key,)
-    if "rope_theta" not in (rope_block.values or {}) and all(text_config.get(name) is None for name in beside):
+    base_keys = OUTSIDE["rope_theta"] if own is None else (own.theta_key,)
+    if "rope_theta" not in (rope_block.values or {}) and all(text_config.get(name) is None for name in base_keys):
         whose = "this family's" if text_config.known else "the usual"
         null = (
             "rope_theta" in rope_block.sources
@@ -50,7 +50,7 @@ def on_keys(text_config: TextConfig, rope_block: RopeBlock) -> Iterator[Finding]
         yield Finding("attn_config.rope_theta", text, "base-ignored-by-transformers")
     stands = {path[0] for paths in rope_block.sources.values() for path in paths if len(path) == 1}
     if "rope_theta" in stands and family.theta_key == "rotary_emb_base" and "rotary_emb_base" not in stands:
-        text = "is ignored by transformers beside the block in this family, which reads rotary_emb_base"
+        text = "is ignored by transformers outside the block in this family, which reads rotary_emb_base"
         yield from _ignored(text_config, "rope_theta", family.base, text)
     default_share = family.share if family.share != 1 or not text_config.known else 1.0
     for key, own_key, name, read in (
@@ -198,7 +198,7 @@ def _on_sections(text_config: TextConfig, rope_block: RopeBlock) -> Iterator[Fin
     values, found, family = rope_block.effective, rope_block.values or {}, text_config.rotation
     if family.sections is None:
         if "mrope_section" in values and text_config.known:
-            text = "is ignored by transformers in this family, which turns by one position"
+            text = "is ignored by transformers in this family, which rotates by one position"
             yield Finding("mrope_section", text, "sections-ignored", "fault")
     elif "mrope_section" not in found:
         text = f"is not given: {list(family.sections)} is this family's default"
@@ -275,7 +275,7 @@ def on_engines(text_config: TextConfig, rope_block: RopeBlock, reading: Reading)
     if rope_type == WITH_ALPHA and engine not in ENGINES and not text_config.model_type.startswith("hunyuan"):
         text = "is read by Hunyuan's code, vLLM and SGLang; transformers ignores it in this family and reads factor, "
         text += "so that the frequencies grow with the text instead; for the same everywhere write rope type 'default' "
-        text += "and rope_theta times alpha^(d / (d - 2)), with d channels that turn"
+        text += "and rope_theta times alpha^(d / (d - 2)), with d rotated channels"
         yield Finding("alpha", text, "alpha-ignored", "fault" if text_config.known else "suspicion")
     if rope_type == "dynamic" and engine in ENGINES:
         once = f"for {values['factor']:g} times max_position_embeddings"
@@ -333,8 +333,10 @@ def _on_gain(rope_block: RopeBlock, rope: Rotation) -> Iterator[Finding]:
     gain, usual = float(text_rope(rope).spectrum().gain), 1 + 0.1 * math.log(max(1.0, values["factor"]))
     key = "attention_factor" if "attention_factor" in values else "mscale"
     if key in (rope_block.values or {}) and abs(gain - usual) > 1e-3 * usual:
-        text = f"makes the gain {gain:.4g} in transformers; releases of vLLM and SGLang compute {usual:.4g} of factor "
-        text += f"alone: there give attn_factor = {gain / usual:.6g} beside it, which multiplies that"
+        text = (
+            f"makes the gain {gain:.4g} in transformers; releases of vLLM and SGLang compute {usual:.4g} from factor "
+        )
+        text += f"alone: there also give attn_factor = {gain / usual:.6g}, which multiplies that"
         yield Finding(key, text, "yarn-gain-in-engines")
 
 

@@ -1,7 +1,7 @@
 """Problems of a block of `rope_parameters`, the block repaired, and the error that shows both.
 
-An unknown key or rope type is matched with the nearest one that exists. The repair is a suggestion: it keeps what can
-be kept, and its numbers need a look.
+An unknown key or rope type is matched with the nearest one that exists. The repair is a suggestion: it keeps what is
+valid, and its numbers need checking.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from posenc.hf.limits import SMALLEST, is_number, nearest_number
 from posenc.rotary._conventions import CONVENTIONS
 
 _NTK = "NTK-aware scaling is no rope type of transformers, but 'default' with a larger base: rope_theta times "
-_NTK += "factor^(d / (d - 2)), with d channels that turn; where the base shall grow with the text, it is 'dynamic'"
+_NTK += "factor^(d / (d - 2)), with d rotated channels; a base that grows with the length is 'dynamic'"
 _FACTOR = ("scale", "scaling", "scaling_factor", "scale_factor")  # what people write for "factor"
 
 
@@ -209,7 +209,7 @@ def _disagreements(block: Block, pairs: int | None) -> list[Problem]:
         found.append(Problem("high_freq_factor", text, {"low_freq_factor": 1.0, "high_freq_factor": 4.0}))
     for key in ("short_factor", "long_factor"):
         if pairs is not None and key in block and len(block[key]) != pairs:
-            text = f"must have {pairs} numbers, one for each pair that turns, found {len(block[key])}"
+            text = f"must have {pairs} numbers, one for each rotated pair, found {len(block[key])}"
             found.append(Problem(key, text, {key: example(key, block[key], pairs)}))
     if block.get("rope_type", "default") != "proportional" and block.get("partial_rotary_factor") == 0:
         text = "must be above 0 but for rope type 'proportional', found 0"

@@ -1,6 +1,6 @@
 """RoPE → configuration from nothing, in the keys of transformers 4 or 5.
 
-Version 4: ``rope_theta`` and a share of the head beside ``rope_scaling`` (null where nothing is scaled).
+Version 4: ``rope_theta`` and a share of the head next to ``rope_scaling`` (null where nothing is scaled).
 Version 5: all of it in ``rope_parameters``, one block for each kind of layers where they differ.
 """
 
@@ -27,7 +27,7 @@ _PLAIN: Block = {"rope_type": "default"}
 
 
 def without_rope(text_config: TextConfig, rope_blocks: list[RopeBlock]) -> Config:
-    """The text part without anything that speaks of its rotation, but a training length beside the blocks."""
+    """The text part without the keys of its rotation, except a training length outside the blocks."""
     config = copy.deepcopy(text_config.config)
     for name in BLOCKS:
         config.pop(name, None)
@@ -56,7 +56,7 @@ def convert_version(
         family: whose keys version 4 uses.
         version: 4 or 5.
         convention: as in `read_rope`.
-        ignore: keys to take over beside those that are known to say nothing of the rotation.
+        ignore: keys to copy, in addition to those that are known not to affect the rotation.
 
     Raises:
         ValueError: where a rotation has no rope type, or the version no spelling for it.
@@ -148,8 +148,8 @@ def rope_to_config(
 ) -> Config:
     """The keys of a configuration that make transformers rotate as ``rope`` does; merge them into a config.json.
 
-    YaRN and LongRoPE come with ``max_position_embeddings``, the length that they stretch to. Llama 3's recipe does not:
-    models with it declare more than its factor says.
+    YaRN and LongRoPE come with ``max_position_embeddings``, the extended context length. Llama 3's recipe does
+    not: models with it declare more than its factor says.
 
     Args:
         rope: one, or one for each kind of layers (None: they do not rotate).
@@ -176,7 +176,9 @@ def rope_to_config(
     family = RotationRules() if model_type is None else ROTATIONS[model_type]
     widths = {one.head_dim for one in layers.values() if one is not None}
     if len(widths) != 1:
-        raise ValueError(f"rope: head_dim must be the same in all layers, and some must turn, got {sorted(widths)}")
+        raise ValueError(
+            f"rope: head_dim must be the same in all layers, and some layers must rotate, got {sorted(widths)}"
+        )
     name: Config = {} if model_type is None else {"model_type": model_type}
     width = "qk_rope_head_dim" if family.latent else "head_dim"
     longest = extended_length(layers, recipes=False)

@@ -165,7 +165,7 @@ def _in_context(rope_block: RopeBlock, values: Block, head: int, turning: int, c
     original = values.get("original_max_position_embeddings")
     static = of_an_engine(values, convention)
     if rope_type in SCALED_FROM and original is None:
-        text = "is missing, and so is max_position_embeddings, which would stand for it"
+        text = "is missing, and so is max_position_embeddings, which would take its place"
         found.append(Problem("original_max_position_embeddings", text, {"original_max_position_embeddings": 4096}))
     if rope_type == "longrope" and original == 1 and "attention_factor" not in values:
         text = "must be at least 2, found 1: the gain is divided by its logarithm"
@@ -176,7 +176,9 @@ def _in_context(rope_block: RopeBlock, values: Block, head: int, turning: int, c
         raise NotReadError("rope_type 'yarn' over one pair is not read here: its ramp needs at least two pairs")
     elif (static or rope_type == "dynamic") and turning == 2:
         found.append(
-            Problem("rope_type", "spreads a factor over the pairs, and one alone turns", {"rope_type": "default"})
+            Problem(
+                "rope_type", "spreads a factor over the pairs, and only one pair is rotated", {"rope_type": "default"}
+            )
         )
     elif rope_type == "dynamic" and not static and rope_block.longest is None:
         found.append(Problem("max_position_embeddings", "is missing; dynamic NTK starts from it", {LENGTH: 4096}))
@@ -189,11 +191,11 @@ def _in_context(rope_block: RopeBlock, values: Block, head: int, turning: int, c
     key = "rotary_dim" if "rotary_dim" in values else "partial_rotary_factor"
     share = values.get("partial_rotary_factor")
     if turning < 2 or turning % 2 or turning > head:
-        text = f"must make an even number of at most head_dim = {head} channels turn, found {turning}"
+        text = f"must rotate an even number of at most head_dim = {head} channels, found {turning}"
         even = min(head, max(2, turning - turning % 2))
         found.append(Problem(key, text, {key: even if key == "rotary_dim" else even / head}))
     elif key == "rotary_dim" and share is not None and int(head * share) != turning:
-        text = f"is {turning}, but partial_rotary_factor = {share} makes {int(head * share)} of {head} channels turn"
+        text = f"is {turning}, but partial_rotary_factor = {share} rotates {int(head * share)} of {head} channels"
         found.append(Problem(key, text, {"partial_rotary_factor": None}))
     return found
 
@@ -211,7 +213,7 @@ def _corrected(text_config: TextConfig, rope_block: RopeBlock, mended: Block) ->
             changed.add(length_key(text_config))
             put(config, (length_key(text_config),), value)
         elif not same or key in twice:
-            for path in places(rope_block, key):  # a key beside the blocks is nulled, so that merging takes it away
+            for path in places(rope_block, key):  # a key outside the blocks becomes null, so that merging removes it
                 changed.add(path[0])
                 put(config, path, None if value is GONE and len(path) == 1 else value)
     tops = {path[0] for paths in rope_block.sources.values() for path in paths} | set(rope_block.target[:1])
@@ -225,8 +227,8 @@ Layers = Mapping[str, Rotation | None]
 class ParsedConfig:
     """A configuration in Hugging Face's keys and what its keys say, each part parsed once, when it is first asked for.
 
-    Reading, explaining, examining and writing one configuration share this record. It is not told of later changes
-    of ``config``.
+    Reading, explaining, examining and writing one configuration share this record. Changing
+    ``config`` afterwards has no effect on it.
 
     Attributes:
         config: the whole configuration.
@@ -270,7 +272,7 @@ class ParsedConfig:
 def check_layer_keys(parsed: ParsedConfig) -> None:
     """Raise a ValueError, naming the key, where a length, a list of layers or a window is malformed.
 
-    The rotations do not depend on these keys, but everything else that is told of the layers does, and is computed
+    The rotations do not depend on these keys, but everything else that is reported of the layers does, and is computed
     only when somebody asks for it. A list of kinds that cannot be read is a finding and not an error.
     """
     if is_posenc_config(parsed.config):

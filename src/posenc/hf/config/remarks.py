@@ -56,7 +56,7 @@ def _on_layers(parsed: ParsedConfig) -> Iterator[Finding]:
 
 
 def _on_other_lengths(text_config: TextConfig) -> Iterator[Finding]:
-    """A length under a key that transformers does not read, beside another under the key that it reads."""
+    """A length under a key that transformers does not read, and another one under the key that it reads."""
     longest = max_length(text_config)
     for name in _OTHER_LENGTHS:
         length = text_config.get(name)
@@ -82,7 +82,7 @@ def _on_no_rotation(text_config: TextConfig) -> Iterator[Finding]:
         block = config.get(name)
         kind = block.get("rope_type", block.get("type")) if isinstance(block, dict) else None
         if kind not in (None, "default"):
-            text = f"= {shown(block)} is read by nobody: the code of {text_config.model_type} has no rotation"
+            text = f"= {shown(block)} is not read: the code of {text_config.model_type} has no rotation"
             yield Finding(name, text, "scaling-unread", "suspicion")
 
 
@@ -93,16 +93,16 @@ def _on_blocks(text_config: TextConfig) -> Iterator[Finding]:
             continue
         for kind in beside_blocks(text_config, block):
             if isinstance(block[kind], dict):
-                text = f"has a block for {shown(kind)}, and there are no such layers: nobody reads it"
+                text = f"has a block for {shown(kind)}, and there are no such layers: it is not read"
                 level: Level = "note" if kind in KINDS else "suspicion"  # classes save blocks of kinds not in use
                 yield Finding(name, text, "block-of-no-layer", level)
             else:
-                text = f"has {kind} = {shown(block[kind])} beside the blocks of layers, where transformers ignores it"
+                text = f"has {kind} = {shown(block[kind])} outside the blocks of layers, where transformers ignores it"
                 yield Finding(name, text, "key-beside-blocks")
 
 
 def _on_bases(text_config: TextConfig) -> Iterator[Finding]:
-    """A base of sliding layers above that of full ones, which no released model has."""
+    """A base of sliding layers above the base of full ones, which no released model has."""
     own = text_config.rotation.kinds
     if set(own) != {FULL, SLIDING}:
         return
@@ -187,7 +187,7 @@ def _on_model(text_config: TextConfig, rope_blocks: list[RopeBlock], reading: Re
         text = f"{name} {text}in no configuration: the frequencies are read without it; RopeConfig.with_factors adds it"
         yield Finding("model_type", text, "learned-frequencies")
     if config.get("alibi") is True:
-        yield Finding("alibi", "is true: this model has ALiBi instead of a rotation", "alibi")
+        yield Finding("alibi", "is true: this model has ALiBi and no rotation", "alibi")
     if (
         any(len(block.target) > 1 for block in rope_blocks)
         and text_config.known
@@ -200,16 +200,16 @@ def _on_model(text_config: TextConfig, rope_blocks: list[RopeBlock], reading: Re
         agrees = config["rope_interleave"] == (family.layout == "interleaved")
         yield Finding("rope_interleave", text, "layout-key-ignored", "note" if agrees else "fault")
     if family.trailing:
-        text = "in this family the last channels of a head turn, and RoPE turns the first: give it that slice"
+        text = "in this family the last channels of a head are rotated, and RoPE rotates the first: pass it that slice"
         yield Finding("head_dim", text, "last-channels-turn")
     exempt = layers_without_rope(text_config) if text_config.known or "no_rope_layers" in config else []
     if exempt:
-        text = f"{len(exempt)} layers do not turn: {', '.join(map(str, exempt))}"
+        text = f"{len(exempt)} layers do not rotate: {', '.join(map(str, exempt))}"
         yield Finding("no_rope_layers", text, "layers-without-rotation")
     used = {path[0] for block in rope_blocks for paths in block.sources.values() for path in paths} | _UNDERSTOOD
     used |= {family.bases_key or "", family.rotates_if[0] if family.rotates_if else ""}
     nested = any(len(rope_block.target) > 1 for rope_block in rope_blocks)
-    if nested:  # where they hold for the blocks that are silent
+    if nested:  # where they are defaults of the blocks
         used |= {kind.theta_key for kind in family.kinds.values()} or {n for names in OUTSIDE.values() for n in names}
     yield from _on_unread(text_config, rope_blocks, used)
 
@@ -221,7 +221,7 @@ def _says_the_same(rope_blocks: list[RopeBlock], key: str, value: Any) -> bool:
 
 
 def _on_unread(text_config: TextConfig, rope_blocks: list[RopeBlock], used: set[str]) -> Iterator[Finding]:
-    """Keys of the text part that nobody reads here: a note, unless one contradicts what is read or is misspelt."""
+    """Keys of the text model that are not read: a note, unless one contradicts what is read or is misspelt."""
     bases: set[Any] = {block.effective.get("rope_theta") for block in rope_blocks if block.values is not None} - {None}
     for key, value in text_config.items():
         if key in used or value in (None, False, [], {}) or _says_the_same(rope_blocks, key, value):
@@ -229,7 +229,7 @@ def _on_unread(text_config: TextConfig, rope_blocks: list[RopeBlock], used: set[
         near = difflib.get_close_matches(key, _TOP_LEVEL, n=1, cutoff=_MISSPELT)
         qualified = bool(near) and (key.endswith(f"_{near[0]}") or key.startswith(f"{near[0]}_"))
         if near and not qualified and key not in _TOP_LEVEL and text_config.known:
-            text = f"is read by nobody; was {near[0]} meant?"
+            text = f"is not read; was {near[0]} meant?"
             yield Finding(key, text, "key-misspelt", "suspicion")
         elif key in _BASES and bases and is_number(value, 1) and value not in bases:
             read = " and ".join(sorted(map(shown, bases)))

@@ -19,8 +19,8 @@ _STAYING = set(FREE) - {"rope_type", "original_max_position_embeddings"}
 def parse_rope_argument(text: str, config: RopeConfig) -> RopeConfig:
     """The configuration at a path, or what ``config`` becomes under a block.
 
-    A block takes the place of the scaling; base, share and sections stay where it is silent. Where kinds of layers
-    have a rotation each, it is for full attention.
+    A block takes the place of the scaling; base, share and sections stay where the block does not give them. Where
+    kinds of layers have a rotation each, it is for full attention.
 
     Args:
         text: a JSON object, or the path of a configuration.

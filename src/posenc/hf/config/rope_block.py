@@ -40,7 +40,7 @@ class RopeBlock:
         defaults: values that hold where none is given.
         sources: the paths of each key, also if it is null there.
         target: path of the dictionary where new keys go.
-        mirrors: paths of dictionaries that repeat the target, as that of version 4 repeats that of version 5.
+        mirrors: paths of dictionaries that repeat the target, as the block of version 4 repeats the block of version 5.
         renames: keys that go outside the block instead, and under which name (version 4).
         conflicts: values that are given twice, differently.
         longest: ``max_position_embeddings``.
@@ -139,8 +139,8 @@ def _rank(key: str, path: Path) -> int:
     """Which of two places transformers obeys: the lower one; places of one rank hold by their order."""
     if key == "rope_type":
         return int(path[-1] == "type")
-    beside = len(path) == 1
-    return int(not beside) if key == "original_max_position_embeddings" else int(beside)
+    outside = len(path) == 1
+    return int(not outside) if key == "original_max_position_embeddings" else int(outside)
 
 
 def _canonical(key: str, value: Any) -> Any:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from posenc.arguments import check_whole, shown
@@ -51,8 +51,6 @@ from posenc.hf.sources.formats import load_config, translate
 from posenc.hf.sources.load import Config, Source
 from posenc.rotary._rotate import Layout
 
-_UNPARSED = ParsedConfig({})
-
 
 @dataclass(frozen=True, eq=False)
 class RopeConfig:
@@ -62,7 +60,6 @@ class RopeConfig:
         layers: by kind of layers (``"all"`` where there is one), `RoPE` or `MRoPE`; None where layers do not rotate.
         config: the whole configuration, as it was read.
         reading: how it was read.
-        parsed: everything that was parsed of ``config``, shared by configurations that differ in ``layers`` alone.
 
     >>> block = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768, "rope_theta": 1e6}
     >>> config = read_rope({"model_type": "qwen2", "head_dim": 128, "rope_parameters": block})
@@ -75,12 +72,14 @@ class RopeConfig:
     layers: Layers
     config: Config
     reading: Reading = AS_IT_SAYS
-    parsed: ParsedConfig = field(default=_UNPARSED, repr=False)
 
     def __post_init__(self) -> None:
         check_rope_config(self.layers, self.config, self.reading)
-        if self.parsed.config is not self.config or self.parsed.reading != self.reading:
-            object.__setattr__(self, "parsed", ParsedConfig(self.config, self.reading))
+
+    @cached_property
+    def parsed(self) -> ParsedConfig:
+        """Everything that ``config`` says, parsed once; configurations that differ in ``layers`` alone share it."""
+        return ParsedConfig(self.config, self.reading)
 
     @cached_property
     def remarks(self) -> tuple[Finding, ...]:
@@ -99,7 +98,7 @@ class RopeConfig:
 
     @property
     def position_schemes(self) -> tuple[SchemeFacts, ...]:
-        """The encodings that the model has instead of a rotation; empty for one that rotates, and for posenc's own."""
+        """The encodings of a model without rotation; empty for one that rotates, and for models of posenc."""
         if any(rope is not None for rope in self.layers.values()) or is_posenc_config(self.config):
             return ()
         return position_schemes(self.text_config, self.config)
@@ -116,7 +115,7 @@ class RopeConfig:
             has = "; ".join(one.text for one in self.position_schemes)
             raise ValueError(f"model_type {self.model_type!r} says nothing of a rotation: its models have {has}")
         if len(turning) != 1:
-            raise ValueError(f"layer_type: {len(turning)} kinds of layers turn, give one of {', '.join(self.layers)}")
+            raise ValueError(f"layer_type: {len(turning)} kinds of layers rotate, give one of {', '.join(self.layers)}")
         return turning[0]
 
     def of(self, layer_type: str) -> Rotation | None:
@@ -149,7 +148,7 @@ class RopeConfig:
         return self.of(types[index])
 
     def softmax_factor(self, layer_type: str | None = None) -> float:
-        """What the scale of the softmax is multiplied by beside 1 / √head_dim: YaRN's mscale_all_dim, or 1."""
+        """What the scale of the softmax is multiplied by in addition to 1 / √head_dim: YaRN's mscale_all_dim, or 1."""
         rope = self.rope if layer_type is None else self.of(layer_type)
         heeded = self.text_config.rotation.latent or self.reading.convention == "deepseek"
         if rope is None or not heeded:
@@ -159,8 +158,8 @@ class RopeConfig:
     def with_rope(self, rope: Rotation | Layers | None) -> RopeConfig:
         """The same configuration with another rotation: one for all layers that rotate, or by kind of layers."""
         if rope is not None and not isinstance(rope, Rotation):
-            return replace(self, layers={**self.layers, **check_rotations("rope", rope)})
-        return replace(self, layers={kind: old and rope for kind, old in self.layers.items()})
+            return _rope_config({**self.layers, **check_rotations("rope", rope)}, self.parsed)
+        return _rope_config({kind: old and rope for kind, old in self.layers.items()}, self.parsed)
 
     def with_factors(self, factors: Sequence[float]) -> RopeConfig:
         """The same configuration with each frequency times a factor, as Mistral Large 4 has exp of its learned alpha.
@@ -168,16 +167,17 @@ class RopeConfig:
         Raises:
             ValueError: unless there is one above 0 for each pair that rotates, and where no length is declared.
         """
-        return replace(self, layers=scale_frequencies(self.layers, factors, max_length(self.text_config)))
+        layers = scale_frequencies(self.layers, factors, max_length(self.text_config))
+        return _rope_config(layers, self.parsed)
 
     def to_config(self, version: int | None = None) -> Config:
         """The whole configuration with these rotations, everything else as it was read.
 
         One number follows a changed rotation: ``max_position_embeddings`` becomes the length that YaRN, LongRoPE or
-        Llama 3's recipe stretch to, as transformers means it (`posenc.hf.config.write`).
+        Llama 3's recipe extend the context to, as in transformers (`posenc.hf.config.write`).
 
         Args:
-            version: spelling of transformers 4 or 5; None keeps the one that was read.
+            version: spelling of transformers 4 or 5; None keeps the spelling that was read.
 
         Raises:
             ValueError: where the spelling has no room for them; it says what would.
@@ -224,6 +224,13 @@ class RopeConfig:
         return {**without_rope(text_config, rope_blocks), **keys}
 
 
+def _rope_config(layers: Layers, parsed: ParsedConfig) -> RopeConfig:
+    """The configuration that was parsed, with these rotations."""
+    config = RopeConfig(layers, parsed.config, parsed.reading)
+    config.__dict__["parsed"] = parsed  # fills the cached property, which no argument of a caller can do
+    return config
+
+
 def read_rope(
     config: Source,
     *,
@@ -257,7 +264,7 @@ def read_rope(
         check_layer_keys(parsed)
     except ValueError as error:
         raise form.told(error) from error
-    return RopeConfig(layers, form.config, reading, parsed)
+    return _rope_config(layers, parsed)
 
 
 def rope_from_config(config: Source, layer_type: str | None = None, *, head_dim: int | None = None) -> Rotation | None:

@@ -1,6 +1,6 @@
 """How a configuration spells its rotation: which values it gives, and where each of them stands.
 
-Version 4 of transformers: ``rope_theta`` and a share of the head beside ``rope_scaling``; version 5: all in
+Version 4 of transformers: ``rope_theta`` and a share of the head next to ``rope_scaling``; version 5: all in
 ``rope_parameters``, flat or one block for each kind of layers. `find_rope_blocks` reads either; `write` puts new
 values back to where the old ones stood, so that a configuration keeps its spelling.
 
@@ -90,7 +90,7 @@ def _homes(text_config: TextConfig) -> list[str]:
     if len(homes) == 2 and not _agree(config[homes[0]], config[homes[1]]):
         raise ValueError(
             f"{text_config.key_path('rope_scaling')} and rope_parameters differ, found {shown(config['rope_scaling'])} "
-            f"and {shown(config['rope_parameters'])}; transformers obeys rope_scaling: keep the one that is meant"
+            f"and {shown(config['rope_parameters'])}; transformers obeys rope_scaling: keep the block that is meant"
         )
     return homes
 
@@ -100,10 +100,10 @@ def _base_is_null(rope_block: RopeBlock) -> bool:
 
 
 def _agree(new: Config, old: Config) -> bool:
-    """Whether the block of version 5 says what that of version 4 does, with the keys that version 4 has beside it."""
+    """Whether the blocks of versions 5 and 4 agree; version 4 has base and share outside its block."""
     one, other = ({"rope_type" if key == "type" else key: value for key, value in b.items()} for b in (new, old))
-    beside = set(one) - set(other) <= {"rope_theta", "partial_rotary_factor"}
-    return beside and all(key in one and one[key] == value for key, value in other.items())
+    only_outside = set(one) - set(other) <= {"rope_theta", "partial_rotary_factor"}
+    return only_outside and all(key in one and one[key] == value for key, value in other.items())
 
 
 def _nested(text_config: TextConfig, block: Config) -> bool:
@@ -162,7 +162,7 @@ def _kind_part(text_config: TextConfig, homes: list[str], kind: str) -> RopeBloc
 
 
 def _nested_part(text_config: TextConfig, homes: list[str], kind: str, inner: Any) -> RopeBlock:
-    """One of the blocks of a nested configuration; what stands beside them holds where a block is silent."""
+    """One of the blocks of a nested configuration; keys outside them are defaults of each block."""
     own = text_config.rotation.kinds.get(kind)
     if inner is None and own is None:
         return RopeBlock(kind, None)
@@ -173,7 +173,7 @@ def _nested_part(text_config: TextConfig, homes: list[str], kind: str, inner: An
         )
     if not isinstance(inner, dict):
         raise ValueError(
-            f"{text_config.key_path(homes[0], kind)} must be an object or null beside the blocks of other layers, "
+            f"{text_config.key_path(homes[0], kind)} must be an object or null among the blocks of other layers, "
             f"found {shown(inner)}; move it into each block, or drop it"
         )
     rope_block = collect(text_config, [(name, kind) for name in homes], {}, kind)

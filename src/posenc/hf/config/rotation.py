@@ -31,7 +31,7 @@ AXES = ("time", "row", "column")
 
 
 def text_rope(rope: Rotation) -> RoPE:
-    """The rotation as text sees it: the RoPE whose pairs M-RoPE shares out."""
+    """The rotation of text tokens: the RoPE whose pairs M-RoPE assigns to axes."""
     return rope.rope if isinstance(rope, MRoPE) else rope
 
 
@@ -46,7 +46,7 @@ def shared_out(rope: RoPE, values: Block, family: RotationRules) -> Rotation:
 
 
 def with_axes_of(rope: RoPE, old: Rotation) -> Rotation:
-    """The same rotation with its pairs shared out as those of ``old``."""
+    """The same rotation with its pairs assigned to axes as in ``old``."""
     return _of(rope, old.sections, order_of(old), old.axes) if isinstance(old, MRoPE) else rope
 
 
@@ -174,7 +174,7 @@ def to_longrope(rotation: Rotation, original_length: int | None) -> Rotation:
             f"is learned, or differs between heads or first tokens: {one_line(rope.scaling)}"
         )
     if not bool((spectrum.theta > 0).all()):
-        raise ValueError("as_longrope needs every pair to turn, and this spectrum has pairs that do not")
+        raise ValueError("as_longrope needs every pair to rotate, and this spectrum has pairs that do not")
     length = original_length
     for part in [] if rope.scaling is None else rope.scaling.modules():
         length = length or getattr(part, "original_length", None)

@@ -171,7 +171,7 @@ def length_key(text_config: TextConfig) -> str:
 
 
 def head_dim(text_config: TextConfig, kind: str, given: int | None) -> int:
-    """Channels of a head that the rotation sees.
+    """Channels of a head that the rotation is given.
 
     Raises:
         ValueError: where neither the configuration nor the caller says it, or what it says is no even integer.
@@ -223,7 +223,7 @@ def _own_width(text_config: TextConfig, kind: str) -> tuple[str, Any] | None:
         if number < len(types) and types[number] == kind and layer and layer.get("head_dim") is not None:
             return f"{place}.head_dim", layer["head_dim"]
     wide = text_config.rotation.full_head_dim is not None or config.get("global_head_dim") is not None
-    if kind != FULL or not wide or "per_layer_config" in config:  # beside which the code looks at no other key
+    if kind != FULL or not wide or "per_layer_config" in config:  # then the code looks at no other key
         return None
     return text_config.key_path("global_head_dim"), config.get("global_head_dim", text_config.rotation.full_head_dim)
 
@@ -298,7 +298,7 @@ def layers_without_rope(text_config: TextConfig) -> list[int]:
         check_layers(text_config, "no_rope_layers", flags)
     elif every is not None and count is not None:
         flags = [int((layer + 1) % every != 0) for layer in range(count)]
-    return [layer for layer, turns in enumerate(flags or []) if not turns]
+    return [layer for layer, rotates in enumerate(flags or []) if not rotates]
 
 
 def bases(text_config: TextConfig) -> list[float]:
@@ -319,7 +319,7 @@ def bases(text_config: TextConfig) -> list[float]:
 
 
 def window(text_config: TextConfig) -> int | None:
-    """Tokens that a sliding layer sees; None where the configuration has none, or 0 as Qwen 2 saves it.
+    """Tokens that a sliding layer attends to; None where the configuration has none, or 0 as Qwen 2 saves it.
 
     Raises:
         ValueError: for what is no number of tokens, and for 0 where the family's code asks whether there is a window.
@@ -330,7 +330,7 @@ def window(text_config: TextConfig) -> int | None:
 
 
 def kinds_without_rope(text_config: TextConfig) -> tuple[str, ...]:
-    """Kinds of layers that the family's code never rotates, beside sliding ones that it does."""
+    """Kinds of layers that the family's code never rotates, next to sliding layers that it rotates."""
     family, types = text_config.rotation, layer_types(text_config)
     if family.only_sliding:
         window(text_config)  # which must be right even where it does not decide

@@ -44,10 +44,10 @@ def on_upstream_bugs(
 def _on_spelling(whole: Config, text_config: TextConfig, rope_block: RopeBlock) -> Iterator[Finding]:
     """A block of version 5 without what version 4 reads."""
     values, family = rope_block.effective, text_config.rotation
-    beside = any(text_config.get(name) is not None for name in (*OUTSIDE["rope_theta"], "rope_scaling"))
+    outside = any(text_config.get(name) is not None for name in (*OUTSIDE["rope_theta"], "rope_scaling"))
     lost = values["rope_theta"] != family.base or values.get("rope_type", "default") != "default"
     other = not text_config.known or family.nested or bool(family.kinds) or text_config.family.since > 4
-    if "rope_parameters" not in text_config or beside or not lost or other:
+    if "rope_parameters" not in text_config or outside or not lost or other:
         return
     version = whole.get("transformers_version")
     written = isinstance(version, str) and version.startswith("4.")
@@ -61,7 +61,7 @@ def _on_spelling(whole: Config, text_config: TextConfig, rope_block: RopeBlock) 
         losses.append(f"its base would be {family.base:g}, not {values['rope_theta']:g}")
     if values.get("rope_type", "default") != "default":
         losses.append(f"the scaling {values['rope_type']!r} would be lost")
-    text += f"{' and '.join(losses)}; for version 4 write the keys of to_config(version=4), beside these for both"
+    text += f"{' and '.join(losses)}; for version 4 write the keys of to_config(version=4), next to these keys for both"
     yield Finding("rope_parameters", text, "version-5-spelling", "fault" if written else "note")
 
 
@@ -89,7 +89,7 @@ def _on_base(text_config: TextConfig, rope_block: RopeBlock, rope: Rotation) -> 
 
 
 def is_llama_3(text_config: TextConfig) -> bool:
-    """Whether this is a Llama that was stretched to 131,072 tokens by its own recipe: 3.1, 3.2 or 3.3."""
+    """Whether this is a Llama whose context was extended to 131,072 tokens by its own recipe: 3.1, 3.2 or 3.3."""
     length = max_length(text_config) or 0
     return length >= _LONG and {key: text_config.get(key) for key in _LLAMA_3} == _LLAMA_3
 
@@ -108,15 +108,17 @@ def _on_llama_3(text_config: TextConfig, rope_block: RopeBlock) -> Iterator[Find
         yield Finding("rope_type", text, "linear-over-llama3", "fault")
     elif rope_block.effective["rope_theta"] == _LLAMA_3_BASE and "rope_theta" in (rope_block.values or {}):
         text = (
-            f"is {rope_block.longest:,}, which Llama 3.1 and later reach by rope type 'llama3' alone, and none is given"
+            f"is {rope_block.longest:,}, which Llama 3.1 and later reach by rope type 'llama3' alone, and no scaling "
         )
-        text += ": what transformers turns then has a cosine of 0.76 with what was trained at 8,192 tokens, 0.50 at "
-        text += "60,000; write the llama3 block of the checkpoint (preset('llama-3.1'))"
+        text += (
+            "is given: the queries that transformers rotates then have a cosine of 0.76 with the trained ones at 8,192 "
+        )
+        text += "tokens, 0.50 at 60,000; write the llama3 block of the checkpoint (preset('llama-3.1'))"
         yield Finding("max_position_embeddings", text, "scaling-lost", "fault")
 
 
 def _on_reach(text_config: TextConfig, rope_block: RopeBlock, rope: Rotation) -> Iterator[Finding]:
-    """A base whose slowest pair comes round within the length, and nothing that stretches it."""
+    """A base whose slowest pair completes a rotation within the length, and no scaling."""
     found = rope_block.values or {}
     if (
         "rope_theta" not in found
@@ -127,10 +129,11 @@ def _on_reach(text_config: TextConfig, rope_block: RopeBlock, rope: Rotation) ->
     slowest = _slowest(found["rope_theta"], rope)
     windowed = is_count(text_config.get("sliding_window"), TOKENS)
     if slowest < rope_block.longest and rope_block.kind in (ALL, FULL) and not windowed:
-        text = f"is {rope_block.longest:,}, and of base {found['rope_theta']:g} the slowest pair comes round in "
-        text += (
-            f"{slowest:,.0f} tokens, without any scaling: whether the model was trained so far no configuration says; "
+        text = (
+            f"is {rope_block.longest:,}, and with base {found['rope_theta']:g} the slowest pair completes a rotation "
         )
+        text += f"in {slowest:,.0f} tokens, without any scaling: the configuration does not say whether the model was "
+        text += "trained at that length; "
         text += "compare its loss at both lengths (posenc doctor --weights)"
         yield Finding("max_position_embeddings", text, "length-beyond-base")
 
@@ -145,10 +148,10 @@ def _on_share(text_config: TextConfig, rope_block: RopeBlock, rope: Rotation) ->
     """All channels rotate in a family whose released models rotate some."""
     released, plain = _SHARES.get(text_config.model_type), text_rope(rope)
     if released is not None and not {"rotary_dim", "partial_rotary_factor"} & set(rope_block.values or {}):
-        text = (
-            f"is not given, so that all {plain.head_dim} channels of a head turn; released models of this family turn "
+        text = f"is not given, so that all {plain.head_dim} channels of a head rotate; released models of this family "
+        text += (
+            f"rotate {released} of 128, and a model that lost the key when it was saved wrote gibberish (13.1 nats of "
         )
-        text += f"{released} of 128, and one that lost the key when it was saved wrote gibberish (13.1 nats of "
         text += f"divergence a token); write rotary_dim: {released}, or partial_rotary_factor: {released / 128:g}"
         yield Finding("rotary_dim", text, "share-lost", "suspicion")
 

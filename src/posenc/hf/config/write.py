@@ -27,18 +27,18 @@ from posenc.hf.config.text_config import TextConfig, head_dim, length_key, max_l
 from posenc.hf.sources.load import Config
 from posenc.rotary.rope import RoPE
 
-_STRETCHED = (LongRoPE, YaRN)  # whose factor says by how much
+_EXTENDED = (LongRoPE, YaRN)  # whose factor says by how much
 Layers = Mapping[str, Rotation | None]
 
 
 def extended_length(layers: Layers, *, recipes: bool = True) -> int | None:
-    """Tokens that these rotations are stretched to: training length times factor; None where nothing says so.
+    """The context length that these rotations extend to: training length times factor; None without a factor.
 
     Args:
         layers: by kind.
         recipes: whether Llama 3's counts, whose factor says less than the length that such models declare.
     """
-    kinds = (*_STRETCHED, Llama3, NTKByParts) if recipes else _STRETCHED
+    kinds = (*_EXTENDED, Llama3, NTKByParts) if recipes else _EXTENDED
     steps = [step for step in _scalings(layers) if isinstance(step, kinds) and step.factor > 1]
     return max((round(step.original_length * step.factor) for step in steps), default=None)
 
@@ -47,7 +47,7 @@ def length_after(declared: int | None, before: Layers, after: Layers) -> int | N
     """What ``max_position_embeddings`` becomes; None: it stays.
 
     It grows to what the new rotations reach, and follows them where it was what the old ones reached. A configuration
-    that declared the training length beside a scaling keeps that habit.
+    that declared the training length next to a scaling keeps declaring it.
 
     Args:
         declared: its value so far.
@@ -105,7 +105,7 @@ def write_rotations(
             )
         rope = ropes[rope_block.kind]
         if (rope is None) != (rope_block.values is None):
-            raise ValueError(f"layers: {rope_block.kind} cannot start or stop to turn in this spelling; use version=5")
+            raise ValueError(f"layers: {rope_block.kind} cannot start or stop rotating in this spelling; use version=5")
         if rope is None or rope_block.values is None:
             continue
         block = {

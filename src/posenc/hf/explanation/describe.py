@@ -38,7 +38,7 @@ def schedule_facts(config: RopeConfig) -> Description:
 
 
 def _halves(config: RopeConfig, kinds: list[Description]) -> list[Description]:
-    """The encoder's layers and the decoder's, each numbered from 0; ``kinds`` are those of the encoder.
+    """The encoder's layers and the decoder's, each numbered from 0; ``kinds`` are the kinds of the encoder.
 
     Sparse attention and windows (LED, LongT5, BigBird-Pegasus) are the encoder's alone.
     """
@@ -72,7 +72,7 @@ def _latent(model: Model) -> Description | None:
 
 
 def _told(one: LayerFacts, numbers: list[int]) -> Description:
-    heat = one.temperature
+    temperature = one.temperature
     return {
         "kind": one.kind,
         "layers": numbers,
@@ -81,7 +81,9 @@ def _told(one: LayerFacts, numbers: list[int]) -> Description:
         "base": getattr(one.rotation, "base", None),
         "window": one.window,
         "ahead": one.ahead,
-        "temperature": None if heat is None else {"text": heat.text, "posenc": heat.builds or None},
+        "temperature": None
+        if temperature is None
+        else {"text": temperature.text, "posenc": temperature.builds or None},
         "sink": one.sink or None,
         "softmax_scale": one.scale,
         "causal": one.causal,
@@ -96,7 +98,7 @@ def _told(one: LayerFacts, numbers: list[int]) -> Description:
 def schedule_lines(told: Description) -> list[str]:
     """The same as text, a line a kind of layers."""
     if told["problem"] is not None:
-        return ["", f"schedule     not told: {told['problem']}"]
+        return ["", f"schedule     not read: {told['problem']}"]
     if not told["kinds"]:
         return []
     lines = ["", "schedule"]
@@ -130,11 +132,11 @@ def has(kind: Description, *, several: bool) -> list[str]:
         return ["attends to the image, not to the text"]
     if not kind["attends"]:
         return ["no attention"]
-    turns = "rotation" if kind["rotates"] else "no rotation"
+    rotation = "rotation" if kind["rotates"] else "no rotation"
     if kind["attached"] is not None:
-        turns = f"attached by posenc: {kind['attached']}"
-    found = [f"{turns} of base {kind['base']:g}" if several and kind["base"] else turns]
-    found.append(_sight(kind))
+        rotation = f"attached by posenc: {kind['attached']}"
+    found = [f"{rotation} of base {kind['base']:g}" if several and kind["base"] else rotation]
+    found.append(_reach(kind))
     if kind["temperature"] is not None:
         build = kind["temperature"]["posenc"]
         found.append(f"temperature {kind['temperature']['text']}" + (f", in posenc {build}" if build else ""))
@@ -149,7 +151,7 @@ def has(kind: Description, *, several: bool) -> list[str]:
     return found
 
 
-def _sight(kind: Description) -> str:
+def _reach(kind: Description) -> str:
     if kind["not_read"]:
         window = "" if kind["window"] is None else f"{_window_words(kind)}, "
         return f"{window}not read: {kind['not_read']}"
@@ -192,7 +194,7 @@ def layer_words(facts: LayerFacts) -> str:
     if not facts.attends:
         return f"{printable(facts.kind)}, no attention"
     rope = facts.rotation
-    parts = ["does not turn" if rope is None else one_line(rope)]
+    parts = ["does not rotate" if rope is None else one_line(rope)]
     if isinstance(rope, RoPE):
         parts = [f"base {rope.base:g}, {rope.layout}, {rope.rotary_dim} of {rope.head_dim} channels"]
         parts += [] if rope.scaling is None else [one_line(rope.scaling)]

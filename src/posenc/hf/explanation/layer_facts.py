@@ -76,15 +76,15 @@ class LayerFacts(NamedTuple):
         kind: the name of the kind, as the configuration has it.
         attends: whether it has attention.
         rotation: `RoPE` or `MRoPE`; None where it does not rotate.
-        window: tokens that a token sees at and before its place, itself included; None: all.
-        ahead: tokens that it sees after its place under a window of two sides; 0 else.
+        window: tokens that a token attends to at and before its position, itself included; None: all.
+        ahead: tokens that it attends to after its position under a window of two sides; else 0.
         temperature: a factor on the queries that depends on the position.
         sink: "" for none, "learned" a head, or "by token".
         scale: of the softmax, YaRN's factor included, a temperature not; None where it is not known.
         causal: whether a token attends to none after it; None: not read.
         softcap: scores s become softcap · tanh(s / softcap); None: they stay.
         heads: query heads; None where the configuration does not say.
-        rotates_last: the channels that rotate stand behind the others of a head.
+        rotates_last: the rotated channels are the last ones of a head.
         normed_after: norms of queries and keys follow the rotation, so that their weights do not rotate.
         index_topk: keys that an indexer picks for each query; None without one.
         not_read: what restricts its attention further, in words, and is not read; "" where that is nothing.
@@ -212,8 +212,8 @@ def _facts(read: RopeConfig, text_config: TextConfig, kind: str, still: bool, n:
 
 _PARTIAL_KINDS = {  # kinds of layers that attend to less than their mask shows
     INDEXED: "the {index_topk} keys that an indexer picks",
-    COMPRESSED: "compressed tokens beside the window, of which an indexer picks {index_topk}",
-    HEAVILY_COMPRESSED: "compressed tokens beside the window",
+    COMPRESSED: "compressed tokens next to the window, of which an indexer picks {index_topk}",
+    HEAVILY_COMPRESSED: "compressed tokens next to the window",
     BLOCK_SPARSE: "blocks of keys that an indexer picks",
 }
 
@@ -276,7 +276,7 @@ def _rotation(read: RopeConfig, text_config: TextConfig, kind: str, n: int) -> R
 
 
 def _scale(read: RopeConfig, text_config: TextConfig, kind: str, rope: Rotation | None, rule: Scale) -> float | None:
-    """The factor on the scores: that of the head's width, or a key's, times YaRN's."""
+    """The factor on the scores: from the head's width or a key of the config, times YaRN's."""
     config = text_config.config
     if rule in ("attention_multiplier", "query_pre_attn_scalar"):
         found = config.get(rule)
@@ -314,5 +314,5 @@ def _latent(text_config: TextConfig) -> Latent | None:
     if text_config.get("kv_lora_rank") is None:
         return None
     widths = [None if text_config.get(key) == 0 else count_at(text_config, key, WIDTH) for key in keys]
-    turned = 0 if text_config.get("qk_rope_head_dim") == 0 else widths[0]
-    return Latent(turned, *widths[1:])
+    rotated = 0 if text_config.get("qk_rope_head_dim") == 0 else widths[0]
+    return Latent(rotated, *widths[1:])

@@ -1,9 +1,9 @@
 """The report on a configuration in numbers and words, which `posenc explain` prints.
 
 For each kind of layers: layout, pairs (of M-RoPE: which axis they read), base, wavelengths (2π / theta, in tokens;
-before and after the scaling), how many pairs never complete a turn within the training length or window, the gain on
-rotated q and k and what it does to the logits, the lengths that the model was trained at and is meant for, and whether
-the frequencies depend on the length.
+before and after the scaling), how many pairs never complete a rotation within the training length or window, the gain
+on rotated q and k and what it does to the logits, the lengths that the model was trained at and is meant for, and
+whether the frequencies depend on the length.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def facts(config: RopeConfig) -> Facts:
 
 
 def _encodings(config: RopeConfig) -> list[Facts]:
-    """What a model has instead of a rotation, or what one of posenc holds; each with the call that builds it."""
+    """The encodings of a model without rotation, or of a model of posenc; each with the call that builds it."""
     schemes = config.position_schemes
     if is_posenc_config(config.config):
         schemes = tuple(SchemeFacts(*describe_spec(spec)) for spec in posenc_specs(config.config))
@@ -75,7 +75,7 @@ def _attached(config: RopeConfig) -> list[Facts]:
     if attached is None:
         return []
     where = "" if attached.layers is None else f" in layers {ranges(sorted(attached.layers))}"
-    text = f"attached by posenc{where}: {attached.words}, in the place of the rotation told of above"
+    text = f"attached by posenc{where}: {attached.words}, in the place of the rotation above"
     return [_scheme(SchemeFacts(text))]
 
 
@@ -263,7 +263,7 @@ def _report(known: Facts, config: RopeConfig) -> str:
 def _lines(found: Facts, *, known: bool) -> list[str]:
     pairs, turning = found["pairs"], found["rotating_pairs"]
     share = "all" if found["rotary_dim"] == found["head_dim"] else found["rotary_dim"]
-    which = "" if turning == pairs else f", of which {turning} turn"
+    which = "" if turning == pairs else f", of which {turning} rotate"
     channels = "(j, j + pairs)" if found["layout"] == "half" else "(2j, 2j + 1)"
     lines = [
         f"layout       {found['layout']}: channels {channels} are a pair",
@@ -305,11 +305,11 @@ def _trained(found: Facts) -> str:
     seen = found["window"]
     window = "" if seen is None or (length or seen) < seen else f" under a window of {_number(seen)}"
     share = f"{unfinished} of {turning} pairs ({unfinished / turning:.0%})"
-    return f"{_tokens(length)}{window}: {share} never complete a turn"
+    return f"{_tokens(length)}{window}: {share} never complete a rotation"
 
 
 def _between(waves: dict[str, float] | None) -> str:
-    return "no pair turns" if waves is None else f"{_number(waves['shortest'])} to {_number(waves['longest'])} tokens"
+    return "no pair rotates" if waves is None else f"{_number(waves['shortest'])} to {_number(waves['longest'])} tokens"
 
 
 def _tokens(length: int | None) -> str:
