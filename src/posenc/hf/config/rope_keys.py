@@ -33,13 +33,13 @@ def find_rope_blocks(text_config: TextConfig) -> list[RopeBlock]:
     Raises:
         ValueError: where no key can be read at all: a block that is no dictionary, two different blocks, a flat
             block of a family that has several kinds of layers, nothing in a family that is not known, or a family
-            that `RoPE` cannot stand for.
+            that is unsupported.
     """
     family = text_config.rotation
     if text_config.family.unsupported:
         raise NotReadError(
-            f"{text_config.key_path('model_type')} {text_config.model_type!r} {text_config.family.unsupported}: RoPE "
-            "cannot stand for it"
+            f"{text_config.key_path('model_type')} {text_config.model_type!r} is not read: it "
+            f"{text_config.family.unsupported}"
         )
     if position_schemes(text_config):  # whatever stray keys of a rotation the configuration has: the code has none
         return [RopeBlock(ALL, None)]

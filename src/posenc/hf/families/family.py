@@ -90,7 +90,7 @@ class Family:
         code_if_listed: model type whose code AutoConfig takes where the config has ``layer_types``.
         since: major version of transformers that first had this model type.
         layer_keys: keys of the numbers of layers of encoder and decoder.
-        unsupported: why no `RoPE` can stand for the rotation of this model type; reading a config raises it.
+        unsupported: why configs of this model type are not read, to follow "it"; reading one raises it.
         not_compared: why whole layers are not compared with transformers' own; "" where they are.
     """
 
