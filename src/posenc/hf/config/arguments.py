@@ -38,10 +38,10 @@ def check_rotations(name: str, rope: Rotation | Layers) -> Layers:
         return {ALL: rope}
     if not isinstance(rope, Mapping):
         raise ValueError(f"{name} must be a RoPE, an MRoPE or a mapping of them by kind of layers, got {shown(rope)}")
-    for kind, one in rope.items():
-        if not isinstance(kind, str) or not (one is None or isinstance(one, Rotation)):
+    for kind, rotation in rope.items():
+        if not isinstance(kind, str) or not (rotation is None or isinstance(rotation, Rotation)):
             text = "must have names of kinds of layers, and for each a RoPE, an MRoPE or None"
-            raise ValueError(f"{name} {text}, got {shown(kind)}: {shown(one)}")
+            raise ValueError(f"{name} {text}, got {shown(kind)}: {shown(rotation)}")
     return rope
 
 

@@ -28,8 +28,8 @@ _OWN = {"dbrx": ("d_model", "n_heads")}
 
 def on_keys(text_config: TextConfig, rope_block: RopeBlock) -> Iterator[Finding]:
     values, family = rope_block.effective, text_config.rotation
-    own = family.kinds.get(rope_block.kind)
-    base_keys = OUTSIDE["rope_theta"] if own is None else (own.theta_key,)
+    kind_keys = family.kinds.get(rope_block.kind)
+    base_keys = OUTSIDE["rope_theta"] if kind_keys is None else (kind_keys.theta_key,)
     if "rope_theta" not in (rope_block.values or {}) and all(text_config.get(name) is None for name in base_keys):
         whose = "this family's" if text_config.known else "the usual"
         null = (
@@ -78,7 +78,7 @@ def on_keys(text_config: TextConfig, rope_block: RopeBlock) -> Iterator[Finding]
         text = "is ignored by transformers in this family for rope type 'default'"
         yield Finding("partial_rotary_factor", text, "share-ignored", "fault")
     named = [path[-1] for path in rope_block.sources.get("rope_type", ())]
-    if own is not None and named == ["type"] and not family.scaled:
+    if kind_keys is not None and named == ["type"] and not family.scaled:
         text = "is ignored by transformers in this family, which reads rope_type alone"
         yield Finding("type", text, "key-ignored", "fault")
     yield from _on_widths(text_config, rope_block)
@@ -102,15 +102,15 @@ def on_keys(text_config: TextConfig, rope_block: RopeBlock) -> Iterator[Finding]
 
 def _read(text_config: TextConfig, rope_block: RopeBlock, key: str, default: float) -> Any:
     """The value that transformers reads under a key of version 5, other spellings of it aside."""
-    given = (at(text_config.config, path) for path in rope_block.sources.get(key, ()) if path[-1] == key)
-    return next((value for value in given if value is not None), default)
+    values = (at(text_config.config, path) for path in rope_block.sources.get(key, ()) if path[-1] == key)
+    return next((value for value in values if value is not None), default)
 
 
 def _ignored(text_config: TextConfig, key: str, read: object, text: str) -> Iterator[Finding]:
     """A key that the family's code does not read, unless it says what is read anyway."""
-    given = text_config.get(key)
-    if given is not None and given != read:
-        yield Finding(key, f"= {shown(given)} {text}: {shown(read)}", "key-ignored", "fault")
+    value = text_config.get(key)
+    if value is not None and value != read:
+        yield Finding(key, f"= {shown(value)} {text}: {shown(read)}", "key-ignored", "fault")
 
 
 def _on_widths(text_config: TextConfig, rope_block: RopeBlock) -> Iterator[Finding]:
@@ -139,8 +139,8 @@ def _on_widths(text_config: TextConfig, rope_block: RopeBlock) -> Iterator[Findi
             yield from _on_stranger(text_config, name)
     if family.share_key != "rotary_dim" and ("rotary_dim",) in rope_block.sources.get("rotary_dim", ()):
         width = other if is_count(other) else family.head_dim
-        given = _read(text_config, rope_block, "partial_rotary_factor", family.share)
-        read = int(width * given) if width is not None and is_number(given, 0) else None
+        share_read = _read(text_config, rope_block, "partial_rotary_factor", family.share)
+        read = int(width * share_read) if width is not None and is_number(share_read, 0) else None
         if read != config["rotary_dim"]:
             text = f"= {shown(config['rotary_dim'])} is ignored by the code of this family in transformers"
             text += "" if read is None else f", which rotates {read} channels"
@@ -169,12 +169,12 @@ def _on_null_width(text_config: TextConfig, rope_block: RopeBlock) -> Iterator[F
 def _on_stranger(text_config: TextConfig, name: str) -> Iterator[Finding]:
     """A key under another family's name for something that this family's own key says, too."""
     config = text_config.config
-    mine = next((config[key] for key in _SAME.get(name, ()) if config.get(key) is not None), None)
-    if mine != config[name]:
+    own_value = next((config[key] for key in _SAME.get(name, ()) if config.get(key) is not None), None)
+    if own_value != config[name]:
         text = (
             f"= {shown(config[name])} is another family's key, and transformers does not read it in this one: it reads "
         )
-        text += f"{_SAME[name][0]}, which is {'missing' if mine is None else shown(mine)}"
+        text += f"{_SAME[name][0]}, which is {'missing' if own_value is None else shown(own_value)}"
         yield Finding(name, text, "key-of-another-family", "suspicion")
 
 
@@ -195,21 +195,21 @@ def _silent_width(text_config: TextConfig) -> bool:
 
 def _on_sections(text_config: TextConfig, rope_block: RopeBlock) -> Iterator[Finding]:
     """On M-RoPE, and on the key that has the same name in one family."""
-    values, found, family = rope_block.effective, rope_block.values or {}, text_config.rotation
+    values, block, family = rope_block.effective, rope_block.values or {}, text_config.rotation
     if family.sections is None:
         if "mrope_section" in values and text_config.known:
             text = "is ignored by transformers in this family, which rotates by one position"
             yield Finding("mrope_section", text, "sections-ignored", "fault")
-    elif "mrope_section" not in found:
+    elif "mrope_section" not in block:
         text = f"is not given: {list(family.sections)} is this family's default"
         yield Finding("mrope_section", text, "sections-default")
-    elif found.get("mrope_interleaved", family.order == "interleaved") != (family.order == "interleaved"):
-        text = f"is {found['mrope_interleaved']}, but the order of this family's pairs is {family.order!r}, and read so"
+    elif block.get("mrope_interleaved", family.order == "interleaved") != (family.order == "interleaved"):
+        text = f"is {block['mrope_interleaved']}, but the order of this family's pairs is {family.order!r}, and read so"
         yield Finding("mrope_interleaved", text, "order-of-sections", "suspicion")
     if family.order == "time last" and values.get("rope_type", "default") != "default":
         text = "other than 'default' is refused by transformers 5.23 in this family"
         yield Finding("rope_type", text, "rope-type-refused", "fault")
-    if "interleaved" in found:
+    if "interleaved" in block:
         text = "is not read: mrope_interleaved says the order of axes, layout= what a pair is"
         yield Finding("interleaved", text, "interleaved-unread")
 
@@ -218,10 +218,10 @@ NAMES = {"vllm": "vLLM", "sglang": "SGLang"}
 
 
 def on_lengths(rope_block: RopeBlock) -> Iterator[Finding]:
-    values, found, longest = rope_block.effective, rope_block.values or {}, rope_block.longest
+    values, block, longest = rope_block.effective, rope_block.values or {}, rope_block.longest
     rope_type, factor = values.get("rope_type", "default"), values.get("factor")
     original = values.get("original_max_position_embeddings")
-    if rope_type in SCALED_FROM and "original_max_position_embeddings" not in found:
+    if rope_type in SCALED_FROM and "original_max_position_embeddings" not in block:
         if original == longest:
             text = f"is not given: max_position_embeddings = {longest} is taken for the trained length, as "
             text += "transformers does; if that is the extended length, all frequencies are wrong"

@@ -64,27 +64,27 @@ def convert_version(
     if not ropes:
         raise ValueError("layers must have at least one kind, got none")
     blocks: dict[str, Block | None] = {}
-    beside: Config = {}
+    outside: Config = {}
     for kind, rope in ropes.items():
         old = before.get(kind, {})
         read = {key: value for key, value in old.items() if key not in ignore}
         block = None if rope is None else _explicit(rope, family, convention, read)
         if block is not None:
             if LENGTH in block:
-                beside["max_position_embeddings"] = block.pop(LENGTH)
+                outside["max_position_embeddings"] = block.pop(LENGTH)
             block |= {key: value for key, value in old.items() if key in (*KEPT, *ignore) and key not in block}
         blocks[kind] = block
-    turning = [kind for kind in blocks if kind not in family.unrotated_kinds]
+    rotating = [kind for kind in blocks if kind not in family.unrotated_kinds]
     if family.fixed:
-        return {**beside, **_of_fixed(ropes[turning[0]])}
+        return {**outside, **_of_fixed(ropes[rotating[0]])}
     if version == 5:
-        flat = turning == [ALL] or bool(family.unrotated_kinds)
-        return {**beside, "rope_parameters": blocks[turning[0]] if flat else blocks}
+        flat = rotating == [ALL] or bool(family.unrotated_kinds)
+        return {**outside, "rope_parameters": blocks[rotating[0]] if flat else blocks}
     if family.kinds:
-        return {**beside, **_of_kinds(blocks, family)}
-    if len(turning) > 1:
-        raise ValueError(f"version 4 has no spelling for layers {turning}; use version=5")
-    return {**beside, **_version_4(blocks[turning[0]], ropes[turning[0]], family)}
+        return {**outside, **_of_kinds(blocks, family)}
+    if len(rotating) > 1:
+        raise ValueError(f"version 4 has no spelling for layers {rotating}; use version=5")
+    return {**outside, **_version_4(blocks[rotating[0]], ropes[rotating[0]], family)}
 
 
 def _explicit(rotation: Rotation, family: RotationRules, convention: Convention, before: Block) -> Block:
@@ -95,10 +95,10 @@ def _explicit(rotation: Rotation, family: RotationRules, convention: Convention,
     return {**block, **keys_of(rotation, family, before)}
 
 
-def _version_4(found: Block | None, rotation: Rotation | None, family: RotationRules) -> Config:
-    if found is None or rotation is None:
+def _version_4(old_block: Block | None, rotation: Rotation | None, family: RotationRules) -> Config:
+    if old_block is None or rotation is None:
         raise ValueError("version 4 has no spelling for a model without any rotation; use version=5")
-    block = dict(found)
+    block = dict(old_block)
     _check_version_4(block)
     config: Config = {family.theta_key: block.pop("rope_theta")}
     share = block.pop("partial_rotary_factor", None)
@@ -110,11 +110,11 @@ def _version_4(found: Block | None, rotation: Rotation | None, family: RotationR
 def _of_kinds(blocks: Mapping[str, Block | None], family: RotationRules) -> Config:
     """Version 4 of a family that spells several kinds of layers in one go."""
     config: Config = {}
-    for kind, own in family.kinds.items():
+    for kind, keys in family.kinds.items():
         block = dict(blocks.get(kind) or {})
         _check_version_4(block)
-        values: dict[str, Any] = {own.theta_key: block.pop("rope_theta", own.base)}
-        if own.scaled:
+        values: dict[str, Any] = {keys.theta_key: block.pop("rope_theta", keys.base)}
+        if keys.scaled:
             values["rope_scaling"] = None if block == _PLAIN else block
         elif block != _PLAIN:
             raise ValueError(f"rope_scaling of version 4 is not for {kind}; use version=5")
@@ -170,11 +170,14 @@ def rope_to_config(
     if original_length is not None:
         check_whole("original_length", original_length, most=TOKENS)
     if check_flag("as_longrope", as_longrope):
-        layers = {kind: None if one is None else to_longrope(one, original_length) for kind, one in layers.items()}
+        layers = {
+            kind: None if rotation is None else to_longrope(rotation, original_length)
+            for kind, rotation in layers.items()
+        }
     if model_type is not None and (not isinstance(model_type, str) or model_type not in ROTATIONS):
         raise ValueError(f"model_type {shown(model_type)} is not known; known are {', '.join(sorted(ROTATIONS))}")
     family = RotationRules() if model_type is None else ROTATIONS[model_type]
-    widths = {one.head_dim for one in layers.values() if one is not None}
+    widths = {rotation.head_dim for rotation in layers.values() if rotation is not None}
     if len(widths) != 1:
         raise ValueError(
             f"rope: head_dim must be the same in all layers, and some layers must rotate, got {sorted(widths)}"
@@ -188,7 +191,7 @@ def rope_to_config(
         **({} if longest is None else {"max_position_embeddings": longest}),
         **convert_version(layers, {}, family=family, version=version, convention="transformers"),
     }
-    layouts = {text_rope(one).layout for one in layers.values() if one is not None}
+    layouts = {text_rope(rotation).layout for rotation in layers.values() if rotation is not None}
     layout = layouts.pop() if model_type is None and len(layouts) == 1 else None
     check_meaning(config, layers, Reading(layout=layout))
     return config

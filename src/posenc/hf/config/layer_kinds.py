@@ -80,8 +80,8 @@ def _count_inside(text_config: TextConfig, key: str) -> int | None:
     if not outer:
         return single_count_at(text_config, key, LAYERS)
     part = text_config.get(outer)
-    found = part.get(inner) if isinstance(part, dict) else None
-    return found if is_count(found, LAYERS) else None
+    count = part.get(inner) if isinstance(part, dict) else None
+    return count if is_count(count, LAYERS) else None
 
 
 def _listed(text_config: TextConfig, listing: Listing, count: int | None) -> list[str] | None:

@@ -71,15 +71,15 @@ def rope_of(text_config: TextConfig, rope_block: RopeBlock, reading: Reading) ->
     head = head_dim(text_config, rope_block.kind, reading.head_dim)
     check(text_config, rope_block, head, reading)
     values = rope_block.effective
-    turning = head if text_config.rotation.latent else rotary_dim(values, head)
+    rotated = head if text_config.rotation.latent else rotary_dim(values, head)
     if reading.convention not in block_schema.ENGINES and text_config.model_type not in GAINS_OF_THEIR_OWN:
         values = {key: value for key, value in values.items() if key not in ("short_mscale", "long_mscale")}
-    scaling = scaling_of(values, max_length(text_config), turning // 2, reading.convention)
+    scaling = scaling_of(values, max_length(text_config), rotated // 2, reading.convention)
     rope = RoPE(
         head,
         base=values["rope_theta"],
         layout=reading.layout or layout_of(text_config),
-        rotary_dim=turning,
+        rotary_dim=rotated,
         scaling=scaling,
     )
     return rotation.shared_out(rope, values, text_config.rotation)
@@ -103,15 +103,15 @@ def check(text_config: TextConfig, rope_block: RopeBlock, head: int, reading: Re
         return _problems(mended, head, text_config.rotation.latent, reading)
 
     given = rope_block.values or {}
-    found = [*rope_block.conflicts, *again(given)]
-    if not found:
+    wrong_keys = [*rope_block.conflicts, *again(given)]
+    if not wrong_keys:
         return
-    mended = repair(given, found, again)
+    mended = repair(given, wrong_keys, again)
     rope_type = {**rope_block.defaults, **mended}.get("rope_type", "default")
     sections = rotation.KEYS if rotation.SECTION in {**rope_block.defaults, **mended} else ()
     allowed = ", ".join((*block_schema.COMMON, *sections, *block_schema.keys_of(rope_type, reading.convention)))
     texts: dict[str, str] = {}
-    for problem in found:
+    for problem in wrong_keys:
         path = text_config.key_path(*_stands(text_config, rope_block, problem))
         texts[path] = f"{texts[path]}; {problem.text}" if path in texts else problem.text
     corrected = _corrected(text_config, rope_block, mended)
@@ -119,8 +119,8 @@ def check(text_config: TextConfig, rope_block: RopeBlock, head: int, reading: Re
     wrong = dict(texts)
     if any(word in text for text in texts.values() for word in ("pair", "channels")):
         texts["head:"] = head_words(text_config, rope_block.kind, reading.head_dim)
-    told = error_message(texts, given, corrected, inside=inside, allowed=allowed)
-    raise MalformedError(told, wrong, corrected, inside)
+    message = error_message(texts, given, corrected, inside=inside, allowed=allowed)
+    raise MalformedError(message, wrong, corrected, inside)
 
 
 def _stands(text_config: TextConfig, rope_block: RopeBlock, problem: Problem) -> Path:
@@ -136,11 +136,11 @@ def _stands(text_config: TextConfig, rope_block: RopeBlock, problem: Problem) ->
 def _problems(rope_block: RopeBlock, head: int, latent: bool, reading: Reading) -> list[Problem]:
     values = rope_block.effective
     share_holds = all(block_schema.RULES[key].holds(values[key]) for key in SHARES if key in values)
-    turning = head if latent else rotary_dim(values, head) if share_holds else None
+    rotated = head if latent else rotary_dim(values, head) if share_holds else None
     original, hints = values.get("original_max_position_embeddings"), {}
     if rope_block.longest is not None and is_count(original) and rope_block.longest > original:
         hints = {"factor": rope_block.longest / original}
-    pairs = turning // 2 if turning else None
+    pairs = rotated // 2 if rotated else None
     derived = rope_block.effective_defaults.get("factor", 1.0)
     if (
         "factor" not in (rope_block.values or {})
@@ -150,54 +150,54 @@ def _problems(rope_block: RopeBlock, head: int, latent: bool, reading: Reading) 
         text = f"= {rope_block.longest} is {derived:g} times original_max_position_embeddings = {original}, and stands "
         text += f"for factor, which must be {block_schema.RULES['factor'].words}"
         return [Problem("max_position_embeddings", text, {LENGTH: original})]
-    found = problems(values, pairs, reading.convention, hints)
+    wrong = problems(values, pairs, reading.convention, hints)
     return (
-        found
-        or _in_context(rope_block, values, head, turning or 0, reading.convention)
+        wrong
+        or _in_context(rope_block, values, head, rotated or 0, reading.convention)
         or rotation.problems(values, rope_block.values or {}, pairs)
     )
 
 
-def _in_context(rope_block: RopeBlock, values: Block, head: int, turning: int, convention: Convention) -> list[Problem]:
+def _in_context(rope_block: RopeBlock, values: Block, head: int, rotated: int, convention: Convention) -> list[Problem]:
     """What is wrong with a block only in its configuration."""
-    found = []
+    wrong = []
     rope_type = values.get("rope_type", "default")
     original = values.get("original_max_position_embeddings")
     static = of_an_engine(values, convention)
     if rope_type in SCALED_FROM and original is None:
         text = "is missing, and so is max_position_embeddings, which would take its place"
-        found.append(Problem("original_max_position_embeddings", text, {"original_max_position_embeddings": 4096}))
+        wrong.append(Problem("original_max_position_embeddings", text, {"original_max_position_embeddings": 4096}))
     if rope_type == "longrope" and original == 1 and "attention_factor" not in values:
         text = "must be at least 2, found 1: the gain is divided by its logarithm"
-        found.append(Problem("original_max_position_embeddings", text, {"original_max_position_embeddings": 4096}))
+        wrong.append(Problem("original_max_position_embeddings", text, {"original_max_position_embeddings": 4096}))
     if rope_type == "ntk" and rope_block.longest is None:
-        found.append(Problem("max_position_embeddings", "is missing, which is the trained length", {LENGTH: 4096}))
-    elif rope_type == "yarn" and turning == 2:  # transformers computes it: no fault of the configuration
+        wrong.append(Problem("max_position_embeddings", "is missing, which is the trained length", {LENGTH: 4096}))
+    elif rope_type == "yarn" and rotated == 2:  # transformers computes it: no fault of the configuration
         raise NotReadError("rope_type 'yarn' over one pair is not read here: its ramp needs at least two pairs")
-    elif (static or rope_type == "dynamic") and turning == 2:
-        found.append(
+    elif (static or rope_type == "dynamic") and rotated == 2:
+        wrong.append(
             Problem(
                 "rope_type", "spreads a factor over the pairs, and only one pair is rotated", {"rope_type": "default"}
             )
         )
     elif rope_type == "dynamic" and not static and rope_block.longest is None:
-        found.append(Problem("max_position_embeddings", "is missing; dynamic NTK starts from it", {LENGTH: 4096}))
+        wrong.append(Problem("max_position_embeddings", "is missing; dynamic NTK starts from it", {LENGTH: 4096}))
     elif rope_type == "dynamic" and not static and original not in (None, rope_block.longest):
         text = f"must be max_position_embeddings = {rope_block.longest}, from which rope type 'dynamic' starts, "
         text += f"found {original}"
-        found.append(
+        wrong.append(
             Problem("original_max_position_embeddings", text, {"original_max_position_embeddings": rope_block.longest})
         )
     key = "rotary_dim" if "rotary_dim" in values else "partial_rotary_factor"
     share = values.get("partial_rotary_factor")
-    if turning < 2 or turning % 2 or turning > head:
-        text = f"must rotate an even number of at most head_dim = {head} channels, found {turning}"
-        even = min(head, max(2, turning - turning % 2))
-        found.append(Problem(key, text, {key: even if key == "rotary_dim" else even / head}))
-    elif key == "rotary_dim" and share is not None and int(head * share) != turning:
-        text = f"is {turning}, but partial_rotary_factor = {share} rotates {int(head * share)} of {head} channels"
-        found.append(Problem(key, text, {"partial_rotary_factor": None}))
-    return found
+    if rotated < 2 or rotated % 2 or rotated > head:
+        text = f"must rotate an even number of at most head_dim = {head} channels, found {rotated}"
+        even = min(head, max(2, rotated - rotated % 2))
+        wrong.append(Problem(key, text, {key: even if key == "rotary_dim" else even / head}))
+    elif key == "rotary_dim" and share is not None and int(head * share) != rotated:
+        text = f"is {rotated}, but partial_rotary_factor = {share} rotates {int(head * share)} of {head} channels"
+        wrong.append(Problem(key, text, {"partial_rotary_factor": None}))
+    return wrong
 
 
 def _corrected(text_config: TextConfig, rope_block: RopeBlock, mended: Block) -> Config:
@@ -294,7 +294,7 @@ def check_meaning(whole: Config, layers: Layers, reading: Reading) -> None:
     """Read what was written; raise a ValueError unless it rotates as it should."""
     written = ParsedConfig(whole, reading).layers
     for kind in {**layers, **written}:
-        wanted, found = layers.get(kind), written.get(kind)
-        if kind not in layers or kind not in written or not equivalent(wanted, found):
-            back, given = (one_line(rope) for rope in (found, wanted))
-            raise ValueError(f"layers: {kind} would be read back as {back}, not as {given}")
+        expected, written_rope = layers.get(kind), written.get(kind)
+        if kind not in layers or kind not in written or not equivalent(expected, written_rope):
+            back, expected_text = (one_line(rope) for rope in (written_rope, expected))
+            raise ValueError(f"layers: {kind} would be read back as {back}, not as {expected_text}")

@@ -103,14 +103,14 @@ def _on_blocks(text_config: TextConfig) -> Iterator[Finding]:
 
 def _on_bases(text_config: TextConfig) -> Iterator[Finding]:
     """A base of sliding layers above the base of full ones, which no released model has."""
-    own = text_config.rotation.kinds
-    if set(own) != {FULL, SLIDING}:
+    kind_keys = text_config.rotation.kinds
+    if set(kind_keys) != {FULL, SLIDING}:
         return
-    wide, local = (text_config.get(own[kind].theta_key, own[kind].base) for kind in (FULL, SLIDING))
+    wide, local = (text_config.get(kind_keys[kind].theta_key, kind_keys[kind].base) for kind in (FULL, SLIDING))
     if is_number(wide, 1) and is_number(local, 1) and local > wide:
         text = f"= {shown(local)} is the base of the sliding layers, above the {shown(wide)} of the full ones "
-        text += f"({own[FULL].theta_key}); were the two exchanged?"
-        yield Finding(own[SLIDING].theta_key, text, "bases-exchanged", "suspicion")
+        text += f"({kind_keys[FULL].theta_key}); were the two exchanged?"
+        yield Finding(kind_keys[SLIDING].theta_key, text, "bases-exchanged", "suspicion")
 
 
 def _on_kinds(text_config: TextConfig, kinds: list[str]) -> Iterator[Finding]:
@@ -150,12 +150,12 @@ def findings_of(parsed: ParsedConfig) -> tuple[Finding, ...]:
         return parsed.program_findings
     text_config, reading = parsed.text_config, parsed.reading
     rope_blocks = [rope_block.without(reading.ignore) for rope_block in parsed.rope_blocks]
-    found = [*_on_model(text_config, rope_blocks, reading), *_on_layers(parsed)]
+    findings = [*_on_model(text_config, rope_blocks, reading), *_on_layers(parsed)]
     for rope_block in rope_blocks:
         rope = parsed.layers[rope_block.kind]
         if rope is None:
             continue
-        own = [
+        block_findings = [
             *on_lengths(rope_block),
             *on_yarn(text_config, rope_block, reading),
             *on_types(text_config, rope_block, rope),
@@ -164,10 +164,10 @@ def findings_of(parsed: ParsedConfig) -> tuple[Finding, ...]:
             *on_upstream_bugs(parsed.config, text_config, rope_block, rope),
         ]
         where = "" if rope_block.kind == ALL else f"{rope_block.kind}: "
-        found += [remark._replace(text=where + remark.text) for remark in own]
+        findings += [remark._replace(text=where + remark.text) for remark in block_findings]
     if parsed.program:
-        found = [finding for finding in found if "transformers" not in finding.text and finding.level != "note"]
-    return (*parsed.program_findings, *dict.fromkeys(found))
+        findings = [finding for finding in findings if "transformers" not in finding.text and finding.level != "note"]
+    return (*parsed.program_findings, *dict.fromkeys(findings))
 
 
 def _on_model(text_config: TextConfig, rope_blocks: list[RopeBlock], reading: Reading) -> Iterator[Finding]:
@@ -217,7 +217,7 @@ def _on_model(text_config: TextConfig, rope_blocks: list[RopeBlock], reading: Re
 def _says_the_same(rope_blocks: list[RopeBlock], key: str, value: Any) -> bool:
     """Whether an unread key repeats what is read of every kind of layers that is rotated."""
     read = [rope_block.effective.get(key) for rope_block in rope_blocks if rope_block.values is not None]
-    return bool(read) and all(one == value for one in read)
+    return bool(read) and all(other == value for other in read)
 
 
 def _on_unread(text_config: TextConfig, rope_blocks: list[RopeBlock], used: set[str]) -> Iterator[Finding]:

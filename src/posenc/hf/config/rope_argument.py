@@ -41,8 +41,8 @@ def parse_rope_argument(text: str, config: RopeConfig) -> RopeConfig:
 
 
 def _under(config: RopeConfig, block: Block) -> RopeConfig:
-    turning = [text_rope(rope) for rope in config.layers.values() if rope is not None]
-    layout, head_dim = turning[0].layout if turning else None, config.reading.head_dim
+    rotating = [text_rope(rope) for rope in config.layers.values() if rope is not None]
+    layout, head_dim = rotating[0].layout if rotating else None, config.reading.head_dim
     whole = config.to_config(version=5)
     text_config = read_rope(whole, layout=layout, head_dim=head_dim).text_config
     blocks = text_config["rope_parameters"]

@@ -110,13 +110,15 @@ class RopeConfig:
         Raises:
             ValueError: where kinds of layers differ, or none rotates.
         """
-        turning = [rope for rope in self.layers.values() if rope is not None]
+        rotating = [rope for rope in self.layers.values() if rope is not None]
         if self.position_schemes:
-            has = "; ".join(one.text for one in self.position_schemes)
+            has = "; ".join(scheme.text for scheme in self.position_schemes)
             raise ValueError(f"model_type {self.model_type!r} says nothing of a rotation: its models have {has}")
-        if len(turning) != 1:
-            raise ValueError(f"layer_type: {len(turning)} kinds of layers rotate, give one of {', '.join(self.layers)}")
-        return turning[0]
+        if len(rotating) != 1:
+            raise ValueError(
+                f"layer_type: {len(rotating)} kinds of layers rotate, give one of {', '.join(self.layers)}"
+            )
+        return rotating[0]
 
     def of(self, layer_type: str) -> Rotation | None:
         """The rotation of one kind of layers; in a configuration with one kind, of any that it lists.

@@ -60,16 +60,16 @@ def find_rope_blocks(text_config: TextConfig) -> list[RopeBlock]:
         return [_kind_part(text_config, homes, kind) for kind in family.kinds]
     if not block and family.nested:
         return [_default_part(text_config, kind) for kind in _defaults_of_nested(text_config)]
-    turning = _flat_part(text_config, homes, SLIDING if kinds_without_rope(text_config) else ALL)
-    if family.null_base and _base_is_null(turning):
+    rotating = _flat_part(text_config, homes, SLIDING if kinds_without_rope(text_config) else ALL)
+    if family.null_base and _base_is_null(rotating):
         return [RopeBlock(ALL, None)]
-    if not (text_config.known or turning.sources):
+    if not (text_config.known or rotating.sources):
         raise NotReadError(
             f"{text_config.key_path('model_type')} {shown(text_config.model_type or None)} is unknown to posenc, and "
             "there is no rope_parameters, rope_scaling or rope_theta: whether and how this model rotates queries and "
             "keys is not read"
         )
-    return [turning, *(RopeBlock(kind, None) for kind in kinds_without_rope(text_config))]
+    return [rotating, *(RopeBlock(kind, None) for kind in kinds_without_rope(text_config))]
 
 
 def _homes(text_config: TextConfig) -> list[str]:
@@ -140,16 +140,16 @@ def _beside_blocks() -> dict[str, list[Path]]:
 
 def _kind_part(text_config: TextConfig, homes: list[str], kind: str) -> RopeBlock:
     """One of the kinds that a flat configuration spells in one go."""
-    own = text_config.rotation.kinds[kind]
-    outside: dict[str, list[Path]] = {"rope_theta": [(own.theta_key,)]}
-    rope_block = collect(text_config, [(name,) for name in homes] if own.scaled else [], outside, kind)
-    if own.theta_key in text_config and text_config[own.theta_key] is None:
+    keys = text_config.rotation.kinds[kind]
+    outside: dict[str, list[Path]] = {"rope_theta": [(keys.theta_key,)]}
+    rope_block = collect(text_config, [(name,) for name in homes] if keys.scaled else [], outside, kind)
+    if keys.theta_key in text_config and text_config[keys.theta_key] is None:
         text = "is null: transformers 4 then takes the base of the other layers, transformers 5 fails"
-        rope_block = replace(rope_block, conflicts=(Problem("rope_theta", text, {"rope_theta": own.base}),))
-    renames = {"rope_theta": own.theta_key}
-    target = ("rope_scaling",) if own.scaled else ()
-    defaults = {**rope_block.defaults, "rope_theta": own.base}
-    if own.scaled and (rope_block.values or {}).get("rope_type") == "yarn":
+        rope_block = replace(rope_block, conflicts=(Problem("rope_theta", text, {"rope_theta": keys.base}),))
+    renames = {"rope_theta": keys.theta_key}
+    target = ("rope_scaling",) if keys.scaled else ()
+    defaults = {**rope_block.defaults, "rope_theta": keys.base}
+    if keys.scaled and (rope_block.values or {}).get("rope_type") == "yarn":
         defaults |= text_config.rotation.scaled
     if (
         text_config.rotation.width_key
@@ -163,8 +163,8 @@ def _kind_part(text_config: TextConfig, homes: list[str], kind: str) -> RopeBloc
 
 def _nested_part(text_config: TextConfig, homes: list[str], kind: str, inner: Any) -> RopeBlock:
     """One of the blocks of a nested configuration; keys outside them are defaults of each block."""
-    own = text_config.rotation.kinds.get(kind)
-    if inner is None and own is None:
+    keys = text_config.rotation.kinds.get(kind)
+    if inner is None and keys is None:
         return RopeBlock(kind, None)
     if inner is None:
         raise ValueError(
@@ -177,8 +177,8 @@ def _nested_part(text_config: TextConfig, homes: list[str], kind: str, inner: An
             f"found {shown(inner)}; move it into each block, or drop it"
         )
     rope_block = collect(text_config, [(name, kind) for name in homes], {}, kind)
-    outside: dict[str, list[Path]] = _beside_blocks() if own is None else {"rope_theta": [(own.theta_key,)]}
-    base = {} if own is None else {"rope_theta": own.base}
+    outside: dict[str, list[Path]] = _beside_blocks() if keys is None else {"rope_theta": [(keys.theta_key,)]}
+    base = {} if keys is None else {"rope_theta": keys.base}
     outer = collect(text_config, [], outside, kind)
     return replace(rope_block, defaults={**rope_block.defaults, **base, **(outer.values or {})})
 

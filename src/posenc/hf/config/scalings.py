@@ -101,8 +101,8 @@ def engine_scaling(values: Block, longest: int | None, pairs: int, convention: s
     yarn = YaRN(factor, original_length=values["original_max_position_embeddings"], **given)
     if rope_type == "deepseek_yarn":
         return yarn
-    kept = {key: value for key, value in given.items() if not key.startswith(("mscale", "att"))}
-    return YaRN(factor, original_length=yarn.original_length, attention_factor=yarn.gain, **kept)
+    options = {key: value for key, value in given.items() if not key.startswith(("mscale", "att"))}
+    return YaRN(factor, original_length=yarn.original_length, attention_factor=yarn.gain, **options)
 
 
 Convention = Literal["transformers", "deepseek", "vllm", "sglang"]

@@ -99,10 +99,10 @@ def find_text_config(config: Config) -> TextConfig:
 
 
 def _model_type(config: Config, path: tuple[str, ...]) -> str:
-    found = config.get("model_type")
-    if found is not None and not isinstance(found, str):
-        raise ValueError(f"{dotted((*path, 'model_type'))} must be a string or null, found {shown(found)}")
-    return found or ""
+    model_type = config.get("model_type")
+    if model_type is not None and not isinstance(model_type, str):
+        raise ValueError(f"{dotted((*path, 'model_type'))} must be a string or null, found {shown(model_type)}")
+    return model_type or ""
 
 
 def _text_part(config: Config, path: tuple[str, ...]) -> str | None:
@@ -134,13 +134,13 @@ def count_at(text_config: TextConfig, key: str, most: int) -> int | None:
     Raises:
         ValueError: for anything but an integer in 1..``most`` or null.
     """
-    found = text_config.get(key) if key in text_config else text_config.defaults.get(key)
-    if found is None or is_count(found, most):
-        return found
-    meant = nearest_number(found)
+    count = text_config.get(key) if key in text_config else text_config.defaults.get(key)
+    if count is None or is_count(count, most):
+        return count
+    meant = nearest_number(count)
     advice = f"; write {meant}" if isinstance(meant, int) and is_count(meant, most) else ""
     raise ValueError(
-        f"{text_config.key_path(key)} must be an integer in 1..{most} or null, found {shown(found)}{advice}"
+        f"{text_config.key_path(key)} must be an integer in 1..{most} or null, found {shown(count)}{advice}"
     )
 
 
@@ -152,22 +152,22 @@ def single_count_at(text_config: TextConfig, key: str, most: int) -> int | None:
 
 def flag_at(text_config: TextConfig, key: str) -> bool | None:
     """The true or false of a key of the text part, or None where it has none; a ValueError for anything else."""
-    found = text_config.get(key)
-    if found is not None and not isinstance(found, bool):
-        raise ValueError(f"{text_config.key_path(key)} must be true, false or null, found {shown(found)}")
-    return found
+    flag = text_config.get(key)
+    if flag is not None and not isinstance(flag, bool):
+        raise ValueError(f"{text_config.key_path(key)} must be true, false or null, found {shown(flag)}")
+    return flag
 
 
 def max_length(text_config: TextConfig) -> int | None:
     """The longest length that the configuration declares, in tokens."""
-    found = (count_at(text_config, name, TOKENS) for name in _LENGTHS)
-    return next((length for length in found if length is not None), None)
+    lengths = (count_at(text_config, name, TOKENS) for name in _LENGTHS)
+    return next((length for length in lengths if length is not None), None)
 
 
 def length_key(text_config: TextConfig) -> str:
     """The key of that length."""
-    given = [name for name in _LENGTHS if name in text_config]
-    return next((name for name in given if text_config[name] is not None), (*given, _LENGTHS[0])[0])
+    present = [name for name in _LENGTHS if name in text_config]
+    return next((name for name in present if text_config[name] is not None), (*present, _LENGTHS[0])[0])
 
 
 def head_dim(text_config: TextConfig, kind: str, given: int | None) -> int:
@@ -176,15 +176,15 @@ def head_dim(text_config: TextConfig, kind: str, given: int | None) -> int:
     Raises:
         ValueError: where neither the configuration nor the caller says it, or what it says is no even integer.
     """
-    name, found = ("head_dim=", given) if given is not None else _width(text_config, kind)
-    if found is None:
+    name, width = ("head_dim=", given) if given is not None else _width(text_config, kind)
+    if width is None:
         names = " or ".join("head_dim" if not pair else f"{pair[0]} with {pair[1]}" for pair in ((), *_WIDTHS[:2]))
         raise NotReadError(
             f"{text_config.key_path('head_dim')}: the configuration has neither {names}; add it, or give head_dim="
         )
-    if not is_count(found, CHANNELS) or found % 2:
-        raise ValueError(f"{name} must be an even integer in 2..{CHANNELS}, found {shown(found)}")
-    return found
+    if not is_count(width, CHANNELS) or width % 2:
+        raise ValueError(f"{name} must be an even integer in 2..{CHANNELS}, found {shown(width)}")
+    return width
 
 
 def head_words(text_config: TextConfig, kind: str, given: int | None) -> str:
@@ -195,9 +195,9 @@ def head_words(text_config: TextConfig, kind: str, given: int | None) -> str:
 
 def _width(text_config: TextConfig, kind: str) -> tuple[str, Any]:
     """What a configuration says of the width of a head, and where."""
-    own = _own_width(text_config, kind)
-    if own is not None:
-        return own
+    kind_width = _own_width(text_config, kind)
+    if kind_width is not None:
+        return kind_width
     family = text_config.rotation
     keys = ["head_dim", "kv_channels"] if not text_config.known else [family.head_key]
     for key in ["qk_rope_head_dim"] if family.latent else keys:
@@ -273,8 +273,8 @@ def check_layers(text_config: TextConfig, key: str, layers: list[Any]) -> None:
     """Raise a ValueError unless a list has an entry for each layer."""
     count = count_at(text_config, "num_hidden_layers", LAYERS)
     if len(layers) > LAYERS or (count is not None and len(layers) != count):
-        wanted = f"num_hidden_layers = {count}" if count is not None else f"at most {LAYERS}"
-        raise ValueError(f"{text_config.key_path(key)} must list as many layers as {wanted}, found {len(layers)}")
+        expected = f"num_hidden_layers = {count}" if count is not None else f"at most {LAYERS}"
+        raise ValueError(f"{text_config.key_path(key)} must list as many layers as {expected}, found {len(layers)}")
 
 
 def layers_without_rope(text_config: TextConfig) -> list[int]:
@@ -308,14 +308,14 @@ def bases(text_config: TextConfig) -> list[float]:
         ValueError: for anything but a list of numbers, 0 or above 1, one for each layer.
     """
     key = text_config.rotation.bases_key or ""
-    found = text_config.get(key)
-    if found is None:
+    listed = text_config.get(key)
+    if listed is None:
         return []
-    if not isinstance(found, list) or not all(is_number(one, 0) and (one == 0 or one > 1) for one in found):
-        text = f"must be a list of numbers, 0 or above 1, one for each layer, or null, found {shown(found)}"
+    if not isinstance(listed, list) or not all(is_number(base, 0) and (base == 0 or base > 1) for base in listed):
+        text = f"must be a list of numbers, 0 or above 1, one for each layer, or null, found {shown(listed)}"
         raise ValueError(f"{text_config.key_path(key)} {text}")
-    check_layers(text_config, key, found)
-    return list(found)
+    check_layers(text_config, key, listed)
+    return list(listed)
 
 
 def window(text_config: TextConfig) -> int | None:

@@ -67,13 +67,13 @@ def _on_spelling(whole: Config, text_config: TextConfig, rope_block: RopeBlock) 
 
 def _on_base(text_config: TextConfig, rope_block: RopeBlock, rope: Rotation) -> Iterator[Finding]:
     """No base, and a default too small for the length."""
-    values, found, family = rope_block.effective, rope_block.values or {}, text_config.rotation
+    values, block, family = rope_block.effective, rope_block.values or {}, text_config.rotation
     length = rope_block.longest
     if values.get("rope_type") in SCALED_FROM:
         length = values.get("original_max_position_embeddings", length)
     elif values.get("rope_type") == "linear" and length is not None:
         length = int(length / values["factor"])
-    if "rope_theta" in found or length is None or family.fixed or family.bases_key or rope_block.kind == SLIDING:
+    if "rope_theta" in block or length is None or family.fixed or family.bases_key or rope_block.kind == SLIDING:
         return
     if not text_config.known:  # its code may have another default, or another key
         return
@@ -119,18 +119,18 @@ def _on_llama_3(text_config: TextConfig, rope_block: RopeBlock) -> Iterator[Find
 
 def _on_reach(text_config: TextConfig, rope_block: RopeBlock, rope: Rotation) -> Iterator[Finding]:
     """A base whose slowest pair completes a rotation within the length, and no scaling."""
-    found = rope_block.values or {}
+    block = rope_block.values or {}
     if (
-        "rope_theta" not in found
+        "rope_theta" not in block
         or rope_block.longest is None
         or rope_block.effective.get("rope_type", "default") != "default"
     ):
         return
-    slowest = _slowest(found["rope_theta"], rope)
+    slowest = _slowest(block["rope_theta"], rope)
     windowed = is_count(text_config.get("sliding_window"), TOKENS)
     if slowest < rope_block.longest and rope_block.kind in (ALL, FULL) and not windowed:
         text = (
-            f"is {rope_block.longest:,}, and with base {found['rope_theta']:g} the slowest pair completes a rotation "
+            f"is {rope_block.longest:,}, and with base {block['rope_theta']:g} the slowest pair completes a rotation "
         )
         text += f"in {slowest:,.0f} tokens, without any scaling: the configuration does not say whether the model was "
         text += "trained at that length; "
@@ -146,9 +146,9 @@ def _slowest(base: float, rope: Rotation) -> float:
 
 def _on_share(text_config: TextConfig, rope_block: RopeBlock, rope: Rotation) -> Iterator[Finding]:
     """All channels rotate in a family whose released models rotate some."""
-    released, plain = _SHARES.get(text_config.model_type), text_rope(rope)
+    released, head_dim = _SHARES.get(text_config.model_type), text_rope(rope).head_dim
     if released is not None and not {"rotary_dim", "partial_rotary_factor"} & set(rope_block.values or {}):
-        text = f"is not given, so that all {plain.head_dim} channels of a head rotate; released models of this family "
+        text = f"is not given, so that all {head_dim} channels of a head rotate; released models of this family "
         text += (
             f"rotate {released} of 128, and a model that lost the key when it was saved wrote gibberish (13.1 nats of "
         )

@@ -53,13 +53,13 @@ def length_after(declared: int | None, before: Layers, after: Layers) -> int | N
         declared: its value so far.
         before, after: the rotations, by kind of layers.
     """
-    wanted = extended_length(after)
-    if declared is None or wanted is None or any(isinstance(step, DynamicNTK) for step in _scalings(after)):
+    extended = extended_length(after)
+    if declared is None or extended is None or any(isinstance(step, DynamicNTK) for step in _scalings(after)):
         return None
     old = extended_length(before)
     if old not in (None, declared) and all(declared in _trained(layers) for layers in (before, after)):
         return None
-    return wanted if wanted > declared or old == declared else None
+    return extended if extended > declared or old == declared else None
 
 
 def _trained(layers: Layers) -> set[object]:
@@ -98,7 +98,7 @@ def write_rotations(
         ValueError: where a rotation has no rope type, or other layers rotate than before.
     """
     config = copy.deepcopy(text_config.config)
-    for rope_block in (one.without(ignore) for one in rope_blocks):
+    for rope_block in (block.without(ignore) for block in rope_blocks):
         if rope_block.kind not in ropes:
             raise ValueError(
                 f"layers must have a rotation or None for {rope_block.kind}, got {', '.join(ropes) or 'none'}"
@@ -121,7 +121,7 @@ def write_rotations(
 
 def _changes(text_config: TextConfig, rope_block: RopeBlock, block: Block, longest: int | None) -> dict[Path, Any]:
     """New values by the place where they go; `GONE` for keys that no longer apply."""
-    found = rope_block.values or {}
+    old = rope_block.values or {}
     same_type = rope_block.effective.get("rope_type", "default") == block["rope_type"]
     any_type = {"rope_theta": rope_block.effective_defaults["rope_theta"], **text_config.rotation.section_keys}
     silent = {**SILENT, **(rope_block.effective_defaults if same_type else any_type)}
@@ -132,9 +132,9 @@ def _changes(text_config: TextConfig, rope_block: RopeBlock, block: Block, longe
         if key == LENGTH:
             if max_length(text_config) != value:
                 changes[(length_key(text_config),)] = value
-        elif found.get(key) != value and (key in found or key not in silent or silent[key] != value):
+        elif old.get(key) != value and (key in old or key not in silent or silent[key] != value):
             changes |= dict.fromkeys(places(rope_block, key), value)
-    for key, value in found.items():
+    for key, value in old.items():
         trained = key == "original_max_position_embeddings" and block.get(LENGTH, value) == value  # that nothing reads
         idle = key in (*SHARES, *KEPT) or (same_type and (trained or SILENT.get(key) == value))
         if key not in block and not idle:

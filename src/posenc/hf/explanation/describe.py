@@ -31,7 +31,7 @@ def schedule_facts(config: RopeConfig) -> Description:
     except ValueError as error:  # in a key that no rotation needs
         return {"kinds": [], "latent": None, "problem": str(error)}
     attached = attached_names(config.config)
-    kinds = [part for one, numbers in model.kinds() for part in _parts(_told(one, numbers), attached)]
+    kinds = [part for layer, numbers in model.kinds() for part in _parts(_told(layer, numbers), attached)]
     if config.text_config.family.attention.direction == "encoder-decoder":
         kinds = _halves(config, kinds[:1])
     return {"kinds": kinds, "latent": _latent(model), "problem": None}
@@ -59,11 +59,11 @@ def _parts(kind: Description, attached: AttachedNames | None) -> list[Descriptio
     """A kind of layers, in two where encodings are attached to some of them alone; these have no rotation there."""
     if attached is None or not kind["attends"]:
         return [kind]
-    theirs = [layer for layer in kind["layers"] if attached.acts_in(layer)]
+    attached_layers = [layer for layer in kind["layers"] if attached.acts_in(layer)]
     rest = [layer for layer in kind["layers"] if not attached.acts_in(layer)]
-    if not theirs and (rest or attached.layers is not None):
+    if not attached_layers and (rest or attached.layers is not None):
         return [kind]
-    changed = {**kind, "layers": theirs, "rotates": False, "base": None, "attached": attached.words}
+    changed = {**kind, "layers": attached_layers, "rotates": False, "base": None, "attached": attached.words}
     return [changed, {**kind, "layers": rest}] if rest else [changed]
 
 
@@ -71,43 +71,43 @@ def _latent(model: Model) -> Description | None:
     return None if model.latent is None else model.latent._asdict()
 
 
-def _told(one: LayerFacts, numbers: list[int]) -> Description:
-    temperature = one.temperature
+def _told(layer: LayerFacts, numbers: list[int]) -> Description:
+    temperature = layer.temperature
     return {
-        "kind": one.kind,
+        "kind": layer.kind,
         "layers": numbers,
-        "attends": one.attends,
-        "rotates": one.rotation is not None,
-        "base": getattr(one.rotation, "base", None),
-        "window": one.window,
-        "ahead": one.ahead,
+        "attends": layer.attends,
+        "rotates": layer.rotation is not None,
+        "base": getattr(layer.rotation, "base", None),
+        "window": layer.window,
+        "ahead": layer.ahead,
         "temperature": None
         if temperature is None
         else {"text": temperature.text, "posenc": temperature.builds or None},
-        "sink": one.sink or None,
-        "softmax_scale": one.scale,
-        "causal": one.causal,
-        "not_read": one.not_read or None,
-        "softcap": one.softcap,
-        "normed_after": one.normed_after,
-        "index_topk": one.index_topk,
+        "sink": layer.sink or None,
+        "softmax_scale": layer.scale,
+        "causal": layer.causal,
+        "not_read": layer.not_read or None,
+        "softcap": layer.softcap,
+        "normed_after": layer.normed_after,
+        "index_topk": layer.index_topk,
         "attached": None,
     }
 
 
-def schedule_lines(told: Description) -> list[str]:
+def schedule_lines(schedule: Description) -> list[str]:
     """The same as text, a line a kind of layers."""
-    if told["problem"] is not None:
-        return ["", f"schedule     not read: {told['problem']}"]
-    if not told["kinds"]:
+    if schedule["problem"] is not None:
+        return ["", f"schedule     not read: {schedule['problem']}"]
+    if not schedule["kinds"]:
         return []
     lines = ["", "schedule"]
-    bases = {kind["base"] for kind in told["kinds"]} - {None}
-    for kind in told["kinds"]:
+    bases = {kind["base"] for kind in schedule["kinds"]} - {None}
+    for kind in schedule["kinds"]:
         lines.append(f"  {_which(kind)}: {', '.join(has(kind, several=len(bases) > 1))}")
-    latent = told["latent"]
+    latent = schedule["latent"]
     if latent is not None:
-        rotates = any(kind["rotates"] for kind in told["kinds"])
+        rotates = any(kind["rotates"] for kind in schedule["kinds"])
         words = {
             "rotated": "channels that are rotated" if rotates else "channels that other models rotate",
             "unrotated": "that are not" if rotates else "other channels", "value": "of values",
@@ -135,20 +135,20 @@ def has(kind: Description, *, several: bool) -> list[str]:
     rotation = "rotation" if kind["rotates"] else "no rotation"
     if kind["attached"] is not None:
         rotation = f"attached by posenc: {kind['attached']}"
-    found = [f"{rotation} of base {kind['base']:g}" if several and kind["base"] else rotation]
-    found.append(_reach(kind))
+    words = [f"{rotation} of base {kind['base']:g}" if several and kind["base"] else rotation]
+    words.append(_reach(kind))
     if kind["temperature"] is not None:
         build = kind["temperature"]["posenc"]
-        found.append(f"temperature {kind['temperature']['text']}" + (f", in posenc {build}" if build else ""))
+        words.append(f"temperature {kind['temperature']['text']}" + (f", in posenc {build}" if build else ""))
     if kind["sink"] is not None:
-        found.append("a learned sink a head" if kind["sink"] == "learned" else "a sink that each token makes")
+        words.append("a learned sink a head" if kind["sink"] == "learned" else "a sink that each token makes")
     if kind["softmax_scale"] is not None:
-        found.append(f"softmax scale {kind['softmax_scale']:.6g}")
+        words.append(f"softmax scale {kind['softmax_scale']:.6g}")
     if kind["softcap"] is not None:
-        found.append(f"scores capped at {kind['softcap']:g}")
+        words.append(f"scores capped at {kind['softcap']:g}")
     if kind["normed_after"] and kind["rotates"]:
-        found.append("norms of queries and keys follow the rotation")
-    return found
+        words.append("norms of queries and keys follow the rotation")
+    return words
 
 
 def _reach(kind: Description) -> str:
@@ -216,15 +216,15 @@ def layer_lines(config: Source | RopeConfig) -> list[str]:
     """
     read = config if isinstance(config, RopeConfig) else read_rope(config)
     if read.position_schemes:
-        return [f"all layers: {one.text}" for one in read.position_schemes]
+        return [f"all layers: {layer.text}" for layer in read.position_schemes]
     model = model_from_config(read)
     layers = model.layers or model.distinct_layers * (count_at(read.text_config, "num_hidden_layers", LAYERS) or 0)
     if not layers:
-        return [f"layers: {layer_words(one)}" for one in model.distinct_layers]
+        return [f"layers: {layer_words(layer)}" for layer in model.distinct_layers]
     attached = attached_names(read.config)
     return [
-        f"layer {number}: {printable(one.kind)}, attached by posenc: {printable(attached.words)}"
-        if attached is not None and one.attends and attached.acts_in(number)
-        else f"layer {number}: {layer_words(one)}"
-        for number, one in enumerate(layers)
+        f"layer {number}: {printable(layer.kind)}, attached by posenc: {printable(attached.words)}"
+        if attached is not None and layer.attends and attached.acts_in(number)
+        else f"layer {number}: {layer_words(layer)}"
+        for number, layer in enumerate(layers)
     ]

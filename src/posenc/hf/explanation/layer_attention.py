@@ -164,27 +164,27 @@ def encodings_of(facts: LayerFacts, num_heads: int | None = None) -> list[Encodi
         raise ValueError(f"facts: a layer of kind {facts.kind!r} has no attention")
     if num_heads is not None:
         check_heads("num_heads", num_heads)
-    found: list[Encoding] = []
+    encodings: list[Encoding] = []
     if facts.rotation is not None:
         rope = facts.rotation
-        found.append(Leading(rope, rope.head_dim) if facts.rotates_last else rope)
+        encodings.append(Leading(rope, rope.head_dim) if facts.rotates_last else rope)
     if facts.temperature is not None:
-        found.append(facts.temperature.build())
+        encodings.append(facts.temperature.build())
     if facts.sink == LEARNED:
         heads = facts.heads if num_heads is None else num_heads
         if heads is None:
             raise ValueError("num_heads: the configuration does not say how many heads have a sink: give num_heads")
-        found.append(AttentionSink(heads))
+        encodings.append(AttentionSink(heads))
     elif facts.sink:
         raise ValueError("facts: each token of this layer makes its own sink, which AttentionSink does not take")
-    return found
+    return encodings
 
 
 def _checked(norms: object, *, needed: bool) -> nn.ModuleList | None:
     """The norms of queries and of keys as modules of a layer."""
     if norms is None and not needed:
         return None
-    two = isinstance(norms, tuple | list) and len(norms) == 2 and all(isinstance(one, nn.Module) for one in norms)
+    two = isinstance(norms, tuple | list) and len(norms) == 2 and all(isinstance(module, nn.Module) for module in norms)
     if not needed or not isinstance(norms, tuple | list) or not two:
         text = "two modules, which follow the rotation of queries and of keys" if needed else "None: none follows here"
         raise ValueError(f"norms must be {text}, got {shown(norms)}")

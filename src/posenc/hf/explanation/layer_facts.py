@@ -122,7 +122,7 @@ class Model(NamedTuple):
 
     def kinds(self) -> list[tuple[LayerFacts, list[int]]]:
         """Each kind of layers with the numbers of its layers, from 0."""
-        return [(one, [n for n, layer in enumerate(self.layers) if layer is one]) for one in self.distinct_layers]
+        return [(kind, [n for n, layer in enumerate(self.layers) if layer is kind]) for kind in self.distinct_layers]
 
 
 def model_from_config(
@@ -148,17 +148,17 @@ def model_from_config(
     if is_posenc_config(read.config):
         raise ValueError("encodings: a model of posenc has a schedule: read it with posenc.Schedule")
     text_config = read.text_config
-    names, plain = read.parsed.layer_kinds, set(layers_without_rope(text_config)) if text_config.known else set()
-    pairs = [(kind, n in plain, n) for n, kind in enumerate(names)]
+    names, unrotated = read.parsed.layer_kinds, set(layers_without_rope(text_config)) if text_config.known else set()
+    pairs = [(kind, n in unrotated, n) for n, kind in enumerate(names)]
     if not pairs:
         pairs = [(kind, rope is None, -1) for kind, rope in read.layers.items()]
-    made: dict[tuple[Any, ...], LayerFacts] = {}
-    for kind, still, n in pairs:
-        key = _key(text_config, kind, still, n)
-        if key not in made:
-            made[key] = _facts(read, text_config, kind, still, n)
-    layers = [made[_key(text_config, *pair)] for pair in pairs] if names else []
-    return Model(tuple(layers), tuple(made.values()), _latent(text_config))
+    distinct: dict[tuple[Any, ...], LayerFacts] = {}
+    for kind, is_unrotated, n in pairs:
+        key = _key(text_config, kind, is_unrotated, n)
+        if key not in distinct:
+            distinct[key] = _facts(read, text_config, kind, is_unrotated, n)
+    layers = [distinct[_key(text_config, *pair)] for pair in pairs] if names else []
+    return Model(tuple(layers), tuple(distinct.values()), _latent(text_config))
 
 
 def _key(text_config: TextConfig, kind: str, still: bool, n: int) -> tuple[Any, ...]:
@@ -191,7 +191,7 @@ def _facts(read: RopeConfig, text_config: TextConfig, kind: str, still: bool, n:
     rule = attention.temperature
     has_temperature = rule is not None and rule.layers in ("all", kind, "unrotated" if rope is None else "")
     has_sink = attention.sinks == (ALL,) or kind in attention.sinks
-    heads = next((found for key in HEADS if (found := single_count_at(text_config, key, WIDTH)) is not None), None)
+    heads = next((count for key in HEADS if (count := single_count_at(text_config, key, WIDTH)) is not None), None)
     return LayerFacts(
         kind,
         rotation=rope,
@@ -247,10 +247,10 @@ def _index_topk(text_config: TextConfig, kind: str) -> int | None:
 
 def _softcap(text_config: TextConfig, default: float | None) -> float | None:
     """The cap of a family whose code heeds one."""
-    found = text_config.get(SOFTCAP, default) if default is not None else None
-    if found is not None and not is_number(found, 0, above=True):
-        raise ValueError(f"{text_config.key_path(SOFTCAP)} must be a number above 0 or null, found {shown(found)}")
-    return None if found is None else float(found)
+    cap = text_config.get(SOFTCAP, default) if default is not None else None
+    if cap is not None and not is_number(cap, 0, above=True):
+        raise ValueError(f"{text_config.key_path(SOFTCAP)} must be a number above 0 or null, found {shown(cap)}")
+    return None if cap is None else float(cap)
 
 
 def _rotation(read: RopeConfig, text_config: TextConfig, kind: str, n: int) -> Rotation | None:
@@ -279,17 +279,17 @@ def _scale(read: RopeConfig, text_config: TextConfig, kind: str, rope: Rotation 
     """The factor on the scores: from the head's width or a key of the config, times YaRN's."""
     config = text_config.config
     if rule in ("attention_multiplier", "query_pre_attn_scalar"):
-        found = config.get(rule)
-        if found is None or not is_number(found, 0, above=True):
+        value = config.get(rule)
+        if value is None or not is_number(value, 0, above=True):
             return None
-        return float(found) if rule == "attention_multiplier" else float(found) ** -0.5
+        return float(value) if rule == "attention_multiplier" else float(value) ** -0.5
     if rule in ("one", "unknown"):
         return 1.0 if rule == "one" else None
     latent = _latent(text_config)
     if latent is not None:
         if latent.rotated is None or latent.unrotated is None:
             return None
-        factor = next((read.softmax_factor(name) for name, one in read.layers.items() if one is not None), 1.0)
+        factor = next((read.softmax_factor(name) for name, rope in read.layers.items() if rope is not None), 1.0)
         return float((latent.rotated + latent.unrotated) ** -0.5) * factor
     width = text_rope(rope).head_dim if rope is not None else _width(read, text_config)
     if width is None or rule == "inverse":
@@ -299,9 +299,9 @@ def _scale(read: RopeConfig, text_config: TextConfig, kind: str, rope: Rotation 
 
 def _width(read: RopeConfig, text_config: TextConfig) -> int | None:
     """Channels of a head in a layer that does not rotate."""
-    turning = [text_rope(rope).head_dim for rope in read.layers.values() if rope is not None]
-    if turning:
-        return turning[0]
+    widths = [text_rope(rope).head_dim for rope in read.layers.values() if rope is not None]
+    if widths:
+        return widths[0]
     return (
         count_at(text_config, "head_dim", CHANNELS)
         or text_config.family.attention.head_dim

@@ -86,9 +86,9 @@ def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
     bounds = [length for length in (trained, seen) if length is not None]
     farthest = min(bounds, default=None)
     spectrum = rope.spectrum(longest)
-    turning = spectrum.theta > 0
-    plain = rope.replace(scaling=None).spectrum().theta
-    waves, scaled = _wavelengths(plain[turning]), _wavelengths(spectrum.theta[turning])
+    rotating = spectrum.theta > 0
+    unscaled = rope.replace(scaling=None).spectrum().theta
+    waves, scaled = _wavelengths(unscaled[rotating]), _wavelengths(spectrum.theta[rotating])
     gain = float(spectrum.gain)
     return {
         "layout": rope.layout,
@@ -162,7 +162,7 @@ def longest_length(config: RopeConfig, rope: RoPE) -> int | None:
 
 
 def _wavelengths(theta: Tensor) -> list[float]:
-    return [2 * math.pi / one for one in theta.tolist()]
+    return [2 * math.pi / frequency for frequency in theta.tolist()]
 
 
 def _range(waves: list[float]) -> dict[str, float] | None:
@@ -246,13 +246,15 @@ def as_text(config: RopeConfig) -> str:
 def _report(known: Facts, config: RopeConfig) -> str:
     lines = [f"model type   {printable(known['model_type'] or 'not given')}"]
     unread = any(remark["name"] == "unknown-family" for remark in known["remarks"])
-    for kind, found in known["layers"].items():
+    for kind, layer in known["layers"].items():
         lines += ["", f"layers       {printable(kind)}"] if kind != ALL else []
-        lines += ["rotation     none"] if found is None else _lines(found, known=not unread)
+        lines += ["rotation     none"] if layer is None else _lines(layer, known=not unread)
     if is_posenc_config(config.config) and not known["encodings"]:
         lines += ["", "encoding     none (NoPE)"]
-    for one in known["encodings"]:
-        lines += ["", f"encoding     {one['text']}"] + ([f"in posenc    {one['posenc']}"] if one["posenc"] else [])
+    for encoding in known["encodings"]:
+        lines += ["", f"encoding     {encoding['text']}"] + (
+            [f"in posenc    {encoding['posenc']}"] if encoding["posenc"] else []
+        )
     lines += schedule_lines(known["schedule"])
     if known["remarks"]:
         lines += ["", "remarks"]
@@ -260,28 +262,28 @@ def _report(known: Facts, config: RopeConfig) -> str:
     return "\n".join(lines)
 
 
-def _lines(found: Facts, *, known: bool) -> list[str]:
-    pairs, turning = found["pairs"], found["rotating_pairs"]
-    share = "all" if found["rotary_dim"] == found["head_dim"] else found["rotary_dim"]
-    which = "" if turning == pairs else f", of which {turning} rotate"
-    channels = "(j, j + pairs)" if found["layout"] == "half" else "(2j, 2j + 1)"
+def _lines(layer: Facts, *, known: bool) -> list[str]:
+    pairs, rotating = layer["pairs"], layer["rotating_pairs"]
+    share = "all" if layer["rotary_dim"] == layer["head_dim"] else layer["rotary_dim"]
+    which = "" if rotating == pairs else f", of which {rotating} rotate"
+    channels = "(j, j + pairs)" if layer["layout"] == "half" else "(2j, 2j + 1)"
     lines = [
-        f"layout       {found['layout']}: channels {channels} are a pair",
-        f"head         {found['head_dim']} channels, {share} in pairs: {pairs} pairs{which}",
-        *_axes(found["sections"]),
-        f"base         {_number(found['base'])}",
-        f"wavelengths  {_between(found['wavelengths'])}",
-        f"{'original    ' if found['trained_length_given'] else 'declares    '} {_trained(found)}",
-        f"scaling      {found['scaling'] or ('none' if known else 'none in the keys that are read')}",
+        f"layout       {layer['layout']}: channels {channels} are a pair",
+        f"head         {layer['head_dim']} channels, {share} in pairs: {pairs} pairs{which}",
+        *_axes(layer["sections"]),
+        f"base         {_number(layer['base'])}",
+        f"wavelengths  {_between(layer['wavelengths'])}",
+        f"{'original    ' if layer['trained_length_given'] else 'declares    '} {_trained(layer)}",
+        f"scaling      {layer['scaling'] or ('none' if known else 'none in the keys that are read')}",
     ]
-    if found["scaling"] is not None:
-        lines.append(f"scaled       {_between(found['scaled_wavelengths'])}")
-    gain, logits = found["gain"], found["logit_factor"]
+    if layer["scaling"] is not None:
+        lines.append(f"scaled       {_between(layer['scaled_wavelengths'])}")
+    gain, logits = layer["gain"], layer["logit_factor"]
     lines.append(f"gain         {gain:.6g} on rotated q and k, so {logits:.6g} on what they give to a logit")
-    if found["softmax_factor"] != 1:
-        lines.append(f"softmax      scale times {found['softmax_factor']:.6g}, from mscale_all_dim")
-    lines.append(f"meant for    {_tokens(found['longest_length'])}")
-    if found["length_dependent"]:
+    if layer["softmax_factor"] != 1:
+        lines.append(f"softmax      scale times {layer['softmax_factor']:.6g}, from mscale_all_dim")
+    lines.append(f"meant for    {_tokens(layer['longest_length'])}")
+    if layer["length_dependent"]:
         lines.append("note         frequencies depend on the length: declare one, or cache keys un-rotated;")
         lines.append("             undeclared, a full forward is not causal")
     return lines
@@ -292,19 +294,27 @@ def _axes(sections: Facts | None) -> list[str]:
     if sections is None:
         return []
     lines = [f"sections     {ORDERS[sections['order']]} (M-RoPE; in text all three are the same)"]
-    for axis, found in sections["axes"].items():
-        waves = _between(found["scaled_wavelengths"]).replace("tokens", "steps")
-        lines.append(f"  {axis:<10} {found['pairs']} pairs, wavelengths {waves}")
+    for axis, axis_facts in sections["axes"].items():
+        waves = _between(axis_facts["scaled_wavelengths"]).replace("tokens", "steps")
+        lines.append(f"  {axis:<10} {axis_facts['pairs']} pairs, wavelengths {waves}")
     return lines
 
 
-def _trained(found: Facts) -> str:
-    length, unfinished, turning = found["trained_length"], found["pairs_without_full_rotation"], found["rotating_pairs"]
-    if unfinished is None or not turning:
+def _trained(layer: Facts) -> str:
+    length, unfinished, rotating = (
+        layer["trained_length"],
+        layer["pairs_without_full_rotation"],
+        layer["rotating_pairs"],
+    )
+    if unfinished is None or not rotating:
         return _tokens(length)
-    seen = found["window"]
-    window = "" if seen is None or (length or seen) < seen else f" under a window of {_number(seen)}"
-    share = f"{unfinished} of {turning} pairs ({unfinished / turning:.0%})"
+    window_length = layer["window"]
+    window = (
+        ""
+        if window_length is None or (length or window_length) < window_length
+        else f" under a window of {_number(window_length)}"
+    )
+    share = f"{unfinished} of {rotating} pairs ({unfinished / rotating:.0%})"
     return f"{_tokens(length)}{window}: {share} never complete a rotation"
 
 
