@@ -85,7 +85,13 @@ def test_whatever_is_given_is_taken_or_refused_by_name(run, valid, argument):
 
 
 def test_everything_public_is_there():
-    given_back = (hf.Finding, hf.Model, hf.LayerFacts, hf.write_gguf)  # values, which nobody has to build; and files
+    given_back = (
+        hf.Explanation,
+        hf.Finding,
+        hf.Model,
+        hf.LayerFacts,
+        hf.write_gguf,
+    )  # values, which nobody has to build; and files
     public = {name: thing for name, thing in vars(hf).items() if callable(thing) and thing not in given_back}
     methods = {f"RopeConfig.{name}": thing for name, thing in vars(RopeConfig).items() if inspect.isfunction(thing)}
     public |= {name: thing for name, thing in methods.items() if "__" not in name and "._" not in name}

@@ -83,7 +83,7 @@ class Family:
         rotation: the rotation of queries and keys; None: the code has none, whatever keys a config has.
         layers: kinds and windows of the layers.
         attention: direction, scale, sinks, temperature.
-        schemes: encodings in the place of a rotation, or those of a family whose rotation a key turns off.
+        schemes: encodings of a family without rotation, or of one whose rotation a key turns off.
         sizes: defaults of the config class, of a model that can be the text part of a larger one.
         text_type: of a composite model, the model type of a ``text_config`` that does not name its own.
         code_of: model type whose code a released file runs, where transformers has no code of this name.

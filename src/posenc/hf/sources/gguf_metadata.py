@@ -74,7 +74,7 @@ _NAMES = {
     "attention.q_lora_rank": "q_lora_rank", "rope.freq_base": "rope_theta",
 }  # fmt: skip
 _YARN = {"yarn_beta_fast": "beta_fast", "yarn_beta_slow": "beta_slow"}
-_IN_BLOCK = {  # keys of the block that is made, and of widths, by the keys that they are made of
+_IN_BLOCK = {  # keys of the block, and of widths, by the GGUF keys that they are computed from
     "head_dim": "attention.key_length", "qk_rope_head_dim": "rope.dimension_count",
     "qk_nope_head_dim": "attention.key_length", "v_head_dim": "attention.value_length",
     "rotary_dim": "rope.dimension_count", "partial_rotary_factor": "rope.dimension_count",
@@ -153,7 +153,7 @@ def _factors(config: Config) -> dict[str, list[float]]:
 
 
 def _widths(keys: Config, translated: Config, family: RotationRules) -> int | None:
-    """The widths of a head in ``made``; returns that of queries and keys, or None where nothing says it."""
+    """Add the widths of a head to ``translated``; returns the width of queries and keys, None where no key gives it."""
     stream, heads, rotary_width = (
         translated.get("hidden_size"),
         translated.get("num_attention_heads"),
@@ -189,7 +189,7 @@ def _scaling(arch: str, keys: Config, factors: Mapping[str, list[float]], family
     longest = keys.get("context_length")
     original = scaling.get("original_context_length", longest)
     if factors and kind == "yarn":
-        raise ValueError(f"{arch}.rope.scaling.type is yarn beside {', '.join(factors)}, which no rope type can say")
+        raise ValueError(f"{arch}.rope.scaling.type is yarn next to {', '.join(factors)}, which no rope type has")
     if factors:
         both = [factors.get("rope_freqs")] * 2
         if both[0] is None:
@@ -249,7 +249,7 @@ def _kinds(keys: Config, translated: Config) -> Config:
 
 
 def _blocks(keys: Config, block: Config, family: RotationRules) -> Config:
-    """A block for each kind of layers; that of windows has no scaling."""
+    """A block for each kind of layers; layers with a window have no scaling."""
     base = keys.get("rope.freq_base_swa", family.kinds[SLIDING].base)
     return {FULL: block, SLIDING: {"rope_type": "default", "rope_theta": base}}
 
@@ -270,7 +270,7 @@ def _remarks(config: Config, translated: Config, block: Config) -> list[Finding]
         findings.append(Finding("max_position_embeddings", text, "gguf-scaling-lost", "fault"))
     elif not looked and not scaled:
         text = "and rope_factors_* are tensors, which may divide the frequencies, and metadata does not tell of: give "
-        text += "the file, or their numbers beside the keys"
+        text += "the file, or their numbers next to the keys"
         findings.append(Finding("rope_freqs", text, "gguf-tensors-unseen", "suspicion"))
     if scaled and kind != "gpt_oss":
         tensors = list(_factors(config))
@@ -334,7 +334,7 @@ def _on_lengths(config: Config) -> list[Finding]:
         config.get(f"{arch}.{SCALING}{key}") for key in ("type", "factor", "original_context_length")
     )
     if type_of in ("linear", "yarn") and factor is None and config.get(f"{arch}.rope.scale_linear") is None:
-        text = f"is missing beside the type {type_of!r}: llama.cpp then takes 1, and scales nothing"
+        text = f"is missing next to the type {type_of!r}: llama.cpp then takes 1, and scales nothing"
         findings.append(Finding("rope.scaling.factor", text, "gguf-factor-missing", "suspicion"))
     elif type_of == "yarn" and original is None:
         longest = config.get(f"{arch}.context_length")

@@ -1,4 +1,4 @@
-"""params.json, the configuration beside weights that Meta and Mistral publish in their own form.
+"""params.json, the configuration next to weights that Meta and Mistral publish in their own form.
 
     Meta       rope_theta, use_scaled_rope (llama3's recipe: factor 8, high_freq_factor 4, of Llama 4: 16 and 1), and of
                Llama 4 nope_layer_interval, attention_chunk_size, attn_temperature_tuning, floor_scale, attn_scale
@@ -51,9 +51,7 @@ def translate(config: Config) -> Translated:
     mistral = "hidden_dim" in config
     translated, remarks = _mistral(config) if mistral else _meta(config)
     names = {key: param for param, key in (_MISTRAL if mistral else {**_WIDTHS, **_LLAMA_4}).items()}
-    text = (
-        "pairs are channels 2j and 2j + 1 in the weights beside a params.json; those that transformers makes of them "
-    )
+    text = "pairs are channels 2j and 2j + 1 in the weights next to a params.json; weights that transformers converts "
     text += "have layout='half'"
     layout_finding = Finding("layout", text, "layout-of-params")
     program = "Mistral's params.json" if mistral else "Meta's params.json"
@@ -66,7 +64,7 @@ def _meta(config: Config) -> tuple[Config, list[Finding]]:
     remarks = []
     if "rope_theta" not in translated:
         translated["rope_theta"] = 10000.0
-        text = "is not given: Llama 1 and 2, which have no such key, turn by 10000; llama-models would take 500000"
+        text = "is not given: Llama 1 and 2, which have no such key, have base 10000; llama-models would take 500000"
         remarks.append(Finding("rope_theta", text, "base-of-params", "suspicion"))
     if llama_4:
         translated |= renamed(config, _LLAMA_4)
@@ -85,7 +83,7 @@ def _meta(config: Config) -> tuple[Config, list[Finding]]:
             "original_max_position_embeddings": 8192,
         }  # fmt: skip
         if not llama_4 and config.get("dim") in (2048, 3072) and "rope_scaling_factor" not in config:
-            text = "has no factor beside it: Meta's code takes 8, and what transformers makes of Llama 3.2 has 32"
+            text = "has no factor next to it: Meta's code takes 8, and Llama 3.2 as transformers converts it has 32"
             remarks.append(Finding("use_scaled_rope", text, "factor-of-params", "suspicion"))
     return translated, remarks
 
@@ -100,7 +98,7 @@ def _mistral(config: Config) -> tuple[Config, list[Finding]]:
         translated |= _windows(windows, config.get("n_layers"))
         if has_temperature or latent:
             raise ValueError(
-                "sliding_window is a list beside llama_4_scaling or latent attention, of which no model is known"
+                "sliding_window is a list next to llama_4_scaling or latent attention, of which no model is known"
             )
         kind = "ministral"
     elif windows is not None:
