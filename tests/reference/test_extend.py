@@ -15,8 +15,8 @@ pytest.importorskip("transformers")
 
 from transformers import AutoModelForCausalLM
 
-from posenc.hf.extend.folder import spelled_twice
-from posenc.hf.extend.methods import scaled_block
+from posenc.hf.extend.folder import with_both_versions
+from posenc.hf.extend.methods import scaled_rope
 from posenc.hf.extend.rotary_modules import RotaryModules
 from posenc.hf.families import ROTARY
 from tests.hf.attach.attached_families import decoder, tokens
@@ -40,9 +40,9 @@ def test_the_rotation_of_every_family_is_replaced_or_refused() -> None:
             try:
                 model = built(name)
                 rotations = RotaryModules(model)
-                far = rotations.far(1)  # no window is shorter
-                ropes = {kind: scaled_block(rope, "yarn", 4.0, LENGTH // 2) for kind, rope in far.items()}
-                rotations.put(rotations.written(ropes, LENGTH // 2, 2 * LENGTH))
+                far = rotations.long_range_ropes(1)  # no window is shorter
+                ropes = {kind: scaled_rope(rope, "yarn", 4.0, LENGTH // 2) for kind, rope in far.items()}
+                rotations.rebuild(rotations.config_with(ropes, LENGTH // 2, 2 * LENGTH))
             except LookupError:
                 continue
             except ValueError as error:
@@ -60,12 +60,12 @@ def test_folders_open_alone(name: str, tmp_path: Path) -> None:
     for method in METHODS:
         model = decoder(name)
         rotations = RotaryModules(model)
-        far = rotations.far(1)
-        ropes = {kind: scaled_block(rope, method, 2.0, LENGTH) for kind, rope in far.items()}
-        rotations.put(rotations.written(ropes, LENGTH, 2 * LENGTH))
+        far = rotations.long_range_ropes(1)
+        ropes = {kind: scaled_rope(rope, method, 2.0, LENGTH) for kind, rope in far.items()}
+        rotations.rebuild(rotations.config_with(ropes, LENGTH, 2 * LENGTH))
         model.save_pretrained(tmp_path / method)
         config = tmp_path / method / "config.json"
-        config.write_text(json.dumps(spelled_twice(json.loads(config.read_text()))))
+        config.write_text(json.dumps(with_both_versions(json.loads(config.read_text()))))
         with torch.no_grad():
             alike = model.config._attn_implementation
             again = AutoModelForCausalLM.from_pretrained(tmp_path / method, attn_implementation=alike)

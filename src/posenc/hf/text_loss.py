@@ -1,6 +1,7 @@
-"""Losses of a model on the last tokens of texts: the same tokens, however long the context before them is.
+"""Loss of a model on the last tokens of a text, by the length of the context before them.
 
-Logits are computed for the scored tokens alone.
+The scored tokens are the same at every length, so that a difference of losses comes from the context alone. Logits are
+computed for the scored tokens only.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from posenc.input_files import read_text
 
 Text = str | Path | Tensor | None
 TEXT_BYTES = 2**30  # of a file
-_SHARE = 0.6  # of the text, from its beginning, that training and searches may read at least
+_UNSCORED_SHARE = 0.6  # of the text, from its beginning, that at least stays free for training and searches
 
 
 class Windows(NamedTuple):
-    """Tokens, and where the windows that are scored end.
+    """A text as tokens, with the windows that are scored.
 
     Attributes:
-        tokens: all, int64 ``(tokens,)``.
-        ends: of windows, growing; window n is ``tokens[end − length : end]``, whatever the length.
-        last: how many tokens at the end of each are scored: the same ones at every length.
+        tokens: all tokens, int64 ``(tokens,)``.
+        ends: where windows end, ascending; window n of any length is ``tokens[end − length : end]``.
+        last: how many tokens at the end of each window are scored: the same ones at every length.
     """
 
     tokens: Tensor
@@ -38,17 +39,17 @@ class Windows(NamedTuple):
 
     @property
     def before(self) -> Tensor:
-        """The tokens that no window scores: what training and searches may read."""
+        """The tokens before all scored ones, which training and searches may read."""
         return self.tokens[: self.ends[0] - self.last]
 
     @property
     def digest(self) -> str:
-        """Of all tokens."""
+        """A hash of all tokens."""
         return hashlib.sha256(self.tokens.numpy().tobytes()).hexdigest()[:16]
 
 
 def tokens_of(text: Text, tokenizer: Any) -> Tensor:
-    """A text as tokens.
+    """The tokens of a file, of the built-in text, or tokens themselves.
 
     Args:
         text: a file in UTF-8; tokens ``(tokens,)`` or ``(1, tokens)``; or None: the built-in one, the topics of
@@ -56,54 +57,52 @@ def tokens_of(text: Text, tokenizer: Any) -> Tensor:
         tokenizer: of the model; None if it has none.
 
     Raises:
-        ValueError: for anything else, and for a text in letters without a tokenizer.
+        ValueError: for anything else, and for a text without a tokenizer.
     """
     if text is not None and not isinstance(text, str | Path | Tensor):
         raise ValueError(f"text must be a file, tokens, or None for the built-in one, got {shown(text)}")
-    given = text if text is None or isinstance(text, Tensor) else read_text(Path(text), TEXT_BYTES)
-    return tokens_in(given, tokenizer)
+    content = text if text is None or isinstance(text, Tensor) else read_text(Path(text), TEXT_BYTES)
+    return tokens_of_text(content, tokenizer)
 
 
 def check_room(tokens: Tensor, text: Text, wanted: int) -> None:
-    """Raise a ValueError unless a text has as many tokens as are wanted; it says which text it is.
+    """Raise a ValueError unless a text has enough tokens.
 
     Args:
         tokens: of the text.
-        text: as it was given.
-        wanted: tokens.
+        text: the argument of `tokens_of`, which the error names.
+        wanted: number of tokens that are needed.
     """
     if len(tokens) < wanted:
         which = "the built-in text has" if text is None else "the text has"
         raise ValueError(
             f"text: {wanted:,} tokens are needed, and {which} {len(tokens):,} of this model's tokens: give a longer "
-            "one "
-            "(--text FILE)"
+            "one (--text FILE)"
         )
 
 
-def tokens_in(text: str | Tensor | None, tokenizer: Any) -> Tensor:
-    """The same of letters that are at hand, not in a file."""
+def tokens_of_text(text: str | Tensor | None, tokenizer: Any) -> Tensor:
+    """The tokens of a string, of the built-in text (None), or tokens themselves."""
     if isinstance(text, Tensor):
         if text.is_floating_point() or text.numel() != text.shape[-1]:
             raise ValueError(f"text as tokens must be integers (tokens,), got {text.dtype} {tuple(text.shape)}")
         return text.reshape(-1).long().cpu()
     if tokenizer is None:
         raise ValueError("text must be tokens where the model comes without a tokenizer: give one, or a folder with it")
-    found = tokenizer(_built_in() if text is None else text, add_special_tokens=False, verbose=False)["input_ids"]
-    return torch.tensor(found, dtype=torch.long)
+    ids = tokenizer(_built_in() if text is None else text, add_special_tokens=False, verbose=False)["input_ids"]
+    return torch.tensor(ids, dtype=torch.long)
 
 
 def check_vocabulary(tokens: Tensor, model: nn.Module) -> None:
-    """Raise a ValueError for tokens that a model does not have, as those of another model's tokenizer."""
+    """Raise a ValueError for tokens outside a model's vocabulary, as of another model's tokenizer."""
     find = getattr(model, "get_input_embeddings", None)
-    known = getattr(find() if callable(find) else None, "num_embeddings", None)
-    if known is None or not len(tokens):
+    size = getattr(find() if callable(find) else None, "num_embeddings", None)
+    if size is None or not len(tokens):
         return
-    strange = max(int(tokens.max()), -1 - int(tokens.min()))
-    if strange >= known:
+    if int(tokens.max()) >= size or int(tokens.min()) < -size:
         raise ValueError(
             f"tokenizer: it gives tokens from {int(tokens.min()):,} to {int(tokens.max()):,}, and the model has "
-            f"{known:,}: it is another model's, or damaged"
+            f"{size:,}: it is another model's, or damaged"
         )
 
 
@@ -119,7 +118,7 @@ def windows_of(tokens: Tensor, longest: int, count: int, last: int) -> Windows:
     Raises:
         ValueError: for a text that is too short.
     """
-    first = max(longest, int(_SHARE * len(tokens)))
+    first = max(longest, int(_UNSCORED_SHARE * len(tokens)))
     stride = (len(tokens) - first) // max(1, count - 1) if count > 1 else 0
     if len(tokens) < longest or (count > 1 and stride < last) or longest <= last:
         wanted = longest + (count - 1) * last
@@ -134,38 +133,38 @@ def windows_of(tokens: Tensor, longest: int, count: int, last: int) -> Windows:
 @torch.no_grad()
 def token_losses(model: nn.Module, tokens: Tensor, last: int) -> Tensor:
     """Losses ``(last,)`` of the last tokens of a text, each given all before it."""
-    was, device = model.training, device_of(model)
+    was_training, device = model.training, device_of(model)
     model.eval()
     try:
         logits = last_logits(model, tokens[None].to(device), last + 1)[0, :-1]
     finally:
-        model.train(was)
+        model.train(was_training)
     return functional.cross_entropy(logits.float(), tokens[-last:].to(device), reduction="none").cpu()
 
 
 def last_logits(model: nn.Module, tokens: Tensor, count: int) -> Tensor:
     """Logits ``(batch, count, vocabulary)`` after the last tokens ``(batch, tokens)``."""
-    logits: Tensor = called(model, tokens, count, use_cache=False).logits
+    logits: Tensor = call_model(model, tokens, count, use_cache=False).logits
     return logits[:, -count:]
 
 
-def called(
+def call_model(
     model: nn.Module, tokens: Tensor, count: int, *, use_cache: bool, cache: Any = None,
     position_ids: Tensor | None = None, attention_mask: Tensor | None = None,
 ) -> Any:  # fmt: skip
-    """What a model gives, with no more logits than the last ones where it can leave out others."""
-    keep = {"logits_to_keep": count} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
-    laid = {"position_ids": position_ids, "attention_mask": attention_mask}
-    given = {name: one for name, one in laid.items() if one is not None}
-    return model(input_ids=tokens, past_key_values=cache, use_cache=use_cache, **keep, **given)
+    """Call a model; it computes only the last ``count`` logits where its forward can leave out others."""
+    last_only = {"logits_to_keep": count} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
+    optional = {"position_ids": position_ids, "attention_mask": attention_mask}
+    options = {name: tensor for name, tensor in optional.items() if tensor is not None}
+    return model(input_ids=tokens, past_key_values=cache, use_cache=use_cache, **last_only, **options)
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Where its inputs go."""
+    """The device of a model's parameters, where its inputs must be."""
     return next(model.parameters()).device
 
 
-def evenly(tokens: Tensor, length: int, count: int) -> Sequence[Tensor]:
+def evenly_spaced_pieces(tokens: Tensor, length: int, count: int) -> Sequence[Tensor]:
     """Pieces of ``length`` tokens, evenly spread over a text.
 
     Raises:
@@ -173,7 +172,7 @@ def evenly(tokens: Tensor, length: int, count: int) -> Sequence[Tensor]:
     """
     if len(tokens) < length:
         raise ValueError(
-            f"text: searches need pieces of {length:,} tokens beside what is scored, which leaves {len(tokens):,}: "
+            f"text: searches need pieces of {length:,} tokens that are not scored, and there are {len(tokens):,}: "
             "give a longer text"
         )
     gaps = max(1, count - 1)

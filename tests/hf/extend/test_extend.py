@@ -30,13 +30,13 @@ from posenc import RoPE, YaRN
 from posenc.hf import read_rope
 from posenc.hf.attach import attach, load
 from posenc.hf.attach.live_model import inspect
-from posenc.hf.extend import METHODS, Extension, Measured, Recipe, extend
+from posenc.hf.extend import METHODS, Extension, Recipe, WindowLosses, extend
 from posenc.hf.extend.loading import load_causal_lm
 from posenc.hf.extend.measure import Decoding, decoding_gap
 from posenc.hf.extend.methods import DISTANCES
 from posenc.hf.extend.result import kind_of
 from posenc.hf.extend.rotary_modules import RotaryModules
-from posenc.hf.extend.tuning import Row, drawn, row_loss
+from posenc.hf.extend.tuning import Row, draw_rows, row_loss
 from posenc.hf.text_loss import token_losses, tokens_of, windows_of
 from tests.hf.attach.smallest import built
 from tests.hf.extend.extended import BRIEF, TARGET, TRAINED, asked, saved, small, text
@@ -203,7 +203,7 @@ def test_what_fails_leaves_the_model_as_it_was() -> None:
     rotations, ids = RotaryModules(model), text(TARGET)[None]
     before, said = logits(model, ids), model.config.to_dict()
     with pytest.raises(Exception, match="nonsense"):
-        rotations.put({"rope_parameters": {"rope_type": "nonsense", "rope_theta": 10000.0}})
+        rotations.rebuild({"rope_parameters": {"rope_type": "nonsense", "rope_theta": 10000.0}})
     assert model.config.to_dict() == said
     assert torch.equal(logits(model, ids), before)
 
@@ -223,10 +223,10 @@ def test_losses_of_the_same_tokens_at_every_length() -> None:
 def test_intervals_are_students() -> None:
     stats = pytest.importorskip("scipy.stats")
     for count in (2, 5, 31):
-        one = Measured(tuple(torch.randn(count, generator=torch.Generator().manual_seed(count)).tolist()))
+        one = WindowLosses(tuple(torch.randn(count, generator=torch.Generator().manual_seed(count)).tolist()))
         low, high = stats.t.interval(0.95, count - 1, one.mean, stats.sem(one.windows))
-        assert math.isclose(one.half or 0, (high - low) / 2, rel_tol=1e-3)
-    assert Measured((2.0,)).half is None
+        assert math.isclose(one.half_interval or 0, (high - low) / 2, rel_tol=1e-3)
+    assert WindowLosses((2.0,)).half_interval is None
 
 
 ROUNDED = Decoding(64, 1e-7, 1e-7, "float32", False)
@@ -234,8 +234,8 @@ ROUNDED = Decoding(64, 1e-7, 1e-7, "float32", False)
 
 def test_a_verdict_honours_its_interval() -> None:
     def made(before: tuple[float, ...], cut: tuple[float, ...], after: tuple[float, ...]) -> Extension:
-        return Extension("yarn", 64, 128, {64: Measured(cut), 128: Measured(before)},
-                         {64: Measured(cut), 128: Measured(after)}, {}, ROUNDED, {})  # fmt: skip
+        return Extension("yarn", 64, 128, {64: WindowLosses(cut), 128: WindowLosses(before)},
+                         {64: WindowLosses(cut), 128: WindowLosses(after)}, {}, ROUNDED, {})  # fmt: skip
 
     better = made((5.0, 5.2), (3.0, 3.1), (2.8, 2.91))
     worse = made((5.0, 5.2), (3.0, 3.1), (3.3, 3.41))
@@ -255,7 +255,7 @@ def test_a_verdict_honours_its_interval() -> None:
     ],
 )  # fmt: skip
 def test_what_a_difference_shows(losses: tuple[float, ...], kind: str) -> None:
-    assert kind_of(Measured(losses)) == kind
+    assert kind_of(WindowLosses(losses)) == kind
 
 
 @pytest.mark.parametrize(
@@ -323,7 +323,7 @@ def test_the_choice_is_the_lowest_and_decoding_is_told() -> None:
 
 
 def test_skipped_positions_are_one_text() -> None:
-    row = drawn(text(), Recipe(tokens=24, batch=3), 200, step=5)
+    row = draw_rows(text(), Recipe(tokens=24, batch=3), 200, step=5)
     assert (row.positions.diff(dim=-1) > 1).any()
     assert torch.equal(row.scored[:, 1:], (row.tokens[:, 1:] >= 0) & row.scored[:, 1:])
     first = row.positions.diff(dim=-1).argmax(-1) + 1

@@ -116,13 +116,13 @@ def _of_model(model: nn.Module, weights: bool, text: str | Tensor | None, tokeni
     findings += on_model(model)
     if weights:
         from posenc.hf.doctor.model_checks import on_loss
-        from posenc.hf.text_loss import tokens_in
+        from posenc.hf.text_loss import tokens_of_text
 
         if read is None:
             raise ValueError(
                 "weights: the configuration of this model cannot be read; examine it without weights first"
             )
-        findings += on_loss(model, read, tokens_in(text, tokenizer), most)
+        findings += on_loss(model, read, tokens_of_text(text, tokenizer), most)
     checked = [f"configuration ({len(config_of(model))} keys)", "rotary modules, scales, windows, attention function"]
     checked += ["the loss by length and under other rotations"] if weights else []
     not_checked = ["names and shapes of tensors", *([] if weights else ["weight values (weights=True)"])]
@@ -166,9 +166,9 @@ def _model_findings(
 ) -> list[Finding]:
     """Findings on modules, on the loss by length, and on the loss under other rotations."""
     from posenc.hf.doctor.model_checks import on_loss, on_model
-    from posenc.hf.text_loss import tokens_in
+    from posenc.hf.text_loss import tokens_of_text
 
     read, _ = read_or_finding(source)
     assert read is not None
     with torch.no_grad():
-        return [*on_model(model), *on_loss(model, read, tokens_in(text, tokenizer), most)]
+        return [*on_model(model), *on_loss(model, read, tokens_of_text(text, tokenizer), most)]

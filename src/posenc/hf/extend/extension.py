@@ -1,13 +1,10 @@
-"""extend(): applies another method to a model's rotation, measures the gain, and writes a folder.
-
-An extension measures the model, applies a method, may train, measures again, and writes the folder.
-"""
+"""Extends a model's context: measures it, applies a method to its rotation, measures again, and writes a folder."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +12,32 @@ from torch import nn
 
 from posenc.arguments import check_flag, check_whole, shown
 from posenc.hf.attach import detach
-from posenc.hf.extend.folder import Work, lines_for, of_distances
+from posenc.hf.extend.folder import OutputFolder, serving_lines, serving_lines_of_remapping
 from posenc.hf.extend.loading import load_causal_lm
-from posenc.hf.extend.measure import Decoding, Measured, ResultCache, decoding_gap, fingerprint, measured
-from posenc.hf.extend.methods import AUTO, DISTANCES, PROGRESSIVE, SEARCHED, check_method, choices
+from posenc.hf.extend.measure import Decoding, ResultCache, WindowLosses, decoding_gap, fingerprint, measure_losses
+from posenc.hf.extend.methods import AUTO, DISTANCES, PROGRESSIVE, SEARCHED, auto_methods, check_method
 from posenc.hf.extend.result import Extension
-from posenc.hf.extend.rotary_modules import RotaryModules, apply, scaled
-from posenc.hf.extend.search import SIZES, FactorSearch, middle_of, progressive_search
+from posenc.hf.extend.rotary_modules import RotaryModules, apply, scaled_config
+from posenc.hf.extend.search import SIZES, FactorSearch, intermediate_length, progressive_search
 from posenc.hf.extend.tuning import Recipe
 from posenc.hf.limits import TOKENS
-from posenc.hf.text_loss import Text, Windows, check_room, check_vocabulary, evenly, token_losses, tokens_of, windows_of
+from posenc.hf.text_loss import (
+    Text,
+    Windows,
+    check_room,
+    check_vocabulary,
+    evenly_spaced_pieces,
+    token_losses,
+    tokens_of,
+    windows_of,
+)
 from posenc.search import Settings
 
 _STEPS, _SHORT = 8, 256  # tokens that are decoded, and after how many where no length matters
 
 
-class Job:
-    """One extension, from measuring to the folder."""
+class ContextExtension:
+    """One context extension, from the first measurement to the folder."""
 
     def __init__(
         self, rotations: RotaryModules, method: str, original: int, length: int, windows: Windows,
@@ -43,110 +49,113 @@ class Job:
         self.weights = fingerprint(rotations.model)
         self.choices: dict[str, float] = {}
         if method == PROGRESSIVE:
-            middle_of(recipe, original, length)
+            intermediate_length(recipe, original, length)
 
     def request(self) -> dict[str, Any]:
-        """All that decides the outcome."""
-        asked = {
+        """Everything that decides the outcome, as plain data."""
+        request = {
             "model": self.weights, "method": self.method, "original_length": self.original, "length": self.length,
             "text": self.windows.digest, "windows": len(self.windows.ends), "last": self.windows.last,
             "lengths": list(self.lengths), "pieces": self.pieces, "search": asdict(self.sizes),
             "seed": self.recipe.seed,
         }  # fmt: skip
-        return {**asked, "recipe": asdict(self.recipe)} if self.method == PROGRESSIVE else asked
+        return {**request, "recipe": asdict(self.recipe)} if self.method == PROGRESSIVE else request
 
-    def run(self, work: Work, tokenizer: Any) -> Extension:
-        """All of it."""
-        if self.method == PROGRESSIVE and work.path is None:
-            raise ValueError("out: progressive extension needs a folder, beside which it leaves its state")
-        book = ResultCache(work.file("measured.jsonl"))
-        before = self._measured(book, "before")
-        method = self._chosen(book) if self.method == AUTO else self.method
-        gap_before = self._gap(self.rotations.model, method, book, "before")
+    def run(self, output: OutputFolder, tokenizer: Any) -> Extension:
+        """Measure, apply the method, measure again, and write the folder."""
+        if self.method == PROGRESSIVE and output.state is None:
+            raise ValueError("out: progressive extension needs a folder, beside which it keeps its state")
+        cache = ResultCache(output.file("measured.jsonl"))
+        before = self._measure(cache, "before")
+        method = self._choose(cache) if self.method == AUTO else self.method
+        gap_before = self._decoding_gap(self.rotations.model, method, cache, "before")
         self.progress(f"extending by {method}")
-        model, config = self._applied(method, work)
-        after = self._measured(book, f"after {method} {fingerprint(model)}")
-        at, changes = self._decoded_at(method)
-        gap = self._gap(model, method, book, f"after {method}")
-        decoding = Decoding(at, gap_before, gap, str(next(model.parameters()).dtype).removeprefix("torch."), changes)
-        done = Extension(
+        model, config = self._apply(method, output)
+        after = self._measure(cache, f"after {method} {fingerprint(model)}")
+        at, length_dependent = self._decoding_length(method)
+        gap = self._decoding_gap(model, method, cache, f"after {method}")
+        decoding = Decoding(
+            at, gap_before, gap, str(next(model.parameters()).dtype).removeprefix("torch."), length_dependent
+        )
+        result = Extension(
             method, self.original, self.length, before, after, self.choices, decoding, config,
-            None if work.out is None else str(work.out), model,
+            None if output.path is None else str(output.path), model,
         )  # fmt: skip
-        if work.out is not None:
-            work.finish(
-                model, tokenizer, {"request": self.request(), **done.record()}, self._serving(done, str(work.out))
-            )
-        return done
+        if output.path is not None:
+            record = {"request": self.request(), **result.record()}
+            output.finish(model, tokenizer, record, self._serving(result, str(output.path)))
+        return result
 
-    def _measured(self, book: ResultCache, who: str) -> dict[int, Measured]:
-        found: dict[int, Measured] = {}
+    def _measure(self, cache: ResultCache, label: str) -> dict[int, WindowLosses]:
+        losses: dict[int, WindowLosses] = {}
         for n in self.lengths:
-            self._estimate(who, found)
-            found[n] = measured(self.rotations.model, self.windows, n, book, who, self.progress)
-            self.progress(f"{who.split()[0]}, {n:,} tokens: {found[n].text()} nats")
-        return found
+            self._estimate_time(label, losses)
+            losses[n] = measure_losses(self.rotations.model, self.windows, n, cache, label, self.progress)
+            self.progress(f"{label.split()[0]}, {n:,} tokens: {losses[n].text()} nats")
+        return losses
 
-    def _estimate(self, who: str, found: Mapping[int, Measured]) -> None:
-        """Say how long the readings take, once one is known: at the tokens a second of the longest so far."""
-        known = [(n, one.seconds) for n, one in found.items() if one.seconds]
-        if not known or len(found) != 1 or who != "before":
+    def _estimate_time(self, label: str, losses: Mapping[int, WindowLosses]) -> None:
+        """Report how long the measurements take, at the speed of the first one."""
+        timed = [(n, measured.seconds) for n, measured in losses.items() if measured.seconds]
+        if not timed or len(losses) != 1 or label != "before":
             return
-        length, seconds = known[-1]
+        length, seconds = timed[-1]
         left = len(self.windows.ends) * (2 * sum(self.lengths) - length)
         if self.method == AUTO:
-            left += self.pieces * self.length * len(choices(self.rotations.far(self.original).values()))
+            left += (
+                self.pieces * self.length * len(auto_methods(self.rotations.long_range_ropes(self.original).values()))
+            )
         minutes = left * seconds / length / 60
-        text = f"{left:,} tokens are still to be read: {minutes:.1f} min at the {length / seconds:,.0f} tokens/s so far"
-        search = ", and the search comes on top" if self.method in (SEARCHED, PROGRESSIVE) else ""
+        text = f"{left:,} tokens remain to be read: {minutes:.1f} min at the {length / seconds:,.0f} tokens/s so far"
+        search = ", plus the search" if self.method in (SEARCHED, PROGRESSIVE) else ""
         self.progress(f"{text}; long windows are slower{search}")
 
     def check_applicable(self) -> None:
-        """Raise what a method cannot do with this model before anything is measured."""
+        """Raise a ValueError where the method cannot be applied to this model, before anything is measured."""
         rotations = self.rotations
         if self.method in DISTANCES:
-            if not rotations.far_layers(self.original):
+            if not rotations.long_range_layers(self.original):
                 raise ValueError(
-                    f"method {self.method}: every layer that is rotated attends within a window of at most "
-                    f"{self.original:,} tokens, so that no distance is new"
+                    f"method {self.method}: every layer that rotates attends within a window of at most "
+                    f"{self.original:,} tokens, so no distance is new"
                 )
             detach(apply(rotations, self.method, self.original, self.length))
             return
-        if not rotations.far(self.original):
+        if not rotations.long_range_ropes(self.original):
             raise ValueError(
-                f"method {self.method}: every layer that is rotated attends within a window of at most "
-                f"{self.original:,} tokens: its frequencies never meet a longer distance"
+                f"method {self.method}: every layer that rotates attends within a window of at most "
+                f"{self.original:,} tokens, so no distance is new"
             )
         if self.method == AUTO:
-            names = choices(rotations.far(self.original).values())
+            names = auto_methods(rotations.long_range_ropes(self.original).values())
         else:
             names = ("pi",) if self.method in (SEARCHED, PROGRESSIVE) else (self.method,)
         for name in names:
-            with rotations.turned(scaled(rotations, name, self.original, self.length)):
+            with rotations.temporarily(scaled_config(rotations, name, self.original, self.length)):
                 pass
 
-    def _applied(self, method: str, work: Work) -> tuple[nn.Module, dict[str, Any]]:
-        """The model as the method wants it, and what its configuration then says of its rotation."""
+    def _apply(self, method: str, output: OutputFolder) -> tuple[nn.Module, dict[str, Any]]:
+        """Apply the method; returns the model and the keys of its configuration on rotation and length."""
         rotations, model = self.rotations, self.rotations.model
         if method in DISTANCES:
             return apply(rotations, method, self.original, self.length), {}
         if method == PROGRESSIVE:
-            assert work.path is not None
-            found = progressive_search(
-                self._searcher(), self.windows.before, self.recipe, pieces=self.pieces, work=work.path,
+            assert output.state is not None
+            trained = progressive_search(
+                self._searcher(), self.windows.before, self.recipe, pieces=self.pieces, work=output.state,
                 progress=self.progress,
             )  # fmt: skip
-            return found, self._said()
+            return trained, self._rotation_keys()
         if method == SEARCHED:
             searcher = self._searcher()
             factors = searcher.search(
-                evenly(self.windows.before, self.length, self.pieces), trained=self.original,
-                factor=self.length / self.original, journal=work.file("search.jsonl"), progress=self.progress,
+                evenly_spaced_pieces(self.windows.before, self.length, self.pieces), trained=self.original,
+                factor=self.length / self.original, journal=output.file("search.jsonl"), progress=self.progress,
             )  # fmt: skip
-            rotations.put(searcher.config((1.0,) * searcher.pairs, factors))
+            rotations.rebuild(searcher.config((1.0,) * searcher.pairs, factors))
         else:
-            rotations.put(scaled(rotations, method, self.original, self.length))
-        return model, self._said()
+            rotations.rebuild(scaled_config(rotations, method, self.original, self.length))
+        return model, self._rotation_keys()
 
     def _searcher(self) -> FactorSearch:
         return FactorSearch(
@@ -154,49 +163,49 @@ class Job:
             settings=self.sizes, seed=self.recipe.seed,
         )  # fmt: skip
 
-    def _said(self) -> dict[str, Any]:
-        """What the live configuration says of rotation and length."""
+    def _rotation_keys(self) -> dict[str, Any]:
+        """The keys of the live configuration on rotation and length."""
         config = self.rotations.config.to_dict()
         return {key: config[key] for key in ("rope_parameters", "max_position_embeddings") if key in config}
 
-    def _chosen(self, book: ResultCache) -> str:
+    def _choose(self, cache: ResultCache) -> str:
         """The method with the lowest loss at the target, on tokens that no window scores."""
-        pieces = evenly(self.windows.before, self.length, self.pieces)
-        for name in choices(self.rotations.far(self.original).values()):
+        pieces = evenly_spaced_pieces(self.windows.before, self.length, self.pieces)
+        for name in auto_methods(self.rotations.long_range_ropes(self.original).values()):
             key = f"choice {name} {self.windows.digest} {self.length} {self.pieces} {self.windows.last}"
-            known = book.get(key)
+            known = cache.get(key)
             if known is None:
-                with self.rotations.turned(scaled(self.rotations, name, self.original, self.length)):
-                    losses = [token_losses(self.rotations.model, one, self.windows.last) for one in pieces]
-                known = [math.fsum(float(one.mean()) for one in losses) / len(losses)]
-                book.put(key, known)
+                with self.rotations.temporarily(scaled_config(self.rotations, name, self.original, self.length)):
+                    losses = [token_losses(self.rotations.model, piece, self.windows.last) for piece in pieces]
+                known = [math.fsum(float(each.mean()) for each in losses) / len(losses)]
+                cache.put(key, known)
             self.choices[name] = known[0]
             self.progress(f"{name}: {known[0]:.4f} nats")
         return min(self.choices, key=self.choices.__getitem__)
 
-    def _decoded_at(self, method: str) -> tuple[int, bool]:
-        """At how many tokens decoding is compared with one call, and whether the method depends on the length.
+    def _decoding_length(self, method: str) -> tuple[int, bool]:
+        """The tokens at which decoding is compared with one call, and whether the method depends on the length.
 
-        Where the length matters, decoding goes past the original one; elsewhere a short text shows as much.
+        Where the length matters, decoding crosses the original one; elsewhere a short text shows as much.
         """
-        changes = method in (SEARCHED, PROGRESSIVE, "dynamic_ntk")
-        far = changes or method in DISTANCES
-        return min(self.length, self.original + _STEPS // 2) if far else min(self.length, _SHORT), changes
+        length_dependent = method in (SEARCHED, PROGRESSIVE, "dynamic_ntk")
+        crosses = length_dependent or method in DISTANCES
+        return min(self.length, self.original + _STEPS // 2) if crosses else min(self.length, _SHORT), length_dependent
 
-    def _gap(self, model: nn.Module, method: str, book: ResultCache, who: str) -> float:
-        at, _ = self._decoded_at(method)
-        key = f"decoding {who} {fingerprint(model)} {self.windows.digest} {at}"
-        known = book.get(key)
+    def _decoding_gap(self, model: nn.Module, method: str, cache: ResultCache, label: str) -> float:
+        at, _ = self._decoding_length(method)
+        key = f"decoding {label} {fingerprint(model)} {self.windows.digest} {at}"
+        known = cache.get(key)
         if known is None:
             known = [decoding_gap(model, self.windows.tokens[:at], min(_STEPS, at - 1))]
-            book.put(key, known)
+            cache.put(key, known)
         return known[0]
 
-    def _serving(self, done: Extension, folder: str) -> str:
-        if done.method in DISTANCES:
-            return of_distances(folder, done.method)
+    def _serving(self, result: Extension, folder: str) -> str:
+        if result.method in DISTANCES:
+            return serving_lines_of_remapping(folder, result.method)
         config = self.rotations.model.config.to_dict()
-        return lines_for(config, folder, self.length, trained=done.method == PROGRESSIVE)
+        return serving_lines(config, folder, self.length, trained=result.method == PROGRESSIVE)
 
 
 def extend(
@@ -218,20 +227,20 @@ def extend(
     dtype: str = "auto",
     device: str = "cpu",
     trust_remote_code: bool = False,
-    progress: Callable[[str], None] = lambda told: None,
+    progress: Callable[[str], None] = lambda text: None,
 ) -> Extension:
-    """Extend a model to a longer text, and measure what that is worth.
+    """Extend a model's context, and measure what the extension is worth.
 
     Args:
         model: a live causal model of transformers, which is changed in place; or its folder, or a GGUF file.
-        length: tokens that it is to read.
+        length: the new context length, in tokens.
         method: one of `posenc.hf.extend.METHODS`; None or "auto": the one of yarn, ntk, llama3 and dynamic_ntk with
             the lowest loss at ``length``.
-        out: a new folder for weights, configuration, tokenizer and lines for engines. Beside it lies the state, in a
-            folder that ends in ``.work``, until all is done: the same call goes on from there.
+        out: a new folder for weights, configuration, tokenizer and engine commands. The state is kept beside it, in a
+            folder that ends in ``.work``, until everything is done: the same call resumes from there.
         text: to measure, search and train on: a file, tokens, or None for the built-in English (`tokens_of`).
         tokenizer: of a live model.
-        original_length: tokens that it was trained at; None: what its configuration says.
+        original_length: the training length in tokens; None: as the configuration says.
         lengths: tokens of context at which the loss is measured; None: a quarter of the original length, that, and
             ``length``.
         windows: of text, each measured at every length.
@@ -239,10 +248,10 @@ def extend(
         search: sizes of the search of "longrope" and "progressive"; None: 48 evaluations.
         pieces: of text that a search and "auto" judge on.
         recipe: numbers of "progressive".
-        overwrite: whether ``out`` may take the place of a folder that is there.
+        overwrite: whether an existing folder ``out`` may be replaced.
         dtype, device: of a model that is loaded.
         trust_remote_code: whether code of the folder may run.
-        progress: is told where it stands.
+        progress: is called with a line of text at each step.
 
     Raises:
         ValueError: for a model whose rotation cannot be replaced, and for a request that makes no sense.
@@ -257,43 +266,41 @@ def extend(
     if isinstance(model, nn.Module):
         live = model
     else:
-        live, found = load_causal_lm(model, dtype=dtype, device=device, trust_remote_code=trust_remote_code)
-        tokenizer = tokenizer or found
+        live, own_tokenizer = load_causal_lm(model, dtype=dtype, device=device, trust_remote_code=trust_remote_code)
+        tokenizer = tokenizer or own_tokenizer
     rotations = RotaryModules(live)
     original = _original(original_length, rotations, length)
     last = last or max(1, min(512, original // 8))
     tokens = tokens_of(text, tokenizer)
     check_room(tokens, text, length + (windows - 1) * last)
     check_vocabulary(tokens, live)
-    chosen = windows_of(tokens, length, windows, last)
-    at = _lengths(lengths, original, length, last)
-    job = Job(rotations, name, original, length, chosen, at, search or SIZES, pieces, recipe or Recipe(), progress)
+    scored = windows_of(tokens, length, windows, last)
+    measured_at = _lengths(lengths, original, length, last)
+    job = ContextExtension(
+        rotations, name, original, length, scored, measured_at, search or SIZES, pieces, recipe or Recipe(), progress
+    )  # fmt: skip
     job.check_applicable()  # before a folder for its state exists
-    work = Work(out, job.request(), overwrite=overwrite)
-    if work.finished is not None:
-        done = load_causal_lm(str(work.out), dtype=dtype, device=device, trust_remote_code=trust_remote_code).model
-        return _with_model(Extension.of_record(work.finished, str(out)), done)
-    return job.run(work, tokenizer)
+    output = OutputFolder(out, job.request(), overwrite=overwrite)
+    if output.finished is not None:
+        finished = load_causal_lm(str(output.path), dtype=dtype, device=device, trust_remote_code=trust_remote_code)
+        return replace(Extension.of_record(output.finished, str(out)), model=finished.model)
+    return job.run(output, tokenizer)
 
 
-def _original(given: int | None, rotations: RotaryModules, length: int) -> int:
-    found = given if given is not None else rotations.original_length
-    if found is None:
-        raise ValueError("original_length must be given: the configuration says nothing of the model's length")
-    check_whole("original_length", found, most=TOKENS)
-    if length <= found:
-        raise ValueError(f"length must be more than the {found:,} tokens that the model reaches, got {length:,}")
-    return found
+def _original(original_length: int | None, rotations: RotaryModules, length: int) -> int:
+    original = original_length if original_length is not None else rotations.original_length
+    if original is None:
+        raise ValueError("original_length must be given: the configuration does not say the model's length")
+    check_whole("original_length", original, most=TOKENS)
+    if length <= original:
+        raise ValueError(f"length must be more than the {original:,} tokens that the model reaches, got {length:,}")
+    return original
 
 
-def _lengths(given: Iterable[int] | None, original: int, length: int, last: int) -> tuple[int, ...]:
-    found = sorted({original // 4, original, length} if given is None else set(given))
-    if given is None:
-        found = [n for n in found if n > last]
-    if not found or any(type(n) is not int or not last < n <= length for n in found):
-        raise ValueError(f"lengths must be whole numbers in {last + 1}..{length}, got {shown(found)}")
-    return tuple(found)
-
-
-def _with_model(extension: Extension, model: nn.Module) -> Extension:
-    return Extension(**{**vars(extension), "model": model})
+def _lengths(lengths: Iterable[int] | None, original: int, length: int, last: int) -> tuple[int, ...]:
+    if lengths is None:
+        return tuple(n for n in sorted({original // 4, original, length}) if n > last)
+    unique = sorted(set(lengths))
+    if not unique or any(type(n) is not int or not last < n <= length for n in unique):
+        raise ValueError(f"lengths must be whole numbers in {last + 1}..{length}, got {shown(unique)}")
+    return tuple(unique)

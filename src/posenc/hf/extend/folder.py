@@ -1,12 +1,16 @@
-"""The folder of an extended model, written beside what is there and put in its place in one step.
+"""The folder of an extended model, and the state of an unfinished extension beside it.
 
-config.json        the rotation in the spelling of transformers 5, and in that of version 4 beside it; LongRoPE's gain
-                   also under the keys that vLLM and SGLang read
-extension.json     what was asked for and what was measured
-SERVING.md         lines to paste for vLLM, SGLang and llama.cpp
+config.json        the rotation under the keys of transformers 5 and also of version 4; LongRoPE's gain also under the
+                   keys that vLLM and SGLang read
+extension.json     the request and the measurements
+SERVING.md         commands for vLLM, SGLang, llama.cpp and mlx-lm
 
-No line is given that an engine was measured to compute wrong (`posenc.hf.serving.flags`): what does the same
-stands in its place, or that nothing does.
+An extension takes hours and may be killed at any moment. Its state lives in ``OUT.work`` until the folder is complete
+there; then two renames put it in place, and the state is removed. So a killed run leaves nothing half-written at OUT,
+and the same call resumes; a call with another request refuses the state of the first.
+
+No command is given that an engine was measured to compute wrong (`posenc.hf.serving.flags`): an alternative is given
+instead, or the statement that there is none.
 Source: vLLM's documentation, features/context_extension (--hf-overrides); SGLang, server_args.py (--context-length,
     --json-model-override-args); llama.cpp, common/arg.cpp, and ggml-org/llama.cpp#17459: its server cuts the context at
     the file's own length, which --override-kv raises.
@@ -51,124 +55,118 @@ from posenc.input_files import read_json, told
 RECORD, SERVING = "extension.json", "SERVING.md"
 
 
-class Work:
-    """Where an extension leaves its state until its folder is whole.
+class OutputFolder:
+    """The folder that an extension writes, and the folder of its state.
 
     Args:
-        out: the folder to be made; None: nothing is left.
-        request: plain data, all that decides the outcome.
-        overwrite: whether a folder that is there may go.
+        path: of the folder; None: nothing is written.
+        request: plain data, everything that decides the outcome.
+        overwrite: whether an existing folder may be replaced.
 
     Attributes:
-        path: of the state, beside ``out``.
-        finished: the record of ``out`` where it is the outcome of the same request.
+        state: the folder of the state, beside ``path``.
+        finished: the record in ``path`` where that is the outcome of the same request.
 
     Raises:
-        ValueError: for a folder that is there and is something else.
+        ValueError: for a folder that exists and is something else.
     """
 
-    def __init__(self, out: str | Path | None, request: Mapping[str, Any], *, overwrite: bool) -> None:
-        self.out = None if out is None else Path(out)
-        self.path: Path | None = None
+    def __init__(self, path: str | Path | None, request: Mapping[str, Any], *, overwrite: bool) -> None:
+        self.path = None if path is None else Path(path)
+        self.state: Path | None = None
         self.finished: dict[str, Any] | None = None
-        if self.out is None:
+        if self.path is None:
             return
-        self.overwrite, asked = overwrite, json.loads(json.dumps(request))
-        if self.out.exists():
-            found = self._recorded()
-            if found is not None and found.get("request") == asked:
-                self.finished = found
-                shutil.rmtree(self.out.with_name(f"{self.out.name}.work"), ignore_errors=True)  # killed at the end
+        wanted, state = json.loads(json.dumps(request)), self.path.with_name(f"{self.path.name}.work")
+        if self.path.exists():
+            record = _read_object(self.path / RECORD) if (self.path / RECORD).is_file() else {}
+            if record.get("request") == wanted:
+                self.finished = record
+                shutil.rmtree(state, ignore_errors=True)  # left where the process was killed at the very end
                 return
-            if not overwrite and (self.out.is_file() or any(self.out.iterdir())):
+            if not overwrite and (self.path.is_file() or any(self.path.iterdir())):
                 raise ValueError(
-                    f"out: {self.out} is there, and is not what this call makes: give another, or overwrite"
+                    f"out: {self.path} exists, and is not the result of this call: give another, or overwrite"
                 )
-        self.path = self.out.with_name(f"{self.out.name}.work")
-        self.path.mkdir(parents=True, exist_ok=True)
-        said = self.path / "request.json"
-        if not said.exists():
-            content = json.dumps(asked, indent=1) + "\n"
-            write_atomically(said, lambda temporary: temporary.write_text(content, encoding="utf-8"))
-        before = _object_in(said)
-        if before != asked:
-            other = next(key for key in {**before, **asked} if before.get(key) != asked.get(key))
+        self.state = state
+        state.mkdir(parents=True, exist_ok=True)
+        request_file = state / "request.json"
+        if not request_file.exists():
+            content = json.dumps(wanted, indent=1) + "\n"
+            write_atomically(request_file, lambda temporary: temporary.write_text(content, encoding="utf-8"))
+        before = _read_object(request_file)
+        if before != wanted:
+            key = next(key for key in {**before, **wanted} if before.get(key) != wanted.get(key))
             raise ValueError(
-                f"out: {self.path} holds the state of another call, with {other} = {shown(before.get(other))}, not "
-                f"{shown(asked.get(other))}; it was left as it is: repeat that call, or move it away"
+                f"out: {state} holds the state of another call, with {key} = {shown(before.get(key))}, not "
+                f"{shown(wanted.get(key))}; it was left as it is: repeat that call, or move it away"
             )
 
     def file(self, name: str) -> Path | None:
-        """A file of the state."""
-        return None if self.path is None else self.path / name
-
-    def _recorded(self) -> dict[str, Any] | None:
-        record = Path(str(self.out)) / RECORD
-        if not record.is_file():
-            return None
-        return _object_in(record)
+        """The path of a file of the state; None where nothing is written."""
+        return None if self.state is None else self.state / name
 
     def finish(self, model: nn.Module, tokenizer: Any, record: Mapping[str, Any], serving: str) -> None:
-        """Write the folder, put it in its place, and let the state go."""
-        assert self.out is not None
+        """Write the folder in the state, move it to its place, and remove the state."""
         assert self.path is not None
-        made = self.path / "folder"
-        shutil.rmtree(made, ignore_errors=True)
+        assert self.state is not None
+        new = self.state / "folder"
+        shutil.rmtree(new, ignore_errors=True)
         saved: Any = model
-        with naming_target(self.out):
-            saved.save_pretrained(made)
+        with naming_target(self.path):
+            saved.save_pretrained(new)
             if tokenizer is not None:
-                tokenizer.save_pretrained(made)
-        config = made / "config.json"
-        both = spelled_twice(with_gains(json.loads(config.read_text(encoding="utf-8"))))
-        config.write_text(json.dumps(both, indent=2) + "\n", encoding="utf-8")
-        (made / SERVING).write_text(serving, encoding="utf-8")
-        (made / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-        if self.out.exists():
-            old = self.path / "replaced"
+                tokenizer.save_pretrained(new)
+        config_file = new / "config.json"
+        config = with_both_versions(with_gains(json.loads(config_file.read_text(encoding="utf-8"))))
+        config_file.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        (new / SERVING).write_text(serving, encoding="utf-8")
+        (new / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        if self.path.exists():
+            old = self.state / "replaced"
             shutil.rmtree(old, ignore_errors=True)
-            self.out.replace(old)
-        made.replace(self.out)
-        shutil.rmtree(self.path)
+            self.path.replace(old)
+        new.replace(self.path)
+        shutil.rmtree(self.state)
 
 
-def _object_in(path: Path) -> dict[str, Any]:
-    """The object that a file in JSON holds; a ValueError that names it for anything else."""
-    known = read_json(path, FILE_BYTES)
-    if not isinstance(known, dict):
+def _read_object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; a ValueError that names the file for anything else."""
+    content = read_json(path, FILE_BYTES)
+    if not isinstance(content, dict):
         raise ValueError(f"{told(path)} was not written by posenc extend; it was left as it is: move it away")
-    return known
+    return content
 
 
 def with_gains(config: Config) -> Config:
-    """The same with LongRoPE's gain under the keys that engines read: else they make one of the lengths."""
+    """The configuration with LongRoPE's gain also under the keys of engines, which else compute it from the lengths."""
     text_config, layers = find_text_config(config), read_rope({k: v for k, v in config.items() if k != "posenc"}).layers
     block = text_config.get("rope_parameters")
     if not isinstance(block, dict):
         return config
 
-    def told_gain(one: Any, kind: str) -> Any:
+    def with_gain(kind_block: Any, kind: str) -> Any:
         rope = layers.get(kind)
-        if not isinstance(one, dict) or one.get("rope_type") != "longrope" or rope is None:
-            return one
+        if not isinstance(kind_block, dict) or kind_block.get("rope_type") != "longrope" or rope is None:
+            return kind_block
         (scaling,) = (part for part in rope.modules() if isinstance(part, LongRoPE))
         short, long = scaling.short_gain, scaling.long_gain
         return {
-            **one,
-            "attention_factor": one.get("attention_factor", short),
+            **kind_block,
+            "attention_factor": kind_block.get("attention_factor", short),
             "short_mscale": short,
             "long_mscale": long,
         }
 
     if "rope_type" in block:
-        changed = told_gain(block, next(iter(layers)))
+        changed = with_gain(block, next(iter(layers)))
     else:
-        changed = {kind: told_gain(one, kind) for kind, one in block.items()}
+        changed = {kind: with_gain(kind_block, kind) for kind, kind_block in block.items()}
     return with_text_config(config, text_config, {**text_config.config, "rope_parameters": changed})
 
 
-def spelled_twice(config: Config) -> Config:
-    """A configuration of version 5 with what version 4 reads beside it; as it is where version 4 cannot say it."""
+def with_both_versions(config: Config) -> Config:
+    """A configuration of version 5 with version 4's keys added; unchanged where version 4 cannot express it."""
     read = read_rope({key: value for key, value in config.items() if key != "posenc"})
     try:
         older = find_text_config(read.to_config(version=4)).config
@@ -181,53 +179,53 @@ def spelled_twice(config: Config) -> Config:
 
 
 def _means_the_same(both: Config, config: Config) -> bool:
-    """To the reader here and to the installed transformers, some of whose families take one spelling for the other."""
+    """Whether posenc and the installed transformers read both alike: some families misread the other version's keys."""
     try:
-        one, other = read_rope(both), read_rope(config)
-        theirs = [_theirs(each) for each in (both, config)]
+        ours = [read_rope(each).layers for each in (both, config)]
+        theirs = [_as_transformers_reads(each) for each in (both, config)]
     except ValueError:
         return False
-    return theirs[0] == theirs[1] and all(equivalent(one.layers[kind], other.layers[kind]) for kind in other.layers)
+    return theirs[0] == theirs[1] and all(equivalent(ours[0][kind], ours[1][kind]) for kind in ours[1])
 
 
-def _theirs(config: Config) -> Any:
+def _as_transformers_reads(config: Config) -> Any:
     plain = {key: value for key, value in config.items() if key != "posenc"}
-    made = AutoConfig.for_model(**json.loads(json.dumps(plain)))
-    return find_text_config(made.to_dict()).config.get("rope_parameters")
+    parsed = AutoConfig.for_model(**json.loads(json.dumps(plain)))
+    return find_text_config(parsed.to_dict()).config.get("rope_parameters")
 
 
-_ALLOWED = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1"
+_SGLANG_LONGER = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1"
 
 
-def lines_for(config: Mapping[str, Any], folder: str, length: int, *, trained: bool) -> str:
-    """A text in Markdown.
+def serving_lines(config: Mapping[str, Any], folder: str, length: int, *, trained: bool) -> str:
+    """SERVING.md: commands for each engine, in Markdown.
 
     Args:
-        config: of the extended model, in the spelling of version 5.
-        folder: where it will lie, as engines are given it.
+        config: of the extended model, with version 5's keys.
+        folder: its path, as engines are given it.
         length: tokens.
         trained: whether its weights were changed, so that the original ones are of no use.
     """
     plain = {key: value for key, value in config.items() if key != "posenc"}
-    written = spelled_twice(with_gains(plain))
+    written = with_both_versions(with_gains(plain))
     read, blocks = read_rope(written), _blocks(written)
-    flags = {one.engine: one for one in serve_flags(read, length=length)}
-    found = [f"# Serving {folder} with {length:,} tokens", "", "transformers needs nothing but the folder."]
+    flags = {each.engine: each for each in serve_flags(read, length=length)}
+    lines = [f"# Serving {folder} with {length:,} tokens", "", "transformers needs nothing but the folder."]
     for engine, command in (
         (VLLM, f"vllm serve {{}} --max-model-len {length}"),
-        (SGLANG, f"{_ALLOWED} python -m sglang.launch_server --model-path {{}} --context-length {length}"),
+        (SGLANG, f"{_SGLANG_LONGER} python -m sglang.launch_server --model-path {{}} --context-length {length}"),
     ):
-        found += ["", *_of_server(engine, command, read, blocks, flags[engine.lower()], folder, length, trained)]
-    found += [
+        lines += ["", *_of_server(engine, command, read, blocks, flags[engine.lower()], folder, length, trained)]
+    lines += [
         "",
         *_of_llama_cpp(find_text_config(written).model_type, blocks, flags["llama.cpp"], folder, length, trained),
     ]
-    found += ["", *_of_mlx(written, blocks, folder, length)]
-    return "\n".join(found) + "\n"
+    lines += ["", *_of_mlx(written, blocks, folder, length)]
+    return "\n".join(lines) + "\n"
 
 
-def of_distances(folder: str, name: str) -> str:
-    """The same for distances that are moved, which no engine and no rope type knows."""
+def serving_lines_of_remapping(folder: str, name: str) -> str:
+    """SERVING.md for remapped distances, which no engine and no rope type has."""
     return (
         f"# Serving {folder}\n\nIts layers attend by {name} of the Python package posenc. Load it with\n\n"
         "    from posenc.hf.attach import load\n\n    model = load(FOLDER)\n\nfrom_pretrained refuses it. vLLM, SGLang "
@@ -236,9 +234,9 @@ def of_distances(folder: str, name: str) -> str:
 
 
 def _blocks(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Of every kind of layers that rotates."""
+    """The block of each kind of layers that rotates."""
     block = find_text_config(dict(config)).config["rope_parameters"]
-    return [block] if "rope_type" in block else [one for one in block.values() if one]
+    return [block] if "rope_type" in block else [kind_block for kind_block in block.values() if kind_block]
 
 
 def _errors(engine: str, blocks: list[Mapping[str, Any]], length: int) -> list[EngineResult]:
@@ -258,23 +256,24 @@ def _of_server(
     engine: str, command: str, read: RopeConfig, blocks: list[Mapping[str, Any]], flags: Flags, folder: str,
     length: int, trained: bool,
 ) -> Iterator[str]:  # fmt: skip
-    """vLLM or SGLang: from the folder, from the original weights, or through posenc's plug-in."""
+    """vLLM or SGLang: with the folder, with the original weights, or through posenc's plug-in."""
     name, mistakes = shlex.quote(folder), _errors(engine, blocks, length)
     yield f"{_version(engine)}:"
     yield ""
     if not mistakes:
         yield f"    {command.format(name)}"
     else:
-        (exact,) = (one for one in serve_flags(read, exact=True, length=length) if one.engine == engine.lower())
-        yield f"The folder alone is not served right: {_reasons(mistakes)}."
+        (exact,) = (each for each in serve_flags(read, exact=True, length=length) if each.engine == engine.lower())
+        yield f"The folder alone is not computed correctly: {_reasons(mistakes)}."
         if flags.words:
             yield f"\n    {command.format(name)} {shlex.join(flags.words[:2])}"
         if exact.words:
-            yield f"\nWith posenc installed beside it:\n\n    {command.format(name)} {shlex.join(exact.words[:2])}"
+            yield "\nWith posenc installed in the same environment:"
+            yield f"\n    {command.format(name)} {shlex.join(exact.words[:2])}"
         elif not flags.words:
-            yield f"\nNothing else is known that does the same: {exact.reason}."
+            yield f"\nNo alternative is known: {exact.reason}."
     if flags.words and not trained:
-        yield "\nThe weights are the original ones. With those, ORIGINAL their folder, the same is:"
+        yield "\nThe weights are the original ones. With their folder, ORIGINAL, this is equivalent:"
         yield f"\n    {command.format('ORIGINAL')} {shlex.join(flags.words[:2])}"
     if flags.note and (not mistakes or flags.words):
         yield f"\nBeware: {flags.note}."
@@ -283,21 +282,21 @@ def _of_server(
 def _of_llama_cpp(
     model_type: str, blocks: list[Mapping[str, Any]], flags: Flags, folder: str, length: int, trained: bool
 ) -> Iterator[str]:
-    """Converted where the converter writes the rotation, else written by posenc; flags for the original file."""
+    """The converter where it writes the rotation, else posenc gguf; and flags for the original file."""
     yield f"llama.cpp ({engine_table()['engines'][CONVERTER]['version']}, where a Llama was measured):"
     yield ""
     convert = f"    python convert_hf_to_gguf.py {shlex.quote(folder)} --outfile"
-    lost, unsaid = _errors(CONVERTER, blocks, length), _errors(WRITER, blocks, length)
+    lost, unwritable = _errors(CONVERTER, blocks, length), _errors(WRITER, blocks, length)
     if not lost:
         yield f"{convert} extended.gguf"
         yield f"    llama-server -m extended.gguf -c {length}"
-    elif not unsaid:
+    elif not unwritable:
         yield f"Its converter drops this rotation ({_reasons(lost)}), and posenc writes it:"
         yield f"\n{convert} plain.gguf"
         yield f"    posenc gguf plain.gguf extended.gguf --rope {shlex.quote(folder)}"
         yield f"    llama-server -m extended.gguf -c {length}"
     else:
-        yield f"No file is known to say this rotation: {_reasons(unsaid)}."
+        yield f"No GGUF file is known to express this rotation: {_reasons(unwritable)}."
     if trained or not flags.words:
         return
     names = [name for name, (theirs, _) in ARCHITECTURES.items() if theirs == model_type]

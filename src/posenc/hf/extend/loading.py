@@ -1,4 +1,4 @@
-"""Loads a model from a folder or a GGUF file, with its tokenizer, and makes it rotate as the file says."""
+"""Loads a model and its tokenizer from a folder or a GGUF file, with the rotation that the file declares."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def load_causal_lm(
         trust_remote_code: whether code of the folder may run.
 
     Raises:
-        ValueError: for a folder that is neither, for one with code that nobody has allowed, for a device that is not
-            there, and for a rotation that the model cannot have.
+        ValueError: for another kind of folder, for one with code that is not allowed to run, for a device that does not
+            exist, and for a rotation that the model cannot have.
         OSError: where files cannot be read.
     """
     path = Path(source)
@@ -51,46 +51,46 @@ def load_causal_lm(
         model = load_model(path, dtype, trust_remote_code=trust_remote_code)
         has = any((path / name).exists() for name in ("tokenizer.json", "tokenizer_config.json", "tokenizer.model"))
         tokenizer = tokenizer_in(path, trust_remote_code=trust_remote_code) if has else None
-        return Loaded(moved(model, device), tokenizer)
+        return Loaded(to_device(model, device), tokenizer)
     try:
         from posenc.hf.sources.gguf_file import has_tokenizer
     except ModuleNotFoundError as error:
         raise ValueError(
             f"model: {file} needs the package gguf: pip install 'posenc[gguf]', in a clone '.[gguf]'"
         ) from error
-    has = has_tokenizer(file)  # and the file is whole: the package behind transformers believes whatever it says
-    check_regular(file.parent)  # a tokenizer_config.json beside it is read too
-    place: dict[str, Any] = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}
-    place |= {"trust_remote_code": False, "local_files_only": True}
+    has = has_tokenizer(file)  # also checks that the file is complete, which transformers does not
+    check_regular(file.parent)  # transformers also reads a tokenizer_config.json there
+    source_options: dict[str, Any] = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}
+    source_options |= {"trust_remote_code": False, "local_files_only": True}
     unpacked = GgufConfig(dequantize=True)  # weights in blocks can neither be trained nor saved
     with loading(file, "the model"):
         model = AutoModelForCausalLM.from_pretrained(
-            **place, dtype="float32" if dtype == "auto" else dtype, quantization_config=unpacked
+            **source_options, dtype="float32" if dtype == "auto" else dtype, quantization_config=unpacked
         )
-    _turn_as(model, file)
+    _rotate_as_file(model, file)
     with loading(file, "the tokenizer"):
-        tokenizer = AutoTokenizer.from_pretrained(**place) if has else None
-    return Loaded(moved(model, device).eval(), tokenizer)
+        tokenizer = AutoTokenizer.from_pretrained(**source_options) if has else None
+    return Loaded(to_device(model, device).eval(), tokenizer)
 
 
 def check_device(device: str) -> None:
-    """Raise a ValueError for a device that is none, or is not there."""
+    """Raise a ValueError for a device that does not exist."""
     try:
         kind = torch.device(device).type
     except RuntimeError:
-        text = "from_pretrained shares a model out among devices, which is not done here" if device == "auto" else ""
+        text = "sharding over devices is not supported here" if device == "auto" else ""
         raise ValueError(
             f"device must be cpu, cuda, cuda:1, mps, ..., got {shown(device)}; {text}".rstrip("; ")
         ) from None
     module = getattr(torch, kind, None)
     if kind == "meta" or (kind not in ("cpu", "mps") and module is not None and not module.is_available()):
         raise ValueError(
-            f"device {shown(device)} is not there: torch {torch.__version__} finds no {kind}; --device cpu"
+            f"device {shown(device)} does not exist: torch {torch.__version__} finds no {kind}; --device cpu"
         )
 
 
-def moved(model: nn.Module, device: str) -> nn.Module:
-    """The model on a device; a ValueError where it has no room."""
+def to_device(model: nn.Module, device: str) -> nn.Module:
+    """Move a model to a device; a ValueError where it does not fit."""
     try:
         return model.to(device)
     except (RuntimeError, AssertionError) as error:  # out of memory, or no such device number
@@ -98,7 +98,7 @@ def moved(model: nn.Module, device: str) -> nn.Module:
 
 
 def _gguf_in(path: Path) -> Path | None:
-    """The GGUF file that is meant; None for a folder of transformers."""
+    """The GGUF file at or in a path; None for a folder of transformers."""
     if path.is_file():
         if path.suffix != ".gguf":
             raise ValueError(f"model must be a folder or a .gguf file, got {path}")
@@ -111,16 +111,16 @@ def _gguf_in(path: Path) -> Path | None:
     return files[0]
 
 
-def _turn_as(model: nn.Module, file: Path) -> None:
-    """Base and scaling of the file, in the layout that the loader has brought the weights to."""
-    rotations, said = RotaryModules(model), read_rope(file)
+def _rotate_as_file(model: nn.Module, file: Path) -> None:
+    """Give the model the file's base and scaling, in the layout into which the loader has brought the weights."""
+    rotations, read = RotaryModules(model), read_rope(file)
     ropes = {}
     for kind, rope in rotations.ropes.items():
-        found = said.layers.get(kind)
+        declared = read.layers.get(kind)
         assert isinstance(rope, RoPE)
-        if found is None:
-            raise ValueError(f"model: {file} says nothing of the rotation of {kind} layers")
-        plain = text_rope(found)
+        if declared is None:
+            raise ValueError(f"model: {file} does not declare the rotation of {kind} layers")
+        plain = text_rope(declared)
         ropes[kind] = rope.replace(base=plain.base, rotary_dim=plain.rotary_dim, scaling=plain.scaling)
     if not all(equivalent(rope, rotations.ropes[kind]) for kind, rope in ropes.items()):
-        rotations.put(rotations.read.with_rope({**rotations.read.layers, **ropes}).to_config())
+        rotations.rebuild(rotations.read.with_rope({**rotations.read.layers, **ropes}).to_config())

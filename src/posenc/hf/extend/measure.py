@@ -1,9 +1,7 @@
-"""Measurements of a model before and after: loss on the last tokens of windows, and decoding with a cache.
+"""Measurements of a model before and after an extension: loss on the last tokens of windows, decoding with a cache.
 
-Losses are in nats per token, with an interval, and kept in a `result_cache`. Decoding token by token must give the
-logits of one call.
-
-Measured numbers in a file of JSON lines, so that a run that was killed measures nothing twice.
+Losses are in nats per token, with a confidence interval. Decoding token by token must give the logits of one call.
+Numbers are appended to a file of JSON lines (`ResultCache`), so that a run that was killed measures nothing twice.
 """
 
 from __future__ import annotations
@@ -20,10 +18,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from posenc.hf.text_loss import Windows, called, device_of, last_logits, token_losses
+from posenc.hf.text_loss import Windows, call_model, device_of, last_logits, token_losses
 
-EXACT = 1e-3  # of the largest logit: a gap that float32 kernels of other shapes leave
-_GROWN = 2.0  # times the gap of the model before, which another run of the same model can reach
+EXACT = 1e-3  # of the largest logit: the gap between float32 kernels of different shapes
+_NOISE = 2.0  # times the gap of the model before, which another run of the same model can reach
 _ROUNDING = 4  # units in the last place of the model's dtype, of the largest logit
 
 
@@ -47,9 +45,9 @@ class Decoding:
 
     @property
     def limit(self) -> float:
-        """The largest gap that rounding alone explains: of the model before, and of its dtype."""
+        """The largest gap that rounding explains, by the gap of the model before and by its dtype."""
         rounding = torch.finfo(getattr(torch, self.dtype)).eps
-        return max(EXACT, _GROWN * self.before, _ROUNDING * rounding)
+        return max(EXACT, _NOISE * self.before, _ROUNDING * rounding)
 
     @property
     def equal(self) -> bool:
@@ -57,7 +55,7 @@ class Decoding:
         return self.after <= self.limit
 
     def sentence(self) -> str:
-        """What was measured, and a reason only where there is one."""
+        """The measurement in words, with a reason where there is one."""
         gaps = f"{self.after:.1e} of the largest logit, {self.before:.1e} before the extension, in {self.dtype}"
         if self.equal:
             return f"Decoding with a cache equals one call at {self.tokens:,} tokens up to rounding ({gaps})."
@@ -70,19 +68,19 @@ class Decoding:
 @torch.no_grad()
 def decoding_gap(model: nn.Module, tokens: Tensor, steps: int) -> float:
     """The largest difference of a logit, over the largest logit, in the last ``steps`` tokens of a text."""
-    was = model.training
+    was_training = model.training
     model.eval()
     ids = tokens[None].to(device_of(model))
     try:
-        whole = last_logits(model, ids, steps)
-        out = called(model, ids[:, :-steps], 1, use_cache=True)
+        at_once = last_logits(model, ids, steps)
+        out = call_model(model, ids[:, :-steps], 1, use_cache=True)
         steps_logits = []
         for n in range(ids.shape[1] - steps, ids.shape[1]):
-            out = called(model, ids[:, n : n + 1], 1, use_cache=True, cache=out.past_key_values)
+            out = call_model(model, ids[:, n : n + 1], 1, use_cache=True, cache=out.past_key_values)
             steps_logits.append(out.logits[:, -1:])
     finally:
-        model.train(was)
-    gap = (torch.cat(steps_logits, 1) - whole).float().abs().max() / whole.float().abs().max().clamp(min=1)
+        model.train(was_training)
+    gap = (torch.cat(steps_logits, 1) - at_once).float().abs().max() / at_once.float().abs().max().clamp(min=1)
     return float(gap)
 
 
@@ -94,8 +92,8 @@ _T = (
 
 
 @dataclass(frozen=True)
-class Measured:
-    """Losses of windows, or differences of them.
+class WindowLosses:
+    """Losses of the windows of a text, or differences of two such losses.
 
     Attributes:
         windows: nats a token, the mean of each window.
@@ -111,63 +109,63 @@ class Measured:
         return math.fsum(self.windows) / len(self.windows)
 
     @property
-    def half(self) -> float | None:
+    def half_interval(self) -> float | None:
         """Half of the 95 % interval of the mean over windows; None for a single window."""
         n = len(self.windows)
         if n == 1:
             return None
-        spread = math.sqrt(math.fsum((one - self.mean) ** 2 for one in self.windows) / (n - 1))
+        spread = math.sqrt(math.fsum((loss - self.mean) ** 2 for loss in self.windows) / (n - 1))
         return (_T[n - 2] if n - 2 < len(_T) else 1.96) * spread / math.sqrt(n)
 
-    def minus(self, other: Measured) -> Measured:
+    def minus(self, other: WindowLosses) -> WindowLosses:
         """The differences of the same windows."""
-        return Measured(tuple(a - b for a, b in zip(self.windows, other.windows, strict=True)))
+        return WindowLosses(tuple(a - b for a, b in zip(self.windows, other.windows, strict=True)))
 
     def text(self, *, signed: bool = False) -> str:
-        """In words: the mean, and the interval where there is one."""
+        """The mean as text, with the interval where there is one."""
         mean = f"{self.mean:+.4f}" if signed else f"{self.mean:.4f}"
-        return mean if self.half is None else f"{mean} ± {self.half:.4f}"
+        return mean if self.half_interval is None else f"{mean} ± {self.half_interval:.4f}"
 
 
-def measured(
+def measure_losses(
     model: nn.Module,
     windows: Windows,
     length: int,
-    book: ResultCache,
-    who: str,
+    cache: ResultCache,
+    label: str,
     progress: Callable[[str], None] = lambda text: None,
-) -> Measured:
-    """The loss on the scored tokens with ``length`` tokens of context, themselves included.
+) -> WindowLosses:
+    """Measure the loss on the scored tokens of windows of ``length`` tokens.
 
     Args:
         model: on its device.
         windows: of the text.
         length: of each window, at most the longest.
-        book: where what is known stands, and what is found is kept.
-        who: which model this is, for the book.
-        progress: is told of each window.
+        cache: of earlier measurements, to which new ones are added.
+        label: names the state of the model in the cache.
+        progress: is called with a line of text for each window.
     """
-    found: list[float] = []
+    losses: list[float] = []
     seconds = 0.0
     for end in windows.ends:
-        key = f"{who} {windows.digest} {end} {length} {windows.last}"
-        known = book.get(key)
+        key = f"{label} {windows.digest} {end} {length} {windows.last}"
+        known = cache.get(key)
         if known is None:
             start = time.perf_counter()
             loss = float(token_losses(model, windows.tokens[end - length : end], windows.last).mean())
             known = [loss, time.perf_counter() - start]
-            book.put(key, known)
-            progress(f"  window {len(found) + 1} of {len(windows.ends)}: {known[0]:.4f} nats, {known[1]:.1f} s")
-        found.append(known[0])
+            cache.put(key, known)
+            progress(f"  window {len(losses) + 1} of {len(windows.ends)}: {known[0]:.4f} nats, {known[1]:.1f} s")
+        losses.append(known[0])
         seconds += known[1] / len(windows.ends)
-    return Measured(tuple(found), seconds)
+    return WindowLosses(tuple(losses), seconds)
 
 
 class ResultCache:
-    """Numbers by a key that says all that decides them.
+    """Measured numbers, by a key that contains everything that decides them.
 
     Args:
-        path: of the file; None: nothing is kept.
+        path: of the file; None: they are kept in memory only.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -176,20 +174,20 @@ class ResultCache:
         if path is None or not path.exists():
             return
         content = path.read_bytes()
-        whole = content[: content.rfind(b"\n") + 1]
-        for line in whole.splitlines():
+        complete = content[: content.rfind(b"\n") + 1]
+        for line in complete.splitlines():
             record = json.loads(line)
             self.known[record["key"]] = record["numbers"]
-        if whole != content:  # killed in the midst of a line
+        if complete != content:  # killed within a line
             with path.open("r+b") as file:
-                file.truncate(len(whole))
+                file.truncate(len(complete))
 
     def get(self, key: str) -> list[float] | None:
-        """What is known."""
+        """The numbers of a key; None where they were not measured."""
         return self.known.get(key)
 
     def put(self, key: str, numbers: list[float]) -> None:
-        """Keep numbers."""
+        """Add the numbers of a key, flushed to the disk."""
         self.known[key] = numbers
         if self.path is not None:
             with self.path.open("ab") as file:
@@ -199,9 +197,9 @@ class ResultCache:
 
 
 def fingerprint(model: nn.Module) -> str:
-    """What tells one model's weights from another's: names, shapes and some numbers of each parameter."""
+    """A hash of a model's weights: names, shapes and 64 numbers of each parameter."""
     digest = hashlib.sha256()
     for name, weight in model.named_parameters():
-        some = weight.detach().flatten()[:: max(1, weight.numel() // 64)].float().cpu()
-        digest.update(f"{name} {tuple(weight.shape)} {weight.dtype}".encode() + some.numpy().tobytes())
+        sample = weight.detach().flatten()[:: max(1, weight.numel() // 64)].float().cpu()
+        digest.update(f"{name} {tuple(weight.shape)} {weight.dtype}".encode() + sample.numpy().tobytes())
     return digest.hexdigest()[:16]

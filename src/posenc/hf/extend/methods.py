@@ -1,12 +1,12 @@
 """Methods of context extension, by name: frequency scalings, LongRoPE's search, and remapped distances.
 
 pi  ntk  part_ntk  ntk_by_parts  yarn  yarn_by_turns  llama3     each also with +resonance
-dynamic_ntk                                                      by the length of the text at hand
+dynamic_ntk                                                      depends on the current length
 longrope                                                         factors searched on the model's own loss
-self_extend  rerope  leaky_rerope  dual_chunk  string            distances moved, frequencies as they are
-lm_infinite  streaming_llm                                       windows with the first tokens
+self_extend  rerope  leaky_rerope  dual_chunk  string            remapped distances, unchanged frequencies
+lm_infinite  streaming_llm                                       windows plus the first tokens
 progressive                                                      LongRoPE's recipe, which trains (`search`)
-auto                                                             whichever of `choices` has the lowest loss
+auto                                                             the one of `auto_methods` with the lowest loss
 """
 
 from __future__ import annotations
@@ -30,16 +30,14 @@ DISTANCES = ("self_extend", "rerope", "leaky_rerope", "dual_chunk", "string", "l
 SCALED = (*FACTORED, "dynamic_ntk")
 METHODS = (*SCALED, SEARCHED, *DISTANCES, PROGRESSIVE, AUTO)
 CHOICES = ("yarn", "ntk", "llama3", "dynamic_ntk")
-_UNWRITTEN = sorted({*DYNAMIC} - {*SCALED})  # that no rope type of transformers is
+_NO_ROPE_TYPE = sorted({*DYNAMIC} - {*SCALED})  # scalings that are no rope type of transformers
 
 
 def check_method(method: object) -> str:
     """The name of a method; a ValueError for any other."""
     name = method.removesuffix(RESONANT) if isinstance(method, str) else None
-    if name in _UNWRITTEN:
-        raise ValueError(
-            f"method {name!r} is no rope type of transformers, whose models could not open it: dynamic_ntk"
-        )
+    if name in _NO_ROPE_TYPE:
+        raise ValueError(f"method {name!r} is no rope type of transformers, so no model could load it: use dynamic_ntk")
     if not isinstance(method, str) or name not in METHODS:
         near = difflib.get_close_matches(str(name), METHODS, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
@@ -51,11 +49,11 @@ def check_method(method: object) -> str:
     return method
 
 
-def choices(ropes: Iterable[RoPE]) -> tuple[str, ...]:
+def auto_methods(ropes: Iterable[RoPE]) -> tuple[str, ...]:
     """The methods that "auto" compares for a model with these rotations.
 
-    On a scaling that is there ntk and pi come on top, and YaRN's factor can grow. Where YaRN scales the softmax too, it
-    is the only rope type that says so.
+    ntk and pi can be applied on top of any scaling, and YaRN's factor can grow. Where YaRN scales the softmax too, it
+    is the only rope type that can express that.
     """
     scalings = [rope.scaling for rope in ropes if rope.scaling is not None]
     if not scalings:
@@ -66,7 +64,7 @@ def choices(ropes: Iterable[RoPE]) -> tuple[str, ...]:
     return ("yarn",) if scales_softmax else ("yarn", "ntk", "pi")
 
 
-def scaled_block(rope: RoPE, method: str, factor: float, original_length: int) -> RoPE:
+def scaled_rope(rope: RoPE, method: str, factor: float, original_length: int) -> RoPE:
     """A rotation whose frequencies are scaled; what it was scaled by before stays, and YaRN over YaRN is one factor.
 
     Args:
@@ -86,29 +84,29 @@ def scaled_block(rope: RoPE, method: str, factor: float, original_length: int) -
     scaling = {**FACTORED, **DYNAMIC}[method.removesuffix(RESONANT)](factor, trained)
     if method.endswith(RESONANT):
         scaling = nn.Sequential(scaling, Resonance())
-    whole = scaling if rope.scaling is None else nn.Sequential(rope.scaling, scaling)
+    composed = scaling if rope.scaling is None else nn.Sequential(rope.scaling, scaling)
     try:
-        return rope.replace(scaling=whole)
+        return rope.replace(scaling=composed)
     except ValueError as error:
         has = one_line(rope.scaling)
-        advice = "no method that scales frequencies does" if rope.length_dependent else "take pi or ntk"
+        advice = "no method that scales frequencies can" if rope.length_dependent else "use pi or ntk"
         raise ValueError(
-            f"model: its frequencies are scaled already, by {has}, which {method} does not start from: {advice}"
+            f"model: its frequencies are scaled already, by {has}, which {method} cannot start from: {advice}"
         ) from error
 
 
-def moved(method: str, original_length: int, length: int) -> dict[str, Any]:
-    """The line of `posenc.hf.attach` that moves distances of up to ``length`` into those of training.
+def remapping_spec(method: str, original_length: int, length: int) -> dict[str, Any]:
+    """The encoding for `posenc.hf.attach` that remaps distances of up to ``length`` into those of training.
 
     Raises:
         ValueError: for a length that the method does not reach.
     """
     entry = encoding_info(method)
     options: dict[str, Any] = {**entry.lengths(original_length)}
-    if method == "string":  # no distance may be new: those past the shift come shift − local nearer
+    if method == "string":  # no distance may be new: those beyond the shift are reduced by shift − local
         options["shift"] = length - original_length + options["local"]
         if options["shift"] > original_length:
-            most = 2 * original_length - options["local"]
-            raise ValueError(f"length: string reaches {most:,} tokens from {original_length:,}, got {length:,}")
+            longest = 2 * original_length - options["local"]
+            raise ValueError(f"length: string reaches {longest:,} tokens from {original_length:,}, got {length:,}")
     shape = {**options, "train_length": original_length, "max_length": length}
     return {"name": method, "options": {**options, **entry.defaults(shape), "rotation": "own"}}

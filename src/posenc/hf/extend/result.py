@@ -1,4 +1,4 @@
-"""What an extension gives: its numbers, the sentences they support, and the live model."""
+"""The result of an extension: its measurements, the sentences that they support, and the live model."""
 
 from __future__ import annotations
 
@@ -8,64 +8,67 @@ from typing import Any, Literal
 
 from torch import nn
 
-from posenc.hf.extend.measure import Decoding, Measured
+from posenc.hf.extend.measure import Decoding, WindowLosses
 
 NEAR = 0.05  # nats a token: the margin within which two losses count as equivalent
 
 
 def is_improvement(
-    before: Mapping[int, Measured], after: Mapping[int, Measured], original: int, length: int
+    before: Mapping[int, WindowLosses], after: Mapping[int, WindowLosses], original: int, length: int
 ) -> bool | None:
-    """Whether the whole text is read better than its last ``original`` tokens were; None: not shown."""
+    """Whether the extended context has a lower loss than the last ``original`` tokens before; None: inconclusive."""
     if length not in after or original not in before:
         return None
     return {"gain": True, "loss": False}.get(kind_of(after[length].minus(before[original])))
 
 
 def sentences(
-    before: Mapping[int, Measured], after: Mapping[int, Measured], original: int, length: int, decoding: Decoding
+    before: Mapping[int, WindowLosses],
+    after: Mapping[int, WindowLosses],
+    original: int,
+    length: int,
+    decoding: Decoding,
 ) -> list[str]:
-    """One for each thing that was measured."""
+    """One sentence for each measurement."""
     lines = []
     if length in before and length in after:
         gain = after[length].minus(before[length])
         lines.append(
             f"At {length:,} tokens the loss went from {before[length].mean:.4f} to {after[length].mean:.4f} nats a "
-            "token "
-            f"({gain.text(signed=True)}{_of_one(gain)})."
+            f"token ({gain.text(signed=True)}{_note_on_one_window(gain)})."
         )
     if length in after and original in before:
-        lines.append(_on_worth(after[length].minus(before[original]), original))
+        lines.append(_worth_of_context(after[length].minus(before[original]), original))
     for short in sorted(n for n in after if n <= original and n in before):
         cost = after[short].minus(before[short])
         lines.append(f"Prompts of {short:,} tokens: {cost.text(signed=True)} nats, {_WORDS[kind_of(cost)]}.")
     if {original, length} <= after.keys() and original in before:
         lines.extend(
-            _of_training(after[original].minus(before[original]), after[length].minus(after[original]), original)
+            _gain_of_training(after[original].minus(before[original]), after[length].minus(after[original]), original)
         )
-    if any(one.half is None for one in after.values()):
-        lines.append("One window has no interval: nothing is shown by it. Measure more (--windows).")
+    if any(losses.half_interval is None for losses in after.values()):
+        lines.append("One window gives no confidence interval, so nothing is shown. Measure more (--windows).")
     else:
         count = len(next(iter(after.values())).windows) if after else 0
-        lines.append(f"Intervals are 95 % over {count} windows of one text, and speak of that text alone.")
+        lines.append(f"Intervals are 95 % over {count} windows of one text, and hold for that text alone.")
     return [*lines, decoding.sentence()]
 
 
 Kind = Literal["loss", "gain", "equivalent", "inconclusive", "one window"]
 _WORDS: dict[Kind, str] = {
-    "loss": "a loss that prompts of that length pay for the extension",
-    "gain": "a gain",
+    "loss": "worse than before the extension",
+    "gain": "better than before the extension",
     "equivalent": f"equivalent within ±{NEAR}",
-    "inconclusive": "inconclusive: the interval reaches past both signs; more windows would narrow it",
+    "inconclusive": "inconclusive: the interval contains 0; more windows would narrow it",
     "one window": "of one window, which shows nothing",
 }
 
 
-def kind_of(cost: Measured) -> Kind:
-    """What a difference of losses shows by its interval; positive is a loss."""
-    if cost.half is None:
+def kind_of(cost: WindowLosses) -> Kind:
+    """What a difference of losses shows, by its interval; positive is a loss."""
+    if cost.half_interval is None:
         return "one window"
-    low, high = cost.mean - cost.half, cost.mean + cost.half
+    low, high = cost.mean - cost.half_interval, cost.mean + cost.half_interval
     if low >= -NEAR and high <= NEAR:
         return "equivalent"
     if low > 0:
@@ -73,26 +76,26 @@ def kind_of(cost: Measured) -> Kind:
     return "gain" if high < 0 else "inconclusive"
 
 
-def _of_one(gain: Measured) -> str:
-    return "" if gain.half is not None else ", one window"
+def _note_on_one_window(gain: WindowLosses) -> str:
+    return "" if gain.half_interval is not None else ", one window"
 
 
-def _of_training(short: Measured, longer: Measured, original: int) -> list[str]:
-    """What the longer text gives, where the model has become better at short ones too, as by a training."""
-    if short.half is None or short.mean + short.half >= -NEAR:
+def _gain_of_training(short: WindowLosses, longer: WindowLosses, original: int) -> list[str]:
+    """The gain of the longer context alone, where the model has also become better at short ones, as by training."""
+    if short.half_interval is None or short.mean + short.half_interval >= -NEAR:
         return []
-    told = f"{longer.text(signed=True)} nats against its last {original:,} tokens alone"
-    return [f"The model as it is now has become better at both lengths: the longer context gives it {told}."]
+    gain = f"{longer.text(signed=True)} nats against its last {original:,} tokens alone"
+    return [f"The model has become better at both lengths; the longer context itself gives {gain}."]
 
 
-def _on_worth(gain: Measured, original: int) -> str:
-    told = f"{gain.text(signed=True)} nats against the model before, given the last {original:,} tokens alone"
+def _worth_of_context(gain: WindowLosses, original: int) -> str:
+    numbers = f"{gain.text(signed=True)} nats against the model before with the last {original:,} tokens alone"
     words: dict[Kind, str] = {
-        "gain": f"The longer context helps: {told}.",
-        "loss": f"The longer context hurts as it is: {told}. Cutting texts there reads better; fine-tuning may help.",
-        "equivalent": f"Equivalent within ±{NEAR} nats: {told}. On this text the longer context gives nothing.",
-        "inconclusive": f"Inconclusive whether the longer context helps: {told}. More windows would narrow it.",
-        "one window": f"Not shown whether the longer context helps: {told}, of one window.",
+        "gain": f"The longer context helps: {numbers}.",
+        "loss": f"The longer context hurts: {numbers}. Truncating texts is better; fine-tuning may help.",
+        "equivalent": f"Equivalent within ±{NEAR} nats: {numbers}. On this text the longer context gives nothing.",
+        "inconclusive": f"Inconclusive whether the longer context helps: {numbers}. More windows would narrow it.",
+        "one window": f"Not shown whether the longer context helps: {numbers}, of one window.",
     }
     return words[kind_of(gain)]
 
@@ -102,21 +105,21 @@ class Extension:
     """What an extension did and what it is worth. Print it.
 
     Attributes:
-        method: that was taken.
-        original_length, length: tokens that the model was trained at, and that it is extended to.
-        before, after: losses in nats a token by the tokens of context, always of the same tokens.
-        choices: with the method "auto", the loss of each at ``length``, on other tokens.
+        method: the method that was applied.
+        original_length, length: training length and new context length, in tokens.
+        before, after: losses in nats a token by context length, always of the same tokens.
+        choices: with the method "auto", the loss of each candidate at ``length``, on other tokens.
         decoding: decoding with a cache compared with one call, before and after.
-        config: the text part of the configuration says this of its rotation; {} for distances that are moved.
-        folder: where it lies; None: nowhere.
-        model: live, changed.
+        config: the keys of the text part on rotation and length; {} for remapped distances.
+        folder: the folder that was written; None: none.
+        model: the live, extended model.
     """
 
     method: str
     original_length: int
     length: int
-    before: Mapping[int, Measured]
-    after: Mapping[int, Measured]
+    before: Mapping[int, WindowLosses]
+    after: Mapping[int, WindowLosses]
     choices: Mapping[str, float]
     decoding: Decoding
     config: Mapping[str, Any]
@@ -125,21 +128,22 @@ class Extension:
 
     @property
     def is_improvement(self) -> bool | None:
-        """Whether the longer text is read better than its end was by the model before; None: no difference shown."""
+        """Whether the longer context lowers the loss, against the model before at its length; None: inconclusive."""
         return is_improvement(self.before, self.after, self.original_length, self.length)
 
     def record(self) -> dict[str, Any]:
         """As plain data."""
-        kept = {key: value for key, value in vars(self).items() if key not in ("model", "folder", "before", "after")}
+        omitted = ("model", "folder", "before", "after")
+        record = {key: value for key, value in vars(self).items() if key not in omitted}
         for name in ("before", "after"):
-            kept[name] = {str(n): asdict(one) for n, one in getattr(self, name).items()}
-        return {**kept, "decoding": asdict(self.decoding)}
+            record[name] = {str(n): asdict(losses) for n, losses in getattr(self, name).items()}
+        return {**record, "decoding": asdict(self.decoding)}
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any], folder: str) -> Extension:
-        """The same again, without the model."""
+        """The inverse of `record`, without the model."""
         before, after = (
-            {int(n): Measured(tuple(one["windows"]), one["seconds"]) for n, one in record[name].items()}
+            {int(n): WindowLosses(tuple(losses["windows"]), losses["seconds"]) for n, losses in record[name].items()}
             for name in ("before", "after")
         )
         rest: dict[str, Any] = {
@@ -151,15 +155,17 @@ class Extension:
         title = f"{self.method}: {self.original_length:,} to {self.length:,} tokens"
         lines = [title, f"{'context':>10}  {'before':>17}  {'after':>17}  {'difference':>18}  tokens/s"]
         for n in sorted({*self.before, *self.after}):
-            one, other = self.before.get(n), self.after.get(n)
-            texts = ["" if each is None else each.text() for each in (one, other)]
-            apart = other.minus(one).text(signed=True) if one is not None and other is not None else ""
-            timed = other or one
+            before, after = self.before.get(n), self.after.get(n)
+            texts = ["" if losses is None else losses.text() for losses in (before, after)]
+            difference = after.minus(before).text(signed=True) if before is not None and after is not None else ""
+            timed = after or before
             speed = f"{n / timed.seconds:,.0f}" if timed is not None and timed.seconds else ""
-            lines.append(f"{n:>10,}  {texts[0]:>17}  {texts[1]:>17}  {apart:>18}  {speed:>8}")
+            lines.append(f"{n:>10,}  {texts[0]:>17}  {texts[1]:>17}  {difference:>18}  {speed:>8}")
         if self.choices:
             lines.append("tried: " + ", ".join(f"{name} {loss:.4f}" for name, loss in self.choices.items()))
         lines += sentences(self.before, self.after, self.original_length, self.length, self.decoding)
         if self.folder is not None:
-            lines.append(f"Written to {self.folder}; SERVING.md there tells vLLM, SGLang and llama.cpp.")
+            lines.append(
+                f"Written to {self.folder}; SERVING.md there has commands for vLLM, SGLang, llama.cpp and mlx-lm."
+            )
         return "\n".join(lines)

@@ -1,12 +1,12 @@
 """LongRoPE's factors for a live model: a search on the model's own loss, alone or in LongRoPE's progressive recipe.
 
-    1  factors for the middle length              searched on the model as it is
-    2  a short training at the middle length      with these factors
-    3  factors for the target, onto those         searched on the trained model; none where the middle is the target
-    4  factors for texts of the training length   searched on the trained model, at most those of the middle
+    1  factors for the intermediate length      searched on the original model
+    2  fine-tuning at the intermediate length   with these factors
+    3  factors for the target, on top of those  searched on the tuned model; none where the intermediate is the target
+    4  factors for the training length          searched on the tuned model, at most those of the intermediate length
 
-Each step leaves its result in a folder, as soon as it has one: searches an evaluation at a time, the training every
-few steps. The same call goes on from there, and ends as one that was never stopped.
+Each step saves its results as they come: searches after each evaluation, the training every few steps. The same call
+resumes from there, with the result of an uninterrupted run.
 
 Source: Ding et al., LongRoPE, arXiv 2402.13753, sections 3.3 and 4.1.
 Departs from the source: the gain on queries and keys is Phi-3's, for the target and in all steps, as rope type
@@ -22,22 +22,22 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from posenc.frequencies.longrope import LongRoPE, gain_of
-from posenc.hf.extend.methods import choices
+from posenc.hf.extend.methods import auto_methods
 from posenc.hf.extend.rotary_modules import RotaryModules
-from posenc.hf.extend.tuning import Recipe, drawn, tune
-from posenc.hf.text_loss import evenly, token_losses
-from posenc.search import Candidate, Settings, search
+from posenc.hf.extend.tuning import Recipe, draw_rows, tune
+from posenc.hf.text_loss import evenly_spaced_pieces, token_losses
+from posenc.search import Candidate, Settings
+from posenc.search import search as search_factors
 
 SIZES = Settings(population=16, mutations=4, crossovers=4, parents=8, generations=4)
 """48 evaluations; the paper's are `Settings()`, 1344 of them."""
 
 
 class FactorSearch:
-    """Searches for one model, which it leaves as it was.
+    """Searches LongRoPE's factors for one model, whose rotation is restored after each evaluation.
 
     Args:
         rotations: of the model.
-        kind: of the layers whose rotation is searched.
         original_length: tokens that the model was trained at.
         length: tokens that it is extended to; the gain is for it, in all searches.
         last: scored tokens of a piece.
@@ -48,14 +48,16 @@ class FactorSearch:
     def __init__(
         self, rotations: RotaryModules, *, original_length: int, length: int, last: int, settings: Settings, seed: int
     ) -> None:
-        far = rotations.far(original_length)
-        if len(far) > 1:
-            raise ValueError(f"model: the search is for one rotation, and {' and '.join(far)} layers differ: take yarn")
-        ((self.kind, self.rope),) = far.items()
-        if self.rope.scaling is not None:
-            advice = " or ".join(choices((self.rope,)))
+        ropes = rotations.long_range_ropes(original_length)
+        if len(ropes) > 1:
             raise ValueError(
-                f"model: its frequencies are scaled already, which the search does not start from: take {advice}"
+                f"model: the search is for one rotation, and {' and '.join(ropes)} layers differ: use yarn"
+            )
+        ((self.kind, self.rope),) = ropes.items()
+        if self.rope.scaling is not None:
+            advice = " or ".join(auto_methods((self.rope,)))
+            raise ValueError(
+                f"model: its frequencies are scaled already, which the search cannot start from: use {advice}"
             )
         self.rotations, self.original_length, self.length = rotations, original_length, length
         self.last, self.settings, self.seed = last, settings, seed
@@ -63,7 +65,7 @@ class FactorSearch:
 
     @property
     def pairs(self) -> int:
-        """That rotate."""
+        """The number of pairs that rotate."""
         return self.rope.rotary_dim // 2
 
     def config(self, short: Sequence[float], long: Sequence[float]) -> dict[str, object]:
@@ -72,7 +74,7 @@ class FactorSearch:
             short, long, original_length=self.original_length, factor=self.length / self.original_length, gain=self.gain
         )
         rope = self.rope.replace(scaling=scaling)
-        return self.rotations.written({self.kind: rope}, self.original_length, self.length)
+        return self.rotations.config_with({self.kind: rope}, self.original_length, self.length)
 
     def search(
         self,
@@ -88,73 +90,75 @@ class FactorSearch:
 
         Args:
             pieces: of tokens, of the length that the factors are for.
-            trained: tokens that the search takes for the model's own length.
-            factor: how many times longer.
-            onto: factors that the model has by now, which those of the search multiply.
+            trained: tokens that the search takes for the training length.
+            factor: length over training length.
+            onto: factors that the model has already, which those of the search multiply.
             journal: of `posenc.search.search`.
-            progress: is told where it stands.
+            progress: is called with a line of text at each step.
         """
         before = tuple(onto) if onto is not None else (1.0,) * self.pairs
 
         def loss(candidate: Candidate) -> float:
             factors = [a * b for a, b in zip(before, candidate.factors, strict=True)]
-            with self.rotations.turned(self.config(factors, factors)):
+            with self.rotations.temporarily(self.config(factors, factors)):
                 losses = [float(token_losses(self.rotations.model, piece, self.last).mean()) for piece in pieces]
             return math.fsum(losses) / len(losses)
 
-        found = search(
+        best = search_factors(
             loss, pairs=self.pairs, base=self.rope.base, original_length=trained, factor=factor, seed=self.seed,
             settings=self.settings, journal=journal,
             progress=lambda at: progress(
                 f"generation {at.generation} of {at.generations}: {at.fitness:.4f} nats, {at.evaluations} evaluations"
             ),
         )  # fmt: skip
-        return tuple(a * b for a, b in zip(before, found.factors, strict=True))
+        return tuple(a * b for a, b in zip(before, best.factors, strict=True))
 
 
-def middle_of(recipe: Recipe, original_length: int, length: int) -> int:
-    """The length of the training.
+def intermediate_length(recipe: Recipe, original_length: int, length: int) -> int:
+    """The context length of the fine-tuning.
 
     Raises:
-        ValueError: unless it lies past the training length, and not past the target.
+        ValueError: unless it is above the training length and at most the target.
     """
     half = length // 2
-    middle = recipe.intermediate or (half if half > original_length else length)
-    if not original_length < middle <= length:
+    intermediate = recipe.intermediate or (half if half > original_length else length)
+    if not original_length < intermediate <= length:
         raise ValueError(
-            f"intermediate must lie in {original_length + 1}..{length}, past the trained length and not past the "
-            f"target, got {middle}"
+            f"intermediate must lie in {original_length + 1}..{length}, above the training length and at most the "
+            f"target, got {intermediate}"
         )
-    return middle
+    return intermediate
 
 
 def progressive_search(
     searcher: FactorSearch, text: Tensor, recipe: Recipe, *, pieces: int, work: Path, progress: Callable[[str], None]
 ) -> nn.Module:
-    """Take a model through the recipe, in place; returns it, with its last rotation.
+    """Run LongRoPE's recipe on a model, in place; returns the model with its final rotation.
 
     Args:
         searcher: of the model.
         text: tokens to search and train on.
-        recipe: numbers.
-        pieces: of text that a candidate is judged on.
-        work: a folder for what each step leaves.
-        progress: is told where it stands.
+        recipe: numbers of the recipe.
+        pieces: of text that a candidate is evaluated on.
+        work: a folder for the results of each step.
+        progress: is called with a line of text at each step.
     """
     original, length, rotations = searcher.original_length, searcher.length, searcher.rotations
-    middle = middle_of(recipe, original, length)
-    drawn(text, recipe, middle, 0)  # refuses a short text before hours of searching
+    intermediate = intermediate_length(recipe, original, length)
+    draw_rows(text, recipe, intermediate, 0)  # refuses a short text before hours of searching
 
-    def searched(name: str, at: int, trained: int, factor: float, onto: tuple[float, ...] | None) -> tuple[float, ...]:
+    def search(name: str, at: int, trained: int, factor: float, onto: tuple[float, ...] | None) -> tuple[float, ...]:
         return searcher.search(
-            evenly(text, at, pieces), trained=trained, factor=factor, onto=onto, journal=work / f"search-{name}.jsonl",
-            progress=lambda told: progress(f"{name} length, {told}"),
+            evenly_spaced_pieces(text, at, pieces), trained=trained, factor=factor, onto=onto,
+            journal=work / f"search-{name}.jsonl", progress=lambda line: progress(f"{name} length, {line}"),
         )  # fmt: skip
 
-    first = searched("middle", middle, original, middle / original, None)
-    rotations.put(searcher.config(first, first))
-    model = tune(rotations.model, text, recipe, middle, state=work / "tuned.pt", progress=progress)
-    last = first if middle == length else searched("target", length, middle, length / middle, first)
-    short = searched("short", original, original, middle / original, None)
-    rotations.put(searcher.config(short, last))
+    first = search("middle", intermediate, original, intermediate / original, None)
+    rotations.rebuild(searcher.config(first, first))
+    model = tune(rotations.model, text, recipe, intermediate, state=work / "tuned.pt", progress=progress)
+    last = first
+    if intermediate != length:
+        last = search("target", length, intermediate, length / intermediate, first)
+    short = search("short", original, original, intermediate / original, None)
+    rotations.rebuild(searcher.config(short, last))
     return model

@@ -1,7 +1,8 @@
 """A short training of a causal language model on a text, a plain loop on accelerate, resumable after each saved step.
 
-Rows are drawn by their step's number alone, so that a run which was killed and goes on ends as one that was not. With
-fewer tokens in a row than the text that is to be met, positions are skipped (PoSE, `posenc.positions.skipped`).
+The rows of a step depend on the seed and the step's number alone, so that a killed and resumed run gives the result of
+an uninterrupted one. Where a row has fewer tokens than the context length, positions are skipped (PoSE,
+`posenc.positions.skipped`).
 Needs the package accelerate; LoRA the package peft.
 """
 
@@ -29,15 +30,15 @@ class Recipe:
     """The numbers of progressive extension.
 
     Args:
-        intermediate: tokens that the first search and the training are for; None: half of the target, or all of it
+        intermediate: context length of the first search and of the fine-tuning; None: half of the target, or all of it
             where half is no more than the training length. Below the target there is a second search.
-        steps: of the training; 0: none.
+        steps: of the fine-tuning; 0: none.
         batch: rows of a step, in each process.
-        tokens: of a row; fewer than ``intermediate`` are trained with skipped positions. None: as many.
-        lr: learning rate, after a warm-up, and falling to 0 on a line.
-        warmup: steps.
+        tokens: of a row; with fewer than ``intermediate``, positions are skipped. None: as many.
+        lr: learning rate after the warm-up, from which it decays linearly to 0.
+        warmup: steps of the warm-up.
         rank: of LoRA; 0: all weights are trained.
-        save_every: steps between two states on the disk.
+        save_every: steps between two saved states.
         seed: of rows, of LoRA and of the searches.
     """
 
@@ -63,22 +64,22 @@ class Recipe:
 
 
 class Row(NamedTuple):
-    """What a step trains on, ``(batch, tokens)`` each."""
+    """The rows of one step, ``(batch, tokens)`` each."""
 
     tokens: Tensor
     positions: Tensor
     scored: Tensor  # bool: whether a token's loss counts
 
 
-def drawn(text: Tensor, recipe: Recipe, length: int, step: int, process: int = 0) -> Row:
+def draw_rows(text: Tensor, recipe: Recipe, length: int, step: int, process: int = 0) -> Row:
     """The rows of a step.
 
     Args:
         text: tokens ``(tokens,)``.
         recipe: numbers.
-        length: tokens that the model is to meet.
+        length: the context length, in tokens.
         step: from 0.
-        process: of several that train together.
+        process: rank of the process.
 
     Raises:
         ValueError: for a text that is shorter than a row.
@@ -86,15 +87,15 @@ def drawn(text: Tensor, recipe: Recipe, length: int, step: int, process: int = 0
     size = min(recipe.tokens or length, length)
     longest = min(length, len(text))
     if longest < size:
-        raise ValueError(f"text: rows of {size:,} tokens are trained, and {len(text):,} are left beside what is scored")
+        raise ValueError(f"text: rows have {size:,} tokens, and only {len(text):,} are not scored")
     seed = hashlib.sha256(f"{recipe.seed} {step} {process}".encode()).digest()[:6]
     generator = torch.Generator().manual_seed(int.from_bytes(seed, "big"))
     starts = torch.randint(len(text) - longest + 1, (recipe.batch, 1), generator=generator)
-    laid = skipped(size, length, text_length=longest, batch=recipe.batch, generator=generator)
+    row = skipped(size, length, text_length=longest, batch=recipe.batch, generator=generator)
     scored = torch.ones(recipe.batch, size, dtype=torch.bool)
-    scored[:, 1:] = laid.tokens.diff(dim=-1) == 1  # the first token of the second chunk follows from nothing
+    scored[:, 1:] = row.tokens.diff(dim=-1) == 1  # not the first token after a skip, which nothing predicts
     scored[:, 0] = False
-    return Row(text[starts + laid.tokens], laid.positions, scored)
+    return Row(text[starts + row.tokens], row.positions, scored)
 
 
 def tune(
@@ -112,24 +113,26 @@ def tune(
         model: on its device; its rotation is that of the length.
         text: tokens to draw from.
         recipe: numbers.
-        length: tokens that it is to meet.
-        state: a file for weights, optimizer and step, from which a later call goes on.
-        progress: is told where it stands.
+        length: the context length, in tokens.
+        state: a file for weights, optimizer and step, from which a later call resumes.
+        progress: is called with a line of text after each save.
     """
     accelerate = _package("accelerate")
     accelerator = accelerate.Accelerator(cpu=next(model.parameters()).device.type == "cpu")
     torch.manual_seed(recipe.seed)
     wrapped = _with_lora(model, recipe.rank) if recipe.rank else model
-    weights = {name: one for name, one in wrapped.named_parameters() if one.requires_grad}
+    weights = {name: weight for name, weight in wrapped.named_parameters() if weight.requires_grad}
     optimizer: Any = torch.optim.AdamW(list(weights.values()), lr=recipe.lr, betas=(0.9, 0.95), weight_decay=0.0)
-    first = _resumed(state, weights, optimizer)
+    first = _resume(state, weights, optimizer)
     prepared, optimizer = accelerator.prepare(wrapped, optimizer)
     prepared.train()
     for step in range(first, recipe.steps):
         torch.manual_seed(recipe.seed + step)  # of dropout
         for group in optimizer.param_groups:
-            group["lr"] = recipe.lr * _share(step, recipe)
-        row = Row(*(one.to(accelerator.device) for one in drawn(text, recipe, length, step, accelerator.process_index)))
+            group["lr"] = recipe.lr * _lr_share(step, recipe)
+        row = Row(
+            *(one.to(accelerator.device) for one in draw_rows(text, recipe, length, step, accelerator.process_index))
+        )
         loss = row_loss(prepared, row)
         accelerator.backward(loss)
         accelerator.clip_grad_norm_(prepared.parameters(), 1.0)
@@ -137,21 +140,21 @@ def tune(
         optimizer.zero_grad()
         if (step + 1) % recipe.save_every == 0 or step + 1 == recipe.steps:
             if accelerator.is_main_process:
-                kept = {name: one.detach().cpu() for name, one in weights.items()}
-                progress_so_far = {"step": step + 1, "weights": kept, "optimizer": optimizer.state_dict()}
-                write_atomically(state, partial(torch.save, progress_so_far), replace=True)
+                saved = {name: weight.detach().cpu() for name, weight in weights.items()}
+                checkpoint = {"step": step + 1, "weights": saved, "optimizer": optimizer.state_dict()}
+                write_atomically(state, partial(torch.save, checkpoint), replace=True)
             accelerator.wait_for_everyone()
             progress(f"step {step + 1} of {recipe.steps}: {loss.item():.4f} nats")
     merged: Any = wrapped
-    found: nn.Module = merged.merge_and_unload() if recipe.rank else wrapped
-    return found.requires_grad_(True).eval()
+    tuned: nn.Module = merged.merge_and_unload() if recipe.rank else wrapped
+    return tuned.requires_grad_(True).eval()
 
 
 def row_loss(model: nn.Module, row: Row) -> Tensor:
     """The mean loss of the tokens that count.
 
-    A mask is given, though nothing is padded: without one transformers takes positions that do not follow one another
-    for the begin of another document, which sees nothing of the one before.
+    An attention mask is passed although nothing is padded: without one, transformers takes a skip in the positions for
+    the start of another document, which does not attend to the one before.
     """
     out: Any = model(
         input_ids=row.tokens, position_ids=row.positions, attention_mask=torch.ones_like(row.tokens), use_cache=False
@@ -160,8 +163,8 @@ def row_loss(model: nn.Module, row: Row) -> Tensor:
     return losses[row.scored[:, 1:]].mean()
 
 
-def _share(step: int, recipe: Recipe) -> float:
-    """Of the learning rate."""
+def _lr_share(step: int, recipe: Recipe) -> float:
+    """The learning rate of a step, as a share of the recipe's."""
     rising = (step + 1) / (recipe.warmup + 1)
     falling = (recipe.steps - step) / max(1, recipe.steps - recipe.warmup)
     return min(1.0, rising, falling)
@@ -174,16 +177,16 @@ def _with_lora(model: nn.Module, rank: int) -> nn.Module:
     return wrapped
 
 
-def _resumed(state: Path, weights: dict[str, nn.Parameter], optimizer: torch.optim.Optimizer) -> int:
-    """The step to go on with."""
+def _resume(state: Path, weights: dict[str, nn.Parameter], optimizer: torch.optim.Optimizer) -> int:
+    """Load a saved state; returns the step to continue with."""
     if not state.exists():
         return 0
-    kept = torch.load(state, map_location="cpu", weights_only=True)
+    saved = torch.load(state, map_location="cpu", weights_only=True)
     with torch.no_grad():
-        for name, one in weights.items():
-            one.copy_(kept["weights"][name])
-    optimizer.load_state_dict(kept["optimizer"])
-    step: int = kept["step"]
+        for name, weight in weights.items():
+            weight.copy_(saved["weights"][name])
+    optimizer.load_state_dict(saved["optimizer"])
+    step: int = saved["step"]
     return step
 
 

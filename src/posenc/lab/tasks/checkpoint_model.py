@@ -19,10 +19,10 @@ from posenc.hf.attach.checkpoint import load_model
 from posenc.hf.explanation.layer_facts import model_from_config
 from posenc.hf.extend.loading import load_causal_lm
 from posenc.hf.extend.measure import fingerprint
-from posenc.hf.extend.methods import DISTANCES, SCALED, check_method, moved
-from posenc.hf.extend.rotary_modules import RotaryModules, apply, scaled
+from posenc.hf.extend.methods import DISTANCES, SCALED, check_method, remapping_spec
+from posenc.hf.extend.rotary_modules import RotaryModules, apply, scaled_config
 from posenc.hf.extend.search import FactorSearch
-from posenc.hf.text_loss import called, last_logits
+from posenc.hf.text_loss import call_model, last_logits
 from posenc.lab.config import Config
 from posenc.lab.data.checkpoint_windows import PretrainedData, cut_windows, passkeys, prepare_window
 from posenc.lab.files import write_json
@@ -157,7 +157,7 @@ def reaches(method: str, trained: int, target: int) -> bool:
     if method not in DISTANCES:
         return True
     try:
-        moved(method, trained, target)
+        remapping_spec(method, trained, target)
     except ValueError:
         return False
     return True
@@ -177,9 +177,9 @@ def cell_of(spec: str, config: Config, data: PretrainedData) -> PretrainedModel:
         apply(rotations, cell.method, trained, cell.target)
     elif cell.method == SEARCHED and cell.part is not None:
         searcher = _searcher(rotations, cell, config)
-        rotations.put(searcher.config((1.0,) * searcher.pairs, _found(cell, data)))
+        rotations.rebuild(searcher.config((1.0,) * searcher.pairs, _found(cell, data)))
     elif cell.method not in (BASE, WINDOWED, SEARCHED):
-        rotations.put(scaled(rotations, cell.method, trained, cell.target))
+        rotations.rebuild(scaled_config(rotations, cell.method, trained, cell.target))
     return PretrainedModel(model, cell)
 
 
@@ -221,7 +221,7 @@ def windowed(model: Any, tokens: Tensor, count: int, window: int) -> Tensor:
         places = torch.arange(start, start + piece.shape[1], device=tokens.device)
         back = places[:, None] - torch.arange(start - before, int(places[-1]) + 1, device=tokens.device)
         wanted = min(piece.shape[1], max(0, int(places[-1]) + 1 - (length - count)))
-        out = called(
+        out = call_model(
             model, piece, max(1, wanted), use_cache=True, cache=kept, position_ids=places[None],
             attention_mask=((back >= 0) & (back < window))[None, None],
         )  # fmt: skip
