@@ -31,7 +31,7 @@ import torch
 
 from posenc.hf import PRESETS, as_text, facts, read_rope
 from posenc.hf.config.rope_config import RopeConfig
-from posenc.hf.config.text_config import section_of
+from posenc.hf.config.text_config import find_text_config
 from posenc.hf.families import NON_ROTARY, ROTARY
 from tests.hf.checkpoints import CHECKPOINTS
 from tests.hf.config.mutations import KEYS, Config, Mutation, mutated
@@ -162,11 +162,11 @@ def _short(config: Config) -> str:
 def compared(read: RopeConfig) -> int:
     """1 where transformers answers and turns the same, or a remark says what it does; 0 where it does not answer."""
     theirs = importlib.import_module("tests.hf.theirs")
-    section = section_of(read.config)
+    text_config = find_text_config(read.config)
     try:
         with bounded():
             module = theirs.their_rotary(
-                {**section.config, "model_type": TEXT.get(section.model_type, section.model_type)}
+                {**text_config.config, "model_type": TEXT.get(text_config.model_type, text_config.model_type)}
             )
             flat = hasattr(module, "inv_freq")
             rotations = {

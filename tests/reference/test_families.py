@@ -19,6 +19,7 @@ from posenc.hf.config.rotation import text_rope
 from posenc.hf.doctor import examine
 from posenc.hf.families import NON_ROTARY, ROTARY, UNSUPPORTED
 from posenc.hf.families.layer_patterns import KINDS
+from posenc.hf.families.remote_code import REMOTE_CODE
 
 pytest.importorskip("transformers")
 
@@ -68,7 +69,7 @@ def test_every_folder_is_read_or_refused(folder: str) -> None:
 def test_what_is_refused_is_there_and_no_family() -> None:
     """So that no reason outlives its family; hunyuan_vl's text part has a name of vLLM's."""
     every = {name for path in MODELS.glob("*/configuration_*.py") for name in _types(path)}
-    assert set(UNSUPPORTED) - every == set()
+    assert set(UNSUPPORTED) - set(REMOTE_CODE) - every == set()
     assert not set(UNSUPPORTED) & {*ROTARY, *NON_ROTARY}
     for name, reason in UNSUPPORTED.items():
         with pytest.raises(ValueError, match=re.escape(reason)):
@@ -182,7 +183,7 @@ def test_layers_are_those_of_the_live_model(name: str) -> None:
     facts = model_from_config(copy.deepcopy(config))
     assert found
     for number, module in found:
-        layer = facts.layers[number] if facts.layers else facts.found[0]
+        layer = facts.layers[number] if facts.layers else facts.distinct_layers[0]
         assert layer.attends
         if layer.scale is not None and isinstance(module.scaling, float):
             assert layer.scale == pytest.approx(SCALED[name](module) if name in SCALED else module.scaling)
@@ -218,7 +219,7 @@ def test_windows_that_are_missing_are_those_on_which_transformers_fails(name: st
         fails = True
     whole = {**copy.deepcopy(model.config.to_dict()), "model_type": name, key: size}
     assert ("window-missing" in examine(whole).names()) == fails
-    told = [facts for facts in model_from_config(whole).found if facts.not_read]
+    told = [facts for facts in model_from_config(whole).distinct_layers if facts.not_read]
     assert bool(told) == fails
 
 

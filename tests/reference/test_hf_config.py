@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from posenc import RoPE
 from posenc.hf import read_rope, rope_to_config
 from posenc.hf.config.rotation import Rotation, text_rope
-from posenc.hf.config.text_config import section_of
+from posenc.hf.config.text_config import find_text_config
 from posenc.hf.families import ROTATIONS
 from posenc.hf.families.layer_patterns import FULL, SLIDING
 from tests.hf.checkpoints import CHECKPOINTS
@@ -82,7 +82,7 @@ FAULTY = {
 @pytest.mark.parametrize("name", [name for name in CHECKPOINTS if name not in FAULTY])
 def test_checkpoints_turn_the_same(name: str) -> None:
     config, _ = CHECKPOINTS[name]
-    text = section_of(config).config
+    text = find_text_config(config).config
     agree({**text, "model_type": TEXT.get(text["model_type"], text["model_type"])})
 
 
@@ -104,7 +104,7 @@ def test_what_we_write_turns_in_transformers_as_it_should(scaling: Any, block: d
 def test_checkpoints_in_the_other_spelling_turn_the_same(name: str, version: int) -> None:
     config, _ = CHECKPOINTS[name]
     if version == 5 or "gemma-4" not in name:
-        text = read_rope(section_of(config).config).to_config(version=version)
+        text = read_rope(find_text_config(config).config).to_config(version=version)
         agree({**text, "model_type": TEXT.get(text["model_type"], text["model_type"])})
 
 

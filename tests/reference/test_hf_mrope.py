@@ -11,7 +11,7 @@ from torch import Tensor
 from posenc import MRoPE, RoPE
 from posenc.hf import read_rope, rope_to_config
 from posenc.hf.config.rotation import order_of, text_rope
-from posenc.hf.config.text_config import section_of
+from posenc.hf.config.text_config import find_text_config
 from posenc.hf.families import ROTATIONS
 from tests.hf.checkpoints import CHECKPOINTS
 from tests.reference.test_hf_config import TEXT, model_of, of_family, their_rotary
@@ -62,7 +62,7 @@ def test_families_deal_out_their_pairs_as_the_table_says(name: str) -> None:
 @pytest.mark.parametrize("version", [None, 4, 5])
 @pytest.mark.parametrize("name", VISION)
 def test_checkpoints_turn_the_same(name: str, version: int | None) -> None:
-    check(read_rope(section_of(CHECKPOINTS[name][0]).config).to_config(version=version))
+    check(read_rope(find_text_config(CHECKPOINTS[name][0]).config).to_config(version=version))
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ class TestWhatTransformersDoes:
             read_rope(config)
 
     def test_ernie_takes_no_scaling(self) -> None:
-        config = section_of(CHECKPOINTS["ernie-4.5-vl-28b"][0]).config
+        config = find_text_config(CHECKPOINTS["ernie-4.5-vl-28b"][0]).config
         changed = {**config, "rope_parameters": {**config["rope_parameters"], "rope_type": "linear", "factor": 2.0}}
         with pytest.raises(ValueError, match="default"):
             their_rotary(changed)

@@ -91,7 +91,7 @@ def _facts(found: Told) -> list[tuple[str, str]]:
     sections = found["sections"]
     axes = [] if sections is None else [("sections", f"{ORDERS[sections['order']]}; in text all three are the same")]
     softmax = [] if found["softmax_factor"] == 1 else [("softmax scale", f"times {found['softmax_factor']:.6g}")]
-    slow, turning = found["pairs_without_a_full_turn"], found["turning_pairs"]
+    slow, turning = found["pairs_without_full_rotation"], found["rotating_pairs"]
     return [
         ("turns", f"{found['rotary_dim']} of {found['head_dim']} channels, {found['layout']}: {turning} pairs"),
         *axes,

@@ -1,7 +1,7 @@
 """Hugging Face configurations: read, explained, written. Needs torch only.
 
 `read_rope` and `rope_from_config` read, `RopeConfig.to_config` and `rope_to_config` write, `preset` gives well-known
-configurations, `facts` and `as_text` tell what one means (`posenc explain` prints it); `write_gguf`, `serve_flags` and
+configurations, `explain` reports what one means, as `posenc explain` prints it; `write_gguf`, `serve_flags` and
 `plugin_block` hand a rotation to engines.
 """
 
@@ -14,7 +14,9 @@ from posenc.hf.explanation.layer_attention import encodings_of as encodings_of
 from posenc.hf.explanation.layer_facts import LayerFacts as LayerFacts
 from posenc.hf.explanation.layer_facts import Model as Model
 from posenc.hf.explanation.layer_facts import model_from_config as model_from_config
+from posenc.hf.explanation.report import Explanation as Explanation
 from posenc.hf.explanation.report import as_text as as_text
+from posenc.hf.explanation.report import explain as explain
 from posenc.hf.explanation.report import facts as facts
 from posenc.hf.findings import Finding as Finding
 from posenc.hf.gguf import write_gguf as write_gguf
@@ -26,6 +28,8 @@ from posenc.hf.sources.presets import preset as preset
 __all__ = [
     "as_text",
     "encodings_of",
+    "explain",
+    "Explanation",
     "facts",
     "LayerAttention",
     "LayerFacts",

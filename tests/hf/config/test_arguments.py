@@ -38,11 +38,13 @@ CALLS: list[Call] = [
     ("rope_to_config", hf.rope_to_config, {"rope": {"all": RoPE(16)}, "as_longrope": False}),
     ("model_from_config", hf.model_from_config,
      {"config": LLAMA, "head_dim": 64, "layout": "half", "convention": "deepseek", "ignore": ["mscale"]}),
+    ("explain", hf.explain,
+     {"config": LLAMA, "head_dim": 64, "layout": "half", "convention": "deepseek", "ignore": ["mscale"]}),
     ("as_text", hf.as_text, {"config": READ}),
     ("facts", hf.facts, {"config": KINDS}),
     ("preset", hf.preset, {"name": "gpt-oss"}),
     ("RopeConfig", lambda **given: RopeConfig(**given).to_config(),
-     {"layers": READ.layers, "config": LLAMA, "remarks": (), "reading": READ.reading}),
+     {"layers": READ.layers, "config": LLAMA, "reading": READ.reading}),
     ("plugin_block", hf.plugin_block, {"rope": RoPE(16), "length": 64, "tokens": 64}),
     ("serve_flags", hf.serve_flags, {"config": READ, "exact": True, "length": 64}),
     ("LayerAttention", hf.LayerAttention, {"facts": SUNK, "num_heads": 4, "scale": 0.5}),
@@ -83,7 +85,13 @@ def test_whatever_is_given_is_taken_or_refused_by_name(run, valid, argument):
 
 
 def test_everything_public_is_there():
-    given_back = (hf.Finding, hf.Model, hf.LayerFacts, hf.write_gguf)  # values, which nobody has to build; and files
+    given_back = (
+        hf.Explanation,
+        hf.Finding,
+        hf.Model,
+        hf.LayerFacts,
+        hf.write_gguf,
+    )  # values, which nobody has to build; and files
     public = {name: thing for name, thing in vars(hf).items() if callable(thing) and thing not in given_back}
     methods = {f"RopeConfig.{name}": thing for name, thing in vars(RopeConfig).items() if inspect.isfunction(thing)}
     public |= {name: thing for name, thing in methods.items() if "__" not in name and "._" not in name}
@@ -111,7 +119,6 @@ def test_everything_public_is_there():
         (lambda: KINDS.for_layer(2), "index"),
         (lambda: RopeConfig({}, LLAMA).to_config(), "layers"),
         (lambda: RopeConfig({}, LLAMA).to_config(5), "layers"),
-        (lambda: RopeConfig(READ.layers, LLAMA, remarks="x"), "remarks"),
     ],
 )
 def test_messages(call, words):

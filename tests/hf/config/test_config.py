@@ -17,7 +17,7 @@ from posenc import RoPE
 from posenc.frequencies.yarn import YaRN
 from posenc.hf import read_rope, rope_from_config
 from posenc.hf.config.rotation import equivalent, order_of, text_rope
-from posenc.hf.config.text_config import section_of
+from posenc.hf.config.text_config import find_text_config
 from posenc.rotary.mrope import MRoPE
 from tests.hf.checkpoints import CHECKPOINTS, FULL, SLIDING, Turn
 from tests.hf.config.generated import configs
@@ -71,7 +71,7 @@ def test_checkpoint_in_the_other_spelling_turns_the_same(name: str) -> None:
         for kind, turn in expected.items():
             ours, theirs = again.layers[kind], read_rope(config).layers[kind]
             assert turn is None or (ours is not None and theirs is not None and equivalent(ours, theirs))
-        text = section_of(written).config
+        text = find_text_config(written).config
         if text["model_type"] != "gptj":
             assert ("rope_parameters" in text) == (version == 5) != ("rope_scaling" in text)
 

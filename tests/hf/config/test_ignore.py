@@ -28,7 +28,7 @@ def test_an_ignored_key_is_as_if_it_were_not_there(keys: tuple[str, ...]) -> Non
         assert str(read.rope) == str(bare.rope)
         assert read.softmax_factor() == bare.softmax_factor()
         assert [remark.name for remark in read.remarks] == [remark.name for remark in bare.remarks]
-        assert model_from_config(config, ignore=keys).found[0].rotation is not None
+        assert model_from_config(config, ignore=keys).distinct_layers[0].rotation is not None
     assert str(read_rope(CONFIG, ignore=["mscale"]).rope) != str(read_rope(CONFIG).rope)
 
 

@@ -201,7 +201,7 @@ def test_malformed_configuration_names_its_key_and_shows_a_right_one(found: Foun
         ({"rope_scaling": {"type": "linear", "factor": 2.0, "vendor": None}}, ["vendor", "ignore=['vendor']"]),
         (
             {"model_type": "gemma3_text", "rope_parameters": {"full_attention": None, "sliding_attention": {}}},
-            ["rope_parameters.full_attention is null", "turns in all its layers"],
+            ["rope_parameters.full_attention is null", "rotates in all its layers"],
         ),
         ({"rope_scaling": {"type": "linear", "factor": 2.0, "mscale": 1.0}}, ["mscale is no key", "but of 'yarn'"]),
         (

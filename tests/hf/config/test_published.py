@@ -46,7 +46,7 @@ def kinds_named(name: str | None, kinds: list[dict[str, Any]]) -> list[dict[str,
     """The kinds of layers that a line of the facts is about; without a name of one: all that attend."""
     named = [kind for kind in kinds if kind["kind"] == name]
     assert named or name in (None, "all", "full_attention", "main", "compress"), f"no layers of {name}"
-    return named or [kind for kind in kinds if kind["attends"] and (kind["turns"] or name == "all")]
+    return named or [kind for kind in kinds if kind["attends"] and (kind["rotates"] or name == "all")]
 
 
 def check_rotation(told: dict[str, Any], rope: RoPE, true: dict[str, Any], *, known: bool) -> None:
@@ -99,7 +99,7 @@ def check_layers(kinds: list[dict[str, Any]], true: dict[str, Any]) -> None:
             ("cross_attention_layers", lambda kind: kind["kind"] == "cross_attention"),
         ):
             assert numbers(has) == true.get(key, numbers(has)), key
-        still = numbers(lambda kind: not kind["turns"])
+        still = numbers(lambda kind: not kind["rotates"])
         assert set(still) <= set(true.get("no_rotation", still))
     for kind in kinds:
         if kind["attends"] and kind["causal"] is not None:
@@ -143,13 +143,13 @@ def test_what_is_told_is_what_the_code_computes(
         named = [kind] if kind in told["layers"] else [name for name, one in told["layers"].items() if one is not None]
         if not line["rotates"]:
             assert told["layers"].get(kind) is None
-            assert not any(one["turns"] for one in kinds_named(kind, kinds))
+            assert not any(one["rotates"] for one in kinds_named(kind, kinds))
             continue
-        assert any(one["turns"] for one in kinds_named(kind, kinds))
+        assert any(one["rotates"] for one in kinds_named(kind, kinds))
         for name in named:
             check_rotation(told["layers"][name], text_rope(read.layers[name]), line, known=known)
     if not true["rotation"]:
-        assert not any(one["turns"] for one in kinds)
+        assert not any(one["rotates"] for one in kinds)
         assert all(one is None for one in told["layers"].values())
     if "layout" in true:
         assert {one["layout"] for one in told["layers"].values() if one is not None} <= {true["layout"]}
@@ -207,7 +207,7 @@ def test_a_stray_base_rotates_nothing() -> None:
     for name, layers in (("nemotron_h: 4B-Base-8K", [7, 18, 29, 40]), ("nemotron_h: with a rope_theta", None)):
         told = facts(read_rope(UNUSUAL[name]))
         kinds = [kind for kind in told["schedule"]["kinds"] if kind["attends"]]
-        assert not any(kind["turns"] for kind in kinds)
+        assert not any(kind["rotates"] for kind in kinds)
         if layers is not None:
             assert [kind["layers"] for kind in kinds] == [layers]
             assert kinds[0]["softmax_scale"] == pytest.approx(128**-0.5)

@@ -211,7 +211,7 @@ def test_inspect_tells_of_each_layer(tmp_path: Path, capsys: pytest.CaptureFixtu
     lines = out.splitlines()
     assert (code, len(lines)) == (0, 4)
     assert all(part in lines[0] for part in ("500000", "interleaved", "128"))
-    assert "does not turn" in lines[3]
+    assert "does not rotate" in lines[3]
     yarned = folder(tmp_path / "yarn", config={**QWEN, "rope_scaling": YARN})
     assert "YaRN" in run(capsys, "explain", "--layers", str(yarned))[1]
     bloom = folder(tmp_path / "bloom", config={"model_type": "bloom", "n_layer": 2, "n_head": 4, "hidden_size": 64})

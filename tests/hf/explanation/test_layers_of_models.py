@@ -52,7 +52,7 @@ def test_kinds_bases_and_scales() -> None:
     widths = {"qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 16, "kv_lora_rank": 32}
     latent = model_from_config({**SMALL, "model_type": "deepseek_v3", **widths}).latent
     assert latent is not None
-    assert latent._asdict() == {"turned": 8, "plain": 8, "value": 16, "keys": 32, "queries": None}
+    assert latent._asdict() == {"rotated": 8, "unrotated": 8, "value": 16, "keys": 32, "queries": None}
 
 
 def test_what_does_not_tell_its_layers_apart() -> None:

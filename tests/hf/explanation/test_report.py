@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import posenc_cli
-from posenc.hf import PRESETS, as_text, facts, preset, read_rope, serve_flags
+from posenc.hf import PRESETS, as_text, explain, facts, preset, read_rope, serve_flags
 from posenc.hf.explanation.describe import layer_lines
 from tests.hf.checkpoints import CHECKPOINTS, FULL, SLIDING
 
@@ -22,11 +22,11 @@ def facts_of(name: str, kind: str = "all") -> dict[str, Any]:
 
 def test_numbers_of_llama_2() -> None:
     found = facts_of("llama-2-7b")
-    assert (found["pairs"], found["turning_pairs"], found["base"], found["layout"]) == (64, 64, 1e4, "half")
+    assert (found["pairs"], found["rotating_pairs"], found["base"], found["layout"]) == (64, 64, 1e4, "half")
     assert found["wavelengths"]["shortest"] == pytest.approx(2 * math.pi)
     assert found["wavelengths"]["longest"] == pytest.approx(2 * math.pi * 1e4 ** (126 / 128))
     # 2 pi 10000^(j / 64) > 4096 from j = 45.03 on
-    assert (found["trained_length"], found["pairs_without_a_full_turn"]) == (4096, 64 - 46)
+    assert (found["trained_length"], found["pairs_without_full_rotation"]) == (4096, 64 - 46)
     assert (found["gain"], found["logit_factor"], found["softmax_factor"], found["length_dependent"]) == (
         1,
         1,
@@ -34,6 +34,18 @@ def test_numbers_of_llama_2() -> None:
         False,
     )
     assert found["scaling"] is None
+
+
+def test_explain_reads_what_read_rope_reads(tmp_path: Path) -> None:
+    config = CHECKPOINTS["yarn-llama-2-7b-64k"][0]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    read = read_rope(config)
+    for source in (config, read, tmp_path, tmp_path / "config.json"):
+        explanation = explain(source)
+        assert explanation.facts == facts(read) == json.loads(explanation.json())
+        assert str(explanation) == as_text(read)
+        assert explanation.layers == layer_lines(read)
+    assert explain(config, convention="deepseek").config.reading.convention == "deepseek"
 
 
 def test_numbers_of_scaled_models() -> None:
@@ -54,7 +66,7 @@ def test_numbers_of_scaled_models() -> None:
 
 def test_pairs_that_never_turn_do_not_count() -> None:
     full = facts_of("gemma-4", FULL)
-    assert (full["pairs"], full["turning_pairs"]) == (256, 64)
+    assert (full["pairs"], full["rotating_pairs"]) == (256, 64)
     assert full["wavelengths"]["longest"] == pytest.approx(2 * math.pi * 1e6 ** (126 / 512))
 
 
@@ -63,7 +75,7 @@ def test_a_window_bounds_the_distances() -> None:
     layers = facts(read_rope(config))["layers"]
     assert (layers[FULL]["window"], layers[SLIDING]["window"]) == (None, 512)
     # 2 pi 10000^(j / 128) > 512 from j = 61.1 on
-    assert layers[SLIDING]["pairs_without_a_full_turn"] == 128 - 62
+    assert layers[SLIDING]["pairs_without_full_rotation"] == 128 - 62
 
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
@@ -222,12 +234,12 @@ ATTACHED = {
 
 def test_layers_with_encodings_attached_are_not_told_of_as_rotated() -> None:
     kinds = facts(read_rope(ATTACHED))["schedule"]["kinds"]
-    assert [(kind["layers"], kind["turns"], kind["attached"]) for kind in kinds] == [
+    assert [(kind["layers"], kind["rotates"], kind["attached"]) for kind in kinds] == [
         ([0, 3], False, "alibi"), ([1, 2], True, None),
     ]  # fmt: skip
     everywhere = {**ATTACHED, "posenc": {"encodings": [{"name": "alibi"}], "layers": None}}
     (kind,) = facts(read_rope(everywhere))["schedule"]["kinds"]
-    assert (kind["layers"], kind["turns"]) == ([0, 1, 2, 3], False)
+    assert (kind["layers"], kind["rotates"]) == ([0, 1, 2, 3], False)
     assert ["alibi" in line for line in layer_lines(ATTACHED)] == [True, False, False, True]
     assert ["base" in line for line in layer_lines(ATTACHED)] == [False, True, True, False]
 

@@ -103,7 +103,7 @@ def test_decoding_steps_are_the_last_rows() -> None:
         (LayerFacts("full"), {}, "scale"),
         (LayerFacts("full"), {"scale": -1.0}, "scale"),
         (LayerFacts("full", scale=1.0), {"norms": (torch.nn.Identity(), torch.nn.Identity())}, "norms"),
-        (model_from_config({**CONFIG, "model_type": "hunyuan_v1_dense"}).found[0], {}, "norms"),
+        (model_from_config({**CONFIG, "model_type": "hunyuan_v1_dense"}).distinct_layers[0], {}, "norms"),
     ],
 )
 def test_what_does_not_fit_is_refused(facts: object, options: dict[str, object], argument: str) -> None:

@@ -79,11 +79,11 @@ def gaps(layers: list[Layer], facts: Model, scaled: Callable[[nn.Module], float]
     found = []
     for place, layer in enumerate(layers):
         number = layer.number if layer.number is not None or not attending else attending[place]
-        one = facts.layers[number] if facts.layers else facts.found[0]
+        one = facts.layers[number] if facts.layers else facts.distinct_layers[0]
         raw = layer if scaled is None else layer._replace(q=layer.q / scaled(layer.module))
         faults = {name: _gap(raw, fault) for name, fault in faults_of(one, layer.q.shape[-1]).items()}
         found.append(Gap(one, _gap(raw, one), faults))
-    left = [one.kind for one in facts.found if one.attends and all(one is not layer.facts for layer in found)]
+    left = [one.kind for one in facts.distinct_layers if one.attends and all(one is not layer.facts for layer in found)]
     assert not left, f"no layer of kinds {left} was run"
     return found
 
@@ -109,9 +109,9 @@ def faults_of(facts: LayerFacts, width: int) -> dict[str, LayerFacts]:
         found["sink"] = facts._replace(sink="")
     if facts.softcap is not None:
         found["softcap"] = facts._replace(softcap=None)
-    if facts.turned_last and facts.rotation is not None:
+    if facts.rotates_last and facts.rotation is not None:
         first = RoPE(width, rotary_dim=rope.rotary_dim, base=rope.base, layout=rope.layout, scaling=rope.scaling)
-        found["channels"] = facts._replace(turned_last=False, rotation=first)
+        found["channels"] = facts._replace(rotates_last=False, rotation=first)
     return found
 
 

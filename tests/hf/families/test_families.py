@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from posenc.hf import read_rope
 from posenc.hf.families import FAMILIES, NON_ROTARY, ROTARY, UNSUPPORTED, family_of, record_of
 from posenc.hf.families.layer_patterns import KINDS
+from posenc.hf.findings import NotReadError
 
 
 @pytest.mark.parametrize("name", sorted(FAMILIES))
@@ -40,3 +44,21 @@ def test_without_a_record_the_rotation_is_assumed() -> None:
         assert family.rotation is not None
         assert family.rotation.latent == latent
         assert family.rotation.layout == ("interleaved" if latent else "half")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_type": "chatglm", "rope_ratio": 500, "kv_channels": 128, "hidden_size": 4096},
+        {"model_type": "baichuan", "hidden_size": 4096, "num_attention_heads": 32},
+        {"model_type": "phi3small", "rope_embedding_base": 1e6, "hidden_size": 4096, "num_attention_heads": 32},
+    ],
+)
+def test_models_of_remote_code_are_refused_without_advice_on_a_base(config: dict[str, Any]) -> None:
+    """A base added to such a config would be wrong: the code reads other keys, and rotates other channels."""
+    for given in (config, {**config, "rope_theta": 1e4}):
+        with pytest.raises(NotReadError) as error:
+            read_rope(given)
+        assert config["model_type"] in str(error.value)
+        assert "rope_theta" not in str(error.value)
+        assert "10000" not in str(error.value)

@@ -8,7 +8,7 @@ import pytest
 
 from posenc.hf import model_from_config
 from posenc.hf.config.layer_kinds import half_counts, layer_kinds
-from posenc.hf.config.text_config import section_of
+from posenc.hf.config.text_config import find_text_config
 from posenc.hf.families.layer_patterns import FULL, LINEAR, SLIDING, LayerPattern, Window
 
 F, S, L = FULL, SLIDING, LINEAR
@@ -50,7 +50,7 @@ def test_a_pattern_repeats_its_cycle(pattern: LayerPattern, options: dict[str, A
     ],
 )
 def test_families_list_their_layers_by_keys_of_their_own(config: dict[str, Any], kinds: list[str]) -> None:
-    assert layer_kinds(section_of(config)) == kinds
+    assert layer_kinds(find_text_config(config)) == kinds
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_families_list_their_layers_by_keys_of_their_own(config: dict[str, Any],
 )
 def test_what_lists_no_layers_is_named(config: dict[str, Any], key: str) -> None:
     with pytest.raises(ValueError, match=key):
-        layer_kinds(section_of(config))
+        layer_kinds(find_text_config(config))
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_what_lists_no_layers_is_named(config: dict[str, Any], key: str) -> None
     ],
 )
 def test_windows_of_models_without_rotation(config: dict[str, Any], before: int | None, after: int) -> None:
-    windowed = model_from_config({"num_hidden_layers": 2, **config}).found[-1]
+    windowed = model_from_config({"num_hidden_layers": 2, **config}).distinct_layers[-1]
     assert (windowed.window, windowed.ahead) == (before, after)
     assert (windowed.not_read == "attention_window, which differs between layers") == (before is None)
 
@@ -95,4 +95,4 @@ def test_the_halves_of_an_encoder_and_decoder_have_numbers_of_layers() -> None:
          (9, 6)),
         ({"model_type": "bart"}, (None, None)),
     ):  # fmt: skip
-        assert half_counts(section_of(config)) == counts
+        assert half_counts(find_text_config(config)) == counts

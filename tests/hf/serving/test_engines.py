@@ -139,7 +139,7 @@ def test_alpha(model_type: str) -> None:
         ignored = model_type == "llama" and convention == "transformers"
         assert ("alpha-ignored" in {remark.name for remark in found.remarks}) == ignored
         assert not found.rope.length_dependent
-    assert model_from_config(config).found[0].rotation is not None
+    assert model_from_config(config).distinct_layers[0].rotation is not None
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ class _AttachedEncodings:
         if facts:
             layer = facts[number]
             encodings = encodings_of(_rotation_alone(layer, number, module)) if self.own else []
-            if layer.rotation is not None and layer.turned_last:
+            if layer.rotation is not None and layer.rotates_last:
                 rotated_last = text_rope(layer.rotation).rotary_dim
         specs = [spec for spec in self.specs if number in spec.get("layers", [number])]
         with torch.device(weight.device):
@@ -204,7 +204,7 @@ def _parse_encodings(encodings: object, sizes: Sizes, rotation: RotaryEncoding |
 def _layer_facts(config: Any) -> Sequence[LayerFacts]:
     """The facts of each layer, from the configuration without what is attached."""
     model = model_from_config({key: value for key, value in config.to_dict().items() if key != NAME})
-    return model.layers or model.found * config.num_hidden_layers
+    return model.layers or model.distinct_layers * config.num_hidden_layers
 
 
 def _rotation_alone(facts: LayerFacts, number: int, module: nn.Module) -> LayerFacts:

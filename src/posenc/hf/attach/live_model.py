@@ -105,7 +105,7 @@ def inspect(model: nn.Module) -> Inspection:
         raise ValueError(f"model: {type(model).__name__} has no layer whose attention is given position_embeddings")
     config = modules[min(modules)].config
     facts = model_from_config({key: value for key, value in config.to_dict().items() if key != NAME})
-    layer_facts = facts.layers or facts.found * config.num_hidden_layers
+    layer_facts = facts.layers or facts.distinct_layers * config.num_hidden_layers
     rotary_modules = [
         module for module in model.modules() if is_rotary_module(module) and getattr(module, "config", None) is config
     ]

@@ -10,7 +10,6 @@ from posenc.hf.config.parse import Layers, Reading
 from posenc.hf.config.rope_block import ALL
 from posenc.hf.config.rotation import Rotation
 from posenc.hf.config.scalings import Convention, check_convention
-from posenc.hf.findings import Finding
 from posenc.hf.limits import CHANNELS
 from posenc.hf.sources.load import Config
 from posenc.rotary._rotate import Layout
@@ -39,22 +38,20 @@ def check_rotations(name: str, rope: Rotation | Layers) -> Layers:
         return {ALL: rope}
     if not isinstance(rope, Mapping):
         raise ValueError(f"{name} must be a RoPE, an MRoPE or a mapping of them by kind of layers, got {shown(rope)}")
-    for kind, one in rope.items():
-        if not isinstance(kind, str) or not (one is None or isinstance(one, Rotation)):
+    for kind, rotation in rope.items():
+        if not isinstance(kind, str) or not (rotation is None or isinstance(rotation, Rotation)):
             text = "must have names of kinds of layers, and for each a RoPE, an MRoPE or None"
-            raise ValueError(f"{name} {text}, got {shown(kind)}: {shown(one)}")
+            raise ValueError(f"{name} {text}, got {shown(kind)}: {shown(rotation)}")
     return rope
 
 
-def check_rope_config(layers: Layers, config: Config, remarks: tuple[Finding, ...], reading: Reading) -> None:
+def check_rope_config(layers: Layers, config: Config, reading: Reading) -> None:
     """Raise a ValueError that names the argument unless these are what was read of a configuration."""
     if not isinstance(layers, Mapping):
         raise ValueError(f"layers must be a mapping of rotations by kind of layers, got {shown(layers)}")
     check_rotations("layers", layers)
     if not isinstance(config, dict):
         raise ValueError(f"config must be a dictionary, as read_rope reads it, got {shown(config)}")
-    if not isinstance(remarks, tuple) or not all(isinstance(remark, Finding) for remark in remarks):
-        raise ValueError(f"remarks must be a tuple of Finding, got {shown(remarks)}")
     if not isinstance(reading, Reading):
         raise ValueError(f"reading must be a Reading, got {shown(reading)}")
     check_reading(*reading)

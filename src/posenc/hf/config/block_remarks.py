@@ -12,7 +12,7 @@ from posenc.hf.config.parse import Reading
 from posenc.hf.config.rope_block import ALL, OUTSIDE, SCALED_FROM, RopeBlock, at
 from posenc.hf.config.rotation import Rotation, text_rope
 from posenc.hf.config.scalings import SILENT
-from posenc.hf.config.text_config import Section, head_dim
+from posenc.hf.config.text_config import TextConfig, head_dim
 from posenc.hf.families.layer_patterns import FULL
 from posenc.hf.findings import Finding, Level
 from posenc.hf.limits import is_count, is_number
@@ -26,15 +26,15 @@ _STRANGERS = ("n_embd", "n_head", "d_model", "n_heads", "n_positions", "n_ctx")
 _OWN = {"dbrx": ("d_model", "n_heads")}
 
 
-def on_keys(section: Section, rope_block: RopeBlock) -> Iterator[Finding]:
-    values, family = rope_block.effective, section.rotation
-    own = family.kinds.get(rope_block.kind)
-    beside = OUTSIDE["rope_theta"] if own is None else (own.theta_key,)
-    if "rope_theta" not in (rope_block.values or {}) and all(section.config.get(name) is None for name in beside):
-        whose = "this family's" if section.known else "the usual"
+def on_keys(text_config: TextConfig, rope_block: RopeBlock) -> Iterator[Finding]:
+    values, family = rope_block.effective, text_config.rotation
+    kind_keys = family.kinds.get(rope_block.kind)
+    base_keys = OUTSIDE["rope_theta"] if kind_keys is None else (kind_keys.theta_key,)
+    if "rope_theta" not in (rope_block.values or {}) and all(text_config.get(name) is None for name in base_keys):
+        whose = "this family's" if text_config.known else "the usual"
         null = (
             "rope_theta" in rope_block.sources
-            and section.known
+            and text_config.known
             and not (family.fixed or family.null_base or family.kinds)
         )
         if null:
@@ -42,47 +42,56 @@ def on_keys(section: Section, rope_block: RopeBlock) -> Iterator[Finding]:
             yield Finding("rope_theta", text, "base-null", "fault")
         else:
             yield Finding("rope_theta", f"is not given: {values['rope_theta']:g} is {whose} default", "base-default")
-    inner = section.config.get("attn_config")
-    released = inner.get("rope_theta") if section.model_type == "dbrx" and isinstance(inner, dict) else None
+    inner = text_config.get("attn_config")
+    released = inner.get("rope_theta") if text_config.model_type == "dbrx" and isinstance(inner, dict) else None
     if is_number(released, 1) and released != values["rope_theta"]:
         text = f"= {shown(released)} is the base as released; transformers 5.23 ignores it and rotates by base "
         text += f"{values['rope_theta']:g} (a fault of transformers, not of the file)"
         yield Finding("attn_config.rope_theta", text, "base-ignored-by-transformers")
     stands = {path[0] for paths in rope_block.sources.values() for path in paths if len(path) == 1}
     if "rope_theta" in stands and family.theta_key == "rotary_emb_base" and "rotary_emb_base" not in stands:
-        text = "is ignored by transformers beside the block in this family, which reads rotary_emb_base"
-        yield from _ignored(section, "rope_theta", family.base, text)
-    default_share = family.share if family.share != 1 or not section.known else 1.0
+        text = "is ignored by transformers outside the block in this family, which reads rotary_emb_base"
+        yield from _ignored(text_config, "rope_theta", family.base, text)
+    default_share = family.share if family.share != 1 or not text_config.known else 1.0
     for key, own_key, name, read in (
-        ("rotary_emb_base", family.theta_key, "rope_theta", _read(section, rope_block, "rope_theta", family.base)),
+        ("rotary_emb_base", family.theta_key, "rope_theta", _read(text_config, rope_block, "rope_theta", family.base)),
         (
             "rotary_pct",
             family.share_key,
             "partial_rotary_factor",
-            _read(section, rope_block, "partial_rotary_factor", default_share),
+            _read(text_config, rope_block, "partial_rotary_factor", default_share),
         ),
-        ("rope_pct", "", "partial_rotary_factor", _read(section, rope_block, "partial_rotary_factor", default_share)),
+        (
+            "rope_pct",
+            "",
+            "partial_rotary_factor",
+            _read(text_config, rope_block, "partial_rotary_factor", default_share),
+        ),
     ):
-        if key in stands and key != own_key and (section.known or key == "rope_pct"):
-            yield from _ignored(section, key, read, f"is ignored by transformers in this family, which reads {name}")
+        if key in stands and key != own_key and (text_config.known or key == "rope_pct"):
+            yield from _ignored(
+                text_config, key, read, f"is ignored by transformers in this family, which reads {name}"
+            )
     share = values.get("partial_rotary_factor", 1)
     default_type = values.get("rope_type", "default") == "default"
-    if share != 1 and default_type and section.known and not family.default_share and not family.latent:
+    if share != 1 and default_type and text_config.known and not family.default_share and not family.latent:
         text = "is ignored by transformers in this family for rope type 'default'"
         yield Finding("partial_rotary_factor", text, "share-ignored", "fault")
     named = [path[-1] for path in rope_block.sources.get("rope_type", ())]
-    if own is not None and named == ["type"] and not family.scaled:
+    if kind_keys is not None and named == ["type"] and not family.scaled:
         text = "is ignored by transformers in this family, which reads rope_type alone"
         yield Finding("type", text, "key-ignored", "fault")
-    yield from _on_widths(section, rope_block)
-    yield from _on_sections(section, rope_block)
-    temperature = section.family.attention.temperature
+    yield from _on_widths(text_config, rope_block)
+    yield from _on_sections(text_config, rope_block)
+    temperature = text_config.family.attention.temperature
     read = temperature is not None and temperature.form == "block steps"  # and the schedule tells it
     if "llama_4_scaling_beta" in values and not read:
-        text = f"scales queries by their position in Ministral 3 and Mistral 4; of {section.model_type} it is not read"
+        text = (
+            f"scales queries by their position in Ministral 3 and Mistral 4; of {text_config.model_type} it is not read"
+        )
         yield Finding("llama_4_scaling_beta", text, "temperature")
     if (
-        section.model_type == "olmo3"
+        text_config.model_type == "olmo3"
         and rope_block.kind != FULL
         and len(rope_block.target) < 2
         and values["rope_theta"] != family.base
@@ -91,29 +100,34 @@ def on_keys(section: Section, rope_block: RopeBlock) -> Iterator[Finding]:
         yield Finding("rope_theta", text, "base-of-sliding-ignored", "fault")
 
 
-def _read(section: Section, rope_block: RopeBlock, key: str, default: float) -> Any:
+def _read(text_config: TextConfig, rope_block: RopeBlock, key: str, default: float) -> Any:
     """The value that transformers reads under a key of version 5, other spellings of it aside."""
-    given = (at(section.config, path) for path in rope_block.sources.get(key, ()) if path[-1] == key)
-    return next((value for value in given if value is not None), default)
+    values = (at(text_config.config, path) for path in rope_block.sources.get(key, ()) if path[-1] == key)
+    return next((value for value in values if value is not None), default)
 
 
-def _ignored(section: Section, key: str, read: object, text: str) -> Iterator[Finding]:
+def _ignored(text_config: TextConfig, key: str, read: object, text: str) -> Iterator[Finding]:
     """A key that the family's code does not read, unless it says what is read anyway."""
-    given = section.config.get(key)
-    if given is not None and given != read:
-        yield Finding(key, f"= {shown(given)} {text}: {shown(read)}", "key-ignored", "fault")
+    value = text_config.get(key)
+    if value is not None and value != read:
+        yield Finding(key, f"= {shown(value)} {text}: {shown(read)}", "key-ignored", "fault")
 
 
-def _on_widths(section: Section, rope_block: RopeBlock) -> Iterator[Finding]:
+def _on_widths(text_config: TextConfig, rope_block: RopeBlock) -> Iterator[Finding]:
     """On keys of a head's width and of lengths that other families have."""
-    config, family = section.config, section.rotation
+    config, family = text_config.config, text_config.rotation
     key, other = "qk_rope_head_dim" if family.latent else family.head_key, config.get("head_dim")
-    if rope_block.kind in (ALL, FULL) and family.head_dim is not None and _silent_width(section) and not family.kinds:
+    if (
+        rope_block.kind in (ALL, FULL)
+        and family.head_dim is not None
+        and _silent_width(text_config)
+        and not family.kinds
+    ):
         yield Finding(key, f"is not given: {family.head_dim} is this family's default", "head-width-default")
-    if not section.known or family.fixed:
+    if not text_config.known or family.fixed:
         return
     if rope_block.kind in (ALL, FULL):
-        yield from _on_null_width(section, rope_block)
+        yield from _on_null_width(text_config, rope_block)
     share = rope_block.effective.get("partial_rotary_factor", 1.0)
     wide = int(other * share) if is_count(other) and is_number(share, 0) else None
     if family.head_dim_first and other is not None and config.get(key, family.head_dim) not in (other, wide):
@@ -121,21 +135,21 @@ def _on_widths(section: Section, rope_block: RopeBlock) -> Iterator[Finding]:
         text += "the rotary module of transformers takes head_dim"
         yield Finding("head_dim", text, "head-width-differs", "fault")
     for name in _STRANGERS:
-        if config.get(name) is not None and name not in _OWN.get(section.model_type, ()):
-            yield from _on_stranger(section, name)
+        if config.get(name) is not None and name not in _OWN.get(text_config.model_type, ()):
+            yield from _on_stranger(text_config, name)
     if family.share_key != "rotary_dim" and ("rotary_dim",) in rope_block.sources.get("rotary_dim", ()):
         width = other if is_count(other) else family.head_dim
-        given = _read(section, rope_block, "partial_rotary_factor", family.share)
-        read = int(width * given) if width is not None and is_number(given, 0) else None
+        share_read = _read(text_config, rope_block, "partial_rotary_factor", family.share)
+        read = int(width * share_read) if width is not None and is_number(share_read, 0) else None
         if read != config["rotary_dim"]:
             text = f"= {shown(config['rotary_dim'])} is ignored by the code of this family in transformers"
             text += "" if read is None else f", which rotates {read} channels"
-            yield Finding("rotary_dim", text, "share-ignored", "note" if _as_released(section) else "fault")
+            yield Finding("rotary_dim", text, "share-ignored", "note" if _as_released(text_config) else "fault")
 
 
-def _on_null_width(section: Section, rope_block: RopeBlock) -> Iterator[Finding]:
+def _on_null_width(text_config: TextConfig, rope_block: RopeBlock) -> Iterator[Finding]:
     """A head_dim that is null, or missing, where transformers multiplies by it."""
-    config, family = section.config, section.rotation
+    config, family = text_config.config, text_config.rotation
     if family.latent or family.head_key != "head_dim" or config.get("head_dim") is not None:
         return
     scaled = rope_block.effective.get("rope_type", "default") != "default"
@@ -148,30 +162,30 @@ def _on_null_width(section: Section, rope_block: RopeBlock) -> Iterator[Finding]
         text += "fails (a fault of transformers, not of the file)"
     else:
         return
-    width = family.head_dim or head_dim(section, rope_block.kind, None)
+    width = family.head_dim or head_dim(text_config, rope_block.kind, None)
     yield Finding("head_dim", f"{text}; write head_dim: {width}", "head-width-null", "fault")
 
 
-def _on_stranger(section: Section, name: str) -> Iterator[Finding]:
+def _on_stranger(text_config: TextConfig, name: str) -> Iterator[Finding]:
     """A key under another family's name for something that this family's own key says, too."""
-    config = section.config
-    mine = next((config[key] for key in _SAME.get(name, ()) if config.get(key) is not None), None)
-    if mine != config[name]:
+    config = text_config.config
+    own_value = next((config[key] for key in _SAME.get(name, ()) if config.get(key) is not None), None)
+    if own_value != config[name]:
         text = (
             f"= {shown(config[name])} is another family's key, and transformers does not read it in this one: it reads "
         )
-        text += f"{_SAME[name][0]}, which is {'missing' if mine is None else shown(mine)}"
+        text += f"{_SAME[name][0]}, which is {'missing' if own_value is None else shown(own_value)}"
         yield Finding(name, text, "key-of-another-family", "suspicion")
 
 
-def _as_released(section: Section) -> bool:
+def _as_released(text_config: TextConfig) -> bool:
     """Families whose released files themselves have a key that transformers' code ignores: no fault of a file."""
-    return section.model_type in ("minimax", "minimax_m3_vl_text")
+    return text_config.model_type in ("minimax", "minimax_m3_vl_text")
 
 
-def _silent_width(section: Section) -> bool:
+def _silent_width(text_config: TextConfig) -> bool:
     """Whether the width of a head stands nowhere, and the stream over the heads says another one than the family."""
-    config, family = section.config, section.rotation
+    config, family = text_config.config, text_config.rotation
     width, heads = config.get("hidden_size"), config.get("num_attention_heads")
     key = "qk_rope_head_dim" if family.latent else family.head_key
     if key in config:
@@ -179,23 +193,23 @@ def _silent_width(section: Section) -> bool:
     return family.latent or not is_count(width) or not is_count(heads) or width != heads * (family.head_dim or 0)
 
 
-def _on_sections(section: Section, rope_block: RopeBlock) -> Iterator[Finding]:
+def _on_sections(text_config: TextConfig, rope_block: RopeBlock) -> Iterator[Finding]:
     """On M-RoPE, and on the key that has the same name in one family."""
-    values, found, family = rope_block.effective, rope_block.values or {}, section.rotation
+    values, block, family = rope_block.effective, rope_block.values or {}, text_config.rotation
     if family.sections is None:
-        if "mrope_section" in values and section.known:
-            text = "is ignored by transformers in this family, which turns by one position"
+        if "mrope_section" in values and text_config.known:
+            text = "is ignored by transformers in this family, which rotates by one position"
             yield Finding("mrope_section", text, "sections-ignored", "fault")
-    elif "mrope_section" not in found:
+    elif "mrope_section" not in block:
         text = f"is not given: {list(family.sections)} is this family's default"
         yield Finding("mrope_section", text, "sections-default")
-    elif found.get("mrope_interleaved", family.order == "interleaved") != (family.order == "interleaved"):
-        text = f"is {found['mrope_interleaved']}, but the order of this family's pairs is {family.order!r}, and read so"
+    elif block.get("mrope_interleaved", family.order == "interleaved") != (family.order == "interleaved"):
+        text = f"is {block['mrope_interleaved']}, but the order of this family's pairs is {family.order!r}, and read so"
         yield Finding("mrope_interleaved", text, "order-of-sections", "suspicion")
     if family.order == "time last" and values.get("rope_type", "default") != "default":
         text = "other than 'default' is refused by transformers 5.23 in this family"
         yield Finding("rope_type", text, "rope-type-refused", "fault")
-    if "interleaved" in found:
+    if "interleaved" in block:
         text = "is not read: mrope_interleaved says the order of axes, layout= what a pair is"
         yield Finding("interleaved", text, "interleaved-unread")
 
@@ -204,10 +218,10 @@ NAMES = {"vllm": "vLLM", "sglang": "SGLang"}
 
 
 def on_lengths(rope_block: RopeBlock) -> Iterator[Finding]:
-    values, found, longest = rope_block.effective, rope_block.values or {}, rope_block.longest
+    values, block, longest = rope_block.effective, rope_block.values or {}, rope_block.longest
     rope_type, factor = values.get("rope_type", "default"), values.get("factor")
     original = values.get("original_max_position_embeddings")
-    if rope_type in SCALED_FROM and "original_max_position_embeddings" not in found:
+    if rope_type in SCALED_FROM and "original_max_position_embeddings" not in block:
         if original == longest:
             text = f"is not given: max_position_embeddings = {longest} is taken for the trained length, as "
             text += "transformers does; if that is the extended length, all frequencies are wrong"
@@ -231,7 +245,7 @@ def on_lengths(rope_block: RopeBlock) -> Iterator[Finding]:
         yield Finding("factor", text, "factor-and-lengths-differ")
 
 
-def on_yarn(section: Section, rope_block: RopeBlock, reading: Reading) -> Iterator[Finding]:
+def on_yarn(text_config: TextConfig, rope_block: RopeBlock, reading: Reading) -> Iterator[Finding]:
     values = rope_block.effective
     if values.get("rope_type") != "yarn":
         return
@@ -245,7 +259,7 @@ def on_yarn(section: Section, rope_block: RopeBlock, reading: Reading) -> Iterat
         text = f"has no effect: {other} {zero}, and the gain then follows from the factor alone, in transformers, vLLM "
         text += "and SGLang alike; every release that scales the gain has both keys"
         yield Finding(scales[0], text, "mscale-alone", "suspicion")
-    if values.get("mscale_all_dim") and not section.rotation.latent and reading.convention != "deepseek":
+    if values.get("mscale_all_dim") and not text_config.rotation.latent and reading.convention != "deepseek":
         text = "scales the softmax in latent attention only; DeepSeek's own code is read with convention='deepseek'"
         yield Finding("mscale_all_dim", text, "mscale-all-dim-not-latent")
     if not values.get("truncate", True) and len(rope_block.target) > 1:
@@ -254,15 +268,15 @@ def on_yarn(section: Section, rope_block: RopeBlock, reading: Reading) -> Iterat
         yield Finding("truncate", text, "truncate-ignored", "suspicion")
 
 
-def on_engines(section: Section, rope_block: RopeBlock, reading: Reading) -> Iterator[Finding]:
+def on_engines(text_config: TextConfig, rope_block: RopeBlock, reading: Reading) -> Iterator[Finding]:
     """What one engine reads and another does not."""
     values, engine = rope_block.effective, reading.convention
     rope_type = values.get("rope_type")
-    if rope_type == WITH_ALPHA and engine not in ENGINES and not section.model_type.startswith("hunyuan"):
+    if rope_type == WITH_ALPHA and engine not in ENGINES and not text_config.model_type.startswith("hunyuan"):
         text = "is read by Hunyuan's code, vLLM and SGLang; transformers ignores it in this family and reads factor, "
         text += "so that the frequencies grow with the text instead; for the same everywhere write rope type 'default' "
-        text += "and rope_theta times alpha^(d / (d - 2)), with d channels that turn"
-        yield Finding("alpha", text, "alpha-ignored", "fault" if section.known else "suspicion")
+        text += "and rope_theta times alpha^(d / (d - 2)), with d rotated channels"
+        yield Finding("alpha", text, "alpha-ignored", "fault" if text_config.known else "suspicion")
     if rope_type == "dynamic" and engine in ENGINES:
         once = f"for {values['factor']:g} times max_position_embeddings"
         if engine == "vllm":
@@ -289,7 +303,7 @@ def on_engines(section: Section, rope_block: RopeBlock, reading: Reading) -> Ite
                 yield Finding(key, text, "key-of-older-vllm", level)
 
 
-def on_types(section: Section, rope_block: RopeBlock, rope: Rotation) -> Iterator[Finding]:
+def on_types(text_config: TextConfig, rope_block: RopeBlock, rope: Rotation) -> Iterator[Finding]:
     values = rope_block.effective
     rope_type = values.get("rope_type", "default")
     if rope.length_dependent:
@@ -301,12 +315,12 @@ def on_types(section: Section, rope_block: RopeBlock, rope: Rotation) -> Iterato
         text = f"= {f:g}: at {f:g} times the trained length the scale is {f * f - f + 1:g}, not {f:g}"
         yield Finding("factor", text, "factor-of-dynamic")
     if rope_type == "longrope":
-        yield from _on_longrope(section, rope_block, values)
+        yield from _on_longrope(text_config, rope_block, values)
         short, long = (sum(values[key]) / len(values[key]) for key in ("short_factor", "long_factor"))
         if short > long:
             text = f"slows the pairs by {short:.4g} on average, and long_factor by {long:.4g}: were the two exchanged?"
             yield Finding("short_factor", text, "factor-lists-swapped", "suspicion")
-    if rope_type == "yarn" and not section.rotation.latent:
+    if rope_type == "yarn" and not text_config.rotation.latent:
         yield from _on_gain(rope_block, rope)
     if rope_type == "proportional" and values.get("factor", 1) != 1:
         text = "divides the frequencies in transformers; vLLM ignores it here"
@@ -319,14 +333,16 @@ def _on_gain(rope_block: RopeBlock, rope: Rotation) -> Iterator[Finding]:
     gain, usual = float(text_rope(rope).spectrum().gain), 1 + 0.1 * math.log(max(1.0, values["factor"]))
     key = "attention_factor" if "attention_factor" in values else "mscale"
     if key in (rope_block.values or {}) and abs(gain - usual) > 1e-3 * usual:
-        text = f"makes the gain {gain:.4g} in transformers; releases of vLLM and SGLang compute {usual:.4g} of factor "
-        text += f"alone: there give attn_factor = {gain / usual:.6g} beside it, which multiplies that"
+        text = (
+            f"makes the gain {gain:.4g} in transformers; releases of vLLM and SGLang compute {usual:.4g} from factor "
+        )
+        text += f"alone: there also give attn_factor = {gain / usual:.6g}, which multiplies that"
         yield Finding(key, text, "yarn-gain-in-engines")
 
 
-def _on_longrope(section: Section, rope_block: RopeBlock, values: Block) -> Iterator[Finding]:
-    spelled = [at(section.config, path) for path in rope_block.sources.get("rope_type", ())]
-    if section.model_type == "phi3" and "su" in spelled:
+def _on_longrope(text_config: TextConfig, rope_block: RopeBlock, values: Block) -> Iterator[Finding]:
+    spelled = [at(text_config.config, path) for path in rope_block.sources.get("rope_type", ())]
+    if text_config.model_type == "phi3" and "su" in spelled:
         text = "'su' fails in transformers 5.23 unless the block holds original_max_position_embeddings"
         yield Finding("rope_type", text, "su-fails", "fault")
     if "yarn" in spelled:
@@ -334,10 +350,10 @@ def _on_longrope(section: Section, rope_block: RopeBlock, values: Block) -> Iter
         yield Finding("rope_type", text, "first-spelling-of-longrope")
     outside = ("original_max_position_embeddings",) in rope_block.sources.get("original_max_position_embeddings", ())
     original = values["original_max_position_embeddings"]
-    if section.rotation.original not in (None, original) and not outside:
-        text = f"stands in the block only; transformers 5.23 takes {section.rotation.original} instead"
+    if text_config.rotation.original not in (None, original) and not outside:
+        text = f"stands in the block only; transformers 5.23 takes {text_config.rotation.original} instead"
         yield Finding("original_max_position_embeddings", text, "original-length-ignored", "fault")
-    if section.model_type == "phimoe":
+    if text_config.model_type == "phimoe":
         text = "is as released, and transformers 5.23 never uses it (a fault of transformers, not of the file): past "
         text += "the original length only the gain changes there"
         yield Finding("long_factor", text, "long-factors-unused")

@@ -27,7 +27,7 @@ class Rule(NamedTuple):
 
 
 class RopeType(NamedTuple):
-    """Keys of a rope type beside the common ones."""
+    """Keys of a rope type in addition to the common ones."""
 
     required: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
@@ -124,11 +124,11 @@ OF_ENGINES = {
     "ntk": RopeType(("factor",), ("mixed_b",)), "deepseek_yarn": _DEEPSEEK, "deepseek_llama_scaling": _DEEPSEEK,
 }  # fmt: skip
 REFUSED = {
-    "axial": "turns by row and column of an image, each model in its own way, and is no RoPE of text: it is "
+    "axial": "rotates by row and column of an image, each model in its own way, and is no RoPE of text: it is "
     "AxialRoPE(head_dim, convention=...), with one of {conventions}",
-    "mllama4": "turns by row and column of an image, as Llama 4's vision tower does, and is no RoPE of text: it is "
+    "mllama4": "rotates by row and column of an image, as Llama 4's vision tower does, and is no RoPE of text: it is "
     "AxialRoPE(head_dim, convention=...), with one of {conventions}",
-    "xdrope": "turns the two channels of a pair by different axes of four (Hunyuan-VL), which no RoPE can stand for",
+    "xdrope": "rotates the two channels of a pair by different axes of four (Hunyuan-VL), which no RoPE can stand for",
     "openpangu": "deals out pairs of M-RoPE in an order of its own (openPangu), which no MRoPE can stand for",
 }
 REFUSED_KEYS = {
@@ -145,7 +145,7 @@ def types_of(convention: str) -> dict[str, RopeType]:
 
 
 def keys_of(rope_type: str, convention: str) -> tuple[str, ...]:
-    """All keys that a block of this type may hold beside the common and the kept ones."""
+    """All keys that a block of this type may hold in addition to the common and the preserved ones."""
     required, optional = types_of(convention)[rope_type]
     own = {
         ("vllm", "yarn"): VLLM, ("sglang", "yarn"): VLLM[:2], ("vllm", "dynamic"): (TRAINED,),

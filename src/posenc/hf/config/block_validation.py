@@ -1,7 +1,7 @@
 """Problems of a block of `rope_parameters`, the block repaired, and the error that shows both.
 
-An unknown key or rope type is matched with the nearest one that exists. The repair is a suggestion: it keeps what can
-be kept, and its numbers need a look.
+An unknown key or rope type is matched with the nearest one that exists. The repair is a suggestion: it keeps what is
+valid, and its numbers need checking.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from posenc.hf.limits import SMALLEST, is_number, nearest_number
 from posenc.rotary._conventions import CONVENTIONS
 
 _NTK = "NTK-aware scaling is no rope type of transformers, but 'default' with a larger base: rope_theta times "
-_NTK += "factor^(d / (d - 2)), with d channels that turn; where the base shall grow with the text, it is 'dynamic'"
+_NTK += "factor^(d / (d - 2)), with d rotated channels; a base that grows with the length is 'dynamic'"
 _FACTOR = ("scale", "scaling", "scaling_factor", "scale_factor")  # what people write for "factor"
 
 
@@ -119,15 +119,15 @@ def example(key: str, value: Any, pairs: int | None) -> Any:
     return meant if meant is not None and RULES[key].holds(meant) else RULES[key].example
 
 
-def repair(block: Block, found: list[Problem], again: Callable[[Block], list[Problem]]) -> Block:
+def repair(block: Block, found_problems: list[Problem], again: Callable[[Block], list[Problem]]) -> Block:
     """The block with all problems mended, also those that only show once others are."""
     mended = dict(block)
     for _ in range(10):
-        for problem in found:
+        for problem in found_problems:
             mended.update(problem.mended)
             mended = {key: value for key, value in mended.items() if value is not None}
-        found = again(mended)
-        if not found:
+        found_problems = again(mended)
+        if not found_problems:
             break
     return mended
 
@@ -170,48 +170,48 @@ def problems(block: Block, pairs: int | None, convention: str, hints: Block) -> 
         if own:
             text = f"is missing, and without it {', '.join(own[:_NAMED])} would be ignored"
             return [Problem("rope_type", text, {"rope_type": closest_type(own, convention)})]
-    found = _on_keys(block, pairs, convention)
+    wrong = _on_keys(block, pairs, convention)
     for key in types_of(convention)[rope_type].required:
-        if key not in block and not any(key in problem.mended for problem in found):
+        if key not in block and not any(key in problem.mended for problem in wrong):
             text = f"is missing; rope type {rope_type!r} needs {RULES[key].words}"
-            found.append(Problem(key, text, {key: hints.get(key, example(key, None, pairs))}))
-    return found or _disagreements(block, pairs)
+            wrong.append(Problem(key, text, {key: hints.get(key, example(key, None, pairs))}))
+    return wrong or _disagreements(block, pairs)
 
 
 def _on_keys(block: Block, pairs: int | None, convention: str) -> list[Problem]:
     """Keys that the rope type does not have, and values that they may not have."""
     rope_type = block.get("rope_type", "default")
     allowed = (*FREE, *keys_of(rope_type, convention))
-    found = []
+    wrong = []
     for key, value in block.items():
         if key in allowed and key in RULES and not RULES[key].holds(value):
             text = f"must be {RULES[key].words}, found {shown(value)}"
-            found.append(Problem(key, text, {key: example(key, value, pairs)}))
+            wrong.append(Problem(key, text, {key: example(key, value, pairs)}))
     unknown = [key for key in block if key not in allowed]
     free = [name for name in allowed if name not in block]
-    found += [unknown_key(key, block[key], rope_type, free) for key in unknown[:_NAMED]]
+    wrong += [unknown_key(key, block[key], rope_type, free) for key in unknown[:_NAMED]]
     if unknown[_NAMED:]:
         text = f"and {len(unknown) - _NAMED - 1} more are no keys of rope type {rope_type!r}"
-        found.append(Problem(unknown[_NAMED], text, dict.fromkeys(unknown[_NAMED:])))
-    return found
+        wrong.append(Problem(unknown[_NAMED], text, dict.fromkeys(unknown[_NAMED:])))
+    return wrong
 
 
 def _disagreements(block: Block, pairs: int | None) -> list[Problem]:
     """What is wrong between keys that are right one by one."""
-    found = []
+    wrong = []
     fast, slow = block.get("beta_fast", 32.0), block.get("beta_slow", 1.0)
     if fast < slow:
         text = f"must not be below beta_slow = {slow}, found {fast}"
-        found.append(Problem("beta_fast", text, {"beta_fast": 32.0, "beta_slow": 1.0}))
+        wrong.append(Problem("beta_fast", text, {"beta_fast": 32.0, "beta_slow": 1.0}))
     low, high = block.get("low_freq_factor", 1.0), block.get("high_freq_factor", 4.0)
     if high < low:
         text = f"must be at least low_freq_factor = {low}, found {high}"
-        found.append(Problem("high_freq_factor", text, {"low_freq_factor": 1.0, "high_freq_factor": 4.0}))
+        wrong.append(Problem("high_freq_factor", text, {"low_freq_factor": 1.0, "high_freq_factor": 4.0}))
     for key in ("short_factor", "long_factor"):
         if pairs is not None and key in block and len(block[key]) != pairs:
-            text = f"must have {pairs} numbers, one for each pair that turns, found {len(block[key])}"
-            found.append(Problem(key, text, {key: example(key, block[key], pairs)}))
+            text = f"must have {pairs} numbers, one for each rotated pair, found {len(block[key])}"
+            wrong.append(Problem(key, text, {key: example(key, block[key], pairs)}))
     if block.get("rope_type", "default") != "proportional" and block.get("partial_rotary_factor") == 0:
         text = "must be above 0 but for rope type 'proportional', found 0"
-        found.append(Problem("partial_rotary_factor", text, {"partial_rotary_factor": 1.0}))
-    return found
+        wrong.append(Problem("partial_rotary_factor", text, {"partial_rotary_factor": 1.0}))
+    return wrong

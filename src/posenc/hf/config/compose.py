@@ -1,6 +1,6 @@
 """RoPE → configuration from nothing, in the keys of transformers 4 or 5.
 
-Version 4: ``rope_theta`` and a share of the head beside ``rope_scaling`` (null where nothing is scaled).
+Version 4: ``rope_theta`` and a share of the head next to ``rope_scaling`` (null where nothing is scaled).
 Version 5: all of it in ``rope_parameters``, one block for each kind of layers where they differ.
 """
 
@@ -17,7 +17,7 @@ from posenc.hf.config.parse import Layers, Reading, check_meaning
 from posenc.hf.config.rope_block import ALL, BLOCKS, RopeBlock
 from posenc.hf.config.rotation import Rotation, keys_of, text_rope, to_longrope
 from posenc.hf.config.scalings import LENGTH, Convention, block_of
-from posenc.hf.config.text_config import Section
+from posenc.hf.config.text_config import TextConfig
 from posenc.hf.config.write import extended_length, share_of
 from posenc.hf.families import ROTATIONS, RotationRules
 from posenc.hf.limits import TOKENS
@@ -26,9 +26,9 @@ from posenc.hf.sources.load import Config
 _PLAIN: Block = {"rope_type": "default"}
 
 
-def without_rope(section: Section, rope_blocks: list[RopeBlock]) -> Config:
-    """The text part without anything that speaks of its rotation, but a training length beside the blocks."""
-    config = copy.deepcopy(section.config)
+def without_rope(text_config: TextConfig, rope_blocks: list[RopeBlock]) -> Config:
+    """The text part without the keys of its rotation, except a training length outside the blocks."""
+    config = copy.deepcopy(text_config.config)
     for name in BLOCKS:
         config.pop(name, None)
     for rope_block in rope_blocks:
@@ -56,7 +56,7 @@ def convert_version(
         family: whose keys version 4 uses.
         version: 4 or 5.
         convention: as in `read_rope`.
-        ignore: keys to take over beside those that are known to say nothing of the rotation.
+        ignore: keys to copy, in addition to those that are known not to affect the rotation.
 
     Raises:
         ValueError: where a rotation has no rope type, or the version no spelling for it.
@@ -64,27 +64,27 @@ def convert_version(
     if not ropes:
         raise ValueError("layers must have at least one kind, got none")
     blocks: dict[str, Block | None] = {}
-    beside: Config = {}
+    outside: Config = {}
     for kind, rope in ropes.items():
         old = before.get(kind, {})
         read = {key: value for key, value in old.items() if key not in ignore}
         block = None if rope is None else _explicit(rope, family, convention, read)
         if block is not None:
             if LENGTH in block:
-                beside["max_position_embeddings"] = block.pop(LENGTH)
+                outside["max_position_embeddings"] = block.pop(LENGTH)
             block |= {key: value for key, value in old.items() if key in (*KEPT, *ignore) and key not in block}
         blocks[kind] = block
-    turning = [kind for kind in blocks if kind not in family.unrotated_kinds]
+    rotating = [kind for kind in blocks if kind not in family.unrotated_kinds]
     if family.fixed:
-        return {**beside, **_of_fixed(ropes[turning[0]])}
+        return {**outside, **_of_fixed(ropes[rotating[0]])}
     if version == 5:
-        flat = turning == [ALL] or bool(family.unrotated_kinds)
-        return {**beside, "rope_parameters": blocks[turning[0]] if flat else blocks}
+        flat = rotating == [ALL] or bool(family.unrotated_kinds)
+        return {**outside, "rope_parameters": blocks[rotating[0]] if flat else blocks}
     if family.kinds:
-        return {**beside, **_of_kinds(blocks, family)}
-    if len(turning) > 1:
-        raise ValueError(f"version 4 has no spelling for layers {turning}; use version=5")
-    return {**beside, **_version_4(blocks[turning[0]], ropes[turning[0]], family)}
+        return {**outside, **_of_kinds(blocks, family)}
+    if len(rotating) > 1:
+        raise ValueError(f"version 4 has no spelling for layers {rotating}; use version=5")
+    return {**outside, **_version_4(blocks[rotating[0]], ropes[rotating[0]], family)}
 
 
 def _explicit(rotation: Rotation, family: RotationRules, convention: Convention, before: Block) -> Block:
@@ -95,10 +95,10 @@ def _explicit(rotation: Rotation, family: RotationRules, convention: Convention,
     return {**block, **keys_of(rotation, family, before)}
 
 
-def _version_4(found: Block | None, rotation: Rotation | None, family: RotationRules) -> Config:
-    if found is None or rotation is None:
+def _version_4(old_block: Block | None, rotation: Rotation | None, family: RotationRules) -> Config:
+    if old_block is None or rotation is None:
         raise ValueError("version 4 has no spelling for a model without any rotation; use version=5")
-    block = dict(found)
+    block = dict(old_block)
     _check_version_4(block)
     config: Config = {family.theta_key: block.pop("rope_theta")}
     share = block.pop("partial_rotary_factor", None)
@@ -110,11 +110,11 @@ def _version_4(found: Block | None, rotation: Rotation | None, family: RotationR
 def _of_kinds(blocks: Mapping[str, Block | None], family: RotationRules) -> Config:
     """Version 4 of a family that spells several kinds of layers in one go."""
     config: Config = {}
-    for kind, own in family.kinds.items():
+    for kind, keys in family.kinds.items():
         block = dict(blocks.get(kind) or {})
         _check_version_4(block)
-        values: dict[str, Any] = {own.theta_key: block.pop("rope_theta", own.base)}
-        if own.scaled:
+        values: dict[str, Any] = {keys.theta_key: block.pop("rope_theta", keys.base)}
+        if keys.scaled:
             values["rope_scaling"] = None if block == _PLAIN else block
         elif block != _PLAIN:
             raise ValueError(f"rope_scaling of version 4 is not for {kind}; use version=5")
@@ -148,8 +148,8 @@ def rope_to_config(
 ) -> Config:
     """The keys of a configuration that make transformers rotate as ``rope`` does; merge them into a config.json.
 
-    YaRN and LongRoPE come with ``max_position_embeddings``, the length that they stretch to. Llama 3's recipe does not:
-    models with it declare more than its factor says.
+    YaRN and LongRoPE come with ``max_position_embeddings``, the extended context length. Llama 3's recipe does
+    not: models with it declare more than its factor says.
 
     Args:
         rope: one, or one for each kind of layers (None: they do not rotate).
@@ -170,13 +170,18 @@ def rope_to_config(
     if original_length is not None:
         check_whole("original_length", original_length, most=TOKENS)
     if check_flag("as_longrope", as_longrope):
-        layers = {kind: None if one is None else to_longrope(one, original_length) for kind, one in layers.items()}
+        layers = {
+            kind: None if rotation is None else to_longrope(rotation, original_length)
+            for kind, rotation in layers.items()
+        }
     if model_type is not None and (not isinstance(model_type, str) or model_type not in ROTATIONS):
         raise ValueError(f"model_type {shown(model_type)} is not known; known are {', '.join(sorted(ROTATIONS))}")
     family = RotationRules() if model_type is None else ROTATIONS[model_type]
-    widths = {one.head_dim for one in layers.values() if one is not None}
+    widths = {rotation.head_dim for rotation in layers.values() if rotation is not None}
     if len(widths) != 1:
-        raise ValueError(f"rope: head_dim must be the same in all layers, and some must turn, got {sorted(widths)}")
+        raise ValueError(
+            f"rope: head_dim must be the same in all layers, and some layers must rotate, got {sorted(widths)}"
+        )
     name: Config = {} if model_type is None else {"model_type": model_type}
     width = "qk_rope_head_dim" if family.latent else "head_dim"
     longest = extended_length(layers, recipes=False)
@@ -186,7 +191,7 @@ def rope_to_config(
         **({} if longest is None else {"max_position_embeddings": longest}),
         **convert_version(layers, {}, family=family, version=version, convention="transformers"),
     }
-    layouts = {text_rope(one).layout for one in layers.values() if one is not None}
+    layouts = {text_rope(rotation).layout for rotation in layers.values() if rotation is not None}
     layout = layouts.pop() if model_type is None and len(layouts) == 1 else None
     check_meaning(config, layers, Reading(layout=layout))
     return config

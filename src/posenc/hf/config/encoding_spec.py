@@ -25,7 +25,7 @@ OWN = "own"  # the rotation that a layer has
 DEFAULTS: dict[str, Any] = {
     "hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "train_length": 2048, "encodings": "rope",
 }  # fmt: skip
-_WIDEST = 2**15  # channels of a stream: the widest has 18,432; fixed waves are made of that many numbers
+_WIDEST = 2**15  # channels of a stream: the widest has 18,432; fixed waves have that many numbers
 _IN_TOKENS = ("length", "distance", "position", "threshold", "window", "tokens")  # options that may be longer
 _COUNTS = {  # what a size may be at most
     "vocab_size": 16 * WIDTH, "hidden_size": _WIDEST, "intermediate_size": 16 * WIDTH, "num_hidden_layers": LAYERS,

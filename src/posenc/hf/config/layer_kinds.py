@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from posenc.arguments import shown
-from posenc.hf.config.text_config import Section, count_at, flag_at, single_count_at
+from posenc.hf.config.text_config import TextConfig, count_at, flag_at, single_count_at
 from posenc.hf.families.layer_patterns import (
     CHUNKED,
     CROSS,
@@ -25,74 +25,74 @@ _OLD_NAMES = {  # of version 4, which transformers 5.23 replaces as it reads the
 }  # fmt: skip
 
 
-def layer_kinds(section: Section) -> list[str]:
+def layer_kinds(text_config: TextConfig) -> list[str]:
     """The kind of each layer; empty where the config does not say how many there are, or of which kinds.
 
     Raises:
         ValueError: for a list that does not name a kind for each layer; it names the key.
     """
-    pattern = section.family.layers
+    pattern = text_config.family.layers
     keys = (pattern.count_key, *_COUNTS) if pattern.count_key else _COUNTS
-    count = next((n for key in keys if (n := single_count_at(section, key, LAYERS)) is not None), None)
-    if section.family.attention.direction == "none":
+    count = next((n for key in keys if (n := single_count_at(text_config, key, LAYERS)) is not None), None)
+    if text_config.family.attention.direction == "none":
         return [LINEAR] * (count or 0)
     for key in dict.fromkeys((pattern.types_key, "layer_types", "layers_block_type")):
-        types = section.config.get(key)
+        types = text_config.get(key)
         if types is None:
             continue
         if not isinstance(types, list) or not all(isinstance(kind, str) for kind in types):
-            raise ValueError(f"{section.named(key)} must be a list of strings or null, found {shown(types)}")
+            raise ValueError(f"{text_config.key_path(key)} must be a list of strings or null, found {shown(types)}")
         if count is not None and len(types) != count and key == "layer_types":
             text = f"must list as many layers as num_hidden_layers = {count}, found {len(types)}"
-            raise ValueError(f"{section.named(key)} {text}")
+            raise ValueError(f"{text_config.key_path(key)} {text}")
         return [str(_OLD_NAMES.get(kind, kind)) for kind in types]
-    if pattern.listing is not None and (listed := _listed(section, pattern.listing, count)) is not None:
+    if pattern.listing is not None and (listed := _listed(text_config, pattern.listing, count)) is not None:
         return listed
     if count is None or pattern.only_listed:
         return []
-    kinds = patterned(section, count)
-    for number in _crossing(section, count):
+    kinds = patterned(text_config, count)
+    for number in _crossing(text_config, count):
         kinds[number] = CROSS
     return kinds
 
 
-def patterned(section: Section, count: int) -> list[str]:
+def patterned(text_config: TextConfig, count: int) -> list[str]:
     """The kinds as the family's code sets them where a config lists none."""
-    pattern = section.family.layers
+    pattern = text_config.family.layers
     period = sliding_from = None
-    if pattern.period_key and pattern.period_key in section.config:
-        period = count_at(section, pattern.period_key, LAYERS)
+    if pattern.period_key and pattern.period_key in text_config:
+        period = count_at(text_config, pattern.period_key, LAYERS)
     if pattern.sliding_from_key:
-        sliding_from = count_at(section, pattern.sliding_from_key, LAYERS)
-    windowed = _window_size(section) is not None
+        sliding_from = count_at(text_config, pattern.sliding_from_key, LAYERS)
+    windowed = _window_size(text_config) is not None
     return pattern.kinds(count, period=period, sliding_from=sliding_from, windowed=windowed)
 
 
-def half_counts(section: Section) -> tuple[int | None, int | None]:
+def half_counts(text_config: TextConfig) -> tuple[int | None, int | None]:
     """The numbers of layers of the encoder and of the decoder; None where the config does not say."""
-    first, second = (_count_inside(section, key) for key in section.family.layer_keys)
-    return first, (first if second is None and section.family.layer_keys[0] == "num_layers" else second)
+    first, second = (_count_inside(text_config, key) for key in text_config.family.layer_keys)
+    return first, (first if second is None and text_config.family.layer_keys[0] == "num_layers" else second)
 
 
-def _count_inside(section: Section, key: str) -> int | None:
+def _count_inside(text_config: TextConfig, key: str) -> int | None:
     """The count under a key, which may lead into an object ("encoder_config.num_hidden_layers")."""
     outer, _, inner = key.rpartition(".")
     if not outer:
-        return single_count_at(section, key, LAYERS)
-    part = section.config.get(outer)
-    found = part.get(inner) if isinstance(part, dict) else None
-    return found if is_count(found, LAYERS) else None
+        return single_count_at(text_config, key, LAYERS)
+    part = text_config.get(outer)
+    count = part.get(inner) if isinstance(part, dict) else None
+    return count if is_count(count, LAYERS) else None
 
 
-def _listed(section: Section, listing: Listing, count: int | None) -> list[str] | None:
+def _listed(text_config: TextConfig, listing: Listing, count: int | None) -> list[str] | None:
     """The kinds of the layers by a family's own keys; None where the config has none of them.
 
     Raises:
         ValueError: for such a key that cannot be understood; it names the key.
     """
-    outer = section.config if not listing.section else section.config.get(listing.section)
+    outer = text_config.config if not listing.parent else text_config.get(listing.parent)
     value = outer.get(listing.key, listing.default) if isinstance(outer, dict) else listing.default
-    name = section.named(*filter(None, (listing.section, listing.key)))
+    name = text_config.key_path(*filter(None, (listing.parent, listing.key)))
     if value is None and (listing.default is None or listing.form == "period"):
         return None
     if listing.form == "letters":
@@ -105,11 +105,11 @@ def _listed(section: Section, listing: Listing, count: int | None) -> list[str] 
         return _by_codes(name, value, listing, count)
     if listing.form == "numbers":
         return _by_numbers(name, [] if value is None else value, listing.first, count)
-    period = count_at(section, listing.key, LAYERS) if listing.key in section.config else listing.default
-    offset = section.config.get(listing.offset_key, listing.offset)
+    period = count_at(text_config, listing.key, LAYERS) if listing.key in text_config else listing.default
+    offset = text_config.get(listing.offset_key, listing.offset)
     if period is None or type(offset) is not int or not 0 <= offset < period:
         text = f"must be an integer from 0 below {listing.key} = {period}, found {shown(offset)}"
-        raise ValueError(f"{section.named(listing.offset_key)} {text}")
+        raise ValueError(f"{text_config.key_path(listing.offset_key)} {text}")
     return [FULL if layer % period == offset else LINEAR for layer in range(count)]
 
 
@@ -148,35 +148,37 @@ def _by_numbers(name: str, value: Any, first: int, count: int) -> list[str]:
     return [FULL if layer + first in value else LINEAR for layer in range(count)]
 
 
-def _crossing(section: Section, count: int) -> list[int]:
+def _crossing(text_config: TextConfig, count: int) -> list[int]:
     """Layers that attend to an image instead of the text."""
-    key = section.family.layers.cross_key
-    layers = section.config.get(key) if key else None
+    key = text_config.family.layers.cross_key
+    layers = text_config.get(key) if key else None
     if layers is None:
         return []
     if not isinstance(layers, list) or not all(type(layer) is int and layer >= 0 for layer in layers):
-        raise ValueError(f"{section.named(key)} must be a list of numbers of layers or null, found {shown(layers)}")
+        raise ValueError(
+            f"{text_config.key_path(key)} must be a list of numbers of layers or null, found {shown(layers)}"
+        )
     return [layer for layer in layers if layer < count]
 
 
-def _window_key(section: Section) -> str | None:
+def _window_key(text_config: TextConfig) -> str | None:
     """The key of the window that the config has."""
-    return next((key for key in (section.family.layers.window.key, "sliding_window") if key in section.config), None)
+    return next((key for key in (text_config.family.layers.window.key, "sliding_window") if key in text_config), None)
 
 
-def _window_size(section: Section) -> int | None:
+def _window_size(text_config: TextConfig) -> int | None:
     """The number of tokens that the config or the family gives a window; None where there is none.
 
     Raises:
         ValueError: for what is no number of tokens.
     """
-    window = section.family.layers.window
-    if window.switch and not flag_at(section, window.switch):
+    window = text_config.family.layers.window
+    if window.switch and not flag_at(text_config, window.switch):
         return None
-    key = _window_key(section)
-    if key is not None and section.config[key] is None and window.excludes_itself and key == window.key:
-        key = "sliding_window" if "sliding_window" in section.config else None
-    value = None if key is None else section.config[key]
+    key = _window_key(text_config)
+    if key is not None and text_config[key] is None and window.excludes_itself and key == window.key:
+        key = "sliding_window" if "sliding_window" in text_config else None
+    value = None if key is None else text_config[key]
     if isinstance(value, list) and window.halved:  # Longformer's, a window a layer
         value = value[0] if value and all(size == value[0] for size in value) else None
         size = value if is_count(value, TOKENS) else None
@@ -185,7 +187,7 @@ def _window_size(section: Section) -> int | None:
     elif value in (0, False):  # as Qwen 2 saves no window
         size = None
     else:
-        size = count_at(section, key, TOKENS)
+        size = count_at(text_config, key, TOKENS)
     if size is None:
         return None
     if window.excludes_itself and key == window.key:
@@ -193,80 +195,80 @@ def _window_size(section: Section) -> int | None:
     return size // 2 if window.halved and key != "sliding_window" else size
 
 
-def has_window_a_layer(section: Section) -> bool:
+def has_window_a_layer(text_config: TextConfig) -> bool:
     """Whether the config lists windows that differ between layers, as Longformer's may; they are not read."""
-    sizes = section.config.get(section.family.layers.window.key)
+    sizes = text_config.get(text_config.family.layers.window.key)
     return isinstance(sizes, list) and any(size != sizes[0] for size in sizes)
 
 
-def window_of(section: Section, kind: str) -> tuple[int | None, int]:
+def window_of(text_config: TextConfig, kind: str) -> tuple[int | None, int]:
     """Tokens that a layer attends to at and before each position, None for all, and how many after it.
 
     A layer of chunked attention attends to its chunk up to the token, at most that many.
     """
-    pattern = section.family.layers
+    pattern = text_config.family.layers
     if kind == CHUNKED:
-        chunk = count_at(section, "attention_chunk_size", TOKENS)
-        return (chunk if "attention_chunk_size" in section.config else pattern.chunk), 0
-    size = _window_size(section)
+        chunk = count_at(text_config, "attention_chunk_size", TOKENS)
+        return (chunk if "attention_chunk_size" in text_config else pattern.chunk), 0
+    size = _window_size(text_config)
     if size is None or not (pattern.window.every_layer or kind in WINDOWED):
         return None, 0
-    if _made_bidirectional(section):  # half before a token and half after it
+    if _made_bidirectional(text_config):  # half before a token and half after it
         size = size // 2 + 1
         return size, size - 1
-    if not (pattern.window.sides and attends_ahead(section)):
+    if not (pattern.window.sides and attends_ahead(text_config)):
         return size, 0
     return ((size + 1) // 2, size // 2) if pattern.window.sides == "shared" else (size + 1, size)
 
 
-def lacks_window(section: Section, kind: str) -> bool:
+def lacks_window(text_config: TextConfig, kind: str) -> bool:
     """Whether the code restricts layers of this kind to a window or a chunk that the config does not give.
 
     transformers 5.23 raises for null, and for 0 as soon as a cache is used; without one, 0 lets every token attend to
     all tokens, those after it too. Families without a default window take null, but not 0, for none.
     """
-    if not section.known:
+    if not text_config.known:
         return False
-    pattern = section.family.layers
+    pattern = text_config.family.layers
     if kind == CHUNKED:
-        return section.config.get("attention_chunk_size", pattern.chunk) in (None, 0)
+        return text_config.get("attention_chunk_size", pattern.chunk) in (None, 0)
     if kind in WINDOWED:
-        return window_of(section, kind)[0] is None
-    return pattern.window.every_layer and section.config.get(_window_key(section) or "") == 0
+        return window_of(text_config, kind)[0] is None
+    return pattern.window.every_layer and text_config.get(_window_key(text_config) or "") == 0
 
 
-def attends_ahead(section: Section) -> bool:
+def attends_ahead(text_config: TextConfig) -> bool:
     """Whether tokens attend to those after them, as in encoders; ``is_decoder`` makes a decoder of an encoder."""
-    direction = section.family.attention.direction
-    encoder = direction == "bidirectional" and not flag_at(section, "is_decoder")
-    return encoder or direction == "encoder-decoder" or _made_bidirectional(section)
+    direction = text_config.family.attention.direction
+    encoder = direction == "bidirectional" and not flag_at(text_config, "is_decoder")
+    return encoder or direction == "encoder-decoder" or _made_bidirectional(text_config)
 
 
-def is_causal(section: Section) -> bool | None:
+def is_causal(text_config: TextConfig) -> bool | None:
     """Whether a token attends to none after it; of an encoder and decoder the latter; None where that is not read.
 
     Of a model type without a record only the name of its class tells: a model "ForCausalLM" is causal.
     """
-    direction, decoder = section.family.attention.direction, flag_at(section, "is_decoder")
+    direction, decoder = text_config.family.attention.direction, flag_at(text_config, "is_decoder")
     if direction == "encoder-decoder":
-        return True if section.known or decoder else None
-    if direction in ("causal", "bidirectional") and (section.known or section.family.schemes):
-        return not attends_ahead(section)
-    named_so = any(str(name).endswith(_CAUSAL_CLASSES) for name in _architectures(section))
-    unknown = not (section.known or section.family.schemes)
+        return True if text_config.known or decoder else None
+    if direction in ("causal", "bidirectional") and (text_config.known or text_config.family.schemes):
+        return not attends_ahead(text_config)
+    named_so = any(str(name).endswith(_CAUSAL_CLASSES) for name in _architectures(text_config))
+    unknown = not (text_config.known or text_config.family.schemes)
     return True if decoder or (unknown and named_so) else None
 
 
-def _architectures(section: Section) -> list[Any]:
-    names = section.config.get("architectures")
+def _architectures(text_config: TextConfig) -> list[Any]:
+    names = text_config.get("architectures")
     return names if isinstance(names, list) else []
 
 
-def _made_bidirectional(section: Section) -> bool:
+def _made_bidirectional(text_config: TextConfig) -> bool:
     """Whether a key makes a bidirectional model of a family of decoders, as in EmbeddingGemma.
 
     Source: transformers 5.23, Gemma3TextConfig and Gemma4TextConfig: the window is then ``sliding_window // 2 + 1``
     tokens to each side, the token itself among them.
     """
-    value = section.family.attention.bidirectional_if
-    return value is not None and section.config.get("use_bidirectional_attention") == value
+    value = text_config.family.attention.bidirectional_if
+    return value is not None and text_config.get("use_bidirectional_attention") == value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from posenc.hf.config.text_config import Section, flag_at
+from posenc.hf.config.text_config import TextConfig, flag_at
 from posenc.hf.families import NON_ROTARY, Family
 from posenc.hf.families.position_schemes import (
     ALIBI_SCALED,
@@ -46,21 +46,21 @@ def is_non_rotary(family: Family) -> bool:
     return family.rotation is None and bool(family.schemes)
 
 
-def position_schemes(section: Section, whole: Config | None = None) -> tuple[SchemeFacts, ...]:
+def position_schemes(text_config: TextConfig, whole: Config | None = None) -> tuple[SchemeFacts, ...]:
     """The encodings of a model that does not rotate queries and keys; empty for one that does, or is not known.
 
     Args:
-        section: the text part.
+        text_config: the text model's config.
         whole: the whole config, where its other parts count too.
 
     Raises:
         ValueError: for a key that decides and is neither true nor false.
     """
-    config, family, kind = section.config, section.family, section.config.get("position_embedding_type")
-    if flag_at(section, "alibi") or (kind == "alibi" and is_non_rotary(family)):
+    config, family, kind = text_config.config, text_config.family, text_config.get("position_embedding_type")
+    if flag_at(text_config, "alibi") or (kind == "alibi" and is_non_rotary(family)):
         return (SchemeFacts(ALIBI_SCALED.text, ALIBI_SCALED.builds),)
-    switch = section.rotation.rotates_if
-    rotates = section.known and (switch is None or config.get(switch[0]) == switch[1])
+    switch = text_config.rotation.rotates_if
+    rotates = text_config.known and (switch is None or config.get(switch[0]) == switch[1])
     if rotates or (family.rotation is None and kind in ("rotary", "rope")):
         return ()
     model_type = None if whole is None else whole.get("model_type")
@@ -68,36 +68,38 @@ def position_schemes(section: Section, whole: Config | None = None) -> tuple[Sch
         family = NON_ROTARY[model_type]
     schemes = family.schemes
     if any(scheme.switched_by for scheme in schemes):
-        schemes = tuple(scheme for scheme in schemes if _is_on(scheme, section)) or (SWITCHED_OFF,)
-    elif len(schemes) == 1 and schemes[0].table is not None and any(flag_at(section, key) for key in _SINUSOIDAL_IF):
+        schemes = tuple(scheme for scheme in schemes if _is_on(scheme, text_config)) or (SWITCHED_OFF,)
+    elif (
+        len(schemes) == 1 and schemes[0].table is not None and any(flag_at(text_config, key) for key in _SINUSOIDAL_IF)
+    ):
         schemes = (SINUSOIDAL,)
-    return tuple(_with_numbers(scheme, section, config if whole is None else whole) for scheme in schemes)
+    return tuple(_with_numbers(scheme, text_config, config if whole is None else whole) for scheme in schemes)
 
 
-def _is_on(scheme: PositionScheme, section: Section) -> bool:
+def _is_on(scheme: PositionScheme, text_config: TextConfig) -> bool:
     """Whether the config's keys turn an encoding on."""
-    flags = [flag_at(section, key) for key in scheme.switched_by]
+    flags = [flag_at(text_config, key) for key in scheme.switched_by]
     return not flags or any(scheme.on_by_default if flag is None else flag for flag in flags)
 
 
-def _with_numbers(scheme: PositionScheme, section: Section, whole: Config) -> SchemeFacts:
+def _with_numbers(scheme: PositionScheme, text_config: TextConfig, whole: Config) -> SchemeFacts:
     """A scheme with the numbers of a config in the place of their names."""
     if scheme.table is not None:
-        return _with_rows(scheme, scheme.table, section)
+        return _with_rows(scheme, scheme.table, text_config)
     if scheme.patches is not None:
-        return _with_patches(scheme, scheme.patches, section, whole)
+        return _with_patches(scheme, scheme.patches, text_config, whole)
     if scheme.buckets is not None:
-        return _with_buckets(scheme, scheme.buckets, section)
+        return _with_buckets(scheme, scheme.buckets, text_config)
     return SchemeFacts(scheme.text, scheme.builds)
 
 
-def _with_rows(scheme: PositionScheme, table: Table, section: Section) -> SchemeFacts:
-    number = _count(section.config, table.key, table.default)
-    rows = _count(section.config, table.rows_key, number) if table.rows_key else number + table.extra
+def _with_rows(scheme: PositionScheme, table: Table, text_config: TextConfig) -> SchemeFacts:
+    number = _count(text_config.config, table.key, table.default)
+    rows = _count(text_config.config, table.rows_key, number) if table.rows_key else number + table.extra
     skipped = 0
     text, builds = scheme.text, scheme.builds
     if table.padding is not None:
-        padding = section.config.get("pad_token_id")
+        padding = text_config.get("pad_token_id")
         skipped = 1 + (padding if type(padding) is int and 0 <= padding < rows - 1 else table.padding)
         skipped_rows = "first row of the table is" if skipped == 1 else f"first {skipped} rows of the table are"
         text = text if skipped == 2 else text.replace("first two rows of the table are", skipped_rows)
@@ -110,8 +112,8 @@ def _with_rows(scheme: PositionScheme, table: Table, section: Section) -> Scheme
     return SchemeFacts(f"{text} ({numbers})", builds, rows, positions)
 
 
-def _with_patches(scheme: PositionScheme, table: PatchTable, section: Section, whole: Config) -> SchemeFacts:
-    part = whole.get(table.section) if table.section else section.config
+def _with_patches(scheme: PositionScheme, table: PatchTable, text_config: TextConfig, whole: Config) -> SchemeFacts:
+    part = whole.get(table.parent) if table.parent else text_config.config
     config: Mapping[str, Any] = part if isinstance(part, dict) else {}
     if table.count_key:
         side = round(
@@ -130,9 +132,9 @@ def _with_patches(scheme: PositionScheme, table: PatchTable, section: Section, w
     return SchemeFacts(f"{scheme.text} ({rows:,} rows)", builds, rows, rows)
 
 
-def _with_buckets(scheme: PositionScheme, buckets: Buckets, section: Section) -> SchemeFacts:
-    count = _count(section.config, buckets.count_key, buckets.count)
-    distance = _count(section.config, buckets.distance_key, buckets.max_distance)
+def _with_buckets(scheme: PositionScheme, buckets: Buckets, text_config: TextConfig) -> SchemeFacts:
+    count = _count(text_config.config, buckets.count_key, buckets.count)
+    distance = _count(text_config.config, buckets.distance_key, buckets.max_distance)
     builds = scheme.builds.replace("=num_buckets", f"={count}").replace("=max_distance", f"={distance}")
     text = f"{scheme.text} ({count} buckets, longest distance {distance})"
     return SchemeFacts(text, builds, buckets=count, max_distance=distance)

@@ -4,29 +4,34 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 from posenc.arguments import one_line
 from posenc.hf.config import block_schema, rotation
 from posenc.hf.config.block_schema import Block, Problem
 from posenc.hf.config.block_validation import error_message, problems, repair
+from posenc.hf.config.layer_kinds import lacks_window, layer_kinds
 from posenc.hf.config.posenc_config import is_posenc_config, posenc_layers
 from posenc.hf.config.rope_block import SCALED_FROM, Path, RopeBlock, at
 from posenc.hf.config.rope_keys import find_rope_blocks
 from posenc.hf.config.rotation import Rotation, equivalent
 from posenc.hf.config.scalings import LENGTH, Convention, of_an_engine, scaling_of
 from posenc.hf.config.text_config import (
-    Section,
+    TextConfig,
+    find_text_config,
     flag_at,
     head_dim,
     head_words,
+    layer_types,
+    layers_without_rope,
     length_key,
     max_length,
-    section_of,
 )
 from posenc.hf.config.write import GONE, SHARES, places, put, rotary_dim
-from posenc.hf.findings import MalformedError, NotReadError
+from posenc.hf.families.layer_patterns import FULL
+from posenc.hf.findings import Finding, MalformedError, NotReadError
 from posenc.hf.limits import is_count
 from posenc.hf.sources.load import Config, dotted
 from posenc.rotary._rotate import Layout
@@ -51,7 +56,10 @@ class Reading(NamedTuple):
     ignore: tuple[str, ...] = ()
 
 
-def rope_of(section: Section, rope_block: RopeBlock, reading: Reading) -> rotation.Rotation | None:
+AS_IT_SAYS = Reading()
+
+
+def rope_of(text_config: TextConfig, rope_block: RopeBlock, reading: Reading) -> rotation.Rotation | None:
     """The rotation of one kind of layers, or None where it has none.
 
     Raises:
@@ -60,79 +68,79 @@ def rope_of(section: Section, rope_block: RopeBlock, reading: Reading) -> rotati
     if rope_block.values is None:
         return None
     rope_block = rope_block.without(reading.ignore)
-    head = head_dim(section, rope_block.kind, reading.head_dim)
-    check(section, rope_block, head, reading)
+    head = head_dim(text_config, rope_block.kind, reading.head_dim)
+    check(text_config, rope_block, head, reading)
     values = rope_block.effective
-    turning = head if section.rotation.latent else rotary_dim(values, head)
-    if reading.convention not in block_schema.ENGINES and section.model_type not in GAINS_OF_THEIR_OWN:
+    rotated = head if text_config.rotation.latent else rotary_dim(values, head)
+    if reading.convention not in block_schema.ENGINES and text_config.model_type not in GAINS_OF_THEIR_OWN:
         values = {key: value for key, value in values.items() if key not in ("short_mscale", "long_mscale")}
-    scaling = scaling_of(values, max_length(section), turning // 2, reading.convention)
+    scaling = scaling_of(values, max_length(text_config), rotated // 2, reading.convention)
     rope = RoPE(
         head,
         base=values["rope_theta"],
-        layout=reading.layout or layout_of(section),
-        rotary_dim=turning,
+        layout=reading.layout or layout_of(text_config),
+        rotary_dim=rotated,
         scaling=scaling,
     )
-    return rotation.shared_out(rope, values, section.rotation)
+    return rotation.shared_out(rope, values, text_config.rotation)
 
 
-def layout_of(section: Section) -> Layout:
+def layout_of(text_config: TextConfig) -> Layout:
     """The pairs of channels: what the family's code has, or ``rope_interleave`` where that decides."""
-    interleaved, family = flag_at(section, "rope_interleave"), section.rotation
-    heeded = "rope_interleave" in section.config if family.layout_key else interleaved is not None
-    if not heeded or (section.known and not family.layout_key):
+    interleaved, family = flag_at(text_config, "rope_interleave"), text_config.rotation
+    heeded = "rope_interleave" in text_config if family.layout_key else interleaved is not None
+    if not heeded or (text_config.known and not family.layout_key):
         return family.layout
     return "interleaved" if interleaved else "half"
 
 
-def check(section: Section, rope_block: RopeBlock, head: int, reading: Reading) -> None:
+def check(text_config: TextConfig, rope_block: RopeBlock, head: int, reading: Reading) -> None:
     """Raise one ValueError for all that is wrong with a part, with a corrected configuration."""
 
     def again(given: Block) -> list[Problem]:
         own = {key: value for key, value in given.items() if key != LENGTH}
         mended = replace(rope_block, values=own, longest=given.get(LENGTH, rope_block.longest))
-        return _problems(mended, head, section.rotation.latent, reading)
+        return _problems(mended, head, text_config.rotation.latent, reading)
 
     given = rope_block.values or {}
-    found = [*rope_block.conflicts, *again(given)]
-    if not found:
+    wrong_keys = [*rope_block.conflicts, *again(given)]
+    if not wrong_keys:
         return
-    mended = repair(given, found, again)
+    mended = repair(given, wrong_keys, again)
     rope_type = {**rope_block.defaults, **mended}.get("rope_type", "default")
     sections = rotation.KEYS if rotation.SECTION in {**rope_block.defaults, **mended} else ()
     allowed = ", ".join((*block_schema.COMMON, *sections, *block_schema.keys_of(rope_type, reading.convention)))
     texts: dict[str, str] = {}
-    for problem in found:
-        path = section.named(*_stands(section, rope_block, problem))
+    for problem in wrong_keys:
+        path = text_config.key_path(*_stands(text_config, rope_block, problem))
         texts[path] = f"{texts[path]}; {problem.text}" if path in texts else problem.text
-    corrected = _corrected(section, rope_block, mended)
-    inside, allowed = dotted(section.path) if section.path else "", f"for {rope_type!r}: {allowed}"
+    corrected = _corrected(text_config, rope_block, mended)
+    inside, allowed = dotted(text_config.path) if text_config.path else "", f"for {rope_type!r}: {allowed}"
     wrong = dict(texts)
     if any(word in text for text in texts.values() for word in ("pair", "channels")):
-        texts["head:"] = head_words(section, rope_block.kind, reading.head_dim)
-    told = error_message(texts, given, corrected, inside=inside, allowed=allowed)
-    raise MalformedError(told, wrong, corrected, inside)
+        texts["head:"] = head_words(text_config, rope_block.kind, reading.head_dim)
+    message = error_message(texts, given, corrected, inside=inside, allowed=allowed)
+    raise MalformedError(message, wrong, corrected, inside)
 
 
-def _stands(section: Section, rope_block: RopeBlock, problem: Problem) -> Path:
+def _stands(text_config: TextConfig, rope_block: RopeBlock, problem: Problem) -> Path:
     """Where a key stands that is wrong, or where it would."""
     if LENGTH in problem.mended:
-        return (length_key(section),)
+        return (length_key(text_config),)
     paths = places(rope_block, problem.key)
     wrong = (rope_block.values or {}).get(problem.key)
-    of_it = [path for path in paths if at(section.config, path) == wrong]  # where it is given twice
+    of_it = [path for path in paths if at(text_config.config, path) == wrong]  # where it is given twice
     return (of_it or list(paths))[0]
 
 
 def _problems(rope_block: RopeBlock, head: int, latent: bool, reading: Reading) -> list[Problem]:
     values = rope_block.effective
     share_holds = all(block_schema.RULES[key].holds(values[key]) for key in SHARES if key in values)
-    turning = head if latent else rotary_dim(values, head) if share_holds else None
+    rotated = head if latent else rotary_dim(values, head) if share_holds else None
     original, hints = values.get("original_max_position_embeddings"), {}
     if rope_block.longest is not None and is_count(original) and rope_block.longest > original:
         hints = {"factor": rope_block.longest / original}
-    pairs = turning // 2 if turning else None
+    pairs = rotated // 2 if rotated else None
     derived = rope_block.effective_defaults.get("factor", 1.0)
     if (
         "factor" not in (rope_block.values or {})
@@ -142,57 +150,59 @@ def _problems(rope_block: RopeBlock, head: int, latent: bool, reading: Reading) 
         text = f"= {rope_block.longest} is {derived:g} times original_max_position_embeddings = {original}, and stands "
         text += f"for factor, which must be {block_schema.RULES['factor'].words}"
         return [Problem("max_position_embeddings", text, {LENGTH: original})]
-    found = problems(values, pairs, reading.convention, hints)
+    wrong = problems(values, pairs, reading.convention, hints)
     return (
-        found
-        or _in_context(rope_block, values, head, turning or 0, reading.convention)
+        wrong
+        or _in_context(rope_block, values, head, rotated or 0, reading.convention)
         or rotation.problems(values, rope_block.values or {}, pairs)
     )
 
 
-def _in_context(rope_block: RopeBlock, values: Block, head: int, turning: int, convention: Convention) -> list[Problem]:
+def _in_context(rope_block: RopeBlock, values: Block, head: int, rotated: int, convention: Convention) -> list[Problem]:
     """What is wrong with a block only in its configuration."""
-    found = []
+    wrong = []
     rope_type = values.get("rope_type", "default")
     original = values.get("original_max_position_embeddings")
     static = of_an_engine(values, convention)
     if rope_type in SCALED_FROM and original is None:
-        text = "is missing, and so is max_position_embeddings, which would stand for it"
-        found.append(Problem("original_max_position_embeddings", text, {"original_max_position_embeddings": 4096}))
+        text = "is missing, and so is max_position_embeddings, which would take its place"
+        wrong.append(Problem("original_max_position_embeddings", text, {"original_max_position_embeddings": 4096}))
     if rope_type == "longrope" and original == 1 and "attention_factor" not in values:
         text = "must be at least 2, found 1: the gain is divided by its logarithm"
-        found.append(Problem("original_max_position_embeddings", text, {"original_max_position_embeddings": 4096}))
+        wrong.append(Problem("original_max_position_embeddings", text, {"original_max_position_embeddings": 4096}))
     if rope_type == "ntk" and rope_block.longest is None:
-        found.append(Problem("max_position_embeddings", "is missing, which is the trained length", {LENGTH: 4096}))
-    elif rope_type == "yarn" and turning == 2:  # transformers computes it: no fault of the configuration
+        wrong.append(Problem("max_position_embeddings", "is missing, which is the trained length", {LENGTH: 4096}))
+    elif rope_type == "yarn" and rotated == 2:  # transformers computes it: no fault of the configuration
         raise NotReadError("rope_type 'yarn' over one pair is not read here: its ramp needs at least two pairs")
-    elif (static or rope_type == "dynamic") and turning == 2:
-        found.append(
-            Problem("rope_type", "spreads a factor over the pairs, and one alone turns", {"rope_type": "default"})
+    elif (static or rope_type == "dynamic") and rotated == 2:
+        wrong.append(
+            Problem(
+                "rope_type", "spreads a factor over the pairs, and only one pair is rotated", {"rope_type": "default"}
+            )
         )
     elif rope_type == "dynamic" and not static and rope_block.longest is None:
-        found.append(Problem("max_position_embeddings", "is missing; dynamic NTK starts from it", {LENGTH: 4096}))
+        wrong.append(Problem("max_position_embeddings", "is missing; dynamic NTK starts from it", {LENGTH: 4096}))
     elif rope_type == "dynamic" and not static and original not in (None, rope_block.longest):
         text = f"must be max_position_embeddings = {rope_block.longest}, from which rope type 'dynamic' starts, "
         text += f"found {original}"
-        found.append(
+        wrong.append(
             Problem("original_max_position_embeddings", text, {"original_max_position_embeddings": rope_block.longest})
         )
     key = "rotary_dim" if "rotary_dim" in values else "partial_rotary_factor"
     share = values.get("partial_rotary_factor")
-    if turning < 2 or turning % 2 or turning > head:
-        text = f"must make an even number of at most head_dim = {head} channels turn, found {turning}"
-        even = min(head, max(2, turning - turning % 2))
-        found.append(Problem(key, text, {key: even if key == "rotary_dim" else even / head}))
-    elif key == "rotary_dim" and share is not None and int(head * share) != turning:
-        text = f"is {turning}, but partial_rotary_factor = {share} makes {int(head * share)} of {head} channels turn"
-        found.append(Problem(key, text, {"partial_rotary_factor": None}))
-    return found
+    if rotated < 2 or rotated % 2 or rotated > head:
+        text = f"must rotate an even number of at most head_dim = {head} channels, found {rotated}"
+        even = min(head, max(2, rotated - rotated % 2))
+        wrong.append(Problem(key, text, {key: even if key == "rotary_dim" else even / head}))
+    elif key == "rotary_dim" and share is not None and int(head * share) != rotated:
+        text = f"is {rotated}, but partial_rotary_factor = {share} rotates {int(head * share)} of {head} channels"
+        wrong.append(Problem(key, text, {"partial_rotary_factor": None}))
+    return wrong
 
 
-def _corrected(section: Section, rope_block: RopeBlock, mended: Block) -> Config:
+def _corrected(text_config: TextConfig, rope_block: RopeBlock, mended: Block) -> Config:
     """The keys of the text part that speak of the rotation, mended."""
-    config = copy.deepcopy(section.config)
+    config = copy.deepcopy(text_config.config)
     given = rope_block.values or {}
     twice = {conflict.key for conflict in rope_block.conflicts}
     changed: set[str] = set()
@@ -200,10 +210,10 @@ def _corrected(section: Section, rope_block: RopeBlock, mended: Block) -> Config
         value = mended.get(key, GONE)
         same = key in given and type(given[key]) is type(value) and given[key] == value
         if key == LENGTH:
-            changed.add(length_key(section))
-            put(config, (length_key(section),), value)
+            changed.add(length_key(text_config))
+            put(config, (length_key(text_config),), value)
         elif not same or key in twice:
-            for path in places(rope_block, key):  # a key beside the blocks is nulled, so that merging takes it away
+            for path in places(rope_block, key):  # a key outside the blocks becomes null, so that merging removes it
                 changed.add(path[0])
                 put(config, path, None if value is GONE and len(path) == 1 else value)
     tops = {path[0] for paths in rope_block.sources.values() for path in paths} | set(rope_block.target[:1])
@@ -213,23 +223,78 @@ def _corrected(section: Section, rope_block: RopeBlock, mended: Block) -> Config
 Layers = Mapping[str, Rotation | None]
 
 
-def layers_of(whole: Config, reading: Reading) -> Layers:
-    """By kind of layers, what rotates them; None for those that do not rotate.
+@dataclass(frozen=True, eq=False)
+class ParsedConfig:
+    """A configuration in Hugging Face's keys and what its keys say, each part parsed once, when it is first asked for.
 
-    Raises:
-        ValueError: as `read_rope`.
+    Reading, explaining, examining and writing one configuration share this record. Changing
+    ``config`` afterwards has no effect on it.
+
+    Attributes:
+        config: the whole configuration.
+        reading: how to read it.
+        program: whose form it was translated from; "" for Hugging Face's own.
+        program_findings: what the translation found.
     """
-    if is_posenc_config(whole):
-        return posenc_layers(whole)
-    section = section_of(whole)
-    return {rope_block.kind: rope_of(section, rope_block, reading) for rope_block in find_rope_blocks(section)}
+
+    config: Config
+    reading: Reading = AS_IT_SAYS
+    program: str = ""
+    program_findings: tuple[Finding, ...] = ()
+
+    @cached_property
+    def text_config(self) -> TextConfig:
+        """The part that describes the text model."""
+        return find_text_config(self.config)
+
+    @cached_property
+    def rope_blocks(self) -> list[RopeBlock]:
+        """What the keys say of each kind of layers, as `find_rope_blocks` reads them."""
+        return find_rope_blocks(self.text_config)
+
+    @cached_property
+    def layers(self) -> Layers:
+        """By kind of layers, the rotation; None for kinds that do not rotate.
+
+        Raises:
+            ValueError: as `read_rope`.
+        """
+        if is_posenc_config(self.config):
+            return posenc_layers(self.config)
+        return {block.kind: rope_of(self.text_config, block, self.reading) for block in self.rope_blocks}
+
+    @cached_property
+    def layer_kinds(self) -> list[str]:
+        """The kind of each layer, as `posenc.hf.config.layer_kinds` reads it."""
+        return layer_kinds(self.text_config)
+
+
+def check_layer_keys(parsed: ParsedConfig) -> None:
+    """Raise a ValueError, naming the key, where a length, a list of layers or a window is malformed.
+
+    The rotations do not depend on these keys, but everything else that is reported of the layers does, and is computed
+    only when somebody asks for it. A list of kinds that cannot be read is a finding and not an error.
+    """
+    if is_posenc_config(parsed.config):
+        return
+    text_config = parsed.text_config
+    max_length(text_config)
+    if text_config.known or "no_rope_layers" in text_config:
+        layers_without_rope(text_config)
+    try:
+        kinds = parsed.layer_kinds
+    except ValueError:
+        return
+    layer_types(text_config)
+    for kind in {*kinds} or {FULL}:
+        lacks_window(text_config, kind)
 
 
 def check_meaning(whole: Config, layers: Layers, reading: Reading) -> None:
     """Read what was written; raise a ValueError unless it rotates as it should."""
-    written = layers_of(whole, reading)
+    written = ParsedConfig(whole, reading).layers
     for kind in {**layers, **written}:
-        wanted, found = layers.get(kind), written.get(kind)
-        if kind not in layers or kind not in written or not equivalent(wanted, found):
-            back, given = (one_line(rope) for rope in (found, wanted))
-            raise ValueError(f"layers: {kind} would be read back as {back}, not as {given}")
+        expected, written_rope = layers.get(kind), written.get(kind)
+        if kind not in layers or kind not in written or not equivalent(expected, written_rope):
+            back, expected_text = (one_line(rope) for rope in (written_rope, expected))
+            raise ValueError(f"layers: {kind} would be read back as {back}, not as {expected_text}")

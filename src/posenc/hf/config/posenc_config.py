@@ -50,7 +50,9 @@ def attached_names(config: Config) -> AttachedNames | None:
         return None
     names = [str(line.get("name")) if isinstance(line, dict) else str(line) for line in lines]
     layers = block.get("layers")
-    numbers = frozenset(one for one in layers if type(one) is int) if isinstance(layers, list) else frozenset[int]()
+    numbers = (
+        frozenset(layer for layer in layers if type(layer) is int) if isinstance(layers, list) else frozenset[int]()
+    )
     return AttachedNames(" + ".join(names) or "none (NoPE)", numbers or None)
 
 
@@ -67,8 +69,8 @@ def posenc_specs(config: Config) -> list[EncodingSpec]:
 
 def posenc_layers(config: Config) -> Mapping[str, Rotation | None]:
     """The rotation of one, where it is a single RoPE; None for any other encoding."""
-    turning = [line for line in posenc_specs(config) if encoding_info(line["name"]).encoding is RoPE]
-    rope = create(turning[0], sizes_of(config)) if len(turning) == 1 else None
+    rotary = [line for line in posenc_specs(config) if encoding_info(line["name"]).encoding is RoPE]
+    rope = create(rotary[0], sizes_of(config)) if len(rotary) == 1 else None
     return {ALL: rope if isinstance(rope, RoPE) else None}
 
 

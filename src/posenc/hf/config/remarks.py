@@ -8,48 +8,46 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from posenc.arguments import shown
 from posenc.hf.config.block_remarks import on_engines, on_keys, on_lengths, on_types, on_yarn
-from posenc.hf.config.layer_kinds import lacks_window, layer_kinds, patterned
+from posenc.hf.config.layer_kinds import lacks_window, patterned
 from posenc.hf.config.non_rotary import is_non_rotary, position_schemes
-from posenc.hf.config.parse import Reading
+from posenc.hf.config.parse import ParsedConfig, Reading
 from posenc.hf.config.posenc_config import is_posenc_config
 from posenc.hf.config.rope_block import ALL, BLOCKS, OUTSIDE, RopeBlock
-from posenc.hf.config.rope_keys import beside_blocks, find_rope_blocks
-from posenc.hf.config.rotation import Rotation
+from posenc.hf.config.rope_keys import beside_blocks
 from posenc.hf.config.text_config import (
-    Section,
+    TextConfig,
     layer_types,
     layers_without_rope,
     length_key,
     max_length,
-    section_of,
 )
 from posenc.hf.config.upstream_bugs import on_upstream_bugs
 from posenc.hf.families.layer_patterns import CHUNKED, FULL, KINDS, SLIDING
 from posenc.hf.findings import Finding, Level
 from posenc.hf.limits import LAYERS, TOKENS, is_count, is_number
-from posenc.hf.sources.load import Config
 
 _OTHER_LENGTHS = ("model_max_length", "max_sequence_length", "seq_length", "seq_len", "max_seq_len")
 
 
-def on_layers(section: Section) -> Iterator[Finding]:
-    """Remarks on the layers and lengths of a text model."""
-    yield from _on_other_lengths(section)
-    yield from _on_no_rotation(section)
-    yield from _on_blocks(section)
-    yield from _on_bases(section)
+def _on_layers(parsed: ParsedConfig) -> Iterator[Finding]:
+    """Findings on the layers and lengths of a text model."""
+    text_config = parsed.text_config
+    yield from _on_other_lengths(text_config)
+    yield from _on_no_rotation(text_config)
+    yield from _on_blocks(text_config)
+    yield from _on_bases(text_config)
     try:
-        kinds = layer_kinds(section)
+        kinds = parsed.layer_kinds
     except ValueError as error:  # which the reader of layers tells by itself
         yield Finding("layer_types", f"cannot be read: {error}", "layers-unread")
         return
-    yield from _on_kinds(section, kinds)
-    dual = section.config.get("dual_chunk_attention_config")
+    yield from _on_kinds(text_config, kinds)
+    dual = text_config.get("dual_chunk_attention_config")
     if isinstance(dual, dict):
         original = dual.get("original_max_position_embeddings")
         trained = f" beyond the {original:,} tokens of training" if is_count(original) else ""
@@ -57,78 +55,78 @@ def on_layers(section: Section) -> Iterator[Finding]:
         yield Finding("dual_chunk_attention_config", text, "dual-chunk-unread")
 
 
-def _on_other_lengths(section: Section) -> Iterator[Finding]:
-    """A length under a key that transformers does not read, beside another under the key that it reads."""
-    longest = max_length(section)
+def _on_other_lengths(text_config: TextConfig) -> Iterator[Finding]:
+    """A length under a key that transformers does not read, and another one under the key that it reads."""
+    longest = max_length(text_config)
     for name in _OTHER_LENGTHS:
-        length = section.config.get(name)
-        if section.known and longest is not None and is_count(length, TOKENS) and length != longest:
+        length = text_config.get(name)
+        if text_config.known and longest is not None and is_count(length, TOKENS) and length != longest:
             text = (
-                f"= {length:,} is not read by transformers, and {length_key(section)} says {longest:,}: for which of "
+                f"= {length:,} is not read by transformers, and {length_key(text_config)} says {longest:,}: the file "
             )
-            text += "the two lengths the model is meant the file does not say"
+            text += "does not say which of the two lengths the model is meant for"
             yield Finding(name, text, "length-unread")
 
 
-def _on_no_rotation(section: Section) -> Iterator[Finding]:
+def _on_no_rotation(text_config: TextConfig) -> Iterator[Finding]:
     """Keys of a rotation in a model whose code has none."""
-    config = section.config
+    config = text_config.config
     kind = config.get("position_embedding_type")
-    if is_non_rotary(section.family) and isinstance(kind, str) and kind.startswith("relative_key"):
+    if is_non_rotary(text_config.family) and isinstance(kind, str) and kind.startswith("relative_key"):
         text = f"= {kind!r} asks for vectors of the distance, which version 4 of transformers had; version 5 ignores "
         text += "the key and computes without them (a fault of transformers, not of the file)"
         yield Finding("position_embedding_type", text, "position-type-ignored")
-    if not position_schemes(section):
+    if not position_schemes(text_config):
         return
     for name in BLOCKS:
         block = config.get(name)
         kind = block.get("rope_type", block.get("type")) if isinstance(block, dict) else None
         if kind not in (None, "default"):
-            text = f"= {shown(block)} is read by nobody: the code of {section.model_type} has no rotation"
+            text = f"= {shown(block)} is not read: the code of {text_config.model_type} has no rotation"
             yield Finding(name, text, "scaling-unread", "suspicion")
 
 
-def _on_blocks(section: Section) -> Iterator[Finding]:
+def _on_blocks(text_config: TextConfig) -> Iterator[Finding]:
     for name in BLOCKS:
-        block: Any = section.config.get(name)
+        block: Any = text_config.get(name)
         if not isinstance(block, dict) or not any(isinstance(value, dict) for value in block.values()):
             continue
-        for kind in beside_blocks(section, block):
+        for kind in beside_blocks(text_config, block):
             if isinstance(block[kind], dict):
-                text = f"has a block for {shown(kind)}, and there are no such layers: nobody reads it"
+                text = f"has a block for {shown(kind)}, and there are no such layers: it is not read"
                 level: Level = "note" if kind in KINDS else "suspicion"  # classes save blocks of kinds not in use
                 yield Finding(name, text, "block-of-no-layer", level)
             else:
-                text = f"has {kind} = {shown(block[kind])} beside the blocks of layers, where transformers ignores it"
+                text = f"has {kind} = {shown(block[kind])} outside the blocks of layers, where transformers ignores it"
                 yield Finding(name, text, "key-beside-blocks")
 
 
-def _on_bases(section: Section) -> Iterator[Finding]:
-    """A base of sliding layers above that of full ones, which no released model has."""
-    own = section.rotation.kinds
-    if set(own) != {FULL, SLIDING}:
+def _on_bases(text_config: TextConfig) -> Iterator[Finding]:
+    """A base of sliding layers above the base of full ones, which no released model has."""
+    kind_keys = text_config.rotation.kinds
+    if set(kind_keys) != {FULL, SLIDING}:
         return
-    wide, local = (section.config.get(own[kind].theta_key, own[kind].base) for kind in (FULL, SLIDING))
+    wide, local = (text_config.get(kind_keys[kind].theta_key, kind_keys[kind].base) for kind in (FULL, SLIDING))
     if is_number(wide, 1) and is_number(local, 1) and local > wide:
         text = f"= {shown(local)} is the base of the sliding layers, above the {shown(wide)} of the full ones "
-        text += f"({own[FULL].theta_key}); were the two exchanged?"
-        yield Finding(own[SLIDING].theta_key, text, "bases-exchanged", "suspicion")
+        text += f"({kind_keys[FULL].theta_key}); were the two exchanged?"
+        yield Finding(kind_keys[SLIDING].theta_key, text, "bases-exchanged", "suspicion")
 
 
-def _on_kinds(section: Section, kinds: list[str]) -> Iterator[Finding]:
-    listed, pattern = layer_types(section), section.family.layers
+def _on_kinds(text_config: TextConfig, kinds: list[str]) -> Iterator[Finding]:
+    listed, pattern = layer_types(text_config), text_config.family.layers
     unknown = [kind for kind in dict.fromkeys(kinds) if kind not in KINDS]
-    if unknown and section.known:
+    if unknown and text_config.known:
         text = f"names {', '.join(map(shown, unknown[:4]))}, which transformers does not know"
         yield Finding("layer_types", text, "layer-kind-unknown", "suspicion")
     for kind in dict.fromkeys(kinds or [FULL]):
-        if lacks_window(section, kind):
+        if lacks_window(text_config, kind):
             key = "attention_chunk_size" if kind == CHUNKED else pattern.window.key
             count = f"{kinds.count(kind)} layers" if kinds else "layers"
             text = f"gives no window, which {count} of {kind} need: transformers fails on them"
             yield Finding(key, text, "window-missing", "fault")
-    period = section.config.get(pattern.period_key) if pattern.period_key else None
-    if listed and is_count(period, LAYERS) and patterned(section, len(kinds)) != kinds:
+    period = text_config.get(pattern.period_key) if pattern.period_key else None
+    if listed and is_count(period, LAYERS) and patterned(text_config, len(kinds)) != kinds:
         text = f"= {period} means another order of layers than layer_types, which transformers reads"
         yield Finding(pattern.period_key, text, "layer-orders-differ", "suspicion")
 
@@ -143,36 +141,38 @@ _UNDERSTOOD = {
 }  # fmt: skip
 
 
-def remarks_of(
-    whole: Config, layers: Mapping[str, Rotation | None], reading: Reading, *, of_transformers: bool = True
-) -> tuple[Finding, ...]:
-    """All remarks on a configuration that was read; without those on transformers where it is not for that."""
-    if is_posenc_config(whole):
-        return ()
-    section = section_of(whole)
-    rope_blocks = [rope_block.without(reading.ignore) for rope_block in find_rope_blocks(section)]
-    found = [*_on_model(section, rope_blocks, reading), *on_layers(section)]
+def findings_of(parsed: ParsedConfig) -> tuple[Finding, ...]:
+    """All findings on a configuration that could be read.
+
+    Notes, and what concerns transformers alone, are left out for a configuration of another program.
+    """
+    if is_posenc_config(parsed.config):
+        return parsed.program_findings
+    text_config, reading = parsed.text_config, parsed.reading
+    rope_blocks = [rope_block.without(reading.ignore) for rope_block in parsed.rope_blocks]
+    findings = [*_on_model(text_config, rope_blocks, reading), *_on_layers(parsed)]
     for rope_block in rope_blocks:
-        rope = layers[rope_block.kind]
+        rope = parsed.layers[rope_block.kind]
         if rope is None:
             continue
-        own = [
+        block_findings = [
             *on_lengths(rope_block),
-            *on_yarn(section, rope_block, reading),
-            *on_types(section, rope_block, rope),
-            *on_engines(section, rope_block, reading),
-            *on_keys(section, rope_block),
-            *on_upstream_bugs(whole, section, rope_block, rope),
+            *on_yarn(text_config, rope_block, reading),
+            *on_types(text_config, rope_block, rope),
+            *on_engines(text_config, rope_block, reading),
+            *on_keys(text_config, rope_block),
+            *on_upstream_bugs(parsed.config, text_config, rope_block, rope),
         ]
         where = "" if rope_block.kind == ALL else f"{rope_block.kind}: "
-        found += [remark._replace(text=where + remark.text) for remark in own]
-    heard = [one for one in found if of_transformers or not ("transformers" in one.text or one.level == "note")]
-    return tuple(dict.fromkeys(heard))
+        findings += [remark._replace(text=where + remark.text) for remark in block_findings]
+    if parsed.program:
+        findings = [finding for finding in findings if "transformers" not in finding.text and finding.level != "note"]
+    return (*parsed.program_findings, *dict.fromkeys(findings))
 
 
-def _on_model(section: Section, rope_blocks: list[RopeBlock], reading: Reading) -> Iterator[Finding]:
-    config, family, name = section.config, section.rotation, section.model_type
-    if not section.known and reading.layout is None and any(block.values is not None for block in rope_blocks):
+def _on_model(text_config: TextConfig, rope_blocks: list[RopeBlock], reading: Reading) -> Iterator[Finding]:
+    config, family, name = text_config.config, text_config.rotation, text_config.model_type
+    if not text_config.known and reading.layout is None and any(block.values is not None for block in rope_blocks):
         layout = "interleaved" if family.latent else "half"
         yield Finding(
             "model_type",
@@ -187,49 +187,53 @@ def _on_model(section: Section, rope_blocks: list[RopeBlock], reading: Reading) 
         text = f"{name} {text}in no configuration: the frequencies are read without it; RopeConfig.with_factors adds it"
         yield Finding("model_type", text, "learned-frequencies")
     if config.get("alibi") is True:
-        yield Finding("alibi", "is true: this model has ALiBi instead of a rotation", "alibi")
-    if any(len(block.target) > 1 for block in rope_blocks) and section.known and not (family.kinds or family.nested):
+        yield Finding("alibi", "is true: this model has ALiBi and no rotation", "alibi")
+    if (
+        any(len(block.target) > 1 for block in rope_blocks)
+        and text_config.known
+        and not (family.kinds or family.nested)
+    ):
         text = "has a block for each kind of layers, which the code of this family in transformers does not read"
         yield Finding("rope_parameters", text, "blocks-of-kinds-ignored", "fault")
-    if section.known and not family.layout_key and config.get("rope_interleave") is not None:
+    if text_config.known and not family.layout_key and config.get("rope_interleave") is not None:
         text = f"is not read by the code of this family, whose layout is {family.layout!r}"
         agrees = config["rope_interleave"] == (family.layout == "interleaved")
         yield Finding("rope_interleave", text, "layout-key-ignored", "note" if agrees else "fault")
     if family.trailing:
-        text = "in this family the last channels of a head turn, and RoPE turns the first: give it that slice"
+        text = "in this family the last channels of a head are rotated, and RoPE rotates the first: pass it that slice"
         yield Finding("head_dim", text, "last-channels-turn")
-    exempt = layers_without_rope(section) if section.known or "no_rope_layers" in config else []
+    exempt = layers_without_rope(text_config) if text_config.known or "no_rope_layers" in config else []
     if exempt:
-        text = f"{len(exempt)} layers do not turn: {', '.join(map(str, exempt))}"
+        text = f"{len(exempt)} layers do not rotate: {', '.join(map(str, exempt))}"
         yield Finding("no_rope_layers", text, "layers-without-rotation")
     used = {path[0] for block in rope_blocks for paths in block.sources.values() for path in paths} | _UNDERSTOOD
     used |= {family.bases_key or "", family.rotates_if[0] if family.rotates_if else ""}
     nested = any(len(rope_block.target) > 1 for rope_block in rope_blocks)
-    if nested:  # where they hold for the blocks that are silent
+    if nested:  # where they are defaults of the blocks
         used |= {kind.theta_key for kind in family.kinds.values()} or {n for names in OUTSIDE.values() for n in names}
-    yield from _on_unread(section, rope_blocks, used)
+    yield from _on_unread(text_config, rope_blocks, used)
 
 
 def _says_the_same(rope_blocks: list[RopeBlock], key: str, value: Any) -> bool:
     """Whether an unread key repeats what is read of every kind of layers that is rotated."""
     read = [rope_block.effective.get(key) for rope_block in rope_blocks if rope_block.values is not None]
-    return bool(read) and all(one == value for one in read)
+    return bool(read) and all(other == value for other in read)
 
 
-def _on_unread(section: Section, rope_blocks: list[RopeBlock], used: set[str]) -> Iterator[Finding]:
-    """Keys of the text part that nobody reads here: a note, unless one contradicts what is read or is misspelt."""
+def _on_unread(text_config: TextConfig, rope_blocks: list[RopeBlock], used: set[str]) -> Iterator[Finding]:
+    """Keys of the text model that are not read: a note, unless one contradicts what is read or is misspelt."""
     bases: set[Any] = {block.effective.get("rope_theta") for block in rope_blocks if block.values is not None} - {None}
-    for key, value in section.config.items():
+    for key, value in text_config.items():
         if key in used or value in (None, False, [], {}) or _says_the_same(rope_blocks, key, value):
             continue
         near = difflib.get_close_matches(key, _TOP_LEVEL, n=1, cutoff=_MISSPELT)
         qualified = bool(near) and (key.endswith(f"_{near[0]}") or key.startswith(f"{near[0]}_"))
-        if near and not qualified and key not in _TOP_LEVEL and section.known:
-            text = f"is read by nobody; was {near[0]} meant?"
+        if near and not qualified and key not in _TOP_LEVEL and text_config.known:
+            text = f"is not read; was {near[0]} meant?"
             yield Finding(key, text, "key-misspelt", "suspicion")
         elif key in _BASES and bases and is_number(value, 1) and value not in bases:
             read = " and ".join(sorted(map(shown, bases)))
             text = f"= {shown(value)} is not read for this model type, and the base that is read is {read}"
-            yield Finding(key, text, "base-unread", "suspicion" if section.known else "note")
+            yield Finding(key, text, "base-unread", "suspicion" if text_config.known else "note")
         elif _WORDS & set(re.split(r"[^a-z0-9]+|(?<=[a-z])(?=[0-9])", key.lower())):
             yield Finding(key, "seems to concern positions, and is not read", "key-unread")

@@ -19,8 +19,8 @@ _STAYING = set(FREE) - {"rope_type", "original_max_position_embeddings"}
 def parse_rope_argument(text: str, config: RopeConfig) -> RopeConfig:
     """The configuration at a path, or what ``config`` becomes under a block.
 
-    A block takes the place of the scaling; base, share and sections stay where it is silent. Where kinds of layers
-    have a rotation each, it is for full attention.
+    A block takes the place of the scaling; base, share and sections stay where the block does not give them. Where
+    kinds of layers have a rotation each, it is for full attention.
 
     Args:
         text: a JSON object, or the path of a configuration.
@@ -41,13 +41,13 @@ def parse_rope_argument(text: str, config: RopeConfig) -> RopeConfig:
 
 
 def _under(config: RopeConfig, block: Block) -> RopeConfig:
-    turning = [text_rope(rope) for rope in config.layers.values() if rope is not None]
-    layout, head_dim = turning[0].layout if turning else None, config.reading.head_dim
+    rotating = [text_rope(rope) for rope in config.layers.values() if rope is not None]
+    layout, head_dim = rotating[0].layout if rotating else None, config.reading.head_dim
     whole = config.to_config(version=5)
-    section = read_rope(whole, layout=layout, head_dim=head_dim).section
-    blocks = section.config["rope_parameters"]
+    text_config = read_rope(whole, layout=layout, head_dim=head_dim).text_config
+    blocks = text_config["rope_parameters"]
     nested = isinstance(blocks.get(FULL), dict)
     old = blocks[FULL] if nested else blocks
     new = {**{key: value for key, value in old.items() if key in _STAYING}, **block}
-    text = {**section.config, "rope_parameters": {**blocks, FULL: new} if nested else new}
-    return read_rope(with_text_config(whole, section, text), layout=layout, head_dim=head_dim)
+    text = {**text_config.config, "rope_parameters": {**blocks, FULL: new} if nested else new}
+    return read_rope(with_text_config(whole, text_config, text), layout=layout, head_dim=head_dim)

@@ -8,7 +8,7 @@ from typing import Any
 
 from posenc.arguments import shown
 from posenc.hf.config.block_schema import ALIASES, RULES, WITH_ALPHA, Block, Problem
-from posenc.hf.config.text_config import Section, max_length
+from posenc.hf.config.text_config import TextConfig, max_length
 from posenc.hf.limits import is_count
 
 ALL = "all"  # the kind of layers of a flat configuration
@@ -40,7 +40,7 @@ class RopeBlock:
         defaults: values that hold where none is given.
         sources: the paths of each key, also if it is null there.
         target: path of the dictionary where new keys go.
-        mirrors: paths of dictionaries that repeat the target, as that of version 4 repeats that of version 5.
+        mirrors: paths of dictionaries that repeat the target, as the block of version 4 repeats the block of version 5.
         renames: keys that go outside the block instead, and under which name (version 4).
         conflicts: values that are given twice, differently.
         longest: ``max_position_embeddings``.
@@ -61,13 +61,13 @@ class RopeBlock:
     @property
     def effective_defaults(self) -> Block:
         """Values that hold where none is given, for the rope type that is."""
-        found, defaults = self.values or {}, dict(self.defaults)
-        rope_type = found.get("rope_type", defaults.get("rope_type"))
-        if "rotary_dim" in found:
+        block, defaults = self.values or {}, dict(self.defaults)
+        rope_type = block.get("rope_type", defaults.get("rope_type"))
+        if "rotary_dim" in block:
             defaults.pop("partial_rotary_factor", None)
         if rope_type in SCALED_FROM and self.trained is not None:
             defaults.setdefault("original_max_position_embeddings", self.trained)
-        original: Any = {**defaults, **found}.get("original_max_position_embeddings")
+        original: Any = {**defaults, **block}.get("original_max_position_embeddings")
         null_factor = rope_type == "yarn" and "factor" in self.sources
         if (rope_type == "longrope" or null_factor) and self.longest and is_count(original):
             defaults["factor"] = self.longest / original
@@ -85,36 +85,40 @@ class RopeBlock:
         if self.values is None:
             return self
         values = {key: value for key, value in self.values.items() if key not in keys}
-        return replace(self, values=values, conflicts=tuple(one for one in self.conflicts if one.key not in keys))
+        return replace(
+            self, values=values, conflicts=tuple(conflict for conflict in self.conflicts if conflict.key not in keys)
+        )
 
 
-def collect(section: Section, homes: list[Path], outside: Mapping[str, list[Path]], kind: str) -> RopeBlock:
+def collect(text_config: TextConfig, homes: list[Path], outside: Mapping[str, list[Path]], kind: str) -> RopeBlock:
     """Gather all values of one kind of layers, from its blocks and from outside of them."""
     sources: dict[str, list[Path]] = {}
     for home in homes:
-        for name in at(section.config, home) or ():
+        for name in at(text_config.config, home) or ():
             key = "rope_type" if name == "type" else name
             sources.setdefault(key, []).append((*home, name))
     for key, paths in outside.items():
         for path in paths:
-            if path[0] in section.config:
+            if path[0] in text_config:
                 sources.setdefault(key, []).append(path)
-    given: Block = {}
+    block: Block = {}
     conflicts = []
     for key, paths in sources.items():
         paths.sort(key=lambda path: _rank(key, path))
-        values = [_canonical(key, at(section.config, path)) for path in paths]
+        values = [_canonical(key, at(text_config.config, path)) for path in paths]
         values = [value for value in values if value is not None]
         if values or not (key in RULES or key == "rope_type"):
-            given[key] = values[0] if values else None  # an unknown key is wrong even if it is null
+            block[key] = values[0] if values else None  # an unknown key is wrong even if it is null
         if any(value != values[0] for value in values[1:]):
-            places = " and ".join(f"{section.named(*path)} = {shown(at(section.config, path))}" for path in paths)
+            places = " and ".join(
+                f"{text_config.key_path(*path)} = {shown(at(text_config.config, path))}" for path in paths
+            )
             conflicts.append(Problem(key, f"stands twice, and differs: {places}", {key: values[0]}))
-    if given.get("rope_type") == "yarn" and "short_factor" in given:
-        given["rope_type"] = "longrope"  # Phi-3's first spelling
-    if given.get("rope_type") == "dynamic" and "alpha" in given:
-        given["rope_type"] = WITH_ALPHA
-    family, longest = section.rotation, max_length(section)
+    if block.get("rope_type") == "yarn" and "short_factor" in block:
+        block["rope_type"] = "longrope"  # Phi-3's first spelling
+    if block.get("rope_type") == "dynamic" and "alpha" in block:
+        block["rope_type"] = WITH_ALPHA
+    family, longest = text_config.rotation, max_length(text_config)
     defaults: Block = {"rope_theta": family.base, **family.section_keys}
     if family.share != 1:
         defaults["partial_rotary_factor"] = family.share
@@ -122,7 +126,7 @@ def collect(section: Section, homes: list[Path], outside: Mapping[str, list[Path
         defaults |= family.block or {}
     return RopeBlock(
         kind,
-        given,
+        block,
         defaults,
         sources={key: tuple(paths) for key, paths in sources.items()},
         target=homes[0] if homes else ("rope_parameters",),
@@ -137,8 +141,8 @@ def _rank(key: str, path: Path) -> int:
     """Which of two places transformers obeys: the lower one; places of one rank hold by their order."""
     if key == "rope_type":
         return int(path[-1] == "type")
-    beside = len(path) == 1
-    return int(not beside) if key == "original_max_position_embeddings" else int(beside)
+    outside = len(path) == 1
+    return int(not outside) if key == "original_max_position_embeddings" else int(outside)
 
 
 def _canonical(key: str, value: Any) -> Any:

@@ -21,7 +21,8 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 
 from posenc.arguments import check_whole, shown
 from posenc.frequencies.yarn import YaRN
@@ -29,20 +30,18 @@ from posenc.hf.config.arguments import check_reading, check_rope_config, check_r
 from posenc.hf.config.block_schema import ENGINES
 from posenc.hf.config.compose import convert_version, without_rope
 from posenc.hf.config.non_rotary import SchemeFacts, position_schemes
-from posenc.hf.config.parse import Layers, Reading, check_meaning, layers_of
+from posenc.hf.config.parse import AS_IT_SAYS, Layers, ParsedConfig, Reading, check_layer_keys, check_meaning
 from posenc.hf.config.posenc_config import is_posenc_config
-from posenc.hf.config.remarks import remarks_of
+from posenc.hf.config.remarks import findings_of
 from posenc.hf.config.rope_block import ALL
-from posenc.hf.config.rope_keys import find_rope_blocks
 from posenc.hf.config.rotation import Rotation, equivalent, scale_frequencies
 from posenc.hf.config.scalings import Convention, of_an_engine
 from posenc.hf.config.text_config import (
-    Section,
+    TextConfig,
     layer_types,
     layers_without_rope,
     length_key,
     max_length,
-    section_of,
     with_text_config,
 )
 from posenc.hf.config.write import length_after, write_rotations
@@ -52,8 +51,6 @@ from posenc.hf.sources.formats import load_config, translate
 from posenc.hf.sources.load import Config, Source
 from posenc.rotary._rotate import Layout
 
-_AS_IT_SAYS = Reading()
-
 
 @dataclass(frozen=True, eq=False)
 class RopeConfig:
@@ -62,7 +59,6 @@ class RopeConfig:
     Attributes:
         layers: by kind of layers (``"all"`` where there is one), `RoPE` or `MRoPE`; None where layers do not rotate.
         config: the whole configuration, as it was read.
-        remarks: what a reader should know, each with its key, text, name and level.
         reading: how it was read.
 
     >>> block = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768, "rope_theta": 1e6}
@@ -75,28 +71,37 @@ class RopeConfig:
 
     layers: Layers
     config: Config
-    remarks: tuple[Finding, ...] = ()
-    reading: Reading = _AS_IT_SAYS
+    reading: Reading = AS_IT_SAYS
 
     def __post_init__(self) -> None:
-        check_rope_config(self.layers, self.config, self.remarks, self.reading)
+        check_rope_config(self.layers, self.config, self.reading)
+
+    @cached_property
+    def parsed(self) -> ParsedConfig:
+        """Everything that ``config`` says, parsed once; configurations that differ in ``layers`` alone share it."""
+        return ParsedConfig(self.config, self.reading)
+
+    @cached_property
+    def remarks(self) -> tuple[Finding, ...]:
+        """What a reader should know of the configuration as it was read, each with its key, text, name and level."""
+        return findings_of(self.parsed)
 
     @property
-    def section(self) -> Section:
+    def text_config(self) -> TextConfig:
         """The part of the configuration that describes the text model."""
-        return section_of(self.config)
+        return self.parsed.text_config
 
     @property
     def model_type(self) -> str:
         """Of the text model; "" where the configuration does not say."""
-        return self.section.model_type
+        return self.text_config.model_type
 
     @property
     def position_schemes(self) -> tuple[SchemeFacts, ...]:
-        """The encodings that the model has instead of a rotation; empty for one that rotates, and for posenc's own."""
+        """The encodings of a model without rotation; empty for one that rotates, and for models of posenc."""
         if any(rope is not None for rope in self.layers.values()) or is_posenc_config(self.config):
             return ()
-        return position_schemes(self.section, self.config)
+        return position_schemes(self.text_config, self.config)
 
     @property
     def rope(self) -> Rotation:
@@ -105,13 +110,15 @@ class RopeConfig:
         Raises:
             ValueError: where kinds of layers differ, or none rotates.
         """
-        turning = [rope for rope in self.layers.values() if rope is not None]
+        rotating = [rope for rope in self.layers.values() if rope is not None]
         if self.position_schemes:
-            has = "; ".join(one.text for one in self.position_schemes)
+            has = "; ".join(scheme.text for scheme in self.position_schemes)
             raise ValueError(f"model_type {self.model_type!r} says nothing of a rotation: its models have {has}")
-        if len(turning) != 1:
-            raise ValueError(f"layer_type: {len(turning)} kinds of layers turn, give one of {', '.join(self.layers)}")
-        return turning[0]
+        if len(rotating) != 1:
+            raise ValueError(
+                f"layer_type: {len(rotating)} kinds of layers rotate, give one of {', '.join(self.layers)}"
+            )
+        return rotating[0]
 
     def of(self, layer_type: str) -> Rotation | None:
         """The rotation of one kind of layers; in a configuration with one kind, of any that it lists.
@@ -121,7 +128,7 @@ class RopeConfig:
         """
         if isinstance(layer_type, str) and layer_type in self.layers:
             return self.layers[layer_type]
-        if ALL in self.layers and isinstance(layer_type, str) and layer_type in layer_types(self.section):
+        if ALL in self.layers and isinstance(layer_type, str) and layer_type in layer_types(self.text_config):
             return self.layers[ALL]
         raise ValueError(f"layer_type must be one of {', '.join(self.layers)}, got {shown(layer_type)}")
 
@@ -132,10 +139,10 @@ class RopeConfig:
             ValueError: where kinds of layers differ and the configuration does not list the kind of each.
         """
         check_whole("index", index, least=0, most=LAYERS - 1)
-        section = self.section
-        if index in layers_without_rope(section):
+        text_config = self.text_config
+        if index in layers_without_rope(text_config):
             return None
-        types = layer_types(section)
+        types = layer_types(text_config)
         if list(self.layers) == [ALL]:
             return self.layers[ALL]
         if index >= len(types):
@@ -143,9 +150,9 @@ class RopeConfig:
         return self.of(types[index])
 
     def softmax_factor(self, layer_type: str | None = None) -> float:
-        """What the scale of the softmax is multiplied by beside 1 / √head_dim: YaRN's mscale_all_dim, or 1."""
+        """What the scale of the softmax is multiplied by in addition to 1 / √head_dim: YaRN's mscale_all_dim, or 1."""
         rope = self.rope if layer_type is None else self.of(layer_type)
-        heeded = self.section.rotation.latent or self.reading.convention == "deepseek"
+        heeded = self.text_config.rotation.latent or self.reading.convention == "deepseek"
         if rope is None or not heeded:
             return 1.0
         return math.prod(step.softmax_factor for step in rope.modules() if isinstance(step, YaRN))
@@ -153,8 +160,8 @@ class RopeConfig:
     def with_rope(self, rope: Rotation | Layers | None) -> RopeConfig:
         """The same configuration with another rotation: one for all layers that rotate, or by kind of layers."""
         if rope is not None and not isinstance(rope, Rotation):
-            return replace(self, layers={**self.layers, **check_rotations("rope", rope)})
-        return replace(self, layers={kind: old and rope for kind, old in self.layers.items()})
+            return _rope_config({**self.layers, **check_rotations("rope", rope)}, self.parsed)
+        return _rope_config({kind: old and rope for kind, old in self.layers.items()}, self.parsed)
 
     def with_factors(self, factors: Sequence[float]) -> RopeConfig:
         """The same configuration with each frequency times a factor, as Mistral Large 4 has exp of its learned alpha.
@@ -162,23 +169,24 @@ class RopeConfig:
         Raises:
             ValueError: unless there is one above 0 for each pair that rotates, and where no length is declared.
         """
-        return replace(self, layers=scale_frequencies(self.layers, factors, max_length(self.section)))
+        layers = scale_frequencies(self.layers, factors, max_length(self.text_config))
+        return _rope_config(layers, self.parsed)
 
     def to_config(self, version: int | None = None) -> Config:
         """The whole configuration with these rotations, everything else as it was read.
 
         One number follows a changed rotation: ``max_position_embeddings`` becomes the length that YaRN, LongRoPE or
-        Llama 3's recipe stretch to, as transformers means it (`posenc.hf.config.write`).
+        Llama 3's recipe extend the context to, as in transformers (`posenc.hf.config.write`).
 
         Args:
-            version: spelling of transformers 4 or 5; None keeps the one that was read.
+            version: spelling of transformers 4 or 5; None keeps the spelling that was read.
 
         Raises:
             ValueError: where the spelling has no room for them; it says what would.
         """
         if version is not None:
             check_version(version)
-        old = layers_of(self.config, self.reading)
+        old = self.parsed.layers
         same = all(equivalent(rope, old.get(kind)) for kind, rope in self.layers.items())
         if same and (
             is_posenc_config(self.config)
@@ -188,34 +196,41 @@ class RopeConfig:
             return copy.deepcopy(self.config)
         if is_posenc_config(self.config):
             raise ValueError("encodings: a model of posenc has its rotation there: change it there")
-        section = self.section
-        longest = None if same else length_after(max_length(section), old, self.layers)
-        text = self._rewritten(section, longest) if version is None else self._respelled(section, version)
+        text_config = self.text_config
+        longest = None if same else length_after(max_length(text_config), old, self.layers)
+        text = self._rewritten(text_config, longest) if version is None else self._respelled(text_config, version)
         if longest is not None:
-            text[length_key(section)] = longest
-        whole = with_text_config(self.config, section, text)
+            text[length_key(text_config)] = longest
+        whole = with_text_config(self.config, text_config, text)
         check_meaning(whole, self.layers, self.reading)
         return whole
 
     def _of_an_engine(self, name: Convention) -> bool:
         """Whether a block has a rope type or a key that writing would spell otherwise."""
-        return name in ENGINES or any(of_an_engine(block.effective, name) for block in find_rope_blocks(self.section))
+        return name in ENGINES or any(of_an_engine(block.effective, name) for block in self.parsed.rope_blocks)
 
-    def _rewritten(self, section: Section, longest: int | None) -> Config:
+    def _rewritten(self, text_config: TextConfig, longest: int | None) -> Config:
         reading = self.reading
         return write_rotations(
-            section, find_rope_blocks(section), self.layers, reading.convention, reading.ignore, longest
+            text_config, self.parsed.rope_blocks, self.layers, reading.convention, reading.ignore, longest
         )
 
-    def _respelled(self, section: Section, version: int) -> Config:
+    def _respelled(self, text_config: TextConfig, version: int) -> Config:
         """The text part in the spelling of a version."""
-        rope_blocks, reading = find_rope_blocks(section), self.reading
+        rope_blocks, reading = self.parsed.rope_blocks, self.reading
         old = {rope_block.kind: rope_block.values or {} for rope_block in rope_blocks}
         keys = convert_version(
-            self.layers, old, family=section.rotation, version=version, convention=reading.convention,
+            self.layers, old, family=text_config.rotation, version=version, convention=reading.convention,
             ignore=reading.ignore,
         )  # fmt: skip
-        return {**without_rope(section, rope_blocks), **keys}
+        return {**without_rope(text_config, rope_blocks), **keys}
+
+
+def _rope_config(layers: Layers, parsed: ParsedConfig) -> RopeConfig:
+    """The configuration that was parsed, with these rotations."""
+    config = RopeConfig(layers, parsed.config, parsed.reading)
+    config.__dict__["parsed"] = parsed  # fills the cached property, which no argument of a caller can do
+    return config
 
 
 def read_rope(
@@ -244,13 +259,14 @@ def read_rope(
         OSError: for a file that cannot be read.
     """
     reading, form = check_reading(head_dim, layout, convention, ignore), translate(load_config(config))
-    whole, reading = form.config, reading._replace(layout=reading.layout or form.layout)
+    reading = reading._replace(layout=reading.layout or form.layout)
+    parsed = ParsedConfig(form.config, reading, form.program, form.remarks)
     try:
-        layers = layers_of(whole, reading)
-        remarks = remarks_of(whole, layers, reading, of_transformers=not form.program)
+        layers = parsed.layers
+        check_layer_keys(parsed)
     except ValueError as error:
         raise form.told(error) from error
-    return RopeConfig(layers, whole, (*form.remarks, *remarks), reading)
+    return _rope_config(layers, parsed)
 
 
 def rope_from_config(config: Source, layer_type: str | None = None, *, head_dim: int | None = None) -> Rotation | None:

@@ -1,6 +1,6 @@
 """How a configuration spells its rotation: which values it gives, and where each of them stands.
 
-Version 4 of transformers: ``rope_theta`` and a share of the head beside ``rope_scaling``; version 5: all in
+Version 4 of transformers: ``rope_theta`` and a share of the head next to ``rope_scaling``; version 5: all in
 ``rope_parameters``, flat or one block for each kind of layers. `find_rope_blocks` reads either; `write` puts new
 values back to where the old ones stood, so that a configuration keeps its spelling.
 
@@ -16,7 +16,7 @@ from posenc.arguments import shown
 from posenc.hf.config.block_schema import RULES, Problem
 from posenc.hf.config.non_rotary import position_schemes
 from posenc.hf.config.rope_block import ALL, BLOCKS, OUTSIDE, Path, RopeBlock, collect
-from posenc.hf.config.text_config import Section, count_at, kinds_without_rope, layer_types
+from posenc.hf.config.text_config import TextConfig, count_at, kinds_without_rope, layer_types
 from posenc.hf.families.layer_patterns import SLIDING
 from posenc.hf.families.rotation import RotationRules
 from posenc.hf.findings import NotReadError
@@ -27,68 +27,70 @@ _ORIGINAL = "original_max_position_embeddings"
 _OF_A_BLOCK = {*RULES, "rope_type", "type"}
 
 
-def find_rope_blocks(section: Section) -> list[RopeBlock]:
+def find_rope_blocks(text_config: TextConfig) -> list[RopeBlock]:
     """One `RopeBlock` for each kind of layers.
 
     Raises:
         ValueError: where no key can be read at all: a block that is no dictionary, two different blocks, a flat
             block of a family that has several kinds of layers, nothing in a family that is not known, or a family
-            that `RoPE` cannot stand for.
+            that is unsupported.
     """
-    family = section.rotation
-    if section.family.unsupported:
+    family = text_config.rotation
+    if text_config.family.unsupported:
         raise NotReadError(
-            f"{section.named('model_type')} {section.model_type!r} {section.family.unsupported}: RoPE cannot stand "
-            "for it"
+            f"{text_config.key_path('model_type')} {text_config.model_type!r} is not read: it "
+            f"{text_config.family.unsupported}"
         )
-    if position_schemes(section):  # whatever stray keys of a rotation the configuration has: the code has none
+    if position_schemes(text_config):  # whatever stray keys of a rotation the configuration has: the code has none
         return [RopeBlock(ALL, None)]
-    homes = _homes(section)
-    block: Config = section.config[homes[0]] if homes else {}
-    if _nested(section, block):
-        every = [kind for kind in dict.fromkeys([*block, *family.kinds]) if kind not in beside_blocks(section, block)]
-        return [_nested_part(section, homes, kind, block.get(kind, {})) for kind in every]
+    homes = _homes(text_config)
+    block: Config = text_config[homes[0]] if homes else {}
+    if _nested(text_config, block):
+        every = [
+            kind for kind in dict.fromkeys([*block, *family.kinds]) if kind not in beside_blocks(text_config, block)
+        ]
+        return [_nested_part(text_config, homes, kind, block.get(kind, {})) for kind in every]
     if block and (family.nested or (family.kinds and homes[0] == "rope_parameters")):
         kinds = " and ".join(family.kinds) or "its kinds of layers, as transformers 5 saves them"
         raise ValueError(
-            f"{section.named(homes[0])} is flat, and {section.model_type} has several kinds of layers: give it a block "
-            f"for each of {kinds}; found {shown(block)}"
+            f"{text_config.key_path(homes[0])} is flat, and {text_config.model_type} has several kinds of layers: give "
+            f"it a block for each of {kinds}; found {shown(block)}"
         )
     if family.kinds:
-        return [_kind_part(section, homes, kind) for kind in family.kinds]
+        return [_kind_part(text_config, homes, kind) for kind in family.kinds]
     if not block and family.nested:
-        return [_default_part(section, kind) for kind in _defaults_of_nested(section)]
-    turning = _flat_part(section, homes, SLIDING if kinds_without_rope(section) else ALL)
-    if family.null_base and _base_is_null(turning):
+        return [_default_part(text_config, kind) for kind in _defaults_of_nested(text_config)]
+    rotating = _flat_part(text_config, homes, SLIDING if kinds_without_rope(text_config) else ALL)
+    if family.null_base and _base_is_null(rotating):
         return [RopeBlock(ALL, None)]
-    if not (section.known or turning.sources):
+    if not (text_config.known or rotating.sources):
         raise NotReadError(
-            f"{section.named('model_type')} {shown(section.model_type or None)} is unknown to posenc, and there is no "
-            "rope_parameters, rope_scaling or rope_theta: whether and how this model rotates queries and keys is not "
-            "read"
+            f"{text_config.key_path('model_type')} {shown(text_config.model_type or None)} is unknown to posenc, and "
+            "there is no rope_parameters, rope_scaling or rope_theta: whether and how this model rotates queries and "
+            "keys is not read"
         )
-    return [turning, *(RopeBlock(kind, None) for kind in kinds_without_rope(section))]
+    return [rotating, *(RopeBlock(kind, None) for kind in kinds_without_rope(text_config))]
 
 
-def _homes(section: Section) -> list[str]:
+def _homes(text_config: TextConfig) -> list[str]:
     """The blocks that a configuration has.
 
     Raises:
         ValueError: for what is no block, and for two that differ.
     """
-    config, homes = section.config, []
+    config, homes = text_config.config, []
     for name in BLOCKS:
         block = config.get(name)
         if block is not None and not isinstance(block, dict):
-            raise ValueError(f"{section.named(name)} must be an object or null, found {shown(block)}")
+            raise ValueError(f"{text_config.key_path(name)} must be an object or null, found {shown(block)}")
         strange = next((key for key in block or {} if not isinstance(key, str)), None)
         if strange is not None:
-            raise ValueError(f"{section.named(name)} must have strings for keys, found {shown(strange)}")
+            raise ValueError(f"{text_config.key_path(name)} must have strings for keys, found {shown(strange)}")
         homes += [name] if block else []
     if len(homes) == 2 and not _agree(config[homes[0]], config[homes[1]]):
         raise ValueError(
-            f"{section.named('rope_scaling')} and rope_parameters differ, found {shown(config['rope_scaling'])} and "
-            f"{shown(config['rope_parameters'])}; transformers obeys rope_scaling: keep the one that is meant"
+            f"{text_config.key_path('rope_scaling')} and rope_parameters differ, found {shown(config['rope_scaling'])} "
+            f"and {shown(config['rope_parameters'])}; transformers obeys rope_scaling: keep the block that is meant"
         )
     return homes
 
@@ -98,34 +100,34 @@ def _base_is_null(rope_block: RopeBlock) -> bool:
 
 
 def _agree(new: Config, old: Config) -> bool:
-    """Whether the block of version 5 says what that of version 4 does, with the keys that version 4 has beside it."""
+    """Whether the blocks of versions 5 and 4 agree; version 4 has base and share outside its block."""
     one, other = ({"rope_type" if key == "type" else key: value for key, value in b.items()} for b in (new, old))
-    beside = set(one) - set(other) <= {"rope_theta", "partial_rotary_factor"}
-    return beside and all(key in one and one[key] == value for key, value in other.items())
+    only_outside = set(one) - set(other) <= {"rope_theta", "partial_rotary_factor"}
+    return only_outside and all(key in one and one[key] == value for key, value in other.items())
 
 
-def _nested(section: Section, block: Config) -> bool:
+def _nested(text_config: TextConfig, block: Config) -> bool:
     """Whether a block has one block for each kind of layers, rather than values or objects of somebody else."""
     inner = [kind for kind, value in block.items() if isinstance(value, dict) and kind not in _OF_A_BLOCK]
-    named = {*layer_types(section), *section.rotation.kinds, *(section.rotation.block or {})}
+    named = {*layer_types(text_config), *text_config.rotation.kinds, *(text_config.rotation.block or {})}
     values = [key for key, value in block.items() if key in _OF_A_BLOCK and not isinstance(value, dict)]
     return any(kind in named or kind.endswith("_attention") for kind in inner) or (bool(inner) and not values)
 
 
-def beside_blocks(section: Section, block: Config) -> list[str]:
+def beside_blocks(text_config: TextConfig, block: Config) -> list[str]:
     """Keys of a nested block that are no block of a kind of layers that there is: transformers reads none of them.
 
     ``original_max_position_embeddings`` stands so in released files of Laguna.
     """
-    kinds = {*layer_types(section), *section.rotation.kinds, *(section.rotation.block or {})}
+    kinds = {*layer_types(text_config), *text_config.rotation.kinds, *(text_config.rotation.block or {})}
     unknown = [kind for kind, value in block.items() if isinstance(value, dict) and kinds and kind not in kinds]
     unread = [key for key, value in block.items() if key == _ORIGINAL and not isinstance(value, dict)]
-    return [*(unknown if section.known else []), *unread]
+    return [*(unknown if text_config.known else []), *unread]
 
 
-def _flat_part(section: Section, homes: list[str], kind: str) -> RopeBlock:
-    family = section.rotation
-    rope_block = collect(section, [(name,) for name in homes], _beside_blocks(), kind)
+def _flat_part(text_config: TextConfig, homes: list[str], kind: str) -> RopeBlock:
+    family = text_config.rotation
+    rope_block = collect(text_config, [(name,) for name in homes], _beside_blocks(), kind)
     if homes and homes[0] == "rope_parameters":
         return rope_block
     renames = {"rope_theta": family.theta_key, share_key(family): family.share_key}
@@ -136,64 +138,67 @@ def _beside_blocks() -> dict[str, list[Path]]:
     return {key: [(name,) for name in names] for key, names in OUTSIDE.items()}
 
 
-def _kind_part(section: Section, homes: list[str], kind: str) -> RopeBlock:
+def _kind_part(text_config: TextConfig, homes: list[str], kind: str) -> RopeBlock:
     """One of the kinds that a flat configuration spells in one go."""
-    own = section.rotation.kinds[kind]
-    outside: dict[str, list[Path]] = {"rope_theta": [(own.theta_key,)]}
-    rope_block = collect(section, [(name,) for name in homes] if own.scaled else [], outside, kind)
-    if own.theta_key in section.config and section.config[own.theta_key] is None:
+    keys = text_config.rotation.kinds[kind]
+    outside: dict[str, list[Path]] = {"rope_theta": [(keys.theta_key,)]}
+    rope_block = collect(text_config, [(name,) for name in homes] if keys.scaled else [], outside, kind)
+    if keys.theta_key in text_config and text_config[keys.theta_key] is None:
         text = "is null: transformers 4 then takes the base of the other layers, transformers 5 fails"
-        rope_block = replace(rope_block, conflicts=(Problem("rope_theta", text, {"rope_theta": own.base}),))
-    renames = {"rope_theta": own.theta_key}
-    target = ("rope_scaling",) if own.scaled else ()
-    defaults = {**rope_block.defaults, "rope_theta": own.base}
-    if own.scaled and (rope_block.values or {}).get("rope_type") == "yarn":
-        defaults |= section.rotation.scaled
-    if section.rotation.width_key and (width := count_at(section, section.rotation.width_key, CHANNELS)) is not None:
-        head = count_at(section, "head_dim", CHANNELS) or section.rotation.head_dim
+        rope_block = replace(rope_block, conflicts=(Problem("rope_theta", text, {"rope_theta": keys.base}),))
+    renames = {"rope_theta": keys.theta_key}
+    target = ("rope_scaling",) if keys.scaled else ()
+    defaults = {**rope_block.defaults, "rope_theta": keys.base}
+    if keys.scaled and (rope_block.values or {}).get("rope_type") == "yarn":
+        defaults |= text_config.rotation.scaled
+    if (
+        text_config.rotation.width_key
+        and (width := count_at(text_config, text_config.rotation.width_key, CHANNELS)) is not None
+    ):
+        head = count_at(text_config, "head_dim", CHANNELS) or text_config.rotation.head_dim
         if head is not None:
             defaults["partial_rotary_factor"] = width / head
     return replace(rope_block, defaults=defaults, target=target, renames=renames)
 
 
-def _nested_part(section: Section, homes: list[str], kind: str, inner: Any) -> RopeBlock:
-    """One of the blocks of a nested configuration; what stands beside them holds where a block is silent."""
-    own = section.rotation.kinds.get(kind)
-    if inner is None and own is None:
+def _nested_part(text_config: TextConfig, homes: list[str], kind: str, inner: Any) -> RopeBlock:
+    """One of the blocks of a nested configuration; keys outside them are defaults of each block."""
+    keys = text_config.rotation.kinds.get(kind)
+    if inner is None and keys is None:
         return RopeBlock(kind, None)
     if inner is None:
         raise ValueError(
-            f"{section.named(homes[0], kind)} is null, and {section.model_type} turns in all its layers; give it a "
-            "block, such as {'rope_type': 'default'}"
+            f"{text_config.key_path(homes[0], kind)} is null, and {text_config.model_type} rotates in all its layers; "
+            "give it a block, such as {'rope_type': 'default'}"
         )
     if not isinstance(inner, dict):
         raise ValueError(
-            f"{section.named(homes[0], kind)} must be an object or null beside the blocks of other layers, found "
-            f"{shown(inner)}; "
-            f"move it into each block, or drop it"
+            f"{text_config.key_path(homes[0], kind)} must be an object or null among the blocks of other layers, "
+            f"found {shown(inner)}; move it into each block, or drop it"
         )
-    rope_block = collect(section, [(name, kind) for name in homes], {}, kind)
-    outside: dict[str, list[Path]] = _beside_blocks() if own is None else {"rope_theta": [(own.theta_key,)]}
-    base = {} if own is None else {"rope_theta": own.base}
-    outer = collect(section, [], outside, kind)
+    rope_block = collect(text_config, [(name, kind) for name in homes], {}, kind)
+    outside: dict[str, list[Path]] = _beside_blocks() if keys is None else {"rope_theta": [(keys.theta_key,)]}
+    base = {} if keys is None else {"rope_theta": keys.base}
+    outer = collect(text_config, [], outside, kind)
     return replace(rope_block, defaults={**rope_block.defaults, **base, **(outer.values or {})})
 
 
-def _default_part(section: Section, kind: str) -> RopeBlock:
-    blocks = section.rotation.block or {}
+def _default_part(text_config: TextConfig, kind: str) -> RopeBlock:
+    blocks = text_config.rotation.block or {}
     if blocks[kind] is None:
         return RopeBlock(kind, None)
-    rope_block = collect(section, [], {}, kind)
+    rope_block = collect(text_config, [], {}, kind)
     return replace(rope_block, defaults={**rope_block.defaults, **blocks[kind]}, target=("rope_parameters", kind))
 
 
-def _defaults_of_nested(section: Section) -> list[str]:
-    if section.rotation.block is None:
+def _defaults_of_nested(text_config: TextConfig) -> list[str]:
+    if text_config.rotation.block is None:
         raise NotReadError(
-            f"{section.named('rope_parameters')} is missing, and {section.model_type} has several kinds of layers with "
-            "rotations of their own, whose defaults are not read: give a block for each, as transformers 5 saves them"
+            f"{text_config.key_path('rope_parameters')} is missing, and {text_config.model_type} has several kinds of "
+            "layers with rotations of their own, whose defaults are not read: give a block for each, as transformers 5 "
+            "saves them"
         )
-    return list(section.rotation.block)
+    return list(text_config.rotation.block)
 
 
 def share_key(family: RotationRules) -> str:

@@ -31,7 +31,7 @@ AXES = ("time", "row", "column")
 
 
 def text_rope(rope: Rotation) -> RoPE:
-    """The rotation as text sees it: the RoPE whose pairs M-RoPE shares out."""
+    """The rotation of text tokens: the RoPE whose pairs M-RoPE assigns to axes."""
     return rope.rope if isinstance(rope, MRoPE) else rope
 
 
@@ -46,7 +46,7 @@ def shared_out(rope: RoPE, values: Block, family: RotationRules) -> Rotation:
 
 
 def with_axes_of(rope: RoPE, old: Rotation) -> Rotation:
-    """The same rotation with its pairs shared out as those of ``old``."""
+    """The same rotation with its pairs assigned to axes as in ``old``."""
     return _of(rope, old.sections, order_of(old), old.axes) if isinstance(old, MRoPE) else rope
 
 
@@ -79,12 +79,12 @@ def keys_of(rope: Rotation, family: RotationRules, before: Block) -> Block:
     return keys
 
 
-def problems(values: Block, found: Block, pairs: int | None) -> list[Problem]:
+def problems(values: Block, wrong: Block, pairs: int | None) -> list[Problem]:
     """What is wrong with sections that are right one by one."""
     sections = values.get(SECTION)
     if sections is None or pairs is None or sum(sections) == pairs:
         return []
-    if SECTION not in found:
+    if SECTION not in wrong:
         text = f"is missing, and this family's default {sections} does not add up to the {pairs} pairs that are rotated"
         raise NotReadError(f"{SECTION} {text}: how the pairs read the axes is not read")
     text = f"must add up to the {pairs} pairs that are rotated, found {sections}, which is {sum(sections)}"
@@ -146,17 +146,17 @@ def scale_frequencies(
     """Rotations with each frequency times its factor; ``length`` is the longest, in tokens."""
     if length is None:
         raise ValueError("factors need max_position_embeddings in the configuration, the longest length")
-    given = check_factors("factors", factors)
-    slower = [1 / one for one in given]
-    made: dict[str, Rotation | None] = {}
+    checked = check_factors("factors", factors)
+    slower = [1 / factor for factor in checked]
+    scaled: dict[str, Rotation | None] = {}
     for kind, rotation in layers.items():
-        made[kind] = None
+        scaled[kind] = None
         if rotation is not None:
             rope, last = text_rope(rotation), LongRoPE(slower, slower, original_length=length, factor=1.0)
-            check_pairs("factors", len(given), rope.spectrum().theta)
+            check_pairs("factors", len(checked), rope.spectrum().theta)
             scaling = last if rope.scaling is None else nn.Sequential(rope.scaling, last)
-            made[kind] = with_axes_of(rope.replace(scaling=scaling), rotation)
-    return made
+            scaled[kind] = with_axes_of(rope.replace(scaling=scaling), rotation)
+    return scaled
 
 
 def to_longrope(rotation: Rotation, original_length: int | None) -> Rotation:
@@ -174,13 +174,13 @@ def to_longrope(rotation: Rotation, original_length: int | None) -> Rotation:
             f"is learned, or differs between heads or first tokens: {one_line(rope.scaling)}"
         )
     if not bool((spectrum.theta > 0).all()):
-        raise ValueError("as_longrope needs every pair to turn, and this spectrum has pairs that do not")
+        raise ValueError("as_longrope needs every pair to rotate, and this spectrum has pairs that do not")
     length = original_length
     for part in [] if rope.scaling is None else rope.scaling.modules():
         length = length or getattr(part, "original_length", None)
     if length is None:
         raise ValueError("original_length must be given: this scaling has none")
-    plain = host_float64(geometric(rope.rotary_dim, rope.base))
-    factors = (plain / spectrum.theta).tolist()
+    unscaled = host_float64(geometric(rope.rotary_dim, rope.base))
+    factors = (unscaled / spectrum.theta).tolist()
     scaling = LongRoPE(factors, factors, original_length=length, factor=1.0, gain=float(spectrum.gain))
     return with_axes_of(rope.replace(scaling=scaling), rotation)

@@ -68,7 +68,7 @@ def engine_scaling(values: Block, longest: int | None, pairs: int, convention: s
     """The scaling of a checked block.
 
     Args:
-        values: of the block, with what holds where it is silent.
+        values: of the block, over its defaults.
         longest: ``max_position_embeddings``.
         pairs: that rotate.
         convention: whose reading.
@@ -101,12 +101,12 @@ def engine_scaling(values: Block, longest: int | None, pairs: int, convention: s
     yarn = YaRN(factor, original_length=values["original_max_position_embeddings"], **given)
     if rope_type == "deepseek_yarn":
         return yarn
-    kept = {key: value for key, value in given.items() if not key.startswith(("mscale", "att"))}
-    return YaRN(factor, original_length=yarn.original_length, attention_factor=yarn.gain, **kept)
+    options = {key: value for key, value in given.items() if not key.startswith(("mscale", "att"))}
+    return YaRN(factor, original_length=yarn.original_length, attention_factor=yarn.gain, **options)
 
 
 Convention = Literal["transformers", "deepseek", "vllm", "sglang"]
-LENGTH = "max_length"  # stands for max_position_embeddings, beside the block
+LENGTH = "max_length"  # stands for max_position_embeddings, outside the block
 
 # What a missing key of a block means.
 SILENT: Block = {
@@ -127,7 +127,7 @@ def scaling_of(values: Block, longest: int | None, pairs: int, convention: Conve
     """The scaling that a checked block means.
 
     Args:
-        values: of the block, with what holds where it is silent.
+        values: of the block, over its defaults.
         longest: ``max_position_embeddings``, from which dynamic NTK starts.
         pairs: that rotate.
         convention: as in `read_rope`.
@@ -277,7 +277,7 @@ def _yarn_keys(scaling: YaRN, rope: RoPE, convention: Convention, before: Block)
     alone = {key: before[key] for key in ("mscale", "mscale_all_dim") if before.get(key) is not None}
     if convention == "deepseek" and len(alone) == 1 and before.get("attention_factor") is None:
         read = _yarn({**before, "factor": scaling.factor}, scaling.original_length, convention)
-        if read.gain == scaling.gain:  # the number that `_yarn` made of DeepSeek's rule for a missing key
+        if read.gain == scaling.gain:  # the number that `_yarn` computed by DeepSeek's rule for a missing key
             given |= {"attention_factor": None, "mscale": None, "mscale_all_dim": None, **alone}
     return {key: value for key, value in given.items() if value != SILENT.get(key)}
 

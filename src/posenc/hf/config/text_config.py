@@ -7,9 +7,9 @@ rotate, which base and which window each has) are read here too.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from posenc.arguments import shown
 from posenc.hf.families import FAMILIES, Family, RotationRules, family_of
@@ -39,16 +39,17 @@ _LENGTHS = ("max_position_embeddings", "n_positions", "n_ctx")
 _LLAMA = RotationRules()
 
 
-class Section(NamedTuple):
-    """The part of a configuration that describes the text model.
+@dataclass(frozen=True, eq=False)
+class TextConfig(Mapping[str, Any]):
+    """The part of a configuration that describes the text model, as a mapping of its keys.
 
     Attributes:
-        path: keys that lead to it, empty for the whole.
-        config: that part.
-        model_type: its own, or else that of the whole; "" where there is none.
+        path: keys that lead to it; empty where it is the whole configuration.
+        config: the keys and values themselves.
+        model_type: the text model's, or else that of the configuration around it; "" where there is none.
         family: the record of its model type; without one, a rotation to assume.
         known: whether there is a record, and it has a rotation.
-        defaults: sizes that its class has, by key, where this is a part of a larger model, which saves no defaults.
+        defaults: sizes that its config class has, by key. A composite model leaves them out when it is saved.
     """
 
     path: tuple[str, ...]
@@ -56,19 +57,28 @@ class Section(NamedTuple):
     model_type: str
     family: Family
     known: bool
-    defaults: Mapping[str, Any] = MappingProxyType({})
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+    def __getitem__(self, key: str) -> Any:
+        return self.config[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.config)
+
+    def __len__(self) -> int:
+        return len(self.config)
 
     @property
     def rotation(self) -> RotationRules:
         """The rules of the family's rotation; Llama's where the family has none."""
         return self.family.rotation or _LLAMA
 
-    def named(self, *keys: object) -> str:
-        """A key of this part with the path to it, for errors."""
+    def key_path(self, *keys: object) -> str:
+        """The path to a key of this part from the top of the configuration, for errors."""
         return dotted((*self.path, *keys))
 
 
-def section_of(config: Config) -> Section:
+def find_text_config(config: Config) -> TextConfig:
     """The text model's part of a configuration: the innermost of the usual names, or the whole.
 
     Raises:
@@ -85,14 +95,14 @@ def section_of(config: Config) -> Section:
     names = [name for name in types if name]
     family, known = family_of(names, listed="layer_types" in inner, latent=inner.get("qk_rope_head_dim") is not None)
     sizes = family.sizes if path else None
-    return Section(path, inner, names[0] if names else "", family, known, {} if sizes is None else sizes._asdict())
+    return TextConfig(path, inner, names[0] if names else "", family, known, {} if sizes is None else sizes._asdict())
 
 
 def _model_type(config: Config, path: tuple[str, ...]) -> str:
-    found = config.get("model_type")
-    if found is not None and not isinstance(found, str):
-        raise ValueError(f"{dotted((*path, 'model_type'))} must be a string or null, found {shown(found)}")
-    return found or ""
+    model_type = config.get("model_type")
+    if model_type is not None and not isinstance(model_type, str):
+        raise ValueError(f"{dotted((*path, 'model_type'))} must be a string or null, found {shown(model_type)}")
+    return model_type or ""
 
 
 def _text_part(config: Config, path: tuple[str, ...]) -> str | None:
@@ -106,164 +116,168 @@ def _text_part(config: Config, path: tuple[str, ...]) -> str | None:
     return None
 
 
-def with_text_config(config: Config, section: Section, text: Config) -> Config:
+def with_text_config(config: Config, text_config: TextConfig, text: Config) -> Config:
     """The whole configuration with another text part."""
-    if not section.path:
+    if not text_config.path:
         return text
     whole = copy.deepcopy(config)
     inner = whole
-    for name in section.path[:-1]:
+    for name in text_config.path[:-1]:
         inner = inner[name]
-    inner[section.path[-1]] = text
+    inner[text_config.path[-1]] = text
     return whole
 
 
-def count_at(section: Section, key: str, most: int) -> int | None:
+def count_at(text_config: TextConfig, key: str, most: int) -> int | None:
     """The integer of a key of the text part, or None where it has none.
 
     Raises:
         ValueError: for anything but an integer in 1..``most`` or null.
     """
-    found = section.config.get(key) if key in section.config else section.defaults.get(key)
-    if found is None or is_count(found, most):
-        return found
-    meant = nearest_number(found)
+    count = text_config.get(key) if key in text_config else text_config.defaults.get(key)
+    if count is None or is_count(count, most):
+        return count
+    meant = nearest_number(count)
     advice = f"; write {meant}" if isinstance(meant, int) and is_count(meant, most) else ""
-    raise ValueError(f"{section.named(key)} must be an integer in 1..{most} or null, found {shown(found)}{advice}")
+    raise ValueError(
+        f"{text_config.key_path(key)} must be an integer in 1..{most} or null, found {shown(count)}{advice}"
+    )
 
 
-def single_count_at(section: Section, key: str, most: int) -> int | None:
+def single_count_at(text_config: TextConfig, key: str, most: int) -> int | None:
     """The same, and None where a model of images or of several towers has a number for each stage."""
-    staged = not section.known and isinstance(section.config.get(key), (list, dict))
-    return None if staged else count_at(section, key, most)
+    staged = not text_config.known and isinstance(text_config.get(key), (list, dict))
+    return None if staged else count_at(text_config, key, most)
 
 
-def flag_at(section: Section, key: str) -> bool | None:
+def flag_at(text_config: TextConfig, key: str) -> bool | None:
     """The true or false of a key of the text part, or None where it has none; a ValueError for anything else."""
-    found = section.config.get(key)
-    if found is not None and not isinstance(found, bool):
-        raise ValueError(f"{section.named(key)} must be true, false or null, found {shown(found)}")
-    return found
+    flag = text_config.get(key)
+    if flag is not None and not isinstance(flag, bool):
+        raise ValueError(f"{text_config.key_path(key)} must be true, false or null, found {shown(flag)}")
+    return flag
 
 
-def max_length(section: Section) -> int | None:
+def max_length(text_config: TextConfig) -> int | None:
     """The longest length that the configuration declares, in tokens."""
-    found = (count_at(section, name, TOKENS) for name in _LENGTHS)
-    return next((length for length in found if length is not None), None)
+    lengths = (count_at(text_config, name, TOKENS) for name in _LENGTHS)
+    return next((length for length in lengths if length is not None), None)
 
 
-def length_key(section: Section) -> str:
+def length_key(text_config: TextConfig) -> str:
     """The key of that length."""
-    given = [name for name in _LENGTHS if name in section.config]
-    return next((name for name in given if section.config[name] is not None), (*given, _LENGTHS[0])[0])
+    present = [name for name in _LENGTHS if name in text_config]
+    return next((name for name in present if text_config[name] is not None), (*present, _LENGTHS[0])[0])
 
 
-def head_dim(section: Section, kind: str, given: int | None) -> int:
-    """Channels of a head that the rotation sees.
+def head_dim(text_config: TextConfig, kind: str, given: int | None) -> int:
+    """Channels of a head that the rotation is given.
 
     Raises:
         ValueError: where neither the configuration nor the caller says it, or what it says is no even integer.
     """
-    name, found = ("head_dim=", given) if given is not None else _width(section, kind)
-    if found is None:
+    name, width = ("head_dim=", given) if given is not None else _width(text_config, kind)
+    if width is None:
         names = " or ".join("head_dim" if not pair else f"{pair[0]} with {pair[1]}" for pair in ((), *_WIDTHS[:2]))
         raise NotReadError(
-            f"{section.named('head_dim')}: the configuration has neither {names}; add it, or give head_dim="
+            f"{text_config.key_path('head_dim')}: the configuration has neither {names}; add it, or give head_dim="
         )
-    if not is_count(found, CHANNELS) or found % 2:
-        raise ValueError(f"{name} must be an even integer in 2..{CHANNELS}, found {shown(found)}")
-    return found
+    if not is_count(width, CHANNELS) or width % 2:
+        raise ValueError(f"{name} must be an even integer in 2..{CHANNELS}, found {shown(width)}")
+    return width
 
 
-def head_words(section: Section, kind: str, given: int | None) -> str:
+def head_words(text_config: TextConfig, kind: str, given: int | None) -> str:
     """The width of a head and where it comes from, for errors about pairs."""
-    name, width = ("head_dim=", given) if given is not None else _width(section, kind)
+    name, width = ("head_dim=", given) if given is not None else _width(text_config, kind)
     return f"{name} makes a head {width} channels wide"
 
 
-def _width(section: Section, kind: str) -> tuple[str, Any]:
+def _width(text_config: TextConfig, kind: str) -> tuple[str, Any]:
     """What a configuration says of the width of a head, and where."""
-    own = _own_width(section, kind)
-    if own is not None:
-        return own
-    family = section.rotation
-    keys = ["head_dim", "kv_channels"] if not section.known else [family.head_key]
+    kind_width = _own_width(text_config, kind)
+    if kind_width is not None:
+        return kind_width
+    family = text_config.rotation
+    keys = ["head_dim", "kv_channels"] if not text_config.known else [family.head_key]
     for key in ["qk_rope_head_dim"] if family.latent else keys:
-        if section.config.get(key) is not None:
-            return section.named(key), section.config[key]
-        if family.head_dim is not None and key not in section.config:  # null means the quotient
-            return section.named(key), family.head_dim
-    return _quotient(section)
+        if text_config.get(key) is not None:
+            return text_config.key_path(key), text_config[key]
+        if family.head_dim is not None and key not in text_config:  # null means the quotient
+            return text_config.key_path(key), family.head_dim
+    return _quotient(text_config)
 
 
-def _own_width(section: Section, kind: str) -> tuple[str, Any] | None:
+def _own_width(text_config: TextConfig, kind: str) -> tuple[str, Any] | None:
     """The width of one kind of layers where it has its own, as full attention in Gemma 4."""
-    config = section.config
-    overrides, types = config.get("per_layer_config"), layer_types(section)
+    config = text_config.config
+    overrides, types = config.get("per_layer_config"), layer_types(text_config)
     if overrides is not None and not isinstance(overrides, dict):
         text = f"must be an object of layers by their number, or null, found {shown(overrides)}"
-        raise ValueError(f"{section.named('per_layer_config')} {text}")
+        raise ValueError(f"{text_config.key_path('per_layer_config')} {text}")
     for index, layer in (overrides or {}).items():
-        place = section.named("per_layer_config", index)
+        place = text_config.key_path("per_layer_config", index)
         if layer is not None and not isinstance(layer, dict):
             raise ValueError(f"{place} must be an object or null, found {shown(layer)}")
         number = int(index) if str(index).isdecimal() and len(str(index)) <= len(str(LAYERS)) else LAYERS
         if number < len(types) and types[number] == kind and layer and layer.get("head_dim") is not None:
             return f"{place}.head_dim", layer["head_dim"]
-    wide = section.rotation.full_head_dim is not None or config.get("global_head_dim") is not None
-    if kind != FULL or not wide or "per_layer_config" in config:  # beside which the code looks at no other key
+    wide = text_config.rotation.full_head_dim is not None or config.get("global_head_dim") is not None
+    if kind != FULL or not wide or "per_layer_config" in config:  # then the code looks at no other key
         return None
-    return section.named("global_head_dim"), config.get("global_head_dim", section.rotation.full_head_dim)
+    return text_config.key_path("global_head_dim"), config.get("global_head_dim", text_config.rotation.full_head_dim)
 
 
-def _quotient(section: Section) -> tuple[str, int | None]:
+def _quotient(text_config: TextConfig) -> tuple[str, int | None]:
     for width, heads in _WIDTHS:
-        channels, parts = count_at(section, width, WIDTH), count_at(section, heads, WIDTH)
+        channels, parts = count_at(text_config, width, WIDTH), count_at(text_config, heads, WIDTH)
         if channels is None or parts is None:
             continue
         if channels % parts:
             text = f"= {channels} is no multiple of {heads} = {parts}: the width of a head is not read; add head_dim"
-            raise NotReadError(f"{section.named(width)} {text}")
-        return f"{section.named(width)} / {heads} = {channels} / {parts}", channels // parts
+            raise NotReadError(f"{text_config.key_path(width)} {text}")
+        return f"{text_config.key_path(width)} / {heads} = {channels} / {parts}", channels // parts
     return "head_dim", None
 
 
-def width_of_heads(section: Section) -> int | None:
+def width_of_heads(text_config: TextConfig) -> int | None:
     """Channels of a head, where a key or the quotient of two keys says it; of a model without rotation too."""
-    width = count_at(section, "head_dim", CHANNELS)
+    width = count_at(text_config, "head_dim", CHANNELS)
     if width is not None:
         return width
     for stream, heads in (*_WIDTHS, *_OTHER_WIDTHS):
-        channels, parts = single_count_at(section, stream, WIDTH), single_count_at(section, heads, WIDTH)
+        channels, parts = single_count_at(text_config, stream, WIDTH), single_count_at(text_config, heads, WIDTH)
         if channels is not None and parts is not None:
-            return channels // parts
+            return channels // parts or None
     return None
 
 
-def layer_types(section: Section) -> list[str]:
+def layer_types(text_config: TextConfig) -> list[str]:
     """The kind of each layer where the configuration lists them, or an empty list.
 
     Raises:
         ValueError: for anything but a list of names, one for each layer.
     """
-    types = section.config.get("layer_types")
+    types = text_config.get("layer_types")
     if types is None:
         return []
     if not isinstance(types, list) or not all(isinstance(kind, str) for kind in types):
-        raise ValueError(f"{section.named('layer_types')} must be a list of strings or null, found {shown(types)}")
-    check_layers(section, "layer_types", types)
+        raise ValueError(
+            f"{text_config.key_path('layer_types')} must be a list of strings or null, found {shown(types)}"
+        )
+    check_layers(text_config, "layer_types", types)
     return list(types)
 
 
-def check_layers(section: Section, key: str, layers: list[Any]) -> None:
+def check_layers(text_config: TextConfig, key: str, layers: list[Any]) -> None:
     """Raise a ValueError unless a list has an entry for each layer."""
-    count = count_at(section, "num_hidden_layers", LAYERS)
+    count = count_at(text_config, "num_hidden_layers", LAYERS)
     if len(layers) > LAYERS or (count is not None and len(layers) != count):
-        wanted = f"num_hidden_layers = {count}" if count is not None else f"at most {LAYERS}"
-        raise ValueError(f"{section.named(key)} must list as many layers as {wanted}, found {len(layers)}")
+        expected = f"num_hidden_layers = {count}" if count is not None else f"at most {LAYERS}"
+        raise ValueError(f"{text_config.key_path(key)} must list as many layers as {expected}, found {len(layers)}")
 
 
-def layers_without_rope(section: Section) -> list[int]:
+def layers_without_rope(text_config: TextConfig) -> list[int]:
     """Numbers of the layers that ``no_rope_layers`` exempts (Llama 4, SmolLM 3: 1 rotates, 0 does not).
 
     In families with a list of bases those whose base is 0.
@@ -271,54 +285,54 @@ def layers_without_rope(section: Section) -> list[int]:
     Raises:
         ValueError: for anything but a list of 0 and 1 (or of bases), one for each layer.
     """
-    if section.rotation.bases_key is not None:
-        return [layer for layer, base in enumerate(bases(section)) if not base]
-    flags, count = section.config.get("no_rope_layers"), count_at(section, "num_hidden_layers", LAYERS)
-    every = section.rotation.unrotated_every
-    if section.config.get("no_rope_layer_interval") is not None:
-        every = count_at(section, "no_rope_layer_interval", LAYERS)
+    if text_config.rotation.bases_key is not None:
+        return [layer for layer, base in enumerate(bases(text_config)) if not base]
+    flags, count = text_config.get("no_rope_layers"), count_at(text_config, "num_hidden_layers", LAYERS)
+    every = text_config.rotation.unrotated_every
+    if text_config.get("no_rope_layer_interval") is not None:
+        every = count_at(text_config, "no_rope_layer_interval", LAYERS)
     if flags is not None and not (isinstance(flags, list) and all(flag in (0, 1) for flag in flags)):
         text = f"must be a list of 0 and 1, one for each layer, or null, found {shown(flags)}"
-        raise ValueError(f"{section.named('no_rope_layers')} {text}")
+        raise ValueError(f"{text_config.key_path('no_rope_layers')} {text}")
     if flags:
-        check_layers(section, "no_rope_layers", flags)
+        check_layers(text_config, "no_rope_layers", flags)
     elif every is not None and count is not None:
         flags = [int((layer + 1) % every != 0) for layer in range(count)]
-    return [layer for layer, turns in enumerate(flags or []) if not turns]
+    return [layer for layer, rotates in enumerate(flags or []) if not rotates]
 
 
-def bases(section: Section) -> list[float]:
+def bases(text_config: TextConfig) -> list[float]:
     """The base of each layer, 0 for one that does not rotate, or an empty list where the configuration has none.
 
     Raises:
         ValueError: for anything but a list of numbers, 0 or above 1, one for each layer.
     """
-    key = section.rotation.bases_key or ""
-    found = section.config.get(key)
-    if found is None:
+    key = text_config.rotation.bases_key or ""
+    listed = text_config.get(key)
+    if listed is None:
         return []
-    if not isinstance(found, list) or not all(is_number(one, 0) and (one == 0 or one > 1) for one in found):
-        text = f"must be a list of numbers, 0 or above 1, one for each layer, or null, found {shown(found)}"
-        raise ValueError(f"{section.named(key)} {text}")
-    check_layers(section, key, found)
-    return list(found)
+    if not isinstance(listed, list) or not all(is_number(base, 0) and (base == 0 or base > 1) for base in listed):
+        text = f"must be a list of numbers, 0 or above 1, one for each layer, or null, found {shown(listed)}"
+        raise ValueError(f"{text_config.key_path(key)} {text}")
+    check_layers(text_config, key, listed)
+    return list(listed)
 
 
-def window(section: Section) -> int | None:
-    """Tokens that a sliding layer sees; None where the configuration has none, or 0 as Qwen 2 saves it.
+def window(text_config: TextConfig) -> int | None:
+    """Tokens that a sliding layer attends to; None where the configuration has none, or 0 as Qwen 2 saves it.
 
     Raises:
         ValueError: for what is no number of tokens, and for 0 where the family's code asks whether there is a window.
     """
-    if section.config.get("sliding_window") == 0 and not section.rotation.unrotated_kinds:
+    if text_config.get("sliding_window") == 0 and not text_config.rotation.unrotated_kinds:
         return None
-    return count_at(section, "sliding_window", TOKENS)
+    return count_at(text_config, "sliding_window", TOKENS)
 
 
-def kinds_without_rope(section: Section) -> tuple[str, ...]:
-    """Kinds of layers that the family's code never rotates, beside sliding ones that it does."""
-    family, types = section.rotation, layer_types(section)
+def kinds_without_rope(text_config: TextConfig) -> tuple[str, ...]:
+    """Kinds of layers that the family's code never rotates, next to sliding layers that it rotates."""
+    family, types = text_config.rotation, layer_types(text_config)
     if family.only_sliding:
-        window(section)  # which must be right even where it does not decide
+        window(text_config)  # which must be right even where it does not decide
         return family.unrotated_kinds
-    return family.unrotated_kinds if window(section) is not None and (not types or SLIDING in types) else ()
+    return family.unrotated_kinds if window(text_config) is not None and (not types or SLIDING in types) else ()

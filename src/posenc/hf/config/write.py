@@ -23,22 +23,22 @@ from posenc.hf.config.rope_block import Path, RopeBlock
 from posenc.hf.config.rope_keys import share_key
 from posenc.hf.config.rotation import Rotation, keys_of, text_rope
 from posenc.hf.config.scalings import LENGTH, SILENT, Convention, block_of
-from posenc.hf.config.text_config import Section, head_dim, length_key, max_length
+from posenc.hf.config.text_config import TextConfig, head_dim, length_key, max_length
 from posenc.hf.sources.load import Config
 from posenc.rotary.rope import RoPE
 
-_STRETCHED = (LongRoPE, YaRN)  # whose factor says by how much
+_EXTENDED = (LongRoPE, YaRN)  # whose factor says by how much
 Layers = Mapping[str, Rotation | None]
 
 
 def extended_length(layers: Layers, *, recipes: bool = True) -> int | None:
-    """Tokens that these rotations are stretched to: training length times factor; None where nothing says so.
+    """The context length that these rotations extend to: training length times factor; None without a factor.
 
     Args:
         layers: by kind.
         recipes: whether Llama 3's counts, whose factor says less than the length that such models declare.
     """
-    kinds = (*_STRETCHED, Llama3, NTKByParts) if recipes else _STRETCHED
+    kinds = (*_EXTENDED, Llama3, NTKByParts) if recipes else _EXTENDED
     steps = [step for step in _scalings(layers) if isinstance(step, kinds) and step.factor > 1]
     return max((round(step.original_length * step.factor) for step in steps), default=None)
 
@@ -47,19 +47,19 @@ def length_after(declared: int | None, before: Layers, after: Layers) -> int | N
     """What ``max_position_embeddings`` becomes; None: it stays.
 
     It grows to what the new rotations reach, and follows them where it was what the old ones reached. A configuration
-    that declared the training length beside a scaling keeps that habit.
+    that declared the training length next to a scaling keeps declaring it.
 
     Args:
         declared: its value so far.
         before, after: the rotations, by kind of layers.
     """
-    wanted = extended_length(after)
-    if declared is None or wanted is None or any(isinstance(step, DynamicNTK) for step in _scalings(after)):
+    extended = extended_length(after)
+    if declared is None or extended is None or any(isinstance(step, DynamicNTK) for step in _scalings(after)):
         return None
     old = extended_length(before)
     if old not in (None, declared) and all(declared in _trained(layers) for layers in (before, after)):
         return None
-    return wanted if wanted > declared or old == declared else None
+    return extended if extended > declared or old == declared else None
 
 
 def _trained(layers: Layers) -> set[object]:
@@ -77,7 +77,7 @@ _FROM_LENGTH = ("original_max_position_embeddings", "factor")  # keys for which 
 
 
 def write_rotations(
-    section: Section,
+    text_config: TextConfig,
     rope_blocks: list[RopeBlock],
     ropes: Mapping[str, Rotation | None],
     convention: Convention,
@@ -87,7 +87,7 @@ def write_rotations(
     """The text part of a configuration with these rotations; a key that says the same already stays as it is.
 
     Args:
-        section: the text part as it was read.
+        text_config: the text model's config as it was read.
         parts: what it says, by kind of layers.
         ropes: by kind of layers, what it is to say.
         convention: as in `read_rope`.
@@ -97,44 +97,44 @@ def write_rotations(
     Raises:
         ValueError: where a rotation has no rope type, or other layers rotate than before.
     """
-    config = copy.deepcopy(section.config)
-    for rope_block in (one.without(ignore) for one in rope_blocks):
+    config = copy.deepcopy(text_config.config)
+    for rope_block in (block.without(ignore) for block in rope_blocks):
         if rope_block.kind not in ropes:
             raise ValueError(
                 f"layers must have a rotation or None for {rope_block.kind}, got {', '.join(ropes) or 'none'}"
             )
         rope = ropes[rope_block.kind]
         if (rope is None) != (rope_block.values is None):
-            raise ValueError(f"layers: {rope_block.kind} cannot start or stop to turn in this spelling; use version=5")
+            raise ValueError(f"layers: {rope_block.kind} cannot start or stop rotating in this spelling; use version=5")
         if rope is None or rope_block.values is None:
             continue
         block = {
             **block_of(text_rope(rope), convention, rope_block.values),
-            **keys_of(rope, section.rotation, rope_block.values),
+            **keys_of(rope, text_config.rotation, rope_block.values),
         }
         if block["rope_type"] != "proportional":
-            block |= _share(section, rope_block, text_rope(rope))
-        for path, value in _changes(section, rope_block, block, longest).items():
+            block |= _share(text_config, rope_block, text_rope(rope))
+        for path, value in _changes(text_config, rope_block, block, longest).items():
             put(config, path, value)
     return config
 
 
-def _changes(section: Section, rope_block: RopeBlock, block: Block, longest: int | None) -> dict[Path, Any]:
+def _changes(text_config: TextConfig, rope_block: RopeBlock, block: Block, longest: int | None) -> dict[Path, Any]:
     """New values by the place where they go; `GONE` for keys that no longer apply."""
-    found = rope_block.values or {}
+    old = rope_block.values or {}
     same_type = rope_block.effective.get("rope_type", "default") == block["rope_type"]
-    any_type = {"rope_theta": rope_block.effective_defaults["rope_theta"], **section.rotation.section_keys}
+    any_type = {"rope_theta": rope_block.effective_defaults["rope_theta"], **text_config.rotation.section_keys}
     silent = {**SILENT, **(rope_block.effective_defaults if same_type else any_type)}
     if longest is not None:
         silent = {key: value for key, value in silent.items() if key not in _FROM_LENGTH}
     changes: dict[Path, Any] = {}
     for key, value in block.items():
         if key == LENGTH:
-            if max_length(section) != value:
-                changes[(length_key(section),)] = value
-        elif found.get(key) != value and (key in found or key not in silent or silent[key] != value):
+            if max_length(text_config) != value:
+                changes[(length_key(text_config),)] = value
+        elif old.get(key) != value and (key in old or key not in silent or silent[key] != value):
             changes |= dict.fromkeys(places(rope_block, key), value)
-    for key, value in found.items():
+    for key, value in old.items():
         trained = key == "original_max_position_embeddings" and block.get(LENGTH, value) == value  # that nothing reads
         idle = key in (*SHARES, *KEPT) or (same_type and (trained or SILENT.get(key) == value))
         if key not in block and not idle:
@@ -153,12 +153,12 @@ def places(rope_block: RopeBlock, key: str) -> tuple[Path, ...]:
     )
 
 
-def _share(section: Section, rope_block: RopeBlock, rope: RoPE) -> Block:
+def _share(text_config: TextConfig, rope_block: RopeBlock, rope: RoPE) -> Block:
     """The share of the head that rotates, if it is another one than before."""
-    width = head_dim(section, rope_block.kind, rope.head_dim)
-    if section.rotation.latent or rotary_dim(rope_block.effective, width) == rope.rotary_dim:
+    width = head_dim(text_config, rope_block.kind, rope.head_dim)
+    if text_config.rotation.latent or rotary_dim(rope_block.effective, width) == rope.rotary_dim:
         return {}
-    key = next((key for key in SHARES if key in (rope_block.values or {})), share_key(section.rotation))
+    key = next((key for key in SHARES if key in (rope_block.values or {})), share_key(text_config.rotation))
     return {key: rope.rotary_dim if key == "rotary_dim" else share_of(rope)}
 
 

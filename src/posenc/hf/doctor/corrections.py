@@ -44,20 +44,20 @@ def has_remote_code(config: Config) -> bool:
 
 def text_path(read: RopeConfig) -> str:
     """The path of the text part in its file; "" where it is the whole."""
-    return ".".join(read.section.path)
+    return ".".join(read.text_config.path)
 
 
 def with_keys(read: RopeConfig, keys: Config) -> Config:
     """The whole configuration with these keys in its text part; null removes one."""
-    section = read.section
-    text = {key: value for key, value in {**section.config, **keys}.items() if key not in keys or value is not None}
-    return with_text_config(read.config, section, text)
+    text_config = read.text_config
+    text = {key: value for key, value in {**text_config.config, **keys}.items() if key not in keys or value is not None}
+    return with_text_config(read.config, text_config, text)
 
 
 def changed_keys(read: RopeConfig, config: Config) -> Config:
     """The keys of the text part that differ in another configuration, with its values; null for those it lacks."""
-    before, after = read.section.config, config
-    for name in read.section.path:
+    before, after = read.text_config.config, config
+    for name in read.text_config.path:
         after = after[name]
     new = {key: value for key, value in after.items() if key not in before or before[key] != value}
     return {**new, **{key: None for key in before if key not in after}}
@@ -76,7 +76,7 @@ def _resolves(read: RopeConfig, keys: Config, finding: Finding) -> bool:
 def _candidates(read: RopeConfig, finding: Finding) -> Iterator[tuple[Config | None, bool]]:
     """Keys that may correct a finding, the best first, and whether they are certain."""
     name, rope = finding.name, single(read)
-    if name in ("base-lost", "linear-over-llama3", "scaling-lost") and is_llama_3(read.section):
+    if name in ("base-lost", "linear-over-llama3", "scaling-lost") and is_llama_3(read.text_config):
         yield keys_for(read, _llama_3(read)), True
     elif name == "base-lost" and read.model_type in _BASES and rope is not None:
         yield keys_for(read, rope.replace(base=_BASES[read.model_type])), False
@@ -99,7 +99,7 @@ def single(read: RopeConfig) -> RoPE | None:
 def _llama_3(read: RopeConfig) -> RoPE | None:
     """The rotation of Llama 3.1 or 3.2, which share the base and differ in the factor."""
     rope = single(read)
-    small = read.section.config.get("hidden_size") in _LLAMA_3_2_WIDTHS
+    small = read.text_config.get("hidden_size") in _LLAMA_3_2_WIDTHS
     recipe = text_rope(read_rope(preset("llama-3.2" if small else "llama-3.1")).rope)
     return rope and recipe.replace(head_dim=rope.head_dim, layout=rope.layout, rotary_dim=rope.head_dim)
 

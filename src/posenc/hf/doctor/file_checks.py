@@ -98,7 +98,7 @@ def _on_saved_frequencies(folder: Path, read: RopeConfig) -> Iterator[Finding]:
         return
     name, theta = saved
     plain = rope.replace(scaling=None).spectrum().theta
-    scaled = rope.spectrum(max_length(read.section)).theta
+    scaled = rope.spectrum(max_length(read.text_config)).theta
     if _close(theta, plain) or _close(theta, scaled):
         return
     base = _base_of(theta)
@@ -174,7 +174,7 @@ def on_folder(folder: Path, read: RopeConfig) -> Iterator[Finding]:
 def longest_of(read: RopeConfig) -> int | None:
     """The context length that the model is meant for, in tokens."""
     lengths = [longest_length(read, text_rope(rope)) for rope in read.layers.values() if rope is not None]
-    return max((length for length in lengths if length is not None), default=max_length(read.section))
+    return max((length for length in lengths if length is not None), default=max_length(read.text_config))
 
 
 def _on_length(folder: Path, file: str, key: str, longest: int) -> Iterator[Finding]:

@@ -31,14 +31,14 @@ def schedule_facts(config: RopeConfig) -> Description:
     except ValueError as error:  # in a key that no rotation needs
         return {"kinds": [], "latent": None, "problem": str(error)}
     attached = attached_names(config.config)
-    kinds = [part for one, numbers in model.kinds() for part in _parts(_told(one, numbers), attached)]
-    if config.section.family.attention.direction == "encoder-decoder":
+    kinds = [part for layer, numbers in model.kinds() for part in _parts(_told(layer, numbers), attached)]
+    if config.text_config.family.attention.direction == "encoder-decoder":
         kinds = _halves(config, kinds[:1])
     return {"kinds": kinds, "latent": _latent(model), "problem": None}
 
 
 def _halves(config: RopeConfig, kinds: list[Description]) -> list[Description]:
-    """The encoder's layers and the decoder's, each numbered from 0; ``kinds`` are those of the encoder.
+    """The encoder's layers and the decoder's, each numbered from 0; ``kinds`` are the kinds of the encoder.
 
     Sparse attention and windows (LED, LongT5, BigBird-Pegasus) are the encoder's alone.
     """
@@ -50,7 +50,7 @@ def _halves(config: RopeConfig, kinds: list[Description]) -> list[Description]:
             "layers": list(range(count or 0)),
             **({"causal": False} if half == ENCODER else everything),
         }
-        for half, count in zip(HALVES, half_counts(config.section), strict=True)
+        for half, count in zip(HALVES, half_counts(config.text_config), strict=True)
         for kind in kinds
     ]
 
@@ -59,11 +59,11 @@ def _parts(kind: Description, attached: AttachedNames | None) -> list[Descriptio
     """A kind of layers, in two where encodings are attached to some of them alone; these have no rotation there."""
     if attached is None or not kind["attends"]:
         return [kind]
-    theirs = [layer for layer in kind["layers"] if attached.acts_in(layer)]
+    attached_layers = [layer for layer in kind["layers"] if attached.acts_in(layer)]
     rest = [layer for layer in kind["layers"] if not attached.acts_in(layer)]
-    if not theirs and (rest or attached.layers is not None):
+    if not attached_layers and (rest or attached.layers is not None):
         return [kind]
-    changed = {**kind, "layers": theirs, "turns": False, "base": None, "attached": attached.words}
+    changed = {**kind, "layers": attached_layers, "rotates": False, "base": None, "attached": attached.words}
     return [changed, {**kind, "layers": rest}] if rest else [changed]
 
 
@@ -71,44 +71,46 @@ def _latent(model: Model) -> Description | None:
     return None if model.latent is None else model.latent._asdict()
 
 
-def _told(one: LayerFacts, numbers: list[int]) -> Description:
-    heat = one.temperature
+def _told(layer: LayerFacts, numbers: list[int]) -> Description:
+    temperature = layer.temperature
     return {
-        "kind": one.kind,
+        "kind": layer.kind,
         "layers": numbers,
-        "attends": one.attends,
-        "turns": one.rotation is not None,
-        "base": getattr(one.rotation, "base", None),
-        "window": one.window,
-        "ahead": one.ahead,
-        "temperature": None if heat is None else {"text": heat.text, "posenc": heat.builds or None},
-        "sink": one.sink or None,
-        "softmax_scale": one.scale,
-        "causal": one.causal,
-        "not_read": one.not_read or None,
-        "softcap": one.softcap,
-        "normed_after": one.normed_after,
-        "index_topk": one.index_topk,
+        "attends": layer.attends,
+        "rotates": layer.rotation is not None,
+        "base": getattr(layer.rotation, "base", None),
+        "window": layer.window,
+        "ahead": layer.ahead,
+        "temperature": None
+        if temperature is None
+        else {"text": temperature.text, "posenc": temperature.builds or None},
+        "sink": layer.sink or None,
+        "softmax_scale": layer.scale,
+        "causal": layer.causal,
+        "not_read": layer.not_read or None,
+        "softcap": layer.softcap,
+        "normed_after": layer.normed_after,
+        "index_topk": layer.index_topk,
         "attached": None,
     }
 
 
-def schedule_lines(told: Description) -> list[str]:
+def schedule_lines(schedule: Description) -> list[str]:
     """The same as text, a line a kind of layers."""
-    if told["problem"] is not None:
-        return ["", f"schedule     not told: {told['problem']}"]
-    if not told["kinds"]:
+    if schedule["problem"] is not None:
+        return ["", f"schedule     not read: {schedule['problem']}"]
+    if not schedule["kinds"]:
         return []
     lines = ["", "schedule"]
-    bases = {kind["base"] for kind in told["kinds"]} - {None}
-    for kind in told["kinds"]:
+    bases = {kind["base"] for kind in schedule["kinds"]} - {None}
+    for kind in schedule["kinds"]:
         lines.append(f"  {_which(kind)}: {', '.join(has(kind, several=len(bases) > 1))}")
-    latent = told["latent"]
+    latent = schedule["latent"]
     if latent is not None:
-        rotates = any(kind["turns"] for kind in told["kinds"])
+        rotates = any(kind["rotates"] for kind in schedule["kinds"])
         words = {
-            "turned": "channels that are rotated" if rotates else "channels that other models rotate",
-            "plain": "that are not" if rotates else "other channels", "value": "of values",
+            "rotated": "channels that are rotated" if rotates else "channels that other models rotate",
+            "unrotated": "that are not" if rotates else "other channels", "value": "of values",
             "keys": "of the keys' latent", "queries": "of the queries'",
         }  # fmt: skip
         lines.append(
@@ -130,26 +132,26 @@ def has(kind: Description, *, several: bool) -> list[str]:
         return ["attends to the image, not to the text"]
     if not kind["attends"]:
         return ["no attention"]
-    turns = "rotation" if kind["turns"] else "no rotation"
+    rotation = "rotation" if kind["rotates"] else "no rotation"
     if kind["attached"] is not None:
-        turns = f"attached by posenc: {kind['attached']}"
-    found = [f"{turns} of base {kind['base']:g}" if several and kind["base"] else turns]
-    found.append(_sight(kind))
+        rotation = f"attached by posenc: {kind['attached']}"
+    words = [f"{rotation} of base {kind['base']:g}" if several and kind["base"] else rotation]
+    words.append(_reach(kind))
     if kind["temperature"] is not None:
         build = kind["temperature"]["posenc"]
-        found.append(f"temperature {kind['temperature']['text']}" + (f", in posenc {build}" if build else ""))
+        words.append(f"temperature {kind['temperature']['text']}" + (f", in posenc {build}" if build else ""))
     if kind["sink"] is not None:
-        found.append("a learned sink a head" if kind["sink"] == "learned" else "a sink that each token makes")
+        words.append("a learned sink a head" if kind["sink"] == "learned" else "a sink that each token makes")
     if kind["softmax_scale"] is not None:
-        found.append(f"softmax scale {kind['softmax_scale']:.6g}")
+        words.append(f"softmax scale {kind['softmax_scale']:.6g}")
     if kind["softcap"] is not None:
-        found.append(f"scores capped at {kind['softcap']:g}")
-    if kind["normed_after"] and kind["turns"]:
-        found.append("norms of queries and keys follow the rotation")
-    return found
+        words.append(f"scores capped at {kind['softcap']:g}")
+    if kind["normed_after"] and kind["rotates"]:
+        words.append("norms of queries and keys follow the rotation")
+    return words
 
 
-def _sight(kind: Description) -> str:
+def _reach(kind: Description) -> str:
     if kind["not_read"]:
         window = "" if kind["window"] is None else f"{_window_words(kind)}, "
         return f"{window}not read: {kind['not_read']}"
@@ -192,7 +194,7 @@ def layer_words(facts: LayerFacts) -> str:
     if not facts.attends:
         return f"{printable(facts.kind)}, no attention"
     rope = facts.rotation
-    parts = ["does not turn" if rope is None else one_line(rope)]
+    parts = ["does not rotate" if rope is None else one_line(rope)]
     if isinstance(rope, RoPE):
         parts = [f"base {rope.base:g}, {rope.layout}, {rope.rotary_dim} of {rope.head_dim} channels"]
         parts += [] if rope.scaling is None else [one_line(rope.scaling)]
@@ -214,15 +216,15 @@ def layer_lines(config: Source | RopeConfig) -> list[str]:
     """
     read = config if isinstance(config, RopeConfig) else read_rope(config)
     if read.position_schemes:
-        return [f"all layers: {one.text}" for one in read.position_schemes]
+        return [f"all layers: {layer.text}" for layer in read.position_schemes]
     model = model_from_config(read)
-    layers = model.layers or model.found * (count_at(read.section, "num_hidden_layers", LAYERS) or 0)
+    layers = model.layers or model.distinct_layers * (count_at(read.text_config, "num_hidden_layers", LAYERS) or 0)
     if not layers:
-        return [f"layers: {layer_words(one)}" for one in model.found]
+        return [f"layers: {layer_words(layer)}" for layer in model.distinct_layers]
     attached = attached_names(read.config)
     return [
-        f"layer {number}: {printable(one.kind)}, attached by posenc: {printable(attached.words)}"
-        if attached is not None and one.attends and attached.acts_in(number)
-        else f"layer {number}: {layer_words(one)}"
-        for number, one in enumerate(layers)
+        f"layer {number}: {printable(layer.kind)}, attached by posenc: {printable(attached.words)}"
+        if attached is not None and layer.attends and attached.acts_in(number)
+        else f"layer {number}: {layer_words(layer)}"
+        for number, layer in enumerate(layers)
     ]

@@ -8,8 +8,8 @@ Rotation, window or chunk, temperature, sink, scale and cap of the layer act; th
 projection (or its gate) is given. Learned numbers, of a sink and of Mistral Large 4's temperature, are parameters that
 begin as their classes begin them: copy the model's own into ``attend.encodings``.
 
-Checked against: transformers' own eager attention, every layer of a small model of each family but those of
-    `posenc.hf.families` (``not_compared``).
+Checked against: transformers' own eager attention, every layer of a small model of each family except where
+    `posenc.hf.families` says ``not_compared``.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class LayerAttention(nn.Module):
         if scale is not None:
             check_number("scale", scale, above=0)
         self.facts = facts
-        self.norms = _checked(norms, wanted=facts.normed_after and facts.rotation is not None)
+        self.norms = _checked(norms, needed=facts.normed_after and facts.rotation is not None)
         self.scale = facts.scale if scale is None else scale
         if self.scale is None:
             raise ValueError("scale: the configuration does not say what the scores are multiplied by: give scale")
@@ -102,9 +102,9 @@ class LayerAttention(nn.Module):
             ValueError: as `posenc.attention`.
         """
         facts = self.facts
-        if facts.turned_last and facts.rotation is not None:
+        if facts.rotates_last and facts.rotation is not None:
             width = text_rope(facts.rotation).rotary_dim
-            q, k = q.roll(width, -1), k.roll(width, -1)  # scores do not mind the order of channels
+            q, k = q.roll(width, -1), k.roll(width, -1)  # scores do not depend on the order of channels
         q_pos, k_pos = self._places(q, k, q_pos, k_pos)
         acting = [encoding for encoding in self.encodings if isinstance(encoding, Encoding)]
         if self.norms is not None and facts.rotation is not None:
@@ -142,14 +142,14 @@ class LayerAttention(nn.Module):
 
     def extra_repr(self) -> str:
         facts = self.facts
-        sees = f"window={facts.window}, " if facts.window is not None else ""
-        return f"{facts.kind!r}, {sees}scale={self.scale:g}"
+        window = f"window={facts.window}, " if facts.window is not None else ""
+        return f"{facts.kind!r}, {window}scale={self.scale:g}"
 
 
 def encodings_of(facts: LayerFacts, num_heads: int | None = None) -> list[Encoding]:
     """Rotation, temperature and sink of a layer, those that it has, as `posenc.attention` takes them.
 
-    A rotation of latent attention rotates the first channels of a head: see `LayerFacts.turned_last`.
+    A rotation of latent attention rotates the first channels of a head: see `LayerFacts.rotates_last`.
 
     Args:
         facts: what the layer has, of `model_from_config`.
@@ -164,29 +164,29 @@ def encodings_of(facts: LayerFacts, num_heads: int | None = None) -> list[Encodi
         raise ValueError(f"facts: a layer of kind {facts.kind!r} has no attention")
     if num_heads is not None:
         check_heads("num_heads", num_heads)
-    found: list[Encoding] = []
+    encodings: list[Encoding] = []
     if facts.rotation is not None:
         rope = facts.rotation
-        found.append(Leading(rope, rope.head_dim) if facts.turned_last else rope)
+        encodings.append(Leading(rope, rope.head_dim) if facts.rotates_last else rope)
     if facts.temperature is not None:
-        found.append(facts.temperature.build())
+        encodings.append(facts.temperature.build())
     if facts.sink == LEARNED:
         heads = facts.heads if num_heads is None else num_heads
         if heads is None:
             raise ValueError("num_heads: the configuration does not say how many heads have a sink: give num_heads")
-        found.append(AttentionSink(heads))
+        encodings.append(AttentionSink(heads))
     elif facts.sink:
         raise ValueError("facts: each token of this layer makes its own sink, which AttentionSink does not take")
-    return found
+    return encodings
 
 
-def _checked(norms: object, *, wanted: bool) -> nn.ModuleList | None:
+def _checked(norms: object, *, needed: bool) -> nn.ModuleList | None:
     """The norms of queries and of keys as modules of a layer."""
-    if norms is None and not wanted:
+    if norms is None and not needed:
         return None
-    two = isinstance(norms, tuple | list) and len(norms) == 2 and all(isinstance(one, nn.Module) for one in norms)
-    if not wanted or not isinstance(norms, tuple | list) or not two:
-        text = "two modules, which follow the rotation of queries and of keys" if wanted else "None: none follows here"
+    two = isinstance(norms, tuple | list) and len(norms) == 2 and all(isinstance(module, nn.Module) for module in norms)
+    if not needed or not isinstance(norms, tuple | list) or not two:
+        text = "two modules, which follow the rotation of queries and of keys" if needed else "None: none follows here"
         raise ValueError(f"norms must be {text}, got {shown(norms)}")
     return nn.ModuleList(norms)
 
@@ -218,7 +218,7 @@ def _cut(window: int, q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _of_keys(k: Tensor, q_pos: Tensor | None, k_pos: Tensor | None) -> Tensor:
-    """Positions of the keys: given, those of the queries, or 0 … n − 1."""
+    """Positions of the keys: given, the positions of the queries, or 0 … n − 1."""
     if k_pos is not None:
         return k_pos
     return q_pos if q_pos is not None else torch.arange(k.shape[2], device=k.device)

@@ -14,13 +14,20 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from posenc.arguments import shown
-from posenc.hf.config.layer_kinds import has_window_a_layer, is_causal, lacks_window, layer_kinds, window_of
+from posenc.hf.config.layer_kinds import has_window_a_layer, is_causal, lacks_window, window_of
 from posenc.hf.config.posenc_config import is_posenc_config
 from posenc.hf.config.rope_block import ALL
 from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.rotation import Rotation, text_rope
 from posenc.hf.config.scalings import Convention
-from posenc.hf.config.text_config import Section, bases, count_at, layers_without_rope, single_count_at, width_of_heads
+from posenc.hf.config.text_config import (
+    TextConfig,
+    bases,
+    count_at,
+    layers_without_rope,
+    single_count_at,
+    width_of_heads,
+)
 from posenc.hf.explanation.temperature import TemperatureSpec, temperature_of
 from posenc.hf.families.family import Scale
 from posenc.hf.families.layer_patterns import (
@@ -50,13 +57,13 @@ class Latent(NamedTuple):
     """Widths of latent attention, in channels; None where a configuration does not say.
 
     Attributes:
-        turned, plain: rotated and other channels of a head of queries and keys; all heads share the keys' rotated part.
+        rotated, unrotated: channels of a head of queries and keys; all heads share the keys' rotated part.
         value: of a head of values.
         keys, queries: of the latent vectors.
     """
 
-    turned: int | None
-    plain: int | None
+    rotated: int | None
+    unrotated: int | None
     value: int | None
     keys: int | None
     queries: int | None
@@ -69,15 +76,15 @@ class LayerFacts(NamedTuple):
         kind: the name of the kind, as the configuration has it.
         attends: whether it has attention.
         rotation: `RoPE` or `MRoPE`; None where it does not rotate.
-        window: tokens that a token sees at and before its place, itself included; None: all.
-        ahead: tokens that it sees after its place under a window of two sides; 0 else.
+        window: tokens that a token attends to at and before its position, itself included; None: all.
+        ahead: tokens that it attends to after its position under a window of two sides; else 0.
         temperature: a factor on the queries that depends on the position.
         sink: "" for none, "learned" a head, or "by token".
         scale: of the softmax, YaRN's factor included, a temperature not; None where it is not known.
         causal: whether a token attends to none after it; None: not read.
         softcap: scores s become softcap · tanh(s / softcap); None: they stay.
         heads: query heads; None where the configuration does not say.
-        turned_last: the channels that rotate stand behind the others of a head.
+        rotates_last: the rotated channels are the last ones of a head.
         normed_after: norms of queries and keys follow the rotation, so that their weights do not rotate.
         index_topk: keys that an indexer picks for each query; None without one.
         not_read: what restricts its attention further, in words, and is not read; "" where that is nothing.
@@ -94,7 +101,7 @@ class LayerFacts(NamedTuple):
     causal: bool | None = True
     softcap: float | None = None
     heads: int | None = None
-    turned_last: bool = False
+    rotates_last: bool = False
     normed_after: bool = False
     index_topk: int | None = None
     not_read: str = ""
@@ -105,17 +112,17 @@ class Model(NamedTuple):
 
     Attributes:
         layers: of each layer, by number from 0; empty where the configuration does not tell them apart.
-        found: each kind of layers that there is or may be.
+        distinct_layers: each kind of layers that there is, or may be where `layers` is empty.
         latent: widths, where attention is latent.
     """
 
     layers: tuple[LayerFacts, ...]
-    found: tuple[LayerFacts, ...]
+    distinct_layers: tuple[LayerFacts, ...]
     latent: Latent | None
 
     def kinds(self) -> list[tuple[LayerFacts, list[int]]]:
         """Each kind of layers with the numbers of its layers, from 0."""
-        return [(one, [n for n, layer in enumerate(self.layers) if layer is one]) for one in self.found]
+        return [(kind, [n for n, layer in enumerate(self.layers) if layer is kind]) for kind in self.distinct_layers]
 
 
 def model_from_config(
@@ -140,116 +147,120 @@ def model_from_config(
         read = read_rope(read, head_dim=head_dim, layout=layout, convention=convention, ignore=ignore)
     if is_posenc_config(read.config):
         raise ValueError("encodings: a model of posenc has a schedule: read it with posenc.Schedule")
-    section = read.section
-    names, plain = layer_kinds(section), set(layers_without_rope(section)) if section.known else set()
-    pairs = [(kind, n in plain, n) for n, kind in enumerate(names)]
+    text_config = read.text_config
+    names, unrotated = read.parsed.layer_kinds, set(layers_without_rope(text_config)) if text_config.known else set()
+    pairs = [(kind, n in unrotated, n) for n, kind in enumerate(names)]
     if not pairs:
         pairs = [(kind, rope is None, -1) for kind, rope in read.layers.items()]
-    made: dict[tuple[Any, ...], LayerFacts] = {}
-    for kind, still, n in pairs:
-        key = _key(section, kind, still, n)
-        if key not in made:
-            made[key] = _facts(read, section, kind, still, n)
-    layers = [made[_key(section, *pair)] for pair in pairs] if names else []
-    return Model(tuple(layers), tuple(made.values()), _latent(section))
+    distinct: dict[tuple[Any, ...], LayerFacts] = {}
+    for kind, is_unrotated, n in pairs:
+        key = _key(text_config, kind, is_unrotated, n)
+        if key not in distinct:
+            distinct[key] = _facts(read, text_config, kind, is_unrotated, n)
+    layers = [distinct[_key(text_config, *pair)] for pair in pairs] if names else []
+    return Model(tuple(layers), tuple(distinct.values()), _latent(text_config))
 
 
-def _key(section: Section, kind: str, still: bool, n: int) -> tuple[Any, ...]:
-    return kind, still, _base(section, n), n in _forced(section)
+def _key(text_config: TextConfig, kind: str, still: bool, n: int) -> tuple[Any, ...]:
+    return kind, still, _base(text_config, n), n in _forced(text_config)
 
 
-def _base(section: Section, n: int) -> float | None:
+def _base(text_config: TextConfig, n: int) -> float | None:
     """The base that a list gives this layer."""
-    listed = bases(section) if section.rotation.bases_choose else []
+    listed = bases(text_config) if text_config.rotation.bases_choose else []
     return listed[n] if 0 <= n < len(listed) else None
 
 
-def _forced(section: Section) -> list[int]:
+def _forced(text_config: TextConfig) -> list[int]:
     """Layers of Cohere 2 with experts that rotate though they are full: dense ones at the beginning."""
-    types = section.config.get("mlp_layer_types")
-    if section.model_type != "cohere2_moe" or not isinstance(types, list):
+    types = text_config.get("mlp_layer_types")
+    if text_config.model_type != "cohere2_moe" or not isinstance(types, list):
         return []
-    whole = section.config.get("prefix_dense_sliding_window_pattern", 1) == 1
+    whole = text_config.get("prefix_dense_sliding_window_pattern", 1) == 1
     return [n for n, kind in enumerate(types) if whole and kind == "dense"]
 
 
-def _facts(read: RopeConfig, section: Section, kind: str, still: bool, n: int) -> LayerFacts:
-    attention = section.family.attention
+def _facts(read: RopeConfig, text_config: TextConfig, kind: str, still: bool, n: int) -> LayerFacts:
+    attention = text_config.family.attention
     if kind in NO_ATTENTION or attention.direction == "none":
         return LayerFacts(kind, attends=False)
-    rope = None if still else _rotation(read, section, kind, n)
-    window, ahead = window_of(section, SLIDING if kind == ALL and section.family.layers.window.every_layer else kind)
+    rope = None if still else _rotation(read, text_config, kind, n)
+    window, ahead = window_of(
+        text_config, SLIDING if kind == ALL and text_config.family.layers.window.every_layer else kind
+    )
     rule = attention.temperature
     has_temperature = rule is not None and rule.layers in ("all", kind, "unrotated" if rope is None else "")
     has_sink = attention.sinks == (ALL,) or kind in attention.sinks
-    heads = next((found for key in HEADS if (found := single_count_at(section, key, WIDTH)) is not None), None)
+    heads = next((count for key in HEADS if (count := single_count_at(text_config, key, WIDTH)) is not None), None)
     return LayerFacts(
         kind,
         rotation=rope,
         window=window,
         ahead=ahead,
-        temperature=temperature_of(section, rule) if has_temperature else None,
+        temperature=temperature_of(text_config, rule) if has_temperature else None,
         sink=(BY_TOKEN if attention.sink_by_token else LEARNED) if has_sink else "",
-        scale=_scale(read, section, kind, rope, attention.scale),
-        causal=is_causal(section),
-        softcap=_softcap(section, attention.softcap),
+        scale=_scale(read, text_config, kind, rope, attention.scale),
+        causal=is_causal(text_config),
+        softcap=_softcap(text_config, attention.softcap),
         heads=heads,
-        turned_last=section.rotation.trailing or _latent(section) is not None,
+        rotates_last=text_config.rotation.trailing or _latent(text_config) is not None,
         normed_after=attention.normed_after,
-        index_topk=_index_topk(section, kind),
-        not_read=_not_read(section, kind),
+        index_topk=_index_topk(text_config, kind),
+        not_read=_not_read(text_config, kind),
     )
 
 
 _PARTIAL_KINDS = {  # kinds of layers that attend to less than their mask shows
     INDEXED: "the {index_topk} keys that an indexer picks",
-    COMPRESSED: "compressed tokens beside the window, of which an indexer picks {index_topk}",
-    HEAVILY_COMPRESSED: "compressed tokens beside the window",
+    COMPRESSED: "compressed tokens next to the window, of which an indexer picks {index_topk}",
+    HEAVILY_COMPRESSED: "compressed tokens next to the window",
     BLOCK_SPARSE: "blocks of keys that an indexer picks",
 }
 
 
-def _not_read(section: Section, kind: str) -> str:
+def _not_read(text_config: TextConfig, kind: str) -> str:
     """What restricts the attention of a kind of layers and is not read, in words; "" where that is nothing."""
-    if lacks_window(section, kind):
+    if lacks_window(text_config, kind):
         return "the window, which is not given and without which transformers fails"
-    if section.known and kind not in KINDS and kind != ALL:
+    if text_config.known and kind not in KINDS and kind != ALL:
         return f"what layers of kind {shown(kind)} attend to: transformers does not know the kind"
     if kind in _PARTIAL_KINDS:
-        picked = _index_topk(section, kind)
+        picked = _index_topk(text_config, kind)
         return _PARTIAL_KINDS[kind].format(index_topk="index_topk" if picked is None else f"{picked:,}")
-    if has_window_a_layer(section):
-        return f"{section.family.layers.window.key}, which differs between layers"
-    attention, condition = section.family.attention, section.family.attention.partial_if
-    if condition is not None and section.config.get(condition[0], condition[2]) != condition[1]:
+    if has_window_a_layer(text_config):
+        return f"{text_config.family.layers.window.key}, which differs between layers"
+    attention, condition = text_config.family.attention, text_config.family.attention.partial_if
+    if condition is not None and text_config.get(condition[0], condition[2]) != condition[1]:
         return ""
-    numbers = {key: count_at(section, key, TOKENS) or default for key, default in attention.partial_defaults.items()}
+    numbers = {
+        key: count_at(text_config, key, TOKENS) or default for key, default in attention.partial_defaults.items()
+    }
     return attention.partial.format(**numbers)
 
 
-def _index_topk(section: Section, kind: str) -> int | None:
+def _index_topk(text_config: TextConfig, kind: str) -> int | None:
     """The number of keys that an indexer picks for each query; None in layers without one."""
     if kind not in (INDEXED, COMPRESSED):
         return None
-    return count_at(section, "index_topk", TOKENS) or section.family.attention.top_k
+    return count_at(text_config, "index_topk", TOKENS) or text_config.family.attention.top_k
 
 
-def _softcap(section: Section, default: float | None) -> float | None:
+def _softcap(text_config: TextConfig, default: float | None) -> float | None:
     """The cap of a family whose code heeds one."""
-    found = section.config.get(SOFTCAP, default) if default is not None else None
-    if found is not None and not is_number(found, 0, above=True):
-        raise ValueError(f"{section.named(SOFTCAP)} must be a number above 0 or null, found {shown(found)}")
-    return None if found is None else float(found)
+    cap = text_config.get(SOFTCAP, default) if default is not None else None
+    if cap is not None and not is_number(cap, 0, above=True):
+        raise ValueError(f"{text_config.key_path(SOFTCAP)} must be a number above 0 or null, found {shown(cap)}")
+    return None if cap is None else float(cap)
 
 
-def _rotation(read: RopeConfig, section: Section, kind: str, n: int) -> Rotation | None:
+def _rotation(read: RopeConfig, text_config: TextConfig, kind: str, n: int) -> Rotation | None:
     """What rotates a layer of this kind, if it is none that its number exempts."""
     layers = read.layers
-    if n in _forced(section):
+    if n in _forced(text_config):
         return next((rope for rope in layers.values() if rope is not None), None)
     if ALL in layers:
         rope = layers[ALL]
-        base = _base(section, n)
+        base = _base(text_config, n)
         if isinstance(rope, RoPE) and base is not None and base != rope.base:
             return rope.replace(base=base)
         return rope
@@ -259,45 +270,49 @@ def _rotation(read: RopeConfig, section: Section, kind: str, n: int) -> Rotation
         return layers["compress" if kind != SLIDING else "main"]
     if set(layers) == {SLIDING, FULL}:
         raise ValueError(
-            f"{section.named('layer_types')}: {shown(kind)} has no rotation of its own among {set(layers)}"
+            f"{text_config.key_path('layer_types')}: {shown(kind)} has no rotation of its own among {set(layers)}"
         )
     return None
 
 
-def _scale(read: RopeConfig, section: Section, kind: str, rope: Rotation | None, rule: Scale) -> float | None:
-    """The factor on the scores: that of the head's width, or a key's, times YaRN's."""
-    config = section.config
+def _scale(read: RopeConfig, text_config: TextConfig, kind: str, rope: Rotation | None, rule: Scale) -> float | None:
+    """The factor on the scores: from the head's width or a key of the config, times YaRN's."""
+    config = text_config.config
     if rule in ("attention_multiplier", "query_pre_attn_scalar"):
-        found = config.get(rule)
-        if found is None or not is_number(found, 0, above=True):
+        value = config.get(rule)
+        if value is None or not is_number(value, 0, above=True):
             return None
-        return float(found) if rule == "attention_multiplier" else float(found) ** -0.5
+        return float(value) if rule == "attention_multiplier" else float(value) ** -0.5
     if rule in ("one", "unknown"):
         return 1.0 if rule == "one" else None
-    latent = _latent(section)
+    latent = _latent(text_config)
     if latent is not None:
-        if latent.turned is None or latent.plain is None:
+        if latent.rotated is None or latent.unrotated is None:
             return None
-        factor = next((read.softmax_factor(name) for name, one in read.layers.items() if one is not None), 1.0)
-        return float((latent.turned + latent.plain) ** -0.5) * factor
-    width = text_rope(rope).head_dim if rope is not None else _width(read, section)
+        factor = next((read.softmax_factor(name) for name, rope in read.layers.items() if rope is not None), 1.0)
+        return float((latent.rotated + latent.unrotated) ** -0.5) * factor
+    width = text_rope(rope).head_dim if rope is not None else _width(read, text_config)
     if width is None or rule == "inverse":
         return None if width is None else 1.0 / width
     return float((width / 2 if rule == "half" else width) ** -0.5)
 
 
-def _width(read: RopeConfig, section: Section) -> int | None:
+def _width(read: RopeConfig, text_config: TextConfig) -> int | None:
     """Channels of a head in a layer that does not rotate."""
-    turning = [text_rope(rope).head_dim for rope in read.layers.values() if rope is not None]
-    if turning:
-        return turning[0]
-    return count_at(section, "head_dim", CHANNELS) or section.family.attention.head_dim or width_of_heads(section)
+    widths = [text_rope(rope).head_dim for rope in read.layers.values() if rope is not None]
+    if widths:
+        return widths[0]
+    return (
+        count_at(text_config, "head_dim", CHANNELS)
+        or text_config.family.attention.head_dim
+        or width_of_heads(text_config)
+    )
 
 
-def _latent(section: Section) -> Latent | None:
+def _latent(text_config: TextConfig) -> Latent | None:
     keys = ("qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim", "kv_lora_rank", "q_lora_rank")
-    if section.config.get("kv_lora_rank") is None:
+    if text_config.get("kv_lora_rank") is None:
         return None
-    widths = [None if section.config.get(key) == 0 else count_at(section, key, WIDTH) for key in keys]
-    turned = 0 if section.config.get("qk_rope_head_dim") == 0 else widths[0]
-    return Latent(turned, *widths[1:])
+    widths = [None if text_config.get(key) == 0 else count_at(text_config, key, WIDTH) for key in keys]
+    rotated = 0 if text_config.get("qk_rope_head_dim") == 0 else widths[0]
+    return Latent(rotated, *widths[1:])

@@ -1,15 +1,18 @@
 """The report on a configuration in numbers and words, which `posenc explain` prints.
 
 For each kind of layers: layout, pairs (of M-RoPE: which axis they read), base, wavelengths (2π / theta, in tokens;
-before and after the scaling), how many pairs never complete a turn within the training length or window, the gain on
-rotated q and k and what it does to the logits, the lengths that the model was trained at and is meant for, and whether
-the frequencies depend on the length.
+before and after the scaling), how many pairs never complete a rotation within the training length or window, the gain
+on rotated q and k and what it does to the logits, the lengths that the model was trained at and is meant for, and
+whether the frequencies depend on the length.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -22,12 +25,15 @@ from posenc.hf.config.layer_kinds import window_of
 from posenc.hf.config.non_rotary import SchemeFacts
 from posenc.hf.config.posenc_config import attached_names, describe_spec, is_posenc_config, posenc_specs
 from posenc.hf.config.rope_block import ALL
-from posenc.hf.config.rope_config import RopeConfig
+from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.rotation import AXES, Rotation, counts, order_of, text_rope
-from posenc.hf.config.text_config import Section, max_length
-from posenc.hf.explanation.describe import ranges, schedule_facts, schedule_lines
+from posenc.hf.config.scalings import Convention
+from posenc.hf.config.text_config import TextConfig, max_length
+from posenc.hf.explanation.describe import layer_lines, ranges, schedule_facts, schedule_lines
 from posenc.hf.families.layer_patterns import SLIDING
+from posenc.hf.sources.load import Source
 from posenc.input_files import printable
+from posenc.rotary._rotate import Layout
 from posenc.rotary.mrope import MRoPE
 from posenc.rotary.rope import RoPE
 
@@ -50,7 +56,7 @@ def facts(config: RopeConfig) -> Facts:
 
 
 def _encodings(config: RopeConfig) -> list[Facts]:
-    """What a model has instead of a rotation, or what one of posenc holds; each with the call that builds it."""
+    """The encodings of a model without rotation, or of a model of posenc; each with the call that builds it."""
     schemes = config.position_schemes
     if is_posenc_config(config.config):
         schemes = tuple(SchemeFacts(*describe_spec(spec)) for spec in posenc_specs(config.config))
@@ -69,27 +75,27 @@ def _attached(config: RopeConfig) -> list[Facts]:
     if attached is None:
         return []
     where = "" if attached.layers is None else f" in layers {ranges(sorted(attached.layers))}"
-    text = f"attached by posenc{where}: {attached.words}, in the place of the rotation told of above"
+    text = f"attached by posenc{where}: {attached.words}, in the place of the rotation above"
     return [_scheme(SchemeFacts(text))]
 
 
 def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
     rope = text_rope(rotation)
     trained, longest = trained_length(config, rope), longest_length(config, rope)
-    seen = _window(config.section, kind)
+    seen = _window(config.text_config, kind)
     bounds = [length for length in (trained, seen) if length is not None]
     farthest = min(bounds, default=None)
     spectrum = rope.spectrum(longest)
-    turning = spectrum.theta > 0
-    plain = rope.replace(scaling=None).spectrum().theta
-    waves, scaled = _wavelengths(plain[turning]), _wavelengths(spectrum.theta[turning])
+    rotating = spectrum.theta > 0
+    unscaled = rope.replace(scaling=None).spectrum().theta
+    waves, scaled = _wavelengths(unscaled[rotating]), _wavelengths(spectrum.theta[rotating])
     gain = float(spectrum.gain)
     return {
         "layout": rope.layout,
         "head_dim": rope.head_dim,
         "rotary_dim": rope.rotary_dim,
         "pairs": rope.rotary_dim // 2,
-        "turning_pairs": len(waves),
+        "rotating_pairs": len(waves),
         "sections": _sections(rotation, spectrum.theta) if isinstance(rotation, MRoPE) else None,
         "base": rope.base,
         "wavelengths": _range(waves),
@@ -98,7 +104,7 @@ def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
         "trained_length": trained,
         "trained_length_given": any(hasattr(part, "original_length") for part in _modules(rope)),
         "window": seen,
-        "pairs_without_a_full_turn": None if farthest is None else sum(wave > farthest for wave in waves),
+        "pairs_without_full_rotation": None if farthest is None else sum(wave > farthest for wave in waves),
         "longest_length": longest,
         "gain": gain,
         "logit_factor": gain * gain,
@@ -107,11 +113,11 @@ def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
     }
 
 
-def _window(section: Section, kind: str) -> int | None:
+def _window(text_config: TextConfig, kind: str) -> int | None:
     """The window of all layers that have this rotation; None where some of them, or all, have none."""
-    main = section.model_type == "deepseek_v4" and kind == "main"  # its block for the layers with a window alone
-    every = kind == ALL and section.family.layers.window.every_layer
-    return window_of(section, SLIDING)[0] if kind == SLIDING or main or every else None
+    main = text_config.model_type == "deepseek_v4" and kind == "main"  # its block for the layers with a window alone
+    every = kind == ALL and text_config.family.layers.window.every_layer
+    return window_of(text_config, SLIDING)[0] if kind == SLIDING or main or every else None
 
 
 def _modules(rope: RoPE) -> list[torch.nn.Module]:
@@ -132,7 +138,7 @@ def trained_length(config: RopeConfig, rope: RoPE) -> int | None:
     """Tokens that the model was trained at before any scaling; None where the configuration does not say."""
     modules = [] if rope.scaling is None else rope.scaling.modules()
     lengths = [getattr(part, "original_length", None) for part in modules]
-    declared = max_length(config.section)
+    declared = max_length(config.text_config)
     if is_posenc_config(config.config):
         declared = config.config.get("train_length", DEFAULTS["train_length"])
     return next((length for length in lengths if length is not None), declared)
@@ -145,7 +151,7 @@ def longest_length(config: RopeConfig, rope: RoPE) -> int | None:
     factor says less than the declared length. Under rope type "linear" the declared length may be meant before the
     scaling: a remark says so.
     """
-    declared = max_length(config.section)
+    declared = max_length(config.text_config)
     lengths = [] if declared is None else [declared]
     for part in [] if rope.scaling is None else rope.scaling.modules():
         original, factor = getattr(part, "original_length", None), getattr(part, "factor", None)
@@ -156,30 +162,99 @@ def longest_length(config: RopeConfig, rope: RoPE) -> int | None:
 
 
 def _wavelengths(theta: Tensor) -> list[float]:
-    return [2 * math.pi / one for one in theta.tolist()]
+    return [2 * math.pi / frequency for frequency in theta.tolist()]
 
 
 def _range(waves: list[float]) -> dict[str, float] | None:
     return {"shortest": min(waves), "longest": max(waves)} if waves else None
 
 
+@dataclass(frozen=True)
+class Explanation:
+    """What a configuration means: ``str()`` gives the report that `posenc explain` prints.
+
+    Attributes:
+        config: the configuration that is explained.
+    """
+
+    config: RopeConfig
+
+    @cached_property
+    def facts(self) -> Facts:
+        """The report as plain values, ready for JSON."""
+        return facts(self.config)
+
+    @property
+    def layers(self) -> list[str]:
+        """One line for each layer.
+
+        Raises:
+            ValueError: as `posenc.hf.model_from_config`.
+        """
+        return layer_lines(self.config)
+
+    def json(self) -> str:
+        """The facts as JSON text."""
+        return json.dumps(self.facts, indent=2)
+
+    def __str__(self) -> str:
+        return _report(self.facts, self.config)
+
+
+def explain(
+    config: Source | RopeConfig,
+    *,
+    head_dim: int | None = None,
+    layout: Layout | None = None,
+    convention: Convention = "transformers",
+    ignore: Collection[str] = (),
+) -> Explanation:
+    """Explain what the layers of a checkpoint do with positions, from its configuration alone.
+
+    Args:
+        config: a folder, a file, a mapping or an object with ``to_dict()``, as for `read_rope`; or what that has read.
+        head_dim, layout, convention, ignore: as for `read_rope`; without effect on what that has read already.
+
+    Raises:
+        ValueError, OSError: as `read_rope`.
+
+    >>> explanation = explain({"model_type": "llama", "head_dim": 64, "rope_theta": 500000.0})
+    >>> explanation.facts["layers"]["all"]["base"]
+    500000.0
+    >>> print(str(explanation).partition("wavelengths")[0])
+    model type   llama
+    layout       half: channels (j, j + pairs) are a pair
+    head         64 channels, all in pairs: 32 pairs
+    base         500,000
+    <BLANKLINE>
+    """
+    if not isinstance(config, RopeConfig):
+        config = read_rope(config, head_dim=head_dim, layout=layout, convention=convention, ignore=ignore)
+    return Explanation(config)
+
+
 def as_json(config: RopeConfig) -> str:
     """All facts as JSON."""
-    return json.dumps(facts(config), indent=2)
+    return Explanation(config).json()
 
 
 def as_text(config: RopeConfig) -> str:
     """All facts as text, one paragraph for each kind of layers."""
-    known = facts(config)
+    return str(Explanation(config))
+
+
+def _report(known: Facts, config: RopeConfig) -> str:
     lines = [f"model type   {printable(known['model_type'] or 'not given')}"]
     unread = any(remark["name"] == "unknown-family" for remark in known["remarks"])
-    for kind, found in known["layers"].items():
+    for kind, layer in known["layers"].items():
         lines += ["", f"layers       {printable(kind)}"] if kind != ALL else []
-        lines += ["rotation     none"] if found is None else _lines(found, known=not unread)
+        lines += ["rotation     none"] if layer is None else _lines(layer, known=not unread)
     if is_posenc_config(config.config) and not known["encodings"]:
         lines += ["", "encoding     none (NoPE)"]
-    for one in known["encodings"]:
-        lines += ["", f"encoding     {one['text']}"] + ([f"in posenc    {one['posenc']}"] if one["posenc"] else [])
+    for encoding in known["encodings"]:
+        lines += ["", f"encoding     {encoding['text']}"] + (
+            [f"in posenc    {encoding['posenc']}"] if encoding["posenc"] else []
+        )
     lines += schedule_lines(known["schedule"])
     if known["remarks"]:
         lines += ["", "remarks"]
@@ -187,28 +262,28 @@ def as_text(config: RopeConfig) -> str:
     return "\n".join(lines)
 
 
-def _lines(found: Facts, *, known: bool) -> list[str]:
-    pairs, turning = found["pairs"], found["turning_pairs"]
-    share = "all" if found["rotary_dim"] == found["head_dim"] else found["rotary_dim"]
-    which = "" if turning == pairs else f", of which {turning} turn"
-    channels = "(j, j + pairs)" if found["layout"] == "half" else "(2j, 2j + 1)"
+def _lines(layer: Facts, *, known: bool) -> list[str]:
+    pairs, rotating = layer["pairs"], layer["rotating_pairs"]
+    share = "all" if layer["rotary_dim"] == layer["head_dim"] else layer["rotary_dim"]
+    which = "" if rotating == pairs else f", of which {rotating} rotate"
+    channels = "(j, j + pairs)" if layer["layout"] == "half" else "(2j, 2j + 1)"
     lines = [
-        f"layout       {found['layout']}: channels {channels} are a pair",
-        f"head         {found['head_dim']} channels, {share} in pairs: {pairs} pairs{which}",
-        *_axes(found["sections"]),
-        f"base         {_number(found['base'])}",
-        f"wavelengths  {_between(found['wavelengths'])}",
-        f"{'original    ' if found['trained_length_given'] else 'declares    '} {_trained(found)}",
-        f"scaling      {found['scaling'] or ('none' if known else 'none in the keys that are read')}",
+        f"layout       {layer['layout']}: channels {channels} are a pair",
+        f"head         {layer['head_dim']} channels, {share} in pairs: {pairs} pairs{which}",
+        *_axes(layer["sections"]),
+        f"base         {_number(layer['base'])}",
+        f"wavelengths  {_between(layer['wavelengths'])}",
+        f"{'original    ' if layer['trained_length_given'] else 'declares    '} {_trained(layer)}",
+        f"scaling      {layer['scaling'] or ('none' if known else 'none in the keys that are read')}",
     ]
-    if found["scaling"] is not None:
-        lines.append(f"scaled       {_between(found['scaled_wavelengths'])}")
-    gain, logits = found["gain"], found["logit_factor"]
+    if layer["scaling"] is not None:
+        lines.append(f"scaled       {_between(layer['scaled_wavelengths'])}")
+    gain, logits = layer["gain"], layer["logit_factor"]
     lines.append(f"gain         {gain:.6g} on rotated q and k, so {logits:.6g} on what they give to a logit")
-    if found["softmax_factor"] != 1:
-        lines.append(f"softmax      scale times {found['softmax_factor']:.6g}, from mscale_all_dim")
-    lines.append(f"meant for    {_tokens(found['longest_length'])}")
-    if found["length_dependent"]:
+    if layer["softmax_factor"] != 1:
+        lines.append(f"softmax      scale times {layer['softmax_factor']:.6g}, from mscale_all_dim")
+    lines.append(f"meant for    {_tokens(layer['longest_length'])}")
+    if layer["length_dependent"]:
         lines.append("note         frequencies depend on the length: declare one, or cache keys un-rotated;")
         lines.append("             undeclared, a full forward is not causal")
     return lines
@@ -219,24 +294,32 @@ def _axes(sections: Facts | None) -> list[str]:
     if sections is None:
         return []
     lines = [f"sections     {ORDERS[sections['order']]} (M-RoPE; in text all three are the same)"]
-    for axis, found in sections["axes"].items():
-        waves = _between(found["scaled_wavelengths"]).replace("tokens", "steps")
-        lines.append(f"  {axis:<10} {found['pairs']} pairs, wavelengths {waves}")
+    for axis, axis_facts in sections["axes"].items():
+        waves = _between(axis_facts["scaled_wavelengths"]).replace("tokens", "steps")
+        lines.append(f"  {axis:<10} {axis_facts['pairs']} pairs, wavelengths {waves}")
     return lines
 
 
-def _trained(found: Facts) -> str:
-    length, unfinished, turning = found["trained_length"], found["pairs_without_a_full_turn"], found["turning_pairs"]
-    if unfinished is None or not turning:
+def _trained(layer: Facts) -> str:
+    length, unfinished, rotating = (
+        layer["trained_length"],
+        layer["pairs_without_full_rotation"],
+        layer["rotating_pairs"],
+    )
+    if unfinished is None or not rotating:
         return _tokens(length)
-    seen = found["window"]
-    window = "" if seen is None or (length or seen) < seen else f" under a window of {_number(seen)}"
-    share = f"{unfinished} of {turning} pairs ({unfinished / turning:.0%})"
-    return f"{_tokens(length)}{window}: {share} never complete a turn"
+    window_length = layer["window"]
+    window = (
+        ""
+        if window_length is None or (length or window_length) < window_length
+        else f" under a window of {_number(window_length)}"
+    )
+    share = f"{unfinished} of {rotating} pairs ({unfinished / rotating:.0%})"
+    return f"{_tokens(length)}{window}: {share} never complete a rotation"
 
 
 def _between(waves: dict[str, float] | None) -> str:
-    return "no pair turns" if waves is None else f"{_number(waves['shortest'])} to {_number(waves['longest'])} tokens"
+    return "no pair rotates" if waves is None else f"{_number(waves['shortest'])} to {_number(waves['longest'])} tokens"
 
 
 def _tokens(length: int | None) -> str:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from posenc.arguments import shown
 from posenc.hf.config.rope_block import BLOCKS
-from posenc.hf.config.text_config import Section, count_at, flag_at
+from posenc.hf.config.text_config import TextConfig, count_at, flag_at
 from posenc.hf.families.temperature import TemperatureRule
 from posenc.hf.limits import TOKENS, is_count, is_number
 from posenc.score.temperature import LogN, PowerTemperature, SSMax, StepTemperature, Temperature
@@ -32,21 +32,21 @@ class TemperatureSpec(NamedTuple):
         return _CLASSES[self.builds.partition("(")[0]](**self.options)
 
 
-def temperature_of(section: Section, rule: TemperatureRule | None) -> TemperatureSpec | None:
+def temperature_of(text_config: TextConfig, rule: TemperatureRule | None) -> TemperatureSpec | None:
     """The temperature of the layers that have one, or None where the config turns it off.
 
     Raises:
         ValueError: for a number that cannot be; it names the key.
     """
-    if rule is None or (rule.switch and flag_at(section, rule.switch) is False):
+    if rule is None or (rule.switch and flag_at(text_config, rule.switch) is False):
         return None
     if rule.form == "block steps":
-        return _block_steps(section, rule)
+        return _block_steps(text_config, rule)
     if rule.form == "learned":
-        heads = count_at(section, "num_attention_heads", TOKENS) or 64
+        heads = count_at(text_config, "num_attention_heads", TOKENS) or 64
         options: dict[str, Any] = {"num_heads": heads, "bias": True, "count": "position"}
         return TemperatureSpec("scale ln(p + 1) + bias, both learned a head", _call("SSMax", options), options)
-    length, strength = _tokens(section, rule), _strength(section, rule)
+    length, strength = _tokens(text_config, rule), _strength(text_config, rule)
     if rule.form == "power":
         options = {"step": length, "power": strength}
         return TemperatureSpec(f"(1 + (p + 1) / {length})^{strength:g}", _call("PowerTemperature", options), options)
@@ -58,18 +58,18 @@ def temperature_of(section: Section, rule: TemperatureRule | None) -> Temperatur
     return TemperatureSpec(text, _call("LogN", options), options)
 
 
-def _block_steps(section: Section, rule: TemperatureRule) -> TemperatureSpec | None:
+def _block_steps(text_config: TextConfig, rule: TemperatureRule) -> TemperatureSpec | None:
     """Of Mistral's blocks, in which both numbers stand."""
-    block = next((section.config[name] for name in BLOCKS if section.config.get(name)), section.rotation.block or {})
+    block = next((text_config[name] for name in BLOCKS if text_config.get(name)), text_config.rotation.block or {})
     step, strength = block.get(rule.length_key), block.get(rule.strength_key)
     if strength is None:
         return None
     if not is_number(strength, 0):
         text = f"must be a number from 0, found {shown(strength)}"
-        raise ValueError(f"{section.named('rope_parameters', rule.strength_key)} {text}")
+        raise ValueError(f"{text_config.key_path('rope_parameters', rule.strength_key)} {text}")
     if not is_count(step, TOKENS):
         text = f"must be an integer in 1..{TOKENS} beside {rule.strength_key}, found {shown(step)}"
-        raise ValueError(f"{section.named('rope_parameters', rule.length_key)} {text}")
+        raise ValueError(f"{text_config.key_path('rope_parameters', rule.length_key)} {text}")
     return _steps({"step": step, "strength": float(strength), "offset": rule.offset})
 
 
@@ -83,12 +83,12 @@ def _call(name: str, options: dict[str, Any]) -> str:
     return f"{name}({', '.join(f'{key}={value!r}' for key, value in options.items())})"
 
 
-def _tokens(section: Section, rule: TemperatureRule) -> int | None:
-    return count_at(section, rule.length_key, TOKENS) if rule.length_key in section.config else rule.length
+def _tokens(text_config: TextConfig, rule: TemperatureRule) -> int | None:
+    return count_at(text_config, rule.length_key, TOKENS) if rule.length_key in text_config else rule.length
 
 
-def _strength(section: Section, rule: TemperatureRule) -> float:
-    value = section.config.get(rule.strength_key, rule.strength)
+def _strength(text_config: TextConfig, rule: TemperatureRule) -> float:
+    value = text_config.get(rule.strength_key, rule.strength)
     if not is_number(value, 0):
-        raise ValueError(f"{section.named(rule.strength_key)} must be a number from 0, found {shown(value)}")
+        raise ValueError(f"{text_config.key_path(rule.strength_key)} must be a number from 0, found {shown(value)}")
     return float(value)

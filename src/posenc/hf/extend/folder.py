@@ -33,7 +33,7 @@ from posenc.frequencies.longrope import LongRoPE
 from posenc.hf.atomic_write import naming_target, write_atomically
 from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.rotation import equivalent
-from posenc.hf.config.text_config import section_of, with_text_config
+from posenc.hf.config.text_config import find_text_config, with_text_config
 from posenc.hf.limits import FILE_BYTES
 from posenc.hf.serving.flags import (
     CONVERTER,
@@ -140,8 +140,8 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 def with_gains(config: Config) -> Config:
     """The configuration with LongRoPE's gain also under the keys of engines, which else compute it from the lengths."""
-    section, layers = section_of(config), read_rope({k: v for k, v in config.items() if k != "posenc"}).layers
-    block = section.config.get("rope_parameters")
+    text_config, layers = find_text_config(config), read_rope({k: v for k, v in config.items() if k != "posenc"}).layers
+    block = text_config.get("rope_parameters")
     if not isinstance(block, dict):
         return config
 
@@ -162,19 +162,19 @@ def with_gains(config: Config) -> Config:
         changed = with_gain(block, next(iter(layers)))
     else:
         changed = {kind: with_gain(kind_block, kind) for kind, kind_block in block.items()}
-    return with_text_config(config, section, {**section.config, "rope_parameters": changed})
+    return with_text_config(config, text_config, {**text_config.config, "rope_parameters": changed})
 
 
 def with_both_versions(config: Config) -> Config:
     """A configuration of version 5 with version 4's keys added; unchanged where version 4 cannot express it."""
     read = read_rope({key: value for key, value in config.items() if key != "posenc"})
     try:
-        older = section_of(read.to_config(version=4)).config
+        older = find_text_config(read.to_config(version=4)).config
     except ValueError:
         return config
-    section = section_of(config)
-    added = {key: value for key, value in older.items() if key not in section.config}
-    both = with_text_config(config, section, {**section.config, **added})
+    text_config = find_text_config(config)
+    added = {key: value for key, value in older.items() if key not in text_config}
+    both = with_text_config(config, text_config, {**text_config.config, **added})
     return both if _means_the_same(both, config) else config
 
 
@@ -191,7 +191,7 @@ def _means_the_same(both: Config, config: Config) -> bool:
 def _as_transformers_reads(config: Config) -> Any:
     plain = {key: value for key, value in config.items() if key != "posenc"}
     parsed = AutoConfig.for_model(**json.loads(json.dumps(plain)))
-    return section_of(parsed.to_dict()).config.get("rope_parameters")
+    return find_text_config(parsed.to_dict()).config.get("rope_parameters")
 
 
 _SGLANG_LONGER = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1"
@@ -216,7 +216,10 @@ def serving_lines(config: Mapping[str, Any], folder: str, length: int, *, traine
         (SGLANG, f"{_SGLANG_LONGER} python -m sglang.launch_server --model-path {{}} --context-length {length}"),
     ):
         lines += ["", *_of_server(engine, command, read, blocks, flags[engine.lower()], folder, length, trained)]
-    lines += ["", *_of_llama_cpp(section_of(written).model_type, blocks, flags["llama.cpp"], folder, length, trained)]
+    lines += [
+        "",
+        *_of_llama_cpp(find_text_config(written).model_type, blocks, flags["llama.cpp"], folder, length, trained),
+    ]
     lines += ["", *_of_mlx(written, blocks, folder, length)]
     return "\n".join(lines) + "\n"
 
@@ -232,7 +235,7 @@ def serving_lines_of_remapping(folder: str, name: str) -> str:
 
 def _blocks(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The block of each kind of layers that rotates."""
-    block = section_of(dict(config)).config["rope_parameters"]
+    block = find_text_config(dict(config)).config["rope_parameters"]
     return [block] if "rope_type" in block else [kind_block for kind_block in block.values() if kind_block]
 
 
@@ -303,7 +306,7 @@ def _of_llama_cpp(
 
 def _of_mlx(config: Mapping[str, Any], blocks: list[Mapping[str, Any]], folder: str, length: int) -> Iterator[str]:
     """mlx-lm, which reads version 4's keys in most families and version 5's in some."""
-    engine = MLX_4 if section_of(dict(config)).config.get("rope_scaling") else MLX_5
+    engine = MLX_4 if find_text_config(dict(config)).config.get("rope_scaling") else MLX_5
     mistakes = _errors(engine, blocks, length)
     yield f"{_version(engine)}:"
     yield ""

@@ -95,7 +95,7 @@ class RotaryModules:
     @property
     def original_length(self) -> int | None:
         """The context length of the model by its configuration, in tokens, after any scaling."""
-        lengths = (max_length(self.read.section), extended_length(self.read.layers, recipes=False))
+        lengths = (max_length(self.read.text_config), extended_length(self.read.layers, recipes=False))
         return max((length for length in lengths if length is not None), default=None)
 
     def long_range_ropes(self, original_length: int) -> dict[str, RoPE]:
@@ -105,7 +105,7 @@ class RotaryModules:
             ValueError: where every layer has a window of at most that length.
         """
         facts = model_from_config(self._config_dict())
-        layers: tuple[LayerFacts, ...] = facts.layers or facts.found
+        layers: tuple[LayerFacts, ...] = facts.layers or facts.distinct_layers
         kinds = {layer.kind for layer in layers if layer.window is None or layer.window > original_length}
         ropes = {
             kind: rope
@@ -121,7 +121,7 @@ class RotaryModules:
     def long_range_layers(self, original_length: int) -> list[int]:
         """The numbers of layers that rotate and attend beyond the training length."""
         facts = model_from_config(self._config_dict())
-        layers = facts.layers or facts.found * self.config.num_hidden_layers
+        layers = facts.layers or facts.distinct_layers * self.config.num_hidden_layers
         return [
             n
             for n, layer in enumerate(layers)
@@ -140,7 +140,7 @@ class RotaryModules:
             self._check_writable(ropes)
             ropes = {kind: text_rope(to_longrope(rope, original_length)) for kind, rope in ropes.items()}
             new = self._config(ropes)
-        key = length_key(self.read.section)
+        key = length_key(self.read.text_config)
         if all(_block_lacks_length(rope) for rope in ropes.values()):
             return {**new, key: length}
         return new
@@ -198,7 +198,7 @@ class RotaryModules:
     def _scales(self) -> list[float | None]:
         """The softmax scale of each layer by the configuration."""
         facts = model_from_config(self._config_dict())
-        return [layer.scale for layer in facts.layers or facts.found * self.config.num_hidden_layers]
+        return [layer.scale for layer in facts.layers or facts.distinct_layers * self.config.num_hidden_layers]
 
     def _rescale(self, before: list[float | None]) -> None:
         """Change the softmax scales of attention modules, which they compute when they are built."""

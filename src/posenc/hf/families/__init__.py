@@ -1,8 +1,9 @@
-"""What is known of each model type of transformers: one record a model type, in files by subject.
+"""What is known of each model type: one record a model type, in files by subject.
 
 To add a family, write one `Family` in the file that fits (decoders, encoders, encoder_decoders, hybrids, multimodal,
-vision, audio). Its parts are explained where they are defined: `RotationRules`, `LayerPattern`, `Attention`,
-`PositionScheme`. tests/reference holds every record against the code of transformers.
+vision, audio; remote_code for what transformers does not have). Its parts are explained where they are defined:
+`RotationRules`, `LayerPattern`, `Attention`, `PositionScheme`. tests/reference holds every
+record against the code of transformers.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from posenc.hf.families.hybrids import HYBRIDS
 from posenc.hf.families.layer_patterns import LayerPattern
 from posenc.hf.families.multimodal import MULTIMODAL
 from posenc.hf.families.position_schemes import PositionScheme
+from posenc.hf.families.remote_code import REMOTE_CODE
 from posenc.hf.families.rotation import RotationRules
 from posenc.hf.families.vision import VISION
 
@@ -28,6 +30,7 @@ __all__ = [
 
 FAMILIES: dict[str, Family] = {
     **DECODERS, **ENCODERS, **ENCODER_DECODERS, **HYBRIDS, **MULTIMODAL, **VISION, **AUDIO,
+    **REMOTE_CODE,
 }  # fmt: skip
 ROTARY = {name: family for name, family in FAMILIES.items() if family.rotation is not None}
 ROTATIONS = {name: family.rotation for name, family in FAMILIES.items() if family.rotation is not None}

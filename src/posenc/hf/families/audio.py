@@ -28,7 +28,7 @@ AUDIO: dict[str, Family] = {
     "audio-spectrogram-transformer": Family(attention=Attention(direction="bidirectional"), schemes=(PATCHES_UNSIZED,)),
     "audioflamingo3": Family(text_type="qwen2"),
     "clvp_decoder": Family(
-        unsupported="has learned embeddings of the positions; clvp_encoder turns, by keys of its own"
+        unsupported="has learned embeddings of the positions; clvp_encoder rotates, by keys of its own"
     ),
     "clvp_encoder": Family(unsupported="rotates queries, keys and values too, by a width that projection_dim decides"),
     "coarse_acoustics": Family(layers=LayerPattern(count_key="num_layers"), schemes=(learned(1024, "block_size"),)),

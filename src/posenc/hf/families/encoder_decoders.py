@@ -97,7 +97,7 @@ ENCODER_DECODERS: dict[str, Family] = {
         attention=Attention(scale="query_pre_attn_scalar"),
         sizes=Sizes(2304, 8, 26, 131_072),
         since=5,
-        not_compared="one softmax over its own tokens and those of the encoder",
+        not_compared="one softmax over its own tokens and the encoder's",
     ),
     "t5gemma2_encoder": Family(text_type="t5gemma2_text"),
     "t5gemma2_text": Family(

@@ -83,14 +83,14 @@ class Family:
         rotation: the rotation of queries and keys; None: the code has none, whatever keys a config has.
         layers: kinds and windows of the layers.
         attention: direction, scale, sinks, temperature.
-        schemes: encodings in the place of a rotation, or those of a family whose rotation a key turns off.
+        schemes: encodings of a family without rotation, or of one whose rotation a key turns off.
         sizes: defaults of the config class, of a model that can be the text part of a larger one.
         text_type: of a composite model, the model type of a ``text_config`` that does not name its own.
         code_of: model type whose code a released file runs, where transformers has no code of this name.
         code_if_listed: model type whose code AutoConfig takes where the config has ``layer_types``.
         since: major version of transformers that first had this model type.
         layer_keys: keys of the numbers of layers of encoder and decoder.
-        unsupported: why no `RoPE` can stand for the rotation of this model type; reading a config raises it.
+        unsupported: why configs of this model type are not read, to follow "it"; reading one raises it.
         not_compared: why whole layers are not compared with transformers' own; "" where they are.
     """
 

@@ -44,7 +44,7 @@ HYBRIDS: dict[str, Family] = {
     "kimi_k3": Family(code_of="kimi_linear"),
     "kimi_linear": Family(
         layers=LayerPattern(
-            only_listed=True, listing=Listing("numbers", "full_attn_layers", section="linear_attn_config", first=1)
+            only_listed=True, listing=Listing("numbers", "full_attn_layers", parent="linear_attn_config", first=1)
         ),
         schemes=(NOPE,),
     ),

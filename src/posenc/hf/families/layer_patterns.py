@@ -56,8 +56,8 @@ class Listing:
             "letters": a string with a letter a layer. "codes": a list with a code a layer. "numbers": the numbers of
             the layers with full attention, all others recurrent. "period": the layers whose number modulo the key's
             value equals ``offset_key``'s. "spans": pairs of a list of kinds and how often it repeats.
-        key: config key; inside ``section`` where that is given.
-        section: object that holds the key.
+        key: config key; inside ``parent`` where that is given.
+        parent: object that holds the key.
         names: kinds of layers by letter or code.
         first: number of the first layer, for "numbers".
         default: value without the key; None: the listing does not apply without it.
@@ -67,7 +67,7 @@ class Listing:
 
     form: Literal["letters", "codes", "numbers", "period", "spans"]
     key: str
-    section: str = ""
+    parent: str = ""
     names: Mapping[Any, str] = field(default_factory=dict)
     first: int = 0
     default: Any = None

@@ -31,7 +31,7 @@ MULTIMODAL: dict[str, Family] = {
         attention=Attention(direction=""),
         schemes=(
             learned_after_padding(514).of("text"),
-            patches(224, 32, prefix=1, section="vision_config").of("image"),
+            patches(224, 32, prefix=1, parent="vision_config").of("image"),
         ),
         text_type="altclip_text_model",
     ),
@@ -42,7 +42,7 @@ MULTIMODAL: dict[str, Family] = {
         attention=Attention(direction=""),
         schemes=(
             learned(512).of("text"),
-            patches(384, 16, prefix=1, section="vision_config").of("image"),
+            patches(384, 16, prefix=1, parent="vision_config").of("image"),
         ),
         text_type="blip_text_model",
     ),
@@ -58,7 +58,7 @@ MULTIMODAL: dict[str, Family] = {
         attention=Attention(direction=""),
         schemes=(
             learned(512).of("text"),
-            patches(224, 32, prefix=1, section="vision_config").of("image"),
+            patches(224, 32, prefix=1, parent="vision_config").of("image"),
         ),
         text_type="chinese_clip_text_model",
     ),
@@ -67,7 +67,7 @@ MULTIMODAL: dict[str, Family] = {
         attention=Attention(direction=""),
         schemes=(
             learned(77).of("text"),
-            patches(224, 32, prefix=1, section="vision_config").of("image"),
+            patches(224, 32, prefix=1, parent="vision_config").of("image"),
         ),
         text_type="clip_text_model",
     ),
@@ -76,7 +76,7 @@ MULTIMODAL: dict[str, Family] = {
         attention=Attention(direction=""),
         schemes=(
             learned(77).of("text"),
-            patches(224, 32, prefix=1, section="vision_config").of("image"),
+            patches(224, 32, prefix=1, parent="vision_config").of("image"),
         ),
         text_type="clipseg_text_model",
     ),
@@ -125,7 +125,7 @@ MULTIMODAL: dict[str, Family] = {
         attention=Attention(direction=""),
         schemes=(
             learned(512).of("text"),
-            patches(224, 16, prefix=1, section="vision_config").of("image"),
+            patches(224, 16, prefix=1, parent="vision_config").of("image"),
         ),
         text_type="flava_text_model",
     ),
@@ -161,7 +161,7 @@ MULTIMODAL: dict[str, Family] = {
         attention=Attention(direction=""),
         schemes=(
             learned(77).of("text"),
-            patches(224, 16, section="vision_config").of("image"),
+            patches(224, 16, parent="vision_config").of("image"),
         ),
         text_type="groupvit_text_model",
     ),
@@ -210,7 +210,7 @@ MULTIMODAL: dict[str, Family] = {
         attention=Attention(direction=""),
         schemes=(
             learned(77).of("text"),
-            patches(224, 32, prefix=1, section="vision_config").of("image"),
+            patches(224, 32, prefix=1, parent="vision_config").of("image"),
         ),
         text_type="metaclip_2_text_model",
     ),
@@ -222,7 +222,7 @@ MULTIMODAL: dict[str, Family] = {
         RotationRules(base=5e6, default_share=True, head_dim=128),
         layers=LayerPattern(
             listing=Listing(
-                "codes", "sparse_attention_freq", section="sparse_attention_config", names={0: FULL, 1: BLOCK_SPARSE}
+                "codes", "sparse_attention_freq", parent="sparse_attention_config", names={0: FULL, 1: BLOCK_SPARSE}
             )
         ),
         sizes=Sizes(6144, 64, 60, 524_288),
@@ -245,7 +245,7 @@ MULTIMODAL: dict[str, Family] = {
         attention=Attention(direction=""),
         schemes=(
             learned(16).of("text"),
-            patches(768, 16, prefix=1, section="vision_config").of("image"),
+            patches(768, 16, prefix=1, parent="vision_config").of("image"),
         ),
         text_type="owlv2_text_model",
     ),
@@ -254,7 +254,7 @@ MULTIMODAL: dict[str, Family] = {
         attention=Attention(direction=""),
         schemes=(
             learned(16).of("text"),
-            patches(768, 32, prefix=1, section="vision_config").of("image"),
+            patches(768, 32, prefix=1, parent="vision_config").of("image"),
         ),
         text_type="owlvit_text_model",
     ),
@@ -333,7 +333,7 @@ MULTIMODAL: dict[str, Family] = {
         attention=Attention(direction=""),
         schemes=(
             learned(64).of("text"),
-            patches(224, 16, section="vision_config").of("image"),
+            patches(224, 16, parent="vision_config").of("image"),
         ),
         text_type="siglip_text_model",
     ),
@@ -341,7 +341,7 @@ MULTIMODAL: dict[str, Family] = {
         attention=Attention(direction=""),
         schemes=(
             learned(64).of("text"),
-            patches(256, 16, section="vision_config", count_key="num_patches").of("image"),
+            patches(256, 16, parent="vision_config", count_key="num_patches").of("image"),
         ),
         text_type="siglip2_text_model",
     ),
@@ -373,7 +373,7 @@ MULTIMODAL: dict[str, Family] = {
         attention=Attention(direction=""),
         schemes=(
             learned(77).of("text"),
-            patches(224, 32, prefix=1, section="vision_config").of("image"),
+            patches(224, 32, prefix=1, parent="vision_config").of("image"),
         ),
         text_type="xclip_text_model",
     ),

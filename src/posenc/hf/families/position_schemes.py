@@ -37,9 +37,9 @@ class PatchTable:
 
     Attributes:
         image_size, patch_size: defaults, in pixels; a pair is height and width.
-        prefix: rows before those of the patches.
-        prefix_key: key of further rows beside the patches, and ``prefix_default`` its default.
-        section: key of the object that holds ``image_size`` and ``patch_size``, "" for the config itself.
+        prefix: rows before the rows of the patches.
+        prefix_key: key of further rows next to the patches, and ``prefix_default`` its default.
+        parent: key of the object that holds ``image_size`` and ``patch_size``, "" for the config itself.
         count_key: key of the number of patches, where the config gives it and no size of an image.
     """
 
@@ -48,7 +48,7 @@ class PatchTable:
     prefix: int = 0
     prefix_key: str = ""
     prefix_default: int = 0
-    section: str = ""
+    parent: str = ""
     count_key: str = ""
 
 
@@ -112,21 +112,21 @@ def learned_after_padding(default: int, *, padding: int = 1) -> PositionScheme:
 
 
 def learned_with_offset(default: int) -> PositionScheme:
-    """A learned table with two rows in front of those of the positions, as in BART and OPT."""
+    """A learned table with two rows in front of the rows of the positions, as in BART and OPT."""
     table = Table(default, extra=2)
     return PositionScheme(_AFTER_PADDING, "Learned(dim, max_length=max_length, offset=2)", table)
 
 
 def learned_on_pages(default: int, *, padding: int | None = None) -> PositionScheme:
-    """A learned table of the positions in the text beside tables of the places on a page."""
+    """A learned table of the positions in the text, and tables of the coordinates on a page."""
     scheme = learned(default) if padding is None else learned_after_padding(default, padding=padding)
     return replace(scheme, text=f"{scheme.text}; places on a page have tables of their own")
 
 
-def patches(image_size: int | tuple[int, int], patch_size: int | tuple[int, int], *, prefix: int = 0, section: str = "",
+def patches(image_size: int | tuple[int, int], patch_size: int | tuple[int, int], *, prefix: int = 0, parent: str = "",
             prefix_key: str = "", prefix_default: int = 0, count_key: str = "") -> PositionScheme:  # fmt: skip
     """A learned table of the patches of an image, with ``prefix`` rows before them."""
-    table = PatchTable(image_size, patch_size, prefix, prefix_key, prefix_default, section, count_key)
+    table = PatchTable(image_size, patch_size, prefix, prefix_key, prefix_default, parent, count_key)
     builds = "LearnedGrid(dim, size=(rows, columns), prefix=prefix)" if prefix else \
         "LearnedGrid(dim, size=(rows, columns))"  # fmt: skip
     return PositionScheme("learned embeddings of the patches of an image, resized for another image", builds,

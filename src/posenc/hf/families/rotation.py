@@ -60,7 +60,7 @@ class RotationRules:
         width_key: key of the number of rotated channels in a flat config, in the place of a share.
         order: how M-RoPE assigns pairs to axes; with "time last", sections are row, column, time.
         head_dim_first: the rotary module takes ``head_dim`` before ``qk_rope_head_dim`` (measured by building it with
-            192 beside 64); in other latent families the second key decides alone.
+            192 next to 64); in other latent families the second key decides alone.
         null_head_dim: what a ``head_dim`` of null does in transformers 5.23, measured by building the smallest model:
             "fails"; "allowed" though there is a default; "fails if scaled" for every rope type but "default".
     """

@@ -11,7 +11,7 @@ class TemperatureRule:
     """Which temperature a family's code has, and the keys and defaults of its numbers.
 
     Attributes:
-        form: "steps": 1 + strength · ln(1 + floor((p + offset) / length)) with numbers beside the block; "block steps":
+        form: "steps": 1 + strength · ln(1 + floor((p + offset) / length)), numbers outside the block; "block steps":
             the same with numbers inside the block; "power": (1 + (p + 1) / length)^strength; "log":
             1 + strength · ln max(1, (p + 1) / length); "learned": scale · ln(p + 1) + bias, both learned a head.
         layers: layers that have it: "all", "unrotated", or a kind of layers.

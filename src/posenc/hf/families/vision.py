@@ -146,7 +146,7 @@ VISION: dict[str, Family] = {
     "sam": Family(
         attention=Attention(direction=""),
         schemes=(
-            patches(1024, 16, section="vision_config").of("image"),
+            patches(1024, 16, parent="vision_config").of("image"),
             DECOMPOSED.of("image"),
             RANDOM_FOURIER.of("prompts"),
         ),
@@ -159,7 +159,7 @@ VISION: dict[str, Family] = {
     "sam_hq": Family(
         attention=Attention(direction=""),
         schemes=(
-            patches(1024, 16, section="vision_config").of("image"),
+            patches(1024, 16, parent="vision_config").of("image"),
             DECOMPOSED.of("image"),
             RANDOM_FOURIER.of("prompts"),
         ),

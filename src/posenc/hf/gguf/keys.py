@@ -157,7 +157,7 @@ def _block(rope: RoPE) -> Config:
 
 def _yarn(rope: RoPE, before: RopeConfig) -> dict[str, Value]:
     yarn = _part(rope, YaRN)
-    power = yarn.mscale_all_dim or 0.0 if before.section.rotation.latent else 0.0
+    power = yarn.mscale_all_dim or 0.0 if before.text_config.rotation.latent else 0.0
     if power and abs(yarn.gain - 1) > ROUNDING:
         raise ValueError(f"mscale must equal mscale_all_dim: GGUF has one number for both, got {yarn}")
     gain = 1.0 if power else yarn.gain / (0.1 * math.log(yarn.factor) + 1)
@@ -205,9 +205,9 @@ def _factors(arch: str, rope: RoPE, there: list[str], *, longrope: bool) -> tupl
 
 
 def _length(before: RopeConfig, after: RopeConfig) -> dict[str, Value]:
-    declared = max_length(after.section)
+    declared = max_length(after.text_config)
     wanted = length_after(declared, before.layers, after.layers) or declared
-    return {} if wanted in (None, max_length(before.section)) else {"context_length": wanted}
+    return {} if wanted in (None, max_length(before.text_config)) else {"context_length": wanted}
 
 
 def _temperature(arch: str, before: RopeConfig, after: RopeConfig) -> dict[str, Value]:
@@ -221,5 +221,7 @@ def _temperature(arch: str, before: RopeConfig, after: RopeConfig) -> dict[str, 
 
 
 def _heat(config: RopeConfig) -> tuple[float | None, int | None]:
-    values = [rope_block.effective for rope_block in find_rope_blocks(config.section) if rope_block.values is not None]
+    values = [
+        rope_block.effective for rope_block in find_rope_blocks(config.text_config) if rope_block.values is not None
+    ]
     return next(((one[_HEAT], one.get(_TRAINED)) for one in values if one.get(_HEAT)), (None, None))

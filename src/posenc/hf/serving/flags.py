@@ -24,14 +24,13 @@ from posenc.arguments import check_flag, check_whole, one_line, shown
 from posenc.frequencies.longrope import LongRoPE
 from posenc.hf.config.block_schema import Block
 from posenc.hf.config.block_schema import keys_of as keys_of_type
-from posenc.hf.config.parse import layers_of
 from posenc.hf.config.posenc_config import attached_names
 from posenc.hf.config.rope_block import ALL
 from posenc.hf.config.rope_config import RopeConfig
 from posenc.hf.config.rope_keys import find_rope_blocks
 from posenc.hf.config.rotation import Rotation, equivalent, keys_of, text_rope, to_longrope
 from posenc.hf.config.scalings import LENGTH, SILENT, Convention, block_of
-from posenc.hf.config.text_config import Section, length_key, max_length
+from posenc.hf.config.text_config import TextConfig, length_key, max_length
 from posenc.hf.config.write import Layers, extended_length, share_of
 from posenc.hf.families.layer_patterns import FULL
 from posenc.hf.limits import TOKENS
@@ -193,8 +192,8 @@ def serve_flags(config: RopeConfig, *, exact: bool = False, length: int | None =
 
 def _declared(config: RopeConfig) -> int | None:
     """Tokens that the model is to serve: what it declares, or what a changed rotation reaches."""
-    declared = max_length(config.section)
-    old = layers_of(config.config, config.reading)
+    declared = max_length(config.text_config)
+    old = config.parsed.layers
     changed = any(not equivalent(rope, old.get(kind)) for kind, rope in config.layers.items())
     # Llama 3.2 declares 131,072, and factor times original length is twice that: an unchanged rotation adds nothing.
     reached = extended_length(config.layers, recipes=changed)
@@ -221,28 +220,28 @@ def _note(layers: Layers, engine: str, exact: bool, declared: int | None) -> str
 
 def _overrides(config: RopeConfig, engine: str, exact: bool, declared: int | None) -> Block:
     """The keys that override the config's own in the engine, nested as the text model's part is."""
-    section = config.section
+    text_config = config.text_config
     blocks = {
-        kind: None if rotation is None else _block(rotation, section, engine, declared, exact)
+        kind: None if rotation is None else _block(rotation, text_config, engine, declared, exact)
         for kind, rotation in config.layers.items()
     }
     if not any(blocks.values()):
         raise ValueError("no layer rotates")
     if engine == "sglang" and not exact and list(blocks) == [ALL]:
-        (rope_block,) = find_rope_blocks(section)
+        (rope_block,) = find_rope_blocks(text_config)
         blocks[ALL] = _override(blocks[ALL] or {}, rope_block.effective)
     overrides: Block = {"rope_parameters": blocks[ALL] if list(blocks) == [ALL] else blocks}
-    if "rope_theta" in section.config and list(blocks) == [ALL]:  # version 4's key, which must not contradict the block
+    if "rope_theta" in text_config and list(blocks) == [ALL]:  # version 4's key, which must not contradict the block
         overrides["rope_theta"] = overrides["rope_parameters"]["rope_theta"]
-    longest = max((length for length in (declared, max_length(section)) if length), default=None)
+    longest = max((length for length in (declared, max_length(text_config)) if length), default=None)
     if longest is not None:  # also where the file has it: the flags may be used with the original weights
-        overrides[length_key(section)] = longest
-    for name in reversed(section.path):
+        overrides[length_key(text_config)] = longest
+    for name in reversed(text_config.path):
         overrides = {name: overrides}
     return overrides
 
 
-def _block(rotation: Rotation, section: Section, engine: str, declared: int | None, exact: bool) -> Block:
+def _block(rotation: Rotation, text_config: TextConfig, engine: str, declared: int | None, exact: bool) -> Block:
     rope = text_rope(rotation)
     if exact:
         if rope is not rotation:
@@ -250,13 +249,13 @@ def _block(rotation: Rotation, section: Section, engine: str, declared: int | No
         return plugin_block(rope, length=declared if rope.length_dependent else None, tokens=declared)
     convention: Convention = "vllm" if engine == "vllm" else "sglang"
     block = _in(convention, rope, declared)
-    if rope.rotary_dim != rope.head_dim and not section.rotation.latent:
+    if rope.rotary_dim != rope.head_dim and not text_config.rotation.latent:
         block["partial_rotary_factor"] = share_of(rope)
     errors = engine_errors(_TABLE_NAMES[engine], block)
     if errors:
         text = "; ".join(error.text for error in errors)
         raise ValueError(f"{text}; posenc's plug-in serves it (--exact)")
-    return {**block, **keys_of(rotation, section.rotation, {})}
+    return {**block, **keys_of(rotation, text_config.rotation, {})}
 
 
 def _override(block: Block, old: Block) -> Block:

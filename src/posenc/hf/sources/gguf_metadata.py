@@ -74,7 +74,7 @@ _NAMES = {
     "attention.q_lora_rank": "q_lora_rank", "rope.freq_base": "rope_theta",
 }  # fmt: skip
 _YARN = {"yarn_beta_fast": "beta_fast", "yarn_beta_slow": "beta_slow"}
-_IN_BLOCK = {  # keys of the block that is made, and of widths, by the keys that they are made of
+_IN_BLOCK = {  # keys of the block, and of widths, by the GGUF keys that they are computed from
     "head_dim": "attention.key_length", "qk_rope_head_dim": "rope.dimension_count",
     "qk_nope_head_dim": "attention.key_length", "v_head_dim": "attention.value_length",
     "rotary_dim": "rope.dimension_count", "partial_rotary_factor": "rope.dimension_count",
@@ -107,74 +107,78 @@ def translate(config: Config) -> Translated:
         raise ValueError(f"{_ARCH} {shown(arch)} {text}")
     model_type, layout = ARCHITECTURES[arch]
     keys = {key.removeprefix(f"{arch}."): value for key, value in config.items() if key.startswith(f"{arch}.")}
-    names = {ours: f"{arch}.{theirs}" for ours, theirs in _IN_BLOCK.items()}
-    names |= {ours: f"{arch}.{theirs}" for theirs, ours in _NAMES.items()}
+    names = {key: f"{arch}.{gguf_key}" for key, gguf_key in _IN_BLOCK.items()}
+    names |= {key: f"{arch}.{gguf_key}" for gguf_key, key in _NAMES.items()}
     freqs = _FREQS in config or "rope_freqs" in config
     names |= {"short_factor": _FREQS if freqs else _SHORT, "long_factor": _FREQS if freqs else _LONG}
-    made: Config = {"model_type": model_type, **renamed(keys, _NAMES)}
+    translated: Config = {"model_type": model_type, **renamed(keys, _NAMES)}
     for key in ("num_attention_heads", "num_key_value_heads"):
-        if isinstance(made.get(key), list):  # where layers differ; those of a recurrence have none
-            made[key] = max((one for one in made[key] if is_count(one)), default=None)
-    base = made.pop("rope_theta", 10000.0)
+        if isinstance(translated.get(key), list):  # where layers differ; those of a recurrence have none
+            translated[key] = max((one for one in translated[key] if is_count(one)), default=None)
+    base = translated.pop("rope_theta", 10000.0)
     if layout is None:
-        return Translated(made, "GGUF", None, (), names)
+        return Translated(translated, "GGUF", None, (), names)
     family = ROTATIONS[model_type]
     if family.rotates_if is not None and keys.get("rope.scaling.finetuned") is not False:  # Granite's switch
-        made[family.rotates_if[0]] = family.rotates_if[1]
-    width = _widths(keys, made, family)
+        translated[family.rotates_if[0]] = family.rotates_if[1]
+    width = _widths(keys, translated, family)
     block = {"rope_theta": base, **_scaling(arch, keys, _factors(config), family)}
-    turned = keys.get("rope.dimension_count")
-    if turned is not None and not family.latent and (turned != width or family.share != 1):
-        block["rotary_dim"] = turned
+    rotary_width = keys.get("rope.dimension_count")
+    if rotary_width is not None and not family.latent and (rotary_width != width or family.share != 1):
+        block["rotary_dim"] = rotary_width
     if sections := keys.get("rope.dimension_sections"):
         if not isinstance(sections, list | tuple):
             raise ValueError(f"{arch}.rope.dimension_sections must be a list of numbers, found {shown(sections)}")
         block["mrope_section"] = [one for one in sections if one][:3]
     if keys.get("attention.temperature_scale"):
         block |= _temperature(arch, keys, block)
-        made["model_type"] = "mistral4" if family.latent else model_type
-    made |= _kinds(keys, made)
-    made["rope_parameters"] = _blocks(keys, block, family) if family.kinds else block
-    return Translated(made, "GGUF", layout, tuple(_remarks(config, made, block)), names)
+        translated["model_type"] = "mistral4" if family.latent else model_type
+    translated |= _kinds(keys, translated)
+    translated["rope_parameters"] = _blocks(keys, block, family) if family.kinds else block
+    return Translated(translated, "GGUF", layout, tuple(_remarks(config, translated, block)), names)
 
 
 def _factors(config: Config) -> dict[str, list[float]]:
     """The tensors that are there, by their names without the ending."""
-    found = {}
+    factors = {}
     for name in FACTORS:
         short = name.removesuffix(".weight")
         value = config.get(name, config.get(short))
         if value is None:
             continue
-        if not isinstance(value, list | tuple) or not value or not all(is_number(one, SMALLEST) for one in value):
+        if not isinstance(value, list | tuple) or not value or not all(is_number(factor, SMALLEST) for factor in value):
             raise ValueError(f"{name} must be numbers above 0, one for each pair, found {shown(value)}")
-        found[short] = [float(one) for one in value]
-    return found
+        factors[short] = [float(factor) for factor in value]
+    return factors
 
 
-def _widths(keys: Config, made: Config, family: RotationRules) -> int | None:
-    """The widths of a head in ``made``; returns that of queries and keys, or None where nothing says it."""
-    stream, heads, turned = made.get("hidden_size"), made.get("num_attention_heads"), keys.get("rope.dimension_count")
-    found = keys.get("attention.key_length")
+def _widths(keys: Config, translated: Config, family: RotationRules) -> int | None:
+    """Add the widths of a head to ``translated``; returns the width of queries and keys, None where no key gives it."""
+    stream, heads, rotary_width = (
+        translated.get("hidden_size"),
+        translated.get("num_attention_heads"),
+        keys.get("rope.dimension_count"),
+    )
+    width = keys.get("attention.key_length")
     if family.latent:
-        whole = keys.get("attention.key_length_mla", found)
-        made["qk_rope_head_dim"] = turned
-        if is_count(whole) and is_count(turned):
-            made["qk_nope_head_dim"] = whole - turned
-        made["v_head_dim"] = keys.get("attention.value_length_mla", keys.get("attention.value_length"))
-        return whole
-    if found is None and is_count(stream) and is_count(heads):
-        found = stream // heads
-    if found is not None:
-        made[family.head_key] = found
-    return found
+        head_width = keys.get("attention.key_length_mla", width)
+        translated["qk_rope_head_dim"] = rotary_width
+        if is_count(head_width) and is_count(rotary_width):
+            translated["qk_nope_head_dim"] = head_width - rotary_width
+        translated["v_head_dim"] = keys.get("attention.value_length_mla", keys.get("attention.value_length"))
+        return head_width
+    if width is None and is_count(stream) and is_count(heads):
+        width = stream // heads
+    if width is not None:
+        translated[family.head_key] = width
+    return width
 
 
 def _scaling(arch: str, keys: Config, factors: Mapping[str, list[float]], family: RotationRules) -> Config:
     """The block but for its base and share."""
     scaling = {key.removeprefix(SCALING): value for key, value in keys.items() if key.startswith(SCALING)}
-    for key, silent in (("alpha", (0, 1)), ("yarn_ext_factor", (1, -1))):
-        if scaling.get(key) is not None and scaling[key] not in silent:
+    for key, neutral in (("alpha", (0, 1)), ("yarn_ext_factor", (1, -1))):
+        if scaling.get(key) is not None and scaling[key] not in neutral:
             raise ValueError(f"{arch}.rope.scaling.{key} = {shown(scaling[key])} cannot be said in a configuration")
     times = number_at(scaling, "factor", number_at(keys, "rope.scale_linear", 0.0)) or 1.0
     kind = scaling.get("type", "linear")
@@ -185,14 +189,14 @@ def _scaling(arch: str, keys: Config, factors: Mapping[str, list[float]], family
     longest = keys.get("context_length")
     original = scaling.get("original_context_length", longest)
     if factors and kind == "yarn":
-        raise ValueError(f"{arch}.rope.scaling.type is yarn beside {', '.join(factors)}, which no rope type can say")
+        raise ValueError(f"{arch}.rope.scaling.type is yarn next to {', '.join(factors)}, which no rope type has")
     if factors:
         both = [factors.get("rope_freqs")] * 2
         if both[0] is None:
             both = [factors.get(name) for name in ("rope_factors_short", "rope_factors_long")]
         if None in both:
             raise ValueError("rope_factors_short and rope_factors_long must be there both, or neither")
-        short, long = ([one * times for one in each] for each in both if each is not None)
+        short, long = ([factor * times for factor in each] for each in both if each is not None)
         trained = longest if short == long else original
         grown = max(1.0, longest / trained) if is_count(longest) and is_count(trained) else 1.0
         return {
@@ -234,28 +238,28 @@ def _temperature(arch: str, keys: Config, block: Config) -> Config:
     return {"llama_4_scaling_beta": keys["attention.temperature_scale"], "original_max_position_embeddings": step}
 
 
-def _kinds(keys: Config, made: Config) -> Config:
+def _kinds(keys: Config, translated: Config) -> Config:
     """Which layers have the window, where a list or a period says so."""
-    pattern, layers = keys.get("attention.sliding_window_pattern"), made.get("num_hidden_layers")
-    if isinstance(pattern, list) and all(one in (0, 1) for one in pattern):
-        return {"layer_types": [SLIDING if one else FULL for one in pattern]}
+    pattern, layers = keys.get("attention.sliding_window_pattern"), translated.get("num_hidden_layers")
+    if isinstance(pattern, list) and all(windowed in (0, 1) for windowed in pattern):
+        return {"layer_types": [SLIDING if windowed else FULL for windowed in pattern]}
     if is_count(pattern) and not isinstance(pattern, bool) and is_count(layers):
         return {"layer_types": [FULL if (layer + 1) % pattern == 0 else SLIDING for layer in range(layers)]}
     return {}
 
 
 def _blocks(keys: Config, block: Config, family: RotationRules) -> Config:
-    """A block for each kind of layers; that of windows has no scaling."""
+    """A block for each kind of layers; layers with a window have no scaling."""
     base = keys.get("rope.freq_base_swa", family.kinds[SLIDING].base)
     return {FULL: block, SLIDING: {"rope_type": "default", "rope_theta": base}}
 
 
-def _remarks(config: Config, made: Config, block: Config) -> list[Finding]:
-    found, scaled = [], block["rope_type"] != "default"
+def _remarks(config: Config, translated: Config, block: Config) -> list[Finding]:
+    findings, scaled = [], block["rope_type"] != "default"
     looked = any(name in config or name.removesuffix(".weight") in config for name in (*FACTORS, NO_FACTORS))
-    longest, kind, base = made.get("max_position_embeddings"), made["model_type"], block["rope_theta"]
+    longest, kind, base = translated.get("max_position_embeddings"), translated["model_type"], block["rope_theta"]
     grown = is_count(longest) and longest >= _GROWN
-    llama = kind == "llama" and base == 5e5 and made.get("vocab_size") == 128256
+    llama = kind == "llama" and base == 5e5 and translated.get("vocab_size") == 128256
     qwen = kind.startswith(("qwen2", "qwen3")) and base == 1e6
     if grown and not scaled and (qwen or (llama and looked)):
         text = f"is {longest:,}, which this model reaches by a scaling alone, and the file has none: past the trained "
@@ -263,11 +267,11 @@ def _remarks(config: Config, made: Config, block: Config) -> list[Finding]:
             "length texts get worse and then gibberish; convert the checkpoint again with its rope_scaling, or give "
         )
         text += "llama.cpp " + ("--rope-scaling yarn with --rope-scale and --yarn-orig-ctx" if qwen else "a newer file")
-        found.append(Finding("max_position_embeddings", text, "gguf-scaling-lost", "fault"))
+        findings.append(Finding("max_position_embeddings", text, "gguf-scaling-lost", "fault"))
     elif not looked and not scaled:
         text = "and rope_factors_* are tensors, which may divide the frequencies, and metadata does not tell of: give "
-        text += "the file, or their numbers beside the keys"
-        found.append(Finding("rope_freqs", text, "gguf-tensors-unseen", "suspicion"))
+        text += "the file, or their numbers next to the keys"
+        findings.append(Finding("rope_freqs", text, "gguf-tensors-unseen", "suspicion"))
     if scaled and kind != "gpt_oss":
         tensors = list(_factors(config))
         text = "is lost when transformers loads a GGUF file (a fault of transformers, not of the file): it reads the "
@@ -275,63 +279,69 @@ def _remarks(config: Config, made: Config, block: Config) -> list[Finding]:
         text += ".to_config() in the configuration before the model is made"
         key = " and ".join(f"{name}.weight" for name in tensors) or "rope.scaling"
         text = text.replace("is lost", "are lost", 1) if len(tensors) > 1 else text
-        found.append(Finding(key, text, "gguf-scaling-dropped"))
-    found += _on_numbers(config, made, block)
-    return found
+        findings.append(Finding(key, text, "gguf-scaling-dropped"))
+    findings += _on_numbers(config, translated, block)
+    return findings
 
 
-def _on_numbers(config: Config, made: Config, block: Config) -> list[Finding]:
+def _on_numbers(config: Config, translated: Config, block: Config) -> list[Finding]:
     """Keys and factors that contradict what models of this architecture have."""
-    found, arch = [], config[_ARCH]
-    for name, ours in _YARN.items():
-        value, silent = config.get(key := f"{arch}.{SCALING}{name}"), 32 if ours == "beta_fast" else 1
-        if arch not in TAKE_BETAS and block["rope_type"] == "yarn" and value not in (None, silent):
-            text = f"= {shown(value)} is not read by llama.cpp for {arch!r}, which takes {silent}: write the file anew "
+    findings, arch = [], config[_ARCH]
+    for name, option in _YARN.items():
+        value, default = config.get(key := f"{arch}.{SCALING}{name}"), 32 if option == "beta_fast" else 1
+        if arch not in TAKE_BETAS and block["rope_type"] == "yarn" and value not in (None, default):
+            text = (
+                f"= {shown(value)} is not read by llama.cpp for {arch!r}, which takes {default}: write the file anew "
+            )
             text += "with posenc gguf, or give llama.cpp --yarn-beta-fast and --yarn-beta-slow"
-            found.append(Finding(key, text, "gguf-beta-ignored", "fault"))
-    kind, longest = made["model_type"], made.get("max_position_embeddings")
+            findings.append(Finding(key, text, "gguf-beta-ignored", "fault"))
+    kind, longest = translated["model_type"], translated.get("max_position_embeddings")
     if f"{arch}.rope.freq_base" not in config and is_count(longest) and longest > _LONGEST_OF_DEFAULT:
         text = (
             f"is missing: llama.cpp takes 10000, whose slowest pair completes one rotation within {longest:,} tokens; "
         )
         text += "a model of this length was likely trained with a larger base"
-        found.append(Finding("rope.freq_base", text, "gguf-base-lost", "suspicion"))
+        findings.append(Finding("rope.freq_base", text, "gguf-base-lost", "suspicion"))
     for name in FACTORS:
         factors = config.get(name, config.get(name.removesuffix(".weight")))
-        if name == _SHORT or not isinstance(factors, list) or not all(is_number(one, SMALLEST) for one in factors):
+        if (
+            name == _SHORT
+            or not isinstance(factors, list)
+            or not all(is_number(factor, SMALLEST) for factor in factors)
+        ):
             continue
         if min(factors, default=1.0) < 1 - _ROUNDING:
             text = f"has {min(factors):.4g} among its factors, which divide the frequencies: below 1 they make a pair "
             text += "faster, as where the inverse was written"
-            found.append(Finding(name, text, "gguf-factors-inverted", "suspicion"))
+            findings.append(Finding(name, text, "gguf-factors-inverted", "suspicion"))
     scaled = block["rope_type"] != "default"
     looked = NO_FACTORS in config
     if kind == "phi3" and looked and not scaled and is_count(longest) and longest > _PHI_SHORT:
         text = f"and rope_factors_short are missing, and the file declares {longest:,} tokens, which Phi-3 and Phi-4 "
         text += "reach "
         text += "by these factors alone"
-        found.append(Finding("rope_factors_long", text, "gguf-factors-lost", "fault"))
+        findings.append(Finding("rope_factors_long", text, "gguf-factors-lost", "fault"))
     if kind in _WINDOWS and f"{arch}.attention.sliding_window" not in config:
         text = f"is missing: {_WINDOWS[kind]} layers of {arch} have a window, and this file gives none"
-        found.append(Finding("attention.sliding_window", text, "gguf-window-lost", "suspicion"))
-    return found + _on_lengths(config)
+        findings.append(Finding("attention.sliding_window", text, "gguf-window-lost", "suspicion"))
+    return findings + _on_lengths(config)
 
 
 def _on_lengths(config: Config) -> list[Finding]:
     """A scaling without its factor or without the length that it starts from."""
-    arch, found = config[_ARCH], []
+    arch, findings = config[_ARCH], []
     type_of, factor, original = (
         config.get(f"{arch}.{SCALING}{key}") for key in ("type", "factor", "original_context_length")
     )
     if type_of in ("linear", "yarn") and factor is None and config.get(f"{arch}.rope.scale_linear") is None:
-        text = f"is missing beside the type {type_of!r}: llama.cpp then takes 1, and scales nothing"
-        found.append(Finding("rope.scaling.factor", text, "gguf-factor-missing", "suspicion"))
+        text = f"is missing next to the type {type_of!r}: llama.cpp then takes 1, and scales nothing"
+        findings.append(Finding("rope.scaling.factor", text, "gguf-factor-missing", "suspicion"))
     elif type_of == "yarn" and original is None:
         longest = config.get(f"{arch}.context_length")
         text = f"is missing: llama.cpp takes context_length = {shown(longest)} for the length before the scaling, "
         text += "which is wrong where that is the length after it"
-        found.append(Finding("rope.scaling.original_context_length", text, "original-length-missing", "suspicion"))
-    return found
+        findings.append(Finding("rope.scaling.original_context_length", text, "original-length-missing", "suspicion"))
+    return findings
 
 
 _LONGEST_OF_DEFAULT = 1 << 15  # tokens; models of base 10,000 reach 4,096 to 32,768 (Mistral 7B v0.1)

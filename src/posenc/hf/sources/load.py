@@ -12,7 +12,7 @@ from posenc.hf.limits import BITS, DEPTH, FILE_BYTES, KEYS
 from posenc.input_files import UnreadableFileError, printable, read_json, told
 
 Config = dict[str, Any]
-_NAMES = ("config.json", "params.json")  # of a folder; the second lies beside Meta's and Mistral's own weights
+_NAMES = ("config.json", "params.json")  # of a folder; the second lies next to Meta's and Mistral's own weights
 
 
 @runtime_checkable

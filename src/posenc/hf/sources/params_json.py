@@ -1,4 +1,4 @@
-"""params.json, the configuration beside weights that Meta and Mistral publish in their own form.
+"""params.json, the configuration next to weights that Meta and Mistral publish in their own form.
 
     Meta       rope_theta, use_scaled_rope (llama3's recipe: factor 8, high_freq_factor 4, of Llama 4: 16 and 1), and of
                Llama 4 nope_layer_interval, attention_chunk_size, attn_temperature_tuning, floor_scale, attn_scale
@@ -49,73 +49,76 @@ def is_one(config: Config) -> bool:
 def translate(config: Config) -> Translated:
     """A params.json in Hugging Face's keys; Mistral's has hidden_dim, Meta's a multiple of which that is."""
     mistral = "hidden_dim" in config
-    made, remarks = _mistral(config) if mistral else _meta(config)
-    names = {ours: theirs for theirs, ours in (_MISTRAL if mistral else {**_WIDTHS, **_LLAMA_4}).items()}
-    text = (
-        "pairs are channels 2j and 2j + 1 in the weights beside a params.json; those that transformers makes of them "
-    )
+    translated, remarks = _mistral(config) if mistral else _meta(config)
+    names = {key: param for param, key in (_MISTRAL if mistral else {**_WIDTHS, **_LLAMA_4}).items()}
+    text = "pairs are channels 2j and 2j + 1 in the weights next to a params.json; weights that transformers converts "
     text += "have layout='half'"
-    own = Finding("layout", text, "layout-of-params")
+    layout_finding = Finding("layout", text, "layout-of-params")
     program = "Mistral's params.json" if mistral else "Meta's params.json"
-    return Translated(made, program, "interleaved", (own, *remarks), names)
+    return Translated(translated, program, "interleaved", (layout_finding, *remarks), names)
 
 
 def _meta(config: Config) -> tuple[Config, list[Finding]]:
     llama_4 = any(key in config for key in ("nope_layer_interval", "attention_chunk_size", "moe_args", "use_qk_norm"))
-    made: Config = {"model_type": "llama4_text" if llama_4 else "llama", **renamed(config, _WIDTHS)}
+    translated: Config = {"model_type": "llama4_text" if llama_4 else "llama", **renamed(config, _WIDTHS)}
     remarks = []
-    if "rope_theta" not in made:
-        made["rope_theta"] = 10000.0
-        text = "is not given: Llama 1 and 2, which have no such key, turn by 10000; llama-models would take 500000"
+    if "rope_theta" not in translated:
+        translated["rope_theta"] = 10000.0
+        text = "is not given: Llama 1 and 2, which have no such key, have base 10000; llama-models would take 500000"
         remarks.append(Finding("rope_theta", text, "base-of-params", "suspicion"))
     if llama_4:
-        made |= renamed(config, _LLAMA_4)
-        made["attn_temperature_tuning"] = config.get("attn_temperature_tuning") is True
+        translated |= renamed(config, _LLAMA_4)
+        translated["attn_temperature_tuning"] = config.get("attn_temperature_tuning") is True
         layers = config.get("n_layers")
         if config.get("nope_layer_interval") is None and is_count(layers, LAYERS):
-            made["no_rope_layers"] = [1] * layers
+            translated["no_rope_layers"] = [1] * layers
     scaled = config.get("use_scaled_rope")
     if scaled not in (None, True, False):
         raise ValueError(f"use_scaled_rope must be true, false or null, found {shown(scaled)}")
     if scaled:
         factor = number_at(config, "rope_scaling_factor", 16.0 if llama_4 else 8.0, 1)
         high = number_at(config, "rope_high_freq_factor", 1.0 if llama_4 else 4.0)
-        made["rope_scaling"] = {
+        translated["rope_scaling"] = {
             "rope_type": "llama3", "factor": factor, "low_freq_factor": 1.0, "high_freq_factor": high,
             "original_max_position_embeddings": 8192,
         }  # fmt: skip
         if not llama_4 and config.get("dim") in (2048, 3072) and "rope_scaling_factor" not in config:
-            text = "has no factor beside it: Meta's code takes 8, and what transformers makes of Llama 3.2 has 32"
+            text = "has no factor next to it: Meta's code takes 8, and Llama 3.2 as transformers converts it has 32"
             remarks.append(Finding("use_scaled_rope", text, "factor-of-params", "suspicion"))
-    return made, remarks
+    return translated, remarks
 
 
 def _mistral(config: Config) -> tuple[Config, list[Finding]]:
     latent = bool(config.get("qk_nope_head_dim"))
-    block, heated = _mistral_block(config, latent)
-    made: Config = {**renamed(config, _MISTRAL), "sliding_window": None}
+    block, has_temperature = _mistral_block(config, latent)
+    translated: Config = {**renamed(config, _MISTRAL), "sliding_window": None}
     windows = config.get("sliding_window")
-    kind = "mistral4" if latent else "ministral3" if heated else "mixtral" if config.get("moe") else "mistral"
+    kind = "mistral4" if latent else "ministral3" if has_temperature else "mixtral" if config.get("moe") else "mistral"
     if isinstance(windows, list):
-        made |= _windows(windows, config.get("n_layers"))
-        if heated or latent:
+        translated |= _windows(windows, config.get("n_layers"))
+        if has_temperature or latent:
             raise ValueError(
-                "sliding_window is a list beside llama_4_scaling or latent attention, of which no model is known"
+                "sliding_window is a list next to llama_4_scaling or latent attention, of which no model is known"
             )
         kind = "ministral"
     elif windows is not None:
-        made["sliding_window"] = windows
+        translated["sliding_window"] = windows
     if config.get("model_type") not in (None, "transformer"):
         kind = config["model_type"]
-    base = made.pop("rope_theta", None)
+    base = translated.pop("rope_theta", None)
     block = {**({} if base is None else {"rope_theta": base}), **block}
-    return {"model_type": kind, **made, "rope_parameters": block, **({"rope_interleave": True} if latent else {})}, []
+    return {
+        "model_type": kind,
+        **translated,
+        "rope_parameters": block,
+        **({"rope_interleave": True} if latent else {}),
+    }, []
 
 
 def _mistral_block(config: Config, latent: bool) -> tuple[Config, bool]:
     """The block, and whether queries have a temperature."""
     block: Config = {"rope_type": "default"}
-    yarn, heat = (_object(config, key) for key in ("yarn", "llama_4_scaling"))
+    yarn, temperature = (_object(config, key) for key in ("yarn", "llama_4_scaling"))
     if yarn:
         strange = set(yarn) - {*_YARN, "apply_scale"}
         if strange:
@@ -126,21 +129,21 @@ def _mistral_block(config: Config, latent: bool) -> tuple[Config, bool]:
             block["attention_factor"] = 1.0
         elif latent:
             block |= {"mscale": 1.0, "mscale_all_dim": 1.0}
-    if heat:
-        trained = heat.get("original_max_position_embeddings")
+    if temperature:
+        trained = temperature.get("original_max_position_embeddings")
         if block.setdefault("original_max_position_embeddings", trained) != trained or trained is None:
-            found = f"{shown(trained)}, and in yarn {shown(block['original_max_position_embeddings'])}"
-            text = f"must be the length of yarn, as one key of transformers holds both, found {found}"
+            lengths = f"{shown(trained)}, and in yarn {shown(block['original_max_position_embeddings'])}"
+            text = f"must be the length of yarn, as one key of transformers holds both, found {lengths}"
             raise ValueError(f"llama_4_scaling.original_max_position_embeddings {text}")
-        block["llama_4_scaling_beta"] = heat.get("beta")
-    return block, bool(heat)
+        block["llama_4_scaling_beta"] = temperature.get("beta")
+    return block, bool(temperature)
 
 
 def _object(config: Config, key: str) -> Config:
-    found = config.get(key) or {}
-    if not isinstance(found, dict):
-        raise ValueError(f"{key} must be an object or null, found {shown(found)}")
-    return found
+    value = config.get(key) or {}
+    if not isinstance(value, dict):
+        raise ValueError(f"{key} must be an object or null, found {shown(value)}")
+    return value
 
 
 def _windows(windows: list[Any], layers: object) -> Config:

@@ -47,14 +47,14 @@ class Translated(NamedTuple):
 
 def renamed(config: Config, names: Mapping[str, str]) -> Config:
     """The values that a configuration has under these names: ours by theirs; nulls are dropped."""
-    return {ours: config[theirs] for theirs, ours in names.items() if config.get(theirs) is not None}
+    return {new: config[old] for old, new in names.items() if config.get(old) is not None}
 
 
 def number_at(config: Config, key: str, default: float, least: float = 0.0) -> float:
     """A number of the other form; a ValueError that names the key for anything else."""
-    found: Any = config.get(key)
-    if found is None:
+    value: Any = config.get(key)
+    if value is None:
         return default
-    if not is_number(found, least):
-        raise ValueError(f"{key} must be a number of at least {least:g}, found {shown(found)}")
-    return float(found)
+    if not is_number(value, least):
+        raise ValueError(f"{key} must be a number of at least {least:g}, found {shown(value)}")
+    return float(value)

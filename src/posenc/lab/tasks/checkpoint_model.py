@@ -103,7 +103,7 @@ def _slides(rotations: RotaryModules) -> bool:
     """Whether no layer has a window of its own."""
     rotation_config = {key: value for key, value in rotations.config.to_dict().items() if key != "posenc"}
     facts = model_from_config(rotation_config)
-    return all(layer.window is None for layer in facts.layers or facts.found)
+    return all(layer.window is None for layer in facts.layers or facts.distinct_layers)
 
 
 def _tokens(tokenizer: Any, text: str) -> list[int]:

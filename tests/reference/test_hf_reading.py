@@ -1,6 +1,6 @@
-"""What transformers makes of configurations at the door: which of two keys it obeys, what it takes where none stands.
+"""How transformers reads a config: which of two keys it obeys, and which default it takes for a missing key.
 
-And the table of models without a rotation (`posenc.hf.families`), held against the code of each.
+Also the records of models without a rotation (`posenc.hf.families`), compared with the code of each.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def test_width_is_the_quotient_elsewhere(name: str) -> None:
     assert not isinstance(fields.get("kv_channels"), int)
 
 
-def test_granite_turns_only_where_it_says_rope() -> None:
+def test_granite_rotates_only_where_its_config_says_rope() -> None:
     _, _, code = model_of("granitemoehybrid")
     assert 'config.position_embedding_type == "rope"' in inspect.getsource(code)
 
@@ -110,9 +110,9 @@ def test_code_of_models_without_a_rotation(name: str) -> None:
         assert name in ("barthez", "transfo-xl"), f"transformers has no {name}"
         return
     source = inspect.getsource(code)
-    turns = re.search(r"apply_rotary|RotaryEmbedding\(", source)
+    rotates = re.search(r"apply_rotary|RotaryEmbedding\(", source)
     of_images = ("glm5_next_text", "inkling2_text")  # whose files hold a vision tower too
-    assert turns is None or name in ("jamba", "nemotron_h", *of_images), "its code turns something"
+    assert rotates is None or name in ("jamba", "nemotron_h", *of_images), "its code rotates something"
     for one in NON_ROTARY[name].schemes:
         evidence = next((pattern for known, pattern in EVIDENCE.items() if one.text.endswith(known)), "")
         assert re.search(evidence, source), f"no {evidence} for {one.text}"
