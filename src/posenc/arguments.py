@@ -1,4 +1,4 @@
-"""What constructors take for sizes and numbers: checked before anything is compared with them or made of them.
+"""Validation of constructor arguments: sizes and numbers are checked before anything is computed from them.
 
 A size that no model has (2³¹ channels, tables of 10¹⁸ rows) is a slip of the pen or of a configuration, and would fill
 the memory or never end: it is refused at once, like a string or a NaN. Bounds lie far above what anybody trains.
@@ -62,11 +62,11 @@ def check_number(
     """
     limits = [f"above {above:g}"] if above is not None else [f"of at least {least:g}"] if least is not None else []
     limits += [] if most == math.inf else [f"at most {most:g}"]
-    wanted = " ".join(["a finite number", " and ".join(limits)]).strip()
+    requirement = " ".join(["a finite number", " and ".join(limits)]).strip()
     if isinstance(value, bool) or not isinstance(value, int | float) or not _finite(value):
-        raise ValueError(f"{name} must be {wanted}, got {shown(value)}")
+        raise ValueError(f"{name} must be {requirement}, got {shown(value)}")
     if (above is not None and value <= above) or (least is not None and value < least) or value > most:
-        raise ValueError(f"{name} must be {wanted}, got {shown(value)}")
+        raise ValueError(f"{name} must be {requirement}, got {shown(value)}")
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
@@ -123,22 +123,23 @@ def check_table(names: str, *sizes: int) -> None:
 
     >>> check_table("dim and max_length", 2**17, 2**30)
     Traceback (most recent call last):
-    ValueError: dim and max_length ask for a table of 140,737,488,355,328 numbers, got 131072 x 1073741824: at most 8,589,934,592 fit
-    """  # noqa: E501
+    ValueError: dim and max_length ask for a table of 140,737,488,355,328 numbers, got 131072 x 1073741824: at most
+        8,589,934,592 fit
+    """
     numbers = math.prod(sizes)
     if numbers > LARGEST:
         shape = " x ".join(map(str, sizes))
         raise ValueError(f"{names} ask for a table of {numbers:,} numbers, got {shape}: at most {LARGEST:,} fit")
 
 
-def shown(given: object) -> str:
+def shown(value: object) -> str:
     """What came, for the text of an error: a tensor by its shape, other things by their repr, cut short."""
-    if isinstance(given, Tensor):
-        return f"a tensor {tuple(given.shape)} of {given.dtype}"
-    if isinstance(given, int) and given.bit_length() > 1024:  # Python prints no integer of thousands of digits
-        return f"an integer of {given.bit_length()} bits"
-    text = repr(given)
-    return text if len(text) <= 60 else f"{type(given).__name__} {text[:50]}..."
+    if isinstance(value, Tensor):
+        return f"a tensor {tuple(value.shape)} of {value.dtype}"
+    if isinstance(value, int) and value.bit_length() > 1024:  # Python prints no integer of thousands of digits
+        return f"an integer of {value.bit_length()} bits"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{type(value).__name__} {text[:50]}..."
 
 
 def _finite(value: float) -> bool:
@@ -151,7 +152,7 @@ def _finite(value: float) -> bool:
 
 def check_window(window: Sequence[int]) -> tuple[int, ...]:
     """A window as a tuple; raises a ValueError unless it is one positive whole number an axis."""
-    whole = isinstance(window, Sequence) and all(isinstance(w, int) and not isinstance(w, bool) for w in window)
-    if not whole or not window or min(window) < 1:
+    are_ints = isinstance(window, Sequence) and all(isinstance(w, int) and not isinstance(w, bool) for w in window)
+    if not are_ints or not window or min(window) < 1:
         raise ValueError(f"window must be positive integers, one per axis, such as (7, 7), got {window!r}")
     return tuple(window)

@@ -1,4 +1,4 @@
-"""What all rotations by several coordinates share: the door, tokens without a place, relativity, decoding."""
+"""What all rotations by several coordinates share: validation, tokens without a place, relativity, decoding."""
 
 from __future__ import annotations
 

@@ -123,10 +123,10 @@ class LogCPB(OffsetBias):
 
 def _windows(window: float | Sequence[float], axes: int) -> tuple[float, ...]:
     """One window an axis, as given or the same for all."""
-    given = tuple(window) if isinstance(window, Sequence) and not isinstance(window, str) else (window,) * axes
-    for one in given:
-        check_number("window", one, above=1)
-    windows = tuple(map(float, given))
+    sizes = tuple(window) if isinstance(window, Sequence) and not isinstance(window, str) else (window,) * axes
+    for size in sizes:
+        check_number("window", size, above=1)
+    windows = tuple(map(float, sizes))
     if len(windows) != axes:
         raise ValueError(f"window must be one number, or one for each of {axes} axes, got {window!r}")
     return windows

@@ -35,7 +35,7 @@ class KERPLE(DistanceBias):
 
     Args:
         num_heads: query heads.
-        kind: ``"log"``, the one that extrapolates best in the paper, or ``"power"``.
+        kind: ``"log"``, which extrapolates best in the paper, or ``"power"``.
         device, dtype: of the parameters, as in torch.nn.
 
     Raises:
@@ -87,5 +87,5 @@ class KERPLE(DistanceBias):
 
 
 def _within(parameter: Tensor, most: float | None) -> Tensor:
-    """The parameter inside its bounds; its gradient is that of the bounded value."""
+    """The parameter inside its bounds; its gradient is the bounded value's."""
     return parameter.detach().clamp(_LEAST, most) + (parameter - parameter.detach())

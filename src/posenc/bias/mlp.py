@@ -1,4 +1,4 @@
-"""DistanceMLP: the bias is what a small network makes of the signed distance, one output a head.
+"""DistanceMLP: a small network maps the signed distance to a bias, one output a head.
 
     s_ij ← s_ij + f_h(x),   x = sign(d) · log(1 + |d|) with log=True, else x = d,   d = p_i − p_j
     f = layers × ( Linear, layer norm with norm=True, SiLU ), Linear(hidden, heads)

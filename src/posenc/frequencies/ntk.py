@@ -6,7 +6,7 @@
 
 ``length`` = tokens that a row spans, found or declared. Pairs between the ends meet angles they never saw in training,
 so a fixed factor has to be chosen larger than the text is longer. Undeclared, the dynamic form is no causal model:
-earlier tokens turn differently once later ones have come. Checkpoints: Qwen-1 (schedule="powers"), rope type "dynamic".
+earlier tokens' rotation changes as the sequence grows. Checkpoints: Qwen-1 (schedule="powers"), rope type "dynamic".
 Code Llama trains with a base of 1e6 instead.
 
 Source: bloc97 and emozilla (2023), written up in Peng et al., YaRN, arXiv 2309.00071, section 3.1 and 3.3.

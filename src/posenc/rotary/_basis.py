@@ -90,17 +90,17 @@ def generator_gradient(sums: Sums, basis: Tensor, rates: Tensor, longest: Tensor
     near, w = _NEAR[dtype], rates.to(sums.difference.dtype)
     row, column = w.unsqueeze(-1), w.unsqueeze(-2)
     forms = [_complex_parts(part) for part in sums]
-    found = []
+    entries = []
     for which, gap in enumerate((row - column, row + column)):  # of what multiplies x_k, and of what its conjugate
         (d_real, d_imag), (m_real, m_imag), (t_real, t_imag) = (form[which] for form in forms)
         close = (gap * longest).abs() < near
         inverse = 1 / torch.where(close, 1.0, gap)
         bend = (gap * longest).square() / 24
-        found.append(torch.where(close, m_real - bend * t_real, -d_imag * inverse))
-        found.append(torch.where(close, m_imag - bend * t_imag, d_real * inverse))
-    inside = _real_matrix(*found)
-    turned = basis.to(inside.dtype)
-    outside = turned @ inside @ turned.mT
+        entries.append(torch.where(close, m_real - bend * t_real, -d_imag * inverse))
+        entries.append(torch.where(close, m_imag - bend * t_imag, d_real * inverse))
+    inside = _real_matrix(*entries)
+    basis_ = basis.to(inside.dtype)
+    outside = basis_ @ inside @ basis_.mT
     return ((outside - outside.mT) * 0.5).contiguous()
 
 

@@ -1,4 +1,4 @@
-"""TAPE in one call whose tokens have states already, where a layer cannot rotate queries and keys itself."""
+"""TAPE for one call whose tokens already have rotation states, where a layer cannot rotate queries and keys itself."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@
     a_i = min(p_i mod c + c, size)           in the chunk before
     a_i = min(2c − 1, size)                  in any earlier one
 
-No distance is larger than ``size``, that of a model trained at least so long. To the chunk before, distances are true
-for the first ``local`` tokens of a chunk; later ones meet nearer positions than they have.
+No distance exceeds ``size``, which a training length of at least that many tokens covers. To the chunk before,
+distances are true for the first ``local`` tokens of a chunk; later ones meet nearer positions than they have.
 Source: An et al., Training-Free Long-Context Scaling of Large Language Models, arXiv 2402.17463, section 3.
 Checked against: the authors' code (ChunkLlama), values and gradients, and vLLM's DualChunkRotaryEmbedding.
 Departs from the source: the code's constant for earlier chunks, min(2c − 1, size), in the place of the paper's trained
