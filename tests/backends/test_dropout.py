@@ -44,7 +44,7 @@ LISTS = {
 
 def factors(p: float, seed: int, batch: int, heads: int, queries: int, keys: int) -> Tensor:
     torch.manual_seed(seed)
-    drawn = Dropout(p).drawn(torch.device("cpu"))
+    drawn = Dropout(p).with_seed(torch.device("cpu"))
     return drawn.factors(slice(0, batch), slice(0, heads), slice(0, queries), torch.arange(keys), torch.float64)
 
 
@@ -83,7 +83,7 @@ class TestTheMask:
     def test_a_tile_has_its_part_of_the_whole(self):
         whole = factors(0.3, 5, 3, 4, 20, 30)
         torch.manual_seed(5)
-        drawn = Dropout(0.3).drawn(torch.device("cpu"))
+        drawn = Dropout(0.3).with_seed(torch.device("cpu"))
         keys = torch.arange(19, 6, -1)
         part = drawn.after(4).factors(slice(1, 3), slice(2, 4), slice(3, 9), keys, torch.float64)
         assert torch.equal(part, whole[1:3, 2:4, 7:13][..., keys])

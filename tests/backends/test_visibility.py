@@ -73,7 +73,7 @@ def test_lengths_that_differ(queries, keys, window):
 
 def test_what_is_plain_and_what_hides_whole_keys():
     plain = {"causal", "bidirectional", "window", "window of one", "window, bidirectional"}
-    assert {case for case in CASES if CASES[case].plain} == plain
+    assert {case for case in CASES if CASES[case].order_only} == plain
     assert {case for case in CASES if CASES[case].per_key} == {*plain, "mask of keys"}
 
 

@@ -71,7 +71,7 @@ def attention(
             model: earlier tokens turn differently once later ones have come.
         window: tokens that a query attends to, its own included: keys less than this many tokens away, by index, or by
             position with ``causal="positions"``. None: all.
-        tolerance: share of a row's weight that backends may leave out, where weights fade with the distance
+        tolerance: share of a row's weight that backends may leave out, where weights decay with the distance
             (stick-breaking, forget gates); 0: only what float rounding would lose anyway.
         backend: ``"auto"``, or a backend by name (`explain` lists them); a backend that refuses raises.
         softcap: q·k · scale becomes softcap · tanh(q·k · scale / softcap), before anything is added (Gemma 2: 50).
@@ -115,13 +115,13 @@ def attention(
         if reach is not None and len(ranges := blocks(call, reach)) > 1:
             return attend_in_blocks(partial(attention, backend=backend), ranges, q, k, v, acting, options, call)
         if call.dropout is not None:
-            call = call._replace(dropout=call.dropout.drawn(q.device))
+            call = call._replace(dropout=call.dropout.with_seed(q.device))
         out: Tensor = BACKENDS[chosen].run(call)
     return out
 
 
-def _empty(given: object) -> bool:
-    return type(given) in (list, tuple) and not given
+def _empty(argument: object) -> bool:
+    return type(argument) in (list, tuple) and not argument
 
 
 def choose(call: AttentionCall, backend: str) -> str:
@@ -131,7 +131,7 @@ def choose(call: AttentionCall, backend: str) -> str:
     check_backend(backend)
     reason = getattr(BACKENDS[backend], "refuses_by_name", BACKENDS[backend].refuses)(call)
     if reason is not None:
-        raise ValueError(f"backend {backend!r} cannot serve this call: {reason}; backend='auto' finds one that can")
+        raise ValueError(f"backend {backend!r} does not support this call: {reason}; backend='auto' chooses one")
     return backend
 
 

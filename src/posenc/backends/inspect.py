@@ -95,12 +95,12 @@ def read_queries(call: AttentionCall, start: int, stop: int) -> Reading:
     weights = dense.weights_of(part, scores, mask)
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf)
-    found = None if part.weight is not None else _log_sum_exp(scores)[:, :, cut]
-    return _of_all_keys(Reading(scores[:, :, cut], weights[:, :, cut], found), keys)
+    lse = None if part.weight is not None else _log_sum_exp(scores)[:, :, cut]
+    return _of_all_keys(Reading(scores[:, :, cut], weights[:, :, cut], lse), keys)
 
 
 def check_range(queries: slice | None, count: int) -> tuple[int, int]:
-    """First and last + 1 of the queries to read; a ValueError where they are no range."""
+    """First and last + 1 of the queries to read; a ValueError where they do not form a range."""
     if queries is None:
         return 0, count
     if not isinstance(queries, slice) or queries.step not in (None, 1):
@@ -207,6 +207,6 @@ def _by_blocks(call: AttentionCall) -> Tensor:
 
 def _block(call: AttentionCall, start: int, stop: int) -> Tensor:
     """The log-sum-exp of queries ``start … stop − 1``."""
-    found = read_queries(call, start, stop).lse
-    assert found is not None, "no log-sum-exp of what takes the place of softmax"
-    return found
+    lse = read_queries(call, start, stop).lse
+    assert lse is not None, "no log-sum-exp of what takes the place of softmax"
+    return lse

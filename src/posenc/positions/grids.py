@@ -182,13 +182,13 @@ def affine(coordinates: Tensor, *, times: Sequence[float], plus: Sequence[float]
     dtype = torch.float64 if coordinates.dtype == torch.float64 else torch.float32
     values = coordinates.to(dtype)
     factor, summand, divisor = (values.new_tensor(list(entries)) for entries in (times, plus, over))
-    return torch.where(wide(coordinates)[..., :1] == NOWHERE, exact, (values * factor + summand) / divisor)
+    return torch.where(wide(coordinates)[..., :1] == NOWHERE, values, (values * factor + summand) / divisor)
 
 
 def floored(coordinates: Tensor, *, times: Sequence[int], over: Sequence[int]) -> Tensor:
     """⌊times · coordinate / over⌋, int64, an entry an axis; tokens without a place keep their mark."""
     values = wide(coordinates)
-    factor, divisor = values.new_tensor(list(times)), exact.new_tensor(list(over))
+    factor, divisor = values.new_tensor(list(times)), values.new_tensor(list(over))
     rows = torch.div(values * factor, divisor, rounding_mode="floor").long()
     return torch.where(values[..., :1] == NOWHERE, values.long(), rows)
 

@@ -28,7 +28,7 @@ MIXED = ("fox+sticks", "shaw+sticks", "cope+alibi+sticks")
 
 
 @pytest.mark.parametrize("name", ["sticks vector", *MIXED])
-def test_several_stretches(name):
+def test_several_key_ranges(name):
     expect_dense(name, 1030 if name == "sticks vector" else 600)
 
 

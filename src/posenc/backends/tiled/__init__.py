@@ -133,13 +133,13 @@ def _bias_term(bias: Bias, call: AttentionCall) -> TileTerm:
     row = call.row_of(bias) if call.aligned else None
     if row is not None:
         return TileTerm("row", {"row": row})
-    stated: Structure | None = None
+    structure: Structure | None = None
     if call.aligned:
-        stated = bias.network(call.q.shape[2], call.k.shape[2], like=call.q)
-    if stated is None:
-        stated = bias.offsets(*_precise(call))
-    assert stated is not None
-    return stated.tile_term(lambda inside: _bias_term(inside, call))
+        structure = bias.network(call.q.shape[2], call.k.shape[2], like=call.q)
+    if structure is None:
+        structure = bias.offsets(*_precise(call))
+    assert structure is not None
+    return structure.tile_term(lambda inside: _bias_term(inside, call))
 
 
 def _by_index(bias: Bias, call: AttentionCall) -> bool:
