@@ -131,7 +131,7 @@ def choose(call: AttentionCall, backend: str) -> str:
     check_backend(backend)
     reason = getattr(BACKENDS[backend], "refuses_by_name", BACKENDS[backend].refuses)(call)
     if reason is not None:
-        raise ValueError(f"backend {backend!r} does not support this call: {reason}; backend='auto' chooses one")
+        raise ValueError(f"backend {backend!r} cannot serve this call: {reason}; backend='auto' chooses one")
     return backend
 
 

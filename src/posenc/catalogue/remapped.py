@@ -1,4 +1,4 @@
-"""Entries of place 4 that turn queries and keys anew for each range of distances."""
+"""Entries of hook point 4 that rotate queries and keys anew for each range of distances."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _group(shape: Shape) -> dict[str, object]:
     if sizes is None:
         return _rotation(shape)
     trained, longest, window = sizes
-    # groups are whole: one that does not divide the window can fall a position short of what the formula says
+    # groups are whole: a group size that does not divide the window can fall a position short of what the formula says
     fits = (g for g in count(max(2, _smallest(*sizes) - 1)) if (longest - 1) // g + window - window // g < trained)
     return {**_rotation(shape), "group": next(fits)}
 
@@ -74,7 +74,7 @@ ENTRIES = (
         name="rerope",
         hook_point="score",
         encoding=ReRoPE,
-        title="ReRoPE: distances up to a window, and that of the window beyond",
+        title="ReRoPE: exact distances up to a window, the window's distance beyond",
         formula="a_i − b_j = min(p_i − p_j, window)",
         source="Su (2023), kexue.fm 9708, no paper; the rotation: arXiv 2104.09864, section 3.2.2",
         parameters="none",

@@ -1,4 +1,4 @@
-"""Entries of place 2 again: RoPE under scaled frequencies."""
+"""Entries of hook point 2: RoPE under scaled frequencies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from posenc.frequencies.ntk import DynamicNTK, NTKAware
 from posenc.frequencies.yarn import DynamicYaRN, YaRN
 from posenc.rotary.rope import RoPE
 
-NO_SHIFT = "the spectrum spans the last position + 1, so a shift stretches it"
+NO_SHIFT = "the spectrum spans the last position + 1, so a shift extends it"
 
 ENTRIES = (
     Entry(
@@ -93,7 +93,7 @@ ENTRIES = (
         source="Peng et al., arXiv 2309.00071, eq. 17 to 20",
         parameters="none",
         cost="none",
-        past_training="pairs that never complete a turn in training meet no new angles; fast pairs keep theirs",
+        past_training="pairs that never complete a full turn in training meet no new angles; fast pairs keep theirs",
         reads="distances",
         extension="is itself an extension: another factor, and a short training at the new length",
         used_in="as part of YaRN",

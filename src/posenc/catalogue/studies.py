@@ -98,8 +98,8 @@ class Study:
 
 def raw() -> list[dict[str, Any]]:
     """The file as it is."""
-    found: list[dict[str, Any]] = json.loads(FILE.read_text(encoding="utf-8"))
-    return found
+    records: list[dict[str, Any]] = json.loads(FILE.read_text(encoding="utf-8"))
+    return records
 
 
 @cache
@@ -109,13 +109,13 @@ def studies() -> tuple[Study, ...]:
     >>> [study.task for study in studies() if study.name == "quick"]
     ['text']
     """
-    found = []
-    for one in raw():
-        rows = {name: _row(name, row) for name, row in one["rows"].items()}
-        name = one["study"]
-        facts = {key: one[key] for key in ("task", "title", "unit", "better", "percent", "margin", "train_length")}
-        found.append(Study(name=name, rows=rows, **facts))
-    return tuple(found)
+    all_studies = []
+    for record in raw():
+        rows = {name: _row(name, row) for name, row in record["rows"].items()}
+        name = record["study"]
+        facts = {key: record[key] for key in ("task", "title", "unit", "better", "percent", "margin", "train_length")}
+        all_studies.append(Study(name=name, rows=rows, **facts))
+    return tuple(all_studies)
 
 
 def that_ask(tasks: Sequence[str]) -> list[Study]:

@@ -1,4 +1,4 @@
-"""Entries of place 4 that multiply the scores of a query."""
+"""Entries of hook point 4 that multiply the scores of a query."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entries of place 5, what stands in the place of softmax."""
+"""Entries of hook point 5, weights instead of softmax."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a figure shows, as data: a map of numbers, curves, or what is made of what, with its words."""
+"""What a figure shows, as data: a heat map, curves, or a flow chart, with its texts."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Curves:
 
 @dataclass(frozen=True)
 class Flow:
-    """What is made of what, from the bottom to the top.
+    """A flow chart of components, from the bottom to the top.
 
     Attributes:
         boxes: the column and the row of each by its words, from 0, the left one and the lowest.

@@ -140,6 +140,6 @@ def verdict(check: str, case: Case) -> str | None:
     try:
         CHECKS[check](case)
     except Exception as error:
-        found = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
-        return f"{check}\n  demands: {demand}\n  found:   {found}"
+        failure = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
+        return f"{check}\n  demands: {demand}\n  found:   {failure}"
     return None
