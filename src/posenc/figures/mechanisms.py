@@ -35,7 +35,7 @@ def figure_of(entry: Entry) -> Figure:
 
 
 def _wavelengths(entry: Entry) -> Figure:
-    """Tokens per full turn for each pair, plain and under the scaling, for a model of 2,048 tokens at four times that."""
+    """Tokens per full turn for each pair, unscaled and scaled, for a model of 2,048 tokens at four times that."""
     shape = {"dim": 512, "num_heads": 8, "train_length": ORIGINAL, "max_length": 4 * ORIGINAL}
     scaled = entry.create(**shape)
     assert isinstance(scaled, RoPE)
