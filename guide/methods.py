@@ -153,9 +153,9 @@ def _contrasts(contrasts: tuple[Contrast, ...], where: str) -> str:
 
 def _claimed(entry: Entry) -> str:
     rows = [
-        f"| {escaped(outcome.claim.text)} | {linked(escaped(outcome.claim.source))} | "
-        f"{f'{outcome.outcome}: {escaped(claim_evidence(outcome))}' if outcome.tested else 'no recorded run tests it'} |"
-        for outcome in claims_of(entry)
+        f"| {escaped(judged.claim.text)} | {linked(escaped(judged.claim.source))} | "
+        f"{f'{judged.outcome}: {escaped(claim_evidence(judged))}' if judged.tested else 'no recorded run tests it'} |"
+        for judged in claims_of(entry)
     ]
     if not rows:
         return ""

@@ -1,4 +1,4 @@
-"""What transformers makes of configurations at the door: which of two keys it obeys, what it takes where none stands.
+"""Precedence in transformers' configurations: which of two keys wins, and which default applies without either.
 
 And the table of models without a rotation (`posenc.hf.families`), held against the code of each.
 """
@@ -55,17 +55,17 @@ def test_rope_scaling_is_obeyed_over_rope_parameters() -> None:
 
 
 def test_gemma_3_reads_rope_type_alone() -> None:
-    for key, wanted in (("rope_type", 0.25), ("type", 1.0)):
+    for key, expected in (("rope_type", 0.25), ("type", 1.0)):
         config = {"model_type": "gemma3_text", "rope_scaling": {key: "linear", "factor": 4.0}}
-        assert float(theirs(their_rotary(config), None, FULL)[0][0]) == wanted
+        assert float(theirs(their_rotary(config), None, FULL)[0][0]) == expected
 
 
 @pytest.mark.parametrize("name", [name for name, family in ROTATIONS.items() if family.head_dim is not None])
 def test_width_where_none_is_given(name: str) -> None:
     family, config = ROTATIONS[name], {"hidden_size": 480, "num_attention_heads": 4, "num_key_value_heads": 4}
-    found = model_of(name)[0].from_dict(dict(config))
+    result = model_of(name)[0].from_dict(dict(config))
     key = "qk_rope_head_dim" if family.latent else "head_dim"
-    width = found.per_layer_config["sliding_attention"].head_dim if family.full_head_dim else getattr(found, key)
+    width = result.per_layer_config["sliding_attention"].head_dim if family.full_head_dim else getattr(result, key)
     assert width == family.head_dim
 
 
@@ -79,7 +79,7 @@ def test_width_is_the_quotient_elsewhere(name: str) -> None:
     assert not isinstance(fields.get("kv_channels"), int)
 
 
-def test_granite_turns_only_where_it_says_rope() -> None:
+def test_granite_rotates_only_where_it_says_rope() -> None:
     _, _, code = model_of("granitemoehybrid")
     assert 'config.position_embedding_type == "rope"' in inspect.getsource(code)
 
@@ -101,7 +101,7 @@ EVIDENCE = {  # what the code of a family with this encoding must hold, by the w
 
 
 @pytest.mark.parametrize(
-    "name", sorted(name for name, family in NON_ROTARY.items() if not any(one.switched_by for one in family.schemes))
+    "name", sorted(name for name, family in NON_ROTARY.items() if not any(item.switched_by for item in family.schemes))
 )
 def test_code_of_models_without_a_rotation(name: str) -> None:
     try:
@@ -112,10 +112,10 @@ def test_code_of_models_without_a_rotation(name: str) -> None:
     source = inspect.getsource(code)
     turns = re.search(r"apply_rotary|RotaryEmbedding\(", source)
     of_images = ("glm5_next_text", "inkling2_text")  # whose files hold a vision tower too
-    assert turns is None or name in ("jamba", "nemotron_h", *of_images), "its code turns something"
-    for one in NON_ROTARY[name].schemes:
-        evidence = next((pattern for known, pattern in EVIDENCE.items() if one.text.endswith(known)), "")
-        assert re.search(evidence, source), f"no {evidence} for {one.text}"
+    assert turns is None or name in ("jamba", "nemotron_h", *of_images), "its code rotates something"
+    for item in NON_ROTARY[name].schemes:
+        evidence = next((pattern for known, pattern in EVIDENCE.items() if item.text.endswith(known)), "")
+        assert re.search(evidence, source), f"no {evidence} for {item.text}"
 
 
 def test_our_reading_of_these_configurations_is_remarked() -> None:
