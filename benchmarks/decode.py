@@ -36,7 +36,7 @@ Step = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def mask_of(queries: int, keys: int, dtype: torch.dtype) -> Tensor | None:
-    """Queries are the last of the keys; None for one, which sees them all."""
+    """Queries are the last of the keys; None for a single query, which attends to all."""
     if queries == 1:
         return None
     hidden = torch.ones(queries, keys, dtype=torch.bool).triu(keys - queries + 1)

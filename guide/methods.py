@@ -76,9 +76,7 @@ def _opening(entry: Entry) -> str:
     docstring = described(entry)
     formula = f"```text\n{entry.formula}\n```"
     if docstring is None:
-        return (
-            f"No encoding at all: scores read what tokens say, and the causal mask who comes before whom.\n\n{formula}"
-        )
+        return f"No encoding at all: scores depend on content, and the causal mask on the tokens' order.\n\n{formula}"
     return f"{escaped(docstring.first)}\n\n## Formula\n\n{formula}\n\nAs the code has it:\n\n{_body(docstring.body)}"
 
 

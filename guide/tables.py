@@ -76,7 +76,7 @@ def _keys(run: Recorded, row: str, times: float, far: bool) -> str:
 
 
 def accuracies(runs: Sequence[Recorded]) -> str:
-    """Tasks side by side, per cent right at the training length → at the longest; who keeps most comes first."""
+    """Tasks side by side, per cent right at the training length → at the longest; best preserved first."""
     rows = list(dict.fromkeys(row for run in runs for row in run.rows))
 
     def strength(row: str) -> tuple[int, float]:

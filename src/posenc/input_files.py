@@ -180,7 +180,7 @@ def is_lfs_pointer(content: bytes) -> bool:
 
 
 def lfs_text(path: Path) -> str:
-    """The error about a pointer of Git LFS in the place of a file."""
+    """The error about a pointer of Git LFS instead of a file."""
     return f"{told(path)} is a pointer of Git LFS, not the file itself: run git lfs pull in its folder"
 
 

@@ -30,7 +30,7 @@ class LayerKind(NamedTuple):
     """What one kind of layers has."""
 
     names: tuple[str, ...] = ()  # of the catalogue, in the order in which they act; none is NoPE
-    window: int | None = None  # tokens that a token sees, itself included; None: all
+    window: int | None = None  # tokens that a token attends to, itself included; None: all
 
     def __str__(self) -> str:
         names = "+".join(self.names) or NONE

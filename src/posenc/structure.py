@@ -209,11 +209,11 @@ class Counts(Structure):
 
     table: Tensor  # (width, positions)
     factor: float
-    queries: Tensor | None = None  # what the gates and z see, (batch, heads, queries, width); None: the call's q
+    queries: Tensor | None = None  # queries of the gates and z, (batch, heads, queries, width); None: the call's q
     keys: Tensor | None = None  # (batch, num_kv_heads, keys, width); None: the call's k
 
     description = "counts"
-    stage = 1  # the gates see the bare products of q and k
+    stage = 1  # the gates read the bare products of q and k
 
     def tile_term(self, bias_term: Callable[[Bias], TileTerm]) -> TileTerm:
         optional = {"queries": self.queries, "keys": self.keys}

@@ -57,7 +57,7 @@ def attention(
         q_pos, k_pos: positions ``(*batch, tokens)``; default keys 0 … n − 1 and queries the last of them.
             One of them may be left out where queries and keys are the same tokens.
         x: the layer's input for the keys, ``(batch, keys, dim)``, for encodings that look at it.
-        features: in the place of x, what each encoding's ``remember(x)`` gave, one entry per encoding.
+        features: instead of x, what each encoding's ``remember(x)`` gave, one entry per encoding.
         mask: bool, True where a query may attend: ``(queries, keys)``, ``(batch, queries, keys)`` or
             ``(batch, heads, queries, keys)``, sizes of 1 allowed but for keys. Padding: ``mask[:, None, :]``.
         segments: documents of a packed row, ``(*batch, keys)``, or a pair for queries and keys; a query attends to
@@ -67,8 +67,8 @@ def attention(
             None: True, and an error where positions have two or more coordinates, as of images, which must state it.
         scale: factor on q·k, default 1/√head_dim.
         length: tokens that a length-dependent rotation (dynamic NTK, LongRoPE, CLEX, …) shall span. Default: the
-            last position + 1 of the keys that a row, or its document, lets anyone see. That default is no causal
-            model: earlier tokens turn differently once later ones have come.
+            last position + 1 of the keys visible in a row, or in its document. That default is
+            not causal: earlier tokens' rotation changes as the sequence grows.
         window: tokens that a query attends to, its own included: keys less than this many tokens away, by index, or by
             position with ``causal="positions"``. None: all.
         tolerance: share of a row's weight that backends may leave out, where weights decay with the distance

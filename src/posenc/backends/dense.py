@@ -102,7 +102,7 @@ def by_key_head(rows: Tensor, per_key_head: Tensor) -> Tensor:
 
 
 def softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Weights over the visible keys; a row without any gets zeros, and zero gradients, in the place of NaN."""
+    """Weights over the visible keys; a row without any gets zeros, and zero gradients, instead of NaN."""
     if mask is None:
         return scores.softmax(-1)
     seen = mask.any(-1, keepdim=True)

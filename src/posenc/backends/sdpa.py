@@ -38,7 +38,7 @@ def refuses(call: AttentionCall) -> str | None:
 def refuses_by_name(call: AttentionCall) -> str | None:
     """Why fused kernels cannot serve this call even where they were asked for by name, or None."""
     if call.replaces_softmax:
-        return f"{type(call.weight).__name__} takes the place of softmax, which is inside the kernels"
+        return f"{type(call.weight).__name__} replaces softmax, which is inside the kernels"
     if call.score:
         names = ", ".join(type(encoding).__name__ for encoding in call.score)
         return f"{names} must see the scores, which never leave the kernels"
@@ -211,7 +211,7 @@ def _by_blocks(call: AttentionCall) -> Tensor:
 
 
 def _block(call: AttentionCall, start: int, stop: int) -> Tensor:
-    """Queries ``start … stop − 1`` against the keys that the order of the indices and a window let any of them see."""
+    """Queries ``start … stop − 1`` against the keys that index order and a window leave visible to any."""
     first, last = _in_sight(call, start, stop)
     bias, mask = call.bias_of(start, stop), call.visible(start, stop, first, last)
     bias = bias if bias is None else bias[..., first:last]

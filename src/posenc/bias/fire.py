@@ -1,4 +1,4 @@
-"""FIRE: a small network of the distance, measured against how much text the query has behind it.
+"""FIRE: a small network of the distance, normalised by the query's position.
 
     s_ij ← s_ij + f_h( psi(|p_i − p_j|) / (psi(max(L, p_i)) + 1e-6) ),   psi(x) = log(1 + |c x|)
     f = Linear(1, hidden), ReLU, Linear(hidden, heads);   L = |multiplier · threshold|

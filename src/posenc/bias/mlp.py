@@ -35,7 +35,7 @@ class DistanceMLP(DistanceBias):
         num_heads: query heads.
         hidden: units of each hidden layer (x-transformers: a quarter of the model's width).
         layers: hidden layers.
-        log: whether the network sees the logarithm of the distance, with its sign, rather than the distance.
+        log: whether the network's input is the logarithm of the distance, with its sign, rather than the distance.
         norm: whether each hidden layer has a layer norm before its SiLU.
         device, dtype: of the parameters, as in torch.nn.
 
@@ -91,7 +91,7 @@ class DistanceMLP(DistanceBias):
         return f"{self.num_heads}, hidden={self.hidden}, layers={self.layers}, log={self.log}, norm={self.norm}"
 
     def _network(self, x: Tensor) -> Tensor:
-        """The bias ``(..., heads)`` for what the network sees, ``(..., 1)``."""
+        """The bias ``(..., heads)`` for the network's input ``(..., 1)``."""
         with own_precision(x.device.type):
             for layer in range(self.layers):
                 x = F.linear(x, *_cast(self.linears[layer], x.dtype))

@@ -23,7 +23,7 @@ def factor(shape: Shape) -> dict[str, object]:
 
 
 def factors_of_the_search(shape: Shape) -> dict[str, object]:
-    """LongRoPE's factors before any search: none up to the trained length, the NTK seed of the search past it."""
+    """LongRoPE's factors before any search: none up to the training length, the NTK seed of the search past it."""
     options = factor(shape)
     pairs, longer = pairs_of(shape), options.get("factor")
     if pairs is None or not isinstance(longer, float):

@@ -38,7 +38,7 @@ class Entry:
         hook_point: a key of `HOOK_POINTS`, or "none" for the empty list.
         encoding: the class, or None for the empty list.
         title, formula, source, parameters, cost: for readers.
-        past_training: what happens past the trained length, by definition rather than by measurement.
+        past_training: what happens past the training length, by definition rather than by measurement.
         reads: what a score depends on besides q·k, of `READS`, joined by " and ".
         extension: what can be done about lengths that were not trained.
         used_in: released models that have it, with their sources; or that none is known.

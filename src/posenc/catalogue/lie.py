@@ -35,7 +35,7 @@ ENTRIES: tuple[Entry, ...] = (
         reads="places",
         extension="coordinates rescaled to the training range",
         used_in="its paper's own models; no other is known to us",
-        exempt={"common_shift": "generators that do not commute see places, not differences alone"},
+        exempt={"common_shift": "with generators that do not commute scores depend on absolute positions"},
     ),
     Entry(
         name="comrope_ap",

@@ -53,7 +53,7 @@ ENTRIES = (
         reads="distances and places",
         extension="none of its own; scalings of frequencies apply to the rotated pairs",
         used_in="its paper's own models; no other is known to us",
-        exempt={"common_shift": "a series of waves sees both positions, not their distance alone"},
+        exempt={"common_shift": "scores under a series of waves depend on both positions, not on their distance alone"},
     ),
     Entry(
         name="pope",

@@ -29,7 +29,7 @@ EXAMPLES: dict[str, Config] = {  # with what their config.json says of layers
 
 
 def models_of(paths: list[Path]) -> list[Facts]:
-    """What was asked for, then the examples.
+    """The requested configurations, then the examples.
 
     Raises:
         OSError, ValueError: for a path that cannot be read. A configuration that cannot be understood is told with its

@@ -32,7 +32,7 @@ class NTKByParts(Scaling):
     """Interpolation by the number of full turns in training, as the paper defines it.
 
     Args:
-        factor: how many times longer than trained, at least 1.
+        factor: context length divided by training length, at least 1.
         original_length: tokens that the model was trained at.
         alpha: turns below which a pair is interpolated in full.
         beta: turns above which a pair stays as it is; above ``alpha``.
@@ -67,7 +67,7 @@ class PartNTK(Scaling):
     """The first released NTK-by-parts: slow pairs linear, middle ones NTK-aware, fast ones plain, blended by index.
 
     Args:
-        factor: how many times longer than trained, at least 1.
+        factor: context length divided by training length, at least 1.
         original_length: tokens that the model was trained at.
         ntk_factor: share of NTK-aware frequencies against linear ones, 0 … 1.
         extrapolation_factor: share of plain frequencies, 0 … 1.

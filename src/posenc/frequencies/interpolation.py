@@ -3,7 +3,7 @@
     theta_j ← theta_j / factor                                        fixed
     theta_j ← theta_j / max(1, length / original_length)              dynamic
 
-factor = how many times longer than trained, ``length`` = tokens of the row's own keys in the call, or declared.
+factor = context length / training length, ``length`` = tokens of the row's own keys in the call, or declared.
 Neighbours differ by smaller angles than ever in training, so a short fine-tuning is part of the method. Checkpoints:
 LongChat, Vicuna-16k, and everything of rope type "linear".
 
@@ -22,7 +22,7 @@ class PositionInterpolation(Scaling):
     """All frequencies divided by one factor.
 
     Args:
-        factor: how many times longer than trained, at least 1.
+        factor: context length divided by training length, at least 1.
 
     >>> from posenc import RoPE
     >>> RoPE(64, scaling=PositionInterpolation(4.0)).spectrum().theta[0]

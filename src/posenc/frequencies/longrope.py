@@ -39,10 +39,10 @@ class LongRoPE(Scaling):
     Args:
         short, long: factors above 0, one a pair.
         original_length: tokens that the model was trained at.
-        factor: how many times longer than trained the long factors are for, at least 1; it only sets the gain.
+        factor: context length over training length for which the long factors hold, at least 1; it only sets the gain.
         start_tokens: positions below it turn as in plain RoPE.
         gain: ``"su"``, ``"yarn"`` or a number.
-        short_gain, long_gain: gains of one set, in the place of ``gain``.
+        short_gain, long_gain: gains of one set, instead of ``gain``.
 
     >>> from posenc import RoPE
     >>> rope = RoPE(8, scaling=LongRoPE([1, 1, 1, 1], [1, 2, 3, 4], original_length=4096, factor=4.0))
@@ -116,7 +116,8 @@ class DynamicLongRoPE(Scaling):
     Args:
         factors: above 0, one a pair, for the longest length.
         original_length: tokens that the model was trained at.
-        factor: how many times longer than trained the factors are for, at least 1; where it is 1 they hold at once.
+        factor: context length over training length for which the factors hold, at least 1; where it is 1 they hold at
+            once.
         start_tokens: positions below it turn as in plain RoPE.
         gain: ``"su"``, ``"yarn"`` or a number.
 

@@ -1,4 +1,4 @@
-"""Multiscale RoPE: a base for each head, so that heads see the text at different speeds.
+"""Multiscale RoPE: a base for each head, so that heads cover different ranges of distance.
 
     theta_hj = base_h^(−2j/d),   base_h = min_base · (max_base / min_base)^(h / (heads − 1))
 

@@ -32,7 +32,7 @@ class NTKAware(Scaling):
     """The frequencies of a base that is factor^(d/(d−2)) times larger.
 
     Args:
-        factor: how many times longer than trained, at least 1.
+        factor: context length divided by training length, at least 1.
 
     >>> from posenc import RoPE
     >>> theta, plain = RoPE(64, scaling=NTKAware(4.0)).spectrum().theta, RoPE(64).spectrum().theta
@@ -53,7 +53,7 @@ class NTKAware(Scaling):
 
 
 class DynamicNTK(Scaling):
-    """NTK-aware scaling by how many times longer than trained a row is; plain RoPE up to the training length.
+    """NTK-aware scaling by the context length of a row over the training length; plain RoPE up to the training length.
 
     Args:
         factor: 1 is the paper's form; Hugging Face multiplies the length by it, see above.

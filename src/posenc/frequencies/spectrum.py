@@ -126,7 +126,7 @@ def index_of(theta: Tensor, frequency: float, scaling: str) -> Tensor:
     Args:
         theta: ``(..., pairs)``.
         frequency: radians per token.
-        scaling: the name of who asks, for the error.
+        scaling: the scaling's name, for the error.
 
     Raises:
         ValueError: where theta is not geometric, or a single pair; values are not looked at under a compiler.

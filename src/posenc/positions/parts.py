@@ -1,4 +1,4 @@
-"""What a mixed stream holds: text, sound, pictures and videos; sizes are those that the language model sees."""
+"""What a mixed stream holds: text, sound, pictures and videos; sizes are as the language model receives them."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Audio(NamedTuple):
 
 
 class Image(NamedTuple):
-    """A picture of ``height · width`` tokens, as the language model sees it: after merging."""
+    """A picture of ``height · width`` tokens, as the language model receives it: after merging."""
 
     height: int
     width: int
 
 
 class Video(NamedTuple):
-    """A video of ``frames · height · width`` tokens, as the language model sees it: after merging.
+    """A video of ``frames · height · width`` tokens, as the language model receives it: after merging.
 
     ``seconds_per_grid`` are the seconds from one frame to the next (Qwen2.5-VL, Qwen2.5-Omni; others do not look at
     them). ``between`` are tokens of text between two frames, the same number or one number a gap (Qwen3-VL alone: end

@@ -13,8 +13,8 @@ Source: Gopalakrishnan et al., Decoupling the "What" and "Where" With Polar Coor
     arXiv 2509.10534, section on the method.
 Checked against: lucidrains/PoPE-pytorch: features, scores, attention, gradients; partial, grouped and of two axes.
 Departs from the source: query head h belongs to key head h // group, as everywhere here, where that code has h modulo
-    the key heads; cos and sin of the features stand one behind the other, which no product sees; sections follow the
-    coordinates, slowest axis first, where that code reverses them.
+    the key heads; cos and sin of the features stand one behind the other, which changes no dot product; sections follow
+    the coordinates, slowest axis first, where that code reverses them.
 """
 
 from __future__ import annotations

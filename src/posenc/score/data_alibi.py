@@ -8,8 +8,8 @@
 
 x the layer's input; one gate per query head. l runs over the keys that query i sees, in the order of their indices,
 which must be that of the sequence; hidden keys count for nothing. Queries are the last of the keys. Gates start near 1
-(bias 5): a fresh model forgets 1/150 of the past with each token, where FoX forgets a half. Past the trained length far
-tokens fade on.
+(bias 5): a fresh model forgets 1/150 of the past with each token, where FoX forgets a half. Past the training length
+far tokens fade on.
 Source: x-transformers' DataDependentAlibi and PerRowDataDependentAlibi, after Lin et al., Forgetting Transformer,
     arXiv 2503.02130, section on forgetting attention; the forms "rows" and "bidirectional" are x-transformers' own.
 Checked against: x-transformers' two classes; biases, weights and results.
@@ -127,7 +127,7 @@ class DataDependentALiBi(ScoreEncoding):
         return (Decay(features_of("DataDependentALiBi", context, (self.num_heads, 1), dtype).squeeze(-1)),)
 
     def _of_rows(self, features: Tensor, own_key: Tensor, earlier: Tensor, mask: Tensor | None) -> Tensor:
-        """The bias of form "rows"; queries before the first key, which see none, take any numbers."""
+        """The bias of form "rows"; queries before the first key, which attend to none, take any numbers."""
         of_queries, of_keys = features.chunk(2, -1)
         q = of_queries.index_select(2, own_key.flatten().clamp(min=0))
         gates = F.logsigmoid(q @ of_keys.mT * self.gate_dim**-0.5) * self.post_log_scale

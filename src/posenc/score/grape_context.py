@@ -1,4 +1,4 @@
-"""Contextual GRAPE-M: a rotation with learned frequencies, by a phase that tokens add up in the place of positions.
+"""Contextual GRAPE-M: a rotation with learned frequencies, by a phase that tokens add up instead of positions.
 
     phase_t = Σ_{l < t} sigmoid((weight · x_l + bias) / omega_scale)
     s_ij = scale · R(−phase_i) q_i · R(−phase_j) k_j,   theta_j = exp(log_theta_j)

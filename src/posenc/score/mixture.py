@@ -203,7 +203,7 @@ class Mixture(ScoreEncoding):
         logits = self.logits.to(scores.dtype).unsqueeze(1)  # (heads, 1, members)
         if by_query is None:
             logits = logits.unsqueeze(0)
-        else:  # queries before the first key, which see none, take any weights
+        else:  # queries before the first key, which attend to none, take any weights
             logits = logits + by_query.index_select(2, own_index(scores).flatten().clamp(min=0))
         remaining = iter(rest)
         features = [[next(remaining) for _ in scores_of(member)] for member in self._lists()]

@@ -41,7 +41,7 @@ class TransformerXL(ScoreEncoding):
         head_dim: width of a head, default ``dim // num_heads``.
         base: wavelengths run from 2π to about 2π · base tokens.
         clamp: tokens; longer distances, either way, count as this one. None: no limit.
-        learned_distances: learned vectors in the place of waves, W and v, for this many distances from 0 on; keys
+        learned_distances: learned vectors instead of waves, W and v, for this many distances from 0 on; keys
             after the query count as distance 0. Needs integer positions.
         init_std: standard deviation of the initial parameters.
         device, dtype: of the parameters, as in torch.nn.

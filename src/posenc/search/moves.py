@@ -99,7 +99,7 @@ def segment(draw: Draw, space: Space, parents: Parents, probability: float, wide
 
 
 def exchange(draw: Draw, parents: Parents, probability: float, wider: float) -> tuple[Logs, int]:
-    """The paper's crossover: some pairs of one parent in the place of another's; blurred after a first try."""
+    """The paper's crossover: some pairs of one parent instead of another's; blurred after a first try."""
     first, other = draw.rank(len(parents)), draw.below(len(parents))
     blur = FINEST * (wider - 1)
     logs = [

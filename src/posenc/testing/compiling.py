@@ -80,7 +80,7 @@ def trained(case: Case, probe: Probe, call: Callable[..., Any], length: int) -> 
 def compiles_alone_with_inductor(case: Case) -> None:
     """Tables, biases and embeddings of counted positions, compiled by themselves, equal eager mode's. Slow.
 
-    A C++ compiler then sees positions and constants in one loop. It may assume that products of int64 never wrap
+    A C++ compiler then handles positions and constants in one loop. It may assume that products of int64 never wrap
     around, and gcc -O3 ends such a loop at the first position that would.
     """
     encodings, axes = case.make(), case.axes

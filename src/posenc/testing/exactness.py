@@ -1,4 +1,4 @@
-"""How exactly a rotation sees differences of positions alone: the largest entry of R(x)ᵀ R(y) − R(0)ᵀ R(y − x).
+"""How exactly a rotation depends on differences of positions alone: the largest entry of R(x)ᵀ R(y) − R(0)ᵀ R(y − x).
 
 R(0) is the identity, except where a convention counts from 1 (Llama 4).
 """
@@ -16,7 +16,7 @@ from posenc.encoding import RotaryEncoding
 class Exactness(NamedTuple):
     """Largest absolute entries over all pairs of positions and all heads."""
 
-    relativity: float  # of R(x)ᵀ R(y) − R(0)ᵀ R(y − x): 0 if scores see nothing but the difference
+    relativity: float  # of R(x)ᵀ R(y) − R(0)ᵀ R(y − x): 0 if scores depend on the difference alone
     orthogonality: float  # of R(x)ᵀ R(x) − 1: 0 if lengths are kept
 
 

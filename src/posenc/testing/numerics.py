@@ -159,7 +159,7 @@ def with_parameters(probe: nn.Module, names: list[str], positions: Tensor | None
 
 
 def learns(backend: Backend, call: Callable[..., Tensor], x: Tensor, names: list[str], values: list[Tensor]) -> None:
-    """Every parameter gets a gradient, so none is cut off by a detach that differences cannot see."""
+    """Every parameter gets a gradient, so none is cut off by a detach that finite differences cannot detect."""
     out = call(x, *values)
     total = (out * torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view(out.shape)).sum()
     of_values = torch.autograd.grad(total, values, allow_unused=True) if values else ()

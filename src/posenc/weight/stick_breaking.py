@@ -37,7 +37,7 @@ class StickBreaking(WeightEncoding):
 
     Args:
         attend_current: whether a query may look at its own key, index i + keys − queries for query i.
-        remainder: who gets what the keys have left of the stick: ``"drop"`` nobody, ``"own"`` the value of the
+        remainder: what receives the rest of the stick: ``"drop"`` nothing, ``"own"`` the value of the
             query's own key (unless it is padding), ``"vector"`` a learned vector a head, zero at first.
         num_heads: query heads; read for ``"vector"`` alone.
         value_dim: width of a value head; read for ``"vector"`` alone.
@@ -115,7 +115,7 @@ class StickBreaking(WeightEncoding):
         return Sticks(self.attend_current, self.remainder, self.vector)
 
     def _left(self, scores: Tensor, context: Context, own_key: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Log of what is left of the stick, ``(batch, heads, queries, keys + 1)``; and the keys that queries see.
+        """Log of what is left of the stick, ``(batch, heads, queries, keys + 1)``; and the keys that queries attend to.
 
         Entry j is left by key j and all later ones, and the last one is the whole stick: no difference of two sums,
         in which large logits would cost the digits of small ones.

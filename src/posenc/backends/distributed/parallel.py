@@ -189,7 +189,7 @@ def _check(
     length: int | None,
     window: int | None,
 ) -> tuple[list[Encoding], Tensor | None]:
-    """The encodings as a list and the segments as (batch | 1, tokens); a ValueError for what one rank sees is wrong."""
+    """The encodings as a list and the segments as (batch | 1, tokens); a ValueError for errors visible on one rank."""
     check_tensors(q, k, v)
     tokens, encodings = k.shape[2], as_list(encodings)
     check_encodings(encodings, q.shape[1])

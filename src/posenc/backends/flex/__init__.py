@@ -51,7 +51,7 @@ def refuses_by_name(call: AttentionCall) -> str | None:
     if exporting():
         return "exporters do not follow it"
     if call.replaces_softmax:
-        return f"{type(call.weight).__name__} takes the place of softmax, which is inside the kernel"
+        return f"{type(call.weight).__name__} replaces softmax, which is inside the kernel"
     if cuda and (call.q.dtype == torch.float64 or min(call.q.shape[-1], call.v.shape[-1]) < 16):
         return "its kernels take heads of at least 16 channels, float32 or less"
     if len({t.dtype for t in (call.q, call.k, call.v)}) > 1 or 0 in call.q.shape or 0 in call.k.shape:

@@ -39,7 +39,7 @@ def _listed(blocks: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _blocks(visibility: VisibilityMask, queries: int, keys: int) -> tuple[Tensor, Tensor]:
-    """Where a block may hold a pair that sees, and where all pairs do, ``(batch | 1, heads | 1, blocks, blocks)``."""
+    """Blocks with any visible pair, and blocks of visible pairs alone, ``(batch | 1, heads | 1, blocks, blocks)``."""
     device = visibility.q_pos.device
     own_key, index = torch.arange(keys - queries, keys, device=device)[None], torch.arange(keys, device=device)[None]
     last_q = (torch.arange(-(-queries // SIZE), device=device) + 1) * SIZE <= queries

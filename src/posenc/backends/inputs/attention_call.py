@@ -46,7 +46,7 @@ from posenc.structure import Bias, Structure, TokenOrder
 
 
 class CallPositions:
-    """Positions of queries and keys; default positions (keys 0 … n − 1, queries the last of them) are made on demand.
+    """Positions of queries and keys; default positions (keys 0 … n − 1, queries the last of them) come on demand.
 
     Most short calls never read them, and making them takes as long as the kernel.
     """
@@ -92,7 +92,7 @@ class AttentionOptions(TypedDict, total=False):
 class StaticCall(NamedTuple):
     """The static part of a call, without tensors: hashable, and equal for all steps of a generation.
 
-    Rotary encodings are not listed: they have acted on queries and keys before a backend sees the call.
+    Rotary encodings are not listed: they have acted on queries and keys before a backend receives the call.
     """
 
     bias: tuple[BiasEncoding, ...]
@@ -154,7 +154,7 @@ class AttentionCall(NamedTuple):
 
     @property
     def weight(self) -> WeightEncoding | None:
-        """What takes the place of softmax."""
+        """What replaces softmax."""
         return self.static.weight
 
     @property
@@ -248,7 +248,7 @@ class AttentionCall(NamedTuple):
     def visible(
         self, start: int = 0, stop: int | None = None, first: int = 0, last: int | None = None
     ) -> Tensor | None:
-        """Which keys, of those from ``first`` to before ``last``, queries ``start … stop − 1`` may see.
+        """Which keys, of those from ``first`` to before ``last``, queries ``start … stop − 1`` may attend to.
 
         Returns:
             (batch | 1, heads | 1, rows, keys) bool; None: all.

@@ -55,7 +55,7 @@ def blocks(call: AttentionCall, reach: int | None) -> list[tuple[int, int]]:
 
 
 def _farthest(call: AttentionCall, rows: Tensor) -> Tensor:
-    """The last position that each query may see by the order of indices, ``(rows, queries)``; its own otherwise."""
+    """The last position visible to each query by the order of indices, ``(rows, queries)``; its own otherwise."""
     queries, keys = call.q.shape[2], call.k.shape[2]
     if call.causal is not True:  # by position no key lies after its query
         return rows
@@ -70,7 +70,7 @@ def _check_growth(call: AttentionCall, query: int, reach: int) -> None:
     most = grown.amax().item()
     if 2 * most >= reach:
         raise ValueError(
-            f"k_pos must lie less than {reach / 2:g} tokens after the query that sees them in {call.q.dtype}, got"
+            f"k_pos must lie less than {reach / 2:g} tokens after the query that attends to them in {call.q.dtype}, got"
             f" {most:g} at query {query}: xPos grows with such distances (causal='positions' hides these keys)"
         )
 

@@ -89,7 +89,7 @@ def spans_of(
 
 
 class Spans(NamedTuple):
-    """In the place of a length: what `spans` found for the call that this one is a part of."""
+    """Instead of a length: what `spans` found for the call that this one is a part of."""
 
     of_queries: Tensor  # (*batch, queries | 1)
     of_keys: Tensor  # (*batch, keys | 1)
@@ -103,7 +103,7 @@ def part(span: Tensor, start: int, stop: int) -> Tensor:
 def spans(k_pos: Tensor, mask: Tensor | None, segments: tuple[Tensor, Tensor] | None) -> Spans:
     """Tokens that each row's own keys span, the last position + 1, for queries and for keys.
 
-    Keys that no query may see do not count; of a packed row, each document counts for itself.
+    Keys hidden from all queries do not count; of a packed row, each document counts for itself.
 
     Returns:
         Two tensors that broadcast with ``(*batch, queries)`` and ``(*batch, keys)``.

@@ -240,7 +240,9 @@ def causal_order(causal: object, axes: int = 1) -> Causal:
 def check_window(window: int | None) -> int | None:
     """Raise a ValueError unless a window is a whole number of tokens."""
     if window is not None and (isinstance(window, bool) or not isinstance(window, int) or not 1 <= window <= LONGEST):
-        raise ValueError(f"window must be an integer from 1 to 2^53, the tokens that a query sees, got {shown(window)}")
+        raise ValueError(
+            f"window must be an integer from 1 to 2^53, the tokens that a query attends to, got {shown(window)}"
+        )
     return window
 
 

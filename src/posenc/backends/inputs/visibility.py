@@ -39,7 +39,7 @@ class VisibilityMask(NamedTuple):
         return by_key and self.causal != "positions"
 
     def rows(self, start: int, stop: int, queries: int, keys: int, first: int = 0, last: int | None = None) -> Tensor:
-        """Which of the keys ``first … last − 1`` queries ``start … stop − 1`` may see.
+        """Which of the keys ``first … last − 1`` queries ``start … stop − 1`` may attend to.
 
         Returns:
             ``(batch | 1, heads | 1, rows, keys)`` bool.

@@ -39,7 +39,7 @@ def refuses(call: AttentionCall) -> str | None:
         if structures is None or any(part.row_factor() is None for part in structures):
             return f"{type(encoding).__name__} must see the scores, which never leave the kernels"
     if call.replaces_softmax:
-        return f"{type(call.weight).__name__} takes the place of softmax, which is inside the kernels"
+        return f"{type(call.weight).__name__} replaces softmax, which is inside the kernels"
     return None
 
 

@@ -96,7 +96,7 @@ def _blocked(x: Tensor, ahead: int) -> Tensor:
 
 
 class Chain(Term):
-    """In the place of the products of queries and keys: ``whole`` and ``near`` of `reflections.Blocks`."""
+    """Instead of the products of queries and keys: ``whole`` and ``near`` of `reflections.Blocks`."""
 
     scans = True
 

@@ -88,7 +88,7 @@ class Sticks:
         return weights, used
 
     def with_remainder(self, call: TiledCall, tile: Tile, out: Tensor, used: Tensor, v: Callable[[], Tensor]) -> Tensor:
-        """``out``, changed in place, with what is left given to whom it belongs.
+        """``out``, changed in place, plus the remainder of the sticks times the value that receives it.
 
         Args:
             v: gives the reversed values, ``(batch · num_kv_heads, keys, value_dim)``, if they are needed.

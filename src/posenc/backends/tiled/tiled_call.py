@@ -76,7 +76,7 @@ class TiledCall(NamedTuple):
 
     @property
     def chain(self) -> Chain | None:
-        """What stands in the place of the products of queries and keys."""
+        """What stands instead of the products of queries and keys."""
         return next((term for term in self.terms if isinstance(term, Chain)), None)
 
     @property
@@ -99,7 +99,7 @@ class TiledCall(NamedTuple):
 
         Args:
             tile: which.
-            keys: indices in the order of the sequence, ``(rows, 1)``, in the place of all keys of the tile.
+            keys: indices in the order of the sequence, ``(rows, 1)``, instead of all keys of the tile.
         """
         if self.dropout is None:
             return None

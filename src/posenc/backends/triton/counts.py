@@ -43,7 +43,7 @@ def _pointers(
     q: Tensor, k: Tensor, v: Tensor, gate_q: Tensor | None, gate_k: Tensor | None, z: Tensor, q_ids: Tensor | None,
     k_ids: Tensor | None,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Tensors in the order of kernels; others in the place of those that are not there."""
+    """Tensors in the order of kernels; others instead of those that are not there."""
     gates = q if gate_q is None else gate_q, k if gate_k is None else gate_k
     return q, k, v, *gates, z, q if q_ids is None else q_ids, k if k_ids is None else k_ids
 

@@ -1,4 +1,4 @@
-"""Stick-breaking on a GPU: operators around the kernels, and who gets what is left of the sticks.
+"""Stick-breaking on a GPU: operators around the kernels, and the remainder of the sticks.
 
 Forward and backward need memory for the results, one number a query, and, in the backward pass, two numbers for each
 query and block of keys, for as many queries at a time as fit `launch.ROOM`. Gradients come without atomic additions:

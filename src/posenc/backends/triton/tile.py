@@ -69,7 +69,7 @@ def is_visible(
 def key_blocks(
     first, queries, keys, window, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 ):
-    """Blocks of keys, from … to − 1, of which queries first … first + ROWS − 1 may see any."""
+    """Blocks of keys, from … to − 1, of which queries first … first + ROWS − 1 may attend to any."""
     own_key = first + (keys - queries)  # of the first query
     low, high = own_key * 0, own_key * 0 + keys
     if WINDOW:
@@ -86,7 +86,7 @@ def query_range(
     first, start, stop, queries, keys, window, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Of queries start … stop − 1 those, in whole blocks from ``start``, that may see keys first … first + COLUMNS."""
+    """Of queries start … stop − 1 the blocks from ``start`` that may attend to keys first … first + COLUMNS."""
     aligned = first + (queries - keys)  # the query whose own key is the first
     low, high = aligned * 0 + start, aligned * 0 + stop
     if CAUSAL:
