@@ -254,7 +254,7 @@ class ScoreEncoding(Encoding):
 
 
 class WeightEncoding(Encoding):
-    """Turns scores into weights, instead of softmax. ``reads`` as for `ScoreEncoding`."""
+    """Computes weights from scores, instead of softmax. ``reads`` as for `ScoreEncoding`."""
 
     reads: Reads = Reads()
 

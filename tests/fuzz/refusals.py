@@ -174,7 +174,7 @@ LEGITIMATE = (
         always=True,
     ),
     Refusal(
-        r"k_pos must lie less than .* tokens after the query that sees them .* xPos grows with such distances",
+        r"k_pos must lie less than .* tokens after the query that attends to them .* xPos grows with such distances",
         lambda s: any(e.kind == "XPos" for e in s.specs) and "k_pos" in s.options and s.options["causal"] is True,
         "a key that lies after its query grows with the distance, beyond what the dtype holds (docstring of XPos)",
     ),

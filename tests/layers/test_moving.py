@@ -19,9 +19,9 @@ CLOSE = 2e-5
 ROTARY = [n for n, e in CATALOGUE.items() if any(isinstance(r, RotaryEncoding) for r in Case.from_catalogue(n).fresh())]
 REFUSED = {
     "xpos": "depends on the queries",
-    "fope": "is no rotation",
-    "pope": "is no rotation",
-    "tape": "is no rotation",
+    "fope": "is not a rotation",
+    "pope": "is not a rotation",
+    "tape": "is not a rotation",
     "liere": "LieRE",
     "comrope_ap": "LieRE",
     "comrope_ld": "LieRE",

@@ -13,7 +13,7 @@ from posenc.backends.call import Backend
 from posenc.encoding import Encoding, ScoreEncoding, Table
 from posenc.layers.cache import KVCache, StaticKVCache
 from posenc.layers.self_attention import SelfAttention
-from posenc.rotary._stated import Stated
+from posenc.rotary._tape_states import TAPEWithStates
 from posenc.rotary.tape import TAPE
 
 
@@ -160,7 +160,7 @@ class _Wide(SelfAttention):
         if not any(isinstance(e, ScoreEncoding) and e.reads.unrotated for e in acting):
             return call(q, k, v)
         _, *states = v.chunk(3, -1)
-        by_states = [Stated(e, (states[0], states[1])) if isinstance(e, TAPE) else e for e in acting]
+        by_states = [TAPEWithStates(e, (states[0], states[1])) if isinstance(e, TAPE) else e for e in acting]
         return call(q, k, v, encodings=by_states)
 
     def _merge(self, out: Tensor, x: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from torch import Tensor
 from posenc.encoding import widest
 
 _ZERO = 1e-8  # below this share of the largest rate, eigenvectors of ±w are no longer told apart
-_TOLD = 1e-3  # above this share they are so well told apart that they are orthogonal to rounding
+_DISTINCT = 1e-3  # above this share they are so well separated that they are orthogonal to rounding
 _NEAR = {torch.float32: 0.16, torch.float64: 3e-3}  # t (w_j − w_k) where rounding of the first form meets sinc's rest
 
 
@@ -38,7 +38,7 @@ def skew_basis(generators: Tensor) -> tuple[Tensor, Tensor]:
     wide = wide.nan_to_num(0.0, 0.0, 0.0)
     values, vectors = torch.linalg.eigh(torch.complex(torch.zeros_like(wide), -wide))
     rates, vectors = values[..., pairs:], vectors[..., pairs:]  # i·w above zero; the others are their conjugates
-    if bool((rates > _TOLD * rates[..., -1:]).all()):
+    if bool((rates > _DISTINCT * rates[..., -1:]).all()):
         basis = torch.stack([vectors.imag, vectors.real], -1).flatten(-2) * math.sqrt(2)
     else:
         basis = _planes(rates, vectors)

@@ -121,10 +121,10 @@ class FoPE(RotaryEncoding):
         self.head_dim, self.base, self.rest, self.layout, self.noise = head_dim, base, rest, layout, noise
         self.original_length, self.normalized = original_length, check_flag("normalized", normalized)
         self._frequencies = Frequencies(_chosen(geometric(spectrum_dim, base), original_length, kept, slow))
-        found = len(self._frequencies.theta)
-        self.series = min(found, head_dim // 2) if series is None else series
+        count = len(self._frequencies.theta)
+        self.series = min(count, head_dim // 2) if series is None else series
         check_whole("series", self.series, most=head_dim // 2)
-        shape = (self.num_kv_heads if check_flag("per_head", per_head) else 1, found, self.series)
+        shape = (self.num_kv_heads if check_flag("per_head", per_head) else 1, count, self.series)
         learned = check_flag("learned", learned)
         self.cos_coef = nn.Parameter(torch.empty(shape), requires_grad=learned)
         both = check_flag("separate", separate)

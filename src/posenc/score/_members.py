@@ -92,8 +92,8 @@ def read_by(
     """What the list reads besides v, ``(batch, heads, queries, value_dim)``; None if nothing."""
     total: Tensor | None = None
     after = rotated(member, context) if scores_of(member) else context
-    for score, kept in zip(scores_of(member), features, strict=True):
-        read = score.output(weights, after._replace(features=kept))
+    for score, features_of_score in zip(scores_of(member), features, strict=True):
+        read = score.output(weights, after._replace(features=features_of_score))
         if read is None:
             continue
         if read.shape[-1] != context.v.shape[-1]:

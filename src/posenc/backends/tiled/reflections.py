@@ -136,7 +136,7 @@ class Chain(Term):
         return scores, states
 
     def descend(self, grad: Tensor, k: Tensor, tile: Tile, states: list[Tensor], of_k: Tensor, scale: float) -> Tensor:
-        """The gradient of the scaled queries from that of a tile's products; other gradients are gathered.
+        """The gradient of the scaled queries from the gradient of a tile's products; other gradients are gathered.
 
         Args:
             grad: ``(batch, heads, rows, columns)``.

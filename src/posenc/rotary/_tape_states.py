@@ -8,7 +8,7 @@ from posenc.encoding import RotaryEncoding, Table
 from posenc.rotary.tape import TAPE
 
 
-class Stated(RotaryEncoding):
+class TAPEWithStates(RotaryEncoding):
     """TAPE by given states; positions are not read.
 
     Args:
