@@ -51,8 +51,8 @@ def members(cls: type) -> Iterator[str]:
     for base in cls.__mro__[1:]:  # the protocol is listed once, with the base class of the hook point
         if base.__module__ in ("posenc.encoding", "posenc.frequencies.spectrum"):
             inherited |= set(dir(base))
-    own_key = {"forward"} & set(vars(cls)) if cls.__module__ == "posenc.encoding" else set[str]()
-    for name in sorted((set(dir(cls)) - inherited) | own_key):
+    defined = {"forward"} & set(vars(cls)) if cls.__module__ == "posenc.encoding" else set[str]()
+    for name in sorted((set(dir(cls)) - inherited) | defined):
         owner = next((c for c in cls.__mro__ if name in vars(c)), object)
         if name.startswith("_") or not owner.__module__.startswith("posenc"):
             continue

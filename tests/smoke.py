@@ -52,8 +52,8 @@ def attends() -> None:
     scores = rotated_pairs(q) @ rotated_pairs(keys).mT * width**-0.5 - slopes[:, None, None] * distance
     expected = scores.masked_fill(distance < 0, -torch.inf).softmax(-1) @ values
     torch.testing.assert_close(out, expected, atol=1e-5, rtol=1e-5)
-    own_key, written_out = (torch.autograd.grad(each.sin().sum(), (q, k, v)) for each in (out, expected))
-    torch.testing.assert_close(own_key, written_out, atol=1e-5, rtol=1e-5)
+    from_attention, written_out = (torch.autograd.grad(each.sin().sum(), (q, k, v)) for each in (out, expected))
+    torch.testing.assert_close(from_attention, written_out, atol=1e-5, rtol=1e-5)
 
 
 def command(*arguments: str) -> str:

@@ -18,8 +18,8 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def test_numbers_of_a_figure_equal_the_encoding(tmp_path: Path) -> None:
-    _, combined = save(figure("alibi"), tmp_path / "alibi.svg")
-    rows = list(csv.reader(combined.read_text(encoding="utf-8").splitlines()))
+    _, table = save(figure("alibi"), tmp_path / "alibi.svg")
+    rows = list(csv.reader(table.read_text(encoding="utf-8").splitlines()))
     assert len(rows[0]) == 3
     last = [float(bias) for name, back, bias in rows[1:] if name == "head 1" and float(back) == 64]
     assert last == [pytest.approx(-64 * alibi_slopes(4)[0])]

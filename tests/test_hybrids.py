@@ -122,8 +122,8 @@ def yarn_alibi(scene: Scene, encodings: list[Encoding]) -> Tensor:
     low, high = max(math.floor(index(4)), 0), min(math.ceil(index(0.25)), WIDTH - 1)
     theta = []
     for j in range(WIDTH // 2):
-        baseline, ramp = 10_000 ** (-2 * j / WIDTH), min(max((j - low) / (high - low), 0), 1)
-        theta.append(baseline * (1 - ramp) + baseline / 8 * ramp)
+        unscaled, ramp = 10_000 ** (-2 * j / WIDTH), min(max((j - low) / (high - low), 0), 1)
+        theta.append(unscaled * (1 - ramp) + unscaled / 8 * ramp)
     assert 0.1 / 8 < theta[1] < 0.1, "one pair lies on the ramp"
     return rope_scores(scene, theta, 0.1 * math.log(8) + 1) + alibi_bias(scene, [1 / 4, 1 / 16, 1 / 64, 1 / 256])
 
@@ -236,11 +236,11 @@ def values_and_gradients_are_those_of_the_formula(name: str, backend: str) -> No
 def test_explain_names_the_backend(name):
     encodings = made(name)
     arguments, options = call_of(encodings, inputs())
-    message = explain(*arguments, **options)
-    assert {message.backend, *message.refused} == set(BACKENDS)
-    assert message.backend in serving(name)
+    explanation = explain(*arguments, **options)
+    assert {explanation.backend, *explanation.refused} == set(BACKENDS)
+    assert explanation.backend in serving(name)
     if not any(isinstance(encoding, ScoreEncoding) for encoding in encodings):
-        assert message.backend != "dense", "rotations and biases need no full matrix of scores"
+        assert explanation.backend != "dense", "rotations and biases need no full matrix of scores"
 
 
 @EACH

@@ -50,10 +50,10 @@ def test_autocast_decides_nothing(backend):
 @EACH_BACKEND
 @pytest.mark.parametrize("encodings", [[], [RoPE(8)], [RoPE(8), ALiBi(4)], [T5Bias(4, bidirectional=True)]], ids=repr)
 def test_memory_layout_does_not_matter(encodings, backend):
-    baseline = qkv(2, 4, 9, num_kv_heads=2)
-    projected = [t.transpose(1, 2).contiguous().transpose(1, 2) for t in baseline]
-    columns = [t.mT.contiguous().mT for t in baseline]
-    expected = attention(*baseline, encodings, backend=backend)
+    three_axes = qkv(2, 4, 9, num_kv_heads=2)
+    projected = [t.transpose(1, 2).contiguous().transpose(1, 2) for t in three_axes]
+    columns = [t.mT.contiguous().mT for t in three_axes]
+    expected = attention(*three_axes, encodings, backend=backend)
     assert gap(attention(*projected, encodings, backend=backend), expected) < 1e-6
     assert gap(attention(*columns, encodings, backend=backend), expected) < 1e-6
 

@@ -87,8 +87,8 @@ class TestTheMask:
         keys = torch.arange(19, 6, -1)
         part = samples.after(4).factors(slice(1, 3), slice(2, 4), slice(3, 9), keys, torch.float64)
         assert torch.equal(part, full[1:3, 2:4, 7:13][..., keys])
-        own_key = torch.arange(6)[:, None] + 2
-        of_own = samples.factors(slice(0, 3), slice(0, 4), slice(0, 6), own_key, torch.float64)
+        own_keys = torch.arange(6)[:, None] + 2
+        of_own = samples.factors(slice(0, 3), slice(0, 4), slice(0, 6), own_keys, torch.float64)
         assert torch.equal(of_own[..., 0], full[:, :, torch.arange(6), torch.arange(6) + 2])
 
 
@@ -182,8 +182,8 @@ def test_what_a_vector_gets_is_no_weight():
     for backend in ("dense", "tiled", "rows"):
         result = attention(q, k, v, [stick], dropout=1.0, backend=backend)
         assert gap(result, left * stick.vector[None, :, None]) < 1e-12
-        own_key = attention(q, k, v, [StickBreaking(remainder="own")], dropout=1.0, backend=backend)
-        assert bool((own_key == 0).all())
+        own_values = attention(q, k, v, [StickBreaking(remainder="own")], dropout=1.0, backend=backend)
+        assert bool((own_values == 0).all())
 
 
 @pytest.mark.parametrize("backend", ["tiled", "rows", "sdpa"])

@@ -51,8 +51,8 @@ def result_of(name: str, keywords: dict, options: dict) -> tuple[Tensor, Tensor]
                 if isinstance(encoding, WeightEncoding)
                 else dict(call.score_with_features)[encoding]
             )
-            combined = encoding.output(read.weights, call.context(mask, features))
-            out = out if combined is None else out + combined
+            read_out = encoding.output(read.weights, call.context(mask, features))
+            out = out if read_out is None else out + read_out
     return out, attention(**keywords, encodings=encodings, **options)
 
 

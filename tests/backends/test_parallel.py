@@ -226,18 +226,18 @@ def complaints(rank: int, world: int, jobs: None) -> dict[str, str]:
             segments=torch.zeros(4), **good,
         ),
     }  # fmt: skip
-    message = {}
+    messages = {}
     for name, call in calls.items():
         try:
             call()
         except ValueError as error:
-            message[name] = str(error)
+            messages[name] = str(error)
     group = dist.new_group([0])
     try:
         sharded_attention(q, q, q, positions=torch.arange(4), group=group)
     except ValueError as error:
-        message["group"] = str(error)
-    return message
+        messages["group"] = str(error)
+    return messages
 
 
 @pytest.mark.slow

@@ -72,9 +72,9 @@ def test_lengths_that_differ(queries, keys, window):
 
 
 def test_order_only_and_per_key_visibility():
-    baseline = {"causal", "bidirectional", "window", "window of one", "window, bidirectional"}
-    assert {case for case in CASES if CASES[case].order_only} == baseline
-    assert {case for case in CASES if CASES[case].per_key} == {*baseline, "mask of keys"}
+    order_only = {"causal", "bidirectional", "window", "window of one", "window, bidirectional"}
+    assert {case for case in CASES if CASES[case].order_only} == order_only
+    assert {case for case in CASES if CASES[case].per_key} == {*order_only, "mask of keys"}
 
 
 LISTS = {

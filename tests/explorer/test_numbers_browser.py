@@ -190,18 +190,18 @@ def test_pasted_configurations_are_read_as_posenc_reads_them_or_not_at_all(ask: 
         judged.append(name)
         read = read_rope(config)
         assert set(actual["kinds"]) == {kind for kind, rope in read.layers.items() if rope is not None}, name
-        for kind, message in actual["kinds"].items():
+        for kind, shown in actual["kinds"].items():
             rotation = read.layers[kind]
             assert rotation is not None
             rope = text_rope(rotation)
-            expected = rope.spectrum(message["longest"])
-            assert (message["dim"], message["turning"], message["layout"]) == (
+            expected = rope.spectrum(shown["longest"])
+            assert (shown["dim"], shown["turning"], shown["layout"]) == (
                 rope.head_dim,
                 rope.rotary_dim,
                 rope.layout,
             ), name
-            near(message["spectrum"]["theta"], expected.theta)
-            near(message["spectrum"]["gain"], expected.gain)
+            near(shown["spectrum"]["theta"], expected.theta)
+            near(shown["spectrum"]["gain"], expected.gain)
         layers = model_from_config(config).layers
         assert actual["layers"] is None or actual["layers"] == [layer.kind for layer in layers], name
     assert len(judged) > len(CONFIGS) / 3, f"the common forms are read: {judged}"

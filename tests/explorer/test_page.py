@@ -52,11 +52,11 @@ def test_given_configurations_are_shown_as_posenc_reads_them(explorer: Path) -> 
         read, model = read_rope(GIVEN[name]), models[name]
         assert len(model["layers"]) == GIVEN[name]["num_hidden_layers"]
         assert [remark["text"] for remark in model["remarks"]] == [remark.text for remark in read.remarks]
-        message = model["kinds"]["all"]
+        shown = model["kinds"]["all"]
         longest = facts(read)["layers"]["all"]["longest_length"]
         spectrum = text_rope(read.rope).spectrum(longest)
-        assert message["scaled"] == spectrum.theta.tolist()
-        assert (message["gain"], message["longest"]) == (float(spectrum.gain), longest)
+        assert shown["scaled"] == spectrum.theta.tolist()
+        assert (shown["gain"], shown["longest"]) == (float(spectrum.gain), longest)
     kinds = models["gpt-oss"]["schedule"]
     sliding, full = (kinds[kind] for kind in models["gpt-oss"]["layers"][:2])
     assert "128" in sliding, "the window in tokens"

@@ -227,7 +227,7 @@ def weights(rng: random.Random, folder: Path) -> Case:
     """A safetensors file with a damaged header, or with bytes lost or changed."""
     _write(folder, LLAMA)
     header, data = _header(rng)
-    message = True
+    sound = True
     entry = header[rng.choice(list(header))]
     junk = rng.choice(
         [*VALUES[:60], [0, 2**62], ["0", "8"], [0.0, 8.0], [8, 0], [-8, 0], [], {}, HOSTILE, [True, False]]
@@ -235,19 +235,19 @@ def weights(rng: random.Random, folder: Path) -> Case:
     kind = rng.choice(["sound", "entry", "whole", "name", "metadata", "size", "cut", "longer", "gap", "text", "byte"])
     if kind == "entry":
         key = rng.choice(list(entry))
-        message, entry[key] = entry[key] != junk, junk
+        sound, entry[key] = entry[key] != junk, junk
         if key == "dtype" and isinstance(junk, str):
-            message = False  # a type that nobody knows yet
+            sound = False  # a type that nobody knows yet
     elif kind == "whole":
         header[rng.choice(list(header))] = junk
     elif kind == "name":
         header[HOSTILE] = header.pop(rng.choice(list(header)))
-        message = False
+        sound = False
     elif kind == "metadata":
         header["__metadata__"] = rng.choice([{"format": "pt"}, {HOSTILE: HOSTILE}, {}])
-        message = False
+        sound = False
     elif kind == "sound":
-        message = False
+        sound = False
     elif kind == "gap":
         for item in header.values():
             item["data_offsets"] = [x + 8 for x in item["data_offsets"]]
@@ -256,7 +256,7 @@ def weights(rng: random.Random, folder: Path) -> Case:
     size = len(content)
     if kind == "text":
         content, _ = damaged_text(rng, content)
-        size, message = len(content), False
+        size, sound = len(content), False
     elif kind == "size":
         size = rng.choice([0, 1, size - 1, size + 1, 10**6, 2**31, 2**60, 2**63, 2**64 - 1])
     full = size.to_bytes(8, "little") + content + data
@@ -266,11 +266,11 @@ def weights(rng: random.Random, folder: Path) -> Case:
         full += bytes(rng.choice([1, 7, 4096]))
     elif kind == "byte":
         at = rng.randrange(len(full))
-        full, message = full[:at] + bytes([rng.randrange(256)]) + full[at + 1 :], False
+        full, sound = full[:at] + bytes([rng.randrange(256)]) + full[at + 1 :], False
     name = rng.choice(["model.safetensors", "model-00001-of-00002.safetensors", "a\n\x1b[31mPLANTED.safetensors"])
     (folder / name).write_bytes(full)
     command = rng.choice([["doctor", "{path}", "--json"], ["doctor", "{path}"], ["doctor", "{path}", "--fix", "{out}"]])
-    return Case(folder, command, LLAMA, message, f"{kind} of {name!r} {junk!r:.40}")
+    return Case(folder, command, LLAMA, sound, f"{kind} of {name!r} {junk!r:.40}")
 
 
 def shards(rng: random.Random, folder: Path) -> Case:
@@ -292,12 +292,12 @@ def shards(rng: random.Random, folder: Path) -> Case:
     known: Any = {"metadata": {"total_size": len(data)}, "weight_map": names}
     if kind == "map":
         known["weight_map"] = rng.choice([None, [], "x", 3, list(names)])
-    message, index = kind != "sound", json.dumps(known).encode()
+    sound, index = kind != "sound", json.dumps(known).encode()
     if kind == "text":
         index, _ = damaged_text(rng, index)
-        message = False
+        sound = False
     (folder / "model.safetensors.index.json").write_bytes(index)
-    return Case(folder, ["doctor", "{path}", *rng.choice([[], ["--json"]])], LLAMA, message, f"index: {kind} {first}")
+    return Case(folder, ["doctor", "{path}", *rng.choice([[], ["--json"]])], LLAMA, sound, f"index: {kind} {first}")
 
 
 def gguf(rng: random.Random, folder: Path) -> Case:
@@ -358,8 +358,8 @@ def gguf(rng: random.Random, folder: Path) -> Case:
          ["explain", "{path}", "--layers"], ["doctor", "{path}", "--json"], ["serve-flags", "{path}"],
          ["gguf", "{path}", "{out}", "--rope", block]]
     )  # fmt: skip
-    message = kind in ("twice", "noise") or (counts is not None and counts > (len(tensors), len(keys)))
-    return Case(path, command, None, message, f"{kind} of {name!r} {junk!r:.40}")
+    sound = kind in ("twice", "noise") or (counts is not None and counts > (len(tensors), len(keys)))
+    return Case(path, command, None, sound, f"{kind} of {name!r} {junk!r:.40}")
 
 
 def beside(rng: random.Random, folder: Path) -> Case:

@@ -73,9 +73,9 @@ def packed(call: RandomCall, draw: Draw) -> float:
     def definition(rounding: Rounding) -> dict[str, Tensor]:
         parts, first = [], 0
         for size in sizes:
-            own_key = {n: leaves[n][:, :, first : first + size] for n in "qkv"}
-            own_key["x"] = leaves["x"][:, first : first + size]
-            parts.append(alone(call, leaves, own_key, rounding, options))
+            piece = {n: leaves[n][:, :, first : first + size] for n in "qkv"}
+            piece["x"] = leaves["x"][:, first : first + size]
+            parts.append(alone(call, leaves, piece, rounding, options))
             first += size
         return {"result": torch.cat(parts, 2)}
 
@@ -113,9 +113,9 @@ def padded(call: RandomCall, draw: Draw) -> float:
     def definition(rounding: Rounding) -> dict[str, Tensor]:
         results = {}
         for row, length in enumerate(lengths):
-            own_key = {n: leaves[n][row : row + 1, :, tokens - length :] for n in "qkv"}
-            own_key["x"] = leaves["x"][row : row + 1, tokens - length :]
-            results[f"row {row}"] = alone(call, leaves, own_key, rounding, options)
+            of_row = {n: leaves[n][row : row + 1, :, tokens - length :] for n in "qkv"}
+            of_row["x"] = leaves["x"][row : row + 1, tokens - length :]
+            results[f"row {row}"] = alone(call, leaves, of_row, rounding, options)
         return results
 
     rows = {f"row {row}": got[row : row + 1, :, tokens - length :] for row, length in enumerate(lengths)}
@@ -297,12 +297,12 @@ def layer_states(call: RandomCall, draw: Draw) -> float:
 def _layers(call: RandomCall, draw: Draw, scale: object) -> list[TAPEAttention]:
     layers, sizes = [], call.sizes
     for number in range(draw.integer(1, 3)):
-        own_key = [make(spec, draw, strength=draw.choice([0.3, 1.0])).to(call.dtype) for spec in call.specs]
+        encodings = [make(spec, draw, strength=draw.choice([0.3, 1.0])).to(call.dtype) for spec in call.specs]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(draw.integer(0, 2**31))
             layer = TAPEAttention(
                 sizes.dim, sizes.heads, head_dim=sizes.head_dim, scale=scale,  # type: ignore[arg-type]
-                encodings=own_key if number else call.encodings,
+                encodings=encodings if number else call.encodings,
             )  # fmt: skip
         layers.append(layer.to(call.dtype))
     return layers
@@ -364,16 +364,16 @@ def _defined(
     x, sizes, states = leaves["x"], call.sizes, None
     at = batch.at.expand(x.shape[0], -1)
     for number in range(layers):
-        own_key = {n.split(".", 2)[2]: t for n, t in leaves.items() if n.startswith(f"{number}.")}
+        of_layer = {n.split(".", 2)[2]: t for n, t in leaves.items() if n.startswith(f"{number}.")}
         encoded = [
-            spec.encoded({n.split(".", 2)[2]: t for n, t in own_key.items() if n.startswith(f"encodings.{i}.")})
+            spec.encoded({n.split(".", 2)[2]: t for n, t in of_layer.items() if n.startswith(f"encodings.{i}.")})
             for i, spec in enumerate(call.specs)
         ]
         tape = encoded[0].parameters
         if states is None:
             states = first_states(encoded[0], at, sizes.heads, rounding)
         q, k, v = (
-            linear(x, own_key[f"{n}_proj.weight"], None, rounding).unflatten(-1, (sizes.heads, -1)).transpose(1, 2)
+            linear(x, of_layer[f"{n}_proj.weight"], None, rounding).unflatten(-1, (sizes.heads, -1)).transpose(1, 2)
             for n in "qkv"
         )
         turning = Encoded("TAPE", {}, {"cos": states[0], "sin": states[1]})
@@ -382,7 +382,7 @@ def _defined(
             mask=None if batch.attention_mask is None else batch.attention_mask[:, None], segments=batch.documents,
             scale=scale, rounding=rounding, **batch.options,  # type: ignore[arg-type]
         ).chunk(3, -1)  # fmt: skip
-        y = linear(out.transpose(1, 2).flatten(2), own_key["o_proj.weight"], None, rounding)
+        y = linear(out.transpose(1, 2).flatten(2), of_layer["o_proj.weight"], None, rounding)
         states = after_attention(tape, states, (read[0], read[1]), rounding)
         network = rounding.near((x + y).tanh())
         states = after_network(tape, states, network, rounding)

@@ -292,9 +292,9 @@ def draw_kinds(draw: Draw, axes: int) -> list[str]:
         else:
             kinds.append(draw.choice({"rotary": ROTARY, "bias": BIAS, "score": SCORE}[place][axes]))
     if axes == 1 and draw.chance(0.08):  # which stands in the place of all rotations
-        combined = {*ROTARY[1], "Shaw", "CoPE", "PaTH", "DecomposedRelative", "Mixture", "GRAPEA", "KERPLEWeight"}
-        combined |= {"SelectiveRoPE", "GRAPEContext"}
-        kinds = [draw.choice(MOVED), *(kind for kind in kinds if kind not in combined)]
+        incompatible = {*ROTARY[1], "Shaw", "CoPE", "PaTH", "DecomposedRelative", "Mixture", "GRAPEA", "KERPLEWeight"}
+        incompatible |= {"SelectiveRoPE", "GRAPEContext"}
+        kinds = [draw.choice(MOVED), *(kind for kind in kinds if kind not in incompatible)]
     return kinds
 
 

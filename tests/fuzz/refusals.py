@@ -286,7 +286,7 @@ def _encodings(call: RandomCall) -> list[Fault]:
     heads, width = call.q.shape[1], call.q.shape[3]
     if call.axes > 1:  # which the encodings in their place do not read
         call.options = {n: v for n, v in call.options.items() if n not in ("q_pos", "k_pos")}
-    own_key = posenc.ALiBi(heads)
+    alibi = posenc.ALiBi(heads)
     kinds = {what: value for what, value in NOT_TENSORS.items() if what not in ("dict", "numpy")}
     return _all(
         "encodings",
@@ -296,9 +296,9 @@ def _encodings(call: RandomCall) -> list[Fault]:
             "[None]": [None],
             "a name": ["rope"],
             "a class": [posenc.ALiBi],
-            "one encoding": own_key,
-            "a dict of them": {"rope": own_key},
-            "a list in a list": [[own_key]],
+            "one encoding": alibi,
+            "a dict of them": {"rope": alibi},
+            "a list in a list": [[alibi]],
             "a layer": [nn.Linear(2, 2)],
             "other heads": [posenc.ALiBi(heads + 1)],
             "a wider rotation": [posenc.RoPE(2 * width + 2)],

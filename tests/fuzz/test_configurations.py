@@ -180,13 +180,13 @@ def compared(read: RopeConfig) -> int:
         return 0
     if not rotations or not all(bool(torch.isfinite(theta).all()) for theta, _ in rotations.values()):
         return 0
-    message = any("transformers" in remark.text for remark in read.remarks)
+    reported = any("transformers" in remark.text for remark in read.remarks)
     for (kind, length), (theta, gain) in rotations.items():
         rope = read.layers[kind]
         spectrum = getattr(rope, "rope", rope).spectrum(length)
         same = theta.shape == spectrum.theta.shape and torch.allclose(theta.double(), spectrum.theta, rtol=1e-4, atol=0)
         same = same and abs(float(gain) / float(spectrum.gain) - 1) < 1e-5
-        assert same or message, (
+        assert same or reported, (
             f"{kind} at {length}: theirs {gain}, {theta[:4]} …, ours {spectrum.gain}, {spectrum.theta[:4]} …"
         )
     return 1

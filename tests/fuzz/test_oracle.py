@@ -47,12 +47,12 @@ def text_call(spec: Spec | None, dtype: torch.dtype, seed: int = 0, axes: int = 
     return call
 
 
-def expect_disagreement(called: RandomCall, message: RandomCall, leaves: dict[str, Tensor] | None = None) -> None:
+def expect_disagreement(called: RandomCall, definition: RandomCall, leaves: dict[str, Tensor] | None = None) -> None:
     """The library's result of one call is not what the definition gives for the other."""
-    leaves = float64_leaves(message) if leaves is None else leaves
+    leaves = float64_leaves(definition) if leaves is None else leaves
     got = {"result": library_result(called)}
     with pytest.raises(DisagreementError, match=r"off by .* is allowed"):
-        judge(got, lambda r: {"result": definition_result(message, leaves, r)}, called.dtype)
+        judge(got, lambda r: {"result": definition_result(definition, leaves, r)}, called.dtype)
 
 
 def expect_agreement(called: RandomCall) -> None:

@@ -12,11 +12,11 @@ from tests.golden import config, load, names
 
 @pytest.mark.parametrize("name", names("pose_l*"))
 def test_rows_of_the_authors_draws(name: str) -> None:
-    golden, message = load(name), config(name)
+    golden, meta = load(name), config(name)
     for row, text in enumerate(golden["text_lengths"].tolist()):
-        tokens = min(text, message["train_length"])
+        tokens = min(text, meta["train_length"])
         low, high, value = golden["draws_low_high_value"][row].T
-        assert bounds_of(tokens, message["target_length"], text) == tuple(zip(low.tolist(), high.tolist(), strict=True))
+        assert bounds_of(tokens, meta["target_length"], text) == tuple(zip(low.tolist(), high.tolist(), strict=True))
         result = laid_out(tokens, *value.view(3, 1, 1))
         assert result.positions[0].tolist() == golden["position_ids"][row, :tokens].tolist()
         assert result.tokens[0].tolist() == golden["token_index"][row, :tokens].tolist()

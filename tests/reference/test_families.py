@@ -218,8 +218,8 @@ def test_windows_that_are_missing_are_those_on_which_transformers_fails(name: st
         fails = True
     full = {**copy.deepcopy(model.config.to_dict()), "model_type": name, key: size}
     assert ("window-missing" in examine(full).names()) == fails
-    message = [facts for facts in model_from_config(full).found if facts.not_read]
-    assert bool(message) == fails
+    unread = [facts for facts in model_from_config(full).found if facts.not_read]
+    assert bool(unread) == fails
 
 
 @pytest.mark.parametrize(

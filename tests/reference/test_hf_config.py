@@ -199,11 +199,11 @@ class TestFaultsOfTransformers:
 
     @pytest.mark.parametrize("key", ["mscale", "mscale_all_dim"])
     def test_one_mscale_alone_is_ignored(self, key: str) -> None:
-        baseline = 0.1 * math.log(40) + 1
+        gain = 0.1 * math.log(40) + 1
         for alone in ({key: 2.0}, {key: 0.0}, {"mscale": 0.0, "mscale_all_dim": 0.0, key: 2.0}):
             config = {**LLAMA, "rope_parameters": {**YARN_BLOCK, **alone}}
-            assert theirs(their_rotary(config), None)[1] == pytest.approx(baseline)
-            assert float(read_rope(config).rope.spectrum().gain) == pytest.approx(baseline)
+            assert theirs(their_rotary(config), None)[1] == pytest.approx(gain)
+            assert float(read_rope(config).rope.spectrum().gain) == pytest.approx(gain)
 
     def test_truncate_is_ignored_in_nested_blocks(self) -> None:
         blocks = {FULL: {**YARN_BLOCK, "truncate": False}, SLIDING: {"rope_type": "default", "rope_theta": 1e4}}

@@ -66,7 +66,7 @@ def shapes(config: PreTrainedConfig) -> list[tuple[int, ...]]:
 def numbers_of(name: str, config: PreTrainedConfig) -> list[dict[str, Any]]:
     """What posenc tells of the tables and buckets of a config."""
     full = {**config.to_dict(), "model_type": name}
-    return [message for message in facts(read_rope(full))["encodings"] if message["rows"] or message["buckets"]]
+    return [scheme for scheme in facts(read_rope(full))["encodings"] if scheme["rows"] or scheme["buckets"]]
 
 
 TABLES = sorted(
@@ -86,8 +86,8 @@ def test_rows_equal_the_model(name: str, changed: bool) -> None:
     numbers = numbers_of(name, config)
     assert numbers
     built = shapes(config)
-    for message in numbers:
-        rows = message["rows"] or message["buckets"]
+    for number in numbers:
+        rows = number["rows"] or number["buckets"]
         side = round(rows**0.5)
         assert any(rows in shape or (side * side == rows and shape.count(side) == 2) for shape in built), (rows, built)
 

@@ -16,7 +16,7 @@ MAKERS = vision_models.MAKERS | vision_places.MAKERS
 def test_golden_numbers_equal_the_authors(name):
     pytest.importorskip("transformers")
     arrays, meta = vision(name)
-    built, message = MAKERS[name]()
-    assert meta == message
+    built, source = MAKERS[name]()
+    assert meta == source
     assert arrays.keys() == built.keys()
     assert all(gap(arrays[key], built[key]) < 1e-6 * (1 + built[key].abs().max()) for key in built)

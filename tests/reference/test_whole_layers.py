@@ -49,9 +49,9 @@ def test_the_counts_are_printed() -> None:
     assert len(here) >= 150
     assert counts()["whole layers compared"] == len(COMPARED)
     result = counts()
-    message = {
+    tally = {
         "README.md": f"{len(COMPARED)} model types in {len(here)} of {len(folders())} model folders",
         "docs/huggingface.md": f"Of {result['read']} model types {len(COMPARED)} are compared",
     }
-    for page, words in message.items():
+    for page, words in tally.items():
         assert words in re.sub(r"\s+", " ", (ROOT / page).read_text())

@@ -153,31 +153,31 @@ def layoutlm(version: int) -> Made:
         num_hidden_layers=0, has_relative_attention_bias=True, has_spatial_attention_bias=True, rel_pos_bins=32,
         max_rel_pos=128, rel_2d_pos_bins=64, max_rel_2d_pos=256, num_attention_heads=3,
     )  # fmt: skip
-    (bbox, positions), own_key = boxes(), tables((32, 64, 64))
+    (bbox, positions), extra = boxes(), tables((32, 64, 64))
     encoder = (LayoutLMv2Encoder if version == 2 else LayoutLMv3Encoder)(config).double()
     for name in "txy":
         linear = encoder.rel_pos_bias if name == "t" else getattr(encoder, f"rel_pos_{name}_bias")
-        linear.weight.data = own_key[f"table_{name}"].double().T
+        linear.weight.data = extra[f"table_{name}"].double().T
     if version == 2:
         text, page = encoder._calculate_1d_position_embeddings, encoder._calculate_2d_position_embeddings
         bias = text(positions) + page(bbox)
     else:
         bias = (encoder._cal_1d_pos_emb(positions) + encoder._cal_2d_pos_emb(bbox)) / 16**0.5
     meta = {"code": f"transformers 5.23.0 layoutlmv{version}"}
-    return {"bbox": bbox, "positions": positions, "bias": bias, **own_key}, meta
+    return {"bbox": bbox, "positions": positions, "bias": bias, **extra}, meta
 
 
 def udop() -> Made:
     """What UDOP adds to the scores, for boxes from 0 to 1."""
     from transformers.models.udop import modeling_udop as code
 
-    bbox, own_key = boxes()[0] / 1000, tables((32, 32, 32))
+    bbox, extra = boxes()[0] / 1000, tables((32, 32, 32))
     kinds = code.RelativePositionBias1D, code.RelativePositionBiasHorizontal, code.RelativePositionBiasVertical
     biases = [kind(num_heads=3) for kind in kinds]
-    for bias, table in zip(biases, own_key.values(), strict=True):
+    for bias, table in zip(biases, extra.values(), strict=True):
         bias.relative_attention_bias.weight.data = table.double()
     added = code.RelativePositionBiasAggregated(biases)(attention_mask=torch.ones(2, 20), bbox=bbox)
-    return {"bbox": bbox, "bias": added, **own_key}, {"code": "transformers 5.23.0 udop"}
+    return {"bbox": bbox, "bias": added, **extra}, {"code": "transformers 5.23.0 udop"}
 
 
 def buckets() -> Made:

@@ -40,14 +40,14 @@ def mlcd() -> Made:
         hidden_size=32, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, image_size=8, patch_size=2
     )
     model = code.MLCDVisionModel(config).eval()
-    own_key, x, seen = drawn(1, 8), drawn(1, 16, 2, 16, seed=1), dict[str, Any]()
-    model.class_pos_emb.data = own_key
+    tokens, x, seen = drawn(1, 8), drawn(1, 16, 2, 16, seed=1), dict[str, Any]()
+    model.class_pos_emb.data = tokens
     model.embeddings.forward = lambda pixels: torch.zeros(1, 16, 32)
     model.encoder.register_forward_pre_hook(lambda module, args, inputs: seen.update(inputs), with_kwargs=True)
     with torch.no_grad():
         model(torch.zeros(1, 3, 6, 10))
     rotated, _ = code.apply_rotary_pos_emb_vision(x, x, *(part[None] for part in seen["position_embeddings"]))
-    return {"x": x, "x_rot": rotated, "angles": own_key}, {"code": "transformers 5.23.0 mlcd", "sizes": [3, 5]}
+    return {"x": x, "x_rot": rotated, "angles": tokens}, {"code": "transformers 5.23.0 mlcd", "sizes": [3, 5]}
 
 
 def perceiver(sizes: list[int], bands: int, resolution: list[int]) -> Made:

@@ -228,9 +228,9 @@ def test_learned_angles_belong_to_tokens_that_have_a_number():
     cos, sin = rope.table(places)
     assert torch.equal(cos[1, 4:6], rope.angles.double().cos().float())
     assert torch.equal(sin[0, :2], rope.angles.double().sin().float())
-    combined = torch.ones(2, 7, dtype=torch.bool)
-    combined[0, :2] = combined[1, 4:6] = False
-    assert torch.equal(cos[combined], still.table(places)[0][combined])
+    mask = torch.ones(2, 7, dtype=torch.bool)
+    mask[0, :2] = mask[1, 4:6] = False
+    assert torch.equal(cos[mask], still.table(places)[0][mask])
     line = AxialRoPE(4, axes=1, prefix=1)
     assert torch.equal(line.table(torch.tensor([3, NOWHERE]))[1][1], line.angles[0].double().sin().float())
 

@@ -159,10 +159,10 @@ def test_basis(kind):
     generators = torch.stack([turning(*rates), turning(*rates)])
     basis, pair_rates = skew_basis(generators)
     assert gap(basis.mT @ basis, torch.eye(8, dtype=torch.float64).expand(2, -1, -1)) < 1e-14
-    baseline = torch.zeros(2, 8, 8, dtype=torch.float64)
-    baseline[:, range(1, 8, 2), range(0, 8, 2)] = pair_rates
-    baseline[:, range(0, 8, 2), range(1, 8, 2)] = -pair_rates
-    assert gap(basis @ baseline @ basis.mT, generators) < 1e-8 * max(map(abs, rates)) + 1e-15
+    rate_matrix = torch.zeros(2, 8, 8, dtype=torch.float64)
+    rate_matrix[:, range(1, 8, 2), range(0, 8, 2)] = pair_rates
+    rate_matrix[:, range(0, 8, 2), range(1, 8, 2)] = -pair_rates
+    assert gap(basis @ rate_matrix @ basis.mT, generators) < 1e-8 * max(map(abs, rates)) + 1e-15
     generators[0, 0, 1] = math.nan
     broken, rest = skew_basis(generators)[1]
     assert broken.isnan().all()

@@ -160,16 +160,16 @@ class TestRotation:
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
     def test_memory_layout_does_not_matter(self, layout, dtype):
         rope, positions = RoPE(12, layout=layout, rotary_dim=8), torch.arange(5)
-        baseline = torch.randn(2, 3, 5, 12).to(dtype)
-        table = rope.table(positions, like=baseline)
-        expected = rope.rotate(baseline, table)
-        projected = baseline.transpose(1, 2).contiguous().transpose(1, 2)
-        columns = baseline.mT.contiguous().mT
-        odd_stride = torch.empty(2, 3, 5, 13, dtype=dtype)[..., :12].copy_(baseline)
-        odd_offset = torch.empty(baseline.numel() + 1, dtype=dtype)[1:].view_as(baseline).copy_(baseline)
-        sliced = torch.empty(2, 3, 5, 24, dtype=dtype)[..., ::2].copy_(baseline)
-        for x in (projected, columns, odd_stride, odd_offset, sliced, baseline[:1].expand(2, -1, -1, -1)):
-            same = expected if torch.equal(x, baseline) else expected[:1].expand_as(expected)
+        random_x = torch.randn(2, 3, 5, 12).to(dtype)
+        table = rope.table(positions, like=random_x)
+        expected = rope.rotate(random_x, table)
+        projected = random_x.transpose(1, 2).contiguous().transpose(1, 2)
+        columns = random_x.mT.contiguous().mT
+        odd_stride = torch.empty(2, 3, 5, 13, dtype=dtype)[..., :12].copy_(random_x)
+        odd_offset = torch.empty(random_x.numel() + 1, dtype=dtype)[1:].view_as(random_x).copy_(random_x)
+        sliced = torch.empty(2, 3, 5, 24, dtype=dtype)[..., ::2].copy_(random_x)
+        for x in (projected, columns, odd_stride, odd_offset, sliced, random_x[:1].expand(2, -1, -1, -1)):
+            same = expected if torch.equal(x, random_x) else expected[:1].expand_as(expected)
             assert gap(rope.rotate(x, table), same) <= (0 if dtype == torch.bfloat16 else 1e-6)
 
     @pytest.mark.parametrize("layout", LAYOUTS)

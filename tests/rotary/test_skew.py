@@ -22,9 +22,9 @@ def skew(*shape, norm=1.0, seed=0, dtype=torch.float64):
 
 def turning(*rates):
     """A skew matrix that rotates pairs at these rates, in a random basis."""
-    baseline = torch.block_diag(*[torch.tensor([[0.0, -rate], [rate, 0.0]], dtype=torch.float64) for rate in rates])
-    basis = torch.linalg.qr(torch.randn(len(baseline), len(baseline), dtype=torch.float64))[0]
-    return basis @ baseline @ basis.mT
+    blocks = torch.block_diag(*[torch.tensor([[0.0, -rate], [rate, 0.0]], dtype=torch.float64) for rate in rates])
+    basis = torch.linalg.qr(torch.randn(len(blocks), len(blocks), dtype=torch.float64))[0]
+    return basis @ blocks @ basis.mT
 
 
 def skew_part(matrices):

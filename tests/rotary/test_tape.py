@@ -131,18 +131,18 @@ def test_at_first_every_layer_is_rope():
 def test_states_rotate_with_encodings_that_read_content(make):
     """Under an encoding that says nothing, layers are as without it, also from a cache; and states are seen."""
     layers, x = stack(), torch.randn(2, 9, 32, dtype=torch.float64)
-    combined = stack(encodings=[make()])
+    with_encodings = stack(encodings=[make()])
     with torch.no_grad():
-        for layer, baseline in zip(combined, layers, strict=True):
+        for layer, baseline in zip(with_encodings, layers, strict=True):
             layer.load_state_dict(baseline.state_dict(), strict=False)
             for parameter in layer.attention.encodings[1].parameters():
                 parameter.zero_()
-    full, states = read(combined, x)
+    full, states = read(with_encodings, x)
     expected, of_plain = read(layers, x)
     assert gap(full, expected) < 1e-12
     assert gap(states[0], of_plain[0]) < 1e-12
-    caches = [KVCache() for _ in combined]
-    pieces = [read(combined, part, caches)[0] for part in x.split([4, 1, 1, 3], 1)]
+    caches = [KVCache() for _ in with_encodings]
+    pieces = [read(with_encodings, part, caches)[0] for part in x.split([4, 1, 1, 3], 1)]
     assert gap(torch.cat(pieces, 1), expected) < 1e-12
 
 

@@ -100,17 +100,17 @@ def by_the_formula(q, k, gate_keys, encoding, q_pos, k_pos, seen, scale) -> torc
     scores = torch.zeros(*q.shape[:3], k.shape[2], dtype=q.dtype)
     heads = q.shape[1]
     for b, h, i in torch.cartesian_prod(*(torch.arange(n) for n in q.shape[:3])).tolist():
-        own_key, keys = q[b, h, i], k[b, h * k.shape[1] // heads]
-        gates = (gate_keys[b, h * gate_keys.shape[1] // heads] @ own_key * scale).sigmoid() * seen[i]
-        z = own_key @ encoding.table
+        query, keys = q[b, h, i], k[b, h * k.shape[1] // heads]
+        gates = (gate_keys[b, h * gate_keys.shape[1] // heads] @ query * scale).sigmoid() * seen[i]
+        z = query @ encoding.table
         for j in range(k.shape[2]):
             position = min(gates[j:].sum().item(), encoding.max_position)
             low, high = int(position), min(int(position) + 1, encoding.max_position)
             term = z[low] + (position - low) * (z[high] - z[low])
             if encoding.relative_table is not None:
                 row = min(max(int(q_pos[i] - k_pos[j]), 0), encoding.relative)
-                scores[b, h, i, j] += scale * (own_key @ encoding.relative_table[:, row])
-            scores[b, h, i, j] += scale * (own_key @ keys[j]) + term * (scale if encoding.scaled else 1)
+                scores[b, h, i, j] += scale * (query @ encoding.relative_table[:, row])
+            scores[b, h, i, j] += scale * (query @ keys[j]) + term * (scale if encoding.scaled else 1)
     return scores
 
 

@@ -86,10 +86,10 @@ def test_formula(adaptive, causal, queries):
     members = [RoPE(WIDTH), ALiBi(HEADS), [RoPE(WIDTH), KERPLE(HEADS)], []]
     mixture = moved(Mixture(members, HEADS, adaptive=adaptive, dim=DIM))
     (q, k, v), options = inputs(queries, causal=causal, scale=0.4)
-    at, own_key = options["k_pos"], options["q_pos"]
-    rotated = scores_of(*members[0](q, k, own_key, at), 0.4)
+    at, query_positions = options["k_pos"], options["q_pos"]
+    rotated = scores_of(*members[0](q, k, query_positions, at), 0.4)
     baseline = scores_of(q, k, 0.4)
-    alibi, kerple = (bias(own_key.double(), at.double()) for bias in (members[1], members[2][1]))
+    alibi, kerple = (bias(query_positions.double(), at.double()) for bias in (members[1], members[2][1]))
     each = torch.stack([rotated, baseline + alibi, rotated + kerple, baseline], -1)
     logits = mixture.logits[None, :, None].expand(2, -1, queries, -1)
     if adaptive:

@@ -100,9 +100,9 @@ def test_queries_and_keys_are_rotated_before_a_backend_is_chosen():
     exact = attention(q, k, v, [rope], x=x, backend="dense")
     assert explain(q, k, v, [rope], x=x).backend == "sdpa"
     assert gap(attention(q, k, v, [rope], x=x), exact) < 1e-5
-    for combined in ([ForgetGate(32, num_heads=4)], [ALiBi(4)], [AttentionSink(4)]):
-        expected = attention(q, k, v, [rope, *combined], x=x, backend="dense")
-        assert gap(attention(q, k, v, [rope, *combined], x=x, backend="tiled"), expected) < 1e-5
+    for others in ([ForgetGate(32, num_heads=4)], [ALiBi(4)], [AttentionSink(4)]):
+        expected = attention(q, k, v, [rope, *others], x=x, backend="dense")
+        assert gap(attention(q, k, v, [rope, *others], x=x, backend="tiled"), expected) < 1e-5
     capped = {"x": x, "softcap": 2.0}
     assert (
         gap(

@@ -19,14 +19,12 @@ EACH_FLOAT = pytest.mark.parametrize(("dtype", "tolerance"), FLOATS.items(), ids
 
 
 def stepping(name: str) -> Temperature:
-    message = config(name)
-    if message["kind"] == "log_n_clipped":
-        return LogN(message["training_length"])
-    if message["kind"] == "llama4":
-        return StepTemperature(message["floor_scale"], strength=message["attn_scale"])
-    return StepTemperature(
-        message["original_max_position_embeddings"], strength=message["llama_4_scaling_beta"], offset=0
-    )
+    meta = config(name)
+    if meta["kind"] == "log_n_clipped":
+        return LogN(meta["training_length"])
+    if meta["kind"] == "llama4":
+        return StepTemperature(meta["floor_scale"], strength=meta["attn_scale"])
+    return StepTemperature(meta["original_max_position_embeddings"], strength=meta["llama_4_scaling_beta"], offset=0)
 
 
 def factor_at(encoding: Temperature, q: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:

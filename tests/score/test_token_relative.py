@@ -51,11 +51,11 @@ def test_far_keys_get_nothing_and_fractions_are_refused() -> None:
     q, k, v = qkv(1, 4, 7, 7, dtype=torch.float64)
     x = torch.randn(1, 7, 12, dtype=torch.float64)
     apart = torch.arange(7) * 4  # all but the own key lie beyond the extent
-    own_key = torch.eye(7, dtype=torch.float64) * (x @ biased().weight.T).view(1, 7, 4, 3).transpose(1, 2).matmul(
+    diagonal = torch.eye(7, dtype=torch.float64) * (x @ biased().weight.T).view(1, 7, 4, 3).transpose(1, 2).matmul(
         biased().profiles[:, :1]
     )
     hidden = torch.full((7, 7), -torch.inf).triu(1)
-    expected = (q @ k.mT * 8**-0.5 + own_key + hidden).softmax(-1) @ v
+    expected = (q @ k.mT * 8**-0.5 + diagonal + hidden).softmax(-1) @ v
     assert gap(attention(q, k, v, [biased()], x=x, q_pos=apart, k_pos=apart), expected) < 1e-12
     with pytest.raises(ValueError, match="TokenRelativeBias"):
         attention(q, k, v, [biased()], x=x, q_pos=apart * 0.5, k_pos=apart * 0.5)

@@ -172,11 +172,11 @@ def test_a_flat_objective_gives_the_first_of_its_equals():
 
 
 def test_progress_is_reported_after_every_generation():
-    message = []
-    result = search(distance, **OPTIONS, progress=message.append)
-    assert [p.generation for p in message] == list(range(7))
-    assert message[-1].evaluations == result.evaluations
-    assert [p.fitness for p in message] == list(result.curve)
+    reports = []
+    result = search(distance, **OPTIONS, progress=reports.append)
+    assert [p.generation for p in reports] == list(range(7))
+    assert reports[-1].evaluations == result.evaluations
+    assert [p.fitness for p in reports] == list(result.curve)
 
 
 def test_what_it_finds_goes_into_longrope():

@@ -37,9 +37,9 @@ def test_results_and_gradients(name: str, backend: str, dtype: torch.dtype, tole
 
 @pytest.mark.parametrize("name", FILES)
 def test_weights(name: str) -> None:
-    golden, message = load(name), config(name)
+    golden, meta = load(name), config(name)
     q, k, v = (golden[part] for part in "qkv")
-    read = read_attention(q, k, v, [sink_of(golden["sinks"])], window=message["sliding_window"])
+    read = read_attention(q, k, v, [sink_of(golden["sinks"])], window=meta["sliding_window"])
     assert gap(read.weights, golden["weights"]) < 1e-12
     assert gap(1 - read.weights.sum(-1), golden["sink_weight"]) < 1e-12
 

@@ -112,13 +112,13 @@ def test_narrow_types_against_float64(dtype):
 def test_memory_layout_does_not_matter(name, masked):
     """Columns that lie apart, rows of the batch with gaps between them, one row for the whole batch."""
     options = SITUATIONS["mask of keys"](150, 150) if masked else {}
-    baseline = [t.contiguous() for t in called(150)]
-    expected = differentiated(made(name), baseline, backend="dense", **options)
+    contiguous = [t.contiguous() for t in called(150)]
+    expected = differentiated(made(name), contiguous, backend="dense", **options)
     for rotated in (
-        [t.mT.contiguous().mT for t in baseline],
-        [torch.stack([t, t], 1).flatten(0, 1)[::2] for t in baseline],
+        [t.mT.contiguous().mT for t in contiguous],
+        [torch.stack([t, t], 1).flatten(0, 1)[::2] for t in contiguous],
     ):
         expect_same(differentiated(made(name), rotated, **options), expected)
-    shared = [t[:1].expand(2, *t.shape[1:]) for t in baseline]
+    shared = [t[:1].expand(2, *t.shape[1:]) for t in contiguous]
     expected = differentiated(made(name), [t.contiguous() for t in shared], backend="dense", **options)
     expect_same(differentiated(made(name), shared, **options), expected)

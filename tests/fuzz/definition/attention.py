@@ -152,8 +152,8 @@ class Members:
         logits = self.encoded.parameters["logits"][None, :, None, :]
         if self.encoded.option("adaptive", False):
             assert call.x is not None
-            requested = linear(call.x, self.encoded.parameters["weight"], None, call.rounding)
-            of_heads = requested.unflatten(-1, (-1, len(self.lists))).transpose(1, 2)
+            by_token = linear(call.x, self.encoded.parameters["weight"], None, call.rounding)
+            of_heads = by_token.unflatten(-1, (-1, len(self.lists))).transpose(1, 2)
             logits = logits + of_heads[:, :, call.own.clamp(min=0)]
         return call.rounding.near(logits.softmax(-1))
 
@@ -302,8 +302,8 @@ def attend(call: Call, encodings: Sequence[Encoded]) -> Tensor:
     read: list[Tensor | None] = []
     sticks, sink = [e for e in instead if e.kind == "StickBreaking"], None
     if sticks:
-        weights, combined = stick_breaking(sticks[0], scores, call)
-        read.append(combined)
+        weights, remainder = stick_breaking(sticks[0], scores, call)
+        read.append(remainder)
     else:
         sink = sink_of(instead, scores)
         weights = softmax(scores, call, sink)
@@ -313,8 +313,8 @@ def attend(call: Call, encodings: Sequence[Encoded]) -> Tensor:
     product = stored @ values
     if scores.requires_grad and rounding.inner:
         share = torch.where(call.sees, scores.detach().sigmoid(), 0.0) if sticks else weights.detach()
-        combined = [e.parameters["vector"].detach().abs() for e in sticks if "vector" in e.parameters]
-        _round_gradient(scores, weights, product, values, share, combined, rounding, sink)
+        remainder = [e.parameters["vector"].detach().abs() for e in sticks if "vector" in e.parameters]
+        _round_gradient(scores, weights, product, values, share, remainder, rounding, sink)
     out = rounding.near(product, stored.detach().abs() @ values.detach().abs())
     for part in read:
         out = out if part is None else rounding.near(out + part)

@@ -162,11 +162,11 @@ def _index_ramp(theta: Tensor, original: float, fast: float, slow: float, *, tru
 
 
 def _part_ntk(part: Encoded, was: Frequencies, length: float | None) -> Frequencies:
-    baseline, factor, original = was.theta, part.number("factor", 1), part.number("original_length", 1)
-    near = (1 - _index_ramp(baseline, original, 1.25, 0.75, truncate=True)) * part.number("ntk_factor", 1)
-    mixed = baseline / factor * (1 - near) + _spread(baseline, factor) * near
-    remaining = (1 - _index_ramp(baseline, original, 16.0, 2.0, truncate=True)) * part.number("extrapolation_factor", 1)
-    return replace(was, theta=mixed * (1 - remaining) + baseline * remaining)
+    theta, factor, original = was.theta, part.number("factor", 1), part.number("original_length", 1)
+    near = (1 - _index_ramp(theta, original, 1.25, 0.75, truncate=True)) * part.number("ntk_factor", 1)
+    mixed = theta / factor * (1 - near) + _spread(theta, factor) * near
+    remaining = (1 - _index_ramp(theta, original, 16.0, 2.0, truncate=True)) * part.number("extrapolation_factor", 1)
+    return replace(was, theta=mixed * (1 - remaining) + theta * remaining)
 
 
 def _sharper(factor: float, mscale: float) -> float:

@@ -99,8 +99,8 @@ def axial(encoded: Encoded, call: Call) -> Call:
             chosen.append((axis, theta))
     if kind in ("kimi-k2.5", "visionllama", "efficient-loftr"):  # the first pair of each axis, then the second
         chosen = [chosen[axis * pairs + t] for t in range(pairs) for axis in range(axes)]
-    layout, own_key = str(encoded.option("layout") or layout), encoded.parameters.get("angles")
-    return by_pairs(call, chosen, layout, axes, shift=shift, own=own_key)
+    layout, angles = str(encoded.option("layout") or layout), encoded.parameters.get("angles")
+    return by_pairs(call, chosen, layout, axes, shift=shift, own=angles)
 
 
 def given(encoded: Encoded, axes: int) -> list[list[float]]:

@@ -91,8 +91,8 @@ def _by(x: Tensor, positions: Tensor, spectrum: Frequencies, layout: str, roundi
     cos, sin = cos * spectrum.gain, sin * spectrum.gain
     if spectrum.start_theta is not None:
         early = (positions < spectrum.start)[:, None, :, None]
-        baseline = _waves_of(positions, spectrum.start_theta, x.shape[1], rounding)
-        cos, sin = torch.where(early, baseline[0], cos), torch.where(early, baseline[1], sin)
+        start_waves = _waves_of(positions, spectrum.start_theta, x.shape[1], rounding)
+        cos, sin = torch.where(early, start_waves[0], cos), torch.where(early, start_waves[1], sin)
     return rotated_pairs(x, cos, sin, layout)
 
 
@@ -199,10 +199,10 @@ def tape(encoded: Encoded, call: Call) -> Call:
     parts = []
     for x in (call.q, call.k):
         cos, sin = (encoded.parameters[name][:, :, -x.shape[2] :] for name in ("cos", "sin"))
-        combined = list(x.unbind(-1))
+        split = list(x.unbind(-1))
         for a, b in channels(x.shape[-1] // 2, "half"):
-            combined[a], combined[b] = -combined[b], combined[a]
-        parts.append(call.rounding.stored(x * cos + torch.stack(combined, -1) * sin))
+            split[a], split[b] = -split[b], split[a]
+        parts.append(call.rounding.stored(x * cos + torch.stack(split, -1) * sin))
     return replace(call, q=parts[0], k=parts[1])
 
 
@@ -227,8 +227,8 @@ def after_attention(parameters: Mapping[str, Tensor], states: States, read: Stat
 
 def after_network(parameters: Mapping[str, Tensor], states: States, x: Tensor, rounding: Rounding) -> States:
     """c + down · (silu(G x) ⊙ up · c), across heads, for each channel alike."""
-    requested = linear(x, parameters["gate"], None, rounding)
-    gate = rounding.near(rounding.bent(requested, requested * requested.sigmoid(), 1 + requested.detach().abs()))
+    gate_input = linear(x, parameters["gate"], None, rounding)
+    gate = rounding.near(rounding.bent(gate_input, gate_input * gate_input.sigmoid(), 1 + gate_input.detach().abs()))
     moved_states = []
     for state in states:
         across = state.permute(0, 2, 3, 1)  # (batch, tokens, head_dim, heads)
@@ -283,11 +283,11 @@ def dual_chunk(encoded: Encoded, q_pos: Tensor, k_pos: Tensor, apart: Tensor) ->
     size = encoded.count("size")
     chunk = size - encoded.count("local")
     number = q_pos.div(chunk, rounding_mode="floor")[:, :, None] - k_pos.div(chunk, rounding_mode="floor")[:, None]
-    own_key, keys = q_pos.remainder(chunk), k_pos.remainder(chunk)
+    queries, keys = q_pos.remainder(chunk), k_pos.remainder(chunk)
     last = torch.full_like(q_pos, min(2 * chunk - 1, size))
     return [
-        (own_key, keys, number < 1),
-        ((own_key + chunk).clamp(max=size), keys, number == 1),
+        (queries, keys, number < 1),
+        ((queries + chunk).clamp(max=size), keys, number == 1),
         (last, keys, number > 1),
     ]
 

@@ -108,8 +108,8 @@ def cope(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
         projected = rounding.stored(linear(call.x, encoded.parameters["gate_weight"], None, rounding))
         of_heads = projected.unflatten(-1, (-1, head_dim)).transpose(1, 2)
         k = of_heads[:, [h * of_heads.shape[1] // q.shape[1] for h in range(q.shape[1])]]
-    requested = products(q, k, rounding) * call.scale
-    gates = torch.where(call.sees, rounding.near(rounding.bent(requested, requested.sigmoid())), 0.0)
+    logits = products(q, k, rounding) * call.scale
+    gates = torch.where(call.sees, rounding.near(rounding.bent(logits, logits.sigmoid())), 0.0)
     z = products(q, encoded.parameters["table"].T, rounding)
     count, terms = torch.zeros(gates.shape[:-1], dtype=torch.float64), [torch.zeros(())] * gates.shape[-1]
     for j in reversed(range(gates.shape[-1])):
@@ -340,8 +340,8 @@ def grape_context(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
     """Queries and keys rotated back by learned frequencies times the steps of all tokens before them."""
     assert call.x is not None
     parameters, rounding = encoded.parameters, call.rounding
-    requested = linear(call.x, parameters["weight"], parameters["bias"], rounding) / encoded.number("omega_scale", 16.0)
-    steps = rounding.near(rounding.bent(requested, requested.sigmoid())).transpose(1, 2)[
+    logits = linear(call.x, parameters["weight"], parameters["bias"], rounding) / encoded.number("omega_scale", 16.0)
+    steps = rounding.near(rounding.bent(logits, logits.sigmoid())).transpose(1, 2)[
         ..., None
     ]  # (batch, phases, keys, 1)
     steps = _silent_unused(steps, call)
@@ -365,8 +365,8 @@ def grape_ap(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
     radian = torch.ones(width // 2, dtype=torch.float64)
     far = call.k_pos.double().abs()[:, None, :, None] * (radian + FRACTION)
     cos, sin = waves(-angles(call.k_pos, radian)[:, None], rounding, far)
-    requested = products(p[:, :, call.own], rotated_pairs(unit, cos, sin, "half"), rounding) / width
-    gates = rounding.near(rounding.bent(requested, F.logsigmoid(requested)))
+    logits = products(p[:, :, call.own], rotated_pairs(unit, cos, sin, "half"), rounding) / width
+    gates = rounding.near(rounding.bent(logits, F.logsigmoid(logits)))
     slopes = torch.tensor(slopes_of(Encoded("ALiBi", {"num_heads": scores.shape[1]})), dtype=torch.float64)
     return rounding.near(scores + slopes[:, None, None] * decays(gates, call.sees, call))
 
@@ -378,14 +378,12 @@ def _steps(encoded: Encoded, call: Call) -> Tensor:
     shares = call.x.unflatten(-1, (num_kv_heads, -1))
     length = rounding.near((rounding.near(shares.square().sum(-1, keepdim=True)) + 1e-6).sqrt())
     shares = rounding.near(shares / length)
-    message = _said(encoded, shares, call)
+    steps = _said(encoded, shares, call)
     if encoded.option("taps", 4) is None:
-        phi = rounding.near(
-            message - _before(message, call), message.detach().abs() + _before(message, call).detach().abs()
-        )
+        phi = rounding.near(steps - _before(steps, call), steps.detach().abs() + _before(steps, call).detach().abs())
     else:
         taps = parameters["taps"].unflatten(-1, (num_kv_heads, -1)).unsqueeze(-2)  # (taps, num_kv_heads, 1, pairs)
-        phi, back, size = torch.zeros(()), message, torch.zeros(())
+        phi, back, size = torch.zeros(()), steps, torch.zeros(())
         for step, tap in enumerate(taps):
             back = _before(back, call) if step else back
             phi, size = phi + tap * back, size + (tap * back).detach().abs()
@@ -413,8 +411,8 @@ def _gate(encoded: Encoded, shares: Tensor, call: Call) -> Tensor:
     parameters, rounding, seen = encoded.parameters, call.rounding, shares.flatten(2)
     if encoded.option("gate") == "pair":
         seen = linear(seen, parameters["gate_down"], None, rounding)
-    requested = linear(seen, parameters["gate_up"], parameters["gate_bias"], rounding)
-    gates = rounding.near(rounding.bent(requested, requested.sigmoid()))
+    logits = linear(seen, parameters["gate_up"], parameters["gate_bias"], rounding)
+    gates = rounding.near(rounding.bent(logits, logits.sigmoid()))
     return gates.unflatten(-1, (shares.shape[2], -1)).transpose(1, 2)
 
 
