@@ -123,9 +123,8 @@ def check_table(names: str, *sizes: int) -> None:
 
     >>> check_table("dim and max_length", 2**17, 2**30)
     Traceback (most recent call last):
-    ValueError: dim and max_length ask for a table of 140,737,488,355,328 numbers, got 131072 x 1073741824: at most
-        8,589,934,592 fit
-    """
+    ValueError: dim and max_length ask for a table of 140,737,488,355,328 numbers, got 131072 x 1073741824: at most 8,589,934,592 fit
+    """  # noqa: E501
     numbers = math.prod(sizes)
     if numbers > LARGEST:
         shape = " x ".join(map(str, sizes))

@@ -173,7 +173,7 @@ def explain(
     not triton: its kernels were made for NVIDIA's GPUs
     not flex: off a GPU it builds every score
     not sdpa: not asked for
-    not ranged: nothing in the list turns queries and keys by ranges of distance
+    not ranged: no encoding in the list rotates queries and keys by ranges of distance
     not rows: not asked for
     not dense: slower: it builds every score
     """

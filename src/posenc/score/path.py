@@ -3,8 +3,7 @@
     H_t = I − beta_t · w_t w_tᵀ                      beta_t in (0, 2), |w_t| = 1: from a projection to a reflection
     A_ij = q_i · (H_i H_{i−1} … H_{j+1}) · k_j
     s_ij ← s_ij + scale · (A_ij − q_i·k_j)
-    w_t = normalised(silu(Σ_s conv_s ⊙ w̃_{t−s})),   w̃_t = up · down · x_t,   beta_t = 2 · sigmoid(beta_weight · x_t +
-    b)
+    w_t = normalised(silu(Σ_s conv_s ⊙ w̃_{t−s})),   w̃_t = up · down · x_t,   beta_t = 2 · sigmoid(beta_weight · x_t + b)
 
 x the layer's input; one w and beta per key head, shared by the query heads of its group. Tokens count in the order of
 their indices, which must be that of the sequence; positions are not read. Queries are the last of the keys, of the same
