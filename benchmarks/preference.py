@@ -35,7 +35,7 @@ KINDS = {
     "masked": "a padding mask",
     "packed": "packed documents (segments)",
     "scores": "an encoding that sees the scores (CoPE)",
-    "weights": "weights in the place of softmax (stick-breaking)",
+    "weights": "weights instead of softmax (stick-breaking)",
 }
 PASSES = ("inference", "training")
 EQUAL = 1.05
