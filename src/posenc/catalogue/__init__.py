@@ -38,8 +38,8 @@ CATALOGUE: Mapping[str, Entry] = {
 def list_encodings(hook_point: str | None = None) -> list[str]:
     """The names in the catalogue, all or only of one hook point ("embedding", "rotary", "bias", "score", "weight").
 
-    >>> list_encodings("bias")
-    ['alibi', 't5', 'kerple', 'sandwich', 'fire', 'log_cpb', 'distance_mlp', 'swin', 'beit', 'alibi_2d', 't5_grid']
+    >>> list_encodings("bias")[:3]
+    ['alibi', 't5', 'kerple']
     """
     if hook_point is not None and hook_point not in HOOK_POINTS:
         raise ValueError(f"hook_point must be one of {tuple(HOOK_POINTS)}, got {hook_point!r}")
