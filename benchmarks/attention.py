@@ -21,7 +21,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
-from measuring import Row, drawn, encoding_rows, header, paired, peak_growth, store
+from measuring import Row, encoding_rows, header, paired, peak_growth, random_qkv, store
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -40,7 +40,7 @@ class Candidate(NamedTuple):
     trains: bool = True
 
 
-def ours(row: Row, backend: str = "auto") -> Candidate:
+def posenc_candidate(row: Row, backend: str = "auto") -> Candidate:
     def call(q: Tensor, k: Tensor, v: Tensor, x: Tensor) -> Tensor:
         seen = x if row.reads_x else None
         return attention(q, k, v, row.encodings, x=seen, backend=backend, tolerance=row.tolerance)  # type: ignore[arg-type]
@@ -99,14 +99,14 @@ def x_transformers(rows: dict[str, Row], heads: int, dtype: torch.dtype) -> dict
         module = AlibiPositionalBias(heads).to(dtype)
         return lambda x: module(length, length)  # kept between calls
 
-    found = {
+    peers = {
         "x-transformers CoPE": Candidate(attend(lambda _: lambda x: None, cope=counting), cope, [counting.pos_emb])
     }
     for name, flash in (("eager", False), ("fused", True)):
-        found[f"x-transformers ALiBi, {name}"] = Candidate(attend(fixed, flash=flash), alibi, [])
+        peers[f"x-transformers ALiBi, {name}"] = Candidate(attend(fixed, flash=flash), alibi, [])
         forgets = attend(lambda _: forgetting, flash=flash)
-        found[f"x-transformers data-dependent ALiBi (FoX), {name}"] = Candidate(forgets, gates, [*linear.parameters()])
-    return found
+        peers[f"x-transformers data-dependent ALiBi (FoX), {name}"] = Candidate(forgets, gates, [*linear.parameters()])
+    return peers
 
 
 def transformers(rows: dict[str, Row], dtype: torch.dtype) -> dict[str, Candidate]:
@@ -132,21 +132,21 @@ def transformers(rows: dict[str, Row], dtype: torch.dtype) -> dict[str, Candidat
 def candidates(args: argparse.Namespace, dtype: torch.dtype) -> dict[str, Candidate]:
     rows = encoding_rows(args.heads, args.width, args.heads * args.width)
     sdpa: Call = lambda q, k, v, x: F.scaled_dot_product_attention(q, k, v, is_causal=True)  # noqa: E731
-    found = {BASE: Candidate(lambda _: sdpa, rows["NoPE"], [], dense=False)}
-    found |= {f"posenc {name}": ours(row) for name, row in rows.items()}
+    by_name = {BASE: Candidate(lambda _: sdpa, rows["NoPE"], [], dense=False)}
+    by_name |= {f"posenc {name}": posenc_candidate(row) for name, row in rows.items()}
     for name in ("ALiBi", "T5", "FIRE"):
-        found[f"dense {name} into SDPA, prebuilt"] = dense_bias(rows[name], prebuilt=True)
-        found[f"dense {name} into SDPA, per call"] = dense_bias(rows[name], prebuilt=False)
-    found |= x_transformers(rows, args.heads, dtype) | transformers(rows, dtype)
-    found["definition (backend='dense'), ALiBi"] = ours(rows["ALiBi"], backend="dense")
-    wanted = [word.lower() for word in args.encodings]
-    return {n: c for n, c in found.items() if n == BASE or not wanted or any(w in n.lower() for w in wanted)}
+        by_name[f"dense {name} into SDPA, prebuilt"] = dense_bias(rows[name], prebuilt=True)
+        by_name[f"dense {name} into SDPA, per call"] = dense_bias(rows[name], prebuilt=False)
+    by_name |= x_transformers(rows, args.heads, dtype) | transformers(rows, dtype)
+    by_name["definition (backend='dense'), ALiBi"] = posenc_candidate(rows["ALiBi"], backend="dense")
+    words = [word.lower() for word in args.encodings]
+    return {n: c for n, c in by_name.items() if n == BASE or not words or any(w in n.lower() for w in words)}
 
 
 def inputs(args: argparse.Namespace, dtype: torch.dtype, length: int, level: float) -> tuple[Tensor, ...]:
     """q, k, v and the layer's input x."""
     shape = (1, args.heads, length, args.width)
-    qkv = drawn(shape, shape, args.score_std, level)
+    qkv = random_qkv(shape, shape, args.score_std, level)
     x = torch.randn(1, length, args.heads * args.width, generator=torch.Generator().manual_seed(1))
     return tuple(t.to(dtype).requires_grad_() for t in (*qkv, x))
 
@@ -163,9 +163,9 @@ class Ready(NamedTuple):
             return self.call(*self.inputs)
 
     def both(self) -> object:
-        wanted = [*self.inputs[: 4 if self.candidate.row.reads_x else 3], *self.candidate.parameters]
+        leaves = [*self.inputs[: 4 if self.candidate.row.reads_x else 3], *self.candidate.parameters]
         out = self.call(*self.inputs)
-        return torch.autograd.grad(out, wanted, self.inputs[2].detach())
+        return torch.autograd.grad(out, leaves, self.inputs[2].detach())
 
     def heaviest(self) -> object:
         return self.both() if self.candidate.trains else self.forward()
@@ -185,7 +185,7 @@ class Ready(NamedTuple):
 
 
 def table(args: argparse.Namespace, length: int, dtype: torch.dtype) -> str:
-    made = candidates(args, dtype)
+    by_name = candidates(args, dtype)
     drawn_inputs = cache(partial(inputs, args, dtype))
 
     def ready(candidate: Candidate, length: int) -> Ready:
@@ -197,7 +197,7 @@ def table(args: argparse.Namespace, length: int, dtype: torch.dtype) -> str:
         grown = peak_growth(lambda: ready(candidate, SMALL).heaviest())
         return bool(grown * (length / SMALL) ** 2 <= args.dense_limit * 1024)
 
-    able = {name: ready(candidate, length) for name, candidate in made.items() if fits(candidate)}
+    able = {name: ready(candidate, length) for name, candidate in by_name.items() if fits(candidate)}
     forward = paired({n: r.forward for n, r in able.items()}, able[BASE].forward, args.rounds)
     trained = {n: r.both for n, r in able.items() if r.candidate.trains}
     both = paired(trained, able[BASE].both, args.rounds)
@@ -209,7 +209,7 @@ def table(args: argparse.Namespace, length: int, dtype: torch.dtype) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     known: dict[int, Tensor] = {}
-    for name, candidate in made.items():
+    for name, candidate in by_name.items():
         cells = ["–"] * 6
         if name in able:
             cells[0], cells[2] = f"{forward[name].ratio:.2f}", f"{forward[name].seconds * 1000:.0f}"

@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 from decode_layer import layer_table, window_table
-from measuring import drawn, encoding_rows, header, paired, store
+from measuring import encoding_rows, header, paired, random_qkv, store
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -36,7 +36,7 @@ Step = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def mask_of(queries: int, keys: int, dtype: torch.dtype) -> Tensor | None:
-    """Queries are the last of the keys; None for one, which sees them all."""
+    """Queries are the last of the keys; None for a single query, which attends to all."""
     if queries == 1:
         return None
     hidden = torch.ones(queries, keys, dtype=torch.bool).triu(keys - queries + 1)
@@ -59,16 +59,16 @@ def eager(groups: int, mask: Tensor | None) -> dict[str, Step]:
 
 
 def table(args: argparse.Namespace, queries: int, keys: int, dtype: torch.dtype) -> str:
-    q, k, v = drawn((1, args.heads, queries, args.width), (1, args.num_kv_heads, keys, args.width))
+    q, k, v = random_qkv((1, args.heads, queries, args.width), (1, args.num_kv_heads, keys, args.width))
     q, k, v = (t.to(dtype) for t in (q, k, v))
     x = torch.randn(1, keys, DIM, generator=torch.Generator().manual_seed(1))
     mask = mask_of(queries, keys, dtype)
     rows = encoding_rows(args.heads, args.width, DIM)
 
-    def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def sdpa(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
 
-    steps: dict[str, Step] = {BASE: plain, **eager(args.heads // args.num_kv_heads, mask)}
+    steps: dict[str, Step] = {BASE: sdpa, **eager(args.heads // args.num_kv_heads, mask)}
     of: dict[str, tuple[list[Encoding], list[Tensor | None] | None]] = dict.fromkeys(steps, ([], None))
     for name in ENCODINGS:
         row = rows[name]

@@ -1,4 +1,4 @@
-"""One decoding step of a whole attention layer through its cache, beside the same in transformers; for decode.py.
+"""One decoding step of a whole attention layer through its cache, compared with transformers'; for decode.py.
 
 ``SelfAttention(512, 8, encodings=[RoPE(64)])`` in float32, batch 1, one new token, without gradients. After each step
 the cache forgets that token (`KVCache.crop`, DynamicCache.crop), outside of the time taken, so that all rounds see as
@@ -37,19 +37,19 @@ def layer_table(tokens: int, rounds: int) -> str:
     steps = candidates(tokens)
     few = max(11, rounds // 4) if tokens > 8192 else max(rounds, 101)
     seconds = medians(steps, few)
-    theirs = next((name for name in steps if "DynamicCache" in name), None)
+    peer = next((name for name in steps if "DynamicCache" in name), None)
     lines = [f"\n## A layer's step at {tokens} cached tokens, {DIM} wide, {HEADS} heads, RoPE, float32\n"]
     lines += ["| | µs per step | × SDPA alone | × transformers with DynamicCache |", "|---|---|---|---|"]
     for name in steps:
-        beside = "–" if theirs is None else f"{ratio(seconds[name], seconds[theirs]):.3f}"
+        relative = "–" if peer is None else f"{ratio(seconds[name], seconds[peer]):.3f}"
         taken = statistics.median(seconds[name]) * 1e6
-        lines.append(f"| {name} | {taken:.0f} | {ratio(seconds[name], seconds[BASE]):.3f} | {beside} |")
+        lines.append(f"| {name} | {taken:.0f} | {ratio(seconds[name], seconds[BASE]):.3f} | {relative} |")
     print("\n".join(lines), flush=True)
     return "\n".join(lines) + "\n"
 
 
 def window_table(lengths: list[int], rounds: int) -> str:
-    """A step under a window, however many tokens came: caches of all lengths in turn."""
+    """A step under a window, however many tokens came: caches of all lengths, alternating."""
     layer = make_layer()
     seen = sorted({WINDOW, *(n for n in lengths if n > WINDOW)})
     x = torch.randn(1, 1, DIM)
@@ -100,12 +100,12 @@ def transformers_layers(tokens: int, x: Tensor) -> dict[str, Step]:
     dynamic, static = DynamicCache(), StaticCache(config, max_cache_len=tokens + 1)
     dynamic.update(k, k.clone(), 0)
     static.update(k, k.clone(), 0)
-    kept = dynamic.layers[0].keys, dynamic.layers[0].values
+    keys_and_values = dynamic.layers[0].keys, dynamic.layers[0].values
     seen: Any = static.layers[0].cumulative_length
     mask = (torch.arange(tokens + 1) <= tokens)[None, None, None]
 
     def back() -> None:  # what a crop would leave, without its copy
-        dynamic.layers[0].keys, dynamic.layers[0].values = kept
+        dynamic.layers[0].keys, dynamic.layers[0].values = keys_and_values
 
     def static_back() -> None:
         if isinstance(seen, Tensor):
@@ -157,6 +157,6 @@ def medians(steps: Mapping[str, Step], rounds: int) -> dict[str, list[float]]:
     return seconds
 
 
-def ratio(one: list[float], other: list[float]) -> float:
+def ratio(times: list[float], other: list[float]) -> float:
     """The median over rounds."""
-    return statistics.median(a / b for a, b in zip(one, other, strict=True))
+    return statistics.median(a / b for a, b in zip(times, other, strict=True))

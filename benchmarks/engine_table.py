@@ -94,12 +94,12 @@ def angles(block: Block, declared: int, position: int) -> tuple[Tensor, Tensor]:
         theta, gain = 1e4 ** (-torch.arange(0, width, 2).float() / width), 1.0
     else:
         theta, gain = ROPE_INIT_FUNCTIONS[block["rope_type"]](config, "cpu", seq_len=position + 1)
-    turned = position * theta.double()
-    return gain * turned.cos(), gain * turned.sin()
+    angle = position * theta.double()
+    return gain * angle.cos(), gain * angle.sin()
 
 
 def of_module(rotary: Any, position: int, width: int) -> tuple[Tensor, Tensor]:
-    """The same of an engine's module: its table, or what it makes of the unit vectors of all first channels."""
+    """cos and sin of an engine's module: from its table, or from rotating unit vectors of all first channels."""
     at = torch.tensor([position])
     if hasattr(rotary, "cos_sin_cache"):
         if position >= len(rotary.cos_sin_cache):
@@ -166,32 +166,34 @@ def of_plug_in(name: str, engine: Callable[[Block, int], Any]) -> dict[str, floa
         from posenc.hf.serving import vllm_plugin
 
         vllm_plugin.register()
-    found, tokens = {}, 8 * LONG_CONTEXT
+    gaps_by_scaling, tokens = {}, 8 * LONG_CONTEXT
     for scaling in (None, YaRN(FACTOR, original_length=LONG_CONTEXT), DynamicNTK(FACTOR, original_length=LONG_CONTEXT),
                     Llama3(2 * FACTOR, original_length=2 * LONG_CONTEXT)):  # fmt: skip
         rope = RoPE(HEAD, scaling=scaling)
-        theirs = engine(plugin_block(rope, length=tokens, tokens=tokens), tokens).cos_sin_cache[:tokens].chunk(2, -1)
-        ours = rope.table(torch.arange(tokens), tokens)
-        gaps = [float((a.double() - b.double()).abs().max()) for a, b in zip(theirs, ours, strict=True)]
-        found["default" if scaling is None else type(scaling).__name__] = max(gaps)
-    return found
+        from_engine = (
+            engine(plugin_block(rope, length=tokens, tokens=tokens), tokens).cos_sin_cache[:tokens].chunk(2, -1)
+        )
+        from_posenc = rope.table(torch.arange(tokens), tokens)
+        gaps = [float((a.double() - b.double()).abs().max()) for a, b in zip(from_engine, from_posenc, strict=True)]
+        gaps_by_scaling["default" if scaling is None else type(scaling).__name__] = max(gaps)
+    return gaps_by_scaling
 
 
 def of_classes(engine: Callable[[Block, int], Any]) -> dict[str, float | str]:
     """A column of rotary classes."""
-    found: dict[str, float | str] = {}
+    column: dict[str, float | str] = {}
     rows = [(case, block, POSITION) for case, block in cases(LONG_CONTEXT).items()]
     within = cases(LONG_CONTEXT)["longrope"]
     for case, block, position in [*rows, ("longrope: within the original length", within, 1000)]:
         declared = longest(case, LONG_CONTEXT)
         right = angles(block, declared, position)
         try:
-            theirs = of_module(engine(block, declared), position, 2 * len(right[0]))
+            from_engine = of_module(engine(block, declared), position, 2 * len(right[0]))
         except Exception as error:  # whatever an engine raises is a cell of the table
-            found[case] = f"{type(error).__name__}: {error}"
+            column[case] = f"{type(error).__name__}: {error}"
             continue
-        found[case] = max(float((a[: len(b)] - b).abs().max()) for a, b in zip(theirs, right, strict=True))
-    return found
+        column[case] = max(float((a[: len(b)] - b).abs().max()) for a, b in zip(from_engine, right, strict=True))
+    return column
 
 
 # ------------------------------------------------------------------------------------------------------ whole models
@@ -218,8 +220,8 @@ def text() -> Tensor:
     return torch.randint(3, VOCABULARY, (1, TOKENS), generator=torch.Generator().manual_seed(1))
 
 
-def gap(found: Tensor, right: Tensor) -> float:
-    return float((found - right).abs().max() / right.abs().max())
+def gap(actual: Tensor, right: Tensor) -> float:
+    return float((actual - right).abs().max() / right.abs().max())
 
 
 def llama_cpp_logits(path: Path, context: int) -> Tensor:
@@ -229,10 +231,10 @@ def llama_cpp_logits(path: Path, context: int) -> Tensor:
 
     engine.llama_log_set(engine.llama_log_callback(lambda *a: None), ctypes.c_void_p(0))
     model = engine.llama_model_load_from_file(str(path).encode(), engine.llama_model_default_params())
-    asked = engine.llama_context_default_params()
-    asked.n_ctx = asked.n_batch = asked.n_ubatch = context
-    asked.type_k = asked.type_v = asked.flash_attn_type = 0  # float32, and no flash attention
-    ids, running = text()[0].tolist(), engine.llama_init_from_model(model, asked)
+    parameters = engine.llama_context_default_params()
+    parameters.n_ctx = parameters.n_batch = parameters.n_ubatch = context
+    parameters.type_k = parameters.type_v = parameters.flash_attn_type = 0  # float32, and no flash attention
+    ids, running = text()[0].tolist(), engine.llama_init_from_model(model, parameters)
     batch = engine.llama_batch_init(len(ids), 0, 1)
     batch.n_tokens = len(ids)
     for place, token in enumerate(ids):
@@ -241,10 +243,10 @@ def llama_cpp_logits(path: Path, context: int) -> Tensor:
     if engine.llama_decode(running, batch) != 0:
         raise RuntimeError("llama_decode failed")
     count = engine.llama_vocab_n_tokens(engine.llama_model_get_vocab(model))
-    found = np.ctypeslib.as_array(engine.llama_get_logits(running), shape=(len(ids) * count,)).copy()
+    logits = np.ctypeslib.as_array(engine.llama_get_logits(running), shape=(len(ids) * count,)).copy()
     engine.llama_free(running)
     engine.llama_model_free(model)
-    return torch.from_numpy(found).view(len(ids), count)
+    return torch.from_numpy(logits).view(len(ids), count)
 
 
 def save(model: Any, folder: Path, block: Block) -> None:
@@ -258,10 +260,10 @@ def save(model: Any, folder: Path, block: Block) -> None:
     known = {"<pad>": 0, "<s>": 1, "</s>": 2, **{letter: 3 + place for place, letter in enumerate(letters)}}
     pairs = [(letter, "e") for letter in letters[33 : 33 + VOCABULARY - len(known)]]
     known |= {a + b: len(known) + place for place, (a, b) in enumerate(pairs)}
-    made = Tokenizer(models.BPE(known, pairs))
-    made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    tokenizer = Tokenizer(models.BPE(known, pairs))
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     transformers.PreTrainedTokenizerFast(
-        tokenizer_object=made, bos_token="<s>", eos_token="</s>", pad_token="<pad>"
+        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="<pad>"
     ).save_pretrained(folder)
     config = json.loads((folder / "config.json").read_text())
     config["rope_parameters"] = block
@@ -295,7 +297,7 @@ def of_llama_cpp() -> dict[str, dict[str, float | str]]:
     converted: dict[str, float | str] = {}
     written: dict[str, float | str] = {}
     with tempfile.TemporaryDirectory() as place:
-        plain = Path(place) / "plain.gguf"
+        unscaled = Path(place) / "plain.gguf"
         for case, block in cases(SHORT_CONTEXT).items():
             if case in ("partial", "proportional"):
                 continue
@@ -310,22 +312,22 @@ def of_llama_cpp() -> dict[str, dict[str, float | str]]:
                     if column is converted:
                         convert(folder, target)
                     else:
-                        write_gguf(plain, target, partial(parse_rope_argument, json.dumps(block)))
+                        write_gguf(unscaled, target, partial(parse_rope_argument, json.dumps(block)))
                     column[case] = gap(llama_cpp_logits(target, 1024), right)
                 except (ValueError, RuntimeError) as error:
                     column[case] = str(error)
                 if case == "default" and column is converted:
-                    plain.write_bytes(target.read_bytes())
+                    unscaled.write_bytes(target.read_bytes())
     return {"llama.cpp's converter": converted, "llama.cpp, posenc gguf": written}
 
 
 def of_mlx() -> dict[str, dict[str, float | str]]:
-    """Two columns: by version 4's keys (beside version 5's), and by version 5's alone."""
+    """Two columns: by version 4's keys (next to version 5's), and by version 5's alone."""
     import mlx.core as mx  # type: ignore[import-not-found, unused-ignore]
     import numpy as np
     from mlx_lm.utils import load_model  # type: ignore[import-not-found, unused-ignore]
 
-    found: dict[str, dict[str, float | str]] = {"mlx-lm, version-4 keys": {}, "mlx-lm, version-5 keys": {}}
+    columns: dict[str, dict[str, float | str]] = {"mlx-lm, version-4 keys": {}, "mlx-lm, version-5 keys": {}}
     with tempfile.TemporaryDirectory() as place:
         for case, block in cases(SHORT_CONTEXT).items():
             if case in ("partial", "proportional", "dynamic"):
@@ -333,7 +335,7 @@ def of_mlx() -> dict[str, dict[str, float | str]]:
             model = small(block, longest(case, SHORT_CONTEXT))
             with torch.no_grad():
                 right = model(text()).logits[0]
-            for column, older in zip(found, (True, False), strict=True):
+            for column, older in zip(columns, (True, False), strict=True):
                 save(model, folder := Path(place) / "folder", block)
                 config = json.loads((folder / "config.json").read_text()) | {"dtype": "float32"}
                 if older:
@@ -341,10 +343,10 @@ def of_mlx() -> dict[str, dict[str, float | str]]:
                     config |= {"rope_theta": 1e4, "rope_scaling": {**scaling, "type": block["rope_type"]}}
                     config["rope_scaling"] = None if case == "default" else config["rope_scaling"]
                 (folder / "config.json").write_text(json.dumps(config))
-                theirs, _ = load_model(folder)
-                logits = np.array(theirs(mx.array(text().numpy())).astype(mx.float32))
-                found[column][case] = gap(torch.tensor(logits)[0], right)
-    return found
+                loaded, _ = load_model(folder)
+                logits = np.array(loaded(mx.array(text().numpy())).astype(mx.float32))
+                columns[column][case] = gap(torch.tensor(logits)[0], right)
+    return columns
 
 
 def main() -> None:

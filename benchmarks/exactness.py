@@ -1,10 +1,10 @@
-"""Which rotations see differences of positions alone, R(x)ᵀ R(y) = R(y − x), and how exactly; and which keep lengths.
+"""Which rotations depend on differences of positions alone, R(x)ᵀ R(y) = R(y − x), how exactly, and which keep norms.
 
     python benchmarks/exactness.py --write exactness
 
 Largest absolute entries over random pairs of positions, all heads, encodings as their constructors leave them (seed 0).
-Tokens of a grid have integer coordinates, those of a picture 0 … 1 lie on multiples of 1/64, so that differences are
-not rounded. "holds" is what `tests/rotary/test_exactness.py` demands: below 1e-12 in float64, or shown to fail.
+Tokens of a grid have integer coordinates, coordinates of a picture 0 … 1 lie on multiples of 1/64, so that differences
+are not rounded. "holds" is what `tests/rotary/test_exactness.py` demands: below 1e-12 in float64, or shown to fail.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ CASES: dict[str, tuple[Callable[[], RotaryEncoding], str, Places]] = {
 
 def row(name: str, pairs: int) -> str:
     """One line of the table."""
-    make, said, places = CASES[name]
+    make, coordinate_range, places = CASES[name]
     torch.manual_seed(0)
     encoding = make()
     width = int(getattr(encoding, "head_dim", WIDTH))
@@ -73,7 +73,7 @@ def row(name: str, pairs: int) -> str:
     )
     holds = "yes" if wide.relativity < 1e-12 else "**no**"
     cells = (wide.relativity, narrow.relativity, wide.orthogonality, narrow.orthogonality)
-    return f"| {name} | {said} | {holds} | {' | '.join(f'{cell:.1e}' for cell in cells)} |"
+    return f"| {name} | {coordinate_range} | {holds} | {' | '.join(f'{cell:.1e}' for cell in cells)} |"
 
 
 def main() -> None:

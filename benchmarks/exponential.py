@@ -28,7 +28,7 @@ from posenc.rotary._blocks import from_upper, rotate_blocks
 
 SIDE, HEADS, WIDTH, BATCH = 14, 12, 64, 8
 BLOCKS = (2, 4, 8, 16, 32, 64)
-BASE, OURS, EIGEN = "torch.matrix_exp", "posenc", "eigenproblem"
+BASE, POSENC, EIGEN = "torch.matrix_exp", "posenc", "eigenproblem"
 Exponential = Callable[[Tensor], Tensor]
 Pair = tuple[Tensor, Tensor]
 
@@ -51,18 +51,18 @@ class Eigen(torch.autograd.Function):
         share = torch.sinc(gap / math.pi)
         quotients = torch.complex(middle.cos() * share, -middle.sin() * share)
         inside = (vectors.mH @ grad.to(vectors.dtype) @ vectors) * quotients
-        found = (vectors @ inside @ vectors.mH).real
-        return (found - found.mT) / 2
+        gradient = (vectors @ inside @ vectors.mH).real
+        return (gradient - gradient.mT) / 2
 
 
-CANDIDATES: dict[str, Exponential] = {BASE: torch.matrix_exp, OURS: skew_exponential, EIGEN: Eigen.apply}
+CANDIDATES: dict[str, Exponential] = {BASE: torch.matrix_exp, POSENC: skew_exponential, EIGEN: Eigen.apply}
 
 
 def exponents(block: int) -> Tensor:
     """A skew matrix for each token, head and block, ``(tokens, heads · blocks, block, block)``."""
-    drawn = torch.rand(2, HEADS * WIDTH // block, block * (block - 1) // 2) * 2 * math.pi
+    angles = torch.rand(2, HEADS * WIDTH // block, block * (block - 1) // 2) * 2 * math.pi
     positions = grid(SIDE, SIDE) / (SIDE - 1)
-    return torch.einsum("ta,ahij->thij", positions, from_upper(drawn, block)).contiguous()
+    return torch.einsum("ta,ahij->thij", positions, from_upper(angles, block)).contiguous()
 
 
 def errors(run: Exponential, generators: Tensor, grad: Tensor) -> tuple[float, float, float]:
@@ -70,14 +70,14 @@ def errors(run: Exponential, generators: Tensor, grad: Tensor) -> tuple[float, f
     some = slice(None, None, max(1, len(generators) // 20))
     few, of_few = generators[some].contiguous(), grad[some]
     exact, rounded = few.double().requires_grad_(), few.clone().requires_grad_()
-    wanted, got = torch.matrix_exp(exact), run(rounded)
+    expected, got = torch.matrix_exp(exact), run(rounded)
     of_wanted, of_got = (
-        torch.autograd.grad(out, at, of_few.to(out))[0] for out, at in ((wanted, exact), (got, rounded))
+        torch.autograd.grad(out, at, of_few.to(out))[0] for out, at in ((expected, exact), (got, rounded))
     )
     of_wanted, of_got = ((g - g.mT) / 2 for g in (of_wanted, of_got.double()))
     wide = got.detach().double()
     orthogonal = float((wide.mT @ wide - torch.eye(wide.shape[-1])).abs().max())
-    error = float((wide - wanted.detach()).abs().max())
+    error = float((wide - expected.detach()).abs().max())
     return orthogonal, error, float((of_got - of_wanted).abs().max() / of_wanted.abs().max())
 
 
@@ -134,7 +134,7 @@ def of_layers(rounds: int) -> str:
     q, k, of_q, of_k = torch.randn(4, BATCH, HEADS, SIDE * SIDE, WIDTH).unbind()
     wants = [q.requires_grad_(), k.requires_grad_()]
     rope = RoPE(WIDTH, layout="interleaved")
-    made: dict[str, RotaryEncoding] = {
+    encodings: dict[str, RotaryEncoding] = {
         "ComRoPE-AP, block 8": ComRoPEAP(WIDTH, num_heads=HEADS),
         "ComRoPE-LD, block 8": ComRoPELD(WIDTH, num_heads=HEADS),
         "LieRE, block 2": LieRE(WIDTH, num_heads=HEADS, block=2),
@@ -147,7 +147,7 @@ def of_layers(rounds: int) -> str:
         "| | forward, ms | faster × | RoPE's × | forward + backward, ms | faster × | RoPE's × | error |",
         "|---" * 8 + "|",
     ]
-    for name, rotary in made.items():
+    for name, rotary in encodings.items():
         per_token = PerToken(rotary)
         calls: dict[str, Callable[[], Pair]] = {
             "RoPE": lambda: rope(q, k, counted, counted),

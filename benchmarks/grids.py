@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from measuring import drawn, header, paired, peak_growth, store
+from measuring import header, paired, peak_growth, random_qkv, store
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -33,7 +33,7 @@ ROWS = ("Swin", "2D ALiBi", "LogCPB", "SAM's decomposed tables", "LogCPB, each p
 PASSES = {"inference": "forward", "training": "forward + backward"}
 
 
-class Asked(NamedTuple):
+class RunSpec(NamedTuple):
     """What one process measures."""
 
     row: str
@@ -45,28 +45,28 @@ class Asked(NamedTuple):
     rounds: int
 
 
-def encodings(asked: Asked) -> list[Encoding]:
+def encodings(spec: RunSpec) -> list[Encoding]:
     """The encodings of a row."""
-    if asked.row == BASE:
+    if spec.row == BASE:
         return []
-    if asked.row == "Swin":
-        return [SwinBias(asked.heads, (asked.side, asked.side))]
-    if asked.row == "2D ALiBi":
-        return [ALiBi2D(asked.heads)]
-    if asked.row.startswith("SAM"):
-        return [DecomposedRelative(asked.width, (asked.side, asked.side))]
-    return [LogCPB(asked.heads, axes=2, hidden=asked.hidden, window=asked.side)]
+    if spec.row == "Swin":
+        return [SwinBias(spec.heads, (spec.side, spec.side))]
+    if spec.row == "2D ALiBi":
+        return [ALiBi2D(spec.heads)]
+    if spec.row.startswith("SAM"):
+        return [DecomposedRelative(spec.width, (spec.side, spec.side))]
+    return [LogCPB(spec.heads, axes=2, hidden=spec.hidden, window=spec.side)]
 
 
-def call(asked: Asked, side: int) -> Callable[[], object]:
+def call(spec: RunSpec, side: int) -> Callable[[], object]:
     """One call on an image of this side, with its inputs made."""
     tokens = side * side
-    shape = (1, asked.heads, tokens, asked.width)
-    q, k, v = (t.requires_grad_() for t in drawn(shape, shape))
-    grad, image, biases = torch.randn(shape), grid(side, side), encodings(asked)
-    wanted = [q, k, v, *(p for bias in biases for p in bias.parameters())]
-    backend = "dense" if "dense" in asked.row else "auto"
-    if "each pair" in asked.row:
+    shape = (1, spec.heads, tokens, spec.width)
+    q, k, v = (t.requires_grad_() for t in random_qkv(shape, shape))
+    grad, image, biases = torch.randn(shape), grid(side, side), encodings(spec)
+    leaves = [q, k, v, *(p for bias in biases for p in bias.parameters())]
+    backend = "dense" if "dense" in spec.row else "auto"
+    if "each pair" in spec.row:
         offset.MANY = 1 << 60
 
     def attend() -> Tensor:
@@ -78,35 +78,35 @@ def call(asked: Asked, side: int) -> Callable[[], object]:
         with torch.no_grad():
             return attend()
 
-    return forward if asked.one_pass == "inference" else lambda: torch.autograd.grad(attend(), wanted, grad)
+    return forward if spec.one_pass == "inference" else lambda: torch.autograd.grad(attend(), leaves, grad)
 
 
-def measure(asked: Asked) -> None:
+def measure(spec: RunSpec) -> None:
     """In the process of its own: print MiB, the ratio to the base and milliseconds."""
-    memory = peak_growth(call(asked, asked.side), warm=call(asked, 12))
-    base = call(asked._replace(row=BASE), asked.side)
-    time = paired({asked.row: call(asked, asked.side)}, base, asked.rounds)[asked.row]
+    memory = peak_growth(call(spec, spec.side), warm=call(spec, 12))
+    base = call(spec._replace(row=BASE), spec.side)
+    time = paired({spec.row: call(spec, spec.side)}, base, spec.rounds)[spec.row]
     print(memory, time.ratio, time.seconds * 1000)
 
 
-def largest(asked: Asked) -> float:
+def largest(spec: RunSpec) -> float:
     """GiB of the largest tensor of a row that evaluates a network for each pair."""
-    if "each pair" not in asked.row:
+    if "each pair" not in spec.row:
         return 0.0
-    tokens = asked.side**2
-    queries = tokens if "dense" in asked.row else min(BLOCK, tokens)
-    return queries * tokens * asked.hidden * 4 / 2**30
+    tokens = spec.side**2
+    queries = tokens if "dense" in spec.row else min(BLOCK, tokens)
+    return queries * tokens * spec.hidden * 4 / 2**30
 
 
-def line(asked: Asked, most: float, threads: int) -> str:
+def line(spec: RunSpec, most: float, threads: int) -> str:
     """One line of a table, measured in a process of its own."""
-    needed = largest(asked) * (3 if asked.one_pass == "training" else 2)  # the units before and after their ReLU
+    needed = largest(spec) * (3 if spec.one_pass == "training" else 2)  # the units before and after their ReLU
     if needed > most:
-        return f"| posenc {asked.row} | about {needed:.0f} GiB: left out | | |"
-    command = [sys.executable, __file__, "--one", *map(str, asked), "--threads", str(threads)]
+        return f"| posenc {spec.row} | about {needed:.0f} GiB: left out | | |"
+    command = [sys.executable, __file__, "--one", *map(str, spec), "--threads", str(threads)]
     ran = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
     memory, ratio, milliseconds = map(float, ran)
-    name = asked.row if asked.row == BASE else f"posenc {asked.row}"
+    name = spec.row if spec.row == BASE else f"posenc {spec.row}"
     return f"| {name} | {memory:.0f} | {ratio:.2f} | {milliseconds:.0f} |"
 
 
@@ -121,12 +121,12 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--most", type=float, default=8.0, help="GiB that a row may need")
     parser.add_argument("--write", metavar="NAME", help="store the tables as results/NAME.md")
-    parser.add_argument("--one", nargs=len(Asked._fields), help=argparse.SUPPRESS)  # of the process of its own
+    parser.add_argument("--one", nargs=len(RunSpec._fields), help=argparse.SUPPRESS)  # of the process of its own
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     if args.one:
         row, side, one_pass, *sizes = args.one
-        measure(Asked(row, int(side), one_pass, *map(int, sizes)))
+        measure(RunSpec(row, int(side), one_pass, *map(int, sizes)))
         return
     text = header("Biases between tokens of an image: time and memory of attention")
     for side in args.sides:
@@ -134,8 +134,8 @@ def main() -> None:
             text += f"\n## {side} × {side} tokens, {words}, float32, {args.heads} heads of width {args.width}\n\n"
             text += "| | MiB | time / base | ms |\n|---|---|---|---|\n"
             for row in args.rows:
-                asked = Asked(row, side, one_pass, args.heads, args.width, args.hidden, args.rounds)
-                text += line(asked, args.most, args.threads) + "\n"
+                spec = RunSpec(row, side, one_pass, args.heads, args.width, args.hidden, args.rounds)
+                text += line(spec, args.most, args.threads) + "\n"
                 print(text.splitlines()[-1], flush=True)
     print(text)
     if args.write:

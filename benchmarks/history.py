@@ -1,4 +1,4 @@
-"""How the speed of a small fixed set of calls goes on from revision to revision.
+"""Tracks the speed of a small fixed set of calls from revision to revision.
 
     python benchmarks/history.py
 
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from measuring import Row, drawn, encoding_rows, paired, processor
+from measuring import Row, encoding_rows, paired, processor, random_qkv
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -52,15 +52,15 @@ class Entry(NamedTuple):
 
 
 def rotation(tokens: int) -> tuple[dict[str, Run], Run]:
-    """Rotating queries and keys, beside copying them."""
-    q, k, _ = drawn((1, HEADS, tokens, WIDTH), (1, HEADS, tokens, WIDTH))
+    """Rotating queries and keys, compared with copying them."""
+    q, k, _ = random_qkv((1, HEADS, tokens, WIDTH), (1, HEADS, tokens, WIDTH))
     rope, where = RoPE(WIDTH), torch.arange(tokens)
     return {"rotate": lambda: rope(q, k, where, where)}, lambda: (q.clone(), k.clone())
 
 
 def calls(names: Iterable[str], queries: int, keys: int, backward: bool) -> tuple[dict[str, Run], Run]:
-    """Attention under each encoding, beside plain attention."""
-    q, k, v = drawn((1, HEADS, queries, WIDTH), (1, HEADS, keys, WIDTH))
+    """Attention under each encoding, compared with plain attention."""
+    q, k, v = random_qkv((1, HEADS, queries, WIDTH), (1, HEADS, keys, WIDTH))
     x = torch.randn(1, keys, DIM, generator=torch.Generator().manual_seed(1))
     rows = encoding_rows(HEADS, WIDTH, DIM)
     for leaf in (q, k, v):
@@ -72,25 +72,25 @@ def calls(names: Iterable[str], queries: int, keys: int, backward: bool) -> tupl
             return torch.autograd.grad(out, (q, k, v), out) if backward else out
 
     def under(row: Row) -> Run:
-        given = {"features": row.features(x)} if row.reads_x else {}
-        return partial(once, partial(attention, q, k, v, row.encodings, **given))
+        options = {"features": row.features(x)} if row.reads_x else {}
+        return partial(once, partial(attention, q, k, v, row.encodings, **options))
 
-    plain = partial(F.scaled_dot_product_attention, q, k, v, is_causal=queries > 1)
+    sdpa = partial(F.scaled_dot_product_attention, q, k, v, is_causal=queries > 1)
     kind = "decode" if queries == 1 else "train" if backward else "forward"
-    return {f"{kind} {name}": under(rows[name]) for name in names}, partial(once, plain)
+    return {f"{kind} {name}": under(rows[name]) for name in names}, partial(once, sdpa)
 
 
 def measured(tokens: int, rounds: int) -> dict[str, float]:
     """The ratio of each call of the set."""
-    found: dict[str, float] = {}
+    ratios: dict[str, float] = {}
     for candidates, base in (
         rotation(tokens),
         calls(FORWARD, tokens, tokens, backward=False),
         calls(BACKWARD, tokens, tokens, backward=True),
         calls(DECODED, 1, 4 * tokens, backward=False),
     ):
-        found.update((name, one.ratio) for name, one in paired(candidates, base, rounds).items())
-    return found
+        ratios.update((name, timed.ratio) for name, timed in paired(candidates, base, rounds).items())
+    return ratios
 
 
 def append(path: Path, ratios: Mapping[str, float], revision: str) -> None:

@@ -3,7 +3,7 @@
     python benchmarks/lab.py --write lab
 
 Per encoding: seconds for the profile's training steps and for its evaluation at all lengths, each from a few steps and
-one batch a length, by backend="dense" and by backend="auto", in turns. The last row is their sum over all encodings.
+one batch a length, by backend="dense" and by backend="auto", alternating. The last row is their sum over all encodings.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def seconds(spec: str, c: Config, rounds: int) -> dict[str, float]:
     lengths = [
         length for k, length in zip(c.evaluation.lengths, c.tested, strict=True) if k == 1 or not ends_at_table(spec)
     ]
-    found = {"dense": 0.0, "auto": 0.0}
-    models = {backend: build(spec, c, backend) for backend in found}
+    totals = {"dense": 0.0, "auto": 0.0}
+    models = {backend: build(spec, c, backend) for backend in totals}
     batch = torch.randint(VOCABULARY, (t.batch_size, t.train_length + 1))
     parts = [(t.steps, {backend: partial(step, model, batch) for backend, model in models.items()})]
     for length in lengths:  # batches as the lab makes them
@@ -56,14 +56,14 @@ def seconds(spec: str, c: Config, rounds: int) -> dict[str, float]:
         )
     for times, calls in parts:
         for backend, taken in interleaved(calls, rounds).items():
-            found[backend] += times * statistics.median(taken)
-    return found
+            totals[backend] += times * statistics.median(taken)
+    return totals
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--encodings", nargs="+", help="default: those of the profile")
+    parser.add_argument("--encodings", nargs="+", help="default: the profile's")
     parser.add_argument("--profile", default="standard", choices=["quick", "standard"])
     parser.add_argument("--write", metavar="NAME", help="store the table as results/NAME.md")
     args = parser.parse_args()

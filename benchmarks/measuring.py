@@ -1,4 +1,4 @@
-"""What the benchmarks share: timing beside a base, peak memory of one call, the encodings, the header of a result."""
+"""What the benchmarks share: timing against a base, peak memory of one call, the encodings, the header of a result."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Row(NamedTuple):
         return [p for e in self.encodings for p in e.parameters()]
 
     def features(self, x: Tensor) -> list[Tensor | None]:
-        """What a cache keeps beside keys and values."""
+        """What a cache keeps besides keys and values."""
         return [e.remember(x) if isinstance(e, ScoreEncoding) and self.reads_x else None for e in self.encodings]
 
 
@@ -126,7 +126,9 @@ def encoding_rows(heads: int, width: int, dim: int) -> dict[str, Row]:
     }
 
 
-def drawn(shape: Sequence[int], key_shape: Sequence[int], std: float = 1.0, level: float = 0.0) -> tuple[Tensor, ...]:
+def random_qkv(
+    shape: Sequence[int], key_shape: Sequence[int], std: float = 1.0, level: float = 0.0
+) -> tuple[Tensor, ...]:
     """Normal q, k and v in float32, whose scores q·k/√width have this standard deviation and mean."""
     generator = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(*s, generator=generator) for s in (shape, key_shape, key_shape))
@@ -145,7 +147,7 @@ def interleaved(candidates: Mapping[str, Run], rounds: int) -> dict[str, list[fl
 def ratios(seconds: Mapping[str, list[float]], base: str) -> dict[str, float]:
     """The median over rounds of each candidate's time over the base's in the same round."""
     rounds = {name: dict(enumerate(times)) for name, times in seconds.items()}
-    return {name: timing.relative(own, rounds[base]).median for name, own in rounds.items()}
+    return {name: timing.relative(times, rounds[base]).median for name, times in rounds.items()}
 
 
 def paired(candidates: Mapping[str, Run], base: Run, rounds: int) -> dict[str, Measured]:
@@ -159,15 +161,17 @@ def paired(candidates: Mapping[str, Run], base: Run, rounds: int) -> dict[str, M
         for name, run in candidates.items():
             if len(taken[name]) >= FEW and _medians(taken[name]).ratio > SLOW:
                 continue
-            own, after = timing.seconds_of(run), timing.seconds_of(base)
+            seconds, after = timing.seconds_of(run), timing.seconds_of(base)
             if turn:
-                taken[name].append((own, (before + after) / 2))
+                taken[name].append((seconds, (before + after) / 2))
             before = after
     return {name: _medians(pairs) for name, pairs in taken.items()}
 
 
 def _medians(pairs: list[tuple[float, float]]) -> Measured:
-    return Measured(statistics.median(own / base for own, base in pairs), statistics.median(own for own, _ in pairs))
+    return Measured(
+        statistics.median(time / base for time, base in pairs), statistics.median(time for time, _ in pairs)
+    )
 
 
 def peak_growth(run: Run, warm: Run | None = None) -> float:
@@ -185,7 +189,7 @@ def peak_growth(run: Run, warm: Run | None = None) -> float:
 
 
 def tensors_peak(run: Run) -> float:
-    """MiB that the tensors which one call makes hold at most at the same time, whatever the allocator keeps besides."""
+    """MiB that the tensors which one call makes hold at most at the same time, whatever else the allocator keeps."""
     held = memory_of(run, torch.device("cpu")).bytes
     assert held is not None
     return held / 2**20

@@ -1,4 +1,4 @@
-"""How much memory an encoding adds to attention: the peak of one call, less that of plain causal SDPA.
+"""How much memory an encoding adds to attention: the peak of one call, less the peak of plain causal SDPA.
 
     python benchmarks/memory.py --write memory
 
@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable
 
 import torch
-from measuring import Row, drawn, encoding_rows, header, peak_growth, store, tensors_peak
+from measuring import Row, encoding_rows, header, peak_growth, random_qkv, store, tensors_peak
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -33,12 +33,12 @@ PASSES = {"training": "forward + backward", "inference": "forward"}
 def call(args: argparse.Namespace, row: Row | None, length: int) -> Callable[[], object]:
     """One call at this length, with its inputs made."""
     shape = (1, args.heads, length, args.width)
-    qkv = [t.to(getattr(torch, args.dtype)) for t in drawn(shape, shape, level=row.level if row else 0.0)]
+    qkv = [t.to(getattr(torch, args.dtype)) for t in random_qkv(shape, shape, level=row.level if row else 0.0)]
     reads_x = row is not None and row.reads_x
     x = torch.randn(1, length, args.heads * args.width).to(qkv[0].dtype) if reads_x else None
-    wanted = [*qkv, *([] if x is None else [x])]
+    leaves = [*qkv, *([] if x is None else [x])]
     if args.one_pass == "training":
-        wanted = [t.requires_grad_() for t in wanted] + (list(row.parameters) if row else [])
+        leaves = [t.requires_grad_() for t in leaves] + (list(row.parameters) if row else [])
     grad = torch.randn(shape).to(qkv[0].dtype)
 
     def attend() -> Tensor:
@@ -51,7 +51,7 @@ def call(args: argparse.Namespace, row: Row | None, length: int) -> Callable[[],
         with torch.no_grad():
             return attend()
 
-    return forward if args.one_pass == "inference" else lambda: torch.autograd.grad(attend(), wanted, grad)
+    return forward if args.one_pass == "inference" else lambda: torch.autograd.grad(attend(), leaves, grad)
 
 
 def measure_one(args: argparse.Namespace) -> None:
@@ -84,7 +84,7 @@ def table(args: argparse.Namespace, names: list[str], length: int, which: str) -
     for name in (BASE, *names):
         peaks = [peak for n in (length, length // 2) for peak in grown(args, name, n, which)]
         base = base or peaks
-        cells = [f"{peak:.0f} | {round(peak - plain)}" for peak, plain in zip(peaks, base, strict=True)]
+        cells = [f"{peak:.0f} | {round(peak - sdpa)}" for peak, sdpa in zip(peaks, base, strict=True)]
         lines.append(f"| {name if name == BASE else f'posenc {name}'} | {' | '.join(cells)} |")
         print(lines[-1], flush=True)
     return "\n".join(lines) + "\n"
@@ -107,9 +107,9 @@ def main() -> None:
     if args.one_row:
         measure_one(args)
         return
-    wanted = [word.lower() for word in args.encodings]
+    words = [word.lower() for word in args.encodings]
     names = list(encoding_rows(args.heads, args.width, args.heads * args.width))
-    names = [n for n in names if not wanted or any(word in n.lower() for word in wanted)]
+    names = [n for n in names if not words or any(word in n.lower() for word in words)]
     text = header("Memory of attention under an encoding, beyond plain causal SDPA's")
     for length, which in ((args.length, "training"), (args.forward_length, "inference")):
         text += table(args, names, length, which) if length else ""

@@ -35,7 +35,7 @@ KINDS = {
     "masked": "a padding mask",
     "packed": "packed documents (segments)",
     "scores": "an encoding that sees the scores (CoPE)",
-    "weights": "weights in the place of softmax (stick-breaking)",
+    "weights": "weights instead of softmax (stick-breaking)",
 }
 PASSES = ("inference", "training")
 EQUAL = 1.05
@@ -63,19 +63,19 @@ def kind_of(name: str, batch: int, length: int) -> Kind:
 def measure(kind: str, which: str, length: int, args: argparse.Namespace) -> Times:
     """The times of every backend that serves this kind of call."""
     batch = max(1, args.tokens // length)
-    found = kind_of(kind, batch, length)
+    case = kind_of(kind, batch, length)
     q, k, v, grad = torch.randn(4, batch, HEADS, length, WIDTH).unbind()
-    wanted = [t.requires_grad_() for t in (q, k, v)] + [p for e in found.encodings for p in e.parameters()]
+    leaves = [t.requires_grad_() for t in (q, k, v)] + [p for e in case.encodings for p in e.parameters()]
 
     def run_of(backend: str) -> Callable[[], object]:
         def forward() -> Tensor:
-            return attention(q, k, v, found.encodings, backend=backend, **found.options)  # type: ignore[arg-type]
+            return attention(q, k, v, case.encodings, backend=backend, **case.options)  # type: ignore[arg-type]
 
         def inference() -> object:
             with torch.no_grad():
                 return forward()
 
-        return inference if which == "inference" else lambda: torch.autograd.grad(forward(), wanted, grad)
+        return inference if which == "inference" else lambda: torch.autograd.grad(forward(), leaves, grad)
 
     runs = {backend: run_of(backend) for backend in LEAN if serves(run_of(backend))}
     return paired(runs, runs["tiled"], args.rounds)
@@ -92,7 +92,7 @@ def serves(run: Callable[[], object]) -> bool:
 
 
 def ranked(kind: str, times: Times) -> tuple[str, ...]:
-    """All paths, best first; those that refused, and those of other devices, last."""
+    """All backends, best first; refusing ones and other devices' last."""
     lean, left, order = BARE if kind == "bare" else LEAN, dict(times), []
     while left:
         best = min(t.ratio for t in left.values())
@@ -102,17 +102,17 @@ def ranked(kind: str, times: Times) -> tuple[str, ...]:
 
 
 def ranges(orders: dict[int, tuple[str, ...]]) -> list[tuple[int | None, tuple[str, ...]]]:
-    """(keys up to this many, paths), neighbours that agree as one; None is no limit."""
-    found: list[tuple[int | None, tuple[str, ...]]] = []
+    """(keys up to this many, backends), neighbours that agree as one; None is no limit."""
+    merged: list[tuple[int | None, tuple[str, ...]]] = []
     lengths = sorted(orders)
     for length in lengths:
         backends, last = orders[length], length == lengths[-1]
         if last:
             backends = (*(p for p in backends if p not in ("dense", *ELSEWHERE)), "dense", *ELSEWHERE)
-        if found and found[-1][1] == backends:
-            found.pop()
-        found.append((None if last else int(length * 2**0.5), backends))
-    return found
+        if merged and merged[-1][1] == backends:
+            merged.pop()
+        merged.append((None if last else int(length * 2**0.5), backends))
+    return merged
 
 
 def tables(results: dict[tuple[str, str], dict[int, Times]]) -> str:
@@ -144,8 +144,8 @@ def module(results: dict[tuple[str, str], dict[int, Times]], head: str) -> str:
     ]
     for which in PASSES:
         for kind in KINDS:
-            found = ranges({n: ranked(kind, times) for n, times in results[which, kind].items()})
-            cells = "".join(f"({'ANY' if keys is None else keys}, {backends!r})," for keys, backends in found)
+            merged = ranges({n: ranked(kind, times) for n, times in results[which, kind].items()})
+            cells = "".join(f"({'ANY' if keys is None else keys}, {backends!r})," for keys, backends in merged)
             lines.append(f'("cpu", "{which}", "{kind}"): ({cells}),')
     for which in PASSES:
         for kind in KINDS:

@@ -52,9 +52,9 @@ def peers(length: int, dtype: torch.dtype) -> dict[str, tuple[str, Call]]:
     }
 
 
-def ours(length: int) -> dict[str, tuple[str, Call]]:
+def posenc_calls(length: int) -> dict[str, tuple[str, Call]]:
     """Eager and compiled, both layouts; "growing" has seen other lengths before."""
-    found: dict[str, tuple[str, Call]] = {}
+    calls: dict[str, tuple[str, Call]] = {}
     for layout in ("half", "interleaved"):
         rope = RoPE(WIDTH, layout=layout)  # type: ignore[arg-type]
         table = rope.table(torch.arange(length))
@@ -66,16 +66,16 @@ def ours(length: int) -> dict[str, tuple[str, Call]]:
         def in_place(q: Tensor, k: Tensor, rope: RoPE = rope, table: Pair = table) -> Pair:
             return rope.rotate_(q, table), rope.rotate_(k, table)
 
-        found[f"posenc, {layout}"] = (layout, lambda q, k, c=call, t=table: c(q, k, *t))
+        calls[f"posenc, {layout}"] = (layout, lambda q, k, c=call, t=table: c(q, k, *t))
         for name in ("fixed", "growing"):
             compiled = torch.compile(call, fullgraph=True, dynamic=False if name == "fixed" else None)
             for n, small in zip((length // 4, length // 2), short, strict=True):
                 if name == "growing":
                     compiled(*(torch.randn(1, h, n, WIDTH) for h in (HEADS, KEY_HEADS)), *small)
             full = f"posenc, {layout}, compiled, {name} lengths"
-            found[full] = (layout, lambda q, k, c=compiled, t=table: c(q, k, *t))
-        found[f"posenc, {layout}, in place"] = (layout, in_place)
-    return found
+            calls[full] = (layout, lambda q, k, c=compiled, t=table: c(q, k, *t))
+        calls[f"posenc, {layout}, in place"] = (layout, in_place)
+    return calls
 
 
 def exact(x: Tensor, layout: str) -> Tensor:
@@ -96,20 +96,20 @@ def checked(name: str, layout: str, call: Call, q: Tensor, k: Tensor) -> float:
 
 def kept_bytes(call: Call, q: Tensor, k: Tensor) -> int:
     """What autograd keeps for the backward pass, in bytes, each memory once."""
-    kept: dict[int, int] = {}
+    bytes_of: dict[int, int] = {}
     hook = torch.autograd.graph.saved_tensors_hooks(
-        lambda t: kept.__setitem__(t.untyped_storage().data_ptr(), t.untyped_storage().nbytes()) or t, lambda t: t
+        lambda t: bytes_of.__setitem__(t.untyped_storage().data_ptr(), t.untyped_storage().nbytes()) or t, lambda t: t
     )
     with hook:
         call(q, k)
-    return sum(kept.values())
+    return sum(bytes_of.values())
 
 
 def table(length: int, dtype: torch.dtype, rounds: int) -> str:
     generator = torch.Generator().manual_seed(0)
     q, k = (torch.randn(1, h, length, WIDTH, generator=generator).to(dtype) for h in (HEADS, KEY_HEADS))
     ready = torch.empty_like(q), torch.empty_like(k)
-    calls = {**peers(length, dtype), **ours(length)}
+    calls = {**peers(length, dtype), **posenc_calls(length)}
     errors = {name: checked(name, layout, call, q, k) for name, (layout, call) in calls.items()}
     limits: dict[str, Call] = {
         "copy": lambda q, k: (ready[0].copy_(q), ready[1].copy_(k)),
@@ -136,11 +136,11 @@ def table(length: int, dtype: torch.dtype, rounds: int) -> str:
         row += [f"{1 / ratios(forward, p)[name]:.2f}" for p in PEERS]
         if name in trained:
             row += [f"{ratios(backward, 'clone')[name]:.2f}", *(f"{1 / ratios(backward, p)[name]:.2f}" for p in PEERS)]
-            kept = f"{kept_bytes(everything[name], *wants) / 2**20:.1f}"
+            saved = f"{kept_bytes(everything[name], *wants) / 2**20:.1f}"
         else:
-            row, kept = [*row, *["–"] * (1 + len(PEERS))], "–"
+            row, saved = [*row, *["–"] * (1 + len(PEERS))], "–"
         error = f"{errors[name]:.1e}" if name in errors else "0"
-        lines.append(f"| {name} | {' | '.join(row)} | {error} | {kept} |")
+        lines.append(f"| {name} | {' | '.join(row)} | {error} | {saved} |")
         print(lines[-1], flush=True)
     return "\n".join(lines) + "\n"
 

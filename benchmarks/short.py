@@ -1,4 +1,4 @@
-"""What short calls cost: `attention` beside scaled_dot_product_attention, a layer beside transformers' Llama attention.
+"""What short calls cost: `attention` vs scaled_dot_product_attention, a layer vs transformers' Llama attention.
 
     python benchmarks/short.py --write short
 
@@ -7,7 +7,7 @@ process, round-robin, the base before and after each; each sample is the mean of
 difference to the base of the same round. Encodings other than NoPE do something besides attending; what they add to
 SDPA is shown as it is.
 
-Layers: 512 wide, 8 heads, batch 1, `SelfAttention` with RoPE and a `KVCache` beside `LlamaAttention` with its rotary
+Layers: 512 wide, 8 heads, batch 1, `SelfAttention` with RoPE and a `KVCache` against `LlamaAttention` with its rotary
 module and a `DynamicCache` (extra `reference`), both computing their table anew in each call. A step is timed on a
 cache of about that many tokens; training is forward and backward of a whole text, without a cache.
 """
@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 import torch
-from measuring import drawn, encoding_rows, header, store
+from measuring import encoding_rows, header, random_qkv, store
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -35,16 +35,16 @@ Run = Callable[[], object]
 
 def rounds(candidates: Mapping[str, Run], base: Run, count: int, calls: int) -> dict[str, tuple[float, float, float]]:
     """Each candidate's median time, difference to the base and ratio to it, in µs; the base runs around each."""
-    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in candidates}
+    samples: dict[str, list[tuple[float, float, float]]] = {name: [] for name in candidates}
     for turn in range(count + 1):
         before = sample(base, calls)
         for name, run in candidates.items():
-            own, after = sample(run, calls), sample(base, calls)
+            time, after = sample(run, calls), sample(base, calls)
             near = (before + after) / 2
             if turn:
-                found[name].append((own, own - near, own / near))
+                samples[name].append((time, time - near, time / near))
             before = after
-    return {name: tuple(statistics.median(part) for part in zip(*rows, strict=True)) for name, rows in found.items()}
+    return {name: tuple(statistics.median(part) for part in zip(*rows, strict=True)) for name, rows in samples.items()}
 
 
 def sample(run: Run, calls: int) -> float:
@@ -57,7 +57,9 @@ def sample(run: Run, calls: int) -> float:
 
 def table(title: str, first: str, rows: Mapping[str, tuple[float, float, float]]) -> str:
     lines = [f"\n## {title}\n", f"| {first} | µs | µs above the base | × base |", "|---|---|---|---|"]
-    lines += [f"| {name} | {own:.0f} | {above:+.0f} | {ratio:.2f} |" for name, (own, above, ratio) in rows.items()]
+    lines += [
+        f"| {name} | {median:.0f} | {above:+.0f} | {ratio:.2f} |" for name, (median, above, ratio) in rows.items()
+    ]
     text = "\n".join(lines) + "\n"
     print(text, flush=True)
     return text
@@ -66,28 +68,28 @@ def table(title: str, first: str, rows: Mapping[str, tuple[float, float, float]]
 def calls_of(args: argparse.Namespace, tokens: int, kind: str) -> str:
     """`attention` under some encodings: one query, a whole text, a training step of one."""
     queries = 1 if kind == "one query" else tokens
-    q, k, v = drawn((1, HEADS, queries, WIDTH), (1, HEADS, tokens, WIDTH))
+    q, k, v = random_qkv((1, HEADS, queries, WIDTH), (1, HEADS, tokens, WIDTH))
     x = torch.randn(1, tokens, DIM, generator=torch.Generator().manual_seed(1))
     rows = encoding_rows(HEADS, WIDTH, DIM)
     trained = kind == "training"
     for leaf in (q, k, v):
         leaf.requires_grad_(trained)
 
-    def plain() -> Tensor:
+    def sdpa() -> Tensor:
         return F.scaled_dot_product_attention(q, k, v, is_causal=queries > 1)
 
     def once(call: Callable[[], Tensor]) -> object:
         out = call()
         return torch.autograd.grad(out, (q, k, v), out) if trained else out
 
-    candidates: dict[str, Run] = {"SDPA (base), no encoding": partial(once, plain)}
+    candidates: dict[str, Run] = {"SDPA (base), no encoding": partial(once, sdpa)}
     for name in ENCODINGS:
         row = rows[name]
-        given = {"features": row.features(x)} if row.reads_x else {}
-        candidates[f"posenc {name}"] = partial(once, partial(attention, q, k, v, row.encodings, **given))
+        options = {"features": row.features(x)} if row.reads_x else {}
+        candidates[f"posenc {name}"] = partial(once, partial(attention, q, k, v, row.encodings, **options))
     with torch.set_grad_enabled(trained):
-        found = rounds(candidates, partial(once, plain), args.rounds, calls_for(tokens))
-    return table(f"`attention`, {kind}, {tokens} tokens, 8 heads of width 64", "call", found)
+        timed = rounds(candidates, partial(once, sdpa), args.rounds, calls_for(tokens))
+    return table(f"`attention`, {kind}, {tokens} tokens, 8 heads of width 64", "call", timed)
 
 
 def calls_for(tokens: int) -> int:
@@ -107,21 +109,21 @@ def llama(layer: SelfAttention) -> tuple[nn.Module, nn.Module, object]:
 
 
 def layers(args: argparse.Namespace, tokens: int) -> str:
-    """A decoding step beside a cache, and a training step."""
+    """A decoding step with a cache, and a training step."""
     from transformers.cache_utils import DynamicCache
 
     layer = SelfAttention(DIM, HEADS, encodings=[RoPE(WIDTH)])
     peer, rotary, config = llama(layer)
     x = torch.randn(1, tokens, DIM, generator=torch.Generator().manual_seed(1))
     new, causal = x[:, :1], None
-    own, theirs = KVCache(), DynamicCache(config=config)
+    kv_cache, peer_cache = KVCache(), DynamicCache(config=config)
 
-    def theirs_step(inputs: Tensor, cache: object, at: Tensor) -> Tensor:
+    def peer_step(inputs: Tensor, cache: object, at: Tensor) -> Tensor:
         return peer(inputs, rotary(inputs, at), causal, past_key_values=cache)[0]
 
     def step_of_llama() -> Tensor:
-        past = theirs.get_seq_length()
-        return theirs_step(new, theirs, torch.arange(past, past + 1)[None])
+        past = peer_cache.get_seq_length()
+        return peer_step(new, peer_cache, torch.arange(past, past + 1)[None])
 
     def train(call: Callable[[Tensor], Tensor]) -> object:
         leaf = x.clone().requires_grad_()
@@ -129,11 +131,11 @@ def layers(args: argparse.Namespace, tokens: int) -> str:
         return torch.autograd.grad(out, [leaf], out)
 
     with torch.no_grad():
-        layer(x, cache=own)
-        theirs_step(x, theirs, torch.arange(tokens)[None])
-        gap = float((layer(new, cache=own) - step_of_llama()).abs().max())
+        layer(x, cache=kv_cache)
+        peer_step(x, peer_cache, torch.arange(tokens)[None])
+        gap = float((layer(new, cache=kv_cache) - step_of_llama()).abs().max())
         assert gap < 1e-4, f"the two layers differ by {gap}"
-        steps = {"transformers (base)": step_of_llama, "posenc SelfAttention": lambda: layer(new, cache=own)}
+        steps = {"transformers (base)": step_of_llama, "posenc SelfAttention": lambda: layer(new, cache=kv_cache)}
         text = table(
             f"Layer with RoPE, one step, cache from {tokens} tokens",
             "layer",
@@ -141,11 +143,11 @@ def layers(args: argparse.Namespace, tokens: int) -> str:
         )
     at = torch.arange(tokens)[None]
     trainings = {
-        "transformers (base)": partial(train, lambda leaf: theirs_step(leaf, None, at)),
+        "transformers (base)": partial(train, lambda leaf: peer_step(leaf, None, at)),
         "posenc SelfAttention": partial(train, layer),
     }
-    found = rounds(trainings, trainings["transformers (base)"], args.rounds, min(8, calls_for(tokens)))
-    return text + table(f"Layer with RoPE, training step of {tokens} tokens", "layer", found)
+    timed = rounds(trainings, trainings["transformers (base)"], args.rounds, min(8, calls_for(tokens)))
+    return text + table(f"Layer with RoPE, training step of {tokens} tokens", "layer", timed)
 
 
 def main() -> None:

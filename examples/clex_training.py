@@ -24,18 +24,18 @@ def loss(tokens: int, positions: torch.Tensor, length: int) -> torch.Tensor:
     """Mean loss of the last token's answer over random texts."""
     key = torch.rand(BATCH, KEYS).argsort(-1)[:, :tokens]
     value = torch.randint(VALUES, (BATCH, tokens))
-    asked = torch.randint(tokens - 1, (BATCH, 1))
-    key[:, -1:] = key.gather(1, asked)
-    said = values(value) * (torch.arange(tokens) < tokens - 1).unsqueeze(-1)  # the question has no value
-    out = layer(keys(key) + said, positions, length=length)[:, -1]
-    return nn.functional.cross_entropy(head(out), value.gather(1, asked)[:, 0])
+    index = torch.randint(tokens - 1, (BATCH, 1))
+    key[:, -1:] = key.gather(1, index)
+    given_values = values(value) * (torch.arange(tokens) < tokens - 1).unsqueeze(-1)  # the question has no value
+    out = layer(keys(key) + given_values, positions, length=length)[:, -1]
+    return nn.functional.cross_entropy(head(out), value.gather(1, index)[:, 0])
 
 
 @torch.no_grad()
 def report(when: str) -> None:
     for tokens in (16, 32, 64):
-        found = sum(loss(tokens, torch.arange(tokens), tokens).item() for _ in range(20)) / 20
-        print(f"{when}: loss {found:.3f} at {tokens} tokens, slowest pair {rope.spectrum(tokens).theta[-1]:.1e}")
+        mean_loss = sum(loss(tokens, torch.arange(tokens), tokens).item() for _ in range(20)) / 20
+        print(f"{when}: loss {mean_loss:.3f} at {tokens} tokens, slowest pair {rope.spectrum(tokens).theta[-1]:.1e}")
 
 
 optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)

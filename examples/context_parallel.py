@@ -51,9 +51,9 @@ def train(rank: int, store: str) -> None:
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         mp.spawn(train, (folder + "/store",), nprocs=WORLD)
-        found = torch.load(folder + "/store.grads")
+        sharded = torch.load(folder + "/store.grads")
     layer, x = model_and_text()
     layer(x).pow(2).sum().backward()
-    for (name, parameter), grad in zip(layer.named_parameters(), found, strict=True):
+    for (name, parameter), grad in zip(layer.named_parameters(), sharded, strict=True):
         largest, apart = parameter.grad.abs().max(), (parameter.grad - grad).abs().max()
         print(f"{name}: gradients up to {largest:.3g} differ by {apart:.0e}")

@@ -38,7 +38,7 @@ def shown() -> None:
         folder.mkdir()
         (folder / "config.json").write_text(json.dumps(config))
         assert check([folder]) == 1
-        print("written:", [one.name for one in fix(folder, Path(name) / "fixed")])
+        print("written:", [path.name for path in fix(folder, Path(name) / "fixed")])
         assert check([Path(name) / "fixed"]) == 0
 
 

@@ -1,4 +1,4 @@
-"""Extend a model to longer texts in ten lines; here a tiny one of random weights, to be quick."""
+"""Extend a model's context length in ten lines; here a tiny one of random weights, to be quick."""
 
 import tempfile
 from pathlib import Path

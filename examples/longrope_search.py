@@ -11,8 +11,8 @@ PAIRS, TRAINED, FACTOR = 16, 2048, 8.0
 
 def objective(candidate: Candidate) -> float:
     """Stands for a perplexity: factors should follow a curve, and the first four tokens stay plain."""
-    wanted = [1 + (FACTOR - 1) / (1 + math.exp(8 - j)) for j in range(PAIRS)]
-    off = sum((math.log(f) - math.log(w)) ** 2 for f, w in zip(candidate.factors, wanted, strict=True))
+    ideal = [1 + (FACTOR - 1) / (1 + math.exp(8 - j)) for j in range(PAIRS)]
+    off = sum((math.log(f) - math.log(w)) ** 2 for f, w in zip(candidate.factors, ideal, strict=True))
     return 2 + off / PAIRS + 0.01 * abs(candidate.start_tokens - 4)
 
 
@@ -23,7 +23,7 @@ def tell(progress: Progress) -> None:
 
 if __name__ == "__main__":
     with ThreadPoolExecutor(2) as pool:  # or a pool of processes, or a cluster's executor
-        found = search(
+        result = search(
             objective,
             pairs=PAIRS,
             original_length=TRAINED,
@@ -33,8 +33,8 @@ if __name__ == "__main__":
             executor=pool,
             progress=tell,
         )
-    print("factors:", found.factors, " start tokens:", found.start_tokens)
+    print("factors:", result.factors, " start tokens:", result.start_tokens)
     scaling = LongRoPE(
-        [1.0] * PAIRS, found.factors, original_length=TRAINED, factor=FACTOR, start_tokens=found.start_tokens
+        [1.0] * PAIRS, result.factors, original_length=TRAINED, factor=FACTOR, start_tokens=result.start_tokens
     )
     print(RoPE(2 * PAIRS, scaling=scaling))

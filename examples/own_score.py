@@ -31,9 +31,9 @@ class QueryALiBi(ScoreEncoding):
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
         slopes = torch.tensor(self.slopes, dtype=scores.dtype, device=scores.device)
-        own = 2 * torch.einsum("bhqd,hd->bhq", context.q, self.gate.to(scores.dtype)).sigmoid() * slopes[:, None]
+        by_query = 2 * torch.einsum("bhqd,hd->bhq", context.q, self.gate.to(scores.dtype)).sigmoid() * slopes[:, None]
         distance = (context.q_pos.unsqueeze(-1) - context.k_pos.unsqueeze(-2)).abs().unsqueeze(-3)
-        return scores - own.unsqueeze(-1) * distance.to(scores.dtype)
+        return scores - by_query.unsqueeze(-1) * distance.to(scores.dtype)
 
     def extra_repr(self) -> str:
         return "num_heads={}, head_dim={}".format(*self.gate.shape)

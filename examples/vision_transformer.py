@@ -1,4 +1,4 @@
-"""A Hugging Face ViT under any encoding of the plane: queries, keys and values go through `AttentionInterface`."""
+"""A Hugging Face ViT under any 2D encoding: queries, keys and values go through `AttentionInterface`."""
 
 import torch
 from torch import nn
@@ -12,7 +12,7 @@ from posenc.positions import grid, with_prefix
 from posenc.rotary import ComRoPEAP
 
 
-def attend(layer, q, k, v, mask, *, scaling, positions, **others):
+def attend(layer, q, k, v, mask, *, scaling, positions, **options):
     out = attention(q, k, v, layer.encodings, q_pos=positions, k_pos=positions, causal=False, scale=scaling)
     return out.transpose(1, 2), None  # tokens before heads, and no weights to show
 

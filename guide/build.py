@@ -1,4 +1,4 @@
-"""The site, built: pages staged, turned into HTML with warnings as errors, freed of the network, and checked."""
+"""Builds the site: stages pages, renders HTML with warnings as errors, removes network requests, and checks links."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from guide.stage import stage
 
 # A page on disk may start no worker, and the search is one; the generator would fetch a stand-in from a server.
 _FETCHED = re.compile(r'<script src="https://unpkg\.com/iframe-worker/shim"[^>]*></script>')
-_OURS = "assets/worker.js"
+_WORKER = "assets/worker.js"
 
 
 def build(out: Path) -> None:
@@ -34,15 +34,15 @@ def build(out: Path) -> None:
         )  # fmt: skip
         if ran.returncode:
             raise RuntimeError(f"the pages have problems:\n{ran.stdout}\n{ran.stderr}")
-        made = Path(folder) / "site"
-        for page in made.rglob("*.html"):
-            depth = len(page.relative_to(made).parts) - 1
-            own = f'<script src="{"../" * depth}{_OURS}"></script>'
-            page.write_text(_FETCHED.sub(own, page.read_text(encoding="utf-8")), encoding="utf-8")
-        (made / "404.html").unlink()  # for servers alone
-        found = problems_of(made)
-        if found:
-            raise RuntimeError("the site has problems:\n" + "\n".join(found))
+        site = Path(folder) / "site"
+        for page in site.rglob("*.html"):
+            depth = len(page.relative_to(site).parts) - 1
+            script = f'<script src="{"../" * depth}{_WORKER}"></script>'
+            page.write_text(_FETCHED.sub(script, page.read_text(encoding="utf-8")), encoding="utf-8")
+        (site / "404.html").unlink()  # for servers alone
+        problems = problems_of(site)
+        if problems:
+            raise RuntimeError("the site has problems:\n" + "\n".join(problems))
         if out.exists():
             shutil.rmtree(out)
-        shutil.copytree(made, out)
+        shutil.copytree(site, out)

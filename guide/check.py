@@ -1,4 +1,4 @@
-"""What is wrong with a built site: links and anchors that lead nowhere, and what would be fetched from a network."""
+"""Checks a built site: broken links and anchors, and requests to a network."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ class _Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Note one element."""
-        given = {name: value for name, value in attrs if value is not None}
-        self.ids |= {given[name] for name in ("id", "name") if name in given}
-        if tag == "a" and "href" in given:
-            self.links.append(given["href"])
-        if tag in _FETCHING and _FETCHING[tag] in given:
-            self.loads.append(given[_FETCHING[tag]])
+        attributes = {name: value for name, value in attrs if value is not None}
+        self.ids |= {attributes[name] for name in ("id", "name") if name in attributes}
+        if tag == "a" and "href" in attributes:
+            self.links.append(attributes["href"])
+        if tag in _FETCHING and _FETCHING[tag] in attributes:
+            self.loads.append(attributes[_FETCHING[tag]])
 
 
 def problems_of(site: Path) -> list[str]:
     """A line for each link, anchor or file that is missing, and for each request to a network."""
     pages = {path: _Page(path.read_text(encoding="utf-8")) for path in sorted(site.rglob("*.html"))}
-    found = []
+    problems = []
     for path, page in pages.items():
         name = path.relative_to(site).as_posix()
-        found += [f"{name}: loads {url} from a network" for url in page.loads if _outside(url)]
+        problems += [f"{name}: loads {url} from a network" for url in page.loads if _outside(url)]
         for url in [*page.links, *(url for url in page.loads if not _outside(url))]:
             word = _missing(url, path, pages)
-            found += [] if word is None else [f"{name}: {url}: {word}"]
+            problems += [] if word is None else [f"{name}: {url}: {word}"]
     for path in sorted(site.rglob("*.css")):
         fetched = re.findall(r"(?:url\(|@import)\s*[\"']?((?:https?:)?//[^\"')]+)", path.read_text(encoding="utf-8"))
-        found += [f"{path.relative_to(site)}: loads {url} from a network" for url in fetched]
-    return found
+        problems += [f"{path.relative_to(site)}: loads {url} from a network" for url in fetched]
+    return problems
 
 
 def _outside(url: str) -> bool:

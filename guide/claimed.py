@@ -1,4 +1,4 @@
-"""What is claimed of a method, by whom, and what the recorded runs say to it."""
+"""Claims from the literature about a method, and whether the recorded runs support them."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def outcomes() -> tuple[JudgedClaim, ...]:
         together = judge(CLAIMS, named_tables(pooled([run_of(name) for name in names])))
     finally:
         gc.unfreeze()
-    return tuple(one if one.tested else both for one, both in zip(alone, together, strict=True))
+    return tuple(single if single.tested else both for single, both in zip(alone, together, strict=True))
 
 
 def claims_of(entry: Entry) -> list[JudgedClaim]:
-    """Claims that speak of an entry, and not only name it beside another."""
-    return [one for one in outcomes() if entry.name in subjects(one.claim)]
+    """Claims about an entry; not claims that name it only as a baseline."""
+    return [outcome for outcome in outcomes() if entry.name in subjects(outcome.claim)]
 
 
 def subjects(claim: Claim) -> set[str]:
@@ -40,10 +40,10 @@ def subjects(claim: Claim) -> set[str]:
     >>> subjects(Claim("Sinks help.", "somebody", ("text",), better("rope+sink", "rope")))
     {'sink'}
     """
-    of, beside = (
+    of, compared = (
         {name for spec in specs for name in _names(spec)} for specs in (claim.test.about, claim.test.compared)
     )
-    return of - beside
+    return of - compared
 
 
 def _names(spec: str) -> set[str]:

@@ -1,8 +1,8 @@
-"""The decision guide: `posenc recommend` asked for common needs, and thirteen pieces of advice beside the rows."""
+"""The decision guide: the answers of `posenc recommend` to common needs, and thirteen rules of thumb with evidence."""
 
 from __future__ import annotations
 
-from guide.methods import file_of, linked, plain
+from guide.methods import escaped, file_of, linked
 from posenc.catalogue import CATALOGUE
 from posenc.recommend import Choice, Needs, Reason, recommend
 from posenc.recommend.thirteen import THIRTEEN, judged
@@ -55,14 +55,14 @@ def _tree() -> str:
             answer = recommend(needs)
             lines.append(f"- **{words}**")
             lines += [f"    - {_choice(choice)}" for choice in answer.choices]
-            lines += [f"    - mind: {_reason(remark)}" for remark in answer.remarks]
+            lines += [f"    - caveat: {_reason(remark)}" for remark in answer.remarks]
         parts.append(lines[0] + "\n\n" + "\n".join(lines[1:]))
     return "\n\n".join(parts)
 
 
 def _choice(choice: Choice) -> str:
-    said = " ".join(_reason(reason, choice.spec) for reason in choice.reasons)
-    return f"`{choice.spec}`, {plain(choice.words)}. {said}"
+    reasons = " ".join(_reason(reason, choice.spec) for reason in choice.reasons)
+    return f"`{choice.spec}`, {escaped(choice.words)}. {reasons}"
 
 
 def _reason(reason: Reason, name: str = "") -> str:
@@ -72,7 +72,7 @@ def _reason(reason: Reason, name: str = "") -> str:
         row = f"methods/{name}.md#measured-here"
     elif row.startswith("methods/"):
         row += "#facts"
-    return f"{linked(plain(reason.words))} ([{reason.sure}]({row}))"
+    return f"{linked(escaped(reason.words))} ([{reason.sure}]({row}))"
 
 
 def _thirteen() -> str:
@@ -84,8 +84,9 @@ def _thirteen() -> str:
     for advice in THIRTEEN:
         entry = CATALOGUE[advice.name]
         rows = "\n".join(
-            f"| {plain(words)} | {said} | {_reason(reason, advice.name)} |" for words, said, reason in judged(advice)
+            f"| {escaped(words)} | {verdict} | {_reason(reason, advice.name)} |"
+            for words, verdict, reason in judged(advice)
         )
-        head = f"### Use {advice.name} if\n\n[{plain(entry.title)}](methods/{file_of(entry)})"
+        head = f"### Use {advice.name} if\n\n[{escaped(entry.title)}](methods/{file_of(entry)})"
         parts.append(f"{head}\n\n| if you want | here | because |\n| --- | --- | --- |\n{rows}")
     return "\n\n".join(parts)

@@ -1,4 +1,4 @@
-"""Docstrings of modules in parts, and those of classes made ready for Markdown."""
+"""Parses module docstrings into parts, and prepares class docstrings for Markdown."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def described(entry: Entry) -> Described | None:
     body, end = (text, "") if start is None else (text[: start.start()], text[start.start() :])
     first, _, rest = body.partition("\n\n")
     parts = re.split(rf"^({'|'.join(_FIELDS)}): ", end, flags=re.M)[1:]
-    fields = {name: " ".join(said.split()) for name, said in zip(parts[::2], parts[1::2], strict=True)}
+    fields = {name: " ".join(text.split()) for name, text in zip(parts[::2], parts[1::2], strict=True)}
     return Described(" ".join(first.split()), rest.strip("\n"), fields)
 
 

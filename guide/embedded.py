@@ -1,4 +1,4 @@
-"""``python -m guide.embedded``: what was measured, as the file that an installed package carries, and as a picture.
+"""``python -m guide.embedded``: writes the measurements as the file of an installed package, and as a picture.
 
 docs/results lies in the repository alone. A test fails where the file is older than the results.
 """
@@ -65,7 +65,7 @@ def _means(row: Row) -> list[list[float]]:
 
 def _contrasts(by_label: Mapping[str, Contrast | None]) -> list[list[Any]]:
     """Against what, the difference with its interval, and whether it is claimed."""
-    return [[label, *_rounded(one), one.significant] for label, one in by_label.items() if one is not None]
+    return [[name, *_rounded(c), c.significant] for name, c in by_label.items() if c is not None]
 
 
 def _rounded(estimate: Cell | Contrast) -> list[float]:

@@ -1,4 +1,4 @@
-"""A few lines of code that run, out of the examples of docstrings."""
+"""Extracts a few runnable lines of code from docstring examples."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def example_of(entry: Entry) -> str:
     cls = entry.scaling or entry.encoding
     if cls is None:
         return _NOPE
-    found = doctest.DocTestParser().get_examples(inspect.getdoc(cls) or "")
-    if not found:
+    examples = doctest.DocTestParser().get_examples(inspect.getdoc(cls) or "")
+    if not examples:
         raise ValueError(f"{cls.__name__} has no example: give its docstring one")
     lines = []
-    for example in found:
+    for example in examples:
         lines.append(example.source.rstrip())
         lines += [f"# {line}" for line in example.want.splitlines() if line != _BLANK]
     code = "\n".join(lines)

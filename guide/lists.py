@@ -1,4 +1,4 @@
-"""Pages made of the whole catalogue: the property table, the bibliography, the glossary, the list of questions."""
+"""Pages generated from the full catalogue: the property table, bibliography, glossary and questions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from markdown.extensions.toc import slugify
 
 from guide.docstrings import described
 from guide.measured import measured
-from guide.methods import PLACES, file_of, plain
+from guide.methods import PLACES, escaped, file_of
 from posenc.catalogue import CATALOGUE, Entry
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -56,7 +56,7 @@ def _row(entry: Entry) -> list[str]:
     there = {study.name: (study, row) for study, row in measured(entry.name)}
     named = [there[name] for name in _STUDIES if name in there]
     if named:
-        study, row = max(named, key=lambda one: one[1].seeds)  # of several the first with the most trainings
+        study, row = max(named, key=lambda pair: pair[1].seeds)  # of several the first with the most trainings
         lengths = sorted(row.means)
         first = f"{row.means[lengths[0]][0]:.3f} {_STUDIES[study.name]}".rstrip()
         last = f"{row.means[lengths[-1]][0]:.3f} at {lengths[-1] // study.train_length}×" if len(lengths) > 1 else ""
@@ -64,27 +64,27 @@ def _row(entry: Entry) -> list[str]:
     return [
         f"[{entry.name}](methods/{file_of(entry)})",
         PLACES[entry.hook_point].split(" (")[0].split(":")[0].split(",")[0],
-        entry.kind, "learned" if entry.learned else "fixed", plain(entry.parameters), plain(entry.cost),
-        plain(entry.past_training), "yes" if entry.extends_context else "no", first, last, verdict,
+        entry.kind, "learned" if entry.learned else "fixed", escaped(entry.parameters), escaped(entry.cost),
+        escaped(entry.past_training), "yes" if entry.extends_context else "no", first, last, verdict,
     ]  # fmt: skip
 
 
 def bibliography() -> str:
     """Every paper that the catalogue or a module names, with the methods that rest on it."""
-    said: dict[str, tuple[str, list[Entry]]] = {}
+    papers: dict[str, tuple[str, list[Entry]]] = {}
     for entry in CATALOGUE.values():
         module = described(entry)
         texts = [entry.source, *([] if module is None else [module.fields.get("Source", "")])]
         for text in texts:
-            for found in re.finditer(r"([^;.]*?)arXiv (\d{4}\.\d{4,5})", text):
-                words, methods = said.get(found[2], ("", []))
-                told = found[1].strip(" ,:;()").removeprefix("after ").removeprefix("in ").strip()
-                longer = told if len(told) > len(words) else words
-                said[found[2]] = (longer, methods if entry in methods else [*methods, entry])
+            for match in re.finditer(r"([^;.]*?)arXiv (\d{4}\.\d{4,5})", text):
+                words, methods = papers.get(match[2], ("", []))
+                title = match[1].strip(" ,:;()").removeprefix("after ").removeprefix("in ").strip()
+                longer = title if len(title) > len(words) else words
+                papers[match[2]] = (longer, methods if entry in methods else [*methods, entry])
     lines = [
-        f"- [arXiv {paper}](https://arxiv.org/abs/{paper}){': ' if words else ''}{plain(words)}. "
+        f"- [arXiv {paper}](https://arxiv.org/abs/{paper}){': ' if words else ''}{escaped(words)}. "
         f"Methods: {_links(methods)}"
-        for paper, (words, methods) in sorted(said.items())
+        for paper, (words, methods) in sorted(papers.items())
     ]
     return (
         "# Bibliography\n\nThe papers that the methods rest on, by arXiv id; made from their sources.\n\n"
@@ -103,9 +103,11 @@ def questions() -> str:
     for page in sorted((DOCS / "learn").glob("*.md")):
         text = page.read_text(encoding="utf-8")
         title = re.search(r"^# (.+)$", text, re.M)
-        asked = re.findall(r"^#+ (.+\?)$", text, re.M)
-        if asked and title:
-            lines = "\n".join(f"- [{question}](learn/{page.name}#{slugify(question, '-')})" for question in asked)
+        found_questions = re.findall(r"^#+ (.+\?)$", text, re.M)
+        if found_questions and title:
+            lines = "\n".join(
+                f"- [{question}](learn/{page.name}#{slugify(question, '-')})" for question in found_questions
+            )
             parts.append(f"## {title[1]}\n\n{lines}")
     return "# Questions\n\nEvery question that these pages answer.\n\n" + "\n\n".join(parts) + "\n"
 
@@ -115,7 +117,7 @@ def methods_index() -> str:
     parts = []
     for place, words in PLACES.items():
         lines = [
-            f"- [{plain(e.title)}](methods/{file_of(e)}) (`{e.name}`)"
+            f"- [{escaped(e.title)}](methods/{file_of(e)}) (`{e.name}`)"
             for e in CATALOGUE.values()
             if e.hook_point == place
         ]

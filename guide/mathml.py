@@ -1,4 +1,4 @@
-"""Formulas in Markdown as MathML, which browsers draw without scripts and fonts of ours."""
+"""Formulas in Markdown as MathML, which browsers render without scripts or fonts."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def with_mathml(text: str) -> str:
 
 
 def _converted(text: str) -> str:
-    text = _DISPLAYED.sub(lambda found: f'\n<div class="formula">{_displayed(found[1])}</div>\n', text)
-    text = _INLINE.sub(lambda found: _mathml(found[1], "inline"), text)
+    text = _DISPLAYED.sub(lambda match: f'\n<div class="formula">{_displayed(match[1])}</div>\n', text)
+    text = _INLINE.sub(lambda match: _mathml(match[1], "inline"), text)
     text = re.sub(r"(?<=[^\n])\n<math", " <math", text)  # at the start of a line, Markdown would end the paragraph
     return re.sub(r"^<math", "&#8288;<math", text, flags=re.M)
 
@@ -37,9 +37,9 @@ def _displayed(latex: str) -> str:
 
 def _mathml(latex: str, display: str) -> str:
     """One formula, without signs that Markdown would read."""
-    made = convert(" ".join(latex.split()), display=display)
-    made = made.replace("<mo>&#x022A4;</mo>", "<mi>&#x022A4;</mi>")  # a transpose, which must not stretch
-    made = _FUNCTION.sub(r'\1<mspace width="0.17em"/>', made)
+    mathml = convert(" ".join(latex.split()), display=display)
+    mathml = mathml.replace("<mo>&#x022A4;</mo>", "<mi>&#x022A4;</mi>")  # a transpose: an operator would be resized
+    mathml = _FUNCTION.sub(r'\1<mspace width="0.17em"/>', mathml)
     for sign in "*_[]\\":
-        made = made.replace(sign, f"&#{ord(sign)};")
-    return made
+        mathml = mathml.replace(sign, f"&#{ord(sign)};")
+    return mathml

@@ -20,11 +20,11 @@ from posenc.recommend.reason import BASELINES
 WRITTEN = Path(__file__).parents[1] / "docs" / "methods"
 PLACES = {
     "none": "nothing: the empty list",
-    "embedding": "token embeddings (place 1)",
-    "rotary": "queries and keys (place 2)",
-    "bias": "scores, by positions alone (place 3)",
-    "score": "scores, with sight of queries, keys or tokens (place 4)",
-    "weight": "weights, in the place of softmax (place 5)",
+    "embedding": "token embeddings (hook point 1)",
+    "rotary": "queries and keys (hook point 2)",
+    "bias": "scores, by positions alone (hook point 3)",
+    "score": "scores, given queries, keys or tokens (hook point 4)",
+    "weight": "weights, instead of softmax (hook point 5)",
 }
 _PICTURE = re.compile(r"^<!-- picture: ([\w-]+) -->$", re.M)
 _ARXIV = re.compile(r"arXiv (\d{4}\.\d{4,5})")
@@ -37,8 +37,8 @@ def file_of(entry: Entry) -> str:
 
 def page_of(entry: Entry) -> str:
     """The whole page, as Markdown."""
-    problem, told = written(entry)
-    parts = [f"# {entry.title}", problem, _opening(entry), _facts(entry), _code(entry), _picture(entry), told]
+    problem, text = written(entry)
+    parts = [f"# {entry.title}", problem, _opening(entry), _facts(entry), _code(entry), _picture(entry), text]
     parts += [_measured(entry), _claimed(entry), _sources(entry), _api(entry)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -55,7 +55,7 @@ def written(entry: Entry) -> tuple[str, str]:
 
 def pictured(text: str) -> str:
     """A text with the drawings that its comments name."""
-    return _PICTURE.sub(lambda found: in_page(NAMED[found[1]]()), text)
+    return _PICTURE.sub(lambda match: in_page(NAMED[match[1]]()), text)
 
 
 def linked(text: str) -> str:
@@ -67,19 +67,17 @@ def linked(text: str) -> str:
     return _ARXIV.sub(r"[arXiv \1](https://arxiv.org/abs/\1)", text)
 
 
-def plain(text: str) -> str:
+def escaped(text: str) -> str:
     """A text in which Markdown and tables read no sign as their own."""
     return re.sub(r"([\\*_|<\[\]])", r"\\\1", text)
 
 
 def _opening(entry: Entry) -> str:
-    said = described(entry)
+    docstring = described(entry)
     formula = f"```text\n{entry.formula}\n```"
-    if said is None:
-        return (
-            f"No encoding at all: scores read what tokens say, and the causal mask who comes before whom.\n\n{formula}"
-        )
-    return f"{plain(said.first)}\n\n## Formula\n\n{formula}\n\nAs the code has it:\n\n{_body(said.body)}"
+    if docstring is None:
+        return f"No encoding at all: scores depend on content, and the causal mask on the tokens' order.\n\n{formula}"
+    return f"{escaped(docstring.first)}\n\n## Formula\n\n{formula}\n\nAs the code has it:\n\n{_body(docstring.body)}"
 
 
 def _body(text: str) -> str:
@@ -98,15 +96,15 @@ def _facts(entry: Entry) -> str:
         "name in posenc": f"`{entry.name}`",
         "acts on": PLACES[entry.hook_point],
         "reads": f"{entry.reads} ({entry.kind})",
-        "parameters": plain(entry.parameters),
-        "cost": plain(entry.cost),
-        "past the trained length": plain(entry.past_training),
-        "extension": plain(entry.extension),
-        "made to stretch trained models": "yes" if entry.extends_context else "no",
+        "parameters": escaped(entry.parameters),
+        "cost": escaped(entry.cost),
+        "past the trained length": escaped(entry.past_training),
+        "extension": escaped(entry.extension),
+        "extends the context of trained models": "yes" if entry.extends_context else "no",
         "one instance for all layers": "yes" if entry.shared else "no",
-        "used in": linked(plain(entry.used_in)),
+        "used in": linked(escaped(entry.used_in)),
     }
-    table = "\n".join(f"| {name} | {said} |" for name, said in rows.items())
+    table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())
     return f"## Facts\n\n| fact | {entry.name} |\n| --- | --- |\n{table}\n\n[All methods in one table](../table.md)."
 
 
@@ -133,27 +131,29 @@ def _measured(entry: Entry) -> str:
             f"Verdict: {row.verdict}.\n\n"
             f"| {heads} |\n|{' ---: |' * len(lengths)}\n| {cells} |"
         )
-        parts += [said for said in (_beside(row.at_first, "1×"), _beside(row.contrasts, f"{study.longest}×")) if said]
+        parts += [
+            text for text in (_contrasts(row.at_first, "1×"), _contrasts(row.contrasts, f"{study.longest}×")) if text
+        ]
     tables = ", ".join(f"[{folder}](../results/{folder}/table.md)" for folder in tables_of(entry.name))
     parts.append(f"In the tables: {tables}." if tables else "In no recorded comparison yet.")
     return "\n\n".join(parts)
 
 
-def _beside(contrasts: tuple[Contrast, ...], where: str) -> str:
+def _contrasts(contrasts: tuple[Contrast, ...], where: str) -> str:
     """Planned differences at one length, in words."""
-    said = [
-        f"{one.mean:+.3f} ({one.low:.2f} to {one.high:.2f}) against {one.against}, "
-        f"{'beyond chance' if one.claimed else 'not beyond chance'}"
-        for one in contrasts if one.against in BASELINES
+    texts = [
+        f"{c.mean:+.3f} ({c.low:.2f} to {c.high:.2f}) against {c.against}, "
+        f"{'significant' if c.claimed else 'not significant'}"
+        for c in contrasts if c.against in BASELINES
     ]  # fmt: skip
-    return f"Difference at {where}: {'; '.join(said)}." if said else ""
+    return f"Difference at {where}: {'; '.join(texts)}." if texts else ""
 
 
 def _claimed(entry: Entry) -> str:
     rows = [
-        f"| {plain(one.claim.text)} | {linked(plain(one.claim.source))} | "
-        f"{f'{one.outcome}: {plain(claim_evidence(one))}' if one.tested else 'no recorded run tests it'} |"
-        for one in claims_of(entry)
+        f"| {escaped(judged.claim.text)} | {linked(escaped(judged.claim.source))} | "
+        f"{f'{judged.outcome}: {escaped(claim_evidence(judged))}' if judged.tested else 'no recorded run tests it'} |"
+        for judged in claims_of(entry)
     ]
     if not rows:
         return ""
@@ -165,9 +165,9 @@ def _claimed(entry: Entry) -> str:
 
 
 def _sources(entry: Entry) -> str:
-    said = described(entry)
-    lines = {"Source": entry.source} if said is None else said.fields
-    return "## Sources\n\n" + "\n\n".join(f"**{name}:** {linked(plain(text))}" for name, text in lines.items())
+    docstring = described(entry)
+    lines = {"Source": entry.source} if docstring is None else docstring.fields
+    return "## Sources\n\n" + "\n\n".join(f"**{name}:** {linked(escaped(text))}" for name, text in lines.items())
 
 
 def _api(entry: Entry) -> str:

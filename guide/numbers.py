@@ -137,7 +137,7 @@ def problems_of_pages(*, write: bool = False) -> Iterator[str]:
 
 if __name__ == "__main__":
     checking = sys.argv[1:] == ["--check"]
-    found = list(problems_of_pages(write=not checking))
-    sys.stdout.write("".join(f"{line}\n" for line in found))
-    remaining = found if checking else list(problems_of_pages())
+    differing = list(problems_of_pages(write=not checking))
+    sys.stdout.write("".join(f"{line}\n" for line in differing))
+    remaining = differing if checking else list(problems_of_pages())
     sys.exit(f"{len(remaining)} numbers differ from the records" if remaining else 0)

@@ -1,4 +1,4 @@
-"""``python -m guide.orders``: whether recorded comparisons order the same encodings alike, a table of the findings."""
+"""``python -m guide.orders``: whether recorded comparisons rank the same encodings alike, as a table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Order(NamedTuple):
     """Two comparisons, and how far they agree at the trained length and at the longest of both."""
 
     differs: str
-    one: Study
+    study: Study
     other: Study
     first: Correlation
     last: Correlation
@@ -32,17 +32,17 @@ def orders() -> Iterator[Order]:
     """Each pair whose comparisons are both recorded."""
     there = {study.name: study for study in studies()}
     for differs, pairs in PAIRS.items():
-        for one, other in pairs:
-            if one in there and other in there:
-                a, b = there[one], there[other]
+        for name, other in pairs:
+            if name in there and other in there:
+                a, b = there[name], there[other]
                 last = min(a.longest, b.longest)
                 yield Order(differs, a, b, agreement(a, b, 1), agreement(a, b, last))
 
 
-def agreement(one: Study, other: Study, times: float) -> Correlation:
+def agreement(study: Study, other: Study, times: float) -> Correlation:
     """Kendall's τ of the means at so many trained lengths, over encodings that both have there."""
     first, second = (
-        {row.name: row.means[round(times * s.train_length)][0] for row in s.ranked(times)} for s in (one, other)
+        {row.name: row.means[round(times * s.train_length)][0] for row in s.ranked(times)} for s in (study, other)
     )
     both = [name for name in first if name in second]
     return rank_correlation([first[name] for name in both], [second[name] for name in both])
@@ -51,20 +51,22 @@ def agreement(one: Study, other: Study, times: float) -> Correlation:
 def table() -> str:
     """The pairs as Markdown."""
     lines = [
-        f"| {each.differs} | {each.one.name} | {each.other.name} | {_told(each.first)} | {_told(each.last)} |"
+        f"| {each.differs} | {each.study.name} | {each.other.name} | {_shown(each.first)} | {_shown(each.last)} |"
         for each in orders()
     ]
     return "\n".join([_HEADS, *lines])
 
 
-def _told(found: Correlation) -> str:
+def _shown(correlation: Correlation) -> str:
     """τ with its interval, and of how many encodings.
 
     >>> _told(Correlation(0.5, -0.04, 0.8, 11))
     '+0.50 [−0.04, +0.80] of 11'
     """
-    value, low, high = (f"{one:+.2f}".replace("-", "−") for one in (found.value, found.low, found.high))
-    return f"{value} [{low}, {high}] of {found.encodings}"
+    value, low, high = (
+        f"{number:+.2f}".replace("-", "−") for number in (correlation.value, correlation.low, correlation.high)
+    )
+    return f"{value} [{low}, {high}] of {correlation.encodings}"
 
 
 if __name__ == "__main__":

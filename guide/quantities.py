@@ -204,8 +204,8 @@ class Recorded:
         """Per cent of the digits of pass keys that a given model found; ``far``: of the two farthest keys."""
         spec, view = _key(row)
         where = {"metric": "passkey_by_depth", "spec": spec, "view": view, "length": self._length(row, times)}
-        found = self.raw(**where, **({"item": [10, 30]} if far else {}))["value"]
-        return 100 * float(found.mean()) if len(found) else None
+        values = self.raw(**where, **({"item": [10, 30]} if far else {}))["value"]
+        return 100 * float(values.mean()) if len(values) else None
 
     def outcome(self, *words: str) -> str:
         """What the run says to the one claim of claims.md whose line has all of some words, such as an arXiv number."""
@@ -259,10 +259,10 @@ def most_under_window(run: Recorded) -> float:
     return max(run.mean(row, run.longest) for row in rows if run.has(row, run.longest))
 
 
-def same_within(one: Recorded, other: Recorded, row: str, metric: str) -> float:
+def same_within(run: Recorded, other: Recorded, row: str, metric: str) -> float:
     """A bound of the differences between two runs' records of a row that both trained, rounded up to four decimals."""
     keys = ["seed", "view", "length", "item", "document"]
-    both = one.raw(spec=row, metric=metric).merge(other.raw(spec=row, metric=metric), on=keys)
+    both = run.raw(spec=row, metric=metric).merge(other.raw(spec=row, metric=metric), on=keys)
     return math.ceil(1e4 * float((both["value_x"] - both["value_y"]).abs().max())) / 1e4
 
 
@@ -345,16 +345,16 @@ def benchmark(name: str, section: str, row: str, column: str) -> float:
     return _first_number(cells[0][index])
 
 
-def tau(one: Recorded, other: Recorded, times: float) -> float:
+def tau(run: Recorded, other: Recorded, times: float) -> float:
     """Kendall's τ between the orders of two runs at a length."""
     by_name = {study.name: study for study in studies()}
-    return agreement(by_name[one.name], by_name[other.name], times).value
+    return agreement(by_name[run.name], by_name[other.name], times).value
 
 
 def lowest_tau(*among: Recorded) -> float:
     """The lowest Kendall's τ of the table of orders, cut to two decimals; of the pairs with some runs, if named."""
     names = {run.name for run in among}
-    pairs = [pair for pair in orders() if not names or names & {pair.one.name, pair.other.name}]
+    pairs = [pair for pair in orders() if not names or names & {pair.study.name, pair.other.name}]
     return math.floor(100 * min(min(pair.first.value, pair.last.value) for pair in pairs)) / 100
 
 

@@ -1,4 +1,4 @@
-"""Pages of the reference: what each public module has, but for what has a page of its own among the methods."""
+"""Reference pages: the contents of each public module, except encodings, which have pages among the methods."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def reference_pages() -> dict[str, str]:
     paged = {cls for entry in CATALOGUE.values() for cls in (entry.scaling or entry.encoding,)}
     pages = {}
     for module, title in MODULES.items():
-        found = importlib.import_module(module)
+        imported = importlib.import_module(module)
         names = {
             f"{value.__module__}.{value.__qualname__}"
-            for name, value in vars(found).items()
+            for name, value in vars(imported).items()
             if not name.startswith("_")
             and (inspect.isclass(value) or inspect.isfunction(value))
             and value.__module__.startswith("posenc.")

@@ -1,4 +1,4 @@
-"""All pages as the generator of the site takes them: copied, made, with formulas and pictures, and links that fit."""
+"""Stages all pages for the site generator: copied or generated, with formulas, pictures and rewritten links."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def stage(into: Path) -> None:
         _write(docs / _page_of(source), text)
     for entry in CATALOGUE.values():
         _write(docs / "methods" / file_of(entry), with_mathml(page_of(entry)))
-    made = {
+    generated = {
         "methods.md": lists.methods_index(), "table.md": lists.table(), "bibliography.md": lists.bibliography(),
         "questions.md": lists.questions(), "decision.md": decision(),
     }  # fmt: skip
-    for name, text in made.items():
+    for name, text in generated.items():
         _write(docs / name, text)
     for name, text in reference_pages().items():
         _write(docs / "reference" / name, text)
@@ -54,9 +54,9 @@ def configuration() -> dict[str, Any]:
     for place in PLACES:
         entries = [e for e in CATALOGUE.values() if e.hook_point == place]
         methods.append({place: [{e.name: f"methods/{file_of(e)}"} for e in entries]})
-    made = {"methods": methods, "reference": [{name[:-3]: f"reference/{name}"} for name in reference_pages()]}
+    generated = {"methods": methods, "reference": [{name[:-3]: f"reference/{name}"} for name in reference_pages()]}
     config["nav"] = [
-        {title: made.get(pages, pages) if isinstance(pages, str) else pages} for part in config["nav"]
+        {title: generated.get(pages, pages) if isinstance(pages, str) else pages} for part in config["nav"]
         for title, pages in part.items()
     ]  # fmt: skip
     return config
@@ -90,14 +90,14 @@ def _fitted(text: str, source: Path, docs: Path) -> str:
     """A page with links as the site has them, pictures and formulas."""
     parts = _CODE.split(without_marks(text))
     linked = "".join(
-        part if i % 2 else _LINK.sub(lambda found: _link(found, source, docs), part) for i, part in enumerate(parts)
+        part if i % 2 else _LINK.sub(lambda match: _link(match, source, docs), part) for i, part in enumerate(parts)
     )
     return with_mathml(pictured(linked))
 
 
-def _link(found: re.Match[str], source: Path, docs: Path) -> str:
+def _link(match: re.Match[str], source: Path, docs: Path) -> str:
     """A link as the site has it; the words alone where what it leads to is no part of the site."""
-    image, words, target, anchor = found.groups()
+    image, words, target, anchor = match.groups()
     path = ROOT / normpath((source.parent.relative_to(ROOT) / target).as_posix())
     page = _page_of(path)
     if not page or path.is_dir():

@@ -29,10 +29,10 @@ def unlearned(run: Recorded) -> str:
     return ", ".join(f"`{row}`" for row in run.rows if row in run.with_verdict("did not learn")) or "none"
 
 
-def best(run: Recorded, count: int, *others: str) -> str:
-    """The best means at the training length, and those of other rows."""
+def best(run: Recorded, count: int, *more: str) -> str:
+    """The best means at the training length, and the means of other rows."""
     ranked = run.ranked()[:count]
-    return ", ".join(f"`{row}` ({run.mean(row):.3f})" for row in [*ranked, *(r for r in others if r not in ranked)])
+    return ", ".join(f"`{row}` ({run.mean(row):.3f})" for row in [*ranked, *(r for r in more if r not in ranked)])
 
 
 def first_to_last(runs: Mapping[str, Recorded]) -> str:
@@ -59,7 +59,7 @@ def by_length(run: Recorded, rows: Sequence[str], lengths: Sequence[float] = (1,
 
 
 def beyond_cut_and_keys(run: Recorded, rows: Sequence[str]) -> str:
-    """Of a given model: losses less that of the cut text by length, and found digits of all and of far pass keys."""
+    """Of a given model: losses minus the truncated text's by length, and digits retrieved of all and far passkeys."""
     lengths = (1, 1.5, 2, 4)
     cut = run.mean("rope")
     lines = []
@@ -71,12 +71,12 @@ def beyond_cut_and_keys(run: Recorded, rows: Sequence[str]) -> str:
 
 
 def _keys(run: Recorded, row: str, times: float, far: bool) -> str:
-    found = run.keys(row, times, far=far)
-    return NONE if found is None else f"{found:.0f}"
+    share = run.keys(row, times, far=far)
+    return NONE if share is None else f"{share:.0f}"
 
 
 def accuracies(runs: Sequence[Recorded]) -> str:
-    """Tasks side by side, per cent right at the training length → at the longest; who keeps most comes first."""
+    """Tasks side by side, per cent right at the training length → at the longest; best preserved first."""
     rows = list(dict.fromkeys(row for run in runs for row in run.rows))
 
     def strength(row: str) -> tuple[int, float]:

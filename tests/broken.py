@@ -248,8 +248,8 @@ class OneTable(RoPE):
     """Forward does something else than table and rotate."""
 
     def forward(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
-        turned, _ = super().forward(q, k, q_pos + 1, k_pos)
-        return turned, self.rotate(k, self.table(k_pos, like=k))
+        rotated, _ = super().forward(q, k, q_pos + 1, k_pos)
+        return rotated, self.rotate(k, self.table(k_pos, like=k))
 
 
 class Normalises(RoPE):
@@ -260,7 +260,7 @@ class Normalises(RoPE):
 
 
 class CachedRotated(RoPE):
-    """Keeps keys as they turned when the row was shorter, as most caches do under dynamic scalings."""
+    """Keeps keys as they were rotated when the row was shorter, as most caches do under dynamic scalings."""
 
     def __init__(self, head_dim: int) -> None:
         super().__init__(head_dim, scaling=DynamicPositionInterpolation(original_length=3))

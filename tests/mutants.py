@@ -1,8 +1,8 @@
 """Wrong formulas that the tests must notice: ``python -m tests.mutants [PATTERN]`` plants each and runs its tests.
 
 A mutant is one formula with one mistake that people make: a wrong end of a ramp, a missing root, a bucket too far. The
-sources are copied, the copy is changed, and the tests named beside it have to fail. It takes about ten minutes, so
-it is no part of the suite; run it after a change of tests. Exit code 1: some mutant lived.
+sources are copied, the copy is changed, and the tests named with it have to fail. It takes about ten minutes, so
+it is not part of the suite; run it after a change of tests. Exit code 1: some mutant lived.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ MUTANTS = (
            "math.sqrt(1 + math.log(factor) / math.log(original_length))",
            "(1 + math.log(factor) / math.log(original_length))", FREQUENCIES),
     Mutant("ALiBi's slopes: the other half of the finer ladder", "bias/alibi.py",
-           "_powers(2 * whole, max_exponent)[::2]", "_powers(2 * whole, max_exponent)[1::2]", ("tests/bias",)),
+           "_powers(2 * power, max_exponent)[::2]", "_powers(2 * power, max_exponent)[1::2]", ("tests/bias",)),
     Mutant("ALiBi's slopes: from exponent 0", "bias/alibi.py",
            "for head in range(1, num_heads + 1)]", "for head in range(num_heads)]", ("tests/bias",)),
     Mutant("T5's buckets: upper ends", "bias/t5.py", "right=True) - 1", "right=False) - 1", ("tests/bias",)),
@@ -68,7 +68,7 @@ MUTANTS = (
     Mutant("stick-breaking's sum: the key's own break counts", "weight/stick_breaking.py",
            "left[..., 1:]).exp()", "left[..., :-1]).exp()", ("tests/weight",)),
     Mutant("stick-breaking's sum: logsigmoid of the wrong sign", "weight/stick_breaking.py",
-           "kept = F.logsigmoid(-scores)", "kept = -F.logsigmoid(scores)", ("tests/weight",)),
+           "log_left = F.logsigmoid(-scores)", "log_left = -F.logsigmoid(scores)", ("tests/weight",)),
     Mutant("FoX's gates: the key's own gate counts", "score/_inputs.py",
            "F.pad(backwards.cumsum(-1).flip(-1), (0, 1))[..., 1:]", "backwards.cumsum(-1).flip(-1)",
            ("tests/score/test_forget.py",)),

@@ -51,8 +51,8 @@ def members(cls: type) -> Iterator[str]:
     for base in cls.__mro__[1:]:  # the protocol is listed once, with the base class of the hook point
         if base.__module__ in ("posenc.encoding", "posenc.frequencies.spectrum"):
             inherited |= set(dir(base))
-    own = {"forward"} & set(vars(cls)) if cls.__module__ == "posenc.encoding" else set[str]()
-    for name in sorted((set(dir(cls)) - inherited) | own):
+    defined = {"forward"} & set(vars(cls)) if cls.__module__ == "posenc.encoding" else set[str]()
+    for name in sorted((set(dir(cls)) - inherited) | defined):
         owner = next((c for c in cls.__mro__ if name in vars(c)), object)
         if name.startswith("_") or not owner.__module__.startswith("posenc"):
             continue
@@ -68,11 +68,11 @@ def members(cls: type) -> Iterator[str]:
 def signature(function: object) -> str:
     """Parameters with defaults; annotations are mypy's and pyright's subject."""
     try:
-        found = inspect.signature(function)  # type: ignore[arg-type]
+        result = inspect.signature(function)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return "(…)"
-    bare = [p.replace(annotation=inspect.Parameter.empty) for p in found.parameters.values()]
-    return str(found.replace(parameters=bare, return_annotation=inspect.Signature.empty))
+    bare = [p.replace(annotation=inspect.Parameter.empty) for p in result.parameters.values()]
+    return str(result.replace(parameters=bare, return_annotation=inspect.Signature.empty))
 
 
 if __name__ == "__main__":

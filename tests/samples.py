@@ -34,8 +34,10 @@ def mostly_slow(values: Iterable[object], *quick: object) -> list[object]:
 def few_spectra(names: Iterable[str]) -> list[object]:
     """Names of entries; RoPE under other frequencies is quick for a fixed spectrum and two dynamic ones."""
     names = list(names)
-    kept = {"yarn", "dynamic_ntk", "clex"}
-    return mostly_slow(names, *(n for n in names if n in kept or n not in CATALOGUE or CATALOGUE[n].scaling is None))
+    remaining = {"yarn", "dynamic_ntk", "clex"}
+    return mostly_slow(
+        names, *(n for n in names if n in remaining or n not in CATALOGUE or CATALOGUE[n].scaling is None)
+    )
 
 
 def refusals(calls: Mapping[str, Sequence[Callable[[], object]]]) -> Callable[..., None]:
@@ -134,10 +136,10 @@ class WithoutFloat64(TorchDispatchMode):
     """A device that has no float64, as Apple's: any operation that makes or takes such a tensor fails."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        made = func(*args, **(kwargs or {}))
-        if any(isinstance(t, Tensor) and t.dtype == torch.float64 for t in tree_leaves((args, kwargs, made))):
+        built = func(*args, **(kwargs or {}))
+        if any(isinstance(t, Tensor) and t.dtype == torch.float64 for t in tree_leaves((args, kwargs, built))):
             raise TypeError(f"{func}: this device has no float64")
-        return made
+        return built
 
 
 class ShortReach(XPos):

@@ -41,7 +41,7 @@ def attends() -> None:
     where = torch.arange(tokens)
     angles = where[:, None] * 10_000.0 ** (-torch.arange(0, width, 2) / width)
 
-    def turned(x: torch.Tensor) -> torch.Tensor:
+    def rotated_pairs(x: torch.Tensor) -> torch.Tensor:
         first, second = x.chunk(2, -1)
         cos, sin = angles.cos(), angles.sin()
         return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
@@ -49,11 +49,11 @@ def attends() -> None:
     distance = where[:, None] - where
     slopes = 2.0 ** (-8 * torch.arange(1, heads + 1) / heads)
     keys, values = (t.repeat_interleave(2, 1) for t in (k, v))
-    scores = turned(q) @ turned(keys).mT * width**-0.5 - slopes[:, None, None] * distance
+    scores = rotated_pairs(q) @ rotated_pairs(keys).mT * width**-0.5 - slopes[:, None, None] * distance
     expected = scores.masked_fill(distance < 0, -torch.inf).softmax(-1) @ values
     torch.testing.assert_close(out, expected, atol=1e-5, rtol=1e-5)
-    own, written_out = (torch.autograd.grad(each.sin().sum(), (q, k, v)) for each in (out, expected))
-    torch.testing.assert_close(own, written_out, atol=1e-5, rtol=1e-5)
+    from_attention, written_out = (torch.autograd.grad(each.sin().sum(), (q, k, v)) for each in (out, expected))
+    torch.testing.assert_close(from_attention, written_out, atol=1e-5, rtol=1e-5)
 
 
 def command(*arguments: str) -> str:

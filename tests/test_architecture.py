@@ -41,12 +41,12 @@ def module_of(path: Path) -> str:
 
 def leaves() -> list[type[Encoding]]:
     """Public encoding classes that are no place and no helper level, from all files of the places' folders."""
-    found = []
+    results = []
     for place in HOOK_POINTS:
         for path in sorted((SOURCE / place).glob("[!_]*.py")):
             module = importlib.import_module(module_of(path))
-            found += [c for _, c in inspect.getmembers(module, inspect.isclass) if is_leaf(c, module.__name__)]
-    return found
+            results += [c for _, c in inspect.getmembers(module, inspect.isclass) if is_leaf(c, module.__name__)]
+    return results
 
 
 def is_leaf(cls: type, module: str) -> bool:
@@ -57,12 +57,12 @@ def is_leaf(cls: type, module: str) -> bool:
 
 def scalings() -> list[type[Scaling]]:
     """Public scalings, from all files of frequencies/."""
-    found = []
+    results = []
     for path in sorted((SOURCE / "frequencies").glob("[!_]*.py")):
         module = importlib.import_module(module_of(path))
         classes = [c for _, c in inspect.getmembers(module, inspect.isclass) if c.__module__ == module.__name__]
-        found += [c for c in classes if issubclass(c, Scaling) and c is not Scaling]
-    return found
+        results += [c for c in classes if issubclass(c, Scaling) and c is not Scaling]
+    return results
 
 
 LEAVES, SCALINGS = leaves(), scalings()
@@ -86,26 +86,26 @@ def contents() -> dict[Path, Content]:
 
 def content_of(text: str) -> Content:
     tree = ast.parse(text)
-    found = Content(text == "" or ast.get_docstring(tree) is not None, {}, [])
+    result = Content(text == "" or ast.get_docstring(tree) is not None, {}, [])
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
-            found.classes[node.name] = {ast.unparse(base) for base in node.bases}
+            result.classes[node.name] = {ast.unparse(base) for base in node.bases}
         elif isinstance(node, ast.Import):
-            found.imports.extend((alias.name,) for alias in node.names)
+            result.imports.extend((alias.name,) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found.imports.append((node.module, *(alias.name for alias in node.names)))
-    return found
+            result.imports.append((node.module, *(alias.name for alias in node.names)))
+    return result
 
 
 def test_what_is_read_from_a_file() -> None:
     code = '"""Says it."""\nimport a.b, c\n\nclass D(E, f.G):\n    def h(\n        self, **rest\n    ):\n'
     code += '        """Does\n        it."""\n        from i.j import k, l\n        return 1\n'
-    wanted = Content(True, {"D": {"E", "f.G"}}, [("a.b",), ("c",), ("i.j", "k", "l")])
-    assert content_of(code) == wanted
+    expected = Content(True, {"D": {"E", "f.G"}}, [("a.b",), ("c",), ("i.j", "k", "l")])
+    assert content_of(code) == expected
     assert not content_of("import a\n").described
 
 
-def test_folders_are_places() -> None:
+def test_folders_are_hook_points() -> None:
     for cls in LEAVES:
         folder = cls.__module__.split(".")[1]
         assert issubclass(cls, HOOK_POINTS[folder]), f"{cls.__name__} lies in {folder}/"
@@ -121,7 +121,7 @@ def _is_of_the_package(cls: type) -> bool:
     return cls.__module__.startswith("posenc.") and hasattr(sys.modules[cls.__module__], cls.__name__)
 
 
-def test_encodings_lie_in_places() -> None:
+def test_encodings_lie_in_hook_point_folders() -> None:
     places = {place.__name__ for place in HOOK_POINTS.values()}
     for path, content in contents().items():
         if path.relative_to(SOURCE).parts[0] in (*HOOK_POINTS, "encoding.py", "lab", "testing"):
@@ -234,25 +234,25 @@ def test_no_constant_can_be_cast(name: str) -> None:
 
 
 def test_files_are_plainly_named_and_described() -> None:
-    found = []
+    results = []
     for path, content in contents().items():
         name = name_of(path)
         if set(path.relative_to(SOURCE).with_suffix("").parts) & VAGUE:
-            found.append(f"{name} says nothing")
+            results.append(f"{name} says nothing")
         if not content.described:
-            found.append(f"{name} has no docstring")
-    assert not found
+            results.append(f"{name} has no docstring")
+    assert not results
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:
     """Imports inside functions and for types alone count too."""
     modules = {module_of(path).removesuffix(".__init__"): path for path in FILES}
     left = {name: _imported(path, modules) - {name} for name, path in modules.items()}
-    while free := [name for name, wanted in left.items() if not wanted & left.keys()]:
+    while free := [name for name, expected in left.items() if not expected & left.keys()]:
         for name in free:
             del left[name]
     # what is left is in a circle, or needs one
-    while ends := [name for name in left if not any(name in wanted for wanted in left.values())]:
+    while ends := [name for name in left if not any(name in expected for expected in left.values())]:
         for name in ends:
             del left[name]
     assert not left
@@ -264,14 +264,14 @@ def _imported(path: Path, modules: dict[str, Path]) -> set[str]:
     ``from package import name`` needs the module of that name, and the package, whose ``__init__`` runs first, unless
     the file lies in the package itself. Where the name is no module, it needs the module that the package has it from.
     """
-    found = set[str]()
+    result = set[str]()
     for module, *names in contents()[path].imports:
         submodules = {f"{module}.{name}" for name in names} & modules.keys()
         outside = not module_of(path).startswith(f"{module}.")
         if outside or len(submodules) < len(names) or not names:
-            found.add(module)
-        found |= submodules | {source for name in names if (source := _source(module, name, modules))}
-    return found & modules.keys()
+            result.add(module)
+        result |= submodules | {source for name in names if (source := _source(module, name, modules))}
+    return result & modules.keys()
 
 
 def _source(package: str, name: str, modules: dict[str, Path]) -> str | None:

@@ -71,53 +71,53 @@ def classes() -> list[type]:
     places = {posenc.encoding.Encoding, Scaling, *posenc.encoding.HOOK_POINTS.values()}
     packages = (posenc.embedding, posenc.rotary, posenc.bias, posenc.score, posenc.weight, posenc.frequencies)
     public = {name: getattr(package, name) for package in packages for name in package.__all__}
-    found = [c for c in public.values() if inspect.isclass(c) and issubclass(c, Encoding | Scaling)]
-    return [c for c in dict.fromkeys(found) if c not in places and "__init__" in vars(c)]
+    results = [c for c in public.values() if inspect.isclass(c) and issubclass(c, Encoding | Scaling)]
+    return [c for c in dict.fromkeys(results) if c not in places and "__init__" in vars(c)]
 
 
 def numbers() -> list[tuple[type, str, str]]:
     """Each constructor with each argument that is a number, and its annotation."""
-    found = []
+    results = []
     for kind in classes():
         for name, parameter in inspect.signature(kind).parameters.items():
             words = {word.strip() for word in str(parameter.annotation).split("|")}
             if words & {"int", "float"} and not name.startswith("device"):
-                found.append((kind, name, "int" if "int" in words else "float"))
-    return found
+                results.append((kind, name, "int" if "int" in words else "float"))
+    return results
 
 
 def given(kind: type, name: str) -> dict[str, object]:
     """Arguments with which the constructor is content."""
     parameters = inspect.signature(kind).parameters
-    made = {n: VALID[n] for n, p in parameters.items() if p.default is p.empty and n in VALID}
+    built = {n: VALID[n] for n, p in parameters.items() if p.default is p.empty and n in VALID}
     if "bias" in parameters and kind.__name__ in ("DAPE", "KERPLEWeight"):
-        made["bias"] = KERPLE(4)
+        built["bias"] = KERPLE(4)
     if "members" in parameters:
-        made["members"] = [RoPE(16), []]
+        built["members"] = [RoPE(16), []]
     if kind.__name__ == "StickBreaking":
-        made |= {"num_heads": 4, "value_dim": 8}
+        built |= {"num_heads": 4, "value_dim": 8}
     if kind.__name__ in ("CoPE", "Mixture"):
-        made |= {n: VALID[n] for n in ("dim", "num_kv_heads") if n in parameters}
+        built |= {n: VALID[n] for n in ("dim", "num_kv_heads") if n in parameters}
     if kind.__name__ in ("VJEPARoPE",):
-        made["head_dim"] = 48
+        built["head_dim"] = 48
     if kind.__name__ == "MRoPE":
-        made |= {"axes": 2}
+        built |= {"axes": 2}
     if kind.__name__ in ("ComRoPEAP", "ComRoPELD"):
-        made |= {"block": 4}
-    return made | ODD.get(kind.__name__, {}) | ODD.get(f"{kind.__name__}.{name}", {})
+        built |= {"block": 4}
+    return built | ODD.get(kind.__name__, {}) | ODD.get(f"{kind.__name__}.{name}", {})
 
 
 def bad(kind: type, name: str, sort: str) -> list[object]:
     optional = "None" in str(inspect.signature(kind).parameters[name].annotation)
     several = "Sequence" in str(inspect.signature(kind).parameters[name].annotation)
-    found = [value for value in NO_NUMBER if not (several and isinstance(value, list))] + ([] if optional else [None])
+    result = [value for value in NO_NUMBER if not (several and isinstance(value, list))] + ([] if optional else [None])
     if sort == "int":
-        found += (
+        result += (
             [2.5, -1, 10**18]
             + ([] if SMALL & {name, f"{kind.__name__}.{name}"} else [0])
             + ([2**31] if name in WIDTHS else [])
         )
-    return found
+    return result
 
 
 CASES = [pytest.param(k, n, s, id=f"{k.__name__}-{n}") for k, n, s in numbers()]

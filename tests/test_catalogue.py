@@ -57,7 +57,7 @@ def test_entries_say_what_readers_need(name):
 
 
 @pytest.mark.parametrize("name", [name for name in INSTANCES if encoding_info(name).hook_point != "embedding"])
-def test_who_reads_places_or_lengths_sees_a_common_shift_and_who_reads_distances_alone_does_not(name: str) -> None:
+def test_absolute_encodings_depend_on_a_common_shift_and_relative_ones_do_not(name: str) -> None:
     """The conformance suite holds the shift against each encoding that is not exempt from it."""
     reads = set(encoding_info(name).reads.split(" and "))
     if "common_shift" in encoding_info(name).exempt:
@@ -132,13 +132,13 @@ def test_shape_words_that_an_encoding_does_not_take_are_passed_over():
     assert {"dim", "num_heads", "num_kv_heads", "head_dim", "max_length", "train_length"} == set(SHAPE)
 
 
-def test_recorded_comparisons_are_those_of_the_documentation() -> None:
-    found: dict[str, set[str]] = {}
+def test_recorded_comparisons_equal_the_documentation() -> None:
+    result: dict[str, set[str]] = {}
     pq = pytest.importorskip("pyarrow.parquet")
     for file in sorted((Path(__file__).parents[1] / "docs" / "results").glob("*/records.parquet")):
         specs = pq.read_table(file, columns=["spec"])["spec"].unique().to_pylist()
-        found[file.parent.name] = {word for spec in specs for word in re.split(r"[+/@:]", spec)} & set(CATALOGUE)
-    assert {folder: set(names) for folder, names in RECORDED.items()} == found
+        result[file.parent.name] = {word for spec in specs for word in re.split(r"[+/@:]", spec)} & set(CATALOGUE)
+    assert {folder: set(names) for folder, names in RECORDED.items()} == result
 
 
 def test_other_names_mean_one_encoding_each() -> None:
@@ -199,8 +199,8 @@ def test_a_class_of_ones_own_has_its_rate_sharing_and_lengths(tmp_path: Path) ->
     assert copy.lr_multipliers == {t5.weight: 30.0}
     assert {id(layer[0]) for layer in copy.attention} == {id(t5)}
     slopes = [layer[0] for layer in slope.attention]
-    assert [one.reach for one in slopes] == [120] * 3
-    assert slope.lr_multipliers == {one.slope: 7.0 for one in slopes}
+    assert [item.reach for item in slopes] == [120] * 3
+    assert slope.lr_multipliers == {item.slope: 7.0 for item in slopes}
     assert len(slope.lr_multipliers) == 3
 
 

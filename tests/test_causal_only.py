@@ -32,7 +32,7 @@ def test_said_of_each(encoding, wanted):
 
 
 def test_the_catalogue():
-    """Nothing more, so that nobody is turned away who has a definition."""
+    """Nothing more, so that no encoding with a definition is refused."""
     only = {name for name in CATALOGUE if any(e.causal_only for e in Case.from_catalogue(name).fresh())}
     remapped = {"self_extend", "rerope", "leaky_rerope", "dual_chunk", "string", "lm_infinite", "streaming_llm"}
     assert only == {"t5", "xpos", "grape_ap"} | remapped

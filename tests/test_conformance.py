@@ -17,7 +17,7 @@ from tests import broken
 
 
 def mixture_of_scores(num_heads: int, num_kv_heads: int, head_dim: int, value_dim: int, dim: int) -> Mixture:
-    """Members that keep features of the tokens, read beside v, look at content, and do nothing."""
+    """Members that keep features of the tokens, read besides v, look at content, and do nothing."""
     members = [
         [RoPE(head_dim), ForgetGate(dim, num_heads=num_heads)],
         CoPE(head_dim, max_position=8, gates="separate", dim=dim, num_kv_heads=num_kv_heads),
@@ -79,13 +79,13 @@ VARIANTS = (
     Case.from_catalogue("distance_mlp", {"norm": True, "log": False, "layers": 3, "hidden": 8}, variant="raw_norm"),
     replace(
         Case.from_catalogue("liere", {"block": 2}, variant="pairs"),
-        exempt={"odd_head_dim_raises": "channels past the last whole block do not turn"},
+        exempt={"odd_head_dim_raises": "channels past the last whole block are not rotated"},
     ),
     replace(
         Case.from_catalogue("liere", {"block": 4, "per_head": False, "axes": 3}, variant="shared"),
         exempt={
             "common_shift": "generators that do not commute see places, not differences alone",
-            "odd_head_dim_raises": "channels past the last whole block do not turn",
+            "odd_head_dim_raises": "channels past the last whole block are not rotated",
         },
     ),
     replace(Case.from_catalogue("liere", {"axes": 1}, variant="text"), exempt={}),
@@ -142,7 +142,7 @@ VARIANTS = (
 )
 OPTIONS = {
     "clex": {"max_factor": 4, "step": 0.25},  # a coarse equation, solved hundreds of times here
-    "learned_grid": {"size": (320, 160)},  # a place for all coordinates of the checks, which are no square
+    "learned_grid": {"size": (320, 160)},  # a place for all coordinates of the checks, which are not a square
     "log_cpb": {"hidden": 8},  # many units moved one way saturate the sigmoid
     "distance_mlp": {"hidden": 8},  # many units moved one way add up to more than float32 resolves far out
     "self_extend": {"window": 3, "group": 2},  # texts of the checks are short
@@ -155,7 +155,7 @@ OPTIONS = {
     "pope": {"initial": "uniform"},  # biases within their bounds, where they learn
     "comrope_ld": {"block": 4, "per_head": True, "axes": 4},  # enough multipliers for their size to be told
 }
-ALIKE = {"rerope", "leaky_rerope", "string", "streaming_llm"}  # ranges of distances as those of self_extend are
+SAME_KIND = {"rerope", "leaky_rerope", "string", "streaming_llm"}  # ranges of distances, as for self_extend
 COMPILED = {"rope", "fox"}  # in the quick suite, as compiling takes seconds: a rotation; features and a score
 BY_STRUCTURE = (
     "backends_equal_dense",
@@ -188,7 +188,7 @@ def slow(check: str, case: Case) -> bool:
         return case.name not in COMPILED
     if subject(check) not in ("positions", "numerics") and other_numbers(case):
         return True
-    return check in SLOW or (check in BY_STRUCTURE and (not whole(case) or case.name in ALIKE))
+    return check in SLOW or (check in BY_STRUCTURE and (not whole(case) or case.name in SAME_KIND))
 
 
 def groups() -> Iterator[object]:
@@ -215,17 +215,17 @@ def test_conformance(case: Case, checks: list[str]) -> None:
 
 
 def test_every_check_of_a_group_is_made() -> None:
-    """Behind one that fails too; and each is named."""
+    """After a failing check, too; and each is named."""
     case = Case("FloatBuffer", broken.FloatBuffer)
     checks = ["bfloat16_round_trip", "deep_copy", "state_dict_is_parameters"]
-    with pytest.raises(ExceptionGroup, match=r"FloatBuffer.*bfloat16_round_trip, state_dict_is_parameters") as found:
+    with pytest.raises(ExceptionGroup, match=r"FloatBuffer.*bfloat16_round_trip, state_dict_is_parameters") as result:
         test_conformance(case, checks)
-    assert len(found.value.exceptions) == 2
+    assert len(result.value.exceptions) == 2
 
 
 def test_every_check_of_every_case_is_in_one_test() -> None:
-    made = [(case.name, check) for case, checks in (given.values for given in groups()) for check in checks]
-    assert sorted(made) == sorted((case.name, check) for case in CASES for check in checks_for(case))
+    built = [(case.name, check) for case, checks in (value.values for value in groups()) for check in checks]
+    assert sorted(built) == sorted((case.name, check) for case in CASES for check in checks_for(case))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -243,9 +243,9 @@ def test_exemptions_are_needed(case: Case) -> None:
 def test_broken_encodings_are_caught(make: type, check: str) -> None:
     case = Case(make.__name__, make, table_bound=True)
     assert applies(check, case)
-    found = verdict(check, case)
-    assert found is not None, f"{make.__name__} passes {check}"
-    assert found.startswith(check)
+    result = verdict(check, case)
+    assert result is not None, f"{make.__name__} passes {check}"
+    assert result.startswith(check)
 
 
 def test_every_check_is_shown_to_fail() -> None:

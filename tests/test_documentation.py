@@ -40,7 +40,7 @@ def test_docstring_examples_run(name: str) -> None:
 
 
 def test_every_module_can_be_imported() -> None:
-    """Those too that show nothing; those of Triton, Ray and engines where these are there."""
+    """Also modules without examples; modules for Triton, Ray and engines where these are installed."""
     for module in pkgutil.walk_packages(posenc.__path__, "posenc."):
         missing = {name for name in ("triton", "ray", "vllm", "sglang") if importlib.util.find_spec(name) is None}
         if not module.name.endswith("__main__") and not any(name in module.name for name in missing):
@@ -85,7 +85,7 @@ def test_readme_links_lead_somewhere() -> None:
             assert (document.parent / target).exists(), f"{document.name}: {target}"
 
 
-# The code of extending.md is that of files, and tests/lab/test_extending.py runs it.
+# The code of extending.md comes from files, and tests/lab/test_extending.py runs it.
 @pytest.mark.parametrize("page", [page for page in PAGES if page.stem != "extending"], ids=lambda page: page.stem)
 def test_the_code_of_a_page_runs_from_top_to_bottom(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
@@ -100,9 +100,9 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(page: Path, capsys: pytest.C
 def test_nothing_public_goes_unmentioned(module: str) -> None:
     """By its own name, as a word, in the README or a page that is written by hand."""
     pages = "\n".join(page.read_text() for page in (ROOT / "README.md", *PAGES) if page.stem != "layout")
-    found = importlib.import_module(module)
-    names = [name for name, value in vars(found).items() if not name.startswith("_") and not _is_module(value)]
-    public = getattr(found, "__all__", names)
+    result = importlib.import_module(module)
+    names = [name for name, value in vars(result).items() if not name.startswith("_") and not _is_module(value)]
+    public = getattr(result, "__all__", names)
     assert len(public) > 3
     assert not [name for name in public if not re.search(rf"\b{name}\b", pages)]
 
@@ -112,19 +112,19 @@ def _is_module(value: object) -> bool:
 
 
 def test_the_table_of_engines_is_the_recorded_one() -> None:
-    whole = flags.engine_table()
+    full = flags.engine_table()
     columns = [flags.VLLM, flags.SGLANG, flags.CONVERTER, flags.WRITER,
                flags.MLX_4, flags.MLX_5]  # fmt: skip
 
     def shown(gap: float | str | None) -> str:
         if isinstance(gap, float):
-            return "right" if gap <= whole["right"] else f"{gap:.2g}"
+            return "right" if gap <= full["right"] else f"{gap:.2g}"
         return "–" if gap is None or "was compared" in gap else "no"
 
-    expected = {case: [shown(gaps.get(name)) for name in columns] for case, gaps in whole["gaps"].items()}
+    expected = {case: [shown(gaps.get(name)) for name in columns] for case, gaps in full["gaps"].items()}
     text = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
     assert {row[0]: row[1:] for row in rows if row[0] in expected and len(row) == 1 + len(columns)} == expected
-    assert whole["date"] in text
+    assert full["date"] in text
     for name in columns:
-        assert whole["engines"][name]["version"].split()[-1] in text
+        assert full["engines"][name]["version"].split()[-1] in text

@@ -39,7 +39,7 @@ def test_a_vit_takes_any_encoding_of_the_plane(vision_transformer: dict[str, Any
     vision_transformer["check"](IN_THE_PLANE[name])
 
 
-def test_a_vit_without_positions_sees_no_order(vision_transformer: dict[str, Any]) -> None:
+def test_a_vit_without_positions_ignores_order(vision_transformer: dict[str, Any]) -> None:
     """The table of transformers is gone, so that without an encoding patches could lie anywhere."""
 
     class Nothing(posenc.EmbeddingEncoding):
@@ -51,11 +51,11 @@ def test_a_vit_without_positions_sees_no_order(vision_transformer: dict[str, Any
     )
     model = vision_transformer["GridViT"](config, Nothing).eval()
     pixels = torch.randn(1, 3, 16, 16)
-    turned = pixels.roll(8, -1)  # the columns of patches change places
+    rotated = pixels.roll(8, -1)  # the columns of patches change places
     with torch.no_grad():
-        assert torch.allclose(model(pixels)[:, 0], model(turned)[:, 0], atol=1e-5)
+        assert torch.allclose(model(pixels)[:, 0], model(rotated)[:, 0], atol=1e-5)
     placed = vision_transformer["GridViT"](config, lambda: posenc.SwinBias(4, (2, 2))).eval()
     with torch.no_grad():
         for layer in placed.layers:
             layer.attention.encodings[0].table.normal_()
-        assert not torch.allclose(placed(pixels)[:, 1:], placed(turned)[:, 1:], atol=1e-3)
+        assert not torch.allclose(placed(pixels)[:, 1:], placed(rotated)[:, 1:], atol=1e-3)

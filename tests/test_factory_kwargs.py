@@ -27,9 +27,9 @@ def made(name: str, **options: object) -> torch.nn.Module:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", NAMES)
 def test_dtype_is_a_cast_at_construction(name, dtype):
-    got, wanted = made(name, dtype=dtype), made(name).to(dtype)
-    assert got.state_dict().keys() == wanted.state_dict().keys()
-    for (key, a), b in zip(got.state_dict().items(), wanted.state_dict().values(), strict=True):
+    got, expected = made(name, dtype=dtype), made(name).to(dtype)
+    assert got.state_dict().keys() == expected.state_dict().keys()
+    for (key, a), b in zip(got.state_dict().items(), expected.state_dict().values(), strict=True):
         assert a.dtype == dtype, key
         assert torch.equal(a, b), key
 

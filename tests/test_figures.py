@@ -17,9 +17,9 @@ from posenc.figures.named import NAMED
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def test_numbers_beside_a_figure_are_those_of_the_encoding(tmp_path: Path) -> None:
-    _, beside = save(figure("alibi"), tmp_path / "alibi.svg")
-    rows = list(csv.reader(beside.read_text(encoding="utf-8").splitlines()))
+def test_numbers_of_a_figure_equal_the_encoding(tmp_path: Path) -> None:
+    _, table = save(figure("alibi"), tmp_path / "alibi.svg")
+    rows = list(csv.reader(table.read_text(encoding="utf-8").splitlines()))
     assert len(rows[0]) == 3
     last = [float(bias) for name, back, bias in rows[1:] if name == "head 1" and float(back) == 64]
     assert last == [pytest.approx(-64 * alibi_slopes(4)[0])]
@@ -66,9 +66,9 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     assert (tmp_path / "binary.svg").is_file()
     assert (tmp_path / "binary.csv").read_text().splitlines()[1] == "0,0,0.0"
     capsys.readouterr()
-    for wrong, said in ((["figure", "rop"], "rope"), (["figure", "rope", "--out", "a.png"], ".svg")):
+    for wrong, message in ((["figure", "rop"], "rope"), (["figure", "rope", "--out", "a.png"], ".svg")):
         assert posenc_cli.run(wrong) == 2
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     assert not set(NAMED) & set(CATALOGUE)
 
 

@@ -39,9 +39,9 @@ def test_equals_rope_and_the_definition(interleaved: bool) -> None:
     ],
 )
 def test_what_does_not_fit(change: dict[str, object], words: str) -> None:
-    given = {"x": torch.zeros(2, 3, 5, 16), "cos": torch.zeros(10, 8), "sin": torch.zeros(10, 8), **change}
+    options = {"x": torch.zeros(2, 3, 5, 16), "cos": torch.zeros(10, 8), "sin": torch.zeros(10, 8), **change}
     with pytest.raises(ValueError, match=words):
-        rotary_embedding(**given)  # type: ignore[arg-type]
+        rotary_embedding(**options)  # type: ignore[arg-type]
 
 
 def test_flash_attention_takes_the_table() -> None:
@@ -80,14 +80,14 @@ def test_a_transformers_layer_takes_position_embeddings() -> None:
     config = llama.LlamaConfig(
         hidden_size=64, num_attention_heads=4, max_position_embeddings=128, rope_parameters=block
     )
-    theirs = llama.LlamaRotaryEmbedding(config)
+    reference = llama.LlamaRotaryEmbedding(config)
     ids = torch.stack([torch.arange(7), torch.arange(7) + 100])
     rope = RoPE(16, scaling=YaRN(4.0, original_length=32))
-    torch.testing.assert_close(rope.spectrum().theta.float(), theirs.inv_freq, rtol=1e-6, atol=0)
-    assert float(rope.spectrum().gain) == pytest.approx(theirs.attention_scaling, rel=1e-6)
+    torch.testing.assert_close(rope.spectrum().theta.float(), reference.inv_freq, rtol=1e-6, atol=0)
+    assert float(rope.spectrum().gain) == pytest.approx(reference.attention_scaling, rel=1e-6)
     x = torch.randn(2, 4, 7, 16)
-    for ours, their in zip(position_embeddings(rope, ids), theirs(x, ids), strict=True):
-        torch.testing.assert_close(ours, their, rtol=0, atol=2e-5)
+    for actual, their in zip(position_embeddings(rope, ids), reference(x, ids), strict=True):
+        torch.testing.assert_close(actual, their, rtol=0, atol=2e-5)
     for layout, module in (("half", llama), ("interleaved", cohere)):
         rope = RoPE(16, layout=layout)  # type: ignore[arg-type]
         rotated, _ = module.apply_rotary_pos_emb(x, x, *position_embeddings(rope, ids))

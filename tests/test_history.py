@@ -25,9 +25,9 @@ def test_a_measurement_is_a_column(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert history.measured(8, 1).keys() >= {"rotate", "forward ALiBi", "train T5", "decode RoPE"}
 
 
-def test_the_page_is_that_of_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_matches_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
     import history
 
-    kept = history.RESULTS / "history.csv"
-    assert (history.RESULTS / "history.md").read_text() == history.rendered(history.read(kept))
+    remaining = history.RESULTS / "history.csv"
+    assert (history.RESULTS / "history.md").read_text() == history.rendered(history.read(remaining))

@@ -45,8 +45,8 @@ class Scene:
         return torch.arange(KEYS - QUERIES, KEYS)[:, None] >= torch.arange(KEYS)
 
 
-def turned(x: Tensor, theta: list[float], gain: float = 1.0) -> Tensor:
-    """x turned by its positions, pairs (i, i + 4); theta in radians per token."""
+def rotated_pairs(x: Tensor, theta: list[float], gain: float = 1.0) -> Tensor:
+    """x rotated by its positions, pairs (i, i + 4); theta in radians per token."""
     angle = POSITIONS[-x.shape[2] :, None].double() * torch.tensor(theta, dtype=torch.float64)
     a, b = x[..., : WIDTH // 2], x[..., WIDTH // 2 :]
     return gain * torch.cat([a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()], -1)
@@ -54,7 +54,7 @@ def turned(x: Tensor, theta: list[float], gain: float = 1.0) -> Tensor:
 
 def rope_scores(scene: Scene, theta: list[float] | None = None, gain: float = 1.0) -> Tensor:
     theta = [10_000 ** (-2 * j / WIDTH) for j in range(WIDTH // 2)] if theta is None else theta
-    return turned(scene.q, theta, gain) @ turned(scene.k, theta, gain).mT * SCALE
+    return rotated_pairs(scene.q, theta, gain) @ rotated_pairs(scene.k, theta, gain).mT * SCALE
 
 
 def alibi_bias(scene: Scene, slopes: list[float]) -> Tensor:
@@ -100,7 +100,9 @@ def rope_cope_of_content(scene: Scene, encodings: list[Encoding]) -> Tensor:
 
 def rope_cope_rotated(scene: Scene, encodings: list[Encoding]) -> Tensor:
     theta = [10_000 ** (-2 * j / WIDTH) for j in range(WIDTH // 2)]
-    return rope_scores(scene) + cope_term(scene, encodings, turned(scene.q, theta), turned(scene.k, theta))
+    return rope_scores(scene) + cope_term(
+        scene, encodings, rotated_pairs(scene.q, theta), rotated_pairs(scene.k, theta)
+    )
 
 
 def sinusoidal_alibi(scene: Scene, encodings: list[Encoding]) -> Tensor:
@@ -108,7 +110,7 @@ def sinusoidal_alibi(scene: Scene, encodings: list[Encoding]) -> Tensor:
 
 
 def waves(x: Tensor) -> Tensor:
-    """x with sines and cosines added, in turns."""
+    """x with sines and cosines added, alternating."""
     angle = POSITIONS[:, None].double() * 10_000 ** (-torch.arange(0, DIM, 2, dtype=torch.float64) / DIM)
     return x + torch.stack([angle.sin(), angle.cos()], -1).flatten(-2)
 
@@ -120,8 +122,8 @@ def yarn_alibi(scene: Scene, encodings: list[Encoding]) -> Tensor:
     low, high = max(math.floor(index(4)), 0), min(math.ceil(index(0.25)), WIDTH - 1)
     theta = []
     for j in range(WIDTH // 2):
-        plain, ramp = 10_000 ** (-2 * j / WIDTH), min(max((j - low) / (high - low), 0), 1)
-        theta.append(plain * (1 - ramp) + plain / 8 * ramp)
+        unscaled, ramp = 10_000 ** (-2 * j / WIDTH), min(max((j - low) / (high - low), 0), 1)
+        theta.append(unscaled * (1 - ramp) + unscaled / 8 * ramp)
     assert 0.1 / 8 < theta[1] < 0.1, "one pair lies on the ramp"
     return rope_scores(scene, theta, 0.1 * math.log(8) + 1) + alibi_bias(scene, [1 / 4, 1 / 16, 1 / 64, 1 / 256])
 
@@ -170,8 +172,8 @@ def inputs() -> dict[str, Tensor]:
     source = torch.Generator().manual_seed(1)
     shapes = {"x": (2, KEYS, DIM), "wq": (DIM, HEADS * WIDTH), "wk": (DIM, KV_HEADS * WIDTH)}
     shapes["wv"] = shapes["wk"]
-    drawn = {name: torch.randn(shape, generator=source, dtype=torch.float64) for name, shape in shapes.items()}
-    return {n: (t if n == "x" else t * DIM**-0.5).requires_grad_() for n, t in drawn.items()}
+    samples = {name: torch.randn(shape, generator=source, dtype=torch.float64) for name, shape in shapes.items()}
+    return {n: (t if n == "x" else t * DIM**-0.5).requires_grad_() for n, t in samples.items()}
 
 
 def projected(x: Tensor, given: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
@@ -203,15 +205,15 @@ def by_hand(name: str, encodings: list[Encoding], given: dict[str, Tensor]) -> T
 def serving(name: str) -> list[str]:
     """The backends that take such a call, by what explain says."""
     arguments, options = call_of(made(name), inputs())
-    found = []
+    results = []
     for backend in BACKENDS:
         with suppress(ValueError):
-            found.append(explain(*arguments, **options, backend=backend).backend)
-    return found
+            results.append(explain(*arguments, **options, backend=backend).backend)
+    return results
 
 
 @EACH
-def test_values_and_gradients_are_those_of_the_formula(name):
+def test_values_and_gradients_equal_the_formula(name):
     assert "dense" in serving(name)
     for backend in ("auto", *serving(name)):
         values_and_gradients_are_those_of_the_formula(name, backend)
@@ -219,39 +221,39 @@ def test_values_and_gradients_are_those_of_the_formula(name):
 
 def values_and_gradients_are_those_of_the_formula(name: str, backend: str) -> None:
     encodings, given = made(name), inputs()
-    out, wanted = by_library(encodings, given, backend), by_hand(name, encodings, given)
-    assert gap(out, wanted) < 1e-12, backend
+    out, expected = by_library(encodings, given, backend), by_hand(name, encodings, given)
+    assert gap(out, expected) < 1e-12, backend
     leaves = {**given, **{f"{type(e).__name__}.{n}": p for e in encodings for n, p in e.named_parameters()}}
     downstream = torch.randn(out.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     got = torch.autograd.grad(out, list(leaves.values()), downstream)
-    exact = torch.autograd.grad(wanted, list(leaves.values()), downstream)
+    exact = torch.autograd.grad(expected, list(leaves.values()), downstream)
     for leaf, gradient, other in zip(leaves, got, exact, strict=True):
         assert gap(gradient, other) < 1e-11, (backend, leaf)
         assert (gradient.abs().max() > 1e-6) == (leaf not in UNSEEN), f"nothing flows to {leaf}"
 
 
 @EACH
-def test_explain_names_the_path(name):
+def test_explain_names_the_backend(name):
     encodings = made(name)
     arguments, options = call_of(encodings, inputs())
-    told = explain(*arguments, **options)
-    assert {told.backend, *told.refused} == set(BACKENDS)
-    assert told.backend in serving(name)
+    explanation = explain(*arguments, **options)
+    assert {explanation.backend, *explanation.refused} == set(BACKENDS)
+    assert explanation.backend in serving(name)
     if not any(isinstance(encoding, ScoreEncoding) for encoding in encodings):
-        assert told.backend != "dense", "rotations and biases need no full matrix of scores"
+        assert explanation.backend != "dense", "rotations and biases need no full matrix of scores"
 
 
 @EACH
 def test_each_member_matters(name):
     """The sizes above are such that no half of a list could be ignored unseen."""
     encodings, given = made(name), inputs()
-    whole = by_library(encodings, given, "auto")
+    full = by_library(encodings, given, "auto")
     for left_out in range(2):
-        assert gap(whole, by_library([encodings[1 - left_out]], given, "auto")) > 1e-3
+        assert gap(full, by_library([encodings[1 - left_out]], given, "auto")) > 1e-3
 
 
 @EACH
-def test_order_between_places_is_that_of_the_data_flow(name):
+def test_order_between_hook_points_follows_the_data_flow(name):
     encodings, given = made(name), inputs()
     turned_around = by_library(encodings[::-1], given, "auto")
     assert gap(turned_around, by_library(encodings, given, "auto")) < 1e-13

@@ -64,7 +64,7 @@ def largest_gap(session: Any, model: nn.Module, inputs: dict[str, Tensor]) -> fl
         right = model(**inputs)
     got = session.run(None, {name: tensor.numpy() for name, tensor in inputs.items()})
     pairs = zip(got, right if isinstance(right, tuple) else (right,), strict=True)
-    return max((torch.from_numpy(one) - other).abs().max().item() for one, other in pairs)
+    return max((torch.from_numpy(first) - other).abs().max().item() for first, other in pairs)
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ from tests.public_api import LIST, MODULES, public_api
 
 
 def test_public_names_and_signatures_are_the_listed_ones() -> None:
-    listed, found = LIST.read_text(encoding="utf-8").splitlines(), public_api().splitlines()
-    changes = list(difflib.unified_diff(listed, found, "listed", "found", lineterm="", n=0))
+    listed, result = LIST.read_text(encoding="utf-8").splitlines(), public_api().splitlines()
+    changes = list(difflib.unified_diff(listed, result, "listed", "found", lineterm="", n=0))
     assert not changes, "\n".join(["run `python -m tests.public_api` and add a line to CHANGELOG.md:", *changes])
 
 
-def test_the_list_sees_a_changed_signature(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+def test_the_list_detects_a_changed_signature(monkeypatch) -> None:  # type: ignore[no-untyped-def]
     before = public_api()
     monkeypatch.setattr(posenc, "list_encodings", lambda another: None)
     assert public_api() != before

@@ -1,4 +1,4 @@
-"""What a release rests on beside the code: workflows, their sessions, the citation, the files that go out."""
+"""What a release needs besides the code: workflows, their sessions, the citation, the files that go out."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ FORMS = [form for form in sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.y
 
 
 def read(path: Path) -> dict[Any, Any]:
-    found = yaml.safe_load(path.read_text())
-    assert isinstance(found, dict)
-    return found
+    result = yaml.safe_load(path.read_text())
+    assert isinstance(result, dict)
+    return result
 
 
 def steps(workflow: Path) -> list[dict[str, Any]]:
@@ -31,12 +31,12 @@ def steps(workflow: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
 def test_workflows_say_when_they_run_and_what_they_may(workflow: Path) -> None:
-    found = read(workflow)
-    assert found[True], "on: is read as true in YAML 1.1"
-    assert found["permissions"] == {"contents": "read"}
-    for name, job in found["jobs"].items():
+    result = read(workflow)
+    assert result[True], "on: is read as true in YAML 1.1"
+    assert result["permissions"] == {"contents": "read"}
+    for name, job in result["jobs"].items():
         assert ("uses" in job) != ("runs-on" in job and "steps" in job), name
-        assert set(job.get("needs", "").split()) <= set(found["jobs"])
+        assert set(job.get("needs", "").split()) <= set(result["jobs"])
         if "uses" in job:
             assert (ROOT / job["uses"]).is_file()
     for step in steps(workflow):
@@ -66,13 +66,13 @@ def test_workflows_try_every_python_that_the_project_names() -> None:
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda path: path.stem)
 def test_forms_ask_for_what_is_needed(form: Path) -> None:
-    found = read(form)
-    assert {"name", "description", "body"} <= found.keys()
-    assert len({part["id"] for part in found["body"]}) == len(found["body"])
-    assert any(part.get("validations", {}).get("required") for part in found["body"])
+    result = read(form)
+    assert {"name", "description", "body"} <= result.keys()
+    assert len({part["id"] for part in result["body"]}) == len(result["body"])
+    assert any(part.get("validations", {}).get("required") for part in result["body"])
 
 
-def test_the_citation_is_that_of_the_version() -> None:
+def test_the_citation_matches_the_version() -> None:
     citation = read(ROOT / "CITATION.cff")
     assert citation["version"] == posenc.__version__
     assert citation["license"] == PROJECT["project"]["license"]

@@ -44,9 +44,9 @@ def test_the_same_instance_serves_the_layers_that_share_it() -> None:
     built = Schedule.parse("rope+fox@32/alibi:2").build(4, dim=64, num_heads=4)
     assert [[type(e) for e in encodings] for encodings, _ in built] == [[RoPE, ForgetGate], [ALiBi]] * 2
     assert [window for _, window in built] == [32, None, 32, None]
-    (first, gates), _, (third, others) = (encodings for encodings, _ in built[:3])
+    (first, gates), _, (third, rest) = (encodings for encodings, _ in built[:3])
     assert first is third
-    assert gates is not others
+    assert gates is not rest
     assert Schedule.parse("rope/nope:2").kinds(4) == {LayerKind(("rope",)): [0, 2], LayerKind(): [1, 3]}
 
 
@@ -82,12 +82,12 @@ def test_the_lab_trains_one_by_name() -> None:
     assert built.attention[0][0] is built.attention[3][0]
     torch.manual_seed(0)
     tokens = torch.randint(256, (1, 40))
-    model, plain = (Decoder(spec, shape, hidden=32, seed=0).eval() for spec in ("rope@8/nope:4", "rope/nope:4"))
+    model, baseline = (Decoder(spec, shape, hidden=32, seed=0).eval() for spec in ("rope@8/nope:4", "rope/nope:4"))
     changed = tokens.clone()
     changed[0, 0] += 1
     with torch.no_grad():
-        assert gap(model(tokens), plain(tokens, window=8)) > 1e-3  # its fourth layer sees all
-        assert gap(model(tokens, window=4), plain(tokens, window=4)) < 1e-6  # the narrower window holds
+        assert gap(model(tokens), baseline(tokens, window=8)) > 1e-3  # its fourth layer sees all
+        assert gap(model(tokens, window=4), baseline(tokens, window=4)) < 1e-6  # the narrower window holds
         assert gap(model(tokens)[:, -1], model(changed)[:, -1]) > 0
     with pytest.raises(ValueError, match=r"(?i)sinusoidal"):
         check_specs(["rope/sinusoidal:2"], shape)
@@ -105,20 +105,22 @@ def test_a_model_of_transformers_keeps_it(spec: str, tmp_path: Path) -> None:
     model = modeling.PosencForCausalLM(config).eval()
     kinds = Schedule.parse(spec).layers(4)
     for layer, kind in zip(model.model.decoder_layers(), kinds, strict=True):
-        wanted = [encoding_info(name).encoding for name in kind.names if encoding_info(name).hook_point != "embedding"]
-        assert [type(e) for e in layer.self_attn.in_order()] == wanted
+        expected = [
+            encoding_info(name).encoding for name in kind.names if encoding_info(name).hook_point != "embedding"
+        ]
+        assert [type(e) for e in layer.self_attn.in_order()] == expected
         assert layer.self_attn.window == kind.window
     model.save_pretrained(tmp_path)
     again = modeling.PosencForCausalLM.from_pretrained(tmp_path).eval()
     tokens = torch.randint(256, (2, 24))
     with torch.no_grad():
-        whole = model(tokens).logits
-        assert gap(again(tokens).logits, whole) < 1e-6
+        full = model(tokens).logits
+        assert gap(again(tokens).logits, full) < 1e-6
         first = model(tokens[:, :20], use_cache=True)
         steps = [first.logits]
         for at in range(20, 24):
             steps.append(model(tokens[:, at : at + 1], past_key_values=first.past_key_values).logits)
-        assert gap(torch.cat(steps, 1), whole) < 1e-4
+        assert gap(torch.cat(steps, 1), full) < 1e-4
 
 
 @pytest.mark.parametrize(

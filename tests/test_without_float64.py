@@ -55,7 +55,7 @@ def test_sums_of_gates_keep_their_digits_without_float64(name):
     assert (narrow.double() - wide).abs().max() < 1e-5
 
 
-def test_paths_that_sum_gates_in_float64_serve_no_such_device():
+def test_backends_that_sum_gates_in_float64_refuse_such_a_device():
     """The meta device stands for it: neither processor nor GPU of NVIDIA."""
     case = Case.from_catalogue("rope+fox")
     encodings = [encoding.to("meta") for encoding in case.make(torch.float32)]

@@ -15,16 +15,16 @@ class Encoded(CausalSelfAttention):
 
 
 shape = {"block_size": 64, "vocab_size": 65, "n_layer": 2, "n_head": 4, "n_embd": 32}
-own, model = (GPT(Config(**shape, rotary_percentage=share)) for share in (1.0, 0.0))  # the second turns nothing
+reference, model = (GPT(Config(**shape, rotary_percentage=share)) for share in (1.0, 0.0))  # the second rotates nothing
 for number, block in enumerate(model.transformer.h):
     block.attn = Encoded(model.config, number)
     block.attn.encodings = torch.nn.ModuleList([RoPE(8)])
-model.load_state_dict(own.state_dict())
+model.load_state_dict(reference.state_dict())
 tokens = torch.randint(65, (2, 50))
-print("posenc's RoPE and litgpt's own differ by", float((model(tokens) - own(tokens)).abs().max().detach()))
+print("posenc's RoPE and litgpt's own differ by", float((model(tokens) - reference(tokens)).abs().max().detach()))
 for block in model.transformer.h:
     block.attn.encodings = torch.nn.ModuleList([ALiBi(4)])
-whole = model(tokens)
+at_once = model(tokens)
 model.set_kv_cache(batch_size=2)
 steps = torch.cat([model(tokens[:, at : at + 1], input_pos=torch.tensor([at])) for at in range(50)], 1)
-print("ALiBi: a text at once and in steps differ by", float((whole - steps).abs().max().detach()))
+print("ALiBi: a text at once and in steps differ by", float((at_once - steps).abs().max().detach()))

@@ -1,4 +1,4 @@
-"""timm: a vision transformer that turns its queries and keys by places in the plane; needs `pip install timm`."""
+"""timm: a vision transformer that rotates its queries and keys by image coordinates; needs `pip install timm`."""
 
 import torch
 from timm.layers import Attention
@@ -19,10 +19,14 @@ class Encoded(Attention):
 
 shape = {"img_size": 32, "patch_size": 8, "embed_dim": 32, "depth": 2, "num_heads": 4, "pos_embed": "none"}
 torch.manual_seed(0)
-own, model = VisionTransformer(**shape).eval(), VisionTransformer(**shape, attn_layer=Encoded).eval()
-model.load_state_dict(own.state_dict())
+reference, model = VisionTransformer(**shape).eval(), VisionTransformer(**shape, attn_layer=Encoded).eval()
+model.load_state_dict(reference.state_dict())
 pixels = torch.randn(2, 3, 32, 32)
 for encodings in ([], [AxialRoPE(8)], [ALiBi2D(4)]):
     for block in model.blocks:
         block.attn.encodings = torch.nn.ModuleList(encodings)
-    print(encodings, "and timm without positions differ by", float((model(pixels) - own(pixels)).abs().max().detach()))
+    print(
+        encodings,
+        "and timm without positions differ by",
+        float((model(pixels) - reference(pixels)).abs().max().detach()),
+    )

@@ -1,4 +1,4 @@
-"""TRL: a checkpoint whose rotation gets ALiBi beside it, fine-tuned by SFTTrainer; needs `pip install trl`."""
+"""TRL: a checkpoint with ALiBi in addition to its rotation, fine-tuned by SFTTrainer; needs `pip install trl`."""
 
 from tempfile import TemporaryDirectory
 

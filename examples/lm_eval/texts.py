@@ -1,4 +1,4 @@
-"""The texts of the task posenc_bytes, read from the file beside this one, wherever lm_eval is started."""
+"""The texts of the task posenc_bytes, read from the file next to this one, wherever lm_eval is started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What constructors take for sizes and numbers: checked before anything is compared with them or made of them.
+"""Validation of constructor arguments: sizes and numbers are checked before anything is computed from them.
 
 A size that no model has (2³¹ channels, tables of 10¹⁸ rows) is a slip of the pen or of a configuration, and would fill
 the memory or never end: it is refused at once, like a string or a NaN. Bounds lie far above what anybody trains.
@@ -63,11 +63,11 @@ def check_number(
     """
     limits = [f"above {above:g}"] if above is not None else [f"of at least {least:g}"] if least is not None else []
     limits += [] if most == math.inf else [f"at most {most:g}"]
-    wanted = " ".join(["a finite number", " and ".join(limits)]).strip()
+    requirement = " ".join(["a finite number", " and ".join(limits)]).strip()
     if isinstance(value, bool) or not isinstance(value, int | float) or not _finite(value):
-        raise ValueError(f"{name} must be {wanted}, got {shown(value)}")
+        raise ValueError(f"{name} must be {requirement}, got {shown(value)}")
     if (above is not None and value <= above) or (least is not None and value < least) or value > most:
-        raise ValueError(f"{name} must be {wanted}, got {shown(value)}")
+        raise ValueError(f"{name} must be {requirement}, got {shown(value)}")
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
@@ -163,7 +163,7 @@ def _finite(value: float) -> bool:
 
 def check_window(window: Sequence[int]) -> tuple[int, ...]:
     """A window as a tuple; raises a ValueError unless it is one positive whole number an axis."""
-    whole = isinstance(window, Sequence) and all(isinstance(w, int) and not isinstance(w, bool) for w in window)
-    if not whole or not window or min(window) < 1:
+    are_ints = isinstance(window, Sequence) and all(isinstance(w, int) and not isinstance(w, bool) for w in window)
+    if not are_ints or not window or min(window) < 1:
         raise ValueError(f"window must be positive integers, one per axis, such as (7, 7), got {window!r}")
     return tuple(window)

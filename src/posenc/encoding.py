@@ -52,7 +52,7 @@ class Encoding(nn.Module):
     table_bound: bool = False  # whether it is undefined at positions past its max_length
 
     def __new__(cls, *args: object, **kwargs: object) -> Self:
-        """Refuse keywords of other libraries and name the keyword used here; the arguments are those of `__init__`."""
+        """Refuse keywords of other libraries and name the keyword used here; takes the arguments of `__init__`."""
         if kwargs:
             check_names(cls, list(kwargs))
         return super().__new__(cls)
@@ -254,7 +254,7 @@ class ScoreEncoding(Encoding):
 
 
 class WeightEncoding(Encoding):
-    """Turns scores into weights, instead of softmax. ``reads`` as for `ScoreEncoding`."""
+    """Computes weights from scores, instead of softmax. ``reads`` as for `ScoreEncoding`."""
 
     reads: Reads = Reads()
 

@@ -52,8 +52,8 @@ def rotary_embedding(
     if x.ndim != 4:
         raise ValueError(f"x must be (batch, heads, tokens, channels), got {shown(x)}")
     if cos.shape != sin.shape or cos.ndim < 1 or 2 * cos.shape[-1] > x.shape[-1]:
-        wanted = f"cos and sin must have one shape and at most {x.shape[-1] // 2} pairs in the last axis"
-        raise ValueError(f"{wanted}, got {shown(cos)} and {shown(sin)}")
+        expected = f"cos and sin must have one shape and at most {x.shape[-1] // 2} pairs in the last axis"
+        raise ValueError(f"{expected}, got {shown(cos)} and {shown(sin)}")
     if position_ids is not None:
         if position_ids.shape != (x.shape[0], x.shape[2]) or position_ids.is_floating_point() or cos.ndim != 2:
             text = (

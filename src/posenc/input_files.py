@@ -147,8 +147,10 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return value
 
 
-def _same(one: Any, other: Any) -> bool:
-    return isinstance(one, bool) == isinstance(other, bool) and (one == other or (one != one and other != other))
+def _same(value: Any, other: Any) -> bool:
+    return isinstance(value, bool) == isinstance(other, bool) and (
+        value == other or (value != value and other != other)
+    )
 
 
 def _brief(value: Any) -> str:
@@ -163,9 +165,9 @@ def _check_depth(path: Path, value: dict[str, Any] | list[Any]) -> None:
         inner: list[tuple[str, Any]] = []
         for name, outer in level:
             items: Iterable[tuple[Any, Any]] = outer.items() if isinstance(outer, dict) else enumerate(outer)
-            for key, one in items:
-                if isinstance(one, dict | list):
-                    inner.append((name if name.count(".") > 2 else f"{name}.{printable(str(key)[:_SHOWN])}", one))
+            for key, entry in items:
+                if isinstance(entry, dict | list):
+                    inner.append((name if name.count(".") > 2 else f"{name}.{printable(str(key)[:_SHOWN])}", entry))
         if not inner:
             return
         level = inner
@@ -178,7 +180,7 @@ def is_lfs_pointer(content: bytes) -> bool:
 
 
 def lfs_text(path: Path) -> str:
-    """The error about a pointer of Git LFS in the place of a file."""
+    """The error about a pointer of Git LFS instead of a file."""
     return f"{told(path)} is a pointer of Git LFS, not the file itself: run git lfs pull in its folder"
 
 
@@ -207,7 +209,7 @@ def printable(text: str) -> str:
     >>> printable("a\x1b[2Jb\n")
     'a\\x1b[2Jb\\n'
     """
-    return text if text.isprintable() else "".join(one if one.isprintable() else _escaped(one) for one in text)
+    return text if text.isprintable() else "".join(char if char.isprintable() else _escaped(char) for char in text)
 
 
 def _escaped(sign: str) -> str:

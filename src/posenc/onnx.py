@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 
 import torch
 
-from posenc.rotary._exported import asked
+from posenc.rotary._exported import request_operator
 
 OPSET = 23  # the first with RotaryEmbedding
 
@@ -29,4 +29,4 @@ def rotary_operator() -> AbstractContextManager[None]:
     """
     if not hasattr(torch.onnx, "ops"):
         raise ValueError(f"rotary_operator needs torch 2.8 or newer, this is {torch.__version__}; export without it")
-    return asked()
+    return request_operator()

@@ -14,7 +14,7 @@ from posenc.tracing import tracing
 def precision(*tensors: Tensor | None) -> torch.dtype:
     """float64 if any of these tensors, positions or parameters, has it; else float32.
 
-    Integer positions have no precision of their own: beside them, that of the parameters counts.
+    Integer positions have no precision of their own: with them, the parameters' precision counts.
     """
     double = any(tensor is not None and tensor.dtype == torch.float64 for tensor in tensors)
     return torch.float64 if double else torch.float32

@@ -30,7 +30,7 @@ class LayerKind(NamedTuple):
     """What one kind of layers has."""
 
     names: tuple[str, ...] = ()  # of the catalogue, in the order in which they act; none is NoPE
-    window: int | None = None  # tokens that a token sees, itself included; None: all
+    window: int | None = None  # tokens that a token attends to, itself included; None: all
 
     def __str__(self) -> str:
         names = "+".join(self.names) or NONE
@@ -102,10 +102,10 @@ class Schedule:
 
     def kinds(self, count: int) -> dict[LayerKind, list[int]]:
         """The layers of each kind, by number from 0."""
-        found: dict[LayerKind, list[int]] = {}
+        layers: dict[LayerKind, list[int]] = {}
         for number, kind in enumerate(self.layers(count)):
-            found.setdefault(kind, []).append(number)
-        return found
+            layers.setdefault(kind, []).append(number)
+        return layers
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -128,42 +128,42 @@ class Schedule:
         Raises:
             ValueError: for an unknown name, and for an embedding, which acts once and in no layer.
         """
-        made = self.instances(
+        layers = self.instances(
             count, lambda name: create_encoding(name, **shape), lambda name: encoding_info(name).shared
         )
-        for encodings, _ in made:
+        for encodings, _ in layers:
             for encoding in encodings:
                 if isinstance(encoding, EmbeddingEncoding):
                     raise ValueError(f"schedule: {type(encoding).__name__} acts on embeddings, in no layer")
-        return made
+        return layers
 
     def instances(
         self, count: int, make: Callable[[str], Encoding], shared: Callable[[str], bool]
     ) -> list[tuple[list[Encoding], int | None]]:
-        """The same of any makers: one instance for all layers that have a name if it is ``shared``, else one each."""
+        """Builds the encodings of all layers: one shared instance per name if it is ``shared``, else one per layer."""
         once: dict[str, Encoding] = {}
-        found = []
+        instances = []
         for kind in self.layers(count):
             encodings = []
             for name in kind.names:
                 if shared(name) and name not in once:
                     once[name] = make(name)
                 encodings.append(once[name] if shared(name) else make(name))
-            found.append((encodings, kind.window))
-        return found
+            instances.append((encodings, kind.window))
+        return instances
 
     def __str__(self) -> str:
         """As text where a rule or two can say it, else the kinds one after another."""
         default = self.pattern[0]
-        others = [n for n, kind in enumerate(self.pattern, 1) if kind != default]
+        exceptions = [n for n, kind in enumerate(self.pattern, 1) if kind != default]
         last = self.pattern[-1]
-        if others and others == [len(self.pattern)]:
+        if exceptions and exceptions == [len(self.pattern)]:
             return f"{default}/{last}:{len(self.pattern)}"
         return ", ".join(map(str, self.pattern))
 
     def __repr__(self) -> str:
-        whole = self.uniform or str(self).count("/")
-        return f"Schedule({str(self)!r})" if whole else f"Schedule({[str(kind) for kind in self.pattern]})"
+        is_single = self.uniform or str(self).count("/")
+        return f"Schedule({str(self)!r})" if is_single else f"Schedule({[str(kind) for kind in self.pattern]})"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Schedule) and self.pattern == other.pattern
@@ -174,8 +174,8 @@ class Schedule:
 
 def _rule(text: str, *, first: bool) -> tuple[LayerKind, int]:
     """One kind, and every how many layers it comes; 1 for the first, which the others replace."""
-    found = _RULE.fullmatch(text)
-    kind, every = (found[1], found[2]) if found else (text, None)
+    match = _RULE.fullmatch(text)
+    kind, every = (match[1], match[2]) if match else (text, None)
     if first and every is not None:
         raise ValueError(f"schedule: {text!r} comes first, so it is for all layers, and takes no :{every}")
     if not first and (every is None or int(every) < 2):

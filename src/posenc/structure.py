@@ -209,11 +209,11 @@ class Counts(Structure):
 
     table: Tensor  # (width, positions)
     factor: float
-    queries: Tensor | None = None  # what the gates and z see, (batch, heads, queries, width); None: the call's q
+    queries: Tensor | None = None  # queries of the gates and z, (batch, heads, queries, width); None: the call's q
     keys: Tensor | None = None  # (batch, num_kv_heads, keys, width); None: the call's k
 
     description = "counts"
-    stage = 1  # the gates see the bare products of q and k
+    stage = 1  # the gates read the bare products of q and k
 
     def tile_term(self, bias_term: Callable[[Bias], TileTerm]) -> TileTerm:
         optional = {"queries": self.queries, "keys": self.keys}
@@ -365,8 +365,8 @@ class Network(Structure):
 
     def score_mod(self, queries: int, keys: int, visible: Visible) -> ScoreMod:
         """The sum over the units written out: a compiler cannot lower a reduction inside a score_mod."""
-        given = self.by_distance, self.by_query, self.inner, self.inner_bias, self.outer, self.outer_bias
-        by_distance, by_query, inner, inner_bias, outer, outer_bias = (t.detach() for t in given)
+        tensors = self.by_distance, self.by_query, self.inner, self.inner_bias, self.outer, self.outer_bias
+        by_distance, by_query, inner, inner_bias, outer, outer_bias = (t.detach() for t in tensors)
         shift = torch.full((), keys - 1, device=by_query.device)
         units = inner.shape[0]
 
@@ -457,10 +457,10 @@ class HeadMixing(Structure):
         later = facts.parts[[part is self for part in facts.parts].index(True) :]
         if any(isinstance(part, Kernel) for part in later):
             return f"{encoding} looks at scores before a kernel that is to multiply the bare products"
-        others = [part for part in facts.parts if part is not self]
-        if any(isinstance(part, Reflections | HeadMixing) for part in others):
+        other_parts = [part for part in facts.parts if part is not self]
+        if any(isinstance(part, Reflections | HeadMixing) for part in other_parts):
             return f"{encoding} looks at products that another encoding changes"
-        if any(isinstance(part, Counts | Decay) for part in others):
+        if any(isinstance(part, Counts | Decay) for part in other_parts):
             return f"{encoding} looks at whole scores, of which gates leave out what softmax does not see"
         return None
 
@@ -516,7 +516,7 @@ class GateSums(NamedTuple):
 
 
 def gate_sums(gates: Tensor, queries: int, visible: Visible) -> GateSums:
-    """Sums over each key and all keys of its document before it; those of queries at their own key.
+    """Sums over each key and all keys of its document before it; for queries, the sum at their own key.
 
     Hidden keys forget nothing. Documents need not lie in one piece: keys are sorted by document for the sum.
     """
@@ -531,8 +531,8 @@ def gate_sums(gates: Tensor, queries: int, visible: Visible) -> GateSums:
         wide = wide.expand(max(len(wide), len(order)), -1, -1)
         order = order.expand(len(wide), wide.shape[1], -1)
         sums = torch.zeros_like(wide).scatter(-1, order, wide.gather(-1, order).cumsum(-1))
-    own = torch.arange(keys - queries, keys, device=gates.device).clamp(min=0)
-    of_queries = sums.detach()[..., own]
+    own_key = torch.arange(keys - queries, keys, device=gates.device).clamp(min=0)
+    of_queries = sums.detach()[..., own_key]
     near, near_keys = of_queries.to(dtype), sums.to(dtype)
     rest = (of_queries - near).to(dtype), (sums.detach() - near_keys.detach()).to(dtype)
     return GateSums(near, rest[0], near_keys, rest[1])

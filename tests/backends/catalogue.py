@@ -36,11 +36,11 @@ def called(name: str, queries: int, keys: int, dtype: torch.dtype = torch.float6
     """q, k, v, x, and positions where they have several coordinates."""
     case = case_of(name)
     q, k, v = heads_of(case, queries, keys, dtype=dtype)
-    given = {"q": q, "k": k, "v": v, "x": tokens_of(case, keys, batch=2, dtype=dtype)}
+    options = {"q": q, "k": k, "v": v, "x": tokens_of(case, keys, batch=2, dtype=dtype)}
     if case.axes > 1:
         places = case.positions(torch.arange(keys))
-        given |= {"q_pos": places[keys - queries :], "k_pos": places}
-    return given
+        options |= {"q_pos": places[keys - queries :], "k_pos": places}
+    return options
 
 
 def stated(name: str, options: dict[str, object]) -> dict[str, object]:
@@ -50,9 +50,9 @@ def stated(name: str, options: dict[str, object]) -> dict[str, object]:
 
 def backends_of(name: str, queries: int, keys: int, **options: object) -> list[str]:
     """Names of the backends that serve a trained call, the definition aside."""
-    given, encodings = called(name, queries, keys), encodings_of(name)
-    given["q"].requires_grad_()
-    refused = explain(**given, encodings=encodings, backend="dense", **stated(name, options)).refused
+    keywords, encodings = called(name, queries, keys), encodings_of(name)
+    keywords["q"].requires_grad_()
+    refused = explain(**keywords, encodings=encodings, backend="dense", **stated(name, options)).refused
     return [backend for backend in ("tiled", "rows", "sdpa") if refused[backend] == "not asked for"]
 
 
@@ -60,11 +60,16 @@ def differentiated(
     name: str, backend: str, queries: int, keys: int, dtype: torch.dtype = torch.float64, **options: object
 ) -> list[Tensor]:
     """The result, and the gradients of q, k, v and all parameters; random numbers are drawn after seed 3."""
-    encodings, given = encodings_of(name, dtype), called(name, queries, keys, dtype)
+    encodings, keywords = encodings_of(name, dtype), called(name, queries, keys, dtype)
     for leaf in "qkv":
-        given[leaf].requires_grad_()
+        keywords[leaf].requires_grad_()
     torch.manual_seed(3)
-    out = attention(**given, encodings=encodings, backend=backend, **stated(name, options))
-    leaves = [given["q"], given["k"], given["v"], *(p for e in encodings for p in e.parameters() if p.requires_grad)]
+    out = attention(**keywords, encodings=encodings, backend=backend, **stated(name, options))
+    leaves = [
+        keywords["q"],
+        keywords["k"],
+        keywords["v"],
+        *(p for e in encodings for p in e.parameters() if p.requires_grad),
+    ]
     grad = random(*out.shape, dtype=out.dtype, seed=11)
     return [out, *torch.autograd.grad(out, leaves, grad, materialize_grads=True)]

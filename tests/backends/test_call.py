@@ -50,10 +50,10 @@ def test_autocast_decides_nothing(backend):
 @EACH_BACKEND
 @pytest.mark.parametrize("encodings", [[], [RoPE(8)], [RoPE(8), ALiBi(4)], [T5Bias(4, bidirectional=True)]], ids=repr)
 def test_memory_layout_does_not_matter(encodings, backend):
-    plain = qkv(2, 4, 9, num_kv_heads=2)
-    projected = [t.transpose(1, 2).contiguous().transpose(1, 2) for t in plain]
-    columns = [t.mT.contiguous().mT for t in plain]
-    expected = attention(*plain, encodings, backend=backend)
+    three_axes = qkv(2, 4, 9, num_kv_heads=2)
+    projected = [t.transpose(1, 2).contiguous().transpose(1, 2) for t in three_axes]
+    columns = [t.mT.contiguous().mT for t in three_axes]
+    expected = attention(*three_axes, encodings, backend=backend)
     assert gap(attention(*projected, encodings, backend=backend), expected) < 1e-6
     assert gap(attention(*columns, encodings, backend=backend), expected) < 1e-6
 
@@ -63,10 +63,10 @@ def test_a_row_does_not_see_its_batch(backend):
     q, k, v = qkv(batch=5)
     encodings = [RoPE(8), ALiBi(4)]
     positions = torch.randint(0, 1000, (5, 6), generator=torch.Generator().manual_seed(0))
-    whole = attention(q, k, v, encodings, q_pos=positions, backend=backend)
+    full = attention(q, k, v, encodings, q_pos=positions, backend=backend)
     for row in range(5):
-        one = [t[row : row + 1] for t in (q, k, v)]
-        assert gap(attention(*one, encodings, q_pos=positions[row], backend=backend), whole[row : row + 1]) < 1e-6
+        first = [t[row : row + 1] for t in (q, k, v)]
+        assert gap(attention(*first, encodings, q_pos=positions[row], backend=backend), full[row : row + 1]) < 1e-6
 
 
 @EACH_BACKEND
@@ -106,7 +106,7 @@ def test_gradients_reach_positions(backend):
 
 
 class Remembering(ScoreEncoding):
-    """Adds one number a token, made of the layer's input."""
+    """Adds one number a token, computed from the layer's input."""
 
     def forward(self, scores, context):
         return scores if context.features is None else scores + context.features.unsqueeze(-2)
@@ -119,8 +119,8 @@ def test_features_are_what_remember_gave():
     q, k, v = qkv()
     x, encodings = torch.randn(2, 6, 3), [ALiBi(4), Remembering(), RoPE(8)]
     from_x = attention(q, k, v, encodings, x=x)
-    given = attention(q, k, v, encodings, features=[None, x.sum(-1)[:, None], None])
-    assert torch.equal(from_x, given)
+    inputs = attention(q, k, v, encodings, features=[None, x.sum(-1)[:, None], None])
+    assert torch.equal(from_x, inputs)
     assert gap(from_x, attention(q, k, v, [ALiBi(4), RoPE(8)])) > 1e-3
 
 
@@ -135,7 +135,7 @@ def test_function_transforms(backend):
     assert gap(gradient, expected) < 1e-5
     many = torch.randn(3, *q.shape)
     each = torch.func.vmap(lambda q: attention(q, k, v, [RoPE(8), ALiBi(4)], backend=backend))(many)
-    assert gap(each, torch.stack([attention(one, k, v, [RoPE(8), ALiBi(4)], backend=backend) for one in many])) < 1e-5
+    assert gap(each, torch.stack([attention(item, k, v, [RoPE(8), ALiBi(4)], backend=backend) for item in many])) < 1e-5
 
 
 class TestExplain:
@@ -143,10 +143,10 @@ class TestExplain:
         explanation = explain(*qkv(queries=20), [RoPE(8), Shaw(8, max_distance=2)])
         assert explanation.backend == "tiled"
         assert "Shaw" in explanation.refused["sdpa"]
-        first, *others = str(explanation).splitlines()
+        first, *rest = str(explanation).splitlines()
         assert explanation.how in first
-        assert len(others) == len(explanation.refused) == len(ALL_BACKENDS) - 1
-        for line, (backend, reason) in zip(others, explanation.refused.items(), strict=True):
+        assert len(rest) == len(explanation.refused) == len(ALL_BACKENDS) - 1
+        for line, (backend, reason) in zip(rest, explanation.refused.items(), strict=True):
             assert backend in line
             assert reason
             assert reason in line
@@ -189,5 +189,5 @@ def test_the_static_part_is_equal_for_the_steps_of_a_generation():
     encodings = [RoPE(8), ALiBi(4), CoPE(8, max_position=4)]
     parts = {prepare_call(*qkv(1, 4, 1, keys), encodings, causal=True).static for keys in (5, 6)}
     assert len(parts) == 1
-    others = [prepare_call(*qkv(1, 4, 1, 5), encodings, **option).static for option in ({"scale": 1.0}, {"window": 3})]
-    assert len({*parts, *others}) == 3
+    rest = [prepare_call(*qkv(1, 4, 1, 5), encodings, **option).static for option in ({"scale": 1.0}, {"window": 3})]
+    assert len({*parts, *rest}) == 3

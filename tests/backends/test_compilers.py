@@ -77,7 +77,7 @@ def calls() -> Iterator[object]:
 
 @pytest.mark.parametrize(("name", "situation", "dynamic"), list(calls()))
 def test_compiles_in_one_piece(name: str, situation: str, dynamic: bool | None) -> None:
-    """Values and gradients are those of eager mode, at several lengths, with two graphs at most."""
+    """Values and gradients equal eager mode, at several lengths, with two graphs at most."""
     torch.manual_seed(0)
     torch._dynamo.reset()
     encodings = LISTS[name]()
@@ -93,11 +93,11 @@ def test_compiles_in_one_piece(name: str, situation: str, dynamic: bool | None) 
     compiled = torch.compile(call, backend=count, fullgraph=True, dynamic=dynamic)
     for tokens in LENGTHS:
         shapes = ((2, HEADS, tokens, WIDTH), (2, HEADS, tokens, WIDTH), (2, HEADS, tokens, WIDTH), (2, tokens, DIM))
-        given = [torch.randn(shape, requires_grad=True) for shape in shapes]
+        values = [torch.randn(shape, requires_grad=True) for shape in shapes]
         options = SITUATIONS[situation](tokens)
-        wanted, got = (results(made(*given, options), given[:3]) for made in (call, compiled))
-        for one, other in zip(wanted, got, strict=True):
-            assert gap(other, one) < 1e-5 * max(1.0, one.abs().max().item())
+        expected, got = (results(built(*values, options), values[:3]) for built in (call, compiled))
+        for first, other in zip(expected, got, strict=True):
+            assert gap(other, first) < 1e-5 * max(1.0, first.abs().max().item())
     torch._dynamo.reset()
     assert len(graphs) <= 2, "one graph for the first length, one for all"
 
@@ -126,7 +126,7 @@ def test_values_of_another_width_and_strides_compile_for_every_length(value_dim:
 
 
 @pytest.mark.slow
-def test_documents_that_a_graph_closes_over_beside_a_batch_of_any_size() -> None:
+def test_documents_that_a_graph_closes_over_with_a_batch_of_any_size() -> None:
     """One size, written as a number here and as a compiler's symbol there."""
     torch._dynamo.reset()
     parts = torch.arange(9).expand(3, 9) // 4
@@ -135,6 +135,6 @@ def test_documents_that_a_graph_closes_over_beside_a_batch_of_any_size() -> None
     def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return attention(q, k, v, encodings, segments=(parts, parts))
 
-    made = torch.compile(call, backend="eager", fullgraph=True, dynamic=True)
-    assert gap(made(q, k, v), call(q, k, v)) < 1e-6
+    built = torch.compile(call, backend="eager", fullgraph=True, dynamic=True)
+    assert gap(built(q, k, v), call(q, k, v)) < 1e-6
     torch._dynamo.reset()

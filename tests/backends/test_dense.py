@@ -96,7 +96,7 @@ class Uniform(WeightEncoding):
         return seen / (2 * seen.sum(-1, keepdim=True)).clamp(min=1)
 
 
-def test_a_weight_encoding_takes_the_place_of_softmax():
+def test_a_weight_encoding_replaces_softmax():
     q, k, v = qkv()
     expected = v.cumsum(2) / (2 * torch.arange(1, 7).view(-1, 1))
     assert gap(attention(q, k, v, [Uniform()]), expected) < 1e-6
@@ -113,8 +113,8 @@ def test_narrow_inputs_are_rounded_at_the_end(dtype):
     wide = attention(q.float(), k.float(), v.float(), [ALiBi(4)], q_pos=torch.arange(6), backend="dense")
     assert out.dtype == dtype
     rope, positions = RoPE(8), torch.arange(6)
-    turned = [t.float() for t in rope(q, k, positions, positions)]
-    wide = attention(*turned, v.float(), [ALiBi(4)], backend="dense")
+    rotated = [t.float() for t in rope(q, k, positions, positions)]
+    wide = attention(*rotated, v.float(), [ALiBi(4)], backend="dense")
     assert torch.equal(out, wide.to(dtype))
 
 
@@ -139,15 +139,15 @@ def test_gradients_that_cancel_meet_before_they_are_rounded():
     for parameter in encoding.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     encoding = encoding.bfloat16()
-    given = [torch.randn(1, 1, 100, 2).bfloat16() for _ in "qkv"] + [torch.randn(1, 100, 3).bfloat16()]
+    inputs = [torch.randn(1, 1, 100, 2).bfloat16() for _ in "qkv"] + [torch.randn(1, 100, 3).bfloat16()]
 
     upstream = torch.randn(1, 1, 100, 2)
 
     def of_keys(encoding, q, k, v, x):
         k = k.requires_grad_()
-        (found,) = torch.autograd.grad(attention(q, k, v, [encoding], x=x), k, upstream.to(q.dtype))
-        return found.double()[0, 0]
+        (actual,) = torch.autograd.grad(attention(q, k, v, [encoding], x=x), k, upstream.to(q.dtype))
+        return actual.double()[0, 0]
 
-    expected = of_keys(copy.deepcopy(encoding).double(), *(t.double() for t in given))
-    error = (of_keys(encoding, *given) - expected).norm(dim=-1) / expected.norm(dim=-1)
+    expected = of_keys(copy.deepcopy(encoding).double(), *(t.double() for t in inputs))
+    error = (of_keys(encoding, *inputs) - expected).norm(dim=-1) / expected.norm(dim=-1)
     assert error[:90].max() < 0.03, "bfloat16 keeps 8 binary digits"

@@ -44,35 +44,35 @@ LISTS = {
 
 def factors(p: float, seed: int, batch: int, heads: int, queries: int, keys: int) -> Tensor:
     torch.manual_seed(seed)
-    drawn = Dropout(p).drawn(torch.device("cpu"))
-    return drawn.factors(slice(0, batch), slice(0, heads), slice(0, queries), torch.arange(keys), torch.float64)
+    samples = Dropout(p).with_seed(torch.device("cpu"))
+    return samples.factors(slice(0, batch), slice(0, heads), slice(0, queries), torch.arange(keys), torch.float64)
 
 
 class TestTheMask:
     @pytest.mark.parametrize("p", [0.001, 0.1, 0.5, 0.9])
     def test_rate(self, p):
-        found = factors(p, 0, 2, 3, 200, 200)
-        assert found.unique().tolist() == [0.0, 1 / (1 - p)]
-        share = float((found == 0).double().mean())
-        assert abs(share - p) < 4 * math.sqrt(p * (1 - p) / found.numel())
+        result = factors(p, 0, 2, 3, 200, 200)
+        assert result.unique().tolist() == [0.0, 1 / (1 - p)]
+        share = float((result == 0).double().mean())
+        assert abs(share - p) < 4 * math.sqrt(p * (1 - p) / result.numel())
 
     def test_neighbours_know_nothing_of_one_another(self):
-        found = factors(0.5, 1, 4, 4, 128, 128) - 1  # ±1
-        bound = 4.5 / math.sqrt(found.numel())
+        result = factors(0.5, 1, 4, 4, 128, 128) - 1  # ±1
+        bound = 4.5 / math.sqrt(result.numel())
         for axis in range(4):
             for step in (1, 2, 3):
-                moved = found.roll(step, axis)
-                assert abs(float((found * moved).mean())) < bound, (axis, step)
+                moved = result.roll(step, axis)
+                assert abs(float((result * moved).mean())) < bound, (axis, step)
         for axis in (0, 1, 2, 3):  # nor are whole rows or columns favoured
-            means = found.movedim(axis, 0).flatten(1).mean(1)
-            assert float(means.abs().max()) < 5 / math.sqrt(found.numel() / found.shape[axis])
+            means = result.movedim(axis, 0).flatten(1).mean(1)
+            assert float(means.abs().max()) < 5 / math.sqrt(result.numel() / result.shape[axis])
 
     def test_pairs_of_rows_and_columns_are_free(self):
         """The parity of the four corners of rectangles: a hash of a row joined with one of a column might fix it."""
-        found = factors(0.5, 2, 1, 1, 512, 512)[0, 0] - 1
-        corners = found[:-1, :-1] * found[1:, :-1] * found[:-1, 1:] * found[1:, 1:]
+        result = factors(0.5, 2, 1, 1, 512, 512)[0, 0] - 1
+        corners = result[:-1, :-1] * result[1:, :-1] * result[:-1, 1:] * result[1:, 1:]
         assert abs(float(corners.mean())) < 4.5 / 511
-        far = found * found.roll(256, 0) * found.roll(256, 1) * found.roll((256, 256), (0, 1))
+        far = result * result.roll(256, 0) * result.roll(256, 1) * result.roll((256, 256), (0, 1))
         assert abs(float(far.mean())) < 9 / 512  # each rectangle is met four times
 
     def test_seeds_differ(self):
@@ -81,15 +81,15 @@ class TestTheMask:
         assert float(products.abs().max()) < 5 / 64
 
     def test_a_tile_has_its_part_of_the_whole(self):
-        whole = factors(0.3, 5, 3, 4, 20, 30)
+        full = factors(0.3, 5, 3, 4, 20, 30)
         torch.manual_seed(5)
-        drawn = Dropout(0.3).drawn(torch.device("cpu"))
+        samples = Dropout(0.3).with_seed(torch.device("cpu"))
         keys = torch.arange(19, 6, -1)
-        part = drawn.after(4).factors(slice(1, 3), slice(2, 4), slice(3, 9), keys, torch.float64)
-        assert torch.equal(part, whole[1:3, 2:4, 7:13][..., keys])
-        own = torch.arange(6)[:, None] + 2
-        of_own = drawn.factors(slice(0, 3), slice(0, 4), slice(0, 6), own, torch.float64)
-        assert torch.equal(of_own[..., 0], whole[:, :, torch.arange(6), torch.arange(6) + 2])
+        part = samples.after(4).factors(slice(1, 3), slice(2, 4), slice(3, 9), keys, torch.float64)
+        assert torch.equal(part, full[1:3, 2:4, 7:13][..., keys])
+        own_keys = torch.arange(6)[:, None] + 2
+        of_own = samples.factors(slice(0, 3), slice(0, 4), slice(0, 6), own_keys, torch.float64)
+        assert torch.equal(of_own[..., 0], full[:, :, torch.arange(6), torch.arange(6) + 2])
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ class TestTheMask:
         *((n, s) for n in UNLIKE for s in sorted(SITUATIONS)[::3]),
     ),
 )
-def test_paths_equal_the_definition(name, situation):
+def test_backends_equal_the_definition(name, situation):
     """The same seed drops the same weights, forward and backward."""
     queries, keys, options = SITUATIONS[situation]
     if options.get("causal", True) is False and only_causal(name):
@@ -118,9 +118,11 @@ def test_paths_equal_the_definition(name, situation):
 
 @pytest.mark.parametrize("name", few_spectra(ENCODINGS))
 def test_none_is_none(name):
-    given, encodings = called(name, 9, 9), encodings_of(name)
-    given |= stated(name, {})
-    assert torch.equal(attention(**given, encodings=encodings, dropout=0.0), attention(**given, encodings=encodings))
+    options, encodings = called(name, 9, 9), encodings_of(name)
+    options |= stated(name, {})
+    assert torch.equal(
+        attention(**options, encodings=encodings, dropout=0.0), attention(**options, encodings=encodings)
+    )
 
 
 @pytest.mark.parametrize("backend", ["dense", "tiled", "sdpa"])
@@ -137,10 +139,10 @@ def test_right_on_average(name, backend):
             parameter.normal_(generator=torch.Generator().manual_seed(4))
         torch.manual_seed(7)
         many = (t.expand(draws, -1, -1, -1) for t in (q, k, v))
-        found = attention(*many, encodings, dropout=p, backend=backend)
+        actual = attention(*many, encodings, dropout=p, backend=backend)
         expected = attention(q, k, v, encodings, backend="dense")[0]
-        deviation = (found - expected).square().mean(0)
-        off = (found.mean(0) - expected) / (deviation / draws).sqrt().clamp(min=1e-9)
+        deviation = (actual - expected).square().mean(0)
+        off = (actual.mean(0) - expected) / (deviation / draws).sqrt().clamp(min=1e-9)
         assert float(off.abs().max()) < 5
         if name in ("nope", "rope+t5", "sticks", "sticks own"):
             weights = read_attention(q, k, v, encodings).weights[0]
@@ -172,22 +174,22 @@ def test_everything_dropped(backend):
 
 
 def test_what_a_vector_gets_is_no_weight():
-    """The remainder of stick-breaking is that of all weights, and is not dropped; the own key's weight is one."""
+    """The remainder of stick-breaking comes from all weights, and is not dropped; the own key's weight is one."""
     q, k, v = qkv(1, 4, 70, value_dim=5, dtype=torch.float64)
     stick = StickBreaking(remainder="vector", num_heads=4, value_dim=5).double()
     torch.nn.init.normal_(stick.vector)
     left = 1 - read_attention(q, k, v, [stick]).weights.sum(-1, keepdim=True)
     for backend in ("dense", "tiled", "rows"):
-        found = attention(q, k, v, [stick], dropout=1.0, backend=backend)
-        assert gap(found, left * stick.vector[None, :, None]) < 1e-12
-        own = attention(q, k, v, [StickBreaking(remainder="own")], dropout=1.0, backend=backend)
-        assert bool((own == 0).all())
+        result = attention(q, k, v, [stick], dropout=1.0, backend=backend)
+        assert gap(result, left * stick.vector[None, :, None]) < 1e-12
+        own_values = attention(q, k, v, [StickBreaking(remainder="own")], dropout=1.0, backend=backend)
+        assert bool((own_values == 0).all())
 
 
 @pytest.mark.parametrize("backend", ["tiled", "rows", "sdpa"])
 @pytest.mark.parametrize("name", LISTS)
 def test_gradcheck(name, backend):
-    """Gradients are those of the mask of the forward pass, also where a block is computed anew."""
+    """Gradients follow the mask of the forward pass, also where a block is computed anew."""
     if backend == "sdpa" and name not in ("nope", "rope+t5"):
         pytest.skip("kernels do not serve it")
     tokens = {"tiled": 6, "rows": 70, "sdpa": 530}[backend]  # more than one block of rows or queries
@@ -205,27 +207,27 @@ def test_gradcheck(name, backend):
 @pytest.mark.parametrize("backend", ["dense", "tiled", "rows", "sdpa"])
 def test_under_a_checkpoint(backend):
     """Whoever recomputes a layer finds the mask again, as the generator's state is restored."""
-    found = []
+    results = []
     for wrapped in (False, True):
         leaves = [t.requires_grad_() for t in qkv(1, 4, 70, dtype=torch.float64)]
         torch.manual_seed(2)
         call = lambda *t: attention(*t, [RoPE(8)], dropout=0.4, backend=backend)  # noqa: E731
         out = checkpoint(call, *leaves, use_reentrant=False) if wrapped else call(*leaves)
         torch.randn(5)  # what comes between the passes
-        found.append([out, *torch.autograd.grad(out.square().sum(), leaves)])
-    assert all(gap(a, b) < 1e-12 for a, b in zip(*found, strict=True))
+        results.append([out, *torch.autograd.grad(out.square().sum(), leaves)])
+    assert all(gap(a, b) < 1e-12 for a, b in zip(*results, strict=True))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_narrow_inputs(dtype):
     narrow = qkv(1, 4, 70, num_kv_heads=2, dtype=dtype)
-    found = []
+    results = []
     for backend, tensors in (("tiled", narrow), ("rows", narrow), ("dense", [t.double() for t in narrow])):
         torch.manual_seed(0)
-        found.append(attention(*tensors, [ALiBi(4)], dropout=0.3, backend=backend))
-    assert found[0].dtype == dtype
-    for got in found[:2]:
-        assert gap(got, found[2]) < {torch.float32: 2e-6, torch.bfloat16: 3e-2}[dtype]
+        results.append(attention(*tensors, [ALiBi(4)], dropout=0.3, backend=backend))
+    assert results[0].dtype == dtype
+    for got in results[:2]:
+        assert gap(got, results[2]) < {torch.float32: 2e-6, torch.bfloat16: 3e-2}[dtype]
 
 
 @pytest.mark.parametrize("encodings", [[], [ALiBi(1)], [StickBreaking()]], ids=str)

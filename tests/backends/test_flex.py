@@ -122,7 +122,7 @@ def test_gradients_reach_the_gates():
 
 
 @pytest.mark.parametrize("seen", [s for s in SEEN if s != "all"])
-def test_blocks_hold_all_that_is_seen(seen):
+def test_blocks_hold_all_visible_keys(seen):
     q, k, v = qkv(2, 4, QUERIES, KEYS, 16)
     visibility = prepared(q, k, v, [], **SEEN[seen]).visibility
     mask = block_mask(visibility, QUERIES, KEYS)

@@ -23,9 +23,9 @@ class TestOrder:
     @pytest.mark.parametrize("queries", [1, 2, 5])
     def test_queries_are_the_last_keys(self, queries, encodings, backend):
         q, k, v = qkv()
-        whole = attention(q, k, v, encodings, backend=backend)
+        full = attention(q, k, v, encodings, backend=backend)
         last = attention(q[:, :, -queries:], k, v, encodings, backend=backend)
-        assert gap(last, whole[:, :, -queries:]) < CLOSE
+        assert gap(last, full[:, :, -queries:]) < CLOSE
 
     @EACH_BACKEND
     @EACH_LIST
@@ -40,28 +40,28 @@ class TestOrder:
     @EACH_LIST
     def test_default_positions_may_be_given(self, encodings, backend):
         q, k, v = qkv(queries=3, keys=6)
-        wanted = attention(q, k, v, encodings, backend=backend)
+        expected = attention(q, k, v, encodings, backend=backend)
         q_pos, k_pos = torch.arange(3, 6), torch.arange(6)
         for shift in (0, 5000, -7):
             for kind in (torch.int64, torch.int32, torch.float32, torch.int16):
                 given = {"q_pos": (q_pos + shift).to(kind), "k_pos": (k_pos + shift).to(kind).expand(2, -1)}
-                assert gap(attention(q, k, v, encodings, backend=backend, **given), wanted) < 1e-4
+                assert gap(attention(q, k, v, encodings, backend=backend, **given), expected) < 1e-4
 
     @EACH_BACKEND
     @EACH_LIST
     def test_one_side_of_positions_stands_for_both(self, encodings, backend):
         q, k, v = qkv()
         positions = torch.tensor([0, 3, 4, 9, 20, 21])
-        wanted = attention(q, k, v, encodings, q_pos=positions, k_pos=positions, backend=backend)
-        assert torch.equal(attention(q, k, v, encodings, q_pos=positions, backend=backend), wanted)
-        assert torch.equal(attention(q, k, v, encodings, k_pos=positions, backend=backend), wanted)
+        expected = attention(q, k, v, encodings, q_pos=positions, k_pos=positions, backend=backend)
+        assert torch.equal(attention(q, k, v, encodings, q_pos=positions, backend=backend), expected)
+        assert torch.equal(attention(q, k, v, encodings, k_pos=positions, backend=backend), expected)
 
     @EACH_BACKEND
     @EACH_LIST
     @pytest.mark.parametrize("world", [1, 2, 3])
     def test_zigzag_shards_give_the_rows_of_one_process(self, world, encodings, backend):
         q, k, v = qkv(queries=12)
-        wanted = attention(q, k, v, encodings, backend=backend)
+        expected = attention(q, k, v, encodings, backend=backend)
         shards = [zigzag(12, rank, world) for rank in range(world)]
         k_pos = torch.cat(shards)  # keys gathered from all ranks lie in the order of the ranks
         for shard in shards:
@@ -69,17 +69,17 @@ class TestOrder:
                 q[:, :, shard], k[:, :, k_pos], v[:, :, k_pos], encodings,
                 q_pos=shard, k_pos=k_pos, causal="positions", backend=backend,
             )  # fmt: skip
-            assert gap(got, wanted[:, :, shard]) < CLOSE
+            assert gap(got, expected[:, :, shard]) < CLOSE
 
     @EACH_BACKEND
     @EACH_LIST
     def test_order_in_memory_does_not_matter_by_positions(self, encodings, backend):
         q, k, v = qkv()
-        wanted = attention(q, k, v, encodings, backend=backend)
+        expected = attention(q, k, v, encodings, backend=backend)
         order = torch.tensor([[3, 1, 5, 0, 2, 4], [5, 4, 3, 2, 1, 0]])
         shuffled = [t.gather(2, order[:, None, :, None].expand_as(t)) for t in (q, k, v)]
         got = attention(*shuffled, encodings, q_pos=order, causal="positions", backend=backend)
-        assert gap(got, wanted.gather(2, order[:, None, :, None].expand_as(wanted))) < CLOSE
+        assert gap(got, expected.gather(2, order[:, None, :, None].expand_as(expected))) < CLOSE
 
     @EACH_BACKEND
     def test_index_order_stays_index_order_whatever_the_positions(self, backend):
@@ -96,8 +96,8 @@ class TestOrder:
         encodings, slots = [RoPE(8), ALiBi(4)], torch.arange(6)
         got = attention(q, k, v, encodings, q_pos=after(used - 1), k_pos=slots, causal="positions", backend=backend)
         for row, n in enumerate(used.tolist()):
-            one = [t[row : row + 1] for t in (q, k[:, :, :n], v[:, :, :n])]
-            assert gap(got[row : row + 1], attention(*one, encodings, backend=backend)) < CLOSE
+            first = [t[row : row + 1] for t in (q, k[:, :, :n], v[:, :, :n])]
+            assert gap(got[row : row + 1], attention(*first, encodings, backend=backend)) < CLOSE
 
 
 class TestMasks:
@@ -117,9 +117,9 @@ class TestMasks:
         assert (attn.masked_select(~allowed) == 0).all()
         assert gap(attn.sum(-1), allowed.any(-1).double()) < 1e-6
         free = weights(q, k, encodings, causal=False, backend=backend)
-        wanted = free.where(allowed, 0)
-        wanted = wanted / wanted.sum(-1, keepdim=True).where(allowed.any(-1, keepdim=True), 1)
-        assert gap(attn, wanted) < CLOSE
+        expected = free.where(allowed, 0)
+        expected = expected / expected.sum(-1, keepdim=True).where(allowed.any(-1, keepdim=True), 1)
+        assert gap(attn, expected) < CLOSE
         assert gap(attention(q, k, v, encodings, mask=mask, causal=causal, backend=backend), attn @ v) < CLOSE
 
     def test_one_row_for_all_queries_in_a_batch_of_one(self):
@@ -173,13 +173,13 @@ class TestSegments:
     def test_forms(self, backend):
         q, k, v = qkv(queries=3, keys=6)
         segments = torch.tensor([[0, 0, 1, 1, 1, 1], [0, 0, 0, 0, 0, 2]])
-        wanted = attention(q, k, v, mask=segments[:, 3:, None] == segments[:, None], backend=backend)
-        assert gap(attention(q, k, v, segments=segments, backend=backend), wanted) < CLOSE
-        assert gap(attention(q, k, v, segments=(segments[:, 3:], segments), backend=backend), wanted) < CLOSE
-        one = attention(q[:1], k[:1], v[:1], segments=segments[0], backend=backend)
-        assert gap(one, wanted[:1]) < CLOSE
+        expected = attention(q, k, v, mask=segments[:, 3:, None] == segments[:, None], backend=backend)
+        assert gap(attention(q, k, v, segments=segments, backend=backend), expected) < CLOSE
+        assert gap(attention(q, k, v, segments=(segments[:, 3:], segments), backend=backend), expected) < CLOSE
+        first = attention(q[:1], k[:1], v[:1], segments=segments[0], backend=backend)
+        assert gap(first, expected[:1]) < CLOSE
         mixed = attention(q, k, v, segments=(segments[:1, 3:], segments[0]), backend=backend)
-        assert gap(mixed[:1], wanted[:1]) < CLOSE
+        assert gap(mixed[:1], expected[:1]) < CLOSE
 
 
 class Placeless(Encoding):
@@ -259,12 +259,12 @@ def test_a_bias_may_be_wider_than_the_call(case, backend):
     tensors, positions = qkv(), torch.arange(6)
     bias = ALiBi(4) if case == "positions" else T5Bias(4, init_std=1.0, bidirectional=True)
     given = {} if case == "weight" else {"q_pos": positions}
-    wanted = attention(*tensors, [bias], backend=backend, **given)
+    expected = attention(*tensors, [bias], backend=backend, **given)
     if case == "positions":
         given = {"q_pos": positions.double()}
     got = attention(*tensors, [bias.double()], backend=backend, **given)
     assert got.dtype == torch.float32
-    assert gap(got, wanted) < CLOSE
+    assert gap(got, expected) < CLOSE
 
 
 @EACH_BACKEND

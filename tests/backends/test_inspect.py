@@ -34,15 +34,15 @@ def finite(scores: Tensor) -> Tensor:
     return scores.masked_fill(scores == -math.inf, -9e9)
 
 
-def result_of(name: str, given: dict, options: dict) -> tuple[Tensor, Tensor]:
-    """``weights @ v`` and what encodings read beside v; and what attention gives."""
+def result_of(name: str, keywords: dict, options: dict) -> tuple[Tensor, Tensor]:
+    """``weights @ v`` and what encodings read besides v; and what attention gives."""
     encodings = encodings_of(name)
     options = stated(name, options)
-    read = read_attention(**given, encodings=encodings, **options)
-    v = given["v"].repeat_interleave(given["q"].shape[1] // given["k"].shape[1], 1)
+    read = read_attention(**keywords, encodings=encodings, **options)
+    v = keywords["v"].repeat_interleave(keywords["q"].shape[1] // keywords["k"].shape[1], 1)
     out = read.weights @ v
     absent = dict.fromkeys(("q_pos", "k_pos", "features", "mask", "segments", "scale"))
-    call = prepare_call(**{**absent, "causal": True, **given, **options}, encodings=encodings)
+    call = prepare_call(**{**absent, "causal": True, **keywords, **options}, encodings=encodings)
     mask = call.visible()
     for encoding in encodings:
         if isinstance(encoding, ScoreEncoding | WeightEncoding):
@@ -51,9 +51,9 @@ def result_of(name: str, given: dict, options: dict) -> tuple[Tensor, Tensor]:
                 if isinstance(encoding, WeightEncoding)
                 else dict(call.score_with_features)[encoding]
             )
-            beside = encoding.output(read.weights, call.context(mask, features))
-            out = out if beside is None else out + beside
-    return out, attention(**given, encodings=encodings, **options)
+            read_out = encoding.output(read.weights, call.context(mask, features))
+            out = out if read_out is None else out + read_out
+    return out, attention(**keywords, encodings=encodings, **options)
 
 
 @pytest.mark.parametrize("situation", ["causal", "masked"])
@@ -91,23 +91,23 @@ def test_some_queries_and_the_log_sum_exp_alone(name, situation):
         pytest.skip("knows no keys after the query")
     if queries > keys and case_of(name).axes > 1:
         pytest.skip("no order of positions with several coordinates")
-    given, encodings = called(name, queries, keys), encodings_of(name)
+    keywords, encodings = called(name, queries, keys), encodings_of(name)
     options = {**options, "softcap": 2.0}
     options = stated(name, options)
-    whole = read_attention(**given, encodings=encodings, **options)
+    full = read_attention(**keywords, encodings=encodings, **options)
     for cut in (slice(-1, None), slice(0, 2), slice(1, queries - 1)):
-        some = read_attention(**given, encodings=encodings, queries=cut, **options)
-        assert gap(finite(some.scores), finite(whole.scores[:, :, cut])) < 1e-10
-        assert gap(some.weights, whole.weights[:, :, cut]) < 1e-12
-        if whole.lse is not None:
-            assert gap(finite(some.lse), finite(whole.lse[:, :, cut])) < 1e-10
-    if whole.lse is None:
+        some = read_attention(**keywords, encodings=encodings, queries=cut, **options)
+        assert gap(finite(some.scores), finite(full.scores[:, :, cut])) < 1e-10
+        assert gap(some.weights, full.weights[:, :, cut]) < 1e-12
+        if full.lse is not None:
+            assert gap(finite(some.lse), finite(full.lse[:, :, cut])) < 1e-10
+    if full.lse is None:
         with pytest.raises(ValueError, match="log-sum-exp"):
-            attention_lse(**given, encodings=encodings, **options)
+            attention_lse(**keywords, encodings=encodings, **options)
         return
-    found = attention_lse(**given, encodings=encodings, **options)
-    assert gap(finite(found), finite(whole.lse)) < 1e-10
-    assert gap(finite(found), finite(whole.scores.logsumexp(-1))) < 1e-10
+    result = attention_lse(**keywords, encodings=encodings, **options)
+    assert gap(finite(result), finite(full.lse)) < 1e-10
+    assert gap(finite(result), finite(full.scores.logsumexp(-1))) < 1e-10
 
 
 def test_rows_that_see_nothing():
@@ -129,8 +129,8 @@ def test_shards_of_keys_are_merged():
     options = {"encodings": [ALiBi(4)], "causal": "positions", "q_pos": torch.arange(70)}
     parts = []
     for shard in (slice(0, 30), slice(30, 70)):
-        given = {"k": k[:, :, shard], "v": v[:, :, shard], "k_pos": torch.arange(70)[shard]}
-        parts.append((attention(q, **given, **options), attention_lse(q, **given, **options)))
+        keywords = {"k": k[:, :, shard], "v": v[:, :, shard], "k_pos": torch.arange(70)[shard]}
+        parts.append((attention(q, **keywords, **options), attention_lse(q, **keywords, **options)))
     out, lse = merged(parts)
     assert gap(out, attention(q, k, v, [ALiBi(4)])) < 1e-12
     assert gap(lse, attention_lse(q, k, v, [ALiBi(4)])) < 1e-12
@@ -147,12 +147,12 @@ def test_float32_or_better(dtype):
 def test_beyond_the_reach_of_a_rotation():
     """Queries that lie too far apart are read block by block, as they are attended to."""
     (q, k, v), xpos, short = qkv(2, 4, 23, dtype=torch.float64), XPos(8), ShortReach(8)
-    whole, lse = read_attention(q, k, v, [xpos]), attention_lse(q, k, v, [xpos])
+    full, lse = read_attention(q, k, v, [xpos]), attention_lse(q, k, v, [xpos])
     blocks = read_attention(q, k, v, [short])
-    for a, b in zip((*blocks, attention_lse(q, k, v, [short])), (*whole, lse), strict=True):
+    for a, b in zip((*blocks, attention_lse(q, k, v, [short])), (*full, lse), strict=True):
         assert gap(finite(a), finite(b)) < 1e-10
     some = read_attention(q, k, v, [short], queries=slice(5, 16))
-    assert gap(finite(some.scores), finite(whole.scores[:, :, 5:16])) < 1e-10
+    assert gap(finite(some.scores), finite(full.scores[:, :, 5:16])) < 1e-10
 
 
 def test_gradcheck():
@@ -176,12 +176,12 @@ def test_no_matrix_of_queries_and_keys():
     assert leaves[0].numel() <= seen.elements < length * length
 
 
-def test_gradients_of_blocks_are_those_of_the_whole():
-    found, bias = [], T5Bias(4, init_std=1.0, bidirectional=True).double()
+def test_gradients_of_blocks_equal_the_full_call():
+    result, bias = [], T5Bias(4, init_std=1.0, bidirectional=True).double()
     for call in (attention_lse, lambda *t: read_attention(*t).lse):
         leaves = [t.requires_grad_() for t in qkv(1, 4, 150, num_kv_heads=2, dtype=torch.float64)]
-        found.append(torch.autograd.grad(call(*leaves, [bias]).square().sum(), leaves[:2]))
-    assert all(gap(a, b) < 1e-10 for a, b in zip(*found, strict=True))
+        result.append(torch.autograd.grad(call(*leaves, [bias]).square().sum(), leaves[:2]))
+    assert all(gap(a, b) < 1e-10 for a, b in zip(*result, strict=True))
 
 
 def test_compiled():
@@ -207,7 +207,7 @@ def test_path_needs_all_queries():
 
 
 def test_values_are_not_needed():
-    """None, or values of any width, for whatever reads them beside the scores; who scores by them says so."""
+    """None, or values of any width, for encodings that only read them out; encodings that score by them say so."""
     q, k, v = qkv(1, 4, 9, dtype=torch.float64)
     shaw = Shaw(8, max_distance=3).double()
     read = read_attention(q, k, encodings=[shaw])

@@ -38,7 +38,7 @@ QUICK = (
 
 @dataclass(frozen=True)
 class Job:
-    """One comparison; options are those of the call."""
+    """One comparison; options of the call."""
 
     recipe: str
     layout: str = "contiguous"
@@ -87,23 +87,23 @@ def inputs(job: Job) -> dict[str, Tensor]:
     return {n: torch.randn(shape, generator=source, dtype=torch.float64).to(job.dtype) for n, shape in shapes.items()}
 
 
-def outcome(job: Job, call: Callable[..., Tensor], where: Tensor, given: dict[str, Any]) -> dict[str, Tensor]:
+def outcome(job: Job, call: Callable[..., Tensor], where: Tensor, options: dict[str, Any]) -> dict[str, Tensor]:
     """Results and all gradients for the tokens at ``where``, by name."""
-    encodings, whole = encodings_of(job), inputs(job)
-    cut = {n: t.index_select(-2, where).requires_grad_(job.learns) for n, t in whole.items() if n != "loss"}
+    encodings, full = encodings_of(job), inputs(job)
+    cut = {n: t.index_select(-2, where).requires_grad_(job.learns) for n, t in full.items() if n != "loss"}
     x = cut["x"] if any(p.numel() for e in encodings for p in e.parameters()) else None
     segments = documents(job.segments)
-    given = given | {"segments": None if segments is None else segments[..., where]} | job.options
+    options = options | {"segments": None if segments is None else segments[..., where]} | job.options
     with torch.set_grad_enabled(job.learns):
-        out = call(cut["q"], cut["k"], cut["v"], encodings, x=x, **given)
-    found = {"out": out.detach()}
+        out = call(cut["q"], cut["k"], cut["v"], encodings, x=x, **options)
+    results = {"out": out.detach()}
     if job.learns:
-        (out * whole["loss"].index_select(-2, where)).sum().backward()
-        found |= {n: torch.zeros_like(t) if t.grad is None else t.grad for n, t in cut.items()}
+        (out * full["loss"].index_select(-2, where)).sum().backward()
+        results |= {n: torch.zeros_like(t) if t.grad is None else t.grad for n, t in cut.items()}
         for i, encoding in enumerate(encodings):
             for n, p in encoding.named_parameters():
-                found[f"{i}.{n}"] = torch.zeros_like(p) if p.grad is None else p.grad
-    return found
+                results[f"{i}.{n}"] = torch.zeros_like(p) if p.grad is None else p.grad
+    return results
 
 
 def joined(job: Job, of_ranks: list[dict[str, Tensor]]) -> dict[str, Tensor]:
@@ -111,7 +111,7 @@ def joined(job: Job, of_ranks: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     order = torch.cat([places(job.layout, rank, len(of_ranks)) for rank in range(len(of_ranks))]).argsort()
     together = {}
     for name in of_ranks[0]:
-        parts = [found[name] for found in of_ranks]
+        parts = [result[name] for result in of_ranks]
         together[name] = sum(parts[1:], parts[0]) if "." in name else torch.cat(parts, -2).index_select(-2, order)
     return together
 
@@ -132,26 +132,26 @@ def spawned(folder: Path, world: int, work: Callable[..., Any], jobs: Any = None
 
 
 def sharded(rank: int, world: int, jobs: list[Job]) -> list[dict[str, Tensor]]:
-    found = []
+    results = []
     for job in jobs:
         where = places(job.layout, rank, world)
-        found.append(outcome(job, sharded_attention, where, {"positions": where}))
-    return found
+        results.append(outcome(job, sharded_attention, where, {"positions": where}))
+    return results
 
 
 def differences(folder: Path, world: int, jobs: list[Job]) -> Iterator[str]:
     """Whatever several processes find otherwise than one does."""
     of_ranks = spawned(folder, world, sharded, jobs)
     for i, job in enumerate(jobs):
-        wanted = outcome(job, attention, torch.arange(TOKENS), {})
-        found = joined(job, [rank[i] for rank in of_ranks])
-        assert wanted.keys() == found.keys()
+        expected = outcome(job, attention, torch.arange(TOKENS), {})
+        actual = joined(job, [rank[i] for rank in of_ranks])
+        assert expected.keys() == actual.keys()
         tolerance = 1e-10 if job.dtype == torch.float64 else 2e-2
-        for name, right in wanted.items():
+        for name, right in expected.items():
             scale = max(1.0, float(right.abs().max()))
-            error = float((found[name] - right).abs().max()) / scale
-            if not error <= tolerance or found[name].dtype != right.dtype:
-                yield f"{job.name}: {name} differs by {error:.1e}, {found[name].dtype}"
+            error = float((actual[name] - right).abs().max()) / scale
+            if not error <= tolerance or actual[name].dtype != right.dtype:
+                yield f"{job.name}: {name} differs by {error:.1e}, {actual[name].dtype}"
 
 
 SPECIAL = [
@@ -226,18 +226,18 @@ def complaints(rank: int, world: int, jobs: None) -> dict[str, str]:
             segments=torch.zeros(4), **good,
         ),
     }  # fmt: skip
-    said = {}
+    messages = {}
     for name, call in calls.items():
         try:
             call()
         except ValueError as error:
-            said[name] = str(error)
+            messages[name] = str(error)
     group = dist.new_group([0])
     try:
         sharded_attention(q, q, q, positions=torch.arange(4), group=group)
     except ValueError as error:
-        said["group"] = str(error)
-    return said
+        messages["group"] = str(error)
+    return messages
 
 
 @pytest.mark.slow
@@ -288,23 +288,23 @@ def shards_of_attention(dtype: torch.dtype) -> tuple[list[tuple[Tensor, Tensor]]
 
 def test_merged_shards_of_keys_are_attention() -> None:
     torch.manual_seed(0)
-    parts, wanted, leaves = shards_of_attention(torch.float64)
+    parts, target, leaves = shards_of_attention(torch.float64)
     out, lse = merged(parts)
-    torch.testing.assert_close(out, wanted, rtol=0, atol=1e-13)
+    torch.testing.assert_close(out, target, rtol=0, atol=1e-13)
     weight = torch.randn_like(out)
-    found = torch.autograd.grad((out * weight).sum(), leaves, retain_graph=True)
-    expected = torch.autograd.grad((wanted * weight).sum(), leaves)
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    actual = torch.autograd.grad((out * weight).sum(), leaves, retain_graph=True)
+    expected = torch.autograd.grad((target * weight).sum(), leaves)
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)
     torch.testing.assert_close(lse, torch.stack([part for _, part in parts]).logsumexp(0), rtol=0, atol=1e-13)
 
 
 def test_merging_goes_on() -> None:
     torch.manual_seed(0)
-    parts, wanted, _ = shards_of_attention(torch.float64)
-    first, *others = parts
-    for other in others:
+    parts, expected, _ = shards_of_attention(torch.float64)
+    first, *rest = parts
+    for other in rest:
         first = merged([other, first])
-    torch.testing.assert_close(first[0], wanted, rtol=0, atol=1e-13)
+    torch.testing.assert_close(first[0], expected, rtol=0, atol=1e-13)
 
 
 def test_merged_results_of_a_kernel() -> None:
@@ -317,10 +317,10 @@ def test_merged_results_of_a_kernel() -> None:
 def test_merged_rows_that_see_nothing() -> None:
     out, lse = torch.randn(3, 4, requires_grad=True), torch.tensor([0.0, -torch.inf, -torch.inf], requires_grad=True)
     other, its = torch.randn(3, 4), torch.tensor([-torch.inf, 0.0, -torch.inf])
-    found, total = merged([(out, lse), (other, its)])
-    torch.testing.assert_close(found, torch.stack([out[0], other[1], torch.zeros(4)]))
+    result, total = merged([(out, lse), (other, its)])
+    torch.testing.assert_close(result, torch.stack([out[0], other[1], torch.zeros(4)]))
     assert total[2] == -torch.inf
-    (found.sum() + total[:2].sum()).backward()
+    (result.sum() + total[:2].sum()).backward()
     assert out.grad is not None
     assert lse.grad is not None
     assert out.grad.isfinite().all()

@@ -26,15 +26,15 @@ def qkv(tokens: int = 6, heads: int = 2, width: int = 12, batch: int = 1) -> lis
 @pytest.mark.parametrize("backend", ["auto", "dense"])
 @pytest.mark.parametrize("name", ENCODINGS)
 def test_calls_without_rows_or_queries(name: str, backend: str) -> None:
-    given, encodings = called(name, 9, 9), encodings_of(name)
-    no_queries = {key: value[:0] if key == "q_pos" else value for key, value in given.items()}
-    no_queries["q"] = given["q"][:, :, :0]
-    no_rows = {key: value if key.endswith("_pos") else value[:0] for key, value in given.items()}
+    inputs, encodings = called(name, 9, 9), encodings_of(name)
+    no_queries = {key: value[:0] if key == "q_pos" else value for key, value in inputs.items()}
+    no_queries["q"] = inputs["q"][:, :, :0]
+    no_rows = {key: value if key.endswith("_pos") else value[:0] for key, value in inputs.items()}
     for some in (no_queries, no_rows):
         packed = torch.tensor([0] * 4 + [1] * 5)
         for segments in (None, packed, packed.expand(some["k"].shape[0], -1)):
             out = attention(**some, encodings=encodings, segments=segments, causal=True, backend=backend)
-            assert out.shape == (*some["q"].shape[:3], given["v"].shape[3])
+            assert out.shape == (*some["q"].shape[:3], inputs["v"].shape[3])
 
 
 def test_the_order_is_stated_where_positions_have_several_coordinates() -> None:
@@ -63,10 +63,10 @@ def test_plain_positions_are_equal_coordinates_for_m_rope() -> None:
     with pytest.raises(ValueError, match=r"^causal\b"):
         attention(q, k, v, [rope], q_pos=on_all_axes(torch.arange(6)), k_pos=on_all_axes(torch.arange(6)))
     layer, x, cache = SelfAttention(24, 2, encodings=[rope]), torch.randn(2, 6, 24), KVCache()
-    whole = layer(x)
+    full = layer(x)
     steps = torch.cat([layer(x[:, n : n + 1], torch.tensor([n]), cache=cache) for n in range(6)], 1)
-    torch.testing.assert_close(steps, whole, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(layer(x, torch.arange(6)), whole)
+    torch.testing.assert_close(steps, full, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(layer(x, torch.arange(6)), full)
 
 
 def test_two_rotations_of_other_widths_are_refused_by_name() -> None:
@@ -77,11 +77,11 @@ def test_two_rotations_of_other_widths_are_refused_by_name() -> None:
 
 def test_any_iterable_of_encodings() -> None:
     q, k, v = qkv()
-    made = [RoPE(12), ALiBi(2)]
-    expected = attention(q, k, v, made)
-    for encodings in (nn.ModuleList(made), tuple(made), iter(made)):
+    built = [RoPE(12), ALiBi(2)]
+    expected = attention(q, k, v, built)
+    for encodings in (nn.ModuleList(built), tuple(built), iter(built)):
         assert torch.equal(attention(q, k, v, encodings), expected)
-    assert explain(q, k, v, nn.ModuleList(made)) == explain(q, k, v, made)
+    assert explain(q, k, v, nn.ModuleList(built)) == explain(q, k, v, built)
 
 
 @pytest.mark.parametrize(
@@ -146,11 +146,11 @@ def test_a_window_and_a_mask_of_integers_for_a_layer() -> None:
     torch.manual_seed(0)
     x, mask = torch.randn(2, 9, 24), torch.tensor([[0, 0, 1, 1, 1, 1, 1, 1, 1], [1] * 9])
     layer = SelfAttention(24, 2, encodings=[RoPE(12)], window=3)
-    plain = SelfAttention(24, 2, encodings=[RoPE(12)])
-    plain.load_state_dict(layer.state_dict())
-    assert torch.equal(layer(x), plain(x, window=3))
-    assert not torch.allclose(layer(x), plain(x))
-    assert torch.equal(plain(x, attention_mask=mask), plain(x, attention_mask=mask.bool()))
+    baseline = SelfAttention(24, 2, encodings=[RoPE(12)])
+    baseline.load_state_dict(layer.state_dict())
+    assert torch.equal(layer(x), baseline(x, window=3))
+    assert not torch.allclose(layer(x), baseline(x))
+    assert torch.equal(baseline(x, attention_mask=mask), baseline(x, attention_mask=mask.bool()))
     with pytest.raises(ValueError, match="window"):
         SelfAttention(24, 2, window=0)
 

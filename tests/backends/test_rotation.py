@@ -87,7 +87,7 @@ class TestAttention:
             short = attention(q[:, :, early], k[:, :, early], v[:, :, early], [dynamic()], length=length)
             assert (gap(long, short) > 1e-3) == moved
 
-    def test_padding_does_not_stretch_a_row(self):
+    def test_padding_does_not_extend_a_row(self):
         q, k, v = qkv(2, 2, 12, dtype=torch.float64)
         real = torch.arange(12) < torch.tensor([[6], [12]])
         out = attention(q, k, v, [dynamic()], mask=real[:, None, :])
@@ -102,7 +102,7 @@ class TestAttention:
         with pytest.raises(ValueError, match=r"^length\b"):
             SelfAttention(16, 2, encodings=[dynamic()])(torch.zeros(1, 2, 16), length=wrong)
 
-    def test_explained_alike(self):
+    def test_explained_equally(self):
         q, k, v = qkv(1, 2, 6)
         assert explain(q, k, v, [dynamic()], length=9).backend == "sdpa"
 
@@ -110,13 +110,13 @@ class TestAttention:
 class TestTables:
     def test_a_table_takes_lengths_as_numbers_rows_and_tokens(self):
         rope, positions = dynamic(), torch.arange(6).expand(2, 6)
-        one = rope.table(positions, 12)
+        first = rope.table(positions, 12)
         rows = rope.table(positions, torch.tensor([[12], [6]]))
         tokens = rope.table(positions, torch.tensor([[12, 12, 12, 6, 6, 6]] * 2))
         for part in range(2):
-            assert gap(rows[part][0], one[part][0]) == 0
+            assert gap(rows[part][0], first[part][0]) == 0
             assert gap(rows[part][1], rope.table(torch.arange(6), 6)[part]) == 0
-            assert gap(tokens[part][0, :3], one[part][0, :3]) == 0
+            assert gap(tokens[part][0, :3], first[part][0, :3]) == 0
 
     def test_undeclared_it_spans_each_row(self):
         rope, rows = dynamic(), torch.tensor([[0, 1, 2], [0, 1, 9]])

@@ -65,19 +65,19 @@ def test_equals_the_definition(name, queries, keys):
 
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("name", LISTS)
-def test_who_sees_whom(name, options):
-    given = OPTIONS[options](100, 130)
-    for a, b in zip(*(results(backend, name, 100, 130, **given) for backend in ("rows", "dense")), strict=True):
+def test_visibility_equals_the_definition(name, options):
+    keywords = OPTIONS[options](100, 130)
+    for a, b in zip(*(results(backend, name, 100, 130, **keywords) for backend in ("rows", "dense")), strict=True):
         assert gap(a, b) < 1e-10
 
 
 def test_positions_of_several_coordinates():
     q, k, v = qkv(2, 4, 100, dtype=torch.float64)
     places = torch.stack([torch.arange(100) // 10, torch.arange(100) % 10], -1)
-    given = {"q_pos": places, "k_pos": places.expand(2, -1, -1)}
+    options = {"q_pos": places, "k_pos": places.expand(2, -1, -1)}
     encodings = [LogCPB(4, axes=2).double()]
     got, expected = (
-        attention(q, k, v, encodings, backend=backend, causal=True, **given) for backend in ("rows", "dense")
+        attention(q, k, v, encodings, backend=backend, causal=True, **options) for backend in ("rows", "dense")
     )
     assert gap(got, expected) < 1e-12
 

@@ -45,16 +45,16 @@ def values_and_gradients(backend, encodings, tensors, options) -> list[torch.Ten
 @pytest.mark.parametrize("encodings", LISTS)
 def test_equals_the_definition(encodings, options, queries):
     """Of nine queries on seven keys, two come before all keys in a causal order, which only positions can say."""
-    given = dict(OPTIONS[options])
-    if queries == 9 and given.get("causal", True) is True:
-        given |= {"causal": "positions", "q_pos": torch.arange(-2, 7), "k_pos": torch.arange(7)}
+    inputs = dict(OPTIONS[options])
+    if queries == 9 and inputs.get("causal", True) is True:
+        inputs |= {"causal": "positions", "q_pos": torch.arange(-2, 7), "k_pos": torch.arange(7)}
     if queries == 9 and options == "segments":
-        given["segments"] = (torch.tensor([0, 0, 0, 0, 0, 1, 1, 2, 2]), given["segments"])
+        inputs["segments"] = (torch.tensor([0, 0, 0, 0, 0, 1, 1, 2, 2]), inputs["segments"])
     if options == "positions":
-        given["k_pos"] = OPTIONS[options]["k_pos"]
-        given["q_pos"] = torch.arange(queries) * 2
+        inputs["k_pos"] = OPTIONS[options]["k_pos"]
+        inputs["q_pos"] = torch.arange(queries) * 2
     tensors = qkv(2, 4, queries, 7, num_kv_heads=2, value_dim=5, dtype=torch.float64, transposed=True)
-    dense, fused = (values_and_gradients(p, LISTS[encodings], tensors, given) for p in ("dense", "sdpa"))
+    dense, fused = (values_and_gradients(p, LISTS[encodings], tensors, inputs) for p in ("dense", "sdpa"))
     for a, b in zip(dense, fused, strict=True):
         assert gap(a, b) < 1e-11
 
@@ -141,13 +141,13 @@ class TestScalesThatAreNotPositive:
     @pytest.mark.parametrize("scale", [0, 0.0, -0.5, -1e-3])
     @pytest.mark.parametrize("options", ["causal", "bidirectional", "mask", "segments"])
     @pytest.mark.parametrize("encodings", ["nope", "rope", "alibi", "rope+alibi+t5"])
-    def test_every_path(self, encodings, options, scale):
-        given = {**OPTIONS[options], "scale": scale}
+    def test_every_backend(self, encodings, options, scale):
+        keywords = {**OPTIONS[options], "scale": scale}
         tensors = qkv(2, 4, 7, num_kv_heads=2, value_dim=5, dtype=torch.float64)
-        expected = values_and_gradients("dense", LISTS[encodings], tensors, given)
+        expected = values_and_gradients("dense", LISTS[encodings], tensors, keywords)
         assert all(bool(t.isfinite().all()) for t in expected)
         for backend in ("auto", "sdpa", "tiled")[: 2 if scale == 0 else 3]:
-            for a, b in zip(values_and_gradients(backend, LISTS[encodings], tensors, given), expected, strict=True):
+            for a, b in zip(values_and_gradients(backend, LISTS[encodings], tensors, keywords), expected, strict=True):
                 assert gap(a, b) < 1e-11
 
     @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

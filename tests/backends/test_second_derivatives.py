@@ -15,9 +15,9 @@ TOKENS = 9
 
 def second_gradients(name: str, backend: str) -> list[Tensor] | None:
     """Gradients of the squared gradients of a plain sum, whose own gradient needs none; None: there is no graph."""
-    given, encodings = called(name, TOKENS, TOKENS), encodings_of(name)
-    leaves = [given[leaf].requires_grad_() for leaf in "qkv"]
-    total = attention(**given, encodings=encodings, backend=backend, **stated(name, {})).sum()
+    options, encodings = called(name, TOKENS, TOKENS), encodings_of(name)
+    leaves = [options[leaf].requires_grad_() for leaf in "qkv"]
+    total = attention(**options, encodings=encodings, backend=backend, **stated(name, {})).sum()
     first = torch.autograd.grad(total, leaves, create_graph=True, allow_unused=True)
     squares = [gradient.square().sum() for gradient in first if gradient is not None]
     sum_of_squares = torch.stack(squares).sum()
@@ -29,17 +29,17 @@ def second_gradients(name: str, backend: str) -> list[Tensor] | None:
 @pytest.mark.parametrize("name", ENCODINGS)
 def test_they_are_right_or_refused(name: str) -> None:
     try:
-        wanted = second_gradients(name, "dense")
+        expected = second_gradients(name, "dense")
     except RuntimeError:
         pytest.skip("its definition has none: an error, as it should be")
-    assert wanted is not None
-    assert any(gradient.abs().max() > 1e-6 for gradient in wanted)
+    assert expected is not None
+    assert any(gradient.abs().max() > 1e-6 for gradient in expected)
     for backend in (*BACKENDS, "auto"):
         try:
-            found = second_gradients(name, backend)
+            actual = second_gradients(name, backend)
         except (ValueError, RuntimeError):  # the backend cannot serve the call, or has no second derivative
             assert backend != "dense", "which autograd goes through"
         else:
-            assert found is not None, backend
-            for got, want in zip(found, wanted, strict=True):
+            assert actual is not None, backend
+            for got, want in zip(actual, expected, strict=True):
                 torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-9)

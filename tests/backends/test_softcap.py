@@ -59,33 +59,33 @@ CHANGE_PRODUCTS = {
 
 @pytest.mark.parametrize("name", few_spectra(ENCODINGS))
 def test_a_cap_far_above_the_scores_is_none(name):
-    given, encodings = called(name, 9, 9), encodings_of(name)
-    given |= stated(name, {})
-    assert gap(attention(**given, encodings=encodings, softcap=1e7), attention(**given, encodings=encodings)) < 1e-9
+    options, encodings = called(name, 9, 9), encodings_of(name)
+    options |= stated(name, {})
+    assert gap(attention(**options, encodings=encodings, softcap=1e7), attention(**options, encodings=encodings)) < 1e-9
 
 
 @pytest.mark.parametrize("name", few_spectra(ENCODINGS))
 def test_what_is_added_stays(name):
     """The scores change by what the cap takes from the products, and for no encoding by more."""
-    given, encodings = called(name, 9, 9), encodings_of(name)
+    options, encodings = called(name, 9, 9), encodings_of(name)
     if name in CHANGE_PRODUCTS or any(isinstance(e, ScoreEncoding) and e.scope.replaces for e in encodings):
         pytest.skip("puts another product in its place, or sees or multiplies the scores: tested below")
     rotary = [e for e in encodings if hasattr(e, "rotate")]
-    others = [e for e in encodings if e not in rotary]
-    given |= stated(name, {})
-    products = read_attention(**given, encodings=rotary).scores
-    plain, under = (read_attention(**given, encodings=encodings, softcap=cap).scores for cap in (None, CAP))
-    seen = plain.isfinite()
-    change = torch.where(seen, under - plain, 0.0)
-    assert gap(change, torch.where(seen, capped(products) - products, 0.0)) < 1e-9, others
+    rest = [e for e in encodings if e not in rotary]
+    options |= stated(name, {})
+    products = read_attention(**options, encodings=rotary).scores
+    baseline, under = (read_attention(**options, encodings=encodings, softcap=cap).scores for cap in (None, CAP))
+    seen = baseline.isfinite()
+    change = torch.where(seen, under - baseline, 0.0)
+    assert gap(change, torch.where(seen, capped(products) - products, 0.0)) < 1e-9, rest
 
 
 @pytest.mark.parametrize("queries", [9, 1])
-def test_the_product_that_path_puts_in_its_place_is_capped(queries):
-    given, encodings = called("path", queries, 9), encodings_of("path")
+def test_paths_own_product_is_capped_too(queries):
+    options, encodings = called("path", queries, 9), encodings_of("path")
     assert isinstance(encodings[0], PaTH)
-    plain, under = (read_attention(**given, encodings=encodings, softcap=cap).scores for cap in (None, CAP))
-    assert gap(under.exp(), capped(plain).where(plain.isfinite(), plain).exp()) < 1e-9
+    baseline, under = (read_attention(**options, encodings=encodings, softcap=cap).scores for cap in (None, CAP))
+    assert gap(under.exp(), capped(baseline).where(baseline.isfinite(), baseline).exp()) < 1e-9
 
 
 def test_the_product_of_rotations_in_a_mixture_is_capped():
@@ -98,7 +98,7 @@ def test_the_product_of_rotations_in_a_mixture_is_capped():
 
 
 def test_gates_count_products_without_a_cap():
-    """CoPE's positions are those of the products themselves, whichever backend computes them."""
+    """CoPE's positions come from the products themselves, whichever backend computes them."""
     q, k, v = qkv(1, 4, 40, dtype=torch.float64)
     cope = CoPE(8, max_position=6).double()
     torch.nn.init.normal_(cope.table)
@@ -116,7 +116,7 @@ def test_gates_count_products_without_a_cap():
         *((n, s) for n in UNLIKE for s in sorted(SITUATIONS)[::3]),
     ),
 )
-def test_paths_equal_the_definition(name, situation):
+def test_backends_equal_the_definition(name, situation):
     queries, keys, options = SITUATIONS[situation]
     if options.get("causal", True) is False and only_causal(name):
         pytest.skip("knows no keys after the query")
@@ -181,8 +181,8 @@ def test_compiled():
     compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
     for length in (5, 70):
         leaves = [t.requires_grad_() for t in qkv(1, 4, length, dtype=torch.float64)]
-        found, expected = (torch.autograd.grad(call(*leaves), leaves) for call in (compiled, loss))
-        assert all(gap(a, b) < 1e-10 for a, b in zip(found, expected, strict=True))
+        actual, expected = (torch.autograd.grad(call(*leaves), leaves) for call in (compiled, loss))
+        assert all(gap(a, b) < 1e-10 for a, b in zip(actual, expected, strict=True))
     torch.compiler.reset()
 
 

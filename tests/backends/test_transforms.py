@@ -134,8 +134,8 @@ def test_derivatives_of_parameters(name):
     """A functional call, as per-sample gradients and meta-learning have it."""
     call = Called(name, 70)
     for encoding in call.encodings:
-        given = {n: p.detach() for n, p in encoding.named_parameters()}
-        if not given:
+        options = {n: p.detach() for n, p in encoding.named_parameters()}
+        if not options:
             continue
 
         def loss(parameters, encoding=encoding):
@@ -152,11 +152,11 @@ def test_derivatives_of_parameters(name):
                     delattr(encoding.get_submodule(parent), leaf)
                     encoding.get_submodule(parent)._parameters[leaf] = p
 
-        found = grad(loss)(given)
+        actual = grad(loss)(options)
         parameters = dict(encoding.named_parameters())
         expected = torch.autograd.grad(call.definition(call.q).square().sum(), list(parameters.values()))
         for n, w in zip(parameters, expected, strict=True):
-            assert gap(found[n], w) < 1e-9 * max(1.0, float(w.abs().max()))
+            assert gap(actual[n], w) < 1e-9 * max(1.0, float(w.abs().max()))
 
 
 class TestPaths:

@@ -77,7 +77,7 @@ def prepared(q, k, v, encodings, **options) -> AttentionCall:
 def gaps(make, q, k, v, **options) -> list[float]:
     """Of the result and of all gradients, relative to the largest entry of the definition's."""
     generator = torch.Generator().manual_seed(9)
-    found = []
+    results = []
     for dtype in (torch.float64, q.dtype):
         torch.manual_seed(0)
         device = "cpu" if dtype == torch.float64 else DEVICE
@@ -97,8 +97,8 @@ def gaps(make, q, k, v, **options) -> list[float]:
             out = backend.run(posed)
             assert out.dtype == q.dtype
         learned = [*tensors, *(p for encoding in encodings for p in encoding.parameters())]
-        found.append([out, *torch.autograd.grad(out, learned, target.to(out.device, out.dtype))])
-    return [gap(got.cpu(), right) / max(right.abs().max().item(), 1e-3) for right, got in zip(*found, strict=True)]
+        results.append([out, *torch.autograd.grad(out, learned, target.to(out.device, out.dtype))])
+    return [gap(got.cpu(), right) / max(right.abs().max().item(), 1e-3) for right, got in zip(*results, strict=True)]
 
 
 def _placed(value, device):
@@ -119,10 +119,10 @@ def sticks(remainder, *, current=False, heads=4, value_dim=16):
 @pytest.mark.parametrize("remainder", ["drop", "own", "vector"])
 def test_sticks(remainder, current, seen):
     q, k, v = qkv(2, 2, 25, 40, 24, num_kv_heads=1, value_dim=16, transposed=True)
-    found = gaps(sticks(remainder, current=current, heads=2), q, k, v, **SEEN[seen])
+    result = gaps(sticks(remainder, current=current, heads=2), q, k, v, **SEEN[seen])
     if remainder == "vector" and seen == "all":  # of 40 keys nothing is left, and the definition finds it as 1 − Σ
-        found = found[:-1]
-    assert max(found) < 1e-5
+        result = result[:-1]
+    assert max(result) < 1e-5
 
 
 @kernels
@@ -195,10 +195,10 @@ def test_counts_of_large_logits():
 @pytest.mark.parametrize("make", [sticks("own", heads=2), cope(9, width=16)])
 def test_backward_in_pieces(make, monkeypatch):
     q, k, v = qkv(1, 2, 60, 60, 16)
-    whole = gaps(make, q, k, v)
+    full = gaps(make, q, k, v)
     monkeypatch.setattr(launch, "ROOM", 1)
     assert len(launch.chunks(60, 8, 16)) == 4
-    assert max(gaps(make, q, k, v)) < max(*whole, 1e-6) * 2
+    assert max(gaps(make, q, k, v)) < max(*full, 1e-6) * 2
 
 
 @kernels
@@ -306,9 +306,9 @@ def compile_for_hopper(kernel, constants, dtype):
     from triton.compiler import ASTSource
 
     names = kernel.arg_names
-    given = {"q", "k", "v", "gate_q", "gate_k", "grad", "d_q", "d_gate_q", "out", "new_q", "new_k"}
+    inputs = {"q", "k", "v", "gate_q", "gate_k", "grad", "d_q", "d_gate_q", "out", "new_q", "new_k"}
     wide = {"z", "used_out", "carries", "behind", "delta", "norms", "grad_used", "d_k", "d_v", "d_z", "d_gate_k"}
-    kinds = dict.fromkeys(given, f"*{dtype}") | dict.fromkeys(wide | {"cos", "sin"}, "*fp32")
+    kinds = dict.fromkeys(inputs, f"*{dtype}") | dict.fromkeys(wide | {"cos", "sin"}, "*fp32")
     kinds |= {"q_ids": "*i64", "k_ids": "*i64", "scale": "fp32", "enough": "fp32"}
     kinds |= dict.fromkeys(constants, "constexpr")
     source = ASTSource(

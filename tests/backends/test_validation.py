@@ -69,10 +69,10 @@ def test_other_kinds_are_refused_by_name(name, at, call):
 @pytest.mark.parametrize("at", range(3))
 @pytest.mark.parametrize("value", [None, [[1.0]], np.zeros((2, 4, 6, 8)), "q"], ids=lambda v: type(v).__name__)
 def test_tensors_must_be_tensors(at, value):
-    given = list(qkv())
-    given[at] = value
+    inputs = list(qkv())
+    inputs[at] = value
     with pytest.raises(ValueError, match=rf"^{'qkv'[at]}\b"):
-        attention(*given)
+        attention(*inputs)
 
 
 @pytest.mark.parametrize(("batch", "tokens"), [(2, 6), (1, 1), (3, 3), (1, 2), (2, 1)])
@@ -113,23 +113,23 @@ class TestTurnedLayouts:
             attention(*(t.transpose(1, 2) for t in (q, k, v)))
 
     def test_heads_of_an_encoding(self):
-        turned = [t.transpose(1, 2) for t in qkv()]
+        rotated = [t.transpose(1, 2) for t in qkv()]
         with pytest.raises(ValueError, match=r"^num_heads\b.*ALiBi.*\b4\b.*\b6\b.*" + self.WORDS):
-            attention(*turned, [ALiBi(4)])
+            attention(*rotated, [ALiBi(4)])
         with pytest.raises(ValueError, match=r"^num_heads\b.*ALiBi.*\b5\b") as error:
-            attention(*turned, [ALiBi(5)])
+            attention(*rotated, [ALiBi(5)])
         assert "transpose" not in str(error.value), "another cause"
 
     @pytest.mark.parametrize("name", ["q_pos", "k_pos"])
     def test_positions(self, name):
-        turned = [t.transpose(1, 2) for t in qkv()]
+        rotated = [t.transpose(1, 2) for t in qkv()]
         with pytest.raises(ValueError, match=rf"^{name}\b.*\b6\b.*\b{name[0]}\b.*\b4\b.*" + self.WORDS):
-            attention(*turned, [RoPE(8)], **{name: torch.arange(6)})
+            attention(*rotated, [RoPE(8)], **{name: torch.arange(6)})
 
     def test_the_input(self):
-        turned = [t.transpose(1, 2) for t in qkv()]
+        rotated = [t.transpose(1, 2) for t in qkv()]
         with pytest.raises(ValueError, match=r"^x\b.*" + self.WORDS):
-            attention(*turned, [RoPE(8)], x=torch.zeros(2, 6, 32))
+            attention(*rotated, [RoPE(8)], x=torch.zeros(2, 6, 32))
 
 
 def test_future_keys_need_an_encoding_that_knows_them():
@@ -142,14 +142,14 @@ def test_future_keys_need_an_encoding_that_knows_them():
 
 def test_positions_are_counted_only_where_somebody_reads_them(monkeypatch):
     """A decoding step consists of overhead."""
-    made = []
+    built = []
     arange = torch.arange
-    monkeypatch.setattr(torch, "arange", lambda *given, **options: made.append(given) or arange(*given, **options))
+    monkeypatch.setattr(torch, "arange", lambda *given, **options: built.append(given) or arange(*given, **options))
     q, k, v = qkv(queries=1, keys=6)
     attention(q, k, v)
-    assert not made
+    assert not built
     attention(q, k, v, [RoPE(8)])
-    assert made
+    assert built
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -157,12 +157,12 @@ def test_positions_are_counted_only_where_somebody_reads_them(monkeypatch):
 @pytest.mark.parametrize("mask", ["none", "keys", "heads", "rows"])
 @pytest.mark.parametrize("encodings", [[], [ALiBi(8)]], ids=["nope", "alibi"])
 def test_heads_of_a_group_as_rows(queries, mask, encodings, dtype):
-    """The fused kernel reads the keys of a group once; the result is that of the definition."""
+    """The fused kernel reads the keys of a group once; the result equals the definition."""
     q, k, v = qkv(2, 8, queries, 40, num_kv_heads=2, dtype=dtype)
     shape = {"none": None, "keys": (2, 1, 40), "heads": (2, 8, 1, 40), "rows": (2, 1, queries, 40)}[mask]
     seen = None if shape is None else torch.rand(shape, generator=torch.Generator().manual_seed(3)) < 0.7
-    given = [t.double() for t in (q, k, v)]
+    inputs = [t.double() for t in (q, k, v)]
     close = 1e-5 if dtype == torch.float32 else 2e-2
     for causal in (True, False):
-        expected = attention(*given, encodings, mask=seen, causal=causal, backend="dense")
+        expected = attention(*inputs, encodings, mask=seen, causal=causal, backend="dense")
         assert gap(attention(q, k, v, encodings, mask=seen, causal=causal, backend="sdpa"), expected) < close

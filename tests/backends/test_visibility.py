@@ -1,4 +1,4 @@
-"""Who sees whom, range by range: against plain loops; and the window on every path."""
+"""Visibility, range by range, against plain loops; and the window on every backend."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ CASES = {
 def test_rows(case):
     visibility = CASES[case]
     expected = by_loops(visibility, QUERIES, KEYS)
-    found = visibility.rows(0, QUERIES, QUERIES, KEYS)
-    assert found.ndim == 4
-    assert torch.equal(found.expand(2, 3, -1, -1), expected)
+    actual = visibility.rows(0, QUERIES, QUERIES, KEYS)
+    assert actual.ndim == 4
+    assert torch.equal(actual.expand(2, 3, -1, -1), expected)
     for start, stop, first, last in ((0, 2, 0, 7), (2, 5, 3, 6), (4, 5, 0, 1), (1, 3, 6, 7)):
         part = visibility.rows(start, stop, QUERIES, KEYS, first, last)
         assert torch.equal(part.expand(2, 3, -1, -1), expected[:, :, start:stop, first:last])
@@ -67,14 +67,14 @@ def test_rows(case):
 @pytest.mark.parametrize("window", [None, 2])
 def test_lengths_that_differ(queries, keys, window):
     visibility = VisibilityMask(True, window, None, None, torch.arange(queries), torch.arange(keys))
-    found = visibility.rows(0, queries, queries, keys)
-    assert torch.equal(found.expand(2, 3, -1, -1), by_loops(visibility, queries, keys))
+    result = visibility.rows(0, queries, queries, keys)
+    assert torch.equal(result.expand(2, 3, -1, -1), by_loops(visibility, queries, keys))
 
 
-def test_what_is_plain_and_what_hides_whole_keys():
-    plain = {"causal", "bidirectional", "window", "window of one", "window, bidirectional"}
-    assert {case for case in CASES if CASES[case].plain} == plain
-    assert {case for case in CASES if CASES[case].per_key} == {*plain, "mask of keys"}
+def test_order_only_and_per_key_visibility():
+    order_only = {"causal", "bidirectional", "window", "window of one", "window, bidirectional"}
+    assert {case for case in CASES if CASES[case].order_only} == order_only
+    assert {case for case in CASES if CASES[case].per_key} == {*order_only, "mask of keys"}
 
 
 LISTS = {
@@ -90,7 +90,7 @@ BACKENDS = ("auto", "dense", "sdpa", "rows", "tiled")
 
 
 def served(backend: str, name: str, causal: object) -> bool:
-    """Kernels look at no scores, rows need the order of indices, tiles need counted positions beside a distance."""
+    """Kernels look at no scores, rows need the order of indices, tiles need counted positions with a distance."""
     if backend == "sdpa":
         return name in ("nope", "rope+t5")
     if backend == "rows":
@@ -138,14 +138,14 @@ class TestWindow:
         source = torch.Generator().manual_seed(3)
         k_pos = torch.stack([torch.randperm(self.KEYS, generator=source) for _ in range(2)])
         q_pos = torch.randint(0, self.KEYS, (2, self.QUERIES), generator=source)
-        given = {"causal": "positions", "q_pos": q_pos, "k_pos": k_pos}
+        options = {"causal": "positions", "q_pos": q_pos, "k_pos": k_pos}
         apart = q_pos[:, :, None] - k_pos[:, None]
-        expected = self.results("dense", name, **given, mask=apart < 12)
-        for a, b in zip(self.results(backend, name, **given, window=12), expected, strict=True):
+        expected = self.results("dense", name, **options, mask=apart < 12)
+        for a, b in zip(self.results(backend, name, **options, window=12), expected, strict=True):
             assert gap(a, b) < 1e-10
 
     @pytest.mark.parametrize("backend", BACKENDS)
-    def test_beside_documents_and_a_mask(self, backend):
+    def test_with_documents_and_a_mask(self, backend):
         segments = torch.arange(self.KEYS) // 23
         mask = torch.rand(2, 1, 1, self.KEYS, generator=torch.Generator().manual_seed(3)) < 0.8
         apart = torch.arange(self.QUERIES)[:, None] + self.KEYS - self.QUERIES - torch.arange(self.KEYS)

@@ -61,8 +61,8 @@ class TestGolden:
     def test_press_adds_the_same_row_everywhere_which_differs_by_a_constant_a_row(self):
         golden = load("alibi_causal_h8_l19")
         positions = torch.arange(19).double()
-        ours = ALiBi(8)(positions, positions)
-        difference = (golden["bias"][0] - ours).masked_fill(~golden["mask_allowed"], torch.nan)
+        actual = ALiBi(8)(positions, positions)
+        difference = (golden["bias"][0] - actual).masked_fill(~golden["mask_allowed"], torch.nan)
         spread = difference.nan_to_num(-torch.inf).amax(-1) - difference.nan_to_num(torch.inf).amin(-1)
         assert spread.abs().max() < 1e-12
 
@@ -80,7 +80,7 @@ class TestGolden:
 
     @DTYPES
     @EACH_BACKEND
-    def test_mpt_sees_both_sides(self, dtype, tolerance, backend):
+    def test_mpt_attends_to_both_sides(self, dtype, tolerance, backend):
         golden = load("alibi_mpt_bidirectional_h5_l14", dtype)
         positions = torch.arange(14).to(dtype)
         assert gap(ALiBi(5)(positions, positions)[None], golden["bias"]) < tolerance

@@ -27,22 +27,22 @@ def test_bias_of_the_authors_code(name, dtype):
 
 def test_the_same_in_every_direction():
     alibi, places = ALiBi2D(4), torch.rand(30, 2).double() * 50
-    wanted = alibi(places, places)
+    expected = alibi(places, places)
     turn = torch.tensor([[math.cos(1.0), -math.sin(1.0)], [math.sin(1.0), math.cos(1.0)]], dtype=torch.float64)
     for moved in (places.flip(-1), -places, places @ turn, places + 7):
-        assert gap(alibi(moved, moved), wanted) < 1e-10
-    assert gap(wanted, wanted.mT) == 0, "symmetric"
+        assert gap(alibi(moved, moved), expected) < 1e-10
+    assert gap(expected, expected.mT) == 0, "symmetric"
     image = grid(9, 9)
     assert gap(alibi(image, image), alibi(image.flip(-1), image.flip(-1))) == 0
 
 
 def test_along_a_line_it_is_alibi():
     line = torch.arange(50)
-    wanted = ALiBi(6)(line, line)
-    assert gap(ALiBi2D(6, axes=1)(line, line), wanted) == 0
+    expected = ALiBi(6)(line, line)
+    assert gap(ALiBi2D(6, axes=1)(line, line), expected) == 0
     diagonal = torch.stack([line * 3, line * 4], -1)
-    assert gap(ALiBi2D(6)(diagonal, diagonal), 5 * wanted) < 1e-4
-    assert gap(ALiBi2D(6, axes=3)(*2 * [torch.stack([line * 0, line, line * 0], -1)]), wanted) == 0
+    assert gap(ALiBi2D(6)(diagonal, diagonal), 5 * expected) < 1e-4
+    assert gap(ALiBi2D(6, axes=3)(*2 * [torch.stack([line * 0, line, line * 0], -1)]), expected) == 0
 
 
 def test_gradients_of_positions_are_finite_where_tokens_meet():

@@ -49,9 +49,9 @@ def test_resized_as_timm_does(name):
 def test_windows_that_are_no_squares():
     beit = of(torch.randn(5 * 9 + 3, 2).double(), (3, 5))
     table = beit.table[:-3].T.view(1, 2, 5, 9)
-    wanted = F.interpolate(table, size=(7, 11), mode="bilinear").flatten(2)[0].T
+    expected = F.interpolate(table, size=(7, 11), mode="bilinear").flatten(2)[0].T
     resized = beit.resized((4, 6), mode="bilinear")
-    assert gap(resized.table, torch.cat([wanted, beit.table[-3:]])) < 1e-12
+    assert gap(resized.table, torch.cat([expected, beit.table[-3:]])) < 1e-12
     assert gap(beit.resized((3, 5)).table, beit.table) == 0
 
 

@@ -71,8 +71,8 @@ def test_the_papers_formula():
     q_pos, k_pos = torch.rand(4, 2).double() * 9, torch.rand(7, 2).double() * 9
     d = q_pos[:, None] - k_pos[None]
     c = torch.where(d < 0, -torch.log(1 - d), torch.log(1 + d.abs()))
-    wanted = (c @ cpb.inner_weight.T + cpb.inner_bias).relu() @ cpb.outer_weight.T
-    assert gap(cpb(q_pos, k_pos), wanted.permute(2, 0, 1)) < 1e-12
+    expected = (c @ cpb.inner_weight.T + cpb.inner_bias).relu() @ cpb.outer_weight.T
+    assert gap(cpb(q_pos, k_pos), expected.permute(2, 0, 1)) < 1e-12
 
 
 def test_one_axis_is_a_function_of_the_distance_and_two_are_none():

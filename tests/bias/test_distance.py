@@ -28,7 +28,7 @@ def test_dense_form_follows():
     assert got[:, :, 0].tolist() == [[[0, -4], [0, -1]], [[-1, -16], [-0.25, -4]]]
 
 
-def test_every_path_serves_it():
+def test_every_backend_supports_it():
     bias, (q, k, v) = Gaussian([1.0, 2.0, 3.0, 4.0]), qkv()
     assert "by distance" in explain(q, k, v, [bias], backend="tiled").how
     outs, gradients = [], []

@@ -24,7 +24,7 @@ def of(weights, options):
         renamed |= {f"linears.{i}.{word}": weights[f"{theirs}.{word}"] for word in ("weight", "bias")}
     for i in range(layers if norm else 0):
         theirs = {"weight": "weight", "bias": "bias"} if i else {"weight": "gamma"}
-        renamed |= {f"norms.{i}.{ours}": weights[f"mlp.{i}.1.{word}"] for ours, word in theirs.items()}
+        renamed |= {f"norms.{i}.{actual}": weights[f"mlp.{i}.1.{word}"] for actual, word in theirs.items()}
     bias.double().load_state_dict(renamed)
     return bias
 
@@ -56,14 +56,14 @@ def test_bias_of_x_transformers(name, dtype):
 
 @pytest.mark.reference
 @pytest.mark.parametrize(("depth", "log", "norm"), [*product((1, 2, 4), (False, True), (False, True))])
-def test_beside_x_transformers(depth, log, norm):
+def test_against_x_transformers(depth, log, norm):
     options = {"dim": 12, "heads": 3, "depth": depth, "log_distance": log, "norm": norm}
-    weights, wanted = theirs(options, 9, 14)
+    weights, expected = theirs(options, 9, 14)
     positions = torch.arange(14).double()
-    assert gap(of(weights, options)(positions[5:], positions), wanted) < 1e-12
+    assert gap(of(weights, options)(positions[5:], positions), expected) < 1e-12
 
 
-def test_every_path_serves_it():
+def test_every_backend_supports_it():
     bias, (q, k, v) = DistanceMLP(4, hidden=6), qkv()
     assert "by distance" in explain(q, k, v, [bias], backend="tiled").how
     outs = [attention(q, k, v, [bias], backend=backend) for backend in BACKENDS]

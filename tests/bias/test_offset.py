@@ -68,9 +68,9 @@ def test_queries_shared_by_rows_of_keys():
                 assert gap(got, expected) < 1e-12
 
 
-def test_whole_numbers_beside_fractions():
-    bias, whole, halves = bias_of("swin"), grid(9, 8), grid(9, 8).double() + 0.5
-    for q_pos, k_pos in ((whole, halves), (halves, whole), (whole, whole.double())):
+def test_integers_mixed_with_fractions():
+    bias, full, halves = bias_of("swin"), grid(9, 8), grid(9, 8).double() + 0.5
+    for q_pos, k_pos in ((full, halves), (halves, full), (full, full.double())):
         for got, expected in both(bias, q_pos, k_pos):
             assert gap(got, expected) < 1e-12
 
@@ -109,7 +109,7 @@ def seen_by(bias, positions):
     return seen
 
 
-def test_the_network_sees_each_difference_once():
+def test_the_network_is_evaluated_once_per_difference():
     assert seen_by(LogCPB(2, axes=2, hidden=8), grid(16, 16)) == [31 * 31]
     assert seen_by(LogCPB(2, axes=2, hidden=8), torch.cat([LOST, grid(16, 16) + 1000])) == [31 * 31]
     assert seen_by(LogCPB(2, axes=2, hidden=8), torch.rand(256, 2)) == [256 * 256]
@@ -153,22 +153,22 @@ def test_attention_never_holds_the_bias_of_all_pairs(name, causal):
     side, heads = 44, 3
     tokens = side * side
     q, k, v = (t.requires_grad_() for t in qkv(1, heads, tokens, head_dim=8))
-    given = {"q_pos": grid(side, side), "k_pos": grid(side, side), "causal": causal}
+    options = {"q_pos": grid(side, side), "k_pos": grid(side, side), "causal": causal}
     with Largest() as seen:
-        attention(q, k, v, [bias_of(name, torch.float32)], **given).square().sum().backward()
+        attention(q, k, v, [bias_of(name, torch.float32)], **options).square().sum().backward()
     assert seen.elements <= heads * 512 * tokens < heads * tokens**2 / 3
 
 
 def test_attention_by_blocks_is_the_definition():
     q, k, v = (t.requires_grad_() for t in qkv(2, 3, 600, head_dim=8, dtype=torch.float64))
     image = torch.cat([LOST, grid(26, 23)])
-    given = {"q_pos": image, "k_pos": image, "causal": False}
+    options = {"q_pos": image, "k_pos": image, "causal": False}
     for name in BIASES:
-        bias, found = bias_of(name), []
+        bias, actual = bias_of(name), []
         for backend in ("sdpa", "dense"):
-            out = attention(q, k, v, [bias], backend=backend, **given)
-            found.append([out, *torch.autograd.grad(out.square().sum(), [q, k, v, *bias.parameters()])])
-        for got, expected in zip(*found, strict=True):
+            out = attention(q, k, v, [bias], backend=backend, **options)
+            actual.append([out, *torch.autograd.grad(out.square().sum(), [q, k, v, *bias.parameters()])])
+        for got, expected in zip(*actual, strict=True):
             assert gap(got, expected) < 1e-9 * max(1.0, float(expected.detach().abs().max())), name
 
 

@@ -24,11 +24,11 @@ def test_bias_and_attention_of_appendix_e(name, dtype):
 
 @pytest.mark.parametrize("start", [0, 1])
 def test_a_million_tokens_away(start):
-    found = Sandwich(1, dim=8, start=start)(torch.tensor([2**20]), torch.tensor([0]))[0, 0, 0]
+    actual = Sandwich(1, dim=8, start=start)(torch.tensor([2**20]), torch.tensor([0]))[0, 0, 0]
     with mpmath.workdps(40):
         waves = [mpmath.mpf(10_000) ** (mpmath.mpf(-2 * k) / 8) for k in range(start, start + 4)]
         expected = float(sum(mpmath.cos(2**20 * wave) for wave in waves) / 8)
-    assert abs(found.item() - expected) < 1e-6
+    assert abs(actual.item() - expected) < 1e-6
 
 
 def test_it_is_the_product_of_sinusoidal_embeddings():

@@ -63,8 +63,8 @@ def test_resizing_goes_axis_by_axis():
     swin = SwinBias(2, (3, 4)).double()
     table = swin.table.T.view(1, 2, 5, 7)
     for mode in ("bicubic", "bilinear"):
-        wanted = F.interpolate(table, size=(9, 3), mode=mode).flatten(2)[0].T
-        assert gap(swin.resized((5, 2), mode=mode).table, wanted) < 1e-12
+        expected = F.interpolate(table, size=(9, 3), mode=mode).flatten(2)[0].T
+        assert gap(swin.resized((5, 2), mode=mode).table, expected) < 1e-12
         assert gap(swin.resized((3, 4), mode=mode).table, swin.table) == 0
     line = SwinBias(2, (4,)).bfloat16()
     assert line.resized((9,)).table.shape == (17, 2)
@@ -80,16 +80,16 @@ def test_past_the_edge_of_the_window_the_edge_counts_axis_by_axis():
     here = torch.tensor([[0, 0]])
     for far, edge in (((9, 0), (2, 0)), ((-9, 1), (-2, 1)), ((1, 2**40), (1, 3)), ((-9, -9), (-2, -3))):
         for dtype in (torch.int64, torch.float64):
-            got, wanted = (swin(torch.tensor([place], dtype=dtype), here.to(dtype)) for place in (far, edge))
-            assert gap(got, wanted) == 0
+            got, expected = (swin(torch.tensor([place], dtype=dtype), here.to(dtype)) for place in (far, edge))
+            assert gap(got, expected) == 0
 
 
 def test_between_whole_coordinates_the_table_is_interpolated():
     swin = SwinBias(2, (3, 4)).double()
     here, spot = torch.zeros(1, 2).double(), torch.tensor([[0.25, -1.5]]).double()
     corners = {(y, x): swin(torch.tensor([[y, x]]), here.long()) for y in (0, 1) for x in (-2, -1)}
-    wanted = sum(abs(1 - y - 0.25) * 0.5 * corners[y, x] for y, x in corners)
-    assert gap(swin(spot, here), wanted) < 1e-12
+    expected = sum(abs(1 - y - 0.25) * 0.5 * corners[y, x] for y, x in corners)
+    assert gap(swin(spot, here), expected) < 1e-12
 
 
 def test_parameters_are_the_table_alone():

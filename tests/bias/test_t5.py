@@ -40,7 +40,7 @@ class TestBuckets:
 
     @bounded
     @given(st.integers(2, 48), st.integers(1, 300))
-    def test_starts_are_those_of_the_formula(self, buckets, beyond):
+    def test_starts_equal_the_formula(self, buckets, beyond):
         exact = buckets // 2
         max_distance = exact + beyond
         starts = bucket_starts(buckets, max_distance)
@@ -98,10 +98,10 @@ def test_fractional_distances_lie_between():
 
 def test_scale_of_the_bias():
     torch.manual_seed(0)
-    plain, scaled = T5Bias(2), T5Bias(2, bias_scale=math.sqrt(8))
-    scaled.load_state_dict(plain.state_dict())
+    baseline, scaled = T5Bias(2), T5Bias(2, bias_scale=math.sqrt(8))
+    scaled.load_state_dict(baseline.state_dict())
     positions = torch.arange(5)
-    assert gap(scaled(positions, positions), math.sqrt(8) * plain(positions, positions)) < 1e-6
+    assert gap(scaled(positions, positions), math.sqrt(8) * baseline(positions, positions)) < 1e-6
 
 
 def test_gradient_counts_how_often_a_bucket_is_met():

@@ -62,11 +62,11 @@ def test_axes_add_up_and_differences_are_looked_up_once():
     places = grid(9, 13)  # many pairs for each difference
     rows, columns = bias.tables
     d = places[None, :] - places[:, None]  # p_key − p_query
-    wanted = rows[bias.bucket(d[..., 0], 0)] + columns[bias.bucket(d[..., 1], 1)]
-    assert gap(bias(places, places), wanted.movedim(-1, 0)) < 1e-12
-    assert gap(bias(places[:3], places[:5]), wanted.movedim(-1, 0)[:, :3, :5]) < 1e-12
-    whole = bias(places.double(), places.double())
-    assert gap(whole, bias(places, places)) < 1e-12
+    expected = rows[bias.bucket(d[..., 0], 0)] + columns[bias.bucket(d[..., 1], 1)]
+    assert gap(bias(places, places), expected.movedim(-1, 0)) < 1e-12
+    assert gap(bias(places[:3], places[:5]), expected.movedim(-1, 0)[:, :3, :5]) < 1e-12
+    full = bias(places.double(), places.double())
+    assert gap(full, bias(places, places)) < 1e-12
     lost = places.clone()
     lost[4] = torch.tensor([NOWHERE, 0])
     assert not bias(lost, places)[:, 4].any()

@@ -19,13 +19,13 @@ def test_rows_at_the_authors_ids():
     assert torch.equal(encoding(x, ids), x + authors(golden["positions"]))
 
 
-def test_digits_of_equal_worth_look_alike():
+def test_digits_of_equal_value_share_a_row():
     text = "  73+441=415"  # 37 + 144 = 514, written from the right
     tokens = torch.tensor([list(text.encode())])
     rows = Abacus(4, max_length=5).encode(positions.abacus(tokens, list(b"0123456789")))[0]
     ones, tens, hundreds = ([2, 5, 9], [3, 6, 10], [7, 11])
-    for alike in (ones, tens, hundreds, [0, 1, 4, 8]):
-        assert torch.equal(rows[alike], rows[alike[:1]].expand(len(alike), -1))
+    for equal in (ones, tens, hundreds, [0, 1, 4, 8]):
+        assert torch.equal(rows[equal], rows[equal[:1]].expand(len(equal), -1))
     assert len(rows.unique(dim=0)) == 4
 
 
@@ -37,7 +37,7 @@ def test_a_shift_trains_later_rows_and_leaves_other_tokens_alone():
 
 def test_rows_of_other_tokens_are_learned_too():
     encoding = Abacus(3, max_length=4)
-    assert encoding.table[0].any(), "the authors look row 0 up; it is no padding"
+    assert encoding.table[0].any(), "the authors look row 0 up; it is not padding"
     encoding.encode(torch.tensor([0])).sum().backward()
     assert encoding.table.grad[0].all()
 
@@ -64,9 +64,9 @@ def test_gradients():
 
 def test_a_number_goes_on_while_decoding():
     tokens, encoding, x = torch.tensor([[1, 1, 0, 1, 1, 1]]), Abacus(4, max_length=8), torch.randn(1, 6, 4)
-    whole = encoding(x, positions.abacus(tokens, [1]))
+    full = encoding(x, positions.abacus(tokens, [1]))
     steps = [encoding(x[:, t : t + 1], positions.abacus(tokens[:, : t + 1], [1])[:, -1:]) for t in range(6)]
-    assert gap(torch.cat(steps, 1), whole) == 0
+    assert gap(torch.cat(steps, 1), full) == 0
 
 
 test_refusals = refusals(

@@ -1,4 +1,4 @@
-"""Learned embedding against BERT, OPT and fairseq, and longer tables made of trained ones."""
+"""Learned embedding against BERT, OPT and fairseq, and longer tables interpolated from trained ones."""
 
 from __future__ import annotations
 

@@ -61,8 +61,8 @@ def test_resizing_and_reading_between_rows_agree(old, new, mode):
     assert gap(read, encoding.resized(new).table) < 1e-12
     if len(old) == 2:
         image = encoding.table.T.reshape(1, 3, *old)
-        wanted = F.interpolate(image, new, mode=mode, align_corners=False).flatten(2)[0].T
-        assert gap(read, wanted) < 1e-12
+        expected = F.interpolate(image, new, mode=mode, align_corners=False).flatten(2)[0].T
+        assert gap(read, expected) < 1e-12
 
 
 @pytest.mark.parametrize("size", [(5,), (3, 4), (2, 3, 4)])
@@ -165,7 +165,7 @@ def test_no_place_outside_is_read(wrong):
 @pytest.mark.parametrize(
     "wrong", [pytest.param(wrong, marks=[] if wrong in ((0, 5), (0.0, 4.6)) else pytest.mark.slow) for wrong in OUTSIDE]
 )
-def test_no_compiled_path_reads_a_neighbouring_row(wrong):
+def test_no_compiled_code_reads_a_neighbouring_row(wrong):
     """(0, 5) lies where row (1, 0) begins: compiled, where no value may be looked at, the lookup refuses it."""
     encoding = drawn((4, 5), prefix=1)
     x, positions = torch.zeros(1, 1, 3).double(), torch.tensor([wrong])

@@ -39,8 +39,8 @@ def test_padding_rows_and_scaled_forms_of_other_libraries(name):
     table = Sinusoidal(dim, layout="half", spacing="tensor2tensor").encode(torch.arange(16), torch.float64)
     assert gap(table[rows], golden["half_t2t_padded"][rows]) < 1e-9
     positions = golden["positions_f32"]  # their tables are float32 products: wrong by about 1e-7 a token
-    ours = Sinusoidal(dim, layout="half").encode(positions) * dim**-0.5
-    assert ((ours - golden["xt_scaled_f32"]).abs() <= 1e-6 + 2e-7 * positions[:, None]).all()
+    actual = Sinusoidal(dim, layout="half").encode(positions) * dim**-0.5
+    assert ((actual - golden["xt_scaled_f32"]).abs() <= 1e-6 + 2e-7 * positions[:, None]).all()
 
 
 @pytest.mark.parametrize("layout", ["interleaved", "half"])

@@ -57,8 +57,8 @@ def test_timm():
 def test_timm_by_axis_is_mae_with_its_halves_swapped():
     arrays, meta = vision("vision/sincos2d_timm__3x6_d16_rev1_int1")
     height, width = meta["feat_shape"]  # reversed, their tokens go down the columns, and columns come first
-    ours = both(SinusoidalGrid(meta["dim"]), grid(width, height)).roll(meta["dim"] // 2, -1)
-    assert gap(ours, arrays["emb"]) < ROUNDED
+    actual = both(SinusoidalGrid(meta["dim"]), grid(width, height)).roll(meta["dim"] // 2, -1)
+    assert gap(actual, arrays["emb"]) < ROUNDED
 
 
 @pytest.mark.parametrize("name", names("vision/sincos?d_pkg__*"))
@@ -73,33 +73,33 @@ def test_positional_encodings(name):
 @pytest.mark.parametrize("name", names("vision/fourier_perceiver__*"))
 def test_perceiver(name):
     arrays, meta = vision(f"vision/{name}")
-    sizes, axes, wanted = meta["sizes"], len(meta["sizes"]), arrays["features"]
-    encoding = SinusoidalGrid(wanted.shape[-1], axes=axes, family="perceiver", resolution=meta["resolution"])
+    sizes, axes, expected = meta["sizes"], len(meta["sizes"]), arrays["features"]
+    encoding = SinusoidalGrid(expected.shape[-1], axes=axes, family="perceiver", resolution=meta["resolution"])
     places = signed(grid(*sizes).double(), sizes, corners=True)
     places = places.squeeze(-1) if axes == 1 else places
-    assert gap(encoding.encode(places, torch.float64), wanted) < 1e-5, "their angles are rounded to float32"
+    assert gap(encoding.encode(places, torch.float64), expected) < 1e-5, "their angles are rounded to float32"
     assert gap(encoding.encode(places), encoding.encode(places, torch.float64)) < 3e-7
 
 
-def test_perceiver_puts_places_behind_tokens():
+def test_perceiver_appends_positions_to_tokens():
     encoding = SinusoidalGrid(258, family="perceiver", resolution=224, combine="concat")
     x, places = torch.randn(2, 7, 3), with_prefix(signed(grid(2, 3), (2, 3), corners=True))
     out = encoding(x, places)
     assert torch.equal(out[..., :3], x)
     assert torch.equal(out[..., 3:5][:, 1:], places[1:].expand(2, 6, 2))
     assert not out[:, 0, 3:].any()
-    plain = SinusoidalGrid(8, combine="concat")
-    assert torch.equal(plain(x, grid(1, 7))[..., 3:], plain.encode(grid(1, 7)).expand(2, 7, 8))
+    baseline = SinusoidalGrid(8, combine="concat")
+    assert torch.equal(baseline(x, grid(1, 7))[..., 3:], baseline.encode(grid(1, 7)).expand(2, 7, 8))
 
 
 def test_videos_put_the_last_axis_first():
     """vit-pytorch's posemb_sincos_3d: column, row, frame; sine and cosine of each."""
     positions = grid(2, 3, 4)
     theta = 10_000.0 ** -(torch.arange(3, dtype=torch.float64) / 2)
-    wanted = torch.cat(
+    expected = torch.cat(
         [wave(positions[:, axis, None] * theta) for axis in (2, 1, 0) for wave in (torch.sin, torch.cos)], -1
     )
-    assert gap(both(SinusoidalGrid(18, axes=3, family="simplevit"), positions), wanted) < 1e-12
+    assert gap(both(SinusoidalGrid(18, axes=3, family="simplevit"), positions), expected) < 1e-12
 
 
 @pytest.mark.parametrize("position", [(2**17, -(2**21)), (10**8, 2**31 - 1)])

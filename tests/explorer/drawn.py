@@ -16,7 +16,7 @@ Options = dict[str, Any]
 
 
 def scaling_options(name: str, pairs: int, draw: Random) -> Options:
-    """Arguments of the constructor, by name; those of `CLEX` without ``pairs``."""
+    """Arguments of the constructor, by name; `CLEX` without ``pairs``."""
     factor, original = draw.uniform(1.1, 40), draw.randint(64, 100_000)
     both = {"factor": factor, "original_length": original}
     factors = [draw.uniform(1, 30) for _ in range(pairs)]
@@ -26,7 +26,7 @@ def scaling_options(name: str, pairs: int, draw: Random) -> Options:
         "ramp": draw.choice(["index", "rotations"]),
     }  # fmt: skip
     low = draw.uniform(0.5, 4)
-    found: dict[str, Options] = {
+    result: dict[str, Options] = {
         "PositionInterpolation": {"factor": factor},
         "DynamicPositionInterpolation": {"original_length": original},
         "NTKAware": {"factor": factor},
@@ -54,7 +54,7 @@ def scaling_options(name: str, pairs: int, draw: Random) -> Options:
             "min_base": draw.uniform(100, 1e4), "max_base": draw.uniform(2e4, 1e7),
         },
     }  # fmt: skip
-    return found[name]
+    return result[name]
 
 
 def _gains(draw: Random) -> Options:
@@ -72,8 +72,8 @@ def _gains(draw: Random) -> Options:
 def scaling_of(name: str, options: Options, pairs: int) -> Scaling:
     """The scaling in Python."""
     more = {"pairs": pairs, "step": 0.01} if name == "CLEX" else {}
-    made: Scaling = getattr(posenc.frequencies, name)(**options, **more)
-    return made
+    built: Scaling = getattr(posenc.frequencies, name)(**options, **more)
+    return built
 
 
 def bias_of(name: str, heads: int, draw: Random) -> tuple[BiasEncoding, Options]:
@@ -113,9 +113,9 @@ def bias_of(name: str, heads: int, draw: Random) -> tuple[BiasEncoding, Options]
 
 def _drawn(module: BiasEncoding, draw: Random) -> BiasEncoding:
     """Parameters drawn wide, also past the bounds that a class sets them."""
-    made: nn.Module = module.double()
+    built: nn.Module = module.double()
     with torch.no_grad():
-        for parameter in made.parameters():
+        for parameter in built.parameters():
             parameter.copy_(
                 torch.tensor([draw.uniform(-0.5, 3) for _ in range(parameter.numel())]).view(parameter.shape)
             )

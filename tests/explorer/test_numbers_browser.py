@@ -32,8 +32,8 @@ class Page:
     def __init__(self, browser: Any) -> None:
         self.browser = browser
 
-    def __call__(self, script: str, given: object = None) -> Any:
-        return self.browser.execute_script(f"const o = JSON.parse(arguments[0]); {script}", json.dumps(given))
+    def __call__(self, script: str, inputs: object = None) -> Any:
+        return self.browser.execute_script(f"const o = JSON.parse(arguments[0]); {script}", json.dumps(inputs))
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +42,8 @@ def ask(browser: Any, explorer: Path) -> Page:
     return Page(browser)
 
 
-def near(found: object, expected: torch.Tensor, *, absolute: float = 0.0) -> None:
-    torch.testing.assert_close(torch.tensor(found, dtype=torch.float64), expected.double(), rtol=1e-9, atol=absolute)
+def near(actual: object, expected: torch.Tensor, *, absolute: float = 0.0) -> None:
+    torch.testing.assert_close(torch.tensor(actual, dtype=torch.float64), expected.double(), rtol=1e-9, atol=absolute)
 
 
 def test_the_page_knows_every_scaling(ask: Page) -> None:
@@ -60,10 +60,10 @@ def test_frequencies_under_a_scaling(ask: Page, name: str) -> None:
         options = scaling_options(name, dim // 2, draw)
         length = draw.choice([None, round(options.get("original_length", 4096) * draw.uniform(0.5, 9))])
         expected = RoPE(dim, base=base, scaling=scaling_of(name, options, dim // 2)).spectrum(length)
-        given = {"dim": dim, "base": base, "length": length, "scalings": [{"name": name, **options}]}
-        found = ask("return numbers.spectrum(o)", given)
-        near(found["theta"], expected.theta.detach())
-        near(found["gain"], expected.gain)
+        keywords = {"dim": dim, "base": base, "length": length, "scalings": [{"name": name, **options}]}
+        actual = ask("return numbers.spectrum(o)", keywords)
+        near(actual["theta"], expected.theta.detach())
+        near(actual["gain"], expected.gain)
 
 
 def test_scalings_compose(ask: Page) -> None:
@@ -71,12 +71,12 @@ def test_scalings_compose(ask: Page) -> None:
     parts = [
         (name, scaling_options(name, 32, draw)) for name in ("YaRN", "Resonance", "Clipped", "PositionInterpolation")
     ]
-    whole = torch.nn.Sequential(*[scaling_of(name, options, 32) for name, options in parts])
-    expected = RoPE(64, base=5e5, scaling=whole).spectrum()
-    given = {"dim": 64, "base": 5e5, "scalings": [{"name": name, **options} for name, options in parts]}
-    found = ask("return numbers.spectrum(o)", given)
-    near(found["theta"], expected.theta)
-    near(found["gain"], expected.gain)
+    full = torch.nn.Sequential(*[scaling_of(name, options, 32) for name, options in parts])
+    expected = RoPE(64, base=5e5, scaling=full).spectrum()
+    keywords = {"dim": 64, "base": 5e5, "scalings": [{"name": name, **options} for name, options in parts]}
+    actual = ask("return numbers.spectrum(o)", keywords)
+    near(actual["theta"], expected.theta)
+    near(actual["gain"], expected.gain)
 
 
 @pytest.mark.parametrize("name", BIASES)
@@ -88,13 +88,13 @@ def test_biases(ask: Page, name: str) -> None:
         keys = sorted({max(0, query - draw.randint(0, 3000)) for _ in range(20)} | {query, query + 3})
         with torch.no_grad():
             expected = bias(torch.tensor([float(query)]).double(), torch.tensor(keys).double())[..., 0, :]
-        given = {"name": name, "options": options, "heads": heads, "query": query, "keys": keys}
-        found = ask(
+        keywords = {"name": name, "options": options, "heads": heads, "query": query, "keys": keys}
+        actual = ask(
             "const bias = numbers.biases[o.name](o.options);"
             "return Array.from({length: o.heads}, (_, h) => o.keys.map(key => bias(h, key - o.query, o.query)))",
-            given,
+            keywords,
         )
-        near(found, expected, absolute=1e-9 if name in ("Sandwich", "FIRE") else 0.0)  # sums that may cancel
+        near(actual, expected, absolute=1e-9 if name in ("Sandwich", "FIRE") else 0.0)  # sums that may cancel
 
 
 def test_scores_of_a_list(ask: Page) -> None:
@@ -111,13 +111,13 @@ def test_scores_of_a_list(ask: Page) -> None:
             ones, ones, None, [rope, alibi[0], kerple[0]], q_pos=places, k_pos=places, scale=7.5 / 32
         ).scores[0, :, -1]
     biases = [{"name": "ALiBi", **alibi[1]}, {"name": "KERPLE", **kerple[1]}]
-    given = {"spectrum": {"dim": 32, "base": 1e4, "scalings": [{"name": "YaRN", **options}]}, "biases": biases}
-    found = ask(
+    keywords = {"spectrum": {"dim": 32, "base": 1e4, "scalings": [{"name": "YaRN", **options}]}, "biases": biases}
+    result = ask(
         "const score = numbers.scorer({strength: 7.5, biases: o.biases, rope: numbers.spectrum(o.spectrum)});"
         "return [0, 1, 2, 3].map(h => Array.from({length: 64}, (_, j) => score(h, (j - 63) * 31, 63 * 31)))",
-        given,
+        keywords,
     )
-    near(found, scores, absolute=1e-9)
+    near(result, scores, absolute=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -130,22 +130,22 @@ def test_attention_by_content(ask: Page, seed: int) -> None:
         cope.table.copy_(torch.randn(8, 6, generator=source))
         assert fox.weight is not None
         fox.weight.copy_(torch.randn(1, 8, generator=source))
-        given = {"scores": scores.tolist(), "gates": scores.tolist(), "by_position": (q @ cope.table)[0, 0].tolist()}
+        keywords = {"scores": scores.tolist(), "gates": scores.tolist(), "by_position": (q @ cope.table)[0, 0].tolist()}
         near(
-            ask("return numbers.cope(o).weights", given),
+            ask("return numbers.cope(o).weights", keywords),
             read_attention(q, k, None, [cope]).weights[0, 0],
             absolute=1e-15,
         )
         gates = fox.remember(x[0])
         assert gates is not None
-        given = {"scores": scores.tolist(), "log_gates": gates[0, 0].tolist()}
+        keywords = {"scores": scores.tolist(), "log_gates": gates[0, 0].tolist()}
         expected = read_attention(q, k, None, [fox], x=x[0]).weights[0, 0]
-        near(ask("return numbers.fox(o).weights", given), expected, absolute=1e-15)
+        near(ask("return numbers.fox(o).weights", keywords), expected, absolute=1e-15)
         for options in ({"attend_current": True, "remainder": "drop"}, {"attend_current": False, "remainder": "own"}):
             sticks = posenc.StickBreaking(**options)
-            found = ask("return numbers.stickBreaking(o)", {"scores": (5 * scores).tolist(), **options})
+            actual = ask("return numbers.stickBreaking(o)", {"scores": (5 * scores).tolist(), **options})
             expected = read_attention(q, k, None, [sticks], scale=5 * 8**-0.5).weights[0, 0]
-            near(found["weights"], expected, absolute=1e-15)
+            near(actual["weights"], expected, absolute=1e-15)
 
 
 def test_errors_of_angles(ask: Page) -> None:
@@ -158,13 +158,13 @@ def test_errors_of_angles(ask: Page) -> None:
         angle = (p.to(dtype)[:, None] * theta.to(dtype)).double()
         off = angle - p.double()[:, None] * theta
         expected = (off - 2 * torch.pi * (off / (2 * torch.pi)).round()).abs()
-        found = ask(script, {"positions": positions, "theta": theta.tolist(), "dtype": name})
+        result = ask(script, {"positions": positions, "theta": theta.tolist(), "dtype": name})
         finite = torch.isfinite(angle)
-        answers = torch.tensor([[float("inf") if e is None else e for e in row] for row in found], dtype=torch.float64)
+        answers = torch.tensor([[float("inf") if e is None else e for e in row] for row in result], dtype=torch.float64)
         assert torch.equal(torch.isfinite(answers), finite)
         torch.testing.assert_close(answers[finite], expected[finite], rtol=1e-9, atol=1e-15)
-    ours = angles(p, Frequencies(theta.tolist()), torch.float32).double()
-    off = ours - p.double()[:, None] * theta
+    actual = angles(p, Frequencies(theta.tolist()), torch.float32).double()
+    off = actual - p.double()[:, None] * theta
     worst = (off - 2 * torch.pi * (off / (2 * torch.pi)).round()).abs().max()
     script = "return Math.max(...o.positions.flatMap(p => o.theta.map(t => numbers.exactError(p, t))))"
     assert 1e-7 < ask(script, {"positions": positions, "theta": theta.tolist()}) < 2.5e-7
@@ -177,29 +177,33 @@ CONFIGS = {**{name: config for name, (config, _) in CHECKPOINTS.items()}, **PRES
 def test_pasted_configurations_are_read_as_posenc_reads_them_or_not_at_all(ask: Page) -> None:
     judged = []
     for name, config in CONFIGS.items():
-        found = ask(
+        actual = ask(
             "const found = numbers.readConfig(o, page.data.forms);"
             "for (const one of Object.values(found.kinds))"
             "  one.spectrum = numbers.spectrum({...one, dim: one.turning, length: one.longest});"
             "return found",
             config,
         )
-        if not found["judged"]:
-            assert found["findings"], name
+        if not actual["judged"]:
+            assert actual["findings"], name
             continue
         judged.append(name)
         read = read_rope(config)
-        assert set(found["kinds"]) == {kind for kind, rope in read.layers.items() if rope is not None}, name
-        for kind, told in found["kinds"].items():
+        assert set(actual["kinds"]) == {kind for kind, rope in read.layers.items() if rope is not None}, name
+        for kind, shown in actual["kinds"].items():
             rotation = read.layers[kind]
             assert rotation is not None
             rope = text_rope(rotation)
-            expected = rope.spectrum(told["longest"])
-            assert (told["dim"], told["turning"], told["layout"]) == (rope.head_dim, rope.rotary_dim, rope.layout), name
-            near(told["spectrum"]["theta"], expected.theta)
-            near(told["spectrum"]["gain"], expected.gain)
+            expected = rope.spectrum(shown["longest"])
+            assert (shown["dim"], shown["turning"], shown["layout"]) == (
+                rope.head_dim,
+                rope.rotary_dim,
+                rope.layout,
+            ), name
+            near(shown["spectrum"]["theta"], expected.theta)
+            near(shown["spectrum"]["gain"], expected.gain)
         layers = model_from_config(config).layers
-        assert found["layers"] is None or found["layers"] == [layer.kind for layer in layers], name
+        assert actual["layers"] is None or actual["layers"] == [layer.kind for layer in layers], name
     assert len(judged) > len(CONFIGS) / 3, f"the common forms are read: {judged}"
     assert {"llama-2-7b", "llama-3.1-8b", "gpt-oss-20b", "qwen2-vl-7b", "phi-3.5-mini"} <= set(judged)
 
@@ -220,7 +224,7 @@ def test_pasted_configurations_are_read_as_posenc_reads_them_or_not_at_all(ask: 
     ],
 )
 def test_what_the_page_cannot_judge_it_says(ask: Page, config: object, key: str) -> None:
-    found = ask("return numbers.readConfig(o, page.data.forms)", config)
-    assert not found["judged"]
-    assert [(one["level"], one["key"]) for one in found["findings"]] == [("fault", key)]
-    assert found["findings"][0]["text"]
+    result = ask("return numbers.readConfig(o, page.data.forms)", config)
+    assert not result["judged"]
+    assert [(item["level"], item["key"]) for item in result["findings"]] == [("fault", key)]
+    assert result["findings"][0]["text"]

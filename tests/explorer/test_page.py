@@ -22,9 +22,9 @@ MOST = 3 * 2**20  # bytes
 
 
 def data_of(text: str) -> dict[str, Any]:
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
-    assert found is not None
-    data: dict[str, Any] = json.loads(found.group(1))
+    result = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
+    assert result is not None
+    data: dict[str, Any] = json.loads(result.group(1))
     return data
 
 
@@ -45,18 +45,18 @@ def test_every_script_and_style_is_in_the_page() -> None:
     assert script().startswith('"use strict";')
 
 
-def test_given_configurations_are_told_as_posenc_reads_them(explorer: Path) -> None:
+def test_given_configurations_are_shown_as_posenc_reads_them(explorer: Path) -> None:
     models = {model["name"]: model for model in data_of(explorer.read_text(encoding="utf-8"))["models"]}
     assert list(models)[: len(GIVEN)] == list(GIVEN), "in the order that was given, before the examples"
     for name in ("smollm2", "llama-3.1", "gpt-oss", "qwen2-vl"):
         read, model = read_rope(GIVEN[name]), models[name]
         assert len(model["layers"]) == GIVEN[name]["num_hidden_layers"]
         assert [remark["text"] for remark in model["remarks"]] == [remark.text for remark in read.remarks]
-        told = model["kinds"]["all"]
+        shown = model["kinds"]["all"]
         longest = facts(read)["layers"]["all"]["longest_length"]
         spectrum = text_rope(read.rope).spectrum(longest)
-        assert told["scaled"] == spectrum.theta.tolist()
-        assert (told["gain"], told["longest"]) == (float(spectrum.gain), longest)
+        assert shown["scaled"] == spectrum.theta.tolist()
+        assert (shown["gain"], shown["longest"]) == (float(spectrum.gain), longest)
     kinds = models["gpt-oss"]["schedule"]
     sliding, full = (kinds[kind] for kind in models["gpt-oss"]["layers"][:2])
     assert "128" in sliding, "the window in tokens"

@@ -35,7 +35,7 @@ def said(browser: Any, view: str) -> str:
 
 
 @pytest.mark.parametrize(("width", "scheme"), mostly_slow(SCREENS, (PHONE, "dark"), (DESKTOP, "light")))
-def test_every_view_is_seen_and_nothing_sticks_out(browser: Any, explorer: Path, width: int, scheme: str) -> None:
+def test_every_view_is_visible_and_nothing_overflows(browser: Any, explorer: Path, width: int, scheme: str) -> None:
     show(browser, explorer, width, scheme)
     assert not browser.get_log("browser")
     assert browser.execute_script("return performance.getEntriesByType('resource').length") == 0
@@ -134,7 +134,7 @@ def test_the_text_one_types_is_what_attention_reads(browser: Any, explorer: Path
     assert not browser.get_log("browser")
 
 
-def test_a_button_turns_day_into_night(browser: Any, explorer: Path) -> None:
+def test_a_button_switches_to_dark_mode(browser: Any, explorer: Path) -> None:
     show(browser, explorer, scheme="light")
     paper = "return getComputedStyle(document.body).backgroundColor"
     before = browser.execute_script(paper)

@@ -17,8 +17,8 @@ def test_least_base_that_tells_similar_keys_apart(length: int, base: float) -> N
 
 @pytest.mark.parametrize(("length", "factor"), CRITICAL.items())
 def test_base_to_go_on_training_with(length: int, factor: int) -> None:
-    found = base_for(length, rule="critical", trained=4096, base=500_000) / 500_000
-    assert factor - 1 < found <= factor
+    result = base_for(length, rule="critical", trained=4096, base=500_000) / 500_000
+    assert factor - 1 < result <= factor
 
 
 def test_no_base_is_lowered() -> None:

@@ -27,14 +27,14 @@ SOLVE = torch.ops.posenc.clex_solve.default
 
 def of(name: str, **options) -> CLEX:
     """The CLEX that a golden file was made with."""
-    made = {"param_factor": 1, "act": "tanh", "time_dt": 0.1, **config(name)}
+    built = {"param_factor": 1, "act": "tanh", "time_dt": 0.1, **config(name)}
     clex = CLEX(
-        made["dim"] // 2,
-        original_length=made["original_length"],
-        max_factor=made["max_factor"],
-        param_factor=made["param_factor"],
-        activation=made["act"],
-        step=made["time_dt"],
+        built["dim"] // 2,
+        original_length=built["original_length"],
+        max_factor=built["max_factor"],
+        param_factor=built["param_factor"],
+        activation=built["act"],
+        step=built["time_dt"],
         **options,
     )
     golden = load(name)
@@ -43,7 +43,7 @@ def of(name: str, **options) -> CLEX:
 
 
 def trained(pairs: int = 4, *, seed: int = 0, std: float = 0.05, **options) -> CLEX:
-    """One whose dynamics are no longer NTK's."""
+    """One whose dynamics differ from NTK's."""
     options = {"original_length": 10, "max_factor": 5, "step": 0.25, "dtype": torch.float64, **options}
     generator = torch.Generator().manual_seed(seed)
     clex = CLEX(pairs, **options)
@@ -102,10 +102,10 @@ class TestGolden:
     @pytest.mark.parametrize("name", DYNAMICS)
     @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
     def test_through_rope(self, name, dtype):
-        golden, made = load(name), config(name)
-        length, positions = made["original_length"] * made["max_factor"], golden["positions"]
+        golden, built = load(name), config(name)
+        length, positions = built["original_length"] * built["max_factor"], golden["positions"]
         for layout, expected in (("half", golden["q_half"]), ("interleaved", golden["q_inter"])):
-            rope = RoPE(made["dim"], base=made["theta"], layout=layout, scaling=of(name, **RELEASED))
+            rope = RoPE(built["dim"], base=built["theta"], layout=layout, scaling=of(name, **RELEASED))
             q = golden["q"].to(dtype)
             cos, sin = rope.table(positions, length, like=q)
             slack = 1e-9 if dtype == torch.float64 else 3e-7
@@ -121,12 +121,12 @@ class TestGolden:
         assert relative(got, golden["ntk_2t_minus_1"]) < 5e-6, "the solver's own error"
 
     def test_a_training_step(self):
-        golden, made = load("clex_train_d32"), config("clex_train_d32")
-        positions, length = golden["ex_positions"].long(), int(golden["t"]) * made["original_length"]
+        golden, built = load("clex_train_d32"), config("clex_train_d32")
+        positions, length = golden["ex_positions"].long(), int(golden["t"]) * built["original_length"]
         cos, sin = RoPE(32, scaling=of("clex_train_d32")).table(positions, length, like=golden["cos_f64"])
         assert max(gap(cos, golden["cos_f64"]), gap(sin, golden["sin_f64"])) < 1e-9
-        ours, _ = of("clex_train_d32").sample(made["seq_len"])
-        assert (positions[0], positions[-1], len(positions)) == (ours[0], length - 1, len(ours))
+        actual, _ = of("clex_train_d32").sample(built["seq_len"])
+        assert (positions[0], positions[-1], len(positions)) == (actual[0], length - 1, len(actual))
 
     def test_initial_weights(self):
         clex = CLEX(32, original_length=2048, param_factor=2)
@@ -148,12 +148,12 @@ class TestScales:
         assert torch.equal(clex(Spectrum(THETA, 50)).theta, clex(Spectrum(THETA, 5000)).theta)
 
     def test_whole_and_continuous(self):
-        whole, continuous = trained(), trained(continuous=True)
+        full, continuous = trained(), trained(continuous=True)
         for length in (20, 50, 70):
-            assert torch.equal(whole(Spectrum(THETA, length)).theta, continuous(Spectrum(THETA, length)).theta)
-        assert torch.equal(whole(Spectrum(THETA, 13)).theta, whole(Spectrum(THETA, 20)).theta)
+            assert torch.equal(full(Spectrum(THETA, length)).theta, continuous(Spectrum(THETA, length)).theta)
+        assert torch.equal(full(Spectrum(THETA, 13)).theta, full(Spectrum(THETA, 20)).theta)
         rising = torch.stack([continuous(Spectrum(THETA, length)).theta[-1] for length in range(10, 50)])
-        assert (rising.diff() < 0).all(), "a longer text turns its slowest pair more slowly"
+        assert (rising.diff() < 0).all(), "a longer context rotates the slowest pair more slowly"
 
     @pytest.mark.parametrize("continuous", [False, True])
     def test_rows_of_their_own(self, continuous):
@@ -284,7 +284,7 @@ CHANGES = {
 class TestMemory:
     @pytest.mark.parametrize("how", CHANGES)
     @pytest.mark.parametrize("grad", [True, False])
-    def test_a_changed_parameter_is_seen(self, how, grad):
+    def test_a_changed_parameter_is_noticed(self, how, grad):
         clex, scales = trained(), host_float64([2.0, 5.0])
         with torch.set_grad_enabled(grad):
             before = clex.frequencies(THETA, scales).detach()
@@ -294,7 +294,7 @@ class TestMemory:
         assert not torch.equal(before, after)
         assert torch.equal(after, forgotten(clex, scales))
 
-    def test_nothing_that_came_before_is_seen(self):
+    def test_earlier_calls_have_no_effect(self):
         makers = [
             lambda: trained(),
             lambda: trained(step=0.1),
@@ -312,17 +312,17 @@ class TestMemory:
     def test_recent_solutions_are_reused_and_extended(self):
         clex, other = trained(), trained()
         forget()
-        whole = stages(lambda: clex(Spectrum(THETA, 30)))  # to 3 times the trained length
+        full = stages(lambda: clex(Spectrum(THETA, 30)))  # to 3 times the trained length
         first = clex(Spectrum(THETA, 30)).theta
-        assert whole > 0
+        assert full > 0
         lengths = torch.tensor([[30], [15]])
         assert stages(lambda: copy.deepcopy(clex)(Spectrum(THETA, lengths))) == 0
         assert torch.equal(copy.deepcopy(clex)(Spectrum(THETA, lengths)).theta[0], first)
-        assert stages(lambda: clex(Spectrum(THETA, 40))) == whole / 2, "only from 3 to 4 times"
+        assert stages(lambda: clex(Spectrum(THETA, 40))) == full / 2, "only from 3 to 4 times"
         for _ in range(100):
             clex.up_proj.data.mul_(1.01)
             clex(Spectrum(THETA, 20))
-        assert stages(lambda: other(Spectrum(THETA, 30))) == whole, "old solutions are dropped"
+        assert stages(lambda: other(Spectrum(THETA, 30))) == full, "old solutions are dropped"
 
     def test_a_caller_may_change_its_result(self):
         clex, scales = trained(), host_float64([2.0])
@@ -398,7 +398,7 @@ class TestGraphs:
             assert gap(compiled(positions, length), module(positions, length)) < 1e-6
         torch._dynamo.reset()
         assert len(graphs) <= 2
-        assert max(len(graph.graph.nodes) for graph in graphs) < 200, "the steps are no part of the graph"
+        assert max(len(graph.graph.nodes) for graph in graphs) < 200, "the steps must not be part of the graph"
 
     @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
     def test_gradients_of_compiled_training(self, backend):

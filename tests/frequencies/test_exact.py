@@ -111,8 +111,8 @@ def test_angles_far_out(name, position):
     rope = RoPE(DIM, base=base, scaling=scaling).to(torch.bfloat16)
     table, gain = rope.table(torch.tensor([position])), float(rope.spectrum().gain)
     with mpmath.workdps(50):
-        wanted = exact(formula(), position)
-    for got, right in zip(table, wanted, strict=True):
+        expected = exact(formula(), position)
+    for got, right in zip(table, expected, strict=True):
         off = (got[0].double() / gain - right).abs().max().item()
         assert off < (3e-7 if position <= 10**8 else 2e-6)
 
@@ -123,14 +123,14 @@ def test_a_base_a_head(position):
     cos, _ = rope.table(torch.tensor([position]))
     with mpmath.workdps(50):
         for head, base in enumerate(MultiScale(3).bases()):
-            wanted, _ = exact([t / 2 for t in plain(base)], position)
-            assert (cos[head, 0].double() - wanted).abs().max() < (3e-7 if position <= 10**8 else 2e-6)
+            expected, _ = exact([t / 2 for t in plain(base)], position)
+            assert (cos[head, 0].double() - expected).abs().max() < (3e-7 if position <= 10**8 else 2e-6)
 
 
 def test_a_frequency_is_right_to_a_few_roundings():
     """What the angles at 2³¹ − 1 rest on."""
     for name, (base, scaling, formula) in METHODS.items():
         with mpmath.workdps(50):
-            wanted = torch.tensor([float(t) for t in formula()], dtype=torch.float64)
+            expected = torch.tensor([float(t) for t in formula()], dtype=torch.float64)
         theta = RoPE(DIM, base=base, scaling=scaling).spectrum().theta
-        assert torch.allclose(theta, wanted, rtol=6 * math.ulp(1.0), atol=0), name
+        assert torch.allclose(theta, expected, rtol=6 * math.ulp(1.0), atol=0), name

@@ -99,7 +99,7 @@ def test_every_integer_type_counts(kind):
     )
 
 
-def test_angles_of_integers_stay_within_a_turn():
+def test_angles_of_integers_stay_within_a_full_turn():
     got = angles(torch.randint(-(2**62), 2**62, (100,)), FREQUENCIES, torch.float32)
     assert got.abs().max() <= math.pi + 1e-6
 
@@ -110,7 +110,7 @@ def test_derivative_is_the_frequency():
     assert torch.allclose(jacobian, torch.tensor(THETA, dtype=torch.float64)[:, None].expand(-1, 3))
 
 
-def test_frequencies_beyond_a_turn_wrap():
+def test_frequencies_beyond_a_full_turn_wrap():
     fast = Frequencies([7.0, 100.25, -2.5])
     got = angles(torch.tensor([3]), fast, torch.float64)[0]
     cos, _ = exact(3, fast.theta)

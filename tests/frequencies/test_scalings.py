@@ -62,9 +62,9 @@ def spectrum(length=None, base=10_000.0):
 @pytest.mark.parametrize("name", FIXED)
 def test_fixed_scalings_ignore_the_length(name):
     assert not FIXED[name].length_dependent
-    one, other = FIXED[name](spectrum()), FIXED[name](spectrum(100 * L))
-    assert torch.equal(one.theta, other.theta)
-    assert float(one.gain) == float(other.gain)
+    first, other = FIXED[name](spectrum()), FIXED[name](spectrum(100 * L))
+    assert torch.equal(first.theta, other.theta)
+    assert float(first.gain) == float(other.gain)
 
 
 @pytest.mark.parametrize("name", DYNAMIC)
@@ -83,10 +83,10 @@ class TestLengths:
         for row, length in enumerate(LENGTHS):
             alone = scaling(spectrum(length))
             gain = torch.as_tensor(alone.gain, dtype=torch.float64)
-            for found, at in ((rows, (row, 0)), (tokens, (0, row))):
-                torch.testing.assert_close(found.theta[at], alone.theta, rtol=1e-15, atol=0)
+            for result, at in ((rows, (row, 0)), (tokens, (0, row))):
+                torch.testing.assert_close(result.theta[at], alone.theta, rtol=1e-15, atol=0)
                 torch.testing.assert_close(
-                    torch.as_tensor(found.gain, dtype=torch.float64).expand_as(found.theta[..., :1])[at], gain.view(1)
+                    torch.as_tensor(result.gain, dtype=torch.float64).expand_as(result.theta[..., :1])[at], gain.view(1)
                 )
 
     def test_compiled_it_looks_at_no_value(self, name):
@@ -132,8 +132,8 @@ class TestShapes:
         assert ((waves - before).abs() <= 0.5 + 1e-9 * before).all()
 
     def test_by_parts_in_two_names(self):
-        one, other = NTKByParts(8, original_length=L, alpha=1, beta=4), Llama3(8, original_length=L)
-        assert torch.equal(one(spectrum()).theta, other(spectrum()).theta)
+        first, other = NTKByParts(8, original_length=L, alpha=1, beta=4), Llama3(8, original_length=L)
+        assert torch.equal(first(spectrum()).theta, other(spectrum()).theta)
 
     def test_the_papers_ramp_is_not_the_codes(self):
         ramps = (YaRN(16, original_length=4096, ramp=ramp) for ramp in ("index", "rotations"))
@@ -220,8 +220,8 @@ class TestComposed:
         torch._dynamo.reset()
 
     def test_order_matters_and_is_kept(self):
-        one = nn.Sequential(PositionInterpolation(3), Resonance())(spectrum()).theta
-        assert gap(one, nn.Sequential(Resonance(), PositionInterpolation(3))(spectrum()).theta) > 1e-3
+        first = nn.Sequential(PositionInterpolation(3), Resonance())(spectrum()).theta
+        assert gap(first, nn.Sequential(Resonance(), PositionInterpolation(3))(spectrum()).theta) > 1e-3
 
     def test_scalings_that_bend_come_last(self):
         with pytest.raises(ValueError, match="YaRN"):
@@ -233,8 +233,8 @@ class TestComposed:
 
     def test_yarn_after_a_larger_base_is_yarn_of_that_base(self):
         larger = 10_000.0 * 4.0 ** (64 / 62)
-        one = RoPE(64, scaling=nn.Sequential(NTKAware(4), YaRN(4, original_length=4096))).spectrum().theta
-        torch.testing.assert_close(one, RoPE(64, base=larger, scaling=YaRN(4, original_length=4096)).spectrum().theta)
+        first = RoPE(64, scaling=nn.Sequential(NTKAware(4), YaRN(4, original_length=4096))).spectrum().theta
+        torch.testing.assert_close(first, RoPE(64, base=larger, scaling=YaRN(4, original_length=4096)).spectrum().theta)
 
     def test_heads_and_rows_with_lengths_of_their_own(self):
         rope = RoPE(32, scaling=nn.Sequential(MultiScale(4), DynamicYaRN(original_length=8)))
@@ -258,11 +258,11 @@ class TestStartTokens:
     def test_only_the_first_tokens_are_plain(self):
         rope = RoPE(32, scaling=LongRoPE(FACTORS, FACTORS, original_length=L, factor=4, start_tokens=5))
         cos, _ = rope.table(torch.arange(10))
-        plain, scaled = (
+        baseline, scaled = (
             RoPE(32).table(torch.arange(10))[0],
             RoPE(32, scaling=FIXED["one_set"]).table(torch.arange(10))[0],
         )
-        assert torch.equal(cos[:5], plain[:5])
+        assert torch.equal(cos[:5], baseline[:5])
         assert torch.equal(cos[5:], scaled[5:])
 
     def test_relativity_is_lost_towards_them(self):

@@ -28,7 +28,7 @@ def test_denominator():
     assert theta[-1] == pytest.approx(1e-4, rel=1e-15), "the last one reaches the base exactly"
 
 
-def test_turns_are_fixed_point_fractions():
+def test_fractions_of_a_full_turn_are_fixed_point():
     for theta in (1.0, 1e-4, 3.3, 6.283185307179586, 7.0, -0.5):
         with mpmath.workdps(60):
             fraction = mpmath.mpf(theta) / (2 * mpmath.pi)

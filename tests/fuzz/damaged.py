@@ -111,7 +111,7 @@ def values(rng: random.Random, folder: Path) -> Case:
     """A config with one to three keys, types or values changed."""
     config, done = mutated(rng.choice(configs()), rng)
     _write(folder, config)
-    return Case(folder, _command(rng), None, False, "; ".join(one.words for one in done))
+    return Case(folder, _command(rng), None, False, "; ".join(item.words for item in done))
 
 
 def stranger(rng: random.Random, folder: Path) -> Case:
@@ -127,7 +127,7 @@ def stranger(rng: random.Random, folder: Path) -> Case:
 def hostile(rng: random.Random, folder: Path) -> Case:
     """A config with signs that steer a terminal in a key or a value."""
     config = json.loads(json.dumps(rng.choice(configs())))
-    homes = [config, *(one for one in config.values() if isinstance(one, dict))]
+    homes = [config, *(item for item in config.values() if isinstance(item, dict))]
     home = rng.choice(homes)
     key = rng.choice(list(home))
     if rng.random() < 0.5:
@@ -150,7 +150,7 @@ def damaged_text(rng: random.Random, content: bytes) -> tuple[bytes, str]:
     at = rng.randrange(len(content))
     deep = rng.choice([10, 70, 1000, 40_000, 200_000])
     left, right = rng.choice([(b"[", b"]"), (b'{"a":', b"}")])
-    whole = content.decode("utf-8", "replace")
+    full = content.decode("utf-8", "replace")
     insert = rng.choice(INSERTED)
     damages: list[tuple[bytes, str]] = [
         (content[:at], f"cut at {at}"),
@@ -170,7 +170,7 @@ def damaged_text(rng: random.Random, content: bytes) -> tuple[bytes, str]:
     ]  # fmt: skip
     damaged, words = rng.choice(damages)
     if isinstance(damaged, str):
-        return whole.encode(damaged, "replace"), f"in {damaged}"
+        return full.encode(damaged, "replace"), f"in {damaged}"
     return damaged, words
 
 
@@ -227,7 +227,7 @@ def weights(rng: random.Random, folder: Path) -> Case:
     """A safetensors file with a damaged header, or with bytes lost or changed."""
     _write(folder, LLAMA)
     header, data = _header(rng)
-    told = True
+    sound = True
     entry = header[rng.choice(list(header))]
     junk = rng.choice(
         [*VALUES[:60], [0, 2**62], ["0", "8"], [0.0, 8.0], [8, 0], [-8, 0], [], {}, HOSTILE, [True, False]]
@@ -235,42 +235,42 @@ def weights(rng: random.Random, folder: Path) -> Case:
     kind = rng.choice(["sound", "entry", "whole", "name", "metadata", "size", "cut", "longer", "gap", "text", "byte"])
     if kind == "entry":
         key = rng.choice(list(entry))
-        told, entry[key] = entry[key] != junk, junk
+        sound, entry[key] = entry[key] != junk, junk
         if key == "dtype" and isinstance(junk, str):
-            told = False  # a type that nobody knows yet
+            sound = False  # a type that nobody knows yet
     elif kind == "whole":
         header[rng.choice(list(header))] = junk
     elif kind == "name":
         header[HOSTILE] = header.pop(rng.choice(list(header)))
-        told = False
+        sound = False
     elif kind == "metadata":
         header["__metadata__"] = rng.choice([{"format": "pt"}, {HOSTILE: HOSTILE}, {}])
-        told = False
+        sound = False
     elif kind == "sound":
-        told = False
+        sound = False
     elif kind == "gap":
-        for one in header.values():
-            one["data_offsets"] = [x + 8 for x in one["data_offsets"]]
+        for item in header.values():
+            item["data_offsets"] = [x + 8 for x in item["data_offsets"]]
         data += bytes(8)
     content = json.dumps(header).encode()
     size = len(content)
     if kind == "text":
         content, _ = damaged_text(rng, content)
-        size, told = len(content), False
+        size, sound = len(content), False
     elif kind == "size":
         size = rng.choice([0, 1, size - 1, size + 1, 10**6, 2**31, 2**60, 2**63, 2**64 - 1])
-    whole = size.to_bytes(8, "little") + content + data
+    full = size.to_bytes(8, "little") + content + data
     if kind == "cut":
-        whole = whole[: rng.randrange(len(whole))]
+        full = full[: rng.randrange(len(full))]
     elif kind == "longer":
-        whole += bytes(rng.choice([1, 7, 4096]))
+        full += bytes(rng.choice([1, 7, 4096]))
     elif kind == "byte":
-        at = rng.randrange(len(whole))
-        whole, told = whole[:at] + bytes([rng.randrange(256)]) + whole[at + 1 :], False
+        at = rng.randrange(len(full))
+        full, sound = full[:at] + bytes([rng.randrange(256)]) + full[at + 1 :], False
     name = rng.choice(["model.safetensors", "model-00001-of-00002.safetensors", "a\n\x1b[31mPLANTED.safetensors"])
-    (folder / name).write_bytes(whole)
+    (folder / name).write_bytes(full)
     command = rng.choice([["doctor", "{path}", "--json"], ["doctor", "{path}"], ["doctor", "{path}", "--fix", "{out}"]])
-    return Case(folder, command, LLAMA, told, f"{kind} of {name!r} {junk!r:.40}")
+    return Case(folder, command, LLAMA, sound, f"{kind} of {name!r} {junk!r:.40}")
 
 
 def shards(rng: random.Random, folder: Path) -> Case:
@@ -281,23 +281,23 @@ def shards(rng: random.Random, folder: Path) -> Case:
     (folder / "s1.safetensors").write_bytes(len(content).to_bytes(8, "little") + content + data)
     names: dict[str, Any] = dict.fromkeys(header, "s1.safetensors")
     kind = rng.choice(["sound", "lost", "missing", "elsewhere", "value", "map", "text"])
-    one = rng.choice(list(names))
+    first = rng.choice(list(names))
     if kind == "lost":
         names["model.lost"] = "s1.safetensors"
     elif kind in ("missing", "elsewhere"):
-        others = ["s2.safetensors"] if kind == "missing" else ["../s1.safetensors", "/etc/passwd", "..", HOSTILE, "a/b"]
-        names[one] = rng.choice(others)
+        rest = ["s2.safetensors"] if kind == "missing" else ["../s1.safetensors", "/etc/passwd", "..", HOSTILE, "a/b"]
+        names[first] = rng.choice(rest)
     elif kind == "value":
-        names[one] = rng.choice([None, 1, [], {}, "", 2.5, True])
+        names[first] = rng.choice([None, 1, [], {}, "", 2.5, True])
     known: Any = {"metadata": {"total_size": len(data)}, "weight_map": names}
     if kind == "map":
         known["weight_map"] = rng.choice([None, [], "x", 3, list(names)])
-    told, index = kind != "sound", json.dumps(known).encode()
+    sound, index = kind != "sound", json.dumps(known).encode()
     if kind == "text":
         index, _ = damaged_text(rng, index)
-        told = False
+        sound = False
     (folder / "model.safetensors.index.json").write_bytes(index)
-    return Case(folder, ["doctor", "{path}", *rng.choice([[], ["--json"]])], LLAMA, told, f"index: {kind} {one}")
+    return Case(folder, ["doctor", "{path}", *rng.choice([[], ["--json"]])], LLAMA, sound, f"index: {kind} {first}")
 
 
 def gguf(rng: random.Random, folder: Path) -> Case:
@@ -342,28 +342,28 @@ def gguf(rng: random.Random, folder: Path) -> Case:
         keys.append((b"x", Raw(8, text(b"x", rng.choice([2, 2**31, 2**63])))))
     elif kind == "lost":
         del keys[at]
-    whole = gguf_bytes(keys, tensors, data, counts=counts, version=version % 2**32)
+    full = gguf_bytes(keys, tensors, data, counts=counts, version=version % 2**32)
     if kind == "cut":
-        whole = whole[: rng.randrange(len(whole))]
+        full = full[: rng.randrange(len(full))]
     elif kind == "byte":
-        at = rng.randrange(len(whole))
-        whole = whole[:at] + bytes([rng.randrange(256)]) + whole[at + 1 :]
+        at = rng.randrange(len(full))
+        full = full[:at] + bytes([rng.randrange(256)]) + full[at + 1 :]
     elif kind == "noise":
-        whole = rng.choice([b"", b"GGUF", POINTER, bytes(999), bytes(rng.randrange(256) for _ in range(300))])
+        full = rng.choice([b"", b"GGUF", POINTER, bytes(999), bytes(rng.randrange(256) for _ in range(300))])
     path = folder / "small.gguf"
-    path.write_bytes(whole)
+    path.write_bytes(full)
     block = '{"rope_type": "linear", "factor": 2.0}'
     command = rng.choice(
         [["explain", "{path}"], ["explain", "{path}", "--json"], ["doctor", "{path}"],
          ["explain", "{path}", "--layers"], ["doctor", "{path}", "--json"], ["serve-flags", "{path}"],
          ["gguf", "{path}", "{out}", "--rope", block]]
     )  # fmt: skip
-    told = kind in ("twice", "noise") or (counts is not None and counts > (len(tensors), len(keys)))
-    return Case(path, command, None, told, f"{kind} of {name!r} {junk!r:.40}")
+    sound = kind in ("twice", "noise") or (counts is not None and counts > (len(tensors), len(keys)))
+    return Case(path, command, None, sound, f"{kind} of {name!r} {junk!r:.40}")
 
 
 def beside(rng: random.Random, folder: Path) -> Case:
-    """A damaged tokenizer_config.json, generation_config.json, tokenizer.json or params.json beside a sound config."""
+    """A damaged tokenizer_config.json, generation_config.json, tokenizer.json or params.json with a sound config."""
     config = rng.choice(configs())
     _write(folder, config)
     name = rng.choice(
@@ -376,7 +376,7 @@ def beside(rng: random.Random, folder: Path) -> Case:
     }.get(name, {"version": "1.0", "added_tokens": [], "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}})
     if rng.random() < 0.5:
         changed, done = mutated(sound, rng)
-        content, words = json.dumps(changed).encode(), "; ".join(one.words for one in done)
+        content, words = json.dumps(changed).encode(), "; ".join(item.words for item in done)
     else:
         content, words = damaged_text(rng, json.dumps(sound).encode())
     (folder / name).write_bytes(content)
@@ -388,7 +388,7 @@ def params(rng: random.Random, folder: Path) -> Case:
     sound = rng.choice(PARAMS)
     if rng.random() < 0.7:
         changed, done = mutated(sound, rng)
-        content, words = json.dumps(changed).encode(), "; ".join(one.words for one in done)
+        content, words = json.dumps(changed).encode(), "; ".join(item.words for item in done)
     else:
         content, words = damaged_text(rng, json.dumps(sound).encode())
     (folder / "params.json").write_bytes(content)

@@ -244,8 +244,8 @@ def make_specs(draw: Draw, kinds: Sequence[str], sizes: Sizes, axes: int) -> lis
     for turning in (True, False):
         for at, kind in enumerate(kinds):
             if (kind in ROTATIONS) == turning:
-                specs[at] = made = Spec(kind, KINDS[kind](draw, sizes, axes))
-                sizes = widened(sizes, made)
+                specs[at] = built = Spec(kind, KINDS[kind](draw, sizes, axes))
+                sizes = widened(sizes, built)
     return [specs[at] for at in range(len(kinds))]
 
 

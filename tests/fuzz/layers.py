@@ -46,7 +46,7 @@ def pieces(draw: Draw, total: int) -> list[int]:
 
 
 def several(draw: Draw, call: RandomCall) -> dict[str, object]:
-    """A window or a scale at times; and a length, so that a text spans the same whatever is beside it."""
+    """A window or a scale at times; and a length, so that a text spans the same whatever else is in the batch."""
     tokens, options = call.k.shape[2], dict[str, object]()
     if draw.chance(0.3):
         options["window"] = draw.integer(1, tokens)
@@ -73,9 +73,9 @@ def packed(call: RandomCall, draw: Draw) -> float:
     def definition(rounding: Rounding) -> dict[str, Tensor]:
         parts, first = [], 0
         for size in sizes:
-            own = {n: leaves[n][:, :, first : first + size] for n in "qkv"}
-            own["x"] = leaves["x"][:, first : first + size]
-            parts.append(alone(call, leaves, own, rounding, options))
+            piece = {n: leaves[n][:, :, first : first + size] for n in "qkv"}
+            piece["x"] = leaves["x"][:, first : first + size]
+            parts.append(alone(call, leaves, piece, rounding, options))
             first += size
         return {"result": torch.cat(parts, 2)}
 
@@ -113,9 +113,9 @@ def padded(call: RandomCall, draw: Draw) -> float:
     def definition(rounding: Rounding) -> dict[str, Tensor]:
         results = {}
         for row, length in enumerate(lengths):
-            own = {n: leaves[n][row : row + 1, :, tokens - length :] for n in "qkv"}
-            own["x"] = leaves["x"][row : row + 1, tokens - length :]
-            results[f"row {row}"] = alone(call, leaves, own, rounding, options)
+            of_row = {n: leaves[n][row : row + 1, :, tokens - length :] for n in "qkv"}
+            of_row["x"] = leaves["x"][row : row + 1, tokens - length :]
+            results[f"row {row}"] = alone(call, leaves, of_row, rounding, options)
         return results
 
     rows = {f"row {row}": got[row : row + 1, :, tokens - length :] for row, length in enumerate(lengths)}
@@ -138,19 +138,19 @@ def decoded(call: RandomCall, draw: Draw) -> float:
         at = counted(positions.from_segments(documents), axes)
     elif draw.chance(0.3):
         at = at * 2 + 3
-    given = (
+    inputs = (
         axes > 1
         or padding is not None
         or documents is not None
         or draw.chance(0.3)
         or bool((at.flatten()[:1] > 0).any())
     )
-    call.notes.append(f"decoded {cut} {options}, positions {given}, padding {padding}, documents {documents}")
+    call.notes.append(f"decoded {cut} {options}, positions {inputs}, padding {padding}, documents {documents}")
     got, cache, first = [], KVCache(), 0
     with torch.no_grad():
         for number, size in enumerate(cut):
             here = slice(first, first + size)
-            where = (at[..., here, :] if axes > 1 else at[..., here]) if given else None
+            where = (at[..., here, :] if axes > 1 else at[..., here]) if inputs else None
             of_piece = {
                 "attention_mask": padding if number == 0 else None,
                 "segments": part(documents, here),
@@ -186,8 +186,8 @@ def decoded(call: RandomCall, draw: Draw) -> float:
     out = torch.cat(got, 1)
     if padding is not None:  # what padding itself gives is nobody's business
         keep = whole_padding(padding, tokens)[..., None]
-        wanted = definition
-        definition_, out = (lambda r: {"result": wanted(r)["result"] * keep}), out * keep
+        expected = definition
+        definition_, out = (lambda r: {"result": expected(r)["result"] * keep}), out * keep
         return judge({"result": out}, definition_, dtype)
     return judge({"result": out}, definition, dtype)
 
@@ -297,12 +297,12 @@ def layer_states(call: RandomCall, draw: Draw) -> float:
 def _layers(call: RandomCall, draw: Draw, scale: object) -> list[TAPEAttention]:
     layers, sizes = [], call.sizes
     for number in range(draw.integer(1, 3)):
-        own = [make(spec, draw, strength=draw.choice([0.3, 1.0])).to(call.dtype) for spec in call.specs]
+        encodings = [make(spec, draw, strength=draw.choice([0.3, 1.0])).to(call.dtype) for spec in call.specs]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(draw.integer(0, 2**31))
             layer = TAPEAttention(
                 sizes.dim, sizes.heads, head_dim=sizes.head_dim, scale=scale,  # type: ignore[arg-type]
-                encodings=own if number else call.encodings,
+                encodings=encodings if number else call.encodings,
             )  # fmt: skip
         layers.append(layer.to(call.dtype))
     return layers
@@ -364,16 +364,16 @@ def _defined(
     x, sizes, states = leaves["x"], call.sizes, None
     at = batch.at.expand(x.shape[0], -1)
     for number in range(layers):
-        own = {n.split(".", 2)[2]: t for n, t in leaves.items() if n.startswith(f"{number}.")}
+        of_layer = {n.split(".", 2)[2]: t for n, t in leaves.items() if n.startswith(f"{number}.")}
         encoded = [
-            spec.encoded({n.split(".", 2)[2]: t for n, t in own.items() if n.startswith(f"encodings.{i}.")})
+            spec.encoded({n.split(".", 2)[2]: t for n, t in of_layer.items() if n.startswith(f"encodings.{i}.")})
             for i, spec in enumerate(call.specs)
         ]
         tape = encoded[0].parameters
         if states is None:
             states = first_states(encoded[0], at, sizes.heads, rounding)
         q, k, v = (
-            linear(x, own[f"{n}_proj.weight"], None, rounding).unflatten(-1, (sizes.heads, -1)).transpose(1, 2)
+            linear(x, of_layer[f"{n}_proj.weight"], None, rounding).unflatten(-1, (sizes.heads, -1)).transpose(1, 2)
             for n in "qkv"
         )
         turning = Encoded("TAPE", {}, {"cos": states[0], "sin": states[1]})
@@ -382,7 +382,7 @@ def _defined(
             mask=None if batch.attention_mask is None else batch.attention_mask[:, None], segments=batch.documents,
             scale=scale, rounding=rounding, **batch.options,  # type: ignore[arg-type]
         ).chunk(3, -1)  # fmt: skip
-        y = linear(out.transpose(1, 2).flatten(2), own["o_proj.weight"], None, rounding)
+        y = linear(out.transpose(1, 2).flatten(2), of_layer["o_proj.weight"], None, rounding)
         states = after_attention(tape, states, (read[0], read[1]), rounding)
         network = rounding.near((x + y).tanh())
         states = after_network(tape, states, network, rounding)
@@ -396,7 +396,7 @@ def _gradients(
 ) -> float:
     """Of the input and all parameters, for random gradients of results and states."""
     upstream = {name: draw.normal(*t.shape) for name, t in got.items()}
-    given = torch.autograd.grad(
+    values = torch.autograd.grad(
         list(got.values()), list(inputs.values()), [g.to(dtype) for g in upstream.values()],
         materialize_grads=True, allow_unused=True,
     )  # fmt: skip
@@ -410,4 +410,4 @@ def _gradients(
         )  # fmt: skip
         return {f"gradient of {n}": g for n, g in zip(leaves, gradients, strict=True)}
 
-    return judge({f"gradient of {n}": g for n, g in zip(inputs, given, strict=True)}, wanted, dtype)
+    return judge({f"gradient of {n}": g for n, g in zip(inputs, values, strict=True)}, wanted, dtype)

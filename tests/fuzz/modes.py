@@ -37,8 +37,8 @@ def definition_result(call: RandomCall, leaves: dict[str, Tensor], rounding: Rou
 
 def library_result(call: RandomCall, backend: str = "auto", **more: object) -> Tensor:
     """The library's result."""
-    given = {"x": call.x, "causal": True, **call.options, **more}
-    return attention(call.q, call.k, call.v, call.encodings, backend=backend, **given)  # type: ignore[arg-type]
+    options = {"x": call.x, "causal": True, **call.options, **more}
+    return attention(call.q, call.k, call.v, call.encodings, backend=backend, **options)  # type: ignore[arg-type]
 
 
 def plain(call: RandomCall, draw: Draw) -> float:
@@ -84,8 +84,8 @@ def backward(call: RandomCall, draw: Draw, backend: str = "auto") -> float:
     upstream = scaled(call, draw.normal(*out.shape)).to(call.dtype)
     inputs = {"q": call.q, "k": call.k, "v": call.v, "x": call.x, **call.parameters}
     inputs = {name: t for name, t in inputs.items() if t.requires_grad}
-    given = torch.autograd.grad(out, list(inputs.values()), upstream, materialize_grads=True, allow_unused=True)
-    got = {f"gradient of {n}": g for n, g in zip(inputs, given, strict=True)}
+    values = torch.autograd.grad(out, list(inputs.values()), upstream, materialize_grads=True, allow_unused=True)
+    got = {f"gradient of {n}": g for n, g in zip(inputs, values, strict=True)}
     bare = float64_leaves(call)
     worst = judge({"result": out}, lambda r: {"result": definition_result(call, bare, r)}, call.dtype)
 
@@ -118,7 +118,7 @@ def scaled(call: RandomCall, upstream: Tensor) -> Tensor:
 def forward_derivative(call: RandomCall, draw: Draw) -> float:
     """The tangent of the result for tangents of queries, keys and values, seen along one random direction."""
     tangents = {n: draw.normal(*getattr(call, n).shape).to(call.dtype) for n in "qkv"}
-    given = {n: getattr(call, n).detach().clone(memory_format=torch.contiguous_format) for n in "qkv"}
+    options = {n: getattr(call, n).detach().clone(memory_format=torch.contiguous_format) for n in "qkv"}
     with_func = draw.chance(0.5)
     call.notes.append("torch.func.jvp" if with_func else "forward AD")
 
@@ -126,10 +126,10 @@ def forward_derivative(call: RandomCall, draw: Draw) -> float:
         return attention(q, k, v, call.encodings, x=call.x, **{"causal": True, **call.options})  # type: ignore[arg-type]
 
     if with_func:
-        _, tangent = torch.func.jvp(attend, tuple(given.values()), tuple(tangents.values()))
+        _, tangent = torch.func.jvp(attend, tuple(options.values()), tuple(tangents.values()))
     else:
         with forward_ad.dual_level():
-            out = attend(*[forward_ad.make_dual(given[n], tangents[n]) for n in "qkv"])
+            out = attend(*[forward_ad.make_dual(options[n], tangents[n]) for n in "qkv"])
             forward = forward_ad.unpack_dual(out).tangent
             tangent = torch.zeros_like(out.detach()) if forward is None else forward
     direction = draw.normal(*tangent.shape).to(call.dtype)
@@ -153,15 +153,15 @@ def function_gradient(call: RandomCall, draw: Draw) -> float:
         out = attention(q, k, v, call.encodings, x=call.x, **{"causal": True, **call.options})  # type: ignore[arg-type]
         return (out * upstream).sum()
 
-    given = [getattr(call, n).detach() for n in "qkv"]
-    function_gradients = torch.func.grad(total, argnums=(0, 1, 2))(*given)
+    inputs = [getattr(call, n).detach() for n in "qkv"]
+    function_gradients = torch.func.grad(total, argnums=(0, 1, 2))(*inputs)
     got = {f"gradient of {n}": g for n, g in zip("qkv", function_gradients, strict=True)}
 
     def definition(rounding: Rounding) -> Results:
         leaves = float64_leaves(call, gradients=True)
         out = definition_result(call, leaves, rounding)
-        wanted = torch.autograd.grad(out, [leaves[n] for n in "qkv"], upstream.double(), materialize_grads=True)
-        return {f"gradient of {n}": g for n, g in zip("qkv", wanted, strict=True)}
+        expected = torch.autograd.grad(out, [leaves[n] for n in "qkv"], upstream.double(), materialize_grads=True)
+        return {f"gradient of {n}": g for n, g in zip("qkv", expected, strict=True)}
 
     return judge(got, definition, call.dtype)
 
@@ -194,10 +194,10 @@ def compiled(call: RandomCall, draw: Draw) -> float:
     backend, dynamic = draw.choice(["eager", "aot_eager"]), draw.choice([None, None, True, False])
     call.notes.append(f"compiled by {backend}, dynamic={dynamic}")
     tensors = {n: v for n, v in call.options.items() if isinstance(v, Tensor)}
-    others = {n: v for n, v in call.options.items() if n not in tensors}
+    rest = {n: v for n, v in call.options.items() if n not in tensors}
 
-    def attend(q: Tensor, k: Tensor, v: Tensor, x: Tensor, given: dict[str, Tensor]) -> Tensor:
-        return attention(q, k, v, call.encodings, x=x, **{"causal": True, **given, **others})  # type: ignore[arg-type]
+    def attend(q: Tensor, k: Tensor, v: Tensor, x: Tensor, inputs: dict[str, Tensor]) -> Tensor:
+        return attention(q, k, v, call.encodings, x=x, **{"causal": True, **inputs, **rest})  # type: ignore[arg-type]
 
     torch._dynamo.reset()
     function: Callable[..., Tensor] = torch.compile(attend, backend=backend, fullgraph=True, dynamic=dynamic)

@@ -55,12 +55,12 @@ def judge(got: Results, define: Callable[[Rounding], Results], dtype: torch.dtyp
         define: the definition of all of them, under given roundings.
         dtype: of the call.
     """
-    wanted = define(Rounding(least=_least(dtype)))
-    spread = {name: torch.zeros_like(t) for name, t in wanted.items()}
+    expected = define(Rounding(least=_least(dtype)))
+    spread = {name: torch.zeros_like(t) for name, t in expected.items()}
     for seed in range(MORE):
         for name, moved in define(rounding_of(dtype, seed + 1)).items():
-            spread[name] = torch.maximum(spread[name], _finite((moved.detach() - wanted[name].detach()).abs()))
-        worst = {name: _excess(got[name], wanted[name].detach(), spread[name], dtype) for name in wanted}
+            spread[name] = torch.maximum(spread[name], _finite((moved.detach() - expected[name].detach()).abs()))
+        worst = {name: _excess(got[name], expected[name].detach(), spread[name], dtype) for name in expected}
         if all(excess <= 1 for excess, _ in worst.values()):
             return max((excess for excess, _ in worst.values()), default=0.0)
     raise DisagreementError("; ".join(f"{name} {text}" for name, (excess, text) in worst.items() if excess > 1))
@@ -70,24 +70,24 @@ def _finite(x: Tensor) -> Tensor:
     return torch.nan_to_num(x, nan=torch.inf, posinf=torch.inf)
 
 
-def _excess(got: Tensor, wanted: Tensor, spread: Tensor, dtype: torch.dtype) -> tuple[float, str]:
+def _excess(got: Tensor, expected: Tensor, spread: Tensor, dtype: torch.dtype) -> tuple[float, str]:
     """How many times the allowed error a result is off, and that in words."""
-    if got.shape != wanted.shape:
-        return torch.inf, f"shape {tuple(got.shape)} instead of {tuple(wanted.shape)}"
+    if got.shape != expected.shape:
+        return torch.inf, f"shape {tuple(got.shape)} instead of {tuple(expected.shape)}"
     if not got.numel():
         return 0.0, ""
     got = got.detach().double()
-    by_row = (lambda t: t.amax(-1, keepdim=True)) if wanted.ndim else (lambda t: t)
+    by_row = (lambda t: t.amax(-1, keepdim=True)) if expected.ndim else (lambda t: t)
     unit = torch.finfo(dtype).eps
-    nothing = UNITS[dtype][0] ** 2 * (wanted.abs().amax() if wanted.numel() else 0.0)  # beside the largest number
-    allowed = MARGIN * by_row(spread) + 4 * unit * by_row(wanted.abs()) + 4 * TINY[dtype] + nothing
-    error = _finite((got - wanted).abs())
-    outside = (wanted.abs() > 0.9 * torch.finfo(dtype).max) | ~wanted.isfinite()  # what the dtype cannot hold
+    nothing = UNITS[dtype][0] ** 2 * (expected.abs().amax() if expected.numel() else 0.0)  # beside the largest number
+    allowed = MARGIN * by_row(spread) + 4 * unit * by_row(expected.abs()) + 4 * TINY[dtype] + nothing
+    error = _finite((got - expected).abs())
+    outside = (expected.abs() > 0.9 * torch.finfo(dtype).max) | ~expected.isfinite()  # what the dtype cannot hold
     excess = torch.where(outside, 0.0, torch.nan_to_num(error / allowed, nan=0.0, posinf=torch.inf))
     at = int(excess.argmax())
-    place = tuple(int(i) for i in torch.unravel_index(torch.tensor(at), wanted.shape))
-    actual, right = got.flatten()[at].item(), wanted.flatten()[at].item()
-    room = allowed.expand_as(wanted).flatten()[at].item()
+    place = tuple(int(i) for i in torch.unravel_index(torch.tensor(at), expected.shape))
+    actual, right = got.flatten()[at].item(), expected.flatten()[at].item()
+    room = allowed.expand_as(expected).flatten()[at].item()
     return float(
         excess.flatten()[at]
     ), f"at {place} {actual:.9g} instead of {right:.9g}, off by {abs(actual - right):.3g} where {room:.3g} is allowed"

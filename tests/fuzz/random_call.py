@@ -1,4 +1,4 @@
-"""One random call: sizes, encodings, tensors with their strides and magnitudes, positions, and who sees whom."""
+"""One random call: sizes, encodings, tensors with their strides and magnitudes, positions, and visibility."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def draw_mask(draw: Draw, call: RandomCall, kinds: set[str]) -> Tensor | None:
 
 
 def draw_segments(draw: Draw, call: RandomCall, *, in_order: bool) -> Tensor | tuple[Tensor, Tensor] | None:
-    """Documents, in runs or scattered, for all rows or row by row; a pair where queries are no part of the keys."""
+    """Documents, in runs or scattered, for all rows or row by row; a pair where queries are not among the keys."""
     batch, queries, keys = call.q.shape[0], call.q.shape[2], call.k.shape[2]
     if draw.chance(0.68):
         return None
@@ -292,9 +292,9 @@ def draw_kinds(draw: Draw, axes: int) -> list[str]:
         else:
             kinds.append(draw.choice({"rotary": ROTARY, "bias": BIAS, "score": SCORE}[place][axes]))
     if axes == 1 and draw.chance(0.08):  # which stands in the place of all rotations
-        beside = {*ROTARY[1], "Shaw", "CoPE", "PaTH", "DecomposedRelative", "Mixture", "GRAPEA", "KERPLEWeight"}
-        beside |= {"SelectiveRoPE", "GRAPEContext"}
-        kinds = [draw.choice(MOVED), *(kind for kind in kinds if kind not in beside)]
+        incompatible = {*ROTARY[1], "Shaw", "CoPE", "PaTH", "DecomposedRelative", "Mixture", "GRAPEA", "KERPLEWeight"}
+        incompatible |= {"SelectiveRoPE", "GRAPEContext"}
+        kinds = [draw.choice(MOVED), *(kind for kind in kinds if kind not in incompatible)]
     return kinds
 
 
@@ -387,8 +387,8 @@ def draw_call(seed: int, *, plain: bool = False, lengths: tuple[int, int] | None
     dtype, strength = draw.weighted(DTYPES), draw.choice([0.0, 0.5, 0.5, 2.0])
     encodings = [make(spec, draw, strength=strength) for spec in specs]
     if dtype == torch.float64 or (dtype != torch.float32 and draw.chance(0.5)):
-        kept = LEARNED_ANGLES if dtype == torch.float16 else set()  # whose gradients sum positions
-        encodings = [e if s.kind in kept else e.to(dtype) for e, s in zip(encodings, specs, strict=True)]
+        remaining = LEARNED_ANGLES if dtype == torch.float16 else set()  # whose gradients sum positions
+        encodings = [e if s.kind in remaining else e.to(dtype) for e, s in zip(encodings, specs, strict=True)]
     batch = 1 if keys > 60 else draw.choice([1, 1, 2, 2, 3])
     notes, tensors = [f"strength {strength:g}"], []
     shapes = ((sizes.heads, queries, sizes.head_dim), (sizes.num_kv_heads, keys, sizes.head_dim))
@@ -398,7 +398,7 @@ def draw_call(seed: int, *, plain: bool = False, lengths: tuple[int, int] | None
         tensors.append(tensor)
         notes += [f"{name} {strides}{size}"] if strides != "contiguous" or size else []
     x = draw.normal(batch, keys, sizes.dim).to(dtype)
-    made = RandomCall(seed, sizes, axes, specs, encodings, dtype, *tensors, x, notes=notes)
+    built = RandomCall(seed, sizes, axes, specs, encodings, dtype, *tensors, x, notes=notes)
     if not plain:
-        made.options = draw_options(draw, made)
-    return made
+        built.options = draw_options(draw, built)
+    return built

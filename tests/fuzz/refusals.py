@@ -45,15 +45,15 @@ class Fault:
 def call_with(call: RandomCall, fault: Fault, function: Callable[..., object] = attention) -> object:
     """The call's call with one argument replaced."""
     tensors: dict[str, object] = {n: getattr(call, n) for n in "qkv"}
-    given: dict[str, object] = {"encodings": call.encodings, "x": call.x, **call.options}
+    options: dict[str, object] = {"encodings": call.encodings, "x": call.x, **call.options}
     if fault.argument in tensors:
         tensors[fault.argument] = fault.value
     else:
-        given[fault.argument] = fault.value
+        options[fault.argument] = fault.value
     if fault.argument == "features":
-        given.pop("x")
-    encodings = given.pop("encodings")
-    return function(tensors["q"], tensors["k"], tensors["v"], encodings, **given)
+        options.pop("x")
+    encodings = options.pop("encodings")
+    return function(tensors["q"], tensors["k"], tensors["v"], encodings, **options)
 
 
 def named(error: ValueError, argument: str) -> bool:
@@ -97,9 +97,9 @@ def spellings(call: RandomCall, draw: Draw) -> list[Fault]:
         value = draw.choice([np.float64(number), torch.tensor(number, dtype=torch.float64), np.array(number)])
         faults += [Fault("scale", value, type(value).__name__)] * 3
     for name in ("window", "length"):
-        whole = options.get(name)
-        if whole is not None:
-            value = draw.choice([np.int64(whole), float(whole), torch.tensor(whole), np.array(whole), str(whole)])  # type: ignore[call-overload, arg-type]
+        full = options.get(name)
+        if full is not None:
+            value = draw.choice([np.int64(full), float(full), torch.tensor(full), np.array(full), str(full)])  # type: ignore[call-overload, arg-type]
             faults += [Fault(name, value, type(value).__name__)] * 2
     segments = options.get("segments")
     if isinstance(segments, tuple):
@@ -168,13 +168,13 @@ LEGITIMATE = (
         always=True,
     ),
     Refusal(
-        r"encodings must not hold XPos beside",
+        r"encodings must not hold XPos with",
         lambda s: any(e.kind == "XPos" for e in s.specs) and any(map(reads_rotated, s.specs)),
         "xPos scales queries and keys for one another: by themselves they mean nothing (docstring of XPos)",
         always=True,
     ),
     Refusal(
-        r"k_pos must lie less than .* tokens after the query that sees them .* xPos grows with such distances",
+        r"k_pos must lie less than .* tokens after the query that attends to them .* xPos grows with such distances",
         lambda s: any(e.kind == "XPos" for e in s.specs) and "k_pos" in s.options and s.options["causal"] is True,
         "a key that lies after its query grows with the distance, beyond what the dtype holds (docstring of XPos)",
     ),
@@ -185,7 +185,7 @@ LEGITIMATE = (
         always=True,
     ),
     Refusal(
-        r"encodings must not hold GRAPEAP beside",
+        r"encodings must not hold GRAPEAP with",
         lambda s: any(e.kind in MOVED for e in s.specs) and any(e.options.get("tie") == "key" for e in s.specs),
         "it reads keys as one rotation leaves them, and there are several (RotaryEncoding.replaces)",
         always=True,
@@ -255,20 +255,20 @@ def _tensors(call: RandomCall) -> list[Fault]:
     """q, k and v of wrong kinds, or that do not fit each other."""
     faults = []
     q, k, v = call.q, call.k, call.v
-    for name, given in (("q", q), ("k", k), ("v", v)):
-        other = torch.float32 if given.dtype != torch.float32 else torch.float64
+    for name, value in (("q", q), ("k", k), ("v", v)):
+        other = torch.float32 if value.dtype != torch.float32 else torch.float64
         faults += _all(name, {**NOT_TENSORS, "None": None})
         faults += _all(
             name,
             {
-                "three axes": given[0],
-                "five axes": given[None],
+                "three axes": value[0],
+                "five axes": value[None],
                 "a number's tensor": torch.tensor(1.0),
-                "integers": given.long(),
-                "bool": given.bool(),
-                "complex": given.to(torch.complex64),
-                "another dtype": given.to(other),
-                "another batch": torch.cat([given] * 2),
+                "integers": value.long(),
+                "bool": value.bool(),
+                "complex": value.to(torch.complex64),
+                "another dtype": value.to(other),
+                "another batch": torch.cat([value] * 2),
             },
         )
     faults += _all(
@@ -286,7 +286,7 @@ def _encodings(call: RandomCall) -> list[Fault]:
     heads, width = call.q.shape[1], call.q.shape[3]
     if call.axes > 1:  # which the encodings in their place do not read
         call.options = {n: v for n, v in call.options.items() if n not in ("q_pos", "k_pos")}
-    own = posenc.ALiBi(heads)
+    alibi = posenc.ALiBi(heads)
     kinds = {what: value for what, value in NOT_TENSORS.items() if what not in ("dict", "numpy")}
     return _all(
         "encodings",
@@ -296,9 +296,9 @@ def _encodings(call: RandomCall) -> list[Fault]:
             "[None]": [None],
             "a name": ["rope"],
             "a class": [posenc.ALiBi],
-            "one encoding": own,
-            "a dict of them": {"rope": own},
-            "a list in a list": [[own]],
+            "one encoding": alibi,
+            "a dict of them": {"rope": alibi},
+            "a list in a list": [[alibi]],
             "a layer": [nn.Linear(2, 2)],
             "other heads": [posenc.ALiBi(heads + 1)],
             "a wider rotation": [posenc.RoPE(2 * width + 2)],
@@ -309,7 +309,7 @@ def _encodings(call: RandomCall) -> list[Fault]:
 
 
 def _positions(call: RandomCall) -> list[Fault]:
-    """Positions that cannot count, or are not one a token; beside an encoding that reads them."""
+    """Positions that cannot count, or are not one a token; with an encoding that reads them."""
     (batch, heads, queries, _), keys, axes = call.q.shape, call.k.shape[2], call.axes
     call.options = {n: v for n, v in call.options.items() if n not in ("q_pos", "k_pos")}
     if axes == 1:
@@ -377,7 +377,7 @@ def _numbers(call: RandomCall) -> list[Fault]:
 
 
 def _remembered(call: RandomCall) -> list[Fault]:
-    """Tokens and what was kept of them, beside an encoding that reads these."""
+    """Tokens and what was remembered of them, with an encoding that reads these."""
     (batch, heads, _, _), keys, x = call.q.shape, call.k.shape[2], call.x
     call.encodings = [posenc.ForgetGate(call.sizes.dim, num_heads=heads).to(call.dtype)]
     if call.axes > 1:

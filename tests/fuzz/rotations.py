@@ -155,9 +155,9 @@ def axial(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
 
 def _frequencies(draw: Draw, axes: int, pairs: int, *heads: int) -> list[object]:
     """Given ones: of each head and axis, of each axis, or where there are no heads of all axes alike."""
-    one = [draw.number(-2, 2) for _ in range(pairs)]
+    first = [draw.number(-2, 2) for _ in range(pairs)]
     if not heads and draw.chance(0.3):
-        return list(one)
+        return list(first)
     several = [[draw.number(-2, 2) for _ in range(pairs)] for _ in range(axes)]
     if heads and draw.chance(0.5):
         return [[[draw.number(-2, 2) for _ in range(pairs)] for _ in range(axes)] for _ in range(*heads)]
@@ -172,8 +172,8 @@ def mixed(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
     if axes == 2 and sizes.head_dim % 4 == 0 and draw.chance(0.3):
         options |= {"directions": draw.choice(["axial", "golden"]), "learned": False}
     elif draw.chance(0.3):
-        given = _frequencies(draw, axes, sizes.head_dim // 2, sizes.num_kv_heads)
-        options |= {"frequencies": given, "learned": draw.chance(0.5)}
+        inputs = _frequencies(draw, axes, sizes.head_dim // 2, sizes.num_kv_heads)
+        options |= {"frequencies": inputs, "learned": draw.chance(0.5)}
     return options
 
 

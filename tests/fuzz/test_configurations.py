@@ -48,7 +48,7 @@ def corpus() -> list[Config]:
     configs = [config for config, _ in CHECKPOINTS.values()] * 4 + list(PRESETS.values()) * 2
     configs += [{"model_type": name, "max_position_embeddings": 512, "hidden_size": 64} for name in sorted(NON_ROTARY)]
     configs += [
-        {"model_type": "posenc", "hidden_size": 64, "num_attention_heads": 2, "encodings": one} for one in POSENC
+        {"model_type": "posenc", "hidden_size": 64, "num_attention_heads": 2, "encodings": item} for item in POSENC
     ]
     return configs
 
@@ -146,8 +146,8 @@ def run(seed: int, count: int, configs: list[Config], *, compare: bool) -> Count
             if read is not None and compare:
                 seen["compared"] += compared(read)
         except Exception as error:
-            told = "; ".join(mutation.words for mutation in done)
-            wrong.append(f"number {number}: {told}\n{_short(config)}\n{type(error).__name__}: {str(error)[:1500]}")
+            message = "; ".join(mutation.words for mutation in done)
+            wrong.append(f"number {number}: {message}\n{_short(config)}\n{type(error).__name__}: {str(error)[:1500]}")
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - held) / 1024
     assert not wrong, f"seed {seed}: {len(wrong)} of {count}\n\n" + "\n\n".join(wrong[:20])
     assert compare or grown < MEGABYTES, f"{grown:.0f} MB more than before"  # transformers' modules are large
@@ -160,17 +160,17 @@ def _short(config: Config) -> str:
 
 
 def compared(read: RopeConfig) -> int:
-    """1 where transformers answers and turns the same, or a remark says what it does; 0 where it does not answer."""
-    theirs = importlib.import_module("tests.hf.theirs")
+    """1 where transformers answers and rotates equally, or a remark says what it does; 0 where it does not answer."""
+    reference = importlib.import_module("tests.hf.theirs")
     text_config = find_text_config(read.config)
     try:
         with bounded():
-            module = theirs.their_rotary(
+            module = reference.their_rotary(
                 {**text_config.config, "model_type": TEXT.get(text_config.model_type, text_config.model_type)}
             )
             flat = hasattr(module, "inv_freq")
             rotations = {
-                (kind, length): theirs.theirs(module, length, "all" if flat else kind)
+                (kind, length): reference.theirs(module, length, "all" if flat else kind)
                 for kind, rope in read.layers.items()
                 for length in (LENGTHS if rope is not None else ())
             }
@@ -180,13 +180,13 @@ def compared(read: RopeConfig) -> int:
         return 0
     if not rotations or not all(bool(torch.isfinite(theta).all()) for theta, _ in rotations.values()):
         return 0
-    told = any("transformers" in remark.text for remark in read.remarks)
+    reported = any("transformers" in remark.text for remark in read.remarks)
     for (kind, length), (theta, gain) in rotations.items():
         rope = read.layers[kind]
         spectrum = getattr(rope, "rope", rope).spectrum(length)
         same = theta.shape == spectrum.theta.shape and torch.allclose(theta.double(), spectrum.theta, rtol=1e-4, atol=0)
         same = same and abs(float(gain) / float(spectrum.gain) - 1) < 1e-5
-        assert same or told, (
+        assert same or reported, (
             f"{kind} at {length}: theirs {gain}, {theta[:4]} …, ours {spectrum.gain}, {spectrum.theta[:4]} …"
         )
     return 1
@@ -215,12 +215,12 @@ def test_ten_thousand_mutations(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def defaults() -> list[Config]:
-    """What transformers itself saves for every family that turns."""
-    theirs = importlib.import_module("tests.hf.theirs")
+    """What transformers itself saves for every family with a rotation."""
+    reference = importlib.import_module("tests.hf.theirs")
     configs = []
     for name in ROTARY:
         try:
-            cls, rotary, _ = theirs.model_of(TEXT.get(name, name))
+            cls, rotary, _ = reference.model_of(TEXT.get(name, name))
         except LookupError:
             continue
         config = {**cls().to_dict(), "model_type": name}

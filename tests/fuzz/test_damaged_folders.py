@@ -96,7 +96,7 @@ def judge(case: Case, out: Path) -> Outcome:
     """Run a case; an AssertionError that says what is wrong."""
     known = {path: path.lstat().st_mtime_ns for path in case.path.parent.rglob("*")}
     arguments = [
-        one.format(path=case.path, out=out) if one[0] == "{" and one[1] in "po" else one for one in case.arguments
+        item.format(path=case.path, out=out) if item[0] == "{" and item[1] in "po" else item for item in case.arguments
     ]
     done = call(arguments)
     assert done.code in (OK, FAULT, BAD_INPUT, SUSPICION)
@@ -158,11 +158,11 @@ def run(seed: int, count: int, folder: Path) -> tuple[Counter[int], Outcome, flo
         try:
             done = judge(case, place / "out")
         except (Exception, HangsError) as error:
-            told = f"{' '.join(case.arguments)}: {case.words:.300}"
-            wrong.append(f"number {number}: {told}\n{type(error).__name__}: {str(error)[:1500]}")
+            message = f"{' '.join(case.arguments)}: {case.words:.300}"
+            wrong.append(f"number {number}: {message}\n{type(error).__name__}: {str(error)[:1500]}")
         else:
             seen[done.code] += 1
-            slowest, most = max(slowest, done, key=lambda one: one.seconds), max(most, done.megabytes)
+            slowest, most = max(slowest, done, key=lambda first: first.seconds), max(most, done.megabytes)
         shutil.rmtree(place)
     assert not wrong, f"seed {seed}: {len(wrong)} of {count}\n\n" + "\n\n".join(wrong[:40])
     return seen, slowest, most
@@ -202,7 +202,7 @@ SIZES = ("num_hidden_layers", "hidden_size", "intermediate_size", "vocab_size", 
 def damaged_model(rng: random.Random, sound: Path, folder: Path) -> str:
     """A copy of a model's folder with one file damaged; what was done."""
     shutil.copytree(sound, folder)
-    name = rng.choice(["config.json"] * 3 + ["model.safetensors"] * 2 + sorted(one.name for one in sound.iterdir()))
+    name = rng.choice(["config.json"] * 3 + ["model.safetensors"] * 2 + sorted(item.name for item in sound.iterdir()))
     path = folder / name
     content = path.read_bytes()
     if name == "config.json" and rng.random() < 0.5:
@@ -215,7 +215,7 @@ def damaged_model(rng: random.Random, sound: Path, folder: Path) -> str:
     if name.endswith(".json") and rng.random() < 0.5:
         changed, done = mutated(json.loads(content), rng)
         path.write_text(json.dumps(changed))
-        return f"{name}: " + "; ".join(one.words for one in done)
+        return f"{name}: " + "; ".join(item.words for item in done)
     if name.endswith(".json"):
         damaged, words = damaged_text(rng, content)
     else:
@@ -249,7 +249,7 @@ def test_damaged_models(tmp_path: Path) -> None:
         command = MODELS[number] if number < 0 else rng.choice(MODELS)
         words = "sound" if number < 0 else damaged_model(rng, sound, place / "model")
         path = sound if number < 0 else place / "model"
-        arguments = [one.format(path=path, out=place / "out") for one in command]
+        arguments = [item.format(path=path, out=place / "out") for item in command]
         try:
             done = call(arguments)
             assert done.code in (OK, FAULT, BAD_INPUT, SUSPICION)

@@ -69,14 +69,14 @@ def try_call(kind: str, seed: int) -> None:
     parameters = {name: p.detach().double() for name, p in module.named_parameters()}
     encoded = DEFINED[kind](spec.encoded(parameters), places.double() if places.is_floating_point() else places.long())
     wide = encoded.expand(batch, tokens, -1)
-    wanted = torch.cat([x.double(), wide], -1) if behind else x.double() + wide
+    expected = torch.cat([x.double(), wide], -1) if behind else x.double() + wide
     got = module(x, places)
     assert got.dtype == dtype, f"{kind} {seed}: {spec}"
     far = torch.where(places == NOWHERE, 0, places).double().abs().amax()
     inner = (1e-12 if dtype == torch.float64 else 1e-6) + far * (FRACTION + fastest(spec, parameters)) * DOUBLE
-    allowed = inner + torch.finfo(dtype).eps * wanted.abs()
-    held = wanted.abs() < 0.9 * torch.finfo(dtype).max
-    excess = torch.where(held, (got.double() - wanted).abs() / allowed, 0.0).amax()
+    allowed = inner + torch.finfo(dtype).eps * expected.abs()
+    held = expected.abs() < 0.9 * torch.finfo(dtype).max
+    excess = torch.where(held, (got.double() - expected).abs() / allowed, 0.0).amax()
     assert excess <= 1, f"{kind} {seed}: {spec} {dtype} {places}: {float(excess):.3g} times what is allowed"
 
 

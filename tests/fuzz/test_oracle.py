@@ -47,12 +47,12 @@ def text_call(spec: Spec | None, dtype: torch.dtype, seed: int = 0, axes: int = 
     return call
 
 
-def expect_disagreement(called: RandomCall, told: RandomCall, leaves: dict[str, Tensor] | None = None) -> None:
+def expect_disagreement(called: RandomCall, definition: RandomCall, leaves: dict[str, Tensor] | None = None) -> None:
     """The library's result of one call is not what the definition gives for the other."""
-    leaves = float64_leaves(told) if leaves is None else leaves
+    leaves = float64_leaves(definition) if leaves is None else leaves
     got = {"result": library_result(called)}
     with pytest.raises(DisagreementError, match=r"off by .* is allowed"):
-        judge(got, lambda r: {"result": definition_result(told, leaves, r)}, called.dtype)
+        judge(got, lambda r: {"result": definition_result(definition, leaves, r)}, called.dtype)
 
 
 def expect_agreement(called: RandomCall) -> None:
@@ -116,9 +116,9 @@ def test_a_far_position_off_by_one_disagrees():
 def test_the_sign_of_a_slope_disagrees(dtype):
     slopes = [0.25, 0.00390625]
     called = text_call(Spec("ALiBi", {"num_heads": 2, "slopes": slopes}), dtype)
-    turned = Spec("ALiBi", {"num_heads": 2, "slopes": [-slopes[0], slopes[1]]})
+    rotated = Spec("ALiBi", {"num_heads": 2, "slopes": [-slopes[0], slopes[1]]})
     expect_agreement(called)
-    expect_disagreement(called, replace(called, specs=[turned]))
+    expect_disagreement(called, replace(called, specs=[rotated]))
 
 
 def test_a_small_slope_counts():
@@ -130,8 +130,8 @@ def test_a_small_slope_counts():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_encoding_is_seen(kind):
-    """A list without the encoding disagrees with one that has it; and so does one whose parameters are 1 % larger."""
+def test_every_encoding_is_detected(kind):
+    """A list without the encoding disagrees with a list that has it; so does one with parameters 1 % larger."""
     axes = AXES.get(kind, 1)
     for seed in range(2):
         spec = Spec(kind, KINDS[kind](Draw(seed), SIZES, axes))
@@ -147,12 +147,12 @@ def test_rounding_moves_results_by_rounding():
     """What is allowed is rounding, not more: of order 1e-13, 1e-5 and 1e-1 for results of order one."""
     for dtype, most in ((torch.float64, 1e-12), (torch.float32, 1e-4), (torch.bfloat16, 0.5)):
         called = text_call(ROPE, dtype)
-        wanted = definition_result(called, float64_leaves(called), Rounding())
+        expected = definition_result(called, float64_leaves(called), Rounding())
         judge(
-            {"result": wanted.to(dtype)},
+            {"result": expected.to(dtype)},
             lambda r, s=called: {"result": definition_result(s, float64_leaves(s), r)},
             dtype,
         )
-        off = wanted + most * wanted.abs().amax()
+        off = expected + most * expected.abs().amax()
         with pytest.raises(DisagreementError):
             judge({"result": off}, lambda r, s=called: {"result": definition_result(s, float64_leaves(s), r)}, dtype)

@@ -1,4 +1,4 @@
-"""Numbers that other people's code produced; `README.md` beside this file says which code, and how close to come."""
+"""Numbers that other people's code produced; `README.md` next to this file says which code, and how close to come."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers of the docs are those of the records: every marked number of every page, and the marks themselves."""
+"""Numbers of the docs equal the records: every marked number of every page, and the marks themselves."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def shown(text: str) -> str:
     return without_marks(new)
 
 
-def test_every_marked_number_of_every_page_is_that_of_its_record() -> None:
+def test_every_marked_number_of_every_page_equals_its_record() -> None:
     assert list(problems_of_pages()) == [], "python -m guide.numbers fills them in"
 
 
@@ -56,8 +56,8 @@ def test_prose_around_a_number_is_free_and_a_number_is_not() -> None:
     page = f'RoPE loses {CHANGE:.3f}<!-- value: text.change("rope") --> bits.'
     assert shown(page.replace("RoPE loses", "In this table the rotation costs")).startswith("In this table")
     wrong = page.replace(f"{CHANGE:.3f}", f"{CHANGE + 0.001:.3f}")
-    ((line, found, expected, expression),) = filled(f"\n\n{wrong}")[1]
-    assert (line, found, expected) == (3, f"{CHANGE + 0.001:.3f}", f"{CHANGE:.3f}")
+    ((line, actual, expected, expression),) = filled(f"\n\n{wrong}")[1]
+    assert (line, actual, expected) == (3, f"{CHANGE + 0.001:.3f}", f"{CHANGE:.3f}")
     assert expression == 'text.change("rope")'
 
 
@@ -123,10 +123,10 @@ def test_a_report_made_again_has_the_numbers_of_the_recorded_pages(name: str, tm
         shutil.copyfile(RESULTS / name / file, tmp_path / name / file)
     write_report(tmp_path / name, tmp_path / "report")
     for page in PAGES:
-        recorded_page, made = (
+        recorded_page, built = (
             (folder / page).read_text(encoding="utf-8") for folder in (RESULTS / name, tmp_path / "report")
         )
-        assert numbers(recorded_page) == numbers(made), page
+        assert numbers(recorded_page) == numbers(built), page
 
 
 def numbers(page: str) -> list[tuple[str, list[str]]]:

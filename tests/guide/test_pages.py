@@ -22,7 +22,7 @@ from guide.examples import example_of
 from guide.lists import bibliography, questions, table
 from guide.mathml import with_mathml
 from guide.measured import measured
-from guide.methods import file_of, page_of, plain, written
+from guide.methods import escaped, file_of, page_of, written
 from guide.records import RESULTS, ROOT
 from guide.stage import configuration
 
@@ -57,7 +57,7 @@ def test_every_method_has_a_page_and_a_row_and_every_written_text_a_method() -> 
 
 def test_the_table_has_the_numbers_of_the_comparisons_that_it_names() -> None:
     marks = dict(re.findall(r"([†‡]) \[([\w-]+)\]\(results/[\w-]+/table\.md\)", table()))
-    there = {one.name: one for one in studies()}
+    there = {item.name: item for item in studies()}
     named = [there[name] for name in ("text", *marks.values())]
     lines = [line for line in table().splitlines() if re.search(r"\| \d\.\d{3} ", line)]
     assert len(lines) == len({name for study in named for name in study.rows} & CATALOGUE.keys())
@@ -65,39 +65,39 @@ def test_the_table_has_the_numbers_of_the_comparisons_that_it_names() -> None:
         name, first, mark = re.findall(r"^\| \[([\w-]+)\].* \| (\d\.\d{3}) ?([†‡]?) \| [^|]*\| [^|]* \|$", line)[0]
         study = there[marks.get(mark, "text")]
         row = study.rows[name]
-        assert row.seeds == max(one.rows[name].seeds for one in named if name in one.rows)
+        assert row.seeds == max(item.rows[name].seeds for item in named if name in item.rows)
         assert first == f"{row.means[study.train_length][0]:.3f}"
         assert line.endswith(f"| {row.verdict} |")
 
 
 def test_comparisons_in_one_column_have_the_same_text_windows_size_and_budget() -> None:
     named = re.findall(r"\(results/([\w-]+)/table\.md\)", table())
-    one, *others = (json.loads((RESULTS / name / "run.json").read_text(encoding="utf-8")) for name in named)
-    assert others
-    assert all(other["data"] == one["data"] and other["numbers"] == one["numbers"] for other in others)
+    first, *rest = (json.loads((RESULTS / name / "run.json").read_text(encoding="utf-8")) for name in named)
+    assert rest
+    assert all(other["data"] == first["data"] and other["numbers"] == first["numbers"] for other in rest)
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_every_method_is_written_about(name: str) -> None:
-    problem, told = written(CATALOGUE[name])
+    problem, text = written(CATALOGUE[name])
     assert problem, "say in two or three plain sentences which problem it solves"
-    assert told.startswith("## ")
+    assert text.startswith("## ")
 
 
 def test_claims_stand_on_the_pages_that_they_speak_of_and_nowhere_else() -> None:
     assert {"comrope_ap", "liere"} <= {name for claim in CLAIMS for name in subjects(claim)}
     assert all(subjects(claim) for claim in CLAIMS)
-    sinks = [one for one in claims_of(CATALOGUE["sink"]) if "sink" in one.claim.text]
+    sinks = [item for item in claims_of(CATALOGUE["sink"]) if "sink" in item.claim.text]
     assert sinks
-    assert not [one for one in claims_of(CATALOGUE["rope"]) if one in sinks]
-    told = next(one for one in claims_of(CATALOGUE["stick-breaking"]) if one.tested)
-    assert f"{told.outcome}: " in page_of(CATALOGUE["stick-breaking"])
-    untested = [name for name in CATALOGUE if any(not one.tested for one in claims_of(CATALOGUE[name]))]
+    assert not [item for item in claims_of(CATALOGUE["rope"]) if item in sinks]
+    judged = next(item for item in claims_of(CATALOGUE["stick-breaking"]) if item.tested)
+    assert f"{judged.outcome}: " in page_of(CATALOGUE["stick-breaking"])
+    untested = [name for name in CATALOGUE if any(not item.tested for item in claims_of(CATALOGUE[name]))]
     for name in (*untested[:2], "comrope_ap"):
-        assert all(plain(one.claim.text) in page_of(CATALOGUE[name]) for one in claims_of(CATALOGUE[name])), name
+        assert all(escaped(item.claim.text) in page_of(CATALOGUE[name]) for item in claims_of(CATALOGUE[name])), name
 
 
-def test_the_numbers_of_a_methods_page_are_those_of_the_records() -> None:
+def test_the_numbers_of_a_methods_page_equal_the_records() -> None:
     page = page_of(CATALOGUE["alibi"])
     study, row = measured("alibi")[0]
     mean, low, high = row.means[study.train_length]
@@ -136,12 +136,12 @@ def test_every_source_is_in_the_bibliography() -> None:
 
 
 def test_formulas_become_mathml_and_code_stays() -> None:
-    made = with_mathml("One\n$x_i$ and `$y$`\n\n$$\na^*\n$$\n\n```\n$z$\n```\n")
-    assert "One <math" in made, "a formula at the start of a line would end its paragraph"
-    assert "`$y$`" in made
-    assert "\n$z$\n" in made
-    assert made.count("<math") == 2
-    assert "*" not in made, "Markdown would read it"
+    built = with_mathml("One\n$x_i$ and `$y$`\n\n$$\na^*\n$$\n\n```\n$z$\n```\n")
+    assert "One <math" in built, "a formula at the start of a line would end its paragraph"
+    assert "`$y$`" in built
+    assert "\n$z$\n" in built
+    assert built.count("<math") == 2
+    assert "*" not in built, "Markdown would read it"
 
 
 def test_the_check_finds_what_is_missing_and_what_is_fetched(tmp_path: Path) -> None:

@@ -95,14 +95,14 @@ def test_the_search_answers_from_disk(browser: Any, site: Path) -> None:
     browser.find_element("css selector", ".md-search__button").click()
     time.sleep(1)
     ActionChains(browser).send_keys("stick-breaking").perform()
-    found = (
+    result = (
         "const all = []; const walk = root => { for (const e of root.querySelectorAll('*')) {"
         "if (e.shadowRoot) walk(e.shadowRoot); else if (e.tagName === 'A') all.push(e.href); } }; walk(document);"
         "return all.filter(url => url.includes('?h='))"
     )
     links: list[str] = []
     for _ in range(40):
-        links = browser.execute_script(found)
+        links = browser.execute_script(result)
         if links:
             break
         time.sleep(0.25)

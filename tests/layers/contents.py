@@ -9,14 +9,14 @@ from posenc.layers import KVCache
 
 def contents(cache: KVCache) -> list[object]:
     """Everything that a later call could tell from."""
-    kept = [cache.k, cache.v, cache.positions, cache.attention_mask, cache.segments, *cache.features, *cache.last]
-    tensors = [None if t is None else t.detach().clone() for t in kept]
+    remaining = [cache.k, cache.v, cache.positions, cache.attention_mask, cache.segments, *cache.features, *cache.last]
+    tensors = [None if t is None else t.detach().clone() for t in remaining]
     return [*tensors, cache.rotated, cache.length, cache.seen, cache.next, cache.detached_sinks, cache.dropped_window]
 
 
-def same(one: list[object], other: list[object]) -> bool:
+def same(first: list[object], other: list[object]) -> bool:
     """Whether two of them are equal, to the last bit."""
-    return len(one) == len(other) and all(
+    return len(first) == len(other) and all(
         torch.equal(a, b) if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) else a == b
-        for a, b in zip(one, other, strict=True)
+        for a, b in zip(first, other, strict=True)
     )

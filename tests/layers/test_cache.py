@@ -56,9 +56,9 @@ def test_positions_of_several_coordinates():
     grow(cache, 1, positions=torch.tensor([[[1, 0]], [[5, 7]]]), axes=2)
     assert cache.positions.tolist() == [[[0, 1], [0, 2], [1, 0]], [[0, 1], [0, 2], [5, 7]]]
     bare = grow(KVCache(), 2)
-    for kept, given in ((cache, None), (KVCache(), None), (bare, torch.tensor([[0, 1]]))):
+    for remaining, value in ((cache, None), (KVCache(), None), (bare, torch.tensor([[0, 1]]))):
         with pytest.raises(ValueError, match="positions"):
-            grow(kept, 1, positions=given, axes=2)
+            grow(remaining, 1, positions=value, axes=2)
 
 
 def test_features_of_encodings_are_kept():
@@ -95,19 +95,19 @@ def test_refusals_name_the_argument(options, batch, words):
     assert words in str(error.value)
 
 
-def test_positions_of_steps_are_made_ahead_for_the_place_where_they_are():
+def test_positions_of_steps_are_computed_ahead_on_the_right_device():
     """Also after a crop, in an emptied cache, and for a text that went on elsewhere."""
     layer, x = SelfAttention(16, 2, encodings=[RoPE(8)]).eval(), torch.randn(1, 150, 16)
     cache = KVCache()
     with torch.no_grad():
-        whole = layer(x)
+        full = layer(x)
         for at in range(70):
-            assert gap(layer(x[:, at : at + 1], cache=cache), whole[:, at : at + 1]) < 1e-5
+            assert gap(layer(x[:, at : at + 1], cache=cache), full[:, at : at + 1]) < 1e-5
         cache.crop(10)
         for at in [60, 61]:
-            assert gap(layer(x[:, at : at + 1], cache=cache), whole[:, at : at + 1]) < 1e-5
+            assert gap(layer(x[:, at : at + 1], cache=cache), full[:, at : at + 1]) < 1e-5
         layer(x[:, 62:148], cache=cache)
-        assert gap(layer(x[:, 148:149], cache=cache), whole[:, 148:149]) < 1e-5
+        assert gap(layer(x[:, 148:149], cache=cache), full[:, 148:149]) < 1e-5
         with torch.inference_mode():
             layer(x[:, 149:], cache=cache)
     assert cache.next_position(torch.device("cpu")).tolist() == [150]

@@ -44,40 +44,40 @@ class TestRows:
 
     def test_selected_and_reordered(self, learns, padded):
         for rows in (torch.tensor([2, 0, 0, 1]), torch.tensor([1, 1, 2]), torch.tensor([True, False, True])):
-            module, x, _, cache, whole = self.parts(learns, padded)
+            module, x, _, cache, full = self.parts(learns, padded)
             cache.reorder(rows)
-            assert gap(module(x[rows, 9:], cache=cache), whole[rows, 9:]) < CLOSE
+            assert gap(module(x[rows, 9:], cache=cache), full[rows, 9:]) < CLOSE
 
     def test_repeated(self, learns, padded):
-        module, x, _, cache, whole = self.parts(learns, padded)
+        module, x, _, cache, full = self.parts(learns, padded)
         cache.repeat(2)
         rows = torch.tensor([0, 0, 1, 1, 2, 2])
-        assert gap(module(x[rows, 9:], cache=cache), whole[rows, 9:]) < CLOSE
+        assert gap(module(x[rows, 9:], cache=cache), full[rows, 9:]) < CLOSE
 
     def test_cropped_and_gone_on(self, learns, padded):
-        module, x, real, cache, whole = self.parts(learns, padded)
+        module, x, real, cache, full = self.parts(learns, padded)
         for forget in (1, 4, 0, 3):
             cache.crop(forget)
             start = cache.seen
             padding = real if real is None else real[:, start:12]
-            assert gap(module(x[:, start:12], cache=cache, attention_mask=padding), whole[:, start:12]) < CLOSE
+            assert gap(module(x[:, start:12], cache=cache, attention_mask=padding), full[:, start:12]) < CLOSE
         cache.crop(12)
         assert (len(cache), cache.seen, cache.next) == (0, 0, 0)
-        assert gap(module(x, cache=cache, attention_mask=real), whole) < CLOSE
+        assert gap(module(x, cache=cache, attention_mask=real), full) < CLOSE
 
 
 @pytest.mark.parametrize("sinks", [0, 2])
 def test_slack_lets_a_window_be_cropped(sinks):
     module, x = layer(), tokens()
     index = torch.arange(LENGTH)
-    wanted = module(x, mask=(index[:, None] - index < 4) | (index < sinks))
+    expected = module(x, mask=(index[:, None] - index < 4) | (index < sinks))
     cache = KVCache(window=4, slack=3, sinks=sinks)
     wrong = tokens(seed=2)
     for step in range(LENGTH - 1):
         guess = min(3, LENGTH - step)
         module(wrong[:, step : step + guess], cache=cache)
         cache.crop(guess)
-        assert gap(module(x[:, step : step + 1], cache=cache), wanted[:, step : step + 1]) < CLOSE
+        assert gap(module(x[:, step : step + 1], cache=cache), expected[:, step : step + 1]) < CLOSE
     with pytest.raises(ValueError, match="slack=4"):
         cache.crop(4)
     bare = filled(module, x, window=4)
@@ -95,15 +95,15 @@ def test_slack_in_rows_with_padding():
         module(wrong[:, step : step + 2], cache=cache, attention_mask=~real[:, step : step + 2])
         cache.crop(2)
         out.append(module(x[:, step : step + 1], cache=cache, attention_mask=real[:, step : step + 1]))
-    found = torch.cat(out, 1)
+    result = torch.cat(out, 1)
     for row in range(3):
-        mine = real[row, :58]
-        assert gap(found[row, mine], module(x[row : row + 1, :58][:, mine], window=4)[0]) < CLOSE
+        actual = real[row, :58]
+        assert gap(result[row, actual], module(x[row : row + 1, :58][:, actual], window=4)[0]) < CLOSE
 
 
 def test_copies_go_on_by_themselves():
     module, x, other = layer(), tokens(), tokens(seed=2)
-    whole = module(x)
+    full = module(x)
     for sinks in (0, 2):
         cache = filled(module, x[:, :8], window=20, sinks=sinks)
         forks = [cache, copy.copy(cache), copy.copy(copy.copy(cache)), copy.deepcopy(cache)]
@@ -111,12 +111,12 @@ def test_copies_go_on_by_themselves():
             for number, fork in enumerate(forks):
                 out = module((other if number % 2 else x)[:, step : step + 1], cache=fork)
                 if number % 2 == 0:
-                    assert gap(out, whole[:, step : step + 1]) < CLOSE
+                    assert gap(out, full[:, step : step + 1]) < CLOSE
 
 
 def test_capacity():
     module, x = layer(), tokens()
-    whole, cache = module(x), KVCache(capacity=10)
+    full, cache = module(x), KVCache(capacity=10)
     module(x[:, :9], cache=cache)
     memory = cache.k.untyped_storage().data_ptr()
     module(x[:, 9:10], cache=cache)
@@ -125,7 +125,7 @@ def test_capacity():
         module(x[:, 10:11], cache=cache)
     assert same(contents(cache), before)
     cache.clear()
-    assert gap(module(x[:, :4], cache=cache), whole[:, :4]) < CLOSE
+    assert gap(module(x[:, :4], cache=cache), full[:, :4]) < CLOSE
     assert cache.k.untyped_storage().data_ptr() == memory, "made once"
     cache.clear()
     module(tokens(batch=1), cache=KVCache(capacity=LENGTH))
@@ -133,38 +133,38 @@ def test_capacity():
         module(x, cache=cache)
     windowed = KVCache(capacity=6, window=4, sinks=2)
     index = torch.arange(LENGTH)
-    wanted = module(x, mask=(index[:, None] - index < 4) | (index < 2))
-    assert gap(torch.cat([module(part, cache=windowed) for part in x.split([12, 1, 1], 1)], 1), wanted) < CLOSE
+    expected = module(x, mask=(index[:, None] - index < 4) | (index < 2))
+    assert gap(torch.cat([module(part, cache=windowed) for part in x.split([12, 1, 1], 1)], 1), expected) < CLOSE
 
 
 def test_a_step_writes_where_the_past_lies():
     module, x = layer(), tokens()
     cache = filled(module, x[:, :8])
-    kept = cache.k.untyped_storage().data_ptr(), cache.features[2].untyped_storage().data_ptr()
+    remaining = cache.k.untyped_storage().data_ptr(), cache.features[2].untyped_storage().data_ptr()
     for step in range(8, LENGTH):
         module(x[:, step : step + 1], cache=cache)
-    assert kept == (cache.k.untyped_storage().data_ptr(), cache.features[2].untyped_storage().data_ptr())
+    assert remaining == (cache.k.untyped_storage().data_ptr(), cache.features[2].untyped_storage().data_ptr())
     assert (cache.k.shape, cache.features[2].shape) == ((3, 2, LENGTH, 8), (3, HEADS, LENGTH))
 
 
 @pytest.mark.parametrize("sizes", [[8, 1, 5], [1] * LENGTH], ids=str)
 def test_training_through_a_cache(sizes):
     module, x = layer(learns=True), tokens().requires_grad_()
-    wanted = torch.autograd.grad(module(x).square().sum(), [x, *module.parameters()])
+    expected = torch.autograd.grad(module(x).square().sum(), [x, *module.parameters()])
     cache = KVCache()
     out = torch.cat([module(part, cache=cache) for part in x.split(sizes, 1)], 1)
-    for found, exact in zip(torch.autograd.grad(out.square().sum(), [x, *module.parameters()]), wanted, strict=True):
-        assert gap(found, exact) < 1e-4 * exact.abs().max()
+    for actual, exact in zip(torch.autograd.grad(out.square().sum(), [x, *module.parameters()]), expected, strict=True):
+        assert gap(actual, exact) < 1e-4 * exact.abs().max()
 
 
 def test_only_what_learns_decides():
     """Frozen projections of keys, a query that learns: what autograd keeps of the keys may not be written over."""
     module, x = layer(), tokens()
     module.q_proj.requires_grad_(True)
-    wanted = torch.autograd.grad(module(x).square().sum(), list(module.q_proj.parameters()))[0]
+    expected = torch.autograd.grad(module(x).square().sum(), list(module.q_proj.parameters()))[0]
     cache = KVCache()
     out = torch.cat([module(part, cache=cache) for part in x.split(1, 1)], 1)
-    assert gap(torch.autograd.grad(out.square().sum(), list(module.q_proj.parameters()))[0], wanted) < 1e-4
+    assert gap(torch.autograd.grad(out.square().sum(), list(module.q_proj.parameters()))[0], expected) < 1e-4
 
 
 @pytest.mark.parametrize("modes", [["inference", "no_grad", "grad"], ["no_grad", "inference", "grad", "inference"]])
@@ -181,14 +181,14 @@ def test_modes_may_change_between_calls(modes):
 def test_fox_pro_follows_its_rows_and_refuses_to_forget_its_newest():
     torch.manual_seed(0)
     module, x = FoXPro(DIM, HEADS, encodings=[RoPE(8)], init_std=0.4).requires_grad_(False), tokens()
-    whole, rows = module(x), torch.tensor([2, 0, 0, 1])
+    full, rows = module(x), torch.tensor([2, 0, 0, 1])
     cache = filled(module, x[:, :9])
     cache.reorder(rows)
-    assert gap(module(x[rows, 9:], cache=cache), whole[rows, 9:]) < CLOSE
+    assert gap(module(x[rows, 9:], cache=cache), full[rows, 9:]) < CLOSE
     with pytest.raises(ValueError, match="FoXPro"):
         cache.crop(1)
     cache.crop(LENGTH)
-    assert gap(module(x, cache=cache), whole) < CLOSE
+    assert gap(module(x, cache=cache), full) < CLOSE
 
 
 def test_precisions_and_layers_do_not_mix():

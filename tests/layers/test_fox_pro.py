@@ -63,7 +63,7 @@ class TestGolden:
     def test_layer_and_decoding(self):
         golden = load("foxlayer_pro")
         module = FoXPro(32, 4).double()
-        module.load_state_dict({ours: golden[f"p_{theirs}"] for ours, theirs in THEIRS.items()}, strict=True)
+        module.load_state_dict({actual: golden[f"p_{reference}"] for actual, reference in THEIRS.items()}, strict=True)
         x, first = golden["x"], int(golden["prefill_len"])
         assert gap(module(x), golden["out"]) < 1e-11
         assert gap(in_pieces(module, x, [first] + [1] * (x.shape[1] - first)), golden["decode_out"]) < 1e-11
@@ -73,7 +73,7 @@ class TestGolden:
     def test_shifted_and_normed_keys_and_values(self):
         golden = load("foxlayer_pro")
         module = FoXPro(32, 4).double()
-        module.load_state_dict({ours: golden[f"p_{theirs}"] for ours, theirs in THEIRS.items()})
+        module.load_state_dict({actual: golden[f"p_{reference}"] for actual, reference in THEIRS.items()})
         cache = KVCache()
         module(golden["x"], cache=cache)
         assert gap(cache.k, golden["inner_k"]) < 1e-12
@@ -117,8 +117,8 @@ class TestDecoding:
         out = in_pieces(module, x, sizes, segments=segments, positions=from_segments(segments))
         first = segments[0] if per_row else segments
         for number in range(4):
-            mine = first == number
-            assert gap(out[:, mine], module(x[:, mine])) < CLOSE
+            actual = first == number
+            assert gap(out[:, actual], module(x[:, actual])) < CLOSE
 
     @SIZES
     def test_padding_inside_a_packed_row(self, sizes):
@@ -127,8 +127,8 @@ class TestDecoding:
         real = torch.tensor([True, True, False, True, True, False, False, True, True, False, True, True]).expand(2, -1)
         out = in_pieces(module, x, sizes, segments=segments, attention_mask=real)
         for number in range(2):
-            mine = (segments == number) & real[0]
-            assert gap(out[:, mine], module(x[:, mine])) < CLOSE
+            actual = (segments == number) & real[0]
+            assert gap(out[:, actual], module(x[:, actual])) < CLOSE
 
     def test_prompts_of_different_lengths_go_on(self):
         """Padded on the right, then decoded: the token before a row's first new one is its last real one."""

@@ -26,14 +26,14 @@ def layer(name: str = "rope", **options: object) -> LatentAttention:
 
 @pytest.mark.parametrize("q_rank", [None, 10])
 @pytest.mark.parametrize("name", LISTS)
-def test_a_cache_of_latents_gives_what_the_whole_text_does(name: str, q_rank: int | None) -> None:
+def test_a_cache_of_latents_equals_the_full_text(name: str, q_rank: int | None) -> None:
     module, x = layer(name, q_rank=q_rank), torch.randn(2, 40, 32, dtype=torch.float64)
     with torch.no_grad():
-        whole = module(x)
+        full = module(x)
         for pieces in ([1] * 40, [20, 1, 19], [40], [17, 17, 6]):
             cache = KVCache()
             parts = [module(part, cache=cache) for part in x.split(pieces, 1)]
-            assert gap(torch.cat(parts, 1), whole) < 1e-10
+            assert gap(torch.cat(parts, 1), full) < 1e-10
         assert cache.k is not None
         assert cache.k.shape == (2, 1, 40, 12 + 4)
         assert cache.v is not None
@@ -84,14 +84,14 @@ def test_a_cache_can_be_cropped_and_moved() -> None:
 
 def test_gradients_of_both_forms_are_the_same() -> None:
     module, x = layer(q_rank=8), torch.randn(1, 9, 32, dtype=torch.float64)
-    found = []
+    results = []
     for pieces in ([9], [5, 4]):
         module.zero_grad()
         cache = KVCache()
         torch.cat([module(part, cache=cache) for part in x.split(pieces, 1)], 1).square().sum().backward()
-        found.append([p.grad.clone() for p in module.parameters() if p.grad is not None])
-    assert len(found[0]) == len(list(module.parameters()))
-    for a, b in zip(*found, strict=True):
+        results.append([p.grad.clone() for p in module.parameters() if p.grad is not None])
+    assert len(results[0]) == len(list(module.parameters()))
+    for a, b in zip(*results, strict=True):
         assert gap(a, b) < 1e-9
 
 
@@ -122,26 +122,26 @@ def test_the_attention_of_deepseek(version: str, q_rank: int | None) -> None:
     )  # fmt: skip
     torch.manual_seed(0)
     model = transformers.AutoModel.from_config(config).eval()
-    theirs = model.layers[0].self_attn
+    reference = model.layers[0].self_attn
     from posenc.hf import facts, read_rope
 
-    found = read_rope(config.to_dict())
-    ours = layer(q_rank=q_rank, softmax_factor=theirs.scaling / 10**-0.5).float()
-    ours.encodings[0].inner = found.layers["all"]
+    result = read_rope(config.to_dict())
+    actual = layer(q_rank=q_rank, softmax_factor=reference.scaling / 10**-0.5).float()
+    actual.encodings[0].inner = result.layers["all"]
     names = {
         "q_down": "q_a_proj", "q_down_norm": "q_a_layernorm", "q_proj": "q_proj" if q_rank is None else "q_b_proj",
         "kv_down": "kv_a_proj_with_mqa", "kv_norm": "kv_a_layernorm", "kv_up": "kv_b_proj", "o_proj": "o_proj",
     }  # fmt: skip
     with torch.no_grad():
-        for name, parameter in ours.named_parameters():
+        for name, parameter in actual.named_parameters():
             whose, _, kind = name.rpartition(".")
-            parameter.copy_(theirs.get_parameter(f"{names[whose]}.{kind}"))
+            parameter.copy_(reference.get_parameter(f"{names[whose]}.{kind}"))
         x, positions = torch.randn(1, 30, 32), torch.arange(30)[None]
         mask = torch.full((30, 30), -torch.inf).triu(1)[None, None]
-        wanted = theirs(x, position_embeddings=model.rotary_emb(x, positions), attention_mask=mask)[0]
-        assert gap(ours(x), wanted) < 1e-5
+        expected = reference(x, position_embeddings=model.rotary_emb(x, positions), attention_mask=mask)[0]
+        assert gap(actual(x), expected) < 1e-5
         cache = KVCache()
-        steps = [ours(part, cache=cache) for part in x.split(1, 1)]
-        assert gap(torch.cat(steps, 1), wanted) < 1e-5
-    assert isinstance(found.layers["all"].scaling, YaRN)
-    assert facts(found)["layers"]["all"]["softmax_factor"] == pytest.approx(ours.softmax_factor)
+        steps = [actual(part, cache=cache) for part in x.split(1, 1)]
+        assert gap(torch.cat(steps, 1), expected) < 1e-5
+    assert isinstance(result.layers["all"].scaling, YaRN)
+    assert facts(result)["layers"]["all"]["softmax_factor"] == pytest.approx(actual.softmax_factor)

@@ -19,9 +19,9 @@ CLOSE = 2e-5
 ROTARY = [n for n, e in CATALOGUE.items() if any(isinstance(r, RotaryEncoding) for r in Case.from_catalogue(n).fresh())]
 REFUSED = {
     "xpos": "depends on the queries",
-    "fope": "is no rotation",
-    "pope": "is no rotation",
-    "tape": "is no rotation",
+    "fope": "is not a rotation",
+    "pope": "is not a rotation",
+    "tape": "is not a rotation",
     "liere": "LieRE",
     "comrope_ap": "LieRE",
     "comrope_ld": "LieRE",
@@ -44,8 +44,8 @@ def test_every_rotation_moves_or_says_why_not(name):
         return
     rotated = encoding.rotate(k, encoding.table(positions, length, like=k))
     for by in (13, -5):
-        found = rerotate(rotated, encoding, by, length=length)
-        assert gap(found, encoding.rotate(k, encoding.table(positions + by, length, like=k))) < 1e-12
+        result = rerotate(rotated, encoding, by, length=length)
+        assert gap(result, encoding.rotate(k, encoding.table(positions + by, length, like=k))) < 1e-12
 
 
 def test_the_list_of_rotations_is_whole():
@@ -62,16 +62,16 @@ def test_right_to_one_rounding_far_out(made, dtype):
     rope, k = made(), keys(2, 64).to(dtype)
     near = spread(torch.arange(LENGTH), rope.axes)
     exact = rope.rotate(k.double(), rope.table(near, like=k.double()))
-    found = rerotate(rope.rotate(k, rope.table(near + 2**20, like=k)), rope, -(2**20))
-    assert found.dtype == dtype
-    assert gap(found.double(), exact) < 2 * torch.finfo(dtype).eps * exact.abs().max()
+    result = rerotate(rope.rotate(k, rope.table(near + 2**20, like=k)), rope, -(2**20))
+    assert result.dtype == dtype
+    assert gap(result.double(), exact) < 2 * torch.finfo(dtype).eps * exact.abs().max()
 
 
 def test_each_token_may_move_by_itself():
     rope, k = RoPE(8), keys()
     positions, by = torch.arange(LENGTH), torch.stack([torch.arange(LENGTH) - 6, torch.full((LENGTH,), 3)])
-    found = rerotate(rope.rotate(k, rope.table(positions, like=k)), [rope, ALiBi(4)], by)
-    assert gap(found, rope.rotate(k, rope.table(positions + by, like=k))) < 1e-12
+    result = rerotate(rope.rotate(k, rope.table(positions, like=k)), [rope, ALiBi(4)], by)
+    assert gap(result, rope.rotate(k, rope.table(positions + by, like=k))) < 1e-12
 
 
 @pytest.mark.parametrize(
@@ -122,9 +122,9 @@ class TestCaches:
         for step in range(40):
             module.shift(cache, -cache.gap)
             first = min(sinks, step + 1)
-            kept = torch.cat([x[:, :first], x[:, max(first, step - 5) : step + 1]], 1)
+            remaining = torch.cat([x[:, :first], x[:, max(first, step - 5) : step + 1]], 1)
             out = module(x[:, step : step + 1], cache=cache)
-            assert gap(out, module(kept)[:, -1:]) < 1e-4
+            assert gap(out, module(remaining)[:, -1:]) < 1e-4
             assert cache.next <= 6 + sinks
 
     @pytest.mark.parametrize("given", [False, True])

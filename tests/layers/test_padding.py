@@ -50,20 +50,20 @@ TEXTS = [n for n, entry in CATALOGUE.items() if not entry.own_positions and Case
 @pytest.mark.parametrize("name", few_spectra(TEXTS))
 def test_padding_alone_is_enough_for_every_encoding(name, where):
     case, real = Case.from_catalogue(name), padded(where)
-    whole, x = Layer(case).requires_grad_(False), tokens_of(case, LENGTH, batch=2)
-    for embedding in whole.embeddings:
+    full, x = Layer(case).requires_grad_(False), tokens_of(case, LENGTH, batch=2)
+    for embedding in full.embeddings:
         x = embedding(x, from_mask(real))
-    module = whole.attend
+    module = full.attend
     length = {"length": LENGTH} if case.length_dependent else {}
     out = module(x, attention_mask=real, **length)
     steps = in_pieces(lambda part, **kept: module(part, **kept, **length), x, [1, 6, 1, 4], attention_mask=real)
     for row in range(2):
-        mine = x[row : row + 1, real[row]]
-        alone = module(mine, **length)
+        actual = x[row : row + 1, real[row]]
+        alone = module(actual, **length)
         assert gap(out[row : row + 1, real[row]], alone) < 1e-9
         assert gap(steps[row : row + 1, real[row]], alone) < 1e-9
         if length:  # undeclared: each row spans its own real tokens
-            assert gap(module(x, attention_mask=real)[row : row + 1, real[row]], module(mine)) < 1e-9
+            assert gap(module(x, attention_mask=real)[row : row + 1, real[row]], module(actual)) < 1e-9
 
 
 @pytest.mark.parametrize("where", HOLES)
@@ -106,23 +106,23 @@ def test_documents_count_by_themselves(made, hole, shared, sizes):
     module, x = layer(*made()), tokens()
     segments = torch.tensor([7] * 4 + [3] + [9] * 5 + [2] * 2)
     segments = segments if shared else torch.stack([segments, torch.tensor([4] * 6 + [1] * 6)])
-    kept = {"segments": segments}
+    remaining = {"segments": segments}
     real = torch.ones(2, LENGTH, dtype=torch.bool)
     if hole:
         real[:, [0, 6, 11]] = False
-        kept["attention_mask"] = real
-    out = in_pieces(module, x, sizes, **kept)
-    once = module(x, **kept)
+        remaining["attention_mask"] = real
+    out = in_pieces(module, x, sizes, **remaining)
+    once = module(x, **remaining)
     for row in range(2):
         of_row = segments if shared else segments[row]
         for number in of_row.unique():
-            mine = (of_row == number) & real[row]
-            alone = module(x[row : row + 1, mine])
-            assert gap(out[row : row + 1, mine], alone) < CLOSE
-            assert gap(once[row : row + 1, mine], alone) < CLOSE
+            actual = (of_row == number) & real[row]
+            alone = module(x[row : row + 1, actual])
+            assert gap(out[row : row + 1, actual], alone) < CLOSE
+            assert gap(once[row : row + 1, actual], alone) < CLOSE
 
 
-def test_positions_are_those_of_the_builders():
+def test_positions_equal_the_builders():
     real, segments = padded("middle"), torch.tensor([[0] * 5 + [1] * 7])
     device = torch.device("cpu")
     assert torch.equal(default_positions(LENGTH, device, attention_mask=real), from_mask(real))
@@ -137,7 +137,7 @@ def test_given_positions_are_taken_as_they_are():
     assert torch.equal(module(x, index + 3, attention_mask=real)[0], module(x, index + 3)[0])
 
 
-def test_abacus_has_ids_and_no_places():
+def test_abacus_has_ids_instead_of_positions():
     """Its ids are the caller's to give, padded or not; see `Abacus`."""
     module, x, real = layer(Abacus(DIM, max_length=16)), tokens(), padded("left")
     ids = torch.tensor([[0, 0, 1, 2, 0, 1, 2, 3, 0, 0, 0, 1]]).expand(2, -1)

@@ -27,7 +27,7 @@ DIM, HEADS, LENGTH = 32, 4, 9
 
 
 class Gates(ScoreEncoding):
-    """Adds a number made of each key's token, which a cache must keep."""
+    """Adds a number computed from each key's token, which a cache must keep."""
 
     def __init__(self):
         super().__init__()
@@ -55,8 +55,8 @@ CLOSE = 2e-5
 
 def layer(encodings="rope", **options) -> SelfAttention:
     torch.manual_seed(0)
-    made = LISTS[encodings]() if isinstance(encodings, str) else encodings
-    return SelfAttention(DIM, HEADS, encodings=made, **{"causal": True, **options})
+    built = LISTS[encodings]() if isinstance(encodings, str) else encodings
+    return SelfAttention(DIM, HEADS, encodings=built, **{"causal": True, **options})
 
 
 def tokens(batch=2, length=LENGTH) -> torch.Tensor:
@@ -119,10 +119,10 @@ class TestDecoding:
     def test_positions_of_each_row(self, encodings, sizes):
         module, x = layer(encodings), tokens()
         positions = torch.stack([torch.arange(LENGTH) * 3, torch.arange(LENGTH) + 50])
-        whole = module(x, positions)
-        assert gap(in_steps(module, x, sizes, positions=positions), whole) < CLOSE
+        full = module(x, positions)
+        assert gap(in_steps(module, x, sizes, positions=positions), full) < CLOSE
         for row in range(2):
-            assert gap(module(x[row : row + 1], positions[row]), whole[row : row + 1]) < CLOSE
+            assert gap(module(x[row : row + 1], positions[row]), full[row : row + 1]) < CLOSE
 
     def test_mask_covers_cache_and_new_tokens(self):
         module, x = layer(), tokens()
@@ -167,12 +167,12 @@ class TestSeveralCoordinates:
     def test_equals_prefill(self, made, sizes):
         module, x = layer(made()), tokens()
         for positions in (grid(3, 3), torch.stack([grid(3, 3) + 4, with_prefix(grid(2, 4))]), grid(3, 3) * 0.5):
-            whole, cache, outs, start = module(x, positions), KVCache(), [], 0
+            full, cache, outs, start = module(x, positions), KVCache(), [], 0
             for size in sizes:
                 here = positions[..., start : start + size, :]
                 outs.append(module(x[:, start : start + size], here, cache=cache))
                 start += size
-            assert gap(torch.cat(outs, 1), whole) < CLOSE
+            assert gap(torch.cat(outs, 1), full) < CLOSE
             assert cache.positions.shape[1:] == (LENGTH, 2)
 
     @pytest.mark.parametrize("made", LISTS)
@@ -189,8 +189,8 @@ class TestSeveralCoordinates:
 
     def test_positions_that_nobody_reads_may_be_of_any_kind(self):
         x = tokens()
-        for made in ([], [ForgetGate(DIM, num_heads=HEADS)]):
-            module, cache = layer(made), KVCache()
+        for built in ([], [ForgetGate(DIM, num_heads=HEADS)]):
+            module, cache = layer(built), KVCache()
             assert torch.equal(module(x, grid(3, 3)), module(x))
             steps = [module(x[:, i : i + 1], grid(3, 3)[i : i + 1], cache=cache) for i in range(LENGTH)]
             assert gap(torch.cat(steps, 1), module(x)) < CLOSE
@@ -226,7 +226,7 @@ class TestFailing:
         assert gap(rest, module(x)[:, 5:]) < CLOSE
 
     @pytest.mark.parametrize("shape", [(3, 4), (2, LENGTH)])
-    def test_a_mask_beside_padding_is_checked(self, shape):
+    def test_a_mask_with_padding_is_checked(self, shape):
         padding = torch.ones(2, LENGTH, dtype=torch.bool)
         with pytest.raises(ValueError) as error:
             layer()(tokens(), mask=torch.ones(shape, dtype=torch.bool), attention_mask=padding)
@@ -261,7 +261,7 @@ def test_is_attention_between_projections(causal, qk_norm):
     assert gap(module(x), module.o_proj(out)) < CLOSE
 
 
-def test_embeddings_act_at_the_door():
+def test_embeddings_act_before_the_projections():
     embedding, x = Sinusoidal(DIM), tokens()
     with_it, without = layer([embedding]), layer([])
     without.load_state_dict(with_it.state_dict())
@@ -281,14 +281,14 @@ def test_tables_made_once_serve_every_layer():
 def test_a_window_is_a_mask_and_decodes(encodings):
     module, x = layer(encodings), tokens()
     index = torch.arange(LENGTH)
-    whole = module(x, window=3)
-    assert gap(whole, module(x, mask=index > index[:, None] - 3)) < 1e-6
+    full = module(x, window=3)
+    assert gap(full, module(x, mask=index > index[:, None] - 3)) < 1e-6
     cache = KVCache()
     steps = [module(x[:, i : i + 1], cache=cache, window=3) for i in range(LENGTH)]
-    assert gap(torch.cat(steps, 1), whole) < 1e-6
+    assert gap(torch.cat(steps, 1), full) < 1e-6
 
 
-def test_paths_agree_and_parameters_learn():
+def test_backends_agree_and_parameters_learn():
     gradients = []
     for backend in ("dense", "sdpa"):
         torch.manual_seed(0)
@@ -307,16 +307,16 @@ class TestSoftcapAndDropout:
         trained = [layer(x) for _ in range(2)]
         assert gap(*trained) > 1e-3
         layer.eval()
-        plain = SelfAttention(64, 4, encodings=[RoPE(16)])
-        plain.load_state_dict(layer.state_dict())
+        baseline = SelfAttention(64, 4, encodings=[RoPE(16)])
+        baseline.load_state_dict(layer.state_dict())
         assert torch.equal(layer(x), layer(x))
-        assert gap(layer(x), plain(x)) < 1e-6
+        assert gap(layer(x), baseline(x)) < 1e-6
 
     def test_softcap_reaches_the_scores_and_the_cache(self):
         layer, x, cache = SelfAttention(64, 4, encodings=[RoPE(16)], softcap=0.3), torch.randn(1, 9, 64) * 9, KVCache()
-        plain = SelfAttention(64, 4, encodings=[RoPE(16)])
-        plain.load_state_dict(layer.state_dict())
-        assert gap(layer(x), plain(x)) > 1e-2
+        baseline = SelfAttention(64, 4, encodings=[RoPE(16)])
+        baseline.load_state_dict(layer.state_dict())
+        assert gap(layer(x), baseline(x)) > 1e-2
         assert gap(torch.cat([layer(part, cache=cache) for part in x.split([5, 1, 3], 1)], 1), layer(x)) < 1e-5
 
     @pytest.mark.parametrize("wrong", [{"softcap": 0}, {"softcap": "50"}, {"dropout": -0.1}, {"dropout": 2}])

@@ -39,19 +39,19 @@ def in_pieces(module, x, sizes, cache, **kept) -> torch.Tensor:
 @pytest.mark.parametrize("name", few_spectra(TEXTS))
 def test_every_encoding_of_texts(name, window):
     case = Case.from_catalogue(name)
-    whole, x = Layer(case).requires_grad_(False), tokens_of(case, LENGTH, batch=2)
-    for embedding in whole.embeddings:
+    full, x = Layer(case).requires_grad_(False), tokens_of(case, LENGTH, batch=2)
+    for embedding in full.embeddings:
         x = embedding(x, torch.arange(LENGTH))
-    module, sizes = whole.attend, [4, 1, 1, 1, 3, 1, 1]
+    module, sizes = full.attend, [4, 1, 1, 1, 3, 1, 1]
     length = {"length": LENGTH} if case.length_dependent else {}
     if name in ("path", "selective_rope", "grape_context") and window:
         with pytest.raises(ValueError, match="window"):
             module.static_cache(2, 9, window=window)
         return
     cache = module.static_cache(2, WINDOW + 5 if window else LENGTH + 3, window=window, **length)
-    found = torch.cat([module(part, cache=cache, **length) for part in x.split(sizes, 1)], 1)
-    wanted = module(x, window=window, **length)
-    assert gap(found, wanted) < 1e-9
+    actual = torch.cat([module(part, cache=cache, **length) for part in x.split(sizes, 1)], 1)
+    expected = module(x, window=window, **length)
+    assert gap(actual, expected) < 1e-9
 
 
 @pytest.mark.parametrize("sizes", [[6] + [1] * 6, [1] * LENGTH, [6, 2, 4]], ids=str)
@@ -68,14 +68,14 @@ def test_rows_of_different_lengths(made, where, sizes):
         assert gap(out[row : row + 1, real[row]], module(x[row : row + 1, real[row]])) < CLOSE
 
 
-def test_left_padding_beside_a_window():
+def test_left_padding_with_a_window():
     module, x = layer(RoPE(8), ALiBi(HEADS)), tokens()
     real = torch.arange(5) >= torch.tensor([[0], [3]])
     cache = module.static_cache(2, 8, window=WINDOW)
     first = module(x[:, :5], cache=cache, attention_mask=real)
     out = torch.cat([first, in_pieces(module, x[:, 5:], [1] * 7, cache)], 1)
-    wanted = module(x[1:, 3:], window=WINDOW)
-    assert gap(out[1:, 3:], wanted) < CLOSE
+    expected = module(x[1:, 3:], window=WINDOW)
+    assert gap(out[1:, 3:], expected) < CLOSE
     for late in (torch.tensor([[True] * 2, [False, True]]), torch.tensor([[True, False]] * 2)):
         with pytest.raises(ValueError, match="attention_mask"):
             module(x[:, :2], cache=cache, attention_mask=late)
@@ -96,16 +96,19 @@ def test_positions_of_several_coordinates(float_positions):
 @pytest.mark.parametrize("window", [None, 3])
 def test_cropped_reordered_and_cleared(window):
     module, x, wrong = layer(RoPE(8), ForgetGate(DIM, num_heads=HEADS)), tokens(), tokens(seed=2)
-    wanted, cache = module(x, window=window), module.static_cache(2, 2 * LENGTH if window is None else 5, window=window)
+    expected, cache = (
+        module(x, window=window),
+        module.static_cache(2, 2 * LENGTH if window is None else 5, window=window),
+    )
     for step in range(LENGTH):
         module(wrong[:, :2], cache=cache)
         cache.crop(2)
-        assert gap(module(x[:, step : step + 1], cache=cache), wanted[:, step : step + 1]) < CLOSE
+        assert gap(module(x[:, step : step + 1], cache=cache), expected[:, step : step + 1]) < CLOSE
         if step == 6:
             cache.reorder(torch.tensor([1, 0]))
-            x, wrong, wanted = x.flip(0), wrong.flip(0), wanted.flip(0)
+            x, wrong, expected = x.flip(0), wrong.flip(0), expected.flip(0)
     cache.clear()
-    assert gap(in_pieces(module, x, [3] * 4, cache), wanted) < CLOSE
+    assert gap(in_pieces(module, x, [3] * 4, cache), expected) < CLOSE
 
 
 class Counter:
@@ -130,14 +133,14 @@ class Counter:
 def test_all_steps_are_one_graph(name, window):
     case = Case.from_catalogue(name.removesuffix("_layout"), {"layout": "interleaved"} if "_" in name else None)
     module, x = Layer(case).requires_grad_(False).attend, tokens_of(case, LENGTH, batch=2)
-    wanted = module(x, window=window)
+    expected = module(x, window=window)
     cache, counter = module.static_cache(2, LENGTH, window=window), Counter()
     module(x[:, :4], cache=cache)
     torch._dynamo.reset()
     step = torch.compile(module, fullgraph=True, backend=counter)
     with torch.no_grad():
         for at in range(4, LENGTH):
-            assert gap(step(x[:, at : at + 1], cache=cache), wanted[:, at : at + 1]) < 1e-9
+            assert gap(step(x[:, at : at + 1], cache=cache), expected[:, at : at + 1]) < 1e-9
     torch._dynamo.reset()
     assert counter.graphs == 1
 
@@ -155,22 +158,22 @@ class Step(nn.Module):
 
 def test_a_step_can_be_exported():
     module, x = layer(RoPE(8), ALiBi(HEADS)), tokens()
-    wanted, step = module(x), Step(module, module.static_cache(2, LENGTH))
+    expected, step = module(x), Step(module, module.static_cache(2, LENGTH))
     assert not [name for name in step.state_dict() if name.startswith("cache")]
     program = torch.export.export(step, (x[:, :1],)).module()
     for at in range(LENGTH):
-        assert gap(program(x[:, at : at + 1]), wanted[:, at : at + 1]) < CLOSE
+        assert gap(program(x[:, at : at + 1]), expected[:, at : at + 1]) < CLOSE
 
 
 @pytest.mark.slow
 def test_inductor_makes_the_same_steps():
     module, x = layer(RoPE(8)), tokens()
-    wanted, cache = module(x), module.static_cache(2, LENGTH)
+    expected, cache = module(x), module.static_cache(2, LENGTH)
     torch._dynamo.reset()
     step = torch.compile(module, fullgraph=True)
     with torch.no_grad():
         for at in range(LENGTH):
-            assert gap(step(x[:, at : at + 1], cache=cache), wanted[:, at : at + 1]) < CLOSE
+            assert gap(step(x[:, at : at + 1], cache=cache), expected[:, at : at + 1]) < CLOSE
     torch._dynamo.reset()
 
 
@@ -197,13 +200,13 @@ def test_inductor_makes_the_same_steps():
 )
 def test_refusals_name_the_argument_and_change_nothing(call, words):
     module, x = layer(RoPE(8)), tokens()
-    wanted, cache = module(x), module.static_cache(2, 8)
+    expected, cache = module(x), module.static_cache(2, 8)
     assert isinstance(cache, StaticKVCache)
     module(x[:, :5], cache=cache)
     with pytest.raises(ValueError) as error:
         call(module, cache, x.clone())
     assert words in str(error.value)
-    assert gap(module(x[:, 5:8], cache=cache), wanted[:, 5:8]) < CLOSE
+    assert gap(module(x[:, 5:8], cache=cache), expected[:, 5:8]) < CLOSE
 
 
 def test_a_static_cache_has_the_layers_window():
@@ -211,6 +214,6 @@ def test_a_static_cache_has_the_layers_window():
     layer = SelfAttention(32, 4, encodings=[RoPE(8)], window=3).eval()
     x = torch.randn(2, 9, 32)
     with torch.no_grad():
-        whole, cache = layer(x), layer.static_cache(2, 16)
+        full, cache = layer(x), layer.static_cache(2, 16)
         steps = torch.cat([layer(x[:, t : t + 1], cache=cache) for t in range(9)], 1)
-    assert torch.allclose(steps, whole, atol=1e-5)
+    assert torch.allclose(steps, full, atol=1e-5)

@@ -26,11 +26,11 @@ EACH_FORM = pytest.mark.parametrize("form", FORMS)
 def layer(form="as in the source", **options) -> StickBreakingAttention:
     """A layer in float64 whose every parameter has been moved."""
     torch.manual_seed(0)
-    made = StickBreakingAttention(DIM, HEADS, **{**FORMS[form], **options}).double()
+    built = StickBreakingAttention(DIM, HEADS, **{**FORMS[form], **options}).double()
     with torch.no_grad():
-        for parameter in made.parameters():
+        for parameter in built.parameters():
             parameter.add_(0.3 * torch.randn(parameter.shape))
-    return made
+    return built
 
 
 def tokens(length=LENGTH) -> torch.Tensor:
@@ -89,7 +89,7 @@ def test_new_layer_is_as_the_source_starts():
     module = StickBreakingAttention(DIM, HEADS)
     assert not module.encodings[0].vector.any()
     assert (module.norm.num_groups, module.norm.num_channels, module.norm.eps) == (HEADS, DIM, 1e-5)
-    assert not module(tokens()[:, :1].float()).any(), "the first token sees nothing, and the vector is zero"
+    assert not module(tokens()[:, :1].float()).any(), "the first token attends to nothing, and the vector is zero"
 
 
 @EACH_FORM
@@ -103,12 +103,12 @@ def test_everything_learns(form):
 
 def test_narrow_and_autocast():
     module, x = StickBreakingAttention(DIM, HEADS), tokens().float()
-    wanted = module(x)
+    expected = module(x)
     with torch.autocast("cpu", torch.bfloat16):
-        assert gap(module(x), wanted) < 5e-2
+        assert gap(module(x), expected) < 5e-2
     narrow = module.bfloat16()(x.bfloat16())
     assert narrow.dtype == torch.bfloat16
-    assert gap(narrow, wanted) < 5e-2
+    assert gap(narrow, expected) < 5e-2
 
 
 test_refusals = refusals(

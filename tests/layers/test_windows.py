@@ -66,15 +66,15 @@ def test_every_encoding_of_texts_decodes_as_the_mask_has_it(name, sinks):
     here = case.positions(torch.arange(LENGTH))
     for embedding in module.embeddings:
         x = embedding(x, here)
-    whole = outer(x, mask=sight(sinks=sinks), **length) if sinks or name not in BY_ALL else outer(x, window=WINDOW)
+    full = outer(x, mask=sight(sinks=sinks), **length) if sinks or name not in BY_ALL else outer(x, window=WINDOW)
     for sizes in PIECES:
         cache = KVCache(window=WINDOW, sinks=sinks)
-        found = torch.cat([outer(part, cache=cache, **length) for part in x.split(sizes, 1)], 1)
+        result = torch.cat([outer(part, cache=cache, **length) for part in x.split(sizes, 1)], 1)
         if name in BY_ALL:  # what its window shows depends on which queries are in a call: `Scope.by_rows`
             assert len(cache) == LENGTH, "nothing is forgotten"
         else:
             assert len(cache) == WINDOW - 1 + sinks, sizes
-            assert gap(found, whole) < 1e-9, sizes
+            assert gap(result, full) < 1e-9, sizes
 
 
 @SIZES
@@ -123,8 +123,8 @@ def test_any_window(made, window, causal):
     module, x = layer(made(), causal=causal), tokens()
     steps = in_pieces(module, x, [1] * LENGTH, KVCache(window=window))
     for step in (0, 3, LENGTH - 1):
-        wanted = module(x[:, : step + 1], window=window)[:, -1:]
-        assert gap(steps[:, step : step + 1], wanted) < CLOSE
+        expected = module(x[:, : step + 1], window=window)[:, -1:]
+        assert gap(steps[:, step : step + 1], expected) < CLOSE
 
 
 COUNTED = (
@@ -158,8 +158,8 @@ def test_a_window_counts_real_tokens(made, holes, learns, sinks, sizes):
     once = module(x, attention_mask=real, window=WINDOW)
     for row in range(2):
         alone = x[row : row + 1, real[row]]
-        wanted = module(alone, mask=sight(sinks=sinks, length=alone.shape[1]))
-        assert gap(out[row : row + 1, real[row]], wanted) < CLOSE
+        expected = module(alone, mask=sight(sinks=sinks, length=alone.shape[1]))
+        assert gap(out[row : row + 1, real[row]], expected) < CLOSE
         assert gap(once[row : row + 1, real[row]], module(alone, window=WINDOW)) < CLOSE
 
 
@@ -175,7 +175,7 @@ def test_rows_with_padding_are_put_together():
 def test_a_mask_may_cover_what_is_kept_or_all():
     module, x = layer(RoPE(8)), tokens()
     mask = torch.rand(LENGTH, LENGTH, generator=torch.Generator().manual_seed(2)) < 0.7
-    wanted = module(x, mask=mask & sight(sinks=SINKS))
+    expected = module(x, mask=mask & sight(sinks=SINKS))
     for over_all in (True, False):
         cache, out = KVCache(window=WINDOW, sinks=SINKS), []
         for step in range(LENGTH):
@@ -183,7 +183,7 @@ def test_a_mask_may_cover_what_is_kept_or_all():
             if not over_all and cache.detached_sinks:
                 row = torch.cat([row[:, :SINKS], row[:, len(row[0]) - (len(cache) + 1 - SINKS) :]], 1)
             out.append(module(x[:, step : step + 1], cache=cache, mask=row))
-        assert gap(torch.cat(out, 1), wanted) < CLOSE
+        assert gap(torch.cat(out, 1), expected) < CLOSE
 
 
 def test_a_window_that_forgot_cannot_widen():
@@ -215,7 +215,7 @@ def test_orders_of_given_positions_forget_nothing():
     assert gap(counted, layer(ALiBi(HEADS))(x, window=WINDOW)) < CLOSE
 
 
-def test_sinks_beside_documents_and_unknown_neighbours_are_refused():
+def test_sinks_with_documents_and_unknown_neighbours_are_refused():
     x = tokens()
     with pytest.raises(ValueError, match="sinks"):
         layer()(x, segments=torch.zeros(LENGTH), cache=KVCache(window=4, sinks=1))
@@ -228,8 +228,8 @@ def test_documents_under_a_window():
     segments = torch.arange(LENGTH) // 9
     out = in_pieces(module, x, [1] * LENGTH, KVCache(window=WINDOW), segments=segments)
     for number in range(3):
-        mine = segments == number
-        assert gap(out[:, mine], module(x[:, mine], window=WINDOW)) < CLOSE
+        actual = segments == number
+        assert gap(out[:, actual], module(x[:, actual], window=WINDOW)) < CLOSE
 
 
 def test_fox_pro_forgets():
@@ -243,16 +243,16 @@ def test_fox_pro_forgets():
 @pytest.mark.parametrize("sinks", [0, SINKS])
 def test_gradients_flow_through_a_cache_that_forgets(sinks):
     module, x = layer(RoPE(8)).requires_grad_(True), tokens().requires_grad_()
-    whole = module(x, mask=sight(sinks=sinks))
-    wanted = torch.autograd.grad(whole.square().sum(), [x, *module.parameters()])
+    full = module(x, mask=sight(sinks=sinks))
+    expected = torch.autograd.grad(full.square().sum(), [x, *module.parameters()])
     steps = in_pieces(module, x, [4, 1, 1, 5, 1, 11], KVCache(window=WINDOW, sinks=sinks))
-    found = torch.autograd.grad(steps.square().sum(), [x, *module.parameters()])
-    for a, b in zip(found, wanted, strict=True):
+    actual = torch.autograd.grad(steps.square().sum(), [x, *module.parameters()])
+    for a, b in zip(actual, expected, strict=True):
         assert gap(a, b) < 1e-3 * b.abs().max()
 
 
 def test_left_padding_from_a_mask_is_what_counts():
     module, x = layer(FIRE(HEADS)), tokens()
     real = torch.arange(LENGTH) >= torch.tensor([[0], [6]])
-    given = in_pieces(module, x, [9, 1, 13], KVCache(), attention_mask=real, positions=from_mask(real))
-    assert gap(in_pieces(module, x, [9, 1, 13], KVCache(), attention_mask=real)[real], given[real]) < CLOSE
+    inputs = in_pieces(module, x, [9, 1, 13], KVCache(), attention_mask=real, positions=from_mask(real))
+    assert gap(in_pieces(module, x, [9, 1, 13], KVCache(), attention_mask=real)[real], inputs[real]) < CLOSE

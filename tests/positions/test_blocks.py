@@ -38,10 +38,10 @@ def test_windows_lie_as_in_qwen():
 @given(sides, sides, edges, edges)
 def test_windows_are_numbered_row_by_row(height, width, rows, columns):
     across = -(-width // columns)
-    wanted = [[row // rows * across + column // columns for column in range(width)] for row in range(height)]
+    expected = [[row // rows * across + column // columns for column in range(width)] for row in range(height)]
     for dtype in (torch.int64, torch.int16, torch.float32):
         got = windows(grid(height, width).to(dtype), (height, width), (rows, columns))
-        assert got.view(height, width).tolist() == wanted
+        assert got.view(height, width).tolist() == expected
     order = block_order(height, width, block=(rows, columns), partial=True)
     assert sorted(order.tolist()) == list(range(height * width))
     assert torch.equal(got[order], got.sort().values)

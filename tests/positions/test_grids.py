@@ -100,9 +100,9 @@ def test_centres_of_patches(size):
     assert gap(positions.centred(grid(*size).double(), size), half) < 1e-15
     assert gap(positions.signed(grid(*size).double(), size), 2 * half - 1) < 1e-15
     assert gap(positions.signed(grid(*size), size), 2 * half - 1) < 1e-7
-    for per, whole in (("min", min(size)), ("max", max(size))):
-        wanted = (2 * grid(*size).double() + 1) / whole - 1
-        assert gap(positions.signed(grid(*size).double(), size, per=per), wanted) < 1e-15
+    for per, full in (("min", min(size)), ("max", max(size))):
+        expected = (2 * grid(*size).double() + 1) / full - 1
+        assert gap(positions.signed(grid(*size).double(), size, per=per), expected) < 1e-15
 
 
 @bounded
@@ -131,19 +131,19 @@ def test_rescaled_as_eva():
 
 def test_a_crop_lies_in_the_whole():
     """Rows 2 … 4 and columns 1 … 5 of an 8 × 8 grid, and the same crop at twice its resolution."""
-    whole = grid(8, 8).view(8, 8, 2)[2:5, 1:6].flatten(0, 1)
-    assert torch.equal(positions.cropped(grid(3, 5), offset=(2, 1)), whole.float())
+    full = grid(8, 8).view(8, 8, 2)[2:5, 1:6].flatten(0, 1)
+    assert torch.equal(positions.cropped(grid(3, 5), offset=(2, 1)), full.float())
     finer = positions.cropped(grid(6, 10), offset=(2, 1), scale=0.5).view(3, 2, 5, 2, 2).mean((1, 3))
-    assert gap(finer.flatten(0, 1), whole) < 1e-6, "four quarters of a patch lie around its centre"
+    assert gap(finer.flatten(0, 1), full) < 1e-6, "four quarters of a patch lie around its centre"
     crop = positions.centred(positions.cropped(grid(3, 5), offset=(2, 1)), 8)
-    assert gap(crop, positions.centred(whole, 8)) < 1e-7
+    assert gap(crop, positions.centred(full, 8)) < 1e-7
 
 
 @pytest.mark.parametrize("mapped", MAPPED)
 def test_precision_device_and_tokens_without_a_place(mapped):
     counted, size = positions.with_prefix(grid(4, 7), 2), (4, 7)
-    for dtype, wanted in ((torch.int16, torch.float32), (torch.int64, torch.float32), (torch.float64, torch.float64)):
-        assert mapped(grid(4, 7).to(dtype), size).dtype == wanted
+    for dtype, expected in ((torch.int16, torch.float32), (torch.int64, torch.float32), (torch.float64, torch.float64)):
+        assert mapped(grid(4, 7).to(dtype), size).dtype == expected
     both = mapped(counted, size)
     assert positions.nowhere(both, axes=2).tolist() == [True, True, *[False] * 28]
     assert both[:2, 1].tolist() == [0, 1]

@@ -19,40 +19,42 @@ from tests.samples import bounded, gap, refusals
 @given(st.integers(1, 40), st.integers(0, 60), st.none() | st.integers(1, 3), st.integers(0, 2**31))
 def test_randomised_positions_rise_within_range(tokens, more, batch, seed):
     max_length, source = tokens + more, torch.Generator()
-    drawn = positions.randomised(tokens, max_length, batch=batch, generator=source.manual_seed(seed))
-    assert drawn.dtype == torch.int64
-    assert drawn.shape == ((tokens,) if batch is None else (batch, tokens))
-    assert (drawn.diff(dim=-1) > 0).all(), "in order, none twice"
-    assert drawn.min() >= 0
-    assert drawn.max() < max_length
+    samples = positions.randomised(tokens, max_length, batch=batch, generator=source.manual_seed(seed))
+    assert samples.dtype == torch.int64
+    assert samples.shape == ((tokens,) if batch is None else (batch, tokens))
+    assert (samples.diff(dim=-1) > 0).all(), "in order, none twice"
+    assert samples.min() >= 0
+    assert samples.max() < max_length
     again = positions.randomised(tokens, max_length, batch=batch, generator=source.manual_seed(seed))
-    assert torch.equal(drawn, again)
+    assert torch.equal(samples, again)
 
 
 def test_randomised_positions_are_equally_likely():
     source = torch.Generator().manual_seed(0)
-    drawn = positions.randomised(3, 10, batch=20_000, generator=source)
-    share = drawn.flatten().bincount(minlength=10) / 20_000  # of draws that hold a position; standard deviation 0.0032
+    samples = positions.randomised(3, 10, batch=20_000, generator=source)
+    share = (
+        samples.flatten().bincount(minlength=10) / 20_000
+    )  # of draws that hold a position; standard deviation 0.0032
     assert (share - 0.3).abs().max() < 0.015
-    pairs = (drawn[:, 0] * 100 + drawn[:, 1] * 10 + drawn[:, 2]).unique(return_counts=True)[1]
+    pairs = (samples[:, 0] * 100 + samples[:, 1] * 10 + samples[:, 2]).unique(return_counts=True)[1]
     assert len(pairs) == 120, "each set of 3 out of 10"
     assert ((pairs - 20_000 / 120) ** 2 / (20_000 / 120)).sum() < 180  # chi squared, 119 degrees: mean 119, std 15.4
 
 
 def test_randomised_rows_differ_and_reach_far():
     source = torch.Generator().manual_seed(0)
-    drawn = positions.randomised(512, 100_000, batch=4, generator=source)
-    assert len(drawn.unique(dim=0)) == 4
-    assert (drawn[:, -1] > 95_000).all()
+    samples = positions.randomised(512, 100_000, batch=4, generator=source)
+    assert len(samples.unique(dim=0)) == 4
+    assert (samples[:, -1] > 95_000).all()
 
 
 def test_randomised_positions_serve_a_rotation():
     rope, q = RoPE(8), torch.randn(2, 3, 6, 8, dtype=torch.float64)
-    drawn = positions.randomised(6, 2048, batch=2, generator=torch.Generator().manual_seed(0))
-    turned, _ = rope(q, q, drawn, drawn)
+    samples = positions.randomised(6, 2048, batch=2, generator=torch.Generator().manual_seed(0))
+    rotated, _ = rope(q, q, samples, samples)
     for row in range(2):
-        alone, _ = rope(q[row : row + 1], q[row : row + 1], drawn[row], drawn[row])
-        assert gap(turned[row : row + 1], alone) < 1e-13
+        alone, _ = rope(q[row : row + 1], q[row : row + 1], samples[row], samples[row])
+        assert gap(rotated[row : row + 1], alone) < 1e-13
 
 
 @pytest.mark.parametrize(
@@ -129,9 +131,9 @@ def test_augmented_leaves_tokens_without_a_place():
     "drawn", [lambda g: perturbed(grid(3, 3), 3, generator=g), lambda g: augmented(grid(3, 3), jitter=2, generator=g)]
 )
 def test_generators_decide(drawn):
-    one, again, other = (drawn(torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
-    assert torch.equal(one, again)
-    assert not torch.equal(one, other)
+    first, again, other = (drawn(torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
 
 
 test_refusals = refusals(

@@ -37,7 +37,7 @@ def test_stated_places():
     assert with_prefix(grid(2, 3).double(), at=(0.1, 0.2))[0].tolist() == [0.1, 0.2]
 
 
-def test_the_centre_is_that_of_tokens_with_a_place():
+def test_the_centre_ignores_tokens_without_a_place():
     registers = with_prefix(grid(3, 4), 2)
     assert with_prefix(registers, at="centre")[0].tolist() == [1.0, 1.5]
     assert with_prefix(positions.signed(grid(3, 4), (3, 4)), at="centre")[0].tolist() == [0, 0]

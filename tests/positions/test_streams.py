@@ -44,24 +44,24 @@ def test_an_image(family):
 
 @pytest.mark.parametrize("name", VIDEOS)
 def test_a_video_by_frames(name):
-    wanted = ids(f"mrope_index__video_{name}", "qwen2_v4_pos")
-    assert torch.equal(stream(a_video(name), family="qwen2-vl"), wanted)
-    assert torch.equal(stream(a_video(name, seconds=9.0), family="qwen2-vl"), wanted), "time is no matter"
+    expected = ids(f"mrope_index__video_{name}", "qwen2_v4_pos")
+    assert torch.equal(stream(a_video(name), family="qwen2-vl"), expected)
+    assert torch.equal(stream(a_video(name, seconds=9.0), family="qwen2-vl"), expected), "time is no matter"
 
 
 @pytest.mark.parametrize("name", VIDEOS)
 def test_a_video_by_seconds(name):
-    wanted = ids(f"mrope_index__video_{name}", "qwen25_v4_spg1_pos")
-    assert torch.equal(stream(a_video(name), family="qwen2.5-vl", tokens_per_second=4), wanted)
-    assert torch.equal(stream(a_video(name, seconds=2.0), family="qwen2.5-vl"), wanted), "2 ids a second as released"
+    expected = ids(f"mrope_index__video_{name}", "qwen25_v4_spg1_pos")
+    assert torch.equal(stream(a_video(name), family="qwen2.5-vl", tokens_per_second=4), expected)
+    assert torch.equal(stream(a_video(name, seconds=2.0), family="qwen2.5-vl"), expected), "2 ids a second as released"
 
 
 @pytest.mark.parametrize("name", VIDEOS)
 def test_half_seconds(name):
     """4.57.1 made them whole first; 5.23 has the frames right, and the text behind them wrong."""
     got = stream(a_video(name, seconds=0.5), family="qwen2.5-vl", tokens_per_second=4)
-    wanted = ids(f"mrope_index__video_{name}", "qwen25_v5_pos")
-    assert torch.equal(got[:-3], wanted[:-3])
+    expected = ids(f"mrope_index__video_{name}", "qwen25_v5_pos")
+    assert torch.equal(got[:-3], expected[:-3])
     last = 2 + 2 * (VIDEOS[name] - 1)
     assert got[-3:].tolist() == [[last + i] * 3 for i in (1, 2, 3)]
     assert not torch.equal(got, ids(f"mrope_index__video_{name}", "qwen25_v4_pos"))
@@ -86,10 +86,10 @@ def test_frame_rates(seconds, rate, wanted):
 
 
 def test_frames_as_pictures():
-    wanted = ids("mrope_index_qwen3__video", "position_ids")
+    expected = ids("mrope_index_qwen3__video", "position_ids")
     row = stream([Text(3), Image(2, 2), Text(3), Image(2, 2), Text(3)], family="qwen3-vl")
-    assert torch.equal(row, wanted)
-    assert torch.equal(stream([Text(3), Video(2, 2, 2, between=3), Text(3)], family="qwen3-vl"), wanted)
+    assert torch.equal(row, expected)
+    assert torch.equal(stream([Text(3), Video(2, 2, 2, between=3), Text(3)], family="qwen3-vl"), expected)
     uneven = stream([Video(3, 1, 2, between=(1, 4))], family="qwen3-vl")
     apart = stream([Image(1, 2), Text(1), Image(1, 2), Text(4), Image(1, 2)], family="qwen3-vl")
     assert torch.equal(uneven, apart)
@@ -103,15 +103,15 @@ def test_several_images():
 @bounded
 @given(parts, st.sampled_from(FAMILIES))
 def test_parts_begin_where_all_before_them_ends(found, family):
-    whole = stream(found, family=family)
-    assert whole.dtype == torch.int64
-    assert len(whole) == sum(part.tokens if isinstance(part, Text | Audio) else _size(part) for part in found)
+    full = stream(found, family=family)
+    assert full.dtype == torch.int64
+    assert len(full) == sum(part.tokens if isinstance(part, Text | Audio) else _size(part) for part in found)
     for cut in range(1, len(found)):
         before, after = stream(found[:cut], family=family), stream(found[cut:], family=family)
         start = following(before)[0] if len(before) else 0
-        assert torch.equal(whole, torch.cat([before, after + start]))
-    if len(whole):
-        assert torch.equal(stream([*found, Text(2)], family=family)[-2:], following(whole, 2))
+        assert torch.equal(full, torch.cat([before, after + start]))
+    if len(full):
+        assert torch.equal(stream([*found, Text(2)], family=family)[-2:], following(full, 2))
 
 
 def _size(part) -> int:
@@ -150,10 +150,10 @@ def test_rows_drive_a_rotation():
     rows = [stream(a_video("short"), family="qwen2-vl"), stream([Text(2), Image(3, 1)], family="qwen2-vl")]
     batch, mask = positions.padded(rows)
     q = torch.randn(2, 2, 17, 16)
-    turned, _ = rope(q, q, batch, batch)
+    rotated, _ = rope(q, q, batch, batch)
     for row in (0, 1):
         alone, _ = rope(q[row : row + 1, :, mask[row]], q[row : row + 1, :, mask[row]], rows[row], rows[row])
-        torch.testing.assert_close(turned[row : row + 1, :, mask[row]], alone)
+        torch.testing.assert_close(rotated[row : row + 1, :, mask[row]], alone)
 
 
 test_refusals = refusals(

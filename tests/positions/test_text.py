@@ -76,14 +76,14 @@ def test_abacus_as_its_authors_count():
 @given(st.lists(st.lists(st.integers(0, 4), min_size=8, max_size=8), min_size=1, max_size=4), st.integers(0, 99))
 def test_abacus_counts_along_runs_of_digits(rows, shift):
     digits = {1, 3}
-    wanted = []
+    expected = []
     for row in rows:
         run, ids = 0, []
         for token in row:
             run = run + 1 if token in digits else 0
             ids.append(run + shift if run else 0)
-        wanted.append(ids)
-    assert positions.abacus(torch.tensor(rows), digits, shift=shift).tolist() == wanted
+        expected.append(ids)
+    assert positions.abacus(torch.tensor(rows), digits, shift=shift).tolist() == expected
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32, torch.int64], ids=str)

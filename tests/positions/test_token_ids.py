@@ -49,21 +49,21 @@ PARTS = ([Text(2), Image(2, 3), Text(1)], [Image(1, 3), Text(1), Video(2, 1, 2, 
 def test_padded_rows(side, family):
     ids, mask = positions.padded([torch.tensor(row) for row in ROWS], side=side)
     ids = torch.where(mask, ids, IMAGE)  # padding may look like anything
-    wanted, _ = positions.padded([stream(parts, family=family) for parts in PARTS], side=side)
+    expected, _ = positions.padded([stream(parts, family=family) for parts in PARTS], side=side)
     for real in (mask, mask.long()):
-        assert torch.equal(call(ids, family, mask=real, **GRIDS), wanted)
+        assert torch.equal(call(ids, family, mask=real, **GRIDS), expected)
 
 
 @pytest.mark.parametrize("family", ["qwen2-vl", "qwen2.5-vl"])
 def test_packed_rows(family):
-    wanted, segments = positions.packed([stream(parts, family=family) for parts in PARTS])
+    expected, segments = positions.packed([stream(parts, family=family) for parts in PARTS])
     ids = torch.tensor([*ROWS[0], *ROWS[1]])
-    assert torch.equal(call(ids, family, segments=segments, **GRIDS), wanted)
-    assert torch.equal(call(ids[None], family, segments=segments[None], **GRIDS), wanted[None])
+    assert torch.equal(call(ids, family, segments=segments, **GRIDS), expected)
+    assert torch.equal(call(ids[None], family, segments=segments[None], **GRIDS), expected[None])
     padded = torch.cat([torch.tensor([7, 7]), ids]), torch.cat([torch.tensor([-1, -1]), segments])
     mask = torch.arange(len(padded[0])) >= 2
     got = call(padded[0], family, segments=padded[1], mask=mask, **GRIDS)
-    assert torch.equal(got, torch.cat([torch.zeros(2, 3).long(), wanted]))
+    assert torch.equal(got, torch.cat([torch.zeros(2, 3).long(), expected]))
 
 
 def test_sights_side_by_side():
@@ -113,7 +113,7 @@ def test_text_and_empty_rows():
     ],
 )
 def test_refusals_name_the_argument(options, words):
-    given = {"ids": [[T, I, I, T]], "image_grid_thw": [[1, 2, 4]], **options}
+    keywords = {"ids": [[T, I, I, T]], "image_grid_thw": [[1, 2, 4]], **options}
     with pytest.raises(ValueError) as error:
-        call(**given)
+        call(**keywords)
     assert words in str(error.value)

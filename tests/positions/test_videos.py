@@ -29,7 +29,7 @@ def test_frame_rates(rate):
     assert torch.equal(fast.view(-1, 2, 3)[::2][: len(slow) // 2], slow.view(-1, 2, 3))
 
 
-def test_sound_beside_a_video():
+def test_sound_with_a_video():
     frames, sound = video(4, 1, 1, times=seconds(4, 2.0)), on_all_axes(seconds(50, 25.0))
     assert sound.shape == (50, 3)
     assert sound[[0, 25]].tolist() == [[0, 0, 0], [1, 1, 1]]

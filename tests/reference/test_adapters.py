@@ -13,7 +13,7 @@ pytestmark = pytest.mark.reference
 
 ADAPTERS = Path(__file__).parents[2] / "examples" / "adapters"
 LINES, TINY = 30, 1e-5
-# What each needs beside torch, and what the numbers at the ends of its lines must be.
+# What each needs besides torch, and what the numbers at the ends of its lines must be.
 KNOWN: dict[str, tuple[str | None, list[Callable[[float], bool]]]] = {
     "lightning_training": ("lightning", [lambda loss: loss < 0.1]),
     "litgpt_gpt": ("litgpt", [lambda own: own < TINY, lambda cached: cached < TINY]),

@@ -54,23 +54,23 @@ _NAMES = [name for name, family in ROTARY.items() if not family.not_compared]
 def found() -> Iterator[dict[str, Itself]]:
     results: dict[str, Itself] = {}
     yield results
-    same = [name for name, one in results.items() if one.same]
-    told = f"{len(results)} families with their own rotation attached; {len(same)} generate the same:"
-    sys.stdout.write("\n" + " ".join([told, *same]) + "\n")
+    same = [name for name, first in results.items() if first.same]
+    message = f"{len(results)} families with their own rotation attached; {len(same)} generate the same:"
+    sys.stdout.write("\n" + " ".join([message, *same]) + "\n")
 
 
 @pytest.mark.parametrize("name", [name for name in _NAMES if name not in _REASONS])
 def test_a_family_with_its_own_rotation(name: str, found: dict[str, Itself]) -> None:
-    found[name] = one = itself(name)
-    assert one.gap < LOOSE.get(name, 1e-5)
-    assert one.back
-    assert one.same is not False
+    found[name] = first = itself(name)
+    assert first.gap < LOOSE.get(name, 1e-5)
+    assert first.back
+    assert first.same is not False
 
 
 def test_forty_families_generate_the_same(found: dict[str, Itself]) -> None:
     if len(found) < 40:
         pytest.skip("counts what the tests before it found")
-    assert sum(one.same is True for one in found.values()) >= 40
+    assert sum(item.same is True for item in found.values()) >= 40
 
 
 @pytest.mark.parametrize("name", _REASONS)

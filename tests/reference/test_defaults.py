@@ -26,11 +26,11 @@ TRUE: dict[str, set[str]] = {}  # families whose default configuration has a fau
 
 @pytest.mark.parametrize("name", SCALABLE)
 def test_no_false_fault(name: str) -> None:
-    config, _, _, whole = of_family(name)
+    config, _, _, full = of_family(name)
     read = read_rope({**config.to_dict(), "model_type": name})
     assert {remark.name for remark in read.remarks if remark.level == "fault"} == TRUE.get(name, set()), read.remarks
     assert all(remark.name for remark in read.remarks)
-    model_from_config(whole)
+    model_from_config(full)
 
 
 def test_there_are_as_many_as_expected() -> None:
@@ -51,13 +51,13 @@ def test_the_doctor_raises_no_false_alarm(name: str) -> None:
 
 def config_classes() -> dict[str, type[PreTrainedConfig]]:
     """Every configuration class of transformers, by its model type."""
-    found: dict[str, type[PreTrainedConfig]] = {}
+    result: dict[str, type[PreTrainedConfig]] = {}
     for name in CONFIG_MAPPING_NAMES:
         module = importlib.import_module(CONFIG_MAPPING[name].__module__)
-        for _, one in inspect.getmembers(module, inspect.isclass):
-            if issubclass(one, PreTrainedConfig) and one.__module__ == module.__name__ and one.model_type:
-                found.setdefault(one.model_type, one)
-    return found
+        for _, first in inspect.getmembers(module, inspect.isclass):
+            if issubclass(first, PreTrainedConfig) and first.__module__ == module.__name__ and first.model_type:
+                result.setdefault(first.model_type, first)
+    return result
 
 
 def test_the_default_of_no_class_has_a_fault_or_a_crash() -> None:
@@ -76,15 +76,15 @@ def test_the_default_of_no_class_has_a_fault_or_a_crash() -> None:
     assert not alarms
 
 
-def test_sizes_of_text_parts_are_those_of_the_classes() -> None:
+def test_sizes_of_text_parts_equal_the_classes() -> None:
     classes = config_classes()
     sizes = {name: family.sizes for name, family in FAMILIES.items() if family.sizes is not None}
     assert len(sizes) > 170
     for name, known in sizes.items():
         config = classes[name]()
         for key, size in known._asdict().items():
-            found = getattr(config, key, None)
-            assert size == (found if type(found) is int else None), f"{name}: {key}"
+            result = getattr(config, key, None)
+            assert size == (result if type(result) is int else None), f"{name}: {key}"
     for name, family in FAMILIES.items():
         if not family.text_type or name == "ernie4_5_moe_vl":  # the latter is a name of released files alone
             continue

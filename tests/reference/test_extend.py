@@ -67,6 +67,6 @@ def test_folders_open_alone(name: str, tmp_path: Path) -> None:
         config = tmp_path / method / "config.json"
         config.write_text(json.dumps(with_both_versions(json.loads(config.read_text()))))
         with torch.no_grad():
-            alike = model.config._attn_implementation
-            again = AutoModelForCausalLM.from_pretrained(tmp_path / method, attn_implementation=alike)
+            equal = model.config._attn_implementation
+            again = AutoModelForCausalLM.from_pretrained(tmp_path / method, attn_implementation=equal)
             torch.testing.assert_close(again(ids).logits, model(ids).logits, rtol=0, atol=1e-5)

@@ -47,13 +47,13 @@ _NO_SINK = {  # the words stand there for something else
 @cache
 def folders() -> dict[str, set[str]]:
     """The folders whose code speaks of any of this, and the model types of each."""
-    found = {}
+    results = {}
     for folder in sorted(path for path in MODELS.iterdir() if path.is_dir()):
         code = "".join(path.read_text() for path in sorted(folder.glob("modeling_*.py")))
         if _SIGNS.search(code) and folder.name not in _NO_SINK:
             text = "".join(path.read_text() for path in sorted(folder.glob("configuration_*.py")))
-            found[folder.name] = set(re.findall(r'^    model_type = "([^"]+)"', text, re.MULTILINE))
-    return found
+            results[folder.name] = set(re.findall(r'^    model_type = "([^"]+)"', text, re.MULTILINE))
+    return results
 
 
 def test_there_are_as_many_folders_as_expected() -> None:
@@ -93,26 +93,26 @@ def test_rotations_of_images_are_never_read() -> None:
 
 def compared(name: str, length: int) -> float:
     """The largest gap between a family's own cosines and ours, over all of its kinds of layers."""
-    _, module, _, whole = of_family(name)
+    _, module, _, full = of_family(name)
     gap, times = 0.0, 0
     source = inspect.getsource(type(module).forward)
     places = torch.tensor([0, 1, 7, length // 2, length - 1])
-    given = places[None].expand(3, 1, -1) if "mrope" in inspect.getsource(type(module)) else places[None]
-    for kind, rope in read_rope(whole).layers.items():
+    inputs = places[None].expand(3, 1, -1) if "mrope" in inspect.getsource(type(module)) else places[None]
+    for kind, rope in read_rope(full).layers.items():
         flat = hasattr(module, "inv_freq")
         if rope is None or not (flat or hasattr(module, f"{kind}_inv_freq")):
             continue
         extra = {} if flat or "layer_type" not in source else {"layer_type": kind}
-        table = module(torch.zeros(1), given, **extra)
+        table = module(torch.zeros(1), inputs, **extra)
         cos = (table.real, table.imag) if torch.is_tensor(table) else table
-        ours = text_rope(rope)
-        theta, gain = ours.spectrum(length).theta, float(ours.spectrum(length).gain)
+        actual = text_rope(rope)
+        theta, gain = actual.spectrum(length).theta, float(actual.spectrum(length).gain)
         angles = places[:, None].double() * theta.double()
-        for found, wanted in zip(cos, (angles.cos() * gain, angles.sin() * gain), strict=True):
-            pairs = wanted.shape[-1]
-            plain = found.reshape(len(places), -1).double()
-            same = [plain[:, :pairs], plain.repeat_interleave(1, -1)[:, :: plain.shape[-1] // pairs]]
-            gap = max(gap, min(float((one - wanted).abs().max()) for one in same))
+        for result, expected in zip(cos, (angles.cos() * gain, angles.sin() * gain), strict=True):
+            pairs = expected.shape[-1]
+            baseline = result.reshape(len(places), -1).double()
+            same = [baseline[:, :pairs], baseline.repeat_interleave(1, -1)[:, :: baseline.shape[-1] // pairs]]
+            gap = max(gap, min(float((item - expected).abs().max()) for item in same))
         times += 1
     assert times, "no kind of layers was compared"
     return gap
@@ -150,7 +150,7 @@ SCALE_UNNAMED = ["codegen", "falcon", "gpt_neox_japanese", "gptj", "modernbert"]
 def live(name: str) -> tuple[list[tuple[int, Any]], dict[str, Any]]:
     """The attention of each layer of the smallest model of a family, and its configuration."""
     model = built(name)
-    found = []
+    results = []
     for path, module in model.named_modules():
         number, kind = re.search(r"\.(\d+)\.", path), type(module).__name__
         its_own = getattr(module, "config", model.config) is model.config
@@ -162,12 +162,12 @@ def live(name: str) -> tuple[list[tuple[int, Any]], dict[str, Any]]:
             and "Cross" not in kind
         ):
             at = getattr(module, "layer_idx", None)
-            found.append((int(number[1]) if at is None else at, module))
-    return found, {**model.config.to_dict(), "model_type": name}
+            results.append((int(number[1]) if at is None else at, module))
+    return results, {**model.config.to_dict(), "model_type": name}
 
 
 def window_of(module: Any) -> int | None:
-    if getattr(module, "is_sliding", True) is False:  # beside which the number is not looked at
+    if getattr(module, "is_sliding", True) is False:  # then the number is not read
         return None
     return module.sliding_window
 
@@ -175,14 +175,14 @@ def window_of(module: Any) -> int | None:
 @pytest.mark.parametrize(
     "name", [name for name in sorted(ROTARY) if not ROTARY[name].not_compared and name not in SCALE_UNNAMED]
 )
-def test_layers_are_those_of_the_live_model(name: str) -> None:
+def test_layers_equal_the_live_model(name: str) -> None:
     """Windows, rotation, sinks and scales, where modules carry them; test_whole_layers.py asks what they compute."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found, config = live(name)
+        result, config = live(name)
     facts = model_from_config(copy.deepcopy(config))
-    assert found
-    for number, module in found:
+    assert result
+    for number, module in result:
         layer = facts.layers[number] if facts.layers else facts.distinct_layers[0]
         assert layer.attends
         if layer.scale is not None and isinstance(module.scaling, float):
@@ -195,7 +195,7 @@ def test_layers_are_those_of_the_live_model(name: str) -> None:
         assert has_sink == bool(layer.sink)
 
 
-def test_kinds_of_layers_are_those_of_transformers() -> None:
+def test_kinds_of_layers_equal_transformers() -> None:
     from transformers import configuration_utils
 
     assert {*configuration_utils.ALLOWED_LAYER_TYPES} <= KINDS
@@ -217,10 +217,10 @@ def test_windows_that_are_missing_are_those_on_which_transformers_fails(name: st
         fails = False
     except (TypeError, ValueError, RuntimeError):
         fails = True
-    whole = {**copy.deepcopy(model.config.to_dict()), "model_type": name, key: size}
-    assert ("window-missing" in examine(whole).names()) == fails
-    told = [facts for facts in model_from_config(whole).distinct_layers if facts.not_read]
-    assert bool(told) == fails
+    full = {**copy.deepcopy(model.config.to_dict()), "model_type": name, key: size}
+    assert ("window-missing" in examine(full).names()) == fails
+    unread = [facts for facts in model_from_config(full).distinct_layers if facts.not_read]
+    assert bool(unread) == fails
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Angles far out: transformers, x-transformers and rotary-embedding-torch at the same positions beside ours."""
+"""Far angles: transformers, x-transformers and rotary-embedding-torch compared with posenc at the same positions."""
 
 from __future__ import annotations
 
@@ -53,19 +53,19 @@ def exact(positions):
 
 @pytest.mark.parametrize(("last", "off"), [(2**17, 1e-3), (2**21, 1e-2), (10**8, 0.5), (2**31 - 1, 0.5)])
 @pytest.mark.parametrize("peer", PEERS)
-def test_beside_ours(peer, last, off):
+def test_peers_against_posenc(peer, last, off):
     """``off`` is what the peer is wrong by, at least, among the last positions before ``last``."""
     positions = list(range(last - 40, last))
-    wanted = exact(positions)
-    ours = RoPE(DIM, base=BASE).table(torch.tensor(positions))[0]
-    theirs = PEERS[peer](torch.tensor(positions))
-    assert (ours.double() - wanted).abs().max() < (3e-7 if last <= 10**8 else 2e-6)
-    gap = float((theirs.detach().double() - wanted).abs().max())
+    expected = exact(positions)
+    actual = RoPE(DIM, base=BASE).table(torch.tensor(positions))[0]
+    reference = PEERS[peer](torch.tensor(positions))
+    assert (actual.double() - expected).abs().max() < (3e-7 if last <= 10**8 else 2e-6)
+    gap = float((reference.detach().double() - expected).abs().max())
     assert gap > off, f"{peer} is off by {gap:.1e} only"
 
 
 @pytest.mark.parametrize("peer", PEERS)
 def test_near_the_start_all_agree(peer):
     positions = torch.arange(100)
-    ours = RoPE(DIM, base=BASE).table(positions)[0]
-    assert (ours - PEERS[peer](positions)).abs().max() < 1e-4
+    actual = RoPE(DIM, base=BASE).table(positions)[0]
+    assert (actual - PEERS[peer](positions)).abs().max() < 1e-4

@@ -42,10 +42,10 @@ def agree(config: dict[str, Any]) -> None:
             assert_equal(rope, theirs(module, length, "all" if flat else kind), length)
 
 
-def assert_equal(rope: Rotation, found: tuple[Tensor, float], length: int | None = None) -> None:
+def assert_equal(rope: Rotation, result: tuple[Tensor, float], length: int | None = None) -> None:
     spectrum = rope.spectrum(length)
-    torch.testing.assert_close(found[0].double(), spectrum.theta, rtol=2e-5, atol=0)
-    assert found[1] == pytest.approx(float(spectrum.gain), rel=1e-6)
+    torch.testing.assert_close(result[0].double(), spectrum.theta, rtol=2e-5, atol=0)
+    assert result[1] == pytest.approx(float(spectrum.gain), rel=1e-6)
 
 
 def trusted(config: dict[str, Any]) -> bool:
@@ -58,7 +58,7 @@ def trusted(config: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("rope_type", ["default", "linear", "dynamic", "yarn", "longrope", "llama3", "proportional"])
-def test_generated_configurations_turn_the_same(rope_type: str) -> None:
+def test_generated_configurations_rotate_equally(rope_type: str) -> None:
     seen = []
 
     @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
@@ -80,7 +80,7 @@ FAULTY = {
 
 
 @pytest.mark.parametrize("name", [name for name in CHECKPOINTS if name not in FAULTY])
-def test_checkpoints_turn_the_same(name: str) -> None:
+def test_checkpoints_rotate_equally(name: str) -> None:
     config, _ = CHECKPOINTS[name]
     text = find_text_config(config).config
     agree({**text, "model_type": TEXT.get(text["model_type"], text["model_type"])})
@@ -88,7 +88,9 @@ def test_checkpoints_turn_the_same(name: str) -> None:
 
 @pytest.mark.parametrize(("scaling", "block"), BY_HAND, ids=lambda value: str(value)[:30])
 @pytest.mark.parametrize("version", [4, 5])
-def test_what_we_write_turns_in_transformers_as_it_should(scaling: Any, block: dict[str, Any], version: int) -> None:
+def test_written_configurations_rotate_correctly_in_transformers(
+    scaling: Any, block: dict[str, Any], version: int
+) -> None:
     if version == 4 and block["rope_type"] == "proportional":
         return
     rope = RoPE(64, base=500000.0, scaling=scaling)
@@ -101,7 +103,7 @@ def test_what_we_write_turns_in_transformers_as_it_should(scaling: Any, block: d
 
 @pytest.mark.parametrize("version", [4, 5])
 @pytest.mark.parametrize("name", [name for name in CHECKPOINTS if name not in FAULTY])
-def test_checkpoints_in_the_other_spelling_turn_the_same(name: str, version: int) -> None:
+def test_checkpoints_in_the_other_spelling_rotate_equally(name: str, version: int) -> None:
     config, _ = CHECKPOINTS[name]
     if version == 5 or "gemma-4" not in name:
         text = read_rope(find_text_config(config).config).to_config(version=version)
@@ -122,18 +124,18 @@ def of_family(name: str) -> tuple[Any, nn.Module, Any, dict[str, Any]]:
     on = ROTATIONS[name].rotates_if
     width = {"head_dim": WIDTH[name]} if name in WIDTH else {}
     config = cls(**width, **(dict([on]) if on else {}), **GIVEN.get(name, {}))
-    whole = {**config.to_dict(), "model_type": name}
+    full = {**config.to_dict(), "model_type": name}
     if name == "minimax_m3_vl_text":  # of which the tests of faults tell
-        del whole["rotary_dim"]
-    return config, rotary(config), code, whole
+        del full["rotary_dim"]
+    return config, rotary(config), code, full
 
 
 @pytest.mark.parametrize("name", SCALABLE)
 def test_family_defaults(name: str) -> None:
     """A configuration without a word on rotation: base, share and width as the family's code has them."""
     _, module, _, config = of_family(name)
-    ours = {"rope_parameters", "partial_rotary_factor", "rotary_dim"}
-    bare = {key: value for key, value in config.items() if key not in ours}
+    actual = {"rope_parameters", "partial_rotary_factor", "rotary_dim"}
+    bare = {key: value for key, value in config.items() if key not in actual}
     if ROTATIONS[name].nested and ROTATIONS[name].block is None:
         with pytest.raises(ValueError, match=r"rope_parameters|layer_types"):
             read_rope(bare)
@@ -159,15 +161,15 @@ def test_family_layout(name: str) -> None:
     names = ("apply_rotary_pos_emb_interleave", "apply_rotary_pos_emb", "apply_rotary_emb")
     turn = next(getattr(code, name) for name in names if hasattr(code, name))
     across = name == "llama4_text"  # tokens before heads
-    turned = turn(
+    rotated = turn(
         *(x.transpose(1, 2) if across else x for x in (q, k)), *(table if isinstance(table, tuple) else (table,))
     )
-    their_q, their_k = (x.transpose(1, 2) if across else x for x in turned[:2])
+    their_q, their_k = (x.transpose(1, 2) if across else x for x in rotated[:2])
     other = "half" if rope.layout == "interleaved" else "interleaved"
     gaps = []
     for layout in (rope.layout, other):
-        ours = RoPE(rope.rotary_dim, base=rope.base, layout=layout, scaling=rope.scaling)
-        our_q, our_k = ours(q, k, positions, positions)
+        actual = RoPE(rope.rotary_dim, base=rope.base, layout=layout, scaling=rope.scaling)
+        our_q, our_k = actual(q, k, positions, positions)
         gaps.append(float((our_q @ our_k.mT - their_q @ their_k.mT).abs().max()))
     assert gaps[0] < 1e-3 < gaps[1]
 
@@ -189,19 +191,19 @@ class TestFaultsOfTransformers:
 
     def test_minimax_m3_ignores_its_own_rotary_dim(self) -> None:
         cls, rotary, _ = model_of("minimax_m3_vl_text")
-        whole = {**cls().to_dict(), "model_type": "minimax_m3_vl_text"}
+        full = {**cls().to_dict(), "model_type": "minimax_m3_vl_text"}
         assert len(theirs(rotary(cls()), None)[0]) == 64
-        read = read_rope(whole)
-        assert (whole["rotary_dim"], read.rope.rotary_dim) == (64, 64)
-        assert any(one.key == "rotary_dim" and "is ignored" in one.text for one in read.remarks)
+        read = read_rope(full)
+        assert (full["rotary_dim"], read.rope.rotary_dim) == (64, 64)
+        assert any(item.key == "rotary_dim" and "is ignored" in item.text for item in read.remarks)
 
     @pytest.mark.parametrize("key", ["mscale", "mscale_all_dim"])
     def test_one_mscale_alone_is_ignored(self, key: str) -> None:
-        plain = 0.1 * math.log(40) + 1
+        gain = 0.1 * math.log(40) + 1
         for alone in ({key: 2.0}, {key: 0.0}, {"mscale": 0.0, "mscale_all_dim": 0.0, key: 2.0}):
             config = {**LLAMA, "rope_parameters": {**YARN_BLOCK, **alone}}
-            assert theirs(their_rotary(config), None)[1] == pytest.approx(plain)
-            assert float(read_rope(config).rope.spectrum().gain) == pytest.approx(plain)
+            assert theirs(their_rotary(config), None)[1] == pytest.approx(gain)
+            assert float(read_rope(config).rope.spectrum().gain) == pytest.approx(gain)
 
     def test_truncate_is_ignored_in_nested_blocks(self) -> None:
         blocks = {FULL: {**YARN_BLOCK, "truncate": False}, SLIDING: {"rope_type": "default", "rope_theta": 1e4}}
@@ -232,11 +234,11 @@ class TestFaultsOfTransformers:
         config, _ = CHECKPOINTS["phi-3-mini-128k, first spelling"]
         with pytest.raises(KeyError, match="original_max_position_embeddings"):
             their_rotary(config)
-        wanted = read_rope(CHECKPOINTS["phi-3.5-mini"][0]).rope
+        expected = read_rope(CHECKPOINTS["phi-3.5-mini"][0]).rope
         for length in (4096, 4097):
-            assert torch.equal(read_rope(config).rope.spectrum(length).theta, wanted.spectrum(length).theta)
+            assert torch.equal(read_rope(config).rope.spectrum(length).theta, expected.spectrum(length).theta)
 
-    def test_phi3_takes_its_own_original_length_over_that_of_the_block(self) -> None:
+    def test_phi3_prefers_its_own_original_length_to_the_block(self) -> None:
         config, _ = CHECKPOINTS["phi-3.5-mini"]
         block = {**config["rope_scaling"], "original_max_position_embeddings": 2048}
         changed = {key: value for key, value in config.items() if key != "original_max_position_embeddings"}
@@ -267,7 +269,7 @@ class TestFaultsOfTransformers:
         assert_equal(RoPE(256, rotary_dim=64), theirs(their_rotary(config), None))
         assert read_rope(config).rope.base == 5e5
 
-    def test_an_original_length_beside_the_block_silently_wins(self) -> None:
+    def test_an_original_length_next_to_the_block_silently_wins(self) -> None:
         block = {**YARN_BLOCK, "original_max_position_embeddings": 1024}
         config = {**LLAMA, "rope_parameters": block, "original_max_position_embeddings": 4096}
         right = read_rope({**LLAMA, "rope_parameters": {**block, "original_max_position_embeddings": 4096}}).rope
@@ -275,7 +277,7 @@ class TestFaultsOfTransformers:
         with pytest.raises(ValueError, match=r"rope_type|type"):
             read_rope(config)
 
-    def test_a_base_beside_the_block_is_silently_ignored(self) -> None:
+    def test_a_base_next_to_the_block_is_silently_ignored(self) -> None:
         config = {**LLAMA, "rope_parameters": YARN_BLOCK, "rope_theta": 5e5}
         assert_equal(read_rope({**LLAMA, "rope_parameters": YARN_BLOCK}).rope, theirs(their_rotary(config), None))
         with pytest.raises(ValueError, match=r"rope_type|type"):
@@ -300,14 +302,12 @@ def test_alpha_of_hunyuan(model_type: str) -> None:
 
 def test_learned_factors_of_mistral_large_4() -> None:
     """Frequencies times exp(alpha), which stands in the weights: `with_factors` gives them to ours."""
-    _, module, _, whole = of_family("mistral_large4_text")
+    _, module, _, full = of_family("mistral_large4_text")
     alpha = torch.linspace(-0.5, 0.5, len(module.inv_freq))
     module.alpha.copy_(alpha)
     places = torch.tensor([[0, 1, 7, 300]])
     cos = module(torch.zeros(1), places)[0][0]
-    learned = next(
-        rope for rope in read_rope(whole).with_factors(alpha.double().exp().tolist()).layers.values() if rope
-    )
+    learned = next(rope for rope in read_rope(full).with_factors(alpha.double().exp().tolist()).layers.values() if rope)
     spectrum = text_rope(learned).spectrum()
-    ours = (places[0][:, None].double() * spectrum.theta).cos() * float(spectrum.gain)
-    torch.testing.assert_close(cos[:, : ours.shape[1]].double(), ours, rtol=0, atol=1e-4)
+    actual = (places[0][:, None].double() * spectrum.theta).cos() * float(spectrum.gain)
+    torch.testing.assert_close(cos[:, : actual.shape[1]].double(), actual, rtol=0, atol=1e-4)

@@ -1,4 +1,4 @@
-"""M-RoPE of configurations: queries and keys of pictures in a text turn as in transformers, family by family."""
+"""M-RoPE of configurations: queries and keys of pictures in a text are rotated as in transformers, family by family."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ PLACES = torch.randint(0, 300, (1, 9, 3), generator=torch.Generator().manual_see
 
 
 def theirs(config: dict[str, Any], x: Tensor, places: Tensor) -> Tensor:
-    """``x`` turned by the family's own module and function, on places (batch, tokens, axes)."""
+    """``x`` rotated by the family's own module and function, on places (batch, tokens, axes)."""
     config = {**config, "model_type": TEXT.get(config["model_type"], config["model_type"])}
     _, _, code = model_of(config["model_type"])
-    turned: Tensor = code.apply_rotary_pos_emb(x, x, *their_rotary(config)(x, places.movedim(-1, 0)))[0]
-    return turned
+    rotated: Tensor = code.apply_rotary_pos_emb(x, x, *their_rotary(config)(x, places.movedim(-1, 0)))[0]
+    return rotated
 
 
 def check(config: dict[str, Any]) -> None:
@@ -36,19 +36,19 @@ def check(config: dict[str, Any]) -> None:
     rope = read_rope(config).rope
     assert isinstance(rope, MRoPE)
     x = torch.randn(1, 2, 9, rope.head_dim, generator=torch.Generator().manual_seed(1))
-    wanted = theirs(config, x, PLACES)
-    assert gap(rope, x, wanted) < 1e-3
-    others = [{"interleaved": True}, {"time_last": True}, {}]
+    expected = theirs(config, x, PLACES)
+    assert gap(rope, x, expected) < 1e-3
+    rest = [{"interleaved": True}, {"time_last": True}, {}]
     inner = text_rope(rope)
     options = {"base": inner.base, "layout": inner.layout, "rotary_dim": inner.rotary_dim, "scaling": inner.scaling}
-    for order in others:
+    for order in rest:
         other = MRoPE(rope.head_dim, sections=rope.sections, **order, **options)
-        assert order_of(other) == order_of(rope) or gap(other, x, wanted) > 0.1
-    assert float((inner.rotate(x, inner.table(PLACES[..., 0])) - wanted).abs().max()) > 0.1
+        assert order_of(other) == order_of(rope) or gap(other, x, expected) > 0.1
+    assert float((inner.rotate(x, inner.table(PLACES[..., 0])) - expected).abs().max()) > 0.1
 
 
-def gap(rope: MRoPE, x: Tensor, wanted: Tensor) -> float:
-    return float((rope.rotate(x, rope.table(PLACES)) - wanted).abs().max())
+def gap(rope: MRoPE, x: Tensor, expected: Tensor) -> float:
+    return float((rope.rotate(x, rope.table(PLACES)) - expected).abs().max())
 
 
 @pytest.mark.parametrize("name", SEEING)
@@ -61,7 +61,7 @@ def test_families_deal_out_their_pairs_as_the_table_says(name: str) -> None:
 
 @pytest.mark.parametrize("version", [None, 4, 5])
 @pytest.mark.parametrize("name", VISION)
-def test_checkpoints_turn_the_same(name: str, version: int | None) -> None:
+def test_checkpoints_rotate_equally(name: str, version: int | None) -> None:
     check(read_rope(find_text_config(CHECKPOINTS[name][0]).config).to_config(version=version))
 
 
@@ -75,7 +75,7 @@ def test_checkpoints_turn_the_same(name: str, version: int | None) -> None:
     ],
 )
 @pytest.mark.parametrize("version", [4, 5])
-def test_what_we_write_turns_in_transformers_as_it_should(model_type: str, rope: MRoPE, version: int) -> None:
+def test_written_configurations_rotate_correctly_in_transformers(model_type: str, rope: MRoPE, version: int) -> None:
     config = rope_to_config(rope, model_type=model_type, version=version)
     check(config)
     x = torch.randn(1, 1, 9, 64, generator=torch.Generator().manual_seed(2))
@@ -98,8 +98,8 @@ class TestWhatTransformersDoes:
         config = {"model_type": "llama", "head_dim": 64, "rope_parameters": block}
         x = torch.randn(1, 1, 9, 64)
         cos, sin = their_rotary(config)(x, PLACES[..., 0])
-        ours = RoPE(64).table(PLACES[..., 0])
-        torch.testing.assert_close((cos[..., :32], sin[..., :32]), ours, rtol=0, atol=1e-4)
+        actual = RoPE(64).table(PLACES[..., 0])
+        torch.testing.assert_close((cos[..., :32], sin[..., :32]), actual, rtol=0, atol=1e-4)
         assert read_rope(config).rope.sections == (8, 12, 12)
 
     def test_default_sections_that_do_not_fit_fail_in_the_first_call(self) -> None:
@@ -117,7 +117,7 @@ class TestWhatTransformersDoes:
             their_rotary(changed)
         assert "rope_type" in [remark.key for remark in read_rope(changed).remarks]
 
-    def test_hunyuan_turns_the_two_channels_of_a_pair_by_different_axes(self) -> None:
+    def test_hunyuan_rotates_the_two_channels_of_a_pair_by_different_axes(self) -> None:
         block = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [8, 8, 8, 8]}
         config = {"model_type": "hunyuan_vl_text", "head_dim": 64, "rope_parameters": block}
         places = torch.tensor([1, 2, 3, 4]).view(4, 1, 1)

@@ -55,17 +55,17 @@ def test_rope_scaling_is_obeyed_over_rope_parameters() -> None:
 
 
 def test_gemma_3_reads_rope_type_alone() -> None:
-    for key, wanted in (("rope_type", 0.25), ("type", 1.0)):
+    for key, expected in (("rope_type", 0.25), ("type", 1.0)):
         config = {"model_type": "gemma3_text", "rope_scaling": {key: "linear", "factor": 4.0}}
-        assert float(theirs(their_rotary(config), None, FULL)[0][0]) == wanted
+        assert float(theirs(their_rotary(config), None, FULL)[0][0]) == expected
 
 
 @pytest.mark.parametrize("name", [name for name, family in ROTATIONS.items() if family.head_dim is not None])
 def test_width_where_none_is_given(name: str) -> None:
     family, config = ROTATIONS[name], {"hidden_size": 480, "num_attention_heads": 4, "num_key_value_heads": 4}
-    found = model_of(name)[0].from_dict(dict(config))
+    result = model_of(name)[0].from_dict(dict(config))
     key = "qk_rope_head_dim" if family.latent else "head_dim"
-    width = found.per_layer_config["sliding_attention"].head_dim if family.full_head_dim else getattr(found, key)
+    width = result.per_layer_config["sliding_attention"].head_dim if family.full_head_dim else getattr(result, key)
     assert width == family.head_dim
 
 
@@ -101,7 +101,7 @@ EVIDENCE = {  # what the code of a family with this encoding must hold, by the w
 
 
 @pytest.mark.parametrize(
-    "name", sorted(name for name, family in NON_ROTARY.items() if not any(one.switched_by for one in family.schemes))
+    "name", sorted(name for name, family in NON_ROTARY.items() if not any(item.switched_by for item in family.schemes))
 )
 def test_code_of_models_without_a_rotation(name: str) -> None:
     try:

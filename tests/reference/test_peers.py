@@ -1,4 +1,4 @@
-"""Other libraries, run beside ours: equal where they are right, and by how much they are not."""
+"""Other libraries compared with posenc: equal where they are right, and by how much they are not."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class TestTransformers:
         llama, rotary = self.llama()
         q, k, _ = qkv(2, 4, 5, head_dim=64, num_kv_heads=2)
         cos, sin = rotary(q, POSITIONS[None])
-        theirs = llama.apply_rotary_pos_emb(q, k, cos, sin)
-        ours = RoPE(64)(q, k, POSITIONS, POSITIONS)
-        for a, b in zip(ours, theirs, strict=True):
+        reference = llama.apply_rotary_pos_emb(q, k, cos, sin)
+        actual = RoPE(64)(q, k, POSITIONS, POSITIONS)
+        for a, b in zip(actual, reference, strict=True):
             assert gap(a, b) < 3e-4, "their angles are float32 products"
 
     def test_angles_two_million_tokens_away(self):
@@ -51,16 +51,16 @@ class TestTransformers:
         _, rotary = self.llama(128)
         cos, _ = rotary(torch.zeros(1), torch.tensor([positions]))
         exact = exact_cos(positions, 64, 10_000)
-        theirs = gap(cos[0, :, :64], exact)
-        ours = gap(RoPE(128).table(torch.tensor(positions))[0], exact)
-        assert ours < 3e-7 < 1e-2 < theirs, f"transformers is off by {theirs:.2g}, ours by {ours:.2g}"
+        reference = gap(cos[0, :, :64], exact)
+        actual = gap(RoPE(128).table(torch.tensor(positions))[0], exact)
+        assert actual < 3e-7 < 1e-2 < reference, f"transformers is off by {reference:.2g}, ours by {actual:.2g}"
 
     def test_a_cast_to_bfloat16(self):
         _, rotary = self.llama()
         cos, _ = rotary.to(torch.bfloat16)(torch.zeros(1), torch.tensor([[1000]]))
         exact = exact_cos([1000], 32, 10_000)
-        ours = RoPE(64).to(torch.bfloat16).table(torch.tensor([1000]))[0]
-        assert gap(ours, exact) < 3e-7 < 0.1 < gap(cos[0, :, :32], exact)
+        actual = RoPE(64).to(torch.bfloat16).table(torch.tensor([1000]))[0]
+        assert gap(actual, exact) < 3e-7 < 0.1 < gap(cos[0, :, :32], exact)
 
     def test_gptj_interleaves(self):
         pytest.importorskip("transformers")
@@ -68,9 +68,9 @@ class TestTransformers:
 
         sin, cos = gptj.create_sinusoidal_positions(600, 64)[POSITIONS].split(32, dim=-1)
         x = torch.randn(2, 5, 4, 64)
-        theirs = gptj.apply_rotary_pos_emb(x, sin[None], cos[None])
+        reference = gptj.apply_rotary_pos_emb(x, sin[None], cos[None])
         rope = RoPE(64, layout="interleaved")
-        assert gap(rope.rotate(x.transpose(1, 2), rope.table(POSITIONS)).transpose(1, 2), theirs) < 3e-4
+        assert gap(rope.rotate(x.transpose(1, 2), rope.table(POSITIONS)).transpose(1, 2), reference) < 3e-4
 
     def test_t5_bias(self):
         pytest.importorskip("transformers")
@@ -79,11 +79,11 @@ class TestTransformers:
 
         for decoder in (False, True):
             config = T5Config(d_model=32, num_heads=4, d_kv=8, is_decoder=decoder)
-            theirs = T5Attention(config, has_relative_attention_bias=True, layer_idx=0)
-            ours = T5Bias(4, bidirectional=not decoder)
-            ours.weight = theirs.relative_attention_bias.weight
+            reference = T5Attention(config, has_relative_attention_bias=True, layer_idx=0)
+            actual = T5Bias(4, bidirectional=not decoder)
+            actual.weight = reference.relative_attention_bias.weight
             positions = torch.arange(300)
-            assert torch.equal(ours(positions, positions)[None], theirs.compute_bias(300, 300))
+            assert torch.equal(actual(positions, positions)[None], reference.compute_bias(300, 300))
 
     def test_bloom_alibi(self):
         pytest.importorskip("transformers")
@@ -91,11 +91,11 @@ class TestTransformers:
 
         for heads in (1, 8, 12, 20):
             real = torch.ones(1, 40, dtype=torch.long)
-            theirs = build_alibi_tensor(real, heads, torch.float32)  # m · p_key, equal after softmax
+            reference = build_alibi_tensor(real, heads, torch.float32)  # m · p_key, equal after softmax
             q, k, v = qkv(1, heads, 40)
-            scores = q @ k.mT * 8**-0.5 + theirs.view(1, heads, 1, 40)
-            wanted = scores.masked_fill(torch.ones(40, 40).triu(1).bool(), -torch.inf).softmax(-1) @ v
-            assert gap(attention(q, k, v, [ALiBi(heads)]), wanted) < 1e-5
+            scores = q @ k.mT * 8**-0.5 + reference.view(1, heads, 1, 40)
+            expected = scores.masked_fill(torch.ones(40, 40).triu(1).bool(), -torch.inf).softmax(-1) @ v
+            assert gap(attention(q, k, v, [ALiBi(heads)]), expected) < 1e-5
 
 
 class TestXTransformers:
@@ -103,27 +103,27 @@ class TestXTransformers:
         library = pytest.importorskip("x_transformers.x_transformers")
         frequencies, _ = library.RotaryEmbedding(64)(POSITIONS)
         x = torch.randn(2, 3, 5, 64)
-        theirs = library.apply_rotary_pos_emb(x, frequencies)
+        reference = library.apply_rotary_pos_emb(x, frequencies)
         matches = []
         for layout in ("half", "interleaved"):
             rope = RoPE(64, layout=layout)
-            matches.append(gap(rope.rotate(x, rope.table(POSITIONS)), theirs))
+            matches.append(gap(rope.rotate(x, rope.table(POSITIONS)), reference))
         assert min(matches) < 3e-4
 
     def test_t5_bias_keeps_the_scale(self):
         library = pytest.importorskip("x_transformers.x_transformers")
-        theirs = library.RelativePositionBias(scale=math.sqrt(8), causal=True, heads=4)
-        ours = T5Bias(4, bias_scale=math.sqrt(8))
-        ours.weight = theirs.relative_attention_bias.weight
+        reference = library.RelativePositionBias(scale=math.sqrt(8), causal=True, heads=4)
+        actual = T5Bias(4, bias_scale=math.sqrt(8))
+        actual.weight = reference.relative_attention_bias.weight
         positions = torch.arange(200)
         seen = torch.ones(200, 200).tril().bool()
-        assert gap(ours(positions, positions)[:, seen], theirs(200, 200)[:, seen]) < 1e-6
+        assert gap(actual(positions, positions)[:, seen], reference(200, 200)[:, seen]) < 1e-6
 
     def test_alibi(self):
         library = pytest.importorskip("x_transformers.x_transformers")
-        theirs = library.AlibiPositionalBias(heads=6, total_heads=8)(20, 30)
-        ours = ALiBi(8, slopes=[*alibi_slopes(6), 0.0, 0.0])(torch.arange(10, 30), torch.arange(30))
-        assert gap(ours, theirs) < 1e-5
+        reference = library.AlibiPositionalBias(heads=6, total_heads=8)(20, 30)
+        actual = ALiBi(8, slopes=[*alibi_slopes(6), 0.0, 0.0])(torch.arange(10, 30), torch.arange(30))
+        assert gap(actual, reference) < 1e-5
 
 
 def test_converted_projections_score_as_before():

@@ -1,4 +1,4 @@
-"""Position ids of transformers' vision models beside ours: equal, except for text behind long videos."""
+"""Position ids of transformers' vision models compared with posenc's: equal, except for text behind long videos."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ def ours(family, ids, mask, **options):
     )
 
 
-def rows(*found, side="left"):
-    ids, mask = padded([torch.tensor(row) for row in found], side=side)
+def rows(*result, side="left"):
+    ids, mask = padded([torch.tensor(row) for row in result], side=side)
     return ids, mask.long()
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("family", ["qwen2-vl", "qwen2.5-vl", "qwen3-vl"])
 def test_pictures(family, side):
-    one = [T, START, *[IMAGE] * 6, END, T, START, *[IMAGE] * 2, END]
-    ids, mask = rows(one, [START, *[IMAGE] * 4, END, T, T, T], [T, T], side=side)
+    first = [T, START, *[IMAGE] * 6, END, T, START, *[IMAGE] * 2, END]
+    ids, mask = rows(first, [START, *[IMAGE] * 4, END, T, T, T], [T, T], side=side)
     grids = {"image_grid_thw": torch.tensor([[1, 4, 6], [1, 2, 4], [1, 8, 2]])}
-    wanted, delta = theirs(family, ids, mask, **grids)
+    expected, delta = theirs(family, ids, mask, **grids)
     got = ours(family, ids, mask, **grids)
-    assert torch.equal(got[mask.bool()], wanted[mask.bool()])
+    assert torch.equal(got[mask.bool()], expected[mask.bool()])
     assert torch.equal(following(got)[:, 0, :1] - mask.sum(-1, keepdim=True), delta)
 
 
@@ -64,34 +64,34 @@ def test_short_videos(family, seconds):
     grids = {"image_grid_thw": torch.tensor([[1, 2, 4]]), "video_grid_thw": torch.tensor([[3, 6, 6], [3, 2, 8]])}
     if family == "qwen2.5-vl":
         grids["second_per_grid_ts"] = torch.tensor([0.25, seconds])
-    wanted, delta = theirs(family, ids, mask, **grids)
+    expected, delta = theirs(family, ids, mask, **grids)
     got = ours(family, ids, mask, **grids)
     if seconds * 2 * RATE < 4 or family == "qwen2-vl":
-        assert torch.equal(got[mask.bool()], wanted[mask.bool()])
+        assert torch.equal(got[mask.bool()], expected[mask.bool()])
         assert torch.equal(following(got)[:, 0, :1] - mask.sum(-1, keepdim=True), delta)
     else:
         sight = (ids == VIDEO) & mask.bool()
-        assert torch.equal(got[sight], wanted[sight])
-        assert not torch.equal(got[1], wanted[1])
+        assert torch.equal(got[sight], expected[sight])
+        assert not torch.equal(got[1], expected[1])
 
 
 def test_text_behind_a_long_video():
     """Theirs begins on ids of the video's frames; ours behind all of them."""
     ids, mask = rows([T, START, *[VIDEO] * 5, END, T])
     grids = {"video_grid_thw": torch.tensor([[5, 2, 2]])}
-    wanted, _ = theirs("qwen2-vl", ids, mask, **grids)
+    expected, _ = theirs("qwen2-vl", ids, mask, **grids)
     got = ours("qwen2-vl", ids, mask, **grids)
-    assert torch.equal(got[0, :7], wanted[0, :7])
-    assert wanted[0, 7, 0] <= wanted[0, 6, 0] < got[0, 7, 0] == 7
+    assert torch.equal(got[0, :7], expected[0, :7])
+    assert expected[0, 7, 0] <= expected[0, 6, 0] < got[0, 7, 0] == 7
 
 
 def test_frames_and_their_times():
     frame = [START, *[VIDEO] * 6, END]
     ids, mask = rows([T, 11, *frame, 12, 13, *frame, 12, *frame, T], [START, *[IMAGE] * 4, END, T, *frame])
     grids = {"image_grid_thw": torch.tensor([[1, 4, 4]]), "video_grid_thw": torch.tensor([[3, 4, 6], [1, 6, 4]])}
-    wanted, delta = theirs("qwen3-vl", ids, mask, **grids)
+    expected, delta = theirs("qwen3-vl", ids, mask, **grids)
     got = ours("qwen3-vl", ids, mask, **grids)
-    assert torch.equal(got[mask.bool()], wanted[mask.bool()])
+    assert torch.equal(got[mask.bool()], expected[mask.bool()])
     assert torch.equal(following(got)[:, 0, :1] - mask.sum(-1, keepdim=True), delta)
 
 
@@ -106,9 +106,9 @@ def test_ernie_merges_frames():
     ids, mask = rows([T, START, *[VIDEO] * 12, END, T], [START, *[IMAGE] * 6, END, T, *[VIDEO] * 8, T])
     grids = {"image_grid_thw": torch.tensor([[1, 4, 6]]), "video_grid_thw": torch.tensor([[4, 4, 6], [4, 4, 4]])}
     kinds = torch.where(ids == IMAGE, 1, torch.where(ids == VIDEO, 2, 0))
-    wanted, delta = Ernie.get_rope_index(model, ids, mm_token_type_ids=kinds, attention_mask=mask, **grids)
+    expected, delta = Ernie.get_rope_index(model, ids, mm_token_type_ids=kinds, attention_mask=mask, **grids)
     got = ours("ernie-4.5-vl", ids, mask, **grids)
-    assert torch.equal(got[mask.bool()], wanted.permute(1, 2, 0)[mask.bool()])
+    assert torch.equal(got[mask.bool()], expected.permute(1, 2, 0)[mask.bool()])
     assert torch.equal(following(got)[:, 0, :1] - mask.sum(-1, keepdim=True), delta)
 
 
@@ -127,10 +127,10 @@ def test_omni(seconds):
     )  # fmt: skip
     cls = omni.Qwen2_5OmniPreTrainedModelForConditionalGeneration
     model.get_llm_pos_ids_for_vision = lambda *args: cls.get_llm_pos_ids_for_vision(model, *args)
-    one = [T, T, AUDIO_START, *[AUDIO] * 5, AUDIO_END, T, START, *[VIDEO] * 12, END, T]
+    first = [T, T, AUDIO_START, *[AUDIO] * 5, AUDIO_END, T, START, *[VIDEO] * 12, END, T]
     two = [T, START, *[IMAGE] * 6, END, T, T, AUDIO_START, *[AUDIO] * 3, AUDIO_END]
-    ids, mask = rows(one, two)
-    wanted, delta = cls.get_rope_index(
+    ids, mask = rows(first, two)
+    expected, delta = cls.get_rope_index(
         model,
         ids,
         torch.tensor([[1, 4, 6]]),
@@ -143,5 +143,5 @@ def test_omni(seconds):
         ids, family="qwen2.5-omni", image_token=IMAGE, video_token=VIDEO, mask=mask,
         image_grid_thw=[[1, 4, 6]], video_grid_thw=[[3, 4, 4]], seconds_per_grid=[seconds],
     )  # fmt: skip
-    assert torch.equal(got[mask.bool()], wanted.permute(1, 2, 0)[mask.bool()])
+    assert torch.equal(got[mask.bool()], expected.permute(1, 2, 0)[mask.bool()])
     assert torch.equal(following(got)[:, 0, :1] - mask.sum(-1, keepdim=True), delta.long())

@@ -60,13 +60,13 @@ def shapes(config: PreTrainedConfig) -> list[tuple[int, ...]]:
             module = importlib.import_module(type(config).__module__.replace("configuration_", "modeling_"))
             classes: list[Any] = [cls for _, cls in inspect.getmembers(module, inspect.isclass)]
             model = next(cls for cls in classes if getattr(cls, "config_class", None) is type(config))(config)
-    return [tuple(one.shape) for _, one in [*model.named_parameters(), *model.named_buffers()]]
+    return [tuple(tensor.shape) for _, tensor in [*model.named_parameters(), *model.named_buffers()]]
 
 
 def numbers_of(name: str, config: PreTrainedConfig) -> list[dict[str, Any]]:
     """What posenc tells of the tables and buckets of a config."""
-    whole = {**config.to_dict(), "model_type": name}
-    return [told for told in facts(read_rope(whole))["encodings"] if told["rows"] or told["buckets"]]
+    full = {**config.to_dict(), "model_type": name}
+    return [scheme for scheme in facts(read_rope(full))["encodings"] if scheme["rows"] or scheme["buckets"]]
 
 
 TABLES = sorted(
@@ -78,7 +78,7 @@ TABLES = sorted(
 
 @pytest.mark.parametrize("name", [name for name in TABLES if name not in WITHOUT_A_CLASS | NOT_BUILT])
 @pytest.mark.parametrize("changed", [False, True], ids=["default", "changed"])
-def test_rows_are_those_of_the_model(name: str, changed: bool) -> None:
+def test_rows_equal_the_model(name: str, changed: bool) -> None:
     config = config_of(name)
     for key, value in LENGTHS.items() if changed else ():
         if type(getattr(config, key, None)) is int:
@@ -86,13 +86,13 @@ def test_rows_are_those_of_the_model(name: str, changed: bool) -> None:
     numbers = numbers_of(name, config)
     assert numbers
     built = shapes(config)
-    for told in numbers:
-        rows = told["rows"] or told["buckets"]
+    for number in numbers:
+        rows = number["rows"] or number["buckets"]
         side = round(rows**0.5)
         assert any(rows in shape or (side * side == rows and shape.count(side) == 2) for shape in built), (rows, built)
 
 
-def test_the_defaults_are_those_of_the_classes() -> None:
+def test_the_defaults_equal_the_classes() -> None:
     """Without its keys a config means the numbers of its class."""
     for name in TABLES:
         if name in WITHOUT_A_CLASS:

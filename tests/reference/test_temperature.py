@@ -17,24 +17,24 @@ def test_inklings_relative_logits_and_its_temperature() -> None:
     from transformers.models.inkling.modeling_inkling import InklingRelativeLogits
 
     torch.manual_seed(0)
-    theirs, x, tokens = InklingRelativeLogits(6, 5), torch.randn(2, 12, 16), torch.arange(12)
-    ours = TokenRelativeBias(16, num_heads=4, extent=5, relative_dim=6)
+    reference, x, tokens = InklingRelativeLogits(6, 5), torch.randn(2, 12, 16), torch.arange(12)
+    actual = TokenRelativeBias(16, num_heads=4, extent=5, relative_dim=6)
     with torch.no_grad():
-        theirs.proj.copy_(torch.randn(6, 5))
-        ours.profiles.copy_(theirs.proj)
-        ours.weight.copy_(torch.randn(24, 16))
-        states = (x @ ours.weight.T).view(2, 12, 4, 6)
-        wanted = theirs(states, tokens, tokens)
+        reference.proj.copy_(torch.randn(6, 5))
+        actual.profiles.copy_(reference.proj)
+        actual.weight.copy_(torch.randn(24, 16))
+        states = (x @ actual.weight.T).view(2, 12, 4, 6)
+        expected = reference(states, tokens, tokens)
         q, k, v = qkv(2, 4, 12, 12)
         tau = 1.0 + 0.3 * torch.log(((tokens + 1).float() / 7).clamp(min=1.0)).view(1, 1, -1, 1)
         hidden = torch.full((12, 12), -torch.inf).triu(1)
-        weights = (q * tau @ k.mT * 0.5 + wanted * tau + hidden).softmax(-1)
+        weights = (q * tau @ k.mT * 0.5 + expected * tau + hidden).softmax(-1)
         for backend in ("auto", "dense"):
-            found = attention(q, k, v, [ours, LogN(7, strength=0.3)], x=x, scale=0.5, backend=backend)
-            assert gap(found, weights @ v) < 1e-5
+            result = attention(q, k, v, [actual, LogN(7, strength=0.3)], x=x, scale=0.5, backend=backend)
+            assert gap(result, weights @ v) < 1e-5
         for queries in (1, 5):
-            part = attention(q[:, :, -queries:], k, v, [ours], x=x, scale=0.5)
-            assert gap(part, ((q @ k.mT * 0.5 + wanted + hidden).softmax(-1) @ v)[:, :, -queries:]) < 1e-5
+            part = attention(q[:, :, -queries:], k, v, [actual], x=x, scale=0.5)
+            assert gap(part, ((q @ k.mT * 0.5 + expected + hidden).softmax(-1) @ v)[:, :, -queries:]) < 1e-5
 
 
 def test_beams_temperature() -> None:
@@ -42,8 +42,8 @@ def test_beams_temperature() -> None:
 
     q, k, v = qkv(1, 2, 40, 40)
     positions = torch.arange(40) * 300
-    wanted = compute_attention_scaling(positions[None])
+    expected = compute_attention_scaling(positions[None])
     with torch.no_grad():
         scores = read_attention(q, k, v, [RoPE(8), PowerTemperature()], q_pos=positions, causal=False).scores
-        plain = read_attention(q, k, v, [RoPE(8)], q_pos=positions, causal=False).scores
-    assert gap(scores, plain * wanted) < 1e-4
+        baseline = read_attention(q, k, v, [RoPE(8)], q_pos=positions, causal=False).scores
+    assert gap(scores, baseline * expected) < 1e-4

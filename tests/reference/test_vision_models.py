@@ -13,10 +13,10 @@ MAKERS = vision_models.MAKERS | vision_places.MAKERS
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_golden_numbers_are_theirs(name):
+def test_golden_numbers_equal_the_authors(name):
     pytest.importorskip("transformers")
     arrays, meta = vision(name)
-    made, said = MAKERS[name]()
-    assert meta == said
-    assert arrays.keys() == made.keys()
-    assert all(gap(arrays[key], made[key]) < 1e-6 * (1 + made[key].abs().max()) for key in made)
+    built, source = MAKERS[name]()
+    assert meta == source
+    assert arrays.keys() == built.keys()
+    assert all(gap(arrays[key], built[key]) < 1e-6 * (1 + built[key].abs().max()) for key in built)

@@ -32,10 +32,10 @@ SEEN = 1e-4  # a fault of this size shows, as agreement is ten times closer
 def test_layers_agree(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = compared(name)
-    assert found
-    assert max(layer.gap for layer in found) < 1e-5
-    for layer in found:
+        result = compared(name)
+    assert result
+    assert max(layer.gap for layer in result) < 1e-5
+    for layer in result:
         assert min(layer.faults.values()) > SEEN, layer
 
 
@@ -43,15 +43,15 @@ def test_the_reasons_are_of_families() -> None:
     assert {name for name, family in FAMILIES.items() if family.not_compared} <= set(ROTARY)
 
 
-def test_the_counts_are_told() -> None:
+def test_the_counts_are_printed() -> None:
     """At least 150 folders of transformers, and the numbers that the pages have."""
     here = [name for name, types in folders().items() if types & set(COMPARED)]
     assert len(here) >= 150
     assert counts()["whole layers compared"] == len(COMPARED)
-    found = counts()
-    told = {
+    result = counts()
+    tally = {
         "README.md": f"{len(COMPARED)} model types in {len(here)} of {len(folders())} model folders",
-        "docs/huggingface.md": f"Of {found['read']} model types {len(COMPARED)} are compared",
+        "docs/huggingface.md": f"Of {result['read']} model types {len(COMPARED)} are compared",
     }
-    for page, words in told.items():
+    for page, words in tally.items():
         assert words in re.sub(r"\s+", " ", (ROOT / page).read_text())

@@ -32,8 +32,8 @@ def gemma_4() -> Made:
     places = torch.stack(torch.meshgrid(torch.arange(5), torch.arange(3), indexing="xy"), -1).reshape(1, 15, 2)
     x = drawn(1, 15, 2, 24)
     cos, sin = code.Gemma4VisionRotaryEmbedding(config)(x, places)
-    turned = code.apply_multidimensional_rope(x, cos, sin, places)
-    return {"x": x, "x_rot": turned}, {"code": "transformers 5.23.0 gemma4", "sizes": [3, 5]}
+    rotated = code.apply_multidimensional_rope(x, cos, sin, places)
+    return {"x": x, "x_rot": rotated}, {"code": "transformers 5.23.0 gemma4", "sizes": [3, 5]}
 
 
 def kimi_k25() -> Made:
@@ -46,8 +46,8 @@ def kimi_k25() -> Made:
     places = get_vision_position_ids(torch.tensor([[1, 3, 5]]), spatial_merge_size=1)
     x = drawn(1, 15, 2, 24)
     cos, sin = code.Kimi_K25VisionRotaryEmbedding(config)(x, places)
-    turned, _ = code.apply_rotary_pos_emb_vision(x, x, cos, sin)
-    return {"x": x, "x_rot": turned}, {"code": "transformers 5.23.0 kimi_k25", "sizes": [3, 5]}
+    rotated, _ = code.apply_rotary_pos_emb_vision(x, x, cos, sin)
+    return {"x": x, "x_rot": rotated}, {"code": "transformers 5.23.0 kimi_k25", "sizes": [3, 5]}
 
 
 def efficient_loftr() -> Made:
@@ -60,8 +60,8 @@ def efficient_loftr() -> Made:
     )  # fmt: skip
     x = drawn(1, 15, 1, 48)
     cos, sin = code.EfficientLoFTRRotaryEmbedding(config)(torch.zeros(1, 48, 12, 20))
-    turned, _ = code.apply_rotary_pos_emb(x, x, cos.reshape(1, 15, 48), sin.reshape(1, 15, 48), unsqueeze_dim=2)
-    return {"x": x, "x_rot": turned}, {"code": "transformers 5.23.0 efficientloftr", "sizes": [3, 5], "heads": 8}
+    rotated, _ = code.apply_rotary_pos_emb(x, x, cos.reshape(1, 15, 48), sin.reshape(1, 15, 48), unsqueeze_dim=2)
+    return {"x": x, "x_rot": rotated}, {"code": "transformers 5.23.0 efficientloftr", "sizes": [3, 5], "heads": 8}
 
 
 def llama_4() -> Made:
@@ -72,8 +72,8 @@ def llama_4() -> Made:
         image_size=56, patch_size=14, hidden_size=48, num_attention_heads=2, rope_parameters={"rope_theta": 10_000.0}
     )
     x = drawn(1, 17, 2, 24)
-    turned, _ = code.vision_apply_rotary_emb(x, x, code.Llama4VisionRotaryEmbedding(config)(x))
-    return {"x": x, "x_rot": turned}, {"code": "transformers 5.23.0 llama4", "sizes": [4, 4]}
+    rotated, _ = code.vision_apply_rotary_emb(x, x, code.Llama4VisionRotaryEmbedding(config)(x))
+    return {"x": x, "x_rot": rotated}, {"code": "transformers 5.23.0 llama4", "sizes": [4, 4]}
 
 
 def sam(window: tuple[int, int], sizes: tuple[int, int]) -> Made:
@@ -153,31 +153,31 @@ def layoutlm(version: int) -> Made:
         num_hidden_layers=0, has_relative_attention_bias=True, has_spatial_attention_bias=True, rel_pos_bins=32,
         max_rel_pos=128, rel_2d_pos_bins=64, max_rel_2d_pos=256, num_attention_heads=3,
     )  # fmt: skip
-    (bbox, positions), own = boxes(), tables((32, 64, 64))
+    (bbox, positions), extra = boxes(), tables((32, 64, 64))
     encoder = (LayoutLMv2Encoder if version == 2 else LayoutLMv3Encoder)(config).double()
     for name in "txy":
         linear = encoder.rel_pos_bias if name == "t" else getattr(encoder, f"rel_pos_{name}_bias")
-        linear.weight.data = own[f"table_{name}"].double().T
+        linear.weight.data = extra[f"table_{name}"].double().T
     if version == 2:
         text, page = encoder._calculate_1d_position_embeddings, encoder._calculate_2d_position_embeddings
         bias = text(positions) + page(bbox)
     else:
         bias = (encoder._cal_1d_pos_emb(positions) + encoder._cal_2d_pos_emb(bbox)) / 16**0.5
     meta = {"code": f"transformers 5.23.0 layoutlmv{version}"}
-    return {"bbox": bbox, "positions": positions, "bias": bias, **own}, meta
+    return {"bbox": bbox, "positions": positions, "bias": bias, **extra}, meta
 
 
 def udop() -> Made:
     """What UDOP adds to the scores, for boxes from 0 to 1."""
     from transformers.models.udop import modeling_udop as code
 
-    bbox, own = boxes()[0] / 1000, tables((32, 32, 32))
+    bbox, extra = boxes()[0] / 1000, tables((32, 32, 32))
     kinds = code.RelativePositionBias1D, code.RelativePositionBiasHorizontal, code.RelativePositionBiasVertical
     biases = [kind(num_heads=3) for kind in kinds]
-    for bias, table in zip(biases, own.values(), strict=True):
+    for bias, table in zip(biases, extra.values(), strict=True):
         bias.relative_attention_bias.weight.data = table.double()
     added = code.RelativePositionBiasAggregated(biases)(attention_mask=torch.ones(2, 20), bbox=bbox)
-    return {"bbox": bbox, "bias": added, **own}, {"code": "transformers 5.23.0 udop"}
+    return {"bbox": bbox, "bias": added, **extra}, {"code": "transformers 5.23.0 udop"}
 
 
 def buckets() -> Made:

@@ -26,8 +26,8 @@ def sam_2() -> Made:
     q, k = drawn(1, 2, 15, 16), drawn(1, 2, 34, 16, seed=1)
     places = code.Sam2VideoMemoryAttention.precompute_positions(config)
     cos, sin = code.Sam2VideoVisionRotaryEmbedding(config)(q, places)
-    turned = code.apply_rotary_pos_emb_2d(q, k, cos, sin, num_k_exclude_rope=4, repeat_freqs_k=True)
-    arrays = {"q": q, "k": k, "q_rot": turned[0], "k_rot": turned[1]}
+    rotated = code.apply_rotary_pos_emb_2d(q, k, cos, sin, num_k_exclude_rope=4, repeat_freqs_k=True)
+    arrays = {"q": q, "k": k, "q_rot": rotated[0], "k_rot": rotated[1]}
     return arrays, {"code": "transformers 5.23.0 sam2_video", "sizes": [3, 5], "frames": 2, "pointers": 4}
 
 
@@ -40,14 +40,14 @@ def mlcd() -> Made:
         hidden_size=32, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, image_size=8, patch_size=2
     )
     model = code.MLCDVisionModel(config).eval()
-    own, x, seen = drawn(1, 8), drawn(1, 16, 2, 16, seed=1), dict[str, Any]()
-    model.class_pos_emb.data = own
+    tokens, x, seen = drawn(1, 8), drawn(1, 16, 2, 16, seed=1), dict[str, Any]()
+    model.class_pos_emb.data = tokens
     model.embeddings.forward = lambda pixels: torch.zeros(1, 16, 32)
-    model.encoder.register_forward_pre_hook(lambda module, args, given: seen.update(given), with_kwargs=True)
+    model.encoder.register_forward_pre_hook(lambda module, args, inputs: seen.update(inputs), with_kwargs=True)
     with torch.no_grad():
         model(torch.zeros(1, 3, 6, 10))
-    turned, _ = code.apply_rotary_pos_emb_vision(x, x, *(part[None] for part in seen["position_embeddings"]))
-    return {"x": x, "x_rot": turned, "angles": own}, {"code": "transformers 5.23.0 mlcd", "sizes": [3, 5]}
+    rotated, _ = code.apply_rotary_pos_emb_vision(x, x, *(part[None] for part in seen["position_embeddings"]))
+    return {"x": x, "x_rot": rotated, "angles": tokens}, {"code": "transformers 5.23.0 mlcd", "sizes": [3, 5]}
 
 
 def perceiver(sizes: list[int], bands: int, resolution: list[int]) -> Made:
@@ -55,8 +55,8 @@ def perceiver(sizes: list[int], bands: int, resolution: list[int]) -> Made:
     from transformers.models.perceiver.modeling_perceiver import PerceiverFourierPositionEncoding as Features
 
     features = Features(num_bands=bands, max_resolution=tuple(resolution))
-    made = features(sizes, 1, torch.device("cpu"), torch.float32)[0]
-    return {"features": made}, {"code": "transformers 5.23.0 perceiver", "sizes": sizes, "resolution": resolution}
+    built = features(sizes, 1, torch.device("cpu"), torch.float32)[0]
+    return {"features": built}, {"code": "transformers 5.23.0 perceiver", "sizes": sizes, "resolution": resolution}
 
 
 def nearest() -> Made:
@@ -83,8 +83,8 @@ def windows() -> Made:
 
     grids, arrays = [[1, 10, 22], [2, 8, 16], [1, 4, 2]], dict[str, Tensor]()
     for number, grid in enumerate(grids):
-        found = get_vision_window_index(torch.tensor([grid]), spatial_merge_size=2, window_size=112, patch_size=14)
-        arrays[f"index_{number}"], arrays[f"borders_{number}"] = found
+        result = get_vision_window_index(torch.tensor([grid]), spatial_merge_size=2, window_size=112, patch_size=14)
+        arrays[f"index_{number}"], arrays[f"borders_{number}"] = result
     return arrays, {"code": "transformers 5.23.0 vision_utils", "grids": grids}
 
 

@@ -1,4 +1,4 @@
-"""What all rotations by several coordinates share: the door, tokens without a place, relativity, decoding."""
+"""What all rotations by several coordinates share: validation, tokens without a place, relativity, decoding."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ def test_tokens_without_a_place_stay_as_they_are(kind):
         cos, sin = encoding.table(positions)
         assert torch.equal(cos[..., :3, :], torch.ones_like(cos[..., :3, :]))
         assert torch.equal(sin[..., :3, :], torch.zeros_like(sin[..., :3, :]))
-        turned = encoding.rotate(x, (cos, sin))
-        assert torch.equal(turned[:, :, :3], x[:, :, :3])
-        assert gap(turned[:, :, 3:], x[:, :, 3:]) > 1e-3
+        rotated = encoding.rotate(x, (cos, sin))
+        assert torch.equal(rotated[:, :, :3], x[:, :, :3])
+        assert gap(rotated[:, :, 3:], x[:, :, 3:]) > 1e-3
 
 
 @each
@@ -93,11 +93,11 @@ def test_one_table_serves_queries_and_keys(kind):
     table = encoding.table(positions)
     assert table[0].dtype == torch.float32
     together = encoding(q, k, positions, positions)
-    for x, turned in zip((q, k), together, strict=True):
-        assert torch.equal(encoding.rotate(x, table), turned)
+    for x, rotated in zip((q, k), together, strict=True):
+        assert torch.equal(encoding.rotate(x, table), rotated)
     last = encoding(q[:, :, -1:], k[:, :, -1:], *[positions[:, -1:]] * 2)  # a decoding step
-    for step, whole in zip(last, together, strict=True):
-        assert gap(step, whole[:, :, -1:]) < 1e-6
+    for step, full in zip(last, together, strict=True):
+        assert gap(step, full[:, :, -1:]) < 1e-6
     wide = encoding.table(positions, like=q.double())
     assert all(gap(a, b) < 3e-7 and b.dtype == torch.float64 for a, b in zip(table, wide, strict=True))
 

@@ -112,8 +112,8 @@ def test_pixtral_deals_out_one_list():
         rope = AxialRoPE(dim, convention="pixtral", layout=layout)
         expect_angles(rope, positions, angle)
         x = torch.randn(1, 1, 15, dim)
-        turned = RoPE(dim, layout=layout).rotate(x, rope.table(positions))
-        assert torch.equal(rope.rotate(x, rope.table(positions)), turned)
+        rotated = RoPE(dim, layout=layout).rotate(x, rope.table(positions))
+        assert torch.equal(rope.rotate(x, rope.table(positions)), rotated)
 
 
 def test_llama_4_counts_from_one():
@@ -127,9 +127,9 @@ def test_llama_4_counts_from_one():
 
 
 def test_sam_2_is_rope_vit_with_another_base():
-    one, other = AxialRoPE(16, convention="sam-2"), AxialRoPE(16, base=10_000.0)
-    assert all(torch.equal(a, b) for a, b in zip(one.table(grid(3, 5)), other.table(grid(3, 5)), strict=True))
-    assert one.layout == other.layout == "interleaved"
+    first, other = AxialRoPE(16, convention="sam-2"), AxialRoPE(16, base=10_000.0)
+    assert all(torch.equal(a, b) for a, b in zip(first.table(grid(3, 5)), other.table(grid(3, 5)), strict=True))
+    assert first.layout == other.layout == "interleaved"
 
 
 @pytest.mark.parametrize("convention", [c for c in CONVENTIONS if c not in ("dinov3", "v-jepa-2")])
@@ -149,8 +149,8 @@ def test_far_coordinates_are_exact(axes):
     with mpmath.workdps(50):
         angle = [p * mpmath.mpf(10_000) ** (mpmath.mpf(-t) / 2) for p in far for t in range(2)]
         expected = [[float(f(a)) for a in angle] for f in (mpmath.cos, mpmath.sin)]
-    for found, exact in zip(rope.table(torch.tensor([far])), expected, strict=True):
-        assert gap(found[0], torch.tensor(exact)) < 3e-7
+    for actual, exact in zip(rope.table(torch.tensor([far])), expected, strict=True):
+        assert gap(actual[0], torch.tensor(exact)) < 3e-7
 
 
 test_refusals = refusals(
@@ -228,9 +228,9 @@ def test_learned_angles_belong_to_tokens_that_have_a_number():
     cos, sin = rope.table(places)
     assert torch.equal(cos[1, 4:6], rope.angles.double().cos().float())
     assert torch.equal(sin[0, :2], rope.angles.double().sin().float())
-    beside = torch.ones(2, 7, dtype=torch.bool)
-    beside[0, :2] = beside[1, 4:6] = False
-    assert torch.equal(cos[beside], still.table(places)[0][beside])
+    mask = torch.ones(2, 7, dtype=torch.bool)
+    mask[0, :2] = mask[1, 4:6] = False
+    assert torch.equal(cos[mask], still.table(places)[0][mask])
     line = AxialRoPE(4, axes=1, prefix=1)
     assert torch.equal(line.table(torch.tensor([3, NOWHERE]))[1][1], line.angles[0].double().sin().float())
 
@@ -246,15 +246,15 @@ def test_learned_angles_have_gradients():
 
 
 def test_visionllama_deals_out_complex_numbers_column_first():
-    """The authors' formula: x and y in turn, numbers of two neighbouring channels; `rescaled` is their auto-scaling."""
+    """The authors' formula: x and y alternate, neighbouring channels pair up; `rescaled` is their auto-scaling."""
     places, dim = rescaled(grid(3, 5).double(), (3, 5), 14), 16
     theta = 10_000.0 ** (-torch.arange(0, dim, 4, dtype=torch.float64) / dim)
     y, x = (torch.outer(coordinate, theta) for coordinate in places.unbind(-1))
     angle = torch.stack([x, y], -1).flatten(-2)
     rope, q = AxialRoPE(dim, convention="visionllama"), torch.randn(1, 2, 15, dim, dtype=torch.float64)
     expect_angles(rope, places, angle)
-    turned = torch.view_as_complex(q.unflatten(-1, (-1, 2))) * torch.polar(torch.ones_like(angle), angle)
-    assert gap(rope.rotate(q, rope.table(places, like=q)), torch.view_as_real(turned).flatten(-2)) < 1e-12
+    rotated = torch.view_as_complex(q.unflatten(-1, (-1, 2))) * torch.polar(torch.ones_like(angle), angle)
+    assert gap(rope.rotate(q, rope.table(places, like=q)), torch.view_as_real(rotated).flatten(-2)) < 1e-12
 
 
 def test_kimi_and_visionllama_are_one_but_for_the_layout():
@@ -285,7 +285,7 @@ def test_given_frequencies(convention):
     expected = torch.cat([angle, torch.zeros(len(angle), 4 * (axes - 1))], -1)
     assert gap(got, torch.atan2(expected.sin(), expected.cos()).sort(-1).values) < 1e-12
     again = rope.table(places + still, like=x)
-    assert all(torch.equal(a, b) for a, b in zip(table, again, strict=True)), "the first axes do not turn"
+    assert all(torch.equal(a, b) for a, b in zip(table, again, strict=True)), "the first axes are not rotated"
 
 
 def test_half_by_axis_is_a_permutation_of_half():
@@ -294,19 +294,19 @@ def test_half_by_axis_is_a_permutation_of_half():
     for dtype, tokens in ((torch.float64, 24), (torch.bfloat16, 24), (torch.float32, 6000)):
         x, places = torch.randn(2, 2, tokens, 24).to(dtype).requires_grad_(), torch.randint(0, 99, (tokens, 3))
         expected = half.rotate(x[..., order], half.table(places, like=x))
-        found = rope.rotate(x, rope.table(places, like=x))
-        assert found.dtype == dtype
-        assert gap(found[..., order], expected) < 1e-6
-        found.float().pow(3).sum().backward()
+        actual = rope.rotate(x, rope.table(places, like=x))
+        assert actual.dtype == dtype
+        assert gap(actual[..., order], expected) < 1e-6
+        actual.float().pow(3).sum().backward()
         assert torch.isfinite(x.grad).all()
 
 
 def test_channels_that_are_left_over_stay_where_halves_pair_up_by_axis():
     rope = AxialRoPE(8, axes=3, convention="v-jepa-2", layout="half-by-axis")
     x, places = torch.randn(1, 1, 4, 8), torch.randint(1, 9, (4, 3))
-    turned = rope.rotate(x, rope.table(places))
-    assert torch.equal(turned[..., 6:], x[..., 6:])
-    assert turned.shape == x.shape
+    rotated = rope.rotate(x, rope.table(places))
+    assert torch.equal(rotated[..., 6:], x[..., 6:])
+    assert rotated.shape == x.shape
 
 
 test_refusals_of_frequencies_and_layouts = refusals(

@@ -61,9 +61,9 @@ def test_rotations(name):
         assert gap(got, exact) < 2e-5
         wide = rope.rotate(arrays[x].double(), rope.table(arrays["positions"].double(), like=exact))
         assert gap(wide, exact) < 1e-6  # their generators are rounded to float32
-    whole = torch.stack([matrices(rope, at.double(), meta["heads"]) for at in arrays["positions"]])
-    assert gap(whole, arrays["R64"]) < 1e-6
-    assert gap(whole, arrays["R"]) < meta["tol"]
+    full = torch.stack([matrices(rope, at.double(), meta["heads"]) for at in arrays["positions"]])
+    assert gap(full, arrays["R64"]) < 1e-6
+    assert gap(full, arrays["R"]) < meta["tol"]
 
 
 @golden("comrope_[al][pd]__*")
@@ -94,7 +94,7 @@ def test_rotations_see_the_difference_alone(cls, block, data, whole):
 
 
 def degenerate(cls, kind):
-    """A rotation whose blocks of 8 turn at the rates of a kind."""
+    """A rotation whose blocks of 8 rotate at the rates of a kind."""
     torch.manual_seed(0)
     options = {"per_head": True} if cls is ComRoPELD else {}
     rope = cls(16, num_heads=4, block=8, num_kv_heads=2, **options).double()
@@ -107,7 +107,7 @@ def degenerate(cls, kind):
 @pytest.mark.parametrize("kind", DEGENERATE)
 @pytest.mark.parametrize("rows", [False, True])
 @both
-def test_values_and_all_gradients_are_those_of_exponentials(cls, rows, kind):
+def test_values_and_all_gradients_equal_exponentials(cls, rows, kind):
     """For a loss that sees phases, at degenerate generators, for queries of grouped heads, in both precisions."""
     rope = degenerate(cls, kind)
     x = torch.randn(3, 4, 5, 16, dtype=torch.float64).requires_grad_()
@@ -159,10 +159,10 @@ def test_basis(kind):
     generators = torch.stack([turning(*rates), turning(*rates)])
     basis, pair_rates = skew_basis(generators)
     assert gap(basis.mT @ basis, torch.eye(8, dtype=torch.float64).expand(2, -1, -1)) < 1e-14
-    plain = torch.zeros(2, 8, 8, dtype=torch.float64)
-    plain[:, range(1, 8, 2), range(0, 8, 2)] = pair_rates
-    plain[:, range(0, 8, 2), range(1, 8, 2)] = -pair_rates
-    assert gap(basis @ plain @ basis.mT, generators) < 1e-8 * max(map(abs, rates)) + 1e-15
+    rate_matrix = torch.zeros(2, 8, 8, dtype=torch.float64)
+    rate_matrix[:, range(1, 8, 2), range(0, 8, 2)] = pair_rates
+    rate_matrix[:, range(0, 8, 2), range(1, 8, 2)] = -pair_rates
+    assert gap(basis @ rate_matrix @ basis.mT, generators) < 1e-8 * max(map(abs, rates)) + 1e-15
     generators[0, 0, 1] = math.nan
     broken, rest = skew_basis(generators)[1]
     assert broken.isnan().all()
@@ -174,10 +174,10 @@ def test_float32_stays_orthogonal_far_out(cls):
     rope = cls(64, num_heads=3)
     x = torch.eye(64).expand(1, 3, 64, 64)
     for at in (1, 1000, 2**20):
-        whole = rope.rotate(x, rope.table(torch.full((64, 2), at)))[0].double()
-        assert gap(whole @ whole.mT, torch.eye(64, dtype=torch.float64).expand(3, -1, -1)) < 5e-6
+        full = rope.rotate(x, rope.table(torch.full((64, 2), at)))[0].double()
+        assert gap(full @ full.mT, torch.eye(64, dtype=torch.float64).expand(3, -1, -1)) < 5e-6
         wide = rope.rotate(x.double(), rope.table(torch.full((64, 2), at), like=x.double()))[0]
-        assert gap(whole, wide) < 5e-6
+        assert gap(full, wide) < 5e-6
 
 
 @pytest.mark.parametrize("block", [2, 4])
@@ -230,7 +230,7 @@ def test_frozen_generators_want_no_gradient(cls):
 
 
 @both
-def test_operators_are_what_compilers_are_told(cls):
+def test_operators_match_their_fake_versions(cls):
     rope, x = cls(16, num_heads=4, num_kv_heads=2), torch.randn(3, 4, 5, 16)
     for positions in (torch.rand(5, 2), torch.rand(3, 5, 2)):
         table = rope.table(positions)

@@ -60,16 +60,16 @@ def test_differences_alone(name):
 
 @pytest.mark.parametrize("name", NOT_EXACT)
 def test_more_than_differences(name):
-    found = measured(NOT_EXACT[name], pairs=8)
-    assert found.relativity > 0.03
-    assert (found.orthogonality > 0.5) == (name == "vjepa, released"), "all others are rotations all the same"
+    result = measured(NOT_EXACT[name], pairs=8)
+    assert result.relativity > 0.03
+    assert (result.orthogonality > 0.5) == (name == "vjepa, released"), "all others are rotations all the same"
 
 
 @pytest.mark.parametrize("name", [name for name, entry in CATALOGUE.items() if entry.hook_point == "rotary"])
 def test_the_lists_know_every_rotation(name):
-    """Spectra differ in their frequencies alone: RoPE stands for all of them. Five are no rotations."""
+    """Spectra differ in their frequencies alone: RoPE stands for all of them. Five are not rotations."""
     if name in ("xpos", "fope", "pope", "rope_pp", "tape"):
         return
-    made = create_encoding(name, dim=HEADS * WIDTH, num_heads=HEADS, train_length=32, max_length=128)
+    built = create_encoding(name, dim=HEADS * WIDTH, num_heads=HEADS, train_length=32, max_length=128)
     kinds = {type(make()) for make in EXACT.values()}
-    assert type(made) in kinds
+    assert type(built) in kinds

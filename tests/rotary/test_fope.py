@@ -14,21 +14,21 @@ FILES = names("fope_*")
 
 
 def official(name, dtype, rest):
-    given, arrays = config(name), load(name, dtype)
-    width = given["head_dim"]
+    inputs, arrays = config(name), load(name, dtype)
+    width = inputs["head_dim"]
     fope = FoPE(
-        width, num_heads=given["heads"], original_length=given["max_sequence_length"], base=given["rope_theta"],
-        spectrum_dim=given["fourier_dim"] or None, slow="drop" if given["fourier_ignore_zero"] else "zero",
-        series=min(arrays["inv_freq_kept"].shape[0], width // 4) if given["fourier_ignore_zero"] else None,
-        per_head=given["fourier_separate_head"], separate=given["fourier_separate_basis"],
-        normalized=given["fourier_norm"], rest=rest,
+        width, num_heads=inputs["heads"], original_length=inputs["max_sequence_length"], base=inputs["rope_theta"],
+        spectrum_dim=inputs["fourier_dim"] or None, slow="drop" if inputs["fourier_ignore_zero"] else "zero",
+        series=min(arrays["inv_freq_kept"].shape[0], width // 4) if inputs["fourier_ignore_zero"] else None,
+        per_head=inputs["fourier_separate_head"], separate=inputs["fourier_separate_basis"],
+        normalized=inputs["fourier_norm"], rest=rest,
     ).to(dtype)  # fmt: skip
     assert fope.cos_coef.shape[1] == len(arrays["inv_freq_kept"])
     with torch.no_grad():
-        for ours, theirs in ((fope.cos_coef, "cos_coef"), (fope.sin_coef, "sin_coef")):
-            if ours is not None:
-                ours.copy_(arrays[theirs])
-    return fope, arrays, given["past"]
+        for actual, reference in ((fope.cos_coef, "cos_coef"), (fope.sin_coef, "sin_coef")):
+            if actual is not None:
+                actual.copy_(arrays[reference])
+    return fope, arrays, inputs["past"]
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -50,16 +50,16 @@ def test_files_differ_where_pairs_rest():
     assert len(FILES) == 7
 
 
-def test_without_noise_the_kept_pairs_turn_as_under_rope():
+def test_without_noise_the_kept_pairs_rotate_as_under_rope():
     q, k, _ = qkv(2, 4, 9, head_dim=16, num_kv_heads=2)
     fope, positions = FoPE(16, num_heads=4, original_length=64, num_kv_heads=2, noise=0.0), torch.arange(9) * 5
-    kept = fope.series
-    assert kept == 3
-    found, expected = fope(q, k, positions, positions), RoPE(16)(q, k, positions, positions)
-    turning = [*range(kept), *range(8, 8 + kept)]
+    remaining = fope.series
+    assert remaining == 3
+    actual, expected = fope(q, k, positions, positions), RoPE(16)(q, k, positions, positions)
+    turning = [*range(remaining), *range(8, 8 + remaining)]
     resting = [c for c in range(16) if c not in turning]
-    for got, turned, before in zip(found, expected, (q, k), strict=True):
-        assert gap(got[..., turning], turned[..., turning]) < 1e-6
+    for got, rotated, before in zip(actual, expected, (q, k), strict=True):
+        assert gap(got[..., turning], rotated[..., turning]) < 1e-6
         assert torch.equal(got[..., resting], before[..., resting])
 
 

@@ -29,8 +29,8 @@ def rotations(liere, positions):
     return torch.matrix_exp(torch.einsum("ta,ahkij->htkij", positions.double(), full).contiguous())
 
 
-def turned(x, matrices):
-    """Blocks of x turned by matrices ``(rows, tokens, blocks, b, b)``; the rest of a head as it is."""
+def rotated_blocks(x, matrices):
+    """Blocks of x rotated by matrices ``(rows, tokens, blocks, b, b)``; the rest of a head as it is."""
     blocks, width = matrices.shape[2:4]
     matrices = matrices.repeat_interleave(x.shape[1] // len(matrices), 0)
     parts = x[..., : blocks * width].double().unflatten(-1, (blocks, width))
@@ -53,10 +53,10 @@ def test_rotations_of_every_layer(name):
     positions = spaced(grid(*sizes), sizes, trained)
     assert gap(positions, arrays["positions"]) < 1e-6
     for layer in range(arrays["params"].shape[1]):
-        made = LieRE(
+        built = LieRE(
             64, num_heads=meta["heads"], axes=meta["axes"], block=meta["generator_dim"], per_head=meta["per_head"]
         )
-        liere = made.from_official(arrays["params"][:, layer])
+        liere = built.from_official(arrays["params"][:, layer])
         rows = liere.rows
         if liere.block > 2:
             (table,) = liere.table(arrays["positions"])
@@ -121,15 +121,15 @@ def test_equal_to_exponentials_of_torch(axes, block, num_kv_heads, per_head):
     exact = rotations(liere, positions)
     at = positions if axes > 1 else positions[:, 0]
     for got, x in zip(liere(q, k, at, at), (q, k), strict=True):
-        assert gap(got, turned(x, exact)) < 1e-12
+        assert gap(got, rotated_blocks(x, exact)) < 1e-12
     for got, x in zip(liere(q.float(), k.float(), at, at), (q, k), strict=True):
         assert got.dtype == torch.float32
-        assert gap(got, turned(x, exact)) < 1e-5
+        assert gap(got, rotated_blocks(x, exact)) < 1e-5
     rows = torch.stack([at, at.flip(0), at * 0.5])
     for got, x in zip(liere(q, k, rows, rows), (q, k), strict=True):
         for row in range(3):
             alone = rotations(liere, rows[row].view(5, axes))
-            assert gap(got[row : row + 1], turned(x[row : row + 1], alone)) < 1e-12
+            assert gap(got[row : row + 1], rotated_blocks(x[row : row + 1], alone)) < 1e-12
 
 
 @pytest.mark.parametrize(("axes", "block"), [(2, 2), (2, 4), (2, 8), (2, 64), (1, 8)])
@@ -141,7 +141,7 @@ def test_float32_gradients(axes, block):
     got = torch.autograd.grad(liere.rotate(x, liere.table(at)), liere.generators, grad)[0]
     exact = liere.generators.detach().double().requires_grad_()
     full = torch.einsum("ta,ahkij->htkij", positions.double(), from_upper(exact, block))
-    expected = torch.autograd.grad(turned(x, torch.matrix_exp(full.contiguous())), exact, grad.double())[0]
+    expected = torch.autograd.grad(rotated_blocks(x, torch.matrix_exp(full.contiguous())), exact, grad.double())[0]
     assert gap(got, expected) < 3e-5 * float(expected.abs().max())
 
 
@@ -156,7 +156,7 @@ def test_tokens_without_a_place_stay_as_they_are(options):
         assert gap(got[:, :, 4:], x.to(dtype)[:, :, 4:]) > 0.1
 
 
-def test_a_remainder_of_the_head_does_not_turn():
+def test_a_remainder_of_the_head_is_not_rotated():
     liere, x = LieRE(20, num_heads=2, block=8), torch.randn(1, 2, 5, 20)
     got = liere.rotate(x, liere.table(torch.rand(5, 2)))
     assert torch.equal(got[..., 16:], x[..., 16:])

@@ -129,17 +129,17 @@ def test_golden_directions_spread_over_the_sphere(axes, heads):
 
 @pytest.mark.parametrize("layout", ["interleaved", "half"])
 def test_queries_share_the_frequencies_of_their_key(layout):
-    grouped, whole = MixedRoPE(8, num_heads=6, num_kv_heads=2, layout=layout), MixedRoPE(8, num_heads=6, layout=layout)
+    grouped, full = MixedRoPE(8, num_heads=6, num_kv_heads=2, layout=layout), MixedRoPE(8, num_heads=6, layout=layout)
     with torch.no_grad():
-        whole.theta.copy_(grouped.theta.repeat_interleave(3, 0))
+        full.theta.copy_(grouped.theta.repeat_interleave(3, 0))
     q, k, _ = qkv(2, 6, 5, head_dim=8, num_kv_heads=2, transposed=True)
     positions = torch.randint(0, 50, (2, 5, 2))
     turned_q, turned_k = grouped(q, k, positions, positions)
-    wanted_q, wanted_k = whole(q, k.repeat_interleave(3, 1), positions, positions)
+    wanted_q, wanted_k = full(q, k.repeat_interleave(3, 1), positions, positions)
     assert gap(turned_q, wanted_q) < 1e-6
     assert gap(turned_k.repeat_interleave(3, 1), wanted_k) < 1e-6
     with pytest.raises(ValueError, match="num_kv_heads"):
-        whole(q, k, positions, positions)
+        full(q, k, positions, positions)
     with pytest.raises(ValueError, match="num_kv_heads"):
         grouped.rotate(torch.zeros(1, 5, 5, 8), grouped.table(positions))
 
@@ -153,13 +153,13 @@ def test_gradients_come_from_every_token_but_those_without_a_place():
     assert gap(rope.theta.grad[0, 0] / 3, rope.theta.grad[0, 1] / 5) < 1e-12
 
 
-def test_frequencies_of_a_narrow_module_are_still_turned_exactly():
+def test_frequencies_of_a_narrow_module_still_rotate_exactly():
     rope = MixedRoPE(8, num_heads=2).bfloat16()
     far = torch.tensor([[2**20 + 1, 10**6]])
     exact = MixedRoPE(8, num_heads=2).double()
     exact.load_state_dict(rope.state_dict())
-    for found, expected in zip(rope.table(far), exact.table(far, like=exact.theta), strict=True):
-        assert gap(found, expected) < 1e-6
+    for actual, expected in zip(rope.table(far), exact.table(far, like=exact.theta), strict=True):
+        assert gap(actual, expected) < 1e-6
 
 
 test_refusals = refusals(
@@ -178,26 +178,26 @@ test_refusals = refusals(
 
 
 def test_given_frequencies_are_kept_and_written_back():
-    given = torch.randn(2, 2, 4, dtype=torch.float64)
-    rope = MixedRoPE(8, num_heads=6, num_kv_heads=2, frequencies=given)
-    assert torch.equal(rope.theta, given.float())
+    inputs = torch.randn(2, 2, 4, dtype=torch.float64)
+    rope = MixedRoPE(8, num_heads=6, num_kv_heads=2, frequencies=inputs)
+    assert torch.equal(rope.theta, inputs.float())
     with torch.no_grad():
         rope.theta.zero_()
     rope.reset_parameters()
-    assert torch.equal(rope.theta, given.float())
-    fixed = MixedRoPE(8, num_heads=6, num_kv_heads=2, frequencies=given.tolist(), learned=False)
+    assert torch.equal(rope.theta, inputs.float())
+    fixed = MixedRoPE(8, num_heads=6, num_kv_heads=2, frequencies=inputs.tolist(), learned=False)
     assert not list(fixed.parameters())
     q, places = torch.randn(1, 2, 24, 8, dtype=torch.float64), grid(4, 6)
-    angle = torch.einsum("haj,ta->htj", given, places.double())
-    turned = torch.view_as_complex(q.unflatten(-1, (-1, 2))) * torch.polar(torch.ones_like(angle), angle)
-    assert gap(fixed.rotate(q, fixed.table(places, like=q)), torch.view_as_real(turned).flatten(-2)) < 1e-12
+    angle = torch.einsum("haj,ta->htj", inputs, places.double())
+    rotated = torch.view_as_complex(q.unflatten(-1, (-1, 2))) * torch.polar(torch.ones_like(angle), angle)
+    assert gap(fixed.rotate(q, fixed.table(places, like=q)), torch.view_as_real(rotated).flatten(-2)) < 1e-12
 
 
 def test_frequencies_of_one_head_serve_all():
     theta = [[0.5, 0.25], [2.0, 1.0]]
     rope, places = MixedRoPE(4, num_heads=3, frequencies=theta, learned=False), grid(3, 3)
-    whole = MixedRoPE(4, num_heads=3, frequencies=[theta] * 3, learned=False)
-    assert all(torch.equal(a, b) for a, b in zip(rope.table(places), whole.table(places), strict=True))
+    full = MixedRoPE(4, num_heads=3, frequencies=[theta] * 3, learned=False)
+    assert all(torch.equal(a, b) for a, b in zip(rope.table(places), full.table(places), strict=True))
 
 
 def test_efficient_loftr_in_heads():

@@ -1,4 +1,4 @@
-"""M-RoPE: transformers' numbers for Qwen's models, the orders of others, and text that turns as under RoPE."""
+"""M-RoPE: transformers' numbers for Qwen's models, the orders of others, and text that is rotated as under RoPE."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def test_qwen(name):
     cos, sin = rope.table(positions)
     read = positions[..., rope.order()].float()
     rounded = read * arrays["inv_freq"]  # theirs is a float32 product, off by 1e-7 a token
-    for ours, theirs, same in ((cos, arrays["cos"], rounded.cos()), (sin, arrays["sin"], rounded.sin())):
-        assert gap(same, theirs.chunk(2, -1)[0]) < 1e-6
-        assert ((ours - same).abs() <= 1e-6 + 2e-7 * read).all()
+    for actual, reference, same in ((cos, arrays["cos"], rounded.cos()), (sin, arrays["sin"], rounded.sin())):
+        assert gap(same, reference.chunk(2, -1)[0]) < 1e-6
+        assert ((actual - same).abs() <= 1e-6 + 2e-7 * read).all()
     for x in "qk":
         assert gap(rope.rotate(arrays[x], (cos, sin)), arrays[f"{x}_rot"]) < meta["tol_rot"]
     with pytest.raises(ValueError, match=r"positions\.movedim\(0, -1\)"):
@@ -47,7 +47,7 @@ def test_qwen(name):
 
 @pytest.mark.parametrize("kind", SCALINGS)
 @pytest.mark.parametrize("options", [{}, {"interleaved": True}, {"time_last": True}, {"layout": "interleaved"}])
-def test_text_turns_as_under_rope(kind, options):
+def test_text_is_rotated_as_under_rope(kind, options):
     """Bit for bit, under every scaling, in rows of their own lengths, whole and fractional."""
     torch.manual_seed(0)
     scaling = SCALINGS[kind]()
@@ -57,11 +57,11 @@ def test_text_turns_as_under_rope(kind, options):
     for positions in (torch.arange(7), torch.stack([torch.arange(7), 30 + 5 * torch.arange(7)]), torch.rand(7) * 70):
         text = positions.unsqueeze(-1).expand(*positions.shape, 3)
         for length in (None, 9, 300):
-            for found, expected in zip(mrope.table(text, length), rope.table(positions, length), strict=True):
-                assert torch.equal(found, expected)
+            for actual, expected in zip(mrope.table(text, length), rope.table(positions, length), strict=True):
+                assert torch.equal(actual, expected)
             assert mrope.fixed(length) == rope.fixed(length)
-        for found, expected in zip(mrope(q, k, text, text), rope(q, k, positions, positions), strict=True):
-            assert torch.equal(found, expected)
+        for actual, expected in zip(mrope(q, k, text, text), rope(q, k, positions, positions), strict=True):
+            assert torch.equal(actual, expected)
 
 
 def test_a_length_dependent_scaling_spans_the_largest_coordinate():
@@ -89,7 +89,7 @@ def test_qwen_3_gives_time_what_the_others_leave():
     assert short == [0, 1, 2] * 4
 
 
-def test_glm_4v_turns_half_of_adjacent_channels():
+def test_glm_4v_rotates_half_of_adjacent_channels():
     """apply_multimodal_rotary_pos_emb of transformers' glm4v."""
     sections, positions = (2, 3, 3), torch.randint(0, 40, (6, 3))
     x = torch.randn(1, 2, 6, 32, dtype=torch.float64)
@@ -99,8 +99,8 @@ def test_glm_4v_turns_half_of_adjacent_channels():
     turning, rest = x.split(16, -1)
     across = torch.stack([-turning[..., 1::2], turning[..., ::2]], -1).flatten(-2)
     rope = MRoPE(32, sections=sections, rotary_dim=16, layout="interleaved", base=10_000.0)
-    found = rope.rotate(x, rope.table(positions, like=x))
-    assert gap(found, torch.cat([turning * cos + across * sin, rest], -1)) < 1e-12
+    result = rope.rotate(x, rope.table(positions, like=x))
+    assert gap(result, torch.cat([turning * cos + across * sin, rest], -1)) < 1e-12
 
 
 def test_ernie_deals_rows_and_columns_and_time_comes_last():

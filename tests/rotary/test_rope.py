@@ -22,8 +22,10 @@ FAR = [2**17, 2**21, 10**8, 2**31 - 1]
 
 def of(name, **options) -> RoPE:
     """The RoPE that a golden file was made with."""
-    made = config(name)
-    return RoPE(made.get("head_dim") or made["dim"], base=made["theta"], rotary_dim=made.get("rotary_dim"), **options)
+    built = config(name)
+    return RoPE(
+        built.get("head_dim") or built["dim"], base=built["theta"], rotary_dim=built.get("rotary_dim"), **options
+    )
 
 
 def exact(positions, pairs, base) -> tuple[torch.Tensor, torch.Tensor]:
@@ -54,19 +56,19 @@ class TestGolden:
     def test_rotated_queries(self, name, layout, dtype, tolerance):
         golden = load(name, dtype)
         rope, positions = of(name, layout=layout), golden["positions"]
-        wanted = load(name)["q_half" if layout == "half" else "q_inter"]
+        expected = load(name)["q_half" if layout == "half" else "q_inter"]
         q, k = rope(golden["q"], golden["k"], positions, positions)
         assert q.dtype == dtype
-        assert gap(q, wanted) < tolerance
-        assert torch.equal(k, rope.rotate(golden["k"], rope.table(positions, like=q))), "keys are turned alike"
+        assert gap(q, expected) < tolerance
+        assert torch.equal(k, rope.rotate(golden["k"], rope.table(positions, like=q))), "keys are rotated alike"
 
     @pytest.mark.parametrize("name", names("rope_meta_*"))
     def test_float32_of_meta(self, name):
         golden = load(name, torch.float32)
         rope, positions = of(name, layout="interleaved"), golden["positions"]
-        ours = rope.rotate(golden["q"], rope.table(positions))
+        actual = rope.rotate(golden["q"], rope.table(positions))
         slack = 1e-5 + 1e-6 * positions[:, None]  # theirs is a float32 product: wrong by about 1e-7 a token
-        assert ((ours - golden["q_inter_f32"]).abs() <= slack).all()
+        assert ((actual - golden["q_inter_f32"]).abs() <= slack).all()
 
 
 class TestExactness:
@@ -107,20 +109,20 @@ class TestExactness:
     )
     def test_nothing_changes_the_frequencies(self, treat):
         positions = torch.tensor(FAR)
-        wanted = RoPE(64).table(positions)
+        expected = RoPE(64).table(positions)
         got = treat(RoPE(64)).table(positions)
-        assert all(torch.equal(a, b) for a, b in zip(wanted, got, strict=True))
+        assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
         with torch.device("meta"):
             born_empty = RoPE(64)
-        assert torch.equal(born_empty.to_empty(device="cpu").table(positions)[0], wanted[0])
+        assert torch.equal(born_empty.to_empty(device="cpu").table(positions)[0], expected[0])
         assert not RoPE(64).state_dict()
 
     def test_autocast_changes_nothing(self):
         rope, q, positions = RoPE(8), torch.randn(1, 2, 4, 8), torch.tensor(FAR)
-        wanted = rope.rotate(q, rope.table(positions))
+        expected = rope.rotate(q, rope.table(positions))
         with torch.autocast("cpu", torch.bfloat16):
             got = rope.rotate(q, rope.table(positions))
-        assert torch.equal(got, wanted)
+        assert torch.equal(got, expected)
 
     @pytest.mark.parametrize("layout", LAYOUTS)
     @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -138,8 +140,8 @@ class TestRotation:
     def test_norms_stay(self, position, layout):
         x = torch.randn(1, 2, 3, 16, dtype=torch.float64)
         rope = RoPE(16, layout=layout)
-        turned = rope.rotate(x, rope.table(torch.full((3,), position), like=x))
-        assert gap(turned.norm(dim=-1), x.norm(dim=-1)) < 1e-12
+        rotated = rope.rotate(x, rope.table(torch.full((3,), position), like=x))
+        assert gap(rotated.norm(dim=-1), x.norm(dim=-1)) < 1e-12
 
     @bounded
     @given(st.integers(-1000, 1000), st.integers(-1000, 1000), st.integers(-(10**6), 10**6), st.sampled_from(LAYOUTS))
@@ -148,8 +150,8 @@ class TestRotation:
         rope = RoPE(16, layout=layout)
 
         def product(a, b):
-            turned, other = rope(x, y, torch.tensor([a]), torch.tensor([b]))
-            return (turned * other).sum(-1)
+            rotated, other = rope(x, y, torch.tensor([a]), torch.tensor([b]))
+            return (rotated * other).sum(-1)
 
         assert gap(product(p, q), product(p + shift, q + shift)) < 1e-8
         assert gap(product(p, p), (x * y).sum(-1)) < 1e-12
@@ -158,16 +160,16 @@ class TestRotation:
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
     def test_memory_layout_does_not_matter(self, layout, dtype):
         rope, positions = RoPE(12, layout=layout, rotary_dim=8), torch.arange(5)
-        plain = torch.randn(2, 3, 5, 12).to(dtype)
-        table = rope.table(positions, like=plain)
-        wanted = rope.rotate(plain, table)
-        projected = plain.transpose(1, 2).contiguous().transpose(1, 2)
-        columns = plain.mT.contiguous().mT
-        odd_stride = torch.empty(2, 3, 5, 13, dtype=dtype)[..., :12].copy_(plain)
-        odd_offset = torch.empty(plain.numel() + 1, dtype=dtype)[1:].view_as(plain).copy_(plain)
-        sliced = torch.empty(2, 3, 5, 24, dtype=dtype)[..., ::2].copy_(plain)
-        for x in (projected, columns, odd_stride, odd_offset, sliced, plain[:1].expand(2, -1, -1, -1)):
-            same = wanted if torch.equal(x, plain) else wanted[:1].expand_as(wanted)
+        random_x = torch.randn(2, 3, 5, 12).to(dtype)
+        table = rope.table(positions, like=random_x)
+        expected = rope.rotate(random_x, table)
+        projected = random_x.transpose(1, 2).contiguous().transpose(1, 2)
+        columns = random_x.mT.contiguous().mT
+        odd_stride = torch.empty(2, 3, 5, 13, dtype=dtype)[..., :12].copy_(random_x)
+        odd_offset = torch.empty(random_x.numel() + 1, dtype=dtype)[1:].view_as(random_x).copy_(random_x)
+        sliced = torch.empty(2, 3, 5, 24, dtype=dtype)[..., ::2].copy_(random_x)
+        for x in (projected, columns, odd_stride, odd_offset, sliced, random_x[:1].expand(2, -1, -1, -1)):
+            same = expected if torch.equal(x, random_x) else expected[:1].expand_as(expected)
             assert gap(rope.rotate(x, table), same) <= (0 if dtype == torch.bfloat16 else 1e-6)
 
     @pytest.mark.parametrize("layout", LAYOUTS)
@@ -180,10 +182,10 @@ class TestRotation:
     @pytest.mark.parametrize("layout", LAYOUTS)
     def test_partial_rotation_leaves_the_rest(self, layout):
         x, positions = torch.randn(2, 3, 4, 16), torch.arange(4)
-        part, whole = RoPE(16, rotary_dim=6, layout=layout), RoPE(6, layout=layout)
-        turned = part.rotate(x, part.table(positions))
-        assert torch.equal(turned[..., 6:], x[..., 6:])
-        assert gap(turned[..., :6], whole.rotate(x[..., :6], whole.table(positions))) < 1e-6
+        part, full = RoPE(16, rotary_dim=6, layout=layout), RoPE(6, layout=layout)
+        rotated = part.rotate(x, part.table(positions))
+        assert torch.equal(rotated[..., 6:], x[..., 6:])
+        assert gap(rotated[..., :6], full.rotate(x[..., :6], full.table(positions))) < 1e-6
 
     def test_grouped_heads_and_rows_of_their_own(self):
         rope = RoPE(8)
@@ -248,9 +250,9 @@ test_refusals = refusals(
 def test_a_decoding_step_is_the_last_row(layout):
     rope, positions = RoPE(16, layout=layout), torch.arange(9)
     q, k = torch.randn(2, 4, 9, 16, requires_grad=True), torch.randn(2, 2, 9, 16)
-    whole = rope(q, k, positions, positions)
+    full = rope(q, k, positions, positions)
     last = rope(q[:, :, -1:], k[:, :, -1:], positions[-1:], positions[-1:])
-    for step, row in zip(last, whole, strict=True):
+    for step, row in zip(last, full, strict=True):
         assert torch.allclose(step, row[:, :, -1:], atol=1e-6)
     (gradient,) = torch.autograd.grad(last[0].square().sum(), q)
     assert torch.allclose(gradient[:, :, -1], 2 * q[:, :, -1], atol=1e-5)

@@ -16,12 +16,13 @@ MODES = {"imag1": "odd", "imag2": "odd", "imagx": "odd", "imagh": "half", "imago
 
 
 def of_file(name):
-    given = config(name)
-    rope_config, scaling = given["rope_config"], None
+    inputs = config(name)
+    rope_config, scaling = inputs["rope_config"], None
     if rope_config:
         scaling = YaRN(rope_config["factor"], original_length=4096, ramp="rotations")
-    return given, RoPEpp(
-        given["head_dim"], num_heads=given["output_heads"], imaginary=MODES[given["mode"]], base=given["rope_theta"],
+    return inputs, RoPEpp(
+        inputs["head_dim"], num_heads=inputs["output_heads"], imaginary=MODES[inputs["mode"]],
+        base=inputs["rope_theta"],
         scaling=scaling,
     )  # fmt: skip
 
@@ -29,19 +30,19 @@ def of_file(name):
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("name", FILES)
 def test_the_authors_numbers(name, dtype):
-    (given, rope), arrays = of_file(name), load(name, dtype)
+    (inputs, rope), arrays = of_file(name), load(name, dtype)
     torch.testing.assert_close(rope.spectrum().theta, load(name)["inv_freq"], rtol=1e-12, atol=0)
     assert rope.imaginary_heads() == arrays["imaginary_head"].tolist()
     leaves = [arrays[x].requires_grad_() for x in "qkv"]
     q, k, v = leaves
-    shared = RoPEpp.doubled(q) if given["mode"] in ("imag1", "imag2") else q
+    shared = RoPEpp.doubled(q) if inputs["mode"] in ("imag1", "imag2") else q
     assert torch.equal(shared, q[:, arrays["source_query_head"]])
     for backend in ("dense", "sdpa"):
         out = attention(shared, k, v, [rope], backend=backend)
         assert gap(out, arrays["out"]) < FLOATS[dtype]
-        found = torch.autograd.grad(out, leaves, arrays["grad_out"], retain_graph=True)
-        for got, wanted in zip(found, ("grad_q", "grad_k", "grad_v"), strict=True):
-            assert gap(got, arrays[wanted]) < 10 * FLOATS[dtype]
+        actual = torch.autograd.grad(out, leaves, arrays["grad_out"], retain_graph=True)
+        for got, expected in zip(actual, ("grad_q", "grad_k", "grad_v"), strict=True):
+            assert gap(got, arrays[expected]) < 10 * FLOATS[dtype]
     read, seen = read_attention(shared, k, v, [rope]), arrays["allowed"]
     assert gap(read.scores[:, :, seen], arrays["scores"][:, :, seen]) < FLOATS[dtype]
     assert gap(read.weights, arrays["weights"]) < FLOATS[dtype]
@@ -82,9 +83,9 @@ def test_shared_tables_and_fused_kernels_serve_it():
 @pytest.mark.parametrize("scaling", [lambda: PositionInterpolation(2), lambda: DynamicNTK(original_length=4)])
 def test_scalings_are_ropes(scaling):
     q, k, v = qkv(2, 4, 9, num_kv_heads=2)
-    one, other = RoPE(8, scaling=scaling()), RoPEpp(8, num_heads=4, scaling=scaling())
-    assert gap(attention(q, k, v, [one])[:, ::2], attention(q, k, v, [other])[:, ::2]) < 1e-6
-    assert other.length_dependent == one.length_dependent
+    first, other = RoPE(8, scaling=scaling()), RoPEpp(8, num_heads=4, scaling=scaling())
+    assert gap(attention(q, k, v, [first])[:, ::2], attention(q, k, v, [other])[:, ::2]) < 1e-6
+    assert other.length_dependent == first.length_dependent
 
 
 test_refusals = refusals(

@@ -96,7 +96,7 @@ def lying(shape, dtype, kind):
         return random(batch, 1, tokens, width, dtype=dtype).expand(shape)
     if kind == "one number":  # what the backward pass of a sum hands in
         return random(1, dtype=dtype).expand(shape)
-    if kind == "negated":  # a view whose signs wait to be turned
+    if kind == "negated":  # a view whose signs wait to be flipped
         return torch._neg_view(random(*shape, dtype=dtype))
     if kind == "channels apart":
         return random(*shape[:-1], 2 * width, dtype=dtype)[..., ::2]
@@ -119,7 +119,7 @@ def lying(shape, dtype, kind):
      "odd where no one looks", "odd offset"],
 )  # fmt: skip
 def test_any_strides(layout, dtype, kind):
-    """Also those of axes of size 1 or 0, which tell nothing and which views as complex numbers ask all the same."""
+    """Also strides of axes of size 1 or 0, which carry no information but which complex views still check."""
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     for shape in itertools.product((1, 2), (1, 3), (0, 1, 5), (8,)):
         for rotary in (8, 6):
@@ -229,9 +229,9 @@ def test_learned_tables_get_gradients(layout):
 def test_transforms(layout):
     cos, sin = tables(5, 4)
     x = random(3, 2, 5, 8)
-    one = lambda x: rotate(x, cos, sin, layout)  # noqa: E731
-    assert gap(torch.func.vmap(one)(x), one(x)) < 1e-6
-    assert gap(torch.func.grad(lambda x: one(x).square().sum())(x), 2 * x) < 1e-5
+    first = lambda x: rotate(x, cos, sin, layout)  # noqa: E731
+    assert gap(torch.func.vmap(first)(x), first(x)) < 1e-6
+    assert gap(torch.func.grad(lambda x: first(x).square().sum())(x), 2 * x) < 1e-5
     per_row = torch.func.vmap(lambda x, c, s: rotate(x, c, s, layout))
     rows = per_row(x, torch.stack([cos, cos, sin]), torch.stack([sin, sin, cos]))
     assert gap(rows[2], rotate(x[2], sin, cos, layout)) < 1e-6

@@ -14,17 +14,17 @@ BLOCKS = (1, 2, 3, 4, 5, 8, 16, 64)
 
 def skew(*shape, norm=1.0, seed=0, dtype=torch.float64):
     """Random skew matrices whose largest angle is ``norm``."""
-    drawn = torch.randn(*shape, shape[-1], generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    drawn = drawn - drawn.mT
-    largest = torch.linalg.matrix_norm(drawn, 2).clamp(min=1e-30)[..., None, None]
-    return (drawn * (norm / largest)).to(dtype)
+    samples = torch.randn(*shape, shape[-1], generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    samples = samples - samples.mT
+    largest = torch.linalg.matrix_norm(samples, 2).clamp(min=1e-30)[..., None, None]
+    return (samples * (norm / largest)).to(dtype)
 
 
 def turning(*rates):
-    """A skew matrix that turns pairs at these rates, in a random basis."""
-    plain = torch.block_diag(*[torch.tensor([[0.0, -rate], [rate, 0.0]], dtype=torch.float64) for rate in rates])
-    basis = torch.linalg.qr(torch.randn(len(plain), len(plain), dtype=torch.float64))[0]
-    return basis @ plain @ basis.mT
+    """A skew matrix that rotates pairs at these rates, in a random basis."""
+    blocks = torch.block_diag(*[torch.tensor([[0.0, -rate], [rate, 0.0]], dtype=torch.float64) for rate in rates])
+    basis = torch.linalg.qr(torch.randn(len(blocks), len(blocks), dtype=torch.float64))[0]
+    return basis @ blocks @ basis.mT
 
 
 def skew_part(matrices):
@@ -33,7 +33,7 @@ def skew_part(matrices):
 
 @pytest.mark.parametrize("block", BLOCKS)
 @pytest.mark.parametrize("norm", [0.0, 1e-9, 1.0, 3.0, 20.0, 300.0])
-def test_values_and_gradients_are_those_of_matrix_exp(block, norm):
+def test_values_and_gradients_equal_matrix_exp(block, norm):
     generators = skew(5, block, norm=norm).requires_grad_()
     grad = torch.randn(5, block, block, dtype=torch.float64)
     got, expected = skew_exponential(generators), torch.matrix_exp(skew_part(generators))
@@ -62,7 +62,7 @@ def test_gradcheck_where_eigenvalues_meet_or_vanish(rates):
 
 @pytest.mark.parametrize("block", [8, 64])
 @pytest.mark.parametrize("norm", [130.0, 255.0])
-def test_float32_is_orthogonal_and_near_at_many_turns(block, norm):
+def test_float32_is_orthogonal_and_near_at_many_full_turns(block, norm):
     generators = skew(40, block, norm=norm, dtype=torch.float32)
     grad = torch.randn(40, block, block)
     exact = generators.double().requires_grad_()
@@ -142,7 +142,7 @@ def test_compiled_and_exported(block):
     assert not any(value.is_complex() for value in seen if isinstance(value, torch.Tensor))
 
 
-def test_operator_is_what_compilers_are_told():
+def test_operator_matches_its_fake_version():
     torch.library.opcheck(OPERATOR, (skew(4, 6).requires_grad_(),))
     torch.library.opcheck(OPERATOR, (skew(4, 6, dtype=torch.float32).permute(0, 2, 1),))
 

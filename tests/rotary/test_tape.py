@@ -23,44 +23,44 @@ PARAMETERS = {
 
 
 def of_file(name, dtype):
-    given, arrays = config(name), load(name, dtype)
-    scaling = None if given["scaling_factor"] == 1 else PositionInterpolation(given["scaling_factor"])
+    inputs, arrays = config(name), load(name, dtype)
+    scaling = None if inputs["scaling_factor"] == 1 else PositionInterpolation(inputs["scaling_factor"])
     tape = TAPE(
-        given["head_dim"], num_heads=given["heads"], dim=arrays["mlp_out"].shape[-1],
-        position_size=given["position_size"], base=given["rope_theta"], scaling=scaling,
+        inputs["head_dim"], num_heads=inputs["heads"], dim=arrays["mlp_out"].shape[-1],
+        position_size=inputs["position_size"], base=inputs["rope_theta"], scaling=scaling,
     ).to(dtype)  # fmt: skip
     with torch.no_grad():
-        for mine, theirs in PARAMETERS.items():
-            getattr(tape, mine).copy_(arrays[theirs])
-    return given, arrays, tape
+        for actual, reference in PARAMETERS.items():
+            getattr(tape, actual).copy_(arrays[reference])
+    return inputs, arrays, tape
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("name", FILES)
 def test_the_authors_numbers(name, dtype):
-    given, arrays, tape = of_file(name, dtype)
+    inputs, arrays, tape = of_file(name, dtype)
     words = ("q", "k", "v", "cos_in", "sin_in", "mlp_out")
     leaves = [arrays[word].requires_grad_() for word in words]
     q, k, v, cos, sin, mlp = leaves
-    if not given["contextual_input"]:
-        first = tape.table(torch.arange(given["L"]) + (given["shift"] or 0), like=q)
+    if not inputs["contextual_input"]:
+        first = tape.table(torch.arange(inputs["L"]) + (inputs["shift"] or 0), like=q)
         assert gap(torch.stack(first), torch.stack([cos[0, :1], sin[0, :1]])) < FLOATS[dtype]
     states = (cos, sin)
     joined = attention(tape.rotate(q, states), tape.rotate(k, states), torch.cat([v, cos, sin], -1))
     out, *read = joined.chunk(3, -1)
-    for got, wanted in zip((out, *read), ("out", "pos_attn_cos", "pos_attn_sin"), strict=True):
-        assert gap(got, arrays[wanted]) < FLOATS[dtype]
+    for got, expected in zip((out, *read), ("out", "pos_attn_cos", "pos_attn_sin"), strict=True):
+        assert gap(got, arrays[expected]) < FLOATS[dtype]
     then = tape.updated(tape.attended(states, read), mlp)
-    for got, wanted in zip(then, ("cos_out", "sin_out"), strict=True):
-        assert gap(got, arrays[wanted]) < FLOATS[dtype]
+    for got, expected in zip(then, ("cos_out", "sin_out"), strict=True):
+        assert gap(got, arrays[expected]) < FLOATS[dtype]
     hidden = arrays["residual_hidden"] + out.transpose(1, 2).flatten(2) + mlp
     assert gap(hidden, arrays["hidden_out"]) < FLOATS[dtype]
-    found = torch.autograd.grad(
-        (*then, hidden), [*leaves, *(getattr(tape, mine) for mine in PARAMETERS)],
+    result = torch.autograd.grad(
+        (*then, hidden), [*leaves, *(getattr(tape, actual) for actual in PARAMETERS)],
         [arrays["grad_out_cos"], arrays["grad_out_sin"], arrays["grad_out_hidden"]],
     )  # fmt: skip
-    for got, wanted in zip(found, [*words, *PARAMETERS.values()], strict=True):
-        assert gap(got, arrays[f"grad_{wanted}"]) < 10 * FLOATS[dtype]
+    for got, expected in zip(result, [*words, *PARAMETERS.values()], strict=True):
+        assert gap(got, arrays[f"grad_{expected}"]) < 10 * FLOATS[dtype]
 
 
 def test_some_states_are_contextual_and_some_positions_are_scaled():
@@ -71,17 +71,17 @@ def test_some_states_are_contextual_and_some_positions_are_scaled():
 
 def stack(layers=2, **options):
     torch.manual_seed(0)
-    made = [TAPEAttention(32, 4, position_size=5, **options).double() for _ in range(layers)]
+    built = [TAPEAttention(32, 4, position_size=5, **options).double() for _ in range(layers)]
     with torch.no_grad():
-        for layer in made:
+        for layer in built:
             for parameter in (layer.tape.mix, layer.tape.up):
                 parameter.normal_()
-    return made
+    return built
 
 
 def read(layers, x, caches=None, **options):
-    states, found = None, [None] * len(layers) if caches is None else caches
-    for layer, cache in zip(layers, found, strict=True):
+    states, result = None, [None] * len(layers) if caches is None else caches
+    for layer, cache in zip(layers, result, strict=True):
         y, states = layer(x, states=states, cache=cache, **options)
         states = layer.tape.updated(states, y.tanh())
         x = x + y
@@ -90,16 +90,16 @@ def read(layers, x, caches=None, **options):
 
 def test_layers_that_hand_states_on_decode_as_they_read():
     layers, x = stack(), torch.randn(2, 9, 32, dtype=torch.float64)
-    whole, states = read(layers, x)
+    full, states = read(layers, x)
     caches = [KVCache() for _ in layers]
     pieces = [read(layers, part, caches) for part in x.split([4, 1, 1, 3], 1)]
-    assert gap(torch.cat([y for y, _ in pieces], 1), whole) < 1e-12
+    assert gap(torch.cat([y for y, _ in pieces], 1), full) < 1e-12
     assert gap(torch.cat([s[0] for _, s in pieces], 2), states[0]) < 1e-12
     alone, _ = read(layers[:1], x)
-    assert gap(whole, alone) > 1e-2
+    assert gap(full, alone) > 1e-2
 
 
-def test_padding_and_documents_are_seen_by_states_too():
+def test_padding_and_documents_limit_states_too():
     layers, x = stack(), torch.randn(2, 7, 32, dtype=torch.float64)
     padding = torch.arange(7) >= torch.tensor([[0], [3]])
     padded, _ = read(layers, x, attention_mask=padding)
@@ -109,7 +109,7 @@ def test_padding_and_documents_are_seen_by_states_too():
 
 
 def test_distances_alone_count_after_all_layers():
-    """Equivariance: states of all tokens turned by one angle a pair give the same results."""
+    """Equivariance: states of all tokens rotated by one angle a pair give the same results."""
     layers, x = stack(encodings=[ALiBi(4)]), torch.randn(1, 6, 32, dtype=torch.float64)
     moved, _ = read(layers, x, positions=torch.arange(6) + 1000)
     assert gap(moved, read(layers, x)[0]) < 1e-9
@@ -118,32 +118,32 @@ def test_distances_alone_count_after_all_layers():
 def test_at_first_every_layer_is_rope():
     torch.manual_seed(0)
     layer, x = TAPEAttention(32, 4), torch.randn(1, 6, 32)
-    plain = SelfAttention(32, 4, encodings=[RoPE(8)])
-    plain.load_state_dict({n: p for n, p in layer.attention.state_dict().items() if "encodings" not in n})
+    baseline = SelfAttention(32, 4, encodings=[RoPE(8)])
+    baseline.load_state_dict({n: p for n, p in layer.attention.state_dict().items() if "encodings" not in n})
     y, states = layer(x)
     again = layer.tape.updated(states, x)
-    assert gap(y, plain(x)) < 1e-6
+    assert gap(y, baseline(x)) < 1e-6
     assert torch.equal(again[0], states[0])
     assert gap(states[0], layer.tape.table(torch.arange(6))[0].expand(1, 4, -1, -1)) == 0
 
 
 @pytest.mark.parametrize("make", [lambda: CoPE(8, max_position=9), lambda: TransformerXL(32, num_heads=4, head_dim=8)])
-def test_states_turn_beside_what_looks_at_content(make):
+def test_states_rotate_with_encodings_that_read_content(make):
     """Under an encoding that says nothing, layers are as without it, also from a cache; and states are seen."""
     layers, x = stack(), torch.randn(2, 9, 32, dtype=torch.float64)
-    beside = stack(encodings=[make()])
+    with_encodings = stack(encodings=[make()])
     with torch.no_grad():
-        for layer, plain in zip(beside, layers, strict=True):
-            layer.load_state_dict(plain.state_dict(), strict=False)
+        for layer, baseline in zip(with_encodings, layers, strict=True):
+            layer.load_state_dict(baseline.state_dict(), strict=False)
             for parameter in layer.attention.encodings[1].parameters():
                 parameter.zero_()
-    whole, states = read(beside, x)
-    wanted, of_plain = read(layers, x)
-    assert gap(whole, wanted) < 1e-12
+    full, states = read(with_encodings, x)
+    expected, of_plain = read(layers, x)
+    assert gap(full, expected) < 1e-12
     assert gap(states[0], of_plain[0]) < 1e-12
-    caches = [KVCache() for _ in beside]
-    pieces = [read(beside, part, caches)[0] for part in x.split([4, 1, 1, 3], 1)]
-    assert gap(torch.cat(pieces, 1), wanted) < 1e-12
+    caches = [KVCache() for _ in with_encodings]
+    pieces = [read(with_encodings, part, caches)[0] for part in x.split([4, 1, 1, 3], 1)]
+    assert gap(torch.cat(pieces, 1), expected) < 1e-12
 
 
 def test_first_states_of_a_base_a_head():
@@ -169,10 +169,10 @@ def test_the_laboratory_hands_states_on():
     assert gap(model(tokens, start=500), logits) < 1e-3
     assert gap(model(tokens, window=4), logits) > 1e-4
     logits.square().mean().backward()
-    found = {name: p.grad for name, p in model.named_parameters()}
+    results = {name: p.grad for name, p in model.named_parameters()}
     tape = "attention.attention.encodings.0"
-    assert found[f"blocks.0.{tape}.mix"].abs().sum() > 0
-    assert found[f"blocks.0.{tape}.up"].abs().sum() > 0
+    assert results[f"blocks.0.{tape}.mix"].abs().sum() > 0
+    assert results[f"blocks.0.{tape}.up"].abs().sum() > 0
 
 
 def test_who_hands_nothing_on_refuses_it():

@@ -34,19 +34,19 @@ def case(request):
 def test_gradients(case):
     call, q = case
     leaf = q.clone().requires_grad_()
-    (wanted,) = torch.autograd.grad(call(leaf).square().sum(), leaf)
-    assert gap(torch.func.grad(lambda q: call(q).square().sum())(q), wanted) < 1e-10
+    (expected,) = torch.autograd.grad(call(leaf).square().sum(), leaf)
+    assert gap(torch.func.grad(lambda q: call(q).square().sum())(q), expected) < 1e-10
 
 
 def test_tangents(case):
     call, q = case
     tangent = torch.randn(q.shape, generator=torch.Generator().manual_seed(1), dtype=q.dtype)
-    _, found = torch.func.jvp(call, (q,), (tangent,))
+    _, result = torch.func.jvp(call, (q,), (tangent,))
     step = 1e-6
-    assert gap(found, (call(q + step * tangent) - call(q - step * tangent)) / (2 * step)) < 1e-7
+    assert gap(result, (call(q + step * tangent) - call(q - step * tangent)) / (2 * step)) < 1e-7
 
 
 def test_maps(case):
     call, q = case
     several = torch.stack([q, q * 0.5])
-    assert gap(torch.func.vmap(call)(several), torch.stack([call(one) for one in several])) < 1e-10
+    assert gap(torch.func.vmap(call)(several), torch.stack([call(item) for item in several])) < 1e-10

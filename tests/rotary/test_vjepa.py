@@ -19,10 +19,10 @@ def test_the_authors_code(name, released):
     positions = torch.stack([arrays["pos_d"], arrays["pos_h"], arrays["pos_w"]], -1).long()
     assert torch.equal(positions, grid(meta["frames"], meta["grid"], meta["grid"]))
     rope = VJEPARoPE(meta["head_dim"], released=released)
-    found = rope.rotate(arrays["x"], rope.table(positions))
-    assert gap(found, arrays["x_rot_released" if released else "x_rot_fixed"]) < meta["tol"]
+    result = rope.rotate(arrays["x"], rope.table(positions))
+    assert gap(result, arrays["x_rot_released" if released else "x_rot_fixed"]) < meta["tol"]
     tail = meta["unrotated_tail"]
-    assert tail == 0 or torch.equal(found[..., -tail:], arrays["x"][..., -tail:])
+    assert tail == 0 or torch.equal(result[..., -tail:], arrays["x"][..., -tail:])
 
 
 @pytest.mark.parametrize("head_dim", [6, 8, 24, 64, 80])
@@ -56,9 +56,9 @@ def test_the_released_form_is_no_rotation():
 def test_narrow_inputs_are_rounded_once(dtype, released):
     rope, positions = VJEPARoPE(26, released=released), grid(2, 3, 4)
     x, table = torch.randn(2, 2, 24, 26).to(dtype), rope.table(positions)
-    found = rope.rotate(x, table)
-    assert found.dtype == dtype
-    assert torch.equal(found, rope.rotate(x.float(), table).to(dtype))
+    result = rope.rotate(x, table)
+    assert result.dtype == dtype
+    assert torch.equal(result, rope.rotate(x.float(), table).to(dtype))
 
 
 @pytest.mark.parametrize("released", [False, True])

@@ -36,16 +36,16 @@ from tests.samples import ShortReach, gap, qkv, refusals
 @pytest.mark.parametrize("name", names("xpos_*"))
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_scores_of_the_authors_code(name, dtype):
-    golden, given = load(name), config(name)
-    offset, tokens = given["offset"], given["T"]
-    xpos = XPos(given["dim"], scale_base=given["scale_base"], gamma=given["gamma"])
+    golden, inputs = load(name), config(name)
+    offset, tokens = inputs["offset"], inputs["T"]
+    xpos = XPos(inputs["dim"], scale_base=inputs["scale_base"], gamma=inputs["gamma"])
     q, k = golden["q"].to(dtype), golden["k"].to(dtype)
     q, k = q.view(1, *q.shape[-3:]), k.view(1, *k.shape[-3:])
     q, k = xpos(q, k, torch.arange(offset, offset + tokens), torch.arange(k.shape[2]))
     past = torch.arange(offset, offset + tokens)[:, None] >= torch.arange(k.shape[2])
     expected = golden["scores"].double()
-    found = (q.double() @ k.double().mT).view(expected.shape)
-    assert gap(found[:, past], expected[:, past]) < (1e-8 if dtype == torch.float64 else 3e-5)
+    actual = (q.double() @ k.double().mT).view(expected.shape)
+    assert gap(actual[:, past], expected[:, past]) < (1e-8 if dtype == torch.float64 else 3e-5)
 
 
 def definition(q, k, q_pos, k_pos, *, scale_base=512.0, gamma=0.4):
@@ -102,12 +102,12 @@ def test_rows_shuffles_masks_and_segments_in_blocks():
 def test_blocks_of_counted_positions():
     q, k, v = qkv(2, 4, 40, head_dim=8, num_kv_heads=2)
     q = q[:, :, -25:].clone().requires_grad_()
-    bias, whole = ALiBi(4), torch.arange(40)
+    bias, full = ALiBi(4), torch.arange(40)
     blocked = attention(q, k, v, [ShortReach(8), bias])
     (gradient,) = torch.autograd.grad(blocked.sum(), q)
-    one = attention(q, k, v, [XPos(8), bias], q_pos=whole[-25:], k_pos=whole)
-    assert gap(blocked, one) < 1e-5
-    assert gap(gradient, torch.autograd.grad(one.sum(), q)[0]) < 1e-5
+    first = attention(q, k, v, [XPos(8), bias], q_pos=full[-25:], k_pos=full)
+    assert gap(blocked, first) < 1e-5
+    assert gap(gradient, torch.autograd.grad(first.sum(), q)[0]) < 1e-5
 
 
 def test_blocks_cover_all_queries_and_span_no_more_than_the_reach():
@@ -117,11 +117,11 @@ def test_blocks_cover_all_queries_and_span_no_more_than_the_reach():
         q, k, v, [XPos(8)], q_pos=positions, k_pos=positions, x=None, features=None, mask=None, segments=None,
         causal=True, scale=None,
     )  # fmt: skip
-    found = blocks(call, 250)
-    assert [start for start, _ in found] == [0, *(stop for _, stop in found[:-1])]
-    assert found[-1][1] == 500
-    assert all(positions[stop - 1] - positions[start] < 250 for start, stop in found)
-    assert len(found) < 30
+    result = blocks(call, 250)
+    assert [start for start, _ in result] == [0, *(stop for _, stop in result[:-1])]
+    assert result[-1][1] == 500
+    assert all(positions[stop - 1] - positions[start] < 250 for start, stop in result)
+    assert len(result) < 30
     assert blocks(call, None) == [(0, 500)]
     assert explain(q, k, v, [XPos(8)])
 
@@ -140,16 +140,16 @@ def test_more_queries_than_keys(queries, keys, scale_base):
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_blocks_beside_a_rotation_that_spans_the_row(packed):
+def test_blocks_with_a_rotation_that_spans_the_row(packed):
     """A block spans what the whole call does, not what its own keys do."""
     q, k, v = (t.double() for t in qkv(2, 2, 40, head_dim=8))
     dynamic = RoPE(8, layout="interleaved", scaling=DynamicNTK(original_length=4))
     mask = torch.ones(2, 1, 40, dtype=torch.bool)
     mask[0, :, 33:] = False
     options = {"mask": mask, "segments": torch.arange(40) // 15 if packed else None}
-    whole = attention(q, k, v, [dynamic, XPos(8)], **options)
+    full = attention(q, k, v, [dynamic, XPos(8)], **options)
     for encodings in ([dynamic, ShortReach(8)], [ShortReach(8), dynamic]):
-        assert gap(attention(q, k, v, encodings, **options), whole) < 1e-12
+        assert gap(attention(q, k, v, encodings, **options), full) < 1e-12
 
 
 @pytest.mark.parametrize("backend", ["auto", "dense", "sdpa"])
@@ -162,9 +162,9 @@ def test_gradients_under_left_padding(backend, causal, scale_base):
         q, k, v = (t.requires_grad_() for t in qkv(2, 2, 130, head_dim=8))
         options = {"mask": padding[:, None, :] & padding[:, :, None], "q_pos": positions, "k_pos": positions}
         out = attention(q, k, v, [XPos(8, scale_base=scale_base)], causal=causal, backend=backend, **options)
-        found = torch.autograd.grad(out.square().sum(), (q, k, v))
+        result = torch.autograd.grad(out.square().sum(), (q, k, v))
         assert out.isfinite().all()
-        assert all(gradient.isfinite().all() for gradient in found)
+        assert all(gradient.isfinite().all() for gradient in result)
         alone = attention(*(t[:1, :, 100:] for t in (q, k, v)), [XPos(8, scale_base=scale_base)])
         assert gap(out[:1, :, 100:], alone) < 1e-5
 
@@ -178,20 +178,20 @@ def test_gradients_under_left_padding(backend, causal, scale_base):
     lambda: [XPos(8), TransformerXL(16, num_heads=2), DAPE(ALiBi(2), 2)],
     lambda: [XPos(8), Mixture([ALiBi(2), []], 2)],
 ])  # fmt: skip
-def test_a_step_beside_other_encodings_is_the_whole_call(encodings):
-    """Other pairs turned by another rotation stand between no two factors: the decay comes last."""
+def test_a_step_with_other_encodings_equals_the_full_call(encodings):
+    """Other pairs rotated by another rotation stand between no two factors: the decay comes last."""
     torch.manual_seed(0)
-    made = [encoding.double() for encoding in encodings()]
+    built = [encoding.double() for encoding in encodings()]
     with torch.no_grad():
-        for parameter in (p for encoding in made for p in encoding.parameters()):
+        for parameter in (p for encoding in built for p in encoding.parameters()):
             parameter.add_(torch.randn_like(parameter) * 0.3)
-    layer, x = SelfAttention(16, 2, encodings=made).double(), torch.randn(2, 40, 16, dtype=torch.float64)
-    cache, whole = KVCache(), layer(x)
+    layer, x = SelfAttention(16, 2, encodings=built).double(), torch.randn(2, 40, 16, dtype=torch.float64)
+    cache, full = KVCache(), layer(x)
     steps = torch.cat([layer(part, cache=cache) for part in x.split([17, 1, 1, 20, 1], 1)], 1)
-    assert gap(steps, whole) < 1e-12
+    assert gap(steps, full) < 1e-12
 
 
-def test_its_decay_is_that_of_the_pair_whatever_turns_after_it():
+def test_its_decay_is_per_pair_whatever_rotates_after_it():
     """Between pairs of another layout: zeta^distance on the product of all rotations, written out."""
     q, k, _ = (t.double() for t in qkv(1, 1, 6, head_dim=8))
     positions, xpos, rope = torch.arange(6) * 50, XPos(8), RoPE(8)
@@ -211,7 +211,7 @@ def test_its_decay_is_that_of_the_pair_whatever_turns_after_it():
     lambda: Mixture([Shaw(8, max_distance=4)], 2),
     lambda: OwnScore(),
 ])  # fmt: skip
-def test_refused_beside_what_reads_q_or_k_by_themselves(other):
+def test_refused_with_encodings_that_read_q_or_k_by_themselves(other):
     q, k, v = qkv(1, 2, 5, head_dim=8)
     encoding = other()
     with pytest.raises(ValueError, match=f"encodings.*{type(encoding).__name__}"):
@@ -236,8 +236,8 @@ def test_without_decay_it_is_rope():
     q, k, _ = qkv(1, 2, 9, head_dim=8)
     positions = torch.arange(9)
     near = XPos(8, scale_base=1e12)(q, k, positions, positions)
-    plain = RoPE(8, layout="interleaved")(q, k, positions, positions)
-    assert all(gap(a, b) < 1e-6 for a, b in zip(near, plain, strict=True))
+    baseline = RoPE(8, layout="interleaved")(q, k, positions, positions)
+    assert all(gap(a, b) < 1e-6 for a, b in zip(near, baseline, strict=True))
 
 
 test_refusals = refusals(

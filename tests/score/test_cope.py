@@ -53,8 +53,8 @@ def holding(golden, name) -> tuple[CoPE, list | None]:
 
 
 def context_of(q, k, v, **options):
-    wanted = {"q_pos": None, "k_pos": None, "x": None, "features": None, "mask": None, "segments": None}
-    problem = prepare_call(q, k, v, [], **{**wanted, "causal": True, "scale": None, **options})
+    expected = {"q_pos": None, "k_pos": None, "x": None, "features": None, "mask": None, "segments": None}
+    problem = prepare_call(q, k, v, [], **{**expected, "causal": True, "scale": None, **options})
     return problem.context(problem.visible(), None)
 
 
@@ -69,9 +69,9 @@ class TestGolden:
             inputs["q"], inputs["k"], inputs["v"], [encoding], features=features, mask=golden.get("mask_allowed")
         )
         assert gap(out, golden["out"]) < 10 * tolerance
-        wanted = [golden[f"grad_{n}"] for n in inputs] + [golden["grad_pos_emb"][0]]
+        expected = [golden[f"grad_{n}"] for n in inputs] + [golden["grad_pos_emb"][0]]
         for got, exact in zip(
-            torch.autograd.grad(out, [*inputs.values(), encoding.table], golden["grad_out"]), wanted, strict=True
+            torch.autograd.grad(out, [*inputs.values(), encoding.table], golden["grad_out"]), expected, strict=True
         ):
             assert gap(got, exact) < 50 * tolerance
 
@@ -100,17 +100,17 @@ def by_the_formula(q, k, gate_keys, encoding, q_pos, k_pos, seen, scale) -> torc
     scores = torch.zeros(*q.shape[:3], k.shape[2], dtype=q.dtype)
     heads = q.shape[1]
     for b, h, i in torch.cartesian_prod(*(torch.arange(n) for n in q.shape[:3])).tolist():
-        own, keys = q[b, h, i], k[b, h * k.shape[1] // heads]
-        gates = (gate_keys[b, h * gate_keys.shape[1] // heads] @ own * scale).sigmoid() * seen[i]
-        z = own @ encoding.table
+        query, keys = q[b, h, i], k[b, h * k.shape[1] // heads]
+        gates = (gate_keys[b, h * gate_keys.shape[1] // heads] @ query * scale).sigmoid() * seen[i]
+        z = query @ encoding.table
         for j in range(k.shape[2]):
             position = min(gates[j:].sum().item(), encoding.max_position)
             low, high = int(position), min(int(position) + 1, encoding.max_position)
             term = z[low] + (position - low) * (z[high] - z[low])
             if encoding.relative_table is not None:
                 row = min(max(int(q_pos[i] - k_pos[j]), 0), encoding.relative)
-                scores[b, h, i, j] += scale * (own @ encoding.relative_table[:, row])
-            scores[b, h, i, j] += scale * (own @ keys[j]) + term * (scale if encoding.scaled else 1)
+                scores[b, h, i, j] += scale * (query @ encoding.relative_table[:, row])
+            scores[b, h, i, j] += scale * (query @ keys[j]) + term * (scale if encoding.scaled else 1)
     return scores
 
 
@@ -129,16 +129,16 @@ def test_formula_with_grouped_heads_and_positions(form, causal):
 
 @pytest.mark.parametrize("order", [1, -1])
 @pytest.mark.parametrize("rotated", [False, True])
-def test_beside_a_rotation(rotated, order):
-    """Only the scores of q·k turn, unless gates and z are asked to see rotated queries and keys."""
+def test_with_a_rotation(rotated, order):
+    """Only the scores of q·k are rotated, unless gates and z read rotated queries and keys."""
     q, k, v = qkv(1, 4, 6, dtype=torch.float64)
     encoding, rope, positions = cope(rotated=rotated), RoPE(8), torch.arange(6) * 5
     turned_q, turned_k = rope(q, k, positions, positions)
     context = context_of(turned_q, turned_k, v) if rotated else context_of(q, k, v)
     scores = encoding(turned_q @ turned_k.mT * 8**-0.5, context)
-    wanted = scores.masked_fill(~torch.ones(6, 6, dtype=torch.bool).tril(), -torch.inf).softmax(-1) @ v
+    expected = scores.masked_fill(~torch.ones(6, 6, dtype=torch.bool).tril(), -torch.inf).softmax(-1) @ v
     out = attention(q, k, v, [rope, encoding][::order], q_pos=positions, k_pos=positions)
-    assert gap(out, wanted) < 1e-13
+    assert gap(out, expected) < 1e-13
 
 
 @pytest.mark.parametrize("form", [f for f in FORMS if f != "rotated"])
@@ -160,7 +160,7 @@ def test_hidden_keys_are_not_counted(form):
     assert gap(masked, attention(q, k[:, :, keep], v[:, :, keep], [encoding], x=x[:, keep])) < 1e-13
 
 
-def test_clamped_counts_are_alike_and_give_no_gradient():
+def test_clamped_counts_are_equal_and_give_no_gradient():
     q, k, v = qkv(1, 1, 30, dtype=torch.float64)
     k.requires_grad_()
     counts = cope().counts(q, context_of(q, k, v))[:, :, -1]
@@ -187,10 +187,10 @@ def test_decoding_in_any_chunks(sizes, form, rotating):
     layer = SelfAttention(32, 4, num_kv_heads=2, encodings=encodings).double()
     x, cache = torch.randn(2, sum(sizes), 32, dtype=torch.float64), KVCache()
     parts = [layer(part, cache=cache) for part in torch.split(x, sizes, 1)]
-    whole = layer(x)
-    assert gap(torch.cat(parts, 1), whole) < 1e-12
+    full = layer(x)
+    assert gap(torch.cat(parts, 1), full) < 1e-12
     if form != "rotated":
-        assert gap(layer(x, torch.arange(77, 77 + x.shape[1])), whole) < 1e-12, "gates and z see content alone"
+        assert gap(layer(x, torch.arange(77, 77 + x.shape[1])), full) < 1e-12, "gates and z see content alone"
     if form == "separate":
         assert cache.features[-1].shape == (2, 2, sum(sizes), 8)
 

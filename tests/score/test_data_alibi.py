@@ -25,11 +25,11 @@ GOLDEN = {  # name: form, post_log_scale
 
 def holding(golden, form, scale) -> DataDependentALiBi:
     """One with golden weights."""
-    made = DataDependentALiBi(golden["x"].shape[-1], num_heads=golden["q"].shape[1], form=form, post_log_scale=scale)
-    made = made.to(golden["x"].dtype)
+    built = DataDependentALiBi(golden["x"].shape[-1], num_heads=golden["q"].shape[1], form=form, post_log_scale=scale)
+    built = built.to(golden["x"].dtype)
     state = {"weight": golden["weight"]} | ({} if form == "rows" else {"bias": golden["bias_param"]})
-    made.load_state_dict(state)
-    return made
+    built.load_state_dict(state)
+    return built
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), FLOATS.items(), ids=str)
@@ -43,10 +43,10 @@ def test_golden(name, dtype, tolerance):
 @pytest.mark.parametrize("name", GOLDEN)
 def test_golden_bias(name):
     golden, (form, scale) = load(name), GOLDEN[name]
-    made, scores = holding(golden, form, scale), torch.zeros_like(golden["bias"])
+    built, scores = holding(golden, form, scale), torch.zeros_like(golden["bias"])
     seen = golden.get("mask_allowed", torch.ones(scores.shape[-2:], dtype=torch.bool))
     seen = seen.bool()[None, None]
-    got = made(scores, context(golden["q"], golden["k"], seen, made.remember(golden["x"])))
+    got = built(scores, context(golden["q"], golden["k"], seen, built.remember(golden["x"])))
     assert gap(torch.where(seen, got, 0.0), torch.where(seen, golden["bias"], 0.0)) < 1e-12
 
 
@@ -60,27 +60,27 @@ def context(q, k, mask, features):
 @pytest.mark.parametrize("form", FORMS)
 def test_first_values(form):
     torch.manual_seed(0)
-    made = DataDependentALiBi(100, num_heads=8, form=form)
-    assert made.weight.abs().max() <= 0.1
-    assert made.weight.abs().max() > 0.099
-    assert (made.bias is None) if form == "rows" else bool((made.bias == 5).all())
+    built = DataDependentALiBi(100, num_heads=8, form=form)
+    assert built.weight.abs().max() <= 0.1
+    assert built.weight.abs().max() > 0.099
+    assert (built.bias is None) if form == "rows" else bool((built.bias == 5).all())
 
 
-def by_the_formula(x, made, i, mask) -> torch.Tensor:
+def by_the_formula(x, built, i, mask) -> torch.Tensor:
     """The bias of query i for every key of one row, ``(heads, keys)``, sums written out."""
-    projected = F.linear(x, made.weight, made.bias)
+    projected = F.linear(x, built.weight, built.bias)
     keys, seen = len(x), [j for j in range(len(x)) if mask[j]]
-    out = torch.zeros(made.num_heads, keys, dtype=x.dtype)
-    for h in range(made.num_heads):
+    out = torch.zeros(built.num_heads, keys, dtype=x.dtype)
+    for h in range(built.num_heads):
         for j in seen:
-            if made.form == "rows":
-                q, k = projected.view(keys, 2, made.num_heads, -1)[:, :, h].unbind(1)
-                steps = [F.logsigmoid(q[i] @ k[m] * made.gate_dim**-0.5) for m in seen if j <= m < i]
+            if built.form == "rows":
+                q, k = projected.view(keys, 2, built.num_heads, -1)[:, :, h].unbind(1)
+                steps = [F.logsigmoid(q[i] @ k[m] * built.gate_dim**-0.5) for m in seen if j <= m < i]
             elif j <= i:
                 steps = [F.logsigmoid(projected[m, h]) for m in seen if j < m <= i]
             else:
-                steps = [F.logsigmoid(projected[m, made.num_heads + h]) for m in seen if i < m <= j]
-            out[h, j] = sum(steps) * made.post_log_scale
+                steps = [F.logsigmoid(projected[m, built.num_heads + h]) for m in seen if i < m <= j]
+            out[h, j] = sum(steps) * built.post_log_scale
     return out
 
 
@@ -88,7 +88,7 @@ def by_the_formula(x, made, i, mask) -> torch.Tensor:
 @pytest.mark.parametrize("form", FORMS)
 def test_formula_under_a_mask_and_for_the_last_queries(form, queries):
     torch.manual_seed(0)
-    made = DataDependentALiBi(DIM, num_heads=HEADS, form=form, bias_init=0.5, post_log_scale=0.7, gate_dim=3).double()
+    built = DataDependentALiBi(DIM, num_heads=HEADS, form=form, bias_init=0.5, post_log_scale=0.7, gate_dim=3).double()
     x = torch.randn(6, DIM, dtype=torch.float64)
     mask = torch.rand(queries, 6, generator=torch.Generator().manual_seed(2)) < 0.7
     index = torch.arange(6)
@@ -96,30 +96,30 @@ def test_formula_under_a_mask_and_for_the_last_queries(form, queries):
         mask &= index <= index[-queries:, None]
     q, k, _ = qkv(1, HEADS, queries, 6, dtype=torch.float64)
     scores = torch.zeros(1, HEADS, queries, 6, dtype=torch.float64)
-    got = made(scores, context(q, k, mask[None, None], made.remember(x[None])))
+    got = built(scores, context(q, k, mask[None, None], built.remember(x[None])))
     for row in range(queries):
-        expected = by_the_formula(x, made, row + 6 - queries, mask[row])
+        expected = by_the_formula(x, built, row + 6 - queries, mask[row])
         assert gap(torch.where(mask[row], got[0, :, row], 0.0), expected) < 1e-12
 
 
 def test_causal_form_is_a_forget_gate():
     torch.manual_seed(0)
-    made, gate = DataDependentALiBi(DIM, num_heads=HEADS), ForgetGate(DIM, num_heads=HEADS)
-    gate.load_state_dict(made.state_dict())
+    built, gate = DataDependentALiBi(DIM, num_heads=HEADS), ForgetGate(DIM, num_heads=HEADS)
+    gate.load_state_dict(built.state_dict())
     q, k, v = qkv()
     x = torch.randn(2, 6, DIM)
-    assert gap(attention(q, k, v, [made], x=x), attention(q, k, v, [gate], x=x)) < 1e-6
+    assert gap(attention(q, k, v, [built], x=x), attention(q, k, v, [gate], x=x)) < 1e-6
 
 
 def test_the_two_directions_mirror_each_other():
     """With the same gates on both sides and tokens in reverse, step l between two tokens becomes step l − 1."""
     torch.manual_seed(0)
-    made = DataDependentALiBi(DIM, num_heads=HEADS, form="bidirectional", bias_init=0.0).double()
+    built = DataDependentALiBi(DIM, num_heads=HEADS, form="bidirectional", bias_init=0.0).double()
     with torch.no_grad():
-        made.weight[HEADS:] = made.weight[:HEADS]
-    features = made.remember(torch.randn(1, 6, DIM, dtype=torch.float64))
+        built.weight[HEADS:] = built.weight[:HEADS]
+    features = built.remember(torch.randn(1, 6, DIM, dtype=torch.float64))
     q, k, _ = qkv(1, HEADS, 6, dtype=torch.float64)
-    bias = made(torch.zeros(1, HEADS, 6, 6, dtype=torch.float64), context(q, k, None, features))
+    bias = built(torch.zeros(1, HEADS, 6, 6, dtype=torch.float64), context(q, k, None, features))
     assert gap(bias, bias.mT) < 1e-12
     assert (bias.diagonal(dim1=-2, dim2=-1) == 0).all()
 
@@ -157,14 +157,14 @@ def test_installed_library(form):
     theirs_of = pytest.importorskip("x_transformers.x_transformers")
     torch.manual_seed(0)
     if form == "rows":
-        theirs = theirs_of.PerRowDataDependentAlibi(DIM, HEADS).double()
+        reference = theirs_of.PerRowDataDependentAlibi(DIM, HEADS).double()
     else:
-        theirs = theirs_of.DataDependentAlibi(DIM, HEADS, causal=form == "causal").double()
-    made = DataDependentALiBi(DIM, num_heads=HEADS, form=form).double()
-    made.load_state_dict({name.split(".")[-1]: p for name, p in theirs.state_dict().items()})
+        reference = theirs_of.DataDependentAlibi(DIM, HEADS, causal=form == "causal").double()
+    built = DataDependentALiBi(DIM, num_heads=HEADS, form=form).double()
+    built.load_state_dict({name.split(".")[-1]: p for name, p in reference.state_dict().items()})
     x = torch.randn(2, 30, DIM, dtype=torch.float64)
     q, k, _ = qkv(2, HEADS, 30, dtype=torch.float64)
     seen = torch.ones(30, 30, dtype=torch.bool)
     seen = (seen if form == "bidirectional" else seen.tril())[None, None]
-    got = made(torch.zeros(2, HEADS, 30, 30, dtype=torch.float64), context(q, k, seen, made.remember(x)))
-    assert gap(torch.where(seen, got - theirs(x), 0.0), torch.zeros_like(got)) < 1e-12
+    got = built(torch.zeros(2, HEADS, 30, 30, dtype=torch.float64), context(q, k, seen, built.remember(x)))
+    assert gap(torch.where(seen, got - reference(x), 0.0), torch.zeros_like(got)) < 1e-12

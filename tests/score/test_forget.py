@@ -66,9 +66,9 @@ class TestGolden:
     def test_layer(self):
         golden = load("foxlayer_llama_full")
         module = SelfAttention(24, 3, encodings=[ForgetGate(24, num_heads=3)]).double()
-        theirs = {f"{which}_proj.weight": golden[f"p_{which}_proj__weight"] for which in "qkvo"}
-        theirs |= {f"encodings.0.{n}": golden[f"p_fgate_proj__{n}"] for n in ("weight", "bias")}
-        module.load_state_dict(theirs)
+        reference = {f"{which}_proj.weight": golden[f"p_{which}_proj__weight"] for which in "qkvo"}
+        reference |= {f"encodings.0.{n}": golden[f"p_fgate_proj__{n}"] for n in ("weight", "bias")}
+        module.load_state_dict(reference)
         x, cache = golden["x"], KVCache()
         assert gap(module(x), golden["out"]) < 1e-11
         assert gap(module.encodings[0].remember(x), golden["inner_log_fgate"]) < 1e-12
@@ -195,11 +195,11 @@ class TestMasks:
 
     def test_a_hidden_key_is_an_evicted_one(self):
         q, k, v = qkv(1, HEADS, 3, 8, dtype=torch.float64)
-        gates, kept = -torch.rand(1, HEADS, 8, dtype=torch.float64), torch.tensor([0, 1, 4, 5, 6, 7])
+        gates, remaining = -torch.rand(1, HEADS, 8, dtype=torch.float64), torch.tensor([0, 1, 4, 5, 6, 7])
         mask = torch.zeros(3, 8, dtype=torch.bool)
-        mask[:, kept] = True
+        mask[:, remaining] = True
         gate = ForgetGate(DIM, num_heads=HEADS)
-        evicted = attention(q, k[:, :, kept], v[:, :, kept], [gate], features=[gates[..., kept]])
+        evicted = attention(q, k[:, :, remaining], v[:, :, remaining], [gate], features=[gates[..., remaining]])
         assert gap(attention(q, k, v, [gate], features=[gates], mask=mask), evicted) < 1e-12
 
     @pytest.mark.parametrize("side", ["left", "right"])
@@ -231,11 +231,11 @@ class TestDecoding:
             sizes.append(min(40 - sum(sizes), int(torch.randint(1, 9, (), generator=chosen))))
         pieces = [module(part, cache=cache) for part in x.split(sizes, 1)]
         assert gap(torch.cat(pieces, 1), module(x)) < 1e-5
-        kept = cache.features[1]
-        assert (kept is None) == (kind != "data"), "gates without data need no cache"
+        remaining = cache.features[1]
+        assert (remaining is None) == (kind != "data"), "gates without data need no cache"
 
     def test_any_mask(self):
-        """Attention sinks beside a window: what a query does not see may not depend on who else is in the call."""
+        """Attention sinks with a window: what a query does not attend to may not depend on who else is in the call."""
         module, x, cache = layer(spread(ForgetGate(DIM, num_heads=HEADS))), tokens(), KVCache()
         index = torch.arange(9)
         mask = (index[:, None] - index < 3) | (index < 2)

@@ -19,9 +19,9 @@ GATES = {"key-gated": "key", "query-gated": "query", "querykey-gated": "both"}
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("name", FILES)
 def test_the_authors_numbers(name, dtype):
-    given, arrays = config(name), load(name, dtype)
+    inputs, arrays = config(name), load(name, dtype)
     grape = GRAPEA(
-        given["head_dim"], num_heads=given["heads"], gate=GATES[given["kind"]], normalized=given["l2_norm"]
+        inputs["head_dim"], num_heads=inputs["heads"], gate=GATES[inputs["kind"]], normalized=inputs["l2_norm"]
     ).to(dtype)
     with torch.no_grad():
         for word, parameter in grape.named_parameters():
@@ -32,8 +32,8 @@ def test_the_authors_numbers(name, dtype):
     bias = grape(torch.zeros_like(arrays["bias"]), context)
     assert gap(bias, arrays["bias"]) < 10 * FLOATS[dtype]
     leaves = {"q": q, "k": k, **dict(grape.named_parameters())}
-    found = torch.autograd.grad(bias, list(leaves.values()), arrays["grad_out"], materialize_grads=True)
-    for leaf, got in zip(leaves, found, strict=True):
+    actual = torch.autograd.grad(bias, list(leaves.values()), arrays["grad_out"], materialize_grads=True)
+    for leaf, got in zip(leaves, actual, strict=True):
         expected = arrays.get(f"grad_{leaf}", torch.zeros_like(arrays["q"]))
         expected = expected.transpose(1, 2) if leaf in "qk" else expected
         assert gap(got, expected) < 10 * FLOATS[dtype] * max(1.0, float(expected.abs().max())), leaf

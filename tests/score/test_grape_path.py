@@ -16,19 +16,21 @@ FILES = names("grape_ap_*")
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("name", FILES)
 def test_the_authors_numbers(name, dtype):
-    given, arrays = config(name), load(name, dtype)
-    tied = given["tie"] != "none"
-    grape = GRAPEAP(16, num_heads=given["heads"], path_dim=given["p_head_dim"], tie="key" if tied else "none").to(dtype)
+    inputs, arrays = config(name), load(name, dtype)
+    tied = inputs["tie"] != "none"
+    grape = GRAPEAP(16, num_heads=inputs["heads"], path_dim=inputs["p_head_dim"], tie="key" if tied else "none").to(
+        dtype
+    )
     leaves = {n: arrays[n].transpose(1, 2).requires_grad_() for n in ("qkv" if tied else "qkvp")}
     call = {"features": [leaves.get("p")]}
     q, k, v = (leaves[n] for n in "qkv")
     out = attention(q, k, v, [grape], **call)
     assert gap(out, arrays["out"].transpose(1, 2)) < FLOATS[dtype]
-    under, plain = read_attention(q, k, v, [grape], **call).scores, read_attention(q, k, v).scores
+    under, baseline = read_attention(q, k, v, [grape], **call).scores, read_attention(q, k, v).scores
     seen = arrays["allowed"]
-    assert gap((under - plain)[:, :, seen], arrays["bias"][:, :, seen]) < 10 * FLOATS[dtype]
-    found = torch.autograd.grad(out, list(leaves.values()), arrays["grad_out"].transpose(1, 2))
-    for leaf, got in zip(leaves, found, strict=True):
+    assert gap((under - baseline)[:, :, seen], arrays["bias"][:, :, seen]) < 10 * FLOATS[dtype]
+    result = torch.autograd.grad(out, list(leaves.values()), arrays["grad_out"].transpose(1, 2))
+    for leaf, got in zip(leaves, result, strict=True):
         assert gap(got, arrays[f"grad_{leaf}"].transpose(1, 2)) < 10 * FLOATS[dtype], leaf
 
 

@@ -1,4 +1,4 @@
-"""KERPLE's weight kernel against the formula of the authors' code, alone and beside their bias."""
+"""KERPLE's weight kernel against the formula of the authors' code, alone and with their bias."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def by_the_code(x, bias_a, bias_p, wei_a, wei_p):
     return x * (-(diff**wei_p) * wei_a).exp() - diff**bias_p * bias_a
 
 
-@pytest.mark.parametrize("beside", [True, False])
-def test_formula_of_the_authors_code(beside):
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_formula_of_the_authors_code(with_bias):
     q, k, v = qkv(2, 4, 12, dtype=torch.float64)
     weight, bias = (KERPLE(4, kind="power").double() for _ in range(2))
     with torch.no_grad():
@@ -30,13 +30,13 @@ def test_formula_of_the_authors_code(beside):
         bias.a.copy_(torch.tensor([0.1, 0.2, 0.3, 0.4]))
     none = torch.zeros(4).double()
     scores = by_the_code(q @ k.mT * 0.3, bias.a, bias.p, weight.a, weight.p)
-    if not beside:
+    if not with_bias:
         scores = scores - by_the_code(none[:, None, None] * q @ k.mT, bias.a, bias.p, none, none)
     hidden = torch.ones(12, 12, dtype=torch.bool).triu(1)
-    wanted = scores.masked_fill(hidden, -torch.inf).softmax(-1) @ v
-    encodings = [bias, KERPLEWeight(weight, 4)] if beside else [KERPLEWeight(weight, 4)]
-    assert gap(attention(q, k, v, encodings, scale=0.3), wanted) < 1e-12
-    assert gap(attention(q, k, v, encodings[::-1], scale=0.3), wanted) < 1e-12, "whatever its place in the list"
+    expected = scores.masked_fill(hidden, -torch.inf).softmax(-1) @ v
+    encodings = [bias, KERPLEWeight(weight, 4)] if with_bias else [KERPLEWeight(weight, 4)]
+    assert gap(attention(q, k, v, encodings, scale=0.3), expected) < 1e-12
+    assert gap(attention(q, k, v, encodings[::-1], scale=0.3), expected) < 1e-12, "whatever its place in the list"
 
 
 def test_products_after_rotations_and_a_cap():
@@ -45,8 +45,8 @@ def test_products_after_rotations_and_a_cap():
     turned_q, turned_k = rope(q, k, at, at)
     capped = 2 * (turned_q @ turned_k.repeat_interleave(2, 1).mT * 8**-0.5 / 2).tanh()
     scores = capped * kernel(at.double(), at.double()).exp()
-    wanted = scores.masked_fill(torch.ones(9, 9).triu(1).bool(), -torch.inf).softmax(-1) @ v.repeat_interleave(2, 1)
-    assert gap(attention(q, k, v, [KERPLEWeight(kernel, 4), rope], softcap=2.0), wanted) < 1e-12
+    expected = scores.masked_fill(torch.ones(9, 9).triu(1).bool(), -torch.inf).softmax(-1) @ v.repeat_interleave(2, 1)
+    assert gap(attention(q, k, v, [KERPLEWeight(kernel, 4), rope], softcap=2.0), expected) < 1e-12
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_products_after_rotations_and_a_cap():
     ],
 )
 @pytest.mark.parametrize("inside", [False, True])
-def test_products_are_those_of_the_call(before, inside):
+def test_products_come_from_the_call(before, inside):
     """What a score encoding before it puts in the place of q·k is not multiplied, on any path."""
     (q, k, v), x, kernel = qkv(2, 4, 9, num_kv_heads=2, dtype=torch.float64), torch.randn(2, 9, 6).double(), ALiBi(4)
     first, weight = before().double(), KERPLEWeight(kernel, 4)
@@ -66,9 +66,9 @@ def test_products_are_those_of_the_call(before, inside):
     at, bare = torch.arange(9), q @ k.repeat_interleave(2, 1).mT * 8**-0.5
     context = Context(q, k, v, at, at, 8**-0.5, features=first.remember(x))
     scores = first(bare, context) + kernel(at.double(), at.double()).expm1() * bare
-    wanted = scores.masked_fill(torch.ones(9, 9).triu(1).bool(), -torch.inf).softmax(-1) @ v.repeat_interleave(2, 1)
+    expected = scores.masked_fill(torch.ones(9, 9).triu(1).bool(), -torch.inf).softmax(-1) @ v.repeat_interleave(2, 1)
     for backend in ("auto", "dense"):
-        assert gap(attention(q, k, v, encodings, x=x, backend=backend), wanted) < 1e-12, backend
+        assert gap(attention(q, k, v, encodings, x=x, backend=backend), expected) < 1e-12, backend
 
 
 def test_catalogue_takes_a_power_or_a_bias_of_yours():

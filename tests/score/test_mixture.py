@@ -86,11 +86,11 @@ def test_formula(adaptive, causal, queries):
     members = [RoPE(WIDTH), ALiBi(HEADS), [RoPE(WIDTH), KERPLE(HEADS)], []]
     mixture = moved(Mixture(members, HEADS, adaptive=adaptive, dim=DIM))
     (q, k, v), options = inputs(queries, causal=causal, scale=0.4)
-    at, own = options["k_pos"], options["q_pos"]
-    turned = scores_of(*members[0](q, k, own, at), 0.4)
-    plain = scores_of(q, k, 0.4)
-    alibi, kerple = (bias(own.double(), at.double()) for bias in (members[1], members[2][1]))
-    each = torch.stack([turned, plain + alibi, turned + kerple, plain], -1)
+    at, query_positions = options["k_pos"], options["q_pos"]
+    rotated = scores_of(*members[0](q, k, query_positions, at), 0.4)
+    baseline = scores_of(q, k, 0.4)
+    alibi, kerple = (bias(query_positions.double(), at.double()) for bias in (members[1], members[2][1]))
+    each = torch.stack([rotated, baseline + alibi, rotated + kerple, baseline], -1)
     logits = mixture.logits[None, :, None].expand(2, -1, queries, -1)
     if adaptive:
         of_heads = mixture.weight.view(HEADS, 4, DIM)
@@ -136,7 +136,7 @@ def test_all_weight_on_one_member_a_head():
         assert gap(out[:, head], attention(q, k, v, list(member), **options)[:, head]) < 1e-12, names[head]
 
 
-def test_what_members_read_beside_v_counts_with_their_weights():
+def test_what_members_read_besides_v_counts_with_their_weights():
     """Two Shaws whose scores are silenced: their value tables are mixed like scores."""
     mixture = moved(
         Mixture([Shaw(WIDTH, max_distance=2), [], Shaw(WIDTH, max_distance=3)], HEADS, adaptive=True, dim=DIM)
@@ -146,9 +146,9 @@ def test_what_members_read_beside_v_counts_with_their_weights():
         for shaw in shaws:
             shaw.key_table.zero_()
     (q, k, v), options = inputs()
-    shares, plain = mixture.weights_of(options["x"]), attention(q, k, v, [], **options)
-    read = [attention(q, k, v, [shaw], **options) - plain for shaw in shaws]
-    expected = plain + shares[..., :1] * read[0] + shares[..., 2:] * read[1]
+    shares, baseline = mixture.weights_of(options["x"]), attention(q, k, v, [], **options)
+    read = [attention(q, k, v, [shaw], **options) - baseline for shaw in shaws]
+    expected = baseline + shares[..., :1] * read[0] + shares[..., 2:] * read[1]
     assert gap(attention(q, k, v, [mixture], **options), expected) < 1e-12
 
 
@@ -169,9 +169,9 @@ class TestWeights:
     @pytest.mark.parametrize("adaptive", [False, True])
     def test_start_equal(self, adaptive):
         mixture = Mixture([RoPE(WIDTH), ALiBi(HEADS), []], HEADS, adaptive=adaptive, dim=DIM)
-        found = mixture.weights_of(torch.randn(2, 5, DIM) if adaptive else None)
-        assert found.shape == ((2, HEADS, 5, 3) if adaptive else (HEADS, 3))
-        assert (found - 1 / 3).abs().max() < 1e-6
+        result = mixture.weights_of(torch.randn(2, 5, DIM) if adaptive else None)
+        assert result.shape == ((2, HEADS, 5, 3) if adaptive else (HEADS, 3))
+        assert (result - 1 / 3).abs().max() < 1e-6
 
     def test_adaptive_starts_as_the_other_and_learns_at_once(self):
         mixture = Mixture([RoPE(WIDTH), ALiBi(HEADS), []], HEADS, adaptive=True, dim=DIM).double()
@@ -231,9 +231,9 @@ class TestFeatures:
     def test_members_get_back_what_they_keep(self, shapes):
         members = [Keeps(shape) for shape in shapes]
         mixture, x = Mixture(members, HEADS, dim=DIM), torch.randn(2, 7, DIM)
-        kept = mixture.remember(x)
-        assert (kept is None) == (not any(shapes))
-        assert kept is None or kept.shape[:3] == (2, 1, 7)
+        remaining = mixture.remember(x)
+        assert (remaining is None) == (not any(shapes))
+        assert remaining is None or remaining.shape[:3] == (2, 1, 7)
         attention(*qkv(2, HEADS, 7, head_dim=WIDTH), [mixture], x=x)
         for member in members:
             expected = member.remember(x)
@@ -241,17 +241,17 @@ class TestFeatures:
 
     def test_one_tensor_holds_what_members_keep(self):
         mixture, x = of_lists(*self.NAMES, adaptive=True), torch.randn(2, 7, DIM, dtype=torch.float64)
-        kept = mixture.remember(x)
-        assert kept.shape == (2, 1, 7, HEADS * 5 + HEADS + 2 * WIDTH + HEADS + 2 * (WIDTH + 1))
+        remaining = mixture.remember(x)
+        assert remaining.shape == (2, 1, 7, HEADS * 5 + HEADS + 2 * WIDTH + HEADS + 2 * (WIDTH + 1))
         assert of_lists("rope", "alibi").remember(x) is None
 
     def test_features_of_low_precision_stay_what_they_were(self):
         """Log gates are float32 and gate keys bfloat16: one tensor holds both without rounding either."""
         mixture, x = of_lists("fox", "separate").bfloat16(), torch.randn(2, 7, DIM).bfloat16()
         gates, keys = (member[0].remember(x).transpose(1, 2).flatten(2) for member in mixture.members)
-        kept = mixture.remember(x).squeeze(1)
-        assert torch.equal(kept[..., :HEADS], gates)
-        assert torch.equal(kept[..., HEADS:].bfloat16(), keys)
+        remaining = mixture.remember(x).squeeze(1)
+        assert torch.equal(remaining[..., :HEADS], gates)
+        assert torch.equal(remaining[..., HEADS:].bfloat16(), keys)
 
     @settings(bounded, max_examples=10)
     @given(st.lists(st.integers(1, 4), min_size=2, max_size=5), st.booleans(), st.booleans())
@@ -267,7 +267,7 @@ class TestFeatures:
     def test_content_is_asked_for_where_a_member_looks_at_it(self):
         assert of_lists("separate", "alibi").reads.unrotated
         assert Mixture([of_lists("many")], HEADS, dim=DIM).reads.unrotated
-        assert not of_lists("rope", "rotated", "fox").reads.unrotated, "members turn what the list has turned"
+        assert not of_lists("rope", "rotated", "fox").reads.unrotated, "members rotate what the list has rotated"
 
 
 def test_more_queries_than_keys():
@@ -352,14 +352,14 @@ class TestSideBySide:
 
     @pytest.mark.parametrize("backend", ["sdpa", "tiled", "rows"])
     def test_values_and_gradients_of_the_definition(self, backend):
-        mixture, found = self.mixture(), []
-        for one in (backend, "dense"):
+        mixture, result = self.mixture(), []
+        for item in (backend, "dense"):
             leaves = [t.requires_grad_() for t in qkv(2, HEADS, 70, num_kv_heads=2, dtype=torch.float64)]
-            out = attention(*leaves, [ALiBi(HEADS), mixture], backend=one)
-            found.append((out, *torch.autograd.grad(out.square().sum(), [*leaves, *mixture.parameters()])))
-        assert max(gap(a, b) for a, b in zip(*found, strict=True)) < 1e-11
+            out = attention(*leaves, [ALiBi(HEADS), mixture], backend=item)
+            result.append((out, *torch.autograd.grad(out.square().sum(), [*leaves, *mixture.parameters()])))
+        assert max(gap(a, b) for a, b in zip(*result, strict=True)) < 1e-11
 
-    def test_weights_of_tokens_where_members_turn_alone(self):
+    def test_weights_of_tokens_where_members_only_rotate(self):
         mixture = moved(Mixture([RoPE(WIDTH), [], RoPE(WIDTH, base=50.0)], HEADS, adaptive=True, dim=DIM))
         q, k, v = qkv(2, HEADS, 20, num_kv_heads=2, dtype=torch.float64)
         x = torch.randn(2, 20, DIM, dtype=torch.float64)
@@ -386,5 +386,5 @@ class TestSideBySide:
         with torch.no_grad():
             other.logits.normal_()
         q, k, v = qkv(2, HEADS, 20, num_kv_heads=2, dtype=torch.float64)
-        for one in (mixture, other):
-            assert gap(attention(q, k, v, [one], backend="sdpa"), attention(q, k, v, [one], backend="dense")) < 1e-12
+        for item in (mixture, other):
+            assert gap(attention(q, k, v, [item], backend="sdpa"), attention(q, k, v, [item], backend="dense")) < 1e-12

@@ -59,7 +59,7 @@ def test_products_written_out(queries):
 
 
 def test_blocks_follow_on_from_each_other():
-    """Over several blocks of tokens, the newest row is that of the products written out, and the last 60 tokens give
+    """Over several blocks of tokens, the newest row equals the products written out, and the last 60 tokens give
     among themselves what they give in one block, with the gradients."""
     q, k, _ = (t.requires_grad_() for t in qkv(1, 2, 130, 130, WIDTH, num_kv_heads=1, dtype=torch.float64))
     w, beta = (t.requires_grad_() for t in directions(1, 1, 130))
@@ -117,7 +117,7 @@ def test_projections(rank, conv):
 @pytest.mark.parametrize("conv", mostly_slow([1, 3, 4], 1, 3))
 @pytest.mark.parametrize("padded", [False, True])
 def test_under_a_window(window, conv, padded):
-    """A window hides keys and nothing else: w is that of the text, in one call as in steps."""
+    """A window hides keys and nothing else: w comes from the full text, in one call as in steps."""
     encoding = lively(conv=conv).double()
     q, k, _ = qkv(2, HEADS, 12, None, WIDTH, num_kv_heads=2, dtype=torch.float64)
     x = torch.randn(2, 12, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
@@ -132,8 +132,8 @@ def test_under_a_window(window, conv, padded):
     assert gap(weights(q, k, [encoding], x=x, mask=mask, **options)[:, :, text, text], expected) < 1e-12
     for step in range(first, 12):  # as a cache has it
         last = slice(0, step + 1)
-        found = weights(q[:, :, [step]], k[:, :, last], [encoding], x=x[:, last], mask=mask[..., last], **options)
-        assert gap(found[..., text], expected[:, :, [step - first], : step + 1 - first]) < 1e-12, step
+        actual = weights(q[:, :, [step]], k[:, :, last], [encoding], x=x[:, last], mask=mask[..., last], **options)
+        assert gap(actual[..., text], expected[:, :, [step - first], : step + 1 - first]) < 1e-12, step
 
 
 def test_what_a_cache_must_keep_under_a_window():
@@ -142,13 +142,15 @@ def test_what_a_cache_must_keep_under_a_window():
         encoding, window = lively(conv=conv).double(), 4
         q, k, v = qkv(1, HEADS, 12, None, WIDTH, num_kv_heads=2, dtype=torch.float64)
         x = torch.randn(1, 12, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-        whole = attention(q, k, v, [encoding], x=x, window=window)[:, :, -1:]
+        full = attention(q, k, v, [encoding], x=x, window=window)[:, :, -1:]
         for fewer, same in ((0, True), (1, False)):
             if fewer > encoding.scope.look_back:
                 continue
-            kept = slice(12 - window - encoding.scope.look_back + fewer, None)
-            out = attention(q[:, :, -1:], k[:, :, kept], v[:, :, kept], [encoding], x=x[:, kept], window=window)
-            assert (gap(out, whole) < 1e-12) == same
+            remaining = slice(12 - window - encoding.scope.look_back + fewer, None)
+            out = attention(
+                q[:, :, -1:], k[:, :, remaining], v[:, :, remaining], [encoding], x=x[:, remaining], window=window
+            )
+            assert (gap(out, full) < 1e-12) == same
 
 
 def test_with_forget_gates_inside_the_scale():
@@ -204,9 +206,9 @@ def test_neighbours_in_a_text():
     at, documents = torch.arange(5), torch.tensor([[0, 0, 1, 1, 1]])
 
     def before(queries: int, **hidden: object) -> list:
-        given = {"mask": None, "segments": None, "window": None, **hidden}
+        options = {"mask": None, "segments": None, "window": None, **hidden}
         return (
-            VisibilityMask(causal=True, q_pos=at[-queries:], k_pos=at, **given)
+            VisibilityMask(causal=True, q_pos=at[-queries:], k_pos=at, **options)
             .token_order(queries, 5)
             .previous.tolist()
         )
@@ -215,7 +217,7 @@ def test_neighbours_in_a_text():
     assert before(5, mask=torch.ones(1, 1, 1, 5).bool()) == [[-1, 0, 1, 2, 3]]
     assert before(5, segments=(documents, documents)) == [[-1, 0, -1, 2, 3]]
     assert before(2, segments=(documents[:, 3:], documents)) == [[-1, -1, -1, 2, 3]], (
-        "keys of earlier calls: who sees them?"
+        "keys of earlier calls: which queries attend to them?"
     )
 
 
@@ -278,10 +280,10 @@ LISTS = {
 }
 
 
-def differentiated(backend: str, queries: int, beside: list, **options: object) -> list[torch.Tensor]:
+def differentiated(backend: str, queries: int, combined: list, **options: object) -> list[torch.Tensor]:
     q, k, v = (t.requires_grad_() for t in qkv(2, HEADS, queries, 300, WIDTH, num_kv_heads=2, dtype=torch.float64))
     x = torch.randn(2, 300, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(3)).requires_grad_()
-    encodings = [lively().double(), *(e.double() for e in beside)]
+    encodings = [lively().double(), *(e.double() for e in combined)]
     with torch.no_grad():
         for parameter in (p for e in encodings[1:] for p in e.parameters()):
             parameter.add_(torch.linspace(-0.5, 0.7, parameter.numel()).double().view(parameter.shape))
@@ -291,9 +293,9 @@ def differentiated(backend: str, queries: int, beside: list, **options: object) 
     return [out, *torch.autograd.grad(out, leaves, torch.linspace(-1, 1, out.numel()).double().view_as(out))]
 
 
-def check_tiles(queries: int, beside: str, **options: object) -> None:
-    found = (differentiated(backend, queries, LISTS[beside](), **options) for backend in ("tiled", "dense"))
-    assert all(gap(a, b) < 1e-9 for a, b in zip(*found, strict=True))
+def check_tiles(queries: int, combined: str, **options: object) -> None:
+    result = (differentiated(backend, queries, LISTS[combined](), **options) for backend in ("tiled", "dense"))
+    assert all(gap(a, b) < 1e-9 for a, b in zip(*result, strict=True))
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -301,9 +303,9 @@ def test_tiles_are_the_definition(call):
     check_tiles(300, "alone", **CALLS[call])
 
 
-@pytest.mark.parametrize(("queries", "beside"), [(300, name) for name in LISTS] + [(100, "gates"), (172, "alone")])
-def test_tiles_beside_others(queries, beside):
-    check_tiles(queries, beside)
+@pytest.mark.parametrize(("queries", "others"), [(300, name) for name in LISTS] + [(100, "gates"), (172, "alone")])
+def test_tiles_with_others(queries, others):
+    check_tiles(queries, others)
 
 
 def test_no_matrix_of_queries_and_keys():

@@ -1,4 +1,4 @@
-"""Selective RoPE: the authors' angles, turned queries and keys, gradients; in pieces as in one; fused kernels."""
+"""Selective RoPE: the authors' angles, rotated queries and keys, gradients; in pieces as in one; fused kernels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.samples import gap, qkv, refusals
 
 FILES = names("selrope_*")
 CLOSE = {torch.float64: 1e-12, torch.float32: 1e-4}  # angles grow with the sum
-PARAMETERS = {  # ours to theirs, with how theirs is turned round
+PARAMETERS = {  # ours to theirs, with how theirs is reversed
     "down": ("phi_proj.0.weight", None), "lengths": ("phi_proj.scalar", None),
     "taps": ("phi_conv1d.weight", lambda w: w[:, 0].flip(-1).T), "bias": ("phi_bias", lambda b: b[0, 0]),
     "temperature": ("temperature", lambda t: t.flatten()),
@@ -22,31 +22,31 @@ PARAMETERS = {  # ours to theirs, with how theirs is turned round
 
 
 def official(name, dtype):
-    given, arrays = config(name), load(name, dtype)
-    rfa, full = given.get("temp_type") == "rfa", given.get("phi_parametrization") == "full-rank"
-    gate = {None: "head", "gla": "pair"}[given.get("gate_parametrization")] if given.get("use_gate") else None
+    inputs, arrays = config(name), load(name, dtype)
+    rfa, full = inputs.get("temp_type") == "rfa", inputs.get("phi_parametrization") == "full-rank"
+    gate = {None: "head", "gla": "pair"}[inputs.get("gate_parametrization")] if inputs.get("use_gate") else None
     rope = SelectiveRoPE(
-        given["heads"] * given["head_dim"], head_dim=given["head_dim"], num_kv_heads=given["heads"],
-        rank=None if full else given["phi_proj_rank"], taps=None if given["skip_conv"] else 4,
-        activation=given.get("conv_act") == "silu", bias=given.get("use_bias", False), gate=gate,
-        gate_rank=given.get("gate_low_rank_dim", 16), base=given.get("temp_theta", 0.9 if rfa else 500_000),
-        temperature=given.get("temp_max", 1.0), learned=True,
+        inputs["heads"] * inputs["head_dim"], head_dim=inputs["head_dim"], num_kv_heads=inputs["heads"],
+        rank=None if full else inputs["phi_proj_rank"], taps=None if inputs["skip_conv"] else 4,
+        activation=inputs.get("conv_act") == "silu", bias=inputs.get("use_bias", False), gate=gate,
+        gate_rank=inputs.get("gate_low_rank_dim", 16), base=inputs.get("temp_theta", 0.9 if rfa else 500_000),
+        temperature=inputs.get("temp_max", 1.0), learned=True,
     ).to(dtype)  # fmt: skip
-    rope.temperature.requires_grad_(given.get("temp_grad", False))
-    theirs = dict(PARAMETERS) | {"up": ("phi_proj.weight" if full else "phi_proj.1.weight", None)}
+    rope.temperature.requires_grad_(inputs.get("temp_grad", False))
+    reference = dict(PARAMETERS) | {"up": ("phi_proj.weight" if full else "phi_proj.1.weight", None)}
     ending = ".1" if gate == "pair" else ""
-    theirs |= {"gate_down": ("phase_gate_proj.0.weight", None), "gate_up": (f"phase_gate_proj{ending}.weight", None)}
-    theirs |= {"gate_bias": (f"phase_gate_proj{ending}.bias", None)}
+    reference |= {"gate_down": ("phase_gate_proj.0.weight", None), "gate_up": (f"phase_gate_proj{ending}.weight", None)}
+    reference |= {"gate_bias": (f"phase_gate_proj{ending}.bias", None)}
     stored = load(name)["param.temperature"].flatten()  # of float32
     torch.testing.assert_close(rope.temperature.detach().double(), stored, rtol=2e-7, atol=0)
     expected = {}
-    for ours, parameter in rope.named_parameters():
-        key, bring = theirs[ours]
+    for actual, parameter in rope.named_parameters():
+        key, bring = reference[actual]
         bring = bring or (lambda t: t)
         with torch.no_grad():
             parameter.copy_(bring(arrays[f"param.{key}"]))
         if parameter.requires_grad:
-            expected[ours] = bring(arrays[f"grad_param.{key}"])
+            expected[actual] = bring(arrays[f"grad_param.{key}"])
     return rope, arrays, expected
 
 
@@ -63,16 +63,16 @@ def test_the_authors_numbers(name, dtype):
     x, q, k = arrays["hidden"].requires_grad_(), *(arrays[n].transpose(1, 2).requires_grad_() for n in "qk")
     context = context_of(q, k, rope, x)
     assert gap(rope.angles(context), arrays["angle"].transpose(1, 2)) < CLOSE[dtype]
-    found = rope.absorb_into_qk(context)
-    for got, exact in zip(found, ("q_rot", "k_rot"), strict=True):
+    actual = rope.absorb_into_qk(context)
+    for got, exact in zip(actual, ("q_rot", "k_rot"), strict=True):
         assert gap(got, arrays[exact].transpose(1, 2)) < CLOSE[dtype]
     leaves = {"q": q, "k": k, "hidden": x, **{n: p for n, p in rope.named_parameters() if p.requires_grad}}
-    given = [arrays[f"grad_out_{n}"].transpose(1, 2) for n in "qk"]
+    inputs = [arrays[f"grad_out_{n}"].transpose(1, 2) for n in "qk"]
     exact = {n: arrays[f"grad_{n}"].transpose(1, 2) for n in "qk"} | {"hidden": arrays["grad_hidden"]}
-    for leaf, got in zip(leaves, torch.autograd.grad(found, list(leaves.values()), given), strict=True):
+    for leaf, got in zip(leaves, torch.autograd.grad(actual, list(leaves.values()), inputs), strict=True):
         assert gap(got, (exact | expected)[leaf]) < 10 * CLOSE[dtype], leaf
     last = rope.absorb_into_qk(context_of(q, k, rope, x, 3))[0]
-    assert gap(last, found[0][:, :, -3:]) == 0
+    assert gap(last, actual[0][:, :, -3:]) == 0
 
 
 @pytest.mark.parametrize("base", [0.9, 500_000])
@@ -95,14 +95,14 @@ def sample(**options):
     return rope, x, qkv(2, 4, 9, num_kv_heads=2)
 
 
-def test_queries_and_keys_turn_before_a_path_is_chosen():
+def test_queries_and_keys_are_rotated_before_a_backend_is_chosen():
     rope, x, (q, k, v) = sample(bias=True)
     exact = attention(q, k, v, [rope], x=x, backend="dense")
     assert explain(q, k, v, [rope], x=x).backend == "sdpa"
     assert gap(attention(q, k, v, [rope], x=x), exact) < 1e-5
-    for beside in ([ForgetGate(32, num_heads=4)], [ALiBi(4)], [AttentionSink(4)]):
-        expected = attention(q, k, v, [rope, *beside], x=x, backend="dense")
-        assert gap(attention(q, k, v, [rope, *beside], x=x, backend="tiled"), expected) < 1e-5
+    for others in ([ForgetGate(32, num_heads=4)], [ALiBi(4)], [AttentionSink(4)]):
+        expected = attention(q, k, v, [rope, *others], x=x, backend="dense")
+        assert gap(attention(q, k, v, [rope, *others], x=x, backend="tiled"), expected) < 1e-5
     capped = {"x": x, "softcap": 2.0}
     assert (
         gap(
@@ -112,14 +112,14 @@ def test_queries_and_keys_turn_before_a_path_is_chosen():
     )
 
 
-def test_what_reads_queries_or_keys_sees_them_as_they_were():
+def test_encodings_that_read_queries_or_keys_get_them_unrotated():
     rope, x, (q, k, v) = sample()
     listed = [rope, Shaw(8, max_distance=3)]
     assert explain(q, k, v, listed, x=x).backend == "dense"
     assert gap(attention(q, k, v, listed, x=x), attention(q, k, v, listed, x=x, backend="dense")) < 1e-6
 
 
-def test_it_is_rope_where_every_token_turns_on_by_one():
+def test_it_is_rope_where_every_token_adds_one_rotation_step():
     """Nothing from the tokens, and a bias of 0, which adds exp(0)."""
     rope, x, (q, k, v) = sample(bias=True, base=100.0)
     with torch.no_grad():
@@ -131,9 +131,9 @@ def test_it_is_rope_where_every_token_turns_on_by_one():
 def test_caches_padding_and_documents(taps):
     rope, x, _ = sample(taps=taps, gate="head")
     layer, cache = SelfAttention(32, 4, num_kv_heads=2, encodings=[rope]), KVCache()
-    whole = layer(x)
+    full = layer(x)
     steps = torch.cat([layer(part, cache=cache) for part in x.split([4, 1, 1, 3], 1)], 1)
-    assert gap(steps, whole) < 1e-5
+    assert gap(steps, full) < 1e-5
     segments = torch.tensor([0, 0, 0, 0, 1, 1, 1, 1, 1])
     assert gap(layer(x, segments=segments)[:, 4:], layer(x[:, 4:])) < 1e-5
     padding = torch.tensor([[True] * 9, [False] * 3 + [True] * 6])

@@ -86,8 +86,8 @@ class _Attending(torch.nn.Module):
 def test_a_common_shift_changes_nothing(shift):
     q, k, v = qkv()
     shaw, positions = Shaw(8, max_distance=2), torch.tensor([5, 0, 9, 1, 2, 3])
-    wanted = attention(q, k, v, [shaw], q_pos=positions)
-    assert torch.equal(attention(q, k, v, [shaw], q_pos=positions + shift), wanted)
+    expected = attention(q, k, v, [shaw], q_pos=positions)
+    assert torch.equal(attention(q, k, v, [shaw], q_pos=positions + shift), expected)
 
 
 def test_a_row_without_keys_reads_no_value_row():

@@ -19,12 +19,12 @@ EACH_FLOAT = pytest.mark.parametrize(("dtype", "tolerance"), FLOATS.items(), ids
 
 
 def stepping(name: str) -> Temperature:
-    said = config(name)
-    if said["kind"] == "log_n_clipped":
-        return LogN(said["training_length"])
-    if said["kind"] == "llama4":
-        return StepTemperature(said["floor_scale"], strength=said["attn_scale"])
-    return StepTemperature(said["original_max_position_embeddings"], strength=said["llama_4_scaling_beta"], offset=0)
+    meta = config(name)
+    if meta["kind"] == "log_n_clipped":
+        return LogN(meta["training_length"])
+    if meta["kind"] == "llama4":
+        return StepTemperature(meta["floor_scale"], strength=meta["attn_scale"])
+    return StepTemperature(meta["original_max_position_embeddings"], strength=meta["llama_4_scaling_beta"], offset=0)
 
 
 def factor_at(encoding: Temperature, q: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
@@ -38,8 +38,8 @@ def factor_at(encoding: Temperature, q: torch.Tensor, positions: torch.Tensor) -
 @pytest.mark.parametrize("name", [*names("logn_*"), *names("temp_llama4_*"), *names("temp_mi*l[34]_*")])
 def test_factors_of_positions(name: str, dtype: torch.dtype, tolerance: float) -> None:
     golden, encoding = load(name, dtype), stepping(name)
-    found = factor_at(encoding, golden["q"], golden["positions"]).expand(1, 1, -1)[0, 0]
-    assert gap(found, load(name)["scale_f64"]) < 1e-12
+    result = factor_at(encoding, golden["q"], golden["positions"]).expand(1, 1, -1)[0, 0]
+    assert gap(result, load(name)["scale_f64"]) < 1e-12
     scores = read_attention(
         golden["q"], golden["q"], golden["q"], [encoding], q_pos=golden["positions"], scale=1.0, causal=False
     ).scores
@@ -95,7 +95,7 @@ LISTS = {
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("listed", LISTS)
-def test_what_is_counted_on_every_path(listed: str, call: str) -> None:
+def test_what_is_counted_on_every_backend(listed: str, call: str) -> None:
     torch.manual_seed(0)
     (options, seen), counted = CALLS[call], SSMax(4, bias=True).double()
     encodings = [counted, *(e.double() for e in LISTS[listed]())]
@@ -103,22 +103,22 @@ def test_what_is_counted_on_every_path(listed: str, call: str) -> None:
         pytest.skip("defined for causal attention alone")
     q, k, v = (t.requires_grad_() for t in qkv(2, 4, 21, 21, num_kv_heads=2, dtype=torch.float64))
     x = torch.randn(2, 21, 12, dtype=torch.float64)
-    leaves, found = [q, k, v, *counted.parameters()], {}
+    leaves, actual = [q, k, v, *counted.parameters()], {}
     upstream = torch.randn(2, 4, 21, 8, dtype=torch.float64)
     for backend in ("dense", "auto", *BACKENDS):
         out = served(q, k, v, encodings, x=x, backend=backend, **options)
         if out is None:
             continue
-        found[backend] = [out, *torch.autograd.grad(out, leaves, upstream)]
-    for backend, parts in found.items():
-        for got, expected in zip(parts, found["dense"], strict=True):
+        actual[backend] = [out, *torch.autograd.grad(out, leaves, upstream)]
+    for backend, parts in actual.items():
+        for got, expected in zip(parts, actual["dense"], strict=True):
             assert gap(got, expected) < 1e-10, backend
     if listed == "rope":
         logs = seen.clamp(min=1).double().log()[:, None, :, None] * counted.scale.view(-1, 1, 1) + counted.bias.view(
             -1, 1, 1
         )
-        turned = RoPE(8)(q, k, torch.arange(21), torch.arange(21))
-        assert gap(attention(turned[0] * logs, turned[1], v, [], **options), found["dense"][0]) < 1e-12
+        rotated = RoPE(8)(q, k, torch.arange(21), torch.arange(21))
+        assert gap(attention(rotated[0] * logs, rotated[1], v, [], **options), actual["dense"][0]) < 1e-12
 
 
 def test_the_kernel_alone_serves_it() -> None:
@@ -131,7 +131,7 @@ def test_the_kernel_alone_serves_it() -> None:
 
 
 @pytest.mark.parametrize("count", ["visible", "position"])
-def test_decoding_with_a_cache_is_the_whole_text(count: str) -> None:
+def test_decoding_with_a_cache_equals_the_full_text(count: str) -> None:
     torch.manual_seed(1)
     layer = SelfAttention(32, 4, encodings=[RoPE(8), SSMax(4, bias=True, count=count), LogN(4)]).eval()
     x = torch.randn(2, 12, 32)
@@ -153,9 +153,9 @@ def test_one_key_has_all_the_weight_and_its_row_no_gradient_of_the_scale() -> No
 def test_steps_begin_where_the_models_begin_them() -> None:
     q = qkv(1, 1, 20, 20)[0]
     for offset, first in ((1, 7), (0, 8)):
-        found = factor_at(StepTemperature(8, strength=0.5, offset=offset), q, torch.arange(20))[0, 0]
-        assert (found[:first] == 1).all()
-        assert found[first].item() == pytest.approx(1 + 0.5 * math.log(2))
+        result = factor_at(StepTemperature(8, strength=0.5, offset=offset), q, torch.arange(20))[0, 0]
+        assert (result[:first] == 1).all()
+        assert result[first].item() == pytest.approx(1 + 0.5 * math.log(2))
 
 
 test_wrong_arguments = refusals(

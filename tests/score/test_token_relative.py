@@ -27,11 +27,11 @@ def test_formula_and_gradients(backend: str, causal: bool) -> None:
         for n in range(min(i + 1, 4)):
             bias[:, :, i, i - n] = mixed[:, :, i, n]
     hidden = torch.full((9, 9), -torch.inf).triu(1) if causal else 0.0
-    wanted = (q @ k.repeat_interleave(2, 1).mT * 0.7 + bias + hidden).softmax(-1) @ v.repeat_interleave(2, 1)
-    found = attention(q, k, v, [encoding], x=x, scale=0.7, causal=causal, backend=backend)
-    assert gap(found, wanted) < 1e-12
-    leaves, upstream = [q, k, encoding.weight, encoding.profiles], torch.randn_like(wanted)
-    pairs = zip(*(torch.autograd.grad(out, leaves, upstream) for out in (found, wanted)), strict=True)
+    expected = (q @ k.repeat_interleave(2, 1).mT * 0.7 + bias + hidden).softmax(-1) @ v.repeat_interleave(2, 1)
+    actual = attention(q, k, v, [encoding], x=x, scale=0.7, causal=causal, backend=backend)
+    assert gap(actual, expected) < 1e-12
+    leaves, upstream = [q, k, encoding.weight, encoding.profiles], torch.randn_like(expected)
+    pairs = zip(*(torch.autograd.grad(out, leaves, upstream) for out in (actual, expected)), strict=True)
     assert all(gap(a, b) < 1e-10 for a, b in pairs)
 
 
@@ -51,12 +51,12 @@ def test_far_keys_get_nothing_and_fractions_are_refused() -> None:
     q, k, v = qkv(1, 4, 7, 7, dtype=torch.float64)
     x = torch.randn(1, 7, 12, dtype=torch.float64)
     apart = torch.arange(7) * 4  # all but the own key lie beyond the extent
-    own = torch.eye(7, dtype=torch.float64) * (x @ biased().weight.T).view(1, 7, 4, 3).transpose(1, 2).matmul(
+    diagonal = torch.eye(7, dtype=torch.float64) * (x @ biased().weight.T).view(1, 7, 4, 3).transpose(1, 2).matmul(
         biased().profiles[:, :1]
     )
     hidden = torch.full((7, 7), -torch.inf).triu(1)
-    wanted = (q @ k.mT * 8**-0.5 + own + hidden).softmax(-1) @ v
-    assert gap(attention(q, k, v, [biased()], x=x, q_pos=apart, k_pos=apart), wanted) < 1e-12
+    expected = (q @ k.mT * 8**-0.5 + diagonal + hidden).softmax(-1) @ v
+    assert gap(attention(q, k, v, [biased()], x=x, q_pos=apart, k_pos=apart), expected) < 1e-12
     with pytest.raises(ValueError, match="TokenRelativeBias"):
         attention(q, k, v, [biased()], x=x, q_pos=apart * 0.5, k_pos=apart * 0.5)
     with pytest.raises(ValueError, match=r"\bx\b"):

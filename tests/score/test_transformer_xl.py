@@ -108,8 +108,8 @@ def test_any_positions_and_grouped_heads(form, fractional):
     if fractional:
         k_pos, q_pos = k_pos * 0.37, q_pos * 0.37
     out = attention(q, k, v, [encoding], q_pos=q_pos, k_pos=k_pos, causal=False, scale=0.3)
-    wanted = by_the_formula(q, k, encoding, q_pos, k_pos, 0.3).softmax(-1) @ v.repeat_interleave(2, 1)
-    assert gap(out, wanted) < 1e-12
+    expected = by_the_formula(q, k, encoding, q_pos, k_pos, 0.3).softmax(-1) @ v.repeat_interleave(2, 1)
+    assert gap(out, expected) < 1e-12
 
 
 @bounded
@@ -117,25 +117,25 @@ def test_any_positions_and_grouped_heads(form, fractional):
 def test_a_common_shift_changes_nothing(shift, form):
     q, k, v = qkv(dtype=torch.float64)
     encoding, positions = xl(form), torch.tensor([5, 0, 9, 1, 2, 3])
-    wanted = attention(q, k, v, [encoding], q_pos=positions)
-    assert gap(attention(q, k, v, [encoding], q_pos=positions + shift), wanted) < 1e-11
+    expected = attention(q, k, v, [encoding], q_pos=positions)
+    assert gap(attention(q, k, v, [encoding], q_pos=positions + shift), expected) < 1e-11
 
 
 def test_far_distances_in_float32():
-    """A float32 product of position and frequency would be off by whole turns."""
+    """A float32 product of position and frequency would be off by full turns."""
     q, k, v = qkv(1, 4, 6)
     q_pos, k_pos = torch.arange(6) + 10**9, torch.tensor([0, 5, 10**6, 10**8, 10**9 - 3, 10**9])
     encoding = xl()
     exact = attention(q.double(), k.double(), v.double(), [encoding], q_pos=q_pos, k_pos=k_pos, causal=False)
-    wanted = (
+    expected = (
         by_the_formula(q.double(), k.double(), encoding, q_pos[None], k_pos[None], 8**-0.5).softmax(-1) @ v.double()
     )
-    assert gap(exact, wanted) < 1e-5, "the formula's own angles are off by 1e-7 here"
+    assert gap(exact, expected) < 1e-5, "the formula's own angles are off by 1e-7 here"
     assert gap(attention(q, k, v, [xl(dtype=torch.float32)], q_pos=q_pos, k_pos=k_pos, causal=False), exact) < 2e-4
 
 
 @EACH_FORM
-def test_beside_a_rotation_it_remains_relative(form):
+def test_with_a_rotation_it_remains_relative(form):
     q, k, v = qkv(1, 4, 6, dtype=torch.float64)
     encoding, rope, positions = xl(form), RoPE(8), torch.arange(6)
     out = attention(q, k, v, [rope, encoding], q_pos=positions)
@@ -154,9 +154,9 @@ def test_decoding_in_any_chunks(sizes, form, rotating):
     layer = SelfAttention(32, 4, num_kv_heads=2, encodings=[xl(form), *([RoPE(8)] if rotating else [])]).double()
     x, cache = torch.randn(2, sum(sizes), 32, dtype=torch.float64), KVCache()
     parts = [layer(part, cache=cache) for part in torch.split(x, sizes, 1)]
-    whole = layer(x)
-    assert gap(torch.cat(parts, 1), whole) < 1e-12
-    assert gap(layer(x, torch.arange(77, 77 + x.shape[1])), whole) < 1e-12, "u and v are beside keys that do not turn"
+    full = layer(x)
+    assert gap(torch.cat(parts, 1), full) < 1e-12
+    assert gap(layer(x, torch.arange(77, 77 + x.shape[1])), full) < 1e-12, "u and v meet keys that are not rotated"
 
 
 def test_layers_may_share_u_and_v():

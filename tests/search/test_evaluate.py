@@ -37,15 +37,15 @@ def test_every_value_whatever_comes_first():
 
 
 def test_an_error_waits_for_what_runs_and_cancels_what_waits():
-    recorder, beside, failed, begun = Recorder(), threading.Event(), threading.Event(), []
+    recorder, with_others, failed, begun = Recorder(), threading.Event(), threading.Event(), []
 
     def objective(candidate):
         begun.append(candidate)
         if candidate == CANDIDATES[0]:
-            assert beside.wait(10)
+            assert with_others.wait(10)
             failed.set()
             raise RuntimeError("out of memory")
-        beside.set()
+        with_others.set()
         assert failed.wait(10)
         time.sleep(0.05)  # still running when the error is seen
         return candidate.factors[0]

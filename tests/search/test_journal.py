@@ -22,8 +22,8 @@ TOTAL = 12 + 4 * 10
 
 
 def distance(candidate: Candidate) -> float:
-    wanted = [1.0, 1.2, 1.9, 2.0, 3.7, 4.4]
-    off = sum((math.log(f) - math.log(w)) ** 2 for f, w in zip(candidate.factors, wanted, strict=True))
+    expected = [1.0, 1.2, 1.9, 2.0, 3.7, 4.4]
+    off = sum((math.log(f) - math.log(w)) ** 2 for f, w in zip(candidate.factors, expected, strict=True))
     return off + 0.01 * abs(candidate.start_tokens - 4)
 
 
@@ -40,32 +40,32 @@ def whole(tmp_path):
 
 
 def test_a_line_for_every_evaluation(whole):
-    found, path = whole
+    result, path = whole
     header, *lines = map(json.loads, path.read_text().splitlines())
     assert header["pairs"] == 6
     assert header["start_tokens"] == [0, 4, 16]
     assert header["population"] == 12
     got = [(x["generation"], (tuple(x["factors"]), x["start_tokens"]), x["fitness"], x["origin"]) for x in lines]
-    assert got == list(found.log)
+    assert got == list(result.log)
     assert len(got) == TOTAL
     assert {x["origin"] for x in lines} >= {"PI", "NTK", "YaRN", "between seeds", "redraw", "segment", "centre"}
 
 
 def test_a_finished_search_asks_nothing_more(whole):
-    found, path = whole
+    result, path = whole
     before = path.read_bytes()
 
     def never(candidate):
         raise AssertionError("asked again")
 
-    assert search(never, **OPTIONS, journal=path) == found
+    assert search(never, **OPTIONS, journal=path) == result
     assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize("after", [1, 11, 12, 13, 37])
 @pytest.mark.parametrize("pool", [None, ThreadPoolExecutor, ProcessPoolExecutor])
 def test_interrupted_here_and_resumed_anywhere(whole, tmp_path, after, pool):
-    found, path = whole
+    result, path = whole
     cut = tmp_path / "cut.jsonl"
     calls = []
 
@@ -83,55 +83,55 @@ def test_interrupted_here_and_resumed_anywhere(whole, tmp_path, after, pool):
     else:
         with pool(2) as executor:
             resumed = search(distance, **OPTIONS, journal=cut, executor=executor)
-    assert resumed == found
+    assert resumed == result
     assert sorted(cut.read_text().splitlines()) == sorted(path.read_text().splitlines())
 
 
 def test_lines_may_lie_in_any_order(whole, tmp_path):
-    found, path = whole
+    result, path = whole
     header, *lines = path.read_text().splitlines(keepends=True)
     finished = lines[: 12 + 10]
     random.Random(0).shuffle(finished)
     path.write_text("".join([header, *finished]))
-    assert search(distance, **OPTIONS, journal=path) == found
+    assert search(distance, **OPTIONS, journal=path) == result
 
 
 @pytest.mark.parametrize("cut", [1, 2, 40, 100])
 def test_a_torn_last_line_is_evaluated_again(whole, cut):
-    found, path = whole
+    result, path = whole
     content = path.read_bytes()
     path.write_bytes(content[:-cut])
     calls = []
-    assert search(lambda c: calls.append(c) or distance(c), **OPTIONS, journal=path) == found
-    assert calls == [found.log[-1].candidate]
+    assert search(lambda c: calls.append(c) or distance(c), **OPTIONS, journal=path) == result
+    assert calls == [result.log[-1].candidate]
     assert path.read_bytes() == content
 
 
 def test_a_torn_first_line_is_a_new_journal(whole, tmp_path):
-    found, path = whole
+    result, path = whole
     torn = tmp_path / "torn.jsonl"
     for size in (0, 1, 50):
         torn.write_bytes(path.read_bytes()[:size])
-        assert search(distance, **OPTIONS, journal=torn) == found
+        assert search(distance, **OPTIONS, journal=torn) == result
         assert torn.read_bytes() == path.read_bytes()
 
 
 def test_no_number_is_the_worst_and_stays_in_the_journal(tmp_path):
     path = tmp_path / "journal.jsonl"
     values = iter([math.nan, math.inf, -math.inf])
-    found = search(lambda c: next(values, None) or distance(c), **OPTIONS, journal=path)
+    result = search(lambda c: next(values, None) or distance(c), **OPTIONS, journal=path)
     texts = [json.loads(line).get("fitness") for line in path.read_text().splitlines()[1:]]
     assert texts[:3] == ["nan", "inf", "-inf"]
     assert all(isinstance(text, float) for text in texts[3:])
-    assert [evaluation.fitness for evaluation in found.log[:3]] == [math.inf] * 3
-    assert math.isfinite(found.fitness)
-    assert search(distance, **OPTIONS, journal=path) == found
+    assert [evaluation.fitness for evaluation in result.log[:3]] == [math.inf] * 3
+    assert math.isfinite(result.fitness)
+    assert search(distance, **OPTIONS, journal=path) == result
 
 
 def test_an_objective_that_is_often_undefined(tmp_path):
-    found = search(undefined_at_times, **OPTIONS, journal=tmp_path / "journal.jsonl")
-    assert found == search(undefined_at_times, **OPTIONS, journal=tmp_path / "journal.jsonl")
-    assert found.fitness < 0.2
+    result = search(undefined_at_times, **OPTIONS, journal=tmp_path / "journal.jsonl")
+    assert result == search(undefined_at_times, **OPTIONS, journal=tmp_path / "journal.jsonl")
+    assert result.fitness < 0.2
     undefined = search(lambda c: math.nan, **OPTIONS)
     assert undefined.fitness == math.inf
     assert undefined.evaluations == TOTAL

@@ -22,8 +22,8 @@ OPTIONS = {"pairs": 8, "original_length": 512, "factor": 4.0, "settings": SMALL}
 
 def distance(candidate: Candidate) -> float:
     """A cheap objective: how far factors are from a curve, and start tokens from 4."""
-    wanted = [1 + 3 * (j / 7) ** 2 for j in range(8)]
-    off = sum((math.log(f) - math.log(w)) ** 2 for f, w in zip(candidate.factors, wanted, strict=True))
+    expected = [1 + 3 * (j / 7) ** 2 for j in range(8)]
+    off = sum((math.log(f) - math.log(w)) ** 2 for f, w in zip(candidate.factors, expected, strict=True))
     return off + 0.01 * abs(candidate.start_tokens - 4)
 
 
@@ -36,15 +36,15 @@ def test_better_than_the_authors_search_within_its_evaluations(name):
     arrays, options = load(name), config(name)
     target = arrays["target_factors"].tolist()
     for seed in range(6):
-        found = search(
+        result = search(
             lambda c: 2 + sum(x * x for x in offsets(c, target)) / len(target),
             pairs=options["dim"] // 2, base=options["theta"], seed=seed,
             original_length=options["original_length"], factor=options["factor"],
         )  # fmt: skip
-        assert found.evaluations == int(arrays["evaluations"].min())
-        assert found.fitness < float(arrays["final_fitness"].min())
-        assert list(found.curve) == sorted(found.curve, reverse=True)
-        assert len(found.curve) == arrays["best_curves"].shape[1]
+        assert result.evaluations == int(arrays["evaluations"].min())
+        assert result.fitness < float(arrays["final_fitness"].min())
+        assert list(result.curve) == sorted(result.curve, reverse=True)
+        assert len(result.curve) == arrays["best_curves"].shape[1]
 
 
 LOGS = [random.Random(7).random() * math.log(40.0) for _ in range(64)]
@@ -75,11 +75,11 @@ def test_any_shape_is_found(shape):
 def test_every_candidate_is_in_bounds_on_the_grid_and_new(pairs, factor, seed):
     seen = []
     settings = Settings(population=12, generations=3, mutations=4, crossovers=4, parents=6)
-    found = search(
+    result = search(
         lambda c: seen.append(c) or math.cos(sum(c.factors)), pairs=pairs, original_length=256, factor=factor,
         seed=seed, settings=settings, start_tokens=(0, 2, 8),
     )  # fmt: skip
-    assert len(seen) == len(set(seen)) == found.evaluations <= 12 + 3 * 8
+    assert len(seen) == len(set(seen)) == result.evaluations <= 12 + 3 * 8
     for factors, start in seen:
         assert list(factors) == sorted(factors)
         assert 1 <= factors[0] <= factors[-1] <= 1.25 * factor + 1e-9
@@ -104,9 +104,9 @@ def test_start_tokens_are_found(wanted):
         off = sum(x * x for x in offsets(candidate, target)) / 16
         return off + 1e-3 * abs(math.log((candidate.start_tokens + 1) / (wanted + 1)))
 
-    found = search(objective, pairs=16, original_length=2048, factor=8.0, start_tokens=START_TOKENS)
-    assert found.start_tokens == wanted
-    assert found.fitness < 1e-3
+    actual = search(objective, pairs=16, original_length=2048, factor=8.0, start_tokens=START_TOKENS)
+    assert actual.start_tokens == wanted
+    assert actual.fitness < 1e-3
 
 
 def test_a_seed_decides_everything_whatever_the_executor():
@@ -137,22 +137,22 @@ def test_the_order_in_which_calls_end_decides_nothing():
 ])  # fmt: skip
 def test_it_ends_once_everything_has_been_tried(pairs, factor, step, start_tokens, candidates):
     seen = []
-    found = search(
+    result = search(
         lambda c: seen.append(c) or sum(c.factors) + c.start_tokens, pairs=pairs, original_length=16, factor=factor,
         start_tokens=start_tokens, settings=Settings(step=step),
     )  # fmt: skip
-    assert found.exhausted
-    assert found.evaluations == len(seen) == len(set(seen)) == candidates
-    assert found.factors == (1.0,) * pairs
-    assert len(found.curve) <= 41
+    assert result.exhausted
+    assert result.evaluations == len(seen) == len(set(seen)) == candidates
+    assert result.factors == (1.0,) * pairs
+    assert len(result.curve) <= 41
 
 
 def test_it_ends_with_its_budget_otherwise():
-    found = search(distance, **OPTIONS)
-    assert not found.exhausted
-    assert found.evaluations == len(found.log) == 16 + 6 * 12
-    assert found.fitness == min(evaluation.fitness for evaluation in found.log)
-    assert found.curve[-1] == found.fitness
+    result = search(distance, **OPTIONS)
+    assert not result.exhausted
+    assert result.evaluations == len(result.log) == 16 + 6 * 12
+    assert result.fitness == min(evaluation.fitness for evaluation in result.log)
+    assert result.curve[-1] == result.fitness
 
 
 @pytest.mark.parametrize("settings", [
@@ -161,27 +161,27 @@ def test_it_ends_with_its_budget_otherwise():
     Settings(population=5, parents=5, generations=0),
 ])  # fmt: skip
 def test_the_smallest_evolutions(settings):
-    found = search(distance, **OPTIONS | {"settings": settings})
-    assert found.evaluations == settings.population + settings.generations * (settings.mutations + settings.crossovers)
+    result = search(distance, **OPTIONS | {"settings": settings})
+    assert result.evaluations == settings.population + settings.generations * (settings.mutations + settings.crossovers)
 
 
 def test_a_flat_objective_gives_the_first_of_its_equals():
-    found = search(lambda c: 1.0, **OPTIONS)
-    assert found.factors == (4.0,) * 8
-    assert found.curve == (1.0,) * 7
+    result = search(lambda c: 1.0, **OPTIONS)
+    assert result.factors == (4.0,) * 8
+    assert result.curve == (1.0,) * 7
 
 
-def test_progress_is_told_after_every_generation():
-    told = []
-    found = search(distance, **OPTIONS, progress=told.append)
-    assert [p.generation for p in told] == list(range(7))
-    assert told[-1].evaluations == found.evaluations
-    assert [p.fitness for p in told] == list(found.curve)
+def test_progress_is_reported_after_every_generation():
+    reports = []
+    result = search(distance, **OPTIONS, progress=reports.append)
+    assert [p.generation for p in reports] == list(range(7))
+    assert reports[-1].evaluations == result.evaluations
+    assert [p.fitness for p in reports] == list(result.curve)
 
 
 def test_what_it_finds_goes_into_longrope():
-    found = search(distance, **OPTIONS)
-    scaling = LongRoPE([1.0] * 8, found.factors, original_length=512, factor=4.0, start_tokens=found.start_tokens)
+    result = search(distance, **OPTIONS)
+    scaling = LongRoPE([1.0] * 8, result.factors, original_length=512, factor=4.0, start_tokens=result.start_tokens)
     assert RoPE(16, scaling=scaling).spectrum(2048).theta.shape == (8,)
 
 

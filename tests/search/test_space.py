@@ -19,11 +19,11 @@ def test_the_size_is_the_number_of_candidates():
     factors = [1.0, 1.01, 1.02, 1.03, 1.04]
     every = {Candidate(f, n) for f in itertools.combinations_with_replacement(factors, 3) for n in (0, 8)}
     assert space.size == len(every)
-    found = [space.nearest([0.0] * 3, 0)]
-    while (free := space.next_free(found[-1], found)) is not None:
-        found.append(free)
-    assert len(found) == len(every)
-    assert set(found) == every
+    results = [space.nearest([0.0] * 3, 0)]
+    while (free := space.next_free(results[-1], results)) is not None:
+        results.append(free)
+    assert len(results) == len(every)
+    assert set(results) == every
 
 
 def test_the_next_free_candidate_from_any_other():
@@ -60,19 +60,19 @@ def test_a_candidate_is_its_own_nearest():
 
 def test_seeds_are_the_formulas_of_the_methods():
     pairs, base, length, factor = 32, 10_000.0, 2048, 8.0
-    found = seeds(pairs, base, length, factor)
-    assert list(found) == ["PI", "NTK", "YaRN"]
-    assert found["PI"] == pytest.approx([math.log(factor)] * pairs)
-    assert found["NTK"] == pytest.approx([2 * j / (2 * pairs - 2) * math.log(factor) for j in range(pairs)], abs=1e-12)
+    result = seeds(pairs, base, length, factor)
+    assert list(result) == ["PI", "NTK", "YaRN"]
+    assert result["PI"] == pytest.approx([math.log(factor)] * pairs)
+    assert result["NTK"] == pytest.approx([2 * j / (2 * pairs - 2) * math.log(factor) for j in range(pairs)], abs=1e-12)
 
     def index(turns):
         return 2 * pairs * math.log(length / (turns * 2 * math.pi)) / (2 * math.log(base))
 
     low, high = math.floor(index(32)), math.ceil(index(1))
     ramp = [min(max((j - low) / (high - low), 0), 1) for j in range(pairs)]
-    assert found["YaRN"] == pytest.approx([-math.log(r / factor + 1 - r) for r in ramp], abs=1e-12)
-    assert found["YaRN"][0] == 0
-    assert found["YaRN"][-1] == pytest.approx(math.log(factor))
+    assert result["YaRN"] == pytest.approx([-math.log(r / factor + 1 - r) for r in ramp], abs=1e-12)
+    assert result["YaRN"][0] == 0
+    assert result["YaRN"][-1] == pytest.approx(math.log(factor))
 
 
 def test_one_pair_starts_from_position_interpolation():

@@ -1,4 +1,4 @@
-"""Sinks against transformers' gpt-oss and softmax off by one, on every backend, beside what may stand in one list."""
+"""Sinks against transformers' gpt-oss and softmax off by one, on every backend, with what may share a list."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def test_results_and_gradients(name: str, backend: str, dtype: torch.dtype, tole
 
 @pytest.mark.parametrize("name", FILES)
 def test_weights(name: str) -> None:
-    golden, said = load(name), config(name)
+    golden, meta = load(name), config(name)
     q, k, v = (golden[part] for part in "qkv")
-    read = read_attention(q, k, v, [sink_of(golden["sinks"])], window=said["sliding_window"])
+    read = read_attention(q, k, v, [sink_of(golden["sinks"])], window=meta["sliding_window"])
     assert gap(read.weights, golden["weights"]) < 1e-12
     assert gap(1 - read.weights.sum(-1), golden["sink_weight"]) < 1e-12
 
@@ -67,23 +67,23 @@ CALLS = {
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("listed", LISTS)
-def test_every_path_gives_the_definition_and_its_gradients(listed: str, call: str) -> None:
+def test_every_backend_gives_the_definition_and_its_gradients(listed: str, call: str) -> None:
     torch.manual_seed(0)
     encodings = [e.double() for e in (*LISTS[listed](), AttentionSink(4, logit=0.5))]
     if call == "both ways" and any(e.causal_only for e in encodings):
         pytest.skip("defined for causal attention alone")
     q, k, v = (t.requires_grad_() for t in qkv(2, 4, 21, 21, num_kv_heads=2, dtype=torch.float64))
     x = torch.randn(2, 21, 12, dtype=torch.float64)
-    leaves, found = [q, k, v, *(p for e in encodings for p in e.parameters())], {}
+    leaves, actual = [q, k, v, *(p for e in encodings for p in e.parameters())], {}
     upstream = torch.randn(2, 4, 21, 8, dtype=torch.float64)
     for backend in ("dense", *BACKENDS):
         out = served(q, k, v, encodings, x=x, backend=backend, **CALLS[call])
         if out is None:
             continue
-        found[backend] = [out, *torch.autograd.grad(out, leaves, upstream, allow_unused=True)]
-    assert "tiled" in found
-    for backend, parts in found.items():
-        for got, expected in zip(parts, found["dense"], strict=True):
+        actual[backend] = [out, *torch.autograd.grad(out, leaves, upstream, allow_unused=True)]
+    assert "tiled" in actual
+    for backend, parts in actual.items():
+        for got, expected in zip(parts, actual["dense"], strict=True):
             assert gap(got, expected) < 1e-10, backend
 
 
@@ -93,11 +93,11 @@ def test_long_texts(listed: str) -> None:
     encodings = [e.double() for e in (*LISTS[listed](), AttentionSink(4, logit=3.0))]
     q, k, v = (t.requires_grad_() for t in qkv(1, 4, 600, 600, dtype=torch.float64))
     x, upstream = (torch.randn(1, *shape, dtype=torch.float64) for shape in ((600, 12), (4, 600, 8)))
-    leaves, found = [q, k, v, *(p for e in encodings for p in e.parameters())], []
+    leaves, actual = [q, k, v, *(p for e in encodings for p in e.parameters())], []
     for backend in ("dense", "tiled"):
         out = attention(q, k, v, encodings, x=x, backend=backend)
-        found.append([out, *torch.autograd.grad(out, leaves, upstream, allow_unused=True)])
-    for expected, got in zip(*found, strict=True):
+        actual.append([out, *torch.autograd.grad(out, leaves, upstream, allow_unused=True)])
+    for expected, got in zip(*actual, strict=True):
         assert gap(got, expected) < 1e-9 * (1 + expected.detach().abs().max().item())
 
 
@@ -119,18 +119,18 @@ def test_the_kernel_alone_serves_it() -> None:
 def test_the_operator_is_one_of_pytorchs(masked: bool, transposed: bool) -> None:
     q, k, v = qkv(2, 4, 5, 5, num_kv_heads=2, transposed=transposed)
     mask = torch.randn(2, 1, 5, 5) if masked else None
-    given = (*(t.requires_grad_() for t in (q, k, v)), mask, torch.randn(4, requires_grad=True), not masked, 0.3)
-    opcheck(torch.ops.posenc.attend_sink.default, given)
+    inputs = (*(t.requires_grad_() for t in (q, k, v)), mask, torch.randn(4, requires_grad=True), not masked, 0.3)
+    opcheck(torch.ops.posenc.attend_sink.default, inputs)
     with torch.no_grad():
-        out, norm = torch.ops.posenc.attend_sink.default(*given)
+        out, norm = torch.ops.posenc.attend_sink.default(*inputs)
         detached = [t.detach() for t in (q, k, v)]
         opcheck(
             torch.ops.posenc.attend_sink_backward.default,
-            (torch.ones_like(out), *detached, out, norm, mask, given[4].detach(), not masked, 0.3),
+            (torch.ones_like(out), *detached, out, norm, mask, inputs[4].detach(), not masked, 0.3),
         )
 
 
-def test_a_query_that_sees_nothing_gets_zeros() -> None:
+def test_a_query_that_attends_to_nothing_gets_zeros() -> None:
     q, k, v = (t.requires_grad_() for t in qkv(1, 4, 5, 5))
     mask = torch.ones(5, 5, dtype=torch.bool)
     mask[2] = False
@@ -141,7 +141,7 @@ def test_a_query_that_sees_nothing_gets_zeros() -> None:
         assert all(g.isfinite().all() for g in torch.autograd.grad(out.sum(), [q, k, v, sink.logits]))
 
 
-def test_decoding_with_a_cache_is_the_whole_text() -> None:
+def test_decoding_with_a_cache_equals_the_full_text() -> None:
     torch.manual_seed(1)
     layer = SelfAttention(32, 4, encodings=[RoPE(8), AttentionSink(4, logit=1.0)]).eval()
     x, cache = torch.randn(2, 12, 32), KVCache(window=5)
@@ -150,7 +150,7 @@ def test_decoding_with_a_cache_is_the_whole_text() -> None:
         assert gap(torch.cat(steps, 1), layer(x, window=5)) < 1e-5
 
 
-def test_two_in_the_place_of_softmax_are_refused() -> None:
+def test_two_replacements_of_softmax_are_refused() -> None:
     q, k, v = qkv(1, 4, 5, 5)
     with pytest.raises(ValueError, match="softmax"):
         attention(q, k, v, [AttentionSink(4), StickBreaking()])

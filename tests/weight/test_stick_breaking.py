@@ -34,11 +34,11 @@ def with_vector(stick: StickBreaking) -> StickBreaking:
 
 
 def given_scores(scores, **options) -> tuple[torch.Tensor, Context]:
-    """Scores (batch, heads, queries, keys) beside the context of a causal call that they could come from."""
+    """Scores (batch, heads, queries, keys) with the context of a causal call that they could come from."""
     batch, heads, queries, keys = scores.shape
     q, k, v = qkv(batch, heads, queries, keys, dtype=scores.dtype)
-    wanted = {"q_pos": None, "k_pos": None, "x": None, "features": None, "mask": None, "segments": None}
-    problem = prepare_call(q, k, v, [], **{**wanted, "causal": True, "scale": None, **options})
+    expected = {"q_pos": None, "k_pos": None, "x": None, "features": None, "mask": None, "segments": None}
+    problem = prepare_call(q, k, v, [], **{**expected, "causal": True, "scale": None, **options})
     return scores, problem.context(problem.visible(), None)
 
 
@@ -58,10 +58,10 @@ class TestGolden:
         assert gap(remainder(q, k, stick, scale), golden["rem"]) < tolerance
         if "attn" in golden:
             assert gap(weights(q, k, [stick], scale=scale), golden["attn"]) < tolerance
-        own = attention(q, k, v, [StickBreaking(attend_current=current, remainder="own")], scale=scale)
-        assert gap(own, golden["out"] + golden["rem"].unsqueeze(-1) * v[:, :, -q.shape[2] :]) < tolerance
+        own_key = attention(q, k, v, [StickBreaking(attend_current=current, remainder="own")], scale=scale)
+        assert gap(own_key, golden["out"] + golden["rem"].unsqueeze(-1) * v[:, :, -q.shape[2] :]) < tolerance
         if "out_plus_rem_v" in golden:
-            assert gap(own, golden["out_plus_rem_v"]) < tolerance
+            assert gap(own_key, golden["out_plus_rem_v"]) < tolerance
 
     @EACH_FLOAT
     @pytest.mark.parametrize("name", SQUARE)
@@ -106,12 +106,12 @@ class TestNumbers:
         scores, context = given_scores(torch.tensor(row, dtype=dtype).expand(1, 1, 1, -1))
         stick = StickBreaking(attend_current=True)
         with mpmath.workdps(60):
-            left, wanted = mpmath.mpf(1), []
+            left, expected = mpmath.mpf(1), []
             for logit in reversed(row):
                 share = 1 / (1 + mpmath.exp(-mpmath.mpf(logit)))
-                wanted.append(share * left)
+                expected.append(share * left)
                 left *= 1 - share if logit < 0 else 1 / (1 + mpmath.exp(mpmath.mpf(logit)))
-            pairs = [*zip(stick(scores, context)[0, 0, 0].tolist(), reversed(wanted), strict=True)]
+            pairs = [*zip(stick(scores, context)[0, 0, 0].tolist(), reversed(expected), strict=True)]
             pairs.append((stick.remainder_of(scores, context).item(), left))
             worst = max(abs(got / exact - 1) for got, exact in pairs)
         assert left < 1e-22, "one minus a sum would leave no digit of it"
@@ -141,14 +141,14 @@ class TestRemainder:
     def test_rules(self, current, causal):
         q, k, v = qkv(2, 4, 5, 7, num_kv_heads=2, dtype=torch.float64)
         options = {"causal": causal}
-        plain = attention(q, k, v, [StickBreaking(attend_current=current)], **options)
+        baseline = attention(q, k, v, [StickBreaking(attend_current=current)], **options)
         ones = attention(q, k, torch.ones_like(v), [StickBreaking(attend_current=current)], **options)
         left = 1 - ones
-        own = attention(q, k, v, [StickBreaking(attend_current=current, remainder="own")], **options)
-        assert gap(own, plain + left * v[:, :, 2:].repeat_interleave(2, 1)) < 1e-14
+        own_key = attention(q, k, v, [StickBreaking(attend_current=current, remainder="own")], **options)
+        assert gap(own_key, baseline + left * v[:, :, 2:].repeat_interleave(2, 1)) < 1e-14
         stick = with_vector(StickBreaking(attend_current=current, remainder="vector", num_heads=4, value_dim=8))
         vector = attention(q, k, v, [stick.double()], **options)
-        assert gap(vector, plain + left * stick.vector[:, None]) < 1e-14
+        assert gap(vector, baseline + left * stick.vector[:, None]) < 1e-14
 
     def test_the_vector_is_zero_at_first_and_learns(self):
         q, k, v = qkv()
@@ -170,8 +170,8 @@ class TestRemainder:
     def test_a_hidden_own_value_is_not_read(self):
         q, k, v = qkv(1, 4, 6)
         mask = ~torch.eye(6, dtype=torch.bool)
-        own, drop = (attention(q, k, v, [StickBreaking(remainder=r)], mask=mask) for r in ("own", "drop"))
-        assert torch.equal(own, drop)
+        own_key, drop = (attention(q, k, v, [StickBreaking(remainder=r)], mask=mask) for r in ("own", "drop"))
+        assert torch.equal(own_key, drop)
 
     def test_more_queries_than_keys(self):
         q, k, v = qkv(1, 4, 6, 4)
@@ -210,8 +210,8 @@ def test_gradients_against_differences(rule):
 def test_biases_act_before_it():
     q, k, v = qkv(dtype=torch.float64)
     scores = q @ k.mT * 8**-0.5 + ALiBi(4)(torch.arange(6.0).double(), torch.arange(6.0).double())
-    wanted = StickBreaking()(*given_scores(scores)) @ v
-    assert gap(attention(q, k, v, [StickBreaking(), ALiBi(4)]), wanted) < 1e-14
+    expected = StickBreaking()(*given_scores(scores)) @ v
+    assert gap(attention(q, k, v, [StickBreaking(), ALiBi(4)]), expected) < 1e-14
 
 
 test_refusals = refusals(

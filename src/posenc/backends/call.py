@@ -57,7 +57,7 @@ def attention(
         q_pos, k_pos: positions ``(*batch, tokens)``; default keys 0 … n − 1 and queries the last of them.
             One of them may be left out where queries and keys are the same tokens.
         x: the layer's input for the keys, ``(batch, keys, dim)``, for encodings that look at it.
-        features: in the place of x, what each encoding's ``remember(x)`` gave, one entry per encoding.
+        features: instead of x, what each encoding's ``remember(x)`` gave, one entry per encoding.
         mask: bool, True where a query may attend: ``(queries, keys)``, ``(batch, queries, keys)`` or
             ``(batch, heads, queries, keys)``, sizes of 1 allowed but for keys. Padding: ``mask[:, None, :]``.
         segments: documents of a packed row, ``(*batch, keys)``, or a pair for queries and keys; a query attends to
@@ -67,11 +67,11 @@ def attention(
             None: True, and an error where positions have two or more coordinates, as of images, which must state it.
         scale: factor on q·k, default 1/√head_dim.
         length: tokens that a length-dependent rotation (dynamic NTK, LongRoPE, CLEX, …) shall span. Default: the
-            last position + 1 of the keys that a row, or its document, lets anyone see. That default is no causal
-            model: earlier tokens turn differently once later ones have come.
+            last position + 1 of the keys visible in a row, or in its document. That default is
+            not causal: earlier tokens' rotation changes as the sequence grows.
         window: tokens that a query attends to, its own included: keys less than this many tokens away, by index, or by
             position with ``causal="positions"``. None: all.
-        tolerance: share of a row's weight that backends may leave out, where weights fade with the distance
+        tolerance: share of a row's weight that backends may leave out, where weights decay with the distance
             (stick-breaking, forget gates); 0: only what float rounding would lose anyway.
         backend: ``"auto"``, or a backend by name (`explain` lists them); a backend that refuses raises.
         softcap: q·k · scale becomes softcap · tanh(q·k · scale / softcap), before anything is added (Gemma 2: 50).
@@ -115,13 +115,13 @@ def attention(
         if reach is not None and len(ranges := blocks(call, reach)) > 1:
             return attend_in_blocks(partial(attention, backend=backend), ranges, q, k, v, acting, options, call)
         if call.dropout is not None:
-            call = call._replace(dropout=call.dropout.drawn(q.device))
+            call = call._replace(dropout=call.dropout.with_seed(q.device))
         out: Tensor = BACKENDS[chosen].run(call)
     return out
 
 
-def _empty(given: object) -> bool:
-    return type(given) in (list, tuple) and not given
+def _empty(argument: object) -> bool:
+    return type(argument) in (list, tuple) and not argument
 
 
 def choose(call: AttentionCall, backend: str) -> str:
@@ -131,7 +131,7 @@ def choose(call: AttentionCall, backend: str) -> str:
     check_backend(backend)
     reason = getattr(BACKENDS[backend], "refuses_by_name", BACKENDS[backend].refuses)(call)
     if reason is not None:
-        raise ValueError(f"backend {backend!r} cannot serve this call: {reason}; backend='auto' finds one that can")
+        raise ValueError(f"backend {backend!r} cannot serve this call: {reason}; backend='auto' chooses one")
     return backend
 
 
@@ -173,7 +173,7 @@ def explain(
     not triton: its kernels were made for NVIDIA's GPUs
     not flex: off a GPU it builds every score
     not sdpa: not asked for
-    not ranged: nothing in the list turns queries and keys by ranges of distance
+    not ranged: no encoding in the list rotates queries and keys by ranges of distance
     not rows: not asked for
     not dense: slower: it builds every score
     """

@@ -44,7 +44,7 @@ def run(call: AttentionCall) -> Tensor:
 def widened(call: AttentionCall) -> AttentionCall:
     """The call in the precision of scores, converted once.
 
-    Encodings that read q and k beside the scores change what these give: their gradients may cancel, and have to meet
+    Encodings that read q and k besides the scores change what these give: their gradients may cancel, and have to meet
     before they are rounded to the dtype of the call.
     """
     unrotated = None if call.unrotated is None else (widen(call.unrotated[0]), widen(call.unrotated[1]))
@@ -102,7 +102,7 @@ def by_key_head(rows: Tensor, per_key_head: Tensor) -> Tensor:
 
 
 def softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Weights over the visible keys; a row without any gets zeros, and zero gradients, in the place of NaN."""
+    """Weights over the visible keys; a row without any gets zeros, and zero gradients, instead of NaN."""
     if mask is None:
         return scores.softmax(-1)
     seen = mask.any(-1, keepdim=True)

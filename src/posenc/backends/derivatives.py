@@ -1,4 +1,4 @@
-"""Which derivatives a call may be asked for, and what kernels with a hand-written backward pass do about the others.
+"""Which derivatives of a call are supported, and what kernels with a hand-written backward pass do about the others.
 
 Operators of this library and fused kernels have first derivatives by one backward pass, and nothing else. Under
 torch.func's transforms and forward-mode differentiation they would lose tangents, some silently: those calls go

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-# Not public. Those of 2.6 and 2.8 read past the end of k and v where heads share keys; none up to 2.13 was tried.
+# Not public. The kernels of 2.6 and 2.8 read past the end of k and v where heads share keys; none up to 2.13 was tried.
 _RIGHT = torch.__version__ >= "2.13"
 _FORWARD = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu", None) if _RIGHT else None
 _BACKWARD = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu_backward", None) if _RIGHT else None
@@ -38,7 +38,7 @@ def backward(
     *,
     causal: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of q, k and v. ``out`` and ``norm`` may be those of more keys than k has: shares then add up."""
+    """Gradients of q, k and v. ``out`` and ``norm`` may cover more keys than k has: shares then add up."""
     assert _BACKWARD is not None
     grad, q, k, v, out = (t if t.stride(3) == 1 else t.contiguous() for t in (grad, q, k, v, out))
     of_q, of_k, of_v = _BACKWARD(grad, q, k, v, out, norm, 0.0, causal, attn_mask=mask, scale=scale)

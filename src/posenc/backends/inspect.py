@@ -53,7 +53,7 @@ def read_attention(
         v: only for encodings whose scores read values (CoPE's ``gates="values"``); any width, and None for all others.
         encodings: any list, as for `attention`.
         queries: which queries to read, a slice without a step; default all of them. The others cost nothing, unless
-            queries depend on one another (PaTH) or an encoding sees scores without a causal order by index.
+            queries depend on one another (PaTH) or an encoding reads scores without a causal order by index.
         options: the other keywords of `attention`.
 
     Returns:
@@ -95,12 +95,12 @@ def read_queries(call: AttentionCall, start: int, stop: int) -> Reading:
     weights = dense.weights_of(part, scores, mask)
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf)
-    found = None if part.weight is not None else _log_sum_exp(scores)[:, :, cut]
-    return _of_all_keys(Reading(scores[:, :, cut], weights[:, :, cut], found), keys)
+    lse = None if part.weight is not None else _log_sum_exp(scores)[:, :, cut]
+    return _of_all_keys(Reading(scores[:, :, cut], weights[:, :, cut], lse), keys)
 
 
 def check_range(queries: slice | None, count: int) -> tuple[int, int]:
-    """First and last + 1 of the queries to read; a ValueError where they are no range."""
+    """First and last + 1 of the queries to read; a ValueError where they do not form a range."""
     if queries is None:
         return 0, count
     if not isinstance(queries, slice) or queries.step not in (None, 1):
@@ -112,7 +112,7 @@ def check_range(queries: slice | None, count: int) -> tuple[int, int]:
 
 
 def _unread(k: Tensor, encodings: Sequence[Encoding]) -> Tensor:
-    """In the place of values that nobody reads: NaN, so that whoever does so unannounced is found out."""
+    """Instead of values that nobody reads: NaN, so that whoever does so unannounced is found out."""
     for encoding in as_list(encodings):
         if isinstance(encoding, ScoreEncoding) and encoding.reads.values:
             raise ValueError(f"v must be given: the scores of {type(encoding).__name__} read it")
@@ -172,7 +172,7 @@ def attention_lse(
         ``(batch, heads, queries)`` in float32 or better, natural, −inf where a query attends to no key; differentiable.
 
     Raises:
-        ValueError: for anything that does not fit, and for an encoding in the place of softmax, which has none.
+        ValueError: for anything that does not fit, and for an encoding instead of softmax, which has none.
 
     >>> q, k, v = torch.randn(3, 1, 8, 16, 64)
     >>> attention_lse(q, k, v).shape
@@ -183,7 +183,7 @@ def attention_lse(
         call = prepare_call(q, k, v, listing, **options)
         if call.weight is not None:
             name = type(call.weight).__name__
-            raise ValueError(f"encodings: {name} takes the place of softmax, so that its scores have no log-sum-exp")
+            raise ValueError(f"encodings: {name} replaces softmax, so that its scores have no log-sum-exp")
         ranges = blocks(call, reach_of(listing, q.dtype))
         if len(ranges) == 1:
             return _by_blocks(call)
@@ -207,6 +207,6 @@ def _by_blocks(call: AttentionCall) -> Tensor:
 
 def _block(call: AttentionCall, start: int, stop: int) -> Tensor:
     """The log-sum-exp of queries ``start … stop − 1``."""
-    found = read_queries(call, start, stop).lse
-    assert found is not None, "no log-sum-exp of what takes the place of softmax"
-    return found
+    lse = read_queries(call, start, stop).lse
+    assert lse is not None, "no log-sum-exp of what replaces softmax"
+    return lse

@@ -7,7 +7,7 @@
     masked   a padding mask
     packed   packed documents (segments)
     scores   an encoding that reads the scores (CoPE)
-    weights  weights in the place of softmax (stick-breaking)
+    weights  weights instead of softmax (stick-breaking)
 
 The rows of "cuda" are not measured.
 

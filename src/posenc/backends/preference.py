@@ -19,7 +19,7 @@ FEW_KEYS, FEW_SHARED_KEYS = 1024, 128  # up to which one pass over it is quicker
 
 
 def preferred(call: AttentionCall) -> tuple[str, ...]:
-    """The names of all backends, best first; those of other devices refuse."""
+    """The names of all backends, best first; backends of other devices refuse."""
     if sdpa.bare(call):  # what all others are measured against
         return KERNEL_FIRST
     if tracing():  # one choice for all lengths
@@ -31,10 +31,10 @@ def preferred(call: AttentionCall) -> tuple[str, ...]:
     if ranged.refuses(call) is None:
         return ("ranged", "rows", "dense")
     keys = call.k.shape[2]
-    found = TABLE.get((call.q.device.type, "training" if call.training else "inference", kind_of(call)))
-    if found is None:
+    ranges = TABLE.get((call.q.device.type, "training" if call.training else "inference", kind_of(call)))
+    if ranges is None:
         return TILES_FIRST
-    order = next(backends for most, backends in found if keys <= most)
+    order = next(backends for most, backends in ranges if keys <= most)
     if call.axes > 1 and call.bias and not call.score and keys > SHORT:  # as in benchmarks/grids.py
         first = "tiled" if call.training else "sdpa"
         return first, *(backend for backend in order if backend != first)

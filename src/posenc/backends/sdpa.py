@@ -6,7 +6,7 @@ anything else             blocks of queries, each with its own mask and bias; in
                           recomputed in the backward pass, so that only one lives at a time
 
 Kernels that hide keys before they multiply by the scale give NaN where that is not positive: its sign goes to the
-queries. Dropout is that of the kernels, with masks of their own; those for CPU have none. A sink needs the kernel's
+queries. Dropout is the kernels' own, with their own masks; CPU kernels have none. A sink needs the kernel's
 log-sum-exp, which the one for CPU gives (`sdpa_sink`).
 """
 
@@ -38,7 +38,7 @@ def refuses(call: AttentionCall) -> str | None:
 def refuses_by_name(call: AttentionCall) -> str | None:
     """Why fused kernels cannot serve this call even where they were asked for by name, or None."""
     if call.replaces_softmax:
-        return f"{type(call.weight).__name__} takes the place of softmax, which is inside the kernels"
+        return f"{type(call.weight).__name__} replaces softmax, which is inside the kernels"
     if call.score:
         names = ", ".join(type(encoding).__name__ for encoding in call.score)
         return f"{names} must see the scores, which never leave the kernels"
@@ -61,7 +61,7 @@ def _sinks_nothing(call: AttentionCall) -> str | None:
     if call.dropout is not None:
         return "kernels that give their log-sum-exp have no dropout"
     if torch.is_grad_enabled() and any(p.requires_grad for bias in call.bias for p in bias.parameters()):
-        return "beside a sink the kernel has no gradient for a bias"
+        return "with a sink the kernel has no gradient for a bias"
     return only_plain_operations()
 
 
@@ -124,7 +124,7 @@ def at_once(
         return None
     if tolerance != 0 or dropout != 0 or not (scale is None or (type(scale) is float and 0 < scale < math.inf)):
         return None
-    if tracing() or not _alike(q, k, v):
+    if tracing() or not _fit_kernel(q, k, v):
         return None
     queries = q.shape[2]
     if (causal and queries != 1 and queries != k.shape[2]) or q.is_meta or torch.is_autocast_enabled(q.device.type):
@@ -134,7 +134,7 @@ def at_once(
     return _kernel(q, k, v, None, causal and queries > 1, scale, 0.0)
 
 
-def _alike(q: Tensor, k: Tensor, v: Tensor) -> bool:
+def _fit_kernel(q: Tensor, k: Tensor, v: Tensor) -> bool:
     """Whether tensors are such as the kernel takes, none of them empty."""
     if not (isinstance(q, Tensor) and isinstance(k, Tensor) and isinstance(v, Tensor)):
         return False
@@ -168,7 +168,7 @@ def _kernel(
     dropped: float,
     sink: Tensor | None = None,
 ) -> Tensor:
-    """The fused kernel. Few queries: the heads that share keys go in as rows, so that keys are read once a key head."""
+    """The fused kernel. Few queries: heads that share keys go in as rows, so that each key is read once."""
     if sink is not None:
         return sdpa_sink.attend(q, k, v, mask, sink, causal=causal, scale=scale)
     (batch, heads, queries), num_kv_heads = q.shape[:3], k.shape[1]
@@ -211,7 +211,7 @@ def _by_blocks(call: AttentionCall) -> Tensor:
 
 
 def _block(call: AttentionCall, start: int, stop: int) -> Tensor:
-    """Queries ``start … stop − 1`` against the keys that the order of the indices and a window let any of them see."""
+    """Queries ``start … stop − 1`` against the keys that index order and a window leave visible to any."""
     first, last = _in_sight(call, start, stop)
     bias, mask = call.bias_of(start, stop), call.visible(start, stop, first, last)
     bias = bias if bias is None else bias[..., first:last]

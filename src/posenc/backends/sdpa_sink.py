@@ -1,6 +1,6 @@
 """The fused kernel on CPU with a sink: a logit a head that takes weight and has no value.
 
-With the log-sum-exp L_i of a row's scores, o_i ← o_i · sigmoid(L_i − z); the weights that are left are those of the
+With the log-sum-exp L_i of a row's scores, o_i ← o_i · sigmoid(L_i − z); the weights that are left match the
 same scores under log(e^L + e^z), so that the kernel's own backward pass, given that and the new o, is right as it
 stands. The sink's weight has no value: dz = −Σ_i e^(z − L_i) · (o_i · do_i), with the new L and o.
 """
@@ -65,10 +65,10 @@ def _backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, norm: Tensor, mask: Tensor | None, logits: Tensor,
     causal: bool, scale: float | None,
 ) -> list[Tensor]:  # fmt: skip
-    found = fused_cpu.backward(grad, q, k, v, out, norm, mask, scale, causal=causal)
+    gradients = fused_cpu.backward(grad, q, k, v, out, norm, mask, scale, causal=causal)
     weight = (logits.to(norm.dtype).unsqueeze(-1) - norm).exp_()
     of_logits = -(weight * (grad.to(norm.dtype) * out.to(norm.dtype)).sum(-1)).sum((0, 2))
-    return [*found, of_logits.to(logits.dtype)]
+    return [*gradients, of_logits.to(logits.dtype)]
 
 
 @_backward.register_fake
@@ -85,7 +85,7 @@ def _by_token(like: Tensor) -> Tensor:
 
 
 def _refuse(ctx, *grads: object):  # type: ignore[no-untyped-def]
-    raise RuntimeError("beside a sink backend 'sdpa' has first derivatives alone; for second ones, backend='dense'")
+    raise RuntimeError("with a sink backend 'sdpa' has first derivatives alone; for second ones, backend='dense'")
 
 
 _backward.register_autograd(_refuse)
@@ -98,8 +98,8 @@ def _setup(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
 
 def _differentiate(ctx, grad: Tensor, of_norm: Tensor):  # type: ignore[no-untyped-def]
     out, norm, q, k, v, mask, logits = ctx.saved_tensors
-    found = _backward(grad, q, k, v, out, norm, mask, logits, ctx.causal, ctx.scale)
-    return *found[:3], None, found[3], None, None
+    gradients = _backward(grad, q, k, v, out, norm, mask, logits, ctx.causal, ctx.scale)
+    return *gradients[:3], None, gradients[3], None, None
 
 
 _operator.register_autograd(_differentiate, setup_context=_setup)

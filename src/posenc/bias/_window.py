@@ -45,7 +45,7 @@ def read(table: Tensor, offset: Tensor, window: Sequence[int]) -> Tensor:
         return _look_up(columns, places, window)
     low = [x.floor() for x in places]
     high = [(x + 1).clamp(max=2 * w - 2) for x, w in zip(low, window, strict=True)]
-    above = [x - whole for x, whole in zip(places, low, strict=True)]
+    above = [x - lower for x, lower in zip(places, low, strict=True)]
     total = None
     for corner in product((False, True), repeat=len(window)):
         where = [(high if up else low)[axis].long() for axis, up in enumerate(corner)]
@@ -60,7 +60,7 @@ def resized_table(table: Tensor, old: Sequence[int], new: Sequence[int], mode: R
     """A table ``(rows_of(old), heads)`` for another window, ``(rows_of(new), heads)``; axis by axis.
 
     Args:
-        mode: ``"bicubic"`` or ``"bilinear"`` stretch the whole table, as `torch.nn.functional.interpolate` does.
+        mode: ``"bicubic"`` or ``"bilinear"`` resize the full table, as `torch.nn.functional.interpolate` does.
             ``"geometric"`` puts the old differences 0, 1, 1 + g, 1 + g + g², … apart, with the g of 1 … 1.5 at which
             the last comes to the new window's edge, and interpolates between them: near differences keep their numbers.
     """
@@ -99,9 +99,9 @@ def _geometric(old: int, new: int) -> Tensor:
         low, high = (low, middle) if sum(middle**i for i in range(old - 1)) > new - 1 else (middle, high)
     past = [sum(low**i for i in range(count)) for count in range(old)]
     known = torch.tensor([*(-x for x in reversed(past[1:])), *past], dtype=torch.float64)
-    wanted = torch.arange(-(new - 1), new, dtype=torch.float64).clamp(known[0], known[-1])
-    left = (torch.searchsorted(known, wanted, right=True) - 1).clamp(max=max(2 * old - 3, 0))
+    offsets = torch.arange(-(new - 1), new, dtype=torch.float64).clamp(known[0], known[-1])
+    left = (torch.searchsorted(known, offsets, right=True) - 1).clamp(max=max(2 * old - 3, 0))
     right = (left + 1).clamp(max=2 * old - 2)
-    share = (wanted - known[left]) / (known[right] - known[left]).clamp(min=1e-300)
+    share = (offsets - known[left]) / (known[right] - known[left]).clamp(min=1e-300)
     unit = torch.eye(2 * old - 1, dtype=torch.float64)
     return torch.lerp(unit[left], unit[right], share.unsqueeze(-1))

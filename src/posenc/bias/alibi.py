@@ -3,7 +3,7 @@
     b_h(p_i, p_j) = −scale · m_h · |p_j − p_i|
     m_h = 2^(−8h/n), h = 1 … n          n heads, n a power of two
 
-For n heads that are no power of two: the slopes of c = 2^floor(log2 n) heads, then every second one of 2c heads.
+For n heads that are not a power of two: the slopes of c = 2^floor(log2 n) heads, then every second one of 2c heads.
 p in tokens, slopes in score units per token, not trained. With a causal mask each row's own term cancels in softmax,
 so that m_h · p_j alone is the same method. Past the training length the method stays flat: it looks at the recent past.
 Source: Press et al., Train Short, Test Long, arXiv 2108.12409, section 3 and the authors' get_slopes.
@@ -45,8 +45,8 @@ def alibi_slopes(num_heads: int, kind: str = "press", *, max_exponent: float = 8
     if kind == "geometric":
         return _powers(num_heads, max_exponent)
     if kind == "press":
-        whole = 2 ** math.floor(math.log2(num_heads))
-        return _powers(whole, max_exponent) + _powers(2 * whole, max_exponent)[::2][: num_heads - whole]
+        power = 2 ** math.floor(math.log2(num_heads))
+        return _powers(power, max_exponent) + _powers(2 * power, max_exponent)[::2][: num_heads - power]
     if kind == "kerple":
         return [max(slope, 0.01) for slope in alibi_slopes(num_heads, max_exponent=max_exponent)]
     raise ValueError(f"slopes must be one of {SLOPES} or a sequence of {num_heads} numbers, got {kind!r}")

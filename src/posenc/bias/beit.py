@@ -7,7 +7,7 @@ N = Π(2·W_a − 1) differences, p coordinates, as many as the window W has axe
 tokens have no place: their first coordinate is `posenc.positions.NOWHERE`. Tokens further apart than the window's edge
 get what lies at the edge, axis by axis.
 Source: Bao et al., BEiT: BERT Pre-Training of Image Transformers, arXiv 2106.08254, appendix (relative positional
-    embeddings, a line of the hyperparameters); the table and its three rows are those of the authors' code.
+    embeddings, a line of the hyperparameters); the table and its three rows follow the authors' code.
 Checked against: transformers' BeitRelativePositionBias, also at another size; timm's resize_rel_pos_bias_table.
 Departs from the source: any number of axes and of tokens without a place; between whole coordinates the table is
     interpolated linearly. transformers mixes up height and width of windows that are no squares; this does not.

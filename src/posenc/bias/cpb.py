@@ -1,4 +1,4 @@
-"""Log-CPB: a small network of the logarithm of the distance, axis by axis; it serves windows of any size.
+"""Log-CPB: a small network of the logarithm of the distance, axis by axis; it works for windows of any size.
 
     s_ij ← s_ij + 16 · sigmoid(f_h(c))                      kind="swin",  c = sign(d) · log2(1 + |d|) / log2(8)
     s_ij ← s_ij + f_h(c)                                    kind="paper", c = sign(d) · log(1 + |d|)
@@ -108,7 +108,7 @@ class LogCPB(OffsetBias):
         return bias if self.kind == "paper" else _MOST * bias.sigmoid()
 
     def log_spaced(self, delta: Tensor) -> Tensor:
-        """What the network sees, c, for differences ``p_query − p_key`` of coordinates ``(..., axes)``."""
+        """The network's input c for differences ``p_query − p_key`` of coordinates ``(..., axes)``."""
         dtype = precision(delta, self.inner_weight)
         delta, unit = delta.to(dtype), 1.0
         if self.kind == "swin":
@@ -123,10 +123,10 @@ class LogCPB(OffsetBias):
 
 def _windows(window: float | Sequence[float], axes: int) -> tuple[float, ...]:
     """One window an axis, as given or the same for all."""
-    given = tuple(window) if isinstance(window, Sequence) and not isinstance(window, str) else (window,) * axes
-    for one in given:
-        check_number("window", one, above=1)
-    windows = tuple(map(float, given))
+    sizes = tuple(window) if isinstance(window, Sequence) and not isinstance(window, str) else (window,) * axes
+    for size in sizes:
+        check_number("window", size, above=1)
+    windows = tuple(map(float, sizes))
     if len(windows) != axes:
         raise ValueError(f"window must be one number, or one for each of {axes} axes, got {window!r}")
     return windows

@@ -1,4 +1,4 @@
-"""The one helper level: biases that are a function of the distance alone write b(h, p_key − p_query) once."""
+"""Helper class: biases that are a function of the distance alone write b(h, p_key − p_query) once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FIRE: a small network of the distance, measured against how much text the query has behind it.
+"""FIRE: a small network of the distance, normalised by the query's position.
 
     s_ij ← s_ij + f_h( psi(|p_i − p_j|) / (psi(max(L, p_i)) + 1e-6) ),   psi(x) = log(1 + |c x|)
     f = Linear(1, hidden), ReLU, Linear(hidden, heads);   L = |multiplier · threshold|
@@ -116,8 +116,8 @@ class FIRE(BiasEncoding):
     def network(self, queries: int, keys: int, *, like: Tensor) -> Network:
         dtype = precision(like, self.c)
         apart = torch.arange(queries + keys - 1, device=like.device) - (queries - 1)
-        own = torch.arange(keys - queries, keys, device=like.device)
-        by_query = 1 / (self._log(self._limit(own, dtype)) + _EPS)
+        own_key = torch.arange(keys - queries, keys, device=like.device)
+        by_query = 1 / (self._log(self._limit(own_key, dtype)) + _EPS)
         inner, outer = (layer.to(dtype) for layer in (self.inner.weight[:, 0], self.outer.weight))
         biases = self.inner.bias.to(dtype), self.outer.bias.to(dtype)
         if self.leak:  # what leaks through a unit is a second one, turned round

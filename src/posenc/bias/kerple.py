@@ -4,7 +4,8 @@
     s_ij ← s_ij − a_h · |p_j − p_i|^p_h                    kind="power",  p_h ≤ 2
 
 p positions in tokens; p_h and a_h learned, one each a head, never below 0.01. Exponents up to 2 keep the kernel
-conditionally positive definite. Past the trained length the penalty goes on growing, slower and slower in the log form.
+conditionally positive definite. Past the training length the penalty goes on growing, slower and slower in the log
+form.
 
 Source: Chi et al., KERPLE: Kernelized Relative Positional Embedding for Length Extrapolation, arXiv 2205.09921, eq. 7
     (log) and 6 (power).
@@ -35,7 +36,7 @@ class KERPLE(DistanceBias):
 
     Args:
         num_heads: query heads.
-        kind: ``"log"``, the one that extrapolates best in the paper, or ``"power"``.
+        kind: ``"log"``, which extrapolates best in the paper, or ``"power"``.
         device, dtype: of the parameters, as in torch.nn.
 
     Raises:
@@ -87,5 +88,5 @@ class KERPLE(DistanceBias):
 
 
 def _within(parameter: Tensor, most: float | None) -> Tensor:
-    """The parameter inside its bounds; its gradient is that of the bounded value."""
+    """The parameter inside its bounds; its gradient is the bounded value's."""
     return parameter.detach().clamp(_LEAST, most) + (parameter - parameter.detach())

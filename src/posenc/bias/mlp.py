@@ -1,4 +1,4 @@
-"""DistanceMLP: the bias is what a small network makes of the signed distance, one output a head.
+"""DistanceMLP: a small network maps the signed distance to a bias, one output a head.
 
     s_ij ← s_ij + f_h(x),   x = sign(d) · log(1 + |d|) with log=True, else x = d,   d = p_i − p_j
     f = layers × ( Linear, layer norm with norm=True, SiLU ), Linear(hidden, heads)
@@ -35,7 +35,7 @@ class DistanceMLP(DistanceBias):
         num_heads: query heads.
         hidden: units of each hidden layer (x-transformers: a quarter of the model's width).
         layers: hidden layers.
-        log: whether the network sees the logarithm of the distance, with its sign, rather than the distance.
+        log: whether the network's input is the logarithm of the distance, with its sign, rather than the distance.
         norm: whether each hidden layer has a layer norm before its SiLU.
         device, dtype: of the parameters, as in torch.nn.
 
@@ -91,7 +91,7 @@ class DistanceMLP(DistanceBias):
         return f"{self.num_heads}, hidden={self.hidden}, layers={self.layers}, log={self.log}, norm={self.norm}"
 
     def _network(self, x: Tensor) -> Tensor:
-        """The bias ``(..., heads)`` for what the network sees, ``(..., 1)``."""
+        """The bias ``(..., heads)`` for the network's input ``(..., 1)``."""
         with own_precision(x.device.type):
             for layer in range(self.layers):
                 x = F.linear(x, *_cast(self.linears[layer], x.dtype))

@@ -1,4 +1,4 @@
-"""The helper level of biases between tokens on a grid: b(h, p_query − p_key) is written once, for all coordinates.
+"""Helper class for biases between tokens on a grid: b(h, p_query − p_key) is written once, for all coordinates.
 
 On a grid few differences are distinct, (2H − 1)(2W − 1) of them between (H·W)² pairs: the bias is computed for these
 alone, and each pair looks its own up. Where positions may not be looked at, under a compiler, each pair computes it.
@@ -43,7 +43,7 @@ class OffsetBias(BiasEncoding):
         (q_pos, q_lost), (k_pos, k_lost) = self._placed("q_pos", q_pos), self._placed("k_pos", k_pos)
         if q_pos.ndim != 2 or k_pos.ndim != 2 or not _worth_reading(q_pos, k_pos):
             return None
-        if not all(_whole(p) for p in (q_pos, k_pos)) or bool(q_lost.all()) or bool(k_lost.all()):
+        if not all(_is_whole(p) for p in (q_pos, k_pos)) or bool(q_lost.all()) or bool(k_lost.all()):
             return None
         low = torch.stack([q_pos[~q_lost].amin(0), k_pos[~k_lost].amin(0)])
         high = torch.stack([q_pos[~q_lost].amax(0), k_pos[~k_lost].amax(0)])
@@ -73,10 +73,10 @@ class OffsetBias(BiasEncoding):
         if lost:  # whoever has no place stands where somebody else does, so that there are no more differences for it
             spot = torch.cat([q_pos[~q_lost], k_pos[~k_lost], q_pos.flatten(0, -2)[:1]])[0]
             q_pos, k_pos = torch.where(q_lost[..., None], spot, q_pos), torch.where(k_lost[..., None], spot, k_pos)
-        found = distinct(q_pos, k_pos)
-        if found is None:
+        differences = distinct(q_pos, k_pos)
+        if differences is None:
             return self._of_pairs(q_pos, k_pos, q_lost.unsqueeze(-1), k_lost.unsqueeze(-2))
-        offset, index = found
+        offset, index = differences
         bias = self.of_offset(offset)
         if lost:
             nowhere = self.of_nowhere()
@@ -118,7 +118,7 @@ def _with_lost(placed: Offsets, nowhere: Tensor | None, q_lost: Tensor, k_lost: 
     return Offsets(torch.cat(parts, 1), of_queries, of_keys)
 
 
-def _whole(positions: Tensor) -> bool:
+def _is_whole(positions: Tensor) -> bool:
     """Whether coordinates are whole numbers."""
     return not positions.is_floating_point() or bool((positions == positions.round()).all())
 
@@ -144,10 +144,10 @@ def distinct(q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor] | None:
     for of_queries, of_keys in zip(q_pos.unbind(-1), k_pos.unbind(-1), strict=True):
         here, query = torch.unique(of_queries, return_inverse=True)
         there, key = torch.unique(of_keys, return_inverse=True)
-        found = _along_one_axis(here, there, pairs // REPEATED)
-        if found is None or len(offset) * len(found[0]) * REPEATED > pairs:
+        along_axis = _along_one_axis(here, there, pairs // REPEATED)
+        if along_axis is None or len(offset) * len(along_axis[0]) * REPEATED > pairs:
             return None
-        apart, which = found
+        apart, which = along_axis
         offset = torch.cat([offset.repeat_interleave(len(apart), 0), apart.repeat(len(offset)).unsqueeze(-1)], -1)
         rows, key = which[query], key.unsqueeze(-2)  # (*batch, queries, coordinates of keys)
         batch = torch.broadcast_shapes(rows.shape[:-2], key.shape[:-2])  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""Sandwich: what is left of sinusoidal embeddings if only their product with one another is kept.
+"""Sandwich: the dot product of two sinusoidal position embeddings, used as a bias.
 
     s_ij ← s_ij + (1 / r_h) · Σ_k cos((p_j − p_i) · w_k),   w_k = 10000^(−2k/dim),  k = start … start + dim/2 − 1
     r_h = 8h / heads,  h = 1 … heads

@@ -92,8 +92,8 @@ class T5GridBias(OffsetBias):
         self.factor = _of_each("factor", factor, axes)
         for buckets, longest in zip(self.num_buckets, self.max_distance, strict=True):
             _check_buckets(buckets, longest)
-        for one in self.factor:
-            check_number("factor", one, above=0)
+        for each_factor in self.factor:
+            check_number("factor", each_factor, above=0)
         check_table("num_buckets and num_heads", sum(self.num_buckets), num_heads)
         each = zip(self.num_buckets, self.max_distance, strict=True)
         self._starts = tuple(tuple(bucket_starts(buckets // 2, longest)) for buckets, longest in each)
@@ -132,13 +132,13 @@ class T5GridBias(OffsetBias):
         return f"{self.num_heads}, axes={self.axes}, {buckets}, factor={self.factor}{scale}"
 
 
-def _of_each(name: str, given: T | Sequence[T], axes: int) -> tuple[T, ...]:
+def _of_each(name: str, value: T | Sequence[T], axes: int) -> tuple[T, ...]:
     """One number an axis, as given or the same for all."""
-    several = isinstance(given, Sequence) and not isinstance(given, str | bytes)
-    found = tuple(cast(Sequence[T], given)) if several else (cast(T, given),) * axes
-    if len(found) != axes:
-        raise ValueError(f"{name} must be one number, or one for each of {axes} axes, got {shown(given)}")
-    return found
+    several = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+    values = tuple(cast(Sequence[T], value)) if several else (cast(T, value),) * axes
+    if len(values) != axes:
+        raise ValueError(f"{name} must be one number, or one for each of {axes} axes, got {shown(value)}")
+    return values
 
 
 def _check_buckets(buckets: int, longest: int) -> None:

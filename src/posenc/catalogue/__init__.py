@@ -36,7 +36,7 @@ CATALOGUE: Mapping[str, Entry] = {
 
 
 def list_encodings(hook_point: str | None = None) -> list[str]:
-    """The names in the catalogue, all or those of one hook point ("embedding", "rotary", "bias", "score", "weight").
+    """The names in the catalogue, all or only of one hook point ("embedding", "rotary", "bias", "score", "weight").
 
     >>> list_encodings("bias")[:3]
     ['alibi', 't5', 'kerple']
@@ -59,7 +59,7 @@ def encoding_info(name: str) -> Entry:
 
 
 def find(word: str) -> Entry:
-    """The facts about the encoding that a word means: its name, that of its class, or what others call it.
+    """The facts about the encoding that a word means: its name, its class's name, or a common alias.
 
     >>> find("ForgetGate").name, find("linear").name
     ('fox', 'pi')
@@ -77,7 +77,7 @@ def create_encoding(name: str, **shape: object) -> Encoding:
         name: see `list_encodings`.
         shape: words that describe the model (dim, num_heads, num_kv_heads, head_dim, max_length, train_length), of
             which the encoding takes what it needs, and options of the encoding. ``train_length`` scales
-            length-like options that are not given, such as T5's max_distance. ``dtype`` and ``device`` are those of
+            length-like options that are not given, such as T5's max_distance. ``dtype`` and ``device`` are of
             the parameters.
 
     Raises:

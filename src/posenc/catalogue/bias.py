@@ -1,4 +1,4 @@
-"""Entries of place 3, biases on the scores."""
+"""Entries of hook point 3, biases on the scores."""
 
 from __future__ import annotations
 

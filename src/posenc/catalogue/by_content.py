@@ -1,4 +1,4 @@
-"""Entries of place 4 whose rotations and slopes tokens choose: Selective RoPE and GRAPE."""
+"""Entries of hook point 4 whose rotations and slopes depend on the tokens: Selective RoPE and GRAPE."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ENTRIES = (
         source="Movahedi et al., arXiv 2511.17388",
         parameters="rank × (dim + num_kv_heads · head_dim/2) + 4 × num_kv_heads · head_dim/2 a layer",
         cost="a small projection, a running sum, a rotation of q and all keys; head_dim/2 numbers a key in the cache",
-        past_training="sums of angles grow on, modulo a turn",
+        past_training="sums of angles keep growing, modulo a full turn",
         reads="content",
         extension="none of its own",
         used_in="its paper's own models; no other is known to us",
@@ -59,9 +59,9 @@ ENTRIES = (
         source="Zhang et al., arXiv 2512.07805",
         parameters="(head_dim + 1) × heads a layer, or (2 · head_dim + 1) × heads",
         cost="a product over all scores, built by blocks",
-        past_training="far keys fade on, at rates that content sets",
+        past_training="weights keep decaying with distance, at rates that content sets",
         reads="distances and content",
-        extension="none needed: like ALiBi, it fades",
+        extension="none needed: like ALiBi, it decays with distance",
         used_in="its paper's own models; no other is known to us",
     ),
     Entry(
@@ -74,13 +74,13 @@ ENTRIES = (
         parameters="dim × heads · path_dim a layer",
         cost="a second product of the size of q·k and a running sum over all scores; path_dim numbers a head and key in"
         " the cache",
-        past_training="far keys fade on; phases of single tokens are those of training",
+        past_training="weights keep decaying with distance; phases of single tokens are as in training",
         reads="content and places",
         extension="none of its own",
         used_in="its paper's own models; no other is known to us",
         defaults=_path_of_a_head,
         exempt={
-            "common_shift": "keys turn and queries do not, so places are seen",
+            "common_shift": "keys are rotated and queries are not, so absolute positions matter",
             "shuffled_positions": "keys must lie in the order of the text",
         },
     ),

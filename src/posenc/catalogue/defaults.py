@@ -15,7 +15,7 @@ IN_ORDER = {
 
 
 def factor(shape: Shape) -> dict[str, object]:
-    """How many times longer than trained: max_length / train_length."""
+    """The factor of context extension: max_length / train_length."""
     train_length, max_length = shape.get("train_length"), shape.get("max_length")
     if isinstance(train_length, int) and isinstance(max_length, int):
         return {"factor": max(1.0, max_length / train_length)}
@@ -23,17 +23,17 @@ def factor(shape: Shape) -> dict[str, object]:
 
 
 def factors_of_the_search(shape: Shape) -> dict[str, object]:
-    """LongRoPE's factors before any search: none up to the trained length, the NTK seed of the search past it."""
-    found = factor(shape)
-    pairs, longer = pairs_of(shape), found.get("factor")
+    """LongRoPE's factors before any search: none up to the training length, the NTK seed of the search past it."""
+    options = factor(shape)
+    pairs, longer = pairs_of(shape), options.get("factor")
     if pairs is None or not isinstance(longer, float):
-        return found
+        return options
     seed = [longer ** (j / max(1, pairs - 1)) for j in range(pairs)]
-    return {**found, "short": [1.0] * pairs, "long": seed, "factors": seed}
+    return {**options, "short": [1.0] * pairs, "long": seed, "factors": seed}
 
 
 def pairs_of(shape: Shape) -> int | None:
-    """Pairs that turn."""
+    """The number of rotated pairs."""
     width = shape.get("rotary_dim", shape.get("head_dim"))
     return width // 2 if isinstance(width, int) else None
 
@@ -46,7 +46,7 @@ def dynamics(shape: Shape) -> Mapping[str, object]:
 
 
 def a_quarter(shape: Shape) -> dict[str, object]:
-    """The share of pairs that turn in Gemma's layers."""
+    """The share of rotated pairs in Gemma's layers."""
     return {"fraction": 0.25}
 
 

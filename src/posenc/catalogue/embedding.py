@@ -1,4 +1,4 @@
-"""Entries of place 1, token embeddings; and the empty list."""
+"""Entries of hook point 1, token embeddings; and the empty list."""
 
 from __future__ import annotations
 

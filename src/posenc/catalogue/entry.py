@@ -38,8 +38,8 @@ class Entry:
         hook_point: a key of `HOOK_POINTS`, or "none" for the empty list.
         encoding: the class, or None for the empty list.
         title, formula, source, parameters, cost: for readers.
-        past_training: what happens past the trained length, by definition rather than by measurement.
-        reads: what a score depends on beside q·k, of `READS`, joined by " and ".
+        past_training: what happens past the training length, by definition rather than by measurement.
+        reads: what a score depends on besides q·k, of `READS`, joined by " and ".
         extension: what can be done about lengths that were not trained.
         used_in: released models that have it, with their sources; or that none is known.
         scaling: of the frequencies of a rotation; its options and the encoding's are given alike.
@@ -94,15 +94,15 @@ class Entry:
 
     def lengths(self, train_length: int) -> dict[str, int]:
         """Options that scale with the length a model is trained at, tokens; {} if none do."""
-        found = {} if self.encoding is None else self.encoding.lengths_for(train_length)
-        found = found if self.scaling is None else {**found, **self.scaling.lengths_for(train_length)}
-        for word in found:
+        lengths = {} if self.encoding is None else self.encoding.lengths_for(train_length)
+        lengths = lengths if self.scaling is None else {**lengths, **self.scaling.lengths_for(train_length)}
+        for word in lengths:
             if word not in self.takes and word not in SHAPE:
                 raise ValueError(
                     f"{self.name}: lengths_for gives {word!r}, which the constructor does not take: let it take that "
                     "option, or give the class a lengths_for of its own"
                 )
-        return found
+        return lengths
 
     @property
     def takes(self) -> frozenset[str]:
@@ -118,47 +118,47 @@ class Entry:
 
     def create(self, *, dtype: object = None, device: object = None, **shape: object) -> Encoding:
         """The encoding for a model's shape; see `create`."""
-        made = self._made(shape)
-        place_parameters(made, device, dtype)
-        return made
+        encoding = self._constructed(shape)
+        place_parameters(encoding, device, dtype)
+        return encoding
 
-    def _made(self, shape: Shape) -> Encoding:
+    def _constructed(self, shape: Shape) -> Encoding:
         if self.encoding is None:
             raise ValueError(f"{self.name} is the empty list: pass encodings=[], or use build({self.name!r})")
-        given = _complete(shape)
-        train_length = given.get("train_length")
+        options = _complete(shape)
+        train_length = options.get("train_length")
         if isinstance(train_length, int):
-            given = {**self.lengths(train_length), **given}
-        given = {**{word: value for word, value in self.defaults(given).items() if word in self.takes}, **given}
-        unknown = [word for word in given if word not in self.takes and word not in SHAPE]
+            options = {**self.lengths(train_length), **options}
+        options = {**{word: value for word, value in self.defaults(options).items() if word in self.takes}, **options}
+        unknown = [word for word in options if word not in self.takes and word not in SHAPE]
         if unknown:
             raise ValueError(
                 f"{self.name} has no option {unknown[0]!r}{nearest(unknown[0], [*sorted(self.takes), *SHAPE])}"
             )
         if self.scaling is None:
-            return self._build(self.encoding, given)
-        scaling = self._build(self.scaling, given)
-        return self._build(self.encoding, {**given, "scaling": scaling})
+            return self._build(self.encoding, options)
+        scaling = self._build(self.scaling, options)
+        return self._build(self.encoding, {**options, "scaling": scaling})
 
-    def _build(self, cls: type[Module], given: Shape) -> Module:
+    def _build(self, cls: type[Module], options: Shape) -> Module:
         takes = _parameters(cls)
-        needed = [word for word, p in takes.items() if p.default is p.empty and word not in given]
+        needed = [word for word, p in takes.items() if p.default is p.empty and word not in options]
         if needed:
             raise ValueError(f"{self.name} needs {' and '.join(needed)}: give them as keywords")
-        return cls(**{word: value for word, value in given.items() if word in takes})
+        return cls(**{word: value for word, value in options.items() if word in takes})
 
 
 def _parameters(cls: type | None) -> Mapping[str, inspect.Parameter]:
-    """Parameters of the constructor by name; one with ``**options`` hands on those of the class it is derived from."""
+    """Parameters of the constructor by name; one with ``**options`` includes its parent class's."""
     if cls not in _KNOWN:
-        found: dict[str, inspect.Parameter] = {}
+        by_name: dict[str, inspect.Parameter] = {}
         for owner in () if cls is None else (base for base in cls.__mro__ if "__init__" in vars(base)):
             parameters = inspect.signature(owner).parameters
             named = {w: p for w, p in parameters.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
-            found = {**named, **found}
+            by_name = {**named, **by_name}
             if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
                 break
-        _KNOWN[cls] = found
+        _KNOWN[cls] = by_name
     return _KNOWN[cls]
 
 

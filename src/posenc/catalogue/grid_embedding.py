@@ -31,7 +31,7 @@ ENTRIES = (
         cost="one addition a token, once",
         past_training="sums of waves never seen in training",
         reads="places",
-        extension="coordinates rescaled to those of training",
+        extension="coordinates rescaled to the training range",
         used_in="MoCo v3 (arXiv 2104.02057); MAE (arXiv 2111.06377)",
     ),
     Entry(
@@ -61,7 +61,7 @@ ENTRIES = (
         cost="one addition a token, once",
         past_training="sums of waves never seen in training",
         reads="places",
-        extension="coordinates rescaled to those of training",
+        extension="coordinates rescaled to the training range",
         used_in="SAM (arXiv 2304.02643)",
     ),
 )

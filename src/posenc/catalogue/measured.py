@@ -1,6 +1,6 @@
 """Which of the recorded comparisons have an encoding among their rows: tables of the documentation, by their folder.
 
-The tables themselves are no part of an installed package; a test holds this list against them.
+The tables themselves are not part of an installed package; a test holds this list against them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Other names of encodings: those of their classes, other spellings, and what other libraries and papers say."""
+"""Other names of encodings: class names, spellings, and the names in other libraries and papers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _AS_NEAR = 0.05  # in likeness, from 0 to 1
 
 def resolve(word: str, catalogue: Mapping[str, Entry]) -> Entry | None:
     """The entry that a word means, whatever its case and signs between words; None where it means none."""
-    return catalogue.get(_meanings(catalogue).get(_plain(word), ""))
+    return catalogue.get(_meanings(catalogue).get(_normalized(word), ""))
 
 
 def suggestion(word: str, catalogue: Mapping[str, Entry]) -> str:
@@ -27,11 +27,11 @@ def suggestion(word: str, catalogue: Mapping[str, Entry]) -> str:
     if ":" in word:
         return ": a class of your own, module:Class, is taken by posenc compare and posenc tune alone"
     meanings = _meanings(catalogue)
-    exact = meanings.get(_plain(word))
-    near = difflib.get_close_matches(_plain(word), list(meanings), cutoff=0.65)
-    likeness = {found: difflib.SequenceMatcher(None, found, _plain(word)).ratio() for found in near}
-    best = [found for found in near if likeness[found] > max(likeness.values()) - _AS_NEAR]
-    close = [exact] if exact else list(dict.fromkeys(meanings[found] for found in best))
+    exact = meanings.get(_normalized(word))
+    near = difflib.get_close_matches(_normalized(word), list(meanings), cutoff=0.65)
+    likeness = {name: difflib.SequenceMatcher(None, name, _normalized(word)).ratio() for name in near}
+    best = [name for name in near if likeness[name] > max(likeness.values()) - _AS_NEAR]
+    close = [exact] if exact else list(dict.fromkeys(meanings[name] for name in best))
     if not close:
         return f"; posenc list and posenc.list_encodings() give all {len(catalogue)} names"
     return f": did you mean {' or '.join(map(repr, close))}?"
@@ -41,10 +41,10 @@ def _meanings(catalogue: Mapping[str, Entry]) -> dict[str, str]:
     """What each known word means. A class that several entries have names none of them."""
     classes = [(entry.scaling or entry.encoding, name) for name, entry in catalogue.items()]
     counts = [cls for cls, _ in classes]
-    named = {_plain(cls.__name__): name for cls, name in classes if cls is not None and counts.count(cls) == 1}
-    aliases = {_plain(alias): name for alias, name in ALIASES.items() if name in catalogue}
-    return {**aliases, **named, **{_plain(name): name for name in catalogue}}
+    named = {_normalized(cls.__name__): name for cls, name in classes if cls is not None and counts.count(cls) == 1}
+    aliases = {_normalized(alias): name for alias, name in ALIASES.items() if name in catalogue}
+    return {**aliases, **named, **{_normalized(name): name for name in catalogue}}
 
 
-def _plain(word: str) -> str:
+def _normalized(word: str) -> str:
     return "".join(sign for sign in word.lower() if sign.isalnum())

@@ -1,4 +1,4 @@
-"""Entries of place 4 that turn queries and keys anew for each range of distances."""
+"""Entries of hook point 4 that rotate queries and keys anew for each range of distances."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _group(shape: Shape) -> dict[str, object]:
     if sizes is None:
         return _rotation(shape)
     trained, longest, window = sizes
-    # groups are whole: one that does not divide the window can fall a position short of what the formula says
+    # groups are whole: a group size that does not divide the window can fall a position short of what the formula says
     fits = (g for g in count(max(2, _smallest(*sizes) - 1)) if (longest - 1) // g + window - window // g < trained)
     return {**_rotation(shape), "group": next(fits)}
 
@@ -62,7 +62,7 @@ ENTRIES = (
         source="Jin et al., arXiv 2401.01325, section 3",
         parameters="none",
         cost=_COST,
-        past_training="no new position up to (trained length − window) · group + window tokens, for whole groups",
+        past_training="no new position up to (training length − window) · group + window tokens, for whole groups",
         reads="distances and places",
         extension="is itself one",
         used_in="models that were trained without it, at inference",
@@ -74,7 +74,7 @@ ENTRIES = (
         name="rerope",
         hook_point="score",
         encoding=ReRoPE,
-        title="ReRoPE: distances up to a window, and that of the window beyond",
+        title="ReRoPE: exact distances up to a window, the window's distance beyond",
         formula="a_i − b_j = min(p_i − p_j, window)",
         source="Su (2023), kexue.fm 9708, no paper; the rotation: arXiv 2104.09864, section 3.2.2",
         parameters="none",
@@ -95,7 +95,7 @@ ENTRIES = (
         source="Su (2023), kexue.fm 9708, no paper; the rotation: arXiv 2104.09864, section 3.2.2",
         parameters="none",
         cost=_COST,
-        past_training="no larger distance up to window + factor · (trained length − window) tokens, but ones between",
+        past_training="no larger distance up to window + factor · (training length − window) tokens, but ones between",
         reads="distances",
         extension="is itself one",
         used_in="models that were trained without it, at inference",
@@ -128,7 +128,7 @@ ENTRIES = (
         source="An et al., arXiv 2410.18745, section 4",
         parameters="none",
         cost=_COST,
-        past_training="new distances from the trained length + shift − local on",
+        past_training="new distances from the training length + shift − local on",
         reads="distances",
         extension="is itself one",
         used_in="models that were trained without it, at inference",
@@ -144,7 +144,7 @@ ENTRIES = (
         source="Han et al., arXiv 2308.16137, section 4",
         parameters="none",
         cost=_COST,
-        past_training="no new distance at any length; a query sees window + sinks keys",
+        past_training="no new distance at any length; a query attends to window + sinks keys",
         reads="distances and places",
         extension="is itself one",
         used_in="models that were trained without it, at inference",
@@ -161,7 +161,7 @@ ENTRIES = (
         source="Xiao et al., arXiv 2309.17453, section 3.2",
         parameters="none",
         cost=_COST,
-        past_training="no new distance at any length; a query sees window + sinks keys",
+        past_training="no new distance at any length; a query attends to window + sinks keys",
         reads="distances and places",
         extension="is itself one",
         used_in="models that were trained without it, at inference",

@@ -1,4 +1,4 @@
-"""Entries of place 2 again: RoPE under scaled frequencies."""
+"""Entries of hook point 2: RoPE under scaled frequencies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from posenc.frequencies.ntk import DynamicNTK, NTKAware
 from posenc.frequencies.yarn import DynamicYaRN, YaRN
 from posenc.rotary.rope import RoPE
 
-NO_SHIFT = "the spectrum spans the last position + 1, so a shift stretches it"
+NO_SHIFT = "the spectrum spans the last position + 1, so a shift extends it"
 
 ENTRIES = (
     Entry(
@@ -25,7 +25,7 @@ ENTRIES = (
         source="Chen et al., arXiv 2306.15595, eq. 4",
         parameters="none",
         cost="none",
-        past_training="up to factor × the trained length every angle has been seen, in smaller steps",
+        past_training="up to factor × the training length every angle has been seen, in smaller steps",
         reads="distances",
         extension="is itself an extension: another factor, and a short training at the new length",
         used_in="Gemma 3's global layers (arXiv 2503.19786)",
@@ -76,7 +76,7 @@ ENTRIES = (
         source="emozilla (2023), in Peng et al., arXiv 2309.00071, section 3.3",
         parameters="none",
         cost="a table per row length",
-        past_training="as NTK-aware scaling, for the length at hand; plain RoPE up to the trained length",
+        past_training="as NTK-aware scaling, for the length at hand; plain RoPE up to the training length",
         reads="distances and lengths",
         extension="is itself an extension: the base follows the length",
         used_in="rope type dynamic of transformers; Qwen-1 has the schedule of powers (arXiv 2309.16609)",
@@ -93,7 +93,7 @@ ENTRIES = (
         source="Peng et al., arXiv 2309.00071, eq. 17 to 20",
         parameters="none",
         cost="none",
-        past_training="pairs that never complete a turn in training meet no new angles; fast pairs keep theirs",
+        past_training="pairs that never complete a full turn in training meet no new angles; fast pairs keep theirs",
         reads="distances",
         extension="is itself an extension: another factor, and a short training at the new length",
         used_in="as part of YaRN",
@@ -144,7 +144,7 @@ ENTRIES = (
         source="Peng et al., arXiv 2309.00071, section 3.3 and 3.4",
         parameters="none",
         cost="a table per row length",
-        past_training="as YaRN, for the length at hand; plain RoPE up to the trained length",
+        past_training="as YaRN, for the length at hand; plain RoPE up to the training length",
         reads="distances and lengths",
         extension="is itself an extension: the factor follows the length",
         used_in="none known to be trained with it; serves checkpoints that were trained with RoPE",

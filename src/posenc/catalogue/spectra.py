@@ -1,4 +1,4 @@
-"""Entries of place 2 once more: RoPE under other spectra: rounded, learned, a base a head, in part at rest."""
+"""Entries of hook point 2: RoPE under other spectra: rounded, learned, a base a head, in part at rest."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENTRIES = (
         source="Wang et al., arXiv 2403.00071",
         parameters="none",
         cost="none",
-        past_training="pairs with wavelengths below the trained length repeat exactly the angles of training",
+        past_training="pairs with wavelengths below the training length repeat exactly the angles of training",
         reads="distances",
         extension="a scaling of the frequencies before it, such as YaRN",
         used_in="its paper's own models; no other is known to us",
@@ -66,14 +66,14 @@ ENTRIES = (
         hook_point="rotary",
         encoding=RoPE,
         scaling=Proportional,
-        title="p-RoPE: the slowest pairs do not turn",
+        title="p-RoPE: the slowest pairs are not rotated",
         formula="theta_j ← theta_j for the fastest share of the pairs, 0 for the others",
         source="Barbero et al., arXiv 2410.06205",
         parameters="none",
         cost="none",
-        past_training="pairs that turn meet new angles, but slow ones, which carry content, never turn",
+        past_training="rotated pairs meet new angles, but slow ones, which carry content, are never rotated",
         reads="distances",
-        extension="a scaling of the frequencies that turn",
+        extension="a scaling of the remaining frequencies",
         used_in="Gemma 4's full attention (as in transformers 5.23)",
         defaults=a_quarter,
     ),
@@ -87,7 +87,7 @@ ENTRIES = (
         source="arXiv 2602.05258",
         parameters="none",
         cost="none",
-        past_training="pairs that never complete a turn in training turn less or not at all; fast pairs keep theirs",
+        past_training="pairs without a full turn in training rotate less or not at all; fast pairs keep theirs",
         reads="distances",
         extension="is itself one, trained for or put in later",
         used_in="its paper's own models; no other is known to us",

@@ -21,7 +21,7 @@ class Contrast:
     """A row less another at one length.
 
     Attributes:
-        against: "1x", the row itself at the trained length; or a baseline.
+        against: "1x", the row itself at the training length; or a baseline.
         mean, low, high: of the difference, with its 95 % interval.
         claimed: whether it is beyond chance among all planned contrasts of its family, and nothing speaks against it.
     """
@@ -40,12 +40,12 @@ class StudyRow:
     Attributes:
         name: as the comparison was given it.
         seeds: trainings.
-        learned: whether it learned the task at the trained length.
+        learned: whether it learned the task at the training length.
         verdict: on the change over length, such as "equivalent" or "fails" (`posenc.lab.report.numbers.Verdict`).
         means: by length in tokens.
-        window: the same under a window of the trained length.
+        window: the same under a window of the training length.
         contrasts: at the longest length, those of its table.
-        at_first: against the baselines at the trained length, a family of their own.
+        at_first: against the baselines at the training length, a family of their own.
     """
 
     name: str
@@ -86,11 +86,11 @@ class Study:
 
     @property
     def longest(self) -> int:
-        """The longest length in trained lengths."""
+        """The longest length in training lengths."""
         return max(max(row.means) for row in self.rows.values()) // self.train_length
 
     def ranked(self, times: float) -> list[StudyRow]:
-        """Rows that have a mean at so many trained lengths, the best first."""
+        """Rows that have a mean at so many training lengths, the best first."""
         length = round(times * self.train_length)
         there = [row for row in self.rows.values() if length in row.means]
         return sorted(there, key=lambda row: row.means[length][0], reverse=self.better == "higher")
@@ -98,8 +98,8 @@ class Study:
 
 def raw() -> list[dict[str, Any]]:
     """The file as it is."""
-    found: list[dict[str, Any]] = json.loads(FILE.read_text(encoding="utf-8"))
-    return found
+    records: list[dict[str, Any]] = json.loads(FILE.read_text(encoding="utf-8"))
+    return records
 
 
 @cache
@@ -109,13 +109,13 @@ def studies() -> tuple[Study, ...]:
     >>> [study.task for study in studies() if study.name == "quick"]
     ['text']
     """
-    found = []
-    for one in raw():
-        rows = {name: _row(name, row) for name, row in one["rows"].items()}
-        name = one["study"]
-        facts = {key: one[key] for key in ("task", "title", "unit", "better", "percent", "margin", "train_length")}
-        found.append(Study(name=name, rows=rows, **facts))
-    return tuple(found)
+    all_studies = []
+    for record in raw():
+        rows = {name: _row(name, row) for name, row in record["rows"].items()}
+        name = record["study"]
+        facts = {key: record[key] for key in ("task", "title", "unit", "better", "percent", "margin", "train_length")}
+        all_studies.append(Study(name=name, rows=rows, **facts))
+    return tuple(all_studies)
 
 
 def that_ask(tasks: Sequence[str]) -> list[Study]:

@@ -1,4 +1,4 @@
-"""Entries of place 4 that multiply the scores of a query."""
+"""Entries of hook point 4 that multiply the scores of a query."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ENTRIES = (
         cost="one factor a query",
         past_training="scores grow with the logarithm of the length, so that weights spread no further",
         reads="places",
-        extension="is itself one: scores are sharpened past the trained length",
+        extension="is itself one: scores are sharpened past the training length",
         used_in="Qwen (arXiv 2309.16609)",
         exempt={"common_shift": "reads where a query is, not how far from its keys"},
     ),

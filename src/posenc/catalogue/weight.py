@@ -1,4 +1,4 @@
-"""Entries of place 5, what stands in the place of softmax."""
+"""Entries of hook point 5, weights instead of softmax."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ENTRIES = (
         formula="a_ij = sigmoid(s_ij) · Π_{j < l < i} (1 − sigmoid(s_il))",
         source="Tan et al., arXiv 2410.17980, section 2",
         parameters="none",
-        cost="a running sum over all scores in the place of softmax",
+        cost="a running sum over all scores instead of softmax",
         past_training="recent keys keep their weights, farther ones share what is left",
         reads="content",
         extension="none needed by its definition",

@@ -1,4 +1,4 @@
-"""How an embedding of positions meets the embedding of tokens, and the door all embeddings share."""
+"""How an embedding of positions meets the embedding of tokens, and the validation that all embeddings share."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def with_waves(
     axes: int = 1,
     combine: Combine = "add",
 ) -> Tensor:
-    """``x`` joined with ``encode(positions, dtype)``, in float64 where ``x`` is, else in float32; the door included."""
+    """``x`` joined with ``encode(positions, dtype)``, validated, in float64 where ``x`` is, else float32."""
     check_input(x, positions, dim, combine, axes)
     dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
     return join(x, encode(positions.to(x.device), dtype), combine)

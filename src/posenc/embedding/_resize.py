@@ -30,7 +30,7 @@ def resize_grid(
 ) -> Tensor:
     """A table of another size, by interpolation to that size: differentiable, in the table's dtype.
 
-    Computed in float32 or better. The defaults are those of DeiT, MAE and transformers' ViT and DINOv2; timm has
+    Computed in float32 or better. The defaults match DeiT, MAE and transformers' ViT and DINOv2; timm has
     ``antialias=True``, big_vision and Qwen3-VL ``mode="bilinear", align_corners=True``, DINOv2's authors
     ``offset=0.1``, but for their models with registers, which have ``antialias=True``.
 
@@ -55,7 +55,7 @@ def resize_grid(
     _check_resize(table, old, new, prefix, mode, antialias)
     _check_offset(offset, old, new, align_corners)
     wide = table.to(torch.promote_types(table.dtype, torch.float32))
-    kept, rows = wide[..., :prefix, :], wide[..., prefix:, :]
+    prefix_rows, rows = wide[..., :prefix, :], wide[..., prefix:, :]
     sizes = ((1, *old), (1, *new)) if len(old) == 1 else (old, new)  # one axis is an image of one row
     image = rows.reshape(-1, *sizes[0], table.shape[-1]).movedim(-1, 1)  # (any, dim, *old), as interpolate wants
     kind = "trilinear" if len(old) == 3 else mode
@@ -63,7 +63,7 @@ def resize_grid(
     factors = [(m + offset) / n for n, m in zip(*sizes, strict=True)] if offset else None
     image = F.interpolate(image, None if factors else sizes[1], factors, kind, align_corners, antialias=antialias)
     rows = image.movedim(1, -1).reshape(*table.shape[:-2], math.prod(new), table.shape[-1])
-    return torch.cat([kept, rows], -2).to(table.dtype)
+    return torch.cat([prefix_rows, rows], -2).to(table.dtype)
 
 
 def taps(coordinate: Tensor, size: int, mode: Mode) -> list[tuple[Tensor, Tensor]]:
@@ -88,26 +88,26 @@ def layout_of(table: Tensor, size: Sequence[int] | None, prefix: int | None) -> 
             "table must be floating, (rows, dim), (1, rows, dim) or (1, *size, dim), "
             f"got {table.dtype} {tuple(table.shape)}"
         )
-    wanted = None if size is None else check_size("size", size)
+    target = None if size is None else check_size("size", size)
     if table.ndim > 3:
         shown = tuple(table.shape[1:-1])
-        if wanted not in (None, shown) or prefix not in (None, 0):
+        if target not in (None, shown) or prefix not in (None, 0):
             raise ValueError(
                 f"table {tuple(table.shape)} has size {shown} and no prefix, got size {size} and prefix {prefix}: "
                 "load it as it is, then resized(size)"
             )
         return table.reshape(-1, table.shape[-1]), shown, 0
     rows = table.reshape(-1, table.shape[-1])
-    if wanted is None:
+    if target is None:
         return rows, *_square(len(rows), prefix)
-    return rows, wanted, _before(len(rows), wanted, prefix)
+    return rows, target, _before(len(rows), target, prefix)
 
 
 def check_size(name: str, size: Sequence[int]) -> tuple[int, ...]:
     """The sizes as a tuple; a ValueError unless they are whole numbers from 1, one an axis."""
     sizes = tuple(size) if isinstance(size, Sequence) else (size,)
-    whole = all(isinstance(n, int) and not isinstance(n, bool) and n >= 1 for n in sizes)
-    if not (isinstance(size, Sequence) and sizes and whole):
+    are_counts = all(isinstance(n, int) and not isinstance(n, bool) and n >= 1 for n in sizes)
+    if not (isinstance(size, Sequence) and sizes and are_counts):
         raise ValueError(f"{name} must be integers of at least 1, one an axis, such as (14, 14); got {size!r}")
     return sizes
 
@@ -133,7 +133,7 @@ def _check_offset(offset: float, old: tuple[int, ...], new: tuple[int, ...], ali
     if offset and align_corners:
         raise ValueError(f"offset must be 0 with align_corners, which leaves no border to move, got {offset}")
     if offset and any(math.floor(n * ((m + offset) / n)) != m for n, m in zip(old, new, strict=True)):
-        raise ValueError(f"offset must be 0 or large enough to count beside {new} places, got {offset}")
+        raise ValueError(f"offset must be 0 or large enough to count in addition to {new} places, got {offset}")
 
 
 def _square(rows: int, prefix: int | None) -> tuple[tuple[int, int], int]:
@@ -143,19 +143,19 @@ def _square(rows: int, prefix: int | None) -> tuple[tuple[int, int], int]:
         if side and before >= 0 and side * side + before == rows:
             return (side, side), before
     tried = "0, 1 or 2 prefix rows" if prefix is None else f"prefix {prefix}"
-    raise ValueError(f"size cannot be inferred: {rows} rows are no square with {tried}; give size, and prefix")
+    raise ValueError(f"size cannot be inferred: {rows} rows do not form a square with {tried}; give size, and prefix")
 
 
 def _before(rows: int, size: tuple[int, ...], prefix: int | None) -> int:
-    """The prefix that a table of so many rows has beside a grid."""
-    found = rows - math.prod(size)
-    if found != prefix if prefix is not None else found not in _PREFIXES:
-        said = "0, 1 or 2 prefix rows" if prefix is None else f"prefix {prefix}"
+    """The prefix that a table of so many rows has in addition to a grid."""
+    prefix_rows = rows - math.prod(size)
+    if prefix_rows != prefix if prefix is not None else prefix_rows not in _PREFIXES:
+        expected = "0, 1 or 2 prefix rows" if prefix is None else f"prefix {prefix}"
         raise ValueError(
-            f"table has {rows} rows, but size {size} with {said} makes another number: "
+            f"table has {rows} rows, but size {size} with {expected} makes another number: "
             "give the table's own size, then resized(size)"
         )
-    return found
+    return prefix_rows
 
 
 def _centre(distance: Tensor) -> Tensor:

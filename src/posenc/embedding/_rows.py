@@ -1,4 +1,4 @@
-"""Rows of a learned table, by position: the lookup and its door."""
+"""Rows of a learned table, by position: the lookup and its validation."""
 
 from __future__ import annotations
 

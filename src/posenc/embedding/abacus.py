@@ -1,4 +1,4 @@
-"""Abacus: a digit is told its place inside its number, so that digits of equal worth look alike.
+"""Abacus: each digit gets an embedding of its place inside its number, so that digits of equal value align.
 
     x_t ← x_t + table[id_t]
     id_t = 1, 2, 3, … along each run of digits, 0 at all other tokens
@@ -32,7 +32,7 @@ class Abacus(EmbeddingEncoding):
     Args:
         dim: width of x.
         max_length: ids 0 … max_length − 1 have a row: more than digits of the longest number + largest shift.
-        init_std: standard deviation of the initial rows; best that of the token embeddings. 1 is `nn.Embedding`'s, as
+        init_std: standard deviation of the initial rows; best equal to the token embeddings'. 1 is `nn.Embedding`'s, as
             in the authors' module; in their training both started at dim^−0.5.
         device, dtype: of the parameters, as in torch.nn.
 

@@ -141,7 +141,7 @@ def grow_table(encoding: Learned, max_length: int, *, mode: Grow = "interpolate"
     Args:
         encoding: the trained one; its rows before position 0 are kept as they are.
         max_length: positions of the new table, at least as many as the old one has.
-        mode: ``"interpolate"`` stretches the rows linearly, first on first and last on last;
+        mode: ``"interpolate"`` resamples the rows linearly, first on first and last on last;
             ``"tile"`` repeats them from the start. Both want fine-tuning.
 
     >>> grow_table(Learned(8, max_length=4), 6, mode="tile").table.shape
@@ -152,7 +152,7 @@ def grow_table(encoding: Learned, max_length: int, *, mode: Grow = "interpolate"
     if mode not in get_args(Grow):
         raise ValueError(f"mode must be one of {get_args(Grow)}, got {mode!r}")
     table = encoding.table.detach()
-    kept, rows = table[: encoding.offset], table[encoding.offset :]
+    prefix_rows, rows = table[: encoding.offset], table[encoding.offset :]
     if mode == "tile":
         grown = rows.repeat(-(-max_length // len(rows)), 1)[:max_length]
     else:
@@ -170,7 +170,7 @@ def grow_table(encoding: Learned, max_length: int, *, mode: Grow = "interpolate"
         init_std=encoding.init_std,
     ).to(rows.device, rows.dtype)
     with torch.no_grad():
-        longer.table.copy_(torch.cat([kept, grown]))
+        longer.table.copy_(torch.cat([prefix_rows, grown]))
         if encoding.padding_idx is not None:
             longer.table[encoding.padding_idx] = 0.0
     if encoding.norm is not None and longer.norm is not None:

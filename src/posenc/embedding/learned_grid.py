@@ -100,21 +100,21 @@ class LearnedGrid(EmbeddingEncoding):
             table: ``(prefix + product of size, dim)``, with or without a leading axis of 1; or ``(1, *size, dim)``.
             size: default a square of two axes. A flat table does not show its shape: one of 4 × 9 places has the rows
                 of one of 6 × 6 and would be taken for that. Give the size of any grid that is not square.
-            prefix: default what is left beside the grid, 0 rows, 1 (class token) or 2 (DeiT's distilled models).
+            prefix: default what is left after the grid, 0 rows, 1 (class token) or 2 (DeiT's distilled models).
                 Registers (DINOv2) have no rows in any table, so they do not count here.
             init_std, interpolation: as for the class.
 
         >>> LearnedGrid.from_table(torch.zeros(1, 197, 8))
         LearnedGrid(8, size=(14, 14), prefix=1, interpolation='bicubic')
         """
-        rows, found, before = layout_of(table, size, prefix)
-        made = cls(
-            rows.shape[-1], size=found, prefix=before, init_std=init_std, interpolation=interpolation,
+        rows, inferred_size, before = layout_of(table, size, prefix)
+        encoding = cls(
+            rows.shape[-1], size=inferred_size, prefix=before, init_std=init_std, interpolation=interpolation,
             device=rows.device, dtype=rows.dtype,
         )  # fmt: skip
         with torch.no_grad():
-            made.table.copy_(rows)
-        return made
+            encoding.table.copy_(rows)
+        return encoding
 
     def reset_parameters(self) -> None:
         """Draw the table anew, normal."""
@@ -140,9 +140,11 @@ class LearnedGrid(EmbeddingEncoding):
             mode=self.interpolation if mode is None else mode, antialias=antialias, align_corners=align_corners,
             offset=offset,
         )  # fmt: skip
-        made = LearnedGrid.from_table(rows, size, self.prefix, init_std=self.init_std, interpolation=self.interpolation)
-        made.table.requires_grad_(self.table.requires_grad)
-        return made.train(self.training)
+        resized = LearnedGrid.from_table(
+            rows, size, self.prefix, init_std=self.init_std, interpolation=self.interpolation
+        )
+        resized.table.requires_grad_(self.table.requires_grad)
+        return resized.train(self.training)
 
     def encode(self, positions: Tensor) -> Tensor:
         """The encoding alone, ``(*batch, tokens, dim)``, in the table's dtype; between rows in float32 or better."""

@@ -3,7 +3,7 @@
     u_j = 2π · Σ_a p_a · f[a, j],   f ~ scale · N(0, 1)                                j = 0 … dim/2 − 1
     e(p) = sin u_0 … sin u_(dim/2 − 1) | cos u_0 … cos u_(dim/2 − 1)
 
-p coordinates, axis 0 slowest, f turns per unit. SAM's go from −1 to 1 over a picture: `positions.signed` of grids, and
+p coordinates, axis 0 slowest, f cycles per unit. SAM's go from −1 to 1 over a picture: `positions.signed` of grids, and
 of points in pixels by the size in pixels. e(p)·e(q) = Σ_j cos 2π (p − q)·f_j depends on p − q alone and, with many
 waves, is near a Gaussian of the distance, 1/(2π · scale) wide. Tokens without a place get nothing added. Defined
 everywhere; past the trained range, as in it, what is near looks alike.
@@ -81,8 +81,8 @@ class RandomFourier(EmbeddingEncoding):
     def from_official(self, positional_embedding: Tensor) -> RandomFourier:
         """Take over SAM's matrix ``(axes, dim / 2)``, whose rows are for (x, y): ours are for (row, column)."""
         if positional_embedding.shape != self.frequencies.shape:
-            wanted, got = tuple(self.frequencies.shape), tuple(positional_embedding.shape)
-            raise ValueError(f"positional_embedding must be {wanted}, got {got}")
+            shape, got = tuple(self.frequencies.shape), tuple(positional_embedding.shape)
+            raise ValueError(f"positional_embedding must be {shape}, got {got}")
         self.frequencies.copy_(positional_embedding.flip(0))
         return self
 

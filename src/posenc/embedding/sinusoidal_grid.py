@@ -38,7 +38,7 @@ from posenc.encoding import EmbeddingEncoding
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
 from posenc.frequencies.spectrum import check_base, geometric
-from posenc.positions.door import numbers
+from posenc.positions.validation import numbers
 
 Family = Literal["mae", "simplevit", "interleaved", "timm", "perceiver"]
 
@@ -125,14 +125,16 @@ class SinusoidalGrid(EmbeddingEncoding):
         return f"{self.dim}, axes={self.axes}, family={self.family!r}, {scale}{joined}"
 
 
-def _resolution(given: float | Sequence[float] | None, base: float | None, axes: int) -> tuple[float, ...]:
+def _resolution(resolution: float | Sequence[float] | None, base: float | None, axes: int) -> tuple[float, ...]:
     """Perceiver's tokens along each axis, checked."""
-    if given is None or base is not None:
-        raise ValueError(f"family='perceiver' takes a resolution and no base, got {shown(given)} and {shown(base)}")
-    found = numbers("resolution", given, axes)
-    if min(found) <= 0:
-        raise ValueError(f"resolution must be above 0, got {shown(given)}")
-    return found
+    if resolution is None or base is not None:
+        raise ValueError(
+            f"family='perceiver' takes a resolution and no base, got {shown(resolution)} and {shown(base)}"
+        )
+    values = numbers("resolution", resolution, axes)
+    if min(values) <= 0:
+        raise ValueError(f"resolution must be above 0, got {shown(resolution)}")
+    return values
 
 
 def _bands(resolution: float, bands: int) -> list[float]:

@@ -13,7 +13,7 @@ from posenc.hf.sources.load import Config, Source
 from posenc.hf.sources.presets import preset
 from posenc.input_files import UnreadableFileError
 
-Told = dict[str, Any]
+Facts = dict[str, Any]
 EXAMPLES: dict[str, Config] = {  # with what their config.json says of layers
     "SmolLM2-135M": {
         "model_type": "llama", "hidden_size": 576, "num_attention_heads": 9, "num_hidden_layers": 30,
@@ -27,43 +27,49 @@ EXAMPLES: dict[str, Config] = {  # with what their config.json says of layers
 }  # fmt: skip
 
 
-def models_of(paths: list[Path]) -> list[Told]:
-    """What was asked for, then the examples.
+def models_of(paths: list[Path]) -> list[Facts]:
+    """The requested configurations, then the examples.
 
     Raises:
         OSError, ValueError: for a path that cannot be read. A configuration that cannot be understood is told with its
             error.
     """
-    given = [_model(_short(path), path) for path in paths]
-    return given + [_model(name, config) for name, config in EXAMPLES.items()]
+    requested = [_model(_short(path), path) for path in paths]
+    return requested + [_model(name, config) for name, config in EXAMPLES.items()]
 
 
 def _short(path: Path) -> str:
     """The end of a path that names it: the folder of a config.json, or the file."""
-    whole = path.resolve()
-    return whole.name if whole.is_dir() or whole.name != "config.json" else f"{whole.parent.name}/{whole.name}"
+    resolved = path.resolve()
+    return (
+        resolved.name
+        if resolved.is_dir() or resolved.name != "config.json"
+        else f"{resolved.parent.name}/{resolved.name}"
+    )
 
 
-def _model(name: str, source: Source) -> Told:
+def _model(name: str, source: Source) -> Facts:
     try:
         config = read_rope(source)
-        told = facts(config)
+        all_facts = facts(config)
     except UnreadableFileError:
         raise
     except ValueError as error:
         return {"name": name, "error": str(error), "kinds": {}, "schedule": [], "layers": [], "remarks": []}
-    kinds = told["schedule"]["kinds"]
+    kinds = all_facts["schedule"]["kinds"]
     numbers = {layer: index for index, kind in enumerate(kinds) for layer in kind["layers"]}
     several = len({kind["base"] for kind in kinds} - {None}) > 1
-    problem = told["schedule"]["problem"]
-    remarks = [{key: remark[key] for key in ("key", "text", "level")} for remark in told["remarks"]]
+    problem = all_facts["schedule"]["problem"]
+    remarks = [{key: remark[key] for key in ("key", "text", "level")} for remark in all_facts["remarks"]]
     remarks += [] if problem is None else [{"key": "layers", "text": f"are not told: {problem}", "level": "suspicion"}]
-    remarks += [{"key": "instead", "text": one["text"], "level": "note"} for one in told["encodings"]]
+    remarks += [{"key": "instead", "text": encoding["text"], "level": "note"} for encoding in all_facts["encodings"]]
     return {
         "name": name,
         "error": None,
         "kinds": {
-            kind: _kind(config, rope, told["layers"][kind]) for kind, rope in config.layers.items() if rope is not None
+            kind: _kind(config, rope, all_facts["layers"][kind])
+            for kind, rope in config.layers.items()
+            if rope is not None
         },
         "schedule": [f"{kind['kind'].replace('_', ' ')}: {', '.join(has(kind, several=several))}" for kind in kinds],
         "layers": [numbers[layer] for layer in sorted(numbers)],
@@ -71,39 +77,42 @@ def _model(name: str, source: Source) -> Told:
     }
 
 
-def _kind(config: RopeConfig, rotation: Rotation, found: Told) -> Told:
+def _kind(config: RopeConfig, rotation: Rotation, layer: Facts) -> Facts:
     """Spectra and facts; of a rotation with a spectrum for each head, the last head's."""
     rope = text_rope(rotation)
-    plain = rope.replace(scaling=None).spectrum()
-    scaled = rope.spectrum(found["longest_length"])
+    unscaled = rope.replace(scaling=None).spectrum()
+    scaled = rope.spectrum(layer["longest_length"])
     theta = scaled.theta.reshape(-1, scaled.theta.shape[-1])[-1]
     return {
-        "plain": plain.theta.tolist(),
+        "plain": unscaled.theta.tolist(),
         "scaled": theta.tolist(),
-        "gain": found["gain"],
+        "gain": layer["gain"],
         "trained": trained_length(config, rope),
-        "longest": found["longest_length"],
-        "facts": _facts(found),
+        "longest": layer["longest_length"],
+        "facts": _facts(layer),
     }
 
 
-def _facts(found: Told) -> list[tuple[str, str]]:
-    sections = found["sections"]
+def _facts(layer: Facts) -> list[tuple[str, str]]:
+    sections = layer["sections"]
     axes = [] if sections is None else [("sections", f"{ORDERS[sections['order']]}; in text all three are the same")]
-    softmax = [] if found["softmax_factor"] == 1 else [("softmax scale", f"times {found['softmax_factor']:.6g}")]
-    slow, turning = found["pairs_without_full_rotation"], found["rotating_pairs"]
+    softmax = [] if layer["softmax_factor"] == 1 else [("softmax scale", f"times {layer['softmax_factor']:.6g}")]
+    slow, rotated = layer["pairs_without_full_rotation"], layer["rotating_pairs"]
     return [
-        ("turns", f"{found['rotary_dim']} of {found['head_dim']} channels, {found['layout']}: {turning} pairs"),
+        (
+            "rotates",
+            f"{layer['rotary_dim']} of {layer['head_dim']} channels, {layer['layout']}: {rotated} pairs",
+        ),
         *axes,
-        ("base", f"{found['base']:,.6g}"),
-        ("scaling", found["scaling"] or "none"),
-        ("trained at", _tokens(found["trained_length"])),
-        *([] if found["window"] is None else [("window", _tokens(found["window"]))]),
-        ("meant for", _tokens(found["longest_length"])),
-        ("never complete a turn", "not known" if slow is None else f"{slow} of {turning} pairs"),
-        ("gain", f"{found['gain']:.6g} on queries and keys, {found['logit_factor']:.6g} on a logit"),
+        ("base", f"{layer['base']:,.6g}"),
+        ("scaling", layer["scaling"] or "none"),
+        ("trained at", _tokens(layer["trained_length"])),
+        *([] if layer["window"] is None else [("window", _tokens(layer["window"]))]),
+        ("meant for", _tokens(layer["longest_length"])),
+        ("without a full turn", "not known" if slow is None else f"{slow} of {rotated} pairs"),
+        ("gain", f"{layer['gain']:.6g} on queries and keys, {layer['logit_factor']:.6g} on a logit"),
         *softmax,
-        ("depends on the length", "yes" if found["length_dependent"] else "no"),
+        ("depends on the length", "yes" if layer["length_dependent"] else "no"),
     ]
 
 

@@ -1,4 +1,4 @@
-"""What a figure shows, as data: a map of numbers, curves, or what is made of what, with its words."""
+"""What a figure shows, as data: a heat map, curves, or a flow chart, with its texts."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Heat:
     Attributes:
         rows: from the top.
         across, down: what columns and rows are.
-        label: a few words for who does not see it.
-        caption: what to see.
+        label: alternative text.
+        caption: what the figure shows.
     """
 
     rows: Sequence[Sequence[float]]
@@ -38,8 +38,8 @@ class Curves:
     Attributes:
         series: the points of each.
         across, down: what x and y are.
-        label: a few words for who does not see it.
-        caption: what to see.
+        label: alternative text.
+        caption: what the figure shows.
         log, log_x: y, or x, is drawn by its logarithm.
     """
 
@@ -59,13 +59,13 @@ class Curves:
 
 @dataclass(frozen=True)
 class Flow:
-    """What is made of what, from the bottom to the top.
+    """A flow chart of components, from the bottom to the top.
 
     Attributes:
         boxes: the column and the row of each by its words, from 0, the left one and the lowest.
         arrows: from which box to which.
-        label: a few words for who does not see it.
-        caption: what to see.
+        label: alternative text.
+        caption: what the figure shows.
 
     Raises:
         ValueError: for an arrow from or to no box.

@@ -1,4 +1,4 @@
-"""A figure as files: SVG, PDF, and the numbers beside it."""
+"""A figure as files: SVG, PDF, and its numbers as CSV."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def names() -> list[str]:
 
 
 def save(shown: Figure, file: Path) -> list[Path]:
-    """Write a figure, and its numbers as CSV beside it; the files.
+    """Write a figure, and its numbers as CSV next to it; returns the files.
 
     Args:
         shown: the figure.
@@ -44,7 +44,7 @@ def save(shown: Figure, file: Path) -> list[Path]:
     """
     if file.suffix not in KINDS:
         raise ValueError(f"a figure ends in {' or '.join(KINDS)}, got {file.name}")
-    drawing, beside = alone(shown), file.with_suffix(".csv")
+    drawing, csv_file = alone(shown), file.with_suffix(".csv")
     if file.suffix == ".pdf":
         if find_spec("vl_convert") is None:
             raise ValueError("a PDF needs vl-convert: pip install 'posenc[lab]', in a clone '.[lab]', or write an .svg")
@@ -53,5 +53,5 @@ def save(shown: Figure, file: Path) -> list[Path]:
         file.write_bytes(vl_convert.svg_to_pdf(drawing))
     else:
         file.write_text(drawing, encoding="utf-8")
-    beside.write_text(shown.table(), encoding="utf-8")
-    return [file, beside]
+    csv_file.write_text(shown.table(), encoding="utf-8")
+    return [file, csv_file]

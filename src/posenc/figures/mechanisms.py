@@ -25,17 +25,17 @@ def figure_of(entry: Entry) -> Figure:
     if entry.scaling is not None and not entry.learned:
         return _wavelengths(entry)
     case = Case.from_catalogue(entry.name)
-    made = case.fresh()
-    first = made[0] if made else None
+    encodings = case.fresh()
+    first = encodings[0] if encodings else None
     if isinstance(first, DistanceBias) and not any(True for _ in first.parameters()):
         return _bias_by_distance(entry, case)
     if isinstance(first, EmbeddingEncoding):
         return _embedding(entry, first)
-    return _weights(entry, made, case)
+    return _weights(entry, encodings, case)
 
 
 def _wavelengths(entry: Entry) -> Figure:
-    """Tokens a turn for each pair, plain and under the scaling, for a model of 2,048 tokens read at four times that."""
+    """Tokens per full turn for each pair, unscaled and scaled, for a model of 2,048 tokens at four times that."""
     shape = {"dim": 512, "num_heads": 8, "train_length": ORIGINAL, "max_length": 4 * ORIGINAL}
     scaled = entry.create(**shape)
     assert isinstance(scaled, RoPE)
@@ -43,18 +43,18 @@ def _wavelengths(entry: Entry) -> Figure:
     series = {}
     for name, theta in spectra.items():
         row = theta[-1] if theta.ndim == 2 else theta
-        turning = [(float(j), 2 * math.pi / float(t)) for j, t in enumerate(row) if float(t) > 0]
-        series[name] = turning
+        wavelengths = [(float(j), 2 * math.pi / float(t)) for j, t in enumerate(row) if float(t) > 0]
+        series[name] = wavelengths
     series["trained length"] = [(0.0, float(ORIGINAL)), (float(PAIRS_SHOWN - 1), float(ORIGINAL))]
     return Curves(
         series,
         "pair",
-        "tokens a turn",
+        "tokens per full turn",
         f"wavelengths under {entry.name}",
         (
             f"Wavelength of each pair of a head of 64 channels, plain and under {entry.name}, at 4 × {ORIGINAL:,} "
-            "tokens. Pairs above the line of the trained length never completed a turn in training. "
-            "Pairs that do not turn have no point."
+            "tokens. Pairs above the line of the trained length never completed a full turn in training. "
+            "Pairs that are not rotated have no point."
         ),
         log=True,
     )
@@ -63,9 +63,9 @@ def _wavelengths(entry: Entry) -> Figure:
 def _bias_by_distance(entry: Entry, case: Case) -> Figure:
     """The bias of each head by the distance to a key in the past."""
     positions = torch.arange(65)
-    made = case.make()[0]
+    encoding = case.make()[0]
     with torch.no_grad():
-        bias = made(positions[-1:], positions)[..., 0, :].flip(-1)
+        bias = encoding(positions[-1:], positions)[..., 0, :].flip(-1)
     series = {f"head {h + 1}": [(float(d), float(b)) for d, b in enumerate(row)] for h, row in enumerate(bias)}
     return Curves(
         series,
@@ -76,12 +76,12 @@ def _bias_by_distance(entry: Entry, case: Case) -> Figure:
     )
 
 
-def _embedding(entry: Entry, made: EmbeddingEncoding) -> Figure:
+def _embedding(entry: Entry, encoding: EmbeddingEncoding) -> Figure:
     """What is added to tokens 0 … 23, or to a row of a grid."""
-    positions = torch.arange(TOKENS) if made.axes == 1 else grid(4, 6)
+    positions = torch.arange(TOKENS) if encoding.axes == 1 else grid(4, 6)
     with torch.no_grad():
-        rows = made(torch.zeros(1, TOKENS, 32), positions)[0]
-    where = "of a text" if made.axes == 1 else "of a grid of 4 × 6, row by row"
+        rows = encoding(torch.zeros(1, TOKENS, 32), positions)[0]
+    where = "of a text" if encoding.axes == 1 else "of a grid of 4 × 6, row by row"
     return Heat(
         rows.tolist(),
         "channel",
@@ -94,12 +94,12 @@ def _embedding(entry: Entry, made: EmbeddingEncoding) -> Figure:
     )
 
 
-def _weights(entry: Entry, made: list[Encoding], case: Case) -> Figure:
-    """Attention's weights between tokens that are all alike, or random where an encoding reads what they say."""
+def _weights(entry: Entry, encodings: list[Encoding], case: Case) -> Figure:
+    """Attention's weights between tokens that are all equal, or random where an encoding reads what they say."""
     by_content = "content" in entry.reads or entry.reads == "nothing"
     several = case.axes > 1
     tokens = SIDE * SIDE if several else TOKENS
-    weights = weights_of(made, case, tokens=tokens, alike=not by_content)[0, 0]
+    weights = weights_of(encodings, case, tokens=tokens, equal_tokens=not by_content)[0, 0]
     if several:
         middle = weights[tokens // 2].view(SIDE, SIDE).tolist()
         return Heat(
@@ -112,32 +112,32 @@ def _weights(entry: Entry, made: list[Encoding], case: Case) -> Figure:
                 "when all tokens are alike; the stronger the colour, the more. Parameters are as they are at the start."
             ),
         )
-    said = "random" if by_content else "alike"
+    which = "random" if by_content else "alike"
     return Heat(
         weights.tolist(),
         "key",
         "query",
         f"weights under {entry.name}",
         (
-            f"Weights of attention in one head under {entry.name} when {TOKENS} tokens are {said}; "
+            f"Weights of attention in one head under {entry.name} when {TOKENS} tokens are {which}; "
             "the stronger the colour, the more. Parameters are as they are at the start."
         ),
     )
 
 
-def weights_of(made: list[Encoding], case: Case, *, tokens: int, alike: bool) -> Tensor:
+def weights_of(encodings: list[Encoding], case: Case, *, tokens: int, equal_tokens: bool) -> Tensor:
     """Attention's weights ``(1, heads, tokens, tokens)`` for drawn tokens, all alike or each its own."""
     source = torch.Generator().manual_seed(SEED)
     heads = {name: getattr(case, name) for name in ("num_heads", "num_kv_heads", "head_dim")}
-    tokens_drawn = 1 if alike else tokens
+    tokens_drawn = 1 if equal_tokens else tokens
     x = torch.randn(1, tokens_drawn, case.dim, generator=source).expand(1, tokens, -1)
     q = torch.randn(1, heads["num_heads"], tokens_drawn, heads["head_dim"], generator=source)
     k = (
         q[:, :: heads["num_heads"] // heads["num_kv_heads"]]
-        if alike
+        if equal_tokens
         else torch.randn(1, heads["num_kv_heads"], tokens_drawn, heads["head_dim"], generator=source)
     )
     places = grid(SIDE, SIDE) if case.axes == 2 else grid(1, SIDE, SIDE) if case.axes == 3 else torch.arange(tokens)
     with torch.no_grad():
         q, k = 2 * q.expand(-1, -1, tokens, -1), k.expand(-1, -1, tokens, -1)
-        return read_attention(q, k, k, made, q_pos=places, k_pos=places, x=x, causal=case.axes == 1).weights
+        return read_attention(q, k, k, encodings, q_pos=places, k_pos=places, x=x, causal=case.axes == 1).weights

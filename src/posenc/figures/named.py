@@ -1,4 +1,4 @@
-"""Figures by name: what the chapters for learners show, what FoX (Pro) is made of, and what was measured."""
+"""Figures by name: illustrations of the learning chapters, the structure of FoX (Pro), and measured comparisons."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from posenc.figures.mechanisms import ORIGINAL, PAIRS_SHOWN, TOKENS
 from posenc.frequencies.yarn import YaRN
 from posenc.rotary.rope import RoPE
 
-SHOWN = "text"  # a comparison, and those of its rows that a picture has room for: one or two of each kind
+SHOWN = "text"  # a comparison, and the rows that a picture has room for: one or two of each kind
 SHOWN_ROWS = ("stick-breaking", "t5", "fox", "alibi", "fire", "rope", "sinusoidal", "learned")
 
 
@@ -44,11 +44,11 @@ def _binary() -> Figure:
 
 def _shifted() -> Figure:
     rope = RoPE(64)
-    one = torch.ones(1, 1, 1, 64)
+    ones = torch.ones(1, 1, 1, 64)
     positions = torch.arange(129)
     with torch.no_grad():
-        turned = rope.rotate(one.expand(-1, -1, 129, -1), rope.table(positions))[0, 0]
-    scores = (turned @ turned[0]) / 64
+        rotated = rope.rotate(ones.expand(-1, -1, 129, -1), rope.table(positions))[0, 0]
+    scores = (rotated @ rotated[0]) / 64
     return Curves(
         {"score": [(float(d), float(s)) for d, s in enumerate(scores)]},
         "distance in tokens",
@@ -74,16 +74,16 @@ def _slopes() -> Figure:
 
 
 def _stretched() -> Figure:
-    plain, stretched = RoPE(64), RoPE(64, scaling=YaRN(4.0, original_length=ORIGINAL))
+    unscaled, extended = RoPE(64), RoPE(64, scaling=YaRN(4.0, original_length=ORIGINAL))
     series = {}
-    for name, rope, factor in (("plain", plain, 1.0), ("interpolated", plain, 4.0), ("YaRN", stretched, 1.0)):
+    for name, rope, factor in (("plain", unscaled, 1.0), ("interpolated", unscaled, 4.0), ("YaRN", extended, 1.0)):
         theta = rope.spectrum().theta / factor
         series[name] = [(float(j), 2 * math.pi / float(t)) for j, t in enumerate(theta)]
     series["trained length"] = [(0.0, float(ORIGINAL)), (float(PAIRS_SHOWN - 1), float(ORIGINAL))]
     return Curves(
         series,
         "pair",
-        "tokens a turn",
+        "tokens per full turn",
         "wavelengths, plain and scaled",
         (
             f"Wavelengths of a model trained at {ORIGINAL:,} tokens, made ready for four times that. "
@@ -97,10 +97,10 @@ def _unseen() -> Figure:
     theta = RoPE(64).spectrum().theta
     seen = [(float(j), min(1.0, float(t) * 128 / (2 * math.pi))) for j, t in enumerate(theta)]
     return Curves(
-        {"share of a turn": seen},
+        {"share of a full turn": seen},
         "pair",
         "share",
-        "share of a turn that training at 128 tokens shows",
+        "share of a full turn that training at 128 tokens shows",
         (
             "How much of its circle each pair of a 64-channel head has shown after 128 tokens. "
             "Pairs below 1 meet new angles at token 129."
@@ -124,9 +124,9 @@ def _fox_pro() -> Figure:
     return Flow(
         boxes,
         arrows,
-        "what FoX (Pro) is made of",
+        "the structure of FoX (Pro)",
         (
-            "FoX (Pro), from its input x to its output. Keys and values are mixed with those of the token before, by "
+            "FoX (Pro), from its input x to its output. Keys and values are mixed with the previous token's, by "
             "shares that x decides; queries and keys are normalised; sums of the gates' logarithms are added to the "
             "scores; the output is normalised, and a second gate decides how much of it passes."
         ),
@@ -134,7 +134,7 @@ def _fox_pro() -> Figure:
 
 
 def _measured() -> Figure:
-    study = next(one for one in studies() if one.name == SHOWN)
+    study = next(study for study in studies() if study.name == SHOWN)
     ranked = [*study.ranked(study.longest), *(row for row in study.rows.values() if len(row.means) == 1)]
     rows = [row for row in ranked if row.name in SHOWN_ROWS]
     series = {

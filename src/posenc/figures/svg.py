@@ -29,7 +29,7 @@ NIGHT = (
 def in_page(shown: Figure) -> str:
     """A block of HTML whose style sheet has the classes' colours: the drawing, its legend, its caption."""
     legend = _legend(shown.series) if isinstance(shown, Curves) else ""
-    wide, tall, inside = _drawn(shown)
+    wide, tall, inside = _content(shown)
     box = f'viewBox="0 0 {wide:.0f} {tall:.0f}" style="max-width:{wide:.0f}px"'
     drawing = f'<svg {box} role="img" aria-label="{escape(shown.label)}">{inside}</svg>'
     kind = type(shown).__name__.lower()
@@ -43,7 +43,7 @@ def alone(shown: Figure, *, at_night: bool = False) -> str:
         shown: the figure.
         at_night: on a ground of its own, which is dark where the reader's screen is, for pages on a network.
     """
-    wide, tall, inside = _drawn(shown)
+    wide, tall, inside = _content(shown)
     names = list(shown.series) if isinstance(shown, Curves) and len(shown.series) > 1 else []
     each = 48 + 8 * max(map(len, names), default=0)
     columns = max(1, int(wide - LEFT) // each)
@@ -59,7 +59,7 @@ def alone(shown: Figure, *, at_night: bool = False) -> str:
     )
 
 
-def _drawn(shown: Figure) -> tuple[float, float, str]:
+def _content(shown: Figure) -> tuple[float, float, str]:
     """Width, height, and what is inside."""
     if isinstance(shown, Flow):
         return _flow(shown)

@@ -96,7 +96,7 @@ class Dynamics(NamedTuple):
             slopes: of the activation in the four stages, ``(4, 1, hidden)``.
 
         Returns:
-            The gradient before the step, and those of the four rates and of the four stages' pre-activations.
+            The gradients of the state before the step, of the four rates and of the four stages' pre-activations.
         """
 
         def through(stage: int, of_rate: Tensor) -> tuple[Tensor, Tensor]:

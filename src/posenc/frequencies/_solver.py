@@ -77,10 +77,10 @@ _recent: deque[Solution] = deque(maxlen=4)
 
 def _solution(dynamics: Dynamics, scale: float) -> Solution:
     """As far as ``scale``: a recent one of equal values, gone on with where it is too short, or a new one."""
-    alike = (found for found in reversed(tuple(_recent)) if found.dynamics.equals(dynamics))
-    found = next(alike, None) or Solution(dynamics, (torch.zeros_like(dynamics.offset).unsqueeze(0),))
-    longer = found.reaching(scale)
-    if longer is not found:
+    with_same_dynamics = (solution for solution in reversed(tuple(_recent)) if solution.dynamics.equals(dynamics))
+    solution = next(with_same_dynamics, None) or Solution(dynamics, (torch.zeros_like(dynamics.offset).unsqueeze(0),))
+    longer = solution.reaching(scale)
+    if longer is not solution:
         _recent.append(longer)
     return longer
 
@@ -136,7 +136,7 @@ def _backward_operator(
         per_scale.index_add_(0, torch.tensor(rows, device="cpu"), per_entry)
         sums = _Sweep(_solution(dynamics, distinct[-1])).run(distinct, torch.split(per_scale, 1))
     inputs = zip(sums, (offset, up, down), strict=True)
-    d_offset, d_up, d_down = (found.to(like.dtype).to(like.device) for found, like in inputs)
+    d_offset, d_up, d_down = (gradient.to(like.dtype).to(like.device) for gradient, like in inputs)
     return d_offset, d_up, d_down
 
 
@@ -196,7 +196,7 @@ class _Sweep:
             d_w, of_rate, of_pre = self.dynamics.retreat(d_w, size, slopes)
             of_rates.append(of_rate)
             of_hidden.append(of_pre)
-        d_rates, d_hidden = (torch.stack(found[::-1], 1).flatten(0, 1) for found in (of_rates, of_hidden))
+        d_rates, d_hidden = (torch.stack(stages[::-1], 1).flatten(0, 1) for stages in (of_rates, of_hidden))
         d_offset, d_up, d_down = self.sums
         d_down += self.dynamics.act(hidden).flatten(0, 1).T @ d_rates
         d_up += (inputs + offset + terms.shift).flatten(0, 1).T @ d_hidden

@@ -1,4 +1,4 @@
-"""The base of a rotation that a length of text asks for, by two rules.
+"""The rotary base that a context length needs, by two published rules.
 
     similar     the least base with Σ_j cos(m · base^(−2j/d)) ≥ 0 at every distance m < length,  j = 0 … d/2 − 1
     critical    (length / 2π)^(d / c),  c = 2 · ⌈d/2 · log_base (trained / 2π)⌉
@@ -60,7 +60,7 @@ def base_for(
     check_whole("length", length, most=_LONGEST)
     check_whole("head_dim", head_dim, least=2)
     if head_dim % 2:
-        raise ValueError(f"head_dim must be even, as channels turn in pairs, got {head_dim}")
+        raise ValueError(f"head_dim must be even, as channels are rotated in pairs, got {head_dim}")
     if rule == "similar":
         for candidate in _of_two_digits(length):
             if _tells_apart(candidate, length, head_dim):
@@ -70,13 +70,13 @@ def base_for(
         raise ValueError("trained must be given for rule='critical': the tokens that the model was trained at")
     check_whole("trained", trained, least=7, most=_LONGEST)
     check_base(base)
-    turned = 2 * math.ceil(head_dim / 2 * math.log(trained / (2 * math.pi), base))
-    critical = min(max(turned, 2), head_dim)
+    fully_rotated = 2 * math.ceil(head_dim / 2 * math.log(trained / (2 * math.pi), base))
+    critical = min(max(fully_rotated, 2), head_dim)
     return max(float(base), (length / (2 * math.pi)) ** (head_dim / critical)) if length > trained else float(base)
 
 
 def _of_two_digits(length: int) -> Iterator[float]:
-    """Bases of two significant digits above the length; below it the slowest pairs, too, turn around within it."""
+    """Bases of two significant digits above the length; below it even the slowest pairs make a full turn."""
     for power in range(_POWERS):
         for digits in range(10, 100):
             if digits * 10.0**power > length:

@@ -1,4 +1,4 @@
-"""Scalings by their names in the catalogue, with the numbers that a trained model and a factor give them."""
+"""Scalings by their names in the catalogue, with options derived from a model's training length and a factor."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class Trained(NamedTuple):
 
     @property
     def beta_fast(self) -> float:
-        """Turns within the training length above which YaRN and NTK-by-parts leave a pair alone.
+        """The number of full turns within the training length above which YaRN and NTK-by-parts leave a pair alone.
 
-        The published 32 belongs to models of 2048 tokens and more, whose fastest pair turns 326 times. Over 128 tokens
-        it turns 20 times, and 32 would interpolate every pair.
+        The published 32 belongs to models of 2048 tokens and more, whose fastest pair makes 326 full turns. Over 128
+        tokens it turns 20 times, and 32 would interpolate every pair.
         """
         return min(32.0, max(2.0, self.length / 16))
 
 
-# With a factor of their own. The length is that of training; beta_fast goes with it.
+# With a factor of their own. The length is the training length; beta_fast goes with it.
 FACTORED: dict[str, Callable[[float, Trained], nn.Module]] = {
     "pi": lambda factor, t: PositionInterpolation(factor),
     "ntk": lambda factor, t: NTKAware(factor),

@@ -1,4 +1,4 @@
-"""NTK-by-parts: rotated pairs often in training stay, pairs that never complete a turn are interpolated.
+"""NTK-by-parts: pairs that make many full turns in training stay, pairs that never complete one are interpolated.
 
     turns_j = original_length · theta_j / 2π,   g_j = clip((turns_j − alpha) / (beta − alpha), 0, 1)
     theta_j ← (1 − g_j) · theta_j / factor + g_j · theta_j                            NTKByParts, the paper's
@@ -29,10 +29,10 @@ _NTK_TO_PLAIN = (16.0, 2.0)  # and from those to plain ones
 
 
 class NTKByParts(Scaling):
-    """Interpolation by turns, as the paper writes it.
+    """Interpolation by the number of full turns in training, as the paper defines it.
 
     Args:
-        factor: how many times longer than trained, at least 1.
+        factor: context length divided by training length, at least 1.
         original_length: tokens that the model was trained at.
         alpha: turns below which a pair is interpolated in full.
         beta: turns above which a pair stays as it is; above ``alpha``.
@@ -67,7 +67,7 @@ class PartNTK(Scaling):
     """The first released NTK-by-parts: slow pairs linear, middle ones NTK-aware, fast ones plain, blended by index.
 
     Args:
-        factor: how many times longer than trained, at least 1.
+        factor: context length divided by training length, at least 1.
         original_length: tokens that the model was trained at.
         ntk_factor: share of NTK-aware frequencies against linear ones, 0 … 1.
         extrapolation_factor: share of plain frequencies, 0 … 1.

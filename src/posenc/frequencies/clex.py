@@ -1,4 +1,4 @@
-"""CLEX: frequencies follow a learned differential equation as the text gets longer than trained.
+"""CLEX: frequencies follow a learned differential equation as the context grows beyond the training length.
 
     theta_j(t) = theta_j · exp(w_j(t)),   w(1) = 0,   t = min(max_factor, max(1, ceil(length / original_length)))
     dw/dt = act((w + ln theta + ln ntk(t)) up) down + d ln ntk / dt
@@ -36,7 +36,7 @@ Activation = Literal["tanh", "silu"]
 
 
 class CLEX(Scaling):
-    """Frequencies learned as a function of how many times longer than trained a text is.
+    """Frequencies learned as a function of the context length over the training length.
 
     Give training steps a length of their own (`sample`), declare it, and let an optimizer have the parameters. Keys
     stay un-rotated in a cache unless a length is declared. In the released checkpoints the parameters are called
@@ -148,8 +148,8 @@ class CLEX(Scaling):
         lowest, highest = self.original_length // unit, self.max_factor * self.original_length // unit
         length = unit * int(torch.randint(lowest, highest + 1, (), generator=generator, device=device))
         last = tokens * length // self.original_length - 1
-        drawn = torch.randperm(last - 1, generator=generator, device=device)[: tokens - 2].sort().values + 1
-        positions = torch.cat([drawn.new_zeros(1), drawn, drawn.new_full((1,), last)]).cpu()
+        indices = torch.randperm(last - 1, generator=generator, device=device)[: tokens - 2].sort().values + 1
+        positions = torch.cat([indices.new_zeros(1), indices, indices.new_full((1,), last)]).cpu()
         squeeze = tokens // self.original_length
         return (positions.double() / squeeze if squeeze > 1 else positions), length
 

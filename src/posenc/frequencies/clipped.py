@@ -1,4 +1,4 @@
-"""Clipped RoPE: the slowest pairs are slowed down to rest, softly or at once.
+"""Clipped RoPE: the slowest frequencies are reduced, down to zero, softly or at once.
 
     theta_j ← theta_j · (1 + cos(pi · t_j)) / 2,   t_j = (j − start) / (count − 1),   start = pairs − count
     hard:  theta_j ← 0  for j ≥ start
@@ -57,10 +57,10 @@ class Clipped(Scaling):
     def shares(self, pairs: int) -> list[float]:
         """What is left of the frequency of each of ``pairs`` pairs, from 1 to 0."""
         count = min(self.count, pairs)
-        kept = [1.0] * (pairs - count)
+        factors = [1.0] * (pairs - count)
         if self.kind == "hard":
-            return kept + [0.0] * count
-        return kept + [(1 + math.cos(math.pi * step / max(1, count - 1))) / 2 for step in range(count)]
+            return factors + [0.0] * count
+        return factors + [(1 + math.cos(math.pi * step / max(1, count - 1))) / 2 for step in range(count)]
 
     def forward(self, spectrum: Spectrum) -> Spectrum:
         shares = spectrum.theta.new_tensor(self.shares(spectrum.theta.shape[-1]))

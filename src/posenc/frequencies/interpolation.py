@@ -1,11 +1,11 @@
-"""Position interpolation: all angles of a longer text are squeezed into the range that the model was trained on.
+"""Position interpolation: positions are divided by a factor, so that a longer context keeps to trained angles.
 
     theta_j ← theta_j / factor                                        fixed
     theta_j ← theta_j / max(1, length / original_length)              dynamic
 
-factor = how many times longer than trained, ``length`` = tokens of the row's own keys in the call, or declared.
-Neighbours turn by less than ever in training, so a short fine-tuning is part of the method. Checkpoints: LongChat,
-Vicuna-16k, and everything of rope type "linear".
+factor = context length / training length, ``length`` = tokens of the row's own keys in the call, or declared.
+Neighbours differ by smaller angles than ever in training, so a short fine-tuning is part of the method. Checkpoints:
+LongChat, Vicuna-16k, and everything of rope type "linear".
 
 Source: Chen et al., Extending Context Window of Large Language Models via Position Interpolation, arXiv 2306.15595,
     eq. 4. Dynamic: LlamaDynamicScaledRotaryEmbedding (ntk=False) of the YaRN authors, arXiv 2309.00071, section 3.3.
@@ -22,7 +22,7 @@ class PositionInterpolation(Scaling):
     """All frequencies divided by one factor.
 
     Args:
-        factor: how many times longer than trained, at least 1.
+        factor: context length divided by training length, at least 1.
 
     >>> from posenc import RoPE
     >>> RoPE(64, scaling=PositionInterpolation(4.0)).spectrum().theta[0]
@@ -42,7 +42,7 @@ class PositionInterpolation(Scaling):
 
 
 class DynamicPositionInterpolation(Scaling):
-    """All frequencies divided by how many times longer than trained the text is; plain up to the training length.
+    """All frequencies divided by the context length over the training length; unchanged up to the training length.
 
     Args:
         original_length: tokens that the model was trained at.

@@ -29,7 +29,7 @@ class Llama3(Scaling):
     """Interpolation of the rotated pairs seldom within the training length.
 
     Args:
-        factor: how many times longer than trained, at least 1.
+        factor: context length divided by training length, at least 1.
         original_length: tokens that the model was trained at.
         low_freq_factor: turns within it below which a pair is interpolated in full.
         high_freq_factor: turns from which a pair stays as it is; not below ``low_freq_factor``.
@@ -72,7 +72,7 @@ class Llama3(Scaling):
 
 
 def by_turns(theta: Tensor, original_length: int, low: float, high: float) -> Tensor:
-    """How much of each pair stays, 0 … 1: a ramp in the turns that it makes within the training length."""
+    """How much of each pair stays, 0 … 1: a ramp in its number of full turns within the training length."""
     turns = original_length * theta / (2 * math.pi)
     if low == high:
         return (turns >= high).to(theta.dtype)

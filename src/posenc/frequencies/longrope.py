@@ -5,8 +5,8 @@
     gain = 0.1 ln(factor) + 1                                                                gain="yarn"
     lambda_j(length) = 1 + (lambda_j − 1) · (length/original_length − 1) / (factor − 1)      DynamicLongRoPE
 
-Positions below ``start_tokens`` turn by plain frequencies and have no gain; relativity towards them is lost. The gain
-holds for both sets. The factors come from `posenc.search.longrope`; a search wants them not to fall with j.
+Positions below ``start_tokens`` are rotated by unscaled frequencies and have no gain; relativity towards them is lost.
+The gain holds for both sets. The factors come from `posenc.search.longrope`; a search wants them not to fall with j.
 ``length`` = tokens that a row spans, found or declared; undeclared it is no causal model, as earlier tokens turn
 differently once later ones have come. Checkpoints: Phi-3 and Phi-3.5 (128k), Phi-4-mini, MiniCPM; rope types "longrope"
 and "su".
@@ -39,10 +39,10 @@ class LongRoPE(Scaling):
     Args:
         short, long: factors above 0, one a pair.
         original_length: tokens that the model was trained at.
-        factor: how many times longer than trained the long factors are for, at least 1; it only sets the gain.
+        factor: context length over training length for which the long factors hold, at least 1; it only sets the gain.
         start_tokens: positions below it turn as in plain RoPE.
         gain: ``"su"``, ``"yarn"`` or a number.
-        short_gain, long_gain: gains of one set, in the place of ``gain``.
+        short_gain, long_gain: gains of one set, instead of ``gain``.
 
     >>> from posenc import RoPE
     >>> rope = RoPE(8, scaling=LongRoPE([1, 1, 1, 1], [1, 2, 3, 4], original_length=4096, factor=4.0))
@@ -116,7 +116,8 @@ class DynamicLongRoPE(Scaling):
     Args:
         factors: above 0, one a pair, for the longest length.
         original_length: tokens that the model was trained at.
-        factor: how many times longer than trained the factors are for, at least 1; where it is 1 they hold at once.
+        factor: context length over training length for which the factors hold, at least 1; where it is 1 they hold at
+            once.
         start_tokens: positions below it turn as in plain RoPE.
         gain: ``"su"``, ``"yarn"`` or a number.
 
@@ -185,10 +186,10 @@ def check_factors(name: str, factors: Sequence[float]) -> tuple[float, ...]:
     return tuple(float(f) for f in factors)
 
 
-def check_pairs(name: str, found: int, theta: Tensor) -> None:
+def check_pairs(name: str, count: int, theta: Tensor) -> None:
     """Raise a ValueError unless there is one factor a pair."""
-    if found != theta.shape[-1]:
-        raise ValueError(f"{name} must have one factor for each of {theta.shape[-1]} pairs, got {found}")
+    if count != theta.shape[-1]:
+        raise ValueError(f"{name} must have one factor for each of {theta.shape[-1]} pairs, got {count}")
 
 
 def check_start(start_tokens: int) -> None:

@@ -1,9 +1,9 @@
-"""Multiscale RoPE: a base for each head, so that heads see the text at different speeds.
+"""Multiscale RoPE: a base for each head, so that heads cover different ranges of distance.
 
     theta_hj = base_h^(−2j/d),   base_h = min_base · (max_base / min_base)^(h / (heads − 1))
 
-One head has the geometric mean of both. Queries must turn as their key does, so under grouped keys there is one base a
-key head, and its queries share it. Heads with large bases meet new angles later than those with small ones.
+One head has the geometric mean of both. Queries must be rotated as their key is, so under grouped keys there is one
+base a key head, and its queries share it. Heads with large bases meet new angles later than those with small ones.
 
 Source: the Nexus project (2024), multiscale_rope.py, no paper; rotation: Su et al., arXiv 2104.09864, section 3.2.
 Checked against: that file's bases, frequencies and tables.
@@ -60,10 +60,10 @@ class MultiScale(Scaling):
         return self._rows[pairs]
 
     def forward(self, spectrum: Spectrum) -> Spectrum:
-        plain, length = spectrum.theta, spectrum.length
-        if plain.ndim != 1 or not (torch.compiler.is_compiling() or _is_geometric(plain)):
+        incoming, length = spectrum.theta, spectrum.length
+        if incoming.ndim != 1 or not (torch.compiler.is_compiling() or _is_geometric(incoming)):
             raise ValueError("MultiScale makes frequencies of its own: put it before all other scalings")
-        theta = torch.tensor(self._rows_of(plain.shape[0]), dtype=torch.float64, device=plain.device)
+        theta = torch.tensor(self._rows_of(incoming.shape[0]), dtype=torch.float64, device=incoming.device)
         if isinstance(length, Tensor) and length.ndim:  # lengths of rows or tokens: heads stand before tokens
             return spectrum._replace(theta=theta.unsqueeze(1), length=length.unsqueeze(-3))
         return spectrum._replace(theta=theta)

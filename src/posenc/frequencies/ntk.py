@@ -6,7 +6,7 @@
 
 ``length`` = tokens that a row spans, found or declared. Pairs between the ends meet angles they never saw in training,
 so a fixed factor has to be chosen larger than the text is longer. Undeclared, the dynamic form is no causal model:
-earlier tokens turn differently once later ones have come. Checkpoints: Qwen-1 (schedule="powers"), rope type "dynamic".
+earlier tokens' rotation changes as the sequence grows. Checkpoints: Qwen-1 (schedule="powers"), rope type "dynamic".
 Code Llama trains with a base of 1e6 instead.
 
 Source: bloc97 and emozilla (2023), written up in Peng et al., YaRN, arXiv 2309.00071, section 3.1 and 3.3.
@@ -32,7 +32,7 @@ class NTKAware(Scaling):
     """The frequencies of a base that is factor^(d/(d−2)) times larger.
 
     Args:
-        factor: how many times longer than trained, at least 1.
+        factor: context length divided by training length, at least 1.
 
     >>> from posenc import RoPE
     >>> theta, plain = RoPE(64, scaling=NTKAware(4.0)).spectrum().theta, RoPE(64).spectrum().theta
@@ -53,7 +53,7 @@ class NTKAware(Scaling):
 
 
 class DynamicNTK(Scaling):
-    """NTK-aware scaling by how many times longer than trained a row is; plain RoPE up to the training length.
+    """NTK-aware scaling by the context length of a row over the training length; plain RoPE up to the training length.
 
     Args:
         factor: 1 is the paper's form; Hugging Face multiplies the length by it, see above.

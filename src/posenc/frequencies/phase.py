@@ -5,8 +5,8 @@
 The problem: a float32 product p·theta is wrong by 0.1 rad at two million tokens, because most of its digits describe
 whole turns (multiples of 2π), which cos and sin discard.
 
-The idea: a frequency is stored as a 64-bit fixed-point fraction of a turn. The wrapping int64 product p · F discards
-whole turns exactly, and what remains is rounded once.
+The idea: a frequency is stored as a 64-bit fixed-point fraction of a full turn. The wrapping int64 product p · F
+discards whole turns exactly, and what remains is rounded once.
 
 The invariant: the error does not grow with the position. Eager calls continue in float64, where the device has it, and
 round cos and sin, times their gain: correct to half a unit in the last place, 3e-8 in float32. Graphs of compilers and
@@ -125,9 +125,9 @@ def angles(positions: Tensor, frequencies: AnyFrequencies, dtype: torch.dtype) -
     if not positions.is_floating_point():
         angle = _whole_angles(positions.long(), fractions, dtype)
     else:
-        whole = positions.round()
+        rounded = positions.round()
         theta = frequencies.radians(positions.device).detach().to(dtype)  # its gradient comes below
-        angle = _whole_angles(whole.long(), fractions, dtype) + (positions - whole).to(dtype) * theta
+        angle = _whole_angles(rounded.long(), fractions, dtype) + (positions - rounded).to(dtype) * theta
     if frequencies.learned is not None:  # adds zero, and the gradient: position for every frequency
         theta = frequencies.learned
         angle = angle + positions.detach().to(dtype) * (theta - theta.detach()).to(positions.device, dtype)
@@ -166,14 +166,14 @@ def _unit(device: torch.device) -> Tensor:
 def _cached(store: dict[Key, Tensor], key: Key, make: Callable[[], Tensor]) -> Tensor:
     """A constant, created outside of inference mode, and cached unless it is a stand-in of a tracing mode."""
     with torch.inference_mode(False):
-        made = make()
-    if type(made) is Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(made):
-        store[key] = made
-    return made
+        tensor = make()
+    if type(tensor) is Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        store[key] = tensor
+    return tensor
 
 
 def _angles_by_halves(positions: Tensor, fractions: Tensor, dtype: torch.dtype) -> Tensor:
-    """The same without overflow: p = far · 2³¹ + near, each times its fractions of a turn, added modulo one turn.
+    """The phases without overflow: p = far · 2³¹ + near, each times its fraction of a full turn, added modulo one.
 
     The sum, in units of 2⁻³² of a turn, becomes radians in two parts, so that one rounding is left: 2⁻¹² turns have few
     digits, and their product with few digits of 2π · 2⁻¹² is exact; all the rest is 1,000 times smaller.

@@ -1,8 +1,8 @@
-"""p-RoPE: only the fastest share of the pairs turns.
+"""p-RoPE: only the fastest share of the pairs is rotated.
 
     theta_j ← theta_j  for j < int(fraction · head_dim // 2),   0 for the others
 
-Exponents stay those of the whole head (partial rotation, by contrast, spreads its frequencies over the channels that
+Exponents are as for the full head (partial rotation, by contrast, spreads its frequencies over the channels that
 turn), and in the half layout the resting channels are the ends of both halves, not a tail. Pairs at rest carry content
 at any distance; those that turn meet new angles past the training length. fraction 0 is NoPE, 1 is RoPE. Checkpoints:
 Gemma 4's layers of full attention (0.25, base 1e6), rope type "proportional".

@@ -31,7 +31,7 @@ class Start(NamedTuple):
     """Frequencies of the first tokens of a sequence, where a scaling leaves those alone (LongRoPE).
 
     Attributes:
-        tokens: positions below it turn by ``theta``, all others by the spectrum's own.
+        tokens: positions below it are rotated by ``theta``, all others by the spectrum's own.
         theta: float64, ``(pairs,)``.
         gain: factor on rotated q and k at those positions.
     """
@@ -104,10 +104,10 @@ def geometric(dim: int, base: float, *, denominator: int | None = None) -> list[
 
 
 def turns(theta: list[float]) -> list[int]:
-    """Each frequency as a fraction of a turn in 64-bit fixed point, round(theta / 2π · 2⁶⁴) wrapped to int64."""
+    """Each frequency as a fraction of a full turn in 64-bit fixed point, round(theta / 2π · 2⁶⁴) wrapped to int64."""
     with decimal.localcontext(prec=60):
-        whole = [int((decimal.Decimal(t) / _TURN * 2**64).to_integral_value()) for t in theta]
-    return [(w + 2**63) % 2**64 - 2**63 for w in whole]
+        fractions = [int((decimal.Decimal(t) / _TURN * 2**64).to_integral_value()) for t in theta]
+    return [(w + 2**63) % 2**64 - 2**63 for w in fractions]
 
 
 def host_float64(values: list[float]) -> Tensor:
@@ -126,7 +126,7 @@ def index_of(theta: Tensor, frequency: float, scaling: str) -> Tensor:
     Args:
         theta: ``(..., pairs)``.
         frequency: radians per token.
-        scaling: the name of who asks, for the error.
+        scaling: the scaling's name, for the error.
 
     Raises:
         ValueError: where theta is not geometric, or a single pair; values are not looked at under a compiler.

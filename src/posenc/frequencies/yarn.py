@@ -1,4 +1,4 @@
-"""YaRN: slow pairs are interpolated, fast ones left alone, and attention is made sharper for the longer text.
+"""YaRN: slow pairs are interpolated, fast ones left alone, and attention is sharpened for the longer context.
 
     theta_j ← ramp_j · theta_j / factor + (1 − ramp_j) · theta_j,    gain = 0.1 ln(factor) + 1
     ramp_j = clip((j − low) / (high − low), 0, 1)                                         ramp="index"
@@ -12,10 +12,10 @@ original length 32768), DeepSeek-V2 and V3 (mscale pair), gpt-oss (truncate=Fals
 
 Source: Peng et al., YaRN, arXiv 2309.00071, section 3.4, eq. 22, with eq. 17 to 20.
 Checked against: transformers' yarn type, the YaRN authors' classes (also the dynamic one), DeepSeek-V3, gpt-oss.
-Departs from the source: the paper's ramp is linear in turns, every released code's in the index, up to three times
-    apart; the default is the code's, which all checkpoints were trained with. ``mscale`` and ``mscale_all_dim`` count
-    only together, as in transformers, vLLM and SGLang; DeepSeek's code takes 1 and 0 for a missing one. No frequency
-    depends on earlier calls.
+Departs from the source: the paper's ramp is linear in the number of full turns, every released code's in the index, up
+    to three times apart; the default is the code's, which all checkpoints were trained with. ``mscale`` and
+    ``mscale_all_dim`` count only together, as in transformers, vLLM and SGLang; DeepSeek's code takes 1 and 0 for a
+    missing one. No frequency depends on earlier calls.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class YaRN(Scaling):
     """NTK-by-parts by index, with a gain.
 
     Args:
-        factor: how many times longer than trained, at least 1.
+        factor: context length divided by training length, at least 1.
         original_length: tokens that the model was trained at; not the extended length.
         beta_fast: rotations within it above which a pair stays as it is; not below ``beta_slow`` (equal: a step).
         beta_slow: turns below which a pair is interpolated in full.
         truncate: whether the ends of the ramp are rounded outwards to whole indices.
         ramp: ``"index"`` as all released code, or ``"rotations"`` as the paper.
-        attention_factor: the gain, in the place of every rule for it.
+        attention_factor: the gain, instead of every rule for it.
         mscale, mscale_all_dim: DeepSeek's pair: gain = m(mscale) / m(mscale_all_dim), m(a) = 0.1 a ln(factor) + 1;
             one alone, or 0, does not change the gain; with the pair belongs `softmax_factor`.
         extrapolation_factor: share of plain frequencies where the ramp is 0, 0 … 1 (the authors' code).
@@ -191,7 +191,7 @@ def by_index(
     if truncate:
         low, high = low.floor(), high.ceil()
     low, high = low.clamp(min=0.0), high.clamp(max=2.0 * theta.shape[-1] - 1)
-    high = torch.where(low == high, high + 0.001, high)  # a step in the place of 0/0
+    high = torch.where(low == high, high + 0.001, high)  # a step instead of 0/0
     return ((index_like(theta) - low) / (high - low)).clamp(0.0, 1.0)
 
 

@@ -1,4 +1,4 @@
-"""FoX (Pro): forgetting attention over keys and values mixed with the token before, with norms and an output gate.
+"""FoX (Pro): forgetting attention over keys and values mixed with the previous token's, with norms and an output gate.
 
     q_t = norm(W_q x_t)                                            per head; then any rotation
     k_t = norm(α_t · k̃_{t−1} + (1 − α_t) · k̃_t),   k̃ = W_k x,       α_t = sigmoid(w_α · x_t), one per head
@@ -133,7 +133,7 @@ class FoXPro(SelfAttention):
         if not cache.last or cache.last[0].shape != (k.shape[0], *k.shape[2:]):
             shapes = [tuple(t.shape) for t in cache.last[:1]]
             raise ValueError(
-                f"cache must be one that this layer filled, with a batch of {k.shape[0]}: its newest token has {shapes}"
+                f"cache must have been filled by this layer with a batch of {k.shape[0]}: its last has {shapes}"
             )
         return cache.last
 
@@ -193,8 +193,8 @@ class TokenLinks(NamedTuple):
 
     def before(self, with_last: Tensor) -> Tensor:
         """The token before each, ``(batch, tokens, heads, width)``; zeros where a document begins."""
-        found = with_last[:, :-1] if self.rows is None else _pick(with_last, self.rows)
-        return found if self.joined is None else torch.where(self.joined[:, :, None, None], found, 0.0)
+        previous = with_last[:, :-1] if self.rows is None else _pick(with_last, self.rows)
+        return previous if self.joined is None else torch.where(self.joined[:, :, None, None], previous, 0.0)
 
     def newest(self, with_last: Tensor) -> Tensor:
         """The newest real token of each row, ``(batch, heads, width)``."""

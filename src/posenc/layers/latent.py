@@ -115,7 +115,7 @@ class LatentAttention(SelfAttention):
         cache: KVCache | StaticKVCache | None,
         tables: Sequence[Table] | None,
     ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
-        """q with the rotated channels first; what all heads share of keys, r and c, in the place of k; no values."""
+        """q with the rotated channels first; what all heads share of keys, r and c, instead of k; no values."""
         if self.q_down is not None and self.q_down_norm is not None:
             q = self.q_proj(self.q_down_norm(self.q_down(x)))
         else:

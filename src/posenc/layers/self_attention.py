@@ -279,7 +279,7 @@ class SelfAttention(nn.Module):
 
 
 def _normed(norm: nn.Module, x: Tensor) -> Tensor:
-    """``x`` under a norm; one that does nothing is not called, unless it has hooks of its own."""
+    """``x`` under a norm; an identity is not called, unless it has hooks of its own."""
     hooks = norm._forward_hooks or norm._forward_pre_hooks or norm._backward_hooks or norm._backward_pre_hooks
     return x if type(norm) is nn.Identity and not hooks else norm(x)
 

@@ -6,7 +6,7 @@
 Without the norm the size of o_i would tell how much of the stick its keys have left.
 Source: Tan et al., Scaling Stick-Breaking Attention, arXiv 2410.17980; the layer of dolomite-engine.
 Checked against: the golden numbers of `posenc.weight.stick_breaking`, and the order of steps in that layer.
-Departs from the source: padding and packing are masks, in the place of rows of different lengths end to end.
+Departs from the source: padding and packing are masks, instead of rows of different lengths end to end.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from posenc.backends.call import Backend
 from posenc.encoding import Encoding, ScoreEncoding, Table
 from posenc.layers.cache import KVCache, StaticKVCache
 from posenc.layers.self_attention import SelfAttention
-from posenc.rotary._stated import Stated
+from posenc.rotary._tape_states import TAPEWithStates
 from posenc.rotary.tape import TAPE
 
 
@@ -91,7 +91,7 @@ class TAPEAttention(nn.Module):
             cache: a `KVCache` of this layer's own.
         """
         if isinstance(cache, StaticKVCache):
-            raise ValueError("cache must be a KVCache: a static one has no room for states beside values")
+            raise ValueError("cache must be a KVCache: a static one has no room for states besides values")
         inner = self.attention
         if states is None:
             here = inner.token_positions(x, positions, attention_mask, segments, cache)
@@ -160,8 +160,8 @@ class _Wide(SelfAttention):
         if not any(isinstance(e, ScoreEncoding) and e.reads.unrotated for e in acting):
             return call(q, k, v)
         _, *states = v.chunk(3, -1)
-        stated = [Stated(e, (states[0], states[1])) if isinstance(e, TAPE) else e for e in acting]
-        return call(q, k, v, encodings=stated)
+        by_states = [TAPEWithStates(e, (states[0], states[1])) if isinstance(e, TAPE) else e for e in acting]
+        return call(q, k, v, encodings=by_states)
 
     def _merge(self, out: Tensor, x: Tensor) -> Tensor:
         values, *read = out.chunk(3, -1)

@@ -40,7 +40,7 @@ def check_positions(x: Tensor, positions: Tensor | None, attention_mask: Tensor 
     elif axes > 1:
         raise ValueError(
             f"positions must be given: these encodings need {axes} coordinates a position, "
-            f"(tokens, {axes}) or (batch, tokens, {axes}); posenc.positions.grid(rows, columns) makes those of an image"
+            f"(tokens, {axes}) or (batch, tokens, {axes}); posenc.positions.grid(rows, columns) makes an image's"
         )
     if attention_mask is not None:
         _check_padding(attention_mask, x)

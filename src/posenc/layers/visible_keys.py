@@ -1,4 +1,4 @@
-"""The keys and values that a layer's call attends to: those of its own input and those of its cache, in one view.
+"""The keys and values that a layer's call attends to: from its own input and from its cache, in one view.
 
 `NewTokens` holds what the call projected from its input. `visible_keys` joins it with whatever cache there is (none, a
 growing `KVCache`, a `StaticKVCache`) and returns `VisibleKeys`: keys, values, and the positions and masks to hand to
@@ -175,7 +175,7 @@ def _check_static(new: NewTokens, cache: StaticKVCache, learns: bool) -> None:
         raise ValueError(f"window must be the static cache's {cache.window}, got {new.window}")
     if (new.rotated, new.length) != (cache.rotated, cache.length):
         raise ValueError(
-            f"length must be the one that the static cache was made for, {cache.length}, and tables those that it "
+            f"length must be {cache.length}, for which the static cache was made, and tables must be those that it "
             f"leaves the layer to make; got length {new.length}"
         )
     if learns and not exporting():
@@ -188,7 +188,7 @@ def may_learn(modules: Iterable[nn.Module], x: Tensor) -> bool:
 
 
 def window_bounds(encodings: Sequence[Encoding], causal: Causal, positions_from_caller: bool) -> bool:
-    """Whether tokens behind a window of indices count for nothing in any later call, so that a cache may drop them.
+    """Whether tokens behind a window of indices have no effect on any later call, so that a cache may drop them.
 
     They count for PaTH, which looks beyond its window for the neighbours of keys, and where a caller's positions rather
     than indices decide which keys are visible.

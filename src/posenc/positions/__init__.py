@@ -1,6 +1,6 @@
 """Where tokens are: builders of positions and segments for the ways in which batches are laid out.
 
-Positions are plain tensors: integers (exact) or float32/float64, ``(tokens,)`` or ``(batch, tokens)``; those of
+Positions are plain tensors: integers (exact) or float32/float64, ``(tokens,)`` or ``(batch, tokens)``; positions of
 several coordinates add a last axis, of which the first coordinate moves slowest: (row, column), (frame, row, column).
 Segments number the documents of a packed row: a query sees keys of its own segment only. Builders that count give
 int64, those that measure floats, on the device of their argument.

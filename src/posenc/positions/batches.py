@@ -55,15 +55,15 @@ def packed(documents: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
 
 def _checked(name: str, rows: Sequence[Tensor]) -> list[Tensor]:
     """The rows as a list, checked; in the one dtype that holds the positions of each."""
-    found = check_several(name, rows)
-    if not found:
+    checked = check_several(name, rows)
+    if not checked:
         raise ValueError(f"{name} must hold at least one tensor of positions")
-    for row in found:
-        if not isinstance(row, Tensor) or row.ndim not in (1, 2) or row.shape[1:] != found[0].shape[1:]:
+    for row in checked:
+        if not isinstance(row, Tensor) or row.ndim not in (1, 2) or row.shape[1:] != checked[0].shape[1:]:
             got = tuple(row.shape) if isinstance(row, Tensor) else type(row).__name__
             raise ValueError(f"{name} must all be (tokens,) or all (tokens, axes) with the same axes, got {got}")
-        if row.device != found[0].device:
-            raise ValueError(f"{name} must all be on one device, got {found[0].device} and {row.device}")
+        if row.device != checked[0].device:
+            raise ValueError(f"{name} must all be on one device, got {checked[0].device} and {row.device}")
         check_dtype(name, row)
-    dtype = reduce(torch.promote_types, (row.dtype for row in found))
-    return [row.to(dtype) for row in found]
+    dtype = reduce(torch.promote_types, (row.dtype for row in checked))
+    return [row.to(dtype) for row in checked]

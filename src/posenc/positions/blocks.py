@@ -7,8 +7,8 @@ from torch import Tensor
 
 from posenc.arguments import check_flag
 from posenc.positions.checking import check_coordinates, nowhere
-from posenc.positions.door import Sizes, sizes_of
 from posenc.positions.grids import counts_of, floored, grid
+from posenc.positions.validation import Sizes, sizes_of
 
 
 def windows(coordinates: Tensor, sizes: Sizes, window: Sizes) -> Tensor:

@@ -36,19 +36,21 @@ def check(name: str, positions: Tensor, tokens: int, batch: int, axes: int = 1) 
         check_whole("axes", axes, most=MOST_AXES)
     if not (isinstance(tokens, int) and isinstance(batch, int)):
         _check_sizes(tokens, batch)
-    wanted = "(tokens,) or (batch, tokens)" if axes == 1 else f"(tokens, {axes}) or (batch, tokens, {axes})"
+    expected = "(tokens,) or (batch, tokens)" if axes == 1 else f"(tokens, {axes}) or (batch, tokens, {axes})"
     shape = tuple(positions.shape)
     if axes > 1:
         if positions.ndim < 2 or shape[-1] != axes:
-            turned = positions.ndim == 3 and shape[0] == axes
-            hint = ": movedim(0, -1) takes the coordinates to the end" if turned else ""
-            raise ValueError(f"{name} must be {wanted}, got {shape}{hint}")
+            axes_first = positions.ndim == 3 and shape[0] == axes
+            hint = ": movedim(0, -1) takes the coordinates to the end" if axes_first else ""
+            raise ValueError(f"{name} must be {expected}, got {shape}{hint}")
         shape = shape[:-1]
     fits = len(shape) in (1, 2) and shape[-1] == tokens
     if fits and len(shape) == 2:  # by ==, as a compiler's symbols of one size need not be members of one another
         fits = shape[0] == 1 or shape[0] == batch
     if not fits:
-        raise ValueError(f"{name} must be {wanted} for {tokens} tokens and batch {batch}, got {tuple(positions.shape)}")
+        raise ValueError(
+            f"{name} must be {expected} for {tokens} tokens and batch {batch}, got {tuple(positions.shape)}"
+        )
     check_dtype(name, positions)
 
 
@@ -95,9 +97,9 @@ def check_coordinates(coordinates: Tensor, name: str = "coordinates") -> None:
     check_dtype(name, coordinates)
 
 
-def _check_tensor(name: str, given: object) -> None:
-    if not isinstance(given, Tensor):
-        raise ValueError(f"{name} must be a tensor, got {type(given).__name__}: torch.tensor(...) makes one")
+def _check_tensor(name: str, value: object) -> None:
+    if not isinstance(value, Tensor):
+        raise ValueError(f"{name} must be a tensor, got {type(value).__name__}: torch.tensor(...) makes one")
 
 
 def _check_sizes(tokens: object, batch: object) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from posenc.arguments import check_choice, check_flag, shown
 from posenc.positions.checking import NOWHERE, check_coordinates, wide
-from posenc.positions.door import Sizes, check_fits, count_of, number_of, numbers, sizes_of
+from posenc.positions.validation import Sizes, check_fits, count_of, number_of, numbers, sizes_of
 
 Per = Literal["axis", "min", "max"]
 
@@ -96,7 +96,7 @@ def spaced(coordinates: Tensor, sizes: Sizes, trained: Sizes) -> Tensor:
 
 
 def rescaled(coordinates: Tensor, sizes: Sizes, onto: Sizes) -> Tensor:
-    """Stretched to the extent of another grid: i / size · onto. EVA-02 (arXiv 2303.11331); timm's ``ref_feat_shape``.
+    """Rescaled to the extent of another grid: i / size · onto. EVA-02 (arXiv 2303.11331); timm's ``ref_feat_shape``.
 
     Args:
         coordinates: ``(*batch, tokens, axes)``, as from `grid`.
@@ -180,17 +180,17 @@ def affine(coordinates: Tensor, *, times: Sequence[float], plus: Sequence[float]
     """(times · coordinate + plus) / over, an entry an axis; tokens without a place keep their mark."""
     check_coordinates(coordinates)
     dtype = torch.float64 if coordinates.dtype == torch.float64 else torch.float32
-    given = coordinates.to(dtype)
-    factor, summand, divisor = (given.new_tensor(list(entries)) for entries in (times, plus, over))
-    return torch.where(wide(coordinates)[..., :1] == NOWHERE, given, (given * factor + summand) / divisor)
+    values = coordinates.to(dtype)
+    factor, summand, divisor = (values.new_tensor(list(entries)) for entries in (times, plus, over))
+    return torch.where(wide(coordinates)[..., :1] == NOWHERE, values, (values * factor + summand) / divisor)
 
 
 def floored(coordinates: Tensor, *, times: Sequence[int], over: Sequence[int]) -> Tensor:
     """⌊times · coordinate / over⌋, int64, an entry an axis; tokens without a place keep their mark."""
-    given = wide(coordinates)
-    factor, divisor = given.new_tensor(list(times)), given.new_tensor(list(over))
-    found = torch.div(given * factor, divisor, rounding_mode="floor").long()
-    return torch.where(given[..., :1] == NOWHERE, given.long(), found)
+    values = wide(coordinates)
+    factor, divisor = values.new_tensor(list(times)), values.new_tensor(list(over))
+    rows = torch.div(values * factor, divisor, rounding_mode="floor").long()
+    return torch.where(values[..., :1] == NOWHERE, values.long(), rows)
 
 
 def counts_of(sizes: Sequence[int]) -> tuple[int, ...]:

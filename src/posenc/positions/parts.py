@@ -1,4 +1,4 @@
-"""What a mixed stream holds: text, sound, pictures and videos; sizes are those that the language model sees."""
+"""What a mixed stream holds: text, sound, pictures and videos; sizes are as the language model receives them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from posenc.arguments import check_several
-from posenc.positions.door import check_fits, count_of, number_of
+from posenc.positions.validation import check_fits, count_of, number_of
 
 
 class Text(NamedTuple):
@@ -22,14 +22,14 @@ class Audio(NamedTuple):
 
 
 class Image(NamedTuple):
-    """A picture of ``height · width`` tokens, as the language model sees it: after merging."""
+    """A picture of ``height · width`` tokens, as the language model receives it: after merging."""
 
     height: int
     width: int
 
 
 class Video(NamedTuple):
-    """A video of ``frames · height · width`` tokens, as the language model sees it: after merging.
+    """A video of ``frames · height · width`` tokens, as the language model receives it: after merging.
 
     ``seconds_per_grid`` are the seconds from one frame to the next (Qwen2.5-VL, Qwen2.5-Omni; others do not look at
     them). ``between`` are tokens of text between two frames, the same number or one number a gap (Qwen3-VL alone: end
@@ -48,15 +48,15 @@ Part = Text | Audio | Image | Video
 
 def checked(parts: Sequence[Part]) -> list[Part]:
     """The parts with fields that are numbers of Python; a ValueError that names part and field where one is none."""
-    found = check_several("parts", parts)
-    for number, part in enumerate(found):
+    checked = check_several("parts", parts)
+    for number, part in enumerate(checked):
         if not isinstance(part, Part):
             raise ValueError(f"parts must be Text, Image, Video or Audio, got {type(part).__name__}")
         try:
-            found[number] = _checked(part)
+            checked[number] = _checked(part)
         except ValueError as error:
             raise ValueError(f"parts[{number}]: {error}") from None
-    return found
+    return checked
 
 
 def _checked(part: Part) -> Part:
@@ -71,13 +71,13 @@ def _checked(part: Part) -> Part:
     return Video(frames, height, width, seconds, _between(part.between, frames - 1))
 
 
-def _between(given: int | Sequence[int], gaps: int) -> int | list[int]:
+def _between(between: int | Sequence[int], gaps: int) -> int | list[int]:
     """Tokens of text between two frames: one number, or one for each gap."""
-    if not isinstance(given, Iterable) or getattr(given, "ndim", 1) == 0:  # a tensor without axes is one number
-        tokens = count_of("between", given, least=0)
+    if not isinstance(between, Iterable) or getattr(between, "ndim", 1) == 0:  # a tensor without axes is one number
+        tokens = count_of("between", between, least=0)
         check_fits("frames and between", gaps, tokens)
         return tokens
-    found = [count_of("between", tokens, least=0) for tokens in check_several("between", given)]
-    if len(found) != gaps:
-        raise ValueError(f"between must be one number, or one for each of {gaps} gaps, got {len(found)}")
-    return found
+    counts = [count_of("between", tokens, least=0) for tokens in check_several("between", between)]
+    if len(counts) != gaps:
+        raise ValueError(f"between must be one number, or one for each of {gaps} gaps, got {len(counts)}")
+    return counts

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from posenc.arguments import check_several
 from posenc.positions.checking import NOWHERE, check_coordinates, wide
-from posenc.positions.door import Sizes, check_fits, count_of, device_of, number_of, sizes_of, within
 from posenc.positions.grids import centred
+from posenc.positions.validation import Sizes, check_fits, count_of, device_of, number_of, sizes_of, within
 
 
 def randomised(
@@ -39,8 +39,8 @@ def randomised(
     several = 1 if batch is None else count_of("batch", batch)
     check_fits("batch and max_length", several, max_length)
     device = device_of(generator)
-    drawn = [torch.randperm(max_length, generator=generator, device=device)[:tokens] for _ in range(several)]
-    rows = torch.stack(drawn).sort(-1).values
+    samples = [torch.randperm(max_length, generator=generator, device=device)[:tokens] for _ in range(several)]
+    rows = torch.stack(samples).sort(-1).values
     return rows[0] if batch is None else rows
 
 
@@ -83,10 +83,10 @@ def perturbed(
     moved = torch.randn(*rows, 1, axes, generator=generator, device=device)
     noise = torch.randn(*rows, tokens - still, axes, generator=generator, device=device)
     noise = torch.cat([noise.new_zeros(*rows, still, axes), noise], -2)
-    given = coordinates if coordinates.is_floating_point() else coordinates.float()
-    trembles = given.new_tensor([axis not in still_axes for axis in range(axes)])
-    shaken = given + (0.5 * intensity * noise).clamp(-0.5, 0.5).to(given) * trembles
-    return _placed(coordinates, centred(shaken, sizes) + (offset * moved).to(given))
+    values = coordinates if coordinates.is_floating_point() else coordinates.float()
+    trembles = values.new_tensor([axis not in still_axes for axis in range(axes)])
+    shaken = values + (0.5 * intensity * noise).clamp(-0.5, 0.5).to(values) * trembles
+    return _placed(coordinates, centred(shaken, sizes) + (offset * moved).to(values))
 
 
 def augmented(
@@ -97,7 +97,7 @@ def augmented(
     rescale: float | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Coordinates shifted, stretched axis by axis, and scaled as a whole: DINOv3's training (arXiv 2508.10104).
+    """Coordinates shifted, scaled axis by axis, and scaled overall: DINOv3's training (arXiv 2508.10104).
 
     (c + shift) · jitter · rescale, in this order of draws: shift uniform in ± its bound, an axis each; jitter
     log-uniform between 1 / bound and bound, an axis each; rescale the same, one for all axes. One draw for the whole
@@ -142,6 +142,6 @@ def _axes(still_axes: Sequence[int] | None, axes: int) -> tuple[int, ...]:
     )
 
 
-def _placed(given: Tensor, changed: Tensor) -> Tensor:
+def _placed(original: Tensor, changed: Tensor) -> Tensor:
     """The changed coordinates; tokens without a place as they were."""
-    return torch.where(wide(given)[..., :1] == NOWHERE, given.to(changed.dtype), changed)
+    return torch.where(wide(original)[..., :1] == NOWHERE, original.to(changed.dtype), changed)

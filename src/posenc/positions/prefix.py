@@ -1,4 +1,4 @@
-"""Class and register tokens beside the tokens of a picture: without a place, or at a stated one."""
+"""Class and register tokens before the tokens of an image: without a place, or at a stated one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from posenc.arguments import WIDEST, shown
 from posenc.positions.checking import NOWHERE, check_coordinates, wide
-from posenc.positions.door import count_of, numbers
+from posenc.positions.validation import count_of, numbers
 
 Place = Literal["nowhere", "origin", "centre"]
 
@@ -35,8 +35,8 @@ def with_prefix(positions: Tensor, count: int = 1, *, at: Place | float | Sequen
     >>> with_prefix(grid(1, 2), at="centre").tolist()
     [[0.0, 0.5], [0.0, 0.0], [0.0, 1.0]]
     """
-    more, given = _beside(positions, count, at)
-    return torch.cat([more, given], -2)
+    more, grid_positions = _prefix_and_grid(positions, count, at)
+    return torch.cat([more, grid_positions], -2)
 
 
 def with_suffix(positions: Tensor, count: int = 1, *, at: Place | float | Sequence[float] = "nowhere") -> Tensor:
@@ -54,11 +54,11 @@ def with_suffix(positions: Tensor, count: int = 1, *, at: Place | float | Sequen
     >>> with_suffix(grid(1, 2)).tolist()
     [[0, 0], [0, 1], [-2147483648, 0]]
     """
-    more, given = _beside(positions, count, at)
-    return torch.cat([given, more], -2)
+    more, grid_positions = _prefix_and_grid(positions, count, at)
+    return torch.cat([grid_positions, more], -2)
 
 
-def _beside(positions: Tensor, count: int, at: Place | float | Sequence[float]) -> tuple[Tensor, Tensor]:
+def _prefix_and_grid(positions: Tensor, count: int, at: Place | float | Sequence[float]) -> tuple[Tensor, Tensor]:
     """``count`` tokens more, and those that are given, in one dtype."""
     check_coordinates(positions, "positions")
     if positions.shape[-1] < 2:
@@ -108,5 +108,5 @@ def _fit(positions: Tensor, at: Place | tuple[float, ...]) -> Tensor:
     """Positions in a dtype that holds the place as well: integers stay integers where it is whole."""
     if positions.is_floating_point() or at in ("nowhere", "origin"):
         return positions
-    whole = not isinstance(at, str) and all(x.is_integer() for x in at)
-    return positions if whole else positions.float()
+    are_whole = not isinstance(at, str) and all(x.is_integer() for x in at)
+    return positions if are_whole else positions.float()

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from posenc.positions.door import check_fits, count_of, device_of, within
+from posenc.positions.validation import check_fits, count_of, device_of, within
 
 
 class Skipped(NamedTuple):
@@ -52,16 +52,16 @@ def skipped(
     several = 1 if batch is None else count_of("batch", batch)
     check_fits("batch and tokens", several, tokens)
     device = device_of(generator)
-    drawn = [
+    samples = [
         [
             torch.randint(low, high + 1, (1,), generator=generator, device=device)
             for low, high in bounds_of(tokens, max_length, text_length)
         ]
         for _ in range(several)
     ]
-    first, end, skip = (torch.stack(column) for column in zip(*drawn, strict=True))
-    found = laid_out(tokens, first, end, skip)
-    return Skipped(found.positions[0], found.tokens[0]) if batch is None else found
+    first, end, skip = (torch.stack(column) for column in zip(*samples, strict=True))
+    rows = laid_out(tokens, first, end, skip)
+    return Skipped(rows.positions[0], rows.tokens[0]) if batch is None else rows
 
 
 def bounds_of(tokens: int, max_length: int, text_length: int) -> tuple[tuple[int, int], ...]:

@@ -25,9 +25,9 @@ from torch import Tensor
 
 from posenc.arguments import LONGEST, check_choice, shown
 from posenc.positions.checking import check_coordinates
-from posenc.positions.door import count_of, number_of
 from posenc.positions.grids import grid
 from posenc.positions.parts import Audio, Image, Part, Text, Video, checked
+from posenc.positions.validation import count_of, number_of
 from posenc.positions.videos import on_all_axes, video
 
 Family = Literal["qwen2-vl", "qwen2.5-vl", "qwen2.5-omni", "qwen3-vl", "ernie-4.5-vl"]
@@ -73,12 +73,12 @@ def stream(parts: Sequence[Part], *, family: Family, tokens_per_second: float | 
             [0, 0, 0, 3]])
     """
     rule = rule_of(family, tokens_per_second)
-    start, found = 0, [torch.zeros(0, AXES, dtype=torch.int64)]
+    start, blocks = 0, [torch.zeros(0, AXES, dtype=torch.int64)]
     for part in checked(parts):
         for block in _blocks(part, rule):
-            found.append(block + start)
-            start = int(found[-1].max()) + 1
-    return torch.cat(found)
+            blocks.append(block + start)
+            start = int(blocks[-1].max()) + 1
+    return torch.cat(blocks)
 
 
 def following(positions: Tensor, tokens: int = 1) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from posenc.arguments import LONGEST, check_several, shown
-from posenc.positions.door import check_fits, check_rows, count_of, table_of, whole, within
+from posenc.positions.validation import check_fits, check_rows, count_of, is_whole, table_of, within
 
 
 def from_mask(mask: Tensor) -> Tensor:
@@ -56,10 +56,10 @@ def segments_from_cu_seqlens(cu_seqlens: Tensor, total: int | None = None) -> Te
     >>> segments_from_cu_seqlens(torch.tensor([0, 3, 5]))
     tensor([0, 0, 0, 1, 1])
     """
-    wanted = "integers (documents + 1,)"
-    check_rows("cu_seqlens", cu_seqlens, wanted, axes=(1,), integers=True)
+    expected = "integers (documents + 1,)"
+    check_rows("cu_seqlens", cu_seqlens, expected, axes=(1,), integers=True)
     if len(cu_seqlens) < 2:
-        raise ValueError(f"cu_seqlens must be {wanted}, got {shown(cu_seqlens)}")
+        raise ValueError(f"cu_seqlens must be {expected}, got {shown(cu_seqlens)}")
     if int(cu_seqlens[0]) != 0 or bool((cu_seqlens.diff() < 0).any()):
         raise ValueError(f"cu_seqlens must start at 0 and never fall, got {cu_seqlens.tolist()}")
     last = count_of("cu_seqlens[-1]", int(cu_seqlens[-1]), least=0)
@@ -135,7 +135,7 @@ def abacus(input_ids: Tensor, digit_tokens: Tensor | Sequence[int], *, shift: in
     check_rows("input_ids", input_ids, "integers (tokens,) or (batch, tokens)", integers=True)
     several = digit_tokens if isinstance(digit_tokens, Tensor) else check_several("digit_tokens", digit_tokens)
     digits = table_of("digit_tokens", several, "integers (digits,)")
-    if digits.ndim != 1 or not digits.numel() or not whole(digits):
+    if digits.ndim != 1 or not digits.numel() or not is_whole(digits):
         raise ValueError(f"digit_tokens must be integers (digits,), got {shown(digit_tokens)}")
     shift = count_of("shift", shift, least=0, most=LONGEST)
     is_digit = torch.isin(input_ids.long(), digits.to(input_ids.device).long())

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from posenc.arguments import LONGEST, WIDEST, check_several, shown
-from posenc.positions.door import check_rows, count_of, number_of, table_of, whole
 from posenc.positions.parts import Image, Part, Text, Video
 from posenc.positions.streams import AXES, Family, Rule, rule_of, stream
+from posenc.positions.validation import check_rows, count_of, is_whole, number_of, table_of
 
 _TEXT, _IMAGE, _VIDEO = 0, 1, 2
 
@@ -74,12 +74,12 @@ def from_token_ids(
         here = torch.arange(ids.shape[1]) if real is None else real[row].bool().nonzero().flatten()
         of_row = kinds[row, here]
         documents = [slice(0, len(here))] if parts is None else [where for where, _ in _runs(parts[row, here])]
-        found = [
+        of_documents = [
             stream(list(_parts(of_row[where], sights)), family=family, tokens_per_second=tokens_per_second)
             for where in documents
         ]
-        found = [torch.zeros(0, AXES, dtype=torch.int64), *found]  # a row may be padding alone
-        rows.append(torch.zeros(ids.shape[1], AXES, dtype=torch.int64).index_copy(0, here, torch.cat(found)))
+        of_documents = [torch.zeros(0, AXES, dtype=torch.int64), *of_documents]  # a row may be padding alone
+        rows.append(torch.zeros(ids.shape[1], AXES, dtype=torch.int64).index_copy(0, here, torch.cat(of_documents)))
     sights.check_used_up()
     return torch.stack(rows).view(*input_ids.shape, AXES).to(input_ids.device)
 
@@ -137,9 +137,9 @@ def _run(name: str, waiting: deque[Image] | deque[Video], count: int) -> Iterato
     while left:
         size = _tokens(waiting[0]) if waiting else 0
         if not waiting or size > left:
-            wanted = f"{size} for the next one" if waiting else "none: all grids are used up"
+            expected = f"{size} for the next one" if waiting else "none: all grids are used up"
             raise ValueError(
-                f"{name}_grid_thw does not fit input_ids: {left} tokens left in a run of {count}, expected {wanted}"
+                f"{name}_grid_thw does not fit input_ids: {left} tokens left in a run of {count}, expected {expected}"
             )
         yield waiting.popleft()
         left -= size
@@ -155,11 +155,11 @@ def _sizes(
     """(frames, rows, columns) of each grid, in merged tokens; ``tokens`` are all that there are."""
     if grids is None:
         return []
-    wanted = "integers (number, 3): frames, rows, columns"
-    table = table_of(name, grids, wanted)
-    if table.ndim != 2 or table.shape[1] != 3 or not whole(table):
-        raise ValueError(f"{name} must be {wanted}, got {shown(table)}")
-    found = []
+    expected = "integers (number, 3): frames, rows, columns"
+    table = table_of(name, grids, expected)
+    if table.ndim != 2 or table.shape[1] != 3 or not is_whole(table):
+        raise ValueError(f"{name} must be {expected}, got {shown(table)}")
+    sizes = []
     for frames, height, width in table.tolist():
         if frames > frames_merged * tokens:
             raise ValueError(f"{name} must fit input_ids: {frames} frames are more than their {tokens} tokens")
@@ -169,31 +169,31 @@ def _sizes(
             raise ValueError(
                 f"{name} must hold rows and columns that are multiples of merge = {merge}, got {table.tolist()}"
             )
-        found.append((frames // frames_merged, height // merge, width // merge))
-    return found
+        sizes.append((frames // frames_merged, height // merge, width // merge))
+    return sizes
 
 
-def _like(name: str, given: Tensor | None, input_ids: Tensor) -> Tensor | None:
+def _like(name: str, tensor: Tensor | None, input_ids: Tensor) -> Tensor | None:
     """A tensor of the shape of input_ids, as rows on the host."""
-    if given is None:
+    if tensor is None:
         return None
-    if not isinstance(given, Tensor) or given.shape != input_ids.shape:
-        got = tuple(given.shape) if isinstance(given, Tensor) else shown(given)
+    if not isinstance(tensor, Tensor) or tensor.shape != input_ids.shape:
+        got = tuple(tensor.shape) if isinstance(tensor, Tensor) else shown(tensor)
         raise ValueError(f"{name} must be as input_ids, {tuple(input_ids.shape)}, got {got}")
-    return _rows(given)
+    return _rows(tensor)
 
 
-def _rows(given: Tensor) -> Tensor:
+def _rows(tensor: Tensor) -> Tensor:
     """``(batch, tokens)`` on the host."""
-    rows = given.detach().cpu()
+    rows = tensor.detach().cpu()
     return rows[None] if rows.ndim == 1 else rows
 
 
-def _seconds(given: Tensor | Sequence[float] | None, videos: int) -> list[float]:
+def _seconds(seconds: Tensor | Sequence[float] | None, videos: int) -> list[float]:
     """Seconds from one frame to the next, of each video."""
-    if given is None:
+    if seconds is None:
         return [1.0] * videos
-    found = [number_of("seconds_per_grid", one, least=0) for one in check_several("seconds_per_grid", given)]
-    if len(found) != videos:
-        raise ValueError(f"seconds_per_grid must hold one number for each of {videos} videos, got {found}")
-    return found
+    values = [number_of("seconds_per_grid", value, least=0) for value in check_several("seconds_per_grid", seconds)]
+    if len(values) != videos:
+        raise ValueError(f"seconds_per_grid must hold one number for each of {videos} videos, got {values}")
+    return values

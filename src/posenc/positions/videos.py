@@ -7,8 +7,8 @@ from torch import Tensor
 
 from posenc.arguments import MOST_AXES, shown
 from posenc.positions.checking import check_dtype
-from posenc.positions.door import FARTHEST, check_fits, check_rows, count_of, number_of
 from posenc.positions.grids import grid
+from posenc.positions.validation import FARTHEST, check_fits, check_rows, count_of, number_of
 
 
 def seconds(frames: int, rate: float, *, start: float = 0.0, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -26,7 +26,7 @@ def seconds(frames: int, rate: float, *, start: float = 0.0, dtype: torch.dtype 
     """
     frames, start = count_of("frames", frames), number_of("start", start, least=-FARTHEST)
     rate = number_of("rate", rate, above=0)
-    if not any(dtype is one for one in (torch.float32, torch.float64)):
+    if not any(dtype is float_type for float_type in (torch.float32, torch.float64)):
         raise ValueError(f"dtype must be torch.float32 or torch.float64, got {shown(dtype)}")
     return (torch.arange(frames, dtype=torch.float64) / rate + start).to(dtype)
 

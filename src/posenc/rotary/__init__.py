@@ -1,4 +1,4 @@
-"""Hook point 2, queries and keys: q, k ← R(p) q, R(p) k. ``_rotate`` is the only code that rotates."""
+"""Hook point 2, queries and keys: q, k ← R(p) q, R(p) k. Only ``_rotate`` rotates channels."""
 
 from posenc.rotary._layout import permute_layout as permute_layout
 from posenc.rotary._skew import skew_exponential as skew_exponential

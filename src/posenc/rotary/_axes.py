@@ -1,11 +1,11 @@
-"""Angles of positions with several coordinates: the only place where they are made.
+"""Angles of positions with several coordinates: the only module that computes them.
 
     each axis:   angle[t, (a, j)] = theta[(a,) j] · p[t, a]           axial RoPE, V-JEPA
     chosen:      angle[t, j]      = theta[j] · p[t, axis[j]]          M-RoPE
     summed:      angle[t, h, j]   = Σ_a theta[h, a, j] · p[t, a]      mixed RoPE
 
 All of them come from `frequencies.phase.angles`: exact for integers of any size, fractions as they are. Tokens without
-a place stand at 0 on every axis, so they turn by nothing: cos 1, sin 0.
+a place stand at 0 on every axis, so they are not rotated: cos 1, sin 0.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from posenc.tracing import tracing
 def coordinates(
     positions: Tensor, axes: int, like: Tensor | None, *, shift: int = 0
 ) -> tuple[Tensor, Tensor, torch.dtype]:
-    """What a table is made of, for positions as `RotaryEncoding.table` takes them.
+    """The coordinates, mask and dtype from which a table of cos and sin is computed.
 
     Returns:
         Coordinates ``(*batch, tokens, axes)`` plus ``shift`` on the device of ``like``, 0 for tokens without a place;
@@ -37,10 +37,10 @@ def coordinates(
     """
     position.check_dtype("positions", positions)
     if axes > 1 and (positions.ndim not in (2, 3) or positions.shape[-1] != axes):
-        turned = positions.ndim == 3 and positions.shape[0] == axes
-        help_ = "; positions.movedim(0, -1) turns (axes, batch, tokens) round" if turned else ""
-        wanted = f"(tokens, {axes}) or (batch, tokens, {axes})"
-        raise ValueError(f"positions must be {wanted}, got {tuple(positions.shape)}{help_}")
+        axes_first = positions.ndim == 3 and positions.shape[0] == axes
+        help_ = "; positions.movedim(0, -1) moves (axes, batch, tokens) to (batch, tokens, axes)" if axes_first else ""
+        shapes = f"(tokens, {axes}) or (batch, tokens, {axes})"
+        raise ValueError(f"positions must be {shapes}, got {tuple(positions.shape)}{help_}")
     if like is not None:
         positions = positions.to(like.device)
     positions = position.wide(positions)
@@ -53,7 +53,7 @@ def coordinates(
 
 
 def of_each(places: Tensor, frequencies: AnyFrequencies, dtype: torch.dtype, *, woven: bool = False) -> Table:
-    """cos and sin ``(*batch, tokens, axes · pairs)`` of pairs that read one coordinate, axis by axis.
+    """cos and sin ``(*batch, tokens, axes · pairs)`` of pairs whose angle follows one coordinate, axis by axis.
 
     Args:
         frequencies: ``(pairs,)`` for all axes alike, or ``(axes, pairs)``.
@@ -64,7 +64,7 @@ def of_each(places: Tensor, frequencies: AnyFrequencies, dtype: torch.dtype, *, 
 
 
 def of_sums(places: Tensor, frequencies: Sequence[AnyFrequencies], dtype: torch.dtype) -> Table:
-    """cos and sin ``(*batch, heads, tokens, pairs)`` of pairs that read a sum over the axes.
+    """cos and sin ``(*batch, heads, tokens, pairs)`` of pairs whose angle is a sum over the axes.
 
     Args:
         frequencies: those of each axis, ``(heads, 1, pairs)``.
@@ -78,23 +78,26 @@ def of_sums(places: Tensor, frequencies: Sequence[AnyFrequencies], dtype: torch.
     return cos_sin(angle, dtype)
 
 
-def with_own(table: Table, positions: Tensor, own: Tensor, axes: int) -> Table:
-    """A table in which tokens without a place, numbered below ``len(own)``, turn by angles of their own.
+def with_own(table: Table, positions: Tensor, learned_angles: Tensor, axes: int) -> Table:
+    """A table in which tokens without a place, numbered below ``len(learned_angles)``, are rotated by learned angles.
 
     Args:
         table: cos and sin ``(*batch, tokens, pairs)``.
-        own: radians ``(rows, pairs)``, differentiable.
+        learned_angles: radians ``(rows, pairs)``, differentiable.
     """
     away = position.nowhere(positions, axes)
     number = positions[..., -1].long() if axes > 1 else torch.zeros_like(positions, dtype=torch.int64)
-    here = (away & (number >= 0) & (number < len(own))).to(table[0].device)
-    rows = own[torch.where(here, number.to(here.device), 0)]
-    turned = cos_sin(rows.to(working_dtype(table[0].dtype, rows.device)), table[0].dtype)
-    return tuple(torch.where(here.unsqueeze(-1), mine, theirs) for mine, theirs in zip(turned, table, strict=True))
+    here = (away & (number >= 0) & (number < len(learned_angles))).to(table[0].device)
+    rows = learned_angles[torch.where(here, number.to(here.device), 0)]
+    learned_table = cos_sin(rows.to(working_dtype(table[0].dtype, rows.device)), table[0].dtype)
+    return tuple(
+        torch.where(here.unsqueeze(-1), of_row, of_position)
+        for of_row, of_position in zip(learned_table, table, strict=True)
+    )
 
 
 class Chosen:
-    """Pairs that read one coordinate each, in any order.
+    """Assigns one coordinate to each pair, in any order.
 
     Args:
         axis: which axis each pair reads.
@@ -121,10 +124,10 @@ class Chosen:
         if device in self._placed:
             return self._placed[device]
         with torch.inference_mode(False):
-            made = torch.tensor(self.axis, dtype=torch.int64, device=device)
-        if type(made) is Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(made):
-            self._placed[device] = made
-        return made
+            axis = torch.tensor(self.axis, dtype=torch.int64, device=device)
+        if type(axis) is Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(axis):
+            self._placed[device] = axis
+        return axis
 
     def __getstate__(self) -> dict[str, object]:
         return {"axis": self.axis, "_placed": {}}
@@ -148,13 +151,13 @@ class _Alone:
         return None if theta is None else theta.unsqueeze(-1)
 
 
-def alone(found: RotationTable) -> RotationTable:
+def alone(rotation: RotationTable) -> RotationTable:
     """The same waves for positions ``(..., tokens, pairs)``; their table has an axis of size 1 behind the pairs."""
-    gain = found.gain
-    return found._replace(
-        frequencies=_Alone(found.frequencies),
+    gain = rotation.gain
+    return rotation._replace(
+        frequencies=_Alone(rotation.frequencies),
         gain=gain.unsqueeze(-1) if isinstance(gain, Tensor) and gain.ndim else gain,
-        start=None if found.start is None else _Alone(found.start),
+        start=None if rotation.start is None else _Alone(rotation.start),
     )
 
 

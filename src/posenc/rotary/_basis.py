@@ -21,7 +21,7 @@ from torch import Tensor
 from posenc.encoding import widest
 
 _ZERO = 1e-8  # below this share of the largest rate, eigenvectors of ±w are no longer told apart
-_TOLD = 1e-3  # above this share they are so well told apart that they are orthogonal to rounding
+_DISTINCT = 1e-3  # above this share they are so well separated that they are orthogonal to rounding
 _NEAR = {torch.float32: 0.16, torch.float64: 3e-3}  # t (w_j − w_k) where rounding of the first form meets sinc's rest
 
 
@@ -38,7 +38,7 @@ def skew_basis(generators: Tensor) -> tuple[Tensor, Tensor]:
     wide = wide.nan_to_num(0.0, 0.0, 0.0)
     values, vectors = torch.linalg.eigh(torch.complex(torch.zeros_like(wide), -wide))
     rates, vectors = values[..., pairs:], vectors[..., pairs:]  # i·w above zero; the others are their conjugates
-    if bool((rates > _TOLD * rates[..., -1:]).all()):
+    if bool((rates > _DISTINCT * rates[..., -1:]).all()):
         basis = torch.stack([vectors.imag, vectors.real], -1).flatten(-2) * math.sqrt(2)
     else:
         basis = _planes(rates, vectors)
@@ -90,17 +90,17 @@ def generator_gradient(sums: Sums, basis: Tensor, rates: Tensor, longest: Tensor
     near, w = _NEAR[dtype], rates.to(sums.difference.dtype)
     row, column = w.unsqueeze(-1), w.unsqueeze(-2)
     forms = [_complex_parts(part) for part in sums]
-    found = []
+    entries = []
     for which, gap in enumerate((row - column, row + column)):  # of what multiplies x_k, and of what its conjugate
         (d_real, d_imag), (m_real, m_imag), (t_real, t_imag) = (form[which] for form in forms)
         close = (gap * longest).abs() < near
         inverse = 1 / torch.where(close, 1.0, gap)
         bend = (gap * longest).square() / 24
-        found.append(torch.where(close, m_real - bend * t_real, -d_imag * inverse))
-        found.append(torch.where(close, m_imag - bend * t_imag, d_real * inverse))
-    inside = _real_matrix(*found)
-    turned = basis.to(inside.dtype)
-    outside = turned @ inside @ turned.mT
+        entries.append(torch.where(close, m_real - bend * t_real, -d_imag * inverse))
+        entries.append(torch.where(close, m_imag - bend * t_imag, d_real * inverse))
+    inside = _real_matrix(*entries)
+    basis_ = basis.to(inside.dtype)
+    outside = basis_ @ inside @ basis_.mT
     return ((outside - outside.mT) * 0.5).contiguous()
 
 

@@ -43,12 +43,12 @@ def rotate_in_basis(
     if differentiated_otherwise():
         each = times[..., None, None] * generators.unsqueeze(-4)  # (*batch, rows, tokens, blocks, b, b)
         return rotate_blocks(x, skew_exponential(each))
-    given = generators, times, rates, dense, cos, sin
+    operands = generators, times, rates, dense, cos, sin
     if torch.compiler.is_compiling() or (
         torch.is_grad_enabled() and any(t.requires_grad for t in (x, generators, times))
     ):
-        turned: Tensor = _operator(x, *given)
-        return turned
+        rotated: Tensor = _operator(x, *operands)
+        return rotated
     return _forward(x, times, dense, cos, sin)
 
 
@@ -99,8 +99,8 @@ def _leave(inside: Tensor, dense: Tensor, before: Tensor, still: Tensor | None, 
     if still is None and out.dtype == inside.dtype:
         torch.matmul(inside, dense.mT, out=out.view(inside.shape))
         return
-    turned = (inside @ dense.mT).view(out.shape).to(out.dtype)
-    out.copy_(turned if still is None else torch.where(still, before, turned))
+    rotated = (inside @ dense.mT).view(out.shape).to(out.dtype)
+    out.copy_(rotated if still is None else torch.where(still, before, rotated))
 
 
 @torch.library.custom_op("posenc::turn_in_basis", mutates_args=())
@@ -123,7 +123,7 @@ def _backward_operator(
     of_x = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     wide = widest(x.device)
     sums = _GeneratorSums(times, rates, dense, wide) if of_generators else None
-    found = torch.zeros(times.shape if of_times else (0,), dtype=times.dtype, device=x.device)
+    of_t = torch.zeros(times.shape if of_times else (0,), dtype=times.dtype, device=x.device)
     still, weights = _still(times, x), rates.to(dense.dtype).flatten(-2).unsqueeze(-2)
     with own_precision(x.device.type):
         for part in _parts(x, _IN_CACHE // 4):  # of more tensors
@@ -133,13 +133,13 @@ def _backward_operator(
             _leave(back, dense, grad[part], None if still is None else _at(part, still, 3), of_x[part])
             if of_generators or of_times:
                 inside = _entered(x[part], dense)
-                turned = _rotated(inside, c, s)
+                rotated = _rotated(inside, c, s)
                 if sums is not None:
-                    sums.add(part, g, back, inside, turned)
+                    sums.add(part, g, back, inside, rotated)
                 if of_times:
-                    _add_times(_at(part, found, 3), g, turned, weights)
+                    _add_times(_at(part, of_t, 3), g, rotated, weights)
         of_s = torch.empty(0, device=x.device) if sums is None else sums.gradient()
-    return of_x, of_s, found
+    return of_x, of_s, of_t
 
 
 @_backward_operator.register_fake
@@ -156,14 +156,14 @@ def _(
     )
 
 
-def _add_times(found: Tensor, g: Tensor, turned: Tensor, weights: Tensor) -> None:
+def _add_times(gradient: Tensor, g: Tensor, rotated: Tensor, weights: Tensor) -> None:
     """Add the gradient of the times: g · d(rotated)/dt, where rotated pairs move by i·w times themselves."""
-    along = g[..., 1::2] * turned[..., ::2] - g[..., ::2] * turned[..., 1::2]
-    rows, tokens, blocks = found.shape[-3:]
+    along = g[..., 1::2] * rotated[..., ::2] - g[..., ::2] * rotated[..., 1::2]
+    rows, tokens, blocks = gradient.shape[-3:]
     by_block = (along * weights).unflatten(-1, (blocks, -1)).sum(-1)  # type: ignore[no-untyped-call]
     by_token = by_block.unflatten(2, (-1, tokens)).sum(2)  # (batch, rows of generators, tokens, blocks)
     by_token = by_token.sum(1, keepdim=True) if rows == 1 else by_token
-    found += by_token if found.ndim == 4 and found.shape[0] == by_token.shape[0] else by_token.sum(0)
+    gradient += by_token if gradient.ndim == 4 and gradient.shape[0] == by_token.shape[0] else by_token.sum(0)
 
 
 class _GeneratorSums:
@@ -181,25 +181,25 @@ class _GeneratorSums:
         shape = dense.shape[0], self.blocks, width, width
         self.sums = Sums(*(torch.zeros(shape, dtype=wide, device=dense.device) for _ in range(3)))
 
-    def add(self, part: slice, g: Tensor, back: Tensor, inside: Tensor, turned: Tensor) -> None:
+    def add(self, part: slice, g: Tensor, back: Tensor, inside: Tensor, rotated: Tensor) -> None:
         """Add the tokens of a part of the batch; see `generator_gradient`."""
         c, s = _at(part, self.cos, 3), _at(part, self.sin, 3)
         half_back, half_on = _rotated(g, c, -s), _rotated(inside, c, s)
         by_group = half_back.unflatten(2, (-1, c.shape[-2]))  # type: ignore[no-untyped-call]
         middle = by_group * _at(part, self.once, 4)
         third = (middle * _at(part, self.bend, 4)).flatten(2, 3)
-        for total, found in zip(
+        for total, products in zip(
             self.sums,
-            (back.mT @ inside - g.mT @ turned, middle.flatten(2, 3).mT @ half_on, third.mT @ half_on),
+            (back.mT @ inside - g.mT @ rotated, middle.flatten(2, 3).mT @ half_on, third.mT @ half_on),
             strict=True,
         ):
-            total += blocks_of(found.sum(0), self.blocks)
+            total += blocks_of(products.sum(0), self.blocks)
 
     def gradient(self) -> Tensor:
         basis = blocks_of(self.dense, self.blocks)
         longest = self.longest.to(self.sums.difference.dtype)
-        found = generator_gradient(self.sums, basis, self.rates, longest, self.dense.dtype)
-        return found.to(self.dense.dtype)
+        gradient = generator_gradient(self.sums, basis, self.rates, longest, self.dense.dtype)
+        return gradient.to(self.dense.dtype)
 
 
 def _setup(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
@@ -209,8 +209,8 @@ def _setup(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
 
 def _differentiate(ctx, grad: Tensor):  # type: ignore[no-untyped-def]
     of_generators, of_times = ctx.needs_input_grad[1:3]
-    found = _backward_operator(grad, *ctx.saved_tensors, of_generators, of_times)
-    of_x, of_s, of_t = found
+    gradients = _backward_operator(grad, *ctx.saved_tensors, of_generators, of_times)
+    of_x, of_s, of_t = gradients
     return of_x, of_s if of_generators else None, of_t if of_times else None, None, None, None, None
 
 

@@ -52,32 +52,32 @@ def grouped(x: Tensor, rows: int) -> Tensor:
 
 
 def rotate_pairs_of_groups(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn neighbouring channels of ``x`` by cos and sin ``(*batch, rows, tokens, pairs)``."""
+    """Rotate neighbouring channels of ``x`` by cos and sin ``(*batch, rows, tokens, pairs)``."""
     rows = cos.shape[-3]
     if rows == x.shape[1]:
         return rotate_pairs(x, cos, sin, "interleaved")
-    turned = rotate_pairs(grouped(x, rows), cos.unsqueeze(-3), sin.unsqueeze(-3), "interleaved")
-    return turned.flatten(1, 2)
+    rotated = rotate_pairs(grouped(x, rows), cos.unsqueeze(-3), sin.unsqueeze(-3), "interleaved")
+    return rotated.flatten(1, 2)
 
 
 def rotate_blocks(x: Tensor, rotations: Tensor) -> Tensor:
     """Blocks of ``x`` (batch, heads, tokens, width) times rotations ``(*batch, rows, tokens, blocks, b, b)``."""
     rows, tokens, blocks, width = rotations.shape[-5:-1]
-    turning = blocks * width
-    split = grouped(x[..., :turning].to(rotations.dtype), rows).unflatten(-1, (blocks, width))  # type: ignore[no-untyped-call]
+    width_rotated = blocks * width
+    split = grouped(x[..., :width_rotated].to(rotations.dtype), rows).unflatten(-1, (blocks, width))  # type: ignore[no-untyped-call]
     with own_precision(x.device.type):
-        if rotations.ndim == 5:  # all rows of the batch turn alike: they and the heads of a group are columns
+        if rotations.ndim == 5:  # all rows of the batch are rotated alike: they and the heads of a group are columns
             columns = split.permute(1, 3, 4, 5, 0, 2).flatten(-2)
-            turned = (rotations @ columns).unflatten(-1, (x.shape[0], -1)).permute(4, 0, 5, 1, 2, 3)
+            rotated = (rotations @ columns).unflatten(-1, (x.shape[0], -1)).permute(4, 0, 5, 1, 2, 3)
         else:
             columns = split.permute(0, 1, 3, 4, 5, 2)
-            turned = (rotations @ columns).permute(0, 1, 5, 2, 3, 4)
-    turned = turned.reshape(*x.shape[:2], tokens, turning).to(x.dtype)
-    return turned if turning == x.shape[-1] else torch.cat([turned, x[..., turning:]], -1)
+            rotated = (rotations @ columns).permute(0, 1, 5, 2, 3, 4)
+    rotated = rotated.reshape(*x.shape[:2], tokens, width_rotated).to(x.dtype)
+    return rotated if width_rotated == x.shape[-1] else torch.cat([rotated, x[..., width_rotated:]], -1)
 
 
 def differentiated_otherwise() -> bool:
-    """Whether torch.func's transforms or forward mode are at work, which operators of this library do not know."""
+    """Whether torch.func's transforms or forward mode are active, which this library's operators do not support."""
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 

@@ -20,7 +20,7 @@ from posenc.rotary._blocks import rotate_pairs_of_groups
 
 
 def commuting_table(places: Tensor, generators: Tensor, times: Tensor, dtype: torch.dtype) -> Table:
-    """What `commuting_rotate` needs: S, t, w, Q, cos and sin, as `turn` takes them; in blocks of 2 cos and sin alone.
+    """What `commuting_rotate` needs: S, t, w, Q, cos and sin; for blocks of 2 only cos and sin.
 
     Args:
         places: coordinates ``(*batch, tokens, axes)``.
@@ -41,10 +41,10 @@ def commuting_rotate(x: Tensor, table: Table) -> Tensor:
     """Rotate ``x`` (batch, heads, tokens, width) by a `commuting_table`; channels past its blocks pass through."""
     if len(table) == 2:
         return rotate_pairs_of_groups(x, *table)
-    turning = table[3].shape[-1]
-    if turning == x.shape[-1]:
+    width_rotated = table[3].shape[-1]
+    if width_rotated == x.shape[-1]:
         return rotate_in_basis(x, *table)
-    return torch.cat([rotate_in_basis(x[..., :turning], *table), x[..., turning:]], -1)
+    return torch.cat([rotate_in_basis(x[..., :width_rotated], *table), x[..., width_rotated:]], -1)
 
 
 def _frequencies(times: Tensor, rates: Tensor) -> list[TensorFrequencies]:

@@ -1,4 +1,4 @@
-"""What families of models mean by axial RoPE: which pairs read which axis, where pairs lie, how fast they turn."""
+"""Axial RoPE's conventions in model families: which axis rotates which pairs, the pairs' channels, the frequencies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Convention(NamedTuple):
     layout: AxialLayout
     base: float
     last_first: bool = False  # the last axis, the column, has the first pairs
-    dealt: bool = False  # one list of frequencies, dealt out to the axes in turn; else each axis has the same ones
+    dealt: bool = False  # one list of frequencies, dealt out to the axes alternately; else each axis has the same ones
     woven: bool = False  # pair j reads axis j mod axes; else each axis has pairs that lie together
     periods: bool = False  # a wave is base^(t / n) long instead of 2π times that
     shift: int = 0  # added to every coordinate
@@ -61,7 +61,7 @@ def pairs_of_axis(head_dim: int, axes: int, convention: str) -> int:
 
 
 def layout_of(layout: object, convention: str) -> AxialLayout:
-    """The layout that is given, or the convention's; a ValueError for one that there is not."""
+    """The chosen layout, by default the convention's; a ValueError for an unknown layout."""
     rules = CONVENTIONS[convention]
     if layout is None:
         return rules.layout
@@ -73,7 +73,7 @@ def layout_of(layout: object, convention: str) -> AxialLayout:
 
 
 def of_base(base: float, axes: int, pairs: int, convention: str) -> Frequencies:
-    """The frequencies that a base makes."""
+    """The frequencies of a base: base^(−t / n), or as the convention has them."""
     check_base(base)
     rules = CONVENTIONS[convention]
     if rules.dealt:
@@ -84,7 +84,7 @@ def of_base(base: float, axes: int, pairs: int, convention: str) -> Frequencies:
 
 
 def of_periods(shortest: float | None, longest: float | None, pairs: int, convention: str) -> Frequencies:
-    """The frequencies of wavelengths between two given ones."""
+    """Frequencies whose wavelengths are log-spaced between the shortest and the longest."""
     if not CONVENTIONS[convention].periods or shortest is None or longest is None:
         raise ValueError(
             "min_period and max_period belong to convention='dinov3', both of them and without a base; "
@@ -96,36 +96,36 @@ def of_periods(shortest: float | None, longest: float | None, pairs: int, conven
     return Frequencies([2 * math.pi / period for period in spread])
 
 
-def of_given(name: str, given: Sequence[object] | Tensor, *sizes: int) -> list[object]:
+def of_given(name: str, frequencies: Sequence[object] | Tensor, *sizes: int) -> list[object]:
     """Given frequencies as lists of finite numbers ``sizes``; leading axes may be left out, which repeats them.
 
     Raises:
         ValueError: that names the argument, for other shapes and for what is no finite number.
     """
-    listed = _listed(name, given.detach().cpu().tolist() if isinstance(given, Tensor) else given)
+    listed = _listed(name, frequencies.detach().cpu().tolist() if isinstance(frequencies, Tensor) else frequencies)
     depth, inner = 1, listed
     while inner and isinstance(inner[0], list):
         depth, inner = depth + 1, inner[0]
     if depth > len(sizes) or not _fits(listed, sizes[len(sizes) - depth :]):
-        wanted = " or ".join(str(sizes[start:]) for start in range(len(sizes)))
-        raise ValueError(f"{name} must be numbers {wanted}, got {shown(given)}")
+        shapes = " or ".join(str(sizes[start:]) for start in range(len(sizes)))
+        raise ValueError(f"{name} must be numbers {shapes}, got {shown(frequencies)}")
     for size in reversed(sizes[: len(sizes) - depth]):
         listed = [listed] * size
     return listed
 
 
-def _listed(name: str, given: object) -> list[object]:
+def _listed(name: str, values: object) -> list[object]:
     """Nested lists of floats."""
-    found: list[object] = []
-    for entry in check_several(name, cast(Iterable[object], given)):
+    listed: list[object] = []
+    for entry in check_several(name, cast(Iterable[object], values)):
         if isinstance(entry, Tensor):
             entry = entry.tolist()
         if isinstance(entry, Iterable) and not isinstance(entry, str | bytes):
-            found.append(_listed(name, entry))
+            listed.append(_listed(name, entry))
             continue
         check_number(name, entry, least=-FASTEST, most=FASTEST)
-        found.append(float(cast(float, entry)))
-    return found
+        listed.append(float(cast(float, entry)))
+    return listed
 
 
 def _fits(listed: list[object], sizes: Sequence[int]) -> bool:

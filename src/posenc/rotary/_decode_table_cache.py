@@ -47,8 +47,8 @@ class DecodeTableCache:
             if not near:
                 return None
             with torch.inference_mode(False), torch.no_grad():
-                whole = torch.arange(number * BLOCK, (number + 1) * BLOCK, device=positions.device)
-                cos, sin = (t.unbind(0) for t in doubled(*table.table(whole, dtype)))  # no slices in a step
+                block_positions = torch.arange(number * BLOCK, (number + 1) * BLOCK, device=positions.device)
+                cos, sin = (t.unbind(0) for t in doubled(*table.table(block_positions, dtype)))  # no slices in a step
                 block = self._blocks[dtype] = (number, list(zip(cos, sin, strict=True)))
         return block[1][row]
 

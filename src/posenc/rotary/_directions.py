@@ -25,8 +25,8 @@ def random_frames(heads: int, axes: int) -> Tensor:
     """A random frame of axes for each head, float64 ``(heads, axes, axes)``: row g holds the coordinates of u_g."""
     if axes == 2:
         return turned_frames(torch.rand(heads, dtype=torch.float64, device="cpu") * 2 * math.pi)
-    drawn = torch.randn(heads, axes, axes, dtype=torch.float64, device="cpu")
-    q, r = torch.linalg.qr(drawn)
+    gaussian = torch.randn(heads, axes, axes, dtype=torch.float64, device="cpu")
+    q, r = torch.linalg.qr(gaussian)
     frames: Tensor = q * r.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)  # else QR prefers some frames
     return frames
 
@@ -53,12 +53,12 @@ def of_frames(frames: Tensor, pairs: int, base: float) -> Tensor:
 
 def of_golden(heads: int, axes: int, pairs: int, base: float) -> list[list[list[float]]]:
     """Frequencies ``[heads][axes][pairs]`` of which each points in a direction of its own; the same at every call."""
-    found = []
+    frequencies = []
     for head in range(heads):
         vectors = [_direction(head * pairs + j, axes) for j in range(pairs)]
         sizes = [base ** (-j / pairs) for j in range(pairs)]
-        found.append([[size * v[axis] for size, v in zip(sizes, vectors, strict=True)] for axis in range(axes)])
-    return found
+        frequencies.append([[size * v[axis] for size, v in zip(sizes, vectors, strict=True)] for axis in range(axes)])
+    return frequencies
 
 
 def _direction(k: int, axes: int) -> list[float]:

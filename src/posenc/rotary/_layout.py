@@ -17,7 +17,7 @@ def permute_layout(weight: Tensor, head_dim: int, *, to: Layout, rotary_dim: int
         weight: ``(heads · head_dim, ...)``: the projection's weight or bias, or a norm's weight over head_dim.
         head_dim: width of a head.
         to: the layout that the result is for; the weight must come from the other one.
-        rotary_dim: channels of each head that turn, default all.
+        rotary_dim: channels of each head that are rotated, default all.
 
     >>> w = torch.randn(4 * 8, 32)
     >>> back = permute_layout(permute_layout(w, 8, to="half"), 8, to="interleaved")

@@ -1,4 +1,4 @@
-"""A rotation of the leading channels of a head alone; the others, however many queries and keys have, pass through."""
+"""A rotation of the first channels of each head; the remaining channels of queries and keys pass through."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Leading(RotaryEncoding):
 
     Args:
         inner: a rotation of heads of ``width`` channels.
-        width: channels that it turns.
+        width: channels that it rotates.
     """
 
     def __init__(self, inner: RotaryEncoding, width: int) -> None:
@@ -30,9 +30,9 @@ class Leading(RotaryEncoding):
     def forward(
         self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor, length: int | tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, Tensor]:
-        given = (length,) if self.length_dependent else ()
-        turned = self.inner(q[..., : self.width], k[..., : self.width], q_pos, k_pos, *given)
-        joined = (torch.cat([t, x[..., self.width :]], -1) for t, x in zip(turned, (q, k), strict=True))
+        span = (length,) if self.length_dependent else ()
+        rotated = self.inner(q[..., : self.width], k[..., : self.width], q_pos, k_pos, *span)
+        joined = (torch.cat([t, x[..., self.width :]], -1) for t, x in zip(rotated, (q, k), strict=True))
         return next(joined), next(joined)
 
     def fixed(self, length: int | None = None) -> bool:

@@ -36,7 +36,7 @@ _SCRATCH = 2**18  # elements of a float32 block: 1 MiB, a core's share of the ca
 
 
 def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Tensor:
-    """Turn the pairs of ``x`` (..., dim) by ``cos`` and ``sin`` (..., pairs); channels past 2 · pairs pass through."""
+    """Rotate the pairs of ``x`` (..., dim) by ``cos`` and ``sin`` (..., pairs); further channels pass through."""
     if _exported.can(x, cos):
         return _exported.by_operator(x, cos, sin, layout == "interleaved")
     if _plain_only(x, cos):
@@ -44,13 +44,13 @@ def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Tensor:
     if (x.requires_grad and torch.is_grad_enabled()) or forward_ad._current_level >= 0:
         if layout == "half" and x.shape[-1] == 2 * cos.shape[-1] and x.numel() <= 2 * FEW:
             return _in_one(x, cos, sin)
-        turned: Tensor = _Rotation.apply(x, cos, sin, layout, False)  # type: ignore[no-untyped-call]
-        return turned
+        rotated: Tensor = _Rotation.apply(x, cos, sin, layout, False)  # type: ignore[no-untyped-call]
+        return rotated
     return _rotated(x, cos, sin, layout, False)
 
 
 def rotate_pairs_(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Tensor:
-    """The same in the memory of ``x``, which is also returned.
+    """`rotate_pairs` in the memory of ``x``, which is also returned.
 
     Raises:
         ValueError: where ``x`` wants a gradient, or several of its elements lie in one place.
@@ -105,17 +105,17 @@ class _Rotation(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None]:
-        turned: Tensor = _Rotation.apply(  # type: ignore[no-untyped-call]
+        gradient_of_x: Tensor = _Rotation.apply(  # type: ignore[no-untyped-call]
             gradient, *ctx.saved_tensors, ctx.layout, not ctx.inverse
         )
-        return turned, None, None, None, None
+        return gradient_of_x, None, None, None, None
 
     @staticmethod
     def jvp(ctx: Any, x: Tensor, *_: None) -> Tensor:
-        turned: Tensor = _Rotation.apply(  # type: ignore[no-untyped-call]
+        rotated: Tensor = _Rotation.apply(  # type: ignore[no-untyped-call]
             x, *ctx.saved_tensors, ctx.layout, ctx.inverse
         )
-        return turned
+        return rotated
 
 
 def _rotated(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout, inverse: bool) -> Tensor:
@@ -209,7 +209,7 @@ _COMPLEX = {torch.float32: torch.complex64, torch.float64: torch.complex128}
 def _is_complex_in_memory(x: Tensor) -> bool:
     """Whether neighbouring channels can be seen as complex numbers: interleaved pairs are just that.
 
-    A view asks every stride, also those of axes of size 1 or 0, which ``is_contiguous`` passes over; and no tensor
+    A view needs every stride to fit, also for axes of size 1 or 0, which ``is_contiguous`` passes over; and no tensor
     whose signs wait to be rotated (a view of a conjugate) has one.
     """
     *outer, last = x.stride()

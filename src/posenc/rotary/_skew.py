@@ -59,8 +59,8 @@ def skew_exponential(generators: Tensor) -> Tensor:
         if shape[-1] == 4:
             return _of_four(wide)
         if differentiated_otherwise():
-            plain: Tensor = torch.linalg.matrix_exp((wide - wide.mT) / 2)
-            return plain
+            rotation: Tensor = torch.linalg.matrix_exp((wide - wide.mT) / 2)
+            return rotation
         rotations: Tensor = _operator(wide)
     return rotations
 
@@ -72,8 +72,8 @@ def _of_two(generators: Tensor) -> Tensor:
 
 
 def _of_four(generators: Tensor) -> Tensor:
-    turned = [_exponential_of_quaternions(generators, basis) for basis in (_LEFT, _RIGHT)]
-    return turned[0] @ turned[1]
+    rotations = [_exponential_of_quaternions(generators, basis) for basis in (_LEFT, _RIGHT)]
+    return rotations[0] @ rotations[1]
 
 
 def _exponential_of_quaternions(generators: Tensor, basis: tuple[tuple[tuple[int, ...], ...], ...]) -> Tensor:
@@ -129,8 +129,8 @@ def _setup(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
 
 
 def _differentiate(ctx, grad: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
-    found: Tensor = _backward_operator(grad, *ctx.saved_tensors)
-    return found
+    gradient: Tensor = _backward_operator(grad, *ctx.saved_tensors)
+    return gradient
 
 
 _operator.register_autograd(_differentiate, setup_context=_setup)

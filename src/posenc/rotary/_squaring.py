@@ -49,7 +49,7 @@ def exponential(generators: Tensor) -> Tensor:
 
 
 def gradient(generators: Tensor, grad: Tensor) -> Tensor:
-    """The gradient of ``generators``, skew, for that of their exponentials; the chain is computed again, not kept."""
+    """The gradient of ``generators``, skew, from their exponentials' gradient; the chain is recomputed, not stored."""
     scaled, parts, squares = _chain(generators, _norms(generators))
     *earlier, last = squares
     along = skew(torch.bmm(last.mT, grad))
@@ -65,9 +65,9 @@ def skew(matrices: Tensor) -> Tensor:
 
 def _norms(generators: Tensor) -> Tensor:
     """A bound on each matrix's largest angle ``(n,)``: its 1-norm, or what all its entries together allow."""
-    one = generators.abs().sum(-1).amax(-1)
+    one_norm = generators.abs().sum(-1).amax(-1)
     all_entries = torch.linalg.vector_norm(generators, dim=(-2, -1)) / math.sqrt(2)  # angles come in pairs
-    return torch.minimum(one, all_entries)
+    return torch.minimum(one_norm, all_entries)
 
 
 def _chain(generators: Tensor, norms: Tensor) -> Chain:
@@ -105,7 +105,7 @@ def _polynomial(x: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
 
 
 def _polynomial_backward(x: Tensor, parts: tuple[Tensor, ...], grad: Tensor) -> Tensor:
-    """The gradient of ``x`` for that of the polynomial: its products in the reverse order."""
+    """The gradient of ``x`` from the polynomial's gradient: its products in reverse order."""
     square, cube, left, right, ninth, factor = parts
     of_factor = torch.bmm(grad, ninth.mT)
     of_ninth = torch.baddbmm(of_factor, factor.mT, grad)

@@ -1,23 +1,23 @@
-"""Axial RoPE: a share of the pairs turns with the row, a share with the column, and so on for more axes.
+"""Axial RoPE: some pairs are rotated by the row, others by the column, and so on for more axes.
 
     theta_t = base^(−t / n),  t = 0 … n − 1,  n = head_dim / (2 · axes)
     pairs = [ axis by axis: p_axis · theta_0, …, p_axis · theta_(n−1) ],  R(p)ᵀ R(p′) = R(p′ − p)
 
-p integers (exact at any size) or fractions, axis 0 slowest; tokens without a place do not turn, or turn by angles that
+p integers (exact at any size) or fractions, axis 0 slowest; tokens without a place are not rotated, or by angles that
 are learned, as MLCD's class token. A new grid needs only
 its positions; past the trained grid a model meets angles it has never seen. Models differ in `convention` alone:
 which axis comes first, which channels pair up, base, period and offset; weights of one do not fit another.
-"kimi-k2.5", "visionllama" and "efficient-loftr" deal pairs out in turn: pair j reads axis j mod axes, by theta_(j div
-axes). In "gemma-4" each axis has a share of the channels for itself, whose halves pair up.
+"kimi-k2.5", "visionllama" and "efficient-loftr" deal pairs out alternately: pair j reads axis j mod axes, by theta_(j
+div axes). In "gemma-4" each axis has a share of the channels for itself, whose halves pair up.
 Source: Heo et al., Rotary Position Embedding for Vision Transformer, arXiv 2403.13298, section 3.2 (axial).
     Conventions: Qwen2-VL arXiv 2409.12191, Pixtral arXiv 2410.07073, EVA-02 arXiv 2303.11331, SAM 2 arXiv 2408.00714,
     DINOv3 arXiv 2508.10104, V-JEPA 2 arXiv 2506.09985, Kimi's MoonViT arXiv 2504.07491, VisionLLaMA arXiv 2403.00522,
     EfficientLoFTR arXiv 2403.04765; the vision towers of Llama 4 and Gemma 4 have no paper.
 Checked against: naver-ai/rope-vit, transformers' Qwen2-VL, Llama 4, Gemma 4, Kimi K2.5, EfficientLoFTR, SAM 2 and
     MLCD, timm's EVA-02, facebookresearch/dinov3 and vjepa2, VisionLLaMA's formula; Pixtral was read.
-Departs from the source: rope-vit's paper deals pairs out to x and y in turn, its code does not; "rope-vit" does as the
-    code. That code keeps its table while the number of tokens stays, so 7 × 28 patches get the angles of 14 × 14; here
-    positions decide. Conventions for two axes serve any number of them.
+Departs from the source: rope-vit's paper deals pairs out to x and y alternately, its code does not; "rope-vit" does as
+    the code. That code keeps its table while the number of tokens stays, so 7 × 28 patches get the angles of 14 × 14;
+    here positions decide. Conventions for two axes serve any number of them.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ from posenc.rotary._rotate import rotate_pairs
 
 
 class AxialRoPE(RotaryEncoding):
-    """Rotary embedding in which each pair reads one coordinate.
+    """Rotary embedding of positions with several coordinates: each pair is rotated by one of them.
 
     Args:
         head_dim: width of a head, a multiple of 2 · axes; for "v-jepa-2" any even number from there on, of which
-            2 · (head_dim // axes // 2) channels an axis turn.
+            2 · (head_dim // axes // 2) channels an axis are rotated.
         axes: coordinates of a position: 2 (row, column), 3 (frame, row, column), any number from 1 on.
         base: default the convention's: 100 for "rope-vit", "dinov3" and "gemma-4", else 10,000.
         convention: "rope-vit" (interleaved, column first), "sam-2" (the same, base 10,000), "llama-4" (the same,
             coordinates + 1), "eva-02" (interleaved, row first), "qwen-vl" (half, row first), "pixtral" (one list
             of frequencies: even ones for rows, odd ones for columns; half as in transformers), "dinov3" (half, row
             first, angle 2π · coordinate / period), "v-jepa-2" (three axes, interleaved), "gemma-4" (half by axis,
-            column first), "kimi-k2.5" (half, columns and rows in turn), "visionllama" (the same, interleaved),
-            "efficient-loftr" (interleaved, rows and columns in turn, coordinates + 1; it turns the whole width of q
+            column first), "kimi-k2.5" (half, columns and rows alternate), "visionllama" (the same, interleaved),
+            "efficient-loftr" (interleaved, rows and columns alternate, coordinates + 1; it rotates the full width of q
             and k before they are cut into heads, so ``head_dim`` is that width).
         layout: default the convention's; "interleaved" for the weights of Pixtral and Kimi as their authors ship them;
             "half-by-axis": channels (i, i + n) of each axis' own share of 2n channels.
@@ -65,7 +65,7 @@ class AxialRoPE(RotaryEncoding):
         frequencies: in place of ``base``: radians per unit of a coordinate, ``(n,)`` for all axes or ``(axes, n)``,
             axis 0 first whatever the order of the pairs; n = head_dim // axes // 2. Constants: see `MixedRoPE` for
             learned ones, or for several axes a pair.
-        prefix: tokens without a place, numbered from 0, that turn by learned angles of their own: 1 for MLCD's class
+        prefix: tokens without a place, numbered from 0, rotated by learned angles: 1 for MLCD's class
             token. They are the parameter ``angles`` (prefix, pairs), in the order of the table, normal at first with
             deviation pairs^−0.5. Positions of one coordinate cannot number such tokens: at most 1 there.
         device, dtype: of the parameters, as in torch.nn.
@@ -114,8 +114,8 @@ class AxialRoPE(RotaryEncoding):
         elif frequencies is None:
             self._frequencies = of_periods(min_period, max_period, pairs, convention)
         else:
-            given = of_given("frequencies", frequencies, axes, pairs)
-            self._frequencies = Frequencies(given[::-1] if rules.last_first else given)
+            listed = of_given("frequencies", frequencies, axes, pairs)
+            self._frequencies = Frequencies(listed[::-1] if rules.last_first else listed)
         check_whole("prefix", prefix, least=0, most=WIDEST if axes > 1 else 1)
         self.angles = nn.Parameter(torch.empty(prefix, pairs * axes)) if prefix else None
         self.reset_parameters()
@@ -139,12 +139,12 @@ class AxialRoPE(RotaryEncoding):
         cos, sin = over_heads(table)
         if self.layout != "half-by-axis":
             return rotate_pairs(x, cos, sin, self.layout)
-        pairs, turned = self.head_dim // self.axes // 2, []
+        pairs, shares = self.head_dim // self.axes // 2, []
         for axis in range(self.axes):
             of_axis = slice(axis * pairs, (axis + 1) * pairs)
             share = x[..., 2 * axis * pairs : 2 * (axis + 1) * pairs]
-            turned.append(rotate_pairs(share, cos[..., of_axis], sin[..., of_axis], "half"))
-        return torch.cat([*turned, x[..., 2 * pairs * self.axes :]], -1)
+            shares.append(rotate_pairs(share, cos[..., of_axis], sin[..., of_axis], "half"))
+        return torch.cat([*shares, x[..., 2 * pairs * self.axes :]], -1)
 
     def forward(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
         """Rotate q and k; see `RotaryEncoding.forward`."""
@@ -156,6 +156,6 @@ class AxialRoPE(RotaryEncoding):
         waves = "frequencies given" if self.base is None else f"base={self.base:g}"
         if self.min_period is not None:
             waves = f"periods={self.min_period:g}..{self.max_period:g}"
-        own = "" if self.layout == CONVENTIONS[self.convention].layout else f", layout={self.layout!r}"
-        own += "" if self.angles is None else f", prefix={len(self.angles)}"
-        return f"{self.head_dim}, axes={self.axes}, {waves}, convention={self.convention!r}{own}"
+        options = "" if self.layout == CONVENTIONS[self.convention].layout else f", layout={self.layout!r}"
+        options += "" if self.angles is None else f", prefix={len(self.angles)}"
+        return f"{self.head_dim}, axes={self.axes}, {waves}, convention={self.convention!r}{options}"

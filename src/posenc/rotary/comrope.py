@@ -1,4 +1,4 @@
-"""ComRoPE: blocks of channels rotated by learned generators that commute, so scores see differences of positions alone.
+"""ComRoPE: blocks of channels rotated by learned generators that commute, so scores depend on relative positions alone.
 
     R(p) = exp(t(p) (P − Pᵀ)),   q, k ← R(p) q, R(p) k,   R(p)ᵀ R(p′) = R(p′ − p)
     axial partition        t(p) = p_axis,  axis = block mod axes
@@ -44,7 +44,7 @@ class _ComRoPE(RotaryEncoding):
         raise NotImplementedError
 
     def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:
-        """See `RotaryEncoding.table`; in blocks of 2 cos and sin, else what `rotary._commuting.turn` takes."""
+        """See `RotaryEncoding.table`; in blocks of 2 cos and sin, else what `commuting_rotate` takes."""
         places, _, dtype = coordinates(positions, self.axes, self.generators if like is None else like)
         generators = self.generators.to(places.device, widest(places.device))
         return commuting_table(places, generators - generators.mT, self._times(generators), dtype)
@@ -61,7 +61,7 @@ class _ComRoPE(RotaryEncoding):
 
 
 class ComRoPEAP(_ComRoPE):
-    """ComRoPE with an axial partition: each block turns with one coordinate; one instance for each layer.
+    """ComRoPE with an axial partition: each block is rotated by one coordinate; one instance per layer.
 
     Args:
         head_dim: width of a head, a multiple of ``axes · block``.
@@ -130,7 +130,7 @@ class ComRoPEAP(_ComRoPE):
 
 
 class ComRoPELD(_ComRoPE):
-    """ComRoPE with linearly dependent generators: each block turns with a sum of all coordinates; one for each layer.
+    """ComRoPE with linearly dependent generators: each block is rotated by a sum of all coordinates; one per layer.
 
     Args:
         head_dim: width of a head, a multiple of ``block``.
@@ -207,8 +207,8 @@ def _check_sizes(num_kv_heads: int, head_dim: int, block: int, init_std: float) 
     check_table("num_kv_heads, head_dim and block", num_kv_heads, head_dim, block)
 
 
-def _take(parameter: Tensor, name: str, given: Tensor, found: Tensor) -> None:
-    """Copy what was found into a parameter; a ValueError where it does not fit."""
-    if found.shape != parameter.shape:
-        raise ValueError(f"{name} must hold {tuple(parameter.shape)}, got {tuple(given.shape)}")
-    parameter.copy_(found)
+def _take(parameter: Tensor, name: str, official: Tensor, converted: Tensor) -> None:
+    """Copy converted weights into a parameter; a ValueError where shapes differ."""
+    if converted.shape != parameter.shape:
+        raise ValueError(f"{name} must hold {tuple(parameter.shape)}, got {tuple(official.shape)}")
+    parameter.copy_(converted)

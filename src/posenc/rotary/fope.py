@@ -1,4 +1,4 @@
-"""FoPE: each pair turns by a series of frequencies, those that complete a turn in training; the others rest.
+"""FoPE: each pair is rotated by a series of those frequencies that complete a full turn in training.
 
     kept = { theta_m : theta_m ≥ 2π / original_length },  theta_m = base^(−2m / spectrum_dim)
     cos_hj(p) = Σ_m cos(p·theta_m) · cos_coef[h, m, j],   sin_hj(p) = Σ_m sin(p·theta_m) · sin_coef[h, m, j]
@@ -47,12 +47,12 @@ class FoPE(RotaryEncoding):
     Args:
         head_dim: width of a head, even.
         num_heads: query heads.
-        original_length: tokens of a training text; slower frequencies than one turn in it are left out.
+        original_length: tokens of a training text; frequencies that do not complete a full turn in it are left out.
         num_kv_heads: key heads, default ``num_heads``; must divide it. Queries share the coefficients of their key.
         base: wavelengths run from 2π to about 2π · base tokens.
         spectrum_dim: channels that the frequencies are spread over, default ``head_dim``.
         kept: how many of the fastest frequencies there are in place of those that ``original_length`` leaves.
-        slow: "drop" frequencies below a turn, or keep them as "zero", so that each pair of the head has a series.
+        slow: "drop" frequencies below a full turn, or keep them as "zero", so that each pair of the head has a series.
         series: pairs that have a series, default as many as there are frequencies, at most those of the head.
         rest: what becomes of the other pairs; see above.
         per_head: one matrix of coefficients a key head, or one for all.
@@ -67,7 +67,7 @@ class FoPE(RotaryEncoding):
         cos_coef, sin_coef: ``(num_kv_heads | 1, frequencies, series)``; sin_coef is None unless separate.
 
     Raises:
-        ValueError: for an odd ``head_dim``, heads that do not divide, no frequency that completes a turn, or more
+        ValueError: for an odd ``head_dim``, heads that do not divide, no frequency that completes a full turn, or more
             series than pairs.
 
     >>> fope = FoPE(64, num_heads=8, original_length=512)
@@ -81,7 +81,7 @@ class FoPE(RotaryEncoding):
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:
-        return {"original_length": max(7, train_length)}  # with fewer than 2π tokens nothing completes a turn
+        return {"original_length": max(7, train_length)}  # with fewer than 2π tokens nothing completes a full turn
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class FoPE(RotaryEncoding):
         super().__init__()
         check_whole("head_dim", head_dim)
         if head_dim % 2:
-            raise ValueError(f"head_dim must be even and at least 2, got {head_dim}: channels turn in pairs")
+            raise ValueError(f"head_dim must be even and at least 2, got {head_dim}: channels are rotated in pairs")
         self.num_heads, self.num_kv_heads = num_heads, check_kv_heads(num_heads, num_kv_heads)
         check_length(original_length)
         check_base(base)
@@ -121,10 +121,10 @@ class FoPE(RotaryEncoding):
         self.head_dim, self.base, self.rest, self.layout, self.noise = head_dim, base, rest, layout, noise
         self.original_length, self.normalized = original_length, check_flag("normalized", normalized)
         self._frequencies = Frequencies(_chosen(geometric(spectrum_dim, base), original_length, kept, slow))
-        found = len(self._frequencies.theta)
-        self.series = min(found, head_dim // 2) if series is None else series
+        count = len(self._frequencies.theta)
+        self.series = min(count, head_dim // 2) if series is None else series
         check_whole("series", self.series, most=head_dim // 2)
-        shape = (self.num_kv_heads if check_flag("per_head", per_head) else 1, found, self.series)
+        shape = (self.num_kv_heads if check_flag("per_head", per_head) else 1, count, self.series)
         learned = check_flag("learned", learned)
         self.cos_coef = nn.Parameter(torch.empty(shape), requires_grad=learned)
         both = check_flag("separate", separate)
@@ -134,12 +134,12 @@ class FoPE(RotaryEncoding):
 
     def reset_parameters(self) -> None:
         """The identity and new noise."""
-        rows, found, series = self.cos_coef.shape
+        rows, count, series = self.cos_coef.shape
         for coef in (self.cos_coef, self.sin_coef):
             if coef is not None:
-                nn.init.normal_(coef, std=self.noise * math.sqrt(2 / (found + series)))
+                nn.init.normal_(coef, std=self.noise * math.sqrt(2 / (count + series)))
                 with torch.no_grad():
-                    coef.add_(torch.eye(found, series, dtype=coef.dtype, device=coef.device).expand(rows, -1, -1))
+                    coef.add_(torch.eye(count, series, dtype=coef.dtype, device=coef.device).expand(rows, -1, -1))
 
     def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:
         """cos and sin ``(*batch, num_kv_heads, tokens, pairs)``, without heads where all have the same."""
@@ -157,12 +157,12 @@ class FoPE(RotaryEncoding):
         left = self.head_dim // 2 - self.series
         return F.pad(cos, (0, left), value=1.0), F.pad(sin, (0, left), value=1.0 if self.rest == "doubled" else 0.0)
 
-    def _coefficients(self, given: Tensor, dtype: torch.dtype) -> Tensor:
-        wide = given.to(dtype)
+    def _coefficients(self, coefficients: Tensor, dtype: torch.dtype) -> Tensor:
+        wide = coefficients.to(dtype)
         return wide / wide.sum(-2, keepdim=True) if self.normalized else wide
 
     def rotate(self, x: Tensor, table: Table) -> Tensor:
-        """Turn queries or keys ``(batch, heads, tokens, head_dim)``; result in the dtype of ``x``."""
+        """Rotate queries or keys ``(batch, heads, tokens, head_dim)``; result in the dtype of ``x``."""
         check_head("FoPE", self.head_dim, x)
         if self.cos_coef.shape[0] == 1:
             cos, sin = over_heads(table)
@@ -172,8 +172,8 @@ class FoPE(RotaryEncoding):
     def extra_repr(self) -> str:
         grouped = "" if self.num_kv_heads == self.num_heads else f", num_kv_heads={self.num_kv_heads}"
         rest = "" if self.rest == "pass" else f", rest={self.rest!r}"
-        kept = f"original_length={self.original_length}, {len(self._frequencies.theta)} frequencies"
-        return f"{self.head_dim}, num_heads={self.num_heads}{grouped}, {kept}, {self.series} series{rest}"
+        frequencies = f"original_length={self.original_length}, {len(self._frequencies.theta)} frequencies"
+        return f"{self.head_dim}, num_heads={self.num_heads}{grouped}, {frequencies}, {self.series} series{rest}"
 
 
 def _chosen(theta: list[float], length: int, kept: int | None, slow: str) -> list[float]:
@@ -181,6 +181,6 @@ def _chosen(theta: list[float], length: int, kept: int | None, slow: str) -> lis
     if kept is None:
         kept = sum(t >= 2 * math.pi / length for t in theta)
         if not kept:
-            raise ValueError(f"original_length must hold a turn of the fastest pair, 7 tokens, got {length}")
+            raise ValueError(f"original_length must hold a full turn of the fastest pair, 7 tokens, got {length}")
     check_whole("kept", kept, most=len(theta))
     return theta[:kept] + [0.0] * (len(theta) - kept if slow == "zero" else 0)

@@ -1,10 +1,10 @@
-"""GRAPE-M: RoPE whose frequencies are learned, as logarithms that a factor makes slow or fast to train.
+"""GRAPE-M: RoPE whose frequencies are learned, as logarithms scaled by a factor that sets how fast they train.
 
     theta_hj = exp(log_theta_hj / log_scale),   log_theta_hj = log_scale · ln base^(−2j / head_dim)   at first
     (a_j, b_j) → (a_j cos p·theta + b_j sin p·theta,  b_j cos p·theta − a_j sin p·theta)
 
-It turns by minus the angle, the other way round than RoPE: with the same queries and keys its scores are RoPE's at
-negated positions. One set of frequencies for all heads or one a key head, which its queries share. Scores depend on
+It rotates by minus the angle, in the opposite direction to RoPE: with the same queries and keys its scores are RoPE's
+at negated positions. One set of frequencies for all heads or one a key head, which its queries share. Scores depend on
 the distance alone, whatever the frequencies are. Past the training length angles are new, as for RoPE.
 
 Source: Zhang et al., Group Representational Position Encoding, arXiv 2512.07805, section on multiplicative
@@ -71,7 +71,7 @@ class GRAPEM(RotaryEncoding):
         super().__init__()
         check_whole("head_dim", head_dim)
         if head_dim % 2:
-            raise ValueError(f"head_dim must be even and at least 2, got {head_dim}: channels turn in pairs")
+            raise ValueError(f"head_dim must be even and at least 2, got {head_dim}: channels are rotated in pairs")
         self.num_heads, self.num_kv_heads = num_heads, check_kv_heads(num_heads, num_kv_heads)
         check_base(base)
         check_number("log_scale", log_scale, above=0)

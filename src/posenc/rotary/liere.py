@@ -9,8 +9,8 @@ do not commute, as at first, see where tokens are as well as how far apart. Past
 
 Source: Ostmeier et al., LieRE: Lie Rotational Positional Encodings, arXiv 2406.10322, section 4 and eq. 5.
 Checked against: StanfordMIMI/LieRE: rotations, queries and keys; ComRoPE's own LieRE.
-Departs from the source: every layer has rotations of its own, where the authors' loop gives all layers those of the
-    first; only the upper triangles are parameters, `from_official` reads full matrices; grouped keys have a rule.
+Departs from the source: every layer has rotations of its own, where the authors' loop gives all layers the rotations of
+    the first; only the upper triangles are parameters, `from_official` reads full matrices; grouped keys have a rule.
 """
 
 from __future__ import annotations
@@ -107,20 +107,20 @@ class LieRE(RotaryEncoding):
     def from_official(self, params: Tensor) -> LieRE:
         """Take over one layer's matrices of the authors' code, ``(axes, heads · blocks or blocks, block, block)``.
 
-        Also those of ComRoPE's repository, ``(heads, axes, blocks, block, block)`` divided by its scale_factor, whose
-        generators are P − Pᵀ. Lower triangles of the authors' own count for nothing.
+        Also matrices of ComRoPE's repository, ``(heads, axes, blocks, block, block)`` divided by its scale_factor,
+        whose generators are P − Pᵀ. Lower triangles of the authors' own matrices are ignored.
         """
         axes, rows, blocks, _ = self.generators.shape
         row, column = torch.triu_indices(self.block, self.block, 1, device=params.device)
         size = (self.block, self.block)
         if params.shape == (rows, axes, blocks, *size):
-            found = (params - params.mT).transpose(0, 1)
+            matrices = (params - params.mT).transpose(0, 1)
         elif params.shape == (axes, rows * blocks, *size):
-            found = params.view(axes, rows, blocks, *size)
+            matrices = params.view(axes, rows, blocks, *size)
         else:
-            wanted = f"{(axes, rows * blocks, *size)} or {(rows, axes, blocks, *size)}"
-            raise ValueError(f"params must be {wanted}, got {tuple(params.shape)}")
-        self.generators.copy_(found[..., row, column])
+            shapes = f"{(axes, rows * blocks, *size)} or {(rows, axes, blocks, *size)}"
+            raise ValueError(f"params must be {shapes}, got {tuple(params.shape)}")
+        self.generators.copy_(matrices[..., row, column])
         return self
 
     def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:
@@ -145,7 +145,7 @@ class LieRE(RotaryEncoding):
         return (skew_exponential(blocks).to(dtype),)
 
     def _rates(self, dtype: torch.dtype) -> Sequence[Tensor]:
-        """In blocks of 2, radians per unit of each coordinate, ``(rows, 1, blocks)``; generators turn clockwise."""
+        """In blocks of 2, radians per unit of each coordinate, ``(rows, 1, blocks)``; generators rotate clockwise."""
         return (-self.generators.to(dtype)).movedim(-1, -2).unbind(0)
 
     def rotate(self, x: Tensor, table: Table) -> Tensor:

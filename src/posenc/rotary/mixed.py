@@ -1,11 +1,11 @@
-"""Mixed RoPE: every pair of every head turns by a sum over all coordinates, along a direction that is learned.
+"""Mixed RoPE: every pair of every head is rotated by a weighted sum of all coordinates, with learned weights.
 
     angle[h, j] = Σ_axis theta[h, axis, j] · p_axis,   R(p)ᵀ R(p′) = R(p′ − p)
     at first   theta[h, :, (g, t)] = base^(−t / n) · u_g(h),  t = 0 … n − 1,  n = head_dim / (2 · axes)
 
-u_0(h), u_1(h), …: a random frame of axes for each head, so each head starts as axial RoPE on a grid turned its own way.
-Scores depend on p′ − p alone, exactly, whatever theta is; p integers of any size or fractions, axis 0 slowest. Tokens
-without a place are not rotated. Past the trained grid the angles are new. theta is commonly spared weight decay.
+u_0(h), u_1(h), …: a random frame of axes for each head, so each head starts as axial RoPE on a grid rotated its own
+way. Scores depend on p′ − p alone, exactly, whatever theta is; p integers of any size or fractions, axis 0 slowest.
+Tokens without a place are not rotated. Past the trained grid the angles are new. theta is commonly spared weight decay.
 Source: Heo et al., Rotary Position Embedding for Vision Transformer, arXiv 2403.13298, section 3.2 (RoPE-Mixed). Golden
     directions: Xiong, On N-dimensional Rotary Positional Embeddings, 2025, jerryxio.ng/posts/nd-rope, no paper.
 Checked against: naver-ai/rope-vit: initial frequencies, tables, rotated queries, a layer with a class token, Swin.
@@ -36,7 +36,7 @@ Directions = Literal["random", "axial", "golden"]
 
 
 class MixedRoPE(RotaryEncoding):
-    """Rotary embedding whose pairs read all coordinates at once; one instance for each layer, as in the source.
+    """Rotary embedding whose every pair depends on all coordinates; one instance for each layer, as in the source.
 
     Args:
         head_dim: width of a head, even.
@@ -90,7 +90,7 @@ class MixedRoPE(RotaryEncoding):
         check_whole("axes", axes, most=MOST_AXES)
         check_table("num_kv_heads, axes and head_dim", num_kv_heads, axes, head_dim)
         if head_dim % 2:
-            raise ValueError(f"head_dim must be even and at least 2, got {head_dim}: channels turn in pairs")
+            raise ValueError(f"head_dim must be even and at least 2, got {head_dim}: channels are rotated in pairs")
         check_choice("layout", layout, get_args(Layout))
         if frequencies is not None and (base is not None or directions is not None):
             raise ValueError("frequencies take the place of base and directions: give either")
@@ -135,10 +135,10 @@ class MixedRoPE(RotaryEncoding):
         Theirs are for (column, row), ours for (row, column). Without ``num_kv_heads``, as rope-vit has no grouped keys.
         """
         if self.theta is None or freqs.numel() != self.theta.numel() or freqs.shape[0] != self.axes:
-            wanted = (
+            shape = (
                 (self.axes, self.num_kv_heads, self.head_dim // 2) if self.learned else "frequencies that are learned"
             )
-            raise ValueError(f"freqs must fit {wanted}, got {tuple(freqs.shape)}")
+            raise ValueError(f"freqs must fit {shape}, got {tuple(freqs.shape)}")
         self.theta.copy_(freqs.flip(0).reshape(self.axes, self.num_kv_heads, -1).transpose(0, 1))
         return self
 

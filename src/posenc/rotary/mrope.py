@@ -1,16 +1,16 @@
-"""M-RoPE: the pairs of one RoPE are shared out among time, row and column of tokens in a stream of text and images.
+"""M-RoPE: the pairs of one RoPE are divided among time, row and column of tokens in a stream of text and images.
 
     angle_j = p_axis(j) · theta_j,   theta_j = base^(−2j / rotary_dim)
     sections (3, 2, 2):  chunked  T T T H H W W     interleaved  T H W T H W T     time last (2, 2, 3)  H W H W T T T
 
-Positions are (time, row, column), integers or fractions. Text has one number in all three and turns as under RoPE, bit
-for bit. Text after an image goes on behind the largest coordinate so far. Scalings of the frequencies act as on RoPE; a
-length-dependent one spans the largest coordinate + 1 of a row.
+Positions are (time, row, column), integers or fractions. Text has one number in all three and is rotated as under RoPE,
+bit for bit. Text after an image goes on behind the largest coordinate so far. Scalings of the frequencies act as on
+RoPE; a length-dependent one spans the largest coordinate + 1 of a row.
 Source: Wang et al., Qwen2-VL, arXiv 2409.12191, section 2.1. Interleaved: Qwen3-VL, arXiv 2511.21631, section 2.
     Chunked on adjacent channels: GLM-4.1V, arXiv 2507.01006. Time last: Ernie 4.5's released code.
 Checked against: transformers' Qwen2-VL, Qwen2.5-VL and Qwen3-VL; GLM-4V and Ernie 4.5 VL were read.
-Departs from the source: positions have their axis of coordinates last. Tokens without a place do not turn and have no
-    gain, where the source has no such tokens.
+Departs from the source: positions have their axis of coordinates last. Tokens without a place are not rotated and have
+    no gain, where the source has no such tokens.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from posenc.rotary.rope import RoPE
 
 
 class MRoPE(RotaryEncoding):
-    """Multimodal rotary embedding: one RoPE, each pair of which reads one of several coordinates.
+    """Multimodal rotary embedding: one RoPE, each pair of which is rotated by one of several coordinates.
 
     Args:
         head_dim: width of a head.
         sections: how many pairs read time, rows, columns; in all rotary_dim / 2. Qwen2-VL has (16, 24, 24), Qwen3-VL
             (24, 20, 20). Chunked ones may be more than ``axes``: section i reads coordinate i mod axes.
-        interleaved: False for chunks (Qwen2-VL, Qwen2.5-VL, GLM-4V); True deals pairs out in turn (Qwen3-VL): row and
-            column take every third pair while their sections last, time all others.
-        time_last: sections are (rows, columns, time): rows and columns in turn, then time (Ernie 4.5 VL, interleaved
+        interleaved: False for chunks (Qwen2-VL, Qwen2.5-VL, GLM-4V); True deals pairs out alternately (Qwen3-VL): row
+            and column take every third pair while their sections last, time all others.
+        time_last: sections are (rows, columns, time): rows and columns alternate, then time (Ernie 4.5 VL, interleaved
             layout).
         axes: coordinates of a position.
         base: wavelengths run from 2π to about 2π · base; a checkpoint's own (rope_theta), default Qwen2-VL's.
@@ -91,7 +91,7 @@ class MRoPE(RotaryEncoding):
         place_parameters(self, device, dtype)
 
     def order(self) -> list[int]:
-        """The axis that each pair reads.
+        """The axis whose coordinate rotates each pair.
 
         >>> MRoPE(14, sections=(3, 2, 2)).order(), MRoPE(14, sections=(3, 2, 2), interleaved=True).order()
         ([0, 0, 0, 1, 1, 2, 2], [0, 1, 2, 0, 1, 2, 0])
@@ -185,6 +185,6 @@ def check_sections(sections: tuple[int, ...], axes: int, pairs: int, *, chunked:
 
 
 def _in_turn(sizes: list[tuple[int, int]]) -> list[int]:
-    """Axes in turn, each as often as its size says."""
+    """Axes dealt out alternately, each as often as its size says."""
     rounds = range(max(size for _, size in sizes))
     return [axis for i in rounds for axis, size in sizes if i < size]

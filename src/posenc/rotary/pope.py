@@ -1,4 +1,4 @@
-"""PoPE: a channel's number is a strength, its position alone an angle, so that what and where are kept apart.
+"""PoPE: channels contribute magnitudes, positions alone contribute angles, so that what and where stay separate.
 
     s_ij = scale · Σ_c softplus(q_ic) · softplus(k_jc) · cos((p_i − p_j) · theta_c − bias_hc)
     theta_c = base^(−c / channels),  c = 0 … channels − 1,   bias within [−2π, 0]
@@ -7,14 +7,14 @@ Every channel has a frequency of its own, where RoPE has one for two; a product 
 learned bias decides, not the content. Queries and keys become twice as wide, strength · cos and strength · sin, while
 the scale stays that of the given width. Channels past ``rotary_dim`` meet in a plain product, without softplus.
 Keys are cached as they were given, which is half of what their features take, and get their features in every call.
-Past the training length angles are new, as for RoPE, but no content turns with them.
+Past the training length angles are new, as for RoPE, but content does not change them.
 
 Source: Gopalakrishnan et al., Decoupling the "What" and "Where" With Polar Coordinate Positional Embeddings,
     arXiv 2509.10534, section on the method.
 Checked against: lucidrains/PoPE-pytorch: features, scores, attention, gradients; partial, grouped and of two axes.
 Departs from the source: query head h belongs to key head h // group, as everywhere here, where that code has h modulo
-    the key heads; cos and sin of the features stand one behind the other, which no product sees; sections follow the
-    coordinates, slowest axis first, where that code turns them round.
+    the key heads; cos and sin of the features stand one behind the other, which changes no dot product; sections follow
+    the coordinates, slowest axis first, where that code reverses them.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ class PoPE(RotaryEncoding):
         of_queries = self._waves(q_pos, q)
         cos, sin = of_queries if k_pos is q_pos and q.dtype == k.dtype else self._waves(k_pos, k)
         bias = self.bias.to(cos.dtype).clamp(-2 * math.pi, 0.0).repeat_interleave(group, 0).unsqueeze(-2)
-        turn, lift = bias.cos(), bias.sin()
-        of_keys = (cos * turn - sin * lift, sin * turn + cos * lift)
+        cos_bias, sin_bias = bias.cos(), bias.sin()
+        of_keys = (cos * cos_bias - sin * sin_bias, sin * cos_bias + cos * sin_bias)
         return self._features(q, *of_queries), self._features(k, *of_keys)
 
     def _waves(self, positions: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
@@ -143,8 +143,8 @@ class PoPE(RotaryEncoding):
 
     def _features(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         strength = softplus(x[..., : self.rotary_dim].to(cos.dtype))
-        turned = ((strength * cos).to(x.dtype), (strength * sin).to(x.dtype))
-        return torch.cat([*turned, x[..., self.rotary_dim :]], -1)
+        features = ((strength * cos).to(x.dtype), (strength * sin).to(x.dtype))
+        return torch.cat([*features, x[..., self.rotary_dim :]], -1)
 
     def extra_repr(self) -> str:
         grouped = "" if self.num_kv_heads == self.num_heads else f", num_kv_heads={self.num_kv_heads}"

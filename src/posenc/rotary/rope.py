@@ -1,4 +1,4 @@
-"""RoPE: queries and keys turn with their position, so their product sees only the distance.
+"""RoPE: queries and keys are rotated by their positions, so their dot product depends on the distance alone.
 
     theta_j = base^(−2j / rotary_dim)
     (a_j, b_j) → (a_j cos p·theta_j − b_j sin p·theta_j,  b_j cos p·theta_j + a_j sin p·theta_j)
@@ -72,7 +72,7 @@ class RoPE(RotaryEncoding):
         check_whole("rotary_dim", rotary_dim)
         if rotary_dim % 2 or rotary_dim > head_dim:
             raise ValueError(
-                f"rotary_dim must be even and in 2..head_dim = {head_dim}, got {rotary_dim}: channels turn in pairs"
+                f"rotary_dim must be even and in 2..head_dim = {head_dim}, got {rotary_dim}: channels rotate in pairs"
             )
         if layout not in get_args(Layout):
             raise ValueError(f"layout must be one of {get_args(Layout)}, got {layout!r}")
@@ -108,8 +108,8 @@ class RoPE(RotaryEncoding):
         theta = host_float64(self._plain)
         return self._scaled(Spectrum(theta, length, theta.new_ones(())))
 
-    def _scaled(self, plain: Spectrum) -> Spectrum:
-        scaled: Spectrum = plain if self.scaling is None else self.scaling(plain)
+    def _scaled(self, unscaled: Spectrum) -> Spectrum:
+        scaled: Spectrum = unscaled if self.scaling is None else self.scaling(unscaled)
         return scaled
 
     def fixed(self, length: int | None = None) -> bool:
@@ -140,9 +140,9 @@ class RoPE(RotaryEncoding):
             length = length.unsqueeze(-1) if length.ndim else length
         elif length is not None:
             length = torch.full((), length, dtype=torch.float64, device=device)
-        plain = torch.tensor(self._plain, dtype=torch.float64, device=device)
+        theta = torch.tensor(self._plain, dtype=torch.float64, device=device)
         return RotationTable.of(
-            self._scaled(Spectrum(plain, length, plain.new_ones(()))), of_heads=self._fewest is not None
+            self._scaled(Spectrum(theta, length, theta.new_ones(()))), of_heads=self._fewest is not None
         )
 
     def rotate(self, x: Tensor, table: Table) -> Tensor:
@@ -201,8 +201,14 @@ class RoPE(RotaryEncoding):
 
     def _step(self, q: Tensor, k: Tensor, positions: Tensor) -> tuple[Tensor, Tensor] | None:
         """One new token, by a cached table; None where each call computes its own."""
-        whole = self.layout == "half" and self.rotary_dim == self.head_dim == q.shape[-1] == k.shape[-1]
-        if self._fixed is None or self._fewest is not None or not whole or q.dtype != k.dtype or not _plain(q, k):
+        all_channels = self.layout == "half" and self.rotary_dim == self.head_dim == q.shape[-1] == k.shape[-1]
+        if (
+            self._fixed is None
+            or self._fewest is not None
+            or not all_channels
+            or q.dtype != k.dtype
+            or not _is_cpu_tensor(q, k)
+        ):
             return None
         dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
         table = self._decode_tables.find(self._fixed, positions, dtype)
@@ -216,6 +222,6 @@ class RoPE(RotaryEncoding):
         return f"{self.head_dim}, base={self.base:g}, layout={self.layout!r}{partial}"
 
 
-def _plain(q: Tensor, k: Tensor) -> bool:
+def _is_cpu_tensor(q: Tensor, k: Tensor) -> bool:
     """Whether these are tensors on the CPU and nothing more."""
     return type(q) is Tensor and type(k) is Tensor and q.is_cpu and k.is_cpu

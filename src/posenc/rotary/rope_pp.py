@@ -3,7 +3,7 @@
     s_ij = Re Σ over pairs of  q_pair · conj(k_pair) · e^(i (p_i − p_j) theta_pair)                 real heads, as RoPE
     s_ij = Re Σ over pairs of  q_pair · conj(k_pair) · e^(i ((p_i − p_j) theta_pair − π/2))         imaginary heads
 
-Queries of imaginary heads are a quarter turn behind, (a, b) → (b, −a); keys turn as under RoPE, so caches hold them
+Queries of imaginary heads lag by a quarter turn, (a, b) → (b, −a); keys are rotated as by RoPE, so caches hold them
 rotated and one key serves both kinds. Scores depend on the distance alone. The authors let both kinds share queries:
 ``RoPEpp.doubled(q)`` gives every projected head twice, real then imaginary, for imaginary="odd" (their imag2, twice the
 heads on the same cache; imag1 has half as many projected heads, and half the cache). Past the training length as RoPE.
@@ -105,19 +105,19 @@ class RoPEpp(RotaryEncoding):
     def forward(
         self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor, length: int | tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, Tensor]:
-        turned: tuple[Tensor, Tensor] = self.rope(self._behind(q), k, q_pos, k_pos, length)
-        return turned
+        rotated: tuple[Tensor, Tensor] = self.rope(self._behind(q), k, q_pos, k_pos, length)
+        return rotated
 
     def _behind(self, q: Tensor) -> Tensor:
-        """Queries with those of imaginary heads a quarter turn back."""
+        """Queries, with imaginary heads rotated back by a quarter turn."""
         if q.shape[1] != self.num_heads:
             raise ValueError(f"num_heads of this RoPEpp is {self.num_heads}, got queries of {tuple(q.shape)}")
-        turning = q[..., : self.rope.rotary_dim]
+        rotary_channels = q[..., : self.rope.rotary_dim]
         if self.layout == "half":
-            a, b = turning.chunk(2, -1)
+            a, b = rotary_channels.chunk(2, -1)
             quarter = torch.cat([b, -a, q[..., self.rope.rotary_dim :]], -1)
         else:
-            pairs = torch.stack([turning[..., 1::2], -turning[..., ::2]], -1).flatten(-2)
+            pairs = torch.stack([rotary_channels[..., 1::2], -rotary_channels[..., ::2]], -1).flatten(-2)
             quarter = torch.cat([pairs, q[..., self.rope.rotary_dim :]], -1)
         if self.imaginary == "all":
             return quarter

@@ -1,4 +1,4 @@
-"""TAPE: cos and sin of every token are states, which each layer changes by what its attention and its MLP make of them.
+"""TAPE: the cos and sin of every token are states, which each layer's attention and MLP update.
 
     q_i, k_j ← q_i ⊙ c_i + half(q_i) ⊙ s_i,  k_j alike,   half(a, b) = (−b, a),   (c_i, s_i) the states of token i
     c_i ← c_i + mix_h · Σ_j a_ij c_j,                     mix_h = Σ_g W_hg               s alike; after attention
@@ -6,7 +6,7 @@
 
 The first layer's states are RoPE's cos and sin of the positions; a_ij are the attention's weights, x_i is what the MLP
 puts out, and up and down act across heads, for each of the head_dim numbers alike. So ``table`` gives the first states,
-``rotate`` turns by any, and `attended` and `updated` make those of the next layer, which a model must hand on:
+``rotate`` applies any states, and `attended` and `updated` give the next layer's states, which a model must hand on:
 `posenc.layers.TAPEAttention` does the attention's part. mix and up start at 0, where every layer is RoPE. Keys keep
 the states of their own tokens, so caches hold them rotated. Past the training length first states are RoPE's there.
 
@@ -32,7 +32,7 @@ from posenc.rotary.rope import RoPE
 
 
 class TAPE(RotaryEncoding):
-    """Contextual position states. One layer alone turns as RoPE; see `posenc.layers.TAPEAttention` for several.
+    """Contextual position states. One layer alone rotates as RoPE; see `posenc.layers.TAPEAttention` for several.
 
     Args:
         head_dim: width of a head.
@@ -93,8 +93,8 @@ class TAPE(RotaryEncoding):
         """mix and up back to zero; the gate and down drawn anew, as PyTorch draws linear layers."""
         for zero in (self.mix, self.up):
             nn.init.zeros_(zero)
-        for drawn in (self.gate, self.down):
-            nn.init.uniform_(drawn, -(drawn.shape[1] ** -0.5), drawn.shape[1] ** -0.5)
+        for weight in (self.gate, self.down):
+            nn.init.uniform_(weight, -(weight.shape[1] ** -0.5), weight.shape[1] ** -0.5)
 
     def spectrum(self, length: int | None = None) -> Spectrum:
         """The frequencies of the first states; see `RoPE.spectrum`."""
@@ -109,7 +109,7 @@ class TAPE(RotaryEncoding):
         return (cos, sin) if self._by_head else (cos.unsqueeze(-3), sin.unsqueeze(-3))
 
     def rotate(self, x: Tensor, table: Table) -> Tensor:
-        """Turn queries or keys ``(batch, heads, tokens, head_dim)``; result in the dtype of ``x``."""
+        """Rotate queries or keys ``(batch, heads, tokens, head_dim)``; result in the dtype of ``x``."""
         if x.shape[-1] != self.head_dim:
             raise ValueError(f"head_dim of this TAPE is {self.head_dim}, got a tensor of {tuple(x.shape)}")
         cos, sin = table
@@ -133,7 +133,7 @@ class TAPE(RotaryEncoding):
         return cos, sin
 
     def updated(self, table: Table, x: Tensor) -> Table:
-        """The states after the MLP, those of the next layer, two of ``(batch, heads, tokens, head_dim)``.
+        """The states after the MLP, which the next layer uses, two of ``(batch, heads, tokens, head_dim)``.
 
         Args:
             table: the states after attention.

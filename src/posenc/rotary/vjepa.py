@@ -1,10 +1,10 @@
-"""V-JEPA's RoPE: frame, row and column each turn a third of the channels, and what is left over is not rotated.
+"""V-JEPA's RoPE: frame, row and column each rotate a third of the channels; left-over channels are not rotated.
 
     n = head_dim // 3 // 2,  theta_i = 10000^(−i / n),  i = 0 … n − 1
     fixed:     (a_i, b_i) ← R(p · theta_i) (a_i, b_i)                        pairs (2i, 2i + 1) of an axis
     released:  a_i ← a_i cos(p theta_2i) − b_i sin(p theta_2i),  b_i ← b_i cos(p theta_2i+1) + a_i sin(p theta_2i+1)
 
-theta's index counts modulo n in the released form. A released "pair" turns its two channels by different angles: that
+theta's index counts modulo n in the released form. A released "pair" rotates its two channels by different angles: that
 is no rotation. Norms change by up to a fifth, and scores depend on where tokens are, not on their distance alone.
 Source: Assran et al., V-JEPA 2, arXiv 2506.09985, section 2.1 (3D-RoPE); facebookresearch/vjepa2 at c2963a4.
 Checked against: that code's `rotate_queries_or_keys`, as released and with the lines that its comment gives as the fix.
@@ -32,7 +32,7 @@ class VJEPARoPE(RotaryEncoding):
     """Three-axis rotary embedding of V-JEPA 2; positions are (frame, row, column).
 
     Args:
-        head_dim: width of a head, even and at least 6; 2 · (head_dim // 3 // 2) channels an axis turn.
+        head_dim: width of a head, even and at least 6; 2 · (head_dim // 3 // 2) channels an axis are rotated.
         released: True for the form that the authors shipped and trained with, which is no rotation; False, the
             same as ``AxialRoPE(head_dim, axes=3, convention="v-jepa-2")``, for models of your own.
         device, dtype: of the parameters, as in torch.nn.

@@ -8,9 +8,9 @@ zeta^((p_i − c)/scale_base) and zeta^((c − p_j)/scale_base): c cancels, so a
 both factors stay in range however far out the text is. c cancels in the product alone, and there only where nothing
 stands between the two factors. Therefore, in a list of several rotations, the decay acts after all of them, wherever
 XPos stands; and encodings that read q or k by themselves (Shaw, PaTH, CoPE(rotated=True), a mixture of rotations) are
-refused beside it, as they would see numbers that change from call to call. Causal only: a key after its query would
+refused next to it, as they would read numbers that change from call to call. Causal only: a key after its query would
 grow with distance; where given positions put one there, it is right as far as the dtype holds it, and refused beyond.
-Past the training length distant tokens fade, as they do within it.
+Past the training length scores decay with distance, as they do within it.
 
 Source: Sun et al., A Length-Extrapolatable Transformer, arXiv 2212.10554, section 3 (algorithm 1).
 Checked against: torchscale's XPOS, its scores in float64.
@@ -76,7 +76,7 @@ class XPos(RotaryEncoding):
         super().__init__()
         check_whole("head_dim", head_dim)
         if head_dim % 2:
-            raise ValueError(f"head_dim must be even and at least 2, got {head_dim}: channels turn in pairs")
+            raise ValueError(f"head_dim must be even and at least 2, got {head_dim}: channels are rotated in pairs")
         if layout not in get_args(Layout):
             raise ValueError(f"layout must be one of {get_args(Layout)}, got {layout!r}")
         check_base(base)
@@ -107,12 +107,12 @@ class XPos(RotaryEncoding):
         """Rotate and scale q and k for one another; their product is right, each of them alone means nothing."""
         q_pos, k_pos = self._placed(q, k, q_pos, k_pos)
         of_q, of_k = self._strengths(q, k, q_pos, k_pos)
-        return self._turned(q, q_pos, of_q), self._turned(k, k_pos, of_k)
+        return self._rotated(q, q_pos, of_q), self._rotated(k, k_pos, of_k)
 
     def rotate_only(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
         """The rotation without the decay."""
         q_pos, k_pos = self._placed(q, k, q_pos, k_pos)
-        return self._turned(q, q_pos), self._turned(k, k_pos)
+        return self._rotated(q, q_pos), self._rotated(k, k_pos)
 
     def decay(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
         """The decay without the rotation."""
@@ -121,8 +121,8 @@ class XPos(RotaryEncoding):
 
     def _placed(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
         """Positions checked, and where q and k are."""
-        for name, x, given in (("q_pos", q, q_pos), ("k_pos", k, k_pos)):
-            position.check_dtype(name, given)
+        for name, x, positions in (("q_pos", q, q_pos), ("k_pos", k, k_pos)):
+            position.check_dtype(name, positions)
             if x.shape[-1] != self.head_dim:
                 raise ValueError(f"head_dim of this XPos is {self.head_dim}, got a tensor of {tuple(x.shape)}")
         return position.wide(q_pos.to(q.device)), position.wide(k_pos.to(k.device))
@@ -140,11 +140,11 @@ class XPos(RotaryEncoding):
         dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
         power = apart.unsqueeze(-1).to(dtype) * torch.tensor(self._decay, dtype=dtype, device=x.device)
         # What would grow beyond the room are keys after all queries, which a causal mask hides; what falls below
-        # e^-80 counts for nothing, and denormal numbers are slow.
+        # e^-80 is negligible, and denormal numbers are slow.
         room = _ROOM.get(x.dtype, _ROOM_OF_OTHERS)
         return torch.where(power < -80.0, 0.0, power.clamp(-80.0, room).exp())
 
-    def _turned(self, x: Tensor, positions: Tensor, strength: Tensor | None = None) -> Tensor:
+    def _rotated(self, x: Tensor, positions: Tensor, strength: Tensor | None = None) -> Tensor:
         """``x`` rotated by its positions, each pair times its strength."""
         dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
         cos, sin = cos_sin(angles(positions, self._frequencies, working_dtype(dtype, x.device)), dtype)
@@ -153,7 +153,7 @@ class XPos(RotaryEncoding):
         return rotate_pairs(x, cos.unsqueeze(-3), sin.unsqueeze(-3), self.layout)
 
     def _of_channels(self, strength: Tensor) -> Tensor:
-        """That of each pair for both of its channels, ``(*batch, 1, tokens, head_dim)``."""
+        """The strength of each pair for both of its channels, ``(*batch, 1, tokens, head_dim)``."""
         axis = -2 if self.layout == "half" else -1
         return torch.stack([strength, strength], axis).flatten(-2).unsqueeze(-3)
 

@@ -18,8 +18,8 @@ def wide_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
         return F.linear(x.to(wide), weight.to(wide), None if bias is None else bias.to(wide))
 
 
-def kept(name: str, context: Context, sizes: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """What ``remember`` kept of the keys, ``(batch, heads, keys, ...)``.
+def features_of(name: str, context: Context, sizes: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """What ``remember`` returned for the keys, ``(batch, heads, keys, ...)``.
 
     Args:
         name: of the encoding, for messages.
@@ -34,9 +34,9 @@ def kept(name: str, context: Context, sizes: tuple[int, ...], dtype: torch.dtype
     if features is None:
         raise ValueError(f"{name} needs x=..., the layer's input for the keys, or features=..., what remember(x) gave")
     heads, *rest = sizes
-    wanted = (context.k.shape[0], heads, context.k.shape[2], *rest)
-    if features.ndim != len(wanted) or any(a != b for a, b in zip(features.shape, wanted, strict=True)):
-        raise ValueError(f"features of {name} must be {wanted}, got {tuple(features.shape)}")
+    shape = (context.k.shape[0], heads, context.k.shape[2], *rest)
+    if features.ndim != len(shape) or any(a != b for a, b in zip(features.shape, shape, strict=True)):
+        raise ValueError(f"features of {name} must be {shape}, got {tuple(features.shape)}")
     return features.to(dtype)
 
 

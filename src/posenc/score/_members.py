@@ -81,26 +81,26 @@ def alone(member: Sequence[Encoding], scores: Tensor, context: Context, features
     for encoding in member:
         if isinstance(encoding, BiasEncoding):
             scores = scores + bias_at(encoding, context, scores.dtype)
-    for score, kept in zip(scores_of(member), features, strict=True):
-        scores = score(scores, after._replace(features=kept))
+    for score, features_of_score in zip(scores_of(member), features, strict=True):
+        scores = score(scores, after._replace(features=features_of_score))
     return scores
 
 
 def read_by(
     member: Sequence[Encoding], weights: Tensor, context: Context, features: Sequence[Tensor | None]
 ) -> Tensor | None:
-    """What the list reads beside v, ``(batch, heads, queries, value_dim)``; None if nothing."""
-    found: Tensor | None = None
+    """What the list reads besides v, ``(batch, heads, queries, value_dim)``; None if nothing."""
+    total: Tensor | None = None
     after = rotated(member, context) if scores_of(member) else context
-    for score, kept in zip(scores_of(member), features, strict=True):
-        read = score.output(weights, after._replace(features=kept))
+    for score, features_of_score in zip(scores_of(member), features, strict=True):
+        read = score.output(weights, after._replace(features=features_of_score))
         if read is None:
             continue
         if read.shape[-1] != context.v.shape[-1]:
             name, width = type(score).__name__, context.v.shape[-1]
             raise ValueError(f"value_dim of {name} is {read.shape[-1]}, but v has width {width}")
-        found = read if found is None else found + read
-    return found
+        total = read if total is None else total + read
+    return total
 
 
 def rotated(member: Sequence[Encoding], context: Context) -> Context:

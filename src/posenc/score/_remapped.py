@@ -33,12 +33,12 @@ class Remapped(ScoreEncoding):
         raise NotImplementedError
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
-        (stated,) = self.fast_form(context.with_qk(context.q_content, context.k_content), future=False)
+        (ranges,) = self.fast_form(context.with_qk(context.q_content, context.k_content), future=False)
         remapped = torch.zeros_like(scores)
-        for part in stated.parts:
-            q = stated.rotate(context.q_content, part.q_pos, stated.spans[0])
-            k = stated.rotate(context.k_content, part.k_pos, stated.spans[1])
-            held = stated.holds(part, context.q_pos, context.k_pos)
+        for part in ranges.parts:
+            q = ranges.rotate(context.q_content, part.q_pos, ranges.spans[0])
+            k = ranges.rotate(context.k_content, part.k_pos, ranges.spans[1])
+            held = ranges.holds(part, context.q_pos, context.k_pos)
             held = held.unsqueeze(-3) if held.ndim == 3 else held
             remapped = torch.where(held, products(context.with_qk(q, k)), remapped)
         return scores + (softcapped(remapped, context.softcap) - softcapped(products(context), context.softcap))
@@ -50,10 +50,10 @@ class Remapped(ScoreEncoding):
         return (Ranges(parts, self._rotated, self.chunk, context.q_content, context.k_content, spans),)
 
     def visible(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
-        stated = Ranges(self.ranges(q_pos, k_pos), self._rotated, self.chunk)
-        held = stated.holds(stated.parts[0], q_pos, k_pos)
-        for part in stated.parts[1:]:
-            held = held | stated.holds(part, q_pos, k_pos)
+        ranges = Ranges(self.ranges(q_pos, k_pos), self._rotated, self.chunk)
+        held = ranges.holds(ranges.parts[0], q_pos, k_pos)
+        for part in ranges.parts[1:]:
+            held = held | ranges.holds(part, q_pos, k_pos)
         return held
 
     def _rotated(self, x: Tensor, positions: Tensor, span: Tensor | int | None) -> Tensor:
@@ -62,13 +62,13 @@ class Remapped(ScoreEncoding):
         return out if self.gain == 1.0 else out * self.gain
 
     def _hold(self, rotation: RotaryEncoding, gain: float = 1.0) -> None:
-        """Take over the rotation; a ValueError for one that does not serve."""
+        """Take over the rotation; a ValueError for an unsuitable rotation."""
         if not isinstance(rotation, RotaryEncoding):
             raise ValueError(f"rotation must be a rotary encoding such as RoPE(64), got {shown(rotation)}")
         name = type(rotation).__name__
         if rotation.axes != 1:
             raise ValueError(
-                f"rotation must read one coordinate, the position in a sequence; {name} has {rotation.axes}"
+                f"rotation must have one coordinate, the position in a sequence; {name} has {rotation.axes}"
             )
         if rotation.reach(torch.float32) is not None:
             raise ValueError(f"rotation must act on q and k separately; {name} scales them relative to one another")

@@ -18,13 +18,13 @@ class Owner(Protocol):
     logits: nn.Parameter  # of the weights, (heads, members)
 
     def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
-        """Its own and those of its members."""
+        """The mixture's own parameters and its members'."""
 
 
 class Share(BiasEncoding):
-    """w_h · b_h, for a bias b that all heads of a mixture heed by weights of their own.
+    """w_h · b_h, for a bias b that all heads of a mixture weight individually.
 
-    It owns no parameters: it asks the mixture, which may have got new ones since.
+    It owns no parameters: it reads the mixture's, which may have been replaced since.
 
     Args:
         owner: the mixture, whose weights are the same for all tokens.
@@ -38,7 +38,7 @@ class Share(BiasEncoding):
         self._of = (owner, member, bias)  # a tuple registers nothing
 
     def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
-        """Those of the mixture."""
+        """The mixture's parameters."""
         return self._of[0].parameters(recurse)
 
     def _weights(self, like: Tensor) -> Tensor:
@@ -50,21 +50,21 @@ class Share(BiasEncoding):
         return bias * self._weights(bias).view(-1, 1, 1)
 
     def of_distance(self, distance: Tensor) -> Tensor | None:
-        found = self._of[2].of_distance(distance)
-        return None if found is None else found * self._weights(found).view(-1, *[1] * distance.ndim)
+        bias = self._of[2].of_distance(distance)
+        return None if bias is None else bias * self._weights(bias).view(-1, *[1] * distance.ndim)
 
     def network(self, queries: int, keys: int, *, like: Tensor) -> Network | None:
-        found = self._of[2].network(queries, keys, like=like)
-        if found is None:
+        network = self._of[2].network(queries, keys, like=like)
+        if network is None:
             return None
-        weights = self._weights(found.outer)
+        weights = self._weights(network.outer)
         return Network(
-            found.by_distance, found.by_query, found.inner, found.inner_bias, found.outer * weights[:, None],
-            found.outer_bias * weights,
+            network.by_distance, network.by_query, network.inner, network.inner_bias, network.outer * weights[:, None],
+            network.outer_bias * weights,
         )  # fmt: skip
 
     def offsets(self, q_pos: Tensor, k_pos: Tensor) -> Offsets | None:
-        found = self._of[2].offsets(q_pos, k_pos)
-        if found is None:
+        offsets = self._of[2].offsets(q_pos, k_pos)
+        if offsets is None:
             return None
-        return Offsets(found.values * self._weights(found.values)[:, None], found.of_queries, found.of_keys)
+        return Offsets(offsets.values * self._weights(offsets.values)[:, None], offsets.of_queries, offsets.of_keys)

@@ -5,7 +5,7 @@
     z_i = q_i · table,   z_i[p] between z_i[⌊p⌋] and z_i[⌈p⌉] in proportion
     s_ij ← s_ij + z_i[p_ij]                              scaled: + scale · z_i[p_ij]
 
-Keys count in the order of their indices, which must be that of the text; positions of tokens are read for `relative`
+Keys count in the order of their indices, which must be text order; positions of tokens are read for `relative`
 alone. table (head_dim, max_position + 1) starts at zero and is shared by the heads of a layer. Past the training length
 a model meets nothing unseen where its counts had reached max_position in training. Defined for causal attention;
 without a causal mask counting starts at the last key of the row.
@@ -42,14 +42,14 @@ class CoPE(ScoreEncoding):
         head_dim: width of a query head.
         max_position: the largest count; larger ones are clamped to it. The source's npos − 1.
         scaled: whether the term carries attention's scale, (q·k + z)·scale, as the authors' repository has it by
-            default; else it stands beside q·k·scale, as in the paper's listing.
+            default; else it is added to q·k·scale, as in the paper's listing.
         gates: what queries meet in the gates: ``"keys"`` the keys themselves, ``"separate"`` keys of a projection of
             their own, which a cache keeps too, ``"values"`` the values, whose width must then be ``head_dim``.
         dim: width of the layer's input; read for ``"separate"`` alone.
         num_kv_heads: key heads; read for ``"separate"`` alone.
         relative: add q_i · e[p_i − p_j] · scale too, with learned vectors up to this distance in tokens ("cope+rel");
             farther keys share the last. Needs integer positions.
-        rotated: whether gates and z see queries and keys after the rotations of the list, rather than their content
+        rotated: whether gates and z read queries and keys after the rotations of the list, rather than their content
             alone. Only with ``gates="keys"``.
         device, dtype: of the parameters, as in torch.nn.
 
@@ -153,10 +153,10 @@ class CoPE(ScoreEncoding):
         same_q = q is context.q
         content, keys = None if same_q else q.to(wide), self._gate_keys(context)
         gates = None if same_q and keys is context.k else keys.to(wide)
-        stated = Counts(self.table.to(wide), context.scale if self.scaled else 1.0, content, gates)
+        counts = Counts(self.table.to(wide), context.scale if self.scaled else 1.0, content, gates)
         if self.relative_table is None:
-            return (stated,)
-        return stated, Vectors(self.relative_table.to(wide).T.unsqueeze(0), 0, content=content)
+            return (counts,)
+        return counts, Vectors(self.relative_table.to(wide).T.unsqueeze(0), 0, content=content)
 
     def counts(self, q: Tensor, context: Context) -> Tensor:
         """The positions p of keys for each query, ``(batch, heads, queries, keys)``; differentiable."""
@@ -186,7 +186,7 @@ class CoPE(ScoreEncoding):
         if context.q.shape[1] % heads or tokens != context.k.shape[2]:
             raise ValueError(
                 f"num_kv_heads of this CoPE must divide the heads of q, and features hold {context.k.shape[2]} keys: "
-                f"got features {tuple(context.features.shape)} beside q {tuple(context.q.shape)}"
+                f"got features {tuple(context.features.shape)} with q {tuple(context.q.shape)}"
             )
         return context.features.to(context.q.dtype)
 

@@ -4,9 +4,9 @@
     f = Linear(2 · heads, hidden), LeakyReLU(0.01), Linear(hidden, heads)
 
 s_ij and b_ij hold one number a head: the scores handed in and a bias of the positions. f is the same for all pairs of
-tokens and lets heads speak to each other. Past the trained length the bias goes on as it does alone, and f meets biases
-that it has not seen. A bias that grows without bound (ALiBi) drowns the scores of all heads far out: across a million
-tokens float32 then keeps two digits, where KERPLE, FIRE and T5 lose nothing.
+tokens and lets heads speak to each other. Past the training length the bias goes on as it does alone, and f meets
+biases that it has not seen. A bias that grows without bound (ALiBi) drowns the scores of all heads far out: across a
+million tokens float32 then keeps two digits, where KERPLE, FIRE and T5 lose nothing.
 Source: Zheng et al., DAPE: Data-Adaptive Positional Encoding for Length Extrapolation, arXiv 2405.14722, section on the
     method; hidden 32 and first values as in the authors' code (chuanyang-Zheng/DAPE).
 Over FIRE the authors' code gives FIRE's own network a LeakyReLU too: ``DAPE(FIRE(heads, leak=0.01), heads)``.

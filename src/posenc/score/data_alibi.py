@@ -8,13 +8,14 @@
 
 x the layer's input; one gate per query head. l runs over the keys that query i sees, in the order of their indices,
 which must be that of the sequence; hidden keys count for nothing. Queries are the last of the keys. Gates start near 1
-(bias 5): a fresh model forgets 1/150 of the past with each token, where FoX forgets a half. Past the trained length far
-tokens fade on.
+(bias 5): a fresh model forgets 1/150 of the past with each token, where FoX forgets a half. Past the training length
+far tokens fade on.
 Source: x-transformers' DataDependentAlibi and PerRowDataDependentAlibi, after Lin et al., Forgetting Transformer,
     arXiv 2503.02130, section on forgetting attention; the forms "rows" and "bidirectional" are x-transformers' own.
 Checked against: x-transformers' two classes; biases, weights and results.
-Departs from the source: sums run from near to far per query, which float32 bears at any length; decoding with a cache
-    works, where the source has the gates of the current call's tokens alone; hidden keys do not count, which it counts.
+Departs from the source: sums run from near to far per query, which float32 represents at any length; decoding with a
+    cache works, where the source has the gates of the current call's tokens alone; hidden keys do not count, which it
+    counts.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from torch.nn import functional as F
 from posenc.arguments import check_heads, check_number, check_table, check_whole
 from posenc.encoding import Context, Reads, ScoreEncoding
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.score._inputs import kept, later, own_index, wide_linear
+from posenc.score._inputs import features_of, later, own_index, wide_linear
 from posenc.structure import Decay
 
 Form = Literal["causal", "bidirectional", "rows"]
@@ -107,28 +108,28 @@ class DataDependentALiBi(ScoreEncoding):
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
         width = {"causal": 1, "bidirectional": 2, "rows": 2 * self.gate_dim}[self.form]
-        features = kept("DataDependentALiBi", context, (self.num_heads, width), scores.dtype)
+        features = features_of("DataDependentALiBi", context, (self.num_heads, width), scores.dtype)
         if self.form == "causal":
             return scores + later(features.mT, context.mask)
-        own, keys = own_index(scores), torch.arange(scores.shape[-1], device=scores.device)
+        own_key, keys = own_index(scores), torch.arange(scores.shape[-1], device=scores.device)
         if self.form == "rows":
-            return scores + self._of_rows(features, own, keys < own, context.mask)
-        before, after = keys <= own, keys > own
+            return scores + self._of_rows(features, own_key, keys < own_key, context.mask)
+        before, after = keys <= own_key, keys > own_key
         if context.mask is not None:
             before, after = before & context.mask, after & context.mask
         past, future = features.mT.unsqueeze(-2).unbind(2)  # (batch, heads, 1, keys)
-        return scores + torch.where(keys < own, later(past, before), torch.where(after, future, 0.0).cumsum(-1))
+        return scores + torch.where(keys < own_key, later(past, before), torch.where(after, future, 0.0).cumsum(-1))
 
     def fast_form(self, context: Context, *, future: bool) -> tuple[Decay] | None:
         if self.form != "causal":
             return None
         dtype = torch.promote_types(context.q.dtype, torch.float32)
-        return (Decay(kept("DataDependentALiBi", context, (self.num_heads, 1), dtype).squeeze(-1)),)
+        return (Decay(features_of("DataDependentALiBi", context, (self.num_heads, 1), dtype).squeeze(-1)),)
 
-    def _of_rows(self, features: Tensor, own: Tensor, earlier: Tensor, mask: Tensor | None) -> Tensor:
-        """The bias of form "rows"; queries before the first key, which see none, take any numbers."""
+    def _of_rows(self, features: Tensor, own_key: Tensor, earlier: Tensor, mask: Tensor | None) -> Tensor:
+        """The bias of form "rows"; queries before the first key, which attend to none, take any numbers."""
         of_queries, of_keys = features.chunk(2, -1)
-        q = of_queries.index_select(2, own.flatten().clamp(min=0))
+        q = of_queries.index_select(2, own_key.flatten().clamp(min=0))
         gates = F.logsigmoid(q @ of_keys.mT * self.gate_dim**-0.5) * self.post_log_scale
         seen = earlier if mask is None else earlier & mask
         return torch.where(seen, gates, 0.0).flip(-1).cumsum(-1).flip(-1)

@@ -12,7 +12,7 @@ Source: Li et al., MViTv2: Improved Multiscale Vision Transformers for Classific
 Checked against: transformers' SamVisionAttention and VitDetAttention: whole layers, of the tables' size and of another;
     and pooled keys.
 Departs from the source: any number of axes, tokens in any order; other sizes are `resized` once, not at every call.
-    Where queries are no multiple of keys, or keys of queries, the source cuts off the fractions of differences.
+    Where queries are not a multiple of keys, or keys of queries, the source cuts off the fractions of differences.
 """
 
 from __future__ import annotations

@@ -5,11 +5,11 @@
     a_i = min(p_i mod c + c, size)           in the chunk before
     a_i = min(2c − 1, size)                  in any earlier one
 
-No distance is larger than ``size``, that of a model trained at least so long. To the chunk before, distances are true
-for the first ``local`` tokens of a chunk; later ones meet nearer positions than they have.
+No distance exceeds ``size``, which a training length of at least that many tokens covers. To the chunk before,
+distances are true for the first ``local`` tokens of a chunk; later ones meet nearer positions than they have.
 Source: An et al., Training-Free Long-Context Scaling of Large Language Models, arXiv 2402.17463, section 3.
 Checked against: the authors' code (ChunkLlama), values and gradients, and vLLM's DualChunkRotaryEmbedding.
-Departs from the source: the code's constant for earlier chunks, min(2c − 1, size), in the place of the paper's trained
+Departs from the source: the code's constant for earlier chunks, min(2c − 1, size), instead of the paper's trained
     length − 1; merged exactly, where the code rounds its shares to bfloat16. The code's gain on cos and sin for long
     texts, 0.05 · ln(length / trained) + 1, which the paper does not have, is ``gain``, of every length.
 """
@@ -32,7 +32,7 @@ class DualChunk(Remapped):
     Args:
         rotation: what rotates queries and keys, such as ``RoPE(64)``, with any scaling.
         size: the largest position of a query (the authors' chunk_size); by default three quarters of 4096.
-        local: tokens of a chunk that see the chunk before at true distances (their local_window); below ``size``.
+        local: tokens of a chunk that attend to the chunk before at true distances (their local_window); below ``size``.
         gain: on rotated q and k.
         device, dtype: of the parameters, as in torch.nn.
 

@@ -34,7 +34,7 @@ from torch.nn import functional as F
 from posenc.arguments import check_flag, check_heads, check_number, check_whole
 from posenc.encoding import Context, Reads, ScoreEncoding
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.score._inputs import kept, later, wide_linear
+from posenc.score._inputs import features_of, later, wide_linear
 from posenc.structure import Decay
 
 Kind = Literal["data", "bias", "fixed"]
@@ -140,7 +140,7 @@ class ForgetGate(ScoreEncoding):
     def _log_gates(self, context: Context, dtype: torch.dtype) -> Tensor:
         """log f of the keys, ``(batch | 1, heads, keys)``."""
         if self.kind == "data":
-            return kept("ForgetGate", context, (self.num_heads,), dtype)
+            return features_of("ForgetGate", context, (self.num_heads,), dtype)
         if self.bias is None:
             gates = torch.tensor([-1 / t for t in self.decay_times()], dtype=dtype, device=context.k.device)
         else:

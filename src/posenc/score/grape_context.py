@@ -1,4 +1,4 @@
-"""Contextual GRAPE-M: a rotation with learned frequencies, by a phase that tokens add up in the place of positions.
+"""Contextual GRAPE-M: a rotation with learned frequencies, by a phase that tokens add up instead of positions.
 
     phase_t = Σ_{l < t} sigmoid((weight · x_l + bias) / omega_scale)
     s_ij = scale · R(−phase_i) q_i · R(−phase_j) k_j,   theta_j = exp(log_theta_j)
@@ -29,7 +29,7 @@ from posenc.arguments import check_flag, check_heads, check_number, check_whole
 from posenc.encoding import Context, Reads, Scope, ScoreEncoding, widest
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.spectrum import check_base, geometric, host_float64
-from posenc.score._inputs import check_key_heads, check_width, kept, wide_linear
+from posenc.score._inputs import check_key_heads, check_width, features_of, wide_linear
 from posenc.score._qk_rotation import replace_products, rotate_by_angles
 
 
@@ -83,7 +83,7 @@ class GRAPEContext(ScoreEncoding):
         check_whole("head_dim", head_dim)
         check_heads("num_kv_heads", num_kv_heads)
         if head_dim % 2:
-            raise ValueError(f"head_dim must be even and at least 2, got {head_dim}: channels turn in pairs")
+            raise ValueError(f"head_dim must be even and at least 2, got {head_dim}: channels are rotated in pairs")
         check_base(base)
         for name, number in (("omega_scale", omega_scale), ("start", start)):
             check_number(name, number, above=0)
@@ -115,7 +115,7 @@ class GRAPEContext(ScoreEncoding):
         check_width(self, self.head_dim, q)
         check_key_heads(self, self.num_kv_heads, k)
         wide = widest(k.device)
-        steps = (kept("GRAPEContext", context, (self.phases,), wide) / self.omega_scale).sigmoid()
+        steps = (features_of("GRAPEContext", context, (self.phases,), wide) / self.omega_scale).sigmoid()
         order = context.sequence.token_order
         if order is not None and order.used is not None:
             steps = torch.where(order.used.unsqueeze(1), steps, 0.0)

@@ -29,7 +29,7 @@ from posenc.encoding import Context, Reads, ScoreEncoding
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
 from posenc.rotary._rotate import rotate_pairs
-from posenc.score._inputs import kept, later, wide_linear
+from posenc.score._inputs import features_of, later, wide_linear
 
 Tie = Literal["none", "key"]
 
@@ -40,7 +40,7 @@ class GRAPEAP(ScoreEncoding):
     Args:
         dim: width of the layer's input.
         num_heads: query heads.
-        path_dim: width of p, even; that of a key's head where it is tied.
+        path_dim: width of p, even; a key head's width where it is tied.
         tie: "none", p from a projection of the input, or "key".
         init_std: standard deviation of the initial projection.
         device, dtype: of the parameters, as in torch.nn.
@@ -74,7 +74,7 @@ class GRAPEAP(ScoreEncoding):
         check_heads("num_heads", num_heads)
         check_whole("path_dim", path_dim)
         if path_dim % 2:
-            raise ValueError(f"path_dim must be even, got {path_dim}: channels turn in pairs")
+            raise ValueError(f"path_dim must be even, got {path_dim}: channels are rotated in pairs")
         check_choice("tie", tie, get_args(Tie))
         check_number("init_std", init_std, least=0)
         self.dim, self.num_heads, self.path_dim, self.tie, self.init_std = dim, num_heads, path_dim, tie, init_std
@@ -91,14 +91,14 @@ class GRAPEAP(ScoreEncoding):
             nn.init.normal_(self.weight, std=self.init_std)
 
     def remember(self, x: Tensor) -> Tensor | None:
-        """p ``(batch, heads, tokens, path_dim)`` in float32 or better, where it is made of x."""
+        """p ``(batch, heads, tokens, path_dim)`` in float32 or better, where it is projected from x."""
         if self.weight is None:
             return None
         return wide_linear(x, self.weight).view(*x.shape[:2], self.num_heads, -1).transpose(1, 2)
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
         if self.weight is not None:
-            p = kept("GRAPEAP", context, (self.num_heads, self.path_dim), scores.dtype)
+            p = features_of("GRAPEAP", context, (self.num_heads, self.path_dim), scores.dtype)
         else:
             p = context.k.repeat_interleave(context.q.shape[1] // context.k.shape[1], 1)
             if p.shape[-1] != self.path_dim:
@@ -106,11 +106,11 @@ class GRAPEAP(ScoreEncoding):
         norm = p * (p.square().mean(-1, keepdim=True) + torch.finfo(p.dtype).eps).rsqrt()
         angle = angles(context.k_pos, self._radian, working_dtype(p.dtype, p.device))
         cos, sin = (wave.unsqueeze(-3) for wave in cos_sin(angle, p.dtype))
-        turned = rotate_pairs(norm, cos, sin, "half")
+        rotated = rotate_pairs(norm, cos, sin, "half")
         queries, keys = scores.shape[-2:]
         if queries > keys:
             raise ValueError(f"q must have no more tokens than k under GRAPEAP, got {queries} on {keys}")
-        gates = F.logsigmoid(p[:, :, keys - queries :] @ turned.mT / self.path_dim)
+        gates = F.logsigmoid(p[:, :, keys - queries :] @ rotated.mT / self.path_dim)
         return scores + later(gates, context.mask) * scores.new_tensor(self._slopes).view(-1, 1, 1)
 
     def extra_repr(self) -> str:

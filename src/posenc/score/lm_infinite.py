@@ -3,7 +3,7 @@
     a_i − b_j = p_i − p_j       p_i − p_j < window
     a_i − b_j = limit           beyond, and then p_j < sinks alone are seen (none of them: every key)
 
-No distance is larger than those of training, and no query sees more than window + sinks keys.
+No distance is larger than in training, and no query attends to more than window + sinks keys.
 Source: Han et al., LM-Infinite: Zero-Shot Extreme Length Generalization for Large Language Models, arXiv 2308.16137,
     section 4.
 Checked against: the authors' code (Glaciohound/LM-Infinite), values and gradients.
@@ -57,9 +57,9 @@ class LMInfinite(Remapped):
         super().__init__()
         self._hold(rotation)
         check_whole("window", window, most=LONGEST)
-        for name, given in (("sinks", sinks), ("limit", limit)):
-            if given is not None:
-                check_whole(name, given, most=LONGEST)
+        for name, value in (("sinks", sinks), ("limit", limit)):
+            if value is not None:
+                check_whole(name, value, most=LONGEST)
         self.window, self.sinks, self.limit = window, sinks, window if limit is None else limit
         self.scope = Scope(replaces=True, narrows=sinks is not None)
         place_parameters(self, device, dtype)

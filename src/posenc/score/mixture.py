@@ -1,11 +1,11 @@
-"""A learned mixture of encodings: each head chooses how far to heed each of them.
+"""A learned mixture of encodings: each head learns how much each member counts.
 
     s_ij ← Σ_m w_hm · score_m(s)_ij,   w_h = softmax(logits_h)                    over the members m
     w_hmi = softmax(logits_h + weight_h · x_i)                                    adaptive: per query token i
 
 score_m(s) is what member m alone makes of the scores s handed in: s_ij + scale · (R q_i·R k_j − q_i·k_j) for a
 rotation R, s_ij + b_ij for a bias. A member may be a list of encodings; the empty list (NoPE) leaves s as it is. What
-members read beside v (Shaw) counts with the same weights. x is the layer's input. All weights start equal. Past the
+members read besides v (Shaw) counts with the same weights. x is the layer's input. All weights start equal. Past the
 training length each member does what it does alone, at weights that were learned before.
 Source: no paper. Circulating notes that choose dynamically between RoPE (arXiv 2104.09864, eq. 15) and ALiBi
     (arXiv 2108.12409, section 3) have s + w_r · (s_rope − s) + w_a · b; this is the sound form of that idea.
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from posenc.arguments import check_flag, check_heads, check_whole
 from posenc.encoding import BiasEncoding, Context, Encoding, Reads, Scope, ScoreEncoding
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.score._inputs import kept, own_index, wide_linear
+from posenc.score._inputs import features_of, own_index, wide_linear
 from posenc.score._members import (
     alone,
     channels,
@@ -51,12 +51,13 @@ class Mixture(ScoreEncoding):
         dim: width of the layer's input; needed where the mixture is adaptive or a member keeps some of it.
         device, dtype: of the parameters, as in torch.nn.
 
-    Stand it in a list after rotations that all members shall share: members turn what these have rotated.
+    Put it in a list after rotations that all members share: members rotate what these have rotated.
 
     Raises:
         ValueError: at construction for no member, embedding or weight encodings, another ``num_heads``, a missing
-            dim, and rotations that need what a score encoding is not told: length-dependent ones, and xPos, for which
-            long calls are divided; at a call for whatever members refuse, or without the x or features that they need.
+            dim, and rotations that need what a score encoding does not receive: length-dependent ones, and xPos, for
+            which long calls are divided; at a call for whatever members refuse, or without the x or features that they
+            need.
 
     >>> from posenc import ALiBi, RoPE, attention
     >>> mixture = Mixture([RoPE(64), ALiBi(8), []], 8)
@@ -102,8 +103,8 @@ class Mixture(ScoreEncoding):
             look_back=max((score.scope.look_back for score in scores), default=0),
         )
         self.members = nn.ModuleList(nn.ModuleList(member) for member in lists)
-        own = (num_heads, len(lists)) if adaptive else None
-        self._shapes = (own, *(shape_kept(score, dim) for score in scores))
+        of_weights = (num_heads, len(lists)) if adaptive else None
+        self._shapes = (of_weights, *(shape_kept(score, dim) for score in scores))
         self.logits = nn.Parameter(torch.empty(num_heads, len(lists)))
         self.weight: nn.Parameter | None = None  # (num_heads · members, dim)
         if adaptive and dim is not None:
@@ -129,15 +130,15 @@ class Mixture(ScoreEncoding):
             raise ValueError(f"x must {'' if self.adaptive else 'not '}be given where adaptive is {self.adaptive}")
         if x is None:
             return self.logits.to(torch.promote_types(self.logits.dtype, torch.float32)).softmax(-1)
-        asked = self._asked(x)
-        return (asked + self.logits.to(asked.dtype).unsqueeze(1)).softmax(-1)
+        logits = self._projected(x)
+        return (logits + self.logits.to(logits.dtype).unsqueeze(1)).softmax(-1)
 
     def remember(self, x: Tensor) -> Tensor | None:
         """What the weights of each token and all members need, ``(batch, 1, tokens, channels)``."""
-        own = self._asked(x) if self.adaptive else None
-        return packed([own, *(score.remember(x) for member in self._lists() for score in scores_of(member))])
+        of_weights = self._projected(x) if self.adaptive else None
+        return packed([of_weights, *(score.remember(x) for member in self._lists() for score in scores_of(member))])
 
-    def _asked(self, x: Tensor) -> Tensor:
+    def _projected(self, x: Tensor) -> Tensor:
         """weight · x, ``(batch, heads, tokens, members)``, in float32 or better."""
         if self.weight is None:
             raise RuntimeError("not adaptive: no projection of x")
@@ -145,8 +146,8 @@ class Mixture(ScoreEncoding):
 
     def _lists(self) -> list[list[Encoding]]:
         """The members."""
-        found = (member for member in self.members if isinstance(member, nn.ModuleList))
-        return [[encoding for encoding in member if isinstance(encoding, Encoding)] for member in found]
+        lists = (member for member in self.members if isinstance(member, nn.ModuleList))
+        return [[encoding for encoding in member if isinstance(encoding, Encoding)] for member in lists]
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
         shares, features = self._parts(scores, context)
@@ -159,24 +160,24 @@ class Mixture(ScoreEncoding):
         """Where members are rotations and biases: all their channels side by side, queries times their weights."""
         lists = self._lists()
         biased = any(isinstance(e, BiasEncoding) for member in lists for e in member)
-        turning = any(map(rotations_of, lists))
-        if any(map(scores_of, lists)) or (self.adaptive and biased) or (turning and context.softcap is not None):
+        rotates = any(map(rotations_of, lists))
+        if any(map(scores_of, lists)) or (self.adaptive and biased) or (rotates and context.softcap is not None):
             return None
-        if not turning:
+        if not rotates:
             return context.q, context.k
         size = context.q.shape[2], context.k.shape[2]
         shares, _ = self._parts(context.q.new_empty(0, *size), context)
         queries, keys = [], []
-        plain: Tensor | None = None  # members that turn nothing share one product
+        unrotated_share: Tensor | None = None  # members that rotate nothing share one product
         for share, member in zip(shares, lists, strict=True):
             after = rotated(member, context)
             if after is context:
-                plain = share if plain is None else plain + share
+                unrotated_share = share if unrotated_share is None else unrotated_share + share
                 continue
             queries.append(after.q * share)
             keys.append(after.k)
-        if plain is not None:
-            queries.append(context.q * plain)
+        if unrotated_share is not None:
+            queries.append(context.q * unrotated_share)
             keys.append(context.k)
         return torch.cat(queries, -1), torch.cat(keys, -1)
 
@@ -194,16 +195,16 @@ class Mixture(ScoreEncoding):
 
     def _parts(self, scores: Tensor, context: Context) -> tuple[tuple[Tensor, ...], list[list[Tensor | None]]]:
         """Per member its weights, ``(batch | 1, heads, queries | 1, 1)``, and the features of its score encodings."""
-        found: list[Tensor | None] = [None] * len(self._shapes)
+        parts: list[Tensor | None] = [None] * len(self._shapes)
         width = sum(channels(shape) for shape in self._shapes)
         if width:
-            found = unpacked(kept("Mixture", context, (1, width), scores.dtype), self._shapes)
-        asked, *rest = found
+            parts = unpacked(features_of("Mixture", context, (1, width), scores.dtype), self._shapes)
+        by_query, *rest = parts
         logits = self.logits.to(scores.dtype).unsqueeze(1)  # (heads, 1, members)
-        if asked is None:
+        if by_query is None:
             logits = logits.unsqueeze(0)
-        else:  # queries before the first key, which see none, take any weights
-            logits = logits + asked.index_select(2, own_index(scores).flatten().clamp(min=0))
+        else:  # queries before the first key, which attend to none, take any weights
+            logits = logits + by_query.index_select(2, own_index(scores).flatten().clamp(min=0))
         remaining = iter(rest)
         features = [[next(remaining) for _ in scores_of(member)] for member in self._lists()]
         return logits.softmax(-1).unsqueeze(-2).unbind(-1), features

@@ -31,12 +31,12 @@ from torch.nn import functional as F
 from posenc.arguments import check_heads, check_number, check_table, check_whole
 from posenc.encoding import Context, Reads, Scope, ScoreEncoding, softcapped
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.score._inputs import check_key_heads, check_width, kept, wide_linear
+from posenc.score._inputs import check_key_heads, check_width, features_of, wide_linear
 from posenc.score._members import products
 from posenc.structure import Reflections, single_sequence
 from posenc.tracing import tracing
 
-_EPS = 1e-6  # beside |w|², as in the authors' l2_norm
+_EPS = 1e-6  # added to |w|², as in the authors' l2_norm
 _BLOCK = 64  # tokens whose reflections are solved for together
 
 
@@ -134,7 +134,7 @@ class PaTH(ScoreEncoding):
         """w ``(batch, num_kv_heads, keys, head_dim)`` and beta ``(batch, num_kv_heads, keys)`` of a call's keys."""
         check_width(self, self.head_dim, context.q)
         check_key_heads(self, self.num_kv_heads, context.k)
-        features = kept("PaTH", context, (self.num_kv_heads, self.head_dim + 1), dtype)
+        features = features_of("PaTH", context, (self.num_kv_heads, self.head_dim + 1), dtype)
         order = context.sequence.token_order or single_sequence(features.shape[2], features.device)
         raw, beta = features[..., :-1], features[..., -1]
         if order.used is not None:
@@ -190,9 +190,9 @@ def reflected(q: Tensor, k: Tensor, w: Tensor, beta: Tensor) -> Tensor:
     left, taken = grouped, list[Tensor]()
     for start in reversed(range(0, keys, _BLOCK)):
         first = max(0, start - (keys - queries))  # queries before it have met nothing of the block
-        own = first + keys - queries - start
+        own_key = first + keys - queries - start
         k_b, w_b, steps_b = (t[:, :, start : start + _BLOCK] for t in (k, w, steps))
-        missed, rest = _block(grouped[..., first:, :], left[..., first:, :], k_b, w_b, steps_b, own)
+        missed, rest = _block(grouped[..., first:, :], left[..., first:, :], k_b, w_b, steps_b, own_key)
         taken.append(F.pad(missed, (0, 0, first, 0)))
         left = torch.cat([left[..., :first, :], rest], -2)
     return torch.cat(taken[::-1], -1).flatten(1, 2)
@@ -200,14 +200,14 @@ def reflected(q: Tensor, k: Tensor, w: Tensor, beta: Tensor) -> Tensor:
 
 def _check_shapes(q: Tensor, k: Tensor, w: Tensor, beta: Tensor) -> None:
     """Raise a ValueError unless the four fit together."""
-    for name, given, wanted in (("w", w, k.shape), ("beta", beta, k.shape[:3])):
-        if given.shape != wanted:
-            raise ValueError(f"{name} must be {tuple(wanted)}, as k is {tuple(k.shape)}, got {tuple(given.shape)}")
+    for name, tensor, shape in (("w", w, k.shape), ("beta", beta, k.shape[:3])):
+        if tensor.shape != shape:
+            raise ValueError(f"{name} must be {tuple(shape)}, as k is {tuple(k.shape)}, got {tuple(tensor.shape)}")
     if q.ndim != 4 or q.shape[1] % k.shape[1]:
         raise ValueError(f"q must be queries with heads in whole groups, got {tuple(q.shape)}, k {tuple(k.shape)}")
 
 
-def _block(q: Tensor, left: Tensor, k: Tensor, w: Tensor, steps: Tensor, own: int) -> tuple[Tensor, Tensor]:
+def _block(q: Tensor, left: Tensor, k: Tensor, w: Tensor, steps: Tensor, own_key: int) -> tuple[Tensor, Tensor]:
     """What the keys of one block miss ``(batch, num_kv_heads, group, queries, tokens)``, and what is left of queries.
 
     Args:
@@ -217,9 +217,9 @@ def _block(q: Tensor, left: Tensor, k: Tensor, w: Tensor, steps: Tensor, own: in
         own: index in the block of the first query's own token; past its end if that comes later.
     """
     queries, tokens = left.shape[-2], w.shape[2]
-    met = torch.arange(tokens, device=q.device) <= (torch.arange(queries, device=q.device) + own)[:, None]
+    met = torch.arange(tokens, device=q.device) <= (torch.arange(queries, device=q.device) + own_key)[:, None]
     alone = torch.where(met, left @ steps.mT.unsqueeze(2), 0.0)
     system = (w @ steps.mT).unsqueeze(2)
-    given = torch.linalg.solve_triangular(system, alone, upper=False, left=False, unitriangular=True)
-    missed = given @ (w @ k.mT).tril(-1).unsqueeze(2) + (q - left) @ k.mT.unsqueeze(2)
-    return missed, left - given @ w.unsqueeze(2)
+    solved = torch.linalg.solve_triangular(system, alone, upper=False, left=False, unitriangular=True)
+    missed = solved @ (w @ k.mT).tril(-1).unsqueeze(2) + (q - left) @ k.mT.unsqueeze(2)
+    return missed, left - solved @ w.unsqueeze(2)

@@ -8,7 +8,7 @@ up to a length of window + factor · (training length − window). ReRoPE with a
 `LogN` after it is the author's form, which always multiplies scores by a logarithm of the position.
 Source: Su, post 9708 of kexue.fm (2023), no paper; the rotation: Su et al., RoFormer, arXiv 2104.09864, section 3.2.2.
 Checked against: the author's code (bojone/rerope, rerope_patch and leaky_rerope_patch), values and gradients.
-Departs from the source: the logarithm is left to `LogN`. The authors' forms turn far keys by nothing, or by fractions
+Departs from the source: the logarithm is left to `LogN`. The authors' forms rotate far keys not at all, or by fractions
     of their position; so do these.
 """
 
@@ -25,7 +25,7 @@ from posenc.structure import Range
 
 
 class ReRoPE(Remapped):
-    """Distances up to a window, and that of the window beyond.
+    """Exact distances up to a window; keys beyond it all count as at the window's distance.
 
     Args:
         rotation: what rotates queries and keys, such as ``RoPE(64)``, with any scaling.

@@ -8,12 +8,14 @@ x̂ the layer's input, each head's share of it brought to length one; taps, bias
 angle a pair of channels, pairs (j, j + head_dim/2), and a set of them for each key head, which its queries share. A
 score depends on the angles of the tokens after key j up to query i: what stands before changes nothing, and R(0) is
 where a text begins. Tokens count in the order of their indices, which must be that of the text; positions are not read.
-Tokens that no query of the call may see (padding) turn nothing, and a convolution does not reach into another document.
-It acts on the products of queries and keys, so any path of attention serves it where nothing else reads these. Caches
-keep raw angles and gates beside keys that have not rotated. Past the training length sums grow on, modulo a turn.
+Tokens that no query of the call may see (padding) contribute no rotation, and a convolution does not reach into another
+document. It acts on the products of queries and keys, so any path of attention serves it where nothing else reads
+these. Caches keep raw angles and gates beside keys that have not rotated. Past the training length sums grow on, modulo
+a turn.
 
 Source: Movahedi et al., Selective Rotary Position Embedding, arXiv 2511.17388, section on the method.
-Checked against: timurcarstensen/selective-rope modules/rotary.py: angles, turned queries and keys, gradients; streamed.
+Checked against: timurcarstensen/selective-rope modules/rotary.py: angles, rotated queries and keys, gradients;
+    streamed.
 Departs from the source: the sum is of float64 where there is one; grouped keys have a rule; differences in time
     (taps=None, its skip_conv) go on from a cache, where that code begins anew. It stands among the score encodings, as
     rotations here know positions alone.
@@ -32,12 +34,12 @@ from posenc.arguments import check_choice, check_flag, check_heads, check_number
 from posenc.encoding import Context, Reads, Scope, ScoreEncoding, widest
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.spectrum import check_base, geometric
-from posenc.score._inputs import check_key_heads, check_width, kept, wide_linear
+from posenc.score._inputs import check_key_heads, check_width, features_of, wide_linear
 from posenc.score._qk_rotation import replace_products, rotate_by_angles
 from posenc.structure import single_sequence
 
 Gate = Literal["head", "pair"]
-_EPS = 1e-6  # beside |x|², as in the authors' l2_norm
+_EPS = 1e-6  # added to |x|², as in the authors' l2_norm
 
 
 class SelectiveRoPE(ScoreEncoding):
@@ -169,7 +171,7 @@ class SelectiveRoPE(ScoreEncoding):
         """Angles of all keys, ``(batch, num_kv_heads, keys, pairs)``, radians, in float64 where there is one."""
         gates = {None: 0, "head": 1, "pair": self.pairs}[self.gate]
         wide = widest(context.k.device)
-        features = kept("SelectiveRoPE", context, (self.num_kv_heads, self.pairs + gates), wide)
+        features = features_of("SelectiveRoPE", context, (self.num_kv_heads, self.pairs + gates), wide)
         raw = features[..., : self.pairs]
         used, previous = context.sequence.token_order or single_sequence(raw.shape[2], raw.device)
         if self.taps is None:

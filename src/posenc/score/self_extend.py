@@ -66,8 +66,8 @@ class SelfExtend(Remapped):
         return {"window": max(1, train_length // 4)}  # 1024 of Llama 2's 4096
 
     def ranges(self, q_pos: Tensor, k_pos: Tensor) -> tuple[Range, ...]:
-        whole = self.window // self.group
-        offset = self.window - (self.window / self.group if self.exact and self.window % self.group else whole)
+        exact = self.window // self.group
+        offset = self.window - (self.window / self.group if self.exact and self.window % self.group else exact)
         of_queries, of_keys = (p.div(self.group, rounding_mode="floor") for p in (q_pos, k_pos))
         if not isinstance(offset, int):
             of_queries = of_queries.to(widest(of_queries.device))

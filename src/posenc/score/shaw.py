@@ -1,4 +1,4 @@
-"""Shaw's relative position representations: learned vectors of the clipped distance, beside keys and values.
+"""Shaw's relative position representations: learned vectors of the clipped distance, added to keys and values.
 
     r_ij = clip(p_j − p_i, −max_distance, max_distance)
     s_ij ← s_ij + scale · q_i · key_table[r_ij]

@@ -8,9 +8,9 @@ larger than sinks + window − 1, however long the text. A `KVCache` of the same
 Source: Xiao et al., Efficient Streaming Language Models with Attention Sinks, arXiv 2309.17453, section 3.2.
 Checked against: the authors' code (mit-han-lab/streaming-llm), token by token and in chunks.
 Departs from the source: the code attends to all of a prompt, however long, and chunks of tokens see what is left of the
-    cache once room was made for them; here every token sees what it would see token by token, so that a decoding step
-    equals the whole call. The code's perplexity script, which forgets after a step, has window = recent_size + 1; its
-    generation, which makes room before, window = recent_size.
+    cache once room was made for them; here every token attends to what it would attend to token by token, so that a
+    decoding step equals the whole call. The code's perplexity script, which forgets after a step, has window =
+    recent_size + 1; its generation, which makes room before, window = recent_size.
 """
 
 from __future__ import annotations

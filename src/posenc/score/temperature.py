@@ -61,7 +61,7 @@ class SSMax(Temperature):
         num_heads: query heads.
         bias: whether there is a learned bias a head beside the logarithm.
         count: what n counts, ``"visible"`` keys or ``"position"`` + 1.
-        scale: where the scales begin; 0.43 is that of the source's figure 1.
+        scale: where the scales begin; 0.43 in the source's figure 1.
         device, dtype: of the parameters, as in torch.nn.
 
     Raises:
@@ -105,8 +105,8 @@ class SSMax(Temperature):
 
     def factor(self, context: Context) -> Tensor:
         logs = _logs(context, self.count)  # (batch | 1, heads | 1, queries)
-        found = self.scale.to(logs.dtype).unsqueeze(-1) * logs
-        return found if self.bias is None else found + self.bias.to(logs.dtype).unsqueeze(-1)
+        scaled = self.scale.to(logs.dtype).unsqueeze(-1) * logs
+        return scaled if self.bias is None else scaled + self.bias.to(logs.dtype).unsqueeze(-1)
 
     def extra_repr(self) -> str:
         return f"{self.num_heads}, bias={self.bias is not None}, count={self.count!r}, scale={self.first:g}"
@@ -260,7 +260,7 @@ def _checked(count: Count) -> Count:
 
 
 def _logs(context: Context, count: Count) -> Tensor:
-    """ln n, ``(batch | 1, heads | 1, queries)``; 0 for a query that sees nothing."""
+    """ln n, ``(batch | 1, heads | 1, queries)``; 0 for a query that attends to no key."""
     if count == "position":
         return (_positions(context).to(_wide(context)) + 1).clamp(min=1).log()
     if context.sequence.key_counts is not None:
@@ -274,11 +274,11 @@ def _logs(context: Context, count: Count) -> Tensor:
 
 def _positions(context: Context) -> Tensor:
     """Positions of queries, ``(batch | 1, 1, queries)``, int64 or wide."""
-    found = context.q_pos
-    found = found.to(_wide(context)) if found.is_floating_point() else found.long()
-    return found[None, None] if found.ndim == 1 else found.unsqueeze(1)
+    positions = context.q_pos
+    positions = positions.to(_wide(context)) if positions.is_floating_point() else positions.long()
+    return positions[None, None] if positions.ndim == 1 else positions.unsqueeze(1)
 
 
 def _wide(context: Context) -> torch.dtype:
-    """Whole numbers above 2²⁴ are not those of float32."""
+    """The dtype of ln n: float32 cannot hold whole numbers above 2²⁴ exactly."""
     return widest(context.q.device)

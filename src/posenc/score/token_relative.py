@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from posenc.arguments import LONGEST, check_heads, check_number, check_table, check_whole
 from posenc.encoding import Context, Reads, ScoreEncoding
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.score._inputs import kept, wide_linear
+from posenc.score._inputs import features_of, wide_linear
 from posenc.structure import Vectors
 
 
@@ -109,12 +109,12 @@ class TokenRelativeBias(ScoreEncoding):
 
     def _of_queries(self, context: Context, dtype: torch.dtype) -> Tensor:
         """r of the queries, which are the last of the keys, ``(batch, heads, queries, relative_dim)``."""
-        features = kept("TokenRelativeBias", context, (self.num_heads, self.relative_dim), dtype)
+        features = features_of("TokenRelativeBias", context, (self.num_heads, self.relative_dim), dtype)
         queries, keys = context.q.shape[2], context.k.shape[2]
         if queries <= keys:
             return features[:, :, keys - queries :]
-        own = torch.arange(keys - queries, keys, device=features.device).clamp(min=0)
-        return features.index_select(2, own)
+        own_key = torch.arange(keys - queries, keys, device=features.device).clamp(min=0)
+        return features.index_select(2, own_key)
 
     def extra_repr(self) -> str:
         return f"{self.dim}, num_heads={self.num_heads}, extent={self.extent}, relative_dim={self.relative_dim}"

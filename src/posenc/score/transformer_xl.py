@@ -41,15 +41,15 @@ class TransformerXL(ScoreEncoding):
         head_dim: width of a head, default ``dim // num_heads``.
         base: wavelengths run from 2π to about 2π · base tokens.
         clamp: tokens; longer distances, either way, count as this one. None: no limit.
-        learned_distances: learned vectors in the place of waves, W and v, for this many distances from 0 on; keys
+        learned_distances: learned vectors instead of waves, W and v, for this many distances from 0 on; keys
             after the query count as distance 0. Needs integer positions.
         init_std: standard deviation of the initial parameters.
         device, dtype: of the parameters, as in torch.nn.
 
-    Queries and keys are seen before any rotation of the list, so that u and v remain relative beside one.
+    Queries and keys are read before any rotation of the list, so that u and v remain relative next to a rotation.
 
     Raises:
-        ValueError: at construction for sizes below 1, an odd dim, a base not above 1, clamp beside learned
+        ValueError: at construction for sizes below 1, an odd dim, a base not above 1, clamp with learned
             distances; at a call for another ``head_dim``, or fractional positions with learned distances.
 
     >>> from posenc import attention
@@ -157,9 +157,9 @@ class TransformerXL(ScoreEncoding):
         w = self.weight.to(q.dtype).view(self.num_heads, self.head_dim, self.dim)
         sines, cosines = ((q + self.v.to(q.dtype).unsqueeze(-2)) @ w).chunk(2, -1)  # y of each wave
         sin, cos = (wave.unsqueeze(-3) for wave in self._waves(context.q_pos, q))
-        turned = torch.cat([cosines * sin - sines * cos, sines * sin + cosines * cos], -1)
+        rotated = torch.cat([cosines * sin - sines * cos, sines * sin + cosines * cos], -1)
         at_keys = torch.cat(self._waves(context.k_pos, q), -1)
-        result = (turned.flatten(1, 2) @ at_keys.mT).view(*q.shape[:3], -1)
+        result = (rotated.flatten(1, 2) @ at_keys.mT).view(*q.shape[:3], -1)
         if self.clamp is None:
             return result
         distance = (context.q_pos.unsqueeze(-1) - context.k_pos.unsqueeze(-2)).unsqueeze(-3)

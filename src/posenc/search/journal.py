@@ -48,15 +48,15 @@ class Journal:
             return
         first = _line({"format": FORMAT, **header})
         content = path.read_bytes() if path.exists() else b""
-        whole = content[: content.rfind(b"\n") + 1]
+        complete = content[: content.rfind(b"\n") + 1]
         if first.startswith(content):  # new, or killed in its first line
             path.write_bytes(first)
             return
-        self._check_header(whole.partition(b"\n")[0], json.loads(first))
-        self._read(whole)
-        if whole != content:
+        self._check_header(complete.partition(b"\n")[0], json.loads(first))
+        self._read(complete)
+        if complete != content:
             with path.open("r+b") as file:
-                file.truncate(len(whole))
+                file.truncate(len(complete))
 
     def add(self, evaluation: Evaluation, value: float) -> None:
         """Write down an evaluation, with the value as the objective gave it: NaN and infinities are strings there."""
@@ -72,25 +72,25 @@ class Journal:
         with self.path.open("ab") as file:
             file.write(_line(record))
 
-    def check_asked(self, asked: Container[Candidate]) -> None:
-        """Raise a ValueError if the file holds a candidate that this search has not asked for by now."""
-        if any(candidate not in asked for candidate in self.known):
+    def check_tried(self, candidates: Container[Candidate]) -> None:
+        """Raise a ValueError if the file holds a candidate that this search has not tried by now."""
+        if any(candidate not in candidates for candidate in self.known):
             raise ValueError(f"journal {self.path} holds candidates that this search does not try; {_LEFT}")
 
-    def _check_header(self, line: bytes, wanted: dict[str, Any]) -> None:
+    def _check_header(self, line: bytes, expected: dict[str, Any]) -> None:
         try:
-            found = json.loads(line)
+            header = json.loads(line)
         except ValueError:
-            found = None
-        if not isinstance(found, dict) or found.get("format") != FORMAT:
+            header = None
+        if not isinstance(header, dict) or header.get("format") != FORMAT:
             raise ValueError(f"journal {self.path} is none of this version of posenc; {_LEFT}")
-        for name in wanted | found:
-            if found.get(name) != wanted.get(name):
-                difference = f"{name} = {found.get(name)!r}, not {wanted.get(name)!r}"
+        for name in expected | header:
+            if header.get(name) != expected.get(name):
+                difference = f"{name} = {header.get(name)!r}, not {expected.get(name)!r}"
                 raise ValueError(f"journal {self.path} is of another search, with {difference}; {_LEFT}")
 
-    def _read(self, whole: bytes) -> None:
-        for number, line in enumerate(whole.splitlines()[1:], start=2):
+    def _read(self, content: bytes) -> None:
+        for number, line in enumerate(content.splitlines()[1:], start=2):
             try:
                 record = json.loads(line)
                 candidate = Candidate(tuple(map(float, record["factors"])), int(record["start_tokens"]))

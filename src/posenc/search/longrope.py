@@ -125,10 +125,10 @@ def search(
     settings = settings or Settings()
     _check(pairs, base, original_length, factor, start_tokens, seed)
     choices = tuple(sorted(start_tokens))
-    asked = {"pairs": pairs, "base": float(base), "original_length": original_length, "factor": float(factor)}
+    problem = {"pairs": pairs, "base": float(base), "original_length": original_length, "factor": float(factor)}
     book = Journal(
         None if journal is None else Path(journal),
-        {**asked, "start_tokens": list(choices), "seed": seed, **asdict(settings)},
+        {**problem, "start_tokens": list(choices), "seed": seed, **asdict(settings)},
     )
     space = Space(pairs, settings.bound * factor, settings.step, choices)
     history: dict[Candidate, float] = {}
@@ -136,14 +136,14 @@ def search(
     curve: list[float] = []
     start = seeds(pairs, base, original_length, factor)
     for generation, origins in enumerate(generations(space, start, settings, seed, history)):
-        found = _fitness_of(generation, origins, history, objective, executor, book)
-        history |= {candidate: found[candidate] for candidate in origins}  # in this order, whichever came first
-        log += [Evaluation(generation, candidate, found[candidate], origin) for candidate, origin in origins.items()]
+        fitness = _fitness_of(generation, origins, history, objective, executor, book)
+        history |= {candidate: fitness[candidate] for candidate in origins}  # in this order, whichever came first
+        log += [Evaluation(generation, candidate, fitness[candidate], origin) for candidate, origin in origins.items()]
         best = min(history, key=history.__getitem__)
         curve.append(history[best])
         if progress is not None:
             progress(Progress(generation, settings.generations, len(history), best, history[best]))
-    book.check_asked(history)
+    book.check_tried(history)
     exhausted = len(history) == space.size
     return Result(*best, history[best], len(history), tuple(curve), tuple(log), exhausted)
 
@@ -157,17 +157,17 @@ def _fitness_of(
     book: Journal,
 ) -> dict[Candidate, float]:
     """The fitness of a generation, from the journal or the objective."""
-    found = {candidate: _ranked(book.known[candidate]) for candidate in origins if candidate in book.known}
-    missing = [candidate for candidate in origins if candidate not in found]
+    fitness = {candidate: _ranked(book.known[candidate]) for candidate in origins if candidate in book.known}
+    missing = [candidate for candidate in origins if candidate not in fitness]
     if missing:
-        book.check_asked(history.keys() | origins.keys())
+        book.check_tried(history.keys() | origins.keys())
 
     def record(candidate: Candidate, value: float) -> None:
-        found[candidate] = _ranked(value)
-        book.add(Evaluation(generation, candidate, found[candidate], origins[candidate]), value)
+        fitness[candidate] = _ranked(value)
+        book.add(Evaluation(generation, candidate, fitness[candidate], origins[candidate]), value)
 
     evaluate(objective, missing, executor, record)
-    return found
+    return fitness
 
 
 def _ranked(value: float) -> float:

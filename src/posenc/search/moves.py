@@ -21,7 +21,7 @@ REACH, SPREAD = 1.4, 0.6  # of a step away from the centre: along a difference o
 
 
 class Draw:
-    """Random numbers that are the same under every version of Python, which promises that of `random` alone."""
+    """Random numbers that are the same under every version of Python, which guarantees this only for `random`."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed).random
@@ -99,23 +99,23 @@ def segment(draw: Draw, space: Space, parents: Parents, probability: float, wide
 
 
 def exchange(draw: Draw, parents: Parents, probability: float, wider: float) -> tuple[Logs, int]:
-    """The paper's crossover: some pairs of one parent in the place of another's; blurred after a first try."""
-    one, other = draw.rank(len(parents)), draw.below(len(parents))
+    """The paper's crossover: some pairs of one parent instead of another's; blurred after a first try."""
+    first, other = draw.rank(len(parents)), draw.below(len(parents))
     blur = FINEST * (wider - 1)
     logs = [
         (b if draw.random() < probability else a) + blur * draw.normal()
-        for a, b in zip(parents.logs[one], parents.logs[other], strict=True)
+        for a, b in zip(parents.logs[first], parents.logs[other], strict=True)
     ]
-    return logs, parents.candidates[other if draw.random() < probability else one].start_tokens
+    return logs, parents.candidates[other if draw.random() < probability else first].start_tokens
 
 
 def from_centre(draw: Draw, parents: Parents, wider: float) -> tuple[Logs, int]:
     """A step from the centre of the best, as wide as the parents are apart."""
-    one, other = (parents.logs[draw.below(len(parents))] for _ in range(2))
+    first, other = (parents.logs[draw.below(len(parents))] for _ in range(2))
     reach = REACH * wider * draw.normal()
     logs = [
         centre + reach * (a - b) + SPREAD * wider * spread * draw.normal()
-        for centre, a, b, spread in zip(parents.centre, one, other, parents.spread, strict=True)
+        for centre, a, b, spread in zip(parents.centre, first, other, parents.spread, strict=True)
     ]
     return logs, parents.candidates[draw.rank(len(parents))].start_tokens
 

@@ -59,9 +59,9 @@ class Space:
                 levels[full - 1 :] = [levels[full - 1] + 1] * (self.pairs - full + 1)
             else:
                 levels, start = [0] * self.pairs, (start + 1) % len(self.start_tokens)
-            found = self._candidate(levels, self.start_tokens[start])
-            if found not in taken:
-                return found
+            candidate_ = self._candidate(levels, self.start_tokens[start])
+            if candidate_ not in taken:
+                return candidate_
         return None
 
     def _candidate(self, levels: Sequence[int], start_tokens: int) -> Candidate:
@@ -76,5 +76,5 @@ def seeds(pairs: int, base: float, original_length: int, factor: float) -> dict[
     scalings: dict[str, Scaling] = {"PI": PositionInterpolation(factor)}
     if pairs > 1:
         scalings |= {"NTK": NTKAware(factor), "YaRN": YaRN(factor, original_length=original_length)}
-    plain = Spectrum(host_float64(geometric(2 * pairs, base)))
-    return {name: (plain.theta / scaling(plain).theta).log().tolist() for name, scaling in scalings.items()}
+    unscaled = Spectrum(host_float64(geometric(2 * pairs, base)))
+    return {name: (unscaled.theta / scaling(unscaled).theta).log().tolist() for name, scaling in scalings.items()}

@@ -1,4 +1,4 @@
-"""What every encoding must do, as checks that need torch alone: `check_encoding` runs them over one of yours."""
+"""Checks that every encoding must pass, which need torch alone: `check_encoding` runs them over one of yours."""
 
 from posenc.testing.cases import Case as Case
 from posenc.testing.cases import applies as applies

@@ -45,7 +45,7 @@ SITUATIONS = (
     Situation("bidirectional", causal=False),
     Situation("given positions", placed=True),
     Situation("causal by positions", causal="positions", placed=True),
-    Situation("mask with a row that sees nothing", masked=True),
+    Situation("mask with a row that attends to no key", masked=True),
     Situation("mask, bidirectional", masked=True, causal=False),
     Situation("packed documents", packed=True),
     Situation("packed documents and a mask", packed=True, masked=True),
@@ -88,7 +88,7 @@ def serving(case: Case, situation: Situation = SITUATIONS[0]) -> list[Backend]:
 
 def serving_call(call: Call, situation: Situation) -> list[Backend]:
     """Names of the backends that serve a call."""
-    found = []
+    names = []
     for name in BACKENDS:
         backend = cast("Backend", name)
         try:
@@ -96,8 +96,8 @@ def serving_call(call: Call, situation: Situation) -> list[Backend]:
         except ValueError as error:
             expect("cannot serve" in str(error), f"{situation.name}: {error}")
         else:
-            found.append(backend)
-    return found
+            names.append(backend)
+    return names
 
 
 def encodings_of(case: Case) -> list[Encoding]:
@@ -142,27 +142,27 @@ def backends_equal_dense(case: Case) -> None:
     encodings = encodings_of(case)
     for situation in situations(case):
         call = call_of(case, situation, encodings)
-        wanted = differentiated(call, "dense")
+        expected = differentiated(call, "dense")
         for backend in serving_call(call, situation):
             if backend == "dense":
                 continue
-            for (name, got), reference in zip(differentiated(call, backend).items(), wanted.values(), strict=True):
+            for (name, got), reference in zip(differentiated(call, backend).items(), expected.values(), strict=True):
                 expect_close(f"backend {backend}, {situation.name}: {name}", got, reference)
 
 
 @applies_to(*INSIDE)
 def rows_without_keys(case: Case) -> None:
-    """A query that may see no key gets zeros and gives no gradient, rather than NaN."""
-    situation = Situation("a row that sees nothing", masked=True)
+    """A query without visible keys gets zeros and gives no gradient, rather than NaN."""
+    situation = Situation("a row that attends to no key", masked=True)
     unseen = situation.queries // 2
     call = call_of(case, situation)
     for backend in serving_call(call, situation):
-        found = differentiated(call, backend)
-        for name, tensor in found.items():
+        actual = differentiated(call, backend)
+        for name, tensor in actual.items():
             expect(bool(tensor.isfinite().all()), f"backend {backend}: {name} is not finite")
         for name in ("result", "gradient of q"):
             expect(
-                bool((found[name][:, :, unseen] == 0).all()),
+                bool((actual[name][:, :, unseen] == 0).all()),
                 f"backend {backend}: {name} of the unseeing query is not zero",
             )
 
@@ -183,17 +183,17 @@ def distance_structure(case: Case) -> None:
     q_pos, k_pos = torch.arange(0, 90, 7), torch.arange(0, 90, 5)
     for encoding in at_hook_point(case.make(torch.float64), BiasEncoding):
         distance = k_pos - q_pos[:, None]
-        stated = encoding.of_distance(distance) if encoding.axes == 1 else None
-        if stated is not None:
-            expect_close("of_distance (queries, keys)", stated, encoding(q_pos, k_pos).to(stated.dtype))
+        structure = encoding.of_distance(distance) if encoding.axes == 1 else None
+        if structure is not None:
+            expect_close("of_distance (queries, keys)", structure, encoding(q_pos, k_pos).to(structure.dtype))
             flat = encoding.of_distance(distance.flatten())
             assert flat is not None
-            expect_close("of_distance (any,)", flat, stated.flatten(1))
+            expect_close("of_distance (any,)", flat, structure.flatten(1))
 
 
 @applies_to("weight", all_of_them=False)
 def weights_are_weights(case: Case) -> None:
-    """What takes the place of softmax gives weights ≥ 0, zero where masked, that sum to at most 1."""
+    """What replaces softmax gives weights ≥ 0, zero where masked, that sum to at most 1."""
     situation = Situation("weights", masked=True)
     q, k, _ = tensors(case, situation)
     one_hot = torch.eye(situation.keys, dtype=q.dtype).expand(*k.shape[:2], -1, -1)

@@ -38,7 +38,7 @@ def batch_mates(case: Case) -> None:
     x = tokens_of(case, long, batch=2)
     attention_mask = torch.arange(long) < torch.tensor([short, long])[:, None]
     together = layer(x, attention_mask=attention_mask)[:1, :short]
-    expect_close("a short row beside a long one", together, layer(x[:1, :short]))
+    expect_close("a short row next to a long one", together, layer(x[:1, :short]))
 
 
 @applies_to(*EVERYWHERE)

@@ -38,8 +38,8 @@ def applies_to(
     """
 
     def note(check: Callable[[Case], None]) -> Callable[[Case], None]:
-        wanted = frozenset(hook_points)
-        _HOOK_POINTS[check.__name__] = wanted if all_of_them else wanted | {"any"}
+        points = frozenset(hook_points)
+        _HOOK_POINTS[check.__name__] = points if all_of_them else points | {"any"}
         if several_axes:
             _SEVERAL.add(check.__name__)
         return check
@@ -88,13 +88,15 @@ class Case:
         exempt = {check: reason for entry in entries for check, reason in entry.exempt.items()}
 
         def construct(**words: object) -> list[Encoding]:
-            made = []
+            encodings = []
             for entry in entries:
                 if entry.encoding is not None:
                     optional = {"value_dim", *(options or {})} - entry.takes
-                    wanted = {**words, **(options or {})}
-                    made.append(entry.create(**{word: given for word, given in wanted.items() if word not in optional}))
-            return made
+                    words_given = {**words, **(options or {})}
+                    encodings.append(
+                        entry.create(**{word: value for word, value in words_given.items() if word not in optional})
+                    )
+            return encodings
 
         name = "_".join([recipe, variant]) if variant else recipe
         case = cls(name, construct, table_bound=any(entry.table_bound for entry in entries), exempt=exempt)
@@ -121,8 +123,8 @@ class Case:
         words = {word: size for word, size in words.items() if word in takes}
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)  # torch.manual_seed formats a stack for each device there is not
-            made = self.construct(**words)
-        return [made] if isinstance(made, Encoding) else list(made)
+            encodings = self.construct(**words)
+        return [encodings] if isinstance(encodings, Encoding) else list(encodings)
 
     def make(
         self, dtype: torch.dtype = torch.float32, *, seed: int = 0, sizes: Mapping[str, int] | None = None
@@ -169,8 +171,8 @@ def applies(check: str, case: Case) -> bool:
     """Whether a check is defined for the hook points and axes of a case, whatever the case is exempt from."""
     if check in _SEVERAL and case.axes == 1:
         return False
-    wanted, hook_points = _HOOK_POINTS[check], case.hook_points
-    return bool(hook_points & wanted) if "any" in wanted else hook_points <= wanted
+    required, hook_points = _HOOK_POINTS[check], case.hook_points
+    return bool(hook_points & required) if "any" in required else hook_points <= required
 
 
 def spread(index: Tensor, axes: int) -> Tensor:
@@ -180,8 +182,8 @@ def spread(index: Tensor, axes: int) -> Tensor:
 
 def random(*shape: int, dtype: torch.dtype = torch.float64, seed: int = 7) -> Tensor:
     """Normal numbers, the same ones at every call, whatever the global generator does."""
-    drawn = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    return drawn.to(dtype)
+    numbers = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return numbers.to(dtype)
 
 
 class Probe(nn.Module):

@@ -17,26 +17,26 @@ def expect(condition: bool, text: str) -> None:
         raise AssertionError(text)
 
 
-def expect_close(what: str, got: Tensor, wanted: Tensor, *, tolerance: float | None = None) -> None:
-    """``got`` equals ``wanted`` up to the rounding of got's dtype; shapes must be equal, NaN equals nothing."""
+def expect_close(what: str, got: Tensor, expected: Tensor, *, tolerance: float | None = None) -> None:
+    """``got`` equals ``expected`` up to the rounding of got's dtype; shapes must be equal, NaN equals nothing."""
     tolerance = TOLERANCE[got.dtype] if tolerance is None else tolerance
     torch.testing.assert_close(
-        got.detach().to(wanted.dtype),
-        wanted.detach(),
+        got.detach().to(expected.dtype),
+        expected.detach(),
         rtol=tolerance,
         atol=tolerance,
         msg=lambda text: f"{what}: {text}",
     )
 
 
-def expect_same(what: str, got: Tensor, wanted: Tensor) -> None:
-    """``got`` equals ``wanted`` bit by bit."""
-    torch.testing.assert_close(got.detach(), wanted.detach(), rtol=0, atol=0, msg=lambda text: f"{what}: {text}")
+def expect_same(what: str, got: Tensor, expected: Tensor) -> None:
+    """``got`` equals ``expected`` bit by bit."""
+    torch.testing.assert_close(got.detach(), expected.detach(), rtol=0, atol=0, msg=lambda text: f"{what}: {text}")
 
 
-def expect_different(what: str, one: Tensor, other: Tensor) -> None:
+def expect_different(what: str, first: Tensor, other: Tensor) -> None:
     """Two results differ by more than rounding somewhere."""
-    gap = float((one.detach().double() - other.detach().double()).abs().max())
+    gap = float((first.detach().double() - other.detach().double()).abs().max())
     expect(gap > 1e-6, f"{what}: expected different results, got a largest difference of {gap:.1e}")
 
 

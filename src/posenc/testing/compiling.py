@@ -28,13 +28,13 @@ def positions_of(case: Case, length: int) -> Tensor | None:
 @applies_to(*EVERYWHERE)
 def compiles_once(case: Case) -> None:
     """Ten growing lengths make at most two graphs under ``fullgraph=True``: one for the first, one for all lengths."""
-    for what, given in (("counted", False), ("given", True)):
-        graphs = compiled_graphs(case, f"positions {what}", given or case.axes > 1)
+    for what, explicit in (("counted", False), ("given", True)):
+        graphs = compiled_graphs(case, f"positions {what}", explicit or case.axes > 1)
         expect(graphs <= 2, f"positions {what}: {graphs} graphs for {len(lengths_of(case))} lengths")
 
 
-def compiled_graphs(case: Case, what: str, given: bool) -> int:
-    """How many graphs a tracing backend was handed; the compiled values equal those of eager mode."""
+def compiled_graphs(case: Case, what: str, explicit: bool) -> int:
+    """How many graphs a tracing backend receives; the compiled values equal the eager ones."""
     graphs = []
 
     def count(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:
@@ -47,7 +47,7 @@ def compiled_graphs(case: Case, what: str, given: bool) -> int:
     with torch.no_grad():
         for length in lengths_of(case):
             x = tokens_of(case, length, batch=2, dtype=torch.float32)
-            positions = case.positions(torch.arange(length)) if given else None
+            positions = case.positions(torch.arange(length)) if explicit else None
             expect_close(f"{what}, compiled for {length} tokens", compiled(x, positions), probe(x, positions))
     torch._dynamo.reset()
     return len(graphs)
@@ -60,8 +60,8 @@ def compiles_with_inductor(case: Case) -> None:
     torch._dynamo.reset()
     compiled = torch.compile(probe, fullgraph=True, dynamic=None)
     for length in lengths_of(case)[::3]:
-        wanted, got = (trained(case, probe, call, length) for call in (probe, compiled))
-        for name, value in wanted.items():
+        expected, got = (trained(case, probe, call, length) for call in (probe, compiled))
+        for name, value in expected.items():
             expect_close(f"inductor, {length} tokens: {name}", got[name], value)
     torch._dynamo.reset()
 
@@ -78,33 +78,33 @@ def trained(case: Case, probe: Probe, call: Callable[..., Any], length: int) -> 
 
 @applies_to("embedding", "rotary", "bias", all_of_them=False)
 def compiles_alone_with_inductor(case: Case) -> None:
-    """Tables, biases and embeddings of counted positions, compiled by themselves, are those of eager mode. Slow.
+    """Tables, biases and embeddings of counted positions, compiled by themselves, equal eager mode's. Slow.
 
-    A C++ compiler then sees positions and constants in one loop. It may assume that products of int64 never wrap
+    A C++ compiler then handles positions and constants in one loop. It may assume that products of int64 never wrap
     around, and gcc -O3 ends such a loop at the first position that would.
     """
     encodings, axes = case.make(), case.axes
 
     def alone(x: Tensor) -> list[Tensor]:
         positions = spread(torch.arange(x.shape[1]), axes)
-        found: list[Tensor] = []
+        results: list[Tensor] = []
         for encoding in encodings:
             if isinstance(encoding, EmbeddingEncoding):
-                found.append(encoding(x, positions))
+                results.append(encoding(x, positions))
             elif isinstance(encoding, RotaryEncoding):
                 heads = x.view(*x.shape[:2], case.num_heads, case.head_dim).transpose(1, 2)
-                found.extend(encoding(heads, heads[:, :: case.num_heads // case.num_kv_heads], positions, positions))
+                results.extend(encoding(heads, heads[:, :: case.num_heads // case.num_kv_heads], positions, positions))
             elif isinstance(encoding, BiasEncoding):
-                found.append(encoding(positions, positions))
-        return found
+                results.append(encoding(positions, positions))
+        return results
 
     torch._dynamo.reset()
     compiled = torch.compile(alone, fullgraph=True, dynamic=None)
     with torch.no_grad():
         for length in lengths_of(case)[::3]:
             x = tokens_of(case, length, dtype=torch.float32)
-            for got, wanted in zip(compiled(x), alone(x), strict=True):
-                expect_close(f"inductor, {length} tokens", got, wanted)
+            for got, expected in zip(compiled(x), alone(x), strict=True):
+                expect_close(f"inductor, {length} tokens", got, expected)
     torch._dynamo.reset()
 
 

@@ -15,7 +15,7 @@ TOKENS = 10
 
 
 class Layer(nn.Module):
-    """`SelfAttention` around a case; embeddings that append channels stand before its door, the others inside."""
+    """`SelfAttention` around a case; embeddings that append channels act before the layer, the others inside."""
 
     def __init__(self, case: Case) -> None:
         super().__init__()

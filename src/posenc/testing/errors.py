@@ -21,17 +21,17 @@ def calls(case: Case) -> list[tuple[str, Callable[[Tensor], object]]]:
     encodings, x = case.make(torch.float64), tokens_of(case, 6, batch=2)
     q, k, v = heads_of(case, 6, 6)
     inside = [e for e in encodings if not isinstance(e, EmbeddingEncoding)]
-    found: list[tuple[str, Callable[[Tensor], object]]] = []
+    ways: list[tuple[str, Callable[[Tensor], object]]] = []
     for encoding in at_hook_point(encodings, EmbeddingEncoding):
-        found.append((type(encoding).__name__, lambda positions, e=encoding: e(x, positions)))  # type: ignore[misc]
-    if inside or not found:
-        found.append(
+        ways.append((type(encoding).__name__, lambda positions, e=encoding: e(x, positions)))  # type: ignore[misc]
+    if inside or not ways:
+        ways.append(
             (
                 "attention",
                 lambda positions: attention(q, k, v, inside, q_pos=positions, k_pos=positions, x=x, causal=True),
             )
         )
-    return found
+    return ways
 
 
 @applies_to(*EVERYWHERE)
@@ -41,11 +41,11 @@ def wrong_positions_raise(case: Case) -> None:
     wrong = [case.positions(counted) for counted in index]
     if case.axes > 1:  # none, one too many, and in front, as Hugging Face's position ids have them
         six = case.positions(torch.arange(6))
-        plain = any(encoding.plain_positions for encoding in case.fresh())  # which take one coordinate for all
+        accepts_one = any(encoding.plain_positions for encoding in case.fresh())  # which take one coordinate for all
         wrong += [
             torch.cat([six, six[:, :1]], -1),
             six.T[:, None].expand(-1, 2, -1),
-            *([] if plain else [torch.arange(6)]),
+            *([] if accepts_one else [torch.arange(6)]),
         ]
     for what, call in calls(case):
         for positions in wrong:
@@ -127,7 +127,7 @@ def attend(
 
 
 def wide_values(case: Case, encoding: ScoreEncoding, positions: Tensor) -> None:
-    """Values of another width than the encoding reads are refused by name; one that reads none takes them."""
+    """Values of another width than the encoding reads are refused by name; an encoding that reads none takes them."""
     q, k, v = heads_of(case, 6, 6, value_dim=case.head_dim + 3)
     try:
         out = attend(encoding, q, k, v, positions, x=tokens_of(case, 6, batch=2))()
@@ -141,7 +141,7 @@ def wide_values(case: Case, encoding: ScoreEncoding, positions: Tensor) -> None:
 
 @applies_to("rotary")
 def odd_head_dim_raises(case: Case) -> None:
-    """A rotation of 7 channels is refused at construction: channels turn in pairs or blocks."""
+    """A rotation of 7 channels is refused at construction: channels are rotated in pairs or blocks."""
     if "head_dim" in case.takes:
         expect_value_error(
             "head_dim=7", lambda: case.fresh(sizes={"head_dim": 7, "dim": 7 * case.num_heads}), "head_dim", "rotary_dim"

@@ -1,6 +1,6 @@
-"""How exactly a rotation sees differences of positions alone: the largest entry of R(x)ᵀ R(y) − R(0)ᵀ R(y − x).
+"""How exactly a rotation depends on differences of positions alone: the largest entry of R(x)ᵀ R(y) − R(0)ᵀ R(y − x).
 
-R(0) is no turn at all, but where a convention counts from 1 (Llama 4).
+R(0) is the identity, except where a convention counts from 1 (Llama 4).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from posenc.encoding import RotaryEncoding
 class Exactness(NamedTuple):
     """Largest absolute entries over all pairs of positions and all heads."""
 
-    relativity: float  # of R(x)ᵀ R(y) − R(0)ᵀ R(y − x): 0 if scores see nothing but the difference
+    relativity: float  # of R(x)ᵀ R(y) − R(0)ᵀ R(y − x): 0 if scores depend on the difference alone
     orthogonality: float  # of R(x)ᵀ R(x) − 1: 0 if lengths are kept
 
 
@@ -53,5 +53,5 @@ def _matrices(encoding: RotaryEncoding, positions: Tensor, num_heads: int, head_
     units = torch.eye(head_dim, dtype=dtype).repeat(pairs, 1)  # for each position all unit vectors, as tokens
     x = units.expand(1, num_heads, -1, -1)
     table = encoding.table(positions.repeat_interleave(head_dim, 0), like=x)
-    turned = encoding.rotate(x, table)[0].view(num_heads, pairs, head_dim, head_dim)
-    return turned.movedim(1, 0).mT.double()
+    rotated = encoding.rotate(x, table)[0].view(num_heads, pairs, head_dim, head_dim)
+    return rotated.movedim(1, 0).mT.double()

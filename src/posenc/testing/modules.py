@@ -15,7 +15,7 @@ from posenc.testing.numerics import result
 
 @applies_to(*EVERYWHERE)
 def state_dict_is_parameters(case: Case) -> None:
-    """A state dict holds the parameters alone, of sizes that no call changes; no floating buffer hides beside it."""
+    """A state dict holds the parameters alone, of sizes that no call changes; no floating buffer exists besides it."""
     encodings = case.make()
     probe = Probe(case, encodings, dtype=torch.float32)
     before = shapes(encodings)
@@ -40,24 +40,24 @@ def shapes(encodings: list[Encoding]) -> list[dict[str, tuple[int, ...]]]:
 def strict_load(case: Case) -> None:
     """A state dict loads strictly into a new encoding of another initialisation, which then is the same encoding."""
     source, other = case.make(), case.make(seed=5)
-    wanted = result(case, source)
+    expected = result(case, source)
     if any(True for encoding in source for _ in encoding.parameters()):
-        expect_different("before loading", result(case, other), wanted)
+        expect_different("before loading", result(case, other), expected)
     for encoding, loaded in zip(other, source, strict=True):
         encoding.load_state_dict(loaded.state_dict(), strict=True)
-    expect_same("after loading", result(case, other), wanted)
+    expect_same("after loading", result(case, other), expected)
 
 
 @applies_to(*EVERYWHERE)
 def deep_copy(case: Case) -> None:
     """A deep copy, as a moving average of the weights takes, does the same and shares nothing."""
     encodings = case.make()
-    wanted, copied = result(case, encodings), copy.deepcopy(encodings)
-    expect_same("the copy", result(case, copied), wanted)
+    expected, copied = result(case, encodings), copy.deepcopy(encodings)
+    expect_same("the copy", result(case, copied), expected)
     with torch.no_grad():
         for parameter in (p for encoding in copied for p in encoding.parameters()):
             parameter.zero_()
-    expect_same("the original, after its copy was changed", result(case, encodings), wanted)
+    expect_same("the original, after its copy was changed", result(case, encodings), expected)
 
 
 @applies_to(*EVERYWHERE)

@@ -32,12 +32,12 @@ def bfloat16_round_trip(case: Case) -> None:
     A table of angles or slopes in a buffer fails here, as it does in every model that is served in bfloat16.
     """
     encodings = case.make()
-    wanted = result(case, encodings)
+    expected = result(case, encodings)
     for encoding in encodings:
-        kept = {name: p.detach().clone() for name, p in encoding.named_parameters()}
+        parameters = {name: p.detach().clone() for name, p in encoding.named_parameters()}
         encoding.to(torch.bfloat16).float()
-        encoding.load_state_dict(kept, strict=False)
-    expect_same("after .to(bfloat16).float()", result(case, encodings), wanted)
+        encoding.load_state_dict(parameters, strict=False)
+    expect_same("after .to(bfloat16).float()", result(case, encodings), expected)
 
 
 @applies_to(*EVERYWHERE)
@@ -68,9 +68,9 @@ def reset_parameters(case: Case) -> None:
                 assert reset is not None
                 reset()
     for encoding, source in zip(empty, normal, strict=True):
-        for (name, got), wanted in zip(encoding.named_parameters(), source.parameters(), strict=True):
+        for (name, got), original in zip(encoding.named_parameters(), source.parameters(), strict=True):
             expect(bool(got.isfinite().all()), f"{name} is not finite after reset_parameters()")
-            spread, usual = (float(p.detach().double().square().mean().sqrt()) for p in (got, wanted))
+            spread, usual = (float(p.detach().double().square().mean().sqrt()) for p in (got, original))
             expect(
                 spread == usual if usual == 0 else 0.3 < spread / usual < 3,
                 f"{name} is of size {spread:.3g} after reset_parameters(), {usual:.3g} after construction",
@@ -88,15 +88,15 @@ def spoilt(encoding: Encoding) -> Encoding:
 @applies_to(*EVERYWHERE)
 def patched_arange(case: Case) -> None:
     """Built while ``torch.arange`` gives the model's low precision (DeepSpeed), it is the same encoding."""
-    plain = torch.arange
+    arange = torch.arange
 
     def patched(*args: float, **options: object) -> Tensor:
-        return plain(*args).to(torch.bfloat16)
+        return arange(*args).to(torch.bfloat16)
 
-    wanted = result(case, case.make())
+    expected = result(case, case.make())
     with mock.patch.object(torch, "arange", patched):
         encodings = case.make()
-    expect_same("built under a patched torch.arange", result(case, encodings), wanted)
+    expect_same("built under a patched torch.arange", result(case, encodings), expected)
 
 
 @applies_to(*EVERYWHERE)
@@ -125,8 +125,8 @@ def double_parameters(case: Case) -> None:
             expect_close("the bias at integers", encoding(positions, positions).double(),
                          encoding(positions.double(), positions.double()))  # fmt: skip
         elif isinstance(encoding, RotaryEncoding) and not encoding.length_dependent:
-            wanted = encoding.table(positions, like=torch.zeros((), dtype=torch.float64))
-            for got, right in zip(encoding.table(positions), wanted, strict=True):
+            expected = encoding.table(positions, like=torch.zeros((), dtype=torch.float64))
+            for got, right in zip(encoding.table(positions), expected, strict=True):
                 expect_close("the table of integers", got.to(right.dtype), right)
 
 
@@ -159,9 +159,9 @@ def with_parameters(probe: nn.Module, names: list[str], positions: Tensor | None
 
 
 def learns(backend: Backend, call: Callable[..., Tensor], x: Tensor, names: list[str], values: list[Tensor]) -> None:
-    """Every parameter gets a gradient, so none is cut off by a detach that differences cannot see."""
+    """Every parameter gets a gradient, so none is cut off by a detach that finite differences cannot detect."""
     out = call(x, *values)
     total = (out * torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view(out.shape)).sum()
-    given = torch.autograd.grad(total, values, allow_unused=True) if values else ()
-    for name, gradient in zip(names, given, strict=True):
+    of_values = torch.autograd.grad(total, values, allow_unused=True) if values else ()
+    for name, gradient in zip(names, of_values, strict=True):
         expect(gradient is not None and bool((gradient != 0).any()), f"backend {backend}: {name} gets no gradient")

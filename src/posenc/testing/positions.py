@@ -23,19 +23,19 @@ def explicit_positions(case: Case) -> None:
     """0 … n − 1, given in any integer dtype, is what is assumed where no positions are given."""
     x, probe = tokens_of(case, TOKENS, batch=2), Probe(case)
     counted = case.positions(torch.arange(TOKENS))
-    wanted = probe(x, counted) if case.axes > 1 else probe(x)
-    expect_close("positions 0 … n − 1", probe(x, counted), wanted)
-    expect_close("int32 positions", probe(x, counted.int()), wanted)
+    expected = probe(x, counted) if case.axes > 1 else probe(x)
+    expect_close("positions 0 … n − 1", probe(x, counted), expected)
+    expect_close("int32 positions", probe(x, counted.int()), expected)
 
 
 @applies_to("embedding", "rotary", "bias", "score", all_of_them=False)
 def positions_matter(case: Case) -> None:
-    """Stretched positions give another result, on any axis: whoever looks at positions may not look at indices."""
+    """Scaled positions give another result, on any axis: an encoding that reads positions may not read indices."""
     x, probe = tokens_of(case, TOKENS), Probe(case)
-    near, wide = (case.positions(torch.arange(TOKENS) * stretch) for stretch in (1, 3))
+    near, wide = (case.positions(torch.arange(TOKENS) * factor) for factor in (1, 3))
     for along, here in each_axis(case):
-        stretched = torch.where(here, wide, near)
-        expect_different(f"positions 0, 1, 2, … and 0, 3, 6, …{along}", probe(x, near), probe(x, stretched))
+        scaled = torch.where(here, wide, near)
+        expect_different(f"positions 0, 1, 2, … and 0, 3, 6, …{along}", probe(x, near), probe(x, scaled))
 
 
 @applies_to(*EVERYWHERE)
@@ -61,13 +61,13 @@ def offset_positions(case: Case) -> None:
 
 @applies_to(*INSIDE)
 def common_shift(case: Case) -> None:
-    """Relative encodings see distances only: one number added to all positions changes nothing."""
+    """Relative encodings depend on distances only: one number added to all positions changes nothing."""
     x, positions = tokens_of(case, TOKENS), case.positions(torch.arange(TOKENS))
     probe = Probe(case)
-    wanted = probe(x, positions)
+    expected = probe(x, positions)
     for shift in (3, 1000, FAR + 1):
         for along, here in each_axis(case):
-            expect_close(f"all positions + {shift}{along}", probe(x, positions + shift * here), wanted)
+            expect_close(f"all positions + {shift}{along}", probe(x, positions + shift * here), expected)
 
 
 @applies_to(*EVERYWHERE)
@@ -85,9 +85,9 @@ def per_row_positions(case: Case) -> None:
 def fractional_positions(case: Case) -> None:
     """Positions between tokens: whole floats mean the integers, float32 and float64 agree, nothing is rounded away."""
     x, probe = tokens_of(case, TOKENS, batch=2), Probe(case)
-    whole = case.positions(torch.arange(TOKENS))
-    expect_close("whole numbers as float64", probe(x, whole.double()), probe(x, whole))
-    half = whole.double() * 0.5
+    integers = case.positions(torch.arange(TOKENS))
+    expect_close("whole numbers as float64", probe(x, integers.double()), probe(x, integers))
+    half = integers.double() * 0.5
     expect_close("float32 against float64 positions", probe(x, half.float()), probe(x, half), tolerance=1e-5)
     for along, here in each_axis(case) if case.hook_points & {"embedding", "rotary", "bias"} else []:
         below, above = torch.where(here, half.floor(), half), torch.where(here, half.ceil(), half)
@@ -102,8 +102,8 @@ def far_positions(case: Case) -> None:
     exact, rounded = Probe(case), Probe(case, dtype=torch.float32)
     for what, far in (("at", index + FAR), ("across", torch.cat([index, index + FAR]))):
         x, positions = tokens_of(case, len(far)), case.positions(far)
-        got, wanted = rounded(x.float(), positions), exact(x, positions)
-        expect_close(f"float32 against float64 {what} 2^20 tokens", got, wanted)
+        got, expected = rounded(x.float(), positions), exact(x, positions)
+        expect_close(f"float32 against float64 {what} 2^20 tokens", got, expected)
 
 
 @applies_to(*EVERYWHERE)

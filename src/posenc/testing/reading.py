@@ -21,8 +21,8 @@ READ = ("causal", "given positions", "packed documents and a mask", "one query",
 def scores_are_read(case: Case) -> None:
     """`read_attention` gives the scores and weights of the definition, of some queries as of all, and needs no values.
 
-    Results of the definition are linear in values that scores do not read: less those of values of 0, they are the
-    weights times the values.
+    Results of the definition are linear in values that scores do not read: minus the results for values of 0, they are
+    the weights times the values.
     """
     for situation in situations(case):
         if situation.name in READ:
@@ -31,18 +31,18 @@ def scores_are_read(case: Case) -> None:
 
 def _read(case: Case, situation: Situation) -> None:
     q, k, v = tensors(case, situation)
-    encodings, given = encodings_of(case), options(case, situation)
+    encodings, keywords = encodings_of(case), options(case, situation)
     reads_values = any(isinstance(encoding, ScoreEncoding) and encoding.reads.values for encoding in encodings)
-    read = read_attention(q, k, v if reads_values else None, encodings, **given)
+    read = read_attention(q, k, v if reads_values else None, encodings, **keywords)
     _check_scores(situation.name, read, encodings)
     if not reads_values:
-        out, beside = (
-            attention(q, k, values, encodings, **given, backend="dense") for values in (v, torch.zeros_like(v))
+        out, without_values = (
+            attention(q, k, values, encodings, **keywords, backend="dense") for values in (v, torch.zeros_like(v))
         )
         group = q.shape[1] // k.shape[1]
-        expect_close(f"{situation.name}: weights", read.weights @ v.repeat_interleave(group, 1), out - beside)
+        expect_close(f"{situation.name}: weights", read.weights @ v.repeat_interleave(group, 1), out - without_values)
     some = slice(situation.queries // 2, None)
-    part = read_attention(q, k, v if reads_values else None, encodings, queries=some, **given)
+    part = read_attention(q, k, v if reads_values else None, encodings, queries=some, **keywords)
     expect_close(f"{situation.name}: weights of some queries", part.weights, read.weights[:, :, some])
     expect_close(f"{situation.name}: scores of some queries", finite(part.scores), finite(read.scores[:, :, some]))
 
@@ -51,8 +51,8 @@ def _check_scores(name: str, read: Reading, encodings: list[Encoding]) -> None:
     """The weights are the softmax of the scores, unless something takes its place."""
     if not any(isinstance(encoding, WeightEncoding) for encoding in encodings):
         seen = (read.scores > -math.inf).any(-1, keepdim=True)
-        wanted = torch.where(seen, finite(read.scores).softmax(-1), 0.0)
-        expect_close(f"{name}: softmax of the scores", read.weights, wanted)
+        expected = torch.where(seen, finite(read.scores).softmax(-1), 0.0)
+        expect_close(f"{name}: softmax of the scores", read.weights, expected)
 
 
 def finite(scores: Tensor) -> Tensor:

@@ -56,8 +56,8 @@ def rotation_is_linear(case: Case) -> None:
     for encoding in at_hook_point(case.make(torch.float64), RotaryEncoding):
         positions = case.positions(torch.arange(6))
         of_a, of_b, together = (encoding(x, x, positions, positions) for x in (a, b, 2 * a + b))
-        for name, one, other, both in zip("qk", of_a, of_b, together, strict=True):
-            expect_close(f"{name} = R(2a + b)", both, 2 * one + other)
+        for name, first, other, both in zip("qk", of_a, of_b, together, strict=True):
+            expect_close(f"{name} = R(2a + b)", both, 2 * first + other)
 
 
 @applies_to("bias", all_of_them=False)
@@ -88,8 +88,8 @@ def attention_shapes(case: Case) -> None:
             causal=True,
         )  # fmt: skip
         out = call(k, v)
-        wanted = (2, case.num_heads, 3, value_dim)
-        expect(out.shape == wanted, f"expected {wanted}, got {tuple(out.shape)}")
+        expected = (2, case.num_heads, 3, value_dim)
+        expect(out.shape == expected, f"expected {expected}, got {tuple(out.shape)}")
         many_k, many_v = (t.repeat_interleave(case.num_heads // case.num_kv_heads, 1) for t in (k, v))
         again = call(many_k, many_v)
         expect_close("keys and values repeated for each head", out, again)
@@ -98,16 +98,16 @@ def attention_shapes(case: Case) -> None:
 @applies_to(*EVERYWHERE)
 def dtype_in_dtype_out(case: Case) -> None:
     """The result has the dtype of x or q, and is the float64 result up to rounding, in float64, 32, 16 and bfloat16."""
-    plain, wide = case.make(), case.make(torch.float64)
+    float32, wide = case.make(), case.make(torch.float64)
     for dtype in DTYPES:
         cast = [e.to(dtype) for e in case.make()]
         exact = [copy.deepcopy(e).double() for e in cast]
-        for name, encodings, reference in (("cast", cast, exact), ("float32", plain, wide)):
+        for name, encodings, reference in (("cast", cast, exact), ("float32", float32, wide)):
             what = f"{dtype} through a {name} module"
-            for got, wanted in zip(run(case, encodings, dtype), run(case, reference, dtype, wide=True), strict=True):
+            for got, expected in zip(run(case, encodings, dtype), run(case, reference, dtype, wide=True), strict=True):
                 expect(got.dtype == dtype, f"{what}: result is {got.dtype}")
                 precision = torch.float32 if dtype == torch.float64 and name == "float32" else dtype
-                expect_close(what, got.to(precision), wanted)
+                expect_close(what, got.to(precision), expected)
 
 
 def run(case: Case, encodings: Sequence[Encoding], dtype: torch.dtype, wide: bool = False) -> list[Tensor]:
@@ -140,11 +140,11 @@ def autocast_changes_nothing(case: Case) -> None:
                 results.extend(encoding(*heads_of(case, 6, 6, dtype=torch.float32)[:2], positions, positions))
         return results
 
-    plain = measured()
+    outside = measured()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         cast = measured()
-    for got, wanted in zip(cast, plain, strict=True):
-        expect_same("inside autocast", got, wanted)
+    for got, expected in zip(cast, outside, strict=True):
+        expect_same("inside autocast", got, expected)
 
 
 def at_hook_point(encodings: Sequence[Encoding], place: type[Place]) -> list[Place]:

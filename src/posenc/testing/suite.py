@@ -111,7 +111,7 @@ def check_encoding(
     >>> from posenc import ALiBi
     >>> check_encoding(lambda num_heads: ALiBi(num_heads, slopes="geometric"))
     >>> class Growing(ALiBi):
-    ...     def forward(self, q_pos, k_pos):  # divides by the number of keys: a decoding step sees another bias
+    ...     def forward(self, q_pos, k_pos):  # divides by the number of keys: a decoding step gets another bias
     ...         return super().forward(q_pos, k_pos) / k_pos.shape[-1]
     >>> check_encoding(Growing)  # doctest: +IGNORE_EXCEPTION_DETAIL
     Traceback (most recent call last):
@@ -140,6 +140,6 @@ def verdict(check: str, case: Case) -> str | None:
     try:
         CHECKS[check](case)
     except Exception as error:
-        found = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
-        return f"{check}\n  demands: {demand}\n  found:   {found}"
+        failure = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
+        return f"{check}\n  demands: {demand}\n  found:   {failure}"
     return None

@@ -12,7 +12,7 @@ key of the row.
 Source: Tan et al., Scaling Stick-Breaking Attention, arXiv 2410.17980, section 2; the remainder from the authors' code.
 Checked against: shawntan/stickbreaking-attention's reference (strict, attending the current token, in chunks, padded),
     values and gradients; the decoding step of dolomite-engine.
-Departs from the source: nothing; it calls the key of the current token "own", and the remainder rules are those of its
+Departs from the source: nothing; it calls the key of the current token "own", and the remainder rules come from its
     tests ("own"), its 3B models ("vector") and neither ("drop"). No threshold above which softplus(x) counts as x.
 """
 
@@ -37,8 +37,8 @@ class StickBreaking(WeightEncoding):
 
     Args:
         attend_current: whether a query may look at its own key, index i + keys − queries for query i.
-        remainder: who gets what the keys have left of the stick: ``"drop"`` nobody, ``"own"`` the value of the
-            query's own key (if it is no padding), ``"vector"`` a learned vector a head, zero at first.
+        remainder: what receives the rest of the stick: ``"drop"`` nothing, ``"own"`` the value of the
+            query's own key (unless it is padding), ``"vector"`` a learned vector a head, zero at first.
         num_heads: query heads; read for ``"vector"`` alone.
         value_dim: width of a value head; read for ``"vector"`` alone.
         device, dtype: of the parameters, as in torch.nn.
@@ -88,19 +88,19 @@ class StickBreaking(WeightEncoding):
             nn.init.zeros_(self.vector)
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
-        own = _own(scores)
-        left, seen = self._left(scores, context, own)
+        own_key = _own_key(scores)
+        left, seen = self._left(scores, context, own_key)
         weights = (F.logsigmoid(scores) + left[..., 1:]).exp()
         if seen is not None:
             weights = torch.where(seen, weights, 0.0)
         if self.remainder == "own":
-            gets = own if context.mask is None else own & context.mask
+            gets = own_key if context.mask is None else own_key & context.mask
             weights = weights + torch.where(gets, left[..., :1].exp(), 0.0)
         return weights
 
     def remainder_of(self, scores: Tensor, context: Context) -> Tensor:
         """What the keys leave of each query's stick, ``(batch, heads, queries)``; right however small it is."""
-        left, _ = self._left(scores, context, _own(scores))
+        left, _ = self._left(scores, context, _own_key(scores))
         return left[..., 0].exp()
 
     def output(self, weights: Tensor, context: Context) -> Tensor | None:
@@ -114,26 +114,26 @@ class StickBreaking(WeightEncoding):
     def fast_form(self) -> Sticks:
         return Sticks(self.attend_current, self.remainder, self.vector)
 
-    def _left(self, scores: Tensor, context: Context, own: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Log of what is left of the stick, ``(batch, heads, queries, keys + 1)``; and the keys that queries see.
+    def _left(self, scores: Tensor, context: Context, own_key: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Log of what is left of the stick, ``(batch, heads, queries, keys + 1)``; and the keys that queries attend to.
 
         Entry j is left by key j and all later ones, and the last one is the whole stick: no difference of two sums,
         in which large logits would cost the digits of small ones.
         """
         seen = context.mask
         if not self.attend_current:
-            seen = ~own if seen is None else seen & ~own
-        kept = F.logsigmoid(-scores)
+            seen = ~own_key if seen is None else seen & ~own_key
+        log_left = F.logsigmoid(-scores)
         if seen is not None:
-            kept = torch.where(seen, kept, 0.0)
-        return F.pad(kept, (0, 1)).flip(-1).cumsum(-1).flip(-1), seen
+            log_left = torch.where(seen, log_left, 0.0)
+        return F.pad(log_left, (0, 1)).flip(-1).cumsum(-1).flip(-1), seen
 
     def extra_repr(self) -> str:
         sizes = "" if self.vector is None else f", num_heads={self.vector.shape[0]}, value_dim={self.vector.shape[1]}"
         return f"attend_current={self.attend_current}, remainder={self.remainder!r}{sizes}"
 
 
-def _own(scores: Tensor) -> Tensor:
+def _own_key(scores: Tensor) -> Tensor:
     """Which key is the query's own, ``(queries, keys)``: the queries are the last tokens of the keys."""
     queries, keys = scores.shape[-2:]
     index = torch.arange(keys, device=scores.device)

@@ -1,4 +1,4 @@
-"""Calls by tiles held against the definition: lists of encodings by name, who sees whom, values and gradients."""
+"""Compares tiled calls with the definition: lists of encodings by name, visibility, values and gradients."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def differentiated(
 def expect_same(got: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float = 1e-10) -> None:
     """Equal up to so many of the largest number, or of 1."""
     assert list(got) == list(expected)
-    got, expected = ({name: t.detach() for name, t in found.items()} for found in (got, expected))
+    got, expected = ({name: t.detach() for name, t in actual.items()} for actual in (got, expected))
     for name in expected:
         size = max(1.0, float(expected[name].abs().max())) if expected[name].numel() else 1.0
         assert gap(got[name], expected[name]) < tolerance * size, (
@@ -260,9 +260,9 @@ def expect_dense(
     encodings = made(recipe) if isinstance(recipe, str) else recipe
     tensors = called(queries, keys, batch=2 if max(queries, keys or 0) < 200 else 1)
     for name in ("mask", "segments"):  # of as many rows
-        given = options.get(name)
-        if isinstance(given, Tensor) and given.ndim == {"mask": 4, "segments": 2}[name]:
-            options[name] = given[: len(tensors[0])]
+        inputs = options.get(name)
+        if isinstance(inputs, Tensor) and inputs.ndim == {"mask": 4, "segments": 2}[name]:
+            options[name] = inputs[: len(tensors[0])]
     got, expected = (differentiated(encodings, tensors, backend=backend, **options) for backend in ("tiled", "dense"))
     expect_same(got, expected, tolerance)
 
@@ -270,7 +270,7 @@ def expect_dense(
 def errors(
     recipe: str, dtype: torch.dtype, length: int = 300, backend: str = "tiled", **options: object
 ) -> dict[str, float]:
-    """By how much results and gradients in a narrow dtype miss those of the definition in float64, of their norm."""
+    """By how much results and gradients in a narrow dtype differ from the float64 definition, relative to the norm."""
     encodings = made(recipe, torch.float32)
     tensors = called(length, batch=1, dtype=dtype)
     got = differentiated(encodings, tensors, backend=backend, **options)

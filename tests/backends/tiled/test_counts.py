@@ -40,15 +40,15 @@ def test_two_counts_under_what_hides_keys(name, situation):
 
 @pytest.mark.parametrize("name", LISTS)
 def test_float32_against_float64(name):
-    found = errors(name, torch.float32)
-    found.pop("1 FIRE.outer.bias", None)  # zero, as every key of a row gains the same
-    assert max(found.values()) < 3e-4, found
+    result = errors(name, torch.float32)
+    result.pop("1 FIRE.outer.bias", None)  # zero, as every key of a row gains the same
+    assert max(result.values()) < 3e-4, result
 
 
 @pytest.mark.parametrize("name", [name for name in LISTS if name not in ("cope separate", "everything")])
 def test_bfloat16_against_float64(name):
-    found = errors(name, torch.bfloat16)
-    assert max(found.values()) < 3e-2, found
+    result = errors(name, torch.bfloat16)
+    assert max(result.values()) < 3e-2, result
 
 
 def cope(max_position: int, **options) -> CoPE:

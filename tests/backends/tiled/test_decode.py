@@ -29,7 +29,7 @@ def test_equals_the_definition(name, queries, keys):
 
 @pytest.mark.parametrize("situation", MASKED)
 @pytest.mark.parametrize("name", ["nope", "t5+fox", "shaw", "cope relative", "fire", "sticks own", "sticks vector"])
-def test_who_sees_whom(name, situation):
+def test_visibility_equals_the_definition(name, situation):
     for queries in (1, 11):
         expect_dense(name, queries, 80, **SITUATIONS[situation](queries, 80))
 
@@ -57,34 +57,34 @@ def test_rows_that_see_no_key(name, dtype):
     mask = torch.ones(2, 1, 3, 50, dtype=torch.bool)
     mask[1] = mask[0, :, 1] = False
     tensors = [*qkv(2, 4, 3, 50, head_dim=8, num_kv_heads=2, dtype=dtype), called(50, dtype=dtype)[3]]
-    found = differentiated(made(name, torch.float64), tensors, mask=mask)
-    assert all(t.isfinite().all() for t in found.values())
-    assert (found["result"][1] == 0).all()
-    assert (found["result"][0, :, 1] == 0).all()
-    assert (found["q"][1] == 0).all()
+    result = differentiated(made(name, torch.float64), tensors, mask=mask)
+    assert all(t.isfinite().all() for t in result.values())
+    assert (result["result"][1] == 0).all()
+    assert (result["result"][0, :, 1] == 0).all()
+    assert (result["q"][1] == 0).all()
 
 
 def test_training_on_a_few_queries_in_half_precision():
-    """The norms of one way forward are read on another way back."""
+    """The norms of one forward pass serve another backward pass."""
     for name in ("t5", "fox", "cope"):
         encodings, tensors = made(name), called(5, 300, batch=1, dtype=torch.bfloat16)
-        found = differentiated(encodings, tensors)
-        wanted = differentiated(encodings, [t.double() for t in tensors], backend="dense")
-        for part, exact in wanted.items():
-            assert (found[part] - exact).norm() <= 2e-2 * max(0.1, float(exact.norm())), f"{name}: {part}"
+        actual = differentiated(encodings, tensors)
+        expected = differentiated(encodings, [t.double() for t in tensors], backend="dense")
+        for part, exact in expected.items():
+            assert (actual[part] - exact).norm() <= 2e-2 * max(0.1, float(exact.norm())), f"{name}: {part}"
 
 
 @pytest.mark.parametrize("layout", ["columns", "every second row"])
 def test_layouts_of_a_cache(layout):
     q, k, v, x = called(1, 200, dtype=torch.bfloat16)
     if layout == "columns":
-        turned = [t.mT.contiguous().mT for t in (q, k, v)]
+        rotated = [t.mT.contiguous().mT for t in (q, k, v)]
     else:
-        turned = [torch.stack([t, t], 1).flatten(0, 1)[::2] for t in (q, k, v)]
+        rotated = [torch.stack([t, t], 1).flatten(0, 1)[::2] for t in (q, k, v)]
     with torch.no_grad():
         for name in ("nope", "t5", "cope", "sticks"):
-            got, wanted = (attention(*t, made(name), x=x, backend="tiled") for t in (turned, (q, k, v)))
-            assert gap(got, wanted) < 2e-2
+            got, expected = (attention(*t, made(name), x=x, backend="tiled") for t in (rotated, (q, k, v)))
+            assert gap(got, expected) < 2e-2
 
 
 @pytest.mark.parametrize("name", ["nope", "t5", "cope", "sticks"])
@@ -98,7 +98,7 @@ def test_a_step_makes_no_wide_copy_of_the_keys(name):
 @pytest.mark.parametrize("name", SERVED)
 def test_a_step_is_the_last_row_of_a_prefill(name):
     (q, k, v, x), encodings = called(130), made(name)
-    whole = attention(q, k, v, encodings, x=x, backend="tiled")
+    full = attention(q, k, v, encodings, x=x, backend="tiled")
     for last in (1, 16, 20):
         step = attention(q[:, :, -last:], k, v, encodings, x=x, backend="tiled")
-        assert gap(step, whole[:, :, -last:]) < 1e-10
+        assert gap(step, full[:, :, -last:]) < 1e-10

@@ -1,4 +1,4 @@
-"""The fused kernel of PyTorch and the norms that it gives beside its results."""
+"""The fused kernel of PyTorch and the norms that it returns with its results."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def test_shares_of_two_ranges_of_keys_add_up():
     q, k, v = (t.requires_grad_() for t in qkv(2, 4, 30, 40, dtype=torch.float64))
     mask, grad = torch.randn(2, 4, 30, 40, dtype=torch.float64), torch.randn(2, 4, 30, 8, dtype=torch.float64)
     out, norm = definition(q, k, v, mask)
-    wanted = torch.autograd.grad(out, (q, k, v), grad)
+    expected = torch.autograd.grad(out, (q, k, v), grad)
     of_q, of_k, of_v = [], [], []
     for seen in (slice(0, 13), slice(13, 40)):
         tensors = [t.detach() for t in (q, k[:, :, seen], v[:, :, seen], out, norm)]
         parts = fused_cpu.backward(grad, *tensors, mask[..., seen], 0.3)
         for into, part in zip((of_q, of_k, of_v), parts, strict=True):
             into.append(part)
-    for a, b in zip((sum(of_q), torch.cat(of_k, 2), torch.cat(of_v, 2)), wanted, strict=True):
+    for a, b in zip((sum(of_q), torch.cat(of_k, 2), torch.cat(of_v, 2)), expected, strict=True):
         assert gap(a, b) < 1e-12
 
 

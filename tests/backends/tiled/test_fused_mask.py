@@ -33,7 +33,7 @@ def taken(monkeypatch) -> list[str]:
 def test_equals_the_definition(name, length, causal, taken):
     expect_dense(name, length, causal=causal)
     assert "forward" in taken
-    assert ("backward" in taken) == (name == "alibi"), "gradients of a term are those of tiles"
+    assert ("backward" in taken) == (name == "alibi"), "gradients of a term come from tiles"
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(257, 300), (300, 257), (100, 700), (700, 100)])
@@ -51,14 +51,14 @@ def test_terms_that_are_not_trained(taken):
         encodings, tensors = made(name), called(300, batch=1)
         for encoding in encodings:
             encoding.requires_grad_(False)
-        found = []
+        results = []
         for backend in ("tiled", "dense"):
             from posenc import attention
 
             leaves = [t.detach().requires_grad_() for t in tensors[:3]]
             out = attention(*leaves, encodings, x=tensors[3], backend=backend)
-            found.append(dict(zip("oqkv", [out, *torch.autograd.grad(out.square().sum(), leaves)], strict=True)))
-        expect_same(*found)
+            results.append(dict(zip("oqkv", [out, *torch.autograd.grad(out.square().sum(), leaves)], strict=True)))
+        expect_same(*results)
     assert taken.count("backward") == len(LEARNED)
 
 
@@ -67,13 +67,13 @@ def test_terms_that_are_not_trained(taken):
 def test_narrow_types_against_float64(name, dtype, taken):
     tolerance = {torch.float32: 3e-6, torch.bfloat16: 3e-2, torch.float16: 3e-3}[dtype]
     for options in ({}, {"causal": False}):
-        found = errors(name, dtype, **options)
-        assert max(found.values()) < tolerance, found
+        result = errors(name, dtype, **options)
+        assert max(result.values()) < tolerance, result
     assert "forward" in taken
 
 
 @pytest.mark.parametrize("gates", [(), (-0.1, -0.5, -1.0, -3.0)], ids=["fox", "given gates"])
 def test_masks_of_some_heads_at_a_time(gates, taken):
-    """Masks that have to be written out hold at most 2^20 numbers; those of all heads would have more."""
+    """Masks that have to be written out hold at most 2^20 numbers; masks of all heads would have more."""
     expect_dense([*made("t5"), Fading(*gates)] if gates else "t5+fox", 1100, tolerance=1e-9)
     assert taken == ["forward"]

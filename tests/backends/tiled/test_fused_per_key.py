@@ -49,7 +49,7 @@ def lists(name: str) -> list:
 @pytest.mark.parametrize("name", LISTS)
 def test_equals_the_definition_under_grouped_heads(name, length, taken):
     expect_dense(lists(name), length, tolerance=1e-9)
-    assert taken == ["forward"], "gradients of grouped heads are those of tiles"
+    assert taken == ["forward"], "gradients of grouped heads come from tiles"
 
 
 @pytest.mark.parametrize(("value_dim", "length"), [(3, 257), (8, 256), (8, 520), (11, 257)])

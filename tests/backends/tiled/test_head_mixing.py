@@ -39,7 +39,7 @@ def test_cross_lengths(name, queries, keys):
 
 @pytest.mark.parametrize("situation", mostly_slow(OF_INDICES, "bidirectional", "mask of all", "window"))
 @pytest.mark.parametrize("name", mostly_slow(NAMES, "dape", "kernel+dape"))
-def test_who_sees_whom(name, situation):
+def test_visibility_equals_the_definition(name, situation):
     expect_dense(name, 70, 80, **SITUATIONS[situation](70, 80))
 
 
@@ -51,9 +51,9 @@ def test_under_a_cap(name):
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.bfloat16, 3e-2)], ids=str)
 @pytest.mark.parametrize("name", ["dape", "kernel"])
 def test_narrow_types_against_float64(name, dtype, tolerance):
-    found = errors(name, dtype)
-    found.pop("0 DAPE.outer.bias", None)  # zero, as every key of a row gains the same
-    assert max(found.values()) < tolerance, found
+    result = errors(name, dtype)
+    result.pop("0 DAPE.outer.bias", None)  # zero, as every key of a row gains the same
+    assert max(result.values()) < tolerance, result
 
 
 @pytest.mark.parametrize("hidden", [5, 400])
@@ -70,12 +70,12 @@ def test_a_bias_of_a_picture(make):
     with torch.no_grad():
         bias.table.normal_(std=0.3)
     encoding, tensors = make(bias).double(), qkv(2, HEADS, 144, dtype=torch.float64)
-    found = []
+    results = []
     for backend in ("tiled", "dense"):
         leaves = [t.clone().requires_grad_() for t in tensors]
         out = attention(*leaves, [encoding], q_pos=at, k_pos=at, causal=False, backend=backend)
-        found.append((out, *torch.autograd.grad(out.square().sum(), [*leaves, *encoding.parameters()])))
-    assert max(gap(a, b) for a, b in zip(*found, strict=True)) < 1e-12
+        results.append((out, *torch.autograd.grad(out.square().sum(), [*leaves, *encoding.parameters()])))
+    assert max(gap(a, b) for a, b in zip(*results, strict=True)) < 1e-12
 
 
 KERNEL, NETWORK = KERPLEWeight(ALiBi(HEADS), HEADS), DAPE(KERPLE(HEADS), HEADS)
@@ -95,7 +95,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_refusals_and_the_definition_instead(case):
+def test_refusals_and_the_definition_as_fallback(case):
     encodings, (queries, keys), words = REFUSED[case]
     q, k, v = qkv(1, HEADS, queries, keys, HEAD_DIM, num_kv_heads=KV_HEADS)
     x = torch.randn(1, keys, DIM)

@@ -51,7 +51,7 @@ def test_inference_under_masks_that_are_no_matrix(name, situation):
     assert q.numel() <= seen.elements < LENGTH * LENGTH
 
 
-def test_the_measure_sees_what_the_definition_builds():
+def test_the_measure_includes_what_the_definition_builds():
     q, k, v, x = called(LENGTH, batch=1, dtype=torch.float32)
     with torch.no_grad(), Largest() as seen:
         attention(q, k, v, made("t5", torch.float32), x=x, backend="dense")

@@ -17,9 +17,9 @@ from tests.backends.tiled.compare import (
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.bfloat16, 3e-2)], ids=str)
 def test_narrow_types_against_float64(dtype, tolerance):
-    found = errors("fire", dtype)
-    found.pop("0 FIRE.outer.bias")  # zero, as every key of a row gains the same
-    assert max(found.values()) < tolerance, found
+    result = errors("fire", dtype)
+    result.pop("0 FIRE.outer.bias")  # zero, as every key of a row gains the same
+    assert max(result.values()) < tolerance, result
 
 
 UNITS = {
@@ -42,7 +42,7 @@ def test_units_of_all_kinds(length, units):
     tensors = called(length, batch=1)
     got, expected = (differentiated([fire], tensors, backend=backend) for backend in ("tiled", "dense"))
     if units in ("bend at zero", "bend at one", "nothing at all"):  # relu's slope at its bend is a matter of taste
-        got, expected = ({k: t for k, t in found.items() if "inner" not in k} for found in (got, expected))
+        got, expected = ({k: t for k, t in actual.items() if "inner" not in k} for actual in (got, expected))
     if units == "bend at one":
-        got, expected = ({k: t for k, t in found.items() if k in "resultqkv"} for found in (got, expected))
+        got, expected = ({k: t for k, t in actual.items() if k in "resultqkv"} for actual in (got, expected))
     expect_same(got, expected)

@@ -48,10 +48,10 @@ def made(name: str) -> Encoding:
 
 def differentiated(name: str, call: str, backend: str) -> list[Tensor]:
     positions, options = CALLS[call]
-    given = {"q_pos": positions, "k_pos": positions, "causal": False, **options}
-    encoding, keys = made(name), len(given["k_pos"])
+    keywords = {"q_pos": positions, "k_pos": positions, "causal": False, **options}
+    encoding, keys = made(name), len(keywords["k_pos"])
     leaves = [t.requires_grad_() for t in qkv(2, 4, len(positions), keys, num_kv_heads=2, dtype=torch.float64)]
-    out = attention(*leaves, [encoding], backend=backend, **given)
+    out = attention(*leaves, [encoding], backend=backend, **keywords)
     leaves += encoding.parameters()
     return [out, *torch.autograd.grad(out, leaves, torch.linspace(-1, 1, out.numel()).double().view_as(out))]
 
@@ -59,8 +59,8 @@ def differentiated(name: str, call: str, backend: str) -> list[Tensor]:
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("name", MADE)
 def test_the_definition(name, call):
-    found = (differentiated(name, call, backend) for backend in ("tiled", "dense"))
-    assert all(gap(a, b) < 1e-10 for a, b in zip(*found, strict=True))
+    result = (differentiated(name, call, backend) for backend in ("tiled", "dense"))
+    assert all(gap(a, b) < 1e-10 for a, b in zip(*result, strict=True))
 
 
 @pytest.mark.parametrize("name", [name for name in MADE if name != "decomposed"])
@@ -68,8 +68,8 @@ def test_the_definition(name, call):
 def test_what_is_stated_is_the_bias(name, positions):
     bias = made(name)
     assert isinstance(bias, BiasEncoding)
-    stated = bias.offsets(positions.double(), positions.double())
-    values, of_queries, of_keys = stated.values, stated.of_queries, stated.of_keys
+    structure = bias.offsets(positions.double(), positions.double())
+    values, of_queries, of_keys = structure.values, structure.of_queries, structure.of_keys
     assert gap(values[:, of_queries[:, None] + of_keys], bias(positions.double(), positions.double())) < 1e-12
 
 

@@ -40,8 +40,8 @@ def arguments(name: str, **options) -> tuple:
     leaves = [t.requires_grad_() for t in called(5, 7, dtype=torch.float32)]
     with Arguments() as seen:
         attention(*leaves[:3], made(name, torch.float32), x=leaves[3], backend="tiled", **options)
-    tensors, *others = seen.caught
-    return [t.detach().requires_grad_(t.is_floating_point()) for t in tensors], *others
+    tensors, *rest = seen.caught
+    return [t.detach().requires_grad_(t.is_floating_point()) for t in tensors], *rest
 
 
 CHECKED = {
@@ -61,12 +61,12 @@ CHECKED = {
 @pytest.mark.parametrize("name", mostly_slow(CHECKED, "fox"))
 def test_opcheck(name):
     situation = CHECKED[name]
-    given = arguments(name, **(SITUATIONS[situation](5, 7) if situation else {}))
-    opcheck(FORWARD, given)
-    tensors, *others = given
+    inputs = arguments(name, **(SITUATIONS[situation](5, 7) if situation else {}))
+    opcheck(FORWARD, inputs)
+    tensors, *rest = inputs
     with torch.no_grad():
-        out, norm = FORWARD(*given)
-        opcheck(BACKWARD, (torch.ones_like(out), out, norm, [t.detach() for t in tensors], *others))
+        out, norm = FORWARD(*inputs)
+        opcheck(BACKWARD, (torch.ones_like(out), out, norm, [t.detach() for t in tensors], *rest))
 
 
 @pytest.mark.parametrize("name", CHECKED)
@@ -112,8 +112,8 @@ def test_compiled_training(what):
         inputs = [*leaves, *parameters]
         value, expected = compiled(*leaves), loss(*leaves)
         assert gap(value / expected, torch.ones(())) < 1e-5
-        found, right = (torch.autograd.grad(out, inputs, materialize_grads=True) for out in (value, expected))
-        for a, b in zip(found, right, strict=True):
+        actual, right = (torch.autograd.grad(out, inputs, materialize_grads=True) for out in (value, expected))
+        for a, b in zip(actual, right, strict=True):
             assert gap(a, b) < 1e-4 * max(1.0, float(b.abs().max()))
     torch.compiler.reset()
     assert len(graphs) <= 2
@@ -156,7 +156,7 @@ def test_inference_gives_what_training_gives(name):
 
 @pytest.mark.parametrize("trained", ["q", "k", "v", "parameters", "x"])
 @pytest.mark.parametrize("name", ["t5", "fox", "everything", "sticks vector"])
-def test_gradients_of_some_are_those_of_all(name, trained):
+def test_gradients_of_some_equal_those_of_all_inputs(name, trained):
     """Whatever of q, k, v, x and the parameters is trained, with the others fixed."""
     encodings, tensors = made(name), dict(zip("qkvx", called(70), strict=True))
     everything = differentiated(encodings, list(tensors.values()))
@@ -174,8 +174,8 @@ def test_gradients_of_some_are_those_of_all(name, trained):
         inputs |= {
             f"{at} {type(encoding).__name__}.{name}": p for name, p in encoding.named_parameters() if p.requires_grad
         }
-    found = torch.autograd.grad(out, list(inputs.values()), signs.double(), materialize_grads=True)
-    expect_same(dict(zip(inputs, found, strict=True)), {name: everything[name] for name in inputs})
+    result = torch.autograd.grad(out, list(inputs.values()), signs.double(), materialize_grads=True)
+    expect_same(dict(zip(inputs, result, strict=True)), {name: everything[name] for name in inputs})
 
 
 def test_nothing_that_is_given_changes():
@@ -185,8 +185,8 @@ def test_nothing_that_is_given_changes():
     first = differentiated(encodings, tensors)
     expect_same(differentiated(encodings, tensors), first, 1e-14)
     assert all(torch.equal(a, b) for a, b in zip(tensors, copies, strict=True))
-    kept = [p for e in encodings for p in e.parameters()]
-    assert all(torch.equal(a, b) for a, b in zip(kept, parameters, strict=True))
+    remaining = [p for e in encodings for p in e.parameters()]
+    assert all(torch.equal(a, b) for a, b in zip(remaining, parameters, strict=True))
 
 
 def test_second_derivatives_are_refused_rather_than_wrong():

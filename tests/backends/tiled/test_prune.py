@@ -46,15 +46,15 @@ def sloped(*slopes: float) -> Tensor:
 
 
 def check(encodings, tensors, tolerance=1e-10, **options) -> None:
-    got, wanted = {}, {}
-    for backend, found in (("tiled", got), ("dense", wanted)):
+    got, expected = {}, {}
+    for backend, actual in (("tiled", got), ("dense", expected)):
         leaves = [t.detach().requires_grad_() for t in tensors[:3]]
         parameters = [p for e in encodings for p in e.parameters() if p.requires_grad]
         out = attention(*leaves, encodings, x=tensors[3], backend=backend, **options)
         signs = torch.randint(0, 2, out.shape, generator=torch.Generator().manual_seed(5)) * 2.0 - 1
         gradients = torch.autograd.grad(out, [*leaves, *parameters], signs.to(out.dtype))
-        found |= {str(n): t for n, t in enumerate([out, *gradients])}
-    expect_same(got, wanted, tolerance)
+        actual |= {str(n): t for n, t in enumerate([out, *gradients])}
+    expect_same(got, expected, tolerance)
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -180,7 +180,7 @@ class TestBounds:
             assert gone <= 2 * tolerance * float(v.abs().max())
 
 
-def test_memory_is_that_of_what_is_seen():
+def test_memory_is_proportional_to_visible_keys():
     tensors = called(2048, batch=1, dtype=torch.float32)
     with Largest() as seen:
         attention(*tensors[:3], [Fading(*[-2.0] * HEADS)], x=tensors[3], backend="tiled")
@@ -190,7 +190,7 @@ def test_memory_is_that_of_what_is_seen():
 @pytest.mark.slow
 def test_gradients_of_long_texts_under_strong_gates():
     tensors = called(1500, batch=1)
-    got, wanted = (
+    got, expected = (
         differentiated([Fading(-3.0, -0.5, -8.0, -0.02)], tensors, backend=backend) for backend in ("tiled", "dense")
     )
-    expect_same(got, wanted, 1e-9)
+    expect_same(got, expected, 1e-9)

@@ -83,7 +83,7 @@ SERVED = {
     "fox": TILES,
     "data_alibi": TILES,
     "path": TILES,
-    "selective_rope": ALL,  # by queries and keys that have turned
+    "selective_rope": ALL,  # by queries and keys that have been rotated
     "grape_context": ALL,
     "grape_a": ("rows", "dense"),
     "grape_ap": ("rows", "dense"),
@@ -113,8 +113,8 @@ SERVED = {
 def test_entries_of_the_catalogue(name):
     """Which backends serve a causal call of 100 tokens, of those that need no particular device."""
     assert name in SERVED, f"say here which paths serve {name}"
-    found = tuple(backend for backend in serving(Case.from_catalogue(name), PLAIN) if backend in (*ALL, "ranged"))
-    assert sorted(found) == sorted(SERVED[name])
+    result = tuple(backend for backend in serving(Case.from_catalogue(name), PLAIN) if backend in (*ALL, "ranged"))
+    assert sorted(result) == sorted(SERVED[name])
 
 
 def test_the_table_holds_no_others():
@@ -125,9 +125,9 @@ def test_the_table_holds_no_others():
 def test_structures_are_chosen_by_themselves(name):
     """Where no kernel can serve, tiles come before rows and the definition."""
     case = Case.from_catalogue(name)
-    found = explain(*tensors(case, PLAIN), encodings_of(case), **options(case, PLAIN))
-    assert found.backend in ("flex", "tiled")
-    assert "rows" in found.refused
+    result = explain(*tensors(case, PLAIN), encodings_of(case), **options(case, PLAIN))
+    assert result.backend in ("flex", "tiled")
+    assert "rows" in result.refused
 
 
 class Halved(WeightEncoding):
@@ -153,10 +153,10 @@ REFUSED = {
         {},
         "Mixture states no structure for this call",
     ),
-    "positions beside a bias": ([ALiBi(4)], GIVEN, "positions"),
-    "positions beside a network": ([FIRE(4)], GIVEN, "positions"),
-    "positions beside vectors": ([Shaw(8, max_distance=3)], GIVEN, "positions"),
-    "positions beside waves": ([TransformerXL(32, num_heads=4)], GIVEN, "positions"),
+    "positions with a bias": ([ALiBi(4)], GIVEN, "positions"),
+    "positions with a network": ([FIRE(4)], GIVEN, "positions"),
+    "positions with vectors": ([Shaw(8, max_distance=3)], GIVEN, "positions"),
+    "positions with waves": ([TransformerXL(32, num_heads=4)], GIVEN, "positions"),
     "no grid": ([LogCPB(4, axes=2)], {"q_pos": torch.arange(200).view(100, 2) ** 2}, "positions"),
     "fractions": ([LogCPB(4, axes=2)], {"q_pos": torch.rand(100, 2)}, "positions"),
 }
@@ -164,10 +164,10 @@ REFUSED = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_refusals(case):
-    encodings, given, words = REFUSED[case]
+    encodings, inputs, words = REFUSED[case]
     with pytest.raises(ValueError, match=rf"'tiled'.*{words}"):
-        attention(*qkv(1, 4, 100), encodings, backend="tiled", **{"causal": True, **given})
-    assert words in explain(*qkv(1, 4, 100), encodings, **{"causal": True, **given}).refused["tiled"]
+        attention(*qkv(1, 4, 100), encodings, backend="tiled", **{"causal": True, **inputs})
+    assert words in explain(*qkv(1, 4, 100), encodings, **{"causal": True, **inputs}).refused["tiled"]
 
 
 def test_other_devices_are_refused():
@@ -190,9 +190,9 @@ def test_other_devices_are_refused():
     ids=lambda value: value if isinstance(value, str) else None,
 )
 def test_words_of_an_explanation(encodings, words):
-    found = explain(*qkv(1, 4, 100), encodings, backend="tiled")
-    assert found.backend == "tiled"
-    assert all(word in found.how for word in words.split(", ")), found.how
+    result = explain(*qkv(1, 4, 100), encodings, backend="tiled")
+    assert result.backend == "tiled"
+    assert all(word in result.how for word in words.split(", ")), result.how
 
 
 @pytest.mark.parametrize("situation", OF_INDICES)
@@ -200,8 +200,8 @@ def test_gates_and_counts_need_no_positions_of_their_own(situation):
     """What goes by the order of keys is served wherever its keys stand."""
     q, k, v = qkv(2, 4, 70, 80, num_kv_heads=2, dtype=torch.float64)
     encodings = [CoPE(8, max_position=5).double(), ForgetGate(8, num_heads=4, kind="bias").double(), StickBreaking()]
-    given = {**SITUATIONS[situation](70, 80), "q_pos": torch.arange(70) + 30, "k_pos": torch.arange(80) * 2}
-    got, expected = (attention(q, k, v, encodings, backend=backend, **given) for backend in ("tiled", "dense"))
+    keywords = {**SITUATIONS[situation](70, 80), "q_pos": torch.arange(70) + 30, "k_pos": torch.arange(80) * 2}
+    got, expected = (attention(q, k, v, encodings, backend=backend, **keywords) for backend in ("tiled", "dense"))
     assert gap(got, expected) < 1e-10
 
 

@@ -28,7 +28,7 @@ def test_borders_of_blocks(length, situation):
 
 @pytest.mark.parametrize(("queries", "keys"), CROSS)
 @pytest.mark.parametrize("situation", SITUATIONS)
-def test_who_sees_whom(situation, queries, keys):
+def test_visibility_equals_the_definition(situation, queries, keys):
     if queries <= keys or "packed" not in situation:  # else segments of queries must be given
         expect_dense("nope", queries, keys, **SITUATIONS[situation](queries, keys))
 
@@ -40,13 +40,13 @@ def test_scores_of_any_size(name, size):
     tensors = called(130, batch=1)
     tensors[0] = tensors[0] * size
     for options in ({}, {"causal": False}, SITUATIONS["window"](130, 130)):
-        got, wanted = (
+        got, expected = (
             differentiated(made(name), tensors, backend=backend, **options) for backend in ("tiled", "dense")
         )
-        expect_same(got, wanted, 1e-8)
+        expect_same(got, expected, 1e-8)
     narrow = [t.float() for t in tensors]
-    found = differentiated(made(name, torch.float32), narrow)
-    assert all(t.isfinite().all() for t in found.values())
+    actual = differentiated(made(name, torch.float32), narrow)
+    assert all(t.isfinite().all() for t in actual.values())
 
 
 @pytest.mark.parametrize("name", ["nope", "t5", "fox", "shaw", "xl", "cope", "fire", "sticks own", "sticks vector"])
@@ -55,12 +55,12 @@ def test_rows_that_see_no_key(name, dtype):
     """Zeros, and no gradient: a whole batch row, one query, all queries of a block."""
     mask = torch.ones(2, 1, 150, 150, dtype=torch.bool)
     mask[1] = mask[0, :, 70] = mask[0, :, 64:128] = False
-    found = differentiated(made(name, dtype), called(150, dtype=dtype), mask=mask)
-    assert all(t.isfinite().all() for t in found.values())
+    result = differentiated(made(name, dtype), called(150, dtype=dtype), mask=mask)
+    assert all(t.isfinite().all() for t in result.values())
     for unseen in ((1,), (0, slice(None), 70), (0, slice(None), slice(64, 128))):
-        assert (found["result"][unseen] == 0).all()
-        assert (found["q"][unseen] == 0).all()
-    assert all((found[side][1] == 0).all() for side in "kv")
+        assert (result["result"][unseen] == 0).all()
+        assert (result["q"][unseen] == 0).all()
+    assert all((result[side][1] == 0).all() for side in "kv")
 
 
 def test_hidden_keys_may_hold_anything_finite():
@@ -68,9 +68,9 @@ def test_hidden_keys_may_hold_anything_finite():
     mask = torch.ones(2, 1, 1, 150, dtype=torch.bool)
     mask[..., 70:80] = False
     encodings = made("t5")
-    wanted = attention(q, k, v, encodings, x=x, mask=mask, backend="tiled")
+    expected = attention(q, k, v, encodings, x=x, mask=mask, backend="tiled")
     k[:, :, 70:80], v[:, :, 70:80] = 1e30, -1e30
-    assert gap(attention(q, k, v, encodings, x=x, mask=mask, backend="tiled"), wanted) < 1e-12
+    assert gap(attention(q, k, v, encodings, x=x, mask=mask, backend="tiled"), expected) < 1e-12
 
 
 @pytest.mark.parametrize("learned", [True, False])
@@ -103,8 +103,8 @@ def test_weights_below_what_floats_can_hold(masked, learned):
 def test_narrow_types_against_float64(dtype):
     tolerance = {torch.float32: 2e-6, torch.bfloat16: 1e-2, torch.float16: 2e-3}[dtype]
     for options in ({}, {"window": 40}):
-        found = errors("nope", dtype, **options)
-        assert max(found.values()) < tolerance, found
+        result = errors("nope", dtype, **options)
+        assert max(result.values()) < tolerance, result
 
 
 @pytest.mark.parametrize("name", ["nope", "t5", "fox", "shaw", "cope", "sticks own", "fire"])
@@ -112,10 +112,13 @@ def test_narrow_types_against_float64(dtype):
 def test_memory_layout_does_not_matter(name, masked):
     """Columns that lie apart, rows of the batch with gaps between them, one row for the whole batch."""
     options = SITUATIONS["mask of keys"](150, 150) if masked else {}
-    plain = [t.contiguous() for t in called(150)]
-    wanted = differentiated(made(name), plain, backend="dense", **options)
-    for turned in ([t.mT.contiguous().mT for t in plain], [torch.stack([t, t], 1).flatten(0, 1)[::2] for t in plain]):
-        expect_same(differentiated(made(name), turned, **options), wanted)
-    shared = [t[:1].expand(2, *t.shape[1:]) for t in plain]
-    wanted = differentiated(made(name), [t.contiguous() for t in shared], backend="dense", **options)
-    expect_same(differentiated(made(name), shared, **options), wanted)
+    contiguous = [t.contiguous() for t in called(150)]
+    expected = differentiated(made(name), contiguous, backend="dense", **options)
+    for rotated in (
+        [t.mT.contiguous().mT for t in contiguous],
+        [torch.stack([t, t], 1).flatten(0, 1)[::2] for t in contiguous],
+    ):
+        expect_same(differentiated(made(name), rotated, **options), expected)
+    shared = [t[:1].expand(2, *t.shape[1:]) for t in contiguous]
+    expected = differentiated(made(name), [t.contiguous() for t in shared], backend="dense", **options)
+    expect_same(differentiated(made(name), shared, **options), expected)

@@ -1,4 +1,4 @@
-"""A tiled call as text: the same in every process, read once, and an error where it is of another format."""
+"""A tiled call as text: the same in every process, parsed once, and an error for another format."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def recorded(name: str, **options: object) -> tuple[Tensor, tuple[list[Tensor], 
     torch.manual_seed(0)
     q, k, v = (t.requires_grad_() for t in qkv(2, 4, TOKENS, dtype=torch.float64))
     encodings = [encoding.double() for encoding in LISTS[name]()]
-    given = {"x": torch.randn(2, TOKENS, 16, dtype=torch.float64), **options}
+    keywords = {"x": torch.randn(2, TOKENS, 16, dtype=torch.float64), **options}
     with Recorded() as mode:
-        attention(q, k, v, encodings, backend="tiled", **given)
+        attention(q, k, v, encodings, backend="tiled", **keywords)
     (arguments,) = mode.arguments
-    return attention(q, k, v, encodings, backend="dense", **given).detach(), arguments
+    return attention(q, k, v, encodings, backend="dense", **keywords).detach(), arguments
 
 
 RUN = """
@@ -75,28 +75,28 @@ for number in range(int(sys.argv[2])):
 
 
 def test_an_exported_graph_means_the_same_in_another_process(tmp_path: Path) -> None:
-    wanted = []
+    expected = []
     for name in LISTS:
         out, (tensors, fixed, numbers, text) = recorded(name)
         inputs = [t.detach().clone() for t in tensors], [t.clone() for t in fixed]
         program = torch.export.export(Replay(list(numbers), text), inputs)
-        torch.export.save(program, tmp_path / f"{len(wanted)}.pt2")
-        torch.save(inputs, tmp_path / f"{len(wanted)}.pt")
-        wanted.append(out)
-    subprocess.run([sys.executable, "-c", RUN, str(tmp_path), str(len(wanted))], check=True)
-    for number, out in enumerate(wanted):
+        torch.export.save(program, tmp_path / f"{len(expected)}.pt2")
+        torch.save(inputs, tmp_path / f"{len(expected)}.pt")
+        expected.append(out)
+    subprocess.run([sys.executable, "-c", RUN, str(tmp_path), str(len(expected))], check=True)
+    for number, out in enumerate(expected):
         assert gap(torch.load(tmp_path / f"{number}.out.pt"), out) < 1e-10, list(LISTS)[number]
 
 
 @pytest.mark.parametrize("name", LISTS)
 @pytest.mark.parametrize("options", OPTIONS)
 def test_calls_that_differ_in_tensors_alone_share_a_spec(name: str, options: str) -> None:
-    """No length and no address is in the text, so that it is read once."""
+    """No length and no address is in the text, so that it is parsed once."""
     positions = torch.arange(TOKENS)
     if options == "by positions" and name not in ("sticks",):
         pytest.skip("terms by distance are known for indices: the definition serves given positions")
-    given = {**OPTIONS[options], **({"q_pos": positions, "k_pos": positions} if options == "by positions" else {})}
-    texts = [recorded(name, **given)[1][3] for _ in range(2)]
+    keywords = {**OPTIONS[options], **({"q_pos": positions, "k_pos": positions} if options == "by positions" else {})}
+    texts = [recorded(name, **keywords)[1][3] for _ in range(2)]
     assert texts[0] == texts[1]
     assert TileSpec.read(texts[0]) is TileSpec.read(texts[1])
 

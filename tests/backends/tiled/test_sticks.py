@@ -1,4 +1,4 @@
-"""Stick-breaking by stretches of keys: exact, also for sticks that break at once, and early to leave."""
+"""Stick-breaking by ranges of keys: exact, also for sticks that break at once, and early to leave."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ MIXED = ("fox+sticks", "shaw+sticks", "cope+alibi+sticks")
 
 
 @pytest.mark.parametrize("name", ["sticks vector", *MIXED])
-def test_several_stretches(name):
+def test_several_key_ranges(name):
     expect_dense(name, 1030 if name == "sticks vector" else 600)
 
 
 @pytest.mark.parametrize("situation", OF_INDICES)
 @pytest.mark.parametrize("remainder", ["own", "vector"])
-def test_what_others_read_beside_values(remainder, situation):
+def test_what_others_read_besides_values(remainder, situation):
     """Shaw's values are read with the weights, of which the remainder of the own key is one."""
     shaw = Shaw(HEAD_DIM, max_distance=9, value_dim=VALUE_DIM, init_std=0.5)
     sticks = StickBreaking(remainder=remainder, num_heads=HEADS, value_dim=VALUE_DIM)
@@ -47,8 +47,8 @@ def test_what_others_read_beside_values(remainder, situation):
 @pytest.mark.parametrize("name", LISTS)
 def test_narrow_types_against_float64(name):
     assert max(errors(name, torch.float32, 600).values()) < 2e-6
-    found = errors(name, torch.bfloat16, 600)
-    assert max(found.values()) < 1e-2, found
+    result = errors(name, torch.bfloat16, 600)
+    assert max(result.values()) < 1e-2, result
 
 
 def loud(length: int = 700, size: float = 80.0, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor]:
@@ -71,26 +71,28 @@ def test_loud_scores(shift):
         tensors[1] = torch.cat([k, torch.full_like(k[..., :1], shift)], -1)
     wide = [t.double() for t in tensors]
     exact = differentiated(encodings, wide, backend="dense", scale=1.0)
-    found = {backend: differentiated(encodings, tensors, backend=backend, scale=1.0) for backend in ("tiled", "dense")}
+    results = {
+        backend: differentiated(encodings, tensors, backend=backend, scale=1.0) for backend in ("tiled", "dense")
+    }
     for name in ("result", "q", "k", "v"):
-        got, peer = (gap(found[backend][name], exact[name]) for backend in ("tiled", "dense"))
-        assert found["tiled"][name].isfinite().all()
+        got, peer = (gap(results[backend][name], exact[name]) for backend in ("tiled", "dense"))
+        assert results["tiled"][name].isfinite().all()
         factor = 4 if name in "qk" else 8
-        assert got <= factor * peer + 1e-6, f"{name}: {got:.1e} beside {peer:.1e} of the definition"
+        assert got <= factor * peer + 1e-6, f"{name}: {got:.1e} against the definition's {peer:.1e}"
 
 
 @pytest.mark.parametrize("size", [1.0, 10.0, 80.0])
 @pytest.mark.parametrize("attend_current", [False, True])
 def test_weights_and_remainder_are_one_stick(attend_current, size):
-    """Values of one, and a vector of one that gets what is left."""
+    """Values of 1, and a vector of 1 that gets what is left."""
     q, k, v = loud(size=size)
     sticks = StickBreaking(attend_current=attend_current, remainder="vector", num_heads=2, value_dim=HEAD_DIM)
     torch.nn.init.ones_(sticks.vector)
     out = attention(q, k, torch.ones_like(v), [sticks], scale=1.0, backend="tiled")
     assert gap(out, torch.ones_like(out)) < 1e-6 * max(1.0, size / 10)  # rounding of large scores is that of weights
     one_hot = torch.eye(700).expand(1, 2, -1, -1)
-    plain = StickBreaking(attend_current=attend_current)
-    weights = attention(q, k, one_hot, [plain], scale=1.0, backend="tiled")
+    baseline = StickBreaking(attend_current=attend_current)
+    weights = attention(q, k, one_hot, [baseline], scale=1.0, backend="tiled")
     assert (weights >= 0).all()
     assert weights.triu(1 if attend_current else 0).abs().max() == 0
 

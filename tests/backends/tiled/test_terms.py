@@ -23,17 +23,17 @@ from tests.samples import gap
 @pytest.mark.parametrize("name", ["t5", "per key", "fox", "data_alibi", "t5+fox", "fox+sticks"])
 @pytest.mark.parametrize("length", [60, 600])
 def test_float32_against_float64(name, length):
-    found = errors(name, torch.float32, length)
-    assert found["result"] < 5e-6
-    assert max(found.values()) < 3e-4, found
+    result = errors(name, torch.float32, length)
+    assert result["result"] < 5e-6
+    assert max(result.values()) < 3e-4, result
 
 
 @pytest.mark.parametrize("name", ["t5", "per key", "fox", "data_alibi", "t5+fox", "fox+sticks"])
 @pytest.mark.parametrize("length", [60, 600])
 def test_bfloat16_against_float64(name, length):
     """Gradients of gates are long sums, in which the rounding of results must not add up."""
-    found = errors(name, torch.bfloat16, length)
-    assert max(found.values()) < 3e-2, found
+    result = errors(name, torch.bfloat16, length)
+    assert max(result.values()) < 3e-2, result
 
 
 @pytest.mark.parametrize("gate", [-1e-4, -0.01, -0.1, -0.12, -0.124, -0.2, -0.5, -3.0, -40.0])
@@ -44,10 +44,10 @@ def test_gates_of_any_strength(gate, others):
 
 
 @pytest.mark.parametrize("gates", [(-0.12,) * 4, (-3.0, -1e-3, -0.2, 0.0)])
-@pytest.mark.parametrize("beside", ["alibi", "t5"])
-def test_gates_beside_a_function_of_the_distance(beside, gates):
-    """Where queries look for nothing, gates decide alone, and nothing may be cut off that they leave."""
-    encodings, tensors = [*made(beside), Fading(*gates)], called(600, batch=1)
+@pytest.mark.parametrize("other", ["alibi", "t5"])
+def test_gates_with_a_function_of_the_distance(other, gates):
+    """Where queries are zero, gates decide alone, and nothing may be cut off that they leave."""
+    encodings, tensors = [*made(other), Fading(*gates)], called(600, batch=1)
     tensors[0] = tensors[0] * 0.01
     got, expected = (differentiated(encodings, tensors, backend=backend) for backend in ("tiled", "dense"))
     expect_same(got, expected, 1e-9)

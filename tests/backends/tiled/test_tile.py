@@ -20,20 +20,20 @@ def test_offset_is_the_distance_of_the_first_query_and_the_newest_key(queries, k
     part = tile(queries, keys, near=1, far=min(6, keys))
     for c in range(part.rows):
         for x in range(part.columns):
-            own, key = part.start + c + keys - queries, keys - 1 - (part.near + x)
-            assert part.offset + c + x == own - key
+            own_key, key = part.start + c + keys - queries, keys - 1 - (part.near + x)
+            assert part.offset + c + x == own_key - key
 
 
 @pytest.mark.parametrize("heads", [1, 3])
 def test_diagonals(heads):
     part = tile()
     row = torch.randn(heads, part.queries + part.keys - 1)
-    found = diagonals(row, part)
-    assert found.shape == (heads, part.rows, part.columns)
+    result = diagonals(row, part)
+    assert result.shape == (heads, part.rows, part.columns)
     for c in range(part.rows):
         for x in range(part.columns):
             n = part.offset + c + x
-            assert torch.equal(found[:, c, x], row[:, n + part.queries - 1]), "row begins at n = −(queries − 1)"
+            assert torch.equal(result[:, c, x], row[:, n + part.queries - 1]), "row begins at n = −(queries − 1)"
 
 
 @pytest.mark.parametrize(("rows", "columns"), SHAPES)
@@ -43,13 +43,13 @@ def test_by_distance(rows, columns):
     assert lying.shape == scores.shape
     lying.copy_(scores)
     for entries in range(1, rows + columns):
-        found = by_distance(lying, entries)
-        wanted = torch.zeros(2, 3, rows, entries)
+        actual = by_distance(lying, entries)
+        expected = torch.zeros(2, 3, rows, entries)
         for c in range(rows):
             for x in range(columns):
                 if c + x < entries:
-                    wanted[..., c, c + x] = scores[..., c, x]
-        assert torch.equal(found, wanted)
+                    expected[..., c, c + x] = scores[..., c, x]
+        assert torch.equal(actual, expected)
 
 
 def test_by_distance_demands_room():
@@ -63,41 +63,41 @@ def test_spread(rows, columns, transposed):
     for width in range(1, rows + columns):
         entries = torch.randn(2, 3, rows, width)
         scores = torch.randn(2, 3, rows, columns)
-        wanted = scores.clone()
+        expected = scores.clone()
         for c in range(rows):
             for x in range(columns):
                 if c + x < width:
-                    wanted[..., c, x] += entries[..., c, c + x]
+                    expected[..., c, x] += entries[..., c, c + x]
         spread(scores, entries.mT.contiguous().mT if transposed else entries)
-        assert torch.equal(scores, wanted)
+        assert torch.equal(scores, expected)
 
 
 @pytest.mark.parametrize("offset", [-9, -3, -1, 0, 2])
 def test_hidden_future(offset):
-    found = hidden_future(offset, 4, 6, like=torch.zeros((), dtype=torch.float64))
-    assert found.dtype == torch.float64
+    result = hidden_future(offset, 4, 6, like=torch.zeros((), dtype=torch.float64))
+    assert result.dtype == torch.float64
     for c in range(4):
         for x in range(6):
-            assert found[c, x] == (-torch.inf if offset + c + x < 0 else 0.0)
+            assert result[c, x] == (-torch.inf if offset + c + x < 0 else 0.0)
 
 
 @pytest.mark.parametrize("group", [1, 3])
 def test_by_key_head(group):
     rows, per_key_head = torch.randn(2, 2 * group, 4, 5), torch.randn(2, 2, 5, 6)
-    wanted = rows @ per_key_head.repeat_interleave(group, 1)
-    assert gap(by_key_head(rows, per_key_head.flatten(0, 1)), wanted) < 1e-5
-    assert gap(by_key_head(rows.mT.contiguous().mT, per_key_head.flatten(0, 1)), wanted) < 1e-5
+    expected = rows @ per_key_head.repeat_interleave(group, 1)
+    assert gap(by_key_head(rows, per_key_head.flatten(0, 1)), expected) < 1e-5
+    assert gap(by_key_head(rows.mT.contiguous().mT, per_key_head.flatten(0, 1)), expected) < 1e-5
 
 
 @pytest.mark.parametrize(("batch", "heads"), [(3, 5), (1, 5), (3, 1), (1, 1)])
 def test_parts_of_the_whole_and_sums_over_what_is_shared(batch, heads):
     part = tile()
-    whole = torch.randn(batch, heads, 11)
-    assert torch.equal(part.of(whole), whole[0 : min(batch, 2), 2:4] if heads > 1 else whole[0:2])
+    full = torch.randn(batch, heads, 11)
+    assert torch.equal(part.of(full), full[0 : min(batch, 2), 2:4] if heads > 1 else full[0:2])
     total, added = torch.zeros(batch, heads, 11), torch.randn(2, 2, 8)
     part.add_to(total, added, slice(part.near, part.far))
-    wanted = torch.zeros(3, 5, 11)
-    wanted[0:2, 2:4, 1:9] = added
-    wanted = wanted.sum(0, keepdim=True) if batch == 1 else wanted
-    wanted = wanted.sum(1, keepdim=True) if heads == 1 else wanted
-    assert gap(total, wanted) < 1e-6
+    expected = torch.zeros(3, 5, 11)
+    expected[0:2, 2:4, 1:9] = added
+    expected = expected.sum(0, keepdim=True) if batch == 1 else expected
+    expected = expected.sum(1, keepdim=True) if heads == 1 else expected
+    assert gap(total, expected) < 1e-6

@@ -62,28 +62,28 @@ def test_masks_of_tiles(situation):
     for side, tokens in (("q_pos", 70), ("k_pos", 80)):
         options[side] = torch.arange(tokens) if options[side] is None else options[side]
     call = work(70, 80, batch=2)._replace(visibility=VisibilityMask(**options))
-    whole = call.visibility.rows(0, 70, 70, 80)
+    full = call.visibility.rows(0, 70, 70, 80)
     for part in parts(call):
         for tile in blocks(call, part):
-            found, wanted = mask_of(call, tile), tile.of(whole)[:, :, tile.start : tile.stop].flip(-1)
-            wanted = wanted[..., tile.near : tile.far]
-            assert found is None or torch.equal(found.exp() == 1, wanted)
-            assert found is None or ((found == 0) | (found == -torch.inf)).all()
-            assert found is not None or wanted.all() or call.visibility.causal is True
+            actual, expected = mask_of(call, tile), tile.of(full)[:, :, tile.start : tile.stop].flip(-1)
+            expected = expected[..., tile.near : tile.far]
+            assert actual is None or torch.equal(actual.exp() == 1, expected)
+            assert actual is None or ((actual == 0) | (actual == -torch.inf)).all()
+            assert actual is not None or expected.all() or call.visibility.causal is True
 
 
 def test_add_transposed():
     total, left, right = torch.randn(4, 5, 6), torch.randn(2, 6, 7, 5), torch.randn(2, 6, 7, 6)
-    wanted = total + (left.mT @ right).view(2, 2, 3, 5, 6).sum(2).flatten(0, 1)
+    expected = total + (left.mT @ right).view(2, 2, 3, 5, 6).sum(2).flatten(0, 1)
     add_transposed(total, left, right)
-    assert gap(total, wanted) < 1e-5
+    assert gap(total, expected) < 1e-5
 
 
 @pytest.mark.parametrize("elements", [1 << 8, 1 << 13])
 @pytest.mark.parametrize("name", LISTS)
 def test_parts_of_heads_and_of_the_batch_add_up(name, elements, monkeypatch):
     """One key head of one row at a time, and some: what heads share must be gathered over all of them."""
-    modules = [getattr(tiled, found.name) for found in pkgutil.iter_modules(tiled.__path__)]
+    modules = [getattr(tiled, result.name) for result in pkgutil.iter_modules(tiled.__path__)]
     for module in (module for module in modules if hasattr(module, "ELEMENTS")):
         monkeypatch.setattr(module, "ELEMENTS", elements)
     for options in ({}, SITUATIONS["mask of keys"](70, 80)):

@@ -25,8 +25,8 @@ def test_values_of_the_distance_for_the_weight_that_is_left(name, situation):
 @pytest.mark.parametrize("name", LISTS)
 def test_narrow_types_against_float64(name):
     assert max(errors(name, torch.float32).values()) < 1e-5
-    found = errors(name, torch.bfloat16)
-    assert max(found.values()) < 3e-2, found
+    result = errors(name, torch.bfloat16)
+    assert max(result.values()) < 3e-2, result
 
 
 @pytest.mark.parametrize("heads", [1, 2])
@@ -43,12 +43,12 @@ def test_products_against_loops(near, count, first, heads):
     scores = torch.randn(shape, dtype=torch.float64)
     expected = scores + torch.einsum("bhcw,hcxw->bhcx", left, of_pairs.expand(2, -1, -1, -1))
     at = reach(tile, first, count)
-    found = scores.clone()
-    add_products(found, left, rows, at)
-    assert gap(found, expected) < 1e-12
+    actual = scores.clone()
+    add_products(actual, left, rows, at)
+    assert gap(actual, expected) < 1e-12
     lying, of_rows = room(scores).copy_(scores), torch.zeros_like(rows)
-    found = products(lying, rows, at, left, of_rows)
-    assert gap(found, torch.einsum("bhcx,hcxw->bhcw", scores, of_pairs.expand(2, -1, -1, -1))) < 1e-12
+    actual = products(lying, rows, at, left, of_rows)
+    assert gap(actual, torch.einsum("bhcx,hcxw->bhcw", scores, of_pairs.expand(2, -1, -1, -1))) < 1e-12
     expected = torch.zeros(2, count, 3, dtype=torch.float64)
     each = torch.einsum("bhcx,bhcw->hcxw", scores, left)
     for c in range(tile.rows):

@@ -5,7 +5,7 @@ of its parameters (`terms.Encoded`); a call is tensors and plain values (`attent
 clever form for all lengths, this has the formula of the paper, key by key where that is clearest.
 
 `terms`       what an encoding and a call are here, and how roundings are let in
-`visibility`  who sees whom
+`visibility`  which keys each query attends to
 `angles`      exact angles, by integers of any size
 `spectrum`    frequencies of every scaling
 `rotary`, `polar`, `tape`, `grid_rotary`, `bias`, `grid_bias`, `score`, `path`, `between`, `mixture`, `weight`

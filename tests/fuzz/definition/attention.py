@@ -1,4 +1,4 @@
-"""Attention by its definition: who sees whom, scores, what is added to them, weights, values."""
+"""Attention by its definition: visibility, scores, what is added to them, weights, values."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def seen_pairs(
         window: tokens that a query sees, or None.
     """
     (batch, queries), keys = of_queries.shape, of_keys.shape[1]
-    own = torch.arange(queries)[:, None] + (keys - queries)
+    own_key = torch.arange(queries)[:, None] + (keys - queries)
     other = torch.arange(keys)[None]
     if causal == "positions":
         back = q_pos[:, :, None] - k_pos[:, None, :]
@@ -45,7 +45,7 @@ def seen_pairs(
         if window is not None:
             allowed = allowed & (back < window)
     else:
-        back = (own - other).expand(batch, -1, -1)
+        back = (own_key - other).expand(batch, -1, -1)
         allowed = back >= 0 if causal else torch.ones_like(back, dtype=torch.bool)
         if window is not None:
             allowed = allowed & (back < window) & (back > -window)
@@ -65,7 +65,7 @@ def sink_of(instead: Sequence[Encoded], scores: Tensor) -> Tensor | None:
 
 
 def softmax(scores: Tensor, call: Call, sink: Tensor | None = None) -> Tensor:
-    """Zeros for a query that sees nothing; a ``sink`` takes weight and gives none."""
+    """Zeros for a query that attends to nothing; a ``sink`` takes weight and gives none."""
     some = call.sees.any(-1, keepdim=True)
     open_ = torch.where(call.sees | ~some, scores, -math.inf)
     largest = torch.where(some, open_, 0.0).detach().amax(-1, keepdim=True)
@@ -93,8 +93,8 @@ def stick_breaking(encoded: Encoded, scores: Tensor, call: Call) -> tuple[Tensor
         s, here = scores[..., j], taken[..., j]
         log_weight = F.logsigmoid(s) + rounding.near(log_left, size)
         weights[j] = torch.where(here, log_weight.exp(), 0.0)
-        kept = torch.where(here, F.logsigmoid(-s), 0.0)
-        log_left, size = log_left + kept, size + kept.detach().abs()
+        remaining = torch.where(here, F.logsigmoid(-s), 0.0)
+        log_left, size = log_left + remaining, size + remaining.detach().abs()
     out = rounding.near(torch.stack(weights, -1), torch.stack(weights, -1).detach() * 4)
     left = rounding.near(log_left, size).exp()
     rule = encoded.option("remainder", "drop")
@@ -152,8 +152,8 @@ class Members:
         logits = self.encoded.parameters["logits"][None, :, None, :]
         if self.encoded.option("adaptive", False):
             assert call.x is not None
-            asked = linear(call.x, self.encoded.parameters["weight"], None, call.rounding)
-            of_heads = asked.unflatten(-1, (-1, len(self.lists))).transpose(1, 2)
+            by_token = linear(call.x, self.encoded.parameters["weight"], None, call.rounding)
+            of_heads = by_token.unflatten(-1, (-1, len(self.lists))).transpose(1, 2)
             logits = logits + of_heads[:, :, call.own.clamp(min=0)]
         return call.rounding.near(logits.softmax(-1))
 
@@ -184,7 +184,7 @@ class Members:
         return call
 
     def read(self, weights: Tensor, call: Call) -> Tensor | None:
-        """What the members read beside v, with the same shares."""
+        """What the members read besides v, with the same shares."""
         total: Tensor | None = None
         for member, share in zip(self.lists, self.shares(call).unbind(-1), strict=True):
             for e in member:
@@ -267,8 +267,8 @@ def define(
         known = full.flatten(1, 2).any(1).expand(batch, keys)
     flat = [t if t.ndim == 2 else t[..., 0] for t in (q_at, k_at)]
     sees = seen_pairs(*flat, of_queries, of_keys, full, heads=heads, causal=causal, window=window)
-    whole = seen_pairs(*flat, of_queries, of_keys, full, heads=heads, causal=causal, window=None)
-    used = whole.any(1).any(1)
+    full_result = seen_pairs(*flat, of_queries, of_keys, full, heads=heads, causal=causal, window=None)
+    used = full_result.any(1).any(1)
     size = q.shape[-1] ** -0.5 if scale is None else float(scale)
     call = Call(
         q, k, v, q_at, k_at, x, sees, known, used, of_queries, of_keys, size, length, rounding or Rounding(),
@@ -302,8 +302,8 @@ def attend(call: Call, encodings: Sequence[Encoded]) -> Tensor:
     read: list[Tensor | None] = []
     sticks, sink = [e for e in instead if e.kind == "StickBreaking"], None
     if sticks:
-        weights, beside = stick_breaking(sticks[0], scores, call)
-        read.append(beside)
+        weights, remainder = stick_breaking(sticks[0], scores, call)
+        read.append(remainder)
     else:
         sink = sink_of(instead, scores)
         weights = softmax(scores, call, sink)
@@ -313,8 +313,8 @@ def attend(call: Call, encodings: Sequence[Encoded]) -> Tensor:
     product = stored @ values
     if scores.requires_grad and rounding.inner:
         share = torch.where(call.sees, scores.detach().sigmoid(), 0.0) if sticks else weights.detach()
-        beside = [e.parameters["vector"].detach().abs() for e in sticks if "vector" in e.parameters]
-        _round_gradient(scores, weights, product, values, share, beside, rounding, sink)
+        remainder = [e.parameters["vector"].detach().abs() for e in sticks if "vector" in e.parameters]
+        _round_gradient(scores, weights, product, values, share, remainder, rounding, sink)
     out = rounding.near(product, stored.detach().abs() @ values.detach().abs())
     for part in read:
         out = out if part is None else rounding.near(out + part)
@@ -327,7 +327,7 @@ def _round_gradient(
     product: Tensor,
     values: Tensor,
     share: Tensor,
-    beside: Sequence[Tensor],
+    combined: Sequence[Tensor],
     rounding: Rounding,
     sink: Tensor | None,
 ) -> None:
@@ -348,7 +348,7 @@ def _round_gradient(
 
     def of_product(g: Tensor) -> None:
         sizes.append(g.detach().abs() @ values.detach().abs().mT)
-        sizes.extend((g.detach().abs() * vector[:, None]).sum(-1, keepdim=True) for vector in beside)
+        sizes.extend((g.detach().abs() * vector[:, None]).sum(-1, keepdim=True) for vector in combined)
 
     def rounded_sink(g: Tensor) -> Tensor:
         of_weights = torch.stack(torch.broadcast_tensors(*sizes)).sum(0)
@@ -382,9 +382,9 @@ def _places(
     elif q_pos is None or k_pos is None:
         q_pos = k_pos = k_pos if q_pos is None else q_pos
     expanded = []
-    for given in (q_pos, k_pos):
-        assert given is not None
-        wide = given.double() if given.is_floating_point() else given.long()
+    for value in (q_pos, k_pos):
+        assert value is not None
+        wide = value.double() if value.is_floating_point() else value.long()
         rows = wide if wide.ndim == (2 if axes == 1 else 3) else wide.unsqueeze(0)
         expanded.append(rows.expand(batch, *rows.shape[1:]))
     return expanded[0], expanded[1]

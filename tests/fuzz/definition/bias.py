@@ -25,18 +25,18 @@ def apart(call: Call) -> Tensor:
 
 def slopes_of(encoded: Encoded) -> list[float]:
     """ALiBi's slopes: 2^(−8h/n) for a power of two; others take every second slope of twice as many behind those."""
-    given, heads = encoded.option("slopes", "press"), encoded.count("num_heads")
+    inputs, heads = encoded.option("slopes", "press"), encoded.count("num_heads")
     most = encoded.number("max_exponent", 8.0)
-    if not isinstance(given, str):
-        return [float(slope) for slope in given]  # type: ignore[attr-defined]
-    if given == "geometric":
+    if not isinstance(inputs, str):
+        return [float(slope) for slope in inputs]  # type: ignore[attr-defined]
+    if inputs == "geometric":
         return [2.0 ** (-most * (h + 1) / heads) for h in range(heads)]
-    whole = 1
-    while 2 * whole <= heads:
-        whole *= 2
-    slopes = [2.0 ** (-most * (h + 1) / whole) for h in range(whole)]
-    slopes += [2.0 ** (-most * (2 * h + 1) / (2 * whole)) for h in range(heads - whole)]
-    return [max(slope, 0.01) for slope in slopes] if given == "kerple" else slopes
+    full = 1
+    while 2 * full <= heads:
+        full *= 2
+    slopes = [2.0 ** (-most * (h + 1) / full) for h in range(full)]
+    slopes += [2.0 ** (-most * (2 * h + 1) / (2 * full)) for h in range(heads - full)]
+    return [max(slope, 0.01) for slope in slopes] if inputs == "kerple" else slopes
 
 
 def alibi(encoded: Encoded, call: Call) -> Tensor:
@@ -229,8 +229,8 @@ def t5_grid(encoded: Encoded, call: Call) -> Tensor:
 GRID_BUCKETS = {"num_buckets": 64, "max_distance": 256, "factor": 1.0}
 
 
-def _of_each(given: object, axes: int) -> list[float]:
-    return [float(one) for one in given] if isinstance(given, tuple) else [float(given)] * axes  # type: ignore[arg-type]
+def _of_each(inputs: object, axes: int) -> list[float]:
+    return [float(item) for item in inputs] if isinstance(inputs, tuple) else [float(inputs)] * axes  # type: ignore[arg-type]
 
 
 def decomposed(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:

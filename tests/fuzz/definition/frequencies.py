@@ -23,8 +23,8 @@ with mpmath.workprec(_BITS + 40):
 def angle(position: float, theta: float) -> float:
     """position · theta in (−π, π], both taken as the exact numbers that they are."""
     product = Fraction(position) * Fraction(theta)
-    whole = (product.numerator << _BITS) // product.denominator
-    rest = whole % _TURN
+    full = (product.numerator << _BITS) // product.denominator
+    rest = full % _TURN
     return float(Fraction(rest - _TURN if 2 * rest > _TURN else rest, 1 << _BITS))
 
 
@@ -131,7 +131,7 @@ def _clip(x: Tensor) -> Tensor:
 
 
 def _by_turns(part: Encoded, was: Frequencies, low: float, high: float) -> Frequencies:
-    """Slow pairs divided by the factor, fast ones left alone, with a ramp in the turns within the trained length."""
+    """Slow pairs divided by the factor, fast ones left alone, with a ramp in the full turns of training."""
     turns = part.number("original_length", 1) * was.theta / (2 * math.pi)
     stays = (turns >= high).double() if low == high else _clip((turns - low) / (high - low))
     return replace(was, theta=(1 - stays) * was.theta / part.number("factor", 1) + stays * was.theta)
@@ -146,7 +146,7 @@ def _llama3(part: Encoded, was: Frequencies, length: float | None) -> Frequencie
 
 
 def _index_ramp(theta: Tensor, original: float, fast: float, slow: float, *, truncate: bool) -> Tensor:
-    """0 for pairs that make ``fast`` turns and more within the original length, 1 below ``slow``: a line in the index.
+    """0 for pairs with at least ``fast`` full turns within the original length, 1 below ``slow``: a line in the index.
 
     theta is geometric along the pairs; ends are rounded outwards, then limited to 0 and d − 1, as in released code.
     """
@@ -162,11 +162,11 @@ def _index_ramp(theta: Tensor, original: float, fast: float, slow: float, *, tru
 
 
 def _part_ntk(part: Encoded, was: Frequencies, length: float | None) -> Frequencies:
-    plain, factor, original = was.theta, part.number("factor", 1), part.number("original_length", 1)
-    near = (1 - _index_ramp(plain, original, 1.25, 0.75, truncate=True)) * part.number("ntk_factor", 1)
-    mixed = plain / factor * (1 - near) + _spread(plain, factor) * near
-    kept = (1 - _index_ramp(plain, original, 16.0, 2.0, truncate=True)) * part.number("extrapolation_factor", 1)
-    return replace(was, theta=mixed * (1 - kept) + plain * kept)
+    theta, factor, original = was.theta, part.number("factor", 1), part.number("original_length", 1)
+    near = (1 - _index_ramp(theta, original, 1.25, 0.75, truncate=True)) * part.number("ntk_factor", 1)
+    mixed = theta / factor * (1 - near) + _spread(theta, factor) * near
+    remaining = (1 - _index_ramp(theta, original, 16.0, 2.0, truncate=True)) * part.number("extrapolation_factor", 1)
+    return replace(was, theta=mixed * (1 - remaining) + theta * remaining)
 
 
 def _sharper(factor: float, mscale: float) -> float:
@@ -212,8 +212,8 @@ def _started(part: Encoded, was: Frequencies) -> Frequencies:
     return replace(was, start=tokens, start_theta=was.theta) if tokens else was
 
 
-def _numbers(given: object) -> Tensor:
-    return torch.tensor([float(f) for f in given], dtype=torch.float64)  # type: ignore[attr-defined]
+def _numbers(inputs: object) -> Tensor:
+    return torch.tensor([float(f) for f in inputs], dtype=torch.float64)  # type: ignore[attr-defined]
 
 
 def _long_rope(part: Encoded, was: Frequencies, length: float | None) -> Frequencies:
@@ -317,10 +317,10 @@ def lengths_of(ends: Tensor, known: Tensor, of_keys: Tensor, of_others: Sequence
         of_others: documents of the tokens in question, ``[batch][tokens]``.
     """
     lengths = []
-    for row, others in enumerate(of_others):
+    for row, rest in enumerate(of_others):
         spans: dict[int, float] = {}
         keys = zip(ends[row].tolist(), known[row].tolist(), of_keys[row].tolist(), strict=True)
         for end, seen, document in keys:
             spans[document] = max(spans.get(document, -1), end if seen else -1)
-        lengths.append([math.floor(spans.get(document, -1)) + 1.0 for document in others])
+        lengths.append([math.floor(spans.get(document, -1)) + 1.0 for document in rest])
     return lengths

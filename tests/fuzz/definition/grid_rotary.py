@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tests.fuzz.definition.frequencies import angles, frequencies, geometric, lengths_of, power, spans_length
-from tests.fuzz.definition.rotary import COS_ERROR, FRACTION, heads_of, turned, waves
+from tests.fuzz.definition.rotary import COS_ERROR, FRACTION, heads_of, rotated_pairs, waves
 from tests.fuzz.definition.terms import Call, Encoded, softplus
 
 NOWHERE = -(2**31)
@@ -33,7 +33,7 @@ def by_pairs(
     gain: float = 1.0,
     own: Tensor | None = None,
 ) -> Call:
-    """Each pair reads one coordinate: ``chosen`` is (axis, theta) of each.
+    """Each pair is rotated by one coordinate: ``chosen`` is (axis, theta) of each.
 
     Args:
         own: angles ``(rows, pairs)`` of tokens without a place, which their last coordinate numbers.
@@ -56,9 +56,9 @@ def by_pairs(
         if layout == "half-by-axis":
             order = share_by_share(len(chosen) // axes, axes)
             back = sorted(range(len(order)), key=order.__getitem__)
-            out.append(call.rounding.stored(turned(x[..., order], cos, sin, "half")[..., back]))
+            out.append(call.rounding.stored(rotated_pairs(x[..., order], cos, sin, "half")[..., back]))
         else:
-            out.append(call.rounding.stored(turned(x, cos, sin, layout)))
+            out.append(call.rounding.stored(rotated_pairs(x, cos, sin, layout)))
     return replace(call, q=out[0], k=out[1])
 
 
@@ -87,7 +87,7 @@ def axial(encoded: Encoded, call: Call) -> Call:
     for axis in order:
         for t in range(pairs):
             theta = power(base, -t, pairs)
-            if kind == "pixtral":  # one list of frequencies, dealt out to the axes in turn
+            if kind == "pixtral":  # one list of frequencies, dealt out to the axes alternately
                 theta = power(base, -(t * axes + axis), axes * pairs)
             if kind == "dinov3":
                 theta = 2 * math.pi * theta
@@ -99,8 +99,8 @@ def axial(encoded: Encoded, call: Call) -> Call:
             chosen.append((axis, theta))
     if kind in ("kimi-k2.5", "visionllama", "efficient-loftr"):  # the first pair of each axis, then the second
         chosen = [chosen[axis * pairs + t] for t in range(pairs) for axis in range(axes)]
-    layout, own = str(encoded.option("layout") or layout), encoded.parameters.get("angles")
-    return by_pairs(call, chosen, layout, axes, shift=shift, own=own)
+    layout, angles = str(encoded.option("layout") or layout), encoded.parameters.get("angles")
+    return by_pairs(call, chosen, layout, axes, shift=shift, own=angles)
 
 
 def given(encoded: Encoded, axes: int) -> list[list[float]]:
@@ -154,7 +154,7 @@ def mrope(encoded: Encoded, call: Call) -> Call:
 
 
 def vjepa(encoded: Encoded, call: Call) -> Call:
-    """V-JEPA: a third of the channels for each axis; as released, the two channels of a pair turn differently."""
+    """V-JEPA: a third of the channels for each axis; as released, a pair's two channels are rotated differently."""
     width = encoded.count("head_dim")
     pairs = width // 3 // 2
     theta = [power(10_000.0, -t, pairs) for t in range(pairs)]
@@ -176,7 +176,7 @@ def vjepa(encoded: Encoded, call: Call) -> Call:
 
 
 def mixed(encoded: Encoded, call: Call) -> Call:
-    """Mixed RoPE: each pair of each head turns by a sum over all coordinates."""
+    """Mixed RoPE: each pair of each head is rotated by a sum over all coordinates."""
     axes = encoded.count("axes", 2)
     theta = encoded.parameters["theta"] if "theta" in encoded.parameters else _first_directions(encoded)
     out = []
@@ -189,7 +189,7 @@ def mixed(encoded: Encoded, call: Call) -> Call:
             total = total + torch.stack([angles(here, row[axis]) for row in rows], 1)
         far = at.double().abs().sum(-1)[:, None, :, None] * (rows.detach().abs().sum(1)[:, None] + FRACTION)
         cos, sin = waves(total, call.rounding, far)
-        out.append(call.rounding.stored(turned(x, cos, sin, str(encoded.option("layout", "interleaved")))))
+        out.append(call.rounding.stored(rotated_pairs(x, cos, sin, str(encoded.option("layout", "interleaved")))))
     return replace(call, q=out[0], k=out[1])
 
 
@@ -224,9 +224,9 @@ def liere(encoded: Encoded, call: Call) -> Call:
     row, column = torch.triu_indices(block, block, 1)
     u = torch.zeros(*upper.shape[:-1], block, block, dtype=torch.float64)
     for at, (i, j) in enumerate(zip(row.tolist(), column.tolist(), strict=True)):
-        one = torch.zeros(block, block, dtype=torch.float64)
-        one[i, j] = 1.0
-        u = u + upper[..., at, None, None] * one
+        first = torch.zeros(block, block, dtype=torch.float64)
+        first[i, j] = 1.0
+        u = u + upper[..., at, None, None] * first
     return by_blocks(call, u - u.mT, axes, block)
 
 
@@ -243,7 +243,7 @@ def comrope(encoded: Encoded, call: Call) -> Call:
 
 
 class Exponential(torch.autograd.Function):
-    """exp(A), and its derivative for gradients of any size: PyTorch's own loses the digits of A beside large ones."""
+    """exp(A), and its derivative for gradients of any size: PyTorch's own loses the digits of A next to large ones."""
 
     @staticmethod
     def forward(ctx: Any, power_: Tensor) -> Tensor:
@@ -294,7 +294,7 @@ def pope(encoded: Encoded, call: Call) -> Call:
             angle.append(angles(at[..., axis], theta))
             far.append(at[..., axis].double().abs()[..., None] * (theta + FRACTION))
         turn, units = torch.cat(angle, -1)[:, None], COS_ERROR
-        if shift is not None:  # which may be added to angles, or be turned by after them
+        if shift is not None:  # which may be added to angles, or be rotated by after them
             turn, units = turn + heads_of(shift, x.shape[1]), 3 * COS_ERROR
         cos, sin = waves(turn, call.rounding, torch.cat(far, -1)[:, None], units)
         strength = call.rounding.near(softplus(x[..., :count]))

@@ -22,8 +22,8 @@ def channels(pairs: int, layout: str) -> list[tuple[int, int]]:
     return [(2 * j, 2 * j + 1) if layout == "interleaved" else (j, j + pairs) for j in range(pairs)]
 
 
-def turned(x: Tensor, cos: Tensor, sin: Tensor, layout: str) -> Tensor:
-    """Pairs of ``x`` (batch, heads, tokens, width) turned by cos and sin (batch, heads | 1, tokens, pairs)."""
+def rotated_pairs(x: Tensor, cos: Tensor, sin: Tensor, layout: str) -> Tensor:
+    """Pairs of ``x`` (batch, heads, tokens, width) rotated by cos and sin (batch, heads | 1, tokens, pairs)."""
     columns: list[Tensor] = list(x.unbind(-1))
     for j, (first, second) in enumerate(channels(cos.shape[-1], layout)):
         a, b, c, s = x[..., first], x[..., second], cos[..., j], sin[..., j]
@@ -59,12 +59,12 @@ def rope(encoded: Encoded, call: Call, *, base: float = 10_000.0) -> Call:
         else:
             of_keys = (call.k_pos, call.known, call.of_keys)
             lengths = tuple(lengths_of(*of_keys, of.tolist()) for of in (call.of_queries, call.of_keys))  # type: ignore[assignment]
-    made: dict[float | None, Frequencies] = {}
+    built: dict[float | None, Frequencies] = {}
     for length in {None, *(n for rows in lengths if rows is not None for row in rows for n in row)}:
-        made[length] = frequencies(encoded, length, base=base, rounding=call.rounding)
+        built[length] = frequencies(encoded, length, base=base, rounding=call.rounding)
     layout, rounding = str(encoded.option("layout", "half")), call.rounding
-    q = _rotated(call.q, call.q_pos, lengths[0], made, layout, rounding)
-    k = _rotated(call.k, call.k_pos, lengths[1], made, layout, rounding)
+    q = _rotated(call.q, call.q_pos, lengths[0], built, layout, rounding)
+    k = _rotated(call.k, call.k_pos, lengths[1], built, layout, rounding)
     return replace(call, q=q, k=k)
 
 
@@ -72,16 +72,16 @@ def _rotated(
     x: Tensor,
     positions: Tensor,
     lengths: Sequence[Sequence[float]] | None,
-    made: dict[float | None, Frequencies],
+    built: dict[float | None, Frequencies],
     layout: str,
     rounding: Rounding,
 ) -> Tensor:
     if lengths is None:
-        return rounding.stored(_by(x, positions, made[None], layout, rounding))
+        return rounding.stored(_by(x, positions, built[None], layout, rounding))
     spans = torch.tensor(lengths, dtype=torch.float64)[:, None, :, None]
     out = x
     for length in sorted({n for row in lengths for n in row}):
-        out = torch.where(spans == length, _by(x, positions, made[length], layout, rounding), out)
+        out = torch.where(spans == length, _by(x, positions, built[length], layout, rounding), out)
     return rounding.stored(out)
 
 
@@ -91,9 +91,9 @@ def _by(x: Tensor, positions: Tensor, spectrum: Frequencies, layout: str, roundi
     cos, sin = cos * spectrum.gain, sin * spectrum.gain
     if spectrum.start_theta is not None:
         early = (positions < spectrum.start)[:, None, :, None]
-        plain = _waves_of(positions, spectrum.start_theta, x.shape[1], rounding)
-        cos, sin = torch.where(early, plain[0], cos), torch.where(early, plain[1], sin)
-    return turned(x, cos, sin, layout)
+        start_waves = _waves_of(positions, spectrum.start_theta, x.shape[1], rounding)
+        cos, sin = torch.where(early, start_waves[0], cos), torch.where(early, start_waves[1], sin)
+    return rotated_pairs(x, cos, sin, layout)
 
 
 def _waves_of(positions: Tensor, theta: Tensor, heads: int, rounding: Rounding) -> tuple[Tensor, Tensor]:
@@ -119,7 +119,7 @@ def xpos(encoded: Encoded, call: Call) -> Call:
     parts = []
     for x, positions in ((call.q, call.q_pos), (call.k, call.k_pos)):
         cos, sin = _waves_of(positions, theta, x.shape[1], rounding)
-        parts.append(rounding.stored(turned(x, cos, sin, layout)))
+        parts.append(rounding.stored(rotated_pairs(x, cos, sin, layout)))
     return replace(call, q=parts[0], k=parts[1])
 
 
@@ -163,7 +163,7 @@ def grape_m(encoded: Encoded, call: Call) -> Call:
         angle = -positions.double()[:, None, :, None] * rows[:, None]
         far = positions.double().abs()[:, None, :, None] * (rows.detach()[:, None] + FRACTION)
         cos, sin = waves(angle, call.rounding, far)
-        parts.append(call.rounding.stored(turned(x, cos, sin, str(encoded.option("layout", "half")))))
+        parts.append(call.rounding.stored(rotated_pairs(x, cos, sin, str(encoded.option("layout", "half")))))
     return replace(call, q=parts[0], k=parts[1])
 
 
@@ -181,11 +181,11 @@ def fope(encoded: Encoded, call: Call) -> Call:
         series = []
         for wave, table, rest in zip(waves(angle, call.rounding, far), tables, (1.0, 0.0), strict=True):
             rows = heads_of(table, x.shape[1]) if len(table) > 1 else table
-            made = call.rounding.near(wave @ rows, torch.ones_like(wave) @ rows.detach().abs())
-            series.append(F.pad(made, (0, width // 2 - made.shape[-1]), value=rest))
+            built = call.rounding.near(wave @ rows, torch.ones_like(wave) @ rows.detach().abs())
+            series.append(F.pad(built, (0, width // 2 - built.shape[-1]), value=rest))
         if encoded.option("rest") == "doubled":
             series[1] = torch.cat([series[1][..., : of_cos.shape[-1]], 1.0 + series[1][..., of_cos.shape[-1] :]], -1)
-        parts.append(call.rounding.stored(turned(x, *series, str(encoded.option("layout", "half")))))
+        parts.append(call.rounding.stored(rotated_pairs(x, *series, str(encoded.option("layout", "half")))))
     return replace(call, q=parts[0], k=parts[1])
 
 
@@ -193,16 +193,16 @@ States = tuple[Tensor, Tensor]  # cosines and sines, (batch, heads, tokens, head
 
 
 def tape(encoded: Encoded, call: Call) -> Call:
-    """By the states of a call's tokens, where these are told; else by those of the first layer, RoPE's waves."""
+    """By the states of a call's tokens, where these are given; else by the first layer's, RoPE's waves."""
     if "cos" not in encoded.parameters:
         return rope(encoded, call)
     parts = []
     for x in (call.q, call.k):
         cos, sin = (encoded.parameters[name][:, :, -x.shape[2] :] for name in ("cos", "sin"))
-        beside = list(x.unbind(-1))
+        split = list(x.unbind(-1))
         for a, b in channels(x.shape[-1] // 2, "half"):
-            beside[a], beside[b] = -beside[b], beside[a]
-        parts.append(call.rounding.stored(x * cos + torch.stack(beside, -1) * sin))
+            split[a], split[b] = -split[b], split[a]
+        parts.append(call.rounding.stored(x * cos + torch.stack(split, -1) * sin))
     return replace(call, q=parts[0], k=parts[1])
 
 
@@ -227,8 +227,8 @@ def after_attention(parameters: Mapping[str, Tensor], states: States, read: Stat
 
 def after_network(parameters: Mapping[str, Tensor], states: States, x: Tensor, rounding: Rounding) -> States:
     """c + down · (silu(G x) ⊙ up · c), across heads, for each channel alike."""
-    asked = linear(x, parameters["gate"], None, rounding)
-    gate = rounding.near(rounding.bent(asked, asked * asked.sigmoid(), 1 + asked.detach().abs()))
+    gate_input = linear(x, parameters["gate"], None, rounding)
+    gate = rounding.near(rounding.bent(gate_input, gate_input * gate_input.sigmoid(), 1 + gate_input.detach().abs()))
     moved_states = []
     for state in states:
         across = state.permute(0, 2, 3, 1)  # (batch, tokens, head_dim, heads)
@@ -252,11 +252,11 @@ def moved(encoded: Encoded, call: Call) -> tuple[Tensor, Tensor]:
     apart = q_pos[:, :, None] - k_pos[:, None, :]
     total, held = torch.zeros(()), torch.zeros(apart.shape, dtype=torch.bool)
     for of_queries, of_keys, here in MOVED[encoded.kind](encoded, q_pos, k_pos, apart):
-        turned = rope(inner, replace(call, q_pos=of_queries, k_pos=of_keys))
+        scaled_call = rope(inner, replace(call, q_pos=of_queries, k_pos=of_keys))
         gain = encoded.number("gain", 1.0)
-        turned = replace(turned, q=turned.q * gain, k=turned.k * gain)
-        products_ = products(turned.q, call.for_queries(turned.k), call.rounding) * call.scale
-        total = torch.where(here[:, None], turned.capped(products_), total)
+        scaled_call = replace(scaled_call, q=scaled_call.q * gain, k=scaled_call.k * gain)
+        products_ = products(scaled_call.q, call.for_queries(scaled_call.k), call.rounding) * call.scale
+        total = torch.where(here[:, None], scaled_call.capped(products_), total)
         held = held | here
     return total, held[:, None]
 
@@ -275,17 +275,21 @@ def leaky(encoded: Encoded, q_pos: Tensor, k_pos: Tensor, apart: Tensor) -> list
 
 def self_extend(encoded: Encoded, q_pos: Tensor, k_pos: Tensor, apart: Tensor) -> list[Range]:
     window, group = encoded.count("window"), encoded.count("group")
-    whole = q_pos.div(group, rounding_mode="floor") + (window - window // group)
-    return [(q_pos, k_pos, apart < window), (whole, k_pos.div(group, rounding_mode="floor"), apart >= window)]
+    full = q_pos.div(group, rounding_mode="floor") + (window - window // group)
+    return [(q_pos, k_pos, apart < window), (full, k_pos.div(group, rounding_mode="floor"), apart >= window)]
 
 
 def dual_chunk(encoded: Encoded, q_pos: Tensor, k_pos: Tensor, apart: Tensor) -> list[Range]:
     size = encoded.count("size")
     chunk = size - encoded.count("local")
     number = q_pos.div(chunk, rounding_mode="floor")[:, :, None] - k_pos.div(chunk, rounding_mode="floor")[:, None]
-    own, keys = q_pos.remainder(chunk), k_pos.remainder(chunk)
+    queries, keys = q_pos.remainder(chunk), k_pos.remainder(chunk)
     last = torch.full_like(q_pos, min(2 * chunk - 1, size))
-    return [(own, keys, number < 1), ((own + chunk).clamp(max=size), keys, number == 1), (last, keys, number > 1)]
+    return [
+        (queries, keys, number < 1),
+        ((queries + chunk).clamp(max=size), keys, number == 1),
+        (last, keys, number > 1),
+    ]
 
 
 def string(encoded: Encoded, q_pos: Tensor, k_pos: Tensor, apart: Tensor) -> list[Range]:

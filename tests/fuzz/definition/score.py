@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from tests.fuzz.definition.bias import slopes_of
 from tests.fuzz.definition.frequencies import angles, geometric
-from tests.fuzz.definition.rotary import FRACTION, turned, waves
+from tests.fuzz.definition.rotary import FRACTION, rotated_pairs, waves
 from tests.fuzz.definition.terms import Call, Encoded, linear, products, softplus
 
 
@@ -78,8 +78,8 @@ def transformer_xl(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
         angle = angles(values, geometric(encoded.number("base", 10_000.0), dim // 2, dim))
         farthest = max(float(t.double().abs().amax()) for t in (call.q_pos, call.k_pos) if t.numel())
         cos, sin = waves(angle, rounding, torch.full_like(angle, farthest * FRACTION), 6.0)
-        made = linear(torch.cat([sin, cos], -1), parameters["weight"], None, rounding)
-        projected = made.view(-1, heads, width).transpose(0, 1)
+        built = linear(torch.cat([sin, cos], -1), parameters["weight"], None, rounding)
+        projected = built.view(-1, heads, width).transpose(0, 1)
         of_rows = products(q + parameters["v"].unsqueeze(1), projected, rounding)
         size = (q.detach() + parameters["v"].detach().unsqueeze(1)).abs().sum(-1, keepdim=True)
         of_rows = rounding.near(of_rows, size * parameters["weight"].detach().abs().sum(-1).amax())
@@ -95,7 +95,7 @@ def transformer_xl(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
 
 
 def cope(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
-    """Counting from the newest key back, key by key; a hidden key counts for nothing."""
+    """Counting from the newest key back, key by key; a hidden key does not count."""
     rounding, most = call.rounding, encoded.count("max_position")
     q, k = content(call)
     if encoded.option("rotated", False):
@@ -108,8 +108,8 @@ def cope(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
         projected = rounding.stored(linear(call.x, encoded.parameters["gate_weight"], None, rounding))
         of_heads = projected.unflatten(-1, (-1, head_dim)).transpose(1, 2)
         k = of_heads[:, [h * of_heads.shape[1] // q.shape[1] for h in range(q.shape[1])]]
-    asked = products(q, k, rounding) * call.scale
-    gates = torch.where(call.sees, rounding.near(rounding.bent(asked, asked.sigmoid())), 0.0)
+    logits = products(q, k, rounding) * call.scale
+    gates = torch.where(call.sees, rounding.near(rounding.bent(logits, logits.sigmoid())), 0.0)
     z = products(q, encoded.parameters["table"].T, rounding)
     count, terms = torch.zeros(gates.shape[:-1], dtype=torch.float64), [torch.zeros(())] * gates.shape[-1]
     for j in reversed(range(gates.shape[-1])):
@@ -170,25 +170,25 @@ def data_alibi(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
     heads, parameters, factor = scores.shape[1], encoded.parameters, encoded.number("post_log_scale", 1.0)
     form, keys = encoded.option("form", "causal"), torch.arange(scores.shape[-1])
     projected = linear(call.x, parameters["weight"], parameters.get("bias"), call.rounding)
-    own = call.own[:, None]
+    own_key = call.own[:, None]
     if form == "rows":
         width = encoded.count("gate_dim", 8)
         of_queries, of_keys = (part.unflatten(-1, (heads, width)).transpose(1, 2) for part in projected.chunk(2, -1))
-        mine = of_queries[:, :, call.own.clamp(min=0)]
-        gates = _log_sigmoid(products(mine, of_keys, call.rounding) * width**-0.5, call) * factor
-        counted = call.sees & (keys < own)
+        actual = of_queries[:, :, call.own.clamp(min=0)]
+        gates = _log_sigmoid(products(actual, of_keys, call.rounding) * width**-0.5, call) * factor
+        counted = call.sees & (keys < own_key)
         through = decays(gates, counted, call) + torch.where(counted, gates, 0.0)  # l = j counts as well
         return call.rounding.near(scores + through)
     parts = [_log_sigmoid(part, call) * factor for part in projected.transpose(1, 2).split(heads, 1)]
     if form == "causal":
         return call.rounding.near(scores + decays(parts[0].unsqueeze(2), call.sees, call))
-    before = decays(parts[0].unsqueeze(2), call.sees & (keys <= own), call)
+    before = decays(parts[0].unsqueeze(2), call.sees & (keys <= own_key), call)
     ahead, total = [], torch.zeros(scores.shape[:-1], dtype=torch.float64)
     for j in range(scores.shape[-1]):  # from the query on: its own later gates
-        total = total + torch.where((call.sees & (keys > own))[..., j], parts[1][..., None, j], 0.0)
+        total = total + torch.where((call.sees & (keys > own_key))[..., j], parts[1][..., None, j], 0.0)
         ahead.append(total)
     after = call.rounding.near(torch.stack(ahead, -1))
-    return call.rounding.near(scores + torch.where(keys < own, before, torch.where(keys > own, after, 0.0)))
+    return call.rounding.near(scores + torch.where(keys < own_key, before, torch.where(keys > own_key, after, 0.0)))
 
 
 def grape_a(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
@@ -234,9 +234,9 @@ def token_relative(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
     assert call.x is not None
     rounding, extent = call.rounding, encoded.count("extent")
     heads, queries = scores.shape[1], scores.shape[2]
-    made = linear(call.x, encoded.parameters["weight"], None, rounding)
-    made = made.view(*made.shape[:2], heads, -1).transpose(1, 2)[:, :, call.own.clamp(min=0)]
-    by_row = products(made, encoded.parameters["profiles"].T, rounding)
+    built = linear(call.x, encoded.parameters["weight"], None, rounding)
+    built = built.view(*built.shape[:2], heads, -1).transpose(1, 2)[:, :, call.own.clamp(min=0)]
+    by_row = products(built, encoded.parameters["profiles"].T, rounding)
     assert by_row.shape[2] == queries
     away = distances(call)[:, None]
     near = (away >= 0) & (away < extent)
@@ -327,7 +327,7 @@ def predecessors(call: Call) -> list[list[int]]:
 
 
 def selective_rope(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
-    """Queries and keys turned by the temperature times the sum of what tokens up to them say."""
+    """Queries and keys rotated by the temperature times the sum of what tokens up to them say."""
     steps = _silent_unused(_steps(encoded, call), call)
     sums, sizes = _sums(steps)
     learned = encoded.parameters.get("temperature")
@@ -337,11 +337,13 @@ def selective_rope(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
 
 
 def grape_context(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
-    """Queries and keys turned back by learned frequencies times the steps of all tokens before them."""
+    """Queries and keys rotated back by learned frequencies times the steps of all tokens before them."""
     assert call.x is not None
     parameters, rounding = encoded.parameters, call.rounding
-    asked = linear(call.x, parameters["weight"], parameters["bias"], rounding) / encoded.number("omega_scale", 16.0)
-    steps = rounding.near(rounding.bent(asked, asked.sigmoid())).transpose(1, 2)[..., None]  # (batch, phases, keys, 1)
+    logits = linear(call.x, parameters["weight"], parameters["bias"], rounding) / encoded.number("omega_scale", 16.0)
+    steps = rounding.near(rounding.bent(logits, logits.sigmoid())).transpose(1, 2)[
+        ..., None
+    ]  # (batch, phases, keys, 1)
     steps = _silent_unused(steps, call)
     sums, sizes = _sums(steps)
     theta = parameters["log_theta"].exp().unsqueeze(-2)  # (heads | 1, 1, pairs)
@@ -356,32 +358,32 @@ def grape_ap(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
         p = call.for_queries(call.k)
     else:
         assert call.x is not None
-        made = linear(call.x, encoded.parameters["weight"], None, rounding)
-        p = made.unflatten(-1, (-1, width)).transpose(1, 2)
+        built = linear(call.x, encoded.parameters["weight"], None, rounding)
+        p = built.unflatten(-1, (-1, width)).transpose(1, 2)
     mean = rounding.near(p.square().mean(-1, keepdim=True) + rounding.least)
     unit = rounding.near(p / rounding.near(mean.sqrt()))
     radian = torch.ones(width // 2, dtype=torch.float64)
     far = call.k_pos.double().abs()[:, None, :, None] * (radian + FRACTION)
     cos, sin = waves(-angles(call.k_pos, radian)[:, None], rounding, far)
-    asked = products(p[:, :, call.own], turned(unit, cos, sin, "half"), rounding) / width
-    gates = rounding.near(rounding.bent(asked, F.logsigmoid(asked)))
+    logits = products(p[:, :, call.own], rotated_pairs(unit, cos, sin, "half"), rounding) / width
+    gates = rounding.near(rounding.bent(logits, F.logsigmoid(logits)))
     slopes = torch.tensor(slopes_of(Encoded("ALiBi", {"num_heads": scores.shape[1]})), dtype=torch.float64)
     return rounding.near(scores + slopes[:, None, None] * decays(gates, call.sees, call))
 
 
 def _steps(encoded: Encoded, call: Call) -> Tensor:
-    """How far each token turns all that follows, before the temperature, ``(batch, num_kv_heads, keys, pairs)``."""
+    """How far each token rotates all that follows, before the temperature, ``(batch, num_kv_heads, keys, pairs)``."""
     assert call.x is not None
     parameters, rounding, num_kv_heads = encoded.parameters, call.rounding, encoded.count("num_kv_heads")
     shares = call.x.unflatten(-1, (num_kv_heads, -1))
     length = rounding.near((rounding.near(shares.square().sum(-1, keepdim=True)) + 1e-6).sqrt())
     shares = rounding.near(shares / length)
-    said = _said(encoded, shares, call)
+    steps = _said(encoded, shares, call)
     if encoded.option("taps", 4) is None:
-        phi = rounding.near(said - _before(said, call), said.detach().abs() + _before(said, call).detach().abs())
+        phi = rounding.near(steps - _before(steps, call), steps.detach().abs() + _before(steps, call).detach().abs())
     else:
         taps = parameters["taps"].unflatten(-1, (num_kv_heads, -1)).unsqueeze(-2)  # (taps, num_kv_heads, 1, pairs)
-        phi, back, size = torch.zeros(()), said, torch.zeros(())
+        phi, back, size = torch.zeros(()), steps, torch.zeros(())
         for step, tap in enumerate(taps):
             back = _before(back, call) if step else back
             phi, size = phi + tap * back, size + (tap * back).detach().abs()
@@ -409,8 +411,8 @@ def _gate(encoded: Encoded, shares: Tensor, call: Call) -> Tensor:
     parameters, rounding, seen = encoded.parameters, call.rounding, shares.flatten(2)
     if encoded.option("gate") == "pair":
         seen = linear(seen, parameters["gate_down"], None, rounding)
-    asked = linear(seen, parameters["gate_up"], parameters["gate_bias"], rounding)
-    gates = rounding.near(rounding.bent(asked, asked.sigmoid()))
+    logits = linear(seen, parameters["gate_up"], parameters["gate_bias"], rounding)
+    gates = rounding.near(rounding.bent(logits, logits.sigmoid()))
     return gates.unflatten(-1, (shares.shape[2], -1)).transpose(1, 2)
 
 
@@ -446,9 +448,9 @@ def _sums(steps: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _in_their_place(scores: Tensor, angle: Tensor, call: Call) -> Tensor:
-    """Scores with products of queries and keys that are turned by angles ``(batch, num_kv_heads | 1, keys, pairs)``.
+    """Scores with products of queries and keys that are rotated by angles ``(batch, num_kv_heads | 1, keys, pairs)``.
 
-    A query before the first key, as there are where it is not among them, has not turned.
+    A query before the first key, as there are where it is not among them, has not been rotated.
     """
     rounding, rows = call.rounding, angle.shape[1]
     begun = (call.own >= 0)[:, None]
@@ -457,7 +459,7 @@ def _in_their_place(scores: Tensor, angle: Tensor, call: Call) -> Tensor:
     for x, at in ((call.q, of_queries), (call.k, angle)):
         of_heads = at[:, [head * rows // x.shape[1] for head in range(x.shape[1])]]
         cos, sin = waves(of_heads, rounding)
-        parts.append(rounding.stored(turned(x, cos, sin, "half")))
+        parts.append(rounding.stored(rotated_pairs(x, cos, sin, "half")))
     after = replace(call, q=parts[0], k=parts[1])
     bare = call.scale * products(call.q, call.for_queries(call.k), rounding)
     rotated = call.scale * products(after.q, after.for_queries(after.k), rounding)

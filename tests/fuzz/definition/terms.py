@@ -1,4 +1,4 @@
-"""What the definition is made of: encodings as names and numbers, calls as tensors, and roundings that can be let in.
+"""Parts of the definition: encodings as names and numbers, calls as tensors, and roundings that can be let in.
 
 The definition itself rounds as float64 does. To learn how far rounding alone may move a result, every intermediate
 number is moved at random by what one rounding of the library's precision would: see `Rounding`.
@@ -85,12 +85,12 @@ class Encoded:
         return self.options.get(name, default)
 
     def number(self, name: str, default: float) -> float:
-        given = self.options.get(name)
-        return float(default if given is None else given)  # type: ignore[arg-type]
+        inputs = self.options.get(name)
+        return float(default if inputs is None else inputs)  # type: ignore[arg-type]
 
     def count(self, name: str, default: int = 0) -> int:
-        given = self.options.get(name)
-        return int(default if given is None else given)  # type: ignore[call-overload]
+        inputs = self.options.get(name)
+        return int(default if inputs is None else inputs)  # type: ignore[call-overload]
 
 
 @dataclass

@@ -44,7 +44,7 @@ from posenc.backends.inputs.validation import (
 from posenc.encoding import Encoding, RotaryEncoding, ScoreEncoding, own_precision
 from posenc.factory_kwargs import names_other_words
 
-_ALIKE = ("sizes and dtype of q, k and v", "encodings", "features", "segments", "options", "requires_grad")
+_SAME_ON_ALL_RANKS = ("sizes and dtype of q, k and v", "encodings", "features", "segments", "options", "requires_grad")
 
 
 @names_other_words
@@ -68,7 +68,7 @@ def sharded_attention(
 ) -> Tensor:
     """Causal attention over a text whose tokens are spread over the processes of a group; call it on all of them.
 
-    Results and gradients are those of `attention` over the whole text in one process. Gradients of parameters are each
+    Results and gradients equal `attention` over the full sequence in one process. Gradients of parameters are each
     rank's share: sum them over the group. Every rank must take part in the backward pass. torch.compile leaves its
     graph here.
 
@@ -103,29 +103,31 @@ def sharded_attention(
     """
     group = check_group(group)
     with own_precision(q.device.type):
-        fault, agreed, kept = None, dict.fromkeys(_ALIKE, ""), list[Tensor | None]()
+        fault, agreed, features_left = None, dict.fromkeys(_SAME_ON_ALL_RANKS, ""), list[Tensor | None]()
         try:
             encodings, of_queries = _check(q, k, v, encodings, positions, segments, length, window)
             check_softcap(softcap)
             check_dropout(dropout)
-            kept = _remembered(encodings, x, features, k)
-            agreed = _must_agree(q, k, v, encodings, kept, segments, (scale, length, window, softcap, dropout))
+            features_left = _remembered(encodings, x, features, k)
+            agreed = _must_agree(q, k, v, encodings, features_left, segments, (scale, length, window, softcap, dropout))
         except ValueError as error:
             fault = error
         counts = agree(fault, agreed, q, group)
         positions = positions.to(q.device).long()
         text = place(positions, counts, group)
-        k, v, *wholes = gathered(text, [k, v, *(f for f in kept if f is not None)])
-        kept = [None if f is None else wholes.pop(0) for f in kept]
-        of_keys = None if of_queries is None else text.whole(of_queries[:, None])[:, 0]
+        k, v, *wholes = gathered(text, [k, v, *(f for f in features_left if f is not None)])
+        features_left = [None if f is None else wholes.pop(0) for f in features_left]
+        of_keys = None if of_queries is None else text.in_order(of_queries[:, None])[:, 0]
         if length is None and of_queries is not None and of_keys is not None:
-            q, k, encodings, kept = _rotated_by_document(q, k, encodings, kept, positions, (of_queries, of_keys))
+            q, k, encodings, features_left = _rotated_by_document(
+                q, k, encodings, features_left, positions, (of_queries, of_keys)
+            )
         elif length is None:
             length = k.shape[2]
         results = [
             attention(
                 q[:, :, start:stop], k[:, :, :end], v[:, :, :end], encodings,
-                features=[None if f is None else f[:, :, :end] for f in kept],
+                features=[None if f is None else f[:, :, :end] for f in features_left],
                 segments=None if of_keys is None else of_keys[:, :end],
                 scale=scale, length=length, window=window, backend=backend, softcap=softcap, dropout=dropout,
             )
@@ -187,7 +189,7 @@ def _check(
     length: int | None,
     window: int | None,
 ) -> tuple[list[Encoding], Tensor | None]:
-    """The encodings as a list and the segments as (batch | 1, tokens); a ValueError for what one rank sees is wrong."""
+    """The encodings as a list and the segments as (batch | 1, tokens); a ValueError for errors visible on one rank."""
     check_tensors(q, k, v)
     tokens, encodings = k.shape[2], as_list(encodings)
     check_encodings(encodings, q.shape[1])
@@ -207,7 +209,7 @@ def _check(
         content = any(isinstance(e, ScoreEncoding) and e.reads.unrotated for e in encodings)
         if content or any(isinstance(e, RotaryEncoding) and e.reach(q.dtype) is not None for e in encodings):
             raise ValueError(
-                "length must be declared where segments and a length-dependent rotation stand beside an encoding that "
+                "length must be declared where segments and a length-dependent rotation meet an encoding that "
                 "looks at content or has a reach"
             )
     return encodings, None if parts is None else parts[1].long()
@@ -217,11 +219,11 @@ def _remembered(
     encodings: Sequence[Encoding], x: Tensor | None, features: Sequence[Tensor | None] | None, k: Tensor
 ) -> list[Tensor | None]:
     """What each encoding keeps of this rank's tokens."""
-    kept = remember(encodings, x, features, k)
-    for feature in kept:
+    remembered = remember(encodings, x, features, k)
+    for feature in remembered:
         if feature is not None and (feature.ndim < 3 or feature.shape[2] != k.shape[2]):
             raise ValueError(f"features must be (batch, heads, {k.shape[2]}, ...), got {tuple(feature.shape)}")
-    return kept
+    return remembered
 
 
 def _must_agree(
@@ -229,19 +231,19 @@ def _must_agree(
     k: Tensor,
     v: Tensor,
     encodings: Sequence[Encoding],
-    kept: Sequence[Tensor | None],
+    features: Sequence[Tensor | None],
     segments: Tensor | None,
     options: tuple[float | None, ...],
 ) -> dict[str, str]:
-    """What must be alike on all ranks, in words."""
-    kinds = [None if f is None else (*f.shape[:2], *f.shape[3:], f.dtype) for f in kept]
-    learning = [torch.is_grad_enabled() and t is not None and t.requires_grad for t in (k, v, *kept)]
+    """Descriptions of what must be the same on all ranks."""
+    kinds = [None if f is None else (*f.shape[:2], *f.shape[3:], f.dtype) for f in features]
+    learning = [torch.is_grad_enabled() and t is not None and t.requires_grad for t in (k, v, *features)]
     of_q, of_k, of_v = ((*t.shape[:2], t.shape[3]) for t in (q, k, v))
     agreed = [
         f"{of_q}, {of_k} and {of_v} (batch, heads, width), {q.dtype}", ", ".join(type(e).__name__ for e in encodings),
         str(kinds), str(None if segments is None else tuple(segments.shape[:-1])), str(options), str(learning),
     ]  # fmt: skip
-    return dict(zip(_ALIKE, agreed, strict=True))
+    return dict(zip(_SAME_ON_ALL_RANKS, agreed, strict=True))
 
 
 def _spanning(encoding: Encoding) -> bool:
@@ -252,7 +254,7 @@ def _rotated_by_document(
     q: Tensor,
     k: Tensor,
     encodings: Sequence[Encoding],
-    kept: list[Tensor | None],
+    features: list[Tensor | None],
     positions: Tensor,
     segments: tuple[Tensor, Tensor],
 ) -> tuple[Tensor, Tensor, list[Encoding], list[Tensor | None]]:
@@ -261,4 +263,4 @@ def _rotated_by_document(
     turning = [e for e in encodings[: last + 1] if isinstance(e, RotaryEncoding)]
     left = [i for i, e in enumerate(encodings) if i > last or not isinstance(e, RotaryEncoding)]
     q, k = rotated(turning, q, k, positions, torch.arange(k.shape[2], device=k.device), None, None, segments)
-    return q, k, [encodings[i] for i in left], [kept[i] for i in left]
+    return q, k, [encodings[i] for i in left], [features[i] for i in left]

@@ -21,18 +21,18 @@ class Text(NamedTuple):
     slot_of: Tensor  # (tokens of the sequence,): and the slot in which it lies
     place_of: Tensor  # (ranks, slots): the other way round; any place for padding
 
-    def whole(self, local: Tensor) -> Tensor:
+    def in_order(self, local: Tensor) -> Tensor:
         """The shards ``(batch, heads, tokens, ...)`` of all ranks in the order of the sequence; without gradients."""
         missing = self.place_of.shape[1] - local.shape[2]
         padded = torch.cat([local, local.new_zeros(*local.shape[:2], missing, *local.shape[3:])], 2)
         return _from_all(padded, self.group).movedim(0, 2)[:, :, self.rank_of, self.slot_of]
 
-    def own(self, whole: Tensor, tokens: int) -> Tensor:
-        """The way back: this rank's ``tokens`` of the sum over the ranks, which is rounded once."""
-        shape = (*whole.shape[:2], *self.place_of.shape, *whole.shape[3:])
-        of_ranks = whole.index_select(2, self.place_of.flatten()).view(shape).movedim(2, 0)
-        total = _sum_of_own(of_ranks.to(torch.promote_types(whole.dtype, torch.float32)), self.group)
-        return total[:, :, :tokens].to(whole.dtype)
+    def summed_shard(self, full: Tensor, tokens: int) -> Tensor:
+        """The inverse of `in_order`: this rank's ``tokens`` of the sum over the ranks, which is rounded once."""
+        shape = (*full.shape[:2], *self.place_of.shape, *full.shape[3:])
+        of_ranks = full.index_select(2, self.place_of.flatten()).view(shape).movedim(2, 0)
+        total = _sum_of_own(of_ranks.to(torch.promote_types(full.dtype, torch.float32)), self.group)
+        return total[:, :, :tokens].to(full.dtype)
 
 
 class _Gather(torch.autograd.Function):
@@ -41,17 +41,17 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, text: Text, *shards: Tensor) -> tuple[Tensor, ...]:
         ctx.text, ctx.tokens = text, shards[0].shape[2]
-        return tuple(text.whole(shard) for shard in shards)
+        return tuple(text.in_order(shard) for shard in shards)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         of_shards = zip(grads, ctx.needs_input_grad[1:], strict=True)
-        return None, *(ctx.text.own(grad, ctx.tokens) if wanted else None for grad, wanted in of_shards)
+        return None, *(ctx.text.summed_shard(grad, ctx.tokens) if needed else None for grad, needed in of_shards)
 
 
 def gathered(text: Text, shards: list[Tensor]) -> tuple[Tensor, ...]:
-    """`Text.whole` of each shard, differentiable: gradients of all ranks are summed."""
+    """`Text.in_order` of each shard, differentiable: gradients of all ranks are summed."""
     wholes: tuple[Tensor, ...] = _Gather.apply(text, *shards)  # type: ignore[no-untyped-call]
     return wholes
 
@@ -60,21 +60,21 @@ def check_group(group: dist.ProcessGroup | None) -> dist.ProcessGroup:
     """The group, by default all processes; a ValueError where there is none, or this process is not in it."""
     if not dist.is_available() or not dist.is_initialized():
         raise ValueError("group: there is no process group; call torch.distributed.init_process_group on all processes")
-    found = dist.group.WORLD if group is None else group
-    if found is None or dist.get_rank(found) < 0:
+    chosen = dist.group.WORLD if group is None else group
+    if chosen is None or dist.get_rank(chosen) < 0:
         raise ValueError("group must hold this process")
-    return found
+    return chosen
 
 
 def agree(fault: ValueError | None, agreed: Mapping[str, str], q: Tensor, group: dist.ProcessGroup) -> list[int]:
     """Tokens of each rank; a ValueError on all ranks where one has a fault, or they differ in what must be alike.
 
     Args:
-        told: what must be alike, name and words; the same names on all ranks.
+        agreed: what must be the same, name and words; the same names on all ranks.
     """
     marks = [zlib.crc32(words.encode()) for words in agreed.values()]
-    mine = [0, 0] if fault is not None else [1, q.shape[2]]
-    rows = _from_all(torch.tensor([*mine, *marks], device=q.device), group).tolist()
+    status = [0, 0] if fault is not None else [1, q.shape[2]]
+    rows = _from_all(torch.tensor([*status, *marks], device=q.device), group).tolist()
     if fault is not None:
         raise fault
     for rank, row in enumerate(rows):
@@ -96,8 +96,8 @@ def place(positions: Tensor, counts: list[int], group: dist.ProcessGroup) -> Tex
     places, order = place_of.flatten()[slots].sort()
     wrong = (places != torch.arange(tokens, device=places.device)).nonzero().flatten()[:1].tolist()
     for first in wrong:
-        found = int(places[first])
-        fault = f"{first} is missing" if found > first else f"{found} is there" + (" twice" if found >= 0 else "")
+        actual = int(places[first])
+        fault = f"{first} is missing" if actual > first else f"{actual} is there" + (" twice" if actual >= 0 else "")
         raise ValueError(f"positions of all ranks together must be 0 … {tokens - 1}, once each, but {fault}")
     slots = slots[order]
     return Text(group, slots // most, slots % most, place_of)
@@ -111,11 +111,11 @@ def runs(positions: Tensor) -> list[tuple[int, int, int]]:
     return [(start, stop, end) for (start, stop), end in zip(pairwise(edges), ends, strict=True)]
 
 
-def _from_all(own: Tensor, group: dist.ProcessGroup) -> Tensor:
+def _from_all(local: Tensor, group: dist.ProcessGroup) -> Tensor:
     """The tensors of all ranks, ``(ranks, *own.shape)``."""
-    own = own.contiguous()
-    everyone = own.new_empty(dist.get_world_size(group), *own.shape)
-    dist.all_gather(list(everyone.unbind(0)), own, group=group)
+    local = local.contiguous()
+    everyone = local.new_empty(dist.get_world_size(group), *local.shape)
+    dist.all_gather(list(everyone.unbind(0)), local, group=group)
     return everyone
 
 
@@ -125,6 +125,6 @@ def _sum_of_own(of_ranks: Tensor, group: dist.ProcessGroup) -> Tensor:
     if of_ranks.device.type == "cpu" or dist.get_backend(group) == "gloo":  # has no reduce-scatter in older PyTorch
         dist.all_reduce(of_ranks, group=group)
         return of_ranks[dist.get_rank(group)]
-    own = torch.empty_like(of_ranks[0])
-    dist.reduce_scatter(own, list(of_ranks.unbind(0)), group=group)
-    return own
+    total = torch.empty_like(of_ranks[0])
+    dist.reduce_scatter(total, list(of_ranks.unbind(0)), group=group)
+    return total

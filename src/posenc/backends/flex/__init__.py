@@ -51,7 +51,7 @@ def refuses_by_name(call: AttentionCall) -> str | None:
     if exporting():
         return "exporters do not follow it"
     if call.replaces_softmax:
-        return f"{type(call.weight).__name__} takes the place of softmax, which is inside the kernel"
+        return f"{type(call.weight).__name__} replaces softmax, which is inside the kernel"
     if cuda and (call.q.dtype == torch.float64 or min(call.q.shape[-1], call.v.shape[-1]) < 16):
         return "its kernels take heads of at least 16 channels, float32 or less"
     if len({t.dtype for t in (call.q, call.k, call.v)}) > 1 or 0 in call.q.shape or 0 in call.k.shape:
@@ -103,12 +103,12 @@ def run(call: AttentionCall) -> Tensor:
 def terms_of(call: AttentionCall) -> list[Structure]:
     """All that is added to the scores except functions of the distance."""
     queries, keys = call.q.shape[2], call.k.shape[2]
-    found: list[Structure] = [part for parts in call.structures for part in parts or ()]
+    structures: list[Structure] = [part for parts in call.structures for part in parts or ()]
     for bias in call.bias:
         network = bias.network(queries, keys, like=call.q)
         if network is not None and bias.of_distance(call.k_pos[:1]) is None:
-            found.append(network)
-    return found
+            structures.append(network)
+    return structures
 
 
 def attend_flex(
@@ -134,17 +134,17 @@ def attend_flex(
         sink: logits ``(heads,)`` that take weight, or None: the kernel gives its log-sum-exp, with a gradient.
     """
     scored = scores_of(row, terms, q.shape[2], k.shape[2], visibility, softcap)
-    said = {
+    options = {
         "score_mod": scored, "block_mask": block_mask(visibility, q.shape[2], k.shape[2]), "scale": scale,
         "enable_gqa": q.shape[1] != k.shape[1],
     }  # fmt: skip
     if sink is None:
-        out: Tensor = _kernel(q.is_cuda)(q, k, v, **said)
+        out: Tensor = _kernel(q.is_cuda)(q, k, v, **options)
         return out
-    result, norm = _kernel(q.is_cuda)(q, k, v, return_lse=True, **said)
-    kept = (norm - sink.to(norm.dtype).unsqueeze(-1)).sigmoid()
-    given: Tensor = result * kept.unsqueeze(-1).to(result.dtype)
-    return given
+    result, norm = _kernel(q.is_cuda)(q, k, v, return_lse=True, **options)
+    share = (norm - sink.to(norm.dtype).unsqueeze(-1)).sigmoid()
+    scaled: Tensor = result * share.unsqueeze(-1).to(result.dtype)
+    return scaled
 
 
 def scores_of(
@@ -204,8 +204,8 @@ def _compiled() -> Callable[..., Any]:
 
 def _kernel(cuda: bool) -> Callable[..., Any]:
     """FlexAttention compiled on a GPU, unless a compiler is at work already."""
-    plain: Callable[..., Any] = flex_attention
-    return _compiled() if cuda and not torch.compiler.is_compiling() else plain
+    uncompiled: Callable[..., Any] = flex_attention
+    return _compiled() if cuda and not torch.compiler.is_compiling() else uncompiled
 
 
 def _wants_gradients(call: AttentionCall) -> bool:

@@ -22,7 +22,7 @@ MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # (batch, head, qu
 
 def block_mask(visibility: VisibilityMask, queries: int, keys: int) -> BlockMask | None:
     """The mask of a call; None where every key is visible to every query."""
-    if visibility.plain and visibility.causal is False and visibility.window is None:
+    if visibility.order_only and visibility.causal is False and visibility.window is None:
         return None
     some, every = _blocks(visibility, queries, keys)
     partly = some & ~every
@@ -39,16 +39,16 @@ def _listed(blocks: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _blocks(visibility: VisibilityMask, queries: int, keys: int) -> tuple[Tensor, Tensor]:
-    """Where a block may hold a pair that sees, and where all pairs do, ``(batch | 1, heads | 1, blocks, blocks)``."""
+    """Blocks with any visible pair, and blocks of visible pairs alone, ``(batch | 1, heads | 1, blocks, blocks)``."""
     device = visibility.q_pos.device
-    own, index = torch.arange(keys - queries, keys, device=device)[None], torch.arange(keys, device=device)[None]
+    own_key, index = torch.arange(keys - queries, keys, device=device)[None], torch.arange(keys, device=device)[None]
     last_q = (torch.arange(-(-queries // SIZE), device=device) + 1) * SIZE <= queries
     last_k = (torch.arange(-(-keys // SIZE), device=device) + 1) * SIZE <= keys
     every = (last_q[:, None] & last_k)[None, None]  # not the ragged ends, which have keys that are not there
     some = torch.ones_like(every)
     if visibility.causal is not False or visibility.window is not None:
         by_position = visibility.causal == "positions"
-        ends = _ends(visibility.q_pos if by_position else own), _ends(visibility.k_pos if by_position else index)
+        ends = _ends(visibility.q_pos if by_position else own_key), _ends(visibility.k_pos if by_position else index)
         (q_low, q_high), (k_low, k_high) = ((low[..., None], high[..., None]) for low, high in ends)
         nearest, farthest = q_low - k_high.mT, q_high - k_low.mT  # how far keys may lie in the past
         if visibility.causal is not False:

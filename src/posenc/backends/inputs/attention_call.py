@@ -46,26 +46,26 @@ from posenc.structure import Bias, Structure, TokenOrder
 
 
 class CallPositions:
-    """Positions of queries and keys; default positions (keys 0 … n − 1, queries the last of them) are made on demand.
+    """Positions of queries and keys; default positions (keys 0 … n − 1, queries the last of them) come on demand.
 
     Most short calls never read them, and making them takes as long as the kernel.
     """
 
-    def __init__(self, queries: int, keys: int, device: torch.device, given: tuple[Tensor, Tensor] | None) -> None:
+    def __init__(self, queries: int, keys: int, device: torch.device, positions: tuple[Tensor, Tensor] | None) -> None:
         self.queries, self.keys, self.device = queries, keys, device
-        self._value = given
+        self._value = positions
 
     def read(self) -> tuple[Tensor, Tensor]:
-        """Those of queries ``(*batch, queries)`` and of keys ``(*batch, keys)``; one tensor where they are the same."""
+        """Positions of queries ``(*batch, queries)`` and keys ``(*batch, keys)``; one tensor where equal."""
         if self._value is None:
             counted = torch.arange(self.keys, device=self.device)
             same = self.queries == self.keys
-            own = counted if same else torch.arange(self.keys - self.queries, self.keys, device=self.device)
-            self._value = own, counted
+            of_queries = counted if same else torch.arange(self.keys - self.queries, self.keys, device=self.device)
+            self._value = of_queries, counted
         return self._value
 
     def part(self, start: int, stop: int, seen: int, axis: int) -> CallPositions:
-        """Those of queries ``start … stop − 1`` and of keys 0 … seen − 1; tokens lie along ``axis``."""
+        """Positions of queries ``start … stop − 1`` and of keys 0 … seen − 1; tokens lie along ``axis``."""
         of_queries, of_keys = self.read()
         parts = of_queries.narrow(axis, start, stop - start), of_keys.narrow(axis, 0, seen)
         return CallPositions(stop - start, seen, self.device, parts)
@@ -92,7 +92,7 @@ class AttentionOptions(TypedDict, total=False):
 class StaticCall(NamedTuple):
     """The static part of a call, without tensors: hashable, and equal for all steps of a generation.
 
-    Rotary encodings are not listed: they have acted on queries and keys before a backend sees the call.
+    Rotary encodings are not listed: they have acted on queries and keys before a backend receives the call.
     """
 
     bias: tuple[BiasEncoding, ...]
@@ -154,7 +154,7 @@ class AttentionCall(NamedTuple):
 
     @property
     def weight(self) -> WeightEncoding | None:
-        """What takes the place of softmax."""
+        """What replaces softmax."""
         return self.static.weight
 
     @property
@@ -248,7 +248,7 @@ class AttentionCall(NamedTuple):
     def visible(
         self, start: int = 0, stop: int | None = None, first: int = 0, last: int | None = None
     ) -> Tensor | None:
-        """Which keys, of those from ``first`` to before ``last``, queries ``start … stop − 1`` may see.
+        """Which keys, of those from ``first`` to before ``last``, queries ``start … stop − 1`` may attend to.
 
         Returns:
             (batch | 1, heads | 1, rows, keys) bool; None: all.
@@ -267,11 +267,11 @@ class AttentionCall(NamedTuple):
         return sum(rows[1:], rows[0]) if rows else None
 
     def row_of(self, bias: Bias) -> Tensor | None:
-        """One bias by distance, the entries as in `distance_row`; None where it is no function of that."""
+        """One bias by distance, the entries as in `distance_row`; None where it is not a function of distance."""
         queries, keys, dtype = self.q.shape[2], self.k.shape[2], score_dtype(self.q.dtype)
         apart = queries - 1 - torch.arange(queries + keys - 1, device=self.q.device)
-        found = bias.of_distance(precise(apart, dtype))
-        return None if found is None else found.to(dtype)
+        row = bias.of_distance(precise(apart, dtype))
+        return None if row is None else row.to(dtype)
 
     def bias_of(self, start: int = 0, stop: int | None = None) -> Tensor | None:
         """The summed bias for queries ``start … stop − 1``, (batch | 1, heads, rows, keys); None if there is none."""
@@ -307,7 +307,7 @@ def widen(x: Tensor) -> Tensor:
 
 
 def precise(positions: Tensor, dtype: torch.dtype) -> Tensor:
-    """Positions in float64 for a float64 problem, so that a bias made of them is float64 as well."""
+    """Positions in float64 for a float64 problem, so that a bias computed from them is float64 as well."""
     return positions.double() if dtype == torch.float64 else positions
 
 
@@ -334,7 +334,7 @@ def prepare_call(
     softcap: float | None = None,
     dropout: float = 0.0,
 ) -> AttentionCall:
-    """Validate a call, fill in its defaults, rotate queries and keys: the arguments are those of `AttentionOptions`.
+    """Validate a call, fill in its defaults, rotate queries and keys; takes the arguments of `AttentionOptions`.
 
     Raises:
         ValueError: for anything that does not fit; the text names the argument.
@@ -352,9 +352,9 @@ def prepare_call(
     check_order(q, k, causal)
     queries, keys, device = q.shape[2], k.shape[2], q.device
     if axes == 0 and causal != "positions":
-        q_pos, k_pos = (without_coordinates(given, t) for given, t in ((q_pos, q), (k_pos, k)))
-    given = fill_positions(q, k, q_pos, k_pos, max(axes, 1))
-    aligned, positions = given is None, CallPositions(queries, keys, device, given)
+        q_pos, k_pos = (without_coordinates(filled, t) for filled, t in ((q_pos, q), (k_pos, k)))
+    filled = fill_positions(q, k, q_pos, k_pos, max(axes, 1))
+    aligned, positions = filled is None, CallPositions(queries, keys, device, filled)
     empty = q.shape[0] == 0 or queries == 0  # checked like any other call, and nothing is computed
     remembered = remember(encodings, x, features, k)
     mask, parts = check_mask(mask, q, k), check_segments(segments, q, k)

@@ -28,21 +28,21 @@ class Dropout(NamedTuple):
     seed: Tensor | None = None  # int32 (2,), of the call; None: not drawn yet
     first: int = 0  # index of the first query, where these are some of a call's
 
-    def drawn(self, device: torch.device) -> Dropout:
+    def with_seed(self, device: torch.device) -> Dropout:
         """With a seed from PyTorch's generator."""
         ends = torch.iinfo(torch.int32)
         return self._replace(seed=torch.randint(ends.min, ends.max, (2,), dtype=torch.int32, device=device))
 
     def after(self, start: int) -> Dropout:
-        """That of the queries from ``start`` on."""
+        """The dropout of the queries from ``start`` on."""
         return self._replace(first=self.first + start)
 
     def on(self, weights: Tensor) -> Tensor:
         """The weights ``(batch, heads, queries, keys)`` of a call, dropped."""
         batch, heads, queries, keys = weights.shape
         index = torch.arange(keys, device=weights.device)
-        whole = slice(0, batch), slice(0, heads), slice(0, queries)
-        return weights * self.factors(*whole, index, weights.dtype)
+        all_rows = slice(0, batch), slice(0, heads), slice(0, queries)
+        return weights * self.factors(*all_rows, index, weights.dtype)
 
     def factors(self, batch: slice, heads: slice, queries: slice, keys: Tensor, dtype: torch.dtype) -> Tensor:
         """0 or 1 / (1 − p) for each weight of a tile, ``(batch, heads, queries, columns)``.
@@ -56,12 +56,12 @@ class Dropout(NamedTuple):
         shape = (batch.stop - batch.start, heads.stop - heads.start, queries.stop - queries.start, keys.shape[-1])
         if self.p == 1:
             return torch.zeros(shape, dtype=dtype, device=keys.device)
-        found = _mixed(_numbers(batch, keys) + self.seed[0])[:, None]
-        found = _mixed(found ^ _numbers(heads, keys))[..., None]
+        bits = _mixed(_numbers(batch, keys) + self.seed[0])[:, None]
+        bits = _mixed(bits ^ _numbers(heads, keys))[..., None]
         rows = slice(queries.start + self.first, queries.stop + self.first)
-        found = _mixed(found ^ _numbers(rows, keys))[..., None]
+        bits = _mixed(bits ^ _numbers(rows, keys))[..., None]
         columns = _mixed(keys.to(torch.int32) * _STEP + self.seed[1])
-        uniform = _mixed(found ^ columns, last=False)
+        uniform = _mixed(bits ^ columns, last=False)
         least = min(round(self.p * 2**32), 2**32 - 1) - 2**31
         return (uniform >= least).to(dtype).mul_(1 / (1 - self.p))
 

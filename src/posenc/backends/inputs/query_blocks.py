@@ -20,8 +20,8 @@ from posenc.tracing import tracing
 def reach_of(encodings: Sequence[Encoding], dtype: torch.dtype) -> int | None:
     """Tokens that the queries of one call may span, or None where it does not matter."""
     all_of_them = [e.reach(dtype) for e in encodings if isinstance(e, RotaryEncoding)]
-    found = [reach for reach in all_of_them if reach is not None]
-    return min(found) if found else None
+    reaches = [reach for reach in all_of_them if reach is not None]
+    return min(reaches) if reaches else None
 
 
 def blocks(call: AttentionCall, reach: int | None) -> list[tuple[int, int]]:
@@ -40,7 +40,7 @@ def blocks(call: AttentionCall, reach: int | None) -> list[tuple[int, int]]:
         return [(start, min(start + reach, queries)) for start in range(0, queries, reach)]
     if tracing():
         return [(0, queries)]
-    rows, start, found = call.q_pos.reshape(-1, queries), 0, []
+    rows, start, ranges = call.q_pos.reshape(-1, queries), 0, []
     farthest = _farthest(call, rows)
     while start < queries:
         first, last = (best(rows[:, start:], -1).values for best in (torch.cummin, torch.cummax))
@@ -49,13 +49,13 @@ def blocks(call: AttentionCall, reach: int | None) -> list[tuple[int, int]]:
         fitting = int(near.long().cumprod(0).sum())
         if not fitting:
             _check_growth(call, start, reach)
-        found.append((start, start + max(1, fitting)))
-        start = found[-1][1]
-    return found
+        ranges.append((start, start + max(1, fitting)))
+        start = ranges[-1][1]
+    return ranges
 
 
 def _farthest(call: AttentionCall, rows: Tensor) -> Tensor:
-    """The last position that each query may see by the order of indices, ``(rows, queries)``; its own otherwise."""
+    """The last position visible to each query by the order of indices, ``(rows, queries)``; its own otherwise."""
     queries, keys = call.q.shape[2], call.k.shape[2]
     if call.causal is not True:  # by position no key lies after its query
         return rows
@@ -70,7 +70,7 @@ def _check_growth(call: AttentionCall, query: int, reach: int) -> None:
     most = grown.amax().item()
     if 2 * most >= reach:
         raise ValueError(
-            f"k_pos must lie less than {reach / 2:g} tokens after the query that sees them in {call.q.dtype}, got"
+            f"k_pos must lie less than {reach / 2:g} tokens after the query that attends to them in {call.q.dtype}, got"
             f" {most:g} at query {query}: xPos grows with such distances (causal='positions' hides these keys)"
         )
 

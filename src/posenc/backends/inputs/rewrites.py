@@ -11,7 +11,7 @@ from posenc.encoding import ScoreEncoding, WeightEncoding
 
 
 def rewritten(call: AttentionCall) -> AttentionCall:
-    """The call as all backends but the definition see it, with the structures of the encodings that are left."""
+    """The call as all backends but the definition receive it, with the structures of the encodings that are left."""
     return fold_temperature(with_structures(absorb_into_qk(call))) if call.static.score else call
 
 
@@ -23,8 +23,8 @@ def absorb_into_qk(call: AttentionCall) -> AttentionCall:
             type(encoding).absorb_into_qk is ScoreEncoding.absorb_into_qk
         ):  # asked first, as a context has wide copies of keys
             return call
-        others: list[ScoreEncoding | WeightEncoding] = [*rest, *([] if call.weight is None else [call.weight])]
-        if any(other.reads.rotated or _reads_more(other) for other in others):
+        remaining: list[ScoreEncoding | WeightEncoding] = [*rest, *([] if call.weight is None else [call.weight])]
+        if any(other.reads.rotated or _reads_more(other) for other in remaining):
             return call
         absorbed = encoding.absorb_into_qk(call.context(None, call.score_features[0]))
         if absorbed is None:

@@ -61,8 +61,8 @@ def rotated(
                 q, k = rotation.rotate_only(q, k, q_pos, k_pos)
                 continue
         if rotation.length_dependent:
-            found = spans_of(rotation, k_pos, mask, segments) if length is None else length
-            q, k = rotation(q, k, q_pos, k_pos, found)
+            spans = spans_of(rotation, k_pos, mask, segments) if length is None else length
+            q, k = rotation(q, k, q_pos, k_pos, spans)
         else:
             q, k = rotation(q, k, q_pos, k_pos)
     for rotation in later:
@@ -76,7 +76,7 @@ def _check_decay_alone(rotation: RotaryEncoding, encodings: Sequence[Encoding]) 
         if isinstance(encoding, ScoreEncoding | WeightEncoding) and encoding.reads.rotated:
             name, other = type(rotation).__name__, type(encoding).__name__
             raise ValueError(
-                f"encodings must not hold {name} beside {other}: {name} scales q and k for one another, anew in each "
+                f"encodings must not hold {name} with {other}: {name} scales q and k for one another, anew in each "
                 f"call, and {other} reads them by themselves, so a decoding step would differ from the whole call"
             )
 
@@ -89,7 +89,7 @@ def spans_of(
 
 
 class Spans(NamedTuple):
-    """In the place of a length: what `spans` found for the call that this one is a part of."""
+    """Instead of a length: what `spans` found for the call that this one is a part of."""
 
     of_queries: Tensor  # (*batch, queries | 1)
     of_keys: Tensor  # (*batch, keys | 1)
@@ -103,7 +103,7 @@ def part(span: Tensor, start: int, stop: int) -> Tensor:
 def spans(k_pos: Tensor, mask: Tensor | None, segments: tuple[Tensor, Tensor] | None) -> Spans:
     """Tokens that each row's own keys span, the last position + 1, for queries and for keys.
 
-    Keys that no query may see do not count; of a packed row, each document counts for itself.
+    Keys hidden from all queries do not count; of a packed row, each document counts for itself.
 
     Returns:
         Two tensors that broadcast with ``(*batch, queries)`` and ``(*batch, keys)``.
@@ -129,6 +129,6 @@ def _spans_of_segments(k_pos: Tensor, of_queries: Tensor, of_keys: Tensor) -> tu
     run = starts.long().cumsum(-1) - 1
     last = torch.full_like(k_pos, -1).scatter_reduce(1, run, k_pos.gather(1, order), "amax")
     of_ordered = position.span(last.gather(1, run).unsqueeze(-1)).squeeze(-1)
-    found = torch.searchsorted(ordered, of_queries.contiguous()).clamp(max=ordered.shape[1] - 1)
-    for_queries = torch.where(ordered.gather(1, found) == of_queries, of_ordered.gather(1, found), 0)
+    index = torch.searchsorted(ordered, of_queries.contiguous()).clamp(max=ordered.shape[1] - 1)
+    for_queries = torch.where(ordered.gather(1, index) == of_queries, of_ordered.gather(1, index), 0)
     return for_queries, torch.zeros_like(of_ordered).scatter(1, order, of_ordered)

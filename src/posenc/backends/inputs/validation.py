@@ -59,9 +59,9 @@ def order_under(causal: object, encodings: Sequence[Encoding], axes: int) -> Cau
 
 def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
     """Raise a ValueError unless q, k and v fit together."""
-    for name, given in (("q", q), ("k", k), ("v", v)):
-        if not isinstance(given, Tensor):
-            raise ValueError(f"{name} must be a tensor (batch, heads, tokens, width), got {type(given).__name__}")
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(tensor, Tensor):
+            raise ValueError(f"{name} must be a tensor (batch, heads, tokens, width), got {type(tensor).__name__}")
     of_q, of_k, of_v = q.shape, k.shape, v.shape
     wrong = None
     if not len(of_q) == len(of_k) == len(of_v) == 4:
@@ -88,7 +88,7 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
 
 
 def check_order(q: Tensor, k: Tensor, causal: Causal) -> None:
-    """Raise a ValueError where queries cannot be the last of the keys: some would see no key at all."""
+    """Raise a ValueError where queries cannot be the last of the keys: some would attend to no key."""
     if causal is True and q.shape[2] > k.shape[2]:
         raise ValueError(
             f"q must have no more tokens than k where causal=True, as queries are the last of the keys, got "
@@ -117,10 +117,10 @@ def check_encodings(encodings: Sequence[Encoding], num_heads: int, tokens: int |
     weights = 0
     for encoding in encodings:
         if not isinstance(encoding, Encoding):
-            made = isinstance(encoding, type) and issubclass(encoding, Encoding)
+            is_class = isinstance(encoding, type) and issubclass(encoding, Encoding)
             hint = (
                 f": {encoding.__name__}(...) makes one"
-                if made
+                if is_class
                 else ": posenc.create_encoding(name) makes one by its name"
             )
             raise ValueError(f"encodings must hold encodings, got {shown(encoding)}{hint}")
@@ -134,12 +134,12 @@ def check_encodings(encodings: Sequence[Encoding], num_heads: int, tokens: int |
             raise ValueError(f"num_heads of {type(encoding).__name__} is {heads}, but q has {num_heads} heads{hint}")
         weights += isinstance(encoding, WeightEncoding)
     if weights > 1:
-        raise ValueError("encodings must hold at most one that takes the place of softmax")
+        raise ValueError("encodings must hold at most one encoding that replaces softmax")
     _check_replacing(encodings)
 
 
 def _check_replacing(encodings: Sequence[Encoding]) -> None:
-    """Raise a ValueError where something stands beside an encoding that makes products of q and k of its own."""
+    """Raise a ValueError where an encoding is combined with one that computes its own products of q and k."""
     scores = [e for e in encodings if isinstance(e, ScoreEncoding)]
     replacing = [e for e in scores if e.scope.replaces]
     if not replacing:
@@ -149,12 +149,12 @@ def _check_replacing(encodings: Sequence[Encoding]) -> None:
         if isinstance(other, RotaryEncoding):
             kind = type(other).__name__
             raise ValueError(
-                f"encodings must not hold {kind} beside {name}, which turns q and k itself: give it {kind}"
+                f"encodings must not hold {kind} with {name}, which rotates q and k itself: pass {kind} to it"
             )
         reads = isinstance(other, ScoreEncoding | WeightEncoding) and other.reads.rotated
         if reads and other is not replacing[0]:
             raise ValueError(
-                f"encodings must not hold {type(other).__name__} beside {name}: it reads q and k as one rotation "
+                f"encodings must not hold {type(other).__name__} with {name}: it reads q and k as one rotation "
                 f"leaves them, and under {name} there are several"
             )
     if scores[0] is not replacing[0] or len(replacing) > 1:
@@ -172,19 +172,19 @@ def fill_positions(
         if axes > 1:
             raise ValueError(
                 f"q_pos and k_pos must be given: these encodings want {axes} coordinates a position; "
-                "posenc.positions.grid(rows, columns) makes those of an image"
+                "posenc.positions.grid(rows, columns) makes the positions of an image"
             )
         return None
     if (q_pos is None or k_pos is None) and queries != keys:
         missing = "q_pos" if q_pos is None else "k_pos"
         raise ValueError(f"{missing} must be given as well: q has {queries} tokens, k has {keys}")
-    for name, given, of in (("q_pos", q_pos, q), ("k_pos", k_pos, k)):
-        if given is not None:
-            if isinstance(given, Tensor) and given.ndim in (1, 2) and axes == 1:
-                told = given.shape[-1]
-                if told != of.shape[2] and told == of.shape[1]:  # in this order: exporters keep what is compared
-                    raise ValueError(f"{name} has {told} tokens, {name[0]} has {of.shape[2]}{TRANSPOSE_HINT}")
-            position.check(name, given, of.shape[2], q.shape[0], axes)
+    for name, positions, of in (("q_pos", q_pos, q), ("k_pos", k_pos, k)):
+        if positions is not None:
+            if isinstance(positions, Tensor) and positions.ndim in (1, 2) and axes == 1:
+                tokens = positions.shape[-1]
+                if tokens != of.shape[2] and tokens == of.shape[1]:  # in this order: exporters keep what is compared
+                    raise ValueError(f"{name} has {tokens} tokens, {name[0]} has {of.shape[2]}{TRANSPOSE_HINT}")
+            position.check(name, positions, of.shape[2], q.shape[0], axes)
     of_queries, of_keys = either if q_pos is None else q_pos, either if k_pos is None else k_pos
     return position.wide(of_queries.to(q.device)), position.wide(of_keys.to(q.device))
 
@@ -240,7 +240,9 @@ def causal_order(causal: object, axes: int = 1) -> Causal:
 def check_window(window: int | None) -> int | None:
     """Raise a ValueError unless a window is a whole number of tokens."""
     if window is not None and (isinstance(window, bool) or not isinstance(window, int) or not 1 <= window <= LONGEST):
-        raise ValueError(f"window must be an integer from 1 to 2^53, the tokens that a query sees, got {shown(window)}")
+        raise ValueError(
+            f"window must be an integer from 1 to 2^53, the tokens that a query attends to, got {shown(window)}"
+        )
     return window
 
 

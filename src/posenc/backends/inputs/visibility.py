@@ -28,7 +28,7 @@ class VisibilityMask(NamedTuple):
     narrowed: tuple[Callable[[Tensor, Tensor], Tensor], ...] = ()  # of these positions, the pairs that are left
 
     @property
-    def plain(self) -> bool:
+    def order_only(self) -> bool:
         """Whether the order of the indices, with or without a window, is all there is."""
         return self.mask is None and self.segments is None and self.causal != "positions" and not self.narrowed
 
@@ -39,15 +39,15 @@ class VisibilityMask(NamedTuple):
         return by_key and self.causal != "positions"
 
     def rows(self, start: int, stop: int, queries: int, keys: int, first: int = 0, last: int | None = None) -> Tensor:
-        """Which of the keys ``first … last − 1`` queries ``start … stop − 1`` may see.
+        """Which of the keys ``first … last − 1`` queries ``start … stop − 1`` may attend to.
 
         Returns:
             ``(batch | 1, heads | 1, rows, keys)`` bool.
         """
         last = keys if last is None else last
-        own = torch.arange(start, stop, device=self.q_pos.device)[:, None] + (keys - queries)
+        own_key = torch.arange(start, stop, device=self.q_pos.device)[:, None] + (keys - queries)
         index = torch.arange(first, last, device=self.q_pos.device)
-        together = (index <= own if self.causal is True else torch.ones_like(index <= own))[None, None]
+        together = (index <= own_key if self.causal is True else torch.ones_like(index <= own_key))[None, None]
         if self.causal == "positions":
             of_queries, of_keys = self.q_pos[..., start:stop].unsqueeze(-1), self.k_pos[..., first:last].unsqueeze(-2)
             allowed = of_keys <= of_queries
@@ -55,7 +55,7 @@ class VisibilityMask(NamedTuple):
                 allowed = allowed & (of_queries - of_keys < self.window)
             together = allowed.unsqueeze(-3) if allowed.ndim == 3 else allowed[None, None]
         elif self.window is not None:
-            together = together & ((own - index).abs() < self.window)
+            together = together & ((own_key - index).abs() < self.window)
         if self.segments is not None:
             of_queries, of_keys = self.segments
             together = together & (of_queries[:, start:stop, None] == of_keys[:, None, first:last]).unsqueeze(1)
@@ -76,7 +76,7 @@ class VisibilityMask(NamedTuple):
         """
         index = torch.arange(keys, device=self.q_pos.device)
         visibility = self._replace(window=None)
-        if visibility.plain:
+        if visibility.order_only:
             return TokenOrder(None, (index - 1)[None])
         compiling = tracing()
         used, newest = None, []
@@ -84,8 +84,8 @@ class VisibilityMask(NamedTuple):
             stop = queries if compiling else min(start + BLOCK, queries)
             seen = visibility.rows(start, stop, queries, keys).any(1)
             used = seen.any(1) if used is None else used | seen.any(1)
-            own = torch.arange(start, stop, device=index.device)[:, None] + (keys - queries)
-            newest.append(torch.where(seen & (index < own), index, -1).amax(-1))
+            own_key = torch.arange(start, stop, device=index.device)[:, None] + (keys - queries)
+            newest.append(torch.where(seen & (index < own_key), index, -1).amax(-1))
         assert used is not None, "a call has queries"
         of_old = F.pad(torch.where(used, index, -1).cummax(-1).values, (1, 0), value=-1)[:, :-1]
         first = keys - queries  # the first query's own token
@@ -94,13 +94,13 @@ class VisibilityMask(NamedTuple):
 
     def counted(self, queries: int, keys: int) -> Tensor:
         """How many keys each query attends to, ``(batch | 1, heads | 1, queries)`` int64."""
-        if self.plain:
-            own = torch.arange(keys - queries, keys, device=self.q_pos.device)
-            first, last = torch.zeros_like(own), torch.full_like(own, keys)
+        if self.order_only:
+            own_key = torch.arange(keys - queries, keys, device=self.q_pos.device)
+            first, last = torch.zeros_like(own_key), torch.full_like(own_key, keys)
             if self.causal is True:
-                last = own + 1
+                last = own_key + 1
             if self.window is not None:
-                first, last = (own - self.window + 1).clamp(min=0), torch.minimum(last, own + self.window)
+                first, last = (own_key - self.window + 1).clamp(min=0), torch.minimum(last, own_key + self.window)
             return (last - first).clamp(min=0)[None, None]
         if tracing() or queries <= BLOCK:
             return self.rows(0, queries, queries, keys).sum(-1)  # a compiler would unroll the loop for each length

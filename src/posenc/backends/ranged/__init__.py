@@ -16,16 +16,16 @@ from posenc.backends import fused_cpu
 from posenc.backends.derivatives import only_plain_operations
 from posenc.backends.inputs.attention_call import AttentionCall, widen
 from posenc.backends.ranged import join
-from posenc.backends.ranged.pieces import Pieces, plain
+from posenc.backends.ranged.pieces import Pieces, needs_no_masks
 from posenc.structure import Ranges
 from posenc.tracing import tracing
 
 
 def refuses(call: AttentionCall) -> str | None:
     """Why ranges cannot be joined for this call, or None."""
-    stated = ranges_of(call)
-    if stated is None:
-        return "nothing in the list turns queries and keys by ranges of distance"
+    ranges = ranges_of(call)
+    if ranges is None:
+        return "no encoding in the list rotates queries and keys by ranges of distance"
     if tracing():
         return "a compiler would unroll its loop anew for each length"
     transformed = only_plain_operations()
@@ -35,11 +35,11 @@ def refuses(call: AttentionCall) -> str | None:
         return "kernels do not give their log-sum-exp here"
     if call.bias or call.softcap is not None or call.dropout is not None:
         return "a bias, softcap and dropout are none of its kernels' concern"
-    for encoding, found in zip(call.score[1:], call.structures[1:], strict=True):
-        if found is None or any(part.row_factor() is None for part in found):
+    for encoding, structures in zip(call.score[1:], call.structures[1:], strict=True):
+        if structures is None or any(part.row_factor() is None for part in structures):
             return f"{type(encoding).__name__} must see the scores, which never leave the kernels"
     if call.replaces_softmax:
-        return f"{type(call.weight).__name__} takes the place of softmax, which is inside the kernels"
+        return f"{type(call.weight).__name__} replaces softmax, which is inside the kernels"
     return None
 
 
@@ -51,33 +51,33 @@ def ranges_of(call: AttentionCall) -> Ranges | None:
 
 def strategy(call: AttentionCall) -> str:
     """How this backend goes about the call, in words."""
-    stated = ranges_of(call)
-    count = 0 if stated is None else len(stated.parts)
-    how = "without masks" if plain(call) else "by blocks of queries with masks"
+    ranges = ranges_of(call)
+    count = 0 if ranges is None else len(ranges.parts)
+    how = "without masks" if needs_no_masks(call) else "by blocks of queries with masks"
     return f"{count} ranges of distance, each by the fused kernel {how}, joined by their log-sum-exps"
 
 
 def run(call: AttentionCall) -> Tensor:
     """Attention range by range, ``(batch, heads, queries, value_dim)`` in the dtype of q."""
-    stated = ranges_of(call)
-    assert stated is not None
-    q = call.q if stated.queries is None else stated.queries
-    k = call.k if stated.keys is None else stated.keys
+    ranges = ranges_of(call)
+    assert ranges is not None
+    q = call.q if ranges.queries is None else ranges.queries
+    k = call.k if ranges.keys is None else ranges.keys
     scale = call.scale
     if scale <= 0:  # kernels take positive ones alone
         q, scale = q * (-1.0 if scale < 0 else 0.0), -scale or 1.0
-    for found in call.structures[1:]:
-        for later in found or ():
+    for structures in call.structures[1:]:
+        for later in structures or ():
             factor = later.row_factor()
             assert factor is not None
             q = (widen(q) * factor.to(widen(q).dtype).unsqueeze(-1)).to(call.q.dtype)
-    pieces = Pieces(call, stated)
+    pieces = Pieces(call, ranges)
     rotated: list[Tensor] = []
     width = max(q.shape[-1], call.v.shape[-1])
-    for number, part in enumerate(stated.parts):
+    for number, part in enumerate(ranges.parts):
         rows, keys = pieces.extent(number)
-        for x, at, span, some in ((q, part.q_pos, stated.spans[0], rows), (k, part.k_pos, stated.spans[1], keys)):
-            rotated.append(_wide(_rotated(stated, x, at, span, some), width))
+        for x, at, span, some in ((q, part.q_pos, ranges.spans[0], rows), (k, part.k_pos, ranges.spans[1], keys)):
+            rotated.append(_wide(_rotated(ranges, x, at, span, some), width))
     logits = call.sink
     if logits is not None and logits.shape[0] != q.shape[1]:
         raise ValueError(f"num_heads of the sink is {logits.shape[0]}, but q has {q.shape[1]} heads")
@@ -85,12 +85,12 @@ def run(call: AttentionCall) -> Tensor:
     return out[..., : call.v.shape[-1]]
 
 
-def _rotated(stated: Ranges, x: Tensor, at: Tensor, span: Tensor | int | None, some: slice) -> Tensor:
+def _rotated(ranges: Ranges, x: Tensor, at: Tensor, span: Tensor | int | None, some: slice) -> Tensor:
     """Some tokens of ``x`` rotated to their positions."""
     if (some.start, some.stop) != (0, x.shape[2]):
         x, at = x[:, :, some], at[..., some]
         span = span[..., some] if isinstance(span, Tensor) and span.shape[-1] > 1 else span
-    return stated.rotate(x, at, span)
+    return ranges.rotate(x, at, span)
 
 
 def _wide(x: Tensor, width: int) -> Tensor:

@@ -32,8 +32,8 @@ class _Join(torch.autograd.Function):
     def forward(ctx: Any, pieces: Pieces, scale: float, v: Tensor, logits: Tensor | None, *rotated: Tensor) -> Tensor:
         out, norm = _joined(pieces, scale, v, rotated)
         if logits is not None:
-            whole = torch.logaddexp(norm, logits.to(norm.dtype).unsqueeze(-1))
-            out, norm = out.mul_((norm - whole).exp_().unsqueeze(-1)), whole
+            with_sink = torch.logaddexp(norm, logits.to(norm.dtype).unsqueeze(-1))
+            out, norm = out.mul_((norm - with_sink).exp_().unsqueeze(-1)), with_sink
         out = out.to(v.dtype)
         ctx.pieces, ctx.scale, ctx.sinks = pieces, scale, logits is not None
         ctx.save_for_backward(out, norm, v, *([] if logits is None else [logits]), *rotated)
@@ -58,14 +58,14 @@ def _backward(ctx: Any, grad: Tensor) -> list[Tensor | None]:
     totals = [torch.zeros(t.shape, dtype=norm.dtype, device=t.device) for t in (v, *rotated)]
     for piece in ctx.pieces:
         rows, keys, q, k = _of(piece, ctx.pieces, rotated)
-        found = fused_cpu.backward(
+        gradients = fused_cpu.backward(
             grad[:, :, rows], q, k, v[:, :, keys], out[:, :, rows], norm[:, :, rows].contiguous(), piece.mask,
             ctx.scale, causal=piece.causal,
         )  # fmt: skip
         of_rows, of_keys = ctx.pieces.extent(piece.part)
-        totals[1 + 2 * piece.part][:, :, _within(rows, of_rows)] += found[0]
-        totals[2 + 2 * piece.part][:, :, _within(keys, of_keys)] += found[1]
-        totals[0][:, :, keys] += found[2]
+        totals[1 + 2 * piece.part][:, :, _within(rows, of_rows)] += gradients[0]
+        totals[2 + 2 * piece.part][:, :, _within(keys, of_keys)] += gradients[1]
+        totals[0][:, :, keys] += gradients[2]
     of_v, *of_rotated = (total.to(v.dtype) for total in totals)
     return [of_v, of_logits, *of_rotated]
 
@@ -78,15 +78,15 @@ def _joined(pieces: Pieces, scale: float, v: Tensor, rotated: tuple[Tensor, ...]
     begun = bytearray(pieces.queries)  # queries that have a result
     for piece in pieces:
         rows, keys, q, k = _of(piece, pieces, rotated)
-        own, own_norm = fused_cpu.forward(q, k, v[:, :, keys], piece.mask, scale, causal=piece.causal)
+        piece_out, own_norm = fused_cpu.forward(q, k, v[:, :, keys], piece.mask, scale, causal=piece.causal)
         if piece.unseen is not None:  # of which the kernel knows nothing
             own_norm = own_norm.masked_fill(piece.unseen, -math.inf)
         before = norm[:, :, rows]
         if not any(begun[rows]):
-            out[:, :, rows], norm[:, :, rows] = own, own_norm
+            out[:, :, rows], norm[:, :, rows] = piece_out, own_norm
         else:
             share = torch.sigmoid(own_norm - before).nan_to_num_(0.0)
-            out[:, :, rows].lerp_(own.to(pieces.wide), share.unsqueeze(-1))
+            out[:, :, rows].lerp_(piece_out.to(pieces.wide), share.unsqueeze(-1))
             norm[:, :, rows] = torch.logaddexp(before, own_norm)
         begun[rows] = b"\1" * (rows.stop - rows.start)
     return out, norm

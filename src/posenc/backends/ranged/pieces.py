@@ -31,7 +31,7 @@ class Piece(NamedTuple):
     unseen: Tensor | None = None  # bool, queries without any key here, (batch | 1, heads | 1, rows)
 
 
-def plain(call: AttentionCall) -> bool:
+def needs_no_masks(call: AttentionCall) -> bool:
     """Whether positions are the indices, and only the causal order and the ranges hide keys."""
     hidden = call.mask is not None or call.segments is not None or call.window is not None
     return call.aligned and call.causal is True and not hidden
@@ -40,11 +40,11 @@ def plain(call: AttentionCall) -> bool:
 class Pieces:
     """A call cut into pieces; those with masks are computed again each time, so that they never live together."""
 
-    def __init__(self, call: AttentionCall, stated: Ranges) -> None:
-        self.stated, self.visibility = stated, call.visibility._replace(narrowed=())  # what the ranges say themselves
+    def __init__(self, call: AttentionCall, ranges: Ranges) -> None:
+        self.stated, self.visibility = ranges, call.visibility._replace(narrowed=())  # what the ranges say themselves
         self.queries, self.keys, self.wide = call.q.shape[2], call.k.shape[2], score_dtype(call.q.dtype)
         self.by_index = call.causal is True
-        self._known = list(self._by_index(call.q)) if plain(call) else None
+        self._known = list(self._by_index(call.q)) if needs_no_masks(call) else None
 
     def __iter__(self) -> Iterator[Piece]:
         return iter(self._known) if self._known is not None else self._by_blocks()
@@ -53,10 +53,10 @@ class Pieces:
         """The queries and keys that any piece of a range may have."""
         if self._known is None:
             return slice(0, self.queries), slice(0, self.keys)
-        own = [piece for piece in self._known if piece.part == part]
-        if not own:
+        of_part = [piece for piece in self._known if piece.part == part]
+        if not of_part:
             return slice(0, 0), slice(0, 0)
-        rows, keys = [piece.rows for piece in own], [piece.keys for piece in own]
+        rows, keys = [piece.rows for piece in of_part], [piece.keys for piece in of_part]
         return tuple(slice(min(s.start for s in some), max(s.stop for s in some)) for some in (rows, keys))  # type: ignore[return-value]
 
     def _by_index(self, like: Tensor) -> Iterator[Piece]:
@@ -81,35 +81,37 @@ class Pieces:
     def _band(self, number: int, first: int, last: int, like: Tensor) -> Iterator[Piece]:
         """Keys ``first`` to before ``last`` tokens before their query."""
         ahead = self.keys - self.queries
-        whole = min(self.queries, max(0, last - ahead))  # queries before this one meet no end of the band
+        unbounded = min(self.queries, max(0, last - ahead))  # queries before this one meet no end of the band
         start = max(0, first - ahead)
-        if start < whole:
-            yield from _steps(number, start, whole, start + ahead - first + 1)
-        made: dict[int, Tensor] = {}
-        for low in range(max(whole, start), self.queries, BLOCK):
+        if start < unbounded:
+            yield from _steps(number, start, unbounded, start + ahead - first + 1)
+        masks: dict[int, Tensor] = {}
+        for low in range(max(unbounded, start), self.queries, BLOCK):
             high = min(low + BLOCK, self.queries)
             keys, mask = slice(low + ahead - last + 1, high + ahead - first), None
             if high - low > 1:
-                if high - low not in made:
+                if high - low not in masks:
                     apart = torch.arange(high - low, device=like.device)[:, None] + (last - 1)
                     apart = apart - torch.arange(keys.stop - keys.start, device=like.device)
                     hidden = (apart < first) | (apart >= last)
                     empty = torch.zeros(hidden.shape, dtype=self.wide, device=like.device)
-                    made[high - low] = empty.masked_fill_(hidden, -math.inf)[None, None]
-                mask = made[high - low]
+                    masks[high - low] = empty.masked_fill_(hidden, -math.inf)[None, None]
+                mask = masks[high - low]
             yield Piece(number, slice(low, high), keys, mask=mask)
 
     def _chunks(self, number: int, part: Range, chunk: int) -> Iterator[Piece]:
-        """Keys of the chunks ``first`` to before ``last`` before that of their query."""
+        """Keys of the chunks ``first`` to before ``last`` before the chunk of their query."""
         ahead, first = self.keys - self.queries, part.first or 0
-        for own in range(ahead // chunk, (self.keys - 1) // chunk + 1):
-            rows = slice(max(0, own * chunk - ahead), min(self.queries, (own + 1) * chunk - ahead))
+        for chunk_index in range(ahead // chunk, (self.keys - 1) // chunk + 1):
+            rows = slice(max(0, chunk_index * chunk - ahead), min(self.queries, (chunk_index + 1) * chunk - ahead))
             if first == 0 and part.last == 1:
-                done = rows.start + ahead - own * chunk
+                done = rows.start + ahead - chunk_index * chunk
                 for piece in _steps(number, rows.start, rows.stop, done + 1):
-                    yield piece._replace(keys=slice(piece.keys.start + own * chunk, piece.keys.stop + own * chunk))
+                    yield piece._replace(
+                        keys=slice(piece.keys.start + chunk_index * chunk, piece.keys.stop + chunk_index * chunk)
+                    )
                 continue
-            low, high = 0 if part.last is None else max(0, own - part.last + 1), own - first + 1
+            low, high = 0 if part.last is None else max(0, chunk_index - part.last + 1), chunk_index - first + 1
             if high > low:
                 yield Piece(number, rows, slice(low * chunk, high * chunk))
 

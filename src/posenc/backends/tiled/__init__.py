@@ -11,7 +11,7 @@ The invariants that everything here relies on:
 - In reversed order a function of the distance is constant along anti-diagonals: a tile of it is a strided view of one
   row of numbers (`tile.diagonals`), and its gradient is read through a skewed view (`tile.by_distance`). Built as a
   matrix, the same bias takes 4 to 5 times the time of plain attention instead of 1.1 times.
-- Where all terms are numbers that PyTorch's fused CPU kernel can take as a mask, that kernel runs in the place of the
+- Where all terms are numbers that PyTorch's fused CPU kernel can take as a mask, that kernel runs instead of the
   tiles (`fused_mask`, `fused_per_key`); up to 16 queries go through `decode`, which copies no key.
 - The loop is one custom operator (`operator`), since a compiler would unroll it anew for each length. An operator takes
   tensors and plain values alone: `spec` writes the call down as text.
@@ -133,13 +133,13 @@ def _bias_term(bias: Bias, call: AttentionCall) -> TileTerm:
     row = call.row_of(bias) if call.aligned else None
     if row is not None:
         return TileTerm("row", {"row": row})
-    stated: Structure | None = None
+    structure: Structure | None = None
     if call.aligned:
-        stated = bias.network(call.q.shape[2], call.k.shape[2], like=call.q)
-    if stated is None:
-        stated = bias.offsets(*_precise(call))
-    assert stated is not None
-    return stated.tile_term(lambda inside: _bias_term(inside, call))
+        structure = bias.network(call.q.shape[2], call.k.shape[2], like=call.q)
+    if structure is None:
+        structure = bias.offsets(*_precise(call))
+    assert structure is not None
+    return structure.tile_term(lambda inside: _bias_term(inside, call))
 
 
 def _by_index(bias: Bias, call: AttentionCall) -> bool:

@@ -44,11 +44,11 @@ class Counts(Term):
         return cls(tensors["table"], *queries, *keys, scale=context.scale, factor=context.factor)
 
     def _left(self, q: Tensor, tile: Tile) -> Tensor:
-        """Queries that the gates see, times the scale."""
+        """The gates' queries, times the scale."""
         return q if len(self.tensors) < 3 else tile.of(self.tensors[1])[:, :, tile.start : tile.stop] * self.scale
 
     def _keys(self, tile: Tile, columns: slice) -> Tensor:
-        """Keys that the gates see, ``(batch · num_kv_heads, columns, width)``."""
+        """The gates' keys, ``(batch · num_kv_heads, columns, width)``."""
         columns = slice(tile.near + columns.start, tile.near + columns.stop)
         return self.tensors[-1][tile.batch, tile.kv, columns].flatten(0, 1)
 

@@ -45,7 +45,7 @@ def forward(call: TiledCall) -> tuple[Tensor, Tensor]:
     capped_(scores, call.softcap)
     scores = _added(call, tile, mask, scores)
     if isinstance(call.weights, Sticks):
-        weights, norm = call.weights.whole(scores, tile)
+        weights, norm = call.weights.weights_of_row(scores, tile)
         total: Tensor | None = None
     else:
         weights, norm, total = _softmax(call, scores, tile)

@@ -30,8 +30,8 @@ def serves(call: TiledCall) -> bool:
     if not portions.available(call) or not isinstance(call.weights, Softmax):
         return False
     small = call.q.shape[2] * call.k.shape[2] < BLOCK * BLOCK // 4 or call.q.shape[2] < 16
-    plain = call.visibility.plain and call.visibility.window is None and not small
-    return plain and all(isinstance(term, Row | PerKey) for term in call.terms)
+    order_only = call.visibility.order_only and call.visibility.window is None and not small
+    return order_only and all(isinstance(term, Row | PerKey) for term in call.terms)
 
 
 def _strips(call: TiledCall) -> list[tuple[int, int]]:

@@ -30,9 +30,9 @@ def serves(call: TiledCall) -> bool:
     """Whether this is such a call, and long enough for blocks to be worth their while."""
     if not portions.available(call):
         return False
-    plain = call.visibility.plain and call.visibility.window is None and call.visibility.causal is True
+    causal_order = call.visibility.order_only and call.visibility.window is None and call.visibility.causal is True
     long = call.q.shape[2] >= BLOCK and call.q.shape[2] <= call.k.shape[2]
-    return plain and long and len(call.terms) > 0 and _only_columns(call) and isinstance(call.weights, Softmax)
+    return causal_order and long and len(call.terms) > 0 and _only_columns(call) and isinstance(call.weights, Softmax)
 
 
 def _only_columns(call: TiledCall) -> bool:
@@ -79,12 +79,12 @@ def _shift(call: TiledCall, tile: Tile) -> Tensor | float:
 
 def _pieces(tile: Tile, at_keys: Tensor) -> Iterator[tuple[slice, Tensor]]:
     """Reversed keys and their mask: the block's own range, and all older keys."""
-    own = min(tile.rows, tile.columns)
-    future = hidden_future(tile.offset, tile.rows, own, like=at_keys)
-    yield slice(tile.near, tile.near + own), at_keys[..., :own] + future
-    if tile.columns > own:
-        older = at_keys[..., own:]
-        yield slice(tile.near + own, tile.far), older.expand(-1, -1, tile.rows, -1)
+    near_keys = min(tile.rows, tile.columns)
+    future = hidden_future(tile.offset, tile.rows, near_keys, like=at_keys)
+    yield slice(tile.near, tile.near + near_keys), at_keys[..., :near_keys] + future
+    if tile.columns > near_keys:
+        older = at_keys[..., near_keys:]
+        yield slice(tile.near + near_keys, tile.far), older.expand(-1, -1, tile.rows, -1)
 
 
 def forward(call: TiledCall) -> tuple[Tensor, Tensor]:
@@ -109,7 +109,7 @@ def forward(call: TiledCall) -> tuple[Tensor, Tensor]:
 
 
 def backward(call: TiledCall, grad: Tensor, out: Tensor, norm: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of q, k and v; those of the terms are gathered in them."""
+    """Gradients of q, k and v; the terms gather their own gradients."""
     of_call = tuple(torch.empty_like(t) for t in (call.q, call.k, call.v))
     per_key = call.q.new_empty(call.k.shape[:3])
     value_dim = call.v.shape[3]
@@ -122,8 +122,14 @@ def backward(call: TiledCall, grad: Tensor, out: Tensor, norm: Tensor) -> tuple[
             of_rows: Tensor | None = None
             logs = ((norm[:, part.heads, rows] + _shift(call, tile)) / LOG2_E).squeeze(-1)
             for seen, mask in _pieces(tile, at_keys):
-                given = of_out[:, :, rows], part.q[:, :, rows], part.k[:, :, seen], part.v[:, :, seen], outs[:, :, rows]
-                parts = fused_cpu.backward(*given, logs, mask, call.scale)
+                operands = (
+                    of_out[:, :, rows],
+                    part.q[:, :, rows],
+                    part.k[:, :, seen],
+                    part.v[:, :, seen],
+                    outs[:, :, rows],
+                )
+                parts = fused_cpu.backward(*operands, logs, mask, call.scale)
                 of_rows = parts[0] if of_rows is None else of_rows.add_(parts[0])
                 of_k[:, :, seen].add_(parts[1])
                 of_v[:, :, seen].add_(parts[2])

@@ -12,7 +12,7 @@ from posenc.backends.tiled.tiled_call import Part, Saved, TiledCall
 
 
 def extra_values_gradient(call: TiledCall, of_weights: Tensor, grad: Tensor, weights: Tensor, tile: Tile) -> None:
-    """The gradients of `add_extra_values`: that of the weights is added in place."""
+    """The gradients of `add_extra_values`: the gradient of the weights is added in place."""
     readers = [term for term in call.terms if term.reads_values]
     if readers:
         weights = room(weights).copy_(weights)
@@ -21,7 +21,7 @@ def extra_values_gradient(call: TiledCall, of_weights: Tensor, grad: Tensor, wei
 
 
 def weights_gradient(call: TiledCall, part: Part, tile: Tile, grad: Tensor, weights: Tensor, of_v: Tensor) -> Tensor:
-    """The gradient of a tile's weights before their dropout; those of the values are gathered.
+    """The gradient of a tile's weights before their dropout; gradients of the values are gathered.
 
     Args:
         grad: of the results, ``(batch, heads, rows, value_dim)``.
@@ -41,11 +41,11 @@ class Known(NamedTuple):
 
     grad: Tensor  # of its results, (batch, heads, rows, value_dim)
     out: Tensor  # its results
-    norm: Tensor  # what `forward` gave beside them, (batch, heads, rows, 1)
+    norm: Tensor  # what `forward` returned with them, (batch, heads, rows, 1)
 
 
 class Gradients:
-    """Where the gradients of q, k and v are gathered; those of a part's keys and values in reversed order."""
+    """Where the gradients of q, k and v are gathered; a part's keys and values in reversed order."""
 
     def __init__(self, call: TiledCall) -> None:
         self.q, self.k, self.v = (
@@ -78,7 +78,7 @@ def add_transposed(total: Tensor, left: Tensor, right: Tensor) -> None:
 def descend(
     call: TiledCall, part: Part, tile: Tile, grad: Tensor, q: Tensor, saved: Saved, into: Gradients, of_k: Tensor
 ) -> None:
-    """From the gradient of a tile's scores (changed in place) to those of the terms, of q and of k."""
+    """From the gradient of a tile's scores (changed in place) to the gradients of the terms, of q and of k."""
     terms = list(zip(call.terms, saved.terms, strict=True))
     changes = [term.gradient(grad, q, tile, k) for term, k in reversed(terms)]  # head mixing passes on another gradient
     for change in changes:

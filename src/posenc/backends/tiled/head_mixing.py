@@ -32,8 +32,8 @@ class _Inside(Term):
 
     def bias(self, scores: Tensor, q: Tensor, tile: Tile) -> tuple[Tensor, object]:
         """The bias of a tile, ``(1, heads, rows, columns)``, and what `bias_gradient` wants back."""
-        found = scores.new_zeros(1, *scores.shape[1:])
-        return found, self.inside.add(found, q, tile, None)
+        bias = scores.new_zeros(1, *scores.shape[1:])
+        return bias, self.inside.add(bias, q, tile, None)
 
     def bias_gradient(self, grad: Tensor, q: Tensor, tile: Tile, saved: object) -> None:
         """Gather the gradients of the bias, ``grad`` of its shape."""
@@ -100,14 +100,14 @@ class HeadMixing(_Inside):
         of_bias, flat = grad.sum(0, keepdim=True), bias.view(heads, -1)
         into = of_bias.view(heads, -1)
         for row, lower in zip(before, grad, strict=True):
-            seen, given = row.view(heads, -1), lower.reshape(heads, -1)  # which lies in rows with gaps
+            seen, of_lower = row.view(heads, -1), lower.reshape(heads, -1)  # which lies in rows with gaps
             down = torch.empty_like(seen)
             for some in self._stretches(seen):
                 units = self._units(seen[:, some], flat[:, some])
                 slopes = (units > 0).to(units.dtype).mul_(1 - self.slope).add_(self.slope)
                 units.mul_(slopes)
-                of_outer.addmm_(given[:, some], units.mT)
-                of_units = torch.mm(outer.mT, given[:, some]).mul_(slopes)
+                of_outer.addmm_(of_lower[:, some], units.mT)
+                of_units = torch.mm(outer.mT, of_lower[:, some]).mul_(slopes)
                 of_inner_bias += of_units.sum(1)
                 of_inner[:, :heads].addmm_(of_units, seen[:, some].mT)
                 of_inner[:, heads:].addmm_(of_units, flat[:, some].mT)

@@ -42,9 +42,9 @@ class Network(Term):
         units = self._units(tile)
         for columns in self._stretches(units, tile):
             features = self._features(self._x(tile, columns), units)
-            whole = columns.stop - columns.start == tile.columns
+            all_columns = columns.stop - columns.start == tile.columns
             for row in scores:  # the same for all rows of the batch
-                if whole:
+                if all_columns:
                     units = units._replace(features=features)
                     row.view(row.shape[0], -1).addmm_(units.coefficients, features)
                 else:
@@ -102,7 +102,7 @@ class Network(Term):
         return NOTHING
 
     def _of_stretch(self, flat: Tensor, features: Tensor, units: Units, tile: Tile) -> Tensor:
-        """Gather the network's gradients from those of some scores, ``(heads, numbers)``; returns that of x."""
+        """Gather the network's gradients from score gradients ``(heads, numbers)``; returns the gradient of x."""
         _, _, inner, inner_bias, outer, _ = self.tensors
         _, _, of_inner, of_inner_bias, of_outer, of_outer_bias = self.gradients
         straight, bending, heads, of_heads = units.straight, units.bending, tile.heads, outer[tile.heads]

@@ -19,7 +19,7 @@ SHORTEST = 4  # queries of a run from which a view pays
 
 
 class Raster(NamedTuple):
-    """Indices that begin like those of a picture: ``lines`` times ``width`` of them, each line ``step`` further on."""
+    """Indices that begin as in an image's raster order: ``lines`` times ``width``, each line ``step`` further on."""
 
     lines: int
     width: int
@@ -32,9 +32,9 @@ class Raster(NamedTuple):
         width = int((~ones).int().argmax()) + 1
         step = int(index[width] - index[0]) if len(index) > width else width
         at = torch.arange(len(index), device=index.device)
-        alike = index == index[0] + at // width * step + at % width
-        whole = len(index) if bool(alike.all()) else int((~alike).int().argmax())
-        return cls(whole // width, width, step)
+        follows = index == index[0] + at // width * step + at % width
+        count = len(index) if bool(follows.all()) else int((~follows).int().argmax())
+        return cls(count // width, width, step)
 
     @property
     def tokens(self) -> int:
@@ -66,8 +66,8 @@ class Offsets(Term):
             part.add_(values.as_strided(shape, strides, first))
         if seen < tile.columns:
             index = self._index(tile, seen)
-            found = values.index_select(1, index.flatten()).view(len(values), *index.shape)
-            scores[..., seen:].add_(found)
+            gathered = values.index_select(1, index.flatten()).view(len(values), *index.shape)
+            scores[..., seen:].add_(gathered)
         return None
 
     def gradient(self, grad: Tensor, q: Tensor, tile: Tile, saved: object) -> Change:
@@ -88,8 +88,8 @@ class Offsets(Term):
 
     def _seen(self, tile: Tile) -> int:
         """Columns of the tile that are whole lines of the raster."""
-        whole = self.raster.tokens
-        return whole if tile.near == 0 and whole <= tile.far else 0
+        tokens = self.raster.tokens
+        return tokens if tile.near == 0 and tokens <= tile.far else 0
 
     def _runs(self, tile: Tile) -> Iterator[tuple[slice, int]]:
         """Rows of the tile whose indices grow by one, and the entry of the first row and column."""

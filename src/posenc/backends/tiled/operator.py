@@ -108,10 +108,10 @@ def _backward_operator(
     spec = TileSpec.read(recipe)
     call = tiled_call(spec, tensors, fixed, numbers)
     if fused_mask.serves(call) and not call.learned and call.q.dtype == call.wide:
-        found = [*fused_mask.backward(call, grad, out, norm), *(t.new_empty(0) for t in tensors[3:])]
+        of_tensors = [*fused_mask.backward(call, grad, out, norm), *(t.new_empty(0) for t in tensors[3:])]
         if spec.sink is not None and spec.learns_sink:
-            found[spec.sink] = _sink_gradient(call, grad, out, norm).to(tensors[spec.sink].dtype)
-        return found
+            of_tensors[spec.sink] = _sink_gradient(call, grad, out, norm).to(tensors[spec.sink].dtype)
+        return of_tensors
     for term in call.terms:
         term.start_backward(call.wide)
     call.weights.start_backward(call.wide)
@@ -120,11 +120,11 @@ def _backward_operator(
     else:
         of_call = _backward(call, grad, out, norm)
     gradients: list[Tensor] = [*of_call, *tensors[3:]]
-    for term, stated in zip(call.terms, spec.terms, strict=True):
-        for (name, at), gradient in zip(stated.tensors, term.finish_backward(), strict=True):
+    for term, term_spec in zip(call.terms, spec.terms, strict=True):
+        for (name, at), gradient in zip(term_spec.tensors, term.finish_backward(), strict=True):
             if at in spec.frozen:
                 continue
-            ordered = _in_order(stated.kind, name, gradient, call.visibility)
+            ordered = _in_order(term_spec.kind, name, gradient, call.visibility)
             gradients[at] = ordered.sum(0, keepdim=True) if ordered.shape[0] > tensors[at].shape[0] else ordered
     if spec.sink is not None and spec.learns_sink:
         gradients[spec.sink] = _sink_gradient(call, grad, out, norm)
@@ -180,10 +180,10 @@ def _setup(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
 def _differentiate(ctx, grad: Tensor, of_norm: Tensor):  # type: ignore[no-untyped-def]
     out, norm, *saved = ctx.saved_tensors
     tensors, fixed = saved[: ctx.count], saved[ctx.count :]
-    found = _backward_operator(grad, out, norm, tensors, fixed, ctx.numbers, ctx.recipe)
+    gradients = _backward_operator(grad, out, norm, tensors, fixed, ctx.numbers, ctx.recipe)
     frozen = TileSpec.read(ctx.recipe).frozen
-    found = [None if at in frozen else gradient for at, gradient in enumerate(found)]
-    return found, [None] * len(fixed), None, None
+    gradients = [None if at in frozen else gradient for at, gradient in enumerate(gradients)]
+    return gradients, [None] * len(fixed), None, None
 
 
 _operator.register_autograd(_differentiate, setup_context=_setup)

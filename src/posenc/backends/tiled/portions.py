@@ -27,7 +27,7 @@ class Portion(NamedTuple):
     v: Tensor
 
     def close(self, of_call: tuple[Tensor, ...], of_k: Tensor, of_v: Tensor) -> None:
-        """Put the gradients of reversed keys and values where they belong among those of q, k and v."""
+        """Put the gradients of reversed keys and values in their places in the gradients of q, k and v."""
         for total, part in zip(of_call[1:], (of_k, of_v), strict=True):
             total[:, self.kv] = part.flip(2)[..., : total.shape[3]]
 

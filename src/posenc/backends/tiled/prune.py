@@ -1,16 +1,16 @@
 """Pruning: keys whose weight is below rounding, under a bias or forget gates that decay with distance, are skipped.
 
 The idea: where all that is added to the logits is known by distance, a bound on the dot products says how far a query
-can attend at all. By Cauchy and Schwarz a logit exceeds that of the query's own key by at most
+can attend at all. By Cauchy and Schwarz a logit exceeds the query's own key's logit by at most
 
     excess_i = |q_i| · max|k| · scale − scale · q_i·k_i
 
 A key whose bias is lower than the bias at distance 0 by excess_i + log(keys) + margin has, together with all keys like
 it, less than e^−margin of the row's weight; the margin is −log(tolerance).
 
-The invariant: the result differs from that of all keys by less than the rounding of the dtype (or by the caller's
-``tolerance``), whatever queries and keys are. A logit that is NaN or infinite is never pruned. Bounds hold for whole
-blocks of keys and of queries, so tiles only shrink; no mask is needed.
+The invariant: the result differs from the result over all keys by less than the rounding of the dtype (or by the
+caller's ``tolerance``), whatever queries and keys are. A logit that is NaN or infinite is never pruned. Bounds hold for
+whole blocks of keys and of queries, so tiles only shrink; no mask is needed.
 
 Measured: pruning also keeps weights out of the range near 1e-38, where float32's exp is 12 to 31 times slower on CPU.
 """
@@ -106,12 +106,12 @@ class PruneBounds:
 
 
 def _excess(q: Tensor, k: Tensor, scale: float, softcap: float | None) -> Tensor:
-    """By how much a score can exceed that of a query with its own key, ``(batch, heads, queries)``; head by head."""
+    """By how much a score can exceed the query's own key's score, ``(batch, heads, queries)``; head by head."""
     queries, keys, group = q.shape[2], k.shape[2], q.shape[1] // k.shape[1]
     wide = torch.promote_types(q.dtype, torch.float32)
     largest = k.norm(dim=-1, dtype=wide).amax(2).repeat_interleave(group, 1) * abs(scale)
     excess: Tensor = softcapped(q.norm(dim=-1, dtype=wide).mul_(largest.unsqueeze(-1)), softcap)
     for head in range(q.shape[1]):
-        own = k[:, head // group, keys - queries :].to(wide)
-        excess[:, head].sub_(softcapped((q[:, head].to(wide) * own).sum(-1) * scale, softcap))
+        own_k = k[:, head // group, keys - queries :].to(wide)
+        excess[:, head].sub_(softcapped((q[:, head].to(wide) * own_k).sum(-1) * scale, softcap))
     return excess

@@ -50,12 +50,12 @@ def blocks_of(q: Tensor, k: Tensor, w: Tensor, beta: Tensor) -> Blocks:
     """
     if torch.compiler.is_compiling():
         return _blocks_of(q, k, w, beta)
-    group, found = q.shape[1] // k.shape[1], list[Blocks]()
+    group, of_heads = q.shape[1] // k.shape[1], list[Blocks]()
     for head in range(k.shape[1]):  # so that what a block takes on the way lives for one head at a time
         some = q[:, head * group : (head + 1) * group], *(t[:, head : head + 1] for t in (k, w, beta))
         trained = torch.is_grad_enabled()
-        found.append(checkpoint(_blocks_of, *some, use_reentrant=False) if trained else _blocks_of(*some))
-    return Blocks(*(torch.cat(parts, 1) for parts in zip(*found, strict=True)))
+        of_heads.append(checkpoint(_blocks_of, *some, use_reentrant=False) if trained else _blocks_of(*some))
+    return Blocks(*(torch.cat(parts, 1) for parts in zip(*of_heads, strict=True)))
 
 
 def _blocks_of(q: Tensor, k: Tensor, w: Tensor, beta: Tensor) -> Blocks:
@@ -68,9 +68,9 @@ def _blocks_of(q: Tensor, k: Tensor, w: Tensor, beta: Tensor) -> Blocks:
     eye = torch.eye(BLOCK, dtype=k.dtype, device=k.device)
     inverse = torch.linalg.solve_triangular(system, eye.expand_as(system), upper=False, unitriangular=True)
     met = (blocked_w @ blocked_k.mT).tril(-1)  # token × key: the tokens after a key
-    given = inverse.mT @ steps
-    at_ends = blocked_k - met.mT @ given
-    whole = torch.eye(k.shape[3], dtype=k.dtype, device=k.device) - given.mT @ blocked_w
+    of_steps = inverse.mT @ steps
+    at_ends = blocked_k - met.mT @ of_steps
+    of_block = torch.eye(k.shape[3], dtype=k.dtype, device=k.device) - of_steps.mT @ blocked_w
     blocked_q = _blocked(q, ahead)
     group = q.shape[1] // k.shape[1]
     k_q, w_q, steps_q, inverse_q, met_q = (
@@ -81,7 +81,10 @@ def _blocks_of(q: Tensor, k: Tensor, w: Tensor, beta: Tensor) -> Blocks:
     at_starts = blocked_q - taken @ w_q
     rows = slice(ahead, ahead + queries)
     return Blocks(
-        at_starts.flatten(2, 3)[:, :, rows], at_ends.flatten(2, 3)[:, :, :keys], whole, near.flatten(2, 3)[:, :, rows]
+        at_starts.flatten(2, 3)[:, :, rows],
+        at_ends.flatten(2, 3)[:, :, :keys],
+        of_block,
+        near.flatten(2, 3)[:, :, rows],
     )
 
 
@@ -93,7 +96,7 @@ def _blocked(x: Tensor, ahead: int) -> Tensor:
 
 
 class Chain(Term):
-    """In the place of the products of queries and keys: ``whole`` and ``near`` of `reflections.Blocks`."""
+    """Instead of the products of queries and keys: ``whole`` and ``near`` of `reflections.Blocks`."""
 
     scans = True
 
@@ -116,15 +119,15 @@ class Chain(Term):
             tile: which; its queries lie in one block.
             scale: of the products.
         """
-        whole, near = self.tensors
+        of_block, near = self.tensors
         scores = q.new_empty(*q.shape[:3], tile.columns)
-        own = self._own(tile)
-        here = near[tile.batch, tile.heads, tile.start : tile.stop, : self._met(tile)].flip(-1)[..., :own]
-        torch.mul(here, scale, out=scores[..., :own])
+        own_keys = self._own_keys(tile)
+        here = near[tile.batch, tile.heads, tile.start : tile.stop, : self._met(tile)].flip(-1)[..., :own_keys]
+        torch.mul(here, scale, out=scores[..., :own_keys])
         folded = scores.view(k_t.shape[0], -1, tile.columns)
         state, states = q.reshape(k_t.shape[0], -1, q.shape[3]), list[Tensor]()
-        of_blocks = whole[tile.batch, tile.kv]
-        for block, columns in self._older(tile, own):
+        of_blocks = of_block[tile.batch, tile.kv]
+        for block, columns in self._older(tile, own_keys):
             if states:
                 state = torch.bmm(state, of_blocks[:, :, block + 1].flatten(0, 1))
             states.append(state)
@@ -133,7 +136,7 @@ class Chain(Term):
         return scores, states
 
     def descend(self, grad: Tensor, k: Tensor, tile: Tile, states: list[Tensor], of_k: Tensor, scale: float) -> Tensor:
-        """From the gradient of a tile's products to that of the scaled queries; all others are gathered.
+        """The gradient of the scaled queries from the gradient of a tile's products; other gradients are gathered.
 
         Args:
             grad: ``(batch, heads, rows, columns)``.
@@ -144,14 +147,14 @@ class Chain(Term):
             scale: of the products.
         """
         of_whole, of_near = self.gradients
-        own = self._own(tile)
+        own_keys = self._own_keys(tile)
         met = self._met(tile)
-        here = of_near[tile.batch, tile.heads, tile.start : tile.stop, met - own : met]
-        here.add_(grad[..., :own].flip(-1), alpha=scale)
+        here = of_near[tile.batch, tile.heads, tile.start : tile.stop, met - own_keys : met]
+        here.add_(grad[..., :own_keys].flip(-1), alpha=scale)
         folded = grad.reshape(k.shape[0], -1, tile.columns)
         of_blocks, sums = self.tensors[0][tile.batch, tile.kv], of_whole[tile.batch, tile.kv]
         of_state: Tensor | None = None
-        for (block, columns), state in zip(reversed(list(self._older(tile, own))), reversed(states), strict=True):
+        for (block, columns), state in zip(reversed(list(self._older(tile, own_keys))), reversed(states), strict=True):
             part = folded[..., columns]
             seen = slice(tile.near + columns.start, tile.near + columns.stop)
             of_k[:, seen].baddbmm_(part.mT, state)
@@ -166,13 +169,13 @@ class Chain(Term):
         """Tokens of the queries' block up to the last query."""
         return (tile.stop - 1 + tile.keys - tile.queries) % BLOCK + 1
 
-    def _own(self, tile: Tile) -> int:
-        """Those of them that the tile holds."""
+    def _own_keys(self, tile: Tile) -> int:
+        """Keys of the queries' own block that the tile holds."""
         return min(self._met(tile), tile.columns)
 
-    def _older(self, tile: Tile, own: int) -> Iterator[tuple[int, slice]]:
+    def _older(self, tile: Tile, own_keys: int) -> Iterator[tuple[int, slice]]:
         """Older blocks from the newest on, and the columns of the tile that are theirs."""
         block = (tile.stop - 1 + tile.keys - tile.queries) // BLOCK - 1
-        for first in range(own, tile.columns, BLOCK):
+        for first in range(own_keys, tile.columns, BLOCK):
             yield block, slice(first, min(first + BLOCK, tile.columns))
             block -= 1

@@ -223,9 +223,9 @@ def tiled_call(spec: TileSpec, tensors: Sequence[Tensor], fixed: Sequence[Tensor
     )
     terms = []
     for term in spec.terms:
-        own = {name: tensors[at].detach().to(wide) for name, at in term.tensors}
-        own |= {name: fixed[at] for name, at in term.fixed}
-        terms.append(_build(term.kind, own, context._replace(number=numbers[term.number], factor=term.factor)))
+        of_term = {name: tensors[at].detach().to(wide) for name, at in term.tensors}
+        of_term |= {name: fixed[at] for name, at in term.fixed}
+        terms.append(_build(term.kind, of_term, context._replace(number=numbers[term.number], factor=term.factor)))
         terms[-1].frozen = {place for place, (_, at) in enumerate(term.tensors) if at in spec.frozen}
     weights: Softmax | Sticks = Softmax()
     if spec.sticks is not None:
@@ -274,7 +274,7 @@ def _prune_bounds(call: TiledCall, tolerance: float) -> PruneBounds | None:
         return None
     if len(rows) > 1 or len(decays) > 1 or len(rows) + len(decays) != len(call.terms):
         return None
-    if not call.visibility.plain or (decays and call.visibility.causal is not True):
+    if not call.visibility.order_only or (decays and call.visibility.causal is not True):
         return None
     row, decay = rows[0] if rows else None, decays[0] if decays else None
     return PruneBounds(row, decay, call.q, call.k, call.scale, tolerance, call.softcap)

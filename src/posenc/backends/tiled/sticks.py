@@ -24,8 +24,8 @@ FIRST, STRETCH = 128, 1024  # keys before the first look at what is left, and at
 Remainder = Literal["drop", "own", "vector"]
 
 
-class Stretch(NamedTuple):
-    """What the backward pass needs of one stretch."""
+class KeyRange(NamedTuple):
+    """What the backward pass needs of one range of keys."""
 
     tile: Tile
     weights: Tensor
@@ -82,13 +82,13 @@ class Sticks:
         assert used is not None
         return self.with_remainder(call, tile, out, used, lambda: part.v), used
 
-    def whole(self, scores: Tensor, tile: Tile) -> tuple[Tensor, Tensor]:
+    def weights_of_row(self, scores: Tensor, tile: Tile) -> tuple[Tensor, Tensor]:
         """Weights of all keys at once, in place of their scores, and −log2 of what is left of the sticks."""
         weights, used, _ = self._weights(scores, None, tile, keep=False)
         return weights, used
 
     def with_remainder(self, call: TiledCall, tile: Tile, out: Tensor, used: Tensor, v: Callable[[], Tensor]) -> Tensor:
-        """``out``, changed in place, with what is left given to whom it belongs.
+        """``out``, changed in place, plus the remainder of the sticks times the value that receives it.
 
         Args:
             v: gives the reversed values, ``(batch · num_kv_heads, keys, value_dim)``, if they are needed.
@@ -119,15 +119,15 @@ class Sticks:
             of_scores = torch.addcmul(of_logs, sums, beta, value=-1, out=target)
             descend(call, part, piece, of_scores, q, saved, into, of_k)
 
-    def _again(self, call: TiledCall, part: Part, tile: Tile) -> tuple[list[Stretch], Tensor]:
+    def _again(self, call: TiledCall, part: Part, tile: Tile) -> tuple[list[KeyRange], Tensor]:
         """The forward pass of a block, kept."""
-        done: list[Stretch] = []
+        done: list[KeyRange] = []
         used: Tensor | None = None
         for piece in self._stretches(call, tile):
             scores, q, saved = scored(call, part, piece, mask_of(call, piece), backward=True)
             weights, used, beta = self._weights(scores, used, piece, keep=True)
             assert beta is not None
-            done.append(Stretch(piece, weights, beta, q, saved))
+            done.append(KeyRange(piece, weights, beta, q, saved))
             if self._spent(used):
                 break
         assert used is not None
@@ -137,11 +137,11 @@ class Sticks:
         """A block's keys from the newest on; in one piece where some term's own sums run over all of them."""
         if any(term.scans for term in call.terms):
             return [tile]
-        found, near, size = [], tile.near, FIRST
+        ranges, near, size = [], tile.near, FIRST
         while near < tile.far:
-            found.append(tile._replace(near=near, far=min(near + size, tile.far)))
+            ranges.append(tile._replace(near=near, far=min(near + size, tile.far)))
             near, size = near + size, min(2 * size, STRETCH)
-        return found
+        return ranges
 
     def _spent(self, used: Tensor) -> bool:
         """Whether all rows have given away what counts of their sticks."""
@@ -150,7 +150,7 @@ class Sticks:
     def _weights(
         self, scores: Tensor, used: Tensor | None, tile: Tile, *, keep: bool
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Weights of a stretch, in place of its scores; −log2 of what is left behind it; and the betas if kept."""
+        """Weights of a range of keys, in place of their scores; −log2 of what is left behind them; betas if kept."""
         if not self.attend_current:
             _hide_own(scores, tile)
         beta = scores.sigmoid() if keep else None
@@ -169,45 +169,45 @@ class Sticks:
         if self.remainder == "drop":
             return None
         left = (-used).exp2()
-        own = _own(tile, left.device)
-        dropped = call.dropout_factors(tile, own) if self.remainder == "own" else None  # a weight of the own key
+        own_key = _own_key(tile, left.device)
+        dropped = call.dropout_factors(tile, own_key) if self.remainder == "own" else None  # a weight of the own key
         left = left if dropped is None else left.mul_(dropped)
-        if call.visibility.plain and call.visibility.window is None and tile.queries <= tile.keys:
+        if call.visibility.order_only and call.visibility.window is None and tile.queries <= tile.keys:
             return left
         seen = tile.of(call.visibility.rows(tile.start, tile.stop, tile.queries, tile.keys))
         if self.remainder == "vector":
             return left * seen.any(-1, keepdim=True)
-        return left * seen.gather(-1, own.clamp(min=0).expand(*seen.shape[:3], 1)) * (own >= 0)
+        return left * seen.gather(-1, own_key.clamp(min=0).expand(*seen.shape[:3], 1)) * (own_key >= 0)
 
     def _receivers(self, call: TiledCall, tile: Tile, reversed_values: Callable[[], Tensor]) -> Tensor:
         """What the remainder is given to: the own value, or the head's vector."""
         if self.remainder == "vector":
             return self.tensors[0][tile.heads].to(call.wide).unsqueeze(1)
         v = reversed_values()
-        own = (tile.keys - 1 - _own(tile, v.device))[:, 0].clamp(max=tile.keys - 1)
+        own_key = (tile.keys - 1 - _own_key(tile, v.device))[:, 0].clamp(max=tile.keys - 1)
         heads = tile.heads.stop - tile.heads.start
-        values = v.index_select(1, own) + sum(term.own_values() for term in call.terms)
+        values = v.index_select(1, own_key) + sum(term.own_values() for term in call.terms)
         return values.repeat_interleave(call.q.shape[1] // call.k.shape[1], 0).view(-1, heads, *values.shape[1:])
 
-    def _receive(self, call: TiledCall, tile: Tile, given: Tensor, of_v: Tensor) -> None:
+    def _receive(self, call: TiledCall, tile: Tile, grad: Tensor, of_v: Tensor) -> None:
         """The gradient of the receivers."""
         if self.remainder == "vector":
-            self.gradients[0][tile.heads] += given.sum((0, 2))
+            self.gradients[0][tile.heads] += grad.sum((0, 2))
         else:
-            own = (tile.keys - 1 - _own(tile, given.device))[:, 0].clamp(max=tile.keys - 1)
-            of_v.index_add_(1, own, given.reshape(of_v.shape[0], -1, *given.shape[2:]).sum(1))
+            own_key = (tile.keys - 1 - _own_key(tile, grad.device))[:, 0].clamp(max=tile.keys - 1)
+            of_v.index_add_(1, own_key, grad.reshape(of_v.shape[0], -1, *grad.shape[2:]).sum(1))
             for term in call.terms:
-                term.own_values_gradient(given.sum((0, 1, 2)))
+                term.own_values_gradient(grad.sum((0, 1, 2)))
 
 
-def _own(tile: Tile, device: torch.device) -> Tensor:
+def _own_key(tile: Tile, device: torch.device) -> Tensor:
     """The index of each query's own key in the order of the sequence, ``(rows, 1)``; negative: before the first."""
     return torch.arange(tile.start, tile.stop, device=device)[:, None] + (tile.keys - tile.queries)
 
 
 def _hide_own(scores: Tensor, tile: Tile) -> None:
     """−inf at each query's own key."""
-    first = -tile.offset  # column of query 0's own key; that of query c lies c columns before
+    first = -tile.offset  # column of query 0's own key; query c's lies c columns before
     low, high = max(0, first - tile.columns + 1), min(tile.rows, first + 1)
     if high > low:
         rows = torch.arange(low, high, device=scores.device)

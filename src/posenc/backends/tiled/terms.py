@@ -81,7 +81,7 @@ class Term:
         raise NotImplementedError
 
     def gradient(self, grad: Tensor, q: Tensor, tile: Tile, saved: object) -> Change:
-        """Gather the gradients of the term's own tensors from that of the scores, which lies in `tile.room`."""
+        """Gather the gradients of the term's own tensors from the gradient of the scores, which lies in `tile.room`."""
         raise NotImplementedError
 
     reads_values = False  # whether `add_output` does anything
@@ -109,8 +109,8 @@ class Row(Term):
     def build(cls, tensors: dict[str, Tensor], context: TermContext) -> Row:
         row = tensors["row"]
         if context.constants_cancel:  # to a head's constant: what is near the own key shall be small
-            own = min(context.queries - 1, row.shape[-1] - 1)
-            row = row - row[:, own : own + 1]
+            own_entry = min(context.queries - 1, row.shape[-1] - 1)
+            row = row - row[:, own_entry : own_entry + 1]
         return cls(row)
 
     def add(self, scores: Tensor, q: Tensor, tile: Tile, mask: Tensor | None) -> object:
@@ -182,7 +182,7 @@ class Decay(PerKey):
 
     They are differences of one running sum: in float64, and taken anew for each tile, so that neither the length of the
     text nor strong gates cost digits where weights are large. What is constant in a row is nothing to softmax: unless
-    that row is far from the tile's newest, or the weights are no softmax, it is left out.
+    that row is far from the tile's newest, or the weights do not come from softmax, it is left out.
     """
 
     def __init__(self, gates: Tensor, *, softmax: bool, per_key: bool, causal: bool) -> None:
@@ -195,8 +195,8 @@ class Decay(PerKey):
         gates, visibility = tensors["gates"], context.visibility
         if visibility.mask is not None and visibility.per_key:  # a hidden key forgets nothing
             gates = gates * visibility.mask[:, :, 0]
-        plain = visibility.per_key and (context.softmax or visibility.window is None)
-        return cls(gates.flip(-1), softmax=context.softmax, per_key=plain, causal=visibility.causal is True)
+        per_key = visibility.per_key and (context.softmax or visibility.window is None)
+        return cls(gates.flip(-1), softmax=context.softmax, per_key=per_key, causal=visibility.causal is True)
 
     def add(self, scores: Tensor, q: Tensor, tile: Tile, mask: Tensor | None) -> object:
         if not self.per_key and mask is not None:
@@ -213,7 +213,7 @@ class Decay(PerKey):
     def add_apart(self, scores: Tensor, tile: Tile) -> None:
         """Add all differences of sums at keys and at queries, in place: each in two floats, as large parts cancel."""
         sums = tile.of(self.sums)
-        at_queries = sums.index_select(2, self._own(tile))
+        at_queries = sums.index_select(2, self._own_sum(tile))
         newest = at_queries[:, :, -1:]
         keys, queries = sums[:, :, tile.near : tile.far] - newest, at_queries - newest
         high_k, high_q = keys.to(scores.dtype), queries.to(scores.dtype)
@@ -223,12 +223,12 @@ class Decay(PerKey):
     def at_keys(self, tile: Tile, dtype: torch.dtype) -> Tensor:
         """The sums at keys, from the tile's last query on, ``(batch | 1, heads, 1, columns)``."""
         sums = tile.of(self.sums)
-        newest = sums.index_select(2, self._own(tile)[-1:])
+        newest = sums.index_select(2, self._own_sum(tile)[-1:])
         return (sums[:, :, tile.near : tile.far] - newest).to(dtype).unsqueeze(2)
 
     def at_queries(self, tile: Tile, dtype: torch.dtype) -> Tensor:
         """The sums at queries, from the tile's last one on, ``(batch | 1, heads, rows, 1)``."""
-        sums = tile.of(self.sums).index_select(2, self._own(tile))
+        sums = tile.of(self.sums).index_select(2, self._own_sum(tile))
         return (sums - sums[:, :, -1:]).to(dtype).unsqueeze(3)
 
     def shift(self, tile: Tile) -> Tensor | None:
@@ -247,8 +247,8 @@ class Decay(PerKey):
         per_key = per_key.sum(0, keepdim=True) if total.shape[0] == 1 else per_key
         total[..., : per_key.shape[2]] += per_key
 
-    def _own(self, tile: Tile) -> Tensor:
-        """Which sum is that of each query, ``(rows,)``: before its own key, or none where all keys are seen."""
+    def _own_sum(self, tile: Tile) -> Tensor:
+        """The index of each query's sum, ``(rows,)``: before its own key, or none where all keys are seen."""
         device = self.sums.device
         if not self.causal:
             return torch.zeros(tile.rows, dtype=torch.long, device=device)
@@ -266,7 +266,7 @@ class Decay(PerKey):
         wide = grad.double()  # a gate gathers all sums before it, and with them all their rounding
         tile.add_to(of_sums, wide.sum(2), slice(tile.near, tile.far))
         at_queries = wide.new_zeros(*grad.shape[:2], of_sums.shape[2])
-        tile.add_to(of_sums, at_queries.index_add_(2, self._own(tile), -wide.sum(3)))
+        tile.add_to(of_sums, at_queries.index_add_(2, self._own_sum(tile), -wide.sum(3)))
         return NOTHING
 
     def finish_backward(self) -> list[Tensor]:

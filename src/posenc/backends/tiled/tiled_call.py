@@ -32,7 +32,7 @@ SMALLEST = -100.0  # log2 of weights that count as zero: products with numbers f
 
 
 class Weights(Protocol):
-    """What turns the scores of a block into weights, results and their gradients: `Softmax`, `Sticks`."""
+    """Computes from the scores of a block its weights, results and their gradients: `Softmax`, `Sticks`."""
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -53,7 +53,7 @@ class Weights(Protocol):
 
 
 class TiledCall(NamedTuple):
-    """One call: tensors, terms, and what turns scores into weights."""
+    """One call: tensors, terms, and the rule that maps scores to weights."""
 
     q: Tensor  # (batch, heads, queries, width)
     k: Tensor  # (batch, num_kv_heads, keys, width), in the order of the sequence
@@ -76,7 +76,7 @@ class TiledCall(NamedTuple):
 
     @property
     def chain(self) -> Chain | None:
-        """What stands in the place of the products of queries and keys."""
+        """What stands instead of the products of queries and keys."""
         return next((term for term in self.terms if isinstance(term, Chain)), None)
 
     @property
@@ -99,7 +99,7 @@ class TiledCall(NamedTuple):
 
         Args:
             tile: which.
-            keys: indices in the order of the sequence, ``(rows, 1)``, in the place of all keys of the tile.
+            keys: indices in the order of the sequence, ``(rows, 1)``, instead of all keys of the tile.
         """
         if self.dropout is None:
             return None
@@ -109,8 +109,8 @@ class TiledCall(NamedTuple):
 
     def shift(self, tile: Tile) -> Tensor | float:
         """log2 of what a tile's rows have too much, as terms left out constants, ``(batch, heads, rows, 1)``."""
-        found = [term.shift(tile) for term in self.terms if isinstance(term, PerKey)]
-        return sum(shift * LOG2_E for shift in found if shift is not None)
+        shifts = [term.shift(tile) for term in self.terms if isinstance(term, PerKey)]
+        return sum(shift * LOG2_E for shift in shifts if shift is not None)
 
 
 class Part(NamedTuple):
@@ -171,7 +171,7 @@ def blocks(call: TiledCall, part: Part) -> Iterator[Tile]:
 
 def mask_of(call: TiledCall, tile: Tile) -> Tensor | None:
     """0 where the tile's queries may attend and −inf elsewhere; None where the order of the indices says it all."""
-    if call.visibility.plain and call.visibility.window is None:
+    if call.visibility.order_only and call.visibility.window is None:
         return None
     first, last = tile.keys - tile.far, tile.keys - tile.near
     seen = tile.of(call.visibility.rows(tile.start, tile.stop, tile.queries, tile.keys, first, last))

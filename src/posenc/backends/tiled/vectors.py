@@ -119,7 +119,7 @@ class Vectors(Term):
         return rows if rows.shape[0] == 1 else rows[tile.heads]
 
     def _flush(self) -> None:
-        """Turn the gradient of made rows into that of the weight, and of the rows that heads share."""
+        """From the gradient of computed rows, the gradients of the weight and of the rows that heads share."""
         weight, rows = self._get("weight"), self._get("rows")
         if self._made_grad is None or self._heads is None or weight is None or rows is None:
             return

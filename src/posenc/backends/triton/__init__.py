@@ -1,7 +1,7 @@
 """Kernels in Triton for what PyTorch's own kernels cannot say: weights by stick-breaking, positions that count gates.
 
-Kernels are compiled for a call's widths when it comes; Triton is loaded then, and not before. `rotation` turns queries
-and keys in one pass; it is no backend, as it attends to nothing.
+Kernels are compiled for a call's widths when it comes; Triton is loaded then, and not before. `rotation` rotates
+queries and keys in one pass; it is no backend, as it attends to nothing.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ def refuses(call: AttentionCall) -> str | None:
 
 def unsupported(call: AttentionCall) -> str | None:
     """What the kernels do not know of this call, wherever it lies, or None."""
-    found = [part for parts in with_structures(call).structures for part in parts or (None,)]
+    structures = [part for parts in with_structures(call).structures for part in parts or (None,)]
     sticks = None if call.weight is None else call.weight.fast_form()
     if call.bias:
         return "kernels take no bias of positions"
     if call.softcap is not None or call.dropout is not None:
         return "kernels know neither softcap nor dropout"
-    if call.weight is not None and (not isinstance(sticks, Sticks) or found):
-        return "kernels know stick-breaking alone in the place of softmax, and no term of the scores beside it"
-    if call.weight is None and not (len(found) == 1 and isinstance(found[0], Counts)):
+    if call.weight is not None and (not isinstance(sticks, Sticks) or structures):
+        return "kernels support only stick-breaking instead of softmax, without other terms of the scores"
+    if call.weight is None and not (len(structures) == 1 and isinstance(structures[0], Counts)):
         return "kernels know stick-breaking, and one term that counts gates"
-    for part in found:
+    for part in structures:
         if isinstance(part, Counts) and part.table.shape[1] > MOST:
             return f"kernels count to at most {MOST - 1}, got {part.table.shape[1] - 1}"
         if isinstance(part, Counts) and part.keys is not None and part.keys.shape[1] != call.k.shape[1]:
@@ -53,7 +53,7 @@ def unsupported(call: AttentionCall) -> str | None:
     if max(call.q.shape[-1], call.v.shape[-1]) > WIDEST:
         return f"kernels take heads of at most {WIDEST} channels"
     if call.k.shape[2] == 0:
-        return "there are no keys"
+        return "the call has no keys"
     return visibility_refusal(call.visibility)
 
 
@@ -65,16 +65,16 @@ def strategy(call: AttentionCall) -> str:
 def run(call: AttentionCall) -> Tensor:
     """Attention by one of the kernels, ``(batch, heads, queries, value_dim)`` in the dtype of q."""
     call = with_structures(call)
-    given = call.q, call.k, call.v
+    qkv = call.q, call.k, call.v
     visibility = kernel_visibility(call.visibility)
     if call.weight is not None:
         sticks = call.weight.fast_form()
         assert isinstance(sticks, Sticks)
         from posenc.backends.triton.sticks import attend_sticks
 
-        return attend_sticks(*given, sticks, call.scale, visibility, call.tolerance or 2e-9)
+        return attend_sticks(*qkv, sticks, call.scale, visibility, call.tolerance or 2e-9)
     from posenc.backends.triton.counts import attend_counts
 
     (counts,) = (part for parts in call.structures for part in parts or ())
     assert isinstance(counts, Counts)
-    return attend_counts(*given, counts, call.scale, visibility)
+    return attend_counts(*qkv, counts, call.scale, visibility)

@@ -49,7 +49,7 @@ def walk(
     q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row,
     gq_batch, gq_head, gq_row, gk_batch, gk_head, gk_row, ids_q, ids_k,
     heads, group, start, stop, queries, keys, window, width, value_width, gate_width, blocks,
-    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, IDS: tl.constexpr, EXACT: tl.constexpr, OTHERS: tl.constexpr,
+    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, IDS: tl.constexpr, EXACT: tl.constexpr, SEPARATE: tl.constexpr,
     KEEP: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
     GATES: tl.constexpr,
 ):  # fmt: skip
@@ -61,7 +61,7 @@ def walk(
     q_tile = load_rows(q + b * q_batch + h * q_head, first, stop, q_row, width, ROWS, WIDTH)
     k_start, v_start = k + b * k_batch + h // group * k_head, v + b * v_batch + h // group * v_head
     gk_start = gate_k + b * gk_batch + h // group * gk_head
-    if OTHERS:
+    if SEPARATE:
         gq_tile = load_rows(gate_q + b * gq_batch + h * gq_head, first, stop, gq_row, gate_width, ROWS, GATES)
     z_rows = (z + which * queries * (last + 1) + rows.to(tl.int64) * (last + 1))[:, None]
     z_last = tl.load(z + (which * queries + rows) * (last + 1) + last, mask=rows < stop, other=0.0)
@@ -85,7 +85,7 @@ def walk(
             s += z_last[:, None]
         else:
             raw = s
-            if OTHERS:
+            if SEPARATE:
                 gk_tile = load_rows(gk_start, block * COLUMNS, keys, gk_row, gate_width, COLUMNS, GATES)
                 raw = product(gq_tile, tl.trans(gk_tile), EXACT) * scale
             gates, _, share, _, here, slope = positions(
@@ -115,7 +115,7 @@ def of_queries(
     q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row,
     gq_batch, gq_head, gq_row, gk_batch, gk_head, gk_row, ids_q, ids_k,
     heads, group, start, stop, queries, keys, window, width, value_width, gate_width, blocks,
-    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, IDS: tl.constexpr, EXACT: tl.constexpr, OTHERS: tl.constexpr,
+    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, IDS: tl.constexpr, EXACT: tl.constexpr, SEPARATE: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr, GATES: tl.constexpr,
 ):  # fmt: skip
     """From the oldest key on: gradients of queries start … stop − 1 and of their z; ``behind``, sums of older tiles."""
@@ -128,7 +128,7 @@ def of_queries(
     grad_tile = load_rows(grad + of_head * value_width, first, stop, value_width, value_width, ROWS, VALUES)
     k_start, v_start = k + b * k_batch + h // group * k_head, v + b * v_batch + h // group * v_head
     gk_start = gate_k + b * gk_batch + h // group * gk_head
-    if OTHERS:
+    if SEPARATE:
         gq_tile = load_rows(gate_q + b * gq_batch + h * gq_head, first, stop, gq_row, gate_width, ROWS, GATES)
         of_gate_q = tl.zeros((ROWS, GATES), tl.float32)
     at_z = (of_head + rows) * (last + 1)
@@ -154,7 +154,7 @@ def of_queries(
             of_last += tl.sum(of_s, 1)
         else:
             raw = s
-            if OTHERS:
+            if SEPARATE:
                 gk_tile = load_rows(gk_start, block * COLUMNS, keys, gk_row, gate_width, COLUMNS, GATES)
                 raw = product(gq_tile, tl.trans(gk_tile), EXACT) * scale
             gates, below, share, free, here, slope = positions(
@@ -169,14 +169,14 @@ def of_queries(
             of_raw = (sums[:, None] + tl.cumsum(of_counts, 1)) * gates * (1.0 - gates)
             tl.store(behind + at, sums, mask=inside)
             sums += tl.sum(of_counts, 1)
-            if OTHERS:
+            if SEPARATE:
                 of_gate_q += product(of_raw.to(gk_tile.dtype), gk_tile, EXACT)
             else:
                 of_s += of_raw
         total += product(of_s.to(k_tile.dtype), k_tile, EXACT)
     tl.atomic_add(d_z + at_z + last, of_last, mask=inside)
     store_rows(d_q + of_head * width, total * scale, first, stop, width, width, ROWS, WIDTH)
-    if OTHERS:
+    if SEPARATE:
         into_gates = d_gate_q + of_head * gate_width
         store_rows(into_gates, of_gate_q * scale, first, stop, gate_width, gate_width, ROWS, GATES)
 
@@ -187,7 +187,7 @@ def of_keys(
     q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row,
     gq_batch, gq_head, gq_row, gk_batch, gk_head, gk_row, ids_q, ids_k,
     heads, group, start, stop, queries, keys, window, width, value_width, gate_width, blocks,
-    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, IDS: tl.constexpr, EXACT: tl.constexpr, OTHERS: tl.constexpr,
+    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, IDS: tl.constexpr, EXACT: tl.constexpr, SEPARATE: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr, GATES: tl.constexpr,
 ):  # fmt: skip
     """What queries start … stop − 1 add to the gradients of one block of keys and values, for all heads of a group."""
@@ -199,7 +199,7 @@ def of_keys(
     k_tile = load_rows(k + b * k_batch + kv * k_head, first_key, keys, k_row, width, COLUMNS, WIDTH)
     v_tile = load_rows(v + b * v_batch + kv * v_head, first_key, keys, v_row, value_width, COLUMNS, VALUES)
     of_k, of_v = tl.zeros((COLUMNS, WIDTH), tl.float32), tl.zeros((COLUMNS, VALUES), tl.float32)
-    if OTHERS:
+    if SEPARATE:
         gk_tile = load_rows(gate_k + b * gk_batch + kv * gk_head, first_key, keys, gk_row, gate_width, COLUMNS, GATES)
         of_gate_k = tl.zeros((COLUMNS, GATES), tl.float32)
     low, high = query_range(first_key, start, stop, queries, keys, window, CAUSAL, WINDOW, ROWS, COLUMNS)
@@ -227,7 +227,7 @@ def of_keys(
             of_s = weights * of_weights
         else:
             raw = s
-            if OTHERS:
+            if SEPARATE:
                 gq_start = gate_q + b * gq_batch + h * gq_head
                 gq_tile = load_rows(gq_start, first, stop, gq_row, gate_width, ROWS, GATES)
                 raw = product(gq_tile, tl.trans(gk_tile), EXACT) * scale
@@ -239,7 +239,7 @@ def of_keys(
             sums = tl.load(behind + at, mask=inside, other=0.0)
             of_counts = tl.where(free & visible, of_s * slope, 0.0)
             of_raw = (sums[:, None] + tl.cumsum(of_counts, 1)) * gates * (1.0 - gates)
-            if OTHERS:
+            if SEPARATE:
                 of_gate_k += product(tl.trans(of_raw).to(gq_tile.dtype), gq_tile, EXACT)
             else:
                 of_s += of_raw
@@ -247,6 +247,6 @@ def of_keys(
         of_v += product(tl.trans(weights).to(grad_tile.dtype), grad_tile, EXACT)
     add_rows(d_k + which * keys * width, of_k * scale, first_key, keys, width, width, COLUMNS, WIDTH)
     add_rows(d_v + which * keys * value_width, of_v, first_key, keys, value_width, value_width, COLUMNS, VALUES)
-    if OTHERS:
+    if SEPARATE:
         into_gates = d_gate_k + which * keys * gate_width
         add_rows(into_gates, of_gate_k * scale, first_key, keys, gate_width, gate_width, COLUMNS, GATES)

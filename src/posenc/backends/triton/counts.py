@@ -43,14 +43,14 @@ def _pointers(
     q: Tensor, k: Tensor, v: Tensor, gate_q: Tensor | None, gate_k: Tensor | None, z: Tensor, q_ids: Tensor | None,
     k_ids: Tensor | None,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Tensors in the order of kernels; others in the place of those that are not there."""
+    """Tensors in the order of kernels; others instead of those that are not there."""
     gates = q if gate_q is None else gate_q, k if gate_k is None else gate_k
     return q, k, v, *gates, z, q if q_ids is None else q_ids, k if k_ids is None else k_ids
 
 
-def _strides(given: tuple[Tensor, ...], q_ids: Tensor | None, k_ids: Tensor | None) -> tuple[int, ...]:
+def _strides(tensors: tuple[Tensor, ...], q_ids: Tensor | None, k_ids: Tensor | None) -> tuple[int, ...]:
     """Of queries, keys and values, queries and keys of the gates, and documents."""
-    of_tensors = [step for x in given for step in launch.strides(x)]
+    of_tensors = [step for x in tensors for step in launch.strides(x)]
     return *of_tensors, launch.batch_stride(q_ids), launch.batch_stride(k_ids)
 
 
@@ -65,7 +65,7 @@ def _constants(
 ) -> dict[str, object]:
     return {
         "CAUSAL": causal, "WINDOW": window > 0, "IDS": q_ids is not None, "EXACT": launch.exact(q),
-        "OTHERS": gate_q is not None, "ROWS": launch.tile(q), "COLUMNS": launch.tile(q),
+        "SEPARATE": gate_q is not None, "ROWS": launch.tile(q), "COLUMNS": launch.tile(q),
         "WIDTH": launch.padded(q.shape[3]), "VALUES": launch.padded(v.shape[3]),
         "GATES": launch.padded((q if gate_q is None else gate_q).shape[3]),
         "num_warps": launch.WARPS, "num_stages": launch.STAGES,
@@ -81,10 +81,10 @@ def _operator(
     batch, heads, queries = q.shape[:3]
     out = q.new_empty(batch, heads, queries, v.shape[3])
     norms = q.new_empty(batch, heads, queries, dtype=torch.float32)
-    given = _pointers(q, k, v, gate_q, gate_k, z, q_ids, k_ids)
+    pointers = _pointers(q, k, v, gate_q, gate_k, z, q_ids, k_ids)
     count_kernels.walk[(-(-queries // launch.tile(q)), batch * heads)](
-        *given, out, norms, norms, scale, z.shape[3] - 1, *_strides(given[:5], q_ids, k_ids),
-        *_sizes(q, k, v, given[3], 0, queries, window),
+        *pointers, out, norms, norms, scale, z.shape[3] - 1, *_strides(pointers[:5], q_ids, k_ids),
+        *_sizes(q, k, v, pointers[3], 0, queries, window),
         KEEP=False, **_constants(q, v, gate_q, q_ids, causal, window),
     )  # fmt: skip
     return out, norms
@@ -106,20 +106,22 @@ def _backward_operator(
     blocks, last = -(-keys // size), z.shape[3] - 1
     delta = (grad.float() * out.float()).sum(-1)
     grad = grad.to(q.dtype).contiguous()
-    given = _pointers(q, k, v, gate_q, gate_k, z, q_ids, k_ids)
-    of_q, of_gate_q = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, given[3]))
+    pointers = _pointers(q, k, v, gate_q, gate_k, z, q_ids, k_ids)
+    of_q, of_gate_q = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, pointers[3]))
     of_k, of_v, of_gate_k, of_z = (
-        torch.zeros(x.shape, dtype=torch.float32, device=x.device) for x in (k, v, given[4], z)
+        torch.zeros(x.shape, dtype=torch.float32, device=x.device) for x in (k, v, pointers[4], z)
     )
-    strides, constants = _strides(given[:5], q_ids, k_ids), _constants(q, v, gate_q, q_ids, causal, window)
+    strides, constants = _strides(pointers[:5], q_ids, k_ids), _constants(q, v, gate_q, q_ids, causal, window)
     for start, stop in launch.chunks(queries, 2 * batch * heads * blocks, size):
         carries = q.new_empty(batch, heads, stop - start, blocks, dtype=torch.float32)
         behind = torch.empty_like(carries)
-        rest = (scale, last, *strides, *_sizes(q, k, v, given[3], start, stop, window))
+        rest = (scale, last, *strides, *_sizes(q, k, v, pointers[3], start, stop, window))
         of_rows, both = (-(-(stop - start) // size), batch * heads), (grad, delta, norms, carries, behind)
-        count_kernels.walk[of_rows](*given, carries, carries, carries, *rest, KEEP=True, **constants)
-        count_kernels.of_queries[of_rows](*given, *both, of_q, of_gate_q, of_z, *rest, **constants)
-        count_kernels.of_keys[(blocks, batch * num_kv_heads)](*given, *both, of_k, of_v, of_gate_k, *rest, **constants)
+        count_kernels.walk[of_rows](*pointers, carries, carries, carries, *rest, KEEP=True, **constants)
+        count_kernels.of_queries[of_rows](*pointers, *both, of_q, of_gate_q, of_z, *rest, **constants)
+        count_kernels.of_keys[(blocks, batch * num_kv_heads)](
+            *pointers, *both, of_k, of_v, of_gate_k, *rest, **constants
+        )
     return of_q, of_k.to(k.dtype), of_v.to(v.dtype), of_gate_q, of_gate_k.to(k.dtype), of_z
 
 
@@ -137,10 +139,10 @@ def _setup(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
 
 def _differentiate(ctx, grad: Tensor, _: Tensor):  # type: ignore[no-untyped-def]
     out, norms, *tensors = ctx.saved_tensors
-    found = list(_backward_operator(grad, out, norms, *tensors, ctx.scale, ctx.causal, ctx.window))
+    gradients = list(_backward_operator(grad, out, norms, *tensors, ctx.scale, ctx.causal, ctx.window))
     if tensors[3] is None:
-        found[3:5] = None, None
-    return *found, *[None] * 5
+        gradients[3:5] = None, None
+    return *gradients, *[None] * 5
 
 
 _operator.register_autograd(_differentiate, setup_context=_setup)

@@ -49,9 +49,9 @@ def kernel_visibility(visibility: VisibilityMask) -> KernelVisibility:
 
 
 def visibility_refusal(visibility: VisibilityMask) -> str | None:
-    """What kernels cannot see of this visibility, or None."""
+    """What kernels do not support of this visibility, or None."""
     if visibility.causal == "positions":
-        return "kernels know the order of indices, not that of positions"
+        return "kernels know the order of indices, not the order of positions"
     if visibility.mask is not None and visibility.mask.shape[1:3] != (1, 1):
         return "kernels know masks per key, not per head or per query"
     return None

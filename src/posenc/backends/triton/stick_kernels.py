@@ -53,7 +53,7 @@ def walk(
     q, k, v, q_ids, k_ids, out, used_out, carries, scale, enough,
     q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row, ids_q, ids_k,
     heads, group, start, stop, queries, keys, window, width, value_width, blocks,
-    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, IDS: tl.constexpr, OWN: tl.constexpr, EXACT: tl.constexpr,
+    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, IDS: tl.constexpr, CURRENT: tl.constexpr, EXACT: tl.constexpr,
     KEEP: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
 ):  # fmt: skip
     """Queries start … stop − 1: results and what they used of their sticks; with KEEP carries of tiles alone."""
@@ -70,7 +70,7 @@ def walk(
     while (block >= low) & (tl.min(used, 0) <= enough):
         columns = block * COLUMNS + tl.arange(0, COLUMNS)
         visible = is_visible(
-            rows, columns, q_ids + b * ids_q, k_ids + b * ids_k, queries, keys, window, CAUSAL, WINDOW, IDS, OWN
+            rows, columns, q_ids + b * ids_q, k_ids + b * ids_k, queries, keys, window, CAUSAL, WINDOW, IDS, CURRENT
         )
         k_tile = load_rows(k_start, block * COLUMNS, keys, k_row, width, COLUMNS, WIDTH)
         weights, _, uses = shares(q_tile, k_tile, used, visible, scale, EXACT)
@@ -93,7 +93,7 @@ def of_queries(
     q, k, v, q_ids, k_ids, grad, grad_used, carries, behind, d_q, scale, enough,
     q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row, ids_q, ids_k,
     heads, group, start, stop, queries, keys, window, width, value_width, blocks,
-    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, IDS: tl.constexpr, OWN: tl.constexpr, EXACT: tl.constexpr,
+    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, IDS: tl.constexpr, CURRENT: tl.constexpr, EXACT: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
 ):  # fmt: skip
     """From the oldest key on: gradients of queries start … stop − 1, and ``behind``, sums of g over older tiles."""
@@ -114,7 +114,7 @@ def of_queries(
         if tl.min(carry, 0) <= enough:
             columns = block * COLUMNS + tl.arange(0, COLUMNS)
             visible = is_visible(
-                rows, columns, q_ids + b * ids_q, k_ids + b * ids_k, queries, keys, window, CAUSAL, WINDOW, IDS, OWN
+                rows, columns, q_ids + b * ids_q, k_ids + b * ids_k, queries, keys, window, CAUSAL, WINDOW, IDS, CURRENT
             )
             k_tile = load_rows(k_start, block * COLUMNS, keys, k_row, width, COLUMNS, WIDTH)
             v_tile = load_rows(v_start, block * COLUMNS, keys, v_row, value_width, COLUMNS, VALUES)
@@ -132,7 +132,7 @@ def of_keys(
     q, k, v, q_ids, k_ids, grad, carries, behind, d_k, d_v, scale, enough,
     q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row, ids_q, ids_k,
     heads, group, start, stop, queries, keys, window, width, value_width, blocks,
-    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, IDS: tl.constexpr, OWN: tl.constexpr, EXACT: tl.constexpr,
+    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, IDS: tl.constexpr, CURRENT: tl.constexpr, EXACT: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
 ):  # fmt: skip
     """What queries start … stop − 1 add to the gradients of one block of keys and values, for all heads of a group."""
@@ -155,7 +155,17 @@ def of_keys(
             carry = tl.load(carries + at, mask=rows < stop, other=float("inf"))
             if tl.min(carry, 0) <= enough:
                 visible = is_visible(
-                    rows, columns, q_ids + b * ids_q, k_ids + b * ids_k, queries, keys, window, CAUSAL, WINDOW, IDS, OWN
+                    rows,
+                    columns,
+                    q_ids + b * ids_q,
+                    k_ids + b * ids_k,
+                    queries,
+                    keys,
+                    window,
+                    CAUSAL,
+                    WINDOW,
+                    IDS,
+                    CURRENT,
                 )
                 q_tile = load_rows(q + b * q_batch + h * q_head, first, stop, q_row, width, ROWS, WIDTH)
                 grad_start = grad + of_head * queries * value_width

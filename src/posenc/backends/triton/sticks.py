@@ -1,4 +1,4 @@
-"""Stick-breaking on a GPU: operators around the kernels, and who gets what is left of the sticks.
+"""Stick-breaking on a GPU: operators around the kernels, and the remainder of the sticks.
 
 Forward and backward need memory for the results, one number a query, and, in the backward pass, two numbers for each
 query and block of keys, for as many queries at a time as fit `launch.ROOM`. Gradients come without atomic additions:
@@ -31,8 +31,8 @@ def attend_sticks(
         tolerance: weight of a row that may be left out.
     """
     q, k, v = (launch.row_contiguous(x) for x in (q, k, v))
-    enough, plain = -math.log2(tolerance), sticks.remainder == "drop"
-    found: tuple[Tensor, Tensor] = _operator(
+    enough, drops = -math.log2(tolerance), sticks.remainder == "drop"
+    outputs: tuple[Tensor, Tensor] = _operator(
         q,
         k,
         v,
@@ -43,28 +43,28 @@ def attend_sticks(
         visibility.window,
         sticks.attend_current,
         enough,
-        not plain,
+        not drops,
     )
-    out, used = found
-    if plain:
+    out, used = outputs
+    if drops:
         return out
-    left, own = torch.exp2(-used).unsqueeze(-1), _sees_own(q, k, visibility)
+    left, own_visible = torch.exp2(-used).unsqueeze(-1), _own_key_visible(q, k, visibility)
     if sticks.vector is not None:
-        visible = ((used > 0) | own).unsqueeze(-1)
+        visible = ((used > 0) | own_visible).unsqueeze(-1)
         return (out + torch.where(visible, left, 0.0) * sticks.vector.float().unsqueeze(-2)).to(q.dtype)
     queries, keys = q.shape[2], k.shape[2]
     own_values = F.pad(v[:, :, max(0, keys - queries) :], (0, 0, max(0, queries - keys), 0)).float()
-    grouped = torch.where(own.unsqueeze(-1), left, 0.0).view(q.shape[0], k.shape[1], -1, queries, 1)
+    grouped = torch.where(own_visible.unsqueeze(-1), left, 0.0).view(q.shape[0], k.shape[1], -1, queries, 1)
     return (out + (grouped * own_values.unsqueeze(2)).flatten(1, 2)).to(q.dtype)
 
 
-def _sees_own(q: Tensor, k: Tensor, visibility: KernelVisibility) -> Tensor:
+def _own_key_visible(q: Tensor, k: Tensor, visibility: KernelVisibility) -> Tensor:
     """Whether each query's own key is there and not hidden, ``(batch | 1, 1, queries)``."""
     queries, keys = q.shape[2], k.shape[2]
-    own = torch.arange(keys - queries, keys, device=q.device)
+    own_key = torch.arange(keys - queries, keys, device=q.device)
     if visibility.q_ids is None or visibility.k_ids is None:
-        return (own >= 0)[None, None]
-    return ((own >= 0) & (visibility.k_ids[:, own.clamp(min=0)] == visibility.q_ids)).unsqueeze(1)
+        return (own_key >= 0)[None, None]
+    return ((own_key >= 0) & (visibility.k_ids[:, own_key.clamp(min=0)] == visibility.q_ids)).unsqueeze(1)
 
 
 def _arguments(q: Tensor, k: Tensor, v: Tensor, q_ids: Tensor | None, k_ids: Tensor | None) -> tuple[int, ...]:
@@ -80,10 +80,12 @@ def _sizes(q: Tensor, k: Tensor, v: Tensor, start: int, stop: int, window: int) 
     return heads, group, start, stop, q.shape[2], k.shape[2], window, q.shape[3], v.shape[3], blocks
 
 
-def _constants(q: Tensor, v: Tensor, q_ids: Tensor | None, causal: bool, window: int, own: bool) -> dict[str, object]:
+def _constants(
+    q: Tensor, v: Tensor, q_ids: Tensor | None, causal: bool, window: int, attend_current: bool
+) -> dict[str, object]:
     return {
-        "CAUSAL": causal, "WINDOW": window > 0, "IDS": q_ids is not None, "OWN": own, "EXACT": launch.exact(q),
-        "ROWS": launch.tile(q), "COLUMNS": launch.tile(q),
+        "CAUSAL": causal, "WINDOW": window > 0, "IDS": q_ids is not None, "CURRENT": attend_current,
+        "EXACT": launch.exact(q), "ROWS": launch.tile(q), "COLUMNS": launch.tile(q),
         "WIDTH": launch.padded(q.shape[3]), "VALUES": launch.padded(v.shape[3]),
         "num_warps": launch.WARPS, "num_stages": launch.STAGES,
     }  # fmt: skip
@@ -154,10 +156,10 @@ def _setup(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
 
 
 def _differentiate(ctx, grad: Tensor, grad_used: Tensor):  # type: ignore[no-untyped-def]
-    found = _backward_operator(
+    gradients = _backward_operator(
         grad, grad_used, *ctx.saved_tensors, ctx.scale, ctx.causal, ctx.window, ctx.own, ctx.enough
     )
-    return *found, *[None] * 8
+    return *gradients, *[None] * 8
 
 
 _operator.register_autograd(_differentiate, setup_context=_setup)

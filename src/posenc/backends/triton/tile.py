@@ -47,9 +47,9 @@ def product(left, right, EXACT: tl.constexpr):
 @triton.jit
 def is_visible(
     rows, columns, q_ids, k_ids, queries, keys, window,
-    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, IDS: tl.constexpr, OWN: tl.constexpr,
+    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, IDS: tl.constexpr, CURRENT: tl.constexpr,
 ):  # fmt: skip
-    """Whether queries ``rows`` see keys ``columns``: order, window, documents; without OWN not their own key."""
+    """Whether queries ``rows`` attend to keys ``columns``: order, window, documents; own keys only with CURRENT."""
     apart = (rows + (keys - queries))[:, None] - columns[None, :]
     visible = (rows < queries)[:, None] & (columns < keys)[None, :]
     if CAUSAL:
@@ -60,7 +60,7 @@ def is_visible(
         of_rows = tl.load(q_ids + rows, mask=rows < queries, other=0)
         of_columns = tl.load(k_ids + columns, mask=columns < keys, other=0)
         visible &= of_rows[:, None] == of_columns[None, :]
-    if not OWN:
+    if not CURRENT:
         visible &= apart != 0
     return visible
 
@@ -69,14 +69,14 @@ def is_visible(
 def key_blocks(
     first, queries, keys, window, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 ):
-    """Blocks of keys, from … to − 1, of which queries first … first + ROWS − 1 may see any."""
-    own = first + (keys - queries)  # of the first query
-    low, high = own * 0, own * 0 + keys
+    """Blocks of keys, from … to − 1, of which queries first … first + ROWS − 1 may attend to any."""
+    own_key = first + (keys - queries)  # of the first query
+    low, high = own_key * 0, own_key * 0 + keys
     if WINDOW:
-        low = tl.maximum(low, own - window + 1)
-        high = tl.minimum(high, own + ROWS - 1 + window)
+        low = tl.maximum(low, own_key - window + 1)
+        high = tl.minimum(high, own_key + ROWS - 1 + window)
     if CAUSAL:
-        high = tl.minimum(high, own + ROWS)
+        high = tl.minimum(high, own_key + ROWS)
     high = tl.maximum(high, 0)
     return low // COLUMNS, (high + COLUMNS - 1) // COLUMNS
 
@@ -86,7 +86,7 @@ def query_range(
     first, start, stop, queries, keys, window, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Of queries start … stop − 1 those, in whole blocks from ``start``, that may see keys first … first + COLUMNS."""
+    """Of queries start … stop − 1 the blocks from ``start`` that may attend to keys first … first + COLUMNS."""
     aligned = first + (queries - keys)  # the query whose own key is the first
     low, high = aligned * 0 + start, aligned * 0 + stop
     if CAUSAL:

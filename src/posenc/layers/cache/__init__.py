@@ -1,4 +1,4 @@
-"""Caches between decoding steps: one that grows in place, one of fixed size for compilers, and keys that move."""
+"""Caches between decoding steps: a growing cache, one of fixed size for compilers, and moving cached keys."""
 
 from posenc.layers.cache.kv_cache import KVCache as KVCache
 from posenc.layers.cache.rerotation import rerotate as rerotate

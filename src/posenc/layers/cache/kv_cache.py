@@ -1,6 +1,6 @@
 """`KVCache`: what one attention layer keeps between calls: keys, values, positions and what encodings remember.
 
-A call goes in two steps, so that one that fails leaves the cache as it was: `KVCache.extended` returns the pending keys
+A call goes in two steps, so that a failing call leaves the cache as it was: `KVCache.extended` returns the pending keys
 (cached and new), and `KVCache.take` keeps them once attention has run.
 """
 
@@ -223,9 +223,9 @@ class KVCache:
         elif pending.past:
             self._buffers.publish(pending.tokens)
         elif pending.drops and pending.window is not None and pending.attention_mask is None:
-            kept = self._tokens_to_keep(pending.window) - self.sinks
+            newest = self._tokens_to_keep(pending.window) - self.sinks
             # One token more than stays: `_drop_old` below forgets it and records the window.
-            self._buffers.refill(first_and_last(pending.all_tokens, self.sinks, kept + 1))
+            self._buffers.refill(first_and_last(pending.all_tokens, self.sinks, newest + 1))
         else:
             self._buffers.refill(pending.all_tokens)
         self.rotated, self.length = pending.rotated, pending.length
@@ -362,7 +362,7 @@ class KVCache:
         for old, now in zip(held[FEATURES:], new[FEATURES:], strict=False):
             same = same and (old is None) == (now is None)
         if not same:
-            raise ValueError("cache must be one that this layer filled: it holds what other encodings remember")
+            raise ValueError("cache must have been filled by this layer: it holds what other encodings remember")
 
     def _window_of(self, window: int | None, droppable: bool, segments: Tensor | None) -> int | None:
         """The window of a call: its own, else the cache's."""
@@ -376,7 +376,7 @@ class KVCache:
             )
         if self.sinks and window is not None and (segments is not None or not droppable):
             what = "segments: each document has a start of its own" if droppable else "this layer's encodings or order"
-            raise ValueError(f"sinks cannot serve beside {what}")
+            raise ValueError(f"sinks cannot be used with {what}")
         return window
 
     def _align(self, new: TokenData, device: torch.device) -> None:
@@ -387,12 +387,12 @@ class KVCache:
             if part is None and old is None:
                 continue
             if part is None:
-                one = torch.ones(1, tokens, dtype=torch.bool, device=device)
+                all_real = torch.ones(1, tokens, dtype=torch.bool, device=device)
                 positions = torch.arange(self.next, self.next + tokens, device=device)
-                part = new[kind] = one if kind == PADDING else positions[None]
+                part = new[kind] = all_real if kind == PADDING else positions[None]
             if old is None:
-                one = torch.ones(1, past, dtype=torch.bool, device=device)
-                old = one if kind == PADDING else self.counted_positions(device)[None]
+                all_real = torch.ones(1, past, dtype=torch.bool, device=device)
+                old = all_real if kind == PADDING else self.counted_positions(device)[None]
             elif part.shape[0] <= old.shape[0] and torch.promote_types(part.dtype, old.dtype) == old.dtype:
                 continue
             rows = max(part.shape[0], old.shape[0])
@@ -405,14 +405,14 @@ class KVCache:
 
     def _drop_old(self, window: int, in_place: bool) -> None:
         """Forget tokens that no later one can attend to."""
-        kept = self._tokens_to_keep(window)
+        to_keep = self._tokens_to_keep(window)
         if self.attention_mask is not None:
-            if len(self) > 2 * kept:  # now and then: rows are put together one by one
-                rows = compacted(self._buffers.all_live(), kept - self.sinks - self.slack, self.sinks, self.slack)
+            if len(self) > 2 * to_keep:  # now and then: rows are put together one by one
+                rows = compacted(self._buffers.all_live(), to_keep - self.sinks - self.slack, self.sinks, self.slack)
                 (self._buffers.refill if in_place else self._buffers.replace)(rows)
                 self.detached_sinks, self.uncompacted, self.dropped_window = self.sinks, self.slack, window
-        elif len(self) > kept:
-            self._buffers.drop(self.sinks, kept - self.sinks, in_place)
+        elif len(self) > to_keep:
+            self._buffers.drop(self.sinks, to_keep - self.sinks, in_place)
             self.detached_sinks, self.dropped_window = self.sinks, window
 
     def _change_rows(self, change: Callable[[Tensor], Tensor]) -> None:
@@ -433,6 +433,6 @@ def _check_same(name: str, old: Tensor, now: Tensor) -> None:
         raise ValueError(f"batch must be {before[0]} as in the calls before, got {here[0]}")
     if before[1] != here[1] or before[3] != here[3] or old.dtype != now.dtype:
         raise ValueError(
-            f"cache must be one that this layer filled in the same precision: {name} was {old.dtype} "
+            f"cache must have been filled by this layer in the same precision: {name} was {old.dtype} "
             f"{tuple(before)}, now {now.dtype} {tuple(here)}"
         )

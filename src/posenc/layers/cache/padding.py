@@ -35,23 +35,23 @@ def within(attention_mask: Tensor, queries: int, window: int, sinks: int = 0) ->
         bool ``(rows, 1, queries, keys)``.
     """
     rank = attention_mask.cumsum(-1)
-    own = rank[:, rank.shape[1] - queries :, None]
-    near = (own - rank[:, None, :]).abs() < window
+    own_rank = rank[:, rank.shape[1] - queries :, None]
+    near = (own_rank - rank[:, None, :]).abs() < window
     return (near | (rank <= sinks)[:, None, :] if sinks else near).unsqueeze(1)
 
 
-def compacted(all_tokens: TokenData, kept: int, sinks: int, slack: int) -> TokenData:
-    """Each row's first ``sinks`` and last ``kept`` real tokens, padded on the left; then the ``slack`` newest of all.
+def compacted(all_tokens: TokenData, newest: int, sinks: int, slack: int) -> TokenData:
+    """Each row's first ``sinks`` and last ``newest`` real tokens, padded on the left; then the ``slack`` newest of all.
 
     Args:
-        whole: tensors that have padding among them, of more than ``sinks + kept + slack`` tokens.
+        all_tokens: tensors that have padding among them, of more than ``sinks + newest + slack`` tokens.
     """
     tokens, attention_mask = num_tokens(all_tokens), all_tokens[PADDING]
     if attention_mask is None:
         raise RuntimeError("rows without padding need not be compacted")
     rank = attention_mask[:, : tokens - slack].cumsum(-1)
-    stays = attention_mask[:, : tokens - slack] & ((rank <= sinks) | (rank > rank[:, -1:] - kept))
-    order = stays.to(torch.uint8).sort(dim=-1, stable=True).indices[:, -(sinks + kept) :]
+    stays = attention_mask[:, : tokens - slack] & ((rank <= sinks) | (rank > rank[:, -1:] - newest))
+    order = stays.to(torch.uint8).sort(dim=-1, stable=True).indices[:, -(sinks + newest) :]
     order = torch.cat([order, torch.arange(tokens - slack, tokens, device=order.device).expand(len(order), -1)], 1)
     rows: TokenData = []
     for kind, x in enumerate(all_tokens):
@@ -62,5 +62,5 @@ def compacted(all_tokens: TokenData, kept: int, sinks: int, slack: int) -> Token
         shape = [len(order), *([1] * (axis - 1)), order.shape[1], *([1] * (x.ndim - axis - 1))]
         part = x.expand(len(order), *x.shape[1:])
         rows.append(torch.take_along_dim(part, order.view(shape), axis))
-    rows[PADDING] = torch.cat([stays.gather(1, order[:, : sinks + kept]), attention_mask[:, tokens - slack :]], 1)
+    rows[PADDING] = torch.cat([stays.gather(1, order[:, : sinks + newest]), attention_mask[:, tokens - slack :]], 1)
     return rows

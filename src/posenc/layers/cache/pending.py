@@ -1,4 +1,4 @@
-"""`PendingKeys`: a growing cache's tokens and those of one more call, before the cache keeps them.
+"""`PendingKeys`: a growing cache's tokens and the tokens of one more call, before the cache keeps them.
 
 A layer attends to pending keys first and commits them with `KVCache.take` afterwards, so a call that raises changes
 nothing. Under a window they are narrowed to the keys that some query of the call attends to.
@@ -37,7 +37,7 @@ class GrowingCache(Protocol):
 
 
 class PendingKeys(NamedTuple):
-    """Cached keys and values with those of one more call; the cache holds only the cached ones until `KVCache.take`."""
+    """Cached keys and values with one more call's; the cache holds only the cached ones until `KVCache.take`."""
 
     cache: GrowingCache
     version: int  # of the cache: pending keys of an older version are refused
@@ -106,14 +106,14 @@ class PendingKeys(NamedTuple):
         Args:
             mask: over the keys kept, or over all tokens that ever came.
         """
-        kept, keys = num_tokens(self.all_tokens), num_tokens(self.visible_tokens)
+        held, keys = num_tokens(self.all_tokens), num_tokens(self.visible_tokens)
         ever, sinks = self.cache.seen + self.tokens, self.cache.detached_sinks
-        if mask.shape[-1] == ever != kept:
+        if mask.shape[-1] == ever != held:
             if self.cache.uncompacted is not None:
                 raise ValueError("mask must be over the keys that are kept: rows were put together without padding")
-            parts = (mask[..., :sinks], mask[..., ever - kept + sinks :])
+            parts = (mask[..., :sinks], mask[..., ever - held + sinks :])
             mask = torch.cat(parts, -1) if sinks else parts[1]
-        return mask[..., kept - keys :] if mask.shape[-1] == kept else mask
+        return mask[..., held - keys :] if mask.shape[-1] == held else mask
 
 
 def pending_keys(
@@ -165,8 +165,8 @@ def _sinks_and_window(cache: GrowingCache, keys: int, tokens: int, window: int, 
     end = cache.seen + tokens
     index = torch.arange(keys, device=device)
     number = torch.where(index < cache.detached_sinks, index, index + (end - keys))
-    own = torch.arange(end - tokens, end, device=device)[:, None]
-    return ((number < cache.sinks) | ((own - number).abs() < window))[None, None]
+    own_number = torch.arange(end - tokens, end, device=device)[:, None]
+    return ((number < cache.sinks) | ((own_number - number).abs() < window))[None, None]
 
 
 def _not_none(x: Tensor | None) -> Tensor:

@@ -1,4 +1,4 @@
-"""Keys that lie rotated in a cache, moved to other positions by turning them on.
+"""Moves cached rotated keys to other positions by rotating them further.
 
     R(p + n) k = R(n) R(p) k,   R(n) from a table of n and one of 0, whose quotient has neither gain nor offset
 
@@ -63,7 +63,9 @@ def check_movable(encodings: Sequence[Encoding], length: int | None, *, rotated:
     for encoding in encodings:
         if isinstance(encoding, EmbeddingEncoding):
             name = type(encoding).__name__
-            raise ValueError(f"encodings: keys cannot move under {name}, which is inside the tokens they were made of")
+            raise ValueError(
+                f"encodings: keys cannot move under {name}, which is part of the tokens they were computed from"
+            )
     if not rotated:
         return
     for encoding in rotary:
@@ -79,18 +81,18 @@ def _why_not(encoding: RotaryEncoding, length: int | None) -> str | None:
     """What keeps keys under an encoding from being rotated further; None: nothing."""
     encoding = encoding.inner if isinstance(encoding, Leading) else encoding
     if not encoding.moves:
-        return "it is no rotation, so what it does at one position tells nothing of another"
+        return "it is not a rotation, so its effect at one position tells nothing about another"
     if not encoding.fixed(length):
         if encoding.length_dependent:
             return "its frequencies depend on the length of a row: declare a length"
         return "how its keys are scaled depends on the queries of a call; a cache keeps them as they were"
     spectrum = getattr(encoding, "spectrum", None)
     if spectrum is not None and spectrum(length).start is not None:
-        return "its first tokens turn by other frequencies than the rest"
+        return "its first tokens are rotated by other frequencies than the rest"
     head_dim = int(getattr(encoding, "head_dim", 0))
     table = encoding.table(torch.zeros((1, encoding.axes) if encoding.axes > 1 else 1), length)
     pairs = len(table) == 2 and table[0].shape == table[1].shape and table[0].shape[-1] <= head_dim // 2
-    return None if pairs else "it does not turn pairs of channels"
+    return None if pairs else "it does not rotate pairs of channels"
 
 
 def _turn(encoding: RotaryEncoding, shift: int | Tensor, length: int | None, k: Tensor) -> Table:

@@ -74,10 +74,10 @@ class StaticKVCache(nn.Module):
         length: int | None = None,
     ) -> None:
         super().__init__()
-        for name, given in (("batch_size", batch_size), ("capacity", capacity), ("window", window)):
-            whole = isinstance(given, int) and not isinstance(given, bool) and given >= 1
-            if not whole and not (given is None and name == "window"):
-                raise ValueError(f"{name} must be an integer of at least 1, got {given!r}")
+        for name, value in (("batch_size", batch_size), ("capacity", capacity), ("window", window)):
+            is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+            if not is_count and not (value is None and name == "window"):
+                raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
         if window is not None and window > capacity:
             raise ValueError(f"capacity must be at least the window of {window}, got {capacity}")
         self.capacity, self.window, self.rotated, self.length = capacity, window, rotated, length
@@ -88,13 +88,13 @@ class StaticKVCache(nn.Module):
         self._features = names[2:]
         device = self.k.device
         places = (batch_size, capacity) if axes == 1 else (batch_size, capacity, axes)
-        for name, made in (
+        for name, buffer in (
             ("positions", torch.zeros(places, dtype=position_dtype, device=device)),
             ("real", torch.zeros(batch_size, capacity, dtype=torch.bool, device=device)),
             ("count", torch.zeros(batch_size, 1, dtype=torch.int64, device=device)),  # real tokens so far
             ("seen", torch.zeros((), dtype=torch.int64, device=device)),  # tokens so far
         ):
-            self.register_buffer(name, made, persistent=False)
+            self.register_buffer(name, buffer, persistent=False)
 
     def following(self, tokens: int, attention_mask: Tensor | None) -> Tensor:
         """Positions of the next tokens where they count, ``(batch, tokens)``; padding is not counted."""
@@ -198,11 +198,11 @@ class StaticKVCache(nn.Module):
         for name, held, new in (("k", self.k, k), ("v", self.v, v)):
             if (held.shape[:2], held.shape[3], held.dtype) != (new.shape[:2], new.shape[3], new.dtype):
                 raise ValueError(
-                    f"cache must be one that this layer made for {new.shape[0]} rows: {name} is {held.dtype} "
+                    f"cache must have been made by this layer for {new.shape[0]} rows: {name} is {held.dtype} "
                     f"{tuple(held.shape)}, now came {new.dtype} {tuple(new.shape)}"
                 )
         if [f is None for f in features] != [getattr(self, name) is None for name in self._features]:
-            raise ValueError("cache must be one that this layer made: it holds what other encodings remember")
+            raise ValueError("cache must have been made by this layer: it holds what other encodings remember")
         if positions is not None and positions.is_floating_point() and not self.positions.is_floating_point():
             raise ValueError(
                 f"positions of this cache are {self.positions.dtype}: give it position_dtype={positions.dtype}"
@@ -212,6 +212,6 @@ class StaticKVCache(nn.Module):
             raise ValueError(f"capacity of this cache is {self.capacity} tokens, but this call needs {need}")
         if self.window is not None and attention_mask is not None:
             if traced or bool((attention_mask[:, :-1] & ~attention_mask[:, 1:]).any()) or int(self.seen):
-                raise ValueError("attention_mask beside a window: padding only on the left, in an eager first call")
+                raise ValueError("attention_mask with a window: padding only on the left, in an eager first call")
         elif self.window is None and not traced and int(self.seen) + tokens > self.capacity:
             raise ValueError(f"capacity of this cache is {self.capacity} tokens, {int(self.seen)} came, now {tokens}")

@@ -53,35 +53,35 @@ class TokenBuffers:
         """Put tokens behind the live ones, for which it makes room; views of all. They count only after `publish`."""
         tokens = num_tokens(new)
         self._reserve(tokens, new)
-        start, stop, whole = self.start, self.stop, list[Tensor | None]()
+        start, stop, views = self.start, self.stop, list[Tensor | None]()
         for kind, held in enumerate(self.held):
             part = new[kind]
             if held is None or part is None:
-                whole.append(None)
+                views.append(None)
                 continue
             axis = token_axis(kind)
             held.narrow(axis, stop, tokens).copy_(part)
-            whole.append(held.narrow(axis, start, stop + tokens - start))
-        return whole
+            views.append(held.narrow(axis, start, stop + tokens - start))
+        return views
 
     def publish(self, tokens: int) -> None:
         """Count tokens that were written among the live ones."""
         self.stop += tokens
 
-    def replace(self, whole: TokenData) -> None:
+    def replace(self, tokens: TokenData) -> None:
         """Hold these tensors as they are, without spare room."""
-        self.held, self.start, self.stop, self.shared = list(whole), 0, num_tokens(whole), False
+        self.held, self.start, self.stop, self.shared = list(tokens), 0, num_tokens(tokens), False
         self.room = self.stop
 
-    def refill(self, whole: TokenData) -> None:
+    def refill(self, tokens: TokenData) -> None:
         """Hold copies of these tensors, in the memory that is there if that has room."""
         self.start = self.stop = 0
-        self.write(whole)
-        self.publish(num_tokens(whole))
+        self.write(tokens)
+        self.publish(num_tokens(tokens))
 
-    def drop(self, first: int, kept: int, in_place: bool) -> None:
-        """Forget live tokens, but for the ``first`` ones and the last ``kept``."""
-        gone = len(self) - first - kept
+    def drop(self, first: int, last: int, in_place: bool) -> None:
+        """Forget live tokens, but for the ``first`` ones and the ``last`` ones."""
+        gone = len(self) - first - last
         if first and in_place and not self.shared:
             for kind, held in enumerate(self.held):  # the first ones move up to the others: few, and no new memory
                 if held is not None:
@@ -89,7 +89,7 @@ class TokenBuffers:
                     target = held.narrow(token_axis(kind), self.start + gone, first)
                     target.copy_(first_ones.clone() if gone < first else first_ones)
         elif first:
-            self.replace(first_and_last(self.all_live(), first, kept))
+            self.replace(first_and_last(self.all_live(), first, last))
             return
         self.start += gone
 
@@ -146,11 +146,11 @@ class TokenBuffers:
         room = max(2 * needed, FEWEST) if self.capacity is None else self.capacity
         old = self.all_live() if len(self) else []
         old += [None] * (len(like) - len(old))
-        made = [
+        allocated = [
             None if part is None else _with_room(part, before, token_axis(kind), room)
             for kind, (part, before) in enumerate(zip(like, old, strict=True))
         ]
-        self.held, self.room, self.start, self.stop, self.shared = made, room, 0, len(self), False
+        self.held, self.room, self.start, self.stop, self.shared = allocated, room, 0, len(self), False
 
 
 def num_tokens(parts: TokenData) -> int:
@@ -187,19 +187,19 @@ def _with_room(like: Tensor, before: Tensor | None, axis: int, room: int) -> Ten
     rows = like.shape[0] if before is None else max(like.shape[0], before.shape[0])
     shape = (rows, *like.shape[1:axis], room, *like.shape[axis + 1 :])
     with torch.inference_mode(False):  # a later call may write outside of inference mode, where it must not
-        made = torch.empty(shape, dtype=like.dtype, device=like.device)
+        buffer = torch.empty(shape, dtype=like.dtype, device=like.device)
     if before is not None:
-        made.narrow(axis, 0, before.shape[axis]).copy_(before)
-    return made
+        buffer.narrow(axis, 0, before.shape[axis]).copy_(before)
+    return buffer
 
 
-def first_and_last(whole: TokenData, first: int, last: int) -> TokenData:
+def first_and_last(parts: TokenData, first: int, last: int) -> TokenData:
     """The first and the last tokens, side by side; all where there are not more."""
-    tokens = num_tokens(whole)
+    tokens = num_tokens(parts)
     if tokens <= first + last:
-        return whole
+        return parts
     return [
-        None if t is None else _first_and_last(t, token_axis(kind), tokens, first, last) for kind, t in enumerate(whole)
+        None if t is None else _first_and_last(t, token_axis(kind), tokens, first, last) for kind, t in enumerate(parts)
     ]
 
 

@@ -28,11 +28,11 @@ def test_steps_are_rows_of_a_whole_call(make, dtype, first):
     rope, tokens = make(), BLOCK + 7
     q, k, _ = (t.to(dtype) for t in qkv(2, 4, tokens, head_dim=16, num_kv_heads=2))
     positions = torch.arange(first, first + tokens)
-    whole = make()(q, k, positions, positions)
+    full = make()(q, k, positions, positions)
     for step in range(tokens):
         at = positions[step : step + 1]
         rotated = rope(q[:, :, step : step + 1], k[:, :, step : step + 1], at, at)
-        for got, expected in zip(rotated, whole, strict=True):
+        for got, expected in zip(rotated, full, strict=True):
             bound = {torch.float64: 1e-15, torch.float32: 5e-7}.get(dtype, 0.02)
             assert gap(got, expected[:, :, step : step + 1]) <= bound
 

@@ -1,4 +1,4 @@
-"""TAPE in one call whose tokens have states already, where a layer cannot rotate queries and keys itself."""
+"""TAPE for one call whose tokens already have rotation states, where a layer cannot rotate queries and keys itself."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from posenc.encoding import RotaryEncoding, Table
 from posenc.rotary.tape import TAPE
 
 
-class Stated(RotaryEncoding):
+class TAPEWithStates(RotaryEncoding):
     """TAPE by given states; positions are not read.
 
     Args:

@@ -90,7 +90,7 @@ CALLS: list[Call] = [
     call("span", positions=ROW),
     call("wide", positions=ROW),
 ]  # fmt: skip
-BESIDE = {  # of two arguments that do not fit each other, the one that may be named
+ALSO_NAMED = {  # of two arguments that do not fit each other, the one that may be named
     "from_token_ids-image_token": "image_grid_thw", "from_token_ids-video_token": "video_grid_thw",
     "from_token_ids-video_grid_thw": "seconds_per_grid", "perturbed-coordinates": "still", "check-axes": "positions",
     "block_order-partial": "sizes",
@@ -107,25 +107,25 @@ COUNTS = {
 
 def cases() -> list[object]:
     return [
-        pytest.param(run, valid, argument, BESIDE.get(f"{name}-{argument}", argument), id=f"{name}-{argument}")
+        pytest.param(run, valid, argument, ALSO_NAMED.get(f"{name}-{argument}", argument), id=f"{name}-{argument}")
         for name, run, valid in CALLS
         for argument in valid
     ]
 
 
 def counts() -> list[object]:
-    wanted = {f"{name}-{argument}" for name, arguments in COUNTS.items() for argument in arguments}
-    return [case for case in cases() if case.id in wanted]
+    expected = {f"{name}-{argument}" for name, arguments in COUNTS.items() for argument in arguments}
+    return [case for case in cases() if case.id in expected]
 
 
-@pytest.mark.parametrize(("run", "valid", "argument", "beside"), cases())
-def test_whatever_is_given_is_taken_or_refused_by_name(run, valid, argument, beside):
+@pytest.mark.parametrize(("run", "valid", "argument", "also_named"), cases())
+def test_whatever_is_given_is_taken_or_refused_by_name(run, valid, argument, also_named):
     run(**valid)
     for value in WRONG:
         try:
             run(**{**valid, argument: value})
         except ValueError as error:
-            assert re.search(rf"\b({argument}|{beside})\b", str(error)), f"{value!r}: {error}"  # noqa: PT017
+            assert re.search(rf"\b({argument}|{also_named})\b", str(error)), f"{value!r}: {error}"  # noqa: PT017
 
 
 def test_every_builder_and_every_argument_is_there():
@@ -140,10 +140,10 @@ def test_every_builder_and_every_argument_is_there():
     assert {name: set(inspect.signature(thing).parameters) for name, thing in public.items()} == tried
 
 
-@pytest.mark.parametrize(("run", "valid", "argument", "beside"), counts())
+@pytest.mark.parametrize(("run", "valid", "argument", "also_named"), counts())
 @pytest.mark.parametrize("count", [2**31, 10**18])
-def test_counts_that_no_memory_holds_are_refused(run, valid, argument, beside, count):
-    with pytest.raises(ValueError, match=rf"\b({argument}|{beside})\b"):
+def test_counts_that_no_memory_holds_are_refused(run, valid, argument, also_named, count):
+    with pytest.raises(ValueError, match=rf"\b({argument}|{also_named})\b"):
         run(**{**valid, argument: count})
 
 
@@ -158,8 +158,8 @@ def test_counts_of_numpy_and_of_tensors():
     )
     assert torch.equal(positions.seconds(three, torch.tensor(2.0)), positions.seconds(3, 2.0))
     parts = [Image(*pair), Video(three, 1, 1, torch.tensor(0.5), between=numpy.array([1, 2]))]
-    wanted = positions.stream([Image(2, 3), Video(3, 1, 1, 0.5, between=(1, 2))], family="qwen3-vl")
-    assert torch.equal(positions.stream(parts, family="qwen3-vl"), wanted)
+    expected = positions.stream([Image(2, 3), Video(3, 1, 1, 0.5, between=(1, 2))], family="qwen3-vl")
+    assert torch.equal(positions.stream(parts, family="qwen3-vl"), expected)
 
 
 class Builds(torch.nn.Module):
@@ -177,7 +177,7 @@ def test_sizes_stay_open_where_they_are_traced():
     tokens, x = torch.export.Dim("tokens"), torch.randn(2, 9, 3)
     exported = torch.export.export(Builds(), (x,), dynamic_shapes=({1: tokens},)).module()
     compiled = torch.compile(Builds(), fullgraph=True, backend="eager", dynamic=True)
-    for found in (exported, compiled):
+    for result in (exported, compiled):
         for length in (9, 13):
             x = torch.randn(2, length, 3)
-            assert torch.equal(found(x), Builds()(x))
+            assert torch.equal(result(x), Builds()(x))

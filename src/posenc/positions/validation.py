@@ -1,4 +1,4 @@
-"""The door of the builders: what they are given, checked by name before anything is made of it.
+"""Validation of the position builders' arguments, by name, before anything is computed from them.
 
 Builders count what data says, so that integers of numpy and of a tensor without axes are counts as well. A size that a
 compiler traces has no bound above, since whatever it is compared with becomes a condition of what is compiled.
@@ -26,20 +26,20 @@ def count_of(name: str, value: object, *, least: int = 1, most: int = MOST_TOKEN
     >>> count_of("tokens", torch.tensor(3)), count_of("tokens", 0, least=0)
     (3, 0)
     """
-    found = _integer(value)
-    if not isinstance(found, torch.SymInt) and not torch.compiler.is_compiling():
-        check_whole(name, value if found is None else found, least=least, most=most)
-    elif found is None or found < least:
+    number = _integer(value)
+    if not isinstance(number, torch.SymInt) and not torch.compiler.is_compiling():
+        check_whole(name, value if number is None else number, least=least, most=most)
+    elif number is None or number < least:
         raise ValueError(f"{name} must be an integer of at least {least}, got {shown(value)}")
-    return cast(int, found)
+    return cast(int, number)
 
 
 def within(name: str, value: object, least: int, most: int, of: str) -> int:
     """The integer that ``value`` is; a ValueError unless it is in ``least``..``most``, which ``of`` calls by name."""
-    found = _integer(value)
-    if found is None or not least <= found <= most:
+    number = _integer(value)
+    if number is None or not least <= number <= most:
         raise ValueError(f"{name} must be in {least}..{of} = {most}, got {shown(value)}")
-    return cast(int, found)
+    return cast(int, number)
 
 
 def number_of(
@@ -50,55 +50,55 @@ def number_of(
     >>> number_of("rate", torch.tensor(2.0), above=0)
     2.0
     """
-    found = _number(value)
-    check_number(name, value if found is None else found, above=above, least=least, most=most)
-    return cast(float, found)
+    number = _number(value)
+    check_number(name, value if number is None else number, above=above, least=least, most=most)
+    return cast(float, number)
 
 
 def sizes_of(name: str, sizes: Sizes, axes: int) -> tuple[int, ...]:
     """One size an axis, checked."""
-    one = _integer(sizes)
-    found = (
-        [one] * axes
-        if one is not None
+    same_size = _integer(sizes)
+    counts = (
+        [same_size] * axes
+        if same_size is not None
         else [_integer(size) for size in check_several(name, cast(Sequence[int], sizes))]
     )
-    if len(found) != axes or not all(size is not None and size >= 1 for size in found):
+    if len(counts) != axes or not all(size is not None and size >= 1 for size in counts):
         raise ValueError(f"{name} must be positive integers, one or one for each of {axes} axes, got {shown(sizes)}")
-    return tuple(count_of(name, size) for size in found)
+    return tuple(count_of(name, size) for size in counts)
 
 
-def numbers(name: str, given: float | Sequence[float], axes: int) -> tuple[float, ...]:
+def numbers(name: str, value: float | Sequence[float], axes: int) -> tuple[float, ...]:
     """One number an axis, checked."""
-    one = _number(given)
-    found = (
-        [one] * axes
-        if one is not None
-        else [_number(entry) for entry in check_several(name, cast(Sequence[float], given))]
+    number = _number(value)
+    values = (
+        [number] * axes
+        if number is not None
+        else [_number(entry) for entry in check_several(name, cast(Sequence[float], value))]
     )
-    if len(found) != axes or not all(entry is not None and abs(entry) <= FARTHEST for entry in found):
+    if len(values) != axes or not all(entry is not None and abs(entry) <= FARTHEST for entry in values):
         raise ValueError(
-            f"{name} must be finite, one number or one for each of {axes} axes, got {shown(given)}: "
+            f"{name} must be finite, one number or one for each of {axes} axes, got {shown(value)}: "
             f"at most {FARTHEST:g} either way"
         )
-    return tuple(float(entry) for entry in found if entry is not None)
+    return tuple(float(entry) for entry in values if entry is not None)
 
 
-def table_of(name: str, given: object, wanted: str) -> Tensor:
+def table_of(name: str, value: object, expected: str) -> Tensor:
     """Numbers as a tensor: one, or lists of them; a ValueError that names the argument for what makes none."""
     try:
-        return torch.as_tensor(given)
+        return torch.as_tensor(value)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise ValueError(f"{name} must be {wanted}, got {shown(given)}") from error
+        raise ValueError(f"{name} must be {expected}, got {shown(value)}") from error
 
 
 def check_rows(
-    name: str, given: object, wanted: str, *, axes: tuple[int, ...] = (1, 2), integers: bool = False
+    name: str, value: object, expected: str, *, axes: tuple[int, ...] = (1, 2), integers: bool = False
 ) -> None:
     """Raise a ValueError that names the argument unless it is a tensor of so many axes, and of integers if need be."""
-    kind = isinstance(given, Tensor) and (whole(given) if integers else not given.is_complex())
-    if not isinstance(given, Tensor) or not kind or given.ndim not in axes:
-        raise ValueError(f"{name} must be {wanted}, got {shown(given)}")
+    kind = isinstance(value, Tensor) and (is_whole(value) if integers else not value.is_complex())
+    if not isinstance(value, Tensor) or not kind or value.ndim not in axes:
+        raise ValueError(f"{name} must be {expected}, got {shown(value)}")
 
 
 def check_fits(names: str, *sizes: int) -> None:
@@ -114,7 +114,7 @@ def device_of(generator: torch.Generator | None) -> torch.device | None:
     return None if generator is None else generator.device
 
 
-def whole(numbers: Tensor) -> bool:
+def is_whole(numbers: Tensor) -> bool:
     """Whether a tensor holds integers."""
     return not (numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool)
 
@@ -123,7 +123,7 @@ def _integer(value: object) -> int | torch.SymInt | None:
     """The integer that ``value`` is, of Python, of numpy or of a tensor without axes; None for anything else."""
     if isinstance(value, int | torch.SymInt):
         return None if isinstance(value, bool) else value
-    if isinstance(value, Tensor) and (value.ndim or not whole(value)):
+    if isinstance(value, Tensor) and (value.ndim or not is_whole(value)):
         return None
     try:
         return operator.index(value)  # type: ignore[arg-type]
