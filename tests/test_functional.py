@@ -99,6 +99,10 @@ def test_position_embeddings_keep_gain_length_and_dtype() -> None:
     cos, _ = position_embeddings(RoPE(16, scaling=YaRN(4.0, original_length=32)), ids, dtype=torch.bfloat16)
     assert cos.dtype == torch.bfloat16
     assert float(cos[0, 0, 0]) > 1  # the gain at position 0
+    by_pair, _ = RoPE(16).table(ids)
+    repeated, _ = position_embeddings(RoPE(16, layout="interleaved"), ids)
+    assert torch.equal(repeated[..., 0::2], by_pair)
+    assert torch.equal(repeated[..., 1::2], by_pair)
     with pytest.raises(ValueError, match="position_ids"):
         position_embeddings(RoPE(16), torch.arange(5))
     with pytest.raises(ValueError, match="base"):

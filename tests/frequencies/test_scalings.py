@@ -304,3 +304,8 @@ test_refusals = refusals(
         "fraction": [lambda: Proportional(1.5)],
     }
 )
+
+
+def test_llama3_needs_its_factors_in_order() -> None:
+    with pytest.raises(ValueError, match="high_freq_factor"):
+        Llama3(8, original_length=L, low_freq_factor=4, high_freq_factor=1)

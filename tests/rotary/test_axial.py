@@ -324,3 +324,17 @@ test_refusals_of_frequencies_and_layouts = refusals(
         ],
     }
 )
+
+
+@pytest.mark.parametrize(
+    ("options", "argument"),
+    [
+        ({"axes": 2, "convention": "v-jepa-2"}, "axes"),
+        ({"convention": "kimi-k2.5", "layout": "half-by-axis"}, "layout"),
+        ({"layout": "diagonal"}, "layout"),
+        ({"frequencies": [[1.0, 2.0]], "base": 10.0}, "frequencies|base"),
+    ],
+)
+def test_options_that_contradict_the_convention(options: dict[str, object], argument: str) -> None:
+    with pytest.raises(ValueError, match=argument):
+        AxialRoPE(24, **options)  # type: ignore[arg-type]
