@@ -6,6 +6,7 @@ import importlib.util
 import pkgutil
 import re
 import runpy
+import sys
 from pathlib import Path
 
 import pytest
@@ -62,7 +63,8 @@ def test_public_encodings_have_examples() -> None:
     [pytest.param(e, marks=[pytest.mark.slow] if e.stem in SLOW else []) for e in EXAMPLES],
     ids=lambda path: path.stem,
 )
-def test_examples_run(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_examples_run(example: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", [str(example)])  # an example with arguments must not read pytest's
     runpy.run_path(str(example), run_name="__main__")
     assert capsys.readouterr().out
 
