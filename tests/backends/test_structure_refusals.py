@@ -1,0 +1,47 @@
+"""What structures refuse, as `explain` names it for tiles; FlexAttention's term of a network is the definition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from posenc import FIRE, ALiBi, CoPE, PaTH, StickBreaking, attention, explain
+from posenc.bias import KERPLE
+from posenc.score import DAPE, KERPLEWeight
+from tests.samples import gap, qkv
+
+DIM, HEADS, HEAD_DIM, KV_HEADS, TOKENS = 32, 4, 8, 2, 70
+REFUSED: dict[str, tuple[Callable[[], list[nn.Module]], int, str]] = {
+    "key heads": (lambda: [CoPE(HEAD_DIM, max_position=5, gates="separate", dim=DIM, num_kv_heads=4)], TOKENS, "heads"),
+    "two reflections": (lambda: [PaTH(DIM, head_dim=HEAD_DIM, num_kv_heads=KV_HEADS) for _ in range(2)], TOKENS, "two"),
+    "few queries, network": (lambda: [DAPE(KERPLE(HEADS), HEADS)], 3, "few queries"),
+    "few queries, kernel": (lambda: [KERPLEWeight(ALiBi(HEADS), HEADS)], 3, "few queries"),
+    "sticks": (lambda: [DAPE(KERPLE(HEADS), HEADS), StickBreaking()], TOKENS, "stick-breaking"),
+    "two kernels": (lambda: [KERPLEWeight(ALiBi(HEADS), HEADS) for _ in range(2)], TOKENS, "another encoding"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_tiles_refuse_what_they_cannot_compute(case: str) -> None:
+    make, queries, words = REFUSED[case]
+    q, k, v = qkv(1, HEADS, queries, TOKENS, HEAD_DIM, num_kv_heads=KV_HEADS)
+    explanation = explain(q, k, v, make(), x=torch.randn(1, TOKENS, DIM))
+    assert explanation.backend == "dense"
+    assert words in explanation.refused["tiled"]
+
+
+def test_a_vector_of_another_width_than_the_values_is_an_error() -> None:
+    q, k, v = qkv(1, HEADS, TOKENS, TOKENS, HEAD_DIM, num_kv_heads=KV_HEADS)
+    with pytest.raises(ValueError, match="value_dim"):
+        attention(q, k, v, [StickBreaking(remainder="vector", num_heads=HEADS, value_dim=5)], backend="tiled")
+
+
+def test_flex_attention_computes_a_network_of_the_distance() -> None:
+    q, k, v = qkv(1, HEADS, 16, 16, 16, num_kv_heads=HEADS)
+    encoding = FIRE(HEADS)
+    with torch.no_grad():
+        out, expected = (attention(q, k, v, [encoding], backend=backend) for backend in ("flex", "dense"))
+    assert gap(out, expected) < 1e-5
