@@ -7,8 +7,8 @@ import copy
 import pytest
 import torch
 
-from posenc import ALiBi, ForgetGate, RoPE
-from posenc.layers import FoXPro, KVCache, SelfAttention
+from posenc import ALiBi, CoPE, DynamicNTK, ForgetGate, RoPE
+from posenc.layers import FoXPro, KVCache, SelfAttention, rerotate
 from tests.layers.contents import contents, same
 from tests.samples import gap
 
@@ -231,3 +231,20 @@ def test_refusals_name_the_argument(call, words):
         call(cache)
     assert words in str(error.value)
     assert same(contents(cache), before)
+
+
+def test_shifts_and_rows_that_do_not_fit() -> None:
+    with pytest.raises(ValueError, match="shift"):
+        rerotate(torch.randn(1, 2, 4, 16), RoPE(16), torch.ones(4, dtype=torch.bool))
+    cache = KVCache()
+    SelfAttention(32, 4, encodings=[RoPE(8)])(torch.randn(2, 5, 32), cache=cache)
+    with pytest.raises(ValueError, match="rows must be of 2 rows"):
+        cache.select(torch.ones(3, dtype=torch.bool))
+
+
+def test_tables_of_a_length_dependent_rotation_need_a_declared_length_with_content() -> None:
+    """Encodings that read unrotated keys keep them, so that a table of one call says nothing of the next."""
+    rope = RoPE(8, scaling=DynamicNTK(2.0, original_length=4))
+    module, x = SelfAttention(32, 4, encodings=[rope, CoPE(8, max_position=4)]), torch.randn(1, 5, 32)
+    with pytest.raises(ValueError, match="tables"):
+        module(x, tables=[rope.table(torch.arange(5))], cache=KVCache())

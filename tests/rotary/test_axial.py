@@ -338,3 +338,7 @@ test_refusals_of_frequencies_and_layouts = refusals(
 def test_options_that_contradict_the_convention(options: dict[str, object], argument: str) -> None:
     with pytest.raises(ValueError, match=argument):
         AxialRoPE(24, **options)  # type: ignore[arg-type]
+
+
+def test_the_repr_names_periods() -> None:
+    assert "periods=1..64" in repr(AxialRoPE(32, convention="dinov3", min_period=1.0, max_period=64.0))
