@@ -23,7 +23,7 @@ from posenc.frequencies import (
 from tests.golden import config, load, names
 from tests.samples import gap
 
-Given = dict[str, Any]
+Spec = dict[str, Any]
 Arrays = dict[str, Tensor]
 YARN = (
     "beta_fast", "beta_slow", "truncate", "mscale", "mscale_all_dim", "attention_factor", "extrapolation_factor",
@@ -31,62 +31,60 @@ YARN = (
 )  # fmt: skip
 
 
-def yarn(given: Given, _: Arrays) -> nn.Module:
-    options = {word: given[word] for word in YARN if word in given}
-    return YaRN(given["factor"], original_length=given["original_length"], **options)
+def yarn(spec: Spec, _: Arrays) -> nn.Module:
+    options = {word: spec[word] for word in YARN if word in spec}
+    return YaRN(spec["factor"], original_length=spec["original_length"], **options)
 
 
-def part_ntk(given: Given, _: Arrays) -> nn.Module:
+def part_ntk(spec: Spec, _: Arrays) -> nn.Module:
     words = ("original_length", "ntk_factor", "extrapolation_factor")
-    return PartNTK(given["factor"], **{word: given[word] for word in words})
+    return PartNTK(spec["factor"], **{word: spec[word] for word in words})
 
 
-def llama3(given: Given, _: Arrays) -> nn.Module:
-    bounds = {word: given[word] for word in ("low_freq_factor", "high_freq_factor")}
-    return Llama3(given["factor"], original_length=given["original_max_position_embeddings"], **bounds)
+def llama3(spec: Spec, _: Arrays) -> nn.Module:
+    bounds = {word: spec[word] for word in ("low_freq_factor", "high_freq_factor")}
+    return Llama3(spec["factor"], original_length=spec["original_max_position_embeddings"], **bounds)
 
 
-def longrope(given: Given, arrays: Arrays) -> nn.Module:
+def longrope(spec: Spec, arrays: Arrays) -> nn.Module:
     sets = (arrays["short_factor"].tolist(), arrays["long_factor"].tolist())
-    return LongRoPE(*sets, original_length=given["original_length"], factor=given["factor"])
+    return LongRoPE(*sets, original_length=spec["original_length"], factor=spec["factor"])
 
 
-def multiscale(given: Given, _: Arrays) -> nn.Module:
-    low, high = given["base_range"]
-    bases = MultiScale(given["num_heads"], min_base=low, max_base=high)
-    return nn.Sequential(bases, PositionInterpolation(given["scaling_factor"]))
+def multiscale(spec: Spec, _: Arrays) -> nn.Module:
+    low, high = spec["base_range"]
+    bases = MultiScale(spec["num_heads"], min_base=low, max_base=high)
+    return nn.Sequential(bases, PositionInterpolation(spec["scaling_factor"]))
 
 
-def by_parts(given: Given, _: Arrays) -> nn.Module:
-    return NTKByParts(
-        given["factor"], original_length=given["original_length"], alpha=given["alpha"], beta=given["beta"]
-    )
+def by_parts(spec: Spec, _: Arrays) -> nn.Module:
+    return NTKByParts(spec["factor"], original_length=spec["original_length"], alpha=spec["alpha"], beta=spec["beta"])
 
 
-def clipped(given: Given, _: Arrays) -> nn.Module:
-    clip = Clipped(20, kind="soft" if given["kind"] == "cope" else "hard")
-    return nn.Sequential(llama3(given["llama3_scaling"], {}), clip) if given["llama3_scaling"] else clip
+def clipped(spec: Spec, _: Arrays) -> nn.Module:
+    clip = Clipped(20, kind="soft" if spec["kind"] == "cope" else "hard")
+    return nn.Sequential(llama3(spec["llama3_scaling"], {}), clip) if spec["llama3_scaling"] else clip
 
 
-MADE: dict[str, Callable[[Given, Arrays], nn.Module]] = {
-    "linear": lambda given, _: PositionInterpolation(given["factor"]),
-    "ntk": lambda given, _: NTKAware(given["factor"]),
-    "dynamic": lambda given, _: DynamicNTK(given["factor"], original_length=given["max_position_embeddings"]),
-    "dynamic_ntk_original": lambda given, _: DynamicNTK(given["ntk"], original_length=given["original_length"]),
-    "dynamic_pi": lambda given, _: DynamicPositionInterpolation(original_length=given["original_length"]),
+MADE: dict[str, Callable[[Spec, Arrays], nn.Module]] = {
+    "linear": lambda spec, _: PositionInterpolation(spec["factor"]),
+    "ntk": lambda spec, _: NTKAware(spec["factor"]),
+    "dynamic": lambda spec, _: DynamicNTK(spec["factor"], original_length=spec["max_position_embeddings"]),
+    "dynamic_ntk_original": lambda spec, _: DynamicNTK(spec["ntk"], original_length=spec["original_length"]),
+    "dynamic_pi": lambda spec, _: DynamicPositionInterpolation(original_length=spec["original_length"]),
     "ntk_by_parts": by_parts,
     "part_ntk_legacy": part_ntk,
     "yarn": yarn,
     "yarn_original": yarn,
-    "dynamic_yarn": lambda given, _: DynamicYaRN(original_length=given["original_length"]),
+    "dynamic_yarn": lambda spec, _: DynamicYaRN(original_length=spec["original_length"]),
     "llama3": llama3,
-    "proportional": lambda given, _: nn.Sequential(
-        Proportional(given["partial_rotary_factor"]), PositionInterpolation(given["factor"])
+    "proportional": lambda spec, _: nn.Sequential(
+        Proportional(spec["partial_rotary_factor"]), PositionInterpolation(spec["factor"])
     ),
     "longrope": longrope,
-    "resonance": lambda given, _: Resonance(),
-    "resonance_yarn": lambda given, arrays: nn.Sequential(yarn(given, arrays), Resonance()),
-    "resonance_ntk": lambda given, _: nn.Sequential(NTKAware(given["factor"]), Resonance()),
+    "resonance": lambda spec, _: Resonance(),
+    "resonance_yarn": lambda spec, arrays: nn.Sequential(yarn(spec, arrays), Resonance()),
+    "resonance_ntk": lambda spec, _: nn.Sequential(NTKAware(spec["factor"]), Resonance()),
     "multiscale": multiscale,
     "clipped_rope": clipped,
 }
@@ -109,26 +107,26 @@ class Sample(NamedTuple):
     rope: RoPE
     length: int | None
     arrays: Arrays
-    given: Given
+    spec: Spec
 
 
 def sample(name: str, layout: str = "half", dtype: torch.dtype = torch.float64) -> Sample:
-    given, arrays = config(name), load(name, dtype)
-    head_dim = given.get("head_dim", given.get("dim"))
-    partial = given["method"] == "yarn" and "partial_rotary_factor" in given
-    rotary_dim = int(head_dim * given["partial_rotary_factor"]) if partial else None
-    length = given.get("seq_len", given.get("main_len"))
-    if given["method"] == "longrope":
-        length = given["original_length"] + 1
-    scaling = MADE[given["method"]](given, load(name))
+    spec, arrays = config(name), load(name, dtype)
+    head_dim = spec.get("head_dim", spec.get("dim"))
+    partial = spec["method"] == "yarn" and "partial_rotary_factor" in spec
+    rotary_dim = int(head_dim * spec["partial_rotary_factor"]) if partial else None
+    length = spec.get("seq_len", spec.get("main_len"))
+    if spec["method"] == "longrope":
+        length = spec["original_length"] + 1
+    scaling = MADE[spec["method"]](spec, load(name))
     rope = RoPE(
         head_dim,
-        base=given.get("theta", given.get("rope_theta", 10_000.0)),
+        base=spec.get("theta", spec.get("rope_theta", 10_000.0)),
         layout=layout,
         rotary_dim=rotary_dim,
         scaling=scaling,
     )
-    return Sample(rope, length, arrays, given)
+    return Sample(rope, length, arrays, spec)
 
 
 def test_every_file_of_a_scaling_is_used():
@@ -138,9 +136,9 @@ def test_every_file_of_a_scaling_is_used():
 
 @pytest.mark.parametrize("name", FILES)
 def test_frequencies_and_gain(name):
-    rope, length, arrays, given = sample(name)
+    rope, length, arrays, spec = sample(name)
     spectrum, expected = rope.spectrum(length), arrays.get("inv_freq_f64", arrays.get("inv_freqs_f64"))
-    if given["method"] == "dynamic_pi":  # the authors squeeze positions instead
+    if spec["method"] == "dynamic_pi":  # the authors squeeze positions instead
         expected = expected * arrays["position_multiplier"]
     torch.testing.assert_close(spectrum.theta, expected, rtol=1e-12, atol=0)
     if "attention_factor" in arrays:
@@ -178,15 +176,15 @@ def test_rotated_queries_and_keys(name, layout, dtype):
 
 @pytest.mark.parametrize("name", names("dynamic_hf_*"))
 def test_dynamic_frequencies_at_every_length(name):
-    rope, _, arrays, given = sample(name)
-    for length in given["lens"]:
+    rope, _, arrays, spec = sample(name)
+    for length in spec["lens"]:
         torch.testing.assert_close(rope.spectrum(length).theta, arrays[f"inv_freq_f64_len{length}"], rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("name", [name for name in names("longrope_*") if config(name)["method"] == "longrope"])
 def test_the_short_set_up_to_the_original_length(name):
-    rope, _, arrays, given = sample(name)
-    length = given["original_length"]
+    rope, _, arrays, spec = sample(name)
+    length = spec["original_length"]
     torch.testing.assert_close(rope.spectrum(length).theta, arrays["inv_freq_f64_short"], rtol=1e-12, atol=0)
     cos, _ = rope.table(arrays["positions"], length, like=torch.zeros((), dtype=torch.float64))
     assert gap(cos, arrays["cos_f64_short"]) < 1e-9
@@ -195,21 +193,21 @@ def test_the_short_set_up_to_the_original_length(name):
 @pytest.mark.parametrize("name", names("longrope_variants_*"))
 class TestMicrosoftsVariants:
     def test_dynamic_factors(self, name):
-        given, arrays = config(name), load(name)
-        options = {"original_length": given["original_length"], "factor": given["factor"]}
-        rope = RoPE(given["dim"], base=given["theta"], scaling=DynamicLongRoPE(arrays["factors"].tolist(), **options))
+        spec, arrays = config(name), load(name)
+        options = {"original_length": spec["original_length"], "factor": spec["factor"]}
+        rope = RoPE(spec["dim"], base=spec["theta"], scaling=DynamicLongRoPE(arrays["factors"].tolist(), **options))
         expected = arrays["dynamic_inv_freq_f64"]
-        torch.testing.assert_close(rope.spectrum(given["dynamic_seq_len"]).theta, expected, rtol=1e-12, atol=0)
+        torch.testing.assert_close(rope.spectrum(spec["dynamic_seq_len"]).theta, expected, rtol=1e-12, atol=0)
 
     def test_start_tokens(self, name):
-        given, arrays = config(name), load(name)
-        factors, options = arrays["factors"].tolist(), {"original_length": given["original_length"]}
-        options |= {"factor": given["factor"], "start_tokens": given["start_tokens"]}
+        spec, arrays = config(name), load(name)
+        factors, options = arrays["factors"].tolist(), {"original_length": spec["original_length"]}
+        options |= {"factor": spec["factor"], "start_tokens": spec["start_tokens"]}
         for policy in ("su", "yarn"):
             scaling = LongRoPE(factors, factors, gain=policy, **options)
             assert abs(scaling.long_gain - float(arrays[f"mscale_{policy}"])) < 1e-15
         scaling = LongRoPE(factors, factors, **options)
-        rope = RoPE(given["dim"], base=given["theta"], scaling=scaling)
+        rope = RoPE(spec["dim"], base=spec["theta"], scaling=scaling)
         cos, sin = rope.table(arrays["mixed_positions"], like=torch.zeros((), dtype=torch.float64))
         assert gap(cos, arrays["mixed_cos"]) < 1e-9
         assert gap(sin, arrays["mixed_sin"]) < 1e-9
@@ -217,11 +215,11 @@ class TestMicrosoftsVariants:
 
 @pytest.mark.parametrize("name", names("resonance*"))
 def test_wavelengths_are_the_authors_in_both_roundings(name):
-    given, arrays = config(name), load(name)
+    spec, arrays = config(name), load(name)
     for rounding, ending in (("float64", ""), ("float32", "_f32")):
-        before = {"resonance": [], "resonance_ntk": [NTKAware(given.get("factor", 1.0))]}.get(given["method"])
-        before = [yarn(given, arrays)] if before is None else before
-        rope = RoPE(given["dim"], base=given["theta"], scaling=nn.Sequential(*before, Resonance(rounding=rounding)))
+        before = {"resonance": [], "resonance_ntk": [NTKAware(spec.get("factor", 1.0))]}.get(spec["method"])
+        before = [yarn(spec, arrays)] if before is None else before
+        rope = RoPE(spec["dim"], base=spec["theta"], scaling=nn.Sequential(*before, Resonance(rounding=rounding)))
         wavelengths = (2 * torch.pi / rope.spectrum().theta).round()
         off = (wavelengths - arrays[f"wavelengths{ending}"]).abs().max()
         assert off <= (0 if rounding == "float64" else 1), "float32 powers differ in the last bit between builds"

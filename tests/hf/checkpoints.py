@@ -11,7 +11,7 @@ PHI3_LONG = [1.03, 1.05, 1.05, 1.08] + [1.2 + 1.45 * i for i in range(44)]
 PHI4_SHORT, PHI4_LONG = [1.0] * 48, [1.0 + i for i in range(48)]
 
 
-class Turn(NamedTuple):
+class Rotary(NamedTuple):
     """What the layers of one kind should do; sections are pairs that read time, row and column."""
 
     head_dim: int
@@ -55,44 +55,44 @@ GEMMA4 = {
 PHI3_NUMBERS = {"original_length": 4096, "factor": 32.0, "short": PHI3_SHORT, "long": PHI3_LONG}
 FULL, SLIDING = "full_attention", "sliding_attention"
 
-CHECKPOINTS: dict[str, tuple[dict[str, Any], dict[str, Turn | None]]] = {
-    "llama-2-7b": (_llama(max_position_embeddings=4096, rope_scaling=None), {"all": Turn(128, 128, 10000.0)}),
+CHECKPOINTS: dict[str, tuple[dict[str, Any], dict[str, Rotary | None]]] = {
+    "llama-2-7b": (_llama(max_position_embeddings=4096, rope_scaling=None), {"all": Rotary(128, 128, 10000.0)}),
     "llama-2-7b, saved by version 5": (
         _llama(head_dim=128, rope_parameters={"rope_theta": 10000.0, "rope_type": "default"}),
-        {"all": Turn(128, 128, 10000.0)},
+        {"all": Rotary(128, 128, 10000.0)},
     ),
     "code-llama-7b": (
-        _llama(max_position_embeddings=16384, rope_theta=1000000, rope_scaling=None), {"all": Turn(128, 128, 1e6)},
+        _llama(max_position_embeddings=16384, rope_theta=1000000, rope_scaling=None), {"all": Rotary(128, 128, 1e6)},
     ),
     "llama-3.1-8b": (
         _llama(max_position_embeddings=131072, rope_theta=500000.0, rope_scaling={**LLAMA3, "factor": 8.0}),
-        {"all": Turn(128, 128, 5e5, "half", "Llama3", {"factor": 8, **LLAMA3_NUMBERS})},
+        {"all": Rotary(128, 128, 5e5, "half", "Llama3", {"factor": 8, **LLAMA3_NUMBERS})},
     ),
     "llama-3.2-1b": (
         {
             "model_type": "llama", "head_dim": 64, "hidden_size": 2048, "num_attention_heads": 32,
             "max_position_embeddings": 131072, "rope_theta": 500000.0, "rope_scaling": {**LLAMA3, "factor": 32.0},
         },
-        {"all": Turn(64, 64, 5e5, "half", "Llama3", {"factor": 32, **LLAMA3_NUMBERS})},
+        {"all": Rotary(64, 64, 5e5, "half", "Llama3", {"factor": 32, **LLAMA3_NUMBERS})},
     ),
     "yarn-llama-2-7b-64k": (
         _llama(
             max_position_embeddings=65536,
             rope_scaling={"factor": 16.0, "finetuned": True, "original_max_position_embeddings": 4096, "type": "yarn"},
         ),
-        {"all": Turn(128, 128, 1e4, "half", "YaRN", {"factor": 16, "original_length": 4096})},
+        {"all": Rotary(128, 128, 1e4, "half", "YaRN", {"factor": 16, "original_length": 4096})},
     ),
     "longchat-7b-v1.5-32k": (
         _llama(max_position_embeddings=4096, rope_scaling={"factor": 8.0, "type": "linear"}),
-        {"all": Turn(128, 128, 1e4, "half", "PositionInterpolation", {"factor": 8})},
+        {"all": Rotary(128, 128, 1e4, "half", "PositionInterpolation", {"factor": 8})},
     ),
     "dynamic": (
         _llama(max_position_embeddings=2048, rope_scaling={"factor": 2.0, "type": "dynamic"}),
-        {"all": Turn(128, 128, 1e4, "half", "DynamicNTK", {"factor": 2, "original_length": 2048})},
+        {"all": Rotary(128, 128, 1e4, "half", "DynamicNTK", {"factor": 2, "original_length": 2048})},
     ),
     "mistral-7b": (
         {"model_type": "mistral", "hidden_size": 4096, "num_attention_heads": 32, "rope_theta": 10000.0},
-        {"all": Turn(128, 128, 1e4)},
+        {"all": Rotary(128, 128, 1e4)},
     ),
     "qwen2.5-7b-instruct with yarn": (
         {
@@ -100,21 +100,25 @@ CHECKPOINTS: dict[str, tuple[dict[str, Any], dict[str, Turn | None]]] = {
             "rope_theta": 1000000.0, "sliding_window": 131072, "use_sliding_window": False,
             "rope_scaling": {"factor": 4.0, "original_max_position_embeddings": 32768, "type": "yarn"},
         },
-        {"all": Turn(128, 128, 1e6, "half", "YaRN", {"factor": 4, "original_length": 32768, "attention_factor": None})},
+        {
+            "all": Rotary(
+                128, 128, 1e6, "half", "YaRN", {"factor": 4, "original_length": 32768, "attention_factor": None}
+            )
+        },
     ),
     "qwen3-8b": (
         {
             "model_type": "qwen3", "head_dim": 128, "hidden_size": 4096, "num_attention_heads": 32,
             "max_position_embeddings": 40960, "rope_scaling": None, "rope_theta": 1000000,
         },
-        {"all": Turn(128, 128, 1e6)},
+        {"all": Rotary(128, 128, 1e6)},
     ),
     "qwen3-next-80b": (
         {
             "model_type": "qwen3_next", "head_dim": 256, "partial_rotary_factor": 0.25, "rope_theta": 10000000,
             "rope_scaling": None, "max_position_embeddings": 262144,
         },
-        {"all": Turn(256, 64, 1e7)},
+        {"all": Rotary(256, 64, 1e7)},
     ),
     "deepseek-v2-lite": (
         {
@@ -122,7 +126,7 @@ CHECKPOINTS: dict[str, tuple[dict[str, Any], dict[str, Turn | None]]] = {
             "qk_rope_head_dim": 64, "max_position_embeddings": 163840, "rope_theta": 10000,
             "rope_scaling": {**DEEPSEEK_YARN, **MSCALES},
         },
-        {"all": Turn(64, 64, 1e4, "interleaved", "YaRN", {**DEEPSEEK_NUMBERS, **MSCALES})},
+        {"all": Rotary(64, 64, 1e4, "interleaved", "YaRN", {**DEEPSEEK_NUMBERS, **MSCALES})},
     ),
     "deepseek-v3": (
         {
@@ -130,7 +134,7 @@ CHECKPOINTS: dict[str, tuple[dict[str, Any], dict[str, Turn | None]]] = {
             "qk_rope_head_dim": 64, "max_position_embeddings": 163840, "rope_theta": 10000,
             "rope_scaling": {**DEEPSEEK_YARN, "mscale": 1.0, "mscale_all_dim": 1.0},
         },
-        {"all": Turn(64, 64, 1e4, "interleaved", "YaRN", {**DEEPSEEK_NUMBERS, "mscale": 1.0, "mscale_all_dim": 1.0})},
+        {"all": Rotary(64, 64, 1e4, "interleaved", "YaRN", {**DEEPSEEK_NUMBERS, "mscale": 1.0, "mscale_all_dim": 1.0})},
     ),
     "gpt-oss-20b": (
         {
@@ -138,11 +142,11 @@ CHECKPOINTS: dict[str, tuple[dict[str, Any], dict[str, Turn | None]]] = {
             "sliding_window": 128, "max_position_embeddings": 131072, "initial_context_length": 4096,
             "rope_theta": 150000, "rope_scaling": GPT_OSS,
         },
-        {"all": Turn(64, 64, 1.5e5, "half", "YaRN", {"factor": 32, "original_length": 4096, "truncate": False})},
+        {"all": Rotary(64, 64, 1.5e5, "half", "YaRN", {"factor": 32, "original_length": 4096, "truncate": False})},
     ),
     "gpt-oss without a block": (
         {"model_type": "gpt_oss", "head_dim": 64, "max_position_embeddings": 131072},
-        {"all": Turn(64, 64, 1.5e5, "half", "YaRN", {"factor": 32, "original_length": 4096, "truncate": False})},
+        {"all": Rotary(64, 64, 1.5e5, "half", "YaRN", {"factor": 32, "original_length": 4096, "truncate": False})},
     ),
     "phi-3-mini-128k, first spelling": (
         {
@@ -150,7 +154,7 @@ CHECKPOINTS: dict[str, tuple[dict[str, Any], dict[str, Turn | None]]] = {
             "original_max_position_embeddings": 4096, "rope_theta": 10000.0,
             "rope_scaling": {"long_factor": PHI3_LONG, "short_factor": PHI3_SHORT, "type": "su"},
         },
-        {"all": Turn(96, 96, 1e4, "half", "LongRoPE", PHI3_NUMBERS)},
+        {"all": Rotary(96, 96, 1e4, "half", "LongRoPE", PHI3_NUMBERS)},
     ),
     "phi-3.5-mini": (
         {
@@ -158,7 +162,7 @@ CHECKPOINTS: dict[str, tuple[dict[str, Any], dict[str, Turn | None]]] = {
             "original_max_position_embeddings": 4096, "rope_theta": 10000.0,
             "rope_scaling": {"long_factor": PHI3_LONG, "short_factor": PHI3_SHORT, "type": "longrope"},
         },
-        {"all": Turn(96, 96, 1e4, "half", "LongRoPE", PHI3_NUMBERS)},
+        {"all": Rotary(96, 96, 1e4, "half", "LongRoPE", PHI3_NUMBERS)},
     ),
     "phi-3.5-moe": (
         {
@@ -169,7 +173,7 @@ CHECKPOINTS: dict[str, tuple[dict[str, Any], dict[str, Turn | None]]] = {
                 "short_factor": PHI3_SHORT, "short_mscale": 1.243163121016122, "type": "longrope",
             },
         },
-        {"all": Turn(96, 96, 1e4, "half", "LongRoPE", {"short_gain": 1.243163121016122, "long_gain": 1.25})},
+        {"all": Rotary(96, 96, 1e4, "half", "LongRoPE", {"short_gain": 1.243163121016122, "long_gain": 1.25})},
     ),
     "phi-4-mini": (
         {
@@ -177,14 +181,14 @@ CHECKPOINTS: dict[str, tuple[dict[str, Any], dict[str, Turn | None]]] = {
             "original_max_position_embeddings": 4096, "partial_rotary_factor": 0.75, "rope_theta": 10000.0,
             "rope_scaling": {"long_factor": PHI4_LONG, "short_factor": PHI4_SHORT, "type": "longrope"},
         },
-        {"all": Turn(128, 96, 1e4, "half", "LongRoPE", {"factor": 32.0, "original_length": 4096})},
+        {"all": Rotary(128, 96, 1e4, "half", "LongRoPE", {"factor": 32.0, "original_length": 4096})},
     ),
     "gemma-2-9b": (
         {
             "model_type": "gemma2", "head_dim": 256, "hidden_size": 3584, "num_attention_heads": 16,
             "rope_theta": 10000.0, "sliding_window": 4096,
         },
-        {"all": Turn(256, 256, 1e4)},
+        {"all": Rotary(256, 256, 1e4)},
     ),
     "gemma-3-4b": (
         {
@@ -196,7 +200,7 @@ CHECKPOINTS: dict[str, tuple[dict[str, Any], dict[str, Turn | None]]] = {
                 "sliding_window_pattern": 6,
             },
         },
-        {FULL: Turn(256, 256, 1e6, "half", "PositionInterpolation", {"factor": 8}), SLIDING: Turn(256, 256, 1e4)},
+        {FULL: Rotary(256, 256, 1e6, "half", "PositionInterpolation", {"factor": 8}), SLIDING: Rotary(256, 256, 1e4)},
     ),
     "gemma-3-1b, saved by version 5": (
         {
@@ -207,21 +211,21 @@ CHECKPOINTS: dict[str, tuple[dict[str, Any], dict[str, Turn | None]]] = {
                 SLIDING: {"rope_theta": 10000, "rope_type": "default"},
             },
         },
-        {FULL: Turn(256, 256, 1e6), SLIDING: Turn(256, 256, 1e4)},
+        {FULL: Rotary(256, 256, 1e6), SLIDING: Rotary(256, 256, 1e4)},
     ),
     "gemma-4": (
         {
             "model_type": "gemma4_text", "head_dim": 256, "num_hidden_layers": 6, "layer_types": [SLIDING] * 5 + [FULL],
             "rope_parameters": GEMMA4, "per_layer_config": {"5": {"head_dim": 512}},
         },
-        {SLIDING: Turn(256, 256, 1e4), FULL: Turn(512, 512, 1e6, "half", "Proportional", {"fraction": 0.25})},
+        {SLIDING: Rotary(256, 256, 1e4), FULL: Rotary(512, 512, 1e6, "half", "Proportional", {"fraction": 0.25})},
     ),
     "modernbert-base": (
         {
             "model_type": "modernbert", "hidden_size": 768, "num_attention_heads": 12, "global_rope_theta": 160000.0,
             "local_rope_theta": 10000.0, "max_position_embeddings": 8192, "local_attention": 128,
         },
-        {FULL: Turn(64, 64, 1.6e5), SLIDING: Turn(64, 64, 1e4)},
+        {FULL: Rotary(64, 64, 1.6e5), SLIDING: Rotary(64, 64, 1e4)},
     ),
     "olmo-3-7b": (
         {
@@ -234,8 +238,8 @@ CHECKPOINTS: dict[str, tuple[dict[str, Any], dict[str, Turn | None]]] = {
             },
         },
         {
-            FULL: Turn(128, 128, 5e5, "half", "YaRN", {"attention_factor": 1.2079441541679836}),
-            SLIDING: Turn(128, 128, 5e5),
+            FULL: Rotary(128, 128, 5e5, "half", "YaRN", {"attention_factor": 1.2079441541679836}),
+            SLIDING: Rotary(128, 128, 5e5),
         },
     ),
     "glm-4-9b": (
@@ -243,54 +247,54 @@ CHECKPOINTS: dict[str, tuple[dict[str, Any], dict[str, Turn | None]]] = {
             "model_type": "glm", "head_dim": 128, "hidden_size": 4096, "num_attention_heads": 32,
             "partial_rotary_factor": 0.5, "rope_theta": 10000.0,
         },
-        {"all": Turn(128, 64, 1e4, "interleaved")},
+        {"all": Rotary(128, 64, 1e4, "interleaved")},
     ),
     "pythia-1b": (
         {
             "model_type": "gpt_neox", "hidden_size": 2048, "num_attention_heads": 8, "max_position_embeddings": 2048,
             "rotary_emb_base": 10000, "rotary_pct": 0.25,
         },
-        {"all": Turn(256, 64, 1e4)},
+        {"all": Rotary(256, 64, 1e4)},
     ),
     "gpt-j-6b": (
         {"model_type": "gptj", "n_embd": 4096, "n_head": 16, "n_positions": 2048, "rotary": True, "rotary_dim": 64},
-        {"all": Turn(256, 64, 1e4, "interleaved")},
+        {"all": Rotary(256, 64, 1e4, "interleaved")},
     ),
     "minimax-m2": (
         {"model_type": "minimax_m2", "head_dim": 128, "hidden_size": 3072, "rope_theta": 5000000, "rotary_dim": 64},
-        {"all": Turn(128, 64, 5e6)},
+        {"all": Rotary(128, 64, 5e6)},
     ),
     "stablelm-3b": (
         {
             "model_type": "stablelm", "hidden_size": 2560, "num_attention_heads": 32, "partial_rotary_factor": 0.25,
             "rope_theta": 10000,
         },
-        {"all": Turn(80, 20, 1e4)},
+        {"all": Rotary(80, 20, 1e4)},
     ),
     "stablelm-3b, first spelling": (
         {
             "model_type": "stablelm", "hidden_size": 2560, "num_attention_heads": 32, "rope_pct": 0.25,
             "rope_theta": 10000,
         },
-        {"all": Turn(80, 20, 1e4)},
+        {"all": Rotary(80, 20, 1e4)},
     ),
     "persimmon-8b": (
         {"model_type": "persimmon", "hidden_size": 4096, "num_attention_heads": 64, "rope_theta": 25000.0},
-        {"all": Turn(64, 32, 25000.0)},
+        {"all": Rotary(64, 32, 25000.0)},
     ),
     "qwen2-vl-7b": (
         {
             "model_type": "qwen2_vl", "hidden_size": 3584, "num_attention_heads": 28, "rope_theta": 1000000.0,
             "rope_scaling": {"mrope_section": [16, 24, 24], "type": "mrope"}, "vision_config": {"hidden_size": 3584},
         },
-        {"all": Turn(128, 128, 1e6, sections=(16, 24, 24))},
+        {"all": Rotary(128, 128, 1e6, sections=(16, 24, 24))},
     ),
     "qwen2-vl-7b, with both names of the type": (
         {
             "model_type": "qwen2_vl", "hidden_size": 3584, "num_attention_heads": 28, "rope_theta": 1000000.0,
             "rope_scaling": {"mrope_section": [16, 24, 24], "rope_type": "default", "type": "default"},
         },
-        {"all": Turn(128, 128, 1e6, sections=(16, 24, 24))},
+        {"all": Rotary(128, 128, 1e6, sections=(16, 24, 24))},
     ),
     "qwen2.5-vl-7b with yarn": (
         {
@@ -304,7 +308,7 @@ CHECKPOINTS: dict[str, tuple[dict[str, Any], dict[str, Turn | None]]] = {
                 },
             },
         },
-        {"all": Turn(128, 128, 1e6, "half", "YaRN", {"factor": 4, "original_length": 32768}, (16, 24, 24))},
+        {"all": Rotary(128, 128, 1e6, "half", "YaRN", {"factor": 4, "original_length": 32768}, (16, 24, 24))},
     ),
     "qwen3-vl-8b": (
         {
@@ -315,7 +319,7 @@ CHECKPOINTS: dict[str, tuple[dict[str, Any], dict[str, Turn | None]]] = {
                 "rope_scaling": {"mrope_interleaved": True, "mrope_section": [24, 20, 20], "rope_type": "default"},
             },
         },
-        {"all": Turn(128, 128, 5e6, sections=(24, 20, 20), order="interleaved")},
+        {"all": Rotary(128, 128, 5e6, sections=(24, 20, 20), order="interleaved")},
     ),
     "qwen3.5, saved by version 5": (
         {
@@ -325,7 +329,7 @@ CHECKPOINTS: dict[str, tuple[dict[str, Any], dict[str, Turn | None]]] = {
                 "rope_theta": 10000000, "rope_type": "default",
             },
         },
-        {"all": Turn(256, 64, 1e7, sections=(11, 11, 10), order="interleaved")},
+        {"all": Rotary(256, 64, 1e7, sections=(11, 11, 10), order="interleaved")},
     ),
     "qwen3-omni-30b": (
         {
@@ -341,7 +345,7 @@ CHECKPOINTS: dict[str, tuple[dict[str, Any], dict[str, Turn | None]]] = {
                 },
             },
         },
-        {"all": Turn(128, 128, 1e6, sections=(24, 20, 20), order="interleaved")},
+        {"all": Rotary(128, 128, 1e6, sections=(24, 20, 20), order="interleaved")},
     ),
     "glm-4.1v-9b": (
         {
@@ -352,7 +356,7 @@ CHECKPOINTS: dict[str, tuple[dict[str, Any], dict[str, Turn | None]]] = {
                 "rope_scaling": {"mrope_section": [8, 12, 12], "rope_type": "default"},
             },
         },
-        {"all": Turn(128, 64, 1e4, "interleaved", sections=(8, 12, 12))},
+        {"all": Rotary(128, 64, 1e4, "interleaved", sections=(8, 12, 12))},
     ),
     "glm-4.5v": (
         {
@@ -362,7 +366,7 @@ CHECKPOINTS: dict[str, tuple[dict[str, Any], dict[str, Turn | None]]] = {
                 "rope_scaling": {"mrope_section": [8, 12, 12], "rope_type": "default"},
             },
         },
-        {"all": Turn(128, 64, 1e4, sections=(8, 12, 12))},
+        {"all": Rotary(128, 64, 1e4, sections=(8, 12, 12))},
     ),
     "ernie-4.5-vl-28b": (
         {
@@ -373,28 +377,28 @@ CHECKPOINTS: dict[str, tuple[dict[str, Any], dict[str, Turn | None]]] = {
                 "rope_parameters": {"mrope_section": [22, 22, 20], "rope_theta": 500000.0, "rope_type": "default"},
             },
         },
-        {"all": Turn(128, 128, 5e5, "interleaved", sections=(22, 22, 20), order="time last")},
+        {"all": Rotary(128, 128, 5e5, "interleaved", sections=(22, 22, 20), order="time last")},
     ),
     "falcon-7b": (
         {"model_type": "falcon", "alibi": False, "hidden_size": 4544, "num_attention_heads": 71, "rope_theta": 10000.0},
-        {"all": Turn(64, 64, 1e4)},
+        {"all": Rotary(64, 64, 1e4)},
     ),
     "command-r": (
         {"model_type": "cohere", "hidden_size": 8192, "num_attention_heads": 64, "rope_theta": 8000000.0},
-        {"all": Turn(128, 128, 8e6, "interleaved")},
+        {"all": Rotary(128, 128, 8e6, "interleaved")},
     ),
     "command-r7b": (
         {
             "model_type": "cohere2", "hidden_size": 4096, "num_attention_heads": 32, "rope_theta": 50000,
             "sliding_window": 4096, "sliding_window_pattern": 4,
         },
-        {SLIDING: Turn(128, 128, 5e4, "interleaved"), FULL: None},
+        {SLIDING: Rotary(128, 128, 5e4, "interleaved"), FULL: None},
     ),
     "smollm3-3b": (
         {
             "model_type": "smollm3", "hidden_size": 2048, "num_attention_heads": 16, "rope_theta": 5000000.0,
             "num_hidden_layers": 8, "no_rope_layers": [1, 1, 1, 0, 1, 1, 1, 0], "rope_scaling": None,
         },
-        {"all": Turn(128, 128, 5e6)},
+        {"all": Rotary(128, 128, 5e6)},
     ),
 }  # fmt: skip

@@ -48,11 +48,11 @@ def looking_back(base: float = 5e5, sharp: float = 20.0, **given: Any) -> LlamaF
 def text(tokens: int = 1600) -> Tensor:
     """Letters of which each stood `BACK` tokens before, but for one in twenty."""
     source = torch.Generator().manual_seed(2)
-    found = torch.randint(FIRST, FIRST + LETTERS, (tokens,), generator=source)
+    result = torch.randint(FIRST, FIRST + LETTERS, (tokens,), generator=source)
     again = torch.rand(tokens, generator=source) < 0.95
     for place in range(BACK, tokens):
-        found[place] = found[place - BACK] if again[place] else found[place]
-    return found
+        result[place] = result[place - BACK] if again[place] else result[place]
+    return result
 
 
 def saved(model: LlamaForCausalLM, folder: Path) -> Path:

@@ -101,7 +101,7 @@ def test_nothing_runs_and_the_folder_is_named(
     shutil.copytree(sound, folder)
     plant(folder, mark)
     needs_none = plant is with_tokenizer and command in ("explain", "attach")  # which read no tokenizer
-    code = posenc_cli.run([one.format(path=folder, out=tmp_path / "out") for one in COMMANDS[command]])
+    code = posenc_cli.run([item.format(path=folder, out=tmp_path / "out") for item in COMMANDS[command]])
     captured = capsys.readouterr()
     assert not mark.exists(), "code of the folder ran"
     assert code == (0 if needs_none else 2), captured.err

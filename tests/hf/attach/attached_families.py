@@ -100,21 +100,21 @@ def move(model: nn.Module) -> None:
 def calls_agree(model: Any) -> None:
     """Steps, padding before a text, and packed texts give what the texts give by themselves, to 1e-4."""
     ids = tokens()
-    whole = model(ids).logits
+    full = model(ids).logits
     cache, steps = None, []
     for part in (slice(0, 5), slice(5, 6), slice(6, 7), slice(7, 12)):
         out = model(ids[:, part], past_key_values=cache, use_cache=True)
         cache = out.past_key_values
         steps.append(out.logits)
-    torch.testing.assert_close(torch.cat(steps, 1), whole, rtol=0, atol=1e-4)
+    torch.testing.assert_close(torch.cat(steps, 1), full, rtol=0, atol=1e-4)
     padded, mask = torch.cat([ids[:, :3] * 0, ids], 1), torch.ones(2, 15, dtype=torch.long)
     mask[:, :3] = 0
     places = (mask.cumsum(1) - 1).clamp(min=0)
     behind = model(padded, attention_mask=mask, position_ids=places).logits[:, 3:]
-    torch.testing.assert_close(behind, whole, rtol=0, atol=1e-4)
+    torch.testing.assert_close(behind, full, rtol=0, atol=1e-4)
     row, restart = ids.reshape(1, 24), torch.arange(12).repeat(1, 2)
     packed = model(row, position_ids=restart, use_cache=False).logits.view(2, 12, -1)
-    torch.testing.assert_close(packed, whole, rtol=0, atol=1e-4)
+    torch.testing.assert_close(packed, full, rtol=0, atol=1e-4)
 
 
 def loss_falls(model: Any, steps: int = 5) -> None:

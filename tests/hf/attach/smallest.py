@@ -57,14 +57,14 @@ def built(name: str, **given: Any) -> nn.Module:
 def _class(name: str, cls: Any, code: Any) -> Any:
     if name in CLASSES:
         return getattr(code, CLASSES[name])
-    found = [
-        one for one in vars(code).values()
-        if inspect.isclass(one) and issubclass(one, transformers.PreTrainedModel) and one.__module__ == code.__name__
-        and getattr(one, "config_class", None) is cls and re.search(r"(?<!PreTrained)Model$", one.__name__)
+    result = [
+        item for item in vars(code).values()
+        if inspect.isclass(item) and issubclass(item, transformers.PreTrainedModel) and item.__module__ == code.__name__
+        and getattr(item, "config_class", None) is cls and re.search(r"(?<!PreTrained)Model$", item.__name__)
     ]  # fmt: skip
-    if not found:
+    if not result:
         raise LookupError(f"{code.__name__} has no model class for {cls.__name__} alone")
-    return found[0]
+    return result[0]
 
 
 _QK_NORMS = re.compile(r"\b(q|k|query|key)_(layer)?norm\.weight$|qk_norm|\b(q|k)_ln")
@@ -89,26 +89,26 @@ def inputs(model: nn.Module, name: str) -> dict[str, Any]:
     wants = inspect.signature(model.forward).parameters
     source = torch.Generator().manual_seed(0)
     tokens = torch.randint(3, 60, (1, LENGTH), generator=source)
-    found: dict[str, Any] = {"use_cache": False} if "use_cache" in wants else {}
+    result: dict[str, Any] = {"use_cache": False} if "use_cache" in wants else {}
     if "input_features" in wants and "inputs_embeds" not in wants:
         bins = model.config.num_mel_bins
         many = LENGTH * 2 if name == "glmasr_encoder" else LENGTH * 4 + 12
         shape = (1, bins, many) if name == "glmasr_encoder" else (1, many, bins)
         return {"input_features": torch.randn(shape, generator=source)}
     if name == "idefics":
-        found["image_encoder_embeddings"] = torch.randn(1, 1, 5, 32, generator=source)
-        found["image_attention_mask"] = torch.ones(1, LENGTH, 1)
+        result["image_encoder_embeddings"] = torch.randn(1, 1, 5, 32, generator=source)
+        result["image_attention_mask"] = torch.ones(1, LENGTH, 1)
     if name in ("moonshine", "moonshine_streaming", "dia_decoder"):
-        found["encoder_hidden_states"] = torch.randn(1, 5, 64, generator=source)
+        result["encoder_hidden_states"] = torch.randn(1, 5, 64, generator=source)
     if name == "blt_global_transformer":  # whose whole model makes the mask
-        found["attention_mask"] = torch.full((1, 1, LENGTH, LENGTH), -torch.inf).triu(1)
+        result["attention_mask"] = torch.full((1, 1, LENGTH, LENGTH), -torch.inf).triu(1)
     if name == "voxtral_realtime_text":
-        found["t_cond"] = torch.randn(1, 1, 64, generator=source)
+        result["t_cond"] = torch.randn(1, 1, 64, generator=source)
     if name == "dia_decoder":
         tokens = tokens[..., None].expand(-1, -1, 2)
     if "input_ids" in wants and name not in EMBEDDED:
-        return {**found, "input_ids": tokens}
+        return {**result, "input_ids": tokens}
     width = model.config.hidden_size
     states: Tensor = torch.randn(1, LENGTH, width, generator=source)
     key = "inputs_embeds" if "inputs_embeds" in wants else "hidden_states"
-    return {**found, key: states}
+    return {**result, key: states}

@@ -48,9 +48,9 @@ def test_generates_the_same_tokens_behind_padding(name: str, options: dict[str, 
     model, ids = decoder(name), tokens(count=8)
     mask = torch.ones_like(ids)
     mask[0, :3] = 0
-    given = {"attention_mask": mask, "max_new_tokens": 10, "do_sample": False, "eos_token_id": None, **options}
-    before = model.generate(ids, **given)
-    assert torch.equal(attach(model, "own").generate(ids, **given), before)
+    arguments = {"attention_mask": mask, "max_new_tokens": 10, "do_sample": False, "eos_token_id": None, **options}
+    before = model.generate(ids, **arguments)
+    assert torch.equal(attach(model, "own").generate(ids, **arguments), before)
 
 
 @pytest.mark.parametrize("encodings", [*LEARNED, "own+fox"])
@@ -137,7 +137,7 @@ def test_another_attention_function_is_an_error_and_not_another_model(name: str)
     model.set_attn_implementation(name)
     with pytest.raises(ValueError, match="attn_implementation"):
         model(ids)
-    assert ("attachment-undone", "fault") in {(one.name, one.level) for one in examine(model).findings}
+    assert ("attachment-undone", "fault") in {(item.name, item.level) for item in examine(model).findings}
     model.set_attn_implementation("posenc")
     assert torch.equal(model(ids).logits, before)
     assert examine(model).healthy

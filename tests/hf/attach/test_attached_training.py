@@ -22,8 +22,8 @@ IDS = text(96).view(4, 24)
 
 def logits(model: Any) -> Tensor:
     with torch.no_grad():
-        found: Tensor = model.eval()(input_ids=IDS).logits
-    return found
+        result: Tensor = model.eval()(input_ids=IDS).logits
+    return result
 
 
 def of_encodings(model: Any) -> dict[str, Tensor]:
@@ -85,6 +85,6 @@ def test_the_trainer_trains_and_its_checkpoint_is_the_model(tmp_path: Path) -> N
 def test_compiled_in_one_graph(encodings: str) -> None:
     torch._dynamo.reset()
     model = attach(small(), encodings)
-    wanted = logits(model)
+    expected = logits(model)
     compiled = torch.compile(model, fullgraph=True)
-    torch.testing.assert_close(logits(compiled), wanted, rtol=0, atol=1e-4)
+    torch.testing.assert_close(logits(compiled), expected, rtol=0, atol=1e-4)

@@ -22,10 +22,10 @@ logging.getLogger("transformers").setLevel(logging.CRITICAL)
     "name", ["llama", "gemma3_text", "gpt_oss", "deepseek_v3", "phi", "glm", "cohere2", "gpt_neox"]
 )
 def test_models_agree_with_their_configurations(name: str) -> None:
-    found = inspect(built(name))
-    assert found.agrees, str(found)
-    assert any(layer.gap is not None for layer in found.layers)
-    assert max(layer.gap or 0 for layer in found.layers) < 2e-4
+    result = inspect(built(name))
+    assert result.agrees, str(result)
+    assert any(layer.gap is not None for layer in result.layers)
+    assert max(layer.gap or 0 for layer in result.layers) < 2e-4
 
 
 def _yarn(model: Any) -> None:
@@ -65,9 +65,9 @@ def test_windows_and_attached_encodings() -> None:
     sliding.sliding_window = 5
     assert re.search(r"window.*\b5\b.*\b8\b", str(inspect(model)))
     attach(model, "alibi", layers=[1])
-    found = inspect(model).layers
-    assert found[0].attached is None
-    assert "ALiBi(4" in str(found[1])
+    result = inspect(model).layers
+    assert result[0].attached is None
+    assert "ALiBi(4" in str(result[1])
 
 
 def test_only_models_of_transformers() -> None:

@@ -90,8 +90,8 @@ def test_a_damaged_file_is_refused_by_its_name_and_at_once(tmp_path: Path, conte
     assert text.startswith(str(path))
     assert len(text.splitlines()) == 1
     assert len(text) < 400 + len(str(path))
-    found = {(one.name, one.level, one.key) for one in examine(tmp_path).findings}
-    assert ("weights-unreadable", "fault", "model.safetensors") in found
+    result = {(item.name, item.level, item.key) for item in examine(tmp_path).findings}
+    assert ("weights-unreadable", "fault", "model.safetensors") in result
 
 
 @pytest.mark.parametrize(
@@ -105,8 +105,8 @@ def test_what_is_no_regular_file_is_not_opened(
     folder_with(tmp_path)
     make(tmp_path / "model-00001-of-00002.safetensors")
     assert posenc_cli.run(["doctor", str(tmp_path), "--json"]) == 1
-    found = json.loads(capsys.readouterr().out)["findings"]
-    assert [one["key"] for one in found if one["level"] == "fault"] == ["model-00001-of-00002.safetensors"]
+    result = json.loads(capsys.readouterr().out)["findings"]
+    assert [item["key"] for item in result if item["level"] == "fault"] == ["model-00001-of-00002.safetensors"]
 
 
 def test_sound_files_are_read_as_the_package_reads_them(tmp_path: Path) -> None:
@@ -115,17 +115,17 @@ def test_sound_files_are_read_as_the_package_reads_them(tmp_path: Path) -> None:
     tensors = {f"t{n}": torch.zeros(n, 3, dtype=kind) for n, kind in enumerate(kinds)}
     tensors["inv_freq"] = torch.rand(7)
     safetensors.save_file(tensors, tmp_path / "x.safetensors", metadata={"format": "pt"})
-    found = tensors_in(tmp_path / "x.safetensors")
-    assert {name: one.shape for name, one in found.items()} == {name: tuple(t.shape) for name, t in tensors.items()}
-    read = torch.frombuffer(bytearray(found["inv_freq"].read()), dtype=torch.float32)
+    result = tensors_in(tmp_path / "x.safetensors")
+    assert {name: item.shape for name, item in result.items()} == {name: tuple(t.shape) for name, t in tensors.items()}
+    read = torch.frombuffer(bytearray(result["inv_freq"].read()), dtype=torch.float32)
     assert torch.equal(read, tensors["inv_freq"])
     assert not list(problems_of_weights(tmp_path))
 
 
 def test_a_type_that_is_new_is_no_damage(tmp_path: Path) -> None:
     content = encoded({"a": {**A, "dtype": "F5_E1M3"}, "b": B, "e": EMPTY, "s": SCALAR}, bytes(40))
-    found = tensors_in(folder_with(tmp_path, x_dot_safetensors=content) / "x.safetensors")
-    assert {name: one.dtype for name, one in found.items()} == {"a": "F5_E1M3", "b": "BF16", "e": "F16", "s": "I64"}
+    result = tensors_in(folder_with(tmp_path, x_dot_safetensors=content) / "x.safetensors")
+    assert {name: item.dtype for name, item in result.items()} == {"a": "F5_E1M3", "b": "BF16", "e": "F16", "s": "I64"}
 
 
 def index(**shards: Any) -> bytes:
@@ -153,10 +153,10 @@ SOUND = encoded({"a": A, "b": B})
 def test_an_index_is_compared_with_its_shards(tmp_path: Path, content: bytes, names: list[str]) -> None:
     folder_with(tmp_path, s1_dot_safetensors=SOUND)
     (tmp_path / "model.safetensors.index.json").write_bytes(content)
-    found = [one for one in examine(tmp_path).findings if one.name == "weights-unreadable"]
-    assert [(one.level, one.key) for one in found] == [("fault", "model.safetensors.index.json")]
-    assert all(name in found[0].text for name in names)
-    assert str(tmp_path) not in found[0].text
+    result = [item for item in examine(tmp_path).findings if item.name == "weights-unreadable"]
+    assert [(item.level, item.key) for item in result] == [("fault", "model.safetensors.index.json")]
+    assert all(name in result[0].text for name in names)
+    assert str(tmp_path) not in result[0].text
 
 
 def test_a_folder_without_any_of_its_shards_is_no_damage(tmp_path: Path) -> None:
@@ -170,4 +170,4 @@ def test_a_folder_without_any_of_its_shards_is_no_damage(tmp_path: Path) -> None
 def test_pickled_weights_are_not_opened_but_looked_at(tmp_path: Path, content: bytes, bad: bool) -> None:
     folder_with(tmp_path)
     (tmp_path / "pytorch_model.bin").write_bytes(content)
-    assert [one.key for one in examine(tmp_path).findings if one.alarms] == ["pytorch_model.bin"] * bad
+    assert [item.key for item in examine(tmp_path).findings if item.alarms] == ["pytorch_model.bin"] * bad

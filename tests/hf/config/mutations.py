@@ -79,7 +79,7 @@ def _paths(value: Any, path: Path = ()) -> list[Path]:
     if len(path) > 6 or not isinstance(value, dict | list):
         return []
     items = value.items() if isinstance(value, dict) else list(enumerate(value))[:3]
-    return [inner for key, one in items for inner in ((*path, key), *_paths(one, (*path, key)))]
+    return [inner for key, item in items for inner in ((*path, key), *_paths(item, (*path, key)))]
 
 
 def _home(config: Config, path: Path) -> Any:
@@ -136,7 +136,7 @@ def _rename(config: Config, path: Path, rng: random.Random) -> Mutation:
 
 def _copy(config: Config, path: Path, rng: random.Random) -> Mutation:
     """A value a second time, in another object, perhaps changed."""
-    objects = [config, *(_at(config, one) for one in _paths(config) if isinstance(_at(config, one), dict))]
+    objects = [config, *(_at(config, item) for item in _paths(config) if isinstance(_at(config, item), dict))]
     home, value = rng.choice(objects), copy.deepcopy(_at(config, path))
     if rng.random() < 0.5:
         value = copy.deepcopy(rng.choice(VALUES))
@@ -161,15 +161,15 @@ def _nest(config: Config, path: Path, rng: random.Random) -> Mutation:
 
 def _family(config: Config, path: Path, rng: random.Random) -> Mutation:
     name = rng.choice([*ROTARY, *NON_ROTARY, "posenc", "new"])
-    home = next((one for one in map(config.get, ("text_config", "llm_config")) if isinstance(one, dict)), config)
+    home = next((item for item in map(config.get, ("text_config", "llm_config")) if isinstance(item, dict)), config)
     home["model_type"] = name
     return Mutation(f"model_type = {name}")
 
 
 def _type(config: Config, path: Path, rng: random.Random) -> Mutation:
     """Another rope type, with or without the keys that it needs."""
-    objects = (_at(config, one) for one in _paths(config))
-    blocks = [one for one in objects if isinstance(one, dict) and {"type", "rope_type"} & set(one)]
+    objects = (_at(config, item) for item in _paths(config))
+    blocks = [item for item in objects if isinstance(item, dict) and {"type", "rope_type"} & set(item)]
     if not blocks:
         return _insert(config, path, rng)
     block, name = rng.choice(blocks), rng.choice([*TYPES, "su", "mrope"])

@@ -43,7 +43,7 @@ CALLS: list[Call] = [
     ("as_text", hf.as_text, {"config": READ}),
     ("facts", hf.facts, {"config": KINDS}),
     ("preset", hf.preset, {"name": "gpt-oss"}),
-    ("RopeConfig", lambda **given: RopeConfig(**given).to_config(),
+    ("RopeConfig", lambda **arguments: RopeConfig(**arguments).to_config(),
      {"layers": READ.layers, "config": LLAMA, "reading": READ.reading}),
     ("plugin_block", hf.plugin_block, {"rope": RoPE(16), "length": 64, "tokens": 64}),
     ("serve_flags", hf.serve_flags, {"config": READ, "exact": True, "length": 64}),
@@ -98,8 +98,8 @@ def test_everything_public_is_there():
     tried: dict[str, set[str]] = {}
     for name, _, valid in CALLS:
         tried.setdefault(name, set()).update(valid)
-    wanted = {name: set(inspect.signature(thing).parameters) - {"self"} for name, thing in public.items()}
-    assert wanted == tried
+    expected = {name: set(inspect.signature(thing).parameters) - {"self"} for name, thing in public.items()}
+    assert expected == tried
 
 
 @pytest.mark.parametrize(

@@ -19,13 +19,13 @@ from posenc.hf import read_rope, rope_from_config
 from posenc.hf.config.rotation import equivalent, order_of, text_rope
 from posenc.hf.config.text_config import find_text_config
 from posenc.rotary.mrope import MRoPE
-from tests.hf.checkpoints import CHECKPOINTS, FULL, SLIDING, Turn
+from tests.hf.checkpoints import CHECKPOINTS, FULL, SLIDING, Rotary
 from tests.hf.config.generated import configs
 
 
 def attributes(module: Any, names: Mapping[str, Any]) -> dict[str, Any]:
-    found = {name: getattr(module, name) for name in names}
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
+    result = {name: getattr(module, name) for name in names}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in result.items()}
 
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
@@ -232,7 +232,7 @@ class TestConventions:
             read = self.read(convention="vllm", **{key: value})
             assert float(read.rope.spectrum().gain) == pytest.approx(m), "vLLM 0.33 does not read it"
             assert torch.equal(read.rope.spectrum().theta, self.read().rope.spectrum().theta)
-            assert {one.level for one in read.remarks if one.name == "key-of-older-vllm"} == {"fault"}
+            assert {item.level for item in read.remarks if item.name == "key-of-older-vllm"} == {"fault"}
 
     def test_softmax_factor(self) -> None:
         both = {"mscale": 1.0, "mscale_all_dim": 1.0}
@@ -268,7 +268,7 @@ def test_kept_and_ignored_keys_survive() -> None:
 
 
 def test_expected_table_is_not_vacuous() -> None:
-    turns = [turn for _, expected in CHECKPOINTS.values() for turn in expected.values() if isinstance(turn, Turn)]
+    turns = [turn for _, expected in CHECKPOINTS.values() for turn in expected.values() if isinstance(turn, Rotary)]
     assert {turn.scaling for turn in turns} == {
         None, "PositionInterpolation", "DynamicNTK", "YaRN", "LongRoPE", "Llama3", "Proportional",
     }  # fmt: skip

@@ -17,8 +17,8 @@ ONES = [1.0] * 64
 
 def written(name: str, scaling: Any, base: float = 1e4, version: int | None = None) -> dict[str, Any]:
     config, _ = CHECKPOINTS[name]
-    found: dict[str, Any] = read_rope(config).with_rope(RoPE(128, base=base, scaling=scaling)).to_config(version)
-    return found
+    result: dict[str, Any] = read_rope(config).with_rope(RoPE(128, base=base, scaling=scaling)).to_config(version)
+    return result
 
 
 @pytest.mark.parametrize(

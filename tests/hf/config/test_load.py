@@ -73,8 +73,8 @@ def pipe(path: Path) -> None:
 
 
 def socket_file(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as one, contextlib.chdir(path.parent):  # a path of a socket is short
-        one.bind(path.name)
+    with socket.socket(socket.AF_UNIX) as item, contextlib.chdir(path.parent):  # a path of a socket is short
+        item.bind(path.name)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs named pipes, devices and sockets")

@@ -86,8 +86,8 @@ def test_the_family_decides_on_the_order_and_else_the_key(model_type: str, key: 
     config = config_of(model_type, mrope_section=list(SECTIONS), **given)
     rope = read_rope(config).rope
     assert order_of(rope) == order
-    told = key is not None and key != (order == "interleaved")
-    assert ("mrope_interleaved" in remarks(config)) == told, "a key that the family's code does not heed"
+    reported = key is not None and key != (order == "interleaved")
+    assert ("mrope_interleaved" in remarks(config)) == reported, "a key that the family's code does not heed"
 
 
 def test_a_family_has_its_own_sections() -> None:
@@ -206,7 +206,7 @@ def test_wavelengths_of_the_axes() -> None:
 
 
 def test_remarks_of_real_checkpoints() -> None:
-    found = {name: {remark.name for remark in read_rope(CHECKPOINTS[name][0]).remarks} for name in VISION}
-    assert found.pop("qwen3-omni-30b") == {"interleaved-unread"}
-    assert found.pop("qwen2.5-vl-7b with yarn") == {"yarn-on-short-prompts"}
-    assert set.union(*found.values()) <= {"version-5-spelling", "length-beyond-base"}
+    result = {name: {remark.name for remark in read_rope(CHECKPOINTS[name][0]).remarks} for name in VISION}
+    assert result.pop("qwen3-omni-30b") == {"interleaved-unread"}
+    assert result.pop("qwen2.5-vl-7b with yarn") == {"yarn-on-short-prompts"}
+    assert set.union(*result.values()) <= {"version-5-spelling", "length-beyond-base"}

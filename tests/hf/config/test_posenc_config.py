@@ -22,7 +22,7 @@ def test_a_saved_folder_is_explained(tmp_path: Path, name: str) -> None:
     config = PosencConfig(encodings=name, hidden_size=64, num_attention_heads=2, train_length=128)
     config.save_pretrained(tmp_path)
     read = read_rope(tmp_path)
-    names = [one["text"].split(":")[0] for one in facts(read)["encodings"]]
+    names = [item["text"].split(":")[0] for item in facts(read)["encodings"]]
     assert names == [line["name"] for line in config.encoding_specs()]
     text = as_text(read)
     assert text.startswith("model type   posenc\n")

@@ -112,13 +112,13 @@ def check_encodings(told: dict[str, Any], true: dict[str, Any]) -> None:
     if "table_length" in true:
         table = true["table_length"]
         rows = table if isinstance(table, dict) else {"rows": table, "usable": table}
-        assert [(one["rows"], one["positions"]) for one in encodings] == [(rows["rows"], rows["usable"])]
+        assert [(item["rows"], item["positions"]) for item in encodings] == [(rows["rows"], rows["usable"])]
     if "other_encoding" in true:
         name, *numbers = re.split(r" in attention|,| bias", true["other_encoding"])
-        assert any(name.lower() in one["text"].lower() for one in encodings)
+        assert any(name.lower() in item["text"].lower() for item in encodings)
         if name == "T5":
             buckets, distance = map(int, re.findall(r"\d+", " ".join(numbers)))
-            assert [(one["buckets"], one["max_distance"]) for one in encodings] == [(buckets, distance)]
+            assert [(item["buckets"], item["max_distance"]) for item in encodings] == [(buckets, distance)]
     texts = {kind["temperature"]["text"] for kind in kinds if kind["temperature"] is not None}
     assert texts == ({true["temperature"]} if "temperature" in true else set())
     picked = re.findall(r"index_topk (\d+)", true.get("other", ""))
@@ -140,19 +140,21 @@ def test_what_is_told_is_what_the_code_computes(
     assert told["schedule"]["problem"] is None
     for line in true["rotation"]:
         kind = line.get("kind")
-        named = [kind] if kind in told["layers"] else [name for name, one in told["layers"].items() if one is not None]
+        named = (
+            [kind] if kind in told["layers"] else [name for name, item in told["layers"].items() if item is not None]
+        )
         if not line["rotates"]:
             assert told["layers"].get(kind) is None
-            assert not any(one["rotates"] for one in kinds_named(kind, kinds))
+            assert not any(item["rotates"] for item in kinds_named(kind, kinds))
             continue
-        assert any(one["rotates"] for one in kinds_named(kind, kinds))
+        assert any(item["rotates"] for item in kinds_named(kind, kinds))
         for name in named:
             check_rotation(told["layers"][name], text_rope(read.layers[name]), line, known=known)
     if not true["rotation"]:
-        assert not any(one["rotates"] for one in kinds)
-        assert all(one is None for one in told["layers"].values())
+        assert not any(item["rotates"] for item in kinds)
+        assert all(item is None for item in told["layers"].values())
     if "layout" in true:
-        assert {one["layout"] for one in told["layers"].values() if one is not None} <= {true["layout"]}
+        assert {item["layout"] for item in told["layers"].values() if item is not None} <= {true["layout"]}
     check_layers(kinds, true)
     check_encodings(told, true)
 

@@ -222,8 +222,8 @@ class TestWhatFamiliesDo:
         ],
     )
     def test_keys_of_other_families_are_remarked(self, change: dict[str, Any], key: str) -> None:
-        found = [remark.text for remark in read_rope({**LLAMA, **change}).remarks if remark.key == key]
-        assert any("transformers" in text for text in found)
+        result = [remark.text for remark in read_rope({**LLAMA, **change}).remarks if remark.key == key]
+        assert any("transformers" in text for text in result)
 
     def test_longrope_without_a_length(self) -> None:
         config = dict(CHECKPOINTS["phi-3.5-mini"][0])
@@ -232,8 +232,8 @@ class TestWhatFamiliesDo:
 
     def test_rope_interleave(self) -> None:
         layouts = {True: "interleaved", False: "half", None: "half"}
-        for given, layout in layouts.items():
-            assert read_rope({"model_type": "deepseek_v3", "rope_interleave": given}).rope.layout == layout
+        for arguments, layout in layouts.items():
+            assert read_rope({"model_type": "deepseek_v3", "rope_interleave": arguments}).rope.layout == layout
         assert read_rope({"model_type": "deepseek_v3"}).rope.layout == "interleaved"
         read = read_rope({"model_type": "deepseek_v2", "rope_interleave": False})
         assert read.rope.layout == "interleaved"
@@ -254,8 +254,8 @@ def test_keys_of_another_family_are_remarked(model_type):
         "model_type": model_type, "hidden_size": 256, "num_attention_heads": 4, "max_position_embeddings": 512,
         "rotary_pct": 0.25, "rotary_emb_base": 20000,
     }  # fmt: skip
-    found = {remark.key: (remark.name, remark.level) for remark in read_rope(config).remarks}
-    assert found["rotary_emb_base"] == found["rotary_pct"] == ("key-ignored", "fault")
+    result = {remark.key: (remark.name, remark.level) for remark in read_rope(config).remarks}
+    assert result["rotary_emb_base"] == result["rotary_pct"] == ("key-ignored", "fault")
     assert not {"rotary_pct", "rotary_emb_base"} & {
         remark.key for remark in read_rope({**config, "model_type": "gpt_neox"}).remarks
     }

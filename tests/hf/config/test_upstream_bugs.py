@@ -74,9 +74,9 @@ def named(config: dict[str, Any]) -> dict[str, Finding]:
 def test_a_planted_fault_is_named(
     name: str, level: str, key: str, fault: dict[str, Any], right: dict[str, Any], words: list[str]
 ) -> None:
-    found = named(fault)[name]
-    assert (found.key, found.level) == (key, level)
-    assert [word for word in words if word not in found.text] == []
+    result = named(fault)[name]
+    assert (result.key, result.level) == (key, level)
+    assert [word for word in words if word not in result.text] == []
     assert name not in named(right)
     assert not [remark for remark in named(right).values() if remark.level == "fault"]
 
@@ -89,8 +89,8 @@ TRUE = {
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
 def test_real_checkpoints_have_no_fault(name: str) -> None:
-    found = {remark.name for remark in read_rope(CHECKPOINTS[name][0]).remarks if remark.level == "fault"}
-    assert found == TRUE.get(name, set())
+    result = {remark.name for remark in read_rope(CHECKPOINTS[name][0]).remarks if remark.level == "fault"}
+    assert result == TRUE.get(name, set())
 
 
 def test_every_remark_has_a_name() -> None:

@@ -82,8 +82,8 @@ def test_version_4(scaling: Any, block: dict[str, Any]) -> None:
         return
     config = rope_to_config(rope, version=4)
     config.pop("max_position_embeddings", None)
-    wanted = None if block["rope_type"] == "default" else block
-    assert config == {"head_dim": 64, "rope_theta": 500000.0, "rope_scaling": wanted}
+    expected = None if block["rope_type"] == "default" else block
+    assert config == {"head_dim": 64, "rope_theta": 500000.0, "rope_scaling": expected}
 
 
 def test_ntk_aware_is_another_base() -> None:

@@ -23,16 +23,16 @@ def test_planted_faults_are_found_and_nothing_else(names: set[str], what: str, c
     report = examine(config)
     assert report.names() == names, str(report)
     assert not report.healthy
-    for one in report.findings:
-        assert one.name in str(report)
-        assert one.text
+    for item in report.findings:
+        assert item.name in str(report)
+        assert item.text
 
 
 @pytest.mark.parametrize(("name", "config"), SILENT, ids=[f"{name}-{i}" for i, (name, _) in enumerate(SILENT)])
 def test_what_releases_have_is_no_finding(name: str, config: Config) -> None:
     report = examine(config)
     assert report.healthy, str(report)
-    assert name not in {one.name for one in report.findings}
+    assert name not in {item.name for item in report.findings}
 
 
 def test_there_are_enough_of_them() -> None:
@@ -43,12 +43,12 @@ def test_there_are_enough_of_them() -> None:
 def test_notes_are_no_alarm(name: str, config: Config) -> None:
     report = examine(config)
     assert report.healthy, str(report)
-    assert name in {one.name for one in report.findings}
+    assert name in {item.name for item in report.findings}
 
 
 @pytest.mark.parametrize("what", MENDED)
 def test_what_can_be_mended_is(what: str) -> None:
-    (config,) = [one for _, name, one in PLANTED if name == what]
+    (config,) = [item for _, name, item in PLANTED if name == what]
     before = copy.deepcopy(config)
     mended, written = corrected(config)
     assert config == before
@@ -61,7 +61,7 @@ def test_guesses_are_written_only_when_asked_for() -> None:
     config = llama({"rope_type": "linear"})
     assert corrected(config) == (config, [])
     mended, written = corrected(config, guesses=True)
-    assert [one.name for one in written] == ["malformed"]
+    assert [item.name for item in written] == ["malformed"]
     assert examine(mended).healthy
 
 
@@ -98,7 +98,7 @@ def test_what_lies_beside_a_configuration(tmp_path: Path) -> None:
     )  # fmt: skip
     report = examine(place)
     assert report.names() == {"generation-length-beyond"}
-    assert "tokenizer-length-beyond" in {one.name for one in report.findings}
+    assert "tokenizer-length-beyond" in {item.name for item in report.findings}
     assert examine(folder(tmp_path / "none", config=plain, tokenizer_config={"model_max_length": int(1e30)})).healthy
     params = {"dim": 4096, "n_layers": 32, "n_heads": 64, "rope_theta": 1e6, "vocab_size": 32000}
     report = examine(folder(tmp_path / "params", config=plain, params=params))
@@ -115,7 +115,7 @@ def test_frequencies_that_float16_holds_as_subnormal_numbers(tmp_path: Path, bas
     frequencies(place, (base**-pairs).half())
     assert examine(place).healthy
     frequencies(place, ((2 * base) ** -pairs).half())
-    assert [one.corrected for one in examine(place).findings if one.alarms] == [{"rope_theta": 2 * base}]
+    assert [item.corrected for item in examine(place).findings if item.alarms] == [{"rope_theta": 2 * base}]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -125,7 +125,7 @@ def test_frequencies_among_the_weights(tmp_path: Path, dtype: torch.dtype) -> No
     frequencies(place, theta.to(dtype))
     report = examine(place)
     assert report.names() == {"saved-frequencies-differ"}
-    assert [one.corrected for one in report.findings if one.alarms] == [{"rope_theta": 5e5}]
+    assert [item.corrected for item in report.findings if item.alarms] == [{"rope_theta": 5e5}]
     frequencies(place, (1e4 ** -(torch.arange(32, dtype=torch.float64) / 32)).to(dtype))
     assert examine(place).healthy
 
@@ -137,7 +137,7 @@ def test_other_programs_files(tmp_path: Path) -> None:
     assert examine({**gguf, "tensors.without_factors": True}).names() == {"gguf-scaling-lost"}
     report = examine({**gguf, "rope_freqs.weight": [1.0] * 20 + [8.0] * 44})
     assert report.healthy, "the file is right, and a loader is not"
-    assert "gguf-scaling-dropped" in {one.name for one in report.findings}
+    assert "gguf-scaling-dropped" in {item.name for item in report.findings}
     with pytest.raises(ValueError, match=r"lost\.gguf"):
         fix(tmp_path / "lost.gguf", tmp_path / "out")
     params = folder(tmp_path / "meta", params={"dim": 4096, "n_layers": 32, "n_heads": 32, "vocab_size": 128256})
@@ -152,7 +152,7 @@ def test_fix_writes_a_copy_and_loses_nothing(tmp_path: Path) -> None:
     (source / "weights.bin").write_bytes(b"weights")
     before = {path.name: path.read_bytes() for path in source.iterdir()}
     written = fix(source, tmp_path / "new" / "fixed")
-    assert [one.name for one in written] == ["scaling-lost", "generation-length-beyond"]
+    assert [item.name for item in written] == ["scaling-lost", "generation-length-beyond"]
     assert {path.name: path.read_bytes() for path in source.iterdir()} == before
     fixed = tmp_path / "new" / "fixed"
     assert sorted(path.name for path in fixed.iterdir()) == sorted(before)

@@ -83,8 +83,8 @@ def rewritten(folder: Path, **keys: Any) -> Path:
 def logits(folder: Path) -> Tensor:
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     with torch.no_grad():
-        found: Tensor = model(input_ids=text(96)[None]).logits
-    return found
+        result: Tensor = model(input_ids=text(96)[None]).logits
+    return result
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_frequencies_that_were_saved_mend_a_lost_base(folder: Path, tmp_path: Pa
     weights = load_file(folder / "model.safetensors")
     key = "model.layers.0.self_attn.rotary_emb.inv_freq"
     save_file({**weights, key: theta}, folder / "model.safetensors", metadata={"format": "pt"})
-    assert [one.name for one in fix(folder, tmp_path / "fixed")] == ["saved-frequencies-differ"]
+    assert [item.name for item in fix(folder, tmp_path / "fixed")] == ["saved-frequencies-differ"]
     torch.testing.assert_close(logits(tmp_path / "fixed"), right, rtol=0, atol=1e-5)
 
 
@@ -141,9 +141,9 @@ def test_the_weights_of_a_gguf_file(tmp_path: Path) -> None:
     assert examine(as_gguf(model, tmp_path / "right.gguf", base=5e5), weights=True, text=text()).healthy
     lost = as_gguf(model, tmp_path / "lost.gguf", base=1e4)
     assert examine(lost).healthy, "nothing but the weights knows it"
-    (found,) = (one for one in examine(lost, weights=True, text=text()).findings if one.alarms)
-    assert (found.name, found.corrected, found.file) == ("weights-of-another-base", None, "lost.gguf")
-    block = found.text.partition(" COPY --rope ")[2].strip("'")
+    (result,) = (item for item in examine(lost, weights=True, text=text()).findings if item.alarms)
+    assert (result.name, result.corrected, result.file) == ("weights-of-another-base", None, "lost.gguf")
+    block = result.text.partition(" COPY --rope ")[2].strip("'")
     assert posenc_cli.run(["gguf", str(lost), str(tmp_path / "copy.gguf"), "--rope", block]) == 0
     assert examine(tmp_path / "copy.gguf", weights=True, text=text()).healthy
     with pytest.raises(ValueError, match="text"):

@@ -69,7 +69,7 @@ def test_a_disk_that_is_too_small_is_told_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = folder_with(tmp_path / "model", LOST)
-    assert any(one.certain and one.corrected for one in examine(folder).findings), "the test needs a correction"
+    assert any(item.certain and item.corrected for item in examine(folder).findings), "the test needs a correction"
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(10**9, 10**9, 10))
     assert posenc_cli.run(["doctor", str(folder), "--fix", str(tmp_path / "out")]) == 2
     one_line(capsys.readouterr().err, str(tmp_path / "out"))
@@ -184,7 +184,7 @@ def test_a_name_of_the_hub_where_a_model_is_loaded(
 ) -> None:
     pytest.importorskip("transformers")
     monkeypatch.chdir(tmp_path)
-    assert posenc_cli.run([one.format("org/model") for one in arguments]) == 2
+    assert posenc_cli.run([item.format("org/model") for item in arguments]) == 2
     one_line(capsys.readouterr().err, "hf download org/model")
 
 
@@ -236,7 +236,7 @@ def test_a_tokenizer_of_another_model(tmp_path: Path, capsys: pytest.CaptureFixt
     name = max(known["model"]["vocab"], key=known["model"]["vocab"].__getitem__)
     for token in (256, 2**31 - 1):
         known["model"]["vocab"] = {
-            one: token if one in (name, "a") else n for one, n in known["model"]["vocab"].items()
+            item: token if item in (name, "a") else n for item, n in known["model"]["vocab"].items()
         }
         (folder / "tokenizer.json").write_text(json.dumps(known))
         for command in (["doctor", "--weights"], ["extend", "--length", "512", "--method", "yarn"]):

@@ -21,7 +21,7 @@ SMALL: dict[str, Any] = {"num_hidden_layers": 8, "hidden_size": 64, "num_attenti
 def told(model_type: str, **more: Any) -> list[tuple[bool, int | None, str, bool]]:
     """Of each layer: whether it turns, its window, its sink, whether it has a temperature."""
     layers = model_from_config({**SMALL, "model_type": model_type, **more}).layers
-    return [(one.rotation is not None, one.window, one.sink, one.temperature is not None) for one in layers]
+    return [(item.rotation is not None, item.window, item.sink, item.temperature is not None) for item in layers]
 
 
 PLAIN = (True, None, "", False)
@@ -46,9 +46,12 @@ def test_schedules(model_type: str, more: dict[str, Any], period: list[Any]) -> 
 
 def test_kinds_bases_and_scales() -> None:
     model = model_from_config({**SMALL, "model_type": "gemma3_text", "head_dim": 16, "query_pre_attn_scalar": 64})
-    assert [(one.kind, numbers) for one, numbers in model.kinds()] == [(SLIDING, [0, 1, 2, 3, 4, 6, 7]), (FULL, [5])]
-    assert [one.rotation.base for one in (model.layers[0], model.layers[5]) if one.rotation is not None] == [1e4, 1e6]
-    assert {one.scale for one in model.layers} == {0.125}
+    assert [(item.kind, numbers) for item, numbers in model.kinds()] == [(SLIDING, [0, 1, 2, 3, 4, 6, 7]), (FULL, [5])]
+    assert [item.rotation.base for item in (model.layers[0], model.layers[5]) if item.rotation is not None] == [
+        1e4,
+        1e6,
+    ]
+    assert {item.scale for item in model.layers} == {0.125}
     widths = {"qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 16, "kv_lora_rank": 32}
     latent = model_from_config({**SMALL, "model_type": "deepseek_v3", **widths}).latent
     assert latent is not None
@@ -78,7 +81,7 @@ def test_families(capsys: pytest.CaptureFixture[str]) -> None:
     assert posenc_cli.run(["explain", "--families", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert list(data["counts"].values()) == [len(ROTARY), len(NON_ROTARY), len(UNSUPPORTED), compared]
-    assert {one["name"]: (one["state"], one["text"]) for one in data["families"]} == states
+    assert {item["name"]: (item["state"], item["text"]) for item in data["families"]} == states
     assert posenc_cli.run(["explain", "x", "--families"]) == 2
 
 
@@ -86,9 +89,9 @@ def test_factors_of_each_frequency() -> None:
     config = {"model_type": "llama", "head_dim": 8, "rope_theta": 1e4, "max_position_embeddings": 64}
     read, alpha = read_rope(config), torch.tensor([0.0, 0.5, -0.25, 1.0], dtype=torch.float64)
     learned = read.with_factors(alpha.exp().tolist())
-    wanted = RoPE(8).spectrum().theta * alpha.exp()
+    expected = RoPE(8).spectrum().theta * alpha.exp()
     for length in (None, 1000):
-        torch.testing.assert_close(learned.rope.spectrum(length).theta, wanted, rtol=1e-12, atol=0)
+        torch.testing.assert_close(learned.rope.spectrum(length).theta, expected, rtol=1e-12, atol=0)
     with pytest.raises(ValueError, match="factors"):
         read.with_factors([1.0])
     with pytest.raises(ValueError, match="factors"):

@@ -16,24 +16,24 @@ from tests.hf.checkpoints import CHECKPOINTS, FULL, SLIDING
 
 
 def facts_of(name: str, kind: str = "all") -> dict[str, Any]:
-    found: dict[str, Any] = facts(read_rope(CHECKPOINTS[name][0]))["layers"][kind]
-    return found
+    result: dict[str, Any] = facts(read_rope(CHECKPOINTS[name][0]))["layers"][kind]
+    return result
 
 
 def test_numbers_of_llama_2() -> None:
-    found = facts_of("llama-2-7b")
-    assert (found["pairs"], found["rotating_pairs"], found["base"], found["layout"]) == (64, 64, 1e4, "half")
-    assert found["wavelengths"]["shortest"] == pytest.approx(2 * math.pi)
-    assert found["wavelengths"]["longest"] == pytest.approx(2 * math.pi * 1e4 ** (126 / 128))
+    result = facts_of("llama-2-7b")
+    assert (result["pairs"], result["rotating_pairs"], result["base"], result["layout"]) == (64, 64, 1e4, "half")
+    assert result["wavelengths"]["shortest"] == pytest.approx(2 * math.pi)
+    assert result["wavelengths"]["longest"] == pytest.approx(2 * math.pi * 1e4 ** (126 / 128))
     # 2 pi 10000^(j / 64) > 4096 from j = 45.03 on
-    assert (found["trained_length"], found["pairs_without_full_rotation"]) == (4096, 64 - 46)
-    assert (found["gain"], found["logit_factor"], found["softmax_factor"], found["length_dependent"]) == (
+    assert (result["trained_length"], result["pairs_without_full_rotation"]) == (4096, 64 - 46)
+    assert (result["gain"], result["logit_factor"], result["softmax_factor"], result["length_dependent"]) == (
         1,
         1,
         1,
         False,
     )
-    assert found["scaling"] is None
+    assert result["scaling"] is None
 
 
 def test_explain_reads_what_read_rope_reads(tmp_path: Path) -> None:
@@ -49,11 +49,11 @@ def test_explain_reads_what_read_rope_reads(tmp_path: Path) -> None:
 
 
 def test_numbers_of_scaled_models() -> None:
-    found = facts_of("yarn-llama-2-7b-64k")
-    assert (found["trained_length"], found["longest_length"]) == (4096, 65536)
-    assert found["gain"] == pytest.approx(0.1 * math.log(16) + 1)
-    assert found["logit_factor"] == pytest.approx(found["gain"] ** 2)
-    assert found["scaled_wavelengths"]["longest"] == pytest.approx(16 * found["wavelengths"]["longest"])
+    result = facts_of("yarn-llama-2-7b-64k")
+    assert (result["trained_length"], result["longest_length"]) == (4096, 65536)
+    assert result["gain"] == pytest.approx(0.1 * math.log(16) + 1)
+    assert result["logit_factor"] == pytest.approx(result["gain"] ** 2)
+    assert result["scaled_wavelengths"]["longest"] == pytest.approx(16 * result["wavelengths"]["longest"])
     deepseek = facts_of("deepseek-v3")
     assert (deepseek["gain"], deepseek["softmax_factor"]) == (1.0, pytest.approx((0.1 * math.log(40) + 1) ** 2))
     phi = facts_of("phi-3.5-mini")
@@ -245,4 +245,4 @@ def test_layers_with_encodings_attached_are_not_told_of_as_rotated() -> None:
 
 
 def test_no_engine_is_told_to_serve_attached_encodings() -> None:
-    assert [one.words for one in serve_flags(read_rope(ATTACHED))] == [()] * 3
+    assert [item.words for item in serve_flags(read_rope(ATTACHED))] == [()] * 3

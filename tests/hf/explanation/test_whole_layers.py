@@ -30,10 +30,10 @@ SHOWN = {
 def test_layers_agree_and_planted_faults_show(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = compared(name)
-    assert max(layer.gap for layer in found) < 1e-5
-    assert set().union(*(layer.faults for layer in found)) >= SHOWN[name]
-    for layer in found:
+        result = compared(name)
+    assert max(layer.gap for layer in result) < 1e-5
+    assert set().union(*(layer.faults for layer in result)) >= SHOWN[name]
+    for layer in result:
         assert min(layer.faults.values()) > 1e-4, layer
 
 
@@ -52,10 +52,10 @@ def test_layers_agree_and_planted_faults_show(name: str) -> None:
 )  # fmt: skip
 def test_layers_agree_under_each_scaling(block: dict[str, object]) -> None:
     longest = 16 if block["rope_type"] == "dynamic" else 64
-    given = {"rope_parameters": {"rope_theta": 1e4, **block}, "max_position_embeddings": longest}
-    found = compared("llama", num_hidden_layers=2, **given)
-    assert max(layer.gap for layer in found) < 1e-5
-    assert min(layer.faults["rotation"] for layer in found) > 1e-2
+    arguments = {"rope_parameters": {"rope_theta": 1e4, **block}, "max_position_embeddings": longest}
+    result = compared("llama", num_hidden_layers=2, **arguments)
+    assert max(layer.gap for layer in result) < 1e-5
+    assert min(layer.faults["rotation"] for layer in result) > 1e-2
 
 
 CONFIG = {"model_type": "gpt_oss", "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 16}
@@ -72,19 +72,19 @@ def test_chunks_lie_within_documents() -> None:
     attend = LayerAttention(LayerFacts(CHUNKED, window=4, scale=0.25))
     q, k, v = torch.randn(3, 1, 2, 10, 16, generator=torch.Generator().manual_seed(0))
     documents, places = torch.tensor([0] * 6 + [1] * 4), torch.tensor([*range(6), *range(4)])
-    found = attend(q, k, v, q_pos=places, k_pos=places, segments=documents)
+    result = attend(q, k, v, q_pos=places, k_pos=places, segments=documents)
     alone = [attend(*(x[:, :, part] for x in (q, k, v))) for part in (slice(0, 6), slice(6, 10))]
-    torch.testing.assert_close(found, torch.cat(alone, 2))
+    torch.testing.assert_close(result, torch.cat(alone, 2))
     first = attention(q[:, :, :4], k[:, :, :4], v[:, :, :4], scale=0.25)
-    torch.testing.assert_close(found[:, :, :4], first)
+    torch.testing.assert_close(result[:, :, :4], first)
 
 
 def test_a_window_of_uneven_sides() -> None:
     attend = LayerAttention(LayerFacts("sliding", window=2, ahead=3, causal=False, scale=0.25))
     q, k, v = torch.randn(3, 1, 2, 9, 16, generator=torch.Generator().manual_seed(0))
     far = torch.arange(9) - torch.arange(9)[:, None]
-    wanted = attention(q, k, v, mask=(far > -2) & (far <= 3), causal=False, scale=0.25)
-    torch.testing.assert_close(attend(q, k, v), wanted)
+    expected = attention(q, k, v, mask=(far > -2) & (far <= 3), causal=False, scale=0.25)
+    torch.testing.assert_close(attend(q, k, v), expected)
 
 
 def test_decoding_steps_are_the_last_rows() -> None:

@@ -75,44 +75,46 @@ def gaps(layers: list[Layer], facts: Model, scaled: Callable[[nn.Module], float]
         facts: what its configuration says.
         scaled: factor that the model's queries and keys carry already before they are turned.
     """
-    attending = [number for number, one in enumerate(facts.layers) if one.attends]
-    found = []
+    attending = [number for number, item in enumerate(facts.layers) if item.attends]
+    result = []
     for place, layer in enumerate(layers):
         number = layer.number if layer.number is not None or not attending else attending[place]
-        one = facts.layers[number] if facts.layers else facts.distinct_layers[0]
+        item = facts.layers[number] if facts.layers else facts.distinct_layers[0]
         raw = layer if scaled is None else layer._replace(q=layer.q / scaled(layer.module))
-        faults = {name: _gap(raw, fault) for name, fault in faults_of(one, layer.q.shape[-1]).items()}
-        found.append(Gap(one, _gap(raw, one), faults))
-    left = [one.kind for one in facts.distinct_layers if one.attends and all(one is not layer.facts for layer in found)]
+        faults = {name: _gap(raw, fault) for name, fault in faults_of(item, layer.q.shape[-1]).items()}
+        result.append(Gap(item, _gap(raw, item), faults))
+    left = [
+        item.kind for item in facts.distinct_layers if item.attends and all(item is not layer.facts for layer in result)
+    ]
     assert not left, f"no layer of kinds {left} was run"
-    return found
+    return result
 
 
 def faults_of(facts: LayerFacts, width: int) -> dict[str, LayerFacts]:
     """The same layer with one thing wrong, by the name of what is; ``width`` is that of a head."""
-    found = {"causal": facts._replace(causal=not facts.causal)}
+    result = {"causal": facts._replace(causal=not facts.causal)}
     if facts.scale is not None:
-        found["scale"] = facts._replace(scale=facts.scale * 1.1)
+        result["scale"] = facts._replace(scale=facts.scale * 1.1)
     if facts.rotation is not None:
         rope = text_rope(facts.rotation)
         other: Layout = "half" if rope.layout == "interleaved" else "interleaved"
         turns = partial(RoPE, rope.head_dim, rotary_dim=rope.rotary_dim)
-        found["rotation"] = facts._replace(rotation=None)
-        found["base"] = facts._replace(rotation=turns(base=rope.base * 2, layout=rope.layout, scaling=rope.scaling))
-        found["layout"] = facts._replace(rotation=turns(base=rope.base, layout=other, scaling=rope.scaling))
+        result["rotation"] = facts._replace(rotation=None)
+        result["base"] = facts._replace(rotation=turns(base=rope.base * 2, layout=rope.layout, scaling=rope.scaling))
+        result["layout"] = facts._replace(rotation=turns(base=rope.base, layout=other, scaling=rope.scaling))
     if facts.window is not None:
-        found["window"] = facts._replace(window=facts.window - 1)
-        found["no window"] = facts._replace(window=None, ahead=0)
+        result["window"] = facts._replace(window=facts.window - 1)
+        result["no window"] = facts._replace(window=None, ahead=0)
     if facts.temperature is not None:
-        found["temperature"] = facts._replace(temperature=None)
+        result["temperature"] = facts._replace(temperature=None)
     if facts.sink:
-        found["sink"] = facts._replace(sink="")
+        result["sink"] = facts._replace(sink="")
     if facts.softcap is not None:
-        found["softcap"] = facts._replace(softcap=None)
+        result["softcap"] = facts._replace(softcap=None)
     if facts.rotates_last and facts.rotation is not None:
         first = RoPE(width, rotary_dim=rope.rotary_dim, base=rope.base, layout=rope.layout, scaling=rope.scaling)
-        found["channels"] = facts._replace(rotates_last=False, rotation=first)
-    return found
+        result["channels"] = facts._replace(rotates_last=False, rotation=first)
+    return result
 
 
 def _gap(layer: Layer, facts: LayerFacts) -> float:
@@ -150,13 +152,13 @@ def layers_of(model: nn.Module, run: Callable[[], object], *, skip: str = "Cross
     with torch.no_grad(), _inputs_given(model, inputs), _still(model, codes), _watched(model, codes) as bare:
         run()
     assert [call.module for call in calls] == [call.module for call in bare], "the second run went another way"
-    found = []
+    result = []
     for call, raw in zip(calls, bare, strict=True):
         if not re.search(skip, type(call.module).__name__) and call.k.shape[2] == call.q.shape[2]:
             assert torch.equal(call.v, raw.v), "values differ between the two runs"
             number = getattr(call.module, "layer_idx", None)
-            found.append(Layer(call.module, number, raw.q, raw.k, raw.v, call.out))
-    return found
+            result.append(Layer(call.module, number, raw.q, raw.k, raw.v, call.out))
+    return result
 
 
 def _codes(model: nn.Module) -> list[ModuleType]:
@@ -173,24 +175,24 @@ def _watched(model: nn.Module, codes: list[ModuleType]) -> Iterator[list[_Call]]
 
     def of_file(own: Callable[..., Any]) -> Callable[..., Any]:
         def attend(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *args: Any, **given: Any) -> Any:
-            found = own(module, query, key, value, *args, **given)
-            calls.append(_Call(module, query, key, value, found[0].transpose(1, 2)))
-            return found
+            result = own(module, query, key, value, *args, **given)
+            calls.append(_Call(module, query, key, value, result[0].transpose(1, 2)))
+            return result
 
         return attend
 
     def of_module(module: nn.Module, own: Callable[..., Any]) -> Callable[..., Any]:
         def attend(query: Tensor, key: Tensor, value: Tensor, *args: Any, **given: Any) -> Any:
-            found = own(query, key, value, *args, **given)
-            calls.append(_Call(module, query, key, value, found[0]))
-            return found
+            result = own(query, key, value, *args, **given)
+            calls.append(_Call(module, query, key, value, result[0]))
+            return result
 
         return attend
 
     def of_torch(query: Tensor, key: Tensor, value: Tensor, *args: Any, **given: Any) -> Any:
-        found = own_sdpa(query, key, value, *args, **given)
-        calls.append(_Call(running[-1], query, key, value, found))
-        return found
+        result = own_sdpa(query, key, value, *args, **given)
+        calls.append(_Call(running[-1], query, key, value, result))
+        return result
 
     own_sdpa = nn.functional.scaled_dot_product_attention
     handles = [
@@ -261,11 +263,11 @@ def _still(model: nn.Module, codes: list[ModuleType]) -> Iterator[None]:
             for name in _SWITCHES:
                 if getattr(module, name, None):
                     stack.enter_context(mock.patch.object(module, name, False))
-        tables = [one for one in model.modules() if _TABLES.search(type(one).__name__) and not list(one.children())]
+        tables = [item for item in model.modules() if _TABLES.search(type(item).__name__) and not list(item.children())]
         handles = [module.register_forward_hook(lambda _, __, out: _of_nothing(out)) for module in tables]
-        factors = [one for one in model.modules() if type(one).__name__ in _MODULES]
+        factors = [item for item in model.modules() if type(item).__name__ in _MODULES]
         handles += [module.register_forward_hook(lambda _, given, __: given[0]) for module in factors]
-        norms = [one for name, one in model.named_modules() if name.endswith(_FOLLOWING)]
+        norms = [item for name, item in model.named_modules() if name.endswith(_FOLLOWING)]
         handles += [module.register_forward_hook(lambda _, given, __: given[0]) for module in norms]
         yield
         for handle in handles:
@@ -276,8 +278,8 @@ def _unturned(own: Callable[..., Any]) -> Callable[..., Any]:
     """A function that rotates one tensor or two, as `own` does, by nothing."""
 
     def rotate(*given: Any, **named: Any) -> Any:
-        found = own(*given, **named)
-        return tuple([*given, *named.values()][: len(found)]) if isinstance(found, tuple) else given[0]
+        result = own(*given, **named)
+        return tuple([*given, *named.values()][: len(result)]) if isinstance(result, tuple) else given[0]
 
     return rotate
 
@@ -285,7 +287,7 @@ def _unturned(own: Callable[..., Any]) -> Callable[..., Any]:
 def _of_nothing(table: Any) -> Any:
     """cos and sin of no angle, or their complex number, in the shape of a table."""
     if isinstance(table, dict):
-        return {name: _of_nothing(one) for name, one in table.items()}
+        return {name: _of_nothing(item) for name, item in table.items()}
     if isinstance(table, tuple | list):
-        return tuple(torch.ones_like(one) if n == 0 else torch.zeros_like(one) for n, one in enumerate(table))
+        return tuple(torch.ones_like(item) if n == 0 else torch.zeros_like(item) for n, item in enumerate(table))
     return torch.ones_like(table)

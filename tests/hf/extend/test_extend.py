@@ -102,7 +102,7 @@ def test_the_folder_opens_alone_with_the_same_logits(method: str, tmp_path: Path
         newer = {key: value for key, value in written.items() if key not in ("rope_theta", "rope_scaling")}
         older = {key: value for key, value in written.items() if key != "rope_parameters"}
         for length in (TRAINED, TARGET):
-            spectra = [read_rope(one).rope.spectrum(length) for one in (newer, older)]
+            spectra = [read_rope(item).rope.spectrum(length) for item in (newer, older)]
             assert torch.equal(spectra[0].theta, spectra[1].theta)
             assert spectra[0].gain == spectra[1].gain
 
@@ -186,7 +186,7 @@ def test_refuses_by_name() -> None:
     ):
         with pytest.raises(ValueError, match=says):
             extend(model, TARGET, "yarn", **asked())
-    for given, says in (
+    for arguments, says in (
         ({"method": "yarm"}, "yarn"), ({"method": "dynamic_yarn"}, "dynamic_ntk"),
         ({"method": "llama3+resonances"}, "method"), ({"length": TRAINED}, "length.*64"),
         ({"length": 3 * TRAINED, "method": "string"}, "string"), ({"windows": 90}, "--text"),
@@ -195,7 +195,7 @@ def test_refuses_by_name() -> None:
         ({"method": "progressive", "recipe": Recipe(intermediate=TRAINED)}, "intermediate"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=says):
-            extend(small(), **{"length": TARGET, "method": "yarn", **asked(), **given})
+            extend(small(), **{"length": TARGET, "method": "yarn", **asked(), **arguments})
 
 
 def test_what_fails_leaves_the_model_as_it_was() -> None:
@@ -223,9 +223,9 @@ def test_losses_of_the_same_tokens_at_every_length() -> None:
 def test_intervals_are_students() -> None:
     stats = pytest.importorskip("scipy.stats")
     for count in (2, 5, 31):
-        one = WindowLosses(tuple(torch.randn(count, generator=torch.Generator().manual_seed(count)).tolist()))
-        low, high = stats.t.interval(0.95, count - 1, one.mean, stats.sem(one.windows))
-        assert math.isclose(one.half_interval or 0, (high - low) / 2, rel_tol=1e-3)
+        item = WindowLosses(tuple(torch.randn(count, generator=torch.Generator().manual_seed(count)).tolist()))
+        low, high = stats.t.interval(0.95, count - 1, item.mean, stats.sem(item.windows))
+        assert math.isclose(item.half_interval or 0, (high - low) / 2, rel_tol=1e-3)
     assert WindowLosses((2.0,)).half_interval is None
 
 
@@ -241,7 +241,7 @@ def test_a_verdict_honours_its_interval() -> None:
     worse = made((5.0, 5.2), (3.0, 3.1), (3.3, 3.41))
     noise = made((5.0, 5.2), (3.0, 3.1), (3.1, 3.02))
     single = made((5.0,), (3.0,), (2.9,))
-    assert [one.is_improvement for one in (better, worse, noise, single)] == [True, False, None, None]
+    assert [item.is_improvement for item in (better, worse, noise, single)] == [True, False, None, None]
     again = Extension.of_record(json.loads(json.dumps(better.record())), "x")
     assert (again.after, again.decoding) == (better.after, better.decoding)
 
@@ -364,11 +364,11 @@ def test_goes_on_from_where_it_was(rank: int, tmp_path: Path) -> None:
         assert not (tmp_path / "parts").exists()
     parts = run("parts", 0)
     assert {**parts.record(), "after": 0, "before": 0} == {**whole.record(), "after": 0, "before": 0}
-    assert [one.windows for one in parts.after.values()] == [one.windows for one in whole.after.values()]
+    assert [item.windows for item in parts.after.values()] == [item.windows for item in whole.after.values()]
     other = small().state_dict()
     assert any(not torch.equal(weight, other[name]) for name, weight in whole.model.state_dict().items())
-    for (name, one), (_, two) in zip(whole.model.named_parameters(), parts.model.named_parameters(), strict=True):
-        assert torch.equal(one, two), name
+    for (name, item), (_, two) in zip(whole.model.named_parameters(), parts.model.named_parameters(), strict=True):
+        assert torch.equal(item, two), name
     assert run("parts", 0).record() == parts.record()  # it is there: nothing is done again
 
 
@@ -389,9 +389,9 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     saved(tmp_path / "model", small())
     (tmp_path / "text").write_text("positions and distances, " * 40)
-    given = ["--length", "112", "--method", "yarn", "--text", str(tmp_path / "text"), "--windows", "2"]
-    given += ["--lengths", "64,112", "--out", str(tmp_path / "new")]
-    assert posenc_cli.run(["extend", str(tmp_path / "model"), *given]) == 0
+    arguments = ["--length", "112", "--method", "yarn", "--text", str(tmp_path / "text"), "--windows", "2"]
+    arguments += ["--lengths", "64,112", "--out", str(tmp_path / "new")]
+    assert posenc_cli.run(["extend", str(tmp_path / "model"), *arguments]) == 0
     out = capsys.readouterr().out
     assert "yarn: 64 to 112 tokens" in out
     lines = (tmp_path / "new" / "SERVING.md").read_text()
@@ -401,7 +401,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_the_built_in_text_is_long() -> None:
-    found = tokens_of(None, lambda letters, **given: {"input_ids": list(letters.encode())})
+    found = tokens_of(None, lambda letters, **arguments: {"input_ids": list(letters.encode())})
     assert len(found) > 300_000
 
 
@@ -409,7 +409,7 @@ def test_a_gguf_file_turns_as_it_says(tmp_path: Path) -> None:
     pytest.importorskip("gguf")
     model, file = small(), tmp_path / "model.gguf"
     said = {"original_context_length": 64, "factor": 4.0, "type": "yarn"}
-    as_gguf(model, file, base=5000.0, context_length=256, **{f"rope.scaling.{key}": one for key, one in said.items()})
+    as_gguf(model, file, base=5000.0, context_length=256, **{f"rope.scaling.{key}": item for key, item in said.items()})
     found = load_causal_lm(file)
     assert found.tokenizer is None
     want = RoPE(16, base=5000.0, scaling=YaRN(4.0, original_length=64)).spectrum()

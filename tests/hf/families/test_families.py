@@ -56,9 +56,9 @@ def test_without_a_record_the_rotation_is_assumed() -> None:
 )
 def test_models_of_remote_code_are_refused_without_advice_on_a_base(config: dict[str, Any]) -> None:
     """A base added to such a config would be wrong: the code reads other keys, and rotates other channels."""
-    for given in (config, {**config, "rope_theta": 1e4}):
+    for arguments in (config, {**config, "rope_theta": 1e4}):
         with pytest.raises(NotReadError) as error:
-            read_rope(given)
+            read_rope(arguments)
         assert config["model_type"] in str(error.value)
         assert "rope_theta" not in str(error.value)
         assert "10000" not in str(error.value)

@@ -82,16 +82,16 @@ def test_every_family_is_told_in_words_and_data(name: str) -> None:
     text = as_text(read)
     assert "rope_parameters" not in text
     assert "encoding     " in text
-    told = json.loads(json.dumps(facts(read)))["encodings"]
-    assert told
-    for one in told:
-        for builds in re.findall(r"[A-Z]\w+(?=\()", one["posenc"] or ""):
+    reported = json.loads(json.dumps(facts(read)))["encodings"]
+    assert reported
+    for item in reported:
+        for builds in re.findall(r"[A-Z]\w+(?=\()", item["posenc"] or ""):
             assert builds in NAMES, f"{builds} is no class of posenc"
 
 
 def test_keys_turn_encodings_off():
     plain = facts(read_rope({"model_type": "vitdet"}))["encodings"]
-    assert [one["posenc"] for one in plain] == ["LearnedGrid(dim, size=(14, 14), prefix=1)"]
+    assert [item["posenc"] for item in plain] == ["LearnedGrid(dim, size=(14, 14), prefix=1)"]
     flat = {"model_type": "layoutlmv3", "has_relative_attention_bias": False, "has_spatial_attention_bias": False}
     assert len(facts(read_rope(flat))["encodings"]) == 1
     assert len(facts(read_rope({**flat, "has_spatial_attention_bias": True}))["encodings"]) == 2
@@ -105,7 +105,7 @@ def test_no_family_both_turns_and_does_not() -> None:
 
 def test_what_is_built_builds() -> None:
     rooms = {"dim": 64, "num_heads": 4, "window": (4, 4), "head_dim": 16}
-    calls = {one["posenc"] for name in NON_ROTARY for one in facts(read_rope({"model_type": name}))["encodings"]}
+    calls = {item["posenc"] for name in NON_ROTARY for item in facts(read_rope({"model_type": name}))["encodings"]}
     for call in filter(None, calls):
         plain = call.split(" in the encoder")[0].replace("window=...", "window=4").replace("...", "8")
         if not plain.startswith("encodings="):

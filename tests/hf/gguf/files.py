@@ -94,7 +94,7 @@ def raw(value: Any) -> Raw:
     if isinstance(value, float):
         return Raw(6, struct.pack("<f", value))
     if isinstance(value, list):
-        parts = [raw(one) for one in value]
+        parts = [raw(item) for item in value]
         kind = parts[0].kind if parts else 4
         return Raw(9, struct.pack("<IQ", kind, len(parts)) + b"".join(part.content for part in parts))
     return Raw(8, text(value if isinstance(value, bytes) else str(value).encode()))
@@ -108,8 +108,8 @@ def gguf_bytes(
     number_of_tensors, number_of_keys = counts or (len(tensors), len(keys))
     head = magic + struct.pack("<IQQ", version, number_of_tensors, number_of_keys)
     for name, value in keys:
-        one = raw(value)
-        head += text(name) + struct.pack("<I", one.kind) + one.content
+        item = raw(value)
+        head += text(name) + struct.pack("<I", item.kind) + item.content
     for tensor in tensors:
         axes = struct.pack(f"<I{len(tensor.shape)}Q", len(tensor.shape), *tensor.shape)
         head += text(tensor.name) + axes + struct.pack("<IQ", tensor.kind, tensor.offset)

@@ -46,8 +46,8 @@ def test_a_file_with_factors_and_one_that_lost_them(tmp_path: Path) -> None:
     assert (read.rope.head_dim, read.rope.base, read.rope.layout) == (128, 500000.0, "interleaved")
     assert list(read.rope.scaling.short) == factors
     assert [remark.name for remark in read.remarks] == ["gguf-scaling-dropped"]
-    found = importlib.import_module("posenc.hf.sources.gguf_file").metadata_of(tmp_path / "whole.gguf")
-    assert found["llama.vocab_size"] == 300, "where it is not stated, tokens are counted"
+    result = importlib.import_module("posenc.hf.sources.gguf_file").metadata_of(tmp_path / "whole.gguf")
+    assert result["llama.vocab_size"] == 300, "where it is not stated, tokens are counted"
     lost = read_rope(written(tmp_path / "lost.gguf", None))
     assert lost.rope.scaling is None
     assert [(remark.name, remark.level) for remark in lost.remarks] == [("gguf-scaling-lost", "fault")]
@@ -123,11 +123,11 @@ def test_a_damaged_file_is_refused_by_its_name_and_at_once(tmp_path: Path, conte
 
 
 def test_a_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
-    path, whole = tmp_path / "x.gguf", sound()
-    path.write_bytes(whole)
+    path, full = tmp_path / "x.gguf", sound()
+    path.write_bytes(full)
     assert read_rope(path).rope.base == 500000.0
-    for size in range(0, len(whole) - 24, 7):
-        path.write_bytes(whole[:size])
+    for size in range(0, len(full) - 24, 7):
+        path.write_bytes(full[:size])
         with pytest.raises(ValueError, match=r"x\.gguf"):
             read_rope(path)
 
@@ -143,7 +143,7 @@ def test_the_scan_reads_what_the_package_reads(tmp_path: Path) -> None:
     gguf_file = importlib.import_module("posenc.hf.sources.gguf_file")
     ours, theirs = gguf_file.metadata_of(path), gguf_file.metadata_in(gguf.GGUFReader(path))
     assert ours == theirs
-    assert [type(one) for one in ours.values()] == [type(one) for one in theirs.values()]
+    assert [type(item) for item in ours.values()] == [type(item) for item in theirs.values()]
     assert gguf_file.has_tokenizer(path)
 
 

@@ -19,11 +19,11 @@ from posenc.hf.sources.gguf_metadata import ARCHITECTURES
 
 def metadata(arch: str = "llama", **keys: Any) -> dict[str, Any]:
     """Of a model of 8 layers; double underscores stand for points."""
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "context_length": 8192, "embedding_length": 1024, "block_count": 8, "attention__head_count": 8,
         "attention__head_count_kv": 2, "rope__dimension_count": 128, "rope__freq_base": 500000.0, **keys,
     }  # fmt: skip
-    named = {f"{arch}.{key.replace('__', '.')}": value for key, value in given.items() if value is not None}
+    named = {f"{arch}.{key.replace('__', '.')}": value for key, value in arguments.items() if value is not None}
     return {"general.architecture": arch, **named}
 
 
@@ -84,9 +84,9 @@ def test_angles(keys: dict[str, Any], thetas: list[float], gain: float) -> None:
 def test_betas_are_read_as_llama_cpp_reads_them() -> None:
     yarn = {"rope__scaling__type": "yarn", "rope__scaling__factor": 4.0, "rope__scaling__original_context_length": 4096}
     changed = metadata(**yarn, rope__scaling__yarn_beta_fast=16.0)
-    assert [one.level for one in read_rope(changed).remarks if one.name == "gguf-beta-ignored"] == ["fault"]
+    assert [item.level for item in read_rope(changed).remarks if item.name == "gguf-beta-ignored"] == ["fault"]
     silent = metadata(**yarn, rope__scaling__yarn_beta_fast=32.0)
-    assert not [one for one in read_rope(silent).remarks if one.name == "gguf-beta-ignored"]
+    assert not [item for item in read_rope(silent).remarks if item.name == "gguf-beta-ignored"]
     mistral = {key.replace("llama.", "mistral3."): value for key, value in changed.items()}
     mistral["general.architecture"] = "mistral3"
     spectrum = read_rope(mistral).rope.spectrum()
@@ -97,10 +97,10 @@ def test_betas_are_read_as_llama_cpp_reads_them() -> None:
 @pytest.mark.parametrize("name", ["rope_freqs", "rope_freqs.weight"])
 def test_factors_of_all_texts(name: str) -> None:
     read = read_rope({**metadata(rope__scaling__factor=2.0, rope__scaling__type="linear"), name: FREQS})
-    wanted = [theta / 2 / factor for theta, factor in zip(geometric(), FREQS, strict=True)]
+    expected = [theta / 2 / factor for theta, factor in zip(geometric(), FREQS, strict=True)]
     for length in (None, 100_000):
         spectrum = read.rope.spectrum(length)
-        torch.testing.assert_close(spectrum.theta, torch.tensor(wanted, dtype=torch.float64), rtol=1e-12, atol=0)
+        torch.testing.assert_close(spectrum.theta, torch.tensor(expected, dtype=torch.float64), rtol=1e-12, atol=0)
         assert float(spectrum.gain) == 1.0
 
 
@@ -114,8 +114,8 @@ def test_factors_of_short_and_long_texts() -> None:
     assert read.rope.layout == "half"
     for length, factors in ((4096, [1.0] * 64), (4097, FREQS)):
         spectrum = read.rope.spectrum(length)
-        wanted = [theta / factor for theta, factor in zip(geometric(), factors, strict=True)]
-        torch.testing.assert_close(spectrum.theta, torch.tensor(wanted, dtype=torch.float64), rtol=1e-12, atol=0)
+        expected = [theta / factor for theta, factor in zip(geometric(), factors, strict=True)]
+        torch.testing.assert_close(spectrum.theta, torch.tensor(expected, dtype=torch.float64), rtol=1e-12, atol=0)
         assert float(spectrum.gain) == pytest.approx(1.19)
     assert {remark.name for remark in read.remarks} == {"gguf-scaling-dropped"}
 
@@ -205,9 +205,9 @@ QWEN_3 = metadata("qwen3moe", context_length=131072, rope__freq_base=1e6)
     ],
 )
 def test_faults_of_files(config: dict[str, Any], name: str, level: str, words: list[str]) -> None:
-    (found,) = [remark for remark in read_rope(config).remarks if remark.name == name]
-    assert found.level == level
-    assert [word for word in words if word not in found.text] == []
+    (result,) = [remark for remark in read_rope(config).remarks if remark.name == name]
+    assert result.level == level
+    assert [word for word in words if word not in result.text] == []
     right = {**metadata(), "tensors.without_factors": True}
     assert read_rope(right).remarks == ()
 

@@ -51,7 +51,7 @@ def made(path: Path, arch: str = "llama", tensors: dict[str, list[float]] | None
 def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     reader = gguf.GGUFReader(path)
     keys = {name: field.contents() for name, field in reader.fields.items() if not name.startswith("GGUF.")}
-    return keys, {one.name: (one.tensor_type, one.data.tobytes(), one.data) for one in reader.tensors}
+    return keys, {item.name: (item.tensor_type, item.data.tobytes(), item.data) for item in reader.tensors}
 
 
 def rewritten(tmp_path: Path, change: Callable[[RoPE], RoPE], **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -59,14 +59,14 @@ def rewritten(tmp_path: Path, change: Callable[[RoPE], RoPE], **options: Any) ->
     source, target = made(tmp_path / "old.gguf", **options), tmp_path / "new.gguf"
     rope = read_rope(source).rope
     write_gguf(source, target, change(rope))
-    (old, weights), (new, found) = read(source), read(target)
+    (old, weights), (new, result) = read(source), read(target)
     touched = ("rope.", "context_length", "temperature")
     same = [{k: v for k, v in keys.items() if not any(word in k for word in touched)} for keys in (old, new)]
     assert same[0] == same[1]
     for name in ("blk.0.attn_q.weight", "token_embd.weight"):
-        assert weights[name][:2] == found[name][:2], "weights changed"
+        assert weights[name][:2] == result[name][:2], "weights changed"
     scaled = {key.partition(".rope.")[2]: value for key, value in new.items() if ".rope." in key}
-    return {**scaled, "context_length": next(v for k, v in new.items() if k.endswith("context_length"))}, found
+    return {**scaled, "context_length": next(v for k, v in new.items() if k.endswith("context_length"))}, result
 
 
 def under(scaling: Any, **other: Any) -> Callable[[RoPE], RoPE]:

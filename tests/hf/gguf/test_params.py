@@ -47,22 +47,22 @@ def by_meta(theta: float, factor: float, high: float) -> float:
 def test_llama_3_recipe_of_meta(change: dict[str, Any], factor: float, high: float) -> None:
     read = read_rope({**LLAMA_31, **change})
     plain = [500000.0 ** (-2 * pair / 128) for pair in range(64)]
-    wanted = torch.tensor([by_meta(theta, factor, high) for theta in plain], dtype=torch.float64)
-    torch.testing.assert_close(read.rope.spectrum().theta, wanted, rtol=1e-12, atol=0)
+    expected = torch.tensor([by_meta(theta, factor, high) for theta in plain], dtype=torch.float64)
+    torch.testing.assert_close(read.rope.spectrum().theta, expected, rtol=1e-12, atol=0)
     assert read.rope.layout == "interleaved"
     assert read_rope({**LLAMA_31, **change}, layout="half").rope.layout == "half"
 
 
 def test_schedule_and_temperature_of_llama_4() -> None:
-    given = {
+    arguments = {
         "nope_layer_interval": 4,
         "attention_chunk_size": 4096,
         "attn_temperature_tuning": True,
         "floor_scale": 64.0,
     }
     with pytest.raises(ValueError, match="floor_scale"):
-        model_from_config({**LLAMA_31, **given})
-    model = model_from_config({**LLAMA_31, **given, "floor_scale": 64, "attn_scale": 0.2})
+        model_from_config({**LLAMA_31, **arguments})
+    model = model_from_config({**LLAMA_31, **arguments, "floor_scale": 64, "attn_scale": 0.2})
     assert [n for n, layer in enumerate(model.layers) if layer.rotation is None] == list(range(3, 32, 4))
     heat = model.layers[3].temperature
     assert heat is not None

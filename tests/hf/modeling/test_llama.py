@@ -32,10 +32,10 @@ def test_the_same_logits(spec: str, options: dict[str, object], tmp_path: object
     again = AutoModelForCausalLM.from_pretrained(tmp_path).eval()
     assert type(again) is LlamaForCausalLM
     far = torch.randint(1, 256, (1, 32))
-    for given in ({"input_ids": ids}, {"input_ids": far}):
-        torch.testing.assert_close(again(**given).logits, model(**given).logits, atol=1e-5, rtol=1e-5)
-    found, wanted = (m(ids, attention_mask=mask).logits[1, 5:] for m in (again, model))
-    torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
+    for arguments in ({"input_ids": ids}, {"input_ids": far}):
+        torch.testing.assert_close(again(**arguments).logits, model(**arguments).logits, atol=1e-5, rtol=1e-5)
+    result, expected = (m(ids, attention_mask=mask).logits[1, 5:] for m in (again, model))
+    torch.testing.assert_close(result, expected, atol=1e-5, rtol=1e-5)
 
 
 @torch.no_grad()

@@ -81,10 +81,10 @@ def test_generation_with_a_cache_and_padding_equals_whole_forwards(spec: str) ->
         output_logits=True, return_dict_in_generate=True,
     )  # fmt: skip
     for row, start in enumerate((0, 5)):
-        for step, found in enumerate(out.logits):
+        for step, result in enumerate(out.logits):
             alone = out.sequences[row : row + 1, start : 12 + step]
-            wanted = model(alone, use_cache=False).logits[0, -1]
-            torch.testing.assert_close(found[row], wanted, atol=1e-4, rtol=1e-5)
+            expected = model(alone, use_cache=False).logits[0, -1]
+            torch.testing.assert_close(result[row], expected, atol=1e-4, rtol=1e-5)
 
 
 @pytest.mark.parametrize("spec", few_spectra([*NAMES, *MIXES]))
@@ -109,18 +109,18 @@ def test_beams_reorder_all_that_is_kept(spec: str) -> None:
 @pytest.mark.parametrize("spec", STATEFUL)
 def test_a_cache_can_be_cropped_and_repeated(spec: str) -> None:
     model, (ids, mask) = make(spec, **declared(spec)), texts()
-    whole = model(ids, attention_mask=mask, use_cache=False).logits
+    full = model(ids, attention_mask=mask, use_cache=False).logits
     cache = model(ids[:, :9], attention_mask=mask[:, :9]).past_key_values
     cache.crop(-4)
     assert cache.get_seq_length() == 5
     rest = model(ids[:, 5:], attention_mask=mask, past_key_values=cache).logits
-    torch.testing.assert_close(rest, whole[:, 5:], atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(rest, full[:, 5:], atol=1e-4, rtol=1e-5)
     cache = model(ids[:, :-1], attention_mask=mask[:, :-1]).past_key_values
     cache.batch_select_indices(torch.tensor([1, 0]))
     cache.batch_repeat_interleave(2)
     rows = torch.tensor([1, 1, 0, 0])
     last = model(ids[rows, -1:], attention_mask=mask[rows], past_key_values=cache).logits
-    torch.testing.assert_close(last[:, 0], whole[rows, -1], atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(last[:, 0], full[rows, -1], atol=1e-4, rtol=1e-5)
     cache.reset()
     assert cache.get_seq_length() == 0
 
@@ -135,12 +135,12 @@ def test_drafts_of_a_smaller_model_change_nothing(spec: str) -> None:
 
 def test_padding_needs_no_positions_and_a_later_call_no_mask() -> None:
     model, (ids, mask) = make("rope+learned"), texts()
-    whole = model(ids, attention_mask=mask, use_cache=False).logits
+    full = model(ids, attention_mask=mask, use_cache=False).logits
     alone = model(ids[1:, 5:], use_cache=False).logits
-    torch.testing.assert_close(whole[1:, 5:], alone, atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(full[1:, 5:], alone, atol=1e-4, rtol=1e-5)
     cache = model(ids[:, :8], attention_mask=mask[:, :8]).past_key_values
     rest = model(ids[:, 8:], past_key_values=cache).logits
-    torch.testing.assert_close(rest, whole[:, 8:], atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(rest, full[:, 8:], atol=1e-4, rtol=1e-5)
 
 
 @pytest.mark.parametrize("spec", ["dynamic_ntk", "longrope", "clex"])
@@ -222,8 +222,8 @@ def test_options_reach_the_encoding_and_what_is_shared_is_there_once() -> None:
 def test_the_loss_and_its_gradients_with_checkpoints() -> None:
     model, (ids, _) = make("rope+fox").train(), texts()
     out = model(ids, labels=ids)
-    wanted = nn.functional.cross_entropy(out.logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
-    torch.testing.assert_close(out.loss, wanted)
+    expected = nn.functional.cross_entropy(out.logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
+    torch.testing.assert_close(out.loss, expected)
     assert out.past_key_values is None, "no cache while training"
     out.loss.backward()
     gradients = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
@@ -251,9 +251,9 @@ def test_tied_embeddings_and_low_precision(tmp_path: Path) -> None:
     model.save_pretrained(tmp_path)
     again = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.bfloat16).eval()
     assert again.lm_head.weight is again.model.embed_tokens.weight
-    found, wanted = again(ids).logits, model(ids).logits
-    assert found.dtype == torch.bfloat16
-    assert (found - wanted).abs().max() < 0.1 * wanted.abs().max()
+    result, expected = again(ids).logits, model(ids).logits
+    assert result.dtype == torch.bfloat16
+    assert (result - expected).abs().max() < 0.1 * expected.abs().max()
 
 
 def test_a_fresh_model_draws_its_encodings_as_their_classes_do() -> None:
@@ -267,5 +267,5 @@ def test_a_fresh_model_draws_its_encodings_as_their_classes_do() -> None:
 def test_one_graph_without_breaks() -> None:
     model, (ids, mask) = make("rope+alibi"), texts()
     compiled = torch.compile(model, backend="eager", fullgraph=True)
-    found = compiled(ids, attention_mask=mask, use_cache=False).logits[1, 5:]
-    torch.testing.assert_close(found, model(ids, attention_mask=mask).logits[1, 5:], atol=1e-4, rtol=1e-5)
+    result = compiled(ids, attention_mask=mask, use_cache=False).logits[1, 5:]
+    torch.testing.assert_close(result, model(ids, attention_mask=mask).logits[1, 5:], atol=1e-4, rtol=1e-5)

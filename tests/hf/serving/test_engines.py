@@ -23,9 +23,9 @@ HUNYUAN = {  # as Hunyuan-A13B's config.json has it
 
 def read(convention: str, **block: Any) -> RopeConfig:
     config = {**LLAMA, "rope_parameters": {"rope_theta": BASE, **block}}
-    found = read_rope(config, convention=convention)  # type: ignore[arg-type]
-    assert found.to_config() == config, "reading and writing changes nothing"
-    return found
+    result = read_rope(config, convention=convention)  # type: ignore[arg-type]
+    assert result.to_config() == config, "reading and writing changes nothing"
+    return result
 
 
 def holds(config: RopeConfig, wanted: list[float], gain: float = 1.0) -> None:
@@ -56,16 +56,16 @@ class TestVLLM:
         """0.33's class: base · (f L/M − (f − 1))^(d/(d−2)), M from a key of its own."""
         holds(read("vllm", rope_type="dynamic", factor=4.0), geometric(BASE))
         trained = LENGTH // 4
-        found = read("vllm", rope_type="dynamic", factor=4.0, max_trained_positions=trained)
-        holds(found, geometric(BASE * (4.0 * LENGTH / trained - 3.0) ** (WIDTH / (WIDTH - 2))))
+        result = read("vllm", rope_type="dynamic", factor=4.0, max_trained_positions=trained)
+        holds(result, geometric(BASE * (4.0 * LENGTH / trained - 3.0) ** (WIDTH / (WIDTH - 2))))
 
 
 def test_dynamic_of_sglang_is_computed_once() -> None:
     longest, f = 4 * LENGTH, 4.0
     scale = (f * longest / LENGTH) - (f - 1)
-    found = read("sglang", rope_type="dynamic", factor=f)
-    holds(found, geometric(BASE * scale ** (WIDTH / (WIDTH - 2))))
-    assert "dynamic-once" in {remark.name for remark in found.remarks}
+    result = read("sglang", rope_type="dynamic", factor=f)
+    holds(result, geometric(BASE * scale ** (WIDTH / (WIDTH - 2))))
+    assert "dynamic-once" in {remark.name for remark in result.remarks}
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
@@ -77,9 +77,9 @@ class TestBothEngines:
         silent = math.sqrt(1 + math.log(4) / math.log(2048))
         for more, gain in (({}, silent), ({"factor": 32.0}, silent), ({"attention_factor": 1.0}, silent),
                            ({"short_mscale": 1.2, "long_mscale": 1.2, "attention_factor": 1.0}, 1.2)):  # fmt: skip
-            found = read(engine, **lists, **more)
-            assert float(found.rope.spectrum(4096).gain) == pytest.approx(gain), more
-            unread = "attention-factor-ignored" in {one.name for one in found.remarks}
+            result = read(engine, **lists, **more)
+            assert float(result.rope.spectrum(4096).gain) == pytest.approx(gain), more
+            unread = "attention-factor-ignored" in {item.name for item in result.remarks}
             assert unread == (set(more) == {"attention_factor"})
 
     @pytest.mark.parametrize("scales", [{}, {"mscale": 1.0, "mscale_all_dim": 1.0}, {"mscale": 0.707}], ids=str)
@@ -89,7 +89,7 @@ class TestBothEngines:
             pytest.skip("SGLang 0.5.23 has no such rope type")
         block = {"factor": 40.0, "original_max_position_embeddings": 4096, "attn_factor": 1.5, **scales}
         config = {"model_type": "deepseek_v3", "qk_rope_head_dim": 64, "rope_theta": BASE, "head_dim": 64}
-        found = read_rope({**config, "rope_scaling": {"rope_type": rope_type, **block}}, convention=engine)  # type: ignore[arg-type]
+        result = read_rope({**config, "rope_scaling": {"rope_type": rope_type, **block}}, convention=engine)  # type: ignore[arg-type]
         sharp = {a: 0.1 * a * math.log(40) + 1 for a in (scales.get("mscale", 1.0), scales.get("mscale_all_dim", 0.0))}
         gain = (
             sharp[scales.get("mscale", 1.0)]
@@ -97,10 +97,10 @@ class TestBothEngines:
             * (1.5 if engine == "sglang" else 1.0)
         )
         plain = read_rope({**config, "rope_scaling": {"rope_type": "yarn", **dict(list(block.items())[:2])}}).rope
-        assert torch.equal(found.rope.spectrum().theta, plain.spectrum().theta)
-        assert float(found.rope.spectrum().gain) == pytest.approx(gain)
+        assert torch.equal(result.rope.spectrum().theta, plain.spectrum().theta)
+        assert float(result.rope.spectrum().gain) == pytest.approx(gain)
         softmax = sharp[scales.get("mscale_all_dim", 0.0)] ** 2 if rope_type == "deepseek_yarn" else 1.0
-        assert found.softmax_factor() == pytest.approx(softmax)
+        assert result.softmax_factor() == pytest.approx(softmax)
 
     def test_mrope(self, engine: str) -> None:
         for extra, interleaved in (({}, False), ({"mrope_interleaved": True}, True)):
@@ -123,7 +123,7 @@ def test_gain_of_sglang() -> None:
     assert gain(attn_factor=2.0, mscale=1.0, mscale_all_dim=1.0) == pytest.approx(2.0)
     assert gain(attention_factor=3.0) == pytest.approx(m)
     assert gain(mscale=0.0, mscale_all_dim=1.0) == pytest.approx(1 / m), "0 is a number like others there"
-    assert "attention-factor-ignored" in {one.name for one in read("sglang", **block, attention_factor=3.0).remarks}
+    assert "attention-factor-ignored" in {item.name for item in read("sglang", **block, attention_factor=3.0).remarks}
     plain = read_rope({**LLAMA, "rope_parameters": {"rope_theta": BASE, **block, "attention_factor": 3.0}}).rope
     written = read("sglang", **block).with_rope(plain).to_config()["rope_parameters"]
     assert written["attn_factor"] == pytest.approx(3.0 / m)
@@ -133,12 +133,12 @@ def test_gain_of_sglang() -> None:
 def test_alpha(model_type: str) -> None:
     config = {**LLAMA, "model_type": model_type, "rope_theta": BASE, "rope_scaling": HUNYUAN}
     for convention in ("transformers", "vllm", "sglang"):
-        found = read_rope(config, convention=convention)  # type: ignore[arg-type]
-        assert found.to_config() == config
-        holds(found, geometric(BASE * 1000 ** (WIDTH / (WIDTH - 2))))
+        result = read_rope(config, convention=convention)  # type: ignore[arg-type]
+        assert result.to_config() == config
+        holds(result, geometric(BASE * 1000 ** (WIDTH / (WIDTH - 2))))
         ignored = model_type == "llama" and convention == "transformers"
-        assert ("alpha-ignored" in {remark.name for remark in found.remarks}) == ignored
-        assert not found.rope.length_dependent
+        assert ("alpha-ignored" in {remark.name for remark in result.remarks}) == ignored
+        assert not result.rope.length_dependent
     assert model_from_config(config).distinct_layers[0].rotation is not None
 
 

@@ -22,7 +22,7 @@ YARN = YaRN(4.0, original_length=8192)
 
 def flags(scaling: Any, **options: Any) -> dict[str, Any]:
     config = read_rope(LLAMA).with_rope(RoPE(64, base=500000.0, scaling=scaling))
-    return {one.engine: one for one in serve_flags(config, **options)}
+    return {item.engine: item for item in serve_flags(config, **options)}
 
 
 @pytest.mark.parametrize(
@@ -56,9 +56,9 @@ def test_llama_cpp() -> None:
         " -c 32768",
     }
     for scaling in (Llama3(8.0, original_length=8192), YaRN(4.0, original_length=8192, attention_factor=1.0)):
-        found = flags(scaling)["llama.cpp"]
-        assert not found.words
-        assert "posenc gguf" in found.reason
+        result = flags(scaling)["llama.cpp"]
+        assert not result.words
+        assert "posenc gguf" in result.reason
 
 
 def test_lengths_and_the_plug_in() -> None:
@@ -93,23 +93,23 @@ def test_sglang_merges_so_that_every_key_of_the_file_is_said_anew() -> None:
     }  # fmt: skip
     config = read_rope({**LLAMA, "max_position_embeddings": 16384, "rope_parameters": old, "rope_theta": 1e4})
     for scaling in (YARN, PositionInterpolation(2.0), None):
-        wanted = RoPE(64, scaling=scaling)
-        (found,) = (one for one in serve_flags(config.with_rope(wanted)) if one.engine == "sglang")
-        said = json.loads(found.words[1])["rope_parameters"]
+        expected = RoPE(64, scaling=scaling)
+        (result,) = (item for item in serve_flags(config.with_rope(expected)) if item.engine == "sglang")
+        said = json.loads(result.words[1])["rope_parameters"]
         merged = {key: value for key, value in {**old, **said}.items() if value is not None}
         there = {"rope_type", "rope_theta", "original_max_position_embeddings", *keys_of(said["rope_type"], "sglang")}
         block = {key: value for key, value in merged.items() if key in there}
         again = read_rope({**config.config, "rope_parameters": block}, convention="sglang").rope.spectrum()
-        torch.testing.assert_close(again.theta, wanted.spectrum().theta, rtol=1e-12, atol=0)
-        assert float(again.gain) == pytest.approx(float(wanted.spectrum().gain))
+        torch.testing.assert_close(again.theta, expected.spectrum().theta, rtol=1e-12, atol=0)
+        assert float(again.gain) == pytest.approx(float(expected.spectrum().gain))
 
 
 def test_longrope_says_which_list_is_served() -> None:
     scaling = LongRoPE([1.0] * 32, [4.0] * 32, original_length=8192, factor=4.0)
     for exact in (False, True):
-        found = flags(scaling, exact=exact)
-        assert "long factors" in found["vllm"].note
-        assert bool(found["sglang"].note) == exact, "SGLang looks at each batch"
+        result = flags(scaling, exact=exact)
+        assert "long factors" in result["vllm"].note
+        assert bool(result["sglang"].note) == exact, "SGLang looks at each batch"
         assert "short factors" in flags(scaling, exact=exact, length=8192)["vllm"].note
     said = json.loads(flags(scaling, exact=True, length=8192)["vllm"].words[1])["rope_parameters"]
     assert said["theta"] == RoPE(64, base=500000.0).spectrum().theta.tolist()
@@ -119,10 +119,10 @@ def test_no_line_that_an_engine_computes_wrong(monkeypatch: pytest.MonkeyPatch) 
     """The table decides: with a figure above its bound the words go, and the reason has the figure."""
     assert flags(YARN)["vllm"].words
     monkeypatch.setitem(engine_table()["gaps"]["yarn"], "vLLM", 0.25)
-    found = flags(YARN)
-    assert not found["vllm"].words
-    assert "0.25" in found["vllm"].reason
-    assert found["sglang"].words
+    result = flags(YARN)
+    assert not result["vllm"].words
+    assert "0.25" in result["vllm"].reason
+    assert result["sglang"].words
     assert flags(YARN, exact=True)["vllm"].words
 
 
@@ -155,8 +155,8 @@ def test_the_table_knows_each_block() -> None:
 
 def test_the_text_part_and_kinds_of_layers() -> None:
     inner = {**LLAMA, "model_type": "gemma3_text", "rope_local_base_freq": 10000.0}
-    found = serve_flags(read_rope({"model_type": "gemma3", "text_config": inner}))[0]
-    blocks = json.loads(found.words[1])["text_config"]["rope_parameters"]
+    result = serve_flags(read_rope({"model_type": "gemma3", "text_config": inner}))[0]
+    blocks = json.loads(result.words[1])["text_config"]["rope_parameters"]
     assert {kind: block["rope_theta"] for kind, block in blocks.items()} == {
         "full_attention": 500000.0, "sliding_attention": 10000.0
     }  # fmt: skip

@@ -82,7 +82,7 @@ def old_get_rope(
 
 def modules(monkeypatch: pytest.MonkeyPatch, *names: str) -> list[ModuleType]:
     """Empty modules with all their parents; posenc's own plug-in is loaded anew."""
-    found = []
+    result = []
     for name in names:
         parts = name.split(".")
         for count in range(1, len(parts) + 1):
@@ -91,8 +91,8 @@ def modules(monkeypatch: pytest.MonkeyPatch, *names: str) -> list[ModuleType]:
                 monkeypatch.setitem(sys.modules, path, ModuleType(path))
             if count > 1:
                 setattr(sys.modules[".".join(parts[: count - 1])], parts[count - 1], sys.modules[path])
-        found.append(sys.modules[name])
-    return found
+        result.append(sys.modules[name])
+    return result
 
 
 def vllm(monkeypatch: pytest.MonkeyPatch, get_rope: Callable[..., Any]) -> ModuleType:
