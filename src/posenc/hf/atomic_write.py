@@ -1,6 +1,6 @@
 """Atomic writing of files and folders: complete at their path, or not there at all.
 
-A new file or folder is built in a temporary folder beside its target (so on the same disk), flushed, and moved there by
+A new file or folder is built in a temporary folder next to its target, so on the same disk, flushed, and moved by
 one rename, which POSIX makes atomic. A process that is killed, or a full disk, leaves the target as it was.
 """
 
@@ -24,7 +24,7 @@ class UnwritableError(OSError):
 
 @contextmanager
 def naming_target(out: Path) -> Iterator[None]:
-    """Let an error of the system, as that of a full disk, name what was to be written, not a temporary part of it."""
+    """Let an error of the system, such as a full disk, name the target and not a temporary path."""
     try:
         yield
     except Exception as error:

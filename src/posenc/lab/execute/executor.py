@@ -113,7 +113,7 @@ def executor_names() -> tuple[str, ...]:
 
 
 def executor_class(name: str) -> type[Executor]:
-    """An executor by name, or one of a user's, ``my_module:MyExecutor``, which must be allow_imports."""
+    """An executor by name, or a user's, ``my_module:MyExecutor``, whose module must be on the import allowlist."""
     cls = by_name(posenc.lab.execute, Executor, name, "--executor")  # type: ignore[type-abstract]
     if is_plugin(name):
         cls.name = name
