@@ -462,3 +462,13 @@ def test_python_dash_m_works() -> None:
     )  # fmt: skip
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_laboratory_starts_without_packages_of_other_extras() -> None:
+    """In an environment with the extra ``lab`` alone, `posenc compare` is the README's command."""
+    others = ("transformers", "tokenizers", "safetensors", "gguf", "ray", "optuna", "lm_eval", "onnx", "onnxruntime")
+    code = f"import sys\nfor name in {others}: sys.modules[name] = None\n"
+    code += "import posenc_cli; sys.argv[1:] = ['compare', '--help']; sys.exit(posenc_cli.main())"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    assert "--task" in ran.stdout

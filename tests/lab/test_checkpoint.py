@@ -41,9 +41,9 @@ from posenc.lab.report.numbers import build_table
 from posenc.lab.report.tables import further_tables, main_table
 from posenc.lab.run.folder import read_run, records_of
 from posenc.lab.run.job import job_folders
-from posenc.lab.tasks import checkpoint_model
+from posenc.lab.tasks import _checkpoint_model as checkpoint_model
+from posenc.lab.tasks._checkpoint_model import windowed
 from posenc.lab.tasks.checkpoint import Cell, Row, Size, cells_of
-from posenc.lab.tasks.checkpoint_model import windowed
 
 TRAINED, SCORED, WINDOWS = 128, 16, 2
 LENGTHS = (128, 192, 256)

@@ -89,8 +89,12 @@ def load_class(name: str, kind: type[T], *, what: str = "") -> type[T]:
 
 
 def builtin_names(package: ModuleType, kind: type) -> tuple[str, ...]:
-    """The names of the built-in classes derived from ``kind``, in alphabetical order; imports the package's modules."""
-    modules = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
+    """The names of the built-in classes derived from ``kind``, in alphabetical order.
+
+    Imports the package's modules, so that a module with an optional dependency at its top has a name that begins with
+    an underscore, which is left out: `posenc compare` must start where the dependency is not installed.
+    """
+    modules = sorted(m.name for m in pkgutil.iter_modules(package.__path__) if not m.name.startswith("_"))
     return tuple(name for name in modules if _builtin(package, kind, name) is not None)
 
 

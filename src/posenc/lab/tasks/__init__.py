@@ -1,7 +1,8 @@
 """What can be compared: a file of this folder for each task, found by the name that ``--task`` takes.
 
 A file whose class derived from `Task` has the file's name as its ``name`` is a task; nothing else lists it. The other
-files of this folder hold what tasks share.
+files of this folder hold what tasks share; the name of a file that needs a package beyond the extra ``lab`` begins
+with an underscore.
 """
 
 from __future__ import annotations

@@ -329,8 +329,8 @@ def _pretrained(data: Data) -> PretrainedData:
 
 
 def _model_module() -> Any:
-    """`posenc.lab.tasks.checkpoint_model`, which needs transformers."""
+    """`posenc.lab.tasks._checkpoint_model`, which needs transformers."""
     packages = ("transformers", "tokenizers", "safetensors", "gguf")
     return load_optional(
-        "posenc.lab.tasks.checkpoint_model", packages=packages, extra="hf,gguf", user="--task checkpoint"
+        "posenc.lab.tasks._checkpoint_model", packages=packages, extra="hf,gguf", user="--task checkpoint"
     )
