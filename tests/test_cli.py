@@ -472,3 +472,13 @@ def test_the_laboratory_starts_without_packages_of_other_extras() -> None:
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr[-2000:]
     assert "--task" in ran.stdout
+
+
+def test_a_command_without_its_extra_names_the_line_to_type() -> None:
+    """Where another extra brings typer, the laboratory's first missing package is one of the command's own modules."""
+    code = "import sys\nsys.modules['pandas'] = None\n"
+    code += "import posenc_cli; sys.argv[1:] = ['compare']; sys.exit(posenc_cli.main())"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ran.returncode == 2
+    assert "posenc[lab]" in ran.stderr
+    assert "Traceback" not in ran.stderr

@@ -24,7 +24,7 @@ from posenc_cli.printable import make_printable, neutral_streams
 
 _EXTRA = {
     "typer", "rich", "accelerate", "submitit", "filelock", "altair", "vl_convert", "jinja2", "numpy", "pandas",
-    "pyarrow", "datasets", "scipy", "statsmodels",
+    "pyarrow", "pydantic", "datasets", "scipy", "statsmodels", "sklearn", "PIL",
 }  # fmt: skip
 _OF_CHECKPOINTS = {"transformers", "tokenizers", "safetensors", "huggingface_hub"}
 
@@ -74,7 +74,8 @@ def _run(arguments: list[str]) -> int:
         return execute(**vars(options))
     elif command in LAB:
         hand_over: Callable[[list[str]], int] = _load("posenc.lab.commands", command).run
-        return hand_over(arguments)
+        with _naming_extra(command):  # a module of the command itself may be the first that needs the extra
+            return hand_over(arguments)
     elif command.startswith("-"):
         raise UsageError(f"no such option: {command}; posenc --help lists the commands and what each takes")
     else:
@@ -85,9 +86,15 @@ def _run(arguments: list[str]) -> int:
 def _load(module: str, command: str) -> ModuleType:
     """A module of posenc, which loads torch; a ValueError where the command needs an extra that is not installed."""
     warnings.filterwarnings("ignore", "Failed to initialize NumPy")  # torch's own word, where there is no NumPy
+    with _naming_extra(command), _leaving_at_once():
+        return import_module(module)
+
+
+@contextmanager
+def _naming_extra(command: str) -> Iterator[None]:
+    """Raise a ValueError with the line to type where a package of an extra is not installed."""
     try:
-        with _leaving_at_once():
-            return import_module(module)
+        yield
     except ModuleNotFoundError as error:
         package = (error.name or "").split(".")[0]
         if package not in _EXTRA | _OF_CHECKPOINTS:
