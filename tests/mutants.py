@@ -2,7 +2,7 @@
 
 A mutant is one formula with one mistake that people make: a wrong end of a ramp, a missing root, a bucket too far. The
 sources are copied, the copy is changed, and the tests named with it have to fail. It takes about ten minutes, so
-it is not part of the suite; run it after a change of tests. Exit code 1: some mutant lived.
+it is not part of the suite; run it after a change of tests. Exit code 1: some mutant lived, or no name matches.
 """
 
 from __future__ import annotations
@@ -116,7 +116,10 @@ def main(pattern: str = "") -> int:
     for mutant in chosen:
         trouble = survives(mutant)
         living += trouble is not None
-    return 1 if living else 0
+        sys.stdout.write(f"{trouble or 'caught'}: {mutant.name}\n")
+        sys.stdout.flush()
+    sys.stdout.write(f"{len(chosen) - living} of {len(chosen)} mutants caught\n")
+    return 1 if living or not chosen else 0
 
 
 if __name__ == "__main__":
