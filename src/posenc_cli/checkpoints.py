@@ -1,4 +1,5 @@
-"""The arguments of the commands for checkpoints: explain, doctor, extend, attach, gguf and serve-flags."""
+"""The arguments of the commands for checkpoints: explain, doctor, extend, evaluate, attach, gguf and
+serve-flags."""
 
 from __future__ import annotations
 
@@ -105,8 +106,7 @@ def _extend() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", dest="as_json", help="print the numbers as JSON")
     _trust(parser)
     search = parser.add_argument_group("longrope, progressive and auto")
-    search.add_argument("--search", type=int, metavar="N", help="candidates that a search starts with (default: 16)")
-    search.add_argument("--generations", type=int, default=4, metavar="N", help="after them (default: %(default)s)")
+    _search(search)
     search.add_argument(
         "--pieces", type=int, default=2, metavar="N", help="texts for each candidate (default: %(default)s)"
     )
@@ -127,6 +127,57 @@ def _extend() -> argparse.ArgumentParser:
             f"--{name}", type=int, default=default, metavar="N", help=f"{text} (default: %(default)s)"
         )
     training.add_argument("--lr", type=float, default=2e-5, metavar="RATE", help="learning rate (default: %(default)s)")
+    return parser
+
+
+def _evaluate() -> argparse.ArgumentParser:
+    parser = Parser(
+        "evaluate",
+        "Reads whole documents, and facts hidden in them, at each length: the model as it is (as_is), the end of the "
+        "text alone (cut), in windows of the trained length (chunked), and under methods of posenc extend.",
+        epilog="Stopped in any way, the same command continues. yarn is for the longest of --lengths, yarn@2 for twice "
+        "the trained length. Several processes share a folder with --part 1/2, --part 2/2.",
+    )
+    parser.add_argument("path", help="a folder of transformers, or a GGUF file")
+    parser.add_argument(
+        "--tasks", type=_names, default=["perplexity", "ruler"], metavar="NAME,NAME",
+        help="perplexity, niah_single, niah_multikey, niah_multivalue, variable_tracking; niah: those three, ruler: "
+        "all but perplexity (default: perplexity,ruler)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--lengths", type=_numbers, metavar="N,N",
+        help="tokens, in the order of measurement (default: a quarter of the trained length, that, and twice that)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--methods", type=_names, default=["as_is", "cut", "chunked"], metavar="NAME,NAME",
+        help="as_is, cut, chunked, and methods of posenc extend but auto and progressive (default: as_is,cut,chunked)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--documents", nargs="+", default=[], metavar="PATH",
+        help="text files, or folders with them (default: Python sources of the standard library)",
+    )  # fmt: skip
+    parser.add_argument("--count", type=int, default=20, metavar="N", help="documents to read (default: %(default)s)")
+    parser.add_argument(
+        "--depths", type=_percentages, default=[10, 30, 50, 70, 90], metavar="P,P",
+        help="where facts are hidden, percent of the document, in turn (default: 10,30,50,70,90)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--scored", type=int, default=512, metavar="N", help="tokens whose loss is measured (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--answer-tokens", type=int, metavar="N", help="of an answer (default: as RULER, 128; variable tracking: 30)"
+    )
+    parser.add_argument("--trained-length", type=int, metavar="TOKENS", help="training length, if the file is wrong")
+    parser.add_argument("--out", metavar="FOLDER", help="keep every reading, record.json and table.md here")
+    parser.add_argument(
+        "--part", type=_part, default=(1, 1), metavar="K/N", help="only every N-th document, from the K-th"
+    )
+    parser.add_argument("--dtype", default="auto", help="of the weights (default: unchanged; float32 for GGUF)")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda, ... (default: %(default)s)")
+    parser.add_argument("--threads", type=int, metavar="N", help="of the processor (default: torch's own)")
+    parser.add_argument("--json", action="store_true", dest="as_json", help="print the record as JSON")
+    _trust(parser)
+    _search(parser.add_argument_group("longrope"))
     return parser
 
 
@@ -175,6 +226,12 @@ def _serve_flags() -> argparse.ArgumentParser:
     return parser
 
 
+def _search(group: argparse._ArgumentGroup) -> None:
+    """Sizes of LongRoPE's search."""
+    group.add_argument("--search", type=int, metavar="N", help="candidates that a search starts with (default: 16)")
+    group.add_argument("--generations", type=int, default=4, metavar="N", help="after them (default: %(default)s)")
+
+
 def _trust(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trust-remote-code", action="store_true", help="allow code of the folder to run; by default none does"
@@ -207,7 +264,31 @@ def _numbers(text: str) -> list[int]:
     return [int(part) for part in parts]
 
 
+def _names(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise argparse.ArgumentTypeError(f"names with commas between are needed, got {text[:40]!r}")
+    return names
+
+
+def _percentages(text: str) -> list[float]:
+    try:
+        numbers = [float(part) for part in text.split(",")]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"numbers from 0 to 100 are needed, got {text[:24]}") from error
+    if not all(0 <= number <= 100 for number in numbers):
+        raise argparse.ArgumentTypeError(f"numbers from 0 to 100 are needed, got {text[:24]}")
+    return numbers
+
+
+def _part(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"(\d{1,4})/(\d{1,4})", text, re.ASCII)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise argparse.ArgumentTypeError(f"a part such as 1/2 is needed, got {text[:24]}")
+    return int(match[1]), int(match[2])
+
+
 PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
-    "explain": _explain, "doctor": _doctor, "extend": _extend, "attach": _attach, "gguf": _gguf,
+    "explain": _explain, "doctor": _doctor, "extend": _extend, "evaluate": _evaluate, "attach": _attach, "gguf": _gguf,
     "serve-flags": _serve_flags,
 }  # fmt: skip

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from posenc.evaluation.likelihood import TEXT_BYTES
 from posenc.hf.doctor import Finding, Report, examine, fix
-from posenc.hf.text_loss import TEXT_BYTES
 from posenc.input_files import naming, read_text
 
 

@@ -33,8 +33,8 @@ def run(
     with naming(path), _resumable(out):
         extension = extend(
             path, length, method, out=out, text=text, original_length=original_length, lengths=lengths, windows=windows,
-            last=last, search=_sizes(search, generations), pieces=pieces, recipe=recipe, overwrite=overwrite,
-            dtype=dtype, device=device, progress=_print_progress, trust_remote_code=trust_remote_code,
+            last=last, search=search_settings(search, generations), pieces=pieces, recipe=recipe, overwrite=overwrite,
+            dtype=dtype, device=device, progress=print_progress, trust_remote_code=trust_remote_code,
         )  # fmt: skip
     sys.stdout.write(f"{json.dumps(extension.record(), indent=1) if as_json else extension}\n")
     return 0
@@ -53,7 +53,7 @@ def _resumable(out: str | None) -> Iterator[None]:
         raise
 
 
-def _sizes(population: int | None, generations: int) -> Settings | None:
+def search_settings(population: int | None, generations: int) -> Settings | None:
     """Settings of a search with half as many new candidates per generation as it starts with."""
     if population is None:
         return None
@@ -61,6 +61,7 @@ def _sizes(population: int | None, generations: int) -> Settings | None:
     return Settings(population=population, mutations=quarter, crossovers=quarter, parents=half, generations=generations)
 
 
-def _print_progress(text: str) -> None:
+def print_progress(text: str) -> None:
+    """A line of progress, on stderr."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()

@@ -27,6 +27,7 @@ from transformers import (
 
 import posenc_cli
 from posenc import RoPE, YaRN
+from posenc.evaluation.likelihood import token_losses, tokens_of, windows_of
 from posenc.hf import read_rope
 from posenc.hf.attach import attach, load
 from posenc.hf.attach.live_model import inspect
@@ -37,7 +38,6 @@ from posenc.hf.extend.methods import DISTANCES
 from posenc.hf.extend.result import kind_of
 from posenc.hf.extend.rotary_modules import RotaryModules
 from posenc.hf.extend.tuning import Row, draw_rows, row_loss
-from posenc.hf.text_loss import token_losses, tokens_of, windows_of
 from tests.hf.attach.smallest import built
 from tests.hf.extend.extended import BRIEF, TARGET, TRAINED, asked, saved, small, text
 from tests.hf.gguf.files import as_gguf

@@ -115,8 +115,8 @@ def _of_model(model: nn.Module, weights: bool, text: str | Tensor | None, tokeni
     read, findings = read_or_finding(config_of(model))
     findings += on_model(model)
     if weights:
+        from posenc.evaluation.likelihood import tokens_of_text
         from posenc.hf.doctor.model_checks import on_loss
-        from posenc.hf.text_loss import tokens_of_text
 
         if read is None:
             raise ValueError(
@@ -165,8 +165,8 @@ def _model_findings(
     model: nn.Module, source: Source, text: str | Tensor | None, tokenizer: Any, most: int
 ) -> list[Finding]:
     """Findings on modules, on the loss by length, and on the loss under other rotations."""
+    from posenc.evaluation.likelihood import tokens_of_text
     from posenc.hf.doctor.model_checks import on_loss, on_model
-    from posenc.hf.text_loss import tokens_of_text
 
     read, _ = read_or_finding(source)
     assert read is not None

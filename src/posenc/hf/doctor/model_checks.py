@@ -19,6 +19,7 @@ from transformers import PreTrainedModel
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
 from posenc.arguments import shown
+from posenc.evaluation.likelihood import Windows, check_vocabulary, token_losses
 from posenc.hf.attach import attach, detach
 from posenc.hf.attach.attention_function import NAME, Attached
 from posenc.hf.attach.checkpoint import tokenizer_in
@@ -30,7 +31,6 @@ from posenc.hf.explanation.describe import ranges
 from posenc.hf.explanation.report import trained_length
 from posenc.hf.findings import Finding
 from posenc.hf.sources.load import Config
-from posenc.hf.text_loss import Windows, check_vocabulary, token_losses
 from posenc.rotary._rotate import Layout
 from posenc.rotary.rope import RoPE
 

@@ -11,17 +11,7 @@ from typing import Any
 from torch import nn
 
 from posenc.arguments import check_flag, check_whole, shown
-from posenc.hf.attach import detach
-from posenc.hf.extend.folder import OutputFolder, serving_lines, serving_lines_of_remapping
-from posenc.hf.extend.loading import load_causal_lm
-from posenc.hf.extend.measure import Decoding, ResultCache, WindowLosses, decoding_gap, fingerprint, measure_losses
-from posenc.hf.extend.methods import AUTO, DISTANCES, PROGRESSIVE, SEARCHED, auto_methods, check_method
-from posenc.hf.extend.result import Extension
-from posenc.hf.extend.rotary_modules import RotaryModules, apply, scaled_config
-from posenc.hf.extend.search import SIZES, FactorSearch, intermediate_length, progressive_search
-from posenc.hf.extend.tuning import Recipe
-from posenc.hf.limits import TOKENS
-from posenc.hf.text_loss import (
+from posenc.evaluation.likelihood import (
     Text,
     Windows,
     check_room,
@@ -31,6 +21,17 @@ from posenc.hf.text_loss import (
     tokens_of,
     windows_of,
 )
+from posenc.evaluation.log import MeasurementLog, fingerprint
+from posenc.hf.attach import detach
+from posenc.hf.extend.folder import OutputFolder, serving_lines, serving_lines_of_remapping
+from posenc.hf.extend.loading import load_causal_lm
+from posenc.hf.extend.measure import Decoding, WindowLosses, decoding_gap, measure_losses
+from posenc.hf.extend.methods import AUTO, DISTANCES, PROGRESSIVE, SEARCHED, auto_methods, check_method
+from posenc.hf.extend.result import Extension
+from posenc.hf.extend.rotary_modules import RotaryModules, apply, scaled_config
+from posenc.hf.extend.search import SIZES, FactorSearch, intermediate_length, progressive_search
+from posenc.hf.extend.tuning import Recipe
+from posenc.hf.limits import TOKENS
 from posenc.search import Settings
 
 _STEPS, _SHORT = 8, 256  # tokens that are decoded, and after how many where no length matters
@@ -65,7 +66,7 @@ class ContextExtension:
         """Measure, apply the method, measure again, and write the folder."""
         if self.method == PROGRESSIVE and output.state is None:
             raise ValueError("out: progressive extension needs a folder, beside which it keeps its state")
-        cache = ResultCache(output.file("measured.jsonl"))
+        cache = MeasurementLog(output.file("measured.jsonl"))
         before = self._measure(cache, "before")
         method = self._choose(cache) if self.method == AUTO else self.method
         gap_before = self._decoding_gap(self.rotations.model, method, cache, "before")
@@ -86,7 +87,7 @@ class ContextExtension:
             output.finish(model, tokenizer, record, self._serving(result, str(output.path)))
         return result
 
-    def _measure(self, cache: ResultCache, label: str) -> dict[int, WindowLosses]:
+    def _measure(self, cache: MeasurementLog, label: str) -> dict[int, WindowLosses]:
         losses: dict[int, WindowLosses] = {}
         for n in self.lengths:
             self._estimate_time(label, losses)
@@ -168,7 +169,7 @@ class ContextExtension:
         config = self.rotations.config.to_dict()
         return {key: config[key] for key in ("rope_parameters", "max_position_embeddings") if key in config}
 
-    def _choose(self, cache: ResultCache) -> str:
+    def _choose(self, cache: MeasurementLog) -> str:
         """The method with the lowest loss at the target, on tokens that no window scores."""
         pieces = evenly_spaced_pieces(self.windows.before, self.length, self.pieces)
         for name in auto_methods(self.rotations.long_range_ropes(self.original).values()):
@@ -192,14 +193,14 @@ class ContextExtension:
         crosses = length_dependent or method in DISTANCES
         return min(self.length, self.original + _STEPS // 2) if crosses else min(self.length, _SHORT), length_dependent
 
-    def _decoding_gap(self, model: nn.Module, method: str, cache: ResultCache, label: str) -> float:
+    def _decoding_gap(self, model: nn.Module, method: str, cache: MeasurementLog, label: str) -> float:
         at, _ = self._decoding_length(method)
         key = f"decoding {label} {fingerprint(model)} {self.windows.digest} {at}"
         known = cache.get(key)
         if known is None:
             known = [decoding_gap(model, self.windows.tokens[:at], min(_STEPS, at - 1))]
             cache.put(key, known)
-        return known[0]
+        return float(known[0])
 
     def _serving(self, result: Extension, folder: str) -> str:
         if result.method in DISTANCES:

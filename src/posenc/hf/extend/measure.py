@@ -1,24 +1,22 @@
 """Measurements of a model before and after an extension: loss on the last tokens of windows, decoding with a cache.
 
 Losses are in nats per token, with a confidence interval. Decoding token by token must give the logits of one call.
-Numbers are appended to a file of JSON lines (`ResultCache`), so that a run that was killed measures nothing twice.
+Numbers are kept in a `MeasurementLog`, so that a run that was killed measures nothing twice.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from posenc.hf.text_loss import Windows, call_model, device_of, last_logits, token_losses
+from posenc.evaluation.likelihood import Windows, call_model, device_of, last_logits, token_losses
+from posenc.evaluation.log import MeasurementLog
+from posenc.evaluation.statistics import mean_interval
 
 EXACT = 1e-3  # of the largest logit: the gap between float32 kernels of different shapes
 _NOISE = 2.0  # times the gap of the model before, which another run of the same model can reach
@@ -84,13 +82,6 @@ def decoding_gap(model: nn.Module, tokens: Tensor, steps: int) -> float:
     return float(gap)
 
 
-# Student's t at 97.5 % for 1 … 30 degrees of freedom; beyond, that of the normal distribution.
-_T = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
-    2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-)  # fmt: skip
-
-
 @dataclass(frozen=True)
 class WindowLosses:
     """Losses of the windows of a text, or differences of two such losses.
@@ -111,11 +102,7 @@ class WindowLosses:
     @property
     def half_interval(self) -> float | None:
         """Half of the 95 % interval of the mean over windows; None for a single window."""
-        n = len(self.windows)
-        if n == 1:
-            return None
-        spread = math.sqrt(math.fsum((loss - self.mean) ** 2 for loss in self.windows) / (n - 1))
-        return (_T[n - 2] if n - 2 < len(_T) else 1.96) * spread / math.sqrt(n)
+        return None if len(self.windows) == 1 else mean_interval(self.windows).half_width
 
     def minus(self, other: WindowLosses) -> WindowLosses:
         """The differences of the same windows."""
@@ -131,7 +118,7 @@ def measure_losses(
     model: nn.Module,
     windows: Windows,
     length: int,
-    cache: ResultCache,
+    cache: MeasurementLog,
     label: str,
     progress: Callable[[str], None] = lambda text: None,
 ) -> WindowLosses:
@@ -159,47 +146,3 @@ def measure_losses(
         losses.append(known[0])
         seconds += known[1] / len(windows.ends)
     return WindowLosses(tuple(losses), seconds)
-
-
-class ResultCache:
-    """Measured numbers, by a key that contains everything that decides them.
-
-    Args:
-        path: of the file; None: they are kept in memory only.
-    """
-
-    def __init__(self, path: Path | None = None) -> None:
-        self.path = path
-        self.known: dict[str, list[float]] = {}
-        if path is None or not path.exists():
-            return
-        content = path.read_bytes()
-        complete = content[: content.rfind(b"\n") + 1]
-        for line in complete.splitlines():
-            record = json.loads(line)
-            self.known[record["key"]] = record["numbers"]
-        if complete != content:  # killed within a line
-            with path.open("r+b") as file:
-                file.truncate(len(complete))
-
-    def get(self, key: str) -> list[float] | None:
-        """The numbers of a key; None where they were not measured."""
-        return self.known.get(key)
-
-    def put(self, key: str, numbers: list[float]) -> None:
-        """Add the numbers of a key, flushed to the disk."""
-        self.known[key] = numbers
-        if self.path is not None:
-            with self.path.open("ab") as file:
-                file.write(json.dumps({"key": key, "numbers": numbers}).encode() + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-
-
-def fingerprint(model: nn.Module) -> str:
-    """A hash of a model's weights: names, shapes and 64 numbers of each parameter."""
-    digest = hashlib.sha256()
-    for name, weight in model.named_parameters():
-        sample = weight.detach().flatten()[:: max(1, weight.numel() // 64)].float().cpu()
-        digest.update(f"{name} {tuple(weight.shape)} {weight.dtype}".encode() + sample.numpy().tobytes())
-    return digest.hexdigest()[:16]

@@ -95,8 +95,7 @@ class RotaryModules:
     @property
     def original_length(self) -> int | None:
         """The context length of the model by its configuration, in tokens, after any scaling."""
-        lengths = (max_length(self.read.text_config), extended_length(self.read.layers, recipes=False))
-        return max((length for length in lengths if length is not None), default=None)
+        return declared_length(self.read)
 
     def long_range_ropes(self, original_length: int) -> dict[str, RoPE]:
         """The rotations of layers that attend beyond the training length, by kind of layers.
@@ -222,6 +221,12 @@ class RotaryModules:
             yield
         finally:
             self.rebuild(before)
+
+
+def declared_length(config: RopeConfig) -> int | None:
+    """The context length that a configuration declares, in tokens, after any scaling."""
+    lengths = (max_length(config.text_config), extended_length(config.layers, recipes=False))
+    return max((length for length in lengths if length is not None), default=None)
 
 
 def _config_of(model: PreTrainedModel) -> Any:

@@ -21,11 +21,11 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
+from posenc.evaluation.likelihood import evenly_spaced_pieces, token_losses
 from posenc.frequencies.longrope import LongRoPE, gain_of
 from posenc.hf.extend.methods import auto_methods
 from posenc.hf.extend.rotary_modules import RotaryModules
 from posenc.hf.extend.tuning import Recipe, draw_rows, tune
-from posenc.hf.text_loss import evenly_spaced_pieces, token_losses
 from posenc.search import Candidate, Settings
 from posenc.search import search as search_factors
 

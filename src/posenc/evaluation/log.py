@@ -1,0 +1,88 @@
+"""A log of measurements, one JSON object a line: what is in it is not measured again.
+
+Lines are appended and flushed one by one, so that a process that is killed loses at most the measurement that it was
+making; a line that was cut off is removed when the log is opened.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any, TextIO
+
+from torch import nn
+
+
+class MeasurementLog:
+    """Measurements by a key that contains everything that decides them.
+
+    Args:
+        path: of the file, which need not exist; None: they are kept in memory only.
+        lock: whether this process alone may write, as long as it lives; readers are not kept out.
+
+    Raises:
+        ValueError: for a file that holds something else, which names the line; for one that another process has locked.
+    """
+
+    def __init__(self, path: Path | None = None, *, lock: bool = False) -> None:
+        self.path = path
+        self.known: dict[str, Any] = {}
+        if path is not None and lock:
+            self._lock = locked(path)
+        if path is None or not path.exists():
+            return
+        content = path.read_bytes()
+        complete = content[: content.rfind(b"\n") + 1]
+        for number, line in enumerate(complete.splitlines(), start=1):
+            try:
+                record = json.loads(line)
+                self.known[record["key"]] = record["value"]
+            except (ValueError, KeyError, TypeError) as error:
+                raise ValueError(f"{path}: line {number} is no measurement: remove the line or the file") from error
+        if complete != content:  # killed within a line
+            with path.open("r+b") as file:
+                file.truncate(len(complete))
+
+    def get(self, key: str) -> Any:
+        """The value of a key; None where it was not measured."""
+        return self.known.get(key)
+
+    def put(self, key: str, value: Any) -> None:
+        """Add the value of a key, flushed to the disk."""
+        line = json.dumps({"key": key, "value": value}, allow_nan=False).encode() + b"\n"
+        if self.path is not None:
+            with self.path.open("ab") as file:
+                file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
+        self.known[key] = value
+
+
+def locked(path: Path, *, wait: bool = False) -> TextIO:
+    """An open file beside ``path`` that holds its lock; closing it, and the end of the process in any way, frees it.
+
+    Raises:
+        ValueError: where another process holds the lock, unless ``wait``.
+    """
+    file = path.with_name(f".{path.name}.lock").open("w")
+    try:
+        import fcntl
+    except ImportError:  # Windows has no such lock: there, one process a folder is up to the user
+        return file
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        raise ValueError(f"{path}: another process is measuring into it: wait, or give each its own part") from error
+    return file
+
+
+def fingerprint(model: nn.Module) -> str:
+    """A hash of a model's weights: names, shapes and 64 numbers of each parameter."""
+    digest = hashlib.sha256()
+    for name, weight in model.named_parameters():
+        sample = weight.detach().flatten()[:: max(1, weight.numel() // 64)].float().cpu()
+        digest.update(f"{name} {tuple(weight.shape)} {weight.dtype}".encode() + sample.numpy().tobytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,472 @@
+"""Evaluates a checkpoint on whole documents: loss on their last tokens, and facts hidden in them.
+
+One measurement is one document, or the prompt built from it, read by one method at one length. Each is written to a log
+as soon as it is made, so that an evaluation which was stopped in any way goes on where it was; several processes share
+one folder, each with a part of the documents.
+
+    as_is      the model as it is
+    cut        the last tokens alone, as many as the model was trained on: what cutting the text costs
+    chunked    retrieval only: the question is put to windows of the trained length, and the answer with the highest
+               mean log-probability of its first line wins
+    yarn, …    any method of `posenc.hf.extend` that neither trains nor chooses
+
+A method is set for the longest length that is read, or for k times the trained one (``yarn@2``), and stays so at every
+length: what it costs on short texts is part of the result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from posenc import __version__
+from posenc.arguments import check_flag, check_whole, shown
+from posenc.evaluation.documents import Document, read_documents
+from posenc.evaluation.generate import generate
+from posenc.evaluation.likelihood import check_vocabulary, token_losses
+from posenc.evaluation.log import MeasurementLog, fingerprint
+from posenc.evaluation.report import CHUNKED, CUT, PERPLEXITY, TASKS, Evaluation, Reading
+from posenc.evaluation.retrieval import (
+    ANSWER_TOKENS,
+    KINDS,
+    Prompt,
+    build_prompt,
+    draw_task,
+    score,
+    spans,
+    special_prefix,
+)
+from posenc.hf.atomic_write import write_atomically
+from posenc.hf.attach.attention_function import NAME
+from posenc.hf.config.rope_config import read_rope
+from posenc.hf.evaluate.methods import UNCHANGED, Method, applied
+from posenc.hf.extend.loading import load_causal_lm
+from posenc.hf.extend.rotary_modules import RotaryModules, declared_length
+from posenc.hf.extend.search import SIZES
+from posenc.hf.limits import TOKENS
+from posenc.search import Settings
+
+METHODS = UNCHANGED
+DEPTHS = (10, 30, 50, 70, 90)
+_SEARCH_DOCUMENTS = 2  # that LongRoPE's search judges by
+_ANSWER_SHOWN = 300  # characters of an answer in the record
+
+
+class _Item(NamedTuple):
+    """A document that is long enough, in the model's tokens."""
+
+    number: int
+    document: Document
+    tokens: Tensor
+
+
+class Evaluator:
+    """One evaluation of one model.
+
+    Args:
+        model: of transformers.
+        tokenizer: of the model.
+        trained: tokens.
+        lengths: tokens, in the order in which they are measured.
+        scored: tokens at the end of each document whose loss is measured.
+        answer_tokens: of an answer; None: as many as RULER has.
+        depths: of the fact that is asked for, percent; prompt n has depth n mod their number.
+        log: of measurements.
+        known: what other processes have measured in the same folder.
+        progress: is called with a line of text for each measurement.
+    """
+
+    def __init__(
+        self, model: nn.Module, tokenizer: Any, *, trained: int, lengths: Sequence[int], scored: int,
+        answer_tokens: int | None, depths: Sequence[float], log: MeasurementLog, known: Sequence[MeasurementLog],
+        progress: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self.model, self.tokenizer, self.trained = model, tokenizer, trained
+        self.lengths, self.scored, self.answer_tokens, self.depths = lengths, scored, answer_tokens, depths
+        self.log, self.known, self.progress = log, known, progress
+        self.weights, self.prefix = fingerprint(model), special_prefix(tokenizer)
+        self.end_tokens = _end_tokens(model, tokenizer)
+        self.session = ""
+
+    def encode(self, text: str) -> list[int]:
+        """A text as tokens, without special ones."""
+        ids: list[int] = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        return ids
+
+    def key(self, method: Method, target: int, task: str, length: int, item: _Item) -> str:
+        """Everything that decides a measurement, as text."""
+        name = str(method) if method.name in UNCHANGED else f"{method.name} to {target}"
+        if task == PERPLEXITY:
+            how = f"last {self.scored}"
+        else:
+            how = f"depth {self.depth(item.number):g}, {self._answer_tokens(task)} tokens"
+        document = f"document {item.number} {item.document.sha256[:16]}"
+        return f"{self.weights}, trained {self.trained} | {name} | {task} | {length} | {document} | {how}"
+
+    def depth(self, number: int) -> float:
+        """Of the fact in a prompt, percent."""
+        return self.depths[number % len(self.depths)]
+
+    def _answer_tokens(self, task: str) -> int:
+        return self.answer_tokens if self.answer_tokens is not None else ANSWER_TOKENS[task]  # type: ignore[index]
+
+    def read(self, method: Method, target: int, task: str, length: int, item: _Item) -> Reading:
+        """The measurement, made now unless it is known."""
+        key = self.key(method, target, task, length, item)
+        value = next((found for log in (self.log, *self.known) if (found := log.get(key)) is not None), None)
+        if value is None:
+            start = time.perf_counter()
+            value = self._loss(method, length, item) if task == PERPLEXITY else self._answer(method, task, length, item)
+            value |= {"seconds": round(time.perf_counter() - start, 3), "session": self.session}
+            self.log.put(key, value)
+            self.progress(
+                f"{method}, {task}, {length:,} tokens, document {item.number + 1}: {value['value']:.4g} "
+                f"({value['seconds']:.1f} s)"
+            )
+        details = {name: part for name, part in value.items() if name not in ("value", "seconds")}
+        return Reading(str(method), task, length, item.number, value["value"], value["seconds"], details)
+
+    def _loss(self, method: Method, length: int, item: _Item) -> dict[str, Any]:
+        """Nats a token on the same tokens at every length: the last ones of the first ``max(lengths)``."""
+        visible = min(length, self.trained) if method.name == CUT else length
+        end = max(self.lengths)
+        tokens = item.tokens[end - visible + len(self.prefix) : end]
+        tokens = torch.cat([torch.tensor(self.prefix, dtype=torch.long), tokens])
+        return {"value": float(token_losses(self.model, tokens, self.scored).double().mean())}
+
+    def _answer(self, method: Method, task: Any, length: int, item: _Item) -> dict[str, Any]:
+        """Greedily decode the answer to a prompt, and score it."""
+        depth, answer_tokens = self.depth(item.number), self._answer_tokens(task)
+        prompt = build_prompt(
+            draw_task(task, item.number), item.tokens.tolist(), length, depth / 100, encode=self.encode,
+            ends=self._ends, seed=item.number, prefix=self.prefix, answer_tokens=answer_tokens,
+        )  # fmt: skip
+        expected = prompt.task.expected
+        room = self.trained - answer_tokens - len(prompt.before) - len(prompt.question)
+        if method.name == CHUNKED:
+            answer, extra = self._most_confident(prompt, room, answer_tokens)
+        else:
+            text = prompt.text[-room:] if method.name == CUT else prompt.text
+            done = partial(self._found, expected)
+            made = generate(self.model, prompt.window(text), answer_tokens, end_tokens=self.end_tokens, stop=done)
+            answer, extra = self._decode(made.tokens), {}
+        return {
+            "value": score(answer, expected), "depth": depth, "expected": list(expected),
+            "answer": answer[:_ANSWER_SHOWN], **extra,
+        }  # fmt: skip
+
+    def _most_confident(self, prompt: Prompt, room: int, answer_tokens: int) -> tuple[str, dict[str, Any]]:
+        """The answer of the window that is surest of it, by the mean log-probability of its first line."""
+        best, best_confidence, chosen = "", -float("inf"), 0
+        expected = prompt.task.expected
+        windows = spans(len(prompt.text), room, prompt.longest_fact)
+        for number, (start, end) in enumerate(windows):
+
+            def done(tokens: list[int]) -> bool:
+                return "\n" in self._decode(tokens).lstrip("\n") and self._found(expected, tokens)
+
+            made = generate(
+                self.model, prompt.window(prompt.text[start:end]), answer_tokens, end_tokens=self.end_tokens, stop=done
+            )
+            first_line = self._first_line(made.tokens)
+            confidence = sum(made.log_probabilities[:first_line]) / max(1, first_line)
+            if made.tokens and confidence > best_confidence:
+                best, best_confidence, chosen = self._decode(made.tokens), confidence, number
+        return best, {"window": chosen, "windows": len(windows)}
+
+    def _first_line(self, tokens: list[int]) -> int:
+        """How many tokens the first line has that is not empty."""
+        for count in range(1, len(tokens) + 1):
+            if "\n" in self._decode(tokens[:count]).lstrip("\n"):
+                return count
+        return len(tokens)
+
+    def _found(self, expected: Sequence[str], tokens: list[int]) -> bool:
+        """Whether the score is complete, which further tokens cannot change."""
+        return score(self._decode(tokens), expected) == 1
+
+    def _decode(self, tokens: Sequence[int]) -> str:
+        text: str = self.tokenizer.decode(tokens, skip_special_tokens=True)
+        return text
+
+    def _ends(self, token: int) -> bool:
+        return _ends_text(self.tokenizer, token)
+
+
+@cache
+def _ends_text(tokenizer: Any, token: int) -> bool:
+    """Whether a sentence or a line ends with a token."""
+    return str(tokenizer.decode([token])).rstrip(" ").endswith((".", "!", "?", "\n"))
+
+
+def evaluate(
+    model: nn.Module | str | Path,
+    *,
+    tasks: Iterable[str] = TASKS,
+    lengths: Iterable[int] | None = None,
+    methods: Iterable[str] = METHODS,
+    documents: Iterable[str | Path] | Iterable[Document] = (),
+    count: int = 20,
+    depths: Iterable[float] = DEPTHS,
+    scored: int = 512,
+    answer_tokens: int | None = None,
+    trained_length: int | None = None,
+    out: str | Path | None = None,
+    part: tuple[int, int] = (1, 1),
+    search: Settings | None = None,
+    tokenizer: Any = None,
+    dtype: str = "auto",
+    device: str = "cpu",
+    trust_remote_code: bool = False,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Evaluation:
+    """Measure loss and retrieval of a causal model by length, under each method.
+
+    Args:
+        model: a live causal model of transformers, or its folder, or a GGUF file. It is left as it was.
+        tasks: of ``perplexity``, ``niah_single``, ``niah_multikey``, ``niah_multivalue``, ``variable_tracking``;
+            ``niah`` is the three that begin with it, ``ruler`` all but perplexity.
+        lengths: tokens, in the order of measurement; None: a quarter of the trained length, that, and twice that.
+        methods: ways of reading, in the order of measurement (see the module): as_is, cut, chunked, and methods of
+            `posenc.hf.extend`.
+        documents: files, folders, or documents; none: Python sources of the standard library.
+        count: documents that are read: the first that are long enough, in the order of the hash of their names.
+        depths: of the fact that is asked for, percent of the document.
+        scored: tokens at the end of each document whose loss is measured.
+        answer_tokens: of an answer at most; None: as many as RULER has, 128 (variable tracking: 30).
+        trained_length: tokens that the model was trained on; None: as the configuration says.
+        out: folder of the record; the same call goes on where it was. None: everything is kept in memory.
+        part: ``(k, n)``: only documents k, k + n, … of the ``count``, for n processes that share a folder.
+        search: sizes of LongRoPE's search.
+        tokenizer: of a live model.
+        dtype, device: of a model that is loaded.
+        trust_remote_code: whether code of the folder may run.
+        progress: is called with a line of text for each measurement.
+
+    Returns:
+        The readings that this call asked for, those of other parts included where the folder has them.
+
+    Raises:
+        ValueError: for a request that makes no sense, too few long documents, or a model whose rotation cannot be read.
+        OSError: for files that cannot be read or written.
+    """
+    check_flag("trust_remote_code", trust_remote_code)
+    check_whole("count", count, least=1)
+    check_whole("scored", scored, least=1)
+    chosen_tasks, chosen_methods = check_tasks(tasks), [Method.parse(name) for name in dict.fromkeys(methods)]
+    if not chosen_methods:
+        raise ValueError("methods: at least one is needed, for example as_is")
+    depths = tuple(float(depth) for depth in depths)
+    if not depths or any(not 0 <= depth <= 100 for depth in depths):
+        raise ValueError(f"depths: percentages from 0 to 100 are needed, got {shown(depths)}")
+    if not 1 <= part[0] <= part[1]:
+        raise ValueError(f"part: (k, n) with 1 ≤ k ≤ n is needed, got {shown(part)}")
+    name = Path(model).name if isinstance(model, str | Path) else type(model).__name__
+    if isinstance(model, nn.Module):
+        live = model
+    else:
+        live, own_tokenizer = load_causal_lm(model, dtype=dtype, device=device, trust_remote_code=trust_remote_code)
+        tokenizer = tokenizer or own_tokenizer
+    if tokenizer is None:
+        raise ValueError(
+            "tokenizer: the model comes without one, and documents are text: give one, or a folder with it"
+        )
+    changed = any(method.name not in UNCHANGED for method in chosen_methods)
+    rotations = RotaryModules(live) if changed else None
+    trained = _trained(trained_length, live, rotations)
+    asked = _lengths(lengths, trained, scored)
+    folder = None if out is None else Path(out)
+    logs = _open_logs(folder, part)
+    evaluator = Evaluator(
+        live, tokenizer, trained=trained, lengths=asked, scored=scored, answer_tokens=answer_tokens,
+        depths=depths, log=logs[0], known=logs[1:], progress=progress,
+    )  # fmt: skip
+    needs_search = any(method.name == "longrope" for method in chosen_methods)
+    extra = _SEARCH_DOCUMENTS if needs_search else 0
+    items = _items(documents, evaluator.encode, max(asked), count, extra)
+    check_vocabulary(torch.cat([item.tokens for item in items]), live)
+    evaluator.session = _session(logs[0], live)
+    for _ in _measure(evaluator, rotations, chosen_methods, chosen_tasks, asked, items, count, part, search, folder):
+        pass
+    readings = tuple(_known(evaluator, chosen_methods, chosen_tasks, asked, items[:count]))
+    settings = {
+        "model": name, "weights": evaluator.weights, "trained_length": trained, "dtype": _dtype(live),
+        "lengths": list(asked), "methods": [str(method) for method in chosen_methods], "tasks": list(chosen_tasks),
+        "scored": scored, "answer_tokens": answer_tokens, "depths": list(depths),
+        "documents": [{"name": i.document.name, "sha256": i.document.sha256} for i in items],
+        "sessions": {key: value for log in logs for key, value in log.known.items() if key.startswith("session ")},
+    }  # fmt: skip
+    evaluation = Evaluation(settings, readings)
+    if folder is not None:
+        _write(folder, evaluation)
+    return evaluation
+
+
+def check_tasks(tasks: Iterable[str]) -> tuple[str, ...]:
+    """Tasks by name, ``niah`` and ``ruler`` expanded; a ValueError for any other."""
+    groups = {"niah": tuple(kind for kind in KINDS if kind.startswith("niah")), "ruler": KINDS}
+    chosen = [name for task in tasks for name in groups.get(task, (task,))]
+    unknown = [task for task in chosen if task not in TASKS]
+    if unknown or not chosen:
+        raise ValueError(f"tasks: {', '.join((*TASKS, *groups))} are known, got {', '.join(unknown) or 'none'}")
+    return tuple(dict.fromkeys(chosen))
+
+
+def _applies(method: Method, task: str) -> bool:
+    return not (method.name == CHUNKED and task == PERPLEXITY)
+
+
+def _measure(
+    evaluator: Evaluator, rotations: RotaryModules | None, methods: Sequence[Method], tasks: Sequence[str],
+    lengths: Sequence[int], items: Sequence[_Item], count: int, part: tuple[int, int], search: Settings | None,
+    folder: Path | None,
+) -> Iterator[Reading]:  # fmt: skip
+    """Measure what is missing, method by method; a method that has nothing to do is not applied."""
+    mine = [item for item in items[:count] if item.number % part[1] == part[0] - 1]
+    for method in methods:
+        target = method.target(evaluator.trained, max(lengths))
+        wanted = [
+            (task, length, item) for task in tasks if _applies(method, task) for length in lengths for item in mine
+        ]
+        missing = [
+            cell for cell in wanted
+            if all(log.get(evaluator.key(method, target, *cell)) is None for log in (evaluator.log, *evaluator.known))
+        ]  # fmt: skip
+        if not missing:
+            continue
+        evaluator.progress(f"{method}: {len(missing):,} of {len(wanted):,} readings to make")
+        with applied(
+            method, rotations, evaluator.trained, max(lengths), search=search or SIZES,
+            pieces=[item.tokens for item in items[count:]], scored=evaluator.scored, folder=folder,
+        ):  # fmt: skip
+            for task, length, item in missing:
+                yield evaluator.read(method, target, task, length, item)
+
+
+def _known(
+    evaluator: Evaluator, methods: Sequence[Method], tasks: Sequence[str], lengths: Sequence[int],
+    items: Sequence[_Item],
+) -> Iterator[Reading]:  # fmt: skip
+    """What the logs hold of the request."""
+    for method in methods:
+        target = method.target(evaluator.trained, max(lengths))
+        for task in tasks:
+            for length in lengths:
+                for item in items:
+                    key = evaluator.key(method, target, task, length, item)
+                    if any(log.get(key) is not None for log in (evaluator.log, *evaluator.known)):
+                        yield evaluator.read(method, target, task, length, item)
+
+
+def _trained(trained_length: int | None, model: nn.Module, rotations: RotaryModules | None) -> int:
+    """Tokens that the model was trained on; models without a rotation that could be replaced have a length too."""
+    if trained_length is None and rotations is not None:
+        trained_length = rotations.original_length
+    elif trained_length is None:
+        config: Any = model.config
+        trained_length = declared_length(read_rope({k: v for k, v in config.to_dict().items() if k != NAME}))
+    trained = trained_length
+    if trained is None:
+        raise ValueError("trained_length must be given: the configuration does not say the model's length")
+    check_whole("trained_length", trained, least=2, most=TOKENS)
+    return trained
+
+
+def _lengths(lengths: Iterable[int] | None, trained: int, scored: int) -> tuple[int, ...]:
+    chosen = tuple(dict.fromkeys((trained // 4, trained, 2 * trained) if lengths is None else lengths))
+    if not chosen or any(type(n) is not int or not scored < n <= TOKENS for n in chosen):
+        raise ValueError(f"lengths: whole numbers of tokens above {scored} (scored) are needed, got {shown(chosen)}")
+    return chosen
+
+
+def _items(
+    documents: Iterable[str | Path] | Iterable[Document], encode: Callable[[str], list[int]], longest: int, count: int,
+    extra: int,
+) -> list[_Item]:  # fmt: skip
+    """The first documents that are long enough, ``count`` and then ``extra`` ones for a search."""
+    given = list(documents)
+    if given and all(isinstance(each, Document) for each in given):
+        found: list[Document] = [each for each in given if isinstance(each, Document)]
+    else:
+        found = read_documents([str(each) for each in given])
+    items: list[_Item] = []
+    for document in found:
+        if len(document.text) < longest:  # no tokenizer here has tokens of less than a character on average
+            continue
+        tokens = encode(document.text)
+        if len(tokens) >= longest:
+            items.append(_Item(len(items), document, torch.tensor(tokens[:longest], dtype=torch.long)))
+        if len(items) == count + extra:
+            return items
+    also = f" and {extra} for LongRoPE's search" if extra else ""
+    raise ValueError(
+        f"documents: {count}{also} of at least {longest:,} tokens are needed, and {len(items)} of {len(found)} are as "
+        "long: give more or longer ones, fewer with --count, or shorter lengths"
+    )
+
+
+def _open_logs(folder: Path | None, part: tuple[int, int]) -> list[MeasurementLog]:
+    """This process's log, then those of other parts."""
+    if folder is None:
+        return [MeasurementLog()]
+    folder.mkdir(parents=True, exist_ok=True)
+    own = folder / ("readings.jsonl" if part == (1, 1) else f"readings-{part[0]}of{part[1]}.jsonl")
+    others = [path for path in sorted(folder.glob("readings*.jsonl")) if path != own]
+    return [MeasurementLog(own, lock=True), *map(MeasurementLog, others)]
+
+
+def _session(log: MeasurementLog, model: nn.Module) -> str:
+    """The name of this session, whose versions and machine are written to the log once."""
+    from transformers import __version__ as transformers_version
+
+    facts = {
+        "posenc": __version__, "torch": torch.__version__, "transformers": transformers_version,
+        "python": platform.python_version(), "processor": _processor(), "threads": torch.get_num_threads(),
+        "device": str(next(model.parameters()).device), "dtype": _dtype(model),
+    }  # fmt: skip
+    name = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]
+    if log.get(f"session {name}") is None:
+        log.put(f"session {name}", facts)
+    return name
+
+
+def _processor() -> str:
+    """The processor's name, or the GPU's."""
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def _dtype(model: nn.Module) -> str:
+    return str(next(model.parameters()).dtype).removeprefix("torch.")
+
+
+def _end_tokens(model: nn.Module, tokenizer: Any) -> frozenset[int]:
+    """Tokens that end a text, by the generation settings and the tokenizer."""
+    listed = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    several = listed if isinstance(listed, list) else [listed]
+    return frozenset(token for token in (*several, tokenizer.eos_token_id) if token is not None)
+
+
+def _write(folder: Path, evaluation: Evaluation) -> None:
+    """The record that can be sent to others, and the table."""
+    record, table = json.dumps(evaluation.record(), indent=1) + "\n", f"{evaluation}\n"
+    for name, text in (("record.json", record), ("table.md", table)):
+        write_atomically(folder / name, partial(_write_text, text), replace=True)
+
+
+def _write_text(text: str, path: Path) -> None:
+    path.write_text(text, encoding="utf-8")

@@ -1,0 +1,94 @@
+"""Intervals and tests of evaluations, against published values and other libraries."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+pytest.importorskip("scipy")
+
+from scipy import stats
+
+from posenc.evaluation.statistics import (
+    Interval,
+    holm,
+    mean_interval,
+    paired_means,
+    paired_shares,
+    share_interval,
+    verdict,
+)
+
+
+def table(both: int, only_a: int, only_b: int, neither: int) -> tuple[list[bool], list[bool]]:
+    counts = ((True, True, both), (True, False, only_a), (False, True, only_b), (False, False, neither))
+    pairs = [(a, b) for a, b, count in counts for _ in range(count)]
+    return [a for a, _ in pairs], [b for _, b in pairs]
+
+
+def test_newcombe_s_paired_interval() -> None:
+    found = paired_shares(*table(36, 12, 2, 0))  # his table II, method 10
+    assert (found.low, found.high) == pytest.approx((0.0569, 0.3404), abs=5e-5)
+
+
+def test_readings_that_never_disagree_have_an_interval_with_a_width() -> None:
+    found = paired_shares([True] * 20, [True] * 20)
+    assert found.mean == 0
+    assert found.p == 1
+    assert found.low < -0.1
+    assert found.high > 0.1
+
+
+def test_mcnemar_and_holm_are_statsmodels() -> None:
+    contingency = pytest.importorskip("statsmodels.stats.contingency_tables")
+    multitest = pytest.importorskip("statsmodels.stats.multitest")
+    rng = random.Random(0)
+    p = []
+    for _ in range(20):
+        cells = tuple(rng.randrange(1, 9) for _ in range(4))
+        ours = paired_shares(*table(*cells)).p  # type: ignore[arg-type]
+        theirs = contingency.mcnemar([[cells[0], cells[1]], [cells[2], cells[3]]], exact=True).pvalue
+        assert ours == pytest.approx(theirs, abs=1e-12)
+        p.append(ours * rng.random() / 5)
+    assert holm(p) == pytest.approx(list(multitest.multipletests(p, method="holm")[1]))
+
+
+def test_means_are_student_s() -> None:
+    rng = random.Random(1)
+    a, b = [rng.gauss(1, 1) for _ in range(17)], [rng.gauss(0, 1) for _ in range(17)]
+    found, theirs = paired_means(a, b), stats.ttest_rel(a, b)
+    limits = theirs.confidence_interval(0.95)
+    assert (found.p, found.low, found.high) == pytest.approx((theirs.pvalue, limits.low, limits.high))
+    assert mean_interval(a).half_width == pytest.approx(stats.sem(a) * stats.t.ppf(0.975, 16))
+    assert share_interval(5, 5).low == pytest.approx(0.025 ** (1 / 5))  # exact, in closed form
+
+
+def test_equal_differences() -> None:
+    assert paired_means([2.0, 2.0], [2.0, 2.0]).p == 1
+    assert paired_means([3.0, 3.0], [2.0, 2.0]).p == 0
+
+
+@pytest.mark.parametrize("values", [[1.0], [], [1.0, math.nan]])
+def test_values_without_a_scatter_are_refused(values: list[float]) -> None:
+    with pytest.raises(ValueError, match="at least two finite numbers"):
+        mean_interval(values)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "p", "expected"),
+    [(-0.01, 0.015, 0.9, "equivalent"), (-0.01, 0.03, 0.2, "inconclusive"), (0.01, 0.2, 0.001, "worse"),
+     (-0.2, -0.1, 0.001, "better"), (-0.2, -0.1, 0.06, "inconclusive")],
+)  # fmt: skip
+def test_verdicts(low: float, high: float, p: float, expected: str) -> None:
+    assert verdict(Interval((low + high) / 2, low, high, 9), 0.02, p, lower_is_better=True) == expected
+
+
+def test_the_interval_of_paired_shares_covers_the_truth() -> None:
+    rng, covered, runs = random.Random(2), 0, 400
+    for _ in range(runs):
+        pairs = [(rng.random() < 0.8, rng.random() < 0.6) for _ in range(60)]
+        found = paired_shares([a for a, _ in pairs], [b for _, b in pairs])
+        covered += found.low <= 0.2 <= found.high
+    assert 0.92 < covered / runs < 0.99
