@@ -88,6 +88,14 @@ class Recorded:
         contrast = paired(a.to_numpy(), b.to_numpy())
         return Estimate(contrast.mean, contrast.low, contrast.high, self.scale)
 
+    def gap(self, row: str, times: float, baseline: str, baseline_times: float) -> Estimate:
+        """A row at one length less a row at another one, paired by seed and document, of all seeds."""
+        values = self._values("")
+        a, b = (values[_key(n)][self._length(n, k)] for n, k in ((row, times), (baseline, baseline_times)))
+        a, b = a.align(b, join="inner")
+        contrast = paired(a.to_numpy(), b.to_numpy())
+        return Estimate(contrast.mean, contrast.low, contrast.high, self.scale)
+
     def change(self, row: str) -> Estimate:
         """The longest length, or another view, less the training length: paired, of the seeds that learned the task."""
         change = self._row(row).change

@@ -1,0 +1,184 @@
+"""Recompute every number of docs/findings.md from the records, with pandas, numpy and scipy alone.
+
+    python docs/results/recompute_findings.py [--page FILE]
+
+posenc is not imported: means, intervals and differences are implemented here a second time, from the description in
+docs/compare.md, so that a mistake in posenc's own statistics would show. Each marked number of the page,
+
+    RoPE has 2.560<!-- value: text.mean("rope under its window", 16) --> bits at 16×
+
+is compared with what its expression gives here, to the last digit that the page shows. Exit code 1 where one differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+RESULTS = Path(__file__).resolve().parent
+PAGE = RESULTS.parent / "findings.md"
+NUMBER = r"[+−]?\d[\d,]*(?:\.\d+)?"
+MARKED = re.compile(rf"(?P<mean>{NUMBER})(?: ± (?P<half>{NUMBER}))?<!-- value: (?P<expression>.+?) -->", re.S)
+WORD = re.compile(r"(?P<word>\b[A-Za-z]+)<!-- value: (?P<expression>.+?) -->", re.S)
+WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+
+
+class Number(float):
+    """A mean with half of its 95 % interval."""
+
+    half: float = float("nan")
+
+
+def estimate(table: np.ndarray, scale: float) -> Number:
+    """The mean of a table (seeds, documents) and half of its 95 % interval, both factors random and crossed."""
+    seeds, documents = table.shape
+    mean = table.mean()
+    result = Number(scale * mean)
+    if table.size == 1:
+        return result
+    by_seed, by_document = table.mean(1) - mean, table.mean(0) - mean
+    rest = table - mean - by_seed[:, None] - by_document[None, :]
+    factors = []
+    if seeds > 1:
+        factors.append((documents * (by_seed**2).sum() / (seeds - 1), seeds - 1))
+    if documents > 1:
+        factors.append((seeds * (by_document**2).sum() / (documents - 1), documents - 1))
+    candidates = list(factors)
+    if len(factors) == 2:
+        error_freedom = (seeds - 1) * (documents - 1)
+        error = (rest**2).sum() / error_freedom
+        (of_seeds, s), (of_documents, d) = factors
+        if error < min(of_seeds, of_documents):
+            value = of_seeds + of_documents - error
+            freedom = value**2 / (of_seeds**2 / s + of_documents**2 / d + error**2 / error_freedom)
+            candidates.append((value, max(freedom, min(s, d))))
+    result.half = scale * max(stats.t.ppf(0.975, nu) * np.sqrt(value / table.size) for value, nu in candidates)
+    return result
+
+
+class Run:
+    """The records of one folder."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = RESULTS / folder
+        self.about = json.loads((self.folder / "run.json").read_text(encoding="utf-8"))
+        self.decides = self.about["metrics"][0]
+        self.scale = 100 if self.decides.get("percent") else 1
+
+    @cached_property
+    def records(self) -> pd.DataFrame:
+        """All records."""
+        return pd.read_parquet(self.folder / "records.parquet")
+
+    def table(self, row: str, times: float, metric: str = "") -> pd.DataFrame:
+        """Values (seeds, documents): items of one document are averaged first."""
+        spec, _, under = row.partition(" under ")
+        view = {"": "full", "its window": "window"}.get(under, under)
+        length = round(times * self.about["numbers"]["train_length"])
+        records = self.records
+        chosen = records[
+            (records["metric"] == (metric or self.decides["name"]))
+            & (records["spec"] == spec)
+            & (records["view"] == view)
+            & (records["length"] == length)
+        ]
+        if chosen.empty:
+            raise ValueError(f"{self.folder.name} has no {row!r} at {times} training lengths")
+        wide = chosen.pivot_table(index="seed", columns="document", values="value", aggfunc="mean", observed=True)
+        return wide.dropna(axis=1)
+
+    def mean(self, row: str, times: float = 1, metric: str = "") -> Number:
+        """The mean at so many training lengths."""
+        return estimate(self.table(row, times, metric).to_numpy(), self.scale)
+
+    def difference(self, row: str, baseline: str, times: float) -> Number:
+        """A row less another, paired by seed and document."""
+        a, b = self.table(row, times).align(self.table(baseline, times), join="inner")
+        return estimate((a - b).to_numpy(), self.scale)
+
+    def gap(self, row: str, times: float, baseline: str, baseline_times: float) -> Number:
+        """A row at one length less a row at another one, paired by seed and document."""
+        a, b = self.table(row, times).align(self.table(baseline, baseline_times), join="inner")
+        return estimate((a - b).to_numpy(), self.scale)
+
+    def training(self, row: str, fact: str) -> float:
+        """A fact of the trainings of a row, such as parameters: the mean over seeds."""
+        chosen = self.records[(self.records["spec"] == row) & (self.records["metric"] == fact)]
+        return float(chosen.groupby("seed", observed=True)["value"].mean().mean())
+
+    def seeds(self, row: str) -> int:
+        """Trainings of a row."""
+        return len(self.table(row, 1))
+
+    def learners(self, row: str) -> int:
+        """Trainings of a row that have the task's share at the trained length."""
+        return int((self.table(row, 1).mean(axis=1) >= self.decides["learnt"]).sum())
+
+    @property
+    def documents(self) -> int:
+        """Documents of the first row."""
+        return self.table(str(self.records["spec"].iloc[0]), 1).shape[1]
+
+    def setting(self, name: str) -> float:
+        """A number of the configuration."""
+        return float(self.about["numbers"][name])
+
+
+class Runs(dict[str, Any]):
+    """Each folder under its name, with _ for -."""
+
+    def __missing__(self, name: str) -> Run:
+        return run(name.replace("_", "-"))
+
+
+@cache
+def run(folder: str) -> Run:
+    """A folder's records, read once."""
+    if not (RESULTS / folder / "run.json").exists():
+        raise KeyError(folder)
+    return Run(folder)
+
+
+def differs(shown: str, value: float) -> bool:
+    """Whether a shown number is not the value, rounded to its decimals."""
+    text = shown.replace("−", "-").replace("+", "").replace(",", "")
+    decimals = len(text.partition(".")[2])
+    return abs(float(text) - value) > 0.5 * 10**-decimals * (1 + 1e-9)
+
+
+def main() -> int:
+    """Returns 1 where a number of the page is not that of the records."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--page", type=Path, default=PAGE)
+    page, wrong, compared = parser.parse_args().page.read_text(encoding="utf-8"), 0, 0
+    names = Runs({"round": round, "abs": abs, "min": min, "max": max, "__builtins__": {}})
+    for match in (*MARKED.finditer(page), *WORD.finditer(page)):
+        expression = " ".join(match["expression"].split())
+        value = eval(f"({expression})", {"__builtins__": {}}, names)
+        shown = match.groupdict()
+        if "word" in shown:
+            pairs = [(shown["word"], value)]
+            bad = WORDS[int(value)] != shown["word"].lower()
+        else:
+            pairs = [(shown["mean"], value), *([(shown["half"], value.half)] if shown["half"] else [])]
+            bad = any(differs(text, number) for text, number in pairs)
+        compared += len(pairs)
+        if bad:
+            wrong += 1
+            line = page.count("\n", 0, match.start()) + 1
+            sys.stdout.write(f"line {line}: {pairs}: {expression}\n")
+    sys.stdout.write(f"{compared} numbers compared, {wrong} differ\n")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
