@@ -32,7 +32,7 @@ def read_documents(paths: Sequence[str | Path] = ()) -> list[Document]:
     Raises:
         ValueError: for a path that does not exist, a folder without text files, or a text that is not UTF-8.
     """
-    found: dict[str, Document] = {}
+    documents: dict[str, Document] = {}
     for path in map(Path, paths or [sysconfig.get_path("stdlib")]):
         if not path.exists():
             raise ValueError(f"documents: there is nothing at {path}; give text files, or folders with them")
@@ -42,8 +42,8 @@ def read_documents(paths: Sequence[str | Path] = ()) -> list[Document]:
         for file in files:
             text = read_text(file, BYTES)
             name = file.name if path.is_file() else file.relative_to(path).as_posix()
-            found[name] = Document(name, text, hashlib.sha256(text.encode()).hexdigest())
-    return sorted(found.values(), key=lambda document: hashlib.sha256(document.name.encode()).digest())
+            documents[name] = Document(name, text, hashlib.sha256(text.encode()).hexdigest())
+    return sorted(documents.values(), key=lambda document: hashlib.sha256(document.name.encode()).digest())
 
 
 def _text_files(folder: Path, *, library: bool) -> Iterator[Path]:

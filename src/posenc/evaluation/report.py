@@ -91,7 +91,7 @@ class Evaluation:
     def contrasts(self) -> list[Contrast]:
         """Every method against the control of its task, at each length beyond the trained one and at each shorter one
         that a changed model reads differently; p-values are adjusted together over all of them."""
-        found: list[tuple[str, int, str, str, Comparison, Interval]] = []
+        compared: list[tuple[str, int, str, str, Comparison, Interval]] = []
         for task in self._distinct("task"):
             methods = self._distinct("method", task=task)
             control = next((name for name in _controls(task) if name in methods), None)
@@ -101,14 +101,14 @@ class Evaluation:
                         continue  # the same reading as the control's
                     pair = self._pair(task, length, method, str(control))
                     if method != control and pair is not None:
-                        found.append((task, length, method, str(control), *pair))
-        adjusted = holm([comparison.p for *_, comparison, _ in found])
+                        compared.append((task, length, method, str(control), *pair))
+        adjusted = holm([comparison.p for *_, comparison, _ in compared])
         return [
             Contrast(
                 task, length, method, control, comparison, p,
                 verdict(narrow, MARGINS[task], p, lower_is_better=task == PERPLEXITY),
             )
-            for (task, length, method, control, comparison, narrow), p in zip(found, adjusted, strict=True)
+            for (task, length, method, control, comparison, narrow), p in zip(compared, adjusted, strict=True)
         ]  # fmt: skip
 
     def _pair(self, task: str, length: int, method: str, control: str) -> tuple[Comparison, Interval] | None:

@@ -183,8 +183,8 @@ def build_prompt(
     rng = random.Random(f"places {task.kind} {seed}")
     first = depth * room
     depths = [rng.uniform(first if task.ordered else 0, room) for _ in facts[1:]]
-    wanted = [first, *(sorted(depths) if task.ordered else depths)]
-    places = [min(borders, key=lambda border, at=place: abs(border - at)) for place in wanted]  # type: ignore[misc]
+    targets = [first, *(sorted(depths) if task.ordered else depths)]
+    places = [min(borders, key=lambda border, at=place: abs(border - at)) for place in targets]  # type: ignore[misc]
     parts, last = list[int](), 0
     for place, _, fact in sorted((place, n, fact) for n, (place, fact) in enumerate(zip(places, facts, strict=True))):
         parts += [*text[last:place], *fact]

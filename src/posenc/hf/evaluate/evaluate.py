@@ -122,7 +122,7 @@ class Evaluator:
     def read(self, method: Method, target: int, task: str, length: int, item: _Item) -> Reading:
         """The measurement, made now unless it is known."""
         key = self.key(method, target, task, length, item)
-        value = next((found for log in (self.log, *self.known) if (found := log.get(key)) is not None), None)
+        value = next((known for log in (self.log, *self.known) if (known := log.get(key)) is not None), None)
         if value is None:
             start = time.perf_counter()
             value = self._loss(method, length, item) if task == PERPLEXITY else self._answer(method, task, length, item)
@@ -156,9 +156,9 @@ class Evaluator:
             answer, extra = self._most_confident(prompt, room, answer_tokens)
         else:
             text = prompt.text[-room:] if method.name == CUT else prompt.text
-            done = partial(self._found, expected)
-            made = generate(self.model, prompt.window(text), answer_tokens, end_tokens=self.end_tokens, stop=done)
-            answer, extra = self._decode(made.tokens), {}
+            done = partial(self._is_complete, expected)
+            generation = generate(self.model, prompt.window(text), answer_tokens, end_tokens=self.end_tokens, stop=done)
+            answer, extra = self._decode(generation.tokens), {}
         return {
             "value": score(answer, expected), "depth": depth, "expected": list(expected),
             "answer": answer[:_ANSWER_SHOWN], **extra,
@@ -172,15 +172,15 @@ class Evaluator:
         for number, (start, end) in enumerate(windows):
 
             def done(tokens: list[int]) -> bool:
-                return "\n" in self._decode(tokens).lstrip("\n") and self._found(expected, tokens)
+                return "\n" in self._decode(tokens).lstrip("\n") and self._is_complete(expected, tokens)
 
-            made = generate(
+            generation = generate(
                 self.model, prompt.window(prompt.text[start:end]), answer_tokens, end_tokens=self.end_tokens, stop=done
             )
-            first_line = self._first_line(made.tokens)
-            confidence = sum(made.log_probabilities[:first_line]) / max(1, first_line)
-            if made.tokens and confidence > best_confidence:
-                best, best_confidence, chosen = self._decode(made.tokens), confidence, number
+            first_line = self._first_line(generation.tokens)
+            confidence = sum(generation.log_probabilities[:first_line]) / max(1, first_line)
+            if generation.tokens and confidence > best_confidence:
+                best, best_confidence, chosen = self._decode(generation.tokens), confidence, number
         return best, {"window": chosen, "windows": len(windows)}
 
     def _first_line(self, tokens: list[int]) -> int:
@@ -190,7 +190,7 @@ class Evaluator:
                 return count
         return len(tokens)
 
-    def _found(self, expected: Sequence[str], tokens: list[int]) -> bool:
+    def _is_complete(self, expected: Sequence[str], tokens: list[int]) -> bool:
         """Whether the score is complete, which further tokens cannot change."""
         return score(self._decode(tokens), expected) == 1
 
@@ -283,24 +283,26 @@ def evaluate(
     changed = any(method.name not in UNCHANGED for method in chosen_methods)
     rotations = RotaryModules(live) if changed else None
     trained = _trained(trained_length, live, rotations)
-    asked = _lengths(lengths, trained, scored)
+    chosen_lengths = _lengths(lengths, trained, scored)
     folder = None if out is None else Path(out)
     logs = _open_logs(folder, part)
     evaluator = Evaluator(
-        live, tokenizer, trained=trained, lengths=asked, scored=scored, answer_tokens=answer_tokens,
+        live, tokenizer, trained=trained, lengths=chosen_lengths, scored=scored, answer_tokens=answer_tokens,
         depths=depths, log=logs[0], known=logs[1:], progress=progress,
     )  # fmt: skip
     needs_search = any(method.name == "longrope" for method in chosen_methods)
     extra = _SEARCH_DOCUMENTS if needs_search else 0
-    items = _items(documents, evaluator.encode, max(asked), count, extra)
+    items = _items(documents, evaluator.encode, max(chosen_lengths), count, extra)
     check_vocabulary(torch.cat([item.tokens for item in items]), live)
     evaluator.session = _session(logs[0], live)
-    for _ in _measure(evaluator, rotations, chosen_methods, chosen_tasks, asked, items, count, part, search, folder):
+    for _ in _measure(
+        evaluator, rotations, chosen_methods, chosen_tasks, chosen_lengths, items, count, part, search, folder
+    ):
         pass
-    readings = tuple(_known(evaluator, chosen_methods, chosen_tasks, asked, items[:count]))
+    readings = tuple(_known(evaluator, chosen_methods, chosen_tasks, chosen_lengths, items[:count]))
     settings = {
         "model": name, "weights": evaluator.weights, "trained_length": trained, "dtype": _dtype(live),
-        "lengths": list(asked), "methods": [str(method) for method in chosen_methods], "tasks": list(chosen_tasks),
+        "lengths": list(chosen_lengths), "methods": list(map(str, chosen_methods)), "tasks": list(chosen_tasks),
         "scored": scored, "answer_tokens": answer_tokens, "depths": list(depths),
         "documents": [{"name": i.document.name, "sha256": i.document.sha256} for i in items],
         "sessions": {key: value for log in logs for key, value in log.known.items() if key.startswith("session ")},
@@ -331,19 +333,19 @@ def _measure(
     folder: Path | None,
 ) -> Iterator[Reading]:  # fmt: skip
     """Measure what is missing, method by method; a method that has nothing to do is not applied."""
-    mine = [item for item in items[:count] if item.number % part[1] == part[0] - 1]
+    own_items = [item for item in items[:count] if item.number % part[1] == part[0] - 1]
     for method in methods:
         target = method.target(evaluator.trained, max(lengths))
-        wanted = [
-            (task, length, item) for task in tasks if _applies(method, task) for length in lengths for item in mine
+        requested = [
+            (task, length, item) for task in tasks if _applies(method, task) for length in lengths for item in own_items
         ]
         missing = [
-            cell for cell in wanted
+            cell for cell in requested
             if all(log.get(evaluator.key(method, target, *cell)) is None for log in (evaluator.log, *evaluator.known))
         ]  # fmt: skip
         if not missing:
             continue
-        evaluator.progress(f"{method}: {len(missing):,} of {len(wanted):,} readings to make")
+        evaluator.progress(f"{method}: {len(missing):,} of {len(requested):,} readings to make")
         with applied(
             method, rotations, evaluator.trained, max(lengths), search=search or SIZES,
             pieces=[item.tokens for item in items[count:]], scored=evaluator.scored, folder=folder,
@@ -393,13 +395,13 @@ def _items(
     extra: int,
 ) -> list[_Item]:  # fmt: skip
     """The first documents that are long enough, ``count`` and then ``extra`` ones for a search."""
-    given = list(documents)
-    if given and all(isinstance(each, Document) for each in given):
-        found: list[Document] = [each for each in given if isinstance(each, Document)]
+    sources = list(documents)
+    if sources and all(isinstance(each, Document) for each in sources):
+        candidates: list[Document] = [each for each in sources if isinstance(each, Document)]
     else:
-        found = read_documents([str(each) for each in given])
+        candidates = read_documents([str(each) for each in sources])
     items: list[_Item] = []
-    for document in found:
+    for document in candidates:
         if len(document.text) < longest:  # no tokenizer here has tokens of less than a character on average
             continue
         tokens = encode(document.text)
@@ -409,8 +411,8 @@ def _items(
             return items
     also = f" and {extra} for LongRoPE's search" if extra else ""
     raise ValueError(
-        f"documents: {count}{also} of at least {longest:,} tokens are needed, and {len(items)} of {len(found)} are as "
-        "long: give more or longer ones, fewer with --count, or shorter lengths"
+        f"documents: {count}{also} of at least {longest:,} tokens are needed, and {len(items)} of {len(candidates)} "
+        "are as long: give more or longer ones, fewer with --count, or shorter lengths"
     )
 
 
@@ -420,8 +422,8 @@ def _open_logs(folder: Path | None, part: tuple[int, int]) -> list[MeasurementLo
         return [MeasurementLog()]
     folder.mkdir(parents=True, exist_ok=True)
     own = folder / ("readings.jsonl" if part == (1, 1) else f"readings-{part[0]}of{part[1]}.jsonl")
-    others = [path for path in sorted(folder.glob("readings*.jsonl")) if path != own]
-    return [MeasurementLog(own, lock=True), *map(MeasurementLog, others)]
+    other_parts = [path for path in sorted(folder.glob("readings*.jsonl")) if path != own]
+    return [MeasurementLog(own, lock=True), *map(MeasurementLog, other_parts)]
 
 
 def _session(log: MeasurementLog, model: nn.Module) -> str:
