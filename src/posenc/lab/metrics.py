@@ -11,6 +11,9 @@ from pydantic import AliasChoices, Field
 from posenc.lab.schema import Line, Number
 
 FULL, WINDOW = "full", "window"  # views: all of the text; the same weights under a sliding window
+BASELINES = "baselines"  # job of the records of n-grams, which belong to no encoding
+NGRAM, NGRAM_ORDERS, NGRAM_PROBE, UNIGRAM = "ngram", "ngram_orders", "ngram_probe", "unigram_entropy"  # their metrics
+REACH = "reach"  # metric: the loss on the same targets when only the last ``length`` tokens of context are read
 PRIMED_ZLIB = "zlib -9 of the scored bytes, after training text"  # a fact of runs on text, in bits per byte
 
 

@@ -1,7 +1,8 @@
 """A run as a report reads it: its records, settings and provenance. No task's code is needed.
 
 OUT/run.json          task and its metrics, configuration, data, versions, machine, command
-OUT/records.parquet   the records of all finished jobs; `posenc.lab.run.job` writes it from OUT/jobs/*/records.parquet
+OUT/records.parquet   the records of all finished jobs and of the baselines, collected from OUT/jobs/*/records.parquet
+                      and OUT/baselines.parquet
 These two files alone are a run that can be reported.
 """
 
@@ -20,12 +21,13 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from posenc.lab.files import write_json
-from posenc.lab.metrics import Curve, Metric, Words
+from posenc.lab.metrics import BASELINES, Curve, Metric, Words
 from posenc.lab.run.records import empty, read_records, write_records
 from posenc.lab.schema import Facts, Line, Lines, Protocol, Spec, read_record, refuse_links, shown, validated
 
 FORMAT = "posenc-lab-run/2"
 FILE, RECORDS = "run.json", "records.parquet"
+BASELINE_RECORDS = f"{BASELINES}.parquet"
 Tokens = Annotated[int, Field(gt=0, le=2**24)]
 
 
@@ -75,6 +77,7 @@ class Run:
     rounding: dict[str, Any] = field(default_factory=dict, compare=False)  # the machine's part of the configuration
     remarks: tuple[str, ...] = ()  # on where the rows come from
     records: pd.DataFrame = field(default_factory=empty, repr=False)
+    baselines: pd.DataFrame = field(default_factory=empty, repr=False)  # records of n-grams: `posenc.lab.run.baselines`
 
     @property
     def task(self) -> str:
@@ -130,18 +133,22 @@ def read_run(path: Path) -> Run:
     record = read_record(file, RunRecord)
     numbers = {name: tuple(value) if isinstance(value, list) else value for name, value in record["numbers"].items()}
     validated(file, DecidingNumbers, numbers)
+    records = records_of(path)
+    of_baselines = records["job"] == BASELINES
     return Run(
         path, record["words"], record["metrics"], record["curves"], numbers, record["shown"], record["data"],
         record["facts"], record["versions"], record["machine"], record["command"], record["rates"],
-        record.get("protocol", 0), rounding=record["rounding"], records=records_of(path),
+        record.get("protocol", 0), rounding=record["rounding"], records=records[~of_baselines],
+        baselines=records[of_baselines],
     )  # fmt: skip
 
 
 def records_of(path: Path) -> pd.DataFrame:
-    """The records of all finished jobs of a folder, in the order of specs and seeds."""
+    """The records of all finished jobs of a folder, in the order of specs and seeds, and of its baselines."""
     files = sorted((path / "jobs").glob("*/" + RECORDS))
     refuse_links([path / "jobs", *(file.parent for file in files)])
-    frames = [read_records(file)[0] for file in files or [path / RECORDS] if file.is_file()]
+    every = [*files, path / BASELINE_RECORDS] if files else [path / RECORDS]
+    frames = [read_records(file)[0] for file in every if file.is_file()]
     if not frames:
         return empty()
     frame = pd.concat(frames, ignore_index=True)
@@ -196,7 +203,10 @@ def _joined(group: Sequence[Run]) -> Run:
     machine = first.machine if len(machines) == 1 else {f"machine {n + 1}": m for n, m in enumerate(machines)}
     command = "\n".join(dict.fromkeys(run.command for run in group))
     records = pd.concat(frames, ignore_index=True)
-    return dataclasses.replace(first, records=records, remarks=tuple(remarks), machine=machine, command=command)
+    baselines = next((run.baselines for run in group if len(run.baselines)), first.baselines)
+    return dataclasses.replace(
+        first, records=records, baselines=baselines, remarks=tuple(remarks), machine=machine, command=command
+    )
 
 
 def _metric_record(metric: Metric) -> dict[str, Any]:
