@@ -27,6 +27,7 @@ from posenc.lab.schema import Facts, Line, Lines, Protocol, Spec, read_record, r
 
 FORMAT = "posenc-lab-run/2"
 FILE, RECORDS = "run.json", "records.parquet"
+TRIALS = "trials.csv"  # of posenc tune
 BASELINE_RECORDS = f"{BASELINES}.parquet"
 Tokens = Annotated[int, Field(gt=0, le=2**24)]
 
@@ -54,6 +55,7 @@ class RunRecord(TypedDict):
     machine: Facts
     command: Lines
     rates: dict[Spec, Line]
+    tuning: NotRequired[dict[Spec, Line]]
     protocol: NotRequired[Protocol]
 
 
@@ -73,6 +75,7 @@ class Run:
     machine: dict[str, str]
     command: str
     rates: dict[str, str] = field(default_factory=dict)  # tuned learning rates in words, by spec
+    tuning: dict[str, str] = field(default_factory=dict)  # how rates were tuned, in words, by spec
     protocol: int = 0  # `posenc.lab.run.job.PROTOCOL` of the version that computed it
     rounding: dict[str, Any] = field(default_factory=dict, compare=False)  # the machine's part of the configuration
     remarks: tuple[str, ...] = ()  # on where the rows come from
@@ -93,6 +96,12 @@ class Run:
     def pretrained(self) -> bool:
         """Whether its model is pretrained and nothing was trained, so that there is no variation over seeds."""
         return bool(self.numbers.get("steps") == 0)
+
+    def tuning_of(self, spec: str) -> str:
+        """How the rates of a row were tuned, empty for default rates; a procedure without a record is like no other."""
+        if spec in self.tuning:
+            return self.tuning[spec]
+        return f"tuned without a record of how: {spec}" if spec in self.rates else ""
 
     @cached_property
     def times(self) -> tuple[float, ...]:
@@ -120,7 +129,7 @@ def write_run(run: Run, *, machine: Mapping[str, Any]) -> None:
         "curves": [asdict(c) for c in run.curves], "numbers": json.loads(json.dumps(run.numbers)),
         "rounding": dict(machine), "shown": run.shown, "data": run.data, "facts": run.facts, "versions": run.versions,
         "machine": run.machine, "command": run.command, "rates": run.rates,
-        "protocol": run.protocol,
+        "tuning": run.tuning, "protocol": run.protocol,
     }  # fmt: skip
     write_json(run.path / FILE, record)
 
@@ -135,9 +144,10 @@ def read_run(path: Path) -> Run:
     validated(file, DecidingNumbers, numbers)
     records = records_of(path)
     of_baselines = records["job"] == BASELINES
+    tuning = record.get("tuning") or _tried(path / TRIALS)
     return Run(
         path, record["words"], record["metrics"], record["curves"], numbers, record["shown"], record["data"],
-        record["facts"], record["versions"], record["machine"], record["command"], record["rates"],
+        record["facts"], record["versions"], record["machine"], record["command"], record["rates"], tuning,
         record.get("protocol", 0), rounding=record["rounding"], records=records[~of_baselines],
         baselines=records[of_baselines],
     )  # fmt: skip
@@ -154,6 +164,17 @@ def records_of(path: Path) -> pd.DataFrame:
     frame = pd.concat(frames, ignore_index=True)
     validated(path, list[Spec], frame["spec"].unique().tolist())
     return frame
+
+
+def _tried(path: Path) -> dict[str, str]:
+    """How rates were tuned, by spec, from a file of trials: the rates that were tried."""
+    if not path.is_file():
+        return {}
+    table = pd.read_csv(path, dtype=str).fillna("")
+    tried = (table["lr"] + "/" + table["own"]).groupby(table["spec"]).agg(lambda rates: ", ".join(sorted(set(rates))))
+    return validated(
+        path, dict[Spec, Line], {spec: f"trials of common/own rates {rates}" for spec, rates in tried.items()}
+    )
 
 
 def collect_records(path: Path) -> None:

@@ -26,6 +26,7 @@ from posenc.lab.data.batching import batches_within, counter_seed
 from posenc.lab.data.corpus import Corpus, load_corpus, make_corpus
 from posenc.lab.data.ngram import NGrams, unigram_entropy
 from posenc.lab.metrics import (
+    BITS,
     FULL,
     NGRAM,
     NGRAM_ORDERS,
@@ -36,7 +37,7 @@ from posenc.lab.metrics import (
     Curve,
     Metric,
     Values,
-)  # fmt: skip
+)
 from posenc.lab.models.decoder import Decoder, LabModel
 from posenc.lab.specs import ends_at_table, standard_encodings
 from posenc.lab.tasks.task import Data, Task, profiles
@@ -203,7 +204,7 @@ class Text(Task):
         "Constant bits per byte at longer lengths mean that an encoding extrapolates; falling ones, that the model "
         "uses the additional context; rising ones, that it degrades."
     )
-    metrics = (Metric("bits", "bits per byte", "lower", margin=0.02, within=0.5, fails=0.3),)
+    metrics = (Metric("bits", BITS, "lower"),)
     curves = (Curve("bits_by_position", "position in the text, bytes", of="bits"),)
     options: ClassVar[type[Options]] = TextOptions
     source = "python"
