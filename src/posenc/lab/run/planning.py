@@ -14,7 +14,7 @@ from posenc.lab.config import Config, Profile
 from posenc.lab.metrics import Words
 from posenc.lab.plugins import import_allowlist, is_module_name, source_file
 from posenc.lab.run.checkpoint import read_checkpoint
-from posenc.lab.run.folder import FILE, FORMAT, Run, read_run, write_run
+from posenc.lab.run.folder import FILE, FORMAT, TRIALS, Run, read_run, write_run
 from posenc.lab.run.job import PROTOCOL, Job, Work, open_job, read_job, read_rows, refuse_difference, set_aside
 from posenc.lab.run.machine import (
     DECIDING_LIBRARIES,
@@ -31,7 +31,7 @@ from posenc.lab.specs import encoding_names, plugin_hashes, plugin_names
 from posenc.lab.tasks import task_named
 from posenc.lab.tasks.task import Data, Planned, Task
 
-TUNING_OUTPUTS = ("tune", TUNED)  # what posenc tune leaves in a run's folder, before the run or after it
+TUNING_OUTPUTS = ("tune", TRIALS, TUNED)  # what posenc tune leaves in a run's folder, before the run or after it
 
 
 @dataclass(frozen=True)
