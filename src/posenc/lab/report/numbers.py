@@ -145,7 +145,7 @@ class Row:
     seed_means: dict[int, dict[int, float]]  # by length and seed
     learned: bool  # at least half of the seeds
     learned_share: Share
-    change: Contrast | None  # longest − 1× of the seeds that learned; for a released model, − the unmodified model's 1×
+    change: Contrast | None  # longest − 1×, see `build_table`; for a released model, − the unmodified model's 1×
     verdict: Verdict
     contrasts: dict[str, Contrast]  # row − baseline, or − own window, at the longest length by label; all common seeds
     steps_to_learn: float | None  # median over seeds
@@ -428,6 +428,9 @@ def _probes(lines: pd.DataFrame) -> dict[str, Probes]:
 def build_table(run: Run, baselines: Mapping[str, Key] = BASELINES) -> Table:
     """Compute the rows of all finished jobs of a run.
 
+    The change of a row covers the seeds that learned the task. A language model that did not learn has a change over all
+    seeds: a measurement, of which no verdict is given.
+
     Args:
         run: it may be unfinished.
         baselines: the rows, by label, that every other row is compared with; an absent one is reported as an omission.
@@ -498,16 +501,16 @@ def _draft(key: Key, records: Measured, run: Run, counting: Baselines | None) ->
     learners = [seed for seed, values in first.iterrows() if _learned(values, metric, counting)]
     learned_share = share(len(learners), len(first))
     last = run.lengths[-1] if view in (FULL, WINDOW) else max(tables)
-    pair = None
-    if learned_share.mean >= 0.5 and last in tables and (last > run.trained or view not in (FULL, WINDOW)):
-        begin = records.at_trained.get(UNMODIFIED, first) if run.pretrained else first[first.index.isin(learners)]
-        pair = _common(tables[last], begin)
+    pair, learned = None, learned_share.mean >= 0.5
+    if (learned or metric.language) and last in tables and (last > run.trained or view not in (FULL, WINDOW)):
+        of_learners = first[first.index.isin(learners)] if learned else first
+        pair = _common(tables[last], records.at_trained.get(UNMODIFIED, first) if run.pretrained else of_learners)
     by_context = records.reach.get(spec)
     reach = reach_of(by_context, learners or list(first.index), metric) if by_context else None
     why: Untestable = "" if last in tables else "no value"
     if metric.language and not why and not run.pretrained:
         why = "no n-gram" if counting is None else _why_untestable(reach, run.trained)
-    test = margin_test(*pair, metric.margin) if pair and not why else None
+    test = margin_test(*pair, metric.margin) if pair and learned and not why else None
     return _Draft(learned_share, pair, reach, why, test)
 
 
@@ -570,7 +573,7 @@ def _row(
         steps_to_learn=steps if learned else None,
         reach=draft.reach,
         training=records.training(spec),
-        failing_seeds=failing_seeds(*pair, metric) if pair and not run.pretrained else 0,
+        failing_seeds=failing_seeds(*pair, metric) if pair and learned and not run.pretrained else 0,
         over_unmodified=_over_unmodified(tables, records.at_trained.get(UNMODIFIED)) if run.pretrained else {},
     )
 
