@@ -17,6 +17,7 @@ from posenc.catalogue.studies import FILE, studies
 from posenc.figures import alone, figure
 from posenc.lab.metrics import FULL, WINDOW
 from posenc.lab.report.numbers import Cell, Row, Table, build_table
+from posenc.lab.report.tables import verdict_words
 from posenc.lab.run.folder import Run
 from posenc.lab.stats import Contrast
 
@@ -33,11 +34,13 @@ def embedded() -> str:
 def _study(name: str) -> dict[str, Any]:
     """One comparison: every number of its table, to six significant digits."""
     run, table = run_of(name), records_frame(name)
+    counting = table.baselines
     metric, rows = run.decides, [table.row(spec) for spec in dict.fromkeys(row.spec for row in table.rows)]
     at_first = {row.spec: row for row in _at_first(run).rows}
     return {
         "study": name, "task": run.task, "title": run.words.title, "unit": metric.unit, "better": metric.better,
         "percent": metric.percent, "margin": metric.margin, "train_length": run.trained,
+        "counting": counting and [counting.order, *_six_digits(counting.ngram.mean, counting.unigram)],
         "rows": {row.spec: _row(row, table, at_first.get(row.spec)) for row in rows if row is not None},
     }  # fmt: skip
 
@@ -46,7 +49,7 @@ def _row(row: Row, table: Table, at_first: Row | None) -> dict[str, Any]:
     window = table.row(row.spec, WINDOW)
     last = {"1x": row.change, **row.contrasts}
     return {
-        "verdict": row.verdict.kind, "learnt": row.learned, "seeds": row.learned_share.seeds,
+        "verdict": verdict_words(row), "learnt": row.learned, "seeds": row.learned_share.seeds,
         "means": _means(row), "window": [] if window is None else _means(window),
         "contrasts": _contrasts(last), "at_first": [] if at_first is None else _contrasts(at_first.contrasts),
     }  # fmt: skip
@@ -69,7 +72,11 @@ def _contrasts(by_label: Mapping[str, Contrast | None]) -> list[list[Any]]:
 
 
 def _rounded(estimate: Cell | Contrast) -> list[float]:
-    return [float(f"{value:.6g}") for value in (estimate.mean, estimate.low, estimate.high)]
+    return _six_digits(estimate.mean, estimate.low, estimate.high)
+
+
+def _six_digits(*values: float) -> list[float]:
+    return [float(f"{value:.6g}") for value in values]
 
 
 def picture() -> str:

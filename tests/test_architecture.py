@@ -25,7 +25,7 @@ TESTS = Path(__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
 OPTIONAL = {
     "rich", "typer", "accelerate", "altair", "vl_convert", "jinja2", "transformers", "datasets", "submitit", "filelock",
-    "tokenizers", "safetensors", "huggingface_hub", "sklearn", "PIL", "scipy", "optuna", "ray", "pandas", "pyarrow",
+    "tokenizers", "safetensors", "huggingface_hub", "sklearn", "PIL", "scipy", "ray", "pandas", "pyarrow",
     "statsmodels",
 }  # fmt: skip
 VAGUE = {"utils", "util", "helpers", "helper", "common", "base", "misc", "core", "tools"}

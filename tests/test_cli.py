@@ -466,7 +466,7 @@ def test_python_dash_m_works() -> None:
 
 def test_the_laboratory_starts_without_packages_of_other_extras() -> None:
     """In an environment with the extra ``lab`` alone, `posenc compare` is the README's command."""
-    others = ("transformers", "tokenizers", "gguf", "ray", "optuna", "lm_eval", "onnx", "onnxruntime")
+    others = ("transformers", "tokenizers", "gguf", "ray", "lm_eval", "onnx", "onnxruntime")
     code = f"import sys\nfor name in {others}: sys.modules[name] = None\n"
     code += "import posenc_cli; sys.argv[1:] = ['compare', '--help']; sys.exit(posenc_cli.main())"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

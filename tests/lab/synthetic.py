@@ -10,12 +10,26 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from posenc.lab.metrics import FULL, WINDOW, Curve, Metric, Values, Words
+from posenc.lab.metrics import (
+    BASELINES,
+    FULL,
+    NGRAM,
+    NGRAM_ORDERS,
+    NGRAM_PROBE,
+    REACH,
+    UNIGRAM,
+    WINDOW,
+    Curve,
+    Metric,
+    Values,
+    Words,
+)  # fmt: skip
 from posenc.lab.run.folder import RECORDS, Run, write_run
-from posenc.lab.run.records import records_frame, write_records
+from posenc.lab.run.records import empty, records_frame, write_records
 
 LENGTHS, TRAINED = (1, 2, 4, 8, 16), 128
-BITS = Metric("bits", "bits per byte", "lower", margin=0.02, within=0.1, fails=0.3)
+BITS = Metric("bits", "bits per byte", "lower")
+NGRAM_BITS, UNIGRAM_BITS = 1.9, 8.0  # of the baselines of texts
 RIGHT = Metric("right", "answers right", "higher", margin=0.05, chance=0.1, learned=0.95, fails=0.5, percent=True)
 
 
@@ -44,6 +58,8 @@ def run_of(
     path: Path = Path("made-up"),
     data: str = "corpus",
     lengths: tuple[int, ...] = LENGTHS,
+    gain: float | None = 0.3,
+    ngram: float | None = NGRAM_BITS,
 ) -> Run:
     """A run, the same for the same arguments.
 
@@ -56,6 +72,8 @@ def run_of(
         path: where it lies.
         data: name of the data.
         lengths: of the tests, in trained ones.
+        gain: what context from a quarter of the training length on brings; None: no reach in the records.
+        ngram: bits of the baseline; None: no baselines in the records.
     """
     metric = BITS if task == "text" else RIGHT
     draw = np.random.default_rng(7)
@@ -64,6 +82,8 @@ def run_of(
     for n, (spec, truth) in enumerate(truths.items()):
         for seed in range(seeds):
             values = _values(truth, metric, of_documents, steps, lengths, np.random.default_rng([n, seed]))
+            if metric is BITS and gain is not None:
+                values = [*values, *_reach(truth, of_documents, gain, np.random.default_rng([n, seed, 1]))]
             frames.append(records_frame(values, job=f"{spec}-{seed}", spec=spec, seed=seed))
     numbers = {
         "task": task, "train_length": TRAINED, "lengths": lengths, "steps": steps, "batch_size": 32, "dim": 128,
@@ -75,14 +95,43 @@ def run_of(
         {name: str(value) for name, value in numbers.items()}, {"train": data}, {"name": data, "size": "3 MB"},
         {"posenc": "0.1", "torch": "2.9"}, {"processor": "made up", "cores": "2"}, f"posenc compare --task {task}",
         records=pd.concat(frames, ignore_index=True),
+        baselines=empty() if ngram is None or metric is RIGHT else baselines_of_text(ngram, of_documents),
     )  # fmt: skip
+
+
+def baselines_of_text(
+    ngram: float, of_documents: np.ndarray, *, length: int = TRAINED, documents: Sequence[int] | None = None
+) -> pd.DataFrame:
+    """Records of an n-gram of a mean, as difficult texts make it."""
+    texts = list(np.arange(len(of_documents)) // 2) if documents is None else documents
+    values = [
+        Values(NGRAM, (ngram + of_documents).tolist(), length, documents=texts),
+        Values(NGRAM_ORDERS, [4.6, 3.6, 2.8, ngram, ngram + 0.1, ngram + 0.2], items=range(1, 7)),
+        Values(NGRAM_PROBE, [ngram]),
+        Values(UNIGRAM, [UNIGRAM_BITS]),
+    ]
+    return records_frame(values, job=BASELINES, spec="n-gram", seed=0)
+
+
+def _reach(truth: Truth, of_documents: np.ndarray, gain: float, draw: np.random.Generator) -> list[Values]:
+    """The loss by truncated context: each halving below T/4 costs 0.3, and T/4 costs ``gain``."""
+    texts = (np.arange(len(of_documents)) // 2).tolist()
+    losses = {8: gain + 0.6, 16: gain + 0.3, 32: gain, 64: gain / 2}
+    return [
+        Values(
+            REACH, (truth.first + loss + of_documents + draw.normal(0, 0.002, len(of_documents))).tolist(), context,
+            documents=texts,
+        )
+        for context, loss in losses.items()
+    ]  # fmt: skip
 
 
 def written(run: Run) -> Run:
     """The same run as a folder."""
     run.path.mkdir(parents=True)
     write_run(run, machine={"threads": 1})
-    write_records(run.path / RECORDS, run.records, {"run": run.path.name})
+    every = pd.concat([run.records, run.baselines], ignore_index=True)
+    write_records(run.path / RECORDS, every, {"run": run.path.name})
     return run
 
 

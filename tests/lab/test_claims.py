@@ -10,6 +10,7 @@ import pytest
 from tests.lab.synthetic import Truth, run_of
 
 from posenc.catalogue import list_encodings
+from posenc.lab.metrics import FULL, WINDOW
 from posenc.lab.report.claims import (
     Claim,
     ClaimTest,
@@ -89,7 +90,7 @@ def test_outcomes_are_those_of_the_truth(part: Part) -> None:
         "alibi no harm": "supported", "nope no harm": "contradicted",
         "fox beats nope": "not testable here", "alibi serves": "supported", "rope serves": "contradicted",
         "none at 3×": "not testable here", "none at 64×": "not testable here", "at the end": "supported",
-        "both": "supported", "not both": "contradicted",
+        "both": "not found here", "not both": "contradicted",
         "one unknown": "not testable here",
     }  # fmt: skip
 
@@ -104,7 +105,10 @@ def test_a_given_model_is_held_against_its_own_text_cut() -> None:
     (evidence,) = claims["t5"].findings["run 0"].evidence
     row = pretrained[1].row("t5")
     assert row is not None
-    assert evidence == DifferenceEvidence("t5", "rope at 1×", 4, row.over_unmodified[512])
+    assert isinstance(evidence, DifferenceEvidence)
+    assert (evidence.spec, evidence.other, evidence.times) == ("t5", "rope at 1×", 4)
+    shown = row.over_unmodified[512]
+    assert (evidence.difference.mean, evidence.difference.low) == pytest.approx((shown.mean, shown.low))
 
 
 def test_evidence_is_what_the_outcome_rests_on(part: Part) -> None:
@@ -115,8 +119,11 @@ def test_evidence_is_what_the_outcome_rests_on(part: Part) -> None:
     assert row.change is not None
     assert claims["keeps"].findings["run 0"].evidence == (VerdictEvidence("t5", row.verdict, row.change, 16),)
     evidence = claims["better"].findings["run 0"].evidence
-    assert [(item.spec, item.other, item.times) for item in evidence] == [("fox", "alibi", 16), ("fox", "rope", 16)]
-    cells = {spec: found.cells[2048].mean for spec in ("fox", "alibi", "rope") if (found := table.row(spec))}
+    assert [(item.spec, item.other, item.times) for item in evidence] == [
+        ("fox", "alibi under its window", 16), ("fox", "rope under its window", 16),
+    ]  # fmt: skip
+    keys = {"fox": ("fox", FULL), **{f"{spec} under its window": (spec, WINDOW) for spec in ("alibi", "rope")}}
+    cells = {name: found.cells[2048].mean for name, key in keys.items() if (found := table.row(*key))}
     for item in evidence:
         assert isinstance(item, DifferenceEvidence)
         assert item.difference.mean == pytest.approx(cells["fox"] - cells[item.other])
@@ -124,6 +131,51 @@ def test_evidence_is_what_the_outcome_rests_on(part: Part) -> None:
         numbers = [float(n.replace("−", "-")) for n in re.findall(r"[+−]\d+\.\d{3}", claim_evidence(claims[name]))]
         shown = [getattr(item, "change", None) or item.difference for item in claims[name].findings["run 0"].evidence]
         assert numbers == pytest.approx([item.mean for item in shown], abs=6e-4)
+
+
+def test_all_tests_of_a_list_are_adjusted_together() -> None:
+    """A difference that is significant by itself is not, among as many tests as 1/p."""
+    close = part_of(run_of({"alibi": Truth(1.7), "kerple": Truth(1.7), "t5": Truth(1.685)}, lengths=(1, 16)))
+    test = better("t5", "alibi", times=1)
+    assert outcomes({"alone": test}, close) == {"alone": "supported"}
+    (finding,) = (claim.findings["run 0"] for claim in judged({"alone": test}, close).values())
+    (evidence,) = finding.evidence
+    assert isinstance(evidence, DifferenceEvidence)
+    needed = int(0.05 / evidence.difference.p) + 2
+    among = {"alone": test, **{f"other {n}": better("kerple", "alibi", times=1) for n in range(needed)}}
+    assert outcomes(among, close)["alone"] == "not found here"
+
+
+@pytest.mark.parametrize("gain", [0.0, None])
+def test_models_that_do_not_use_their_context_test_no_claim_on_length(gain: float | None) -> None:
+    short = part_of(run_of(TRUTH, lengths=(1, 16), gain=gain))
+    tests = {
+        "keeps": keeps("alibi"), "loses": loses("rope"), "gains": gains("fox"), "serves": serves("alibi", 16),
+        "better": better("fox", "rope"), "better at 1×": better("t5", "alibi", times=1),
+    }  # fmt: skip
+    found = outcomes(tests, short)
+    assert found.pop("better at 1×") == "supported"
+    assert set(found.values()) == {"not testable here"}
+
+
+@pytest.mark.parametrize("ngram", [1.6, None])
+def test_models_that_did_not_beat_the_n_gram_support_nothing(ngram: float | None) -> None:
+    weak = part_of(run_of(TRUTH, lengths=(1, 16), ngram=ngram))
+    tests = {
+        "keeps": keeps("alibi"), "loses": loses("rope"), "serves": serves("alibi", 16), "better": better("fox", "rope"),
+        "better at 1×": better("t5", "alibi", times=1), "harmless": harmless("alibi", "kerple"),
+        "anyway": better("t5", "alibi", times=1, must_learn=False),
+    }  # fmt: skip
+    assert set(outcomes(tests, weak).values()) == {"not testable here"}
+
+
+def test_rows_tuned_otherwise_test_no_claim() -> None:
+    run = run_of(TRUTH, lengths=(1, 16))
+    tests = {"t5": better("t5", "alibi", times=1), "kerple": harmless("kerple", "alibi")}
+    tuned = part_of(dataclasses.replace(run, tuning={"t5": "one grid", "alibi": "another"}))
+    assert outcomes(tests, tuned) == dict.fromkeys(tests, "not testable here")
+    alike = part_of(dataclasses.replace(run, tuning=dict.fromkeys(TRUTH, "one grid")))
+    assert outcomes(tests, alike) == {"t5": "supported", "kerple": "supported"}
 
 
 def test_a_gap_to_the_source_forbids_a_contradiction(part: Part) -> None:

@@ -14,11 +14,19 @@ from torch import Tensor
 from posenc.lab.config import Config
 from posenc.lab.data.batching import batches_within
 from posenc.lab.data.corpus import Corpus, make_corpus
-from posenc.lab.data.documents import Source
-from posenc.lab.metrics import FULL, WINDOW, Values
+from posenc.lab.data.documents import Document, Source
+from posenc.lab.metrics import FULL, REACH, WINDOW, Values
 from posenc.lab.models.decoder import Decoder, LabModel
 from posenc.lab.specs import Shape
-from posenc.lab.tasks.text import PROBED, SlidingWindowModel, Text, TextOptions, draw_batch, score_windows
+from posenc.lab.tasks.text import (
+    PROBED,
+    SlidingWindowModel,
+    Text,
+    TextOptions,
+    draw_batch,
+    score_windows,
+    truncated_contexts,
+)
 
 TINY = Text().profile("quick").config.replaced(
     {"train_length": 8, "lengths": (1, 2, 4), "steps": 3, "batch_size": 4, "windows": 12, "dim": 16, "layers": 1,
@@ -54,7 +62,8 @@ def evaluated(model: LabModel, corpus: Corpus, row: str = "rope", config: Config
 def test_every_length_of_both_views_ends_at_the_same_bytes_of_one_document(corpus: Corpus) -> None:
     model = Recorder()
     scores = evaluated(model, corpus)
-    assert set(model.fed) == {(8, None), (16, None), (32, None), (16, 8), (32, 8)}
+    assert set(model.fed) == {(2, None), (4, None), (8, None), (16, None), (32, None), (16, 8), (32, 8)}
+    del model.fed[2, None], model.fed[4, None]  # truncated contexts: see below
     del model.fed[16, 8][:2]  # the first text, whole and cut: whether bytes out of sight count
     texts = bytes(corpus.validation.tolist()).split(b"\0")
     rows = zip(*(model.fed[key] for key in sorted(model.fed, key=lambda key: (key[0], key[1] or 0))), strict=True)
@@ -65,7 +74,8 @@ def test_every_length_of_both_views_ends_at_the_same_bytes_of_one_document(corpu
         assert short == long[-8:]
     keys = [(values.metric, values.view, values.length) for values in scores]
     assert keys == [
-        ("bits", FULL, 8), ("bits", FULL, 16), ("bits", FULL, 32), ("bits_by_position", FULL, 32), ("bits", WINDOW, 16),
+        ("bits", FULL, 8), ("bits", FULL, 16), ("bits", FULL, 32), ("bits_by_position", FULL, 32),
+        (REACH, FULL, 2), (REACH, FULL, 4), ("bits", WINDOW, 16),
         ("bits", WINDOW, 32),
     ]  # fmt: skip
     assert all(tuple(v.documents or ()) == corpus.windows.documents for v in scores if v.metric == "bits")
@@ -101,11 +111,51 @@ def test_a_model_of_known_probabilities_gives_its_exact_bits(corpus: Corpus) -> 
     assert scores[3].values[0] == pytest.approx(sum(first_bin) / len(first_bin), rel=1e-5)
 
 
+def test_truncated_contexts_score_the_same_bytes_with_less_before_them(corpus: Corpus) -> None:
+    model = Recorder()
+    rows = [values for values in evaluated(model, corpus) if values.metric == REACH]
+    assert [(values.length, values.spec, len(values.values)) for values in rows] == [(2, "rope", 12), (4, "rope", 12)]
+    assert {values.documents for values in rows} == {corpus.windows.documents}
+    stream = bytes(corpus.validation.tolist())
+    for context in (2, 4):
+        pieces = [(end - back) for end in corpus.windows.ends for back in range(4 - context // 2, -1, -(context // 2))]
+        assert model.fed[context, None] == [stream[end - context - 1 : end - 1] for end in pieces]
+    assert truncated_contexts(64) == [4, 8, 16, 32, 64]
+    assert truncated_contexts(128) == [8, 16, 32, 64, 128]
+    assert truncated_contexts(24) == [6, 12, 24], "an even number of bytes, half of which is scored"
+
+
+class LastByte(LabModel):
+    """Knows the byte that stands five places back; where there is none it guesses."""
+
+    def forward(self, tokens: Tensor, window: int | None = None, *, start: int = 0) -> Tensor:
+        logits = torch.zeros(*tokens.shape, 256)
+        if tokens.shape[1] > 5:
+            logits[:, 4:].scatter_(2, tokens[:, : tokens.shape[1] - 4, None], 50.0)
+        return logits
+
+
+def test_truncating_costs_a_model_what_it_used() -> None:
+    corpus = make_corpus(
+        Source("made up", [Document(f"{n}", bytes(65 + (n + k) % 5 for k in range(200))) for n in range(30)], True),
+        window=33, windows=1, scored=4,
+    )  # fmt: skip
+    config = TINY.replaced({"windows": 1})
+    by_context = {
+        values.length: values.values[0]
+        for values in Text().evaluate(LastByte(), corpus, ["rope"], config, CPU)
+        if values.metric == REACH or (values.metric == "bits" and values.length == 8 and values.view == FULL)
+    }
+    assert by_context == {2: pytest.approx(8), 4: pytest.approx(8), 8: pytest.approx(0, abs=1e-6)}
+
+
 def test_past_a_table_there_is_no_number(corpus: Corpus) -> None:
     model = Recorder()
     scores = evaluated(model, corpus, "learned")
-    assert [(values.metric, values.length) for values in scores] == [("bits", 8), ("bits_by_position", 8)]
-    assert list(model.fed) == [(8, None)]
+    assert [(values.metric, values.length) for values in scores] == [
+        ("bits", 8), ("bits_by_position", 8), (REACH, 2), (REACH, 4),
+    ]  # fmt: skip
+    assert set(model.fed) == {(2, None), (4, None), (8, None)}
 
 
 def test_a_sliding_window_makes_rope_flat_and_is_what_the_model_does_itself(corpus: Corpus) -> None:

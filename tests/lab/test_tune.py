@@ -1,125 +1,172 @@
-"""posenc tune: what is tried, in which order, what is concluded, and a run that is made and goes on."""
+"""posenc tune: one grid for all encodings, how it grows, what is concluded, and how a stopped search goes on."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from rich.console import Console
-
-pytest.importorskip("optuna")
-
 from tests.lab.conftest import InProcess
 
-from posenc.lab.run.optimizer import Tuned, read_tuned
-from posenc.lab.run.planning import RunRequest
+from posenc.lab.console import plain_console
+from posenc.lab.run.optimizer import read_procedures, read_tuned
+from posenc.lab.run.planning import RunRequest, prepare
 from posenc.lab.run.records import read_records
 from posenc.lab.tasks import task_named
-from posenc.lab.tune import tuner
-from posenc.lab.tune.tuner import Trial, conclude, propose, tune
-
-WITH_PARAMETERS, COMMON = {"lr": 1.0, "own": 10.0}, {"lr": 1.0}
+from posenc.lab.tune.tuner import LIMITS, PROCEDURE, SEEDS, Exponents, Search, tune
 
 
-def history(default: Tuned, count: int, loss: float = 1.0) -> list[Trial]:
-    """What is tried where all trials are alike."""
-    trials: list[Trial] = []
-    for _ in range(count):
-        trials.append(Trial(propose("spec", trials, default), loss))
-    return trials
+def searched(search: Search, loss: Callable[[Exponents, int], float | None]) -> list[Exponents]:
+    """The grid when nothing is left to try, with these losses."""
+    while due := search.untried():
+        search.losses |= {(point, seed): loss(point, seed) for _, point, seed in due}
+    return search.points
 
 
-def test_defaults_come_first_and_no_trial_is_repeated() -> None:
-    tried = [(round(t.tuned["lr"], 4), round(t.tuned["own"], 4)) for t in history(WITH_PARAMETERS, 12)]
-    assert tried[:4] == [(1.0, 10.0), (1.0, 1.0), (1.0, 31.6228), (2.0, 10.0)]
-    assert len(set(tried)) == 12
-    assert history(WITH_PARAMETERS, 12) == history(WITH_PARAMETERS, 12)  # the same however often it was stopped
-    everything = history(COMMON, 9)
-    assert sorted(t.tuned["lr"] for t in everything) == pytest.approx([2 ** (e / 2) for e in range(-4, 5)])
-    with pytest.raises(ValueError, match="spec: nothing is left to try after 9 trials"):
-        propose("spec", everything, COMMON)
+def bowl(*best: int) -> Callable[[Exponents, int], float]:
+    """Losses with their least at a point; seeds differ by a constant."""
+    return lambda point, seed: 1 + seed + sum((a - b) ** 2 for a, b in zip(point, best, strict=True))
 
 
-def test_the_sampler_proposes_low_losses() -> None:
-    trials: list[Trial] = []
-    for _ in range(24):
-        tuned = propose("spec", trials, WITH_PARAMETERS)
-        lr, exponent = tuner.exponents_of(tuned)
-        trials.append(Trial(tuned, None if lr > 2 else 1.0 + (lr + 2) ** 2 + (exponent - 1) ** 2))
-    early, late = (sum(t.loss or 20.0 for t in part) for part in (trials[4:14], trials[14:]))
-    assert late < early
-    assert conclude("spec", trials, WITH_PARAMETERS).tuned == pytest.approx({"lr": 0.5, "own": 10**0.5})
+def test_the_grid_is_the_same_for_all_and_combines_both_rates() -> None:
+    common, both = Search(None), Search(30.0)
+    assert [common.factors(point)["lr"] for point in common.points] == pytest.approx([2**0.5, 2, 2**1.5, 4, 2**2.5])
+    assert {point[:1] for point in both.points} == set(common.points)
+    assert len(both.points) == 15
+    own = {both.factors(point)["own"] for point in both.points}
+    assert sorted(own) == pytest.approx([30 / 10**0.5, 30, 30 * 10**0.5])
+    assert {seed for _, _, seed in both.untried()} == set(range(SEEDS))
 
 
-@pytest.mark.parametrize(("best", "tuned"), [(0.995, {}), (0.985, {"own": 1.0})])
-def test_a_default_is_replaced_only_for_a_gain_of_more_than_one_percent(best: float, tuned: Tuned) -> None:
-    conclusion = conclude(
-        "spec",
-        [Trial(WITH_PARAMETERS, 1.0), Trial({"lr": 1.0, "own": 1.0}, best), Trial({"lr": 2.0, "own": 1.0}, None)],
-        WITH_PARAMETERS,
-    )
-    assert (conclusion.tuned, conclusion.default, conclusion.best) == (tuned, 1.0, best)
-    with pytest.raises(ValueError, match="spec: the training with the default rates has failed"):
-        conclude("spec", [Trial(COMMON, None)], COMMON)
+def test_a_best_point_inside_ends_the_search() -> None:
+    search = Search(1.0)
+    assert len(searched(search, bowl(3, 0))) == 15
+    found = search.conclude("spec")
+    assert (found.tuned, found.points, found.at_limit) == (pytest.approx({"lr": 2**1.5, "own": 1.0}), 15, False)
+    assert found.loss == pytest.approx(1.5), "the mean over seeds"
 
 
-def test_finished_trials_are_reused(tmp_path: Path) -> None:
-    task, out, console = task_named("flipflop"), tmp_path / "run", Console(quiet=True)
+def test_an_edge_that_is_best_is_moved_until_the_best_lies_inside() -> None:
+    search = Search(1.0)
+    points = searched(search, bowl(7, -2))
+    assert {common for common, _ in points} == set(range(1, 9))
+    assert {own for _, own in points} == set(range(-3, 2))
+    assert len(points) == 8 * 5, "every combination"
+    assert search.conclude("spec").tuned == pytest.approx({"lr": 2**3.5, "own": 0.1})
+    low = Search(None)
+    assert {common for (common,) in searched(low, bowl(-1))} == set(range(-2, 6))
+
+
+def test_the_search_ends_at_its_limits_and_says_so() -> None:
+    search = Search(None)
+    points = searched(search, lambda point, seed: -point[0])
+    assert max(points) == (LIMITS[0][1],)
+    assert search.conclude("spec").at_limit
+
+
+def test_a_point_of_which_a_seed_failed_is_never_chosen() -> None:
+    search = Search(None)
+    searched(search, lambda point, seed: None if point == (3,) and seed == 1 else bowl(3)(point, seed))
+    assert search.conclude("spec").tuned["lr"] == pytest.approx(2), "of two equal ones the smaller rate"
+    nothing = Search(None)
+    searched(nothing, lambda point, seed: None)
+    with pytest.raises(ValueError, match="spec: every training of the search has failed"):
+        nothing.conclude("spec")
+
+
+def test_both_seeds_decide() -> None:
+    search = Search(None)
+    searched(search, lambda point, seed: abs(point[0] - (2 if seed == 0 else 4)) + 0.1 * (point[0] != 3))
+    assert search.conclude("spec").tuned["lr"] == pytest.approx(2**1.5)
+
+
+@pytest.fixture
+def request_of(tmp_path: Path) -> Callable[..., RunRequest]:
+    """A tuning in seconds."""
     numbers = {
-        "dim": 16,
-        "layers": 1,
-        "heads": 2,
-        "steps": 4,
-        "batch_size": 4,
-        "windows": 4,
-        "lengths": (1, 2),
+        "dim": 16, "layers": 1, "heads": 2, "steps": 4, "batch_size": 4, "windows": 4, "lengths": (1, 2),
         "device": "cpu",
-    }
+    }  # fmt: skip
+    task = task_named("flipflop")
     profile = task.profile("quick")
-    profile = dataclasses.replace(profile, encodings=("t5", "rope"), config=profile.config.replaced(numbers))
-    request = RunRequest(profile, task.source, out, "posenc tune")
-    tune(request, 1, 2, console, InProcess())
-    first = pd.read_csv(out / "tune" / "trials.csv")
-    assert first[["spec", "trial", "lr"]].values.tolist() == [["t5", 0, 1.0], ["rope", 0, 1.0]]
-    assert first["own"].tolist()[0] == pytest.approx(10**1.5, rel=1e-5)  # the catalogue's 30, to a step of the search
-    done = out / "tune" / "jobs" / "t5-seed0-trial0" / "records.parquet"
-    before = done.stat().st_mtime_ns
-    shutil.rmtree(out / "tune" / "jobs" / "rope-seed0-trial0")  # as if it had been stopped
-    conclusions = tune(request, 2, 2, console, InProcess())
-    second = pd.read_csv(out / "tune" / "trials.csv")
-    pd.testing.assert_frame_equal(second[second["trial"] == 0].reset_index(drop=True), first)
-    assert second["train_loss"].nunique() == 4
-    assert done.stat().st_mtime_ns == before
+
+    def request(*encodings: str, out: str = "run", **more: int) -> RunRequest:
+        config = profile.config.replaced({**numbers, **more})
+        changed = dataclasses.replace(profile, encodings=encodings, config=config)
+        return RunRequest(changed, task.source, tmp_path / out, "posenc tune")
+
+    return request
+
+
+def test_a_stopped_search_goes_on_and_ends_the_same(
+    request_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The losses of four steps are noise, so that edges would be moved many times.
+    monkeypatch.setattr("posenc.lab.tune.tuner.LIMITS", ((1, 5), (-1, 1)))
+    console, request = Console(quiet=True), request_of("t5", "rope")
+    conclusions = tune(request, 2, console, InProcess())
+    out, jobs = request.out, request.out / "tune" / "jobs"
+    trials = pd.read_csv(out / "trials.csv")
+    assert trials.groupby("spec").size().to_dict() == {"rope": 5 * SEEDS, "t5": 15 * SEEDS}
+    assert trials["train_loss"].notna().all()
+    means = trials.groupby(["spec", "trial"])["train_loss"].mean()
+    for spec, found in conclusions.items():
+        assert found.loss == pytest.approx(means[spec].min(), rel=1e-5)
+    assert not list(jobs.glob("*/checkpoint.pt"))
     records, _ = read_records(out / "tune" / "records.parquet")
-    assert {f"{s}-seed0-trial{n}" for s in ("t5", "rope") for n in (0, 1)} == set(records["job"])
     assert {"train_loss", "probe"} < set(records["metric"])
-    assert not list((out / "tune" / "jobs").glob("*/checkpoint.pt"))
-    assert read_tuned(out) == {spec: each.tuned for spec, each in conclusions.items() if each.tuned}
-    assert json.loads((out / "tuned.json").read_text())["numbers"]["steps"] == 4
-    one_more = dataclasses.replace(profile, encodings=("alibi",))
-    tune(dataclasses.replace(request, profile=one_more), 1, 2, console, InProcess())
-    third = pd.read_csv(out / "tune" / "trials.csv")
-    pd.testing.assert_frame_equal(third[third["spec"] != "alibi"], second)
-    tuned = json.loads((out / "tuned.json").read_text())
-    assert {spec: losses["trials"] for spec, losses in tuned["losses"].items()} == {"t5": 2, "rope": 2, "alibi": 1}
-    assert read_tuned(out) == {spec: each.tuned for spec, each in conclusions.items() if each.tuned}
-    (tmp_path / "other").mkdir()
-    shutil.copy(out / "tune" / "run.json", tmp_path / "other" / "run.json")
-    longer = dataclasses.replace(profile, config=profile.config.replaced({"steps": 5}))
-    shutil.copytree(out / "tune", tmp_path / "third" / "tune")
+    assert read_tuned(out) == {spec: found.tuned for spec, found in conclusions.items()}
+    assert read_procedures(out) == {"t5": PROCEDURE, "rope": PROCEDURE}
+    kept = jobs / "t5-seed0-trial0" / "records.parquet"
+    before = kept.stat().st_mtime_ns
+    for name in ("rope-seed0-trial0", "rope-seed1-trial4", "t5-seed1-trial3"):  # as if it had been stopped
+        shutil.rmtree(jobs / name)
+    assert tune(request, 2, console, InProcess()) == conclusions
+    pd.testing.assert_frame_equal(pd.read_csv(out / "trials.csv"), trials)
+    assert kept.stat().st_mtime_ns == before
+
+
+def test_further_encodings_join_and_other_numbers_are_refused(
+    request_of: Callable[..., RunRequest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("posenc.lab.tune.tuner.LIMITS", ((1, 5), (-1, 1)))
+    console, request = Console(quiet=True), request_of("rope")
+    tune(request, 2, console, InProcess())
+    first = pd.read_csv(request.out / "trials.csv")
+    tune(request_of("alibi"), 2, console, InProcess())
+    both = pd.read_csv(request.out / "trials.csv")
+    pd.testing.assert_frame_equal(both[both["spec"] == "rope"], first)
+    assert set(read_tuned(request.out)) == {"rope", "alibi"}
+    tuned = json.loads((request.out / "tuned.json").read_text())
+    assert {spec: losses["points"] for spec, losses in tuned["losses"].items()} == {"rope": 5, "alibi": 5}
+    shutil.copytree(request.out / "tune", tmp_path / "third" / "tune")
     (tmp_path / "third" / "tuned.json").write_text(json.dumps({**tuned, "numbers": {}}))
     with pytest.raises(ValueError, match=r"tuned.json is of other numbers or data: move it away"):
-        tune(dataclasses.replace(request, out=tmp_path / "third"), 1, 1, console)
+        tune(request_of("rope", out="third"), 1, console)
+    (tmp_path / "other").mkdir()
+    shutil.copy(request.out / "tune" / "run.json", tmp_path / "other" / "run.json")
     with pytest.raises(ValueError, match=r"other holds a run of another configuration .*steps 4 there, 5 here"):
-        tune(dataclasses.replace(request, out=tmp_path / "other", profile=longer), 1, 1, console)
+        tune(request_of("rope", out="other", steps=5), 1, console)
+
+
+def test_a_comparison_records_how_its_rows_were_tuned(
+    request_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("posenc.lab.tune.tuner.LIMITS", ((1, 5), (-1, 1)))
+    tune(request_of("rope", "alibi"), 2, Console(quiet=True), InProcess())
+    run = prepare(request_of("rope", "alibi", "nope"), plain_console(quiet=True)).run
+    assert run.tuning_of("rope") == run.tuning_of("alibi") == PROCEDURE
+    assert run.tuning_of("nope") == ""
+    assert set(run.rates) == {"rope", "alibi"}
 
 
 def test_tuning_refuses_tasks_that_repeat_their_data(tmp_path: Path) -> None:
     profile = task_named("images").profile("quick")
     profile = dataclasses.replace(profile, encodings=("nope",), config=profile.config.replaced({"epochs": 1}))
     with pytest.raises(ValueError, match="--task images: its training repeats its data"):
-        tune(RunRequest(profile, "digits", tmp_path, "posenc tune"), 1, None, Console(quiet=True))
+        tune(RunRequest(profile, "digits", tmp_path, "posenc tune"), None, Console(quiet=True))

@@ -41,7 +41,8 @@ class StudyRow:
         name: as the comparison was given it.
         seeds: trainings.
         learned: whether it learned the task at the training length.
-        verdict: on the change over length, such as "equivalent" or "fails" (`posenc.lab.report.numbers.Verdict`).
+        verdict: on the change over length, such as "equivalent" or "not testable: …", with the reason
+            (`posenc.lab.report.numbers.Verdict`).
         means: by length in tokens.
         window: the same under a window of the training length.
         contrasts: at the longest length, those of its table.
@@ -59,6 +60,21 @@ class StudyRow:
 
 
 @dataclass(frozen=True)
+class Counting:
+    """Losses without a model, in the unit of the study.
+
+    Attributes:
+        order: of the best n-gram of the training text.
+        ngram: its loss.
+        unigram: the entropy of single tokens.
+    """
+
+    order: int
+    ngram: float
+    unigram: float
+
+
+@dataclass(frozen=True)
 class Study:
     """One comparison.
 
@@ -72,6 +88,7 @@ class Study:
         margin: how much counts as no change.
         train_length: tokens.
         rows: by name.
+        counting: of a language model, what counting reaches on the same targets; None where it is not recorded.
     """
 
     name: str
@@ -83,6 +100,7 @@ class Study:
     margin: float
     train_length: int
     rows: dict[str, StudyRow]
+    counting: Counting | None = None
 
     @property
     def longest(self) -> int:
@@ -114,7 +132,8 @@ def studies() -> tuple[Study, ...]:
         rows = {name: _row(name, row) for name, row in record["rows"].items()}
         name = record["study"]
         facts = {key: record[key] for key in ("task", "title", "unit", "better", "percent", "margin", "train_length")}
-        all_studies.append(Study(name=name, rows=rows, **facts))
+        counting = None if record["counting"] is None else Counting(*record["counting"])
+        all_studies.append(Study(name=name, rows=rows, counting=counting, **facts))
     return tuple(all_studies)
 
 

@@ -141,6 +141,10 @@ def _measured() -> Figure:
         row.name: [(length / study.train_length, mean) for length, (mean, _, _) in sorted(row.means.items())]
         for row in rows
     }
+    if study.counting is not None:  # the same at every length: the targets are, and an n-gram's context is short
+        order, ngram, unigram = study.counting.order, study.counting.ngram, study.counting.unigram
+        for name, value in ((f"{order}-gram", ngram), ("single bytes", unigram)):
+            series[name] = [(1.0, value), (float(study.longest), value)]
     seeds = max(row.seeds for row in rows)
     return Curves(
         series,
@@ -150,7 +154,8 @@ def _measured() -> Figure:
         (
             f"{study.unit.capitalize()} of small models, one for each encoding, trained at {study.train_length} tokens "
             f"({seeds} training{'s' * (seeds > 1)} each) and read at up to {study.longest} times that; the same bytes "
-            f"are judged at every length, and {study.better} is better."
+            f"are judged at every length, and {study.better} is better. Level lines: an n-gram of the training text, "
+            "and the entropy of single bytes."
         ),
         log_x=True,
     )

@@ -17,6 +17,7 @@ from posenc.lab.execute.mapping import map_jobs
 from posenc.lab.report.numbers import build_table
 from posenc.lab.report.render import terminal_summary, write_report
 from posenc.lab.report.tables import terminal_table
+from posenc.lab.run.baselines import write_baselines
 from posenc.lab.run.folder import collect_records, read_run
 from posenc.lab.run.job import Work
 from posenc.lab.run.planning import PreparedRun, RunRequest, jobs_of, prepare
@@ -64,6 +65,7 @@ def compare(request: RunRequest, execution: ExecutionConfig, console: Console) -
 
 def _plan(request: RunRequest, console: Console) -> tuple[PreparedRun, list[Work], int]:
     prepared = prepare(request, console, processes=ranks.count())
+    write_baselines(prepared.out, prepared.task, prepared.data, prepared.config)
     works, finished = jobs_of(prepared, request.profile.seeds, console)
     return prepared, works, finished
 

@@ -4,14 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from types import MappingProxyType
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AliasChoices, Field
 
 from posenc.lab.schema import Line, Number
 
 FULL, WINDOW = "full", "window"  # views: all of the text; the same weights under a sliding window
+BASELINES = "baselines"  # job of the records of n-grams, which belong to no encoding
+NGRAM, NGRAM_ORDERS, NGRAM_PROBE, UNIGRAM = "ngram", "ngram_orders", "ngram_probe", "unigram_entropy"  # their metrics
+REACH = "reach"  # metric: the loss on the same targets when only the last ``length`` tokens of context are read
 PRIMED_ZLIB = "zlib -9 of the scored bytes, after training text"  # a fact of runs on text, in bits per byte
+
+
+class Bounds(NamedTuple):
+    """What counts as a difference in some unit.
+
+    Attributes:
+        margin: a smaller difference is none. Every verdict, contrast of lengths and claim uses this one number.
+        failure: a loss by more than this is called a failure. It only names the loss; no claim rests on it.
+    """
+
+    margin: float
+    failure: float = float("inf")
+
+
+BITS, NATS = "bits per byte", "nats a token"
+BOUNDS = MappingProxyType(
+    {
+        BITS: Bounds(0.02, 0.3), NATS: Bounds(0.02, 0.5),
+        "of answers": Bounds(0.02, 0.3), "of sums": Bounds(0.02, 0.3), "of digits": Bounds(0.02),
+        "of pictures": Bounds(0.01), "of digits of pass keys": Bounds(0.05), "tokens a second": Bounds(0.01),
+    }
+)  # fmt: skip
+"""The margin of each unit, also for runs that were recorded with another; docs/compare.md has the same table."""
 
 
 @dataclass(frozen=True)
@@ -22,25 +49,42 @@ class Metric:
         name: in the records.
         unit: after a number, ``bits per byte``.
         better: which way.
-        margin: a change smaller than this is none: what "flat" and "holds" allow, in the metric's unit.
+        margin, fails: see `Bounds`; those of a unit that `BOUNDS` has are the ones there, whatever is given here.
         chance: what a guess reaches that knows nothing.
-        learned: a model has learned its task from this value on at the training length (``learnt`` in run.json); or
-        within: if it is within this distance of the best model there, and from zlib's bits
-            per scored byte after training text, where the run records them.
-        fails: a change by more than this is a failure, not a decline.
+        learned: a model has learned its task from this value on at the training length (``learnt`` in run.json);
+            default: if it is better than ``chance`` by the margin. A language model has learned if it is better than
+            the n-gram of its run, see `posenc.lab.report.numbers`.
         percent: whether reports show hundredths.
     """
 
     name: Line
     unit: Line
     better: Literal["lower", "higher"]
-    margin: Number
+    margin: Number = float("nan")
     chance: Number | None = None
     # Run folders name this threshold "learnt"; both spellings are read, the old one is written.
     learned: Annotated[Number | None, Field(validation_alias=AliasChoices("learned", "learnt"))] = None
-    within: Number | None = None
     fails: float = float("inf")
     percent: bool = False
+
+    def __post_init__(self) -> None:
+        bounds = BOUNDS.get(self.unit, Bounds(self.margin, self.fails))
+        if not bounds.margin > 0:
+            raise ValueError(f"{self.name}: a margin above 0 is needed in {self.unit!r}, not {bounds.margin:g}")
+        object.__setattr__(self, "margin", bounds.margin)
+        object.__setattr__(self, "fails", bounds.failure)
+
+    @property
+    def language(self) -> bool:
+        """Whether it is the loss of a language model, which an n-gram can be held against."""
+        return self.unit == BITS
+
+    @property
+    def threshold(self) -> float | None:
+        """The value at the training length from which on a task is learned; None for a metric without a criterion."""
+        if self.learned is not None or self.chance is None:
+            return self.learned
+        return self.chance + (self.margin if self.better == "higher" else -self.margin)
 
 
 @dataclass(frozen=True)

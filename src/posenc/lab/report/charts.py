@@ -172,7 +172,8 @@ def _panel(frame: pd.DataFrame, title: list[str], metric: Metric, order: list[st
     "lengths",
     title="Every encoding by length",
     caption="One encoding per panel with its 95 % interval, the others in grey; dashed, the same weights under a "
-    "sliding window of the training length. For a released model: the difference to the unmodified model at 1×.",
+    "sliding window of the training length; dotted, the n-gram of the training text and, where losses come near, the "
+    "entropy of single tokens. For a released model: the difference to the unmodified model at 1×.",
 )
 def lengths(run: Run, table: Table) -> alt.TopLevelMixin | None:
     """Small multiples over test lengths."""
@@ -189,7 +190,16 @@ def lengths(run: Run, table: Table) -> alt.TopLevelMixin | None:
     shown = sorted({times[0], times[len(times) // 2], times[-1]})
     axis = alt.Axis(values=shown, title=None, labelExpr="datum.label + '×'", grid=False)
     x = alt.X("x:Q", scale=alt.Scale(type="log", base=2, nice=False), axis=axis)
-    return _multiples(pd.DataFrame(lines), _encodings(table), run.decides, x, "test length")
+    frame = pd.DataFrame(lines)
+    return _multiples(frame, _encodings(table), run.decides, x, "test length", _levels(table, frame["value"].max()))
+
+
+def _levels(table: Table, largest: float) -> list[float]:
+    """What counting reaches: the n-gram, and single tokens if a loss comes near, which else would flatten all lines."""
+    if table.baselines is None:
+        return []
+    ngram, unigram = table.baselines.ngram.mean, table.baselines.unigram
+    return [ngram, unigram] if largest > (ngram + unigram) / 2 else [ngram]
 
 
 @chart(
@@ -373,7 +383,9 @@ def _equal(field: str, value: str) -> alt.FieldEqualPredicate:
     return alt.FieldEqualPredicate(field=field, equal=value)
 
 
-def _multiples(frame: pd.DataFrame, order: Sequence[str], metric: Metric, x: alt.X, by: str) -> alt.FacetChart:
+def _multiples(
+    frame: pd.DataFrame, order: Sequence[str], metric: Metric, x: alt.X, by: str, levels: Sequence[float] = ()
+) -> alt.FacetChart:
     """Small multiples: one encoding per panel in its color, dashed under its own window, all others in grey.
 
     Args:
@@ -382,6 +394,7 @@ def _multiples(frame: pd.DataFrame, order: Sequence[str], metric: Metric, x: alt
         metric: of the values.
         x: the horizontal axis.
         by: what the horizontal axis shows.
+        levels: values at dotted lines.
     """
     alone = frame.groupby(["encoding", "view"])["x"].transform("size") == 1
     frame = frame.assign(colour=frame["encoding"].map(encoding_color), alone=alone)
@@ -395,6 +408,9 @@ def _multiples(frame: pd.DataFrame, order: Sequence[str], metric: Metric, x: alt
     if "low" in frame:
         band = alt.Chart().transform_filter(_equal("view", FULL)).mark_area(opacity=0.25)
         layers.insert(0, band.encode(x=x, y="low:Q", y2="high:Q", color=_color()))
+    if levels:
+        dotted = alt.Chart(pd.DataFrame({"level": levels})).mark_rule(color=INK, strokeDash=[1, 3], strokeWidth=1)
+        layers.append(dotted.encode(y="level:Q"))
     title, header = f"{unit_of(metric)}, by {by}", alt.Header(labelLimit=108)
     facet = alt.Facet("encoding:N", sort=list(order), title=title, header=header)
     layered = alt.layer(_grey_lines(frame, x, y), *layers, data=frame).properties(height=66)

@@ -5,22 +5,22 @@ A claim is data (`posenc.lab.report.literature`): a text, its source, and a test
 here" where no run measured what the claim is about, and "supported in some runs" where runs disagree. A claim whose
 source used a setting that may decide the question (``gap``) is never called contradicted.
 
-Each claim is tested by itself at 5 %; differences within one claim are adjusted together by Holm. Tests use the
-equivalence margin and the failure bound of the run's metric, see `posenc.lab.report.numbers`.
+All tests of a list of claims are one family, adjusted together by Holm at 5 %. They use the margin of the metric's
+unit and the rules of `posenc.lab.report.numbers`: only rows that learned the task and whose rates were tuned alike are
+compared, never with a loss above the entropy of single tokens. Where length is the question, models of language must
+use their context, and the other row has a sliding window of the training length.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from posenc.lab.metrics import FULL, WINDOW, Metric
 from posenc.lab.report.numbers import (
     ROPE_WINDOW,
     UNMODIFIED,
-    Cell,
     Key,
     Measured,
     NamedTables,
@@ -30,7 +30,7 @@ from posenc.lab.report.numbers import (
     measured,
 )
 from posenc.lab.run.folder import Run
-from posenc.lab.stats import Caution, Contrast, Interval, contrasts
+from posenc.lab.stats import LEVEL, Array, Caution, Contrast, Interval, contrasts, holm, p_above, paired
 
 Outcome = Literal[
     "supported", "supported in some runs", "not found here", "contradicted", "not testable here"
@@ -58,7 +58,7 @@ class DifferenceEvidence:
     spec: str
     other: str  # a spec, or the label of a baseline
     times: float
-    difference: Cell | Interval
+    difference: Contrast
 
 
 class Finding(NamedTuple):
@@ -78,37 +78,98 @@ class Finding(NamedTuple):
         return list(dict.fromkeys(caution for caution in cautions if caution is not None))
 
 
+@dataclass
+class Family:
+    """The p-values of all tests of a list of claims. They are collected in a first pass, and accepted in a second."""
+
+    p: list[float] = field(default_factory=list)
+    adjusted: dict[float, float] | None = None
+
+    def accepts(self, p: float) -> bool:
+        """Whether a p-value, adjusted over all of them by Holm, is at most 5 %; in the first pass none is."""
+        if self.adjusted is None:
+            self.p.append(p)
+            return False
+        return self.adjusted[p] <= LEVEL
+
+    def close(self) -> None:
+        """End the first pass. Equal p-values have equal adjusted ones, so they may stand for their tests."""
+        self.adjusted = dict(zip(self.p, holm(self.p), strict=True))
+
+
 class RunData(NamedTuple):
     """A run as tests query it."""
 
     run: Run
     table: Table
     records: Measured
+    family: Family
+
+    @property
+    def language(self) -> bool:
+        """Whether models of language were trained in this run."""
+        return self.table.metric.language and not self.run.pretrained
 
     def learned(self, *specs: str) -> bool:
         """Whether all of the specs are in the run and learned the task."""
         return all((row := self.table.row(spec)) is not None and row.learned for spec in specs)
 
+    def uses_context(self, spec: str) -> bool:
+        """Whether the models of a spec can show what more context than in training does."""
+        row = self.table.row(spec)
+        return not self.language or (row is not None and row.reach is not None and row.reach.testable)
+
+    def opponent(self, spec: str, times: float) -> Key:
+        """The row of another encoding that one is compared with at a length: beyond 1×, under its window."""
+        length, windowed = round(times * self.table.trained), (spec, WINDOW)
+        beyond = self.language and times > 1 and length in self.records.values.get(windowed, {})
+        return windowed if beyond else (spec, FULL)
+
     def verdict(self, spec: str, signs: Mapping[VerdictKind, int], view: str = FULL) -> Finding | None:
         """The finding from the verdict on a row at the longest length or under another view."""
         row = self.table.row(spec, view)
-        if row is None or not row.learned or row.change is None:
+        if row is None or not row.learned or row.change is None or row.verdict.test is None:
             return None
         evidence = VerdictEvidence(spec, row.verdict, row.change, self.table.times, view)
-        return Finding(signs.get(row.verdict.kind, 0), (evidence,), row.verdict.kind != "inconclusive")
+        decided = self.family.accepts(row.verdict.test.p) and row.verdict.kind != "inconclusive"
+        return Finding(signs.get(row.verdict.kind, 0) if decided else 0, (evidence,), decided)
 
-    def differences(self, key: Key, compared: Sequence[Key], times: float) -> list[Contrast]:
-        """A row minus each of some other rows at a length, adjusted together; empty unless all of them are there."""
-        length = round(times * self.table.trained)
+    def pairs(self, key: Key, compared: Sequence[Key], times: float) -> list[tuple[Array, Array]]:
+        """The values of a row and of each of some other rows at a length; empty unless all of them may be compared."""
+        length, counting = round(times * self.table.trained), self.table.baselines
         values = {name: self.records.values.get(name, {}).get(length) for name in (key, *compared)}
         tables = {name: table for name, table in values.items() if table is not None}
-        if len(tables) < len(values):
+        if len(tables) < len(values) or len({self.run.tuning_of(spec) for spec, _ in tables}) > 1:
             return []
-        pairs = [tables[key].align(tables[other], join="inner") for other in compared]
-        if any(a.size < 2 for a, _ in pairs):
+        if counting and any(table.to_numpy().mean() > counting.unigram for table in tables.values()):
             return []
+        aligned = [tables[key].align(tables[other], join="inner") for other in compared]
+        return [] if any(a.size < 2 for a, _ in aligned) else [(a.to_numpy(), b.to_numpy()) for a, b in aligned]
+
+    def differences(self, key: Key, compared: Sequence[Key], times: float) -> list[Contrast]:
+        """A row minus each of some other rows at a length; empty unless all of them may be compared."""
+        pairs = self.pairs(key, compared, times)
+        if not pairs:
+            return []
+        tables = {name: self.records.values[name][round(times * self.table.trained)] for name in (key, *compared)}
         seed_means = {f"{spec} ({view})": table.mean(axis=1).to_numpy() for (spec, view), table in tables.items()}
-        return contrasts([(a.to_numpy(), b.to_numpy()) for a, b in pairs], seed_means, untrained=self.run.pretrained)
+        return contrasts(pairs, seed_means, untrained=self.run.pretrained)
+
+    def over_unmodified(self, spec: str, times: float) -> tuple[Array, Array] | None:
+        """The values of a row of a released model at a length, and of the unmodified model at 1×, by document."""
+        table = self.records.values.get((spec, FULL), {}).get(round(times * self.table.trained))
+        unmodified = self.records.at_trained.get(UNMODIFIED)
+        if table is None or unmodified is None:
+            return None
+        a, b = table.align(unmodified, join="inner")
+        return a.to_numpy(), b.to_numpy()
+
+    def within_margin(self, pair: tuple[Array, Array]) -> int:
+        """1 where a − b is shown to be a loss smaller than the margin, −1 where it is shown to be larger, else 0."""
+        loss = (pair[1] - pair[0]) if self.table.metric.better == "higher" else (pair[0] - pair[1])
+        margin = self.table.metric.margin
+        smaller, larger = self.family.accepts(p_above(-loss, -margin)), self.family.accepts(p_above(loss, margin))
+        return 1 if smaller else -1 if larger else 0
 
 
 @dataclass(frozen=True)
@@ -163,8 +224,14 @@ def relevant_claims(claims: Sequence[Claim], tables: NamedTables) -> list[Claim]
 
 def judge(claims: Sequence[Claim], tables: NamedTables) -> list[JudgedClaim]:
     """Test each claim in every run of its tasks."""
-    data = {label: RunData(run, table, measured(run)) for label, (run, table) in tables.items()}
-    return [_judged(claim, {k: v for k, v in data.items() if v.run.task in claim.tasks}) for claim in claims]
+    family = Family()
+    data = {label: RunData(run, table, measured(run), family) for label, (run, table) in tables.items()}
+    runs = [{label: run for label, run in data.items() if run.run.task in claim.tasks} for claim in claims]
+    for claim, of_claim in zip(claims, runs, strict=True):
+        for run in of_claim.values():
+            claim.test.find(run)
+    family.close()
+    return [_judged(claim, of_claim) for claim, of_claim in zip(claims, runs, strict=True)]
 
 
 def outcome_counts(judged: Sequence[JudgedClaim]) -> dict[Outcome, int]:
@@ -220,41 +287,48 @@ def better(spec: str, *compared: str, times: int | None = None, must_learn: bool
     Args:
         spec, compared: encodings.
         times: the length in training lengths; default the longest.
-        must_learn: whether all of them must have learned the task at the training length.
+        must_learn: whether all of them must have learned the task at the training length; models of language always.
     """
 
     def find(data: RunData) -> Finding | None:
         at = times or data.table.times
-        differences = data.differences((spec, FULL), [(other, FULL) for other in compared], at)
-        if not differences or (must_learn and not data.learned(spec, *compared)):
+        if (must_learn or data.language) and not data.learned(spec, *compared):
+            return None
+        if at > 1 and not data.uses_context(spec):
+            return None
+        others = [data.opponent(other, at) for other in compared]
+        differences = data.differences((spec, FULL), others, at)
+        if not differences:
             return None
         sign = 1 if data.table.metric.better == "higher" else -1
-        gains = [sign * contrast.mean for contrast in differences if contrast.significant]
+        accepted = [data.family.accepts(contrast.p) and contrast.caution is None for contrast in differences]
+        gains = [sign * contrast.mean for contrast, yes in zip(differences, accepted, strict=True) if yes]
         supported = len(gains) == len(differences) and min(gains) > 0
         evidence = [
-            DifferenceEvidence(spec, other, at, contrast)
-            for other, contrast in zip(compared, differences, strict=True)
-        ]  # fmt: skip
+            DifferenceEvidence(spec, f"{other} under its window" if view == WINDOW else other, at, contrast)
+            for (other, view), contrast in zip(others, differences, strict=True)
+        ]
         return Finding(1 if supported else -1 if gains and max(gains) < 0 else 0, tuple(evidence))
 
     return ClaimTest((spec,), compared, find)
 
 
 def harmless(spec: str, other: str, times: int = 1) -> ClaimTest:
-    """The row is not worse than another by as much as the equivalence margin."""
+    """The row is not worse than another by as much as the margin."""
 
     def find(data: RunData) -> Finding | None:
-        differences = data.differences((spec, FULL), [(other, FULL)], times)
-        if not differences or not data.learned(other):
+        pairs = data.pairs((spec, FULL), [(other, FULL)], times)
+        if not pairs or not data.learned(other):
             return None
-        evidence = DifferenceEvidence(spec, other, times, differences[0])
-        return Finding(_below(differences[0], data.table.metric.margin, data.table.metric), (evidence,))
+        (difference,) = data.differences((spec, FULL), [(other, FULL)], times)
+        evidence = DifferenceEvidence(spec, other, times, difference)
+        return Finding(data.within_margin(pairs[0]), (evidence,))
 
     return ClaimTest((spec,), (other,), find)
 
 
 def serves(spec: str, times: int, least: int | None = None) -> ClaimTest:
-    """The row is less than the failure bound behind RoPE under a sliding window of the training length.
+    """The row is less than the margin behind RoPE under a sliding window of the training length.
 
     For a released model: behind the unmodified model at 1×, on a text that is cut to its training length.
 
@@ -267,17 +341,16 @@ def serves(spec: str, times: int, least: int | None = None) -> ClaimTest:
     def find(data: RunData) -> Finding | None:
         longest = data.table.times
         at = longest if times > longest >= (least or times) else times
-        difference: Cell | Interval | None
         if data.run.pretrained:
-            row, other = data.table.row(spec), f"{UNMODIFIED} at 1×"
-            difference = row.over_unmodified.get(round(at * data.table.trained)) if row else None
+            other, pair = f"{UNMODIFIED} at 1×", data.over_unmodified(spec, at)
         else:
-            other = ROPE_WINDOW
-            difference = next(iter(data.differences((spec, FULL), [("rope", WINDOW)], at)), None)
-        if difference is None or math.isnan(difference.low):
+            other, pairs = ROPE_WINDOW, data.pairs((spec, FULL), [("rope", WINDOW)], at)
+            able = data.learned(spec, "rope") and data.uses_context(spec)
+            pair = pairs[0] if pairs and able else None
+        if pair is None or pair[0].size < 2:
             return None
-        evidence = DifferenceEvidence(spec, other, at, difference)
-        return Finding(_below(difference, data.table.metric.fails, data.table.metric), (evidence,))
+        evidence = DifferenceEvidence(spec, other, at, paired(*pair))
+        return Finding(data.within_margin(pair), (evidence,))
 
     return ClaimTest((spec,), ("rope",), find)
 
@@ -298,11 +371,3 @@ def both(*tests: ClaimTest) -> ClaimTest:
 
 def _by_verdict(spec: str, signs: Mapping[VerdictKind, int], view: str = FULL) -> ClaimTest:
     return ClaimTest((spec,), (), lambda data: data.verdict(spec, signs, view))
-
-
-def _below(difference: Cell | Interval, bound: float, metric: Metric) -> int:
-    """1 where a loss is certainly smaller than ``bound``, −1 where it is certainly larger, else 0."""
-    least, most = difference.low, difference.high
-    if metric.better == "higher":
-        least, most = -most, -least
-    return 1 if most < bound else -1 if least > bound else 0

@@ -13,6 +13,7 @@ from posenc.lab.plugins import ImportAllowlist, allow_imports
 from posenc.lab.report.numbers import build_table
 from posenc.lab.report.render import terminal_summary, write_report
 from posenc.lab.report.tables import terminal_table
+from posenc.lab.run.baselines import add_baselines
 from posenc.lab.run.folder import FILE, Run, pooled, read_run
 
 
@@ -39,8 +40,18 @@ def report_command(
     classes_from: Annotated[
         Path | None, typer.Option(help="Folder with the modules of your own charts.", show_default=False)
     ] = None,
+    baselines: Annotated[
+        bool,
+        typer.Option(
+            "--baselines",
+            help="First compute the n-gram baseline of runs of language models that were recorded without it. The data "
+            "of the run must be at hand: they are read again and compared with the recorded hashes.",
+        ),
+    ] = False,
 ) -> None:
     """Write the report of one run again, or of several runs together."""
+    for folder in folders if baselines else ():
+        add_baselines(folder)
     runs, costs = read(folders)
     target = out or (folders[0] if len(folders) == 1 else Path("posenc-report"))
     names = chart or []

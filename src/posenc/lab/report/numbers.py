@@ -5,9 +5,19 @@ are averaged within documents first. A row's cells cover all of its seeds; a con
 that both sides have; the length verdict covers the seeds that learned the task. `posenc.lab.stats` states the
 statistical procedure.
 
-**Margins.** Each metric declares one equivalence margin and one failure bound (`posenc.lab.metrics.Metric.margin` and
-``fails``), which run.json records. Every verdict, outcome of a claim and band of a chart uses these two numbers of the
-run that it is about; no other threshold is written in this package.
+**Margins.** Each unit has one margin (`posenc.lab.metrics.BOUNDS`). Every verdict, contrast over length, reach, outcome
+of a claim and band of a chart uses it; no other threshold is written in this package.
+
+**Learning** is absolute. A training of a language model has learned if its loss at the training length is below the
+n-gram's of the run on the same targets: the 95 % interval of the difference, paired by document, lies below 0
+(`posenc.lab.run.baselines`). A training of a task has learned from `Metric.threshold` on.
+
+**Length.** A language model that does not use its context cannot show what a longer one does. A length verdict needs
+reach: T/4 → T tokens of context must lower the loss by at least the margin, by the 90 % interval. Otherwise the verdict
+is "not testable", whether the loss at the longest length stays or rises.
+
+**Multiplicity.** Length verdicts and contrasts of a table are one family, adjusted by Holm. A contrast is not made
+between rows whose rates were tuned by different procedures, nor with a loss above the entropy of single tokens.
 """
 
 from __future__ import annotations
@@ -21,18 +31,22 @@ from typing import Literal, get_args
 import numpy as np
 import pandas as pd
 
-from posenc.lab.metrics import FULL, PRIMED_ZLIB, WINDOW, Metric
+from posenc.lab.metrics import FULL, NGRAM, NGRAM_ORDERS, NGRAM_PROBE, REACH, UNIGRAM, WINDOW, Metric
 from posenc.lab.run.folder import Run
 from posenc.lab.stats import (
+    LEVEL,
     Array,
     Contrast,
     Interval,
+    MarginTest,
     Share,
     contrasts,
+    holm,
+    margin_test,
     mean_interval,
+    p_above,
     paired,
     share,
-    within,
 )
 
 Key = tuple[str, str]  # spec, view
@@ -40,6 +54,7 @@ Probes = Sequence[tuple[int, float]]  # (step, value at the training length) in 
 VerdictKind = Literal["better", "equivalent", "worse", "fails", "inconclusive", "not testable", "did not learn"]
 VERDICTS: tuple[VerdictKind, ...] = get_args(VerdictKind)
 STABLE: tuple[VerdictKind, ...] = ("better", "equivalent")
+Untestable = Literal["", "no value", "no n-gram", "no reach", "reach", "reach inconclusive"]
 
 PROBE = "probe"  # metric of the records: the deciding metric at the training length, ``item`` the step
 OWN_WINDOW = "own window"  # label of the contrast with the same weights under a sliding window of the training length
@@ -65,25 +80,59 @@ class Cell:
 class Verdict:
     """What a row does with length, or under another view, compared with the training length.
 
-    better         the 90 % interval of the change lies beyond the margin on the better side
+    better         the change lies beyond the margin on the better side
     equivalent     it lies within ± margin
     worse          it lies beyond the margin on the worse side
-    fails          it lies beyond the failure bound on the worse side, or beyond the margin with values at chance
+    fails          worse, and beyond the failure bound or with values at chance
     inconclusive   none of these could be shown
-    not testable   the row has no value there
+    not testable   see ``why``
     did not learn  fewer than half of the seeds learned the task at the training length
 
-    Each claim is wrong in at most 5 % of cases, row by row; nothing is adjusted for the number of rows.
+    The first four are claimed where the p-value of `posenc.lab.stats.margin_test`, adjusted over the table, is at most
+    5 %. Why a verdict is not testable: "no value" at the longest length; "no n-gram" baseline in the records; "no
+    reach" in the records; "reach", since the models use a quarter of the training length or less; "reach inconclusive".
     """
 
     kind: VerdictKind
     margin: float  # in the metric's unit
     change: Interval | None = None  # paired, with confidence 90 %; n is its seeds and documents
+    why: Untestable = ""
+    test: MarginTest | None = None  # p not adjusted
 
     @property
     def stable(self) -> bool:
         """Whether the row is at least as good as at the training length."""
         return self.kind in STABLE
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How much context the models of a row use at the training length T: the loss by truncated context.
+
+    Over the seeds that learned the task, or over all where none did.
+
+    Attributes:
+        losses: by context in tokens, on the targets of the training length.
+        used: the smallest of these contexts whose mean loss is within the margin of the loss at T.
+        gain: loss at T/4 − loss at T with its 90 % interval, in the metric's unit; None where T/4 was not measured.
+        testable: whether that gain is shown to be at least the margin.
+    """
+
+    losses: dict[int, Cell]
+    used: int
+    gain: Interval | None
+    testable: bool
+
+
+@dataclass(frozen=True)
+class Baselines:
+    """What counting reaches on the targets of a run (`posenc.lab.run.baselines`), in bits per token."""
+
+    order: int  # of the best n-gram, its context and the predicted token
+    ngram: Cell
+    ngram_documents: pd.Series  # its mean in each document
+    probe: float  # the n-gram on the windows that probes score
+    unigram: float  # entropy of single tokens
 
 
 @dataclass(frozen=True)
@@ -96,10 +145,11 @@ class Row:
     seed_means: dict[int, dict[int, float]]  # by length and seed
     learned: bool  # at least half of the seeds
     learned_share: Share
-    change: Contrast | None  # longest − 1× of the seeds that learned; for a released model, − the unmodified model's 1×
+    change: Contrast | None  # longest − 1×, see `build_table`; for a released model, − the unmodified model's 1×
     verdict: Verdict
     contrasts: dict[str, Contrast]  # row − baseline, or − own window, at the longest length by label; all common seeds
     steps_to_learn: float | None  # median over seeds
+    reach: Reach | None  # of the models behind the row
     training: dict[str, float]  # means over seeds of what is measured once a training
     failing_seeds: int  # of the seeds that learned, how many are worse by more than the failure bound at the end
     over_unmodified: dict[int, Cell]  # for a released model: by length, minus the unmodified model's 1×, by document
@@ -115,9 +165,10 @@ class Omission:
     """Something that a table lacks, and which rows it concerns."""
 
     kind: Literal[
-        "not finite", "no training length", "fewer seeds", "no baseline", "no common seed", "not measured yet"
-    ]
-    rows: tuple[str, ...] = ()  # names of rows; for "no baseline" and "no common seed" the baseline comes first
+        "not finite", "no training length", "fewer seeds", "no baseline", "no common seed", "not measured yet",
+        "no n-gram", "tuned otherwise", "above unigram",
+    ]  # fmt: skip
+    rows: tuple[str, ...] = ()  # names of rows; for a baseline that some are not compared with, it comes first
     counts: tuple[float, ...] = ()  # seed and length; seeds of each row, then of most rows; multiples of the length
 
 
@@ -129,8 +180,8 @@ class Table:
     lengths: tuple[int, ...]  # tokens
     trained: int  # tokens
     rows: tuple[Row, ...]
-    reference: float | None  # bits per byte that a model must come near to count as having learned
-    planned: int  # contrasts with baselines, adjusted together
+    baselines: Baselines | None  # of a language model
+    tests: int  # length verdicts and contrasts, adjusted together
     omissions: tuple[Omission, ...]
 
     @property
@@ -138,6 +189,12 @@ class Table:
         """The longest length in training lengths."""
         times = self.lengths[-1] / self.trained
         return int(times) if times.is_integer() else times
+
+    @property
+    def used_contexts(self) -> tuple[int, int] | None:
+        """The fewest and most tokens of context that models of a row use; None without reach in the records."""
+        used = [row.reach.used for row in self.full_rows if row.reach is not None]
+        return (min(used), max(used)) if used else None
 
     @property
     def full_rows(self) -> list[Row]:
@@ -168,30 +225,31 @@ def best_of(values: Sequence[float], metric: Metric) -> float:
     return (min if metric.better == "lower" else max)(values, default=math.nan)
 
 
-def has_learned(value: float, best: float, metric: Metric) -> bool:
-    """Whether a model with this value at the training length has learned its task.
-
-    It reaches ``metric.learned``, or lies within ``metric.within`` of ``best``, the best row's mean there. A metric
-    with neither criterion accepts every value.
-    """
-    sign = _sign(metric)
-    thresholds = [] if metric.learned is None else [sign * metric.learned]
-    thresholds += [] if metric.within is None else [sign * best - metric.within]
-    return sign * value >= min(thresholds, default=-math.inf)
+def has_learned(value: float, threshold: float | None, metric: Metric) -> bool:
+    """Whether a value at the training length reaches a threshold; a metric without one accepts every value."""
+    return threshold is None or _sign(metric) * value >= _sign(metric) * threshold
 
 
-def steps_to_learn(trainings: Sequence[Probes], best: float, metric: Metric) -> float | None:
+def beats(values: pd.Series, ngram: pd.Series, metric: Metric) -> bool:
+    """Whether one training is better than the n-gram by document, beyond the 95 % interval of the difference."""
+    a, b = values.align(ngram, join="inner")
+    if a.size < 2:
+        return False
+    return _worst_end(paired(a.to_numpy()[None], b.to_numpy()[None]), metric) > 0
+
+
+def steps_to_learn(trainings: Sequence[Probes], threshold: float | None, metric: Metric) -> float | None:
     """Steps until a training has learned its task and keeps it for all later probes; the median over trainings.
 
-    None where at least half of the trainings have not learned it, and for a metric without a criterion.
+    None where at least half of the trainings have not learned it, and without a threshold.
     """
-    if not trainings or (metric.learned is None and metric.within is None):
+    if not trainings or threshold is None:
         return None
     steps = list[float]()
     for probes in trainings:
         since = math.inf
         for step, value in reversed(probes):
-            if not has_learned(value, best, metric):
+            if not has_learned(value, threshold, metric):
                 break
             since = step
         steps.append(since)
@@ -199,22 +257,28 @@ def steps_to_learn(trainings: Sequence[Probes], best: float, metric: Metric) -> 
     return median if math.isfinite(median) else None
 
 
-def verdict_on(change: Interval, last: Interval, metric: Metric) -> VerdictKind:
+def verdict_on(test: MarginTest, tests: int, adjusted: float, pair: tuple[Array, Array], metric: Metric) -> VerdictKind:
     """The verdict of models that learned their task, see `Verdict`.
 
     Args:
-        change: longest − 1×, paired, with confidence 90 %.
-        last: the mean at the longest length, with confidence 90 %.
+        test: of the change, longest − 1×.
+        tests: how many the table has.
+        adjusted: the p-value of ``test`` over all of them.
+        pair: the values at the longest length and at 1×, (seeds, documents).
         metric: its better side, margin, chance and failure bound.
     """
-    answer = within(change, metric.margin)
-    if answer != "different":
-        return answer
-    best_end = _best_end(change, metric)
-    if best_end > 0:
+    if adjusted > LEVEL:
+        return "inconclusive"
+    if test.answer == "equivalent":
+        return "equivalent"
+    sign = _sign(metric)
+    if (test.answer == "above") == (sign > 0):
         return "better"
-    chance = -math.inf if metric.chance is None else _sign(metric) * metric.chance + metric.margin
-    return "fails" if best_end < -metric.fails or _best_end(last, metric) <= chance else "worse"
+    last, first = pair
+    chance = -math.inf if metric.chance is None else sign * metric.chance + metric.margin
+    at_chance = _best_end(mean_interval(last, confidence=0.9), metric) <= chance
+    beyond = math.isfinite(metric.fails) and tests * p_above(sign * (first - last), metric.fails) <= LEVEL
+    return "fails" if at_chance or beyond else "worse"
 
 
 def failing_seeds(last: Array, first: Array, metric: Metric) -> int:
@@ -226,6 +290,11 @@ def failing_seeds(last: Array, first: Array, metric: Metric) -> int:
 def _best_end(interval: Interval, metric: Metric) -> float:
     """The better end of an interval, with the sign at which more is better."""
     return interval.high if metric.better == "higher" else -interval.low
+
+
+def _worst_end(interval: Interval, metric: Metric) -> float:
+    """The worse end, with the same sign."""
+    return interval.low if metric.better == "higher" else -interval.high
 
 
 def _sign(metric: Metric) -> int:
@@ -244,6 +313,7 @@ class Measured:
     jobs: dict[str, list[str]]  # by spec
     once: dict[str, dict[str, dict[str, float]]]  # by job, spec and metric: measured once a training
     probes: dict[str, Probes]  # by job
+    reach: dict[str, dict[int, pd.DataFrame]]  # by spec and context in tokens: (seeds, documents)
     omissions: tuple[Omission, ...]
 
     def training(self, spec: str) -> dict[str, float]:
@@ -278,8 +348,40 @@ def measured(run: Run) -> Measured:
         jobs.setdefault(str(spec), []).append(str(job))
     return Measured(
         {key: tables for key, tables in values.items() if key[0] in at_trained}, at_trained, jobs,
-        _once(once[once["metric"] != PROBE]), _probes(once[once["metric"] == PROBE]), tuple(omissions),
+        _once(once[once["metric"] != PROBE]), _probes(once[once["metric"] == PROBE]),
+        _reach(lines, jobs, at_trained, trained), tuple(omissions),
     )  # fmt: skip
+
+
+def baselines_of(run: Run) -> Baselines | None:
+    """The baselines in a run's records; None where it has none."""
+    by_metric = {str(name): lines for name, lines in run.baselines.groupby("metric", observed=True)}
+    if not {NGRAM, NGRAM_ORDERS, NGRAM_PROBE, UNIGRAM} <= by_metric.keys():
+        return None
+    orders, ngram = by_metric[NGRAM_ORDERS], by_metric[NGRAM]
+    documents = ngram.groupby("document")["value"].mean()
+    cell = cell_of(int(ngram["length"].iloc[0]), documents.to_frame().T)
+    best = int(orders["item"].iloc[int(np.argmin(orders["value"].to_numpy()))])
+    return Baselines(
+        best, cell, documents, *(float(by_metric[name]["value"].iloc[0]) for name in (NGRAM_PROBE, UNIGRAM))
+    )
+
+
+def _reach(
+    lines: pd.DataFrame, jobs: Mapping[str, Sequence[str]], at_trained: Mapping[str, pd.DataFrame], trained: int
+) -> dict[str, dict[int, pd.DataFrame]]:
+    """The loss by truncated context, T included; rows that share a training share it."""
+    measured_reach = lines[lines["metric"] == REACH]
+    if measured_reach.empty:
+        return {}
+    owner = dict(measured_reach[["job", "spec"]].drop_duplicates().astype(str).itertuples(index=False))
+    values = values_of(measured_reach)
+    reach = dict[str, dict[int, pd.DataFrame]]()
+    for spec in at_trained:
+        owners = {owner[job] for job in jobs.get(spec, ()) if job in owner}
+        if len(owners) == 1 and (of := owners.pop()) in at_trained:
+            reach[spec] = {**values[of, FULL], trained: at_trained[of]}
+    return reach
 
 
 def values_of(lines: pd.DataFrame) -> dict[Key, dict[int, pd.DataFrame]]:
@@ -326,38 +428,41 @@ def _probes(lines: pd.DataFrame) -> dict[str, Probes]:
 def build_table(run: Run, baselines: Mapping[str, Key] = BASELINES) -> Table:
     """Compute the rows of all finished jobs of a run.
 
+    The change of a row covers the seeds that learned the task. A language model that did not learn has a change over all
+    seeds: a measurement, of which no verdict is given.
+
     Args:
         run: it may be unfinished.
         baselines: the rows, by label, that every other row is compared with; an absent one is reported as an omission.
     """
     records, last, metric = measured(run), run.lengths[-1], run.decides
-    contrasts_of, omissions = _planned_contrasts(records, last, baselines, untrained=run.pretrained)
-    best = best_of([float(table.to_numpy().mean()) for table in records.at_trained.values()], metric)
-    last_probes = [[probes[-1][1] for probes in records.probes_of(spec)] for spec in records.at_trained]
-    best_probe = best_of([float(np.mean(values)) for values in last_probes if values], metric)
-    reference = reference_of(run.facts)
-    if reference is not None and metric.within is not None:
-        best, best_probe = (best_of([value, reference], metric) for value in (best, best_probe))
+    counting = baselines_of(run) if metric.language else None
+    drafts = {key: _draft(key, records, run, counting) for key in records.values}
+    pairs, omissions = _planned_contrasts(records, run, last, baselines, counting)
+    verdict_p = [draft.test.p for draft in drafts.values() if draft.test]
+    contrasts_of, contrast_p = _contrasts(records, last, pairs, verdict_p, untrained=run.pretrained)
+    adjusted = dict(
+        zip([key for key, draft in drafts.items() if draft.test], holm([*verdict_p, *contrast_p]), strict=False)
+    )
+    tests, threshold = len(verdict_p) + len(contrast_p), counting.probe if counting else metric.threshold
     rows = [
-        _row(key, records, run, best, steps_to_learn(records.probes_of(key[0]), best_probe, metric), contrasts_of)
-        for key in records.values
-    ]
+        _row(
+            key, draft, records, run, tests, adjusted.get(key, math.nan), contrasts_of.get(key, {}),
+            steps_to_learn(records.probes_of(key[0]), threshold, metric),
+        )
+        for key, draft in drafts.items()
+    ]  # fmt: skip
     worse = 1 if metric.better == "lower" else -1
 
     def rank(row: Row) -> tuple[bool, bool, float]:
         at_last = row.cells.get(last) if row.learned else None
         return not row.learned, at_last is None, worse * (at_last or next(iter(row.cells.values()))).mean
 
-    planned = sum(label in baselines for by_label in contrasts_of.values() for label in by_label)
     absent = omissions if last > run.trained else []  # a task that is judged under views alone has no baselines
-    omissions = [*records.omissions, *_fewer_seeds(records), *_not_measured_yet(run), *absent]
+    missing = [Omission("no n-gram")] if metric.language and counting is None and rows else []
+    omissions = [*records.omissions, *_fewer_seeds(records), *_not_measured_yet(run), *missing, *absent]
     ordered = tuple(sorted(rows, key=rank))
-    return Table(metric, run.lengths, run.trained, ordered, reference, planned, tuple(omissions))
-
-
-def reference_of(facts: Mapping[str, str]) -> float | None:
-    """Bits per byte of zlib on the bytes that models are scored on, after training text; None where not recorded."""
-    return next((float(value.split()[0]) for name, value in facts.items() if name == PRIMED_ZLIB), None)
+    return Table(metric, run.lengths, run.trained, ordered, counting, tests, tuple(omissions))
 
 
 def cell_of(length: int, table: pd.DataFrame) -> Cell:
@@ -380,35 +485,95 @@ def metric_cells(run: Run, metric: Metric) -> dict[Key, dict[int, Cell]]:
     }
 
 
-def _row(
-    key: Key, records: Measured, run: Run, best: float, steps: float | None,
-    contrasts_of: Mapping[Key, dict[str, Contrast]],
-) -> Row:  # fmt: skip
+@dataclass(frozen=True)
+class _Draft:
+    """What is known of a row before the tests of its table are adjusted together."""
+
+    learned_share: Share
+    pair: tuple[Array, Array] | None  # values at the end and at the beginning, of the seeds that learned
+    reach: Reach | None
+    why: Untestable
+    test: MarginTest | None  # of a verdict that is testable
+
+
+def _draft(key: Key, records: Measured, run: Run, counting: Baselines | None) -> _Draft:
     (spec, view), tables, first, metric = key, records.values[key], records.at_trained[key[0]], run.decides
-    learners = [seed for seed, mean in first.mean(axis=1).items() if has_learned(mean, best, metric)]
+    learners = [seed for seed, values in first.iterrows() if _learned(values, metric, counting)]
     learned_share = share(len(learners), len(first))
-    learned, last = learned_share.mean >= 0.5, run.lengths[-1] if view in (FULL, WINDOW) else max(tables)
-    pair = None
-    if learned and last in tables and (last > run.trained or view not in (FULL, WINDOW)):
-        begin = records.at_trained.get(UNMODIFIED, first) if run.pretrained else first[first.index.isin(learners)]
-        pair = _common(tables[last], begin)
-    kind: VerdictKind = "did not learn" if not learned else "inconclusive" if last in tables else "not testable"
+    last = run.lengths[-1] if view in (FULL, WINDOW) else max(tables)
+    pair, learned = None, learned_share.mean >= 0.5
+    if (learned or metric.language) and last in tables and (last > run.trained or view not in (FULL, WINDOW)):
+        of_learners = first[first.index.isin(learners)] if learned else first
+        pair = _common(tables[last], records.at_trained.get(UNMODIFIED, first) if run.pretrained else of_learners)
+    by_context = records.reach.get(spec)
+    reach = reach_of(by_context, learners or list(first.index), metric) if by_context else None
+    why: Untestable = "" if last in tables else "no value"
+    if metric.language and not why and not run.pretrained:
+        why = "no n-gram" if counting is None else _why_untestable(reach, run.trained)
+    test = margin_test(*pair, metric.margin) if pair and learned and not why else None
+    return _Draft(learned_share, pair, reach, why, test)
+
+
+def _learned(values: pd.Series, metric: Metric, counting: Baselines | None) -> bool:
+    """Whether one training, with these values by document at the training length, has learned its task."""
+    if metric.language:
+        return counting is not None and beats(values, counting.ngram_documents, metric)
+    return has_learned(float(values.mean()), metric.threshold, metric)
+
+
+def _why_untestable(reach: Reach | None, trained: int) -> Untestable:
+    if reach is None:
+        return "no reach"
+    if reach.testable:
+        return ""
+    return "reach" if reach.used <= trained // 4 else "reach inconclusive"
+
+
+def reach_of(by_context: Mapping[int, pd.DataFrame], seeds: Sequence[object], metric: Metric) -> Reach | None:
+    """Reach from the losses by context, the training length included, over some seeds."""
+    trained = max(by_context)
+    losses = {context: table[table.index.isin(seeds)] for context, table in sorted(by_context.items())}
+    if any(table.size < 2 for table in losses.values()):
+        return None
+    gains = dict[int, Interval]()
+    for context, table in losses.items():
+        if context < trained and (pair := _common(table, losses[trained])):
+            gains[context] = paired(*pair, confidence=0.9)
+    used = min((context for context, gain in gains.items() if gain.mean <= metric.margin), default=trained)
+    gain = gains.get(trained // 4)
+    testable = gain is not None and gain.low >= metric.margin
+    return Reach({context: cell_of(context, table) for context, table in losses.items()}, used, gain, testable)
+
+
+def _row(
+    key: Key, draft: _Draft, records: Measured, run: Run, tests: int, adjusted: float,
+    contrasts_of_row: dict[str, Contrast], steps: float | None,
+) -> Row:  # fmt: skip
+    (spec, view), tables, metric, pair = key, records.values[key], run.decides, draft.pair
+    learned, untold = draft.learned_share.mean >= 0.5, draft.why == "no n-gram"
+    kind: VerdictKind = "inconclusive"
+    if draft.why and (learned or untold):
+        kind = "not testable"
+    elif not learned:
+        kind = "did not learn"
+    elif pair and draft.test:
+        kind = verdict_on(draft.test, tests, adjusted, pair, metric)
+    why: Untestable = draft.why if kind == "not testable" else ""
     change = paired(*pair, confidence=0.9) if pair else None
-    if pair and change:
-        kind = verdict_on(change, mean_interval(pair[0], confidence=0.9), metric)
     return Row(
         spec=spec,
         view=view,
         cells={length: cell_of(length, tables[length]) for length in sorted(tables)},
         seed_means={length: tables[length].mean(axis=1).to_dict() for length in sorted(tables)},
         learned=learned,
-        learned_share=learned_share,
+        learned_share=draft.learned_share,
         change=paired(*pair) if pair else None,
-        verdict=Verdict(kind, metric.margin, change),
-        contrasts=contrasts_of.get(key, {}),
+        verdict=Verdict(kind, metric.margin, change, why, draft.test),
+        contrasts=contrasts_of_row,
         steps_to_learn=steps if learned else None,
+        reach=draft.reach,
         training=records.training(spec),
-        failing_seeds=failing_seeds(*pair, metric) if pair and not run.pretrained else 0,
+        failing_seeds=failing_seeds(*pair, metric) if pair and learned and not run.pretrained else 0,
         over_unmodified=_over_unmodified(tables, records.at_trained.get(UNMODIFIED)) if run.pretrained else {},
     )
 
@@ -421,33 +586,62 @@ def _over_unmodified(tables: Mapping[int, pd.DataFrame], unmodified: pd.DataFram
     return {length: cell_of(length, table) for length, table in differences.items() if table.size}
 
 
+Pairs = dict[tuple[Key, str], tuple[Array, Array]]  # by row and label of the baseline
+
+
 def _planned_contrasts(
-    records: Measured, last: int, baselines: Mapping[str, Key], *, untrained: bool
-) -> tuple[dict[Key, dict[str, Contrast]], list[Omission]]:
-    """Contrasts at the longest length by row and label, adjusted by family, and those that could not be computed."""
+    records: Measured, run: Run, last: int, baselines: Mapping[str, Key], counting: Baselines | None
+) -> tuple[Pairs, list[Omission]]:
+    """The pairs of each row under full attention at the longest length, and the contrasts that are not made."""
     at_last = {key: tables[last] for key, tables in records.values.items() if last in tables}
-    omissions, planned = list[Omission](), dict[tuple[Key, str], tuple[Array, Array]]()
+    above = [key for key, table in at_last.items() if counting and table.to_numpy().mean() > counting.unigram]
+    named = {key: f"{key[0]} ({key[1]})" for key in at_last}
+    full, omissions, pairs = [key for key in at_last if key[1] == FULL], list[Omission](), Pairs()
     for label, baseline in baselines.items():
         if baseline not in at_last:
             omissions.append(Omission("no baseline", (label,)))
             continue
-        pairs = {(key, label): _common(at_last[key], at_last[baseline]) for key in at_last if key != baseline}
-        planned |= {name: pair for name, pair in pairs.items() if pair}
-        unpaired = [f"{spec} ({view})" for ((spec, view), _), pair in pairs.items() if not pair]
-        if unpaired:
-            omissions.append(Omission("no common seed", (label, *unpaired)))
-    windowed = [spec for spec, view in at_last if view == WINDOW and (spec, FULL) in at_last]
-    pairs_of_weights = {
-        ((spec, FULL), OWN_WINDOW): _common(at_last[spec, FULL], at_last[spec, WINDOW]) for spec in windowed
+        others = [key for key in full if key != baseline]
+        same_weights = [key for key in others if key[0] == baseline[0]]
+        tuned_alike = [key for key in others if run.tuning_of(key[0]) == run.tuning_of(baseline[0])]
+        compared = [key for key in others if (key in same_weights or key in tuned_alike) and key not in above]
+        compared = [] if baseline in above else compared
+        made = {(key, label): pair for key in compared if (pair := _common(at_last[key], at_last[baseline]))}
+        pairs |= made
+        unpaired = [named[key] for key in compared if (key, label) not in made]
+        otherwise = [named[key] for key in others if key not in same_weights and key not in tuned_alike]
+        omissions += [Omission("no common seed", (label, *unpaired))] if unpaired else []
+        omissions += [Omission("tuned otherwise", (label, *otherwise))] if otherwise else []
+    for key in full:
+        window = (key[0], WINDOW)
+        if key not in above and window in at_last and window not in above:
+            pair = _common(at_last[key], at_last[window])
+            pairs |= {(key, OWN_WINDOW): pair} if pair else {}
+    ruined = tuple(named[key] for key in above)
+    return pairs, [*omissions, *([Omission("above unigram", ruined)] if ruined else [])]
+
+
+def _contrasts(
+    records: Measured, last: int, pairs: Pairs, verdict_p: Sequence[float], *, untrained: bool
+) -> tuple[dict[Key, dict[str, Contrast]], list[float]]:
+    """The contrasts by row and label, adjusted together with the verdicts; and their p-values."""
+    seed_means = {
+        f"{spec} ({view})": tables[last].mean(axis=1).to_numpy()
+        for (spec, view), tables in records.values.items()
+        if last in tables
     }
-    own_windows = {name: pair for name, pair in pairs_of_weights.items() if pair}
-    seed_means = {f"{spec} ({view})": table.mean(axis=1).to_numpy() for (spec, view), table in at_last.items()}
+    # The same weights under a window differ by no luck of training, so seeds in two groups say nothing there.
+    parts = [
+        ({name: pair for name, pair in pairs.items() if (name[1] == OWN_WINDOW) == own}, {} if own else seed_means)
+        for own in (False, True)
+    ]
+    p_values = [[paired(*pair).p for pair in part.values()] for part, _ in parts]
     by_row = dict[Key, dict[str, Contrast]]()
-    for family, seeds in ((planned, seed_means), (own_windows, {})):
-        differences = contrasts(list(family.values()), seeds, untrained=untrained)
-        for (key, label), contrast in zip(family, differences, strict=True):
+    for (part, seeds), others in zip(parts, reversed(p_values), strict=True):
+        differences = contrasts(list(part.values()), seeds, untrained=untrained, others=[*others, *verdict_p])
+        for (key, label), contrast in zip(part, differences, strict=True):
             by_row.setdefault(key, {})[label] = contrast
-    return by_row, omissions
+    return by_row, [p for values in p_values for p in values]
 
 
 def _common(a: pd.DataFrame, b: pd.DataFrame) -> tuple[Array, Array] | None:

@@ -21,7 +21,7 @@ from posenc.lab.report.numbers import (
 from posenc.lab.run.folder import Run
 from posenc.lab.stats import Correlation, rank_correlation, within
 
-SAME_SIZE = 1.5  # the largest ratio of parameters at which verdicts of two runs are compared
+SAME_SIZE = 1.1  # the largest ratio of parameters at which two runs are compared
 FEWEST_RANKED = 5  # encodings that a rank correlation needs
 
 
@@ -71,11 +71,17 @@ class RunSummary:
         return self.table.row(UNMODIFIED) or next(iter(self.rows), None)
 
     @property
-    def reference_decides(self) -> bool:
-        """Whether the reference, and no row, sets the bar that a model must come near to count as having learned."""
-        means = [row.cells[self.table.trained].mean for row in self.rows if self.table.trained in row.cells]
-        reference = self.table.reference
-        return self.metric.within is not None and reference is not None and reference < min(means, default=0.0)
+    def untestable(self) -> Mapping[str, Sequence[Row]]:
+        """Rows whose verdict is not testable, by the reason (`posenc.lab.report.numbers.Verdict`)."""
+        rows = [row for row in self.rows if row.verdict.kind == "not testable"]
+        return {
+            why: [row for row in rows if row.verdict.why == why] for why in dict.fromkeys(r.verdict.why for r in rows)
+        }
+
+    @property
+    def testable(self) -> list[Row]:
+        """Rows that learned the task and whose verdict on length could be tested."""
+        return [row for row in self.learned if row.verdict.kind != "not testable"]
 
     @property
     def partly_learned(self) -> list[Row]:
@@ -199,9 +205,8 @@ def _by_task(tables: NamedTables) -> dict[str, list[str]]:
 
 def _comparison(tables: NamedTables, first: str, second: str) -> RunComparison:
     before, after = tables[first][1], tables[second][1]
-    low, high = sorted(max(parameters_of(table), default=0.0) for table in (before, after))
-    if low > 0 and high > SAME_SIZE * low:
-        sizes = [max(parameters_of(table), default=0.0) for table in (before, after)]
+    sizes = [max(parameters_of(table), default=0.0) for table in (before, after)]
+    if max(sizes) > SAME_SIZE * min(sizes):  # also where one of them does not record its size
         return RunComparison(first, second, 0, sizes=(sizes[0], sizes[1]))
     pairs = [(row, other) for row in before.full_rows if (other := after.row(row.spec))]
     changed = tuple((a.spec, a.verdict.kind, b.verdict.kind) for a, b in pairs if a.verdict.kind != b.verdict.kind)

@@ -74,17 +74,23 @@ def unit_of(metric: Metric) -> str:
 
 
 def main_table(run: Run, table: Table) -> TextTable:
-    """One line an encoding: every length, the change, the own window and the baselines; or every view."""
+    """One line an encoding: every length, the change, the own window and the baselines; or every view.
+
+    Of a language model also the context that it uses; and below the encodings the n-gram and single tokens.
+    """
     metric, times, views = table.metric, [f"{k}×" for k in run.times], table.views
     labels = sorted({label for row in table.rows for label in row.contrasts}, key=lambda s: (s != OWN_WINDOW, s))
-    by_length, lines = len(times) > 1, []
+    by_length, reach, lines = len(times) > 1, metric.language and not run.pretrained, []
     for row in table.full_rows:
         steps = ABSENT if row.steps_to_learn is None else f"{row.steps_to_learn:,.0f}"
         share = row.learned_share
-        cells = [row.spec, *([] if run.pretrained else [f"{share.count} of {share.seeds}", steps])]
+        told = not metric.language or table.baselines is not None
+        learned_seeds = f"{share.count} of {share.seeds}" if told else ABSENT
+        cells = [row.spec, *([] if run.pretrained else [learned_seeds, steps])]
+        cells += [uses_context(row)] if reach else []
         cells += [with_error(row.cells.get(length), metric) for length in table.lengths]
         if by_length:
-            cells += [_change(row, table), row.verdict.kind, _at_longest(table.row(row.spec, WINDOW), table)]
+            cells += [_change(row, table), verdict_words(row), _at_longest(table.row(row.spec, WINDOW), table)]
             cells += [with_error(row.contrasts.get(label), metric, change=True) for label in labels]
         else:
             under = [table.row(row.spec, view) for view in views]
@@ -93,7 +99,39 @@ def main_table(run: Run, table: Table) -> TextTable:
     compared = [f"{times[-1]} − 1×", "verdict", f"own window, {times[-1]}", *(f"− {label}" for label in labels)]
     learned = [] if run.pretrained else ["learned", "after steps"]
     lengths, rest = (times, compared) if by_length else (["as trained"], views)
-    return TextTable(["encoding", *learned, *lengths, *rest], lines)
+    heads = ["encoding", *learned, *(["uses context"] if reach else []), *lengths, *rest]
+    return TextTable(heads, [*lines, *_baseline_lines(table, heads)])
+
+
+def _baseline_lines(table: Table, heads: Sequence[str]) -> Iterator[list[str]]:
+    """What counting reaches, in the columns of all lengths: its targets are the same, and its context is short."""
+    counting = table.baselines
+    if counting is None:
+        return
+    start, end = heads.index("uses context") + 1, heads.index("uses context") + 1 + len(table.lengths)
+    single = number(counting.unigram, table.metric)
+    for name, value in (
+        (f"{counting.order}-gram", with_error(counting.ngram, table.metric)),
+        ("single tokens", single),
+    ):
+        cells = [name, *[ABSENT] * (len(heads) - 1)]
+        cells[start:end] = [value] * (end - start)
+        yield cells
+
+
+def uses_context(row: Row) -> str:
+    """``8 tokens``: the context that the models of a row use, see `posenc.lab.report.numbers.Reach`."""
+    return ABSENT if row.reach is None else f"{row.reach.used} tokens"
+
+
+def verdict_words(row: Row) -> str:
+    """The verdict, with the reason of one that is not testable."""
+    reasons = {
+        "no value": "no value at this length", "no n-gram": "no n-gram baseline in these records",
+        "no reach": "no reach in these records", "reach": f"uses {uses_context(row)} of context",
+        "reach inconclusive": "whether more context is used is inconclusive",
+    }  # fmt: skip
+    return f"{row.verdict.kind}: {reasons[row.verdict.why]}" if row.verdict.why else row.verdict.kind
 
 
 def training_table(table: Table) -> TextTable:
@@ -109,7 +147,7 @@ def training_table(table: Table) -> TextTable:
 
 def further_tables(run: Run, table: Table) -> list[TextTable]:
     """Tables of what a run measures in addition to the deciding metric: other metrics by length, and short curves."""
-    tables: list[TextTable | None] = [_over_unmodified(run, table)] if run.pretrained else []
+    tables: list[TextTable | None] = [_over_unmodified(run, table)] if run.pretrained else [_reach_table(table)]
     tables += [_metric_table(run, table, metric) for metric in run.metrics[1:]]
     tables += [_curve_table(run, table, curve) for curve in run.curves]
     return [each for each in tables if each is not None and each.lines]
@@ -123,6 +161,21 @@ def _over_unmodified(run: Run, table: Table) -> TextTable:
         if row.over_unmodified
     ]
     return TextTable(_length_heads(table), lines, f"Difference to {UNMODIFIED} at 1×: {unit_of(run.decides)}")
+
+
+def _reach_table(table: Table) -> TextTable | None:
+    """The loss at the training length by truncated context, and what the last three quarters of it bring."""
+    rows = [(row, row.reach) for row in table.full_rows if row.reach is not None]
+    contexts = sorted({context for _, reach in rows for context in reach.losses})
+    lines = [
+        [row.spec, *(_with_half(reach.losses.get(context), table.metric) for context in contexts),
+         with_error(reach.gain, table.metric, change=True), uses_context(row)]
+        for row, reach in rows
+    ]  # fmt: skip
+    heads = ["encoding", *(f"{context:,} tokens" for context in contexts), "T/4 − T, 90 % interval", "uses context"]
+    return (
+        TextTable(heads, lines, f"Loss by truncated context, same targets: {unit_of(table.metric)}") if rows else None
+    )
 
 
 def _metric_table(run: Run, table: Table, metric: Metric) -> TextTable:
@@ -228,6 +281,9 @@ def terminal_table(run: Run, table: Table) -> TerminalTable:
         verdict = Text(row.verdict.kind, style=STYLES.get(row.verdict.kind, "dim"))
         rest: list[str | Text] = [_change(row, table), verdict] if by_length else []
         shown.add_row(row.spec, *means, *rest)
+    if counting := table.baselines:  # the targets of all lengths are the same, and an n-gram's context is short
+        for name, value in ((f"{counting.order}-gram", counting.ngram.mean), ("single tokens", counting.unigram)):
+            shown.add_row(name, *[number(value, table.metric)] * (2 if by_length else 1))
     return shown
 
 

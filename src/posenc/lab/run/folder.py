@@ -1,7 +1,8 @@
 """A run as a report reads it: its records, settings and provenance. No task's code is needed.
 
 OUT/run.json          task and its metrics, configuration, data, versions, machine, command
-OUT/records.parquet   the records of all finished jobs; `posenc.lab.run.job` writes it from OUT/jobs/*/records.parquet
+OUT/records.parquet   the records of all finished jobs and of the baselines, collected from OUT/jobs/*/records.parquet
+                      and OUT/baselines.parquet
 These two files alone are a run that can be reported.
 """
 
@@ -20,12 +21,14 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from posenc.lab.files import write_json
-from posenc.lab.metrics import Curve, Metric, Words
+from posenc.lab.metrics import BASELINES, Curve, Metric, Words
 from posenc.lab.run.records import empty, read_records, write_records
 from posenc.lab.schema import Facts, Line, Lines, Protocol, Spec, read_record, refuse_links, shown, validated
 
 FORMAT = "posenc-lab-run/2"
 FILE, RECORDS = "run.json", "records.parquet"
+TRIALS = "trials.csv"  # of posenc tune
+BASELINE_RECORDS = f"{BASELINES}.parquet"
 Tokens = Annotated[int, Field(gt=0, le=2**24)]
 
 
@@ -52,6 +55,7 @@ class RunRecord(TypedDict):
     machine: Facts
     command: Lines
     rates: dict[Spec, Line]
+    tuning: NotRequired[dict[Spec, Line]]
     protocol: NotRequired[Protocol]
 
 
@@ -71,10 +75,12 @@ class Run:
     machine: dict[str, str]
     command: str
     rates: dict[str, str] = field(default_factory=dict)  # tuned learning rates in words, by spec
+    tuning: dict[str, str] = field(default_factory=dict)  # how rates were tuned, in words, by spec
     protocol: int = 0  # `posenc.lab.run.job.PROTOCOL` of the version that computed it
     rounding: dict[str, Any] = field(default_factory=dict, compare=False)  # the machine's part of the configuration
     remarks: tuple[str, ...] = ()  # on where the rows come from
     records: pd.DataFrame = field(default_factory=empty, repr=False)
+    baselines: pd.DataFrame = field(default_factory=empty, repr=False)  # records of n-grams: `posenc.lab.run.baselines`
 
     @property
     def task(self) -> str:
@@ -90,6 +96,12 @@ class Run:
     def pretrained(self) -> bool:
         """Whether its model is pretrained and nothing was trained, so that there is no variation over seeds."""
         return bool(self.numbers.get("steps") == 0)
+
+    def tuning_of(self, spec: str) -> str:
+        """How the rates of a row were tuned, empty for default rates; a procedure without a record is like no other."""
+        if spec in self.tuning:
+            return self.tuning[spec]
+        return f"tuned without a record of how: {spec}" if spec in self.rates else ""
 
     @cached_property
     def times(self) -> tuple[float, ...]:
@@ -117,7 +129,7 @@ def write_run(run: Run, *, machine: Mapping[str, Any]) -> None:
         "curves": [asdict(c) for c in run.curves], "numbers": json.loads(json.dumps(run.numbers)),
         "rounding": dict(machine), "shown": run.shown, "data": run.data, "facts": run.facts, "versions": run.versions,
         "machine": run.machine, "command": run.command, "rates": run.rates,
-        "protocol": run.protocol,
+        "tuning": run.tuning, "protocol": run.protocol,
     }  # fmt: skip
     write_json(run.path / FILE, record)
 
@@ -130,23 +142,39 @@ def read_run(path: Path) -> Run:
     record = read_record(file, RunRecord)
     numbers = {name: tuple(value) if isinstance(value, list) else value for name, value in record["numbers"].items()}
     validated(file, DecidingNumbers, numbers)
+    records = records_of(path)
+    of_baselines = records["job"] == BASELINES
+    tuning = record.get("tuning") or _tried(path / TRIALS)
     return Run(
         path, record["words"], record["metrics"], record["curves"], numbers, record["shown"], record["data"],
-        record["facts"], record["versions"], record["machine"], record["command"], record["rates"],
-        record.get("protocol", 0), rounding=record["rounding"], records=records_of(path),
+        record["facts"], record["versions"], record["machine"], record["command"], record["rates"], tuning,
+        record.get("protocol", 0), rounding=record["rounding"], records=records[~of_baselines],
+        baselines=records[of_baselines],
     )  # fmt: skip
 
 
 def records_of(path: Path) -> pd.DataFrame:
-    """The records of all finished jobs of a folder, in the order of specs and seeds."""
+    """The records of all finished jobs of a folder, in the order of specs and seeds, and of its baselines."""
     files = sorted((path / "jobs").glob("*/" + RECORDS))
     refuse_links([path / "jobs", *(file.parent for file in files)])
-    frames = [read_records(file)[0] for file in files or [path / RECORDS] if file.is_file()]
+    every = [*files, path / BASELINE_RECORDS] if files else [path / RECORDS]
+    frames = [read_records(file)[0] for file in every if file.is_file()]
     if not frames:
         return empty()
     frame = pd.concat(frames, ignore_index=True)
     validated(path, list[Spec], frame["spec"].unique().tolist())
     return frame
+
+
+def _tried(path: Path) -> dict[str, str]:
+    """How rates were tuned, by spec, from a file of trials: the rates that were tried."""
+    if not path.is_file():
+        return {}
+    table = pd.read_csv(path, dtype=str).fillna("")
+    tried = (table["lr"] + "/" + table["own"]).groupby(table["spec"]).agg(lambda rates: ", ".join(sorted(set(rates))))
+    return validated(
+        path, dict[Spec, Line], {spec: f"trials of common/own rates {rates}" for spec, rates in tried.items()}
+    )
 
 
 def collect_records(path: Path) -> None:
@@ -196,7 +224,10 @@ def _joined(group: Sequence[Run]) -> Run:
     machine = first.machine if len(machines) == 1 else {f"machine {n + 1}": m for n, m in enumerate(machines)}
     command = "\n".join(dict.fromkeys(run.command for run in group))
     records = pd.concat(frames, ignore_index=True)
-    return dataclasses.replace(first, records=records, remarks=tuple(remarks), machine=machine, command=command)
+    baselines = next((run.baselines for run in group if len(run.baselines)), first.baselines)
+    return dataclasses.replace(
+        first, records=records, baselines=baselines, remarks=tuple(remarks), machine=machine, command=command
+    )
 
 
 def _metric_record(metric: Metric) -> dict[str, Any]:

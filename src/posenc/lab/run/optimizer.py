@@ -75,6 +75,7 @@ class TunedRecord(TypedDict):
     losses: NotRequired[dict[Spec, dict[Line, Number]]]
     numbers: NotRequired[dict[Line, Any]]
     data: NotRequired[Facts]
+    procedures: NotRequired[dict[Spec, Line]]
 
 
 def with_tuned_lr(config: Config, tuned: Mapping[str, float]) -> Config:
@@ -103,23 +104,30 @@ def read_tuned(folder: Path) -> dict[str, Tuned]:
     return {spec: {str(name): factor for name, factor in factors.items()} for spec, factors in encodings.items()}
 
 
+def read_procedures(folder: Path) -> dict[str, str]:
+    """How each spec of a folder's tuned.json was tuned, in words; also those whose default rates were best."""
+    path = folder / FILE
+    return dict(read_record(path, TunedRecord).get("procedures", {})) if path.exists() else {}
+
+
 class EarlierTuning(NamedTuple):
-    """What a folder's tuned.json says: factors, and the losses that they rest on, by spec."""
+    """What a folder's tuned.json says, by spec: factors, the losses that they rest on, and how they were found."""
 
     encodings: dict[str, Tuned]
     losses: dict[str, object]
+    procedures: dict[str, str]
 
 
 def read_earlier_tuning(folder: Path, numbers: Mapping[str, object], data: Mapping[str, object]) -> EarlierTuning:
     """What was tuned there before; a ValueError where that was for other numbers or data, so that none is lost."""
     path = folder / FILE
     if not path.exists():
-        return EarlierTuning({}, {})
+        return EarlierTuning({}, {}, {})
     record = read_record(path, TunedRecord)
     requested = json.loads(json.dumps([dict(numbers), dict(data)]))
     if [record.get("numbers"), record.get("data")] != requested:
         raise ValueError(f"{path} is of other numbers or data: move it away, or choose another --out")
-    return EarlierTuning(read_tuned(folder), dict(record.get("losses", {})))
+    return EarlierTuning(read_tuned(folder), dict(record.get("losses", {})), read_procedures(folder))
 
 
 def write_tuned(folder: Path, tuned: Mapping[str, Tuned], facts: Mapping[str, object]) -> None:

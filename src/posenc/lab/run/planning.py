@@ -14,7 +14,7 @@ from posenc.lab.config import Config, Profile
 from posenc.lab.metrics import Words
 from posenc.lab.plugins import import_allowlist, is_module_name, source_file
 from posenc.lab.run.checkpoint import read_checkpoint
-from posenc.lab.run.folder import FILE, FORMAT, Run, read_run, write_run
+from posenc.lab.run.folder import FILE, FORMAT, TRIALS, Run, read_run, write_run
 from posenc.lab.run.job import PROTOCOL, Job, Work, open_job, read_job, read_rows, refuse_difference, set_aside
 from posenc.lab.run.machine import (
     DECIDING_LIBRARIES,
@@ -25,13 +25,13 @@ from posenc.lab.run.machine import (
     library_versions,
 )
 from posenc.lab.run.optimizer import FILE as TUNED
-from posenc.lab.run.optimizer import Tuned, describe_factors, read_tuned
+from posenc.lab.run.optimizer import Tuned, describe_factors, read_procedures, read_tuned
 from posenc.lab.schema import refuse_links
 from posenc.lab.specs import encoding_names, plugin_hashes, plugin_names
 from posenc.lab.tasks import task_named
 from posenc.lab.tasks.task import Data, Planned, Task
 
-TUNING_OUTPUTS = ("tune", TUNED)  # what posenc tune leaves in a run's folder, before the run or after it
+TUNING_OUTPUTS = ("tune", TRIALS, TUNED)  # what posenc tune leaves in a run's folder, before the run or after it
 
 
 @dataclass(frozen=True)
@@ -143,11 +143,11 @@ def _open_run(request: RunRequest, task: Task, config: Config, data: Data, versi
     refuse_links(request.out / name for name in ("jobs", "replaced", "slurm", FILE))
     path, rounding = request.out / FILE, dataclasses.asdict(config.machine)
     words = Words(task.name, task.title, task.asked, task.shows)
-    tuned = {spec: describe_factors(factors) for spec, factors in read_tuned(request.out).items()}
+    tuned = {spec: describe_factors(factors) for spec, factors in read_tuned(request.out).items() if factors}
     run = Run(
         request.out, words, task.metrics_of(config), task.curves, config.deciding(), config.shown(), data.identity(),
         data.facts(), versions, describe_machine(config.machine.device), _repeatable(request.command, config), tuned,
-        protocol=PROTOCOL,
+        read_procedures(request.out), protocol=PROTOCOL,
     )  # fmt: skip
     if path.exists():
         before = read_run(request.out)

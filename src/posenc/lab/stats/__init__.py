@@ -45,17 +45,21 @@ such failures would move to the margin. Equal means with unlike distributions (8
 from posenc.lab.stats.comparisons import (
     Answer,
     Correlation,
+    MarginTest,
     Share,
     contrasts,
     equivalent,
     holm,
+    margin_test,
+    p_above,
     rank_correlation,
     share,
     within,
 )
-from posenc.lab.stats.intervals import Array, Caution, Contrast, Interval, by_document, mean_interval, paired
+from posenc.lab.stats.intervals import LEVEL, Array, Caution, Contrast, Interval, by_document, mean_interval, paired
 
 __all__ = [
-    "Answer", "Array", "Caution", "Contrast", "Correlation", "Interval", "Share", "by_document", "contrasts",
-    "equivalent", "holm", "mean_interval", "paired", "rank_correlation", "share", "within",
+    "LEVEL", "Answer", "Array", "Caution", "Contrast", "Correlation", "Interval", "MarginTest", "Share", "by_document",
+    "contrasts", "equivalent", "holm", "margin_test", "mean_interval", "p_above", "paired", "rank_correlation", "share",
+    "within",
 ]  # fmt: skip

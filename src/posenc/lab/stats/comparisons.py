@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -72,6 +72,33 @@ def within(interval: Interval, margin: float) -> Answer:
     return "different" if interval.low > margin or interval.high < -margin else "inconclusive"
 
 
+class MarginTest(NamedTuple):
+    """The best supported answer to whether a mean difference lies within a margin, with its one-sided p-value."""
+
+    answer: Literal["equivalent", "above", "below"]
+    p: float
+
+
+def margin_test(a: npt.ArrayLike, b: npt.ArrayLike, margin: float) -> MarginTest:
+    """Test whether the mean of ``a − b`` lies within ± margin, above it or below it.
+
+    "Equivalent" rests on two one-sided tests, "above" and "below" on one each; whichever has the least p-value is
+    answered. The three regions exclude each other, so the answer is false with a probability of at most p's level.
+    """
+    table = np.asarray(a, dtype=np.float64) - np.asarray(b, dtype=np.float64)
+    above, below = (p_above(sign * table, margin) for sign in (1, -1))
+    equivalent_p = max(p_above(sign * table, -margin) for sign in (1, -1))
+    answers = (MarginTest("equivalent", equivalent_p), MarginTest("above", above), MarginTest("below", below))
+    return min(answers, key=lambda test: test.p)
+
+
+def p_above(differences: npt.ArrayLike, bound: float) -> float:
+    """The one-sided p-value of "the mean of ``differences`` (seeds, documents) is at most ``bound``"."""
+    shifted = np.asarray(differences, dtype=np.float64) - bound
+    two_sided = paired(shifted, np.zeros_like(shifted))
+    return two_sided.p / 2 if two_sided.mean > 0 else 1 - two_sided.p / 2
+
+
 def holm(p: Sequence[float]) -> list[float]:
     """P-values adjusted together by Holm, in the order of ``p``: the chance of any false claim stays at the level.
 
@@ -82,7 +109,11 @@ def holm(p: Sequence[float]) -> list[float]:
 
 
 def contrasts(
-    pairs: Sequence[tuple[Array, Array]], seed_means: Mapping[str, npt.ArrayLike], *, untrained: bool = False
+    pairs: Sequence[tuple[Array, Array]],
+    seed_means: Mapping[str, npt.ArrayLike],
+    *,
+    untrained: bool = False,
+    others: Sequence[float] = (),
 ) -> list[Contrast]:
     """A family of planned contrasts with p-values adjusted together.
 
@@ -91,14 +122,14 @@ def contrasts(
         seed_means: the mean of each seed, for every row of the table by name; cautions are computed from them. Empty
             where a and b are the same weights, which differ by no luck of training.
         untrained: whether a released model is compared with itself, so that one seed is all there is.
+        others: p-values of other tests of the same table, which are adjusted together with these.
     """
     differences = [paired(a, b) for a, b in pairs]
     gaps = {name: _widest_gap(values) for name, values in seed_means.items()}
-    adjusted = holm([contrast.p for contrast in differences])
+    adjusted = holm([*(contrast.p for contrast in differences), *others])[: len(differences)]
+    tests = len(differences) + len(others)
     return [
-        replace(
-            contrast, adjusted=p, caution=_caution(a, b, gaps, len(pairs)) if p <= LEVEL and not untrained else None
-        )
+        replace(contrast, adjusted=p, caution=_caution(a, b, gaps, tests) if p <= LEVEL and not untrained else None)
         for contrast, p, (a, b) in zip(differences, adjusted, pairs, strict=True)
     ]
 

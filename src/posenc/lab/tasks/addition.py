@@ -46,8 +46,8 @@ class Addition(Sequences[AdditionNumbers]):
         "than any trained one."
     )
     metrics = (
-        Metric("accuracy", "of sums", "higher", margin=0.02, learned=0.95, fails=0.3, percent=True),
-        Metric("digits", "of digits", "higher", margin=0.02, chance=1 / BASE, percent=True),
+        Metric("accuracy", "of sums", "higher", learned=0.95, percent=True),
+        Metric("digits", "of digits", "higher", chance=1 / BASE, percent=True),
     )
     options, whole, ids, unit = AdditionNumbers, True, True, 3
     sizes: ClassVar = {

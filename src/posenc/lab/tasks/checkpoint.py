@@ -27,7 +27,7 @@ from torch.nn import functional
 
 from posenc.lab.config import Config, Evaluation, Options, Profile, Training, number
 from posenc.lab.data.checkpoint_windows import PretrainedData, key_depths, prepare_window, read_pretrained
-from posenc.lab.metrics import FULL, WINDOW, Curve, Metric, Values
+from posenc.lab.metrics import FULL, NATS, WINDOW, Curve, Metric, Values
 from posenc.lab.models.decoder import LabModel
 from posenc.lab.plugins import load_optional
 from posenc.lab.tasks.extension import sizes_of
@@ -200,9 +200,6 @@ def size_of(config: Config) -> Size:
     return Size(config.training.train_length, config.tested, config.evaluation.windows)
 
 
-NATS = "nats a token"
-
-
 class Checkpoint(Task):
     """Loss, passkey retrieval and speed of a pretrained model, by length."""
 
@@ -217,7 +214,7 @@ class Checkpoint(Task):
         "method helps where its loss at longer lengths is lower; and the model uses distant text where it retrieves "
         "the keys there."
     )
-    metrics = (Metric("nats", NATS, "lower", margin=0.05, fails=0.5),)
+    metrics = (Metric("nats", NATS, "lower"),)
     curves = (Curve("passkey_by_depth", axis="depth of the key, percent of the text", of="passkey"),)
     options = CheckpointOptions
     source = "python,prose,headers"
@@ -228,10 +225,10 @@ class Checkpoint(Task):
 
     def metrics_of(self, config: Config) -> tuple[Metric, ...]:
         """The loss, on all texts and on each; digits of keys; speed."""
-        keys = (Metric("passkey", "of digits of pass keys", "higher", margin=0.05, chance=0.1, percent=True),)
+        keys = (Metric("passkey", "of digits of pass keys", "higher", chance=0.1, percent=True),)
         o, (nats,) = options_of(config), self.metrics
         each = [replace(nats, name=f"nats_{corpus}") for corpus in o.corpora.split(",") if corpus]
-        return nats, *each, *(keys if o.needles else ()), Metric("speed", "tokens a second", "higher", margin=0.01)
+        return nats, *each, *(keys if o.needles else ()), Metric("speed", "tokens a second", "higher")
 
     def check(self, config: Config) -> None:
         """What is only of use in training is left alone."""

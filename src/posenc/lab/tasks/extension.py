@@ -40,6 +40,7 @@ from posenc.lab.tasks.text import (
     corpus_of,
     draw_batch,
     evaluation_mode,
+    score_truncated,
     score_windows,
     with_sliding_window,
 )
@@ -224,6 +225,8 @@ class Extension(Text):
                 unscaled = bool(reading.training) or reading.method == BASE
                 logits: Logits = extended if unscaled else _scaled(extended, reading, data, config, device)
                 yield from score_windows(logits, corpus, lengths, config, device, row)
+                if unscaled:
+                    yield from score_truncated(logits, corpus, config, device, row)
                 if row in (BASE, CONTROL):
                     yield from score_windows(
                         with_sliding_window(extended, config), corpus, lengths[1:], config, device, row, view=WINDOW

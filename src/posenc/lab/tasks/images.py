@@ -14,7 +14,7 @@ large_counted     the same patches, at counted coordinates
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -106,6 +106,7 @@ class ImageOptions(Options):
 
     image_size: int = number(DIGITS_SIZE, "Pixels of a picture, each way.", least=2, most=2**12)
     patch: int = number(2, "Pixels of a token, each way.", least=2, most=2**12)
+    classes: int = number(10, "Classes; the pictures decide it.", least=2, typed=False)
     epochs: int = number(30, "How often each picture is trained on.", least=1, most=10**6)
     constants: tuple[int, ...] = number(CONSTANTS, "Tokens by which all positions are moved, like 1,3,20.", least=1)
 
@@ -127,7 +128,7 @@ class Images(Task):
         "A constant added to all positions costs nothing where only differences of positions count. Finer tokens "
         "change places alone; enlarging changes what a patch holds as well, so everything loses."
     )
-    metrics = (Metric("accuracy", "of pictures", "higher", margin=0.01, within=0.05, percent=True),)
+    metrics = (Metric("accuracy", "of pictures", "higher", percent=True),)
     options = ImageOptions
     views = (FULL, SHIFT, *(f"+{k}" for k in CONSTANTS), *FINER, *LARGE)
     source, axes, per_second = "digits", 2, "images"
@@ -174,7 +175,13 @@ class Images(Task):
                     f"--{name.replace('_', '-')}: --task images has {value:,}, which follows from {source}"
                 )
         windows = min(config.evaluation.windows, len(pictures.test.labels))
-        return config.replaced({"steps": steps, "train_length": o.grid**2, "windows": windows})
+        return config.replaced(
+            {"steps": steps, "train_length": o.grid**2, "windows": windows, "classes": len(pictures.classes)}
+        )
+
+    def metrics_of(self, config: Config) -> tuple[Metric, ...]:
+        """The metric, with what a guess reaches."""
+        return (replace(self.decides, chance=1 / _options(config).classes),)
 
     def shape(self, config: Config) -> Shape:
         """Of a model of the trained grid."""

@@ -158,9 +158,7 @@ N = TypeVar("N", bound=Options)
 class Sequences(Task, Generic[N]):
     """Accuracy at growing lengths. A puzzle says what is asked; everything else is here."""
 
-    metrics: ClassVar[tuple[Metric, ...]] = (
-        Metric("accuracy", "of answers", "higher", margin=0.02, learned=0.95, fails=0.3, percent=True),
-    )
+    metrics: ClassVar[tuple[Metric, ...]] = (Metric("accuracy", "of answers", "higher", learned=0.95, percent=True),)
     per_second = "sequences"
     unit: ClassVar[int] = 2  # tokens that every length is a multiple of
     whole: ClassVar[bool] = False  # whether a sequence counts only if all its answers are right

@@ -99,6 +99,10 @@ class Task(ABC):
     def probe(self, model: LabModel, data: Data, config: Config, device: torch.device) -> float:
         """The deciding metric at the trained length, on a few items: how far a training has come."""
 
+    def baselines(self, data: Data, config: Config) -> Iterator[Values]:
+        """What a model must beat to have learned, on the targets that models are scored on; by default nothing."""
+        yield from ()
+
     def prepare(  # noqa: B027  (most tasks change nothing)
         self, model: LabModel, planned: Planned, data: Data, config: Config, device: torch.device
     ) -> None:

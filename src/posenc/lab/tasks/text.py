@@ -24,7 +24,20 @@ from posenc.lab.config import Config, Evaluation, Model, Options, Profile, Train
 from posenc.lab.data import read_source
 from posenc.lab.data.batching import batches_within, counter_seed
 from posenc.lab.data.corpus import Corpus, load_corpus, make_corpus
-from posenc.lab.metrics import FULL, WINDOW, Curve, Metric, Values
+from posenc.lab.data.ngram import NGrams, unigram_entropy
+from posenc.lab.metrics import (
+    BITS,
+    FULL,
+    NGRAM,
+    NGRAM_ORDERS,
+    NGRAM_PROBE,
+    REACH,
+    UNIGRAM,
+    WINDOW,
+    Curve,
+    Metric,
+    Values,
+)
 from posenc.lab.models.decoder import Decoder, LabModel
 from posenc.lab.specs import ends_at_table, standard_encodings
 from posenc.lab.tasks.task import Data, Task, profiles
@@ -55,17 +68,43 @@ def score_windows(
     ends, documents = corpus.windows
     length, scored = config.training.train_length, config.training.train_length // 2
     for fed in lengths:
-        parts = [
-            window_losses(logits, corpus.validation, batch, fed, device)
-            for batch in batches_within(ends, fed, config.model.heads)
-        ]
-        losses = torch.cat(parts)  # (windows, fed), or those scored alone
+        losses = _losses_before(ends, fed, logits, corpus, config, device)
         bits = losses[:, -scored:].mean(1).tolist()
         yield Values("bits", bits, fed, view, row, documents=documents)
         if view == FULL and fed == lengths[-1]:
             width = math.gcd(length, max(1, length // 4))
             means = losses.mean(0).view(-1, width).mean(1).tolist()
             yield Values("bits_by_position", means, fed, view, row, items=range(width, fed + 1, width))
+
+
+def score_truncated(logits: Logits, corpus: Corpus, config: Config, device: torch.device, row: str) -> Iterator[Values]:
+    """Bits of the targets of `score_windows` when the model is fed only the last c tokens of context, for c below T.
+
+    The protocol of the training length T at a smaller scale: the scored bytes of a window are cut into pieces
+    of c/2, the model reads the c bytes that end with each piece, so that every byte has c/2 to c − 1 bytes of context,
+    as it has T/2 to T − 1 at c = T. Each c costs one forward over T bytes a window.
+    """
+    ends, documents = corpus.windows
+    trained = config.training.train_length
+    for context in truncated_contexts(trained)[:-1]:
+        piece = context // 2
+        piece_ends = [end - back for end in ends for back in range(trained // 2 - piece, -1, -piece)]
+        losses = _losses_before(piece_ends, context, logits, corpus, config, device)[:, -piece:]
+        bits = losses.reshape(len(ends), -1).mean(1).tolist()
+        yield Values(REACH, bits, context, spec=row, documents=documents)
+
+
+def truncated_contexts(trained: int) -> list[int]:
+    """The contexts T/16, T/8, T/4, T/2, T, those of them that are even numbers of tokens."""
+    return [trained // k for k in (16, 8, 4, 2, 1) if trained % (2 * k) == 0]
+
+
+def _losses_before(
+    ends: Sequence[int], fed: int, logits: Logits, corpus: Corpus, config: Config, device: torch.device
+) -> Tensor:
+    """Bits of the ``fed`` bytes before each end, (ends, fed), or of as many of the last ones as the model returns."""
+    batches = batches_within(ends, fed, config.model.heads)
+    return torch.cat([window_losses(logits, corpus.validation, batch, fed, device) for batch in batches])
 
 
 class SlidingWindowModel:
@@ -135,6 +174,7 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
         model.train(before)
 
 
+BYTES = 256  # values of a byte
 PROBED = 64  # windows
 
 QUICK = ("nope", "sinusoidal", "learned", "rope", "alibi", "t5", "fox", "stick-breaking")
@@ -164,7 +204,7 @@ class Text(Task):
         "Constant bits per byte at longer lengths mean that an encoding extrapolates; falling ones, that the model "
         "uses the additional context; rising ones, that it degrades."
     )
-    metrics = (Metric("bits", "bits per byte", "lower", margin=0.02, within=0.5, fails=0.3),)
+    metrics = (Metric("bits", BITS, "lower"),)
     curves = (Curve("bits_by_position", "position in the text, bytes", of="bits"),)
     options: ClassVar[type[Options]] = TextOptions
     source = "python"
@@ -218,19 +258,40 @@ class Text(Task):
             for row in rows:
                 lengths = config.tested[:1] if ends_at_table(row) else config.tested
                 yield from score_windows(model, corpus_of(data), lengths, config, device, row)
+                yield from score_truncated(model, corpus_of(data), config, device, row)
                 sliding = with_sliding_window(model, config)
                 yield from score_windows(sliding, corpus_of(data), lengths[1:], config, device, row, view=WINDOW)
 
     def probe(self, model: LabModel, data: Data, config: Config, device: torch.device) -> float:
         """Bits at the trained length, in windows of different documents as far as there are as many."""
         corpus, length = corpus_of(data), config.training.train_length
-        ends = corpus.windows.ends[:: max(1, len(corpus.windows.ends) // PROBED)][:PROBED]
+        ends = corpus.windows.ends[_probed(corpus)]
         with evaluation_mode(model):
             parts = [
                 window_losses(model, corpus.validation, batch, length, device)[:, -(length // 2) :]
                 for batch in batches_within(ends, length, config.model.heads)
             ]
         return float(torch.cat(parts).mean())
+
+    def baselines(self, data: Data, config: Config) -> Iterator[Values]:
+        """The best n-gram of the bytes that the trainings with seed 0 read, and the entropy of single bytes."""
+        corpus, length = corpus_of(data), config.training.train_length
+        scored = length // 2
+        pieces = [self.batch(data, config, 0, step)[0].to(torch.uint8) for step in range(config.training.steps)]
+        windows = corpus.validation[torch.tensor(corpus.windows.ends)[:, None] + torch.arange(-length - 1, 0)].numpy()
+        by_order = [bits.mean(1) for bits in NGrams(torch.cat(pieces).numpy(), BYTES).bits(windows, scored)]
+        means = [float(bits.mean()) for bits in by_order]
+        best = by_order[means.index(min(means))]
+        yield Values(NGRAM, best.tolist(), length, documents=corpus.windows.documents)
+        yield Values(NGRAM_ORDERS, means, items=range(1, len(means) + 1))
+        yield Values(NGRAM_PROBE, [float(best[_probed(corpus)].mean())])
+        yield Values(UNIGRAM, [unigram_entropy(windows[:, -scored:])])
+
+
+def _probed(corpus: Corpus) -> slice:
+    """Which windows a probe scores."""
+    every = max(1, len(corpus.windows.ends) // PROBED)
+    return slice(0, every * PROBED, every)
 
 
 def with_sliding_window(model: LabModel, config: Config) -> SlidingWindowModel:

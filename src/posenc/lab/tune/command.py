@@ -1,4 +1,4 @@
-"""The command ``posenc tune``. Its options are read without Optuna, which the extra ``tune`` brings."""
+"""The command ``posenc tune``."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import typer
 
 from posenc.lab.cli_options import chosen, with_numbers
 from posenc.lab.console import plain_console
-from posenc.lab.plugins import ImportAllowlist, allow_imports, is_plugin, load_optional
+from posenc.lab.plugins import ImportAllowlist, allow_imports, is_plugin
 from posenc.lab.run.optimizer import FILE, describe_factors
 from posenc.lab.run.planning import RunRequest, default_folder
 from posenc.lab.run.stopping import stoppable
 from posenc.lab.specs import plugin_names
 from posenc.lab.tasks import task_named, task_names
+from posenc.lab.tune import tuner
 
-MOST_TRIALS, MOST_WORKERS = 10**4, 2**12
+MOST_WORKERS = 2**12
 
 
 def _tune(
@@ -29,7 +30,6 @@ def _tune(
     ] = None,
     task_name: Annotated[str, typer.Option("--task", help="As in compare; not images.")] = "text",
     chosen_profile: Annotated[str, typer.Option("--profile", help="quick, standard or full.")] = "quick",
-    trials: Annotated[int, typer.Option(help="Trainings of each encoding; the first has the default rates.")] = 8,
     data: Annotated[str | None, typer.Option(help="As in compare.", show_default=False)] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder of the run, by default the one of compare.", show_default=False)
@@ -48,13 +48,13 @@ def _tune(
 ) -> None:
     """Find learning rates for each encoding, and write them where compare reads them: tuned.json in the run's folder.
 
-    Give the numbers that compare will be given. A default is given up only where another rate lowers the training loss
-    by more than 1 %. What compare scores is never looked at. Stop it any way you like: the same command goes on.
+    Give the numbers that compare will be given. All encodings are searched on one grid: 5 common rates and, where an
+    encoding has parameters, 3 rates of their own with each; two seeds; an edge that is best is moved. That is 10 or 30
+    trainings of each encoding, or more. What compare scores is never looked at. Stop it any way you like: the same
+    command goes on.
     """
-    for name, value, most in (("--trials", trials, MOST_TRIALS), ("--workers", workers, MOST_WORKERS)):
-        if value is not None and not 1 <= value <= most:
-            raise ValueError(f"{name} {value}: a number from 1 to {most:,} is needed")
-    tuner = load_optional("posenc.lab.tune.tuner", packages=("optuna",), extra="tune", user="tune")
+    if workers is not None and not 1 <= workers <= MOST_WORKERS:
+        raise ValueError(f"--workers {workers}: a number from 1 to {MOST_WORKERS:,} is needed")
     typed = plugin_names([*(encodings or ()), *filter(is_plugin, (task_name,))])
     with allow_imports(ImportAllowlist(frozenset(typed), classes_from or Path())), stoppable(context.obj):
         task = task_named(task_name)
@@ -66,9 +66,10 @@ def _tune(
         folder = default_folder(task_name, profile.name) if out is None else out
         request = RunRequest(profile, task.source if data is None else data, folder, context.obj)
         console = plain_console()
-        for spec, f in tuner.tune(request, trials, workers, console).items():
-            better = f"{describe_factors(f.tuned)}: loss {f.default:.4f} → {f.best:.4f}"
-            console.print(f"{spec}: {better if f.tuned else 'the default stays'}")
+        for spec, found in tuner.tune(request, workers, console).items():
+            limit = ", at the limit of the search" if found.at_limit else ""
+            best = f"{describe_factors(found.tuned)}: loss {found.loss:.4f}"
+            console.print(f"{spec}: {best}, the best of {found.points} rates{limit}")
     console.print(f"Written to {folder / FILE}; posenc compare reads it there.")
 
 

@@ -1,39 +1,38 @@
-"""Finds learning rates by training each encoding with several, and writes them where `posenc compare` reads them.
+"""Finds learning rates by training each encoding on one grid, and writes them where `posenc compare` reads them.
 
-    OUT/tune/              a run folder with a job for each trial; records.parquet has their losses and curves
-    OUT/tune/trials.csv    the factors and the loss of each trial
-    OUT/tuned.json         the factors chosen, the losses behind them, and how they were found; encodings that are not
-                           tuned again keep their entries
+    OUT/tune/         a run folder with a job for each training; records.parquet has the losses and curves
+    OUT/trials.csv    every training of the search: its factors, its seed and its loss
+    OUT/tuned.json    the factors chosen, the losses behind them, and the procedure; encodings that are not tuned again
+                      keep their entries
 
 The settings are the comparison's. The criterion is the loss over the last twentieth of a training, on text or
-sequences not trained on before. All trials see the same batches, so that their losses differ by the rates alone. The
-comparison's own measurements are never looked at: nothing is tuned on them.
+sequences not trained on before, as a mean over two seeds. All trainings of a seed see the same batches, so that their
+losses differ by the rates alone. The comparison's own measurements are never looked at: nothing is tuned on them.
 
-Two integers are searched: the model's rate in steps of √2 around the profile's and, where an encoding has parameters,
-their own rate in steps of √10. The first trial is the default, the next ones change one of the two; then Optuna's tree
-of Parzen estimators proposes. Proposal and conclusion are functions of the trials so far, so that a run can go on.
+The grid is the same for all encodings, so that no row of a table owes its place to a better search: five common rates,
+in steps of √2 around 2.83 times the profile's, and where an encoding has parameters, each of them with three rates of
+their own, in steps of √10 around the encoding's. Where the best point lies at an edge, the grid grows there by one step
+and the search goes on. What is tried next is a function of the losses so far, so that a run can be stopped and resumed.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import optuna
+import numpy as np
 import pandas as pd
-from optuna.distributions import BaseDistribution, IntDistribution
-from optuna.samplers import TPESampler
-from optuna.trial import TrialState, create_trial
 from rich.console import Console
 
 from posenc.lab.execute.executor import Executor, Resources, started
 from posenc.lab.execute.local import Local
 from posenc.lab.execute.mapping import map_jobs
 from posenc.lab.files import write_atomically
-from posenc.lab.run.folder import FILE, collect_records, read_run
+from posenc.lab.run.folder import FILE, TRIALS, collect_records, read_run
 from posenc.lab.run.job import Job, open_job, read_job, read_rows, refuse_difference
 from posenc.lab.run.optimizer import Tuned, describe_factors, read_earlier_tuning, write_tuned
 from posenc.lab.run.planning import PreparedRun, RunRequest, prepare, work_of
@@ -43,101 +42,91 @@ from posenc.lab.specs import build_for_inspection
 from posenc.lab.tasks import task_named
 from posenc.lab.tasks.task import Planned
 
-WORTHWHILE = 0.01  # share of the loss that must be gained before a default is given up: less may be chance
-LR, ENCODING = range(-4, 5), range(-1, 5)  # exponents of √2 and of √10
-PATIENCE = 20  # how often the sampler may propose what was tried
-Exponents = tuple[int, ...]  # of the model's rate and, where there are own parameters, of theirs
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One training: its factors, and the loss of its last twentieth; None where it failed."""
-
-    tuned: Tuned
-    loss: float | None
-
-    @property
-    def exponents(self) -> Exponents:
-        """What was searched."""
-        return exponents_of(self.tuned)
+FOLDER, SEEDS = "tune", 2
+COMMON, OWN = range(1, 6), (-1, 0, 1)  # exponents of √2 of the profile's rate, and of √10 of the encoding's own
+LIMITS = ((-4, 12), (-5, 5))  # to which the grid may grow: factors of 0.25 to 64, and of 0.003 to 316
+PROCEDURE = (
+    "grid of common rates (5 steps of √2 around × 2.83) and own rates (3 steps of √10 around the encoding's), every "
+    f"combination, {SEEDS} seeds, grown at edges"
+)
+Exponents = tuple[int, ...]  # of the common rate and, where an encoding has parameters, of their own rate
+_COLUMNS = ["spec", "trial", "seed", "lr", "own", "train_loss"]
 
 
 @dataclass(frozen=True)
 class Conclusion:
-    """What the trials of an encoding say: factors, empty where the default stays, and the losses they rest on."""
+    """What the trainings of an encoding say: the factors of the least mean loss, and that loss."""
 
     tuned: Tuned
-    default: float
-    best: float
+    loss: float
+    points: int  # of the grid that were tried
+    at_limit: bool  # whether the best point lies where the grid may grow no further
 
 
-def propose(spec: str, trials: Sequence[Trial], default: Tuned) -> Tuned:
-    """The factors to try next; a ValueError where nothing is left.
+@dataclass
+class Search:
+    """The search for the rates of one encoding.
 
     Args:
-        spec: for the error.
-        trials: so far.
-        default: factors without tuning: 1 for "lr", and for "own" the encoding's, if it has parameters.
+        own: the encoding's own rate relative to the model's; None for an encoding without parameters.
     """
-    done = [trial.exponents for trial in trials]
-    first = exponents_of(default)
-    known: list[Exponents] = [first, (2,), (-2,)]
-    if len(first) > 1:
-        known = [first, *((0, exponent) for exponent in (0, 2, 3) if exponent != first[1]), (2, first[1])]
-    left = [candidate for candidate in (*known, *_all(len(first) > 1)) if candidate not in done]
-    if not left:
-        raise ValueError(f"{spec}: nothing is left to try after {len(done)} trials; ask for fewer")
-    return factors_of(left[0] if left[0] in known else _sampled(trials, left))
 
+    own: float | None
+    losses: dict[tuple[Exponents, int], float | None] = field(default_factory=dict)  # by point and seed; None: failed
 
-def _sampled(trials: Sequence[Trial], left: Sequence[Exponents]) -> Exponents:
-    ranges = {"lr": LR, "own": ENCODING} if len(left[0]) > 1 else {"lr": LR}
-    searched: dict[str, BaseDistribution] = {n: IntDistribution(r[0], r[-1]) for n, r in ranges.items()}
-    study = optuna.create_study(sampler=TPESampler(seed=len(trials)))
-    for trial in trials:
-        state = TrialState.FAIL if trial.loss is None else TrialState.COMPLETE
-        params = dict(zip(searched, trial.exponents, strict=True))
-        study.add_trial(create_trial(state=state, value=trial.loss, params=params, distributions=searched))
-    for _ in range(PATIENCE):
-        proposal = study.ask(searched)
-        exponents = tuple(proposal.params.values())
-        if exponents in left:
-            return exponents
-        study.tell(proposal, state=TrialState.PRUNED)
-    return left[0]  # the sampler insists on what it knows
+    @property
+    def points(self) -> list[Exponents]:
+        """The grid in the order of its trials: as it began, and as the losses have made it grow."""
+        points = list(itertools.product(COMMON, *([] if self.own is None else [OWN])))
+        while (grown := self._grown(points)) != points:
+            points = grown
+        return points
 
+    def untried(self) -> list[tuple[int, Exponents, int]]:
+        """The trainings that are due: number of the trial, point and seed; none at the end of the search."""
+        every = itertools.product(enumerate(self.points), range(SEEDS))
+        return [(number, point, seed) for (number, point), seed in every if (point, seed) not in self.losses]
 
-def conclude(spec: str, trials: Sequence[Trial], default: Tuned) -> Conclusion:
-    """The factors of the least loss, unless the default comes near it; a ValueError where the default failed."""
-    losses = {trial.exponents: trial.loss for trial in trials if trial.loss is not None}
-    first = exponents_of(default)
-    if first not in losses:
-        raise ValueError(f"{spec}: the training with the default rates has failed; see its log")
-    best = min(losses, key=losses.__getitem__)
-    gained = losses[best] < (1 - WORTHWHILE) * losses[first]
-    changed = [name for name, a, b in zip(default, best, first, strict=True) if a != b and gained]
-    return Conclusion({name: factors_of(best)[name] for name in changed}, losses[first], losses[best])
+    def mean_losses(self) -> dict[Exponents, float]:
+        """The mean over the seeds of each point that was tried with all of them; infinite where one failed."""
+        means = {}
+        for point in {point for point, _ in self.losses}:
+            of_point = [self.losses.get((point, seed), math.nan) for seed in range(SEEDS)]
+            mean = float(np.mean([math.inf if loss is None else loss for loss in of_point]))
+            if not math.isnan(mean):
+                means[point] = mean
+        return means
 
+    def conclude(self, spec: str) -> Conclusion:
+        """The best point; a ValueError that names ``spec`` where every training failed."""
+        means = self.mean_losses()
+        best = self._best(list(means), means)
+        if not math.isfinite(means[best]):
+            raise ValueError(f"{spec}: every training of the search has failed; see their logs in {FOLDER}/jobs")
+        at_limit = any(value in limit for value, limit in zip(best, LIMITS, strict=False))
+        return Conclusion(self.factors(best), means[best], len(means), at_limit)
 
-def factors_of(exponents: Exponents) -> Tuned:
-    """From exponents to factors."""
-    bases = {"lr": 2.0, "own": 10.0}
-    return {name: base ** (e / 2) for (name, base), e in zip(bases.items(), exponents, strict=False)}
+    def factors(self, point: Exponents) -> Tuned:
+        """From a point to factors."""
+        factors = {"lr": 2.0 ** (point[0] / 2)}
+        return factors if self.own is None else {**factors, "own": self.own * 10.0 ** (point[1] / 2)}
 
+    def _grown(self, points: list[Exponents]) -> list[Exponents]:
+        """The grid with a further line at each edge that the best point lies on; the same until all were tried."""
+        means = self.mean_losses()
+        if any(point not in means for point in points) or not math.isfinite(min(means[point] for point in points)):
+            return points
+        best, axes = self._best(points, means), list[list[int]]()
+        for value, values, (least, most) in zip(best, map(set, zip(*points, strict=True)), LIMITS, strict=False):
+            low, high = min(values), max(values)
+            low -= value == low > least
+            high += value == high < most
+            axes.append(list(range(low, high + 1)))
+        return [*points, *(point for point in itertools.product(*axes) if point not in points)]
 
-def exponents_of(tuned: Tuned) -> Exponents:
-    """From factors to the nearest exponents that are searched."""
-    steps = {"lr": (LR, 2.0), "own": (ENCODING, 10.0)}
-    near = {name: round(2 * math.log(factor, steps[name][1])) for name, factor in sorted(tuned.items())}
-    return tuple(min(max(e, steps[name][0][0]), steps[name][0][-1]) for name, e in near.items())
-
-
-def _all(has_own: bool) -> list[Exponents]:
-    return [(lr, encoding) for lr in LR for encoding in ENCODING] if has_own else [(lr,) for lr in LR]
-
-
-FOLDER, TABLE = "tune", "trials.csv"
-_COLUMNS = ["spec", "trial", "lr", "own", "train_loss"]
+    @staticmethod
+    def _best(points: Sequence[Exponents], means: Mapping[Exponents, float]) -> Exponents:
+        return min(points, key=lambda point: (means[point], point))
 
 
 @dataclass
@@ -145,24 +134,22 @@ class _Candidate:
     """One encoding that is being tuned."""
 
     planned: Planned
-    default: Tuned  # its factors without tuning
-    trials: list[Trial]
+    search: Search
 
 
 def tune(
-    request: RunRequest, count: int, workers: int | None, console: Console, executor: Executor | None = None
+    request: RunRequest, workers: int | None, console: Console, executor: Executor | None = None
 ) -> dict[str, Conclusion]:
-    """Make ``count`` trials for each encoding of a comparison, and write OUT/tuned.json.
+    """Search the rates of each encoding of a comparison, and write OUT/trials.csv and OUT/tuned.json.
 
     Args:
         request: the comparison.
-        count: trials of each encoding.
         workers: jobs at a time; None: as many as this machine has cores or GPUs for.
         console: shows progress and results.
-        executor: runs the trials; default: processes of this machine.
+        executor: runs the trainings; default: processes of this machine.
 
     Raises:
-        ValueError: for anything about the comparison that cannot work, before any trial starts.
+        ValueError: for anything about the comparison that cannot work, before any training starts.
     """
     task = task_named(request.profile.config.task)
     if not task.fresh:
@@ -173,93 +160,84 @@ def tune(
     if (request.out / FILE).exists():
         before = {"numbers": dict(read_run(request.out).numbers)}
         refuse_difference(request.out / FILE, before, {"numbers": prepared.config.deciding()})
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
     earlier = read_earlier_tuning(request.out, prepared.config.deciding(), prepared.data.identity())
     candidates = [_candidate(prepared, dataclasses.replace(planned, rows=())) for planned in prepared.planned]
-    if any(len(c.trials) < count for c in candidates):
+    if any(candidate.search.untried() for candidate in candidates):
         check_reproduction(prepared, console)
-    while batch := [c for c in candidates if len(c.trials) < count]:
-        _train(prepared, batch, workers, console, executor or Local())
+    while any(candidate.search.untried() for candidate in candidates):
+        _train(prepared, candidates, workers, console, executor or Local())
     collect_records(prepared.out)
-    _table(prepared.out, candidates)
-    conclusions = {c.planned.spec: conclude(c.planned.spec, c.trials, c.default) for c in candidates}
-    losses = {c.planned.spec: {"default": conclusions[c.planned.spec].default, "best": conclusions[c.planned.spec].best,
-                               "trials": len(c.trials)} for c in candidates}  # fmt: skip
-    untouched = {spec: tuned for spec, tuned in earlier.encodings.items() if spec not in conclusions}
-    chosen = {**untouched, **{spec: f.tuned for spec, f in conclusions.items() if f.tuned}}
+    _write_trials(request.out / TRIALS, candidates)
+    conclusions = {c.planned.spec: c.search.conclude(c.planned.spec) for c in candidates}
+    losses = {spec: {"best": found.loss, "points": found.points} for spec, found in conclusions.items()}
     facts = {"numbers": prepared.config.deciding(), "data": prepared.data.identity(), "versions": prepared.versions}
-    write_tuned(request.out, chosen, {"losses": {**earlier.losses, **losses}, **facts, "command": prepared.run.command})
+    chosen = {**earlier.encodings, **{spec: found.tuned for spec, found in conclusions.items()}}
+    procedures = {**earlier.procedures, **dict.fromkeys(conclusions, PROCEDURE)}
+    more = {"losses": {**earlier.losses, **losses}, "procedures": procedures, "command": prepared.run.command}
+    write_tuned(request.out, chosen, {**more, **facts})
     return conclusions
 
 
 def _candidate(prepared: PreparedRun, planned: Planned) -> _Candidate:
-    """An encoding with the trials that were finished before."""
+    """An encoding with the trainings that were finished before."""
     rates = build_for_inspection(planned.spec, prepared.task.shape(planned.config)).lr_multipliers.values()
-    candidate = _Candidate(planned, {"lr": 1.0, **({"own": max(rates)} if rates else {})}, [])
-    while (trial := _read(prepared, planned, len(candidate.trials))) is not None:
-        candidate.trials.append(trial)
+    candidate = _Candidate(planned, Search(max(rates) if rates else None))
+    while found := {
+        (point, seed): loss
+        for number, point, seed in candidate.search.untried()
+        if (loss := _read(prepared, _job(prepared, candidate, number, point, seed))) is not None
+    }:
+        candidate.search.losses |= found
     return candidate
 
 
-def _read(prepared: PreparedRun, planned: Planned, number: int) -> Trial | None:
-    """A trial that was finished; None if it was not, or never begun."""
-    begun = _begun(prepared, planned, number)
-    if begun is None:
+def _job(prepared: PreparedRun, candidate: _Candidate, number: int, point: Exponents, seed: int) -> Job:
+    return prepared.job(candidate.planned, seed, candidate.search.factors(point), f"trial{number}")
+
+
+def _read(prepared: PreparedRun, job: Job) -> float | None:
+    """The loss of a finished training; None if it is not finished, or was never begun."""
+    if not (prepared.out / "jobs" / job.name).exists():
         return None
-    folder = open_job(prepared.out, begun)
+    folder = open_job(prepared.out, job)
     rows = read_rows(folder, read_job(folder))
     if rows is None:
         return None
-    frame = rows[0]
-    return Trial(begun.tuned, float(frame.loc[frame["metric"] == "train_loss", "value"].iloc[0]))
-
-
-def _begun(prepared: PreparedRun, planned: Planned, number: int) -> Job | None:
-    """The job of a trial that was begun, with the factors that were chosen then."""
-    job = prepared.job(planned, 0, {}, f"trial{number}")
-    folder = prepared.out / "jobs" / job.name
-    return dataclasses.replace(job, tuned=read_job(folder).tuned) if folder.exists() else None
+    loss = float(rows[0].loc[rows[0]["metric"] == "train_loss", "value"].iloc[0])
+    return loss if math.isfinite(loss) else math.inf
 
 
 def _train(
-    prepared: PreparedRun, batch: Sequence[_Candidate], workers: int | None, console: Console, executor: Executor
+    prepared: PreparedRun, candidates: Sequence[_Candidate], workers: int | None, console: Console, executor: Executor
 ) -> None:
-    """Train one more trial of each encoding, several at a time."""
-    jobs = [_next(prepared, candidate) for candidate in batch]
-    works = [work for c, job in zip(batch, jobs, strict=True) if (work := work_of(prepared, job, c.planned))]
+    """Make every training that is due."""
+    due = [(c, trial, _job(prepared, c, *trial)) for c in candidates for trial in c.search.untried()]
+    works = [work for c, _, job in due if (work := work_of(prepared, job, c.planned))]
     resources = Resources.of(prepared.config.machine, workers, prepared.out)
     with Display(console, works, 0, 1.0, lambda: None) as display, started(executor, resources):
         failures = map_jobs(executor, works, workers=resources.workers, on_poll=display.poll, on_restart=console.print)
-    for line in failures:  # such a trial has no loss
+    for line in failures:  # such a training has no loss
         console.print(line)
-    for candidate, job in zip(batch, jobs, strict=True):
-        trial = _read(prepared, candidate.planned, len(candidate.trials)) or Trial(job.tuned, None)
-        candidate.trials.append(trial)
+    for candidate, (_, point, seed), job in due:
+        loss = _read(prepared, job)
+        candidate.search.losses[point, seed] = loss
         checkpoint = prepared.out / "jobs" / job.name / "checkpoint.pt"
-        checkpoint.unlink(missing_ok=True)  # no longer needed, and there is one per trial
-        shown = "failed" if trial.loss is None else f"loss {trial.loss:.4f}"
-        console.print(f"{job.spec}, {job.trial}: {describe_factors(job.tuned)}: {shown}")
+        checkpoint.unlink(missing_ok=True)  # no longer needed, and there is one for each training
+        shown = "failed" if loss is None else f"loss {loss:.4f}"
+        console.print(f"{job.spec}, {job.trial}, seed {seed}: {describe_factors(job.tuned)}: {shown}")
 
 
-def _next(prepared: PreparedRun, candidate: _Candidate) -> Job:
-    """The job of the next trial: an unfinished job, or a new proposal."""
-    planned, number = candidate.planned, len(candidate.trials)
-    begun = _begun(prepared, planned, number)
-    if begun is not None:
-        return begun
-    tuned = propose(planned.spec, candidate.trials, candidate.default)
-    return prepared.job(planned, 0, tuned, f"trial{number}")
-
-
-def _table(out: Path, candidates: Sequence[_Candidate]) -> None:
-    """Write OUT/trials.csv; lines of encodings that are not asked for this time stay."""
-    names = [c.planned.spec for c in candidates]
-    before = pd.read_csv(out / TABLE) if (out / TABLE).exists() else pd.DataFrame(columns=_COLUMNS)
+def _write_trials(path: Path, candidates: Sequence[_Candidate]) -> None:
+    """Write trials.csv; lines of encodings that are not asked for this time stay."""
+    names = [candidate.planned.spec for candidate in candidates]
+    before = pd.read_csv(path) if path.exists() else pd.DataFrame(columns=_COLUMNS)
     lines = [
-        {"spec": c.planned.spec, "trial": number, **trial.tuned, "train_loss": trial.loss}
+        {"spec": c.planned.spec, "trial": number, "seed": seed, **c.search.factors(point),
+         "train_loss": c.search.losses[point, seed]}
         for c in candidates
-        for number, trial in enumerate(c.trials)
-    ]
+        for number, point in enumerate(c.search.points)
+        for seed in range(SEEDS)
+    ]  # fmt: skip
     new = pd.DataFrame(lines, columns=_COLUMNS)
     table = pd.concat([part for part in (before[~before["spec"].isin(names)], new) if len(part)], ignore_index=True)
-    write_atomically(out / TABLE, table.to_csv(index=False, float_format="%.6g").encode())
+    write_atomically(path, table.to_csv(index=False, float_format="%.6g").encode())
