@@ -73,6 +73,14 @@ class Recorded:
         interval = mean_interval(values)
         return Estimate(interval.mean, interval.low, interval.high, self.scale)
 
+    @property
+    def ngram(self) -> float:
+        """Of a language run: the mean of the best n-gram of the training text on the same targets."""
+        counting = records_frame(self.name).baselines
+        if counting is None:
+            raise ValueError(f"{self.name} has no n-gram")
+        return counting.ngram.mean
+
     def has(self, row: str, times: float) -> bool:
         """Whether a row was measured at a length."""
         values = self._values("").get(_key(row))

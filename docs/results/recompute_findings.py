@@ -110,6 +110,11 @@ class Run:
         a, b = self.table(row, times).align(self.table(baseline, baseline_times), join="inner")
         return estimate((a - b).to_numpy(), self.scale)
 
+    @property
+    def ngram(self) -> Number:
+        """Of a language run: the mean of the best n-gram of the training text on the same targets."""
+        return self.mean("n-gram", 1, "ngram")
+
     def training(self, row: str, fact: str) -> float:
         """A fact of the trainings of a row, such as parameters: the mean over seeds."""
         chosen = self.records[(self.records["spec"] == row) & (self.records["metric"] == fact)]
