@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import os
@@ -16,18 +17,25 @@ import filelock
 import pytest
 import torch
 from accelerate import PartialState
-from tests.lab.conftest import CLOCK, run, tiny
+from tests.lab.conftest import CLOCK, job_of, run, tiny
+from tests.lab.test_corpora import documents
 from torch import nn
 
-from posenc.lab.models.decoder import Decoder
+from posenc.lab.config import Config
+from posenc.lab.data.corpus import make_corpus
+from posenc.lab.data.documents import Source
+from posenc.lab.models.decoder import Decoder, LabModel
 from posenc.lab.run.checkpoint import read_checkpoint
-from posenc.lab.run.job import Job, read_rows
+from posenc.lab.run.job import Job, open_job, read_rows
 from posenc.lab.run.machine import check_compiler, check_machine, compile_blocks
 from posenc.lab.run.optimizer import lr_at, make_optimizer
 from posenc.lab.run.run_job import data_of, run_job
-from posenc.lab.run.train import StoppedError, make_accelerator, train
+from posenc.lab.run.tracking import StepReport
+from posenc.lab.run.train import StoppedError, _before_training, _Loop, make_accelerator, train
 from posenc.lab.specs import Shape
 from posenc.lab.tasks.copy import Copy
+from posenc.lab.tasks.task import Data
+from posenc.lab.tasks.text import Text
 
 MakeJob = Callable[..., tuple[Job, Path]]
 
@@ -99,14 +107,14 @@ def test_steps_after_the_last_checkpoint_are_made_again(make_job: MakeJob) -> No
     class PowerCutError(Exception):
         pass
 
-    def cut(step: int, loss: float, rate: float) -> None:
-        if step == 8:
+    def cut(report: StepReport) -> None:
+        if report.step == 8:
             raise PowerCutError
 
     with pytest.raises(PowerCutError):
         train(job, data, folder, make_accelerator(job.config), on_step=cut)
     steps: list[int] = []
-    train(job, data, folder, make_accelerator(job.config), on_step=lambda step, loss, rate: steps.append(step))
+    train(job, data, folder, make_accelerator(job.config), on_step=lambda report: steps.append(report.step))
     assert steps == list(range(6, 13))
 
 
@@ -237,13 +245,14 @@ from pathlib import Path
 
 from accelerate import PartialState
 
-from posenc.lab.run.run_job import bring
+from posenc.lab.run.run_job import run_job
 from posenc.lab.run.job import read_job
+from posenc.lab.run.tracking import StepReport
 from posenc.lab.run.train import StoppedError, make_accelerator
 
 
 class StopAfter:
-    left = 5
+    left = int(sys.argv[2])
 
     def __call__(self):
         self.left -= 1
@@ -255,32 +264,123 @@ folder = Path(sys.argv[1])
 job = read_job(folder)
 accelerator = make_accelerator(job.config)
 try:
-    bring(folder, [job.spec], accelerator=accelerator, should_stop=StopAfter())
+    run_job(folder, [job.spec], accelerator=accelerator, should_stop=StopAfter())
 except StoppedError:
-    bring(folder, [job.spec], accelerator=accelerator)
+    run_job(folder, [job.spec], accelerator=accelerator)
 else:
     raise SystemExit("it was to be stopped")
 """
 
 
+ACCUMULATING = {"gradient_accumulation_steps": 2}
+
+
+@pytest.mark.parametrize(
+    ("spec", "more"),
+    [
+        ("rope", {"shard": True, **ACCUMULATING}),
+        ("rope", ACCUMULATING),
+        *((spec, {"shard": True}) for spec in ("shaw", "fire")),
+        ("fire", {"shard": True, **ACCUMULATING}),
+    ],
+    ids=str,
+)
 @pytest.mark.slow
-@pytest.mark.parametrize(("spec", "more"), [("rope", {}), ("shaw", {"shard": True}), ("fire", {"shard": True})])
 def test_stopped_and_continued_on_two_ranks_equals_one_process(
     make_job: MakeJob, tmp_path: Path, spec: str, more: dict[str, Any]
 ) -> None:
     single, folder = make_job(spec, name="alone", layers=2)
-    alone(folder, spec)
+    run_job(folder, [spec])
     shared, together = make_job(spec, name="together", layers=2, processes=2, **more)
+    on_two_ranks(together, tmp_path, stop=5)
+    check_equal((folder, single), (together, shared))
+
+
+def on_two_ranks(folder: Path, tmp_path: Path, *, stop: int) -> None:
+    """Run a job on two processes, stopped after some steps and continued."""
     (tmp_path / "ranks.py").write_text(RANKS)
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", str(tmp_path / "ranks.py")]
-    done = subprocess.run([sys.executable, *launcher, str(together)], capture_output=True, text=True, timeout=240)
+    command = [sys.executable, *launcher, str(folder), str(stop)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
-    frames = [read_rows(where, job) for where, job in ((folder, single), (together, shared))]
-    assert frames[0] is not None
-    assert frames[1] is not None
+
+
+def check_equal(*jobs: tuple[Path, Job]) -> None:
+    """Two jobs had the same course, up to rounding."""
+    frames = [read_rows(folder, job) for folder, job in jobs]
     for metric in ("loss", "grad_norm", "probe"):
-        first, two = (rows[0][rows[0]["metric"] == metric]["value"].to_numpy() for rows in frames if rows)
-        assert first == pytest.approx(two, abs=1e-3, rel=1e-3)
+        first, second = (rows[0][rows[0]["metric"] == metric]["value"].to_numpy() for rows in frames if rows)
+        assert len(first)
+        assert first == pytest.approx(second, abs=1e-3, rel=1e-3)
+
+
+def test_two_steps_of_the_llama_profile_under_fsdp_stopped_and_continued(tmp_path: Path) -> None:
+    """On two gloo processes, in micro-batches, at a tiny width and in float32, which CPUs add exactly enough."""
+    small = {
+        "dim": 32, "layers": 2, "heads": 2, "train_length": 16, "lengths": (1, 2), "steps": 2, "batch_size": 8,
+        "windows": 4, "tokens": "bpe:300", "precision": "float32", "compile": False, "device": "cpu",
+        "checkpoint_every": 1, "probes": 2, "max_epochs": 0,
+    }  # fmt: skip
+    config = Text().profile("llama-125m").config.replaced(small)
+    (tmp_path / "texts").mkdir()
+    for number, document in enumerate(documents(40, 900)):
+        (tmp_path / "texts" / f"{number}.txt").write_bytes(document.text)
+    source = str(tmp_path / "texts")
+    single, folder = job_of(config, source, tmp_path / "alone")
+    run_job(folder, ["rope"])
+    parts = config.replaced({"processes": 2, "shard": True, "gradient_accumulation_steps": 4})
+    shared, together = job_of(parts, source, tmp_path / "together")
+    on_two_ranks(together, tmp_path, stop=0)
+    check_equal((folder, single), (together, shared))
+    states = [read_checkpoint(f / "checkpoint.pt", j.identity) for f, j in ((folder, single), (together, shared))]
+    assert states[0] is not None
+    assert states[1] is not None
+    for name, weights in states[0].model.items():  # saved whole
+        differences = (states[1].model[name] - weights).abs()
+        assert differences.max() <= 2 * config.training.lr, "Adam moves a weight by its rate where a gradient is 0"
+        assert differences.mean() <= 1e-5
+
+
+class InFloat64(Text):
+    """Texts, so that the order of a sum is beyond the eleventh digit."""
+
+    def model(self, spec: str, config: Config, data: Data, seed: int) -> LabModel:
+        return super().model(spec, config, data, seed).double()
+
+    def loss(self, model: nn.Module, batch: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        (tokens,) = batch
+        return nn.functional.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+
+
+@pytest.mark.parametrize("spec", ["rope", "t5"])
+def test_a_batch_in_micro_batches_takes_the_step_of_the_whole_batch(spec: str) -> None:
+    data = make_corpus(Source("made up", documents(30, 200), True), window=33, windows=4, scored=8)
+    steps = []
+    for count in (1, 2, 4):
+        config = tiny("text", gradient_accumulation_steps=count)
+        task, job = InFloat64(), Job(spec, 0, config, "", {}, {})
+        model = task.model(spec, config, data, 0)
+        loop = _Loop(task, job, config, data, make_accelerator(config), model, _before_training(job))
+        for _ in range(3):
+            loop.step()
+        steps.append((loop.state, torch.nn.utils.parameters_to_vector(model.parameters()).detach()))
+    (first, weights), *accumulated = steps
+    for state, parameters in accumulated:
+        torch.testing.assert_close(parameters, weights, rtol=0, atol=1e-11)
+        torch.testing.assert_close(state.losses, first.losses, rtol=1e-7, atol=0)
+        torch.testing.assert_close(state.norms, first.norms, rtol=1e-7, atol=0)
+
+
+def test_micro_batches_are_part_of_what_a_job_is_and_one_is_what_older_jobs_had(make_job: MakeJob) -> None:
+    job, folder = make_job()
+    several = dataclasses.replace(job, config=job.config.replaced(ACCUMULATING))
+    assert several.identity != job.identity
+    assert several.config.deciding() == job.config.deciding()  # so that runs are pooled
+    assert not set(job.deciding()["config"]) & set(ACCUMULATING)
+    with pytest.raises(ValueError, match="gradient_accumulation_steps missing there, 2 here"):
+        open_job(folder.parent.parent, several)
+    with pytest.raises(ValueError, match="of the 2 processes times --gradient-accumulation-steps 4"):
+        tiny(processes=2, gradient_accumulation_steps=4).check()
 
 
 def test_sharding_needs_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,13 +40,16 @@ def _compare(
     task_name: Annotated[
         str, typer.Option("--task", help=f"Task to learn: {', '.join(task_names())}, or my_module:MyTask.")
     ] = "text",
-    chosen_profile: Annotated[str, typer.Option("--profile", help="quick, standard or full (for a GPU).")] = "quick",
+    chosen_profile: Annotated[
+        str,
+        typer.Option("--profile", help="quick, standard or full (for a GPU); with text also llama-125m (for eight)."),
+    ] = "quick",
     data: Annotated[
         str | None,
         typer.Option(
-            help="Text: python, prose, headers, a file, a folder, hf:NAME or hf:NAME:CONFIG, or my_module:my_corpus; "
-            "by default python; for a checkpoint several, with commas. Images: a folder with a folder of pictures for "
-            "each class; by default scikit-learn's digits.",
+            help="Text: python, prose, headers, documents, a file, a folder, hf:NAME or hf:NAME:CONFIG, or "
+            "my_module:my_corpus; by default python; for a checkpoint several, with commas. Images: a folder with a "
+            "folder of pictures for each class; by default scikit-learn's digits.",
             show_default=False,
         ),
     ] = None,
@@ -77,6 +80,13 @@ def _compare(
             "train each job together.",
         ),
     ] = "local",
+    track: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Also log every job to wandb or tensorboard; may be given twice. Needs the extra [track].",
+            show_default=False,
+        ),
+    ] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="NAME=VALUE: any number, also of a task or executor of your own.")
     ] = None,
@@ -100,7 +110,8 @@ def _compare(
         profile = dataclasses.replace(profile, config=chosen(numbers, settings, profile.config))
         folder = default_folder(task_name, profile.name) if out is None else out
         execution = ExecutionConfig(executor, workers, cost and task_name == "text" and executor.name == "local")
-        request = RunRequest(profile, task.source if data is None else data, folder, context.obj, executor.elsewhere)
+        source, trackers = task.source if data is None else data, tuple(dict.fromkeys(track or ()))
+        request = RunRequest(profile, source, folder, context.obj, executor.elsewhere, trackers)
         compare(request, execution, plain_console(quiet=not ranks.is_first()))
 
 

@@ -43,6 +43,7 @@ class RunRequest:
     out: Path
     command: str
     elsewhere: bool = False  # whether jobs run on other machines
+    trackers: tuple[str, ...] = ()  # that jobs report to: `posenc.lab.run.tracking.TRACKERS`
 
 
 @dataclass(frozen=True)
@@ -145,9 +146,10 @@ def _open_run(request: RunRequest, task: Task, config: Config, data: Data, versi
     words = Words(task.name, task.title, task.asked, task.shows)
     tuned = {spec: describe_factors(factors) for spec, factors in read_tuned(request.out).items() if factors}
     run = Run(
-        request.out, words, task.metrics_of(config), task.curves, config.deciding(), config.shown(), data.identity(),
-        data.facts(), versions, describe_machine(config.machine.device), _repeatable(request.command, config), tuned,
-        read_procedures(request.out), protocol=PROTOCOL,
+        request.out, words, task.metrics_of(config), task.curves_of(config), config.deciding(), config.shown(),
+        data.identity(), data.facts(), versions, describe_machine(config.machine.device),
+        _repeatable(request.command, config), tuned, read_procedures(request.out),
+        protocol=PROTOCOL,
     )  # fmt: skip
     if path.exists():
         before = read_run(request.out)
@@ -156,10 +158,13 @@ def _open_run(request: RunRequest, task: Task, config: Config, data: Data, versi
                 f"{request.out} holds a run of --task {before.task}, not {task.name}: choose another --out"
             )
         libraries = {name: text for name, text in before.versions.items() if name in DECIDING_LIBRARIES}
-        younger = {f.name: f.default for _, f in config.fields() if f.name in run.numbers}  # than the run, perhaps
-        stored = {"protocol": before.protocol, "numbers": {**younger, **before.numbers}, "data": before.data}
-        stored |= {"versions": libraries, "rounding": before.rounding}
-        current = {"protocol": PROTOCOL, "numbers": run.numbers, "data": run.data}
+        # A number that is younger than the run had its default there.
+        names = {*run.numbers, *before.numbers}
+        defaults = {f.name: f.default for _, f in config.fields() if f.name in names}
+        of_machine = {f.name: f.default for f in dataclasses.fields(config.machine)}
+        stored = {"protocol": before.protocol, "numbers": {**defaults, **before.numbers}, "data": before.data}
+        stored |= {"versions": libraries, "rounding": {**of_machine, **before.rounding}}
+        current = {"protocol": PROTOCOL, "numbers": {**defaults, **run.numbers}, "data": run.data}
         current |= {"versions": library_versions(), "rounding": rounding}
         refuse_difference(path, stored, current)
         commands = dict.fromkeys([*before.command.splitlines(), run.command])

@@ -2,8 +2,9 @@
 
 Step s depends on the checkpoint after step s − 1 and on (data, seed, s), on nothing else. So a training that was
 stopped and continued ends with the numbers of one that was not: bit for bit on a processor, up to rounding on a GPU,
-where some kernels add in no fixed order. What ranks share (`sharding`) and compiled blocks (`compiling`) change the
-rounding, nothing else.
+where some kernels add in no fixed order. Ranks (`sharding`), micro-batches and compiled blocks (`machine`) change the
+rounding, nothing else: every rank draws the whole batch and takes its rows, each micro-batch takes some of those, and
+a loss is a mean over rows, so that the mean of the parts' gradients is the gradient of the batch.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from pathlib import Path
@@ -28,6 +29,7 @@ from posenc.lab.run.checkpoint import COUNT, Checkpoint, read_checkpoint, write_
 from posenc.lab.run.job import Job, folder_name, read_job
 from posenc.lab.run.machine import check_compiler, compile_blocks, peak_memory, reset_peak_memory
 from posenc.lab.run.optimizer import apply_to_model, lr_at, make_optimizer, set_lr, with_tuned_lr
+from posenc.lab.run.tracking import StepReport
 from posenc.lab.tasks import task_named
 from posenc.lab.tasks.task import Data, Planned, Task
 
@@ -53,7 +55,7 @@ def train(
     folder: Path,
     accelerator: Accelerator,
     *,
-    on_step: Callable[[int, float, float], None] = lambda step, loss, rate: None,
+    on_step: Callable[[StepReport], None] = lambda report: None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> tuple[LabModel, Checkpoint]:
     """Train a job to its last step, from its checkpoint if there is one.
@@ -63,7 +65,7 @@ def train(
         data: what to train it on.
         folder: of the job; rank 0 writes checkpoints there.
         accelerator: from `make_accelerator`.
-        on_step: called after each step with its number, the loss, and the speed in the task's units.
+        on_step: called after each step.
         should_stop: called after each step; True saves a checkpoint and raises `StoppedError`.
 
     Returns:
@@ -80,7 +82,7 @@ def train(
         rate = loop.step()
         if state.step == min(COUNT, steps) and accelerator.is_main_process:
             write_first_losses(folder, job.config, state.losses[:COUNT].tolist(), state.seconds)
-        on_step(state.step, float(state.losses[-1]) / task.loss_unit, rate)
+        on_step(_report(state, config, rate, unit=task.loss_unit_of(data)))
         stop = should_stop()
         if stop or state.step % config.training.checkpoint_every == 0 or state.step == steps:
             saved = loop.save(folder, saved)
@@ -91,6 +93,14 @@ def train(
     if accelerator.is_main_process:
         trained.load_state_dict(state.model)
     return trained.eval(), state
+
+
+def _report(state: Checkpoint, config: Config, rate: float, *, unit: float) -> StepReport:
+    probed = len(state.probes) > 0 and int(state.probes[-1, 0]) == state.step
+    return StepReport(
+        state.step, float(state.losses[-1]) / unit, lr_at(state.step - 1, config.training),
+        float(state.norms[-1]), rate, float(state.probes[-1, 1]) if probed else None,
+    )  # fmt: skip
 
 
 def recompute_first_losses(job: Job, data: Data, accelerator: Accelerator) -> list[float]:
@@ -157,19 +167,31 @@ class _Loop:
         # Should an encoding draw random numbers, they too depend on the step alone.
         torch.manual_seed(counter_seed("step", self.job.seed, state.step))
         set_lr(self.optimizer, lr_at(state.step, training))
-        with self._precision():
-            loss = self.task.loss(self.model, self._batch())
-        accelerator.backward(loss)
+        loss = self._backward(self._micro_batches())
         norm = self._clip()
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        self._note(accelerator.reduce(loss.detach(), reduction="mean"), norm)
+        self._note(accelerator.reduce(loss, reduction="mean"), norm)
         spent = time.perf_counter() - started
         state.seconds += spent
         every = max(1, training.steps // self.config.evaluation.probes)
         if state.step % every == 0 or state.step == training.steps:
             self._probe()
         return self.task.amount(self.config) / spent
+
+    def _backward(self, micro_batches: Sequence[tuple[Tensor, ...]]) -> Tensor:
+        """Add up the gradients of micro-batches; returns the loss of this rank's rows."""
+        losses = []
+        for number, rows in enumerate(micro_batches, 1):
+            # DDP averages over the ranks once, after the last part. FSDP does so after each: gradients that wait for
+            # the last one would be whole on every rank, and a model that is shared out has no room for that.
+            waits = number < len(micro_batches)
+            with self.accelerator.no_sync(self.model) if waits else nullcontext():
+                with self._precision():
+                    loss = self.task.loss(self.model, rows) / len(micro_batches)
+                self.accelerator.backward(loss)
+            losses.append(loss.detach())
+        return torch.stack(losses).sum()
 
     def _probe(self) -> None:
         """Record the deciding metric at the training length; all ranks take part, since they may share the model."""
@@ -195,11 +217,13 @@ class _Loop:
             norm = self.accelerator.clip_grad_norm_(self.model.parameters(), most)
         return norm
 
-    def _batch(self) -> tuple[Tensor, ...]:
-        """This rank's rows of the step's batch, which is the same however many ranks share it."""
+    def _micro_batches(self) -> list[tuple[Tensor, ...]]:
+        """This rank's rows of the step's batch, which is the same however many ranks and micro-batches share it."""
         first, ranks = self.accelerator.process_index, self.accelerator.num_processes
         batch = self.task.batch(self.data, self.config, self.job.seed, self.state.step)
-        return tuple(part[first::ranks].to(self.accelerator.device) for part in batch)
+        rows = [part[first::ranks].to(self.accelerator.device) for part in batch]
+        count = self.config.machine.gradient_accumulation_steps
+        return [tuple(part[number::count] for part in rows) for number in range(count)]
 
     def _note(self, loss: Tensor, norm: Tensor) -> None:
         state = self.state

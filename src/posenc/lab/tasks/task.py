@@ -87,7 +87,7 @@ class Task(ABC):
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
-        """The mean loss of a batch, nats."""
+        """The mean loss of a batch, nats, over its rows: what ranks and micro-batches compute of it weighs alike."""
 
     @abstractmethod
     def evaluate(
@@ -118,6 +118,18 @@ class Task(ABC):
 
     def check(self, config: Config) -> None:  # noqa: B027  (most tasks ask for no more)
         """Raise a ValueError that names the option and what it needs, beyond what `Config.check` sees."""
+
+    def curves_of(self, config: Config) -> tuple[Curve, ...]:
+        """`curves`, where they depend on the numbers."""
+        return self.curves
+
+    def speed_unit(self, config: Config) -> str:
+        """What a training's speed counts: `per_second`, where that depends on the numbers."""
+        return self.per_second
+
+    def loss_unit_of(self, data: Data) -> float:
+        """`loss_unit`, where it depends on the data."""
+        return self.loss_unit
 
     def shape(self, config: Config) -> Shape:
         """What encodings may need to know of the model."""
