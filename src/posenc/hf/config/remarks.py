@@ -21,6 +21,7 @@ from posenc.hf.config.rope_block import ALL, BLOCKS, OUTSIDE, RopeBlock
 from posenc.hf.config.rope_keys import beside_blocks
 from posenc.hf.config.text_config import (
     TextConfig,
+    head_dim,
     layer_types,
     layers_without_rope,
     length_key,
@@ -211,7 +212,31 @@ def _on_model(text_config: TextConfig, rope_blocks: list[RopeBlock], reading: Re
     nested = any(len(rope_block.target) > 1 for rope_block in rope_blocks)
     if nested:  # where they are defaults of the blocks
         used |= {kind.theta_key for kind in family.kinds.values()} or {n for names in OUTSIDE.values() for n in names}
+    yield from _on_null_head_dim(text_config, rope_blocks)
     yield from _on_unread(text_config, rope_blocks, used)
+
+
+def _on_null_head_dim(text_config: TextConfig, rope_blocks: list[RopeBlock]) -> Iterator[Finding]:
+    """A head_dim that is null, or missing where transformers' own default is null, with which transformers fails."""
+    config, family = text_config.config, text_config.rotation
+    null = "head_dim" in config
+    if not text_config.known or family.head_key != "head_dim" or config.get("head_dim") is not None:
+        return
+    if not null and not family.head_dim_required:
+        return
+    typed = family.head_dim is not None and not family.latent  # their classes validate an integer
+    effect = family.null_head_dim or ("fails" if typed else "allowed")
+    scaled = any(block.effective.get("rope_type", "default") != "default" for block in rope_blocks)
+    if effect == "allowed" or (effect == "fails if scaled" and not scaled):
+        return
+    text = "is null" if null else "is missing, for which transformers writes null"
+    text += ": transformers 5.23 computes with it" + (" for every scaled rope type" if "scaled" in effect else "")
+    text += " and fails" + (" (a fault of transformers, not of the file)" if effect != "fails" or not null else "")
+    try:
+        repair = f"write head_dim: {family.head_dim or head_dim(text_config, rope_blocks[0].kind, None)}"
+    except ValueError:  # the config has no other size of a head
+        repair = "write the width of a head"
+    yield Finding("head_dim", f"{text}; {'remove the key' if family.latent else repair}", "head-width-null", "fault")
 
 
 def _says_the_same(rope_blocks: list[RopeBlock], key: str, value: Any) -> bool:
