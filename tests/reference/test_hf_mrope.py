@@ -13,8 +13,9 @@ from posenc.hf import read_rope, rope_to_config
 from posenc.hf.config.rotation import order_of, text_rope
 from posenc.hf.config.text_config import find_text_config
 from posenc.hf.families import ROTATIONS
+from posenc.hf.families.layer_patterns import FULL
 from tests.hf.checkpoints import CHECKPOINTS
-from tests.reference.test_hf_config import TEXT, model_of, of_family, their_rotary
+from tests.reference.test_hf_config import TEXT, WITHOUT_DEFAULT_BLOCK, model_of, of_family, their_rotary
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.reference
@@ -27,7 +28,9 @@ def theirs(config: dict[str, Any], x: Tensor, places: Tensor) -> Tensor:
     """``x`` rotated by the family's own module and function, on places (batch, tokens, axes)."""
     config = {**config, "model_type": TEXT.get(config["model_type"], config["model_type"])}
     _, _, code = model_of(config["model_type"])
-    rotated: Tensor = code.apply_rotary_pos_emb(x, x, *their_rotary(config)(x, places.movedim(-1, 0)))[0]
+    kinds = {"layer_type": FULL} if ROTATIONS[config["model_type"]].nested else {}
+    table = their_rotary(config)(x, places.movedim(-1, 0), **kinds)
+    rotated: Tensor = code.apply_rotary_pos_emb(x, x, *table)[0]
     return rotated
 
 
@@ -53,10 +56,13 @@ def gap(rope: MRoPE, x: Tensor, expected: Tensor) -> float:
 
 @pytest.mark.parametrize("name", SEEING)
 def test_families_deal_out_their_pairs_as_the_table_says(name: str) -> None:
-    """Without a word on sections in the configuration."""
+    """Without a word on sections in the configuration; without a block, where transformers has a default one."""
     _, _, _, config = of_family(name)
-    bare = {key: value for key, value in config.items() if key != "rope_parameters"}
-    check(bare)
+    if name in WITHOUT_DEFAULT_BLOCK:
+        assert "mrope_section" not in config["rope_parameters"][FULL]
+    else:
+        del config["rope_parameters"]
+    check(config)
 
 
 @pytest.mark.parametrize("version", [None, 4, 5])
