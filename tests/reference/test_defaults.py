@@ -29,8 +29,10 @@ TRUE = {name: {"head-width-null"} for name in ("hunyuan_v1_dense", "hunyuan_v1_m
 def test_no_false_fault(name: str) -> None:
     config, _, _, full = of_family(name)
     read = read_rope({**config.to_dict(), "model_type": name})
-    assert {remark.name for remark in read.remarks if remark.level == "fault"} == TRUE.get(name, set()), read.remarks
-    assert all(remark.name for remark in read.remarks)
+    assert {finding.name for finding in read.findings if finding.level == "fault"} == TRUE.get(name, set()), (
+        read.findings
+    )
+    assert all(finding.name for finding in read.findings)
     model_from_config(full)
 
 

@@ -195,7 +195,7 @@ class TestFaultsOfTransformers:
         assert len(theirs(rotary(cls()), None)[0]) == 64
         read = read_rope(full)
         assert (full["rotary_dim"], read.rope.rotary_dim) == (64, 64)
-        assert any(item.key == "rotary_dim" and "is ignored" in item.text for item in read.remarks)
+        assert any(item.key == "rotary_dim" and "is ignored" in item.text for item in read.findings)
 
     @pytest.mark.parametrize("key", ["mscale", "mscale_all_dim"])
     def test_one_mscale_alone_is_ignored(self, key: str) -> None:

@@ -96,7 +96,7 @@ class TestWhatTransformersDoes:
         changed = {**config, "rope_scaling": {**config["rope_scaling"], "mrope_interleaved": True}}
         check(changed)
         assert read_rope(changed).rope.order() == read_rope(config).rope.order()
-        assert [remark.key for remark in read_rope(changed).remarks] == ["mrope_interleaved"]
+        assert [finding.key for finding in read_rope(changed).findings] == ["mrope_interleaved"]
         assert read_rope(changed).to_config() == changed
 
     def test_llama_ignores_sections(self) -> None:
@@ -121,7 +121,7 @@ class TestWhatTransformersDoes:
         changed = {**config, "rope_parameters": {**config["rope_parameters"], "rope_type": "linear", "factor": 2.0}}
         with pytest.raises(ValueError, match="default"):
             their_rotary(changed)
-        assert "rope_type" in [remark.key for remark in read_rope(changed).remarks]
+        assert "rope_type" in [finding.key for finding in read_rope(changed).findings]
 
     def test_hunyuan_rotates_the_two_channels_of_a_pair_by_different_axes(self) -> None:
         block = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [8, 8, 8, 8]}

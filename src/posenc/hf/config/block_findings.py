@@ -1,4 +1,4 @@
-"""Remarks on one block: keys under other names or without effect, lengths and rope types that disagree."""
+"""Findings on one block: keys under other names or without effect, lengths and rope types that disagree."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SAME = {
     "n_ctx": ("max_position_embeddings",),
 }  # fmt: skip
 _STRANGERS = ("n_embd", "n_head", "d_model", "n_heads", "n_positions", "n_ctx")
-_OWN = {"dbrx": ("d_model", "n_heads")}
+_NATIVE_KEYS = {"dbrx": ("d_model", "n_heads")}
 
 
 def on_keys(text_config: TextConfig, rope_block: RopeBlock) -> Iterator[Finding]:
@@ -133,7 +133,7 @@ def _on_widths(text_config: TextConfig, rope_block: RopeBlock) -> Iterator[Findi
         text += "the rotary module of transformers takes head_dim"
         yield Finding("head_dim", text, "head-width-differs", "fault")
     for name in _STRANGERS:
-        if config.get(name) is not None and name not in _OWN.get(text_config.model_type, ()):
+        if config.get(name) is not None and name not in _NATIVE_KEYS.get(text_config.model_type, ()):
             yield from _on_stranger(text_config, name)
     if family.share_key != "rotary_dim" and ("rotary_dim",) in rope_block.sources.get("rotary_dim", ()):
         width = other if is_count(other) else family.head_dim

@@ -61,7 +61,7 @@ class Decoding:
             return f"Decoding with a cache equals one call at {self.tokens:,} tokens up to rounding ({gaps})."
         reason = ""
         if self.length_dependent:
-            reason = ": its frequencies depend on the length, and cached keys keep those of a shorter text"
+            reason = ": its frequencies depend on the length, and cached keys keep the frequencies of a shorter text"
         return f"Decoding with a cache differs from one call at {self.tokens:,} tokens ({gaps}){reason}."
 
 
@@ -84,7 +84,7 @@ def decoding_gap(model: nn.Module, tokens: Tensor, steps: int) -> float:
     return float(gap)
 
 
-# Student's t at 97.5 % for 1 … 30 degrees of freedom; beyond, that of the normal distribution.
+# Student's t at 97.5 % for 1 … 30 degrees of freedom; beyond, the normal distribution's.
 _T = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
     2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
