@@ -69,7 +69,10 @@ def _slopes() -> Figure:
         "tokens back",
         "bias",
         "biases of ALiBi",
-        "ALiBi: each head has a slope of its own, so that some attend to near keys and others to far ones. Four of eight heads.",
+        (
+            "ALiBi: each head has a slope of its own, so that some attend to near keys and others to far ones. "
+            "Four of eight heads."
+        ),
     )
 
 
@@ -149,8 +152,8 @@ def _measured() -> Figure:
         "encodings beyond their training length",
         (
             f"{study.unit.capitalize()} of small models, one for each encoding, trained at {study.train_length} tokens "
-            f"({seeds} training{'s' * (seeds > 1)} each) and evaluated at up to {study.longest} times that; the same bytes "
-            f"are scored at every length, and {study.better} is better."
+            f"({seeds} training{'s' * (seeds > 1)} each) and evaluated at up to {study.longest} times that; the "
+            f"same bytes are scored at every length, and {study.better} is better."
         ),
         log_x=True,
     )
@@ -158,5 +161,6 @@ def _measured() -> Figure:
 
 NAMED: dict[str, Callable[[], Figure]] = {
     "sinusoids": _sinusoids, "binary": _binary, "rotation-decay": _rotation_decay, "slopes": _slopes,
-    "context-extension": _context_extension, "unseen-angles": _unseen_angles, "fox-pro": _fox_pro, "measured": _measured,
+    "context-extension": _context_extension, "unseen-angles": _unseen_angles, "fox-pro": _fox_pro,
+    "measured": _measured,
 }  # fmt: skip
