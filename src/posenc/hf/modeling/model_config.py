@@ -120,9 +120,9 @@ class PosencConfig(PreTrainedConfig):
             return encoding_spec.scheduled(self.encodings, self.num_hidden_layers)[1]
         return None if self.windows is None else list(self.windows)
 
-    def create(self, line: EncodingSpec) -> Encoding:
-        """One encoding of one line of ``encodings``."""
-        return encoding_spec.create(line, self.sizes())
+    def create(self, spec: EncodingSpec) -> Encoding:
+        """The encoding of one entry of ``encodings``."""
+        return encoding_spec.create(spec, self.sizes())
 
     def to_json_file(self, json_file_path: str | os.PathLike[str], use_diff: bool = True) -> None:
         """Write the configuration, and next to it the file that its ``auto_map`` names."""
