@@ -301,7 +301,7 @@ def _of_llama_cpp(
         yield f"No GGUF file is known to express this rotation: {_reasons(unwritable)}."
     if trained or not flags.words:
         return
-    names = [name for name, (theirs, _) in ARCHITECTURES.items() if theirs == model_type]
+    names = [name for name, (served_type, _) in ARCHITECTURES.items() if served_type == model_type]
     raised = f" --override-kv {names[0]}.context_length=int:{length}" if names else ""
     yield f"\nOr with the original file:\n\n    llama-server -m ORIGINAL.gguf {shlex.join(flags.words)}{raised}"
 

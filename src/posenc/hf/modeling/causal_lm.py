@@ -118,10 +118,10 @@ class PosencDecoderLayer(GradientCheckpointingLayer):
     ) -> Tensor:
         """``x`` (batch, tokens, dim) to the same shape; ``tables`` by rotation; see `SelfAttention` for the rest."""
         attend = self.self_attn
-        own = None if tables is None else [tables[e] for e in attend.in_order() if isinstance(e, RotaryEncoding)]
+        acting = None if tables is None else [tables[e] for e in attend.in_order() if isinstance(e, RotaryEncoding)]
         x = x + attend(
             self.input_layernorm(x), positions,
-            attention_mask=attention_mask, cache=past_key_values, tables=own, length=length, window=attend.window,
+            attention_mask=attention_mask, cache=past_key_values, tables=acting, length=length, window=attend.window,
         )  # fmt: skip
         out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
         return out
