@@ -145,14 +145,14 @@ def medians(steps: Mapping[str, Step], rounds: int) -> dict[str, list[float]]:
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     order, shuffled = list(steps.items()), random.Random(0)
     with torch.no_grad():
-        for turn in range(rounds + 1):
+        for repetition in range(rounds + 1):
             shuffled.shuffle(order)
             for name, step in order:
                 start = time.perf_counter()
                 step.run()
                 taken = time.perf_counter() - start
                 step.back()
-                if turn:
+                if repetition:
                     seconds[name].append(taken)
     return seconds
 

@@ -40,8 +40,8 @@ class Eigen(torch.autograd.Function):
     def forward(ctx: Any, generators: Tensor) -> Any:
         values, vectors = torch.linalg.eigh(torch.complex(torch.zeros_like(generators), -generators))
         ctx.save_for_backward(values, vectors)
-        turn = torch.complex(values.cos(), values.sin()).unsqueeze(-2)
-        return ((vectors * turn) @ vectors.mH).real.contiguous()
+        rotation = torch.complex(values.cos(), values.sin()).unsqueeze(-2)
+        return ((vectors * rotation) @ vectors.mH).real.contiguous()
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
@@ -125,8 +125,8 @@ class PerToken(nn.Module):
             generators = rotary.generators - rotary.generators.mT
             times = positions @ rotary._times(generators)
             exponent = times[..., None, None] * generators.unsqueeze(1)
-        turns = torch.matrix_exp(exponent.contiguous())
-        return rotate_blocks(q, turns), rotate_blocks(k, turns)
+        rotations = torch.matrix_exp(exponent.contiguous())
+        return rotate_blocks(q, rotations), rotate_blocks(k, rotations)
 
 
 def of_layers(rounds: int) -> str:

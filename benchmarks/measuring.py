@@ -156,13 +156,13 @@ def paired(candidates: Mapping[str, Run], base: Run, rounds: int) -> dict[str, M
     A round is base, first, base, second, base, …; a ratio is to the mean of the two bases around.
     """
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in candidates}
-    for turn in range(rounds + 1):
+    for repetition in range(rounds + 1):
         before = timing.seconds_of(base)
         for name, run in candidates.items():
             if len(taken[name]) >= FEW and _medians(taken[name]).ratio > SLOW:
                 continue
             seconds, after = timing.seconds_of(run), timing.seconds_of(base)
-            if turn:
+            if repetition:
                 taken[name].append((seconds, (before + after) / 2))
             before = after
     return {name: _medians(pairs) for name, pairs in taken.items()}

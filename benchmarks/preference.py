@@ -118,7 +118,7 @@ def ranges(orders: dict[int, tuple[str, ...]]) -> list[tuple[int | None, tuple[s
 def tables(results: dict[tuple[str, str], dict[int, Times]]) -> str:
     lines = []
     for which in PASSES:
-        lines += [f'\n## {which.capitalize()}: time of each path, × that of "tiled"\n']
+        lines += [f'\n## {which.capitalize()}: time of each backend relative to "tiled"\n']
         lines += [f"| call | length | {' | '.join(LEAN)} | tiled, ms | order |", "|---" * (len(LEAN) + 4) + "|"]
         for kind, words in KINDS.items():
             for length, times in results[which, kind].items():

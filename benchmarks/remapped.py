@@ -4,7 +4,7 @@
 
 The base is `attention` under RoPE alone, one rotation and the kernel's causal flag. Windows and chunks are of a
 model trained at a quarter of the length. Rows "padding in front" and "packed documents" have a mask a block of queries;
-those of several rows are beside RoPE with the same padding or documents. A decoding step has keys that were cached as
+with several rows the baseline is RoPE with the same padding or documents. A decoding step has keys that were cached as
 they were, and rotates them all in each range, where RoPE's keys were cached rotated: the base of a step attends alone.
 Memory is what tensors hold at the most, besides q, k and v, at a length and at twice that.
 """

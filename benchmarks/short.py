@@ -36,12 +36,12 @@ Run = Callable[[], object]
 def rounds(candidates: Mapping[str, Run], base: Run, count: int, calls: int) -> dict[str, tuple[float, float, float]]:
     """Each candidate's median time, difference to the base and ratio to it, in µs; the base runs around each."""
     samples: dict[str, list[tuple[float, float, float]]] = {name: [] for name in candidates}
-    for turn in range(count + 1):
+    for repetition in range(count + 1):
         before = sample(base, calls)
         for name, run in candidates.items():
             time, after = sample(run, calls), sample(base, calls)
             near = (before + after) / 2
-            if turn:
+            if repetition:
                 samples[name].append((time, time - near, time / near))
             before = after
     return {name: tuple(statistics.median(part) for part in zip(*rows, strict=True)) for name, rows in samples.items()}

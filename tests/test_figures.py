@@ -26,7 +26,7 @@ def test_numbers_of_a_figure_equal_the_encoding(tmp_path: Path) -> None:
 
 
 def test_a_file_of_its_own_has_colours_legend_and_title(tmp_path: Path) -> None:
-    shown = figure("stretched")
+    shown = figure("context-extension")
     file, _ = save(shown, tmp_path / "a.svg")
     root = ElementTree.fromstring(file.read_text(encoding="utf-8"))
     assert root.findtext(f"{SVG}title") == shown.caption
@@ -53,7 +53,7 @@ def test_arrows_lead_from_box_to_box() -> None:
 
 def test_a_pdf(tmp_path: Path) -> None:
     pytest.importorskip("vl_convert")
-    file, _ = save(figure("waves"), tmp_path / "a.pdf")
+    file, _ = save(figure("sinusoids"), tmp_path / "a.pdf")
     assert file.read_bytes().startswith(b"%PDF")
 
 

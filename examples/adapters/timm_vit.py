@@ -25,8 +25,5 @@ pixels = torch.randn(2, 3, 32, 32)
 for encodings in ([], [AxialRoPE(8)], [ALiBi2D(4)]):
     for block in model.blocks:
         block.attn.encodings = torch.nn.ModuleList(encodings)
-    print(
-        encodings,
-        "and timm without positions differ by",
-        float((model(pixels) - reference(pixels)).abs().max().detach()),
-    )
+    gap = float((model(pixels) - reference(pixels)).abs().max().detach())
+    print(encodings, "and timm without positions differ by", gap)

@@ -190,10 +190,6 @@ class Vectors(Structure):
             return None
         return "positions are given: nothing is a function of the difference of two indices"
 
-    def sink_logits(self) -> Tensor | None:
-        """Logits ``(heads,)`` that take weight and have no value, if the structure is softmax with such a sink."""
-        return None
-
     def with_products(self, q: Tensor, k: Tensor, *, changed: bool, chained: bool) -> Vectors:
         if self.content is not None or not chained:
             return self
@@ -223,10 +219,6 @@ class Counts(Structure):
     def tile_refusal(self, encoding: str, facts: TileFacts) -> str | None:
         if self.keys is not None and self.keys.shape[1] != facts.num_kv_heads:
             return f"{encoding} counts with other key heads than the call's"
-        return None
-
-    def sink_logits(self) -> Tensor | None:
-        """Logits ``(heads,)`` that take weight and have no value, if the structure is softmax with such a sink."""
         return None
 
     def with_products(self, q: Tensor, k: Tensor, *, changed: bool, chained: bool) -> Counts:

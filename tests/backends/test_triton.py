@@ -286,7 +286,8 @@ def test_compiles_for_hopper(subject, name, dtype):
 
     module, tile = stick_kernels if subject == "sticks" else count_kernels, 64 if dtype == "bf16" else 32
     constants = {"CAUSAL": True, "WINDOW": True, "IDS": True, "EXACT": dtype == "fp32", "ROWS": tile, "COLUMNS": tile}
-    constants |= {"WIDTH": 128, "VALUES": 128, "OWN": False, "KEEP": False, "GATES": 128, "OTHERS": "of" in subject}
+    constants |= {"WIDTH": 128, "VALUES": 128, "CURRENT": False, "KEEP": False, "GATES": 128}
+    constants["SEPARATE"] = "of" in subject
     compiled = compile_for_hopper(getattr(module, name), constants, dtype)
     assert compiled.metadata.shared <= launch.SHARED
 
@@ -306,6 +307,7 @@ def compile_for_hopper(kernel, constants, dtype):
     from triton.compiler import ASTSource
 
     names = kernel.arg_names
+    assert {name for name in names if name.isupper()} <= constants.keys(), "a constant of the kernel has another name"
     inputs = {"q", "k", "v", "gate_q", "gate_k", "grad", "d_q", "d_gate_q", "out", "new_q", "new_k"}
     wide = {"z", "used_out", "carries", "behind", "delta", "norms", "grad_used", "d_k", "d_v", "d_z", "d_gate_k"}
     kinds = dict.fromkeys(inputs, f"*{dtype}") | dict.fromkeys(wide | {"cos", "sin"}, "*fp32")

@@ -51,7 +51,7 @@ def test_given_configurations_are_shown_as_posenc_reads_them(explorer: Path) -> 
     for name in ("smollm2", "llama-3.1", "gpt-oss", "qwen2-vl"):
         read, model = read_rope(GIVEN[name]), models[name]
         assert len(model["layers"]) == GIVEN[name]["num_hidden_layers"]
-        assert [remark["text"] for remark in model["remarks"]] == [remark.text for remark in read.remarks]
+        assert [finding["text"] for finding in model["findings"]] == [finding.text for finding in read.findings]
         shown = model["kinds"]["all"]
         longest = facts(read)["layers"]["all"]["longest_length"]
         spectrum = text_rope(read.rope).spectrum(longest)

@@ -58,7 +58,7 @@ def plain(call: RandomCall, draw: Draw) -> float:
     )
 
 
-def every_path(call: RandomCall, draw: Draw) -> float:
+def every_backend(call: RandomCall, draw: Draw) -> float:
     """All backends by name: each gives the definition's result, or says that it cannot serve the call."""
     leaves, worst = float64_leaves(call), 0.0
     grad = draw.chance(0.3)

@@ -84,7 +84,7 @@ def spellings(call: RandomCall, draw: Draw) -> list[Fault]:
     faults.append(Fault("encodings", nn.ModuleList(call.encodings), "ModuleList"))
     faults.append(Fault("encodings", iter(call.encodings), "iterator"))
     faults.append(Fault("tolerance", draw.choice([0, np.float32(0), torch.tensor(0.0), False]), "zero of another kind"))
-    faults.append(Fault("path", np.str_("auto"), "numpy string"))
+    faults.append(Fault("backend", np.str_("auto"), "numpy string"))
     if isinstance(causal, bool):
         kinds = [int(causal), float(causal), np.bool_(causal), torch.tensor(causal), np.int64(causal), np.array(causal)]
         value = draw.choice(kinds)
@@ -226,7 +226,7 @@ WRONG_VALUES: Mapping[str, list[object]] = {
     "tolerance": [-0.1, 1, 1.5, "0", None, NAN, [0.0], object(), 1j],
     "softcap": [0, -1.0, "50", NAN, INF, [50.0], True, object(), 1j, torch.tensor([1.0, 2.0])],
     "dropout": [-0.1, 1.5, "0.1", None, NAN, INF, [0.1], True, object(), 1j],
-    "path": ["best", "", None, 3, ["dense"], object(), "Dense"],
+    "backend": ["best", "", None, 3, ["dense"], object(), "Dense"],
     "causal": [
         "yes", None, 2, -1, "position", [True], (True,), {}, 0.5, torch.tensor([True, False]), torch.tensor(2), object()
     ],

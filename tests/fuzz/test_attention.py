@@ -29,7 +29,7 @@ from tests.fuzz.refusals import legitimate, must_refuse
 
 Mode = Callable[[RandomCall, Draw], float]
 MODES: dict[str, Mode] = {
-    "plain": modes.plain, "every_path": modes.every_path, "backward": modes.backward, "packed": layers.packed,
+    "plain": modes.plain, "every_backend": modes.every_backend, "backward": modes.backward, "packed": layers.packed,
     "padded": layers.padded, "decoded": layers.decoded, "equivalent_values": refusals.equivalent_values,
     "refused": refusals.refused, "forward_derivative": modes.forward_derivative,
     "function_gradient": modes.function_gradient, "mapped": modes.mapped, "compiled": modes.compiled,
@@ -38,12 +38,12 @@ MODES: dict[str, Mode] = {
 TEXTS = {"packed", "padded", "decoded"}  # modes that lay texts out themselves
 SMALL = {"refused", "equivalent_values", "forward_derivative", "function_gradient", "mapped", "compiled"}
 SHARES = {
-    "plain": 42.0, "every_path": 10.0, "backward": 15.0, "packed": 5.0, "padded": 5.0, "decoded": 8.0,
+    "plain": 42.0, "every_backend": 10.0, "backward": 15.0, "packed": 5.0, "padded": 5.0, "decoded": 8.0,
     "equivalent_values": 3.0, "refused": 4.0, "constructor": 2.0, "forward_derivative": 1.2, "function_gradient": 1.2,
     "mapped": 1.2, "compiled": 0.4, "layer_states": 2.0,
 }  # fmt: skip
 QUICK = {
-    "plain": 48.0, "every_path": 8.0, "backward": 10.0, "packed": 5.0, "padded": 5.0, "decoded": 8.0,
+    "plain": 48.0, "every_backend": 8.0, "backward": 10.0, "packed": 5.0, "padded": 5.0, "decoded": 8.0,
     "equivalent_values": 5.0, "refused": 9.0, "layer_states": 2.0,
 }  # fmt: skip
 

@@ -3,7 +3,7 @@
 Each configuration of a broad corpus is changed one to three times (`tests.hf.config.mutations`). Then `read_rope`
 either answers, and so do `facts`, `as_text`, and `to_config`, whose round trip is the identity; or it raises a
 `ValueError` that names the key and whose corrected block reads. Where transformers answers too, its frequencies and
-gains are ours, or a remark says what transformers does instead.
+gains are ours, or a finding says what transformers does instead.
 
 The quick suite takes 300 mutations of a fixed seed, without transformers. The slow test takes 10,000 of a seed that it
 prints, with transformers; POSENC_FUZZ_SEED and POSENC_FUZZ_COUNT in the environment give others:
@@ -160,7 +160,7 @@ def _short(config: Config) -> str:
 
 
 def compared(read: RopeConfig) -> int:
-    """1 where transformers answers and rotates equally, or a remark says what it does; 0 where it does not answer."""
+    """1 where transformers answers and rotates equally, or a finding says what it does; 0 where it does not answer."""
     reference = importlib.import_module("tests.hf.theirs")
     text_config = find_text_config(read.config)
     try:
@@ -180,7 +180,7 @@ def compared(read: RopeConfig) -> int:
         return 0
     if not rotations or not all(bool(torch.isfinite(theta).all()) for theta, _ in rotations.values()):
         return 0
-    reported = any("transformers" in remark.text for remark in read.remarks)
+    reported = any("transformers" in finding.text for finding in read.findings)
     for (kind, length), (theta, gain) in rotations.items():
         rope = read.layers[kind]
         spectrum = getattr(rope, "rope", rope).spectrum(length)

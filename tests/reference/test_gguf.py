@@ -32,10 +32,10 @@ def test_scaling_is_dropped_and_posenc_says_so(tmp_path: Path, scaling: Any) -> 
     write_gguf(made(tmp_path / "old.gguf"), target, RoPE(128, base=2 * BASE, scaling=scaling))
     config = loaded(target)
     assert config["rope_theta"] == 2 * BASE
-    assert not {"rope_scaling", "rope_parameters"} & set(config), "should transformers read it now, the remark goes"
+    assert not {"rope_scaling", "rope_parameters"} & set(config), "should transformers read it now, the finding goes"
     read = read_rope(target)
     assert read.rope.scaling is not None
-    assert [remark.name for remark in read.remarks] == ["gguf-scaling-dropped"]
+    assert [finding.name for finding in read.findings] == ["gguf-scaling-dropped"]
 
 
 def test_gpt_oss_does_not_load(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ WIDTH = {"glm4_moe": 128, "glm4v_moe_text": 128, "qwen3_omni_moe_text": 128}  # 
 WIDTH |= {"glm4v_text": 64, "glm_image_text": 64}  # whose default sections do not fit their default width
 WIDTH |= {"qwen4_exp_text": 64}
 _NESTED = {FULL: {"rope_type": "default", "rope_theta": 1e4}}
-GIVEN = {"cohere_compass_text": {"rope_parameters": _NESTED}}  # whose code has no default block
+WITHOUT_DEFAULT_BLOCK = {"cohere_compass_text": {"rope_parameters": _NESTED}}  # whose code has no default block
 SCALABLE = [name for name, family in ROTATIONS.items() if not family.fixed]
 
 
@@ -123,7 +123,7 @@ def of_family(name: str) -> tuple[Any, nn.Module, Any, dict[str, Any]]:
     cls, rotary, code = model_of(TEXT.get(name, name))
     on = ROTATIONS[name].rotates_if
     width = {"head_dim": WIDTH[name]} if name in WIDTH else {}
-    config = cls(**width, **(dict([on]) if on else {}), **GIVEN.get(name, {}))
+    config = cls(**width, **(dict([on]) if on else {}), **WITHOUT_DEFAULT_BLOCK.get(name, {}))
     full = {**config.to_dict(), "model_type": name}
     if name == "minimax_m3_vl_text":  # of which the tests of faults tell
         del full["rotary_dim"]
@@ -195,7 +195,7 @@ class TestFaultsOfTransformers:
         assert len(theirs(rotary(cls()), None)[0]) == 64
         read = read_rope(full)
         assert (full["rotary_dim"], read.rope.rotary_dim) == (64, 64)
-        assert any(item.key == "rotary_dim" and "is ignored" in item.text for item in read.remarks)
+        assert any(item.key == "rotary_dim" and "is ignored" in item.text for item in read.findings)
 
     @pytest.mark.parametrize("key", ["mscale", "mscale_all_dim"])
     def test_one_mscale_alone_is_ignored(self, key: str) -> None:

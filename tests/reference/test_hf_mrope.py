@@ -13,8 +13,9 @@ from posenc.hf import read_rope, rope_to_config
 from posenc.hf.config.rotation import order_of, text_rope
 from posenc.hf.config.text_config import find_text_config
 from posenc.hf.families import ROTATIONS
+from posenc.hf.families.layer_patterns import FULL
 from tests.hf.checkpoints import CHECKPOINTS
-from tests.reference.test_hf_config import TEXT, model_of, of_family, their_rotary
+from tests.reference.test_hf_config import TEXT, WITHOUT_DEFAULT_BLOCK, model_of, of_family, their_rotary
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.reference
@@ -27,7 +28,9 @@ def theirs(config: dict[str, Any], x: Tensor, places: Tensor) -> Tensor:
     """``x`` rotated by the family's own module and function, on places (batch, tokens, axes)."""
     config = {**config, "model_type": TEXT.get(config["model_type"], config["model_type"])}
     _, _, code = model_of(config["model_type"])
-    rotated: Tensor = code.apply_rotary_pos_emb(x, x, *their_rotary(config)(x, places.movedim(-1, 0)))[0]
+    kinds = {"layer_type": FULL} if ROTATIONS[config["model_type"]].nested else {}
+    table = their_rotary(config)(x, places.movedim(-1, 0), **kinds)
+    rotated: Tensor = code.apply_rotary_pos_emb(x, x, *table)[0]
     return rotated
 
 
@@ -53,10 +56,13 @@ def gap(rope: MRoPE, x: Tensor, expected: Tensor) -> float:
 
 @pytest.mark.parametrize("name", SEEING)
 def test_families_deal_out_their_pairs_as_the_table_says(name: str) -> None:
-    """Without a word on sections in the configuration."""
+    """Without a word on sections in the configuration; without a block, where transformers has a default one."""
     _, _, _, config = of_family(name)
-    bare = {key: value for key, value in config.items() if key != "rope_parameters"}
-    check(bare)
+    if name in WITHOUT_DEFAULT_BLOCK:
+        assert "mrope_section" not in config["rope_parameters"][FULL]
+    else:
+        del config["rope_parameters"]
+    check(config)
 
 
 @pytest.mark.parametrize("version", [None, 4, 5])
@@ -90,7 +96,7 @@ class TestWhatTransformersDoes:
         changed = {**config, "rope_scaling": {**config["rope_scaling"], "mrope_interleaved": True}}
         check(changed)
         assert read_rope(changed).rope.order() == read_rope(config).rope.order()
-        assert [remark.key for remark in read_rope(changed).remarks] == ["mrope_interleaved"]
+        assert [finding.key for finding in read_rope(changed).findings] == ["mrope_interleaved"]
         assert read_rope(changed).to_config() == changed
 
     def test_llama_ignores_sections(self) -> None:
@@ -115,7 +121,7 @@ class TestWhatTransformersDoes:
         changed = {**config, "rope_parameters": {**config["rope_parameters"], "rope_type": "linear", "factor": 2.0}}
         with pytest.raises(ValueError, match="default"):
             their_rotary(changed)
-        assert "rope_type" in [remark.key for remark in read_rope(changed).remarks]
+        assert "rope_type" in [finding.key for finding in read_rope(changed).findings]
 
     def test_hunyuan_rotates_the_two_channels_of_a_pair_by_different_axes(self) -> None:
         block = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [8, 8, 8, 8]}

@@ -118,6 +118,6 @@ def test_code_of_models_without_a_rotation(name: str) -> None:
         assert re.search(evidence, source), f"no {evidence} for {one.text}"
 
 
-def test_our_reading_of_these_configurations_is_remarked() -> None:
+def test_our_reading_of_these_configurations_is_reported() -> None:
     read = read_rope({"model_type": "solar_open", "rope_parameters": {FULL: {"rope_type": "default"}}})
-    assert "rope_parameters" in {remark.key for remark in read.remarks}
+    assert "rope_parameters" in {finding.key for finding in read.findings}

@@ -50,7 +50,7 @@ def test_files_differ_where_pairs_rest():
     assert len(FILES) == 7
 
 
-def test_without_noise_the_kept_pairs_rotate_as_under_rope():
+def test_without_noise_the_pairs_rotate_as_under_rope():
     q, k, _ = qkv(2, 4, 9, head_dim=16, num_kv_heads=2)
     fope, positions = FoPE(16, num_heads=4, original_length=64, num_kv_heads=2, noise=0.0), torch.arange(9) * 5
     remaining = fope.series
@@ -85,6 +85,6 @@ test_refusals = refusals(
         ],
         "original_length": [lambda: FoPE(8, num_heads=2, original_length=6)],
         "series": [lambda: FoPE(8, num_heads=2, original_length=64, series=5)],
-        "kept": [lambda: FoPE(8, num_heads=2, original_length=64, kept=5)],
+        "num_frequencies": [lambda: FoPE(8, num_heads=2, original_length=64, num_frequencies=5)],
     }
 )

@@ -168,14 +168,12 @@ def explain(
 
     >>> from posenc import ALiBi
     >>> q, k, v = torch.randn(3, 1, 8, 1024, 64)
-    >>> print(explain(q, k, v, [ALiBi(8)]))
+    >>> print(explain(q, k, v, [ALiBi(8)]))  # doctest: +ELLIPSIS
     backend tiled: blocks of queries under a bias by distance, computed anew in the backward pass
     not triton: its kernels were made for NVIDIA's GPUs
     not flex: off a GPU it builds every score
     not sdpa: not asked for
-    not ranged: no encoding in the list rotates queries and keys by ranges of distance
-    not rows: not asked for
-    not dense: slower: it builds every score
+    ...
     """
     call = rewritten(prepare_call(q, k, v, as_list(encodings), **options))
     chosen = choose(call, backend)

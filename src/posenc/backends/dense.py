@@ -44,8 +44,8 @@ def run(call: AttentionCall) -> Tensor:
 def widened(call: AttentionCall) -> AttentionCall:
     """The call in the precision of scores, converted once.
 
-    Encodings that read q and k besides the scores change what these give: their gradients may cancel, and have to meet
-    before they are rounded to the dtype of the call.
+    Encodings that read q and k in addition to the scores change what these give: their gradients may cancel, and have
+    to meet before they are rounded to the dtype of the call.
     """
     unrotated = None if call.unrotated is None else (widen(call.unrotated[0]), widen(call.unrotated[1]))
     return call._replace(q=widen(call.q), k=widen(call.k), v=widen(call.v), unrotated=unrotated)

@@ -65,7 +65,7 @@ def tokens_of(text: Text, tokenizer: Any) -> Tensor:
     return tokens_of_text(content, tokenizer)
 
 
-def check_room(tokens: Tensor, text: Text, wanted: int) -> None:
+def check_room(tokens: Tensor, text: Text, needed: int) -> None:
     """Raise a ValueError unless a text has enough tokens.
 
     Args:
@@ -73,10 +73,10 @@ def check_room(tokens: Tensor, text: Text, wanted: int) -> None:
         text: the argument of `tokens_of`, which the error names.
         wanted: number of tokens that are needed.
     """
-    if len(tokens) < wanted:
+    if len(tokens) < needed:
         which = "the built-in text has" if text is None else "the text has"
         raise ValueError(
-            f"text: {wanted:,} tokens are needed, and {which} {len(tokens):,} of this model's tokens: give a longer "
+            f"text: {needed:,} tokens are needed, and {which} {len(tokens):,} of this model's tokens: give a longer "
             "one (--text FILE)"
         )
 
@@ -121,10 +121,10 @@ def windows_of(tokens: Tensor, longest: int, count: int, last: int) -> Windows:
     first = max(longest, int(_UNSCORED_SHARE * len(tokens)))
     stride = (len(tokens) - first) // max(1, count - 1) if count > 1 else 0
     if len(tokens) < longest or (count > 1 and stride < last) or longest <= last:
-        wanted = longest + (count - 1) * last
+        needed = longest + (count - 1) * last
         raise ValueError(
-            f"text: {count} windows of {longest:,} tokens, {last} of each scored, need {wanted:,} tokens and {last} to "
-            f"be less than a window, got {len(tokens):,}: give a longer text, or fewer windows"
+            f"text: {count} windows of {longest:,} tokens, {last} of each scored, need {needed:,} tokens and {last} to "
+            f"be less than a window, got {len(tokens):,}: give a text with more tokens, or fewer windows"
         )
     ends = tuple(len(tokens) - stride * (count - 1 - n) for n in range(count))
     return Windows(tokens, ends, last)
@@ -173,7 +173,7 @@ def evenly_spaced_pieces(tokens: Tensor, length: int, count: int) -> Sequence[Te
     if len(tokens) < length:
         raise ValueError(
             f"text: searches need pieces of {length:,} tokens that are not scored, and there are {len(tokens):,}: "
-            "give a longer text"
+            "give a text with more tokens"
         )
     gaps = max(1, count - 1)
     starts = sorted({(len(tokens) - length) * n // gaps for n in range(count)})

@@ -1,4 +1,4 @@
-"""Configurations as the page shows them: the spectra of each kind of layers, the layer map, facts in words, remarks."""
+"""Configurations as the page shows them: spectra of each kind of layers, layer map, facts in words, findings."""
 
 from __future__ import annotations
 
@@ -55,14 +55,18 @@ def _model(name: str, source: Source) -> Facts:
     except UnreadableFileError:
         raise
     except ValueError as error:
-        return {"name": name, "error": str(error), "kinds": {}, "schedule": [], "layers": [], "remarks": []}
+        return {"name": name, "error": str(error), "kinds": {}, "schedule": [], "layers": [], "findings": []}
     kinds = all_facts["schedule"]["kinds"]
     numbers = {layer: index for index, kind in enumerate(kinds) for layer in kind["layers"]}
     several = len({kind["base"] for kind in kinds} - {None}) > 1
     problem = all_facts["schedule"]["problem"]
-    remarks = [{key: remark[key] for key in ("key", "text", "level")} for remark in all_facts["remarks"]]
-    remarks += [] if problem is None else [{"key": "layers", "text": f"are not told: {problem}", "level": "suspicion"}]
-    remarks += [{"key": "instead", "text": encoding["text"], "level": "note"} for encoding in all_facts["encodings"]]
+    findings = [{key: finding[key] for key in ("key", "text", "level")} for finding in all_facts["findings"]]
+    findings += (
+        [] if problem is None else [{"key": "layers", "text": f"cannot be read: {problem}", "level": "suspicion"}]
+    )
+    findings += [
+        {"key": "position scheme", "text": encoding["text"], "level": "note"} for encoding in all_facts["encodings"]
+    ]
     return {
         "name": name,
         "error": None,
@@ -73,7 +77,7 @@ def _model(name: str, source: Source) -> Facts:
         },
         "schedule": [f"{kind['kind'].replace('_', ' ')}: {', '.join(has(kind, several=several))}" for kind in kinds],
         "layers": [numbers[layer] for layer in sorted(numbers)],
-        "remarks": remarks,
+        "findings": findings,
     }
 
 
@@ -106,10 +110,10 @@ def _facts(layer: Facts) -> list[tuple[str, str]]:
         *axes,
         ("base", f"{layer['base']:,.6g}"),
         ("scaling", layer["scaling"] or "none"),
-        ("trained at", _tokens(layer["trained_length"])),
+        ("training length", _tokens(layer["trained_length"])),
         *([] if layer["window"] is None else [("window", _tokens(layer["window"]))]),
-        ("meant for", _tokens(layer["longest_length"])),
-        ("without a full turn", "not known" if slow is None else f"{slow} of {rotated} pairs"),
+        ("declared length", _tokens(layer["longest_length"])),
+        ("without a full rotation", "unknown" if slow is None else f"{slow} of {rotated} pairs"),
         ("gain", f"{layer['gain']:.6g} on queries and keys, {layer['logit_factor']:.6g} on a logit"),
         *softmax,
         ("depends on the length", "yes" if layer["length_dependent"] else "no"),

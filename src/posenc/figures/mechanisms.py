@@ -35,25 +35,25 @@ def figure_of(entry: Entry) -> Figure:
 
 
 def _wavelengths(entry: Entry) -> Figure:
-    """Tokens per full turn for each pair, unscaled and scaled, for a model of 2,048 tokens at four times that."""
+    """Tokens per rotation of each pair, unscaled and scaled, for a model of 2,048 tokens at four times that."""
     shape = {"dim": 512, "num_heads": 8, "train_length": ORIGINAL, "max_length": 4 * ORIGINAL}
     scaled = entry.create(**shape)
     assert isinstance(scaled, RoPE)
-    spectra = {"plain RoPE": RoPE(64).spectrum().theta, entry.name: scaled.spectrum(4 * ORIGINAL).theta}
+    spectra = {"unscaled RoPE": RoPE(64).spectrum().theta, entry.name: scaled.spectrum(4 * ORIGINAL).theta}
     series = {}
     for name, theta in spectra.items():
         row = theta[-1] if theta.ndim == 2 else theta
         wavelengths = [(float(j), 2 * math.pi / float(t)) for j, t in enumerate(row) if float(t) > 0]
         series[name] = wavelengths
-    series["trained length"] = [(0.0, float(ORIGINAL)), (float(PAIRS_SHOWN - 1), float(ORIGINAL))]
+    series["training length"] = [(0.0, float(ORIGINAL)), (float(PAIRS_SHOWN - 1), float(ORIGINAL))]
     return Curves(
         series,
         "pair",
-        "tokens per full turn",
+        "tokens per rotation",
         f"wavelengths under {entry.name}",
         (
-            f"Wavelength of each pair of a head of 64 channels, plain and under {entry.name}, at 4 × {ORIGINAL:,} "
-            "tokens. Pairs above the line of the trained length never completed a full turn in training. "
+            f"Wavelength of each pair of a head of 64 channels, unscaled and under {entry.name}, at 4 × {ORIGINAL:,} "
+            "tokens. Pairs above the line of the training length never completed a rotation in training. "
             "Pairs that are not rotated have no point."
         ),
         log=True,

@@ -19,13 +19,13 @@ SHOWN = "text"  # a comparison, and the rows that a picture has room for: one or
 SHOWN_ROWS = ("stick-breaking", "t5", "fox", "alibi", "fire", "rope", "sinusoidal", "learned")
 
 
-def _waves() -> Figure:
+def _sinusoids() -> Figure:
     added = Sinusoidal(16)(torch.zeros(1, 65, 16), torch.arange(65))[0]
     series = {f"channel {c}": [(float(p), float(added[p, c])) for p in range(65)] for c in (0, 4, 8)}
     return Curves(
         series,
         "position",
-        "added",
+        "embedding",
         "three channels of the sinusoidal embedding",
         "Three channels of the sinusoidal embedding: fast, slower, slowest. Together they are the hands of a clock.",
     )
@@ -42,7 +42,7 @@ def _binary() -> Figure:
     )
 
 
-def _shifted() -> Figure:
+def _rotation_decay() -> Figure:
     rope = RoPE(64)
     ones = torch.ones(1, 1, 1, 64)
     positions = torch.arange(129)
@@ -54,7 +54,7 @@ def _shifted() -> Figure:
         "distance in tokens",
         "score",
         "score of a vector with itself under RoPE by distance",
-        "The score of a vector of ones with itself under RoPE, by distance: waves of all wavelengths, added up.",
+        "The score of a vector of ones with itself under RoPE, by distance: cosines of all wavelengths, added up.",
     )
 
 
@@ -69,38 +69,41 @@ def _slopes() -> Figure:
         "tokens back",
         "bias",
         "biases of ALiBi",
-        "ALiBi: each head has a slope of its own, so that some look near and others far. Four of eight heads.",
+        (
+            "ALiBi: each head has a slope of its own, so that some attend to near keys and others to far ones. "
+            "Four of eight heads."
+        ),
     )
 
 
-def _stretched() -> Figure:
+def _context_extension() -> Figure:
     unscaled, extended = RoPE(64), RoPE(64, scaling=YaRN(4.0, original_length=ORIGINAL))
     series = {}
-    for name, rope, factor in (("plain", unscaled, 1.0), ("interpolated", unscaled, 4.0), ("YaRN", extended, 1.0)):
+    for name, rope, factor in (("unscaled", unscaled, 1.0), ("interpolated", unscaled, 4.0), ("YaRN", extended, 1.0)):
         theta = rope.spectrum().theta / factor
         series[name] = [(float(j), 2 * math.pi / float(t)) for j, t in enumerate(theta)]
-    series["trained length"] = [(0.0, float(ORIGINAL)), (float(PAIRS_SHOWN - 1), float(ORIGINAL))]
+    series["training length"] = [(0.0, float(ORIGINAL)), (float(PAIRS_SHOWN - 1), float(ORIGINAL))]
     return Curves(
         series,
         "pair",
-        "tokens per full turn",
-        "wavelengths, plain and scaled",
+        "tokens per rotation",
+        "wavelengths, unscaled and scaled",
         (
-            f"Wavelengths of a model trained at {ORIGINAL:,} tokens, made ready for four times that. "
+            f"Wavelengths of a model trained at {ORIGINAL:,} tokens, extended to four times that. "
             "Interpolation slows every pair; YaRN leaves the fast pairs alone and slows the slow ones."
         ),
         log=True,
     )
 
 
-def _unseen() -> Figure:
+def _unseen_angles() -> Figure:
     theta = RoPE(64).spectrum().theta
     seen = [(float(j), min(1.0, float(t) * 128 / (2 * math.pi))) for j, t in enumerate(theta)]
     return Curves(
-        {"share of a full turn": seen},
+        {"share of a full rotation": seen},
         "pair",
         "share",
-        "share of a full turn that training at 128 tokens shows",
+        "share of a full rotation that training at 128 tokens shows",
         (
             "How much of its circle each pair of a 64-channel head has shown after 128 tokens. "
             "Pairs below 1 meet new angles at token 129."
@@ -148,20 +151,21 @@ def _measured() -> Figure:
     seeds = max(row.seeds for row in rows)
     return Curves(
         series,
-        "times the trained length",
+        "multiples of the training length",
         study.unit,
-        "what encodings do past their trained length",
+        "encodings beyond their training length",
         (
             f"{study.unit.capitalize()} of small models, one for each encoding, trained at {study.train_length} tokens "
-            f"({seeds} training{'s' * (seeds > 1)} each) and read at up to {study.longest} times that; the same bytes "
-            f"are judged at every length, and {study.better} is better. Level lines: an n-gram of the training text, "
-            "and the entropy of single bytes."
+            f"({seeds} training{'s' * (seeds > 1)} each) and evaluated at up to {study.longest} times that; the "
+            f"same bytes are scored at every length, and {study.better} is better. "
+            "Level lines: an n-gram of the training text, and the entropy of single bytes."
         ),
         log_x=True,
     )
 
 
 NAMED: dict[str, Callable[[], Figure]] = {
-    "waves": _waves, "binary": _binary, "turning": _shifted, "slopes": _slopes, "stretched": _stretched,
-    "unseen": _unseen, "fox-pro": _fox_pro, "measured": _measured,
+    "sinusoids": _sinusoids, "binary": _binary, "rotation-decay": _rotation_decay, "slopes": _slopes,
+    "context-extension": _context_extension, "unseen-angles": _unseen_angles, "fox-pro": _fox_pro,
+    "measured": _measured,
 }  # fmt: skip

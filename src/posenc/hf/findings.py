@@ -23,8 +23,7 @@ COSTS = {
     "yarn-gain-in-engines": "a gain of 1.28 or 1.42 in the place of 1 (vllm-project/vllm#48621 and #48351, "
     "sgl-project/sglang#22711)",
     "gguf-scaling-lost": "quality past the training length (ggml-org/llama.cpp#13322, ikawrakow/ik_llama.cpp#402)",
-    "rotation-of-another-configuration": "a silent no-op: the loss stays that of the model before "
-    "(MakazhanAlpamys/Soup#793)",
+    "rotation-of-another-configuration": "a silent no-op: the loss is the unchanged model's (MakazhanAlpamys/Soup#793)",
     "attention-without-mask": "wrong attention wherever a batch is padded (huggingface/transformers#45811)",
     "sinks-ignored": "another softmax in every layer (huggingface/transformers#43120, unslothai/unsloth#3142)",
     "frequencies-rounded": "an error of 180 degrees at 4,096 tokens (Modalities/modalities#462), 0.011 nats of "
@@ -41,7 +40,7 @@ COSTS = {
 
 
 class Finding(NamedTuple):
-    """One remark on a checkpoint: a key of its configuration, or a part of its model, and what to know about it.
+    """One finding on a checkpoint: a key of its configuration, or a part of its model, and what to know about it.
 
     `posenc.hf.read_rope` finds them in a configuration, `posenc.hf.doctor` also in weights, other files and live
     models, and adds corrections.

@@ -91,11 +91,11 @@ def export(trained: TrainedJob, to: Path, hf: Any, *, plain_llama: bool = False)
     tokens = torch.randint(config.vocab_size, (4, length), generator=torch.Generator().manual_seed(0))
 
     def card(difference: float) -> str:
-        text: str = hf.model_card(to.name, *_words(trained), difference=difference, plain=plain_llama)
+        text: str = hf.model_card(to.name, *_words(trained), difference=difference, as_llama=plain_llama)
         return text
 
     difference: float = hf.write_folder(
-        model, to, tokens=tokens, logits=decoder(tokens), card=card, plain=plain_llama, tokenizer=trained.tokenizer
+        model, to, tokens=tokens, logits=decoder(tokens), card=card, as_llama=plain_llama, tokenizer=trained.tokenizer
     )
     return difference
 

@@ -91,7 +91,7 @@ class TAPEAttention(nn.Module):
             cache: a `KVCache` of this layer's own.
         """
         if isinstance(cache, StaticKVCache):
-            raise ValueError("cache must be a KVCache: a static one has no room for states besides values")
+            raise ValueError("cache must be a KVCache: a static one has no room for states in addition to values")
         inner = self.attention
         if states is None:
             here = inner.token_positions(x, positions, attention_mask, segments, cache)

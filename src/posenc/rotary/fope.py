@@ -1,6 +1,6 @@
 """FoPE: each pair is rotated by a series of those frequencies that complete a full turn in training.
 
-    kept = { theta_m : theta_m ≥ 2π / original_length },  theta_m = base^(−2m / spectrum_dim)
+    { theta_m : theta_m ≥ 2π / original_length },  theta_m = base^(−2m / spectrum_dim)
     cos_hj(p) = Σ_m cos(p·theta_m) · cos_coef[h, m, j],   sin_hj(p) = Σ_m sin(p·theta_m) · sin_coef[h, m, j]
     (a_j, b_j) → (a_j cos_hj − b_j sin_hj,  b_j cos_hj + a_j sin_hj)
 
@@ -10,8 +10,8 @@ series is no rotation. Every frequency has been met in training at all of its an
 Pairs past the series rest: with rest="pass" they pass through (cos 1, sin 0), as frequency 0 would have it.
 Forms in use. The authors' code: rest="doubled", as it fills both cos and sin with 1, so that those pairs become
 x + rotate_half(x) and count twice in a score; at most head_dim // 4 pairs have a series (``series``). Engines:
-rest="pass" in vLLM now, "doubled" in its first version; as many series as frequencies; these are the first ``kept``,
-or those strictly above 2π / original_length.
+rest="pass" in vLLM now, "doubled" in its first version; as many series as frequencies; these are the first
+``num_frequencies`` (``num_inv_freq`` there), or those strictly above 2π / original_length.
 
 Source: Hua et al., Fourier Position Embedding, arXiv 2412.17739, section on the method; its released code.
 Checked against: TsinghuaC3I/Fourier-Position-Embedding olmo/model.py: tables and rotated queries and keys.
@@ -51,7 +51,8 @@ class FoPE(RotaryEncoding):
         num_kv_heads: key heads, default ``num_heads``; must divide it. Queries share the coefficients of their key.
         base: wavelengths run from 2π to about 2π · base tokens.
         spectrum_dim: channels that the frequencies are spread over, default ``head_dim``.
-        kept: how many of the fastest frequencies there are in place of those that ``original_length`` leaves.
+        num_frequencies: how many of the fastest frequencies the series has; default: those that complete a full turn in
+            ``original_length``, as the paper zeroes out the undertrained ones. vLLM calls it ``num_inv_freq``.
         slow: "drop" frequencies below a full turn, or keep them as "zero", so that each pair of the head has a series.
         series: pairs that have a series, default as many as there are frequencies, at most those of the head.
         rest: what becomes of the other pairs; see above.
@@ -92,7 +93,7 @@ class FoPE(RotaryEncoding):
         num_kv_heads: int | None = None,
         base: float = 10_000.0,
         spectrum_dim: int | None = None,
-        kept: int | None = None,
+        num_frequencies: int | None = None,
         slow: Literal["drop", "zero"] = "drop",
         series: int | None = None,
         rest: Rest = "pass",
@@ -120,7 +121,7 @@ class FoPE(RotaryEncoding):
         check_whole("spectrum_dim", spectrum_dim, least=2)
         self.head_dim, self.base, self.rest, self.layout, self.noise = head_dim, base, rest, layout, noise
         self.original_length, self.normalized = original_length, check_flag("normalized", normalized)
-        self._frequencies = Frequencies(_chosen(geometric(spectrum_dim, base), original_length, kept, slow))
+        self._frequencies = Frequencies(_chosen(geometric(spectrum_dim, base), original_length, num_frequencies, slow))
         count = len(self._frequencies.theta)
         self.series = min(count, head_dim // 2) if series is None else series
         check_whole("series", self.series, most=head_dim // 2)
@@ -176,11 +177,11 @@ class FoPE(RotaryEncoding):
         return f"{self.head_dim}, num_heads={self.num_heads}{grouped}, {frequencies}, {self.series} series{rest}"
 
 
-def _chosen(theta: list[float], length: int, kept: int | None, slow: str) -> list[float]:
+def _chosen(theta: list[float], length: int, num_frequencies: int | None, slow: str) -> list[float]:
     """The frequencies of the series."""
-    if kept is None:
-        kept = sum(t >= 2 * math.pi / length for t in theta)
-        if not kept:
+    if num_frequencies is None:
+        num_frequencies = sum(t >= 2 * math.pi / length for t in theta)
+        if not num_frequencies:
             raise ValueError(f"original_length must hold a full turn of the fastest pair, 7 tokens, got {length}")
-    check_whole("kept", kept, most=len(theta))
-    return theta[:kept] + [0.0] * (len(theta) - kept if slow == "zero" else 0)
+    check_whole("num_frequencies", num_frequencies, most=len(theta))
+    return theta[:num_frequencies] + [0.0] * (len(theta) - num_frequencies if slow == "zero" else 0)

@@ -155,8 +155,8 @@ def test_silent_blocks_take_what_stands_beside_them() -> None:
     read = read_rope(beside)
     assert {kind: rope.base for kind, rope in read.layers.items()} == {FULL: 5e5, SLIDING: 3e4}
     assert read.to_config() == beside
-    assert read.remarks == ()
-    assert [remark.key for remark in read_rope(nested).remarks] == ["rope_theta"] * 2
+    assert read.findings == ()
+    assert [finding.key for finding in read_rope(nested).findings] == ["rope_theta"] * 2
     changed = read.with_rope({SLIDING: RoPE(64, base=2e4)}).to_config()["rope_parameters"]
     assert changed == {FULL: {"rope_type": "default"}, SLIDING: {"rope_theta": 2e4}}
     other = {
@@ -232,7 +232,7 @@ class TestConventions:
             read = self.read(convention="vllm", **{key: value})
             assert float(read.rope.spectrum().gain) == pytest.approx(m), "vLLM 0.33 does not read it"
             assert torch.equal(read.rope.spectrum().theta, self.read().rope.spectrum().theta)
-            assert {item.level for item in read.remarks if item.name == "key-of-older-vllm"} == {"fault"}
+            assert {item.level for item in read.findings if item.name == "key-of-older-vllm"} == {"fault"}
 
     def test_softmax_factor(self) -> None:
         both = {"mscale": 1.0, "mscale_all_dim": 1.0}

@@ -27,7 +27,7 @@ def test_an_ignored_key_is_as_if_it_were_not_there(keys: tuple[str, ...]) -> Non
         read, bare = read_rope(config, ignore=keys), read_rope(without(*keys))
         assert str(read.rope) == str(bare.rope)
         assert read.softmax_factor() == bare.softmax_factor()
-        assert [remark.name for remark in read.remarks] == [remark.name for remark in bare.remarks]
+        assert [finding.name for finding in read.findings] == [finding.name for finding in bare.findings]
         assert model_from_config(config, ignore=keys).distinct_layers[0].rotation is not None
     assert str(read_rope(CONFIG, ignore=["mscale"]).rope) != str(read_rope(CONFIG).rope)
 
@@ -53,7 +53,7 @@ def test_what_stands_twice_or_is_needed() -> None:
     twice = {**CONFIG, "original_max_position_embeddings": 8192, "max_position_embeddings": 163840}
     with pytest.raises(ValueError, match="original_max_position_embeddings"):
         read_rope(twice)
-    assert read_rope(twice, ignore=["original_max_position_embeddings"]).remarks
+    assert read_rope(twice, ignore=["original_max_position_embeddings"]).findings
     with pytest.raises(ValueError, match="factor"):
         read_rope(CONFIG, ignore=["factor"])
 

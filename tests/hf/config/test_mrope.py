@@ -25,8 +25,8 @@ def config_of(model_type: str, **block: Any) -> dict[str, Any]:
     return {"model_type": model_type, "head_dim": 128, "rope_parameters": {"rope_theta": 1e6, **block}}
 
 
-def remarks(config: dict[str, Any]) -> dict[str, str]:
-    return {remark.key: remark.text for remark in read_rope(config).remarks}
+def findings(config: dict[str, Any]) -> dict[str, str]:
+    return {finding.key: finding.text for finding in read_rope(config).findings}
 
 
 @st.composite
@@ -87,13 +87,13 @@ def test_the_family_decides_on_the_order_and_else_the_key(model_type: str, key: 
     rope = read_rope(config).rope
     assert order_of(rope) == order
     reported = key is not None and key != (order == "interleaved")
-    assert ("mrope_interleaved" in remarks(config)) == reported, "a key that the family's code does not heed"
+    assert ("mrope_interleaved" in findings(config)) == reported, "a key that the family's code does not heed"
 
 
 def test_a_family_has_its_own_sections() -> None:
     config = config_of("qwen3_vl_text")
     assert read_rope(config).rope.sections == SECTIONS
-    assert "[24, 20, 20]" in remarks(config)["mrope_section"]
+    assert "[24, 20, 20]" in findings(config)["mrope_section"]
     assert read_rope(config).to_config() == config
     written = read_rope(config).to_config(version=5)["rope_parameters"]
     assert (written["mrope_section"], written["mrope_interleaved"]) == ([24, 20, 20], True), "vLLM reads the key"
@@ -102,8 +102,8 @@ def test_a_family_has_its_own_sections() -> None:
 def test_sections_where_the_family_has_none() -> None:
     known = config_of("llama", mrope_section=list(SECTIONS))
     assert read_rope(known).rope.sections == SECTIONS
-    assert "sections-ignored" in {remark.name for remark in read_rope(known).remarks}
-    assert set(remarks(config_of("new_model", mrope_section=list(SECTIONS)))) == {"model_type"}
+    assert "sections-ignored" in {finding.name for finding in read_rope(known).findings}
+    assert set(findings(config_of("new_model", mrope_section=list(SECTIONS)))) == {"model_type"}
     assert isinstance(read_rope(config_of("llama", mrope_interleaved=True)).rope, RoPE)
 
 
@@ -205,8 +205,8 @@ def test_wavelengths_of_the_axes() -> None:
     assert facts(read_rope(CHECKPOINTS["qwen3-8b"][0]))["layers"]["all"]["sections"] is None
 
 
-def test_remarks_of_real_checkpoints() -> None:
-    result = {name: {remark.name for remark in read_rope(CHECKPOINTS[name][0]).remarks} for name in VISION}
+def test_findings_of_real_checkpoints() -> None:
+    result = {name: {finding.name for finding in read_rope(CHECKPOINTS[name][0]).findings} for name in VISION}
     assert result.pop("qwen3-omni-30b") == {"interleaved-unread"}
     assert result.pop("qwen2.5-vl-7b with yarn") == {"yarn-on-short-prompts"}
     assert set.union(*result.values()) <= {"version-5-spelling", "length-beyond-base"}

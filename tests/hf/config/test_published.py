@@ -135,7 +135,7 @@ def test_what_is_told_is_what_the_code_computes(
         return
     read = read_rope(config)
     told = facts(read)
-    known = "unknown-family" not in {remark["name"] for remark in told["remarks"]}
+    known = "unknown-family" not in {finding["name"] for finding in told["findings"]}
     kinds = told["schedule"]["kinds"]
     assert told["schedule"]["problem"] is None
     for line in true["rotation"]:

@@ -201,7 +201,7 @@ class TestWhatFamiliesDo:
         qwen = {"model_type": "qwen3", "hidden_size": 1024, "num_attention_heads": 16}
         read = read_rope({**qwen, "rope_theta": 1e6})
         assert read.rope.head_dim == 128
-        assert ("head_dim", "head-width-default", "note") in {(r.key, r.name, r.level) for r in read.remarks}
+        assert ("head_dim", "head-width-default", "note") in {(r.key, r.name, r.level) for r in read.findings}
         assert read_rope({**qwen, "head_dim": None}).rope.head_dim == 64
         assert read_rope({"model_type": "jetmoe", "kv_channels": 64}).rope.head_dim == 64
         assert read_rope({"model_type": "deepseek_v3", "head_dim": 192}).rope.head_dim == 64
@@ -221,8 +221,8 @@ class TestWhatFamiliesDo:
             ({"model_type": "deepseek_v3", "head_dim": 192}, "head_dim"),
         ],
     )
-    def test_keys_of_other_families_are_remarked(self, change: dict[str, Any], key: str) -> None:
-        result = [remark.text for remark in read_rope({**LLAMA, **change}).remarks if remark.key == key]
+    def test_keys_of_other_families_are_reported(self, change: dict[str, Any], key: str) -> None:
+        result = [finding.text for finding in read_rope({**LLAMA, **change}).findings if finding.key == key]
         assert any("transformers" in text for text in result)
 
     def test_longrope_without_a_length(self) -> None:
@@ -237,25 +237,25 @@ class TestWhatFamiliesDo:
         assert read_rope({"model_type": "deepseek_v3"}).rope.layout == "interleaved"
         read = read_rope({"model_type": "deepseek_v2", "rope_interleave": False})
         assert read.rope.layout == "interleaved"
-        assert "rope_interleave" in {remark.key for remark in read.remarks}
+        assert "rope_interleave" in {finding.key for finding in read.findings}
 
     def test_a_window_of_zero_is_none(self) -> None:
         assert read_rope({**LLAMA, "model_type": "qwen2_moe", "sliding_window": 0}).rope.head_dim == 128
 
     def test_type_in_a_family_that_reads_rope_type_alone(self) -> None:
         config = {"model_type": "gemma3_text", "rope_scaling": {"type": "linear", "factor": 8.0}}
-        assert "type" in {remark.key for remark in read_rope(config).remarks}
+        assert "type" in {finding.key for finding in read_rope(config).findings}
 
 
 @pytest.mark.parametrize("model_type", ["llama", "solar_open", "qwen3"])
-def test_keys_of_another_family_are_remarked(model_type):
+def test_keys_of_another_family_are_reported(model_type):
     """transformers reads them in GPT-NeoX alone."""
     config = {
         "model_type": model_type, "hidden_size": 256, "num_attention_heads": 4, "max_position_embeddings": 512,
         "rotary_pct": 0.25, "rotary_emb_base": 20000,
     }  # fmt: skip
-    result = {remark.key: (remark.name, remark.level) for remark in read_rope(config).remarks}
+    result = {finding.key: (finding.name, finding.level) for finding in read_rope(config).findings}
     assert result["rotary_emb_base"] == result["rotary_pct"] == ("key-ignored", "fault")
     assert not {"rotary_pct", "rotary_emb_base"} & {
-        remark.key for remark in read_rope({**config, "model_type": "gpt_neox"}).remarks
+        finding.key for finding in read_rope({**config, "model_type": "gpt_neox"}).findings
     }

@@ -1,4 +1,4 @@
-"""Faults that people met, planted one by one: the remark names the fault, what it costs and what to write instead."""
+"""Faults that people met, planted one by one: the finding names the fault, what it costs and what to write instead."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ PLANTED: list[tuple[str, str, str, dict[str, Any], dict[str, Any], list[str]]] =
 
 
 def named(config: dict[str, Any]) -> dict[str, Finding]:
-    return {remark.name: remark for remark in read_rope(config).remarks}
+    return {finding.name: finding for finding in read_rope(config).findings}
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_planted_fault_is_named(
     assert (result.key, result.level) == (key, level)
     assert [word for word in words if word not in result.text] == []
     assert name not in named(right)
-    assert not [remark for remark in named(right).values() if remark.level == "fault"]
+    assert not [finding for finding in named(right).values() if finding.level == "fault"]
 
 
 # What these checkpoints' own blocks say and transformers does not do, which the reference tests show.
@@ -89,10 +89,10 @@ TRUE = {
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
 def test_real_checkpoints_have_no_fault(name: str) -> None:
-    result = {remark.name for remark in read_rope(CHECKPOINTS[name][0]).remarks if remark.level == "fault"}
+    result = {finding.name for finding in read_rope(CHECKPOINTS[name][0]).findings if finding.level == "fault"}
     assert result == TRUE.get(name, set())
 
 
-def test_every_remark_has_a_name() -> None:
+def test_every_finding_has_a_name() -> None:
     for config, _ in CHECKPOINTS.values():
-        assert all(remark.name and remark.name == remark.name.lower() for remark in read_rope(config).remarks)
+        assert all(finding.name and finding.name == finding.name.lower() for finding in read_rope(config).findings)

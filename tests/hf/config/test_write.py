@@ -158,7 +158,7 @@ def test_what_no_rope_type_means_is_refused_or_written_as_factors(scaling: Any) 
         rope_to_config(rope)
     config = rope_to_config(rope, as_longrope=True, original_length=4096)
     assert config["rope_parameters"]["rope_type"] == "longrope"
-    assert "rope_type" not in {remark.key for remark in read_rope(config).remarks}, "one spectrum for all lengths"
+    assert "rope_type" not in {finding.key for finding in read_rope(config).findings}, "one spectrum for all lengths"
     assert equivalent(read_rope(config).rope, rope)
 
 

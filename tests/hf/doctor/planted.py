@@ -174,7 +174,7 @@ NOTED: list[tuple[str, Config]] = [  # a note, and no alarm
     ("not-read", {"model_type": "chatglm", "rope_ratio": 500}),
     ("dual-chunk-unread", {**QWEN, "dual_chunk_attention_config": {"original_max_position_embeddings": 32768}}),
     (
-        "key-beside-blocks",
+        "key-outside-blocks",
         {**LAGUNA, "rope_parameters": {"full_attention": PLAIN, "original_max_position_embeddings": 4096}},
     ),
     ("yarn-on-short-prompts", {**QWEN, "rope_scaling": YARN}),

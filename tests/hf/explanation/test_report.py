@@ -87,7 +87,7 @@ def test_every_checkpoint_can_be_explained(name: str) -> None:
     for kind, turn in expected.items():
         assert kind == "all" or f"layers       {kind}" in text
         assert f"{turn.head_dim} channels" in text if turn else "rotation     none" in text
-    assert all(remark.text in text for remark in read.remarks)
+    assert all(finding.text in text for finding in read.findings)
     assert max(map(len, text.splitlines())) < 2500
 
 
@@ -97,10 +97,10 @@ def test_text_of_a_scaled_model() -> None:
     for parts in (("interleaved", "2j + 1"), ("4,096", "9 of 32", "28%"), ("1.87385", "mscale_all_dim"), ("163,840",),
                   ("YaRN",)):  # fmt: skip
         assert any(all(part in line for part in parts) for line in lines), parts
-    assert "remarks" not in lines
+    assert "findings" not in lines
 
 
-REMARKS = [
+FINDINGS = [
     (
         {"rope_scaling": {"type": "yarn", "factor": 4.0}},
         "original_max_position_embeddings",
@@ -128,7 +128,7 @@ LONG = {
     "long_factor": [2.0] * 64,
     "original_max_position_embeddings": 1024,
 }
-REMARKS += [
+FINDINGS += [
     ({"rope_parameters": {**YARN, "factor": 8.0}}, "factor", "factor-and-lengths-differ", "= 4"),
     ({"rope_parameters": {**YARN, "mscale": 0.707}}, "mscale", "mscale-alone"),
     ({"rope_parameters": {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}},
@@ -151,19 +151,19 @@ REMARKS += [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("remark", REMARKS, ids=lambda remark: remark[2])
-def test_remarks(remark: tuple[Any, ...]) -> None:
-    change, key, name, *numbers = remark
+@pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: finding[2])
+def test_findings(finding: tuple[Any, ...]) -> None:
+    change, key, name, *numbers = finding
     config = {
         "model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "max_position_embeddings": 4096,
         "rope_theta": 1e6,
     }  # fmt: skip
-    plain = read_rope(config).remarks
-    assert plain == (), "a plain configuration needs no remark"
+    plain = read_rope(config).findings
+    assert plain == (), "a plain configuration needs no finding"
     if "rope_parameters" in change:
         del config["rope_theta"]
-    remarks = read_rope({**config, **change}).remarks
-    assert any((r.key, r.name) == (key, name) and all(n in r.text for n in numbers) for r in remarks), remarks
+    findings = read_rope({**config, **change}).findings
+    assert any((r.key, r.name) == (key, name) and all(n in r.text for n in numbers) for r in findings), findings
 
 
 def test_presets() -> None:

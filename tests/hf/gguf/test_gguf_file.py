@@ -45,12 +45,12 @@ def test_a_file_with_factors_and_one_that_lost_them(tmp_path: Path) -> None:
     read = read_rope(written(tmp_path / "whole.gguf", factors))
     assert (read.rope.head_dim, read.rope.base, read.rope.layout) == (128, 500000.0, "interleaved")
     assert list(read.rope.scaling.short) == factors
-    assert [remark.name for remark in read.remarks] == ["gguf-scaling-dropped"]
+    assert [finding.name for finding in read.findings] == ["gguf-scaling-dropped"]
     result = importlib.import_module("posenc.hf.sources.gguf_file").metadata_of(tmp_path / "whole.gguf")
     assert result["llama.vocab_size"] == 300, "where it is not stated, tokens are counted"
     lost = read_rope(written(tmp_path / "lost.gguf", None))
     assert lost.rope.scaling is None
-    assert [(remark.name, remark.level) for remark in lost.remarks] == [("gguf-scaling-lost", "fault")]
+    assert [(finding.name, finding.level) for finding in lost.findings] == [("gguf-scaling-lost", "fault")]
 
 
 KEYS: list[tuple[bytes, Any]] = [

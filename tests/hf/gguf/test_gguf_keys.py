@@ -84,9 +84,9 @@ def test_angles(keys: dict[str, Any], thetas: list[float], gain: float) -> None:
 def test_betas_are_read_as_llama_cpp_reads_them() -> None:
     yarn = {"rope__scaling__type": "yarn", "rope__scaling__factor": 4.0, "rope__scaling__original_context_length": 4096}
     changed = metadata(**yarn, rope__scaling__yarn_beta_fast=16.0)
-    assert [item.level for item in read_rope(changed).remarks if item.name == "gguf-beta-ignored"] == ["fault"]
+    assert [item.level for item in read_rope(changed).findings if item.name == "gguf-beta-ignored"] == ["fault"]
     silent = metadata(**yarn, rope__scaling__yarn_beta_fast=32.0)
-    assert not [item for item in read_rope(silent).remarks if item.name == "gguf-beta-ignored"]
+    assert not [item for item in read_rope(silent).findings if item.name == "gguf-beta-ignored"]
     mistral = {key.replace("llama.", "mistral3."): value for key, value in changed.items()}
     mistral["general.architecture"] = "mistral3"
     spectrum = read_rope(mistral).rope.spectrum()
@@ -117,7 +117,7 @@ def test_factors_of_short_and_long_texts() -> None:
         expected = [theta / factor for theta, factor in zip(geometric(), factors, strict=True)]
         torch.testing.assert_close(spectrum.theta, torch.tensor(expected, dtype=torch.float64), rtol=1e-12, atol=0)
         assert float(spectrum.gain) == pytest.approx(1.19)
-    assert {remark.name for remark in read.remarks} == {"gguf-scaling-dropped"}
+    assert {finding.name for finding in read.findings} == {"gguf-scaling-dropped"}
 
 
 def test_shares_widths_and_layouts() -> None:
@@ -182,7 +182,7 @@ def test_every_architecture_is_read(arch: str) -> None:
     read = read_rope(config)
     assert {text_rope(rope).layout for rope in read.layers.values() if rope is not None} == ({layout} - {None})
     assert read.to_config() == read.config
-    assert not [remark for remark in read.remarks if remark.level == "fault"]
+    assert not [finding for finding in read.findings if finding.level == "fault"]
     assert as_text(read)
 
 
@@ -205,11 +205,11 @@ QWEN_3 = metadata("qwen3moe", context_length=131072, rope__freq_base=1e6)
     ],
 )
 def test_faults_of_files(config: dict[str, Any], name: str, level: str, words: list[str]) -> None:
-    (result,) = [remark for remark in read_rope(config).remarks if remark.name == name]
+    (result,) = [finding for finding in read_rope(config).findings if finding.name == name]
     assert result.level == level
     assert [word for word in words if word not in result.text] == []
     right = {**metadata(), "tensors.without_factors": True}
-    assert read_rope(right).remarks == ()
+    assert read_rope(right).findings == ()
 
 
 @pytest.mark.parametrize(
@@ -272,12 +272,12 @@ YARN = {"rope__scaling__type": "yarn", "rope__scaling__factor": 4.0}
     ],
 )
 def test_scalings_and_windows_that_are_incomplete(config: dict[str, Any], names: set[str]) -> None:
-    remarks = read_rope({**config, "tensors.without_factors": True}).remarks
-    assert {remark.name for remark in remarks if remark.level != "note"} == names
+    findings = read_rope({**config, "tensors.without_factors": True}).findings
+    assert {finding.name for finding in findings if finding.level != "note"} == names
 
 
 @pytest.mark.parametrize("tensors", [("rope_freqs",), ("rope_factors_short", "rope_factors_long")])
 def test_what_transformers_drops_is_named_as_the_file_has_it(tensors: tuple[str, ...]) -> None:
-    (remark,) = read_rope({**metadata(), **dict.fromkeys(tensors, FREQS)}).remarks
-    assert remark.key.split(" and ") == [f"{name}.weight" for name in tensors]
-    assert "longrope" not in remark.text
+    (finding,) = read_rope({**metadata(), **dict.fromkeys(tensors, FREQS)}).findings
+    assert finding.key.split(" and ") == [f"{name}.weight" for name in tensors]
+    assert "longrope" not in finding.text

@@ -76,8 +76,8 @@ def test_doubts_of_meta() -> None:
     old.pop("vocab_size")
     read = read_rope(old)
     assert (read.rope.base, read.rope.scaling) == (10000.0, None)
-    assert [remark.name for remark in read.remarks] == ["layout-of-params", "base-of-params"]
-    small = {remark.name: remark.text for remark in read_rope({**LLAMA_31, "dim": 2048}).remarks}
+    assert [finding.name for finding in read.findings] == ["layout-of-params", "base-of-params"]
+    small = {finding.name: finding.text for finding in read_rope({**LLAMA_31, "dim": 2048}).findings}
     assert "has 32" in small["factor-of-params"]
 
 

@@ -51,7 +51,7 @@ def test_configuration(key):
     takes_or_names(call, key, SIZES)
 
 
-@pytest.mark.parametrize(("method", "argument"), [("create", "line"), ("to_json_file", "json_file_path")])
+@pytest.mark.parametrize(("method", "argument"), [("create", "spec"), ("to_json_file", "json_file_path")])
 def test_methods_of_a_configuration(method, argument, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     takes_or_names(getattr(SMALL, method), argument, {})

@@ -65,7 +65,7 @@ def test_dynamic_of_sglang_is_computed_once() -> None:
     scale = (f * longest / LENGTH) - (f - 1)
     result = read("sglang", rope_type="dynamic", factor=f)
     holds(result, geometric(BASE * scale ** (WIDTH / (WIDTH - 2))))
-    assert "dynamic-once" in {remark.name for remark in result.remarks}
+    assert "dynamic-once" in {finding.name for finding in result.findings}
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
@@ -79,7 +79,7 @@ class TestBothEngines:
                            ({"short_mscale": 1.2, "long_mscale": 1.2, "attention_factor": 1.0}, 1.2)):  # fmt: skip
             result = read(engine, **lists, **more)
             assert float(result.rope.spectrum(4096).gain) == pytest.approx(gain), more
-            unread = "attention-factor-ignored" in {item.name for item in result.remarks}
+            unread = "attention-factor-ignored" in {item.name for item in result.findings}
             assert unread == (set(more) == {"attention_factor"})
 
     @pytest.mark.parametrize("scales", [{}, {"mscale": 1.0, "mscale_all_dim": 1.0}, {"mscale": 0.707}], ids=str)
@@ -123,7 +123,7 @@ def test_gain_of_sglang() -> None:
     assert gain(attn_factor=2.0, mscale=1.0, mscale_all_dim=1.0) == pytest.approx(2.0)
     assert gain(attention_factor=3.0) == pytest.approx(m)
     assert gain(mscale=0.0, mscale_all_dim=1.0) == pytest.approx(1 / m), "0 is a number like others there"
-    assert "attention-factor-ignored" in {item.name for item in read("sglang", **block, attention_factor=3.0).remarks}
+    assert "attention-factor-ignored" in {item.name for item in read("sglang", **block, attention_factor=3.0).findings}
     plain = read_rope({**LLAMA, "rope_parameters": {"rope_theta": BASE, **block, "attention_factor": 3.0}}).rope
     written = read("sglang", **block).with_rope(plain).to_config()["rope_parameters"]
     assert written["attn_factor"] == pytest.approx(3.0 / m)
@@ -137,7 +137,7 @@ def test_alpha(model_type: str) -> None:
         assert result.to_config() == config
         holds(result, geometric(BASE * 1000 ** (WIDTH / (WIDTH - 2))))
         ignored = model_type == "llama" and convention == "transformers"
-        assert ("alpha-ignored" in {remark.name for remark in result.remarks}) == ignored
+        assert ("alpha-ignored" in {finding.name for finding in result.findings}) == ignored
         assert not result.rope.length_dependent
     assert model_from_config(config).distinct_layers[0].rotation is not None
 

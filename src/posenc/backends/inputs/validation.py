@@ -139,7 +139,7 @@ def check_encodings(encodings: Sequence[Encoding], num_heads: int, tokens: int |
 
 
 def _check_replacing(encodings: Sequence[Encoding]) -> None:
-    """Raise a ValueError where an encoding is combined with one that computes its own products of q and k."""
+    """Raise a ValueError where an encoding is combined with another that computes its own products of q and k."""
     scores = [e for e in encodings if isinstance(e, ScoreEncoding)]
     replacing = [e for e in scores if e.scope.replaces]
     if not replacing:

@@ -28,7 +28,7 @@ NOTHING = Change()
 
 
 class TermContext(NamedTuple):
-    """What a term needs to know besides its tensors."""
+    """What a term needs to know in addition to its tensors."""
 
     scale: float
     constants_cancel: bool  # whether a number that all keys of a query share has no effect, as under softmax

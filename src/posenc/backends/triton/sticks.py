@@ -94,7 +94,7 @@ def _constants(
 @torch.library.custom_op("posenc::attend_sticks", mutates_args=())
 def _operator(
     q: Tensor, k: Tensor, v: Tensor, q_ids: Tensor | None, k_ids: Tensor | None, scale: float, causal: bool,
-    window: int, own: bool, enough: float, wide: bool,
+    window: int, current: bool, enough: float, wide: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Results without the remainder, in float32 where ``wide``; −log2 of what is left, ``(batch, heads, queries)``."""
     batch, heads, queries = q.shape[:3]
@@ -103,13 +103,13 @@ def _operator(
     stick_kernels.walk[(-(-queries // launch.tile(q)), batch * heads)](
         q, k, v, q if q_ids is None else q_ids, k if k_ids is None else k_ids, out, used, used, scale, enough,
         *_arguments(q, k, v, q_ids, k_ids), *_sizes(q, k, v, 0, queries, window),
-        KEEP=False, **_constants(q, v, q_ids, causal, window, own),
+        KEEP=False, **_constants(q, v, q_ids, causal, window, current),
     )  # fmt: skip
     return out, used
 
 
 @_operator.register_fake
-def _(q, k, v, q_ids, k_ids, scale, causal, window, own, enough, wide):  # type: ignore[no-untyped-def]
+def _(q, k, v, q_ids, k_ids, scale, causal, window, current, enough, wide):  # type: ignore[no-untyped-def]
     out = q.new_empty(*q.shape[:3], v.shape[3], dtype=torch.float32 if wide else q.dtype)
     return out, q.new_empty(q.shape[:3], dtype=torch.float32)
 
@@ -117,7 +117,7 @@ def _(q, k, v, q_ids, k_ids, scale, causal, window, own, enough, wide):  # type:
 @torch.library.custom_op("posenc::attend_sticks_backward", mutates_args=())
 def _backward_operator(
     grad: Tensor, grad_used: Tensor, q: Tensor, k: Tensor, v: Tensor, q_ids: Tensor | None, k_ids: Tensor | None,
-    scale: float, causal: bool, window: int, own: bool, enough: float,
+    scale: float, causal: bool, window: int, current: bool, enough: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     batch, heads, queries, num_kv_heads, keys = *q.shape[:3], *k.shape[1:3]
     size = launch.tile(q)
@@ -126,7 +126,7 @@ def _backward_operator(
     d_q = torch.empty_like(q, memory_format=torch.contiguous_format)
     d_k, d_v = (torch.zeros(x.shape, dtype=torch.float32, device=x.device) for x in (k, v))
     ids = q if q_ids is None else q_ids, k if k_ids is None else k_ids
-    strides, constants = _arguments(q, k, v, q_ids, k_ids), _constants(q, v, q_ids, causal, window, own)
+    strides, constants = _arguments(q, k, v, q_ids, k_ids), _constants(q, v, q_ids, causal, window, current)
     for start, stop in launch.chunks(queries, 2 * batch * heads * blocks, size):
         # a tile that the walk did not come to has used everything
         carries = q.new_full((batch, heads, stop - start, blocks), math.inf, dtype=torch.float32)
@@ -146,7 +146,7 @@ def _backward_operator(
 
 
 @_backward_operator.register_fake
-def _(grad, grad_used, q, k, v, q_ids, k_ids, scale, causal, window, own, enough):  # type: ignore[no-untyped-def]
+def _(grad, grad_used, q, k, v, q_ids, k_ids, scale, causal, window, current, enough):  # type: ignore[no-untyped-def]
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
 
 

@@ -119,20 +119,20 @@ class _AttachedEncodings:
     """The encodings of an attachment, of which each layer gets its own.
 
     Args:
-        own: whether the layers' own rotation comes first.
+        keep_rotation: whether the layers' own rotation comes first.
         specs: encodings by name, which are built for each layer.
         instances: encodings built in Python, which are copied for each layer.
     """
 
-    def __init__(self, own: bool, specs: list[EncodingSpec], instances: Sequence[Encoding]) -> None:
-        self.own, self.specs, self.instances = own, specs, instances
+    def __init__(self, keep_rotation: bool, specs: list[EncodingSpec], instances: Sequence[Encoding]) -> None:
+        self.keep_rotation, self.specs, self.instances = keep_rotation, specs, instances
 
     def record(self) -> dict[str, Any]:
         """The encodings as the configuration stores them."""
         if self.instances:
             return {"built_in_python": [one_line(encoding) for encoding in self.instances]}
         specs = [{key: value for key, value in spec.items() if key != "shared"} for spec in self.specs]
-        return {"encodings": [*([{"name": OWN}] if self.own else []), *specs]}
+        return {"encodings": [*([{"name": OWN}] if self.keep_rotation else []), *specs]}
 
     def build(self, number: int, module: Any, facts: Sequence[LayerFacts], before: str | None) -> Attached:
         """The module of one layer."""
@@ -141,7 +141,7 @@ class _AttachedEncodings:
         rotated_last = 0
         if facts:
             layer = facts[number]
-            encodings = encodings_of(_rotation_alone(layer, number, module)) if self.own else []
+            encodings = encodings_of(_rotation_alone(layer, number, module)) if self.keep_rotation else []
             if layer.rotation is not None and layer.rotates_last:
                 rotated_last = text_rope(layer.rotation).rotary_dim
         specs = [spec for spec in self.specs if number in spec.get("layers", [number])]
@@ -180,25 +180,25 @@ def _rotation(facts: LayerFacts, number: int, module: nn.Module) -> RotaryEncodi
 
 
 def _parse_encodings(encodings: object, sizes: Sizes, rotation: RotaryEncoding | None) -> _AttachedEncodings:
-    if isinstance(encodings, Sequence) and encodings and all(isinstance(one, Encoding) for one in encodings):
+    if isinstance(encodings, Sequence) and encodings and all(isinstance(encoding, Encoding) for encoding in encodings):
         if any(isinstance(encoding, EmbeddingEncoding) for encoding in encodings):
-            raise ValueError("encodings: one that acts on embeddings cannot be attached to a layer's attention")
+            raise ValueError("encodings: an encoding of embeddings cannot be attached to a layer's attention")
         for encoding in encodings:
             check_no_layer_state(encoding)
         return _AttachedEncodings(False, [], list(encodings))
     if isinstance(encodings, str) and "@" in encodings:
-        raise ValueError(f"encodings: windows stay those of the model, got {encodings!r}: leave out @")
-    own = _begins_with_own(encodings)
-    if own and isinstance(encodings, str):
+        raise ValueError(f"encodings: an attachment keeps the model's windows, got {encodings!r}: leave out @")
+    keep_rotation = _begins_with_own(encodings)
+    if keep_rotation and isinstance(encodings, str):
         encodings = encodings.partition("+")[2] or []
-    elif own and isinstance(encodings, Sequence):
+    elif keep_rotation and isinstance(encodings, Sequence):
         encodings = encodings[1:]
     specs = encoding_specs(encodings, sizes, rotation)
     for spec in specs:
         with torch.device("meta"):
             if isinstance(create(spec, sizes, rotation), EmbeddingEncoding):
                 raise ValueError(f"encodings: {spec['name']} acts on embeddings, not in a layer's attention")
-    return _AttachedEncodings(own, specs, ())
+    return _AttachedEncodings(keep_rotation, specs, ())
 
 
 def _layer_facts(config: Any) -> Sequence[LayerFacts]:

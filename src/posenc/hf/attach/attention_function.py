@@ -137,7 +137,7 @@ def attend(
     causal = options.get("is_causal")
     causal = getattr(module, "is_causal", True) if causal is None else causal
     if attention_mask is None and causal and key.shape[2] > query.shape[2] > 1:
-        # The first call with a cache of fixed size: keys after those of the queries are still empty, and transformers
+        # The first call with a cache of fixed size: keys after the queries' own are still empty, and transformers
         # passes no mask.
         key, value = key[:, :, : query.shape[2]], value[:, :, : query.shape[2]]
     if posenc.keys.positions.shape[-1] < key.shape[2]:

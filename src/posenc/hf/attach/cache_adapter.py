@@ -27,7 +27,7 @@ from torch.nn import functional
 class PositionedCache:
     """A transformers cache during the call of one layer, with positions and features attached to its keys.
 
-    Gradients reach features of this call's own tokens alone where their dtype differs from that of the keys.
+    Gradients reach features of this call's own tokens alone where the features' dtype differs from the keys' dtype.
 
     Args:
         cache: of transformers, of any kind that stores keys unchanged.
@@ -110,7 +110,7 @@ def _from_bits(bits: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _unflattened(flat: Tensor, like: Tensor) -> Tensor:
-    """A feature ``(batch, heads, tokens, ...)`` of all tokens, shaped like that of the new ones."""
+    """A feature ``(batch, heads, tokens, ...)`` of all tokens, shaped like the new tokens' feature."""
     heads, rest = like.shape[1], like.shape[3:]
     assert flat.shape[-1] == heads * math.prod(rest)
     return flat.view(*flat.shape[:2], heads, *rest).movedim(1, 2)

@@ -48,7 +48,7 @@ class LiveLayer(NamedTuple):
     Attributes:
         number: from 0.
         means: what the configuration says about the layer.
-        gap: the largest difference between the module's cos and sin and those of the configuration; None where it
+        gap: the largest difference between the module's cos and sin and the configuration's; None where it
             was not measured: a layer that does not rotate, M-RoPE, or a rotary module of another form.
         attached: the encodings attached instead of the rotation; None where there are none.
         differs: the disagreements of modules and configuration.
@@ -138,7 +138,7 @@ def _layer(number: int, module: Any, facts: LayerFacts, rotary: nn.Module | None
     if window != facts.window and facts.kind == "sliding_attention" and facts.ahead == 0:
         differs.append(Difference("window", f"its window is {window}, the configuration says {facts.window}"))
     attached = getattr(module, NAME, None)
-    words = None if attached is None else ", ".join(one_line(one) for one in attached.encodings) or "NoPE"
+    words = None if attached is None else ", ".join(one_line(encoding) for encoding in attached.encodings) or "NoPE"
     return LiveLayer(number, layer_words(facts), gap, words, tuple(differs))
 
 
@@ -173,7 +173,7 @@ def _difference_in_words(cos: Tensor, sin: Tensor, rope: RoPE) -> str:
     spectrum = rope.spectrum(_POSITIONS[-1] + 1)
     gain = float(torch.hypot(cos[1], sin[1]).mean())
     if abs(gain / float(spectrum.gain) - 1) > 1e-3:
-        return f"the module's gain is {gain:.4g}, that of the configuration {float(spectrum.gain):.4g}"
+        return f"the module's gain is {gain:.4g}, the configuration's {float(spectrum.gain):.4g}"
     theta = torch.atan2(sin[1], cos[1])
     ratio = theta / spectrum.theta.cpu()
     count = int(((ratio - 1).abs() > 1e-2).sum())

@@ -18,7 +18,7 @@ def supported_layers(model: PreTrainedModel) -> dict[int, Any]:
     """The attention module of each layer that has one, by the layer's number.
 
     Raises:
-        ValueError: where there is none, or one that is unsupported; it says why.
+        ValueError: where there is none, or an unsupported one; it says why.
     """
     parents = {child: parent for parent in model.modules() for child in parent.children()}
     rotating = [

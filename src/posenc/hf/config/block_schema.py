@@ -99,8 +99,8 @@ RULES: dict[str, Rule] = {
 }
 
 COMMON = ("rope_type", "rope_theta", "partial_rotary_factor", "rotary_dim", "original_max_position_embeddings")
-KEPT = ("mrope_interleaved", "interleaved", "finetuned", "llama_4_scaling_beta", "max_position_embeddings")
-FREE = (*COMMON, "mrope_section", *KEPT)  # what a block of any type may hold
+PRESERVED = ("mrope_interleaved", "interleaved", "finetuned", "llama_4_scaling_beta", "max_position_embeddings")
+FREE = (*COMMON, "mrope_section", *PRESERVED)  # what a block of any type may hold
 VLLM = ("attn_factor", "extrapolation_factor", "apply_yarn_scaling")  # of older vLLM; 0.33 ignores them
 TRAINED = "max_trained_positions"  # from which vLLM's dynamic NTK grows
 _YARN = ("attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate")
@@ -119,7 +119,7 @@ ALIASES = {"su": "longrope", "mrope": "default"}
 ENGINES = ("vllm", "sglang")
 WITH_ALPHA = "dynamic with alpha"  # how a block is called here whose type is "dynamic", and that has alpha
 _DEEPSEEK = RopeType(("factor",), ("beta_fast", "beta_slow", "mscale", "mscale_all_dim", *VLLM[:2]))
-_OTHERS = {WITH_ALPHA: RopeType(("alpha",), ("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"))}
+_ENGINE_ALPHA = {WITH_ALPHA: RopeType(("alpha",), ("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"))}
 OF_ENGINES = {
     "ntk": RopeType(("factor",), ("mixed_b",)), "deepseek_yarn": _DEEPSEEK, "deepseek_llama_scaling": _DEEPSEEK,
 }  # fmt: skip
@@ -140,14 +140,14 @@ REFUSED_KEYS = {
 
 def types_of(convention: str) -> dict[str, RopeType]:
     """The rope types that a convention has."""
-    own = {"vllm": OF_ENGINES, "sglang": {"deepseek_yarn": _DEEPSEEK}}
-    return {**TYPES, **_OTHERS, **own.get(convention, {})}
+    extra = {"vllm": OF_ENGINES, "sglang": {"deepseek_yarn": _DEEPSEEK}}
+    return {**TYPES, **_ENGINE_ALPHA, **extra.get(convention, {})}
 
 
 def keys_of(rope_type: str, convention: str) -> tuple[str, ...]:
     """All keys that a block of this type may hold in addition to the common and the preserved ones."""
     required, optional = types_of(convention)[rope_type]
-    own = {
+    extra = {
         ("vllm", "yarn"): VLLM, ("sglang", "yarn"): VLLM[:2], ("vllm", "dynamic"): (TRAINED,),
     }  # fmt: skip
-    return required + optional + own.get((convention, rope_type), ())
+    return required + optional + extra.get((convention, rope_type), ())

@@ -1,6 +1,6 @@
 """Problems of a block of `rope_parameters`, the block repaired, and the error that shows both.
 
-An unknown key or rope type is matched with the nearest one that exists. The repair is a suggestion: it keeps what is
+An unknown key or rope type is matched with the nearest known one. The repair is a suggestion: it keeps what is
 valid, and its numbers need checking.
 """
 
@@ -45,19 +45,19 @@ def unknown_type(block: Block, pairs: int | None, convention: str) -> Problem:
     """
     name = block["rope_type"]
     known = types_of(convention).keys() - {WITH_ALPHA}
-    text = f"is none of {', '.join(one for one in types_of(convention) if one in known)}, found {shown(name)}"
-    plain = name.lower().replace("-", "_") if isinstance(name, str) else ""
-    if plain in REFUSED:
-        reason = REFUSED[plain].format(conventions=", ".join(CONVENTIONS))
+    text = f"is none of {', '.join(each for each in types_of(convention) if each in known)}, found {shown(name)}"
+    normalized = name.lower().replace("-", "_") if isinstance(name, str) else ""
+    if normalized in REFUSED:
+        reason = REFUSED[normalized].format(conventions=", ".join(CONVENTIONS))
         return Problem("rope_type", f"{name!r} {reason}", {"rope_type": "default"})
-    if plain in OF_ENGINES:
-        text += f"; {plain!r} is a rope type of vLLM or SGLang: read it with convention='vllm' or 'sglang'"
-    if plain in ("ntk", "ntk_aware"):
+    if normalized in OF_ENGINES:
+        text += f"; {normalized!r} is a rope type of vLLM or SGLang: read it with convention='vllm' or 'sglang'"
+    if normalized in ("ntk", "ntk_aware"):
         return Problem("rope_type", f"{text}; {_NTK}", _another_base(block, pairs))
-    if plain in OF_ENGINES:
+    if normalized in OF_ENGINES:
         return Problem("rope_type", text, {"rope_type": "yarn"})
-    held = [name for name in TYPES if name != "default" and name in plain.split("_")]  # telechat3-yarn means yarn
-    near = held or difflib.get_close_matches(plain, [*TYPES, *ALIASES], n=1, cutoff=0.5)
+    held = [name for name in TYPES if name != "default" and name in normalized.split("_")]  # telechat3-yarn means yarn
+    near = held or difflib.get_close_matches(normalized, [*TYPES, *ALIASES], n=1, cutoff=0.5)
     if near:
         nearest = ALIASES.get(near[0], near[0])
         return Problem("rope_type", f"{text}; the nearest is {nearest!r}", {"rope_type": nearest})
@@ -98,7 +98,7 @@ def unknown_key(key: str, value: Any, rope_type: str, free: list[str]) -> Proble
 
 
 def closest_type(keys: list[str], convention: str) -> str:
-    """The rope type that has most of these keys, and of such the one that misses fewest."""
+    """The rope type that has most of these keys; among equals, the type with the fewest missing."""
 
     def fit(name: str) -> tuple[int, int]:
         missing = sum(key not in keys for key in TYPES[name].required)
@@ -110,8 +110,8 @@ def closest_type(keys: list[str], convention: str) -> str:
 def example(key: str, value: Any, pairs: int | None) -> Any:
     """A value that the rule allows, as near to the given one as can be known."""
     if key in ("short_factor", "long_factor"):
-        given = [x for x in value if is_number(x, SMALLEST)] if isinstance(value, list) else []
-        return (given + [given[-1] if given else 1.0] * (pairs or 1))[: pairs or 1]
+        numbers = [x for x in value if is_number(x, SMALLEST)] if isinstance(value, list) else []
+        return (numbers + [numbers[-1] if numbers else 1.0] * (pairs or 1))[: pairs or 1]
     if key == "mrope_section":
         third = (pairs or 3) // 3
         return [(pairs or 3) - 2 * third, third, third] if third else None
@@ -132,17 +132,19 @@ def repair(block: Block, found_problems: list[Problem], again: Callable[[Block],
     return mended
 
 
-def error_message(found: Mapping[str, str], block: Block, corrected: Block, *, inside: str, allowed: str) -> str:
+def error_message(
+    problem_texts: Mapping[str, str], block: Block, corrected: Block, *, inside: str, allowed: str
+) -> str:
     """The text of the error.
 
     Args:
-        found: by the path of each key, what is wrong with it.
+        problem_texts: by the path of each key, what is wrong with it.
         block: what was read.
         corrected: keys of the text part, mended.
         inside: path of the text part, "" where it is the whole.
         allowed: which keys may stand there.
     """
-    lines = [f"{path} {text}" for path, text in found.items()]
+    lines = [f"{path} {text}" for path, text in problem_texts.items()]
     values = ", ".join(f"{shown(key)}: {shown(value)}" for key, value in block.items())
     where = f", in {inside}" if inside else ""
     lines += [f"allowed: {allowed}", f"found: {{{values}}}"]
@@ -166,10 +168,10 @@ def problems(block: Block, pairs: int | None, convention: str, hints: Block) -> 
     if not isinstance(rope_type, str) or rope_type not in types_of(convention):
         return [unknown_type(block, pairs, convention)]
     if "rope_type" not in block:
-        own = [key for key in block if key not in FREE]
-        if own:
-            text = f"is missing, and without it {', '.join(own[:_NAMED])} would be ignored"
-            return [Problem("rope_type", text, {"rope_type": closest_type(own, convention)})]
+        scaling_keys = [key for key in block if key not in FREE]
+        if scaling_keys:
+            text = f"is missing, and without it {', '.join(scaling_keys[:_NAMED])} would be ignored"
+            return [Problem("rope_type", text, {"rope_type": closest_type(scaling_keys, convention)})]
     wrong = _on_keys(block, pairs, convention)
     for key in types_of(convention)[rope_type].required:
         if key not in block and not any(key in problem.mended for problem in wrong):
@@ -191,7 +193,7 @@ def _on_keys(block: Block, pairs: int | None, convention: str) -> list[Problem]:
     free = [name for name in allowed if name not in block]
     wrong += [unknown_key(key, block[key], rope_type, free) for key in unknown[:_NAMED]]
     if unknown[_NAMED:]:
-        text = f"and {len(unknown) - _NAMED - 1} more are no keys of rope type {rope_type!r}"
+        text = f"and {len(unknown) - _NAMED - 1} more are not keys of rope type {rope_type!r}"
         wrong.append(Problem(unknown[_NAMED], text, dict.fromkeys(unknown[_NAMED:])))
     return wrong
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from posenc.arguments import check_flag, check_whole, shown
 from posenc.hf.config.arguments import check_rotations, check_version
-from posenc.hf.config.block_schema import KEPT, Block
+from posenc.hf.config.block_schema import PRESERVED, Block
 from posenc.hf.config.parse import Layers, Reading, check_meaning
 from posenc.hf.config.rope_block import ALL, BLOCKS, RopeBlock
 from posenc.hf.config.rotation import Rotation, keys_of, text_rope, to_longrope
@@ -23,7 +23,7 @@ from posenc.hf.families import ROTATIONS, RotationRules
 from posenc.hf.limits import TOKENS
 from posenc.hf.sources.load import Config
 
-_PLAIN: Block = {"rope_type": "default"}
+_DEFAULT_BLOCK: Block = {"rope_type": "default"}
 
 
 def without_rope(text_config: TextConfig, rope_blocks: list[RopeBlock]) -> Config:
@@ -72,7 +72,7 @@ def convert_version(
         if block is not None:
             if LENGTH in block:
                 outside["max_position_embeddings"] = block.pop(LENGTH)
-            block |= {key: value for key, value in old.items() if key in (*KEPT, *ignore) and key not in block}
+            block |= {key: value for key, value in old.items() if key in (*PRESERVED, *ignore) and key not in block}
         blocks[kind] = block
     rotating = [kind for kind in blocks if kind not in family.unrotated_kinds]
     if family.fixed:
@@ -104,7 +104,7 @@ def _version_4(old_block: Block | None, rotation: Rotation | None, family: Rotat
     share = block.pop("partial_rotary_factor", None)
     if share is not None:
         config[family.share_key] = text_rope(rotation).rotary_dim if family.share_key == "rotary_dim" else share
-    return {**config, "rope_scaling": None if block == _PLAIN else block}
+    return {**config, "rope_scaling": None if block == _DEFAULT_BLOCK else block}
 
 
 def _of_kinds(blocks: Mapping[str, Block | None], family: RotationRules) -> Config:
@@ -115,8 +115,8 @@ def _of_kinds(blocks: Mapping[str, Block | None], family: RotationRules) -> Conf
         _check_version_4(block)
         values: dict[str, Any] = {keys.theta_key: block.pop("rope_theta", keys.base)}
         if keys.scaled:
-            values["rope_scaling"] = None if block == _PLAIN else block
-        elif block != _PLAIN:
+            values["rope_scaling"] = None if block == _DEFAULT_BLOCK else block
+        elif block != _DEFAULT_BLOCK:
             raise ValueError(f"rope_scaling of version 4 is not for {kind}; use version=5")
         for key, value in values.items():
             if config.setdefault(key, value) != value:

@@ -46,12 +46,12 @@ def is_non_rotary(family: Family) -> bool:
     return family.rotation is None and bool(family.schemes)
 
 
-def position_schemes(text_config: TextConfig, whole: Config | None = None) -> tuple[SchemeFacts, ...]:
-    """The encodings of a model that does not rotate queries and keys; empty for one that does, or is not known.
+def position_schemes(text_config: TextConfig, root: Config | None = None) -> tuple[SchemeFacts, ...]:
+    """The encodings of a model that does not rotate queries and keys; empty for a model that does, or is unknown.
 
     Args:
         text_config: the text model's config.
-        whole: the whole config, where its other parts count too.
+        root: the whole config, where its other parts count too.
 
     Raises:
         ValueError: for a key that decides and is neither true nor false.
@@ -63,7 +63,7 @@ def position_schemes(text_config: TextConfig, whole: Config | None = None) -> tu
     rotates = text_config.known and (switch is None or config.get(switch[0]) == switch[1])
     if rotates or (family.rotation is None and kind in ("rotary", "rope")):
         return ()
-    model_type = None if whole is None else whole.get("model_type")
+    model_type = None if root is None else root.get("model_type")
     if isinstance(model_type, str) and model_type in NON_ROTARY:
         family = NON_ROTARY[model_type]
     schemes = family.schemes
@@ -73,21 +73,21 @@ def position_schemes(text_config: TextConfig, whole: Config | None = None) -> tu
         len(schemes) == 1 and schemes[0].table is not None and any(flag_at(text_config, key) for key in _SINUSOIDAL_IF)
     ):
         schemes = (SINUSOIDAL,)
-    return tuple(_with_numbers(scheme, text_config, config if whole is None else whole) for scheme in schemes)
+    return tuple(_with_numbers(scheme, text_config, config if root is None else root) for scheme in schemes)
 
 
 def _is_on(scheme: PositionScheme, text_config: TextConfig) -> bool:
-    """Whether the config's keys turn an encoding on."""
+    """Whether the config's keys enable an encoding."""
     flags = [flag_at(text_config, key) for key in scheme.switched_by]
     return not flags or any(scheme.on_by_default if flag is None else flag for flag in flags)
 
 
-def _with_numbers(scheme: PositionScheme, text_config: TextConfig, whole: Config) -> SchemeFacts:
+def _with_numbers(scheme: PositionScheme, text_config: TextConfig, root: Config) -> SchemeFacts:
     """A scheme with the numbers of a config in the place of their names."""
     if scheme.table is not None:
         return _with_rows(scheme, scheme.table, text_config)
     if scheme.patches is not None:
-        return _with_patches(scheme, scheme.patches, text_config, whole)
+        return _with_patches(scheme, scheme.patches, text_config, root)
     if scheme.buckets is not None:
         return _with_buckets(scheme, scheme.buckets, text_config)
     return SchemeFacts(scheme.text, scheme.builds)
@@ -112,8 +112,8 @@ def _with_rows(scheme: PositionScheme, table: Table, text_config: TextConfig) ->
     return SchemeFacts(f"{text} ({numbers})", builds, rows, positions)
 
 
-def _with_patches(scheme: PositionScheme, table: PatchTable, text_config: TextConfig, whole: Config) -> SchemeFacts:
-    part = whole.get(table.parent) if table.parent else text_config.config
+def _with_patches(scheme: PositionScheme, table: PatchTable, text_config: TextConfig, root: Config) -> SchemeFacts:
+    part = root.get(table.parent) if table.parent else text_config.config
     config: Mapping[str, Any] = part if isinstance(part, dict) else {}
     if table.count_key:
         side = round(

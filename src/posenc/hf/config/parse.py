@@ -97,16 +97,16 @@ def layout_of(text_config: TextConfig) -> Layout:
 def check(text_config: TextConfig, rope_block: RopeBlock, head: int, reading: Reading) -> None:
     """Raise one ValueError for all that is wrong with a part, with a corrected configuration."""
 
-    def again(given: Block) -> list[Problem]:
-        own = {key: value for key, value in given.items() if key != LENGTH}
-        mended = replace(rope_block, values=own, longest=given.get(LENGTH, rope_block.longest))
+    def again(values: Block) -> list[Problem]:
+        block_values = {key: value for key, value in values.items() if key != LENGTH}
+        mended = replace(rope_block, values=block_values, longest=values.get(LENGTH, rope_block.longest))
         return _problems(mended, head, text_config.rotation.latent, reading)
 
-    given = rope_block.values or {}
-    wrong_keys = [*rope_block.conflicts, *again(given)]
+    values = rope_block.values or {}
+    wrong_keys = [*rope_block.conflicts, *again(values)]
     if not wrong_keys:
         return
-    mended = repair(given, wrong_keys, again)
+    mended = repair(values, wrong_keys, again)
     rope_type = {**rope_block.defaults, **mended}.get("rope_type", "default")
     sections = rotation.KEYS if rotation.SECTION in {**rope_block.defaults, **mended} else ()
     allowed = ", ".join((*block_schema.COMMON, *sections, *block_schema.keys_of(rope_type, reading.convention)))
@@ -119,7 +119,7 @@ def check(text_config: TextConfig, rope_block: RopeBlock, head: int, reading: Re
     wrong = dict(texts)
     if any(word in text for text in texts.values() for word in ("pair", "channels")):
         texts["head:"] = head_words(text_config, rope_block.kind, reading.head_dim)
-    message = error_message(texts, given, corrected, inside=inside, allowed=allowed)
+    message = error_message(texts, values, corrected, inside=inside, allowed=allowed)
     raise MalformedError(message, wrong, corrected, inside)
 
 
@@ -203,12 +203,12 @@ def _in_context(rope_block: RopeBlock, values: Block, head: int, rotated: int, c
 def _corrected(text_config: TextConfig, rope_block: RopeBlock, mended: Block) -> Config:
     """The keys of the text part that speak of the rotation, mended."""
     config = copy.deepcopy(text_config.config)
-    given = rope_block.values or {}
+    values = rope_block.values or {}
     twice = {conflict.key for conflict in rope_block.conflicts}
     changed: set[str] = set()
-    for key in {**given, **mended}:
+    for key in {**values, **mended}:
         value = mended.get(key, GONE)
-        same = key in given and type(given[key]) is type(value) and given[key] == value
+        same = key in values and type(values[key]) is type(value) and values[key] == value
         if key == LENGTH:
             changed.add(length_key(text_config))
             put(config, (length_key(text_config),), value)
@@ -290,9 +290,9 @@ def check_layer_keys(parsed: ParsedConfig) -> None:
         lacks_window(text_config, kind)
 
 
-def check_meaning(whole: Config, layers: Layers, reading: Reading) -> None:
+def check_meaning(config: Config, layers: Layers, reading: Reading) -> None:
     """Read what was written; raise a ValueError unless it rotates as it should."""
-    written = ParsedConfig(whole, reading).layers
+    written = ParsedConfig(config, reading).layers
     for kind in {**layers, **written}:
         expected, written_rope = layers.get(kind), written.get(kind)
         if kind not in layers or kind not in written or not equivalent(expected, written_rope):

@@ -43,11 +43,11 @@ def parse_rope_argument(text: str, config: RopeConfig) -> RopeConfig:
 def _under(config: RopeConfig, block: Block) -> RopeConfig:
     rotating = [text_rope(rope) for rope in config.layers.values() if rope is not None]
     layout, head_dim = rotating[0].layout if rotating else None, config.reading.head_dim
-    whole = config.to_config(version=5)
-    text_config = read_rope(whole, layout=layout, head_dim=head_dim).text_config
+    base_config = config.to_config(version=5)
+    text_config = read_rope(base_config, layout=layout, head_dim=head_dim).text_config
     blocks = text_config["rope_parameters"]
     nested = isinstance(blocks.get(FULL), dict)
     old = blocks[FULL] if nested else blocks
     new = {**{key: value for key, value in old.items() if key in _STAYING}, **block}
     text = {**text_config.config, "rope_parameters": {**blocks, FULL: new} if nested else new}
-    return read_rope(with_text_config(whole, text_config, text), layout=layout, head_dim=head_dim)
+    return read_rope(with_text_config(base_config, text_config, text), layout=layout, head_dim=head_dim)

@@ -2,7 +2,7 @@
 
     config = read_rope("my-model")            # a folder, a config.json, a dictionary, a transformers configuration
     config.rope                               # RoPE(128, base=500000, ...) with Llama3(8, ...)
-    config.remarks                            # what a reader should know, as a defaulted original length
+    config.findings                           # what a reader should know, as a defaulted original length
     config.with_rope(RoPE(128, base=5e5, scaling=YaRN(4, original_length=8192))).to_config()
 
 Reads every rope type of transformers 5 but "axial", in the spelling of versions 4 and 5, flat and by kind of layers;
@@ -12,7 +12,7 @@ the spelling, so that reading and writing a configuration changes nothing. Needs
 
 Source: transformers 5.23 (modeling_rope_utils.py, configuration_utils.py and the families' own files).
 Checked against: the rotary modules of transformers, for generated configurations of every rope type.
-Departs from the source: the cases where transformers 5.23 does not do what a configuration says, each with a remark and
+Departs from the source: where transformers 5.23 does not do what a configuration says, each with a finding and
     a test in tests/reference/test_hf_config.py.
 """
 
@@ -29,10 +29,10 @@ from posenc.frequencies.yarn import YaRN
 from posenc.hf.config.arguments import check_reading, check_rope_config, check_rotations, check_version
 from posenc.hf.config.block_schema import ENGINES
 from posenc.hf.config.compose import convert_version, without_rope
+from posenc.hf.config.config_findings import findings_of
 from posenc.hf.config.non_rotary import SchemeFacts, position_schemes
 from posenc.hf.config.parse import AS_IT_SAYS, Layers, ParsedConfig, Reading, check_layer_keys, check_meaning
 from posenc.hf.config.posenc_config import is_posenc_config
-from posenc.hf.config.remarks import findings_of
 from posenc.hf.config.rope_block import ALL
 from posenc.hf.config.rotation import Rotation, equivalent, scale_frequencies
 from posenc.hf.config.scalings import Convention, of_an_engine
@@ -82,7 +82,7 @@ class RopeConfig:
         return ParsedConfig(self.config, self.reading)
 
     @cached_property
-    def remarks(self) -> tuple[Finding, ...]:
+    def findings(self) -> tuple[Finding, ...]:
         """What a reader should know of the configuration as it was read, each with its key, text, name and level."""
         return findings_of(self.parsed)
 
@@ -98,7 +98,7 @@ class RopeConfig:
 
     @property
     def position_schemes(self) -> tuple[SchemeFacts, ...]:
-        """The encodings of a model without rotation; empty for one that rotates, and for models of posenc."""
+        """The encodings of a model without rotation; empty for a model that rotates, and for models of posenc."""
         if any(rope is not None for rope in self.layers.values()) or is_posenc_config(self.config):
             return ()
         return position_schemes(self.text_config, self.config)
@@ -201,9 +201,9 @@ class RopeConfig:
         text = self._rewritten(text_config, longest) if version is None else self._respelled(text_config, version)
         if longest is not None:
             text[length_key(text_config)] = longest
-        whole = with_text_config(self.config, text_config, text)
-        check_meaning(whole, self.layers, self.reading)
-        return whole
+        rewritten = with_text_config(self.config, text_config, text)
+        check_meaning(rewritten, self.layers, self.reading)
+        return rewritten
 
     def _of_an_engine(self, name: Convention) -> bool:
         """Whether a block has a rope type or a key that writing would spell otherwise."""
@@ -260,12 +260,12 @@ def read_rope(
     """
     reading, form = check_reading(head_dim, layout, convention, ignore), translate(load_config(config))
     reading = reading._replace(layout=reading.layout or form.layout)
-    parsed = ParsedConfig(form.config, reading, form.program, form.remarks)
+    parsed = ParsedConfig(form.config, reading, form.program, form.findings)
     try:
         layers = parsed.layers
         check_layer_keys(parsed)
     except ValueError as error:
-        raise form.told(error) from error
+        raise form.in_source_terms(error) from error
     return _rope_config(layers, parsed)
 
 

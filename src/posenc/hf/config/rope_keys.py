@@ -47,7 +47,7 @@ def find_rope_blocks(text_config: TextConfig) -> list[RopeBlock]:
     block: Config = text_config[homes[0]] if homes else {}
     if _nested(text_config, block):
         every = [
-            kind for kind in dict.fromkeys([*block, *family.kinds]) if kind not in beside_blocks(text_config, block)
+            kind for kind in dict.fromkeys([*block, *family.kinds]) if kind not in unread_block_keys(text_config, block)
         ]
         return [_nested_part(text_config, homes, kind, block.get(kind, {})) for kind in every]
     if block and (family.nested or (family.kinds and homes[0] == "rope_parameters")):
@@ -101,9 +101,11 @@ def _base_is_null(rope_block: RopeBlock) -> bool:
 
 def _agree(new: Config, old: Config) -> bool:
     """Whether the blocks of versions 5 and 4 agree; version 4 has base and share outside its block."""
-    one, other = ({"rope_type" if key == "type" else key: value for key, value in b.items()} for b in (new, old))
-    only_outside = set(one) - set(other) <= {"rope_theta", "partial_rotary_factor"}
-    return only_outside and all(key in one and one[key] == value for key, value in other.items())
+    new_keys, old_keys = (
+        {"rope_type" if key == "type" else key: value for key, value in b.items()} for b in (new, old)
+    )
+    only_outside = set(new_keys) - set(old_keys) <= {"rope_theta", "partial_rotary_factor"}
+    return only_outside and all(key in new_keys and new_keys[key] == value for key, value in old_keys.items())
 
 
 def _nested(text_config: TextConfig, block: Config) -> bool:
@@ -114,8 +116,8 @@ def _nested(text_config: TextConfig, block: Config) -> bool:
     return any(kind in named or kind.endswith("_attention") for kind in inner) or (bool(inner) and not values)
 
 
-def beside_blocks(text_config: TextConfig, block: Config) -> list[str]:
-    """Keys of a nested block that are no block of a kind of layers that there is: transformers reads none of them.
+def unread_block_keys(text_config: TextConfig, block: Config) -> list[str]:
+    """Keys of a nested block that belong to no layer kind of this model: transformers reads none of them.
 
     ``original_max_position_embeddings`` stands so in released files of Laguna.
     """
@@ -127,14 +129,14 @@ def beside_blocks(text_config: TextConfig, block: Config) -> list[str]:
 
 def _flat_part(text_config: TextConfig, homes: list[str], kind: str) -> RopeBlock:
     family = text_config.rotation
-    rope_block = collect(text_config, [(name,) for name in homes], _beside_blocks(), kind)
+    rope_block = collect(text_config, [(name,) for name in homes], _top_level_keys(), kind)
     if homes and homes[0] == "rope_parameters":
         return rope_block
     renames = {"rope_theta": family.theta_key, share_key(family): family.share_key}
     return replace(rope_block, target=("rope_scaling",), renames=renames)
 
 
-def _beside_blocks() -> dict[str, list[Path]]:
+def _top_level_keys() -> dict[str, list[Path]]:
     return {key: [(name,) for name in names] for key, names in OUTSIDE.items()}
 
 
@@ -177,7 +179,7 @@ def _nested_part(text_config: TextConfig, homes: list[str], kind: str, inner: An
             f"found {shown(inner)}; move it into each block, or drop it"
         )
     rope_block = collect(text_config, [(name, kind) for name in homes], {}, kind)
-    outside: dict[str, list[Path]] = _beside_blocks() if keys is None else {"rope_theta": [(keys.theta_key,)]}
+    outside: dict[str, list[Path]] = _top_level_keys() if keys is None else {"rope_theta": [(keys.theta_key,)]}
     base = {} if keys is None else {"rope_theta": keys.base}
     outer = collect(text_config, [], outside, kind)
     return replace(rope_block, defaults={**rope_block.defaults, **base, **(outer.values or {})})

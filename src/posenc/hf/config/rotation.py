@@ -55,11 +55,11 @@ def order_of(rope: MRoPE) -> Order:
     return "time last" if rope.time_last else "interleaved" if rope.interleaved else "chunked"
 
 
-def read_alike(one: Rotation, other: Rotation) -> bool:
+def read_alike(first: Rotation, second: Rotation) -> bool:
     """Whether each pair of two rotations reads the same coordinate."""
-    if isinstance(one, MRoPE) and isinstance(other, MRoPE):
-        return (one.axes, one.order()) == (other.axes, other.order())
-    return isinstance(one, MRoPE) == isinstance(other, MRoPE)
+    if isinstance(first, MRoPE) and isinstance(second, MRoPE):
+        return (first.axes, first.order()) == (second.axes, second.order())
+    return isinstance(first, MRoPE) == isinstance(second, MRoPE)
 
 
 def keys_of(rope: Rotation, family: RotationRules, before: Block) -> Block:
@@ -73,8 +73,8 @@ def keys_of(rope: Rotation, family: RotationRules, before: Block) -> Block:
     if not isinstance(rope, MRoPE):
         return {}
     keys: Block = {SECTION: list(rope.sections)}
-    given = INTERLEAVED in before
-    if (given and family.sections is None) or (rope.interleaved and not given):
+    flag_stands = INTERLEAVED in before
+    if (flag_stands and family.sections is None) or (rope.interleaved and not flag_stands):
         keys[INTERLEAVED] = rope.interleaved
     return keys
 
@@ -116,22 +116,22 @@ def _of(rope: RoPE, sections: tuple[int, ...], order: Order, axes: int = 3) -> M
 _LENGTHS = (None, 1 << 10, 1 << 13, 1 << 16, 1 << 20)
 
 
-def equivalent(one: Rotation | None, other: Rotation | None, rtol: float = 1e-12) -> bool:
+def equivalent(first: Rotation | None, second: Rotation | None, rtol: float = 1e-12) -> bool:
     """Whether two rotations do the same at every length, up to the last digits of float64; None: no rotation.
 
     Args:
-        one, other: rotations.
+        first, second: rotations.
         rtol: relative difference of frequencies and gains that counts as none.
     """
-    if one is None or other is None:
-        return one is other
-    if not read_alike(one, other):
+    if first is None or second is None:
+        return first is second
+    if not read_alike(first, second):
         return False
-    one, other = text_rope(one), text_rope(other)
-    if (one.head_dim, one.rotary_dim, one.layout) != (other.head_dim, other.rotary_dim, other.layout):
+    first, second = text_rope(first), text_rope(second)
+    if (first.head_dim, first.rotary_dim, first.layout) != (second.head_dim, second.rotary_dim, second.layout):
         return False
     for length in _LENGTHS:
-        a, b = one.spectrum(length), other.spectrum(length)
+        a, b = first.spectrum(length), second.spectrum(length)
         if a.theta.shape != b.theta.shape or not torch.allclose(a.theta, b.theta, rtol=rtol, atol=0.0):
             return False
         gains = a.gain, b.gain

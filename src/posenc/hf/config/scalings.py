@@ -59,7 +59,7 @@ from posenc.rotary.rope import RoPE
 
 
 def of_an_engine(values: Block, convention: str) -> bool:
-    """Whether a block's rope type is none of transformers, or one that engines understand otherwise."""
+    """Whether a block's rope type is none of transformers, or engines understand it otherwise."""
     rope_type = values.get("rope_type", "default")
     return rope_type == WITH_ALPHA or rope_type in OF_ENGINES or (rope_type == "dynamic" and convention in ENGINES)
 
@@ -88,20 +88,20 @@ def engine_scaling(values: Block, longest: int | None, pairs: int, convention: s
         power = values.get("mixed_b", 1.0)
         factors = [math.exp(math.log(factor) * ((pair + 1) / pairs) ** power) for pair in range(pairs)]
         return LongRoPE(factors, factors, original_length=longest, factor=1.0, gain=1.0)
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         key: values[key]
         for key in ("beta_fast", "beta_slow", "extrapolation_factor", "attn_factor", "mscale", "mscale_all_dim")
         if key in values and not (convention == "vllm" and key in VLLM)
     }
-    if "mscale" not in given or "mscale_all_dim" not in given:  # DeepSeek's own code: 1 and 0 for a missing one
-        scale, all_dim = given.get("mscale", 1.0), given.get("mscale_all_dim", 0.0)
-        given["attention_factor"] = (
-            given.get("attn_factor", 1.0) * mscale_gain(factor, scale) / mscale_gain(factor, all_dim)
+    if "mscale" not in options or "mscale_all_dim" not in options:  # DeepSeek's own code: 1 and 0 for a missing one
+        scale, all_dim = options.get("mscale", 1.0), options.get("mscale_all_dim", 0.0)
+        options["attention_factor"] = (
+            options.get("attn_factor", 1.0) * mscale_gain(factor, scale) / mscale_gain(factor, all_dim)
         )
-    yarn = YaRN(factor, original_length=values["original_max_position_embeddings"], **given)
+    yarn = YaRN(factor, original_length=values["original_max_position_embeddings"], **options)
     if rope_type == "deepseek_yarn":
         return yarn
-    options = {key: value for key, value in given.items() if not key.startswith(("mscale", "att"))}
+    options = {key: value for key, value in options.items() if not key.startswith(("mscale", "att"))}
     return YaRN(factor, original_length=yarn.original_length, attention_factor=yarn.gain, **options)
 
 
@@ -243,13 +243,13 @@ def _from(scaling: Llama3 | NTKByParts | LongRoPE | YaRN, rope_type: str) -> Blo
 
 
 def _longrope_keys(scaling: LongRoPE, rope: RoPE, convention: Convention, before: Block) -> Block:
-    """Factors, and the gains where they are not what silence says."""
+    """Factors, and the gains that differ from their defaults."""
     keys: Block = {"short_factor": list(scaling.short), "long_factor": list(scaling.long)}
-    own = {"short_mscale": scaling.short_gain, "long_mscale": scaling.long_gain}
+    gains = {"short_mscale": scaling.short_gain, "long_mscale": scaling.long_gain}
     if convention in ENGINES:  # which read no attention_factor, and make a gain of lengths where these are missing
-        return {**keys, **own}
-    named = {key: gain for key, gain in own.items() if key in before}
-    rest = {gain for key, gain in own.items() if key not in named}
+        return {**keys, **gains}
+    named = {key: gain for key, gain in gains.items() if key in before}
+    rest = {gain for key, gain in gains.items() if key not in named}
     if len(rest) > 1:  # transformers heeds keys of their own in one family only
         raise ValueError(refusal(rope))
     gain = rest.pop() if rest else before.get("attention_factor")
@@ -260,26 +260,26 @@ def _longrope_keys(scaling: LongRoPE, rope: RoPE, convention: Convention, before
 
 
 def _yarn_keys(scaling: YaRN, rope: RoPE, convention: Convention, before: Block) -> Block:
-    """Keys of YaRN that do not say what silence says."""
-    given = {key: getattr(scaling, key) for key in ("beta_fast", "beta_slow", "truncate")}
-    given |= {key: getattr(scaling, key) for key in ("attention_factor", "mscale", "mscale_all_dim")}
+    """Keys of YaRN that differ from their defaults."""
+    options = {key: getattr(scaling, key) for key in ("beta_fast", "beta_slow", "truncate")}
+    options |= {key: getattr(scaling, key) for key in ("attention_factor", "mscale", "mscale_all_dim")}
     extra = {key: getattr(scaling, key) for key in ("attn_factor", "extrapolation_factor")}
     if convention == "sglang":
-        given |= extra
-        if given["attention_factor"] is not None:  # which SGLang does not read
+        options |= extra
+        if options["attention_factor"] is not None:  # which SGLang does not read
             scaled = YaRN(scaling.factor, original_length=scaling.original_length)
-            given |= {"attn_factor": given["attention_factor"] / scaled.gain, "attention_factor": None}
-            given |= {"mscale": None, "mscale_all_dim": None}
+            options |= {"attn_factor": options["attention_factor"] / scaled.gain, "attention_factor": None}
+            options |= {"mscale": None, "mscale_all_dim": None}
     elif extra["extrapolation_factor"] != 1:
         raise ValueError(refusal(rope))
     elif extra["attn_factor"] != 1:
-        given["attention_factor"] = scaling.gain
+        options["attention_factor"] = scaling.gain
     alone = {key: before[key] for key in ("mscale", "mscale_all_dim") if before.get(key) is not None}
     if convention == "deepseek" and len(alone) == 1 and before.get("attention_factor") is None:
         read = _yarn({**before, "factor": scaling.factor}, scaling.original_length, convention)
         if read.gain == scaling.gain:  # the number that `_yarn` computed by DeepSeek's rule for a missing key
-            given |= {"attention_factor": None, "mscale": None, "mscale_all_dim": None, **alone}
-    return {key: value for key, value in given.items() if value != SILENT.get(key)}
+            options |= {"attention_factor": None, "mscale": None, "mscale_all_dim": None, **alone}
+    return {key: value for key, value in options.items() if value != SILENT.get(key)}
 
 
 def refusal(rope: RoPE) -> str:

@@ -46,7 +46,7 @@ class TextConfig(Mapping[str, Any]):
     Attributes:
         path: keys that lead to it; empty where it is the whole configuration.
         config: the keys and values themselves.
-        model_type: the text model's, or else that of the configuration around it; "" where there is none.
+        model_type: the text model's, or else the enclosing configuration's; "" where there is none.
         family: the record of its model type; without one, a rotation to assume.
         known: whether there is a record, and it has a rotation.
         defaults: sizes that its config class has, by key. A composite model leaves them out when it is saved.
@@ -106,7 +106,7 @@ def _model_type(config: Config, path: tuple[str, ...]) -> str:
 
 
 def _text_part(config: Config, path: tuple[str, ...]) -> str | None:
-    """The key of the part within this one that describes the text model; None where this one does."""
+    """The key of the part that describes the text model; None where this part itself does."""
     for name in _TEXT_PARTS:
         part = config.get(name)
         if part is not None and not isinstance(part, dict):
@@ -120,12 +120,12 @@ def with_text_config(config: Config, text_config: TextConfig, text: Config) -> C
     """The whole configuration with another text part."""
     if not text_config.path:
         return text
-    whole = copy.deepcopy(config)
-    inner = whole
+    result = copy.deepcopy(config)
+    inner = result
     for name in text_config.path[:-1]:
         inner = inner[name]
     inner[text_config.path[-1]] = text
-    return whole
+    return result
 
 
 def count_at(text_config: TextConfig, key: str, most: int) -> int | None:
@@ -170,13 +170,13 @@ def length_key(text_config: TextConfig) -> str:
     return next((name for name in present if text_config[name] is not None), (*present, _LENGTHS[0])[0])
 
 
-def head_dim(text_config: TextConfig, kind: str, given: int | None) -> int:
+def head_dim(text_config: TextConfig, kind: str, override: int | None) -> int:
     """Channels of a head that the rotation is given.
 
     Raises:
         ValueError: where neither the configuration nor the caller says it, or what it says is no even integer.
     """
-    name, width = ("head_dim=", given) if given is not None else _width(text_config, kind)
+    name, width = ("head_dim=", override) if override is not None else _width(text_config, kind)
     if width is None:
         names = " or ".join("head_dim" if not pair else f"{pair[0]} with {pair[1]}" for pair in ((), *_WIDTHS[:2]))
         raise NotReadError(
@@ -187,9 +187,9 @@ def head_dim(text_config: TextConfig, kind: str, given: int | None) -> int:
     return width
 
 
-def head_words(text_config: TextConfig, kind: str, given: int | None) -> str:
+def head_words(text_config: TextConfig, kind: str, override: int | None) -> str:
     """The width of a head and where it comes from, for errors about pairs."""
-    name, width = ("head_dim=", given) if given is not None else _width(text_config, kind)
+    name, width = ("head_dim=", override) if override is not None else _width(text_config, kind)
     return f"{name} makes a head {width} channels wide"
 
 
@@ -302,7 +302,7 @@ def layers_without_rope(text_config: TextConfig) -> list[int]:
 
 
 def bases(text_config: TextConfig) -> list[float]:
-    """The base of each layer, 0 for one that does not rotate, or an empty list where the configuration has none.
+    """The base of each layer, 0 for a layer that does not rotate, or an empty list where the configuration has none.
 
     Raises:
         ValueError: for anything but a list of numbers, 0 or above 1, one for each layer.

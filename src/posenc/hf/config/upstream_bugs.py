@@ -30,10 +30,10 @@ _CARDS = ("qwen2", "qwen3")  # families whose model cards tell users to add YaRN
 
 
 def on_upstream_bugs(
-    whole: Config, text_config: TextConfig, rope_block: RopeBlock, rope: Rotation
+    config: Config, text_config: TextConfig, rope_block: RopeBlock, rope: Rotation
 ) -> Iterator[Finding]:
     """The known faults of one kind of layers."""
-    yield from _on_spelling(whole, text_config, rope_block)
+    yield from _on_spelling(config, text_config, rope_block)
     yield from _on_base(text_config, rope_block, rope)
     yield from _on_llama_3(text_config, rope_block)
     yield from _on_reach(text_config, rope_block, rope)
@@ -41,7 +41,7 @@ def on_upstream_bugs(
     yield from _on_short_prompts(text_config, rope_block)
 
 
-def _on_spelling(whole: Config, text_config: TextConfig, rope_block: RopeBlock) -> Iterator[Finding]:
+def _on_spelling(config: Config, text_config: TextConfig, rope_block: RopeBlock) -> Iterator[Finding]:
     """A block of version 5 without what version 4 reads."""
     values, family = rope_block.effective, text_config.rotation
     outside = any(text_config.get(name) is not None for name in (*OUTSIDE["rope_theta"], "rope_scaling"))
@@ -49,7 +49,7 @@ def _on_spelling(whole: Config, text_config: TextConfig, rope_block: RopeBlock) 
     other = not text_config.known or family.nested or bool(family.kinds) or text_config.family.since > 4
     if "rope_parameters" not in text_config or outside or not lost or other:
         return
-    version = whole.get("transformers_version")
+    version = config.get("transformers_version")
     written = isinstance(version, str) and version.startswith("4.")
     text = "is the spelling of transformers 5, and version 4 reads nothing of it: "
     if written:

@@ -18,7 +18,7 @@ from posenc.frequencies.llama3 import Llama3
 from posenc.frequencies.longrope import LongRoPE
 from posenc.frequencies.ntk import DynamicNTK
 from posenc.frequencies.yarn import YaRN
-from posenc.hf.config.block_schema import KEPT, Block
+from posenc.hf.config.block_schema import PRESERVED, Block
 from posenc.hf.config.rope_block import Path, RopeBlock
 from posenc.hf.config.rope_keys import share_key
 from posenc.hf.config.rotation import Rotation, keys_of, text_rope
@@ -136,7 +136,7 @@ def _changes(text_config: TextConfig, rope_block: RopeBlock, block: Block, longe
             changes |= dict.fromkeys(places(rope_block, key), value)
     for key, value in old.items():
         trained = key == "original_max_position_embeddings" and block.get(LENGTH, value) == value  # that nothing reads
-        idle = key in (*SHARES, *KEPT) or (same_type and (trained or SILENT.get(key) == value))
+        idle = key in (*SHARES, *PRESERVED) or (same_type and (trained or SILENT.get(key) == value))
         if key not in block and not idle:
             changes |= {path: GONE for path in places(rope_block, key) if len(path) > 1}
     return changes

@@ -69,8 +69,8 @@ def _resolves(read: RopeConfig, keys: Config, finding: Finding) -> bool:
         again = read_rope(with_keys(read, keys), head_dim=read.reading.head_dim, convention=read.reading.convention)
     except ValueError:
         return False
-    left = {other.name for other in again.remarks if other.alarms or other.name == finding.name}
-    return left <= {other.name for other in read.remarks if other.alarms} - {finding.name}
+    left = {other.name for other in again.findings if other.alarms or other.name == finding.name}
+    return left <= {other.name for other in read.findings if other.alarms} - {finding.name}
 
 
 def _candidates(read: RopeConfig, finding: Finding) -> Iterator[tuple[Config | None, bool]]:

@@ -85,8 +85,8 @@ def coverage(source: Source, is_read: bool, *, weights: bool) -> tuple[list[str]
     not_checked = [] if is_read else ["the rotation, which is not read"]
     if path is not None and path.is_dir():
         files = [name for name in (TOKENIZER, GENERATION, PARAMS) if (path / name).is_file()]
-        others = [name for name in files if name != config_file(path).name]
-        checked += [name if name == PARAMS else f"lengths in {name}" for name in others]
+        extra_files = [name for name in files if name != config_file(path).name]
+        checked += [name if name == PARAMS else f"lengths in {name}" for name in extra_files]
         shards = sorted(path.glob("*.safetensors"))
         if shards:
             checked.append(f"headers of {len(shards)} safetensors file{'s' if len(shards) > 1 else ''}, saved inv_freq")

@@ -57,14 +57,14 @@ def read_or_finding(source: Source) -> tuple[RopeConfig | None, list[Finding]]:
 
 
 def on_config(read: RopeConfig) -> Iterator[Finding]:
-    """The remarks on a configuration, each with its correction."""
+    """The findings on a configuration, each with its correction."""
     remote = has_remote_code(read.config)
-    for remark in read.remarks:
-        level: Level = remark.level
-        if remote and remark.name not in _DECIDED_BY_NUMBERS:  # the folder's code may read what transformers' does not
+    for finding in read.findings:
+        level: Level = finding.level
+        if remote and finding.name not in _DECIDED_BY_NUMBERS:  # the folder's code may read what transformers' does not
             level = "note"
-        keys, certain = (None, False) if level == "note" else correction_of(read, remark)
-        yield remark._replace(level=level, corrected=keys, certain=certain, inside=text_path(read))
+        keys, certain = (None, False) if level == "note" else correction_of(read, finding)
+        yield finding._replace(level=level, corrected=keys, certain=certain, inside=text_path(read))
     if remote:
         text = "names code in the folder, which was not read: it may use the keys in another way than transformers' "
         text += "code of this model type, for which all findings hold"
@@ -92,18 +92,19 @@ _DIGITS = 6  # of a base
 
 
 def _on_saved_frequencies(folder: Path, read: RopeConfig) -> Iterator[Finding]:
-    """Compare frequencies saved with the weights with those of the configuration."""
+    """Compare frequencies saved with the weights with the configuration's."""
     saved, rope = _saved_frequencies(folder), single(read)
     if saved is None or rope is None or rope.length_dependent:
         return
     name, theta = saved
-    plain = rope.replace(scaling=None).spectrum().theta
+    unscaled = rope.replace(scaling=None).spectrum().theta
     scaled = rope.spectrum(max_length(read.text_config)).theta
-    if _close(theta, plain) or _close(theta, scaled):
+    if _close(theta, unscaled) or _close(theta, scaled):
         return
     base = _base_of(theta)
     text = f"of the weights ({name}) has {len(theta)} frequencies from {theta[0]:.4g} to {theta[-1]:.4g} a token, the "
-    text += f"configuration means {len(plain)} from {plain[0]:.4g} to {plain[-1]:.4g}, which transformers uses: "
+    text += f"configuration means {len(unscaled)} from {unscaled[0]:.4g} to {unscaled[-1]:.4g}, "
+    text += "which transformers uses: "
     text += "the model was saved with another rotation" + ("" if base is None else f", of base {base:g}")
     keys = None
     if base is not None and 2 * len(theta) <= rope.head_dim:
@@ -112,7 +113,7 @@ def _on_saved_frequencies(folder: Path, read: RopeConfig) -> Iterator[Finding]:
 
 
 def _saved_frequencies(folder: Path) -> tuple[str, Tensor] | None:
-    """The first frequencies that a readable safetensors file has, those of a vision tower aside."""
+    """The first frequencies that a readable safetensors file has, a vision tower's aside."""
     for path in sorted(folder.glob("*.safetensors")):
         try:
             tensors = tensors_in(path)
@@ -203,7 +204,7 @@ def _on_length(folder: Path, file: str, key: str, longest: int) -> Iterator[Find
 
 
 def _on_other_format(path: Path, read: RopeConfig) -> Iterator[Finding]:
-    """Compare the rotation with that of another program's file, which describes the same model."""
+    """Compare the rotation with the one in another program's file, which describes the same model."""
     rope = single(read)
     try:
         other = single(read_rope(path))
@@ -219,12 +220,12 @@ def _on_other_format(path: Path, read: RopeConfig) -> Iterator[Finding]:
     yield Finding(path.name, text, "other-file-differs", "suspicion", keys, inside=text_path(read))
 
 
-def _same_spectrum(one: RoPE, other: RoPE, longest: int | None) -> bool:
+def _same_spectrum(first: RoPE, second: RoPE, longest: int | None) -> bool:
     """Whether two rotations have the same frequencies and gain, whatever their layouts."""
-    if (one.head_dim, one.rotary_dim) != (other.head_dim, other.rotary_dim):
+    if (first.head_dim, first.rotary_dim) != (second.head_dim, second.rotary_dim):
         return False
     for length in (1024, longest):
-        a, b = one.spectrum(length), other.spectrum(length)
+        a, b = first.spectrum(length), second.spectrum(length)
         if (
             bool(((a.theta - b.theta).abs() > _GGUF_TOLERANCE * b.theta).any())
             or abs(float(a.gain / b.gain) - 1) > _GGUF_TOLERANCE

@@ -76,7 +76,7 @@ def fix(
         The findings that were corrected; nothing is written where there are none.
 
     Raises:
-        ValueError: unless there is one place to write, for one that exists, and for another program's file.
+        ValueError: unless there is one place to write, for a place that exists, and for another program's file.
         OSError: for files that cannot be read or written.
     """
     path = Path(source)
@@ -206,7 +206,7 @@ def _copy_regular(source: str, target: str) -> None:
 
 
 def _replace_with_backup(path: Path, text: str) -> None:
-    """Replace a file's text, and keep the old file beside it under a new name."""
+    """Replace a file's text, and keep the old file in the same folder under a new name."""
     backup, number = path.with_name(path.name + _BACKUP), 2
     while os.path.lexists(backup):
         backup, number = path.with_name(f"{path.name}{_BACKUP}-{number}"), number + 1
@@ -214,7 +214,7 @@ def _replace_with_backup(path: Path, text: str) -> None:
     def make(temporary: Path) -> None:
         temporary.write_text(text, encoding="utf-8")
         temporary.chmod(path.stat().st_mode)
-        # Last, when the new file is complete: a full disk leaves the file as it was, and no backup beside it.
+        # Last, when the new file is complete: a full disk leaves the file as it was, and no backup next to it.
         write_atomically(backup, lambda copy: shutil.copy2(path, copy))
 
     write_atomically(path, make, replace=True)

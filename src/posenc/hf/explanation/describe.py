@@ -31,7 +31,7 @@ def schedule_facts(config: RopeConfig) -> Description:
     except ValueError as error:  # in a key that no rotation needs
         return {"kinds": [], "latent": None, "problem": str(error)}
     attached = attached_names(config.config)
-    kinds = [part for layer, numbers in model.kinds() for part in _parts(_told(layer, numbers), attached)]
+    kinds = [part for layer, numbers in model.kinds() for part in _parts(_description_of(layer, numbers), attached)]
     if config.text_config.family.attention.direction == "encoder-decoder":
         kinds = _halves(config, kinds[:1])
     return {"kinds": kinds, "latent": _latent(model), "problem": None}
@@ -71,7 +71,7 @@ def _latent(model: Model) -> Description | None:
     return None if model.latent is None else model.latent._asdict()
 
 
-def _told(layer: LayerFacts, numbers: list[int]) -> Description:
+def _description_of(layer: LayerFacts, numbers: list[int]) -> Description:
     temperature = layer.temperature
     return {
         "kind": layer.kind,

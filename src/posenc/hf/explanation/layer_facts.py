@@ -176,8 +176,8 @@ def _forced(text_config: TextConfig) -> list[int]:
     types = text_config.get("mlp_layer_types")
     if text_config.model_type != "cohere2_moe" or not isinstance(types, list):
         return []
-    whole = text_config.get("prefix_dense_sliding_window_pattern", 1) == 1
-    return [n for n, kind in enumerate(types) if whole and kind == "dense"]
+    without_window = text_config.get("prefix_dense_sliding_window_pattern", 1) == 1
+    return [n for n, kind in enumerate(types) if without_window and kind == "dense"]
 
 
 def _facts(read: RopeConfig, text_config: TextConfig, kind: str, still: bool, n: int) -> LayerFacts:

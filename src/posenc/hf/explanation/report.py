@@ -50,9 +50,9 @@ def facts(config: RopeConfig) -> Facts:
     if not isinstance(config, RopeConfig):
         raise ValueError(f"config must be a RopeConfig, as read_rope gives it, got {shown(config)}")
     layers = {kind: None if rope is None else _facts_of(config, kind, rope) for kind, rope in config.layers.items()}
-    remarks = [remark.summary() for remark in config.remarks]
+    findings = [finding.summary() for finding in config.findings]
     known = {"model_type": config.model_type or None, "layers": layers, "encodings": _encodings(config)}
-    return {**known, "schedule": schedule_facts(config), "remarks": remarks}
+    return {**known, "schedule": schedule_facts(config), "findings": findings}
 
 
 def _encodings(config: RopeConfig) -> list[Facts]:
@@ -149,7 +149,7 @@ def longest_length(config: RopeConfig, rope: RoPE) -> int | None:
 
     That is ``max_position_embeddings``, or factor times the original length where that is more. Of Llama 3's recipe the
     factor says less than the declared length. Under rope type "linear" the declared length may be meant before the
-    scaling: a remark says so.
+    scaling: a finding says so.
     """
     declared = max_length(config.text_config)
     lengths = [] if declared is None else [declared]
@@ -245,7 +245,7 @@ def as_text(config: RopeConfig) -> str:
 
 def _report(known: Facts, config: RopeConfig) -> str:
     lines = [f"model type   {printable(known['model_type'] or 'not given')}"]
-    unread = any(remark["name"] == "unknown-family" for remark in known["remarks"])
+    unread = any(finding["name"] == "unknown-family" for finding in known["findings"])
     for kind, layer in known["layers"].items():
         lines += ["", f"layers       {printable(kind)}"] if kind != ALL else []
         lines += ["rotation     none"] if layer is None else _lines(layer, known=not unread)
@@ -256,9 +256,9 @@ def _report(known: Facts, config: RopeConfig) -> str:
             [f"in posenc    {encoding['posenc']}"] if encoding["posenc"] else []
         )
     lines += schedule_lines(known["schedule"])
-    if known["remarks"]:
-        lines += ["", "remarks"]
-        lines += [f"  {printable(remark['key'])} {printable(remark['text'])}" for remark in known["remarks"]]
+    if known["findings"]:
+        lines += ["", "findings"]
+        lines += [f"  {printable(finding['key'])} {printable(finding['text'])}" for finding in known["findings"]]
     return "\n".join(lines)
 
 

@@ -33,7 +33,7 @@ class TemperatureSpec(NamedTuple):
 
 
 def temperature_of(text_config: TextConfig, rule: TemperatureRule | None) -> TemperatureSpec | None:
-    """The temperature of the layers that have one, or None where the config turns it off.
+    """The temperature of the layers that have one, or None where the config disables it.
 
     Raises:
         ValueError: for a number that cannot be; it names the key.
@@ -68,7 +68,7 @@ def _block_steps(text_config: TextConfig, rule: TemperatureRule) -> TemperatureS
         text = f"must be a number from 0, found {shown(strength)}"
         raise ValueError(f"{text_config.key_path('rope_parameters', rule.strength_key)} {text}")
     if not is_count(step, TOKENS):
-        text = f"must be an integer in 1..{TOKENS} beside {rule.strength_key}, found {shown(step)}"
+        text = f"must be an integer in 1..{TOKENS} where the config has {rule.strength_key}, found {shown(step)}"
         raise ValueError(f"{text_config.key_path('rope_parameters', rule.length_key)} {text}")
     return _steps({"step": step, "strength": float(strength), "offset": rule.offset})
 

@@ -65,7 +65,7 @@ class ContextExtension:
     def run(self, output: OutputFolder, tokenizer: Any) -> Extension:
         """Measure, apply the method, measure again, and write the folder."""
         if self.method == PROGRESSIVE and output.state is None:
-            raise ValueError("out: progressive extension needs a folder, beside which it keeps its state")
+            raise ValueError("out: progressive extension needs a folder, next to which it keeps its state")
         cache = MeasurementLog(output.file("measured.jsonl"))
         before = self._measure(cache, "before")
         method = self._choose(cache) if self.method == AUTO else self.method

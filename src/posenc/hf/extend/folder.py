@@ -1,4 +1,4 @@
-"""The folder of an extended model, and the state of an unfinished extension beside it.
+"""The folder of an extended model, and the state of an unfinished extension next to it.
 
 config.json        the rotation under the keys of transformers 5 and also of version 4; LongRoPE's gain also under the
                    keys that vLLM and SGLang read
@@ -77,10 +77,10 @@ class OutputFolder:
         self.finished: dict[str, Any] | None = None
         if self.path is None:
             return
-        wanted, state = json.loads(json.dumps(request)), self.path.with_name(f"{self.path.name}.work")
+        canonical_request, state = json.loads(json.dumps(request)), self.path.with_name(f"{self.path.name}.work")
         if self.path.exists():
             record = _read_object(self.path / RECORD) if (self.path / RECORD).is_file() else {}
-            if record.get("request") == wanted:
+            if record.get("request") == canonical_request:
                 self.finished = record
                 shutil.rmtree(state, ignore_errors=True)  # left where the process was killed at the very end
                 return
@@ -92,14 +92,14 @@ class OutputFolder:
         state.mkdir(parents=True, exist_ok=True)
         request_file = state / "request.json"
         if not request_file.exists():
-            content = json.dumps(wanted, indent=1) + "\n"
+            content = json.dumps(canonical_request, indent=1) + "\n"
             write_atomically(request_file, lambda temporary: temporary.write_text(content, encoding="utf-8"))
         before = _read_object(request_file)
-        if before != wanted:
-            key = next(key for key in {**before, **wanted} if before.get(key) != wanted.get(key))
+        if before != canonical_request:
+            key = next(key for key in {**before, **canonical_request} if before.get(key) != canonical_request.get(key))
             raise ValueError(
                 f"out: {state} holds the state of another call, with {key} = {shown(before.get(key))}, not "
-                f"{shown(wanted.get(key))}; it was left as it is: repeat that call, or move it away"
+                f"{shown(canonical_request.get(key))}; it was left as it is: repeat that call, or move it away"
             )
 
     def file(self, name: str) -> Path | None:
@@ -181,16 +181,18 @@ def with_both_versions(config: Config) -> Config:
 def _means_the_same(both: Config, config: Config) -> bool:
     """Whether posenc and the installed transformers read both alike: some families misread the other version's keys."""
     try:
-        ours = [read_rope(each).layers for each in (both, config)]
-        theirs = [_as_transformers_reads(each) for each in (both, config)]
+        rotations = [read_rope(each).layers for each in (both, config)]
+        transformers_blocks = [_as_transformers_reads(each) for each in (both, config)]
     except ValueError:
         return False
-    return theirs[0] == theirs[1] and all(equivalent(ours[0][kind], ours[1][kind]) for kind in ours[1])
+    return transformers_blocks[0] == transformers_blocks[1] and all(
+        equivalent(rotations[0][kind], rotations[1][kind]) for kind in rotations[1]
+    )
 
 
 def _as_transformers_reads(config: Config) -> Any:
-    plain = {key: value for key, value in config.items() if key != "posenc"}
-    parsed = AutoConfig.for_model(**json.loads(json.dumps(plain)))
+    without_posenc = {key: value for key, value in config.items() if key != "posenc"}
+    parsed = AutoConfig.for_model(**json.loads(json.dumps(without_posenc)))
     return find_text_config(parsed.to_dict()).config.get("rope_parameters")
 
 
@@ -206,8 +208,8 @@ def serving_lines(config: Mapping[str, Any], folder: str, length: int, *, traine
         length: tokens.
         trained: whether its weights were changed, so that the original ones are of no use.
     """
-    plain = {key: value for key, value in config.items() if key != "posenc"}
-    written = with_both_versions(with_gains(plain))
+    without_posenc = {key: value for key, value in config.items() if key != "posenc"}
+    written = with_both_versions(with_gains(without_posenc))
     read, blocks = read_rope(written), _blocks(written)
     flags = {each.engine: each for each in serve_flags(read, length=length)}
     lines = [f"# Serving {folder} with {length:,} tokens", "", "transformers needs nothing but the folder."]
@@ -299,7 +301,7 @@ def _of_llama_cpp(
         yield f"No GGUF file is known to express this rotation: {_reasons(unwritable)}."
     if trained or not flags.words:
         return
-    names = [name for name, (theirs, _) in ARCHITECTURES.items() if theirs == model_type]
+    names = [name for name, (served_type, _) in ARCHITECTURES.items() if served_type == model_type]
     raised = f" --override-kv {names[0]}.context_length=int:{length}" if names else ""
     yield f"\nOr with the original file:\n\n    llama-server -m ORIGINAL.gguf {shlex.join(flags.words)}{raised}"
 

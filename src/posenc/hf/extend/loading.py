@@ -33,7 +33,7 @@ def load_causal_lm(
     Args:
         source: a folder of transformers, a GGUF file, or a folder with one GGUF file and no config.json. The rotation
             of a GGUF file is that of its metadata and tensors, which transformers drops.
-        dtype: of the weights, as from_pretrained takes it; those of GGUF are float32 under "auto".
+        dtype: of the weights, as from_pretrained takes it; weights of GGUF are float32 under "auto".
         device: where to put it.
         trust_remote_code: whether code of the folder may run.
 
@@ -120,7 +120,7 @@ def _rotate_as_file(model: nn.Module, file: Path) -> None:
         assert isinstance(rope, RoPE)
         if declared is None:
             raise ValueError(f"model: {file} does not declare the rotation of {kind} layers")
-        plain = text_rope(declared)
-        ropes[kind] = rope.replace(base=plain.base, rotary_dim=plain.rotary_dim, scaling=plain.scaling)
+        target = text_rope(declared)
+        ropes[kind] = rope.replace(base=target.base, rotary_dim=target.rotary_dim, scaling=target.scaling)
     if not all(equivalent(rope, rotations.ropes[kind]) for kind, rope in ropes.items()):
         rotations.rebuild(rotations.read.with_rope({**rotations.read.layers, **ropes}).to_config())

@@ -59,7 +59,7 @@ class Decoding:
             return f"Decoding with a cache equals one call at {self.tokens:,} tokens up to rounding ({gaps})."
         reason = ""
         if self.length_dependent:
-            reason = ": its frequencies depend on the length, and cached keys keep those of a shorter text"
+            reason = ": its frequencies depend on the length, and cached keys keep the frequencies of a shorter text"
         return f"Decoding with a cache differs from one call at {self.tokens:,} tokens ({gaps}){reason}."
 
 

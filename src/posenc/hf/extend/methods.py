@@ -96,7 +96,7 @@ def scaled_rope(rope: RoPE, method: str, factor: float, original_length: int) ->
 
 
 def remapping_spec(method: str, original_length: int, length: int) -> dict[str, Any]:
-    """The encoding for `posenc.hf.attach` that remaps distances of up to ``length`` into those of training.
+    """The encoding for `posenc.hf.attach` that remaps distances of up to ``length`` into the training range.
 
     Raises:
         ValueError: for a length that the method does not reach.

@@ -131,7 +131,10 @@ def tune(
         for group in optimizer.param_groups:
             group["lr"] = recipe.lr * _lr_share(step, recipe)
         row = Row(
-            *(one.to(accelerator.device) for one in draw_rows(text, recipe, length, step, accelerator.process_index))
+            *(
+                tensor.to(accelerator.device)
+                for tensor in draw_rows(text, recipe, length, step, accelerator.process_index)
+            )
         )
         loss = row_loss(prepared, row)
         accelerator.backward(loss)

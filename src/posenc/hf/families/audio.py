@@ -51,7 +51,7 @@ AUDIO: dict[str, Family] = {
     "fun_asr_nano": Family(text_type="qwen3"),
     "glmasr": Family(text_type="llama"),
     "glmasr_encoder": Family(
-        RotationRules(share=0.5, default_share=True),
+        RotationRules(share=0.5, default_share=True, null_head_dim="fails"),
         attention=Attention(direction="bidirectional"),
         sizes=Sizes(1280, 20, 32, 1500),
         since=5,
@@ -78,7 +78,10 @@ AUDIO: dict[str, Family] = {
     "hubert": Family(attention=Attention(direction="bidirectional"), schemes=(CONVOLUTION,)),
     "kyutai_speech_to_text": Family(RotationRules(), sizes=Sizes(2048, 32, 48, 750)),
     "lasr_encoder": Family(
-        RotationRules(), attention=Attention(direction="bidirectional"), sizes=Sizes(512, 8, 17, 10000), since=5
+        RotationRules(null_head_dim="fails"),
+        attention=Attention(direction="bidirectional"),
+        sizes=Sizes(512, 8, 17, 10000),
+        since=5,
     ),
     "mimi": Family(
         RotationRules(), layers=LayerPattern(window=Window(250, every_layer=True)), sizes=Sizes(512, 8, 8, 8000)
@@ -96,7 +99,7 @@ AUDIO: dict[str, Family] = {
         since=5,
     ),
     "moonshine": Family(
-        RotationRules(share=0.9, layout="interleaved", default_share=True),
+        RotationRules(share=0.9, layout="interleaved", default_share=True, null_head_dim="fails"),
         attention=Attention(direction="encoder-decoder"),
         sizes=Sizes(288, 8, 6, 512),
         layer_keys=("encoder_num_hidden_layers", "decoder_num_hidden_layers"),

@@ -62,7 +62,9 @@ class RotationRules:
         head_dim_first: the rotary module takes ``head_dim`` before ``qk_rope_head_dim`` (measured by building it with
             192 next to 64); in other latent families the second key decides alone.
         null_head_dim: what a ``head_dim`` of null does in transformers 5.23, measured by building the smallest model:
-            "fails"; "allowed" though there is a default; "fails if scaled" for every rope type but "default".
+            "fails"; "allowed"; "fails if scaled" for every rope type but "default". Not stated, it fails where the
+            family has a default width (which its class validates as an integer) and is allowed elsewhere.
+        head_dim_required: the default of transformers' own class is null, so that a missing ``head_dim`` does the same.
     """
 
     base: float = 10_000.0
@@ -95,6 +97,7 @@ class RotationRules:
     order: Order = "chunked"
     head_dim_first: bool = False
     null_head_dim: NullHeadDim = ""
+    head_dim_required: bool = False
 
     @property
     def section_keys(self) -> dict[str, Any]:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from posenc.hf.gguf.write import Rewritten, Wanted
+    from posenc.hf.gguf.write import Rewritten, RotationChange
 
 
-def write_gguf(source: str | Path, target: str | Path, rope: Wanted, *, replace: bool = False) -> Rewritten:
+def write_gguf(source: str | Path, target: str | Path, rope: RotationChange, *, replace: bool = False) -> Rewritten:
     """Copy a GGUF file under another rotation: ``rope.*`` keys, temperature and factors change, and nothing else.
 
     What was written is read back before it takes its name: every other key, every byte of every other tensor, and
@@ -23,7 +23,7 @@ def write_gguf(source: str | Path, target: str | Path, rope: Wanted, *, replace:
         source: a GGUF file.
         target: where the copy goes.
         rope: what it is to say: one rotation for all layers that rotate, one by kind of layers, a whole configuration
-            as `read_rope` gives it, or a function that makes one of the file's. The pairs stay those of the file's
+            as `read_rope` gives it, or a function of the file's own. The pairs stay as in the file's
             weights, whatever their layout.
         replace: whether ``target`` may be overwritten; it may then be ``source``.
 

@@ -8,7 +8,7 @@
     longrope                 rope_factors_short and rope_factors_long, original_context_length, attn_factor: the gain
     any other fixed one      rope_freqs, plain frequency over wanted one, for each pair; attn_factor: the gain
 
-Numbers are float32 there, a relative 6e-8. The layout of the pairs is that of the file's weights and stays.
+Numbers are float32 there, a relative 6e-8. The layout of the pairs belongs to the file's weights and stays.
 Source: as `gguf_metadata`; which models read which tensors: llama.cpp, src/models (llama, granite, arcee, llama4,
     exaone4, falcon-h1, apertus, mistral3, phi3), and the package gguf, MODEL_TENSORS.
 """
@@ -36,12 +36,12 @@ from posenc.hf.sources.load import Config
 from posenc.rotary.rope import RoPE
 
 ROUNDING = 1e-6  # relative, of frequencies and gains made of float32 numbers
-_TRAINED, _HEAT = "original_max_position_embeddings", "llama_4_scaling_beta"
+_ORIGINAL_LENGTH, _BETA = "original_max_position_embeddings", "llama_4_scaling_beta"
 _FREQS, _SHORT, _LONG = FACTORS
-_TAKE_FREQS = {"llama", "granite", "granitemoe", "arcee", "llama4", "exaone4", "falcon-h1", "apertus", "mistral3"}
-_TAKE_BOTH = {"llama", "granite", "granitemoe", "phi3", "phimoe"}  # factors of short and long texts
+_READ_FREQS = {"llama", "granite", "granitemoe", "arcee", "llama4", "exaone4", "falcon-h1", "apertus", "mistral3"}
+_READ_SHORT_AND_LONG = {"llama", "granite", "granitemoe", "phi3", "phimoe"}  # factors of short and long texts
 _BETAS = {"beta_fast", "beta_slow"}
-_TAKE_HEAT = {"mistral3", "mistral4", "deepseek2"}
+_READ_TEMPERATURE = {"mistral3", "mistral4", "deepseek2"}
 _SCALED = (
     "type", "factor", "original_context_length", "attn_factor", "yarn_beta_fast", "yarn_beta_slow",
     "yarn_log_multiplier",
@@ -88,11 +88,11 @@ def changes_for(metadata: Config, before: RopeConfig, after: RopeConfig) -> GGUF
         if equivalent(rope, was):
             continue
         windowed = kind == SLIDING and before.layers.get(FULL) is not None
-        made = _under_a_window(kind, rope) if windowed else _whole(metadata, rope, before)
+        kind_changes = _with_window(kind, rope) if windowed else _without_window(metadata, rope, before)
         if rope.rotary_dim != was.rotary_dim:
-            made.keys["rope.dimension_count"] = rope.rotary_dim
-        changes.keys.update(made.keys)
-        changes.tensors.update(made.tensors)
+            kind_changes.keys["rope.dimension_count"] = rope.rotary_dim
+        changes.keys.update(kind_changes.keys)
+        changes.tensors.update(kind_changes.tensors)
     changes.keys.update(_length(before, after))
     changes.keys.update(_temperature(arch, before, after))
     return changes
@@ -100,11 +100,11 @@ def changes_for(metadata: Config, before: RopeConfig, after: RopeConfig) -> GGUF
 
 def _check_kinds(before: Layers, after: Layers) -> None:
     if set(before) != set(after):
-        raise ValueError(f"layers must be those of the file, {', '.join(before)}, got {', '.join(after)}")
+        raise ValueError(f"layers must have the kinds of the file, {', '.join(before)}, got {', '.join(after)}")
     for kind, old in before.items():
         if (old is None) != (after[kind] is None):
-            text = "is decided by llama.cpp's code of this model: GGUF has no key for which layers turn"
-            raise ValueError(f"layers: whether {kind} turns {text}")
+            text = "is decided by llama.cpp's code of this model: GGUF has no key for which layers rotate"
+            raise ValueError(f"layers: whether {kind} rotates {text}")
 
 
 def _in_its_layout(arch: str, rope: RoPE, old: RoPE) -> RoPE:
@@ -116,7 +116,7 @@ def _in_its_layout(arch: str, rope: RoPE, old: RoPE) -> RoPE:
     return rope.replace(layout=old.layout)
 
 
-def _under_a_window(kind: str, rope: RoPE) -> GGUFChanges:
+def _with_window(kind: str, rope: RoPE) -> GGUFChanges:
     """Layers with a window have a base of their own and nothing else."""
     block = _block(rope)
     if block.get("rope_type") != "default":
@@ -124,13 +124,13 @@ def _under_a_window(kind: str, rope: RoPE) -> GGUFChanges:
     return GGUFChanges({"rope.freq_base_swa": float(block["rope_theta"])}, {})
 
 
-def _whole(metadata: Config, rope: RoPE, before: RopeConfig) -> GGUFChanges:
+def _without_window(metadata: Config, rope: RoPE, before: RopeConfig) -> GGUFChanges:
     """The keys and tensors of the layers without a window."""
     arch, block = metadata["general.architecture"], _block(rope)
     there = [name for name in FACTORS if name in metadata]
     keys: dict[str, Value] = {SCALING + name: None for name in _SCALED}
     keys |= {"rope.scale_linear": None, "rope.freq_base": rope.base}
-    made: dict[str, list[float]] = {}
+    tensors: dict[str, list[float]] = {}
     kind = block.get("rope_type")
     if kind == "default":
         keys["rope.freq_base"] = float(block["rope_theta"])
@@ -139,12 +139,12 @@ def _whole(metadata: Config, rope: RoPE, before: RopeConfig) -> GGUFChanges:
     elif kind == "yarn" and block.get("truncate", True) and (arch in TAKE_BETAS or not {*block} & _BETAS):
         keys |= _yarn(rope, before)
     else:
-        gain, made = _factors(arch, rope, there, longrope=kind == "longrope")
+        gain, tensors = _factors(arch, rope, there, longrope=kind == "longrope")
         keys[SCALING + "attn_factor"] = None if gain == 1 else gain
-        if _LONG in made:
-            keys |= {SCALING + "type": "longrope", SCALING + "original_context_length": block.get(_TRAINED)}
+        if _LONG in tensors:
+            keys |= {SCALING + "type": "longrope", SCALING + "original_context_length": block.get(_ORIGINAL_LENGTH)}
     gone: dict[str, Factors] = dict.fromkeys(there)
-    return GGUFChanges(keys, {**gone, **made})
+    return GGUFChanges(keys, {**gone, **tensors})
 
 
 def _block(rope: RoPE) -> Config:
@@ -195,33 +195,35 @@ def _factors(arch: str, rope: RoPE, there: list[str], *, longrope: bool) -> tupl
         raise ValueError(
             f"scaling: GGUF has one gain, got {gain} for short texts and {scaling.long_gain} for long ones"
         )
-    if short == long and (arch in _TAKE_FREQS or _FREQS in there):
+    if short == long and (arch in _READ_FREQS or _FREQS in there):
         return gain, {_FREQS: short}
-    if arch in _TAKE_BOTH or _LONG in there:
+    if arch in _READ_SHORT_AND_LONG or _LONG in there:
         return gain, {_SHORT: short, _LONG: long}
-    wanted = "rope_freqs" if short == long else "rope_factors_short and rope_factors_long"
+    tensors = "rope_freqs" if short == long else "rope_factors_short and rope_factors_long"
     text = "linear scaling, YaRN with its own betas (others by --yarn-beta-fast and --yarn-beta-slow) and a base"
-    raise ValueError(f"scaling: llama.cpp reads no {wanted} for {arch!r}; {text} it does read")
+    raise ValueError(f"scaling: llama.cpp reads no {tensors} for {arch!r}; {text} it does read")
 
 
 def _length(before: RopeConfig, after: RopeConfig) -> dict[str, Value]:
     declared = max_length(after.text_config)
-    wanted = length_after(declared, before.layers, after.layers) or declared
-    return {} if wanted in (None, max_length(before.text_config)) else {"context_length": wanted}
+    length = length_after(declared, before.layers, after.layers) or declared
+    return {} if length in (None, max_length(before.text_config)) else {"context_length": length}
 
 
 def _temperature(arch: str, before: RopeConfig, after: RopeConfig) -> dict[str, Value]:
     """Mistral's temperature, which stands in the block of a configuration."""
-    (had, _), (strength, length) = found = _heat(before), _heat(after)
-    if found[0] == found[1]:
+    (old_strength, _), (strength, length) = new = _temperature_of(before), _temperature_of(after)
+    if new[0] == new[1]:
         return {}
-    if had is None and arch not in _TAKE_HEAT:
-        raise ValueError(f"{_HEAT}: llama.cpp reads no temperature for {arch!r}; it does for {', '.join(_TAKE_HEAT)}")
+    if old_strength is None and arch not in _READ_TEMPERATURE:
+        raise ValueError(
+            f"{_BETA}: llama.cpp reads no temperature for {arch!r}; it does for {', '.join(_READ_TEMPERATURE)}"
+        )
     return {"attention.temperature_scale": strength, "attention.temperature_length": length}
 
 
-def _heat(config: RopeConfig) -> tuple[float | None, int | None]:
+def _temperature_of(config: RopeConfig) -> tuple[float | None, int | None]:
     values = [
         rope_block.effective for rope_block in find_rope_blocks(config.text_config) if rope_block.values is not None
     ]
-    return next(((one[_HEAT], one.get(_TRAINED)) for one in values if one.get(_HEAT)), (None, None))
+    return next(((values[_BETA], values.get(_ORIGINAL_LENGTH)) for values in values if values.get(_BETA)), (None, None))

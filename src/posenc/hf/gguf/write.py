@@ -1,7 +1,16 @@
 """Copies a GGUF file under another rotation: metadata and factors change, weights are copied byte for byte.
 
-Written aside, read back and compared (every other key, every byte of every other tensor, the rotation itself), and
-only then in its place. An unchanged rotation gives an unchanged file.
+The idea: the package gguf reads the whole file and writes it again, but a rotation is a few numbers among gigabytes. So
+nothing is converted. The copy gets the source's fields and tensors in their order, with the changed keys and factor
+tensors in the place of the old ones.
+
+The invariant: what is not named in `GGUFChanges` is the same, byte for byte. It is not trusted but checked: the copy is
+written next to its place, read back, and compared in each other key, each byte of each other tensor, and the rotation
+that `read_rope` finds. Only then does it take its place; a failure leaves no file. Changes below float32's rounding,
+which is all that GGUF holds, are dropped first, so an unchanged rotation gives an identical file.
+
+Keys are compared as raw bytes (`_key_bytes`): decoded values would hide a changed type, and to decode a
+vocabulary of 250,000 tokens takes 0.42 s, to compare its bytes 0.007 s.
 """
 
 from __future__ import annotations
@@ -21,11 +30,11 @@ from posenc.hf.config.rotation import Rotation, equivalent, text_rope, with_axes
 from posenc.hf.gguf.keys import ROUNDING, GGUFChanges, changes_for
 from posenc.hf.sources.gguf_file import metadata_in, reader_of
 
-_OWN = "GGUF."  # fields that the reader makes of a file's head
+_HEADER_FIELDS = "GGUF."  # fields that the reader makes of a file's head
 _ARCH = "general.architecture"
 
 
-Wanted = RopeConfig | Rotation | Layers | Callable[[RopeConfig], RopeConfig]
+RotationChange = RopeConfig | Rotation | Layers | Callable[[RopeConfig], RopeConfig]
 
 
 class Rewritten(NamedTuple):
@@ -42,7 +51,7 @@ class Rewritten(NamedTuple):
     tensors: Mapping[str, int | None]
 
 
-def rewrite(source: Path, target: Path, rope: Wanted, *, replace: bool) -> Rewritten:
+def rewrite(source: Path, target: Path, rope: RotationChange, *, replace: bool) -> Rewritten:
     """Copy a GGUF file under another rotation; see `posenc.hf.gguf.write_gguf`."""
     _check_place(source, target, check_flag("replace", replace))
     old = reader_of(source)
@@ -53,7 +62,7 @@ def rewrite(source: Path, target: Path, rope: Wanted, *, replace: bool) -> Rewri
         after = before.with_rope(rope)
     else:
         after = rope if isinstance(rope, RopeConfig) else rope(before)
-    changes = _real(metadata, changes_for(metadata, before, after))
+    changes = _effective(metadata, changes_for(metadata, before, after))
 
     def make(copy: Path) -> RopeConfig:
         try:
@@ -87,7 +96,7 @@ def _check_whole(source: Path, metadata: Mapping[str, Any]) -> None:
         raise ValueError(f"{source} is one of {parts} parts; join them first: llama-gguf-split --merge")
 
 
-def _real(metadata: Mapping[str, Any], changes: GGUFChanges) -> GGUFChanges:
+def _effective(metadata: Mapping[str, Any], changes: GGUFChanges) -> GGUFChanges:
     """The changes without those that change nothing in float32."""
     arch = metadata[_ARCH]
     keys = {key: value for key, value in changes.keys.items() if _single(value) != metadata.get(f"{arch}.{key}")}
@@ -110,7 +119,7 @@ def _copy(reader: gguf.GGUFReader, target: Path, arch: str, changes: GGUFChanges
     writer.data_alignment = int(reader.alignment)
     pending = {f"{arch}.{key}": value for key, value in changes.keys.items()}
     for name, field in reader.fields.items():
-        if name.startswith(_OWN) or name == _ARCH:
+        if name.startswith(_HEADER_FIELDS) or name == _ARCH:
             continue
         kind, inner = field.types[0], field.types[-1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
         value = pending.pop(name, field.contents()) if name in pending else field.contents()
@@ -119,18 +128,20 @@ def _copy(reader: gguf.GGUFReader, target: Path, arch: str, changes: GGUFChanges
     for name, value in pending.items():
         if value is not None:
             writer.add_key_value(name, value, _type_of(value))
-    kept = [one for one in reader.tensors if one.name not in changes.tensors]
-    for one in kept:
-        writer.add_tensor_info(one.name, one.data.shape, one.data.dtype, one.data.nbytes, one.tensor_type)
-    made = {name: values for name, values in changes.tensors.items() if values is not None}
-    arrays = [torch.tensor(values, dtype=torch.float32).numpy() for values in made.values()]
-    for name, array in zip(made, arrays, strict=True):
+    unchanged = [tensor for tensor in reader.tensors if tensor.name not in changes.tensors]
+    for tensor in unchanged:
+        writer.add_tensor_info(
+            tensor.name, tensor.data.shape, tensor.data.dtype, tensor.data.nbytes, tensor.tensor_type
+        )
+    factors = {name: values for name, values in changes.tensors.items() if values is not None}
+    arrays = [torch.tensor(values, dtype=torch.float32).numpy() for values in factors.values()]
+    for name, array in zip(factors, arrays, strict=True):
         writer.add_tensor_info(name, array.shape, array.dtype, array.nbytes)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
-    for one in kept:
-        writer.write_tensor_data(one.data, tensor_endianess=reader.endianess)
+    for tensor in unchanged:
+        writer.write_tensor_data(tensor.data, tensor_endianess=reader.endianess)
     for array in arrays:
         writer.write_tensor_data(array)
     writer.close()
@@ -144,37 +155,39 @@ def _type_of(value: int | float | str) -> Any:
 def _compare(old: gguf.GGUFReader, new: gguf.GGUFReader, arch: str, changes: GGUFChanges) -> None:
     """Raise a ValueError unless all but the changes is as it was, byte for byte."""
     keys = {f"{arch}.{key}": _single(value) for key, value in changes.keys.items()}
-    were, found = _raw(old), _raw(new)
-    wrong = [name for name in {**were, **found} if name not in keys and were.get(name) != found.get(name)]
-    wrong += [name for name, value in keys.items() if value != (new.fields[name].contents() if name in found else None)]
-    tensors = {one.name: one for one in new.tensors}
-    kept = [one for one in old.tensors if one.name not in changes.tensors]
-    wrong += [one.name for one in kept if not _same_bytes(one, tensors.pop(one.name, None))]
-    made = {name: list(map(_single, values)) for name, values in changes.tensors.items() if values is not None}
-    written = {name: one.data.tolist() for name, one in tensors.items()}
-    wrong += [name for name in {**made, **written} if written.get(name) != made.get(name)]
+    old_keys, new_keys = _key_bytes(old), _key_bytes(new)
+    wrong = [name for name in {**old_keys, **new_keys} if name not in keys and old_keys.get(name) != new_keys.get(name)]
+    wrong += [
+        name for name, value in keys.items() if value != (new.fields[name].contents() if name in new_keys else None)
+    ]
+    tensors = {tensor.name: tensor for tensor in new.tensors}
+    unchanged = [tensor for tensor in old.tensors if tensor.name not in changes.tensors]
+    wrong += [tensor.name for tensor in unchanged if not _same_bytes(tensor, tensors.pop(tensor.name, None))]
+    factors = {name: list(map(_single, values)) for name, values in changes.tensors.items() if values is not None}
+    written = {name: tensor.data.tolist() for name, tensor in tensors.items()}
+    wrong += [name for name in {**factors, **written} if written.get(name) != factors.get(name)]
     if wrong:
         raise ValueError(f"target: read back, the copy differs in {', '.join(wrong)}; nothing was written")
 
 
-def _raw(reader: gguf.GGUFReader) -> dict[str, bytes]:
+def _key_bytes(reader: gguf.GGUFReader) -> dict[str, bytes]:
     """The bytes of each key with its value, which lie one after another."""
-    fields = [field for name, field in reader.fields.items() if not name.startswith(_OWN)]
+    fields = [field for name, field in reader.fields.items() if not name.startswith(_HEADER_FIELDS)]
     end = reader.tensors[0].field.offset if reader.tensors else reader.data_offset
     ends = [*(field.offset for field in fields[1:]), end]
     return {field.name: reader.data[field.offset : at].tobytes() for field, at in zip(fields, ends, strict=True)}
 
 
-def _same_bytes(one: Any, other: Any) -> bool:
-    if other is None or one.tensor_type != other.tensor_type or one.shape.tolist() != other.shape.tolist():
+def _same_bytes(first: Any, second: Any) -> bool:
+    if second is None or first.tensor_type != second.tensor_type or first.shape.tolist() != second.shape.tolist():
         return False
-    return bool((one.data.view("u1") == other.data.view("u1")).all())
+    return bool((first.data.view("u1") == second.data.view("u1")).all())
 
 
-def _check_meaning(wanted: RopeConfig, found: RopeConfig) -> None:
+def _check_meaning(expected: RopeConfig, written: RopeConfig) -> None:
     """Raise a ValueError unless the file rotates as it should, up to its float32 numbers."""
-    for kind, rotation in wanted.layers.items():
-        back = found.layers.get(kind)
+    for kind, rotation in expected.layers.items():
+        back = written.layers.get(kind)
         if rotation is not None and back is not None:
             rotation = with_axes_of(text_rope(rotation).replace(layout=text_rope(back).layout), rotation)
         if not equivalent(rotation, back, ROUNDING):

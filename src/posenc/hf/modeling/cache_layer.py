@@ -95,5 +95,5 @@ def kv_caches(cache: Cache, layers: int) -> list[KVCache]:
             cache.layers[index] = KVLayer()
         elif not isinstance(layer, KVLayer):
             kind = f"{type(cache).__name__} with {type(layer).__name__}"
-            raise ValueError(f"past_key_values must be an empty DynamicCache or one that posenc filled, got {kind}")
+            raise ValueError(f"past_key_values must be a DynamicCache, empty or filled by posenc, got {kind}")
     return [layer.kv for layer in cache.layers[:layers]]

@@ -67,14 +67,14 @@ class Attention(SelfAttention):
             num_kv_heads=num_kv_heads, head_dim=head_dim, encodings=encodings, qk_norm=qk_norm, bias=bias,
         )  # fmt: skip
         self.window = window
-        own = [e for e in encodings if e not in borrowed]
-        self.encodings = nn.ModuleList(own)
+        registered = [e for e in encodings if e not in borrowed]
+        self.encodings = nn.ModuleList(registered)
         # A tuple registers nothing; an own one is found by its number, in case something wraps it.
-        self._order = tuple(e if e in borrowed else own.index(e) for e in encodings)
+        self._order = tuple(e if e in borrowed else registered.index(e) for e in encodings)
 
     def _acting(self) -> list[Encoding]:
-        found = [self.encodings[e] if isinstance(e, int) else e for e in self._order]
-        return [e for e in found if isinstance(e, Encoding)]
+        acting = [self.encodings[e] if isinstance(e, int) else e for e in self._order]
+        return [e for e in acting if isinstance(e, Encoding)]
 
     def in_order(self) -> list[Encoding]:
         """All encodings that act here, own and borrowed."""
@@ -118,10 +118,10 @@ class PosencDecoderLayer(GradientCheckpointingLayer):
     ) -> Tensor:
         """``x`` (batch, tokens, dim) to the same shape; ``tables`` by rotation; see `SelfAttention` for the rest."""
         attend = self.self_attn
-        own = None if tables is None else [tables[e] for e in attend.in_order() if isinstance(e, RotaryEncoding)]
+        acting = None if tables is None else [tables[e] for e in attend.in_order() if isinstance(e, RotaryEncoding)]
         x = x + attend(
             self.input_layernorm(x), positions,
-            attention_mask=attention_mask, cache=past_key_values, tables=own, length=length, window=attend.window,
+            attention_mask=attention_mask, cache=past_key_values, tables=acting, length=length, window=attend.window,
         )  # fmt: skip
         out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
         return out
@@ -223,7 +223,7 @@ class PosencModel(PosencPreTrainedModel):
         check_flags({"use_cache": use_cache, "output_hidden_states": output_hidden_states, "return_dict": return_dict})
         x: Tensor = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         if use_cache is None:
-            use_cache = self.config.use_cache and not self.training and not self.turns_anew()
+            use_cache = self.config.use_cache and not self.training and not self.rotates_cached_keys_anew()
         if past_key_values is not None or use_cache:
             self.check_cache()
         if past_key_values is None and use_cache:
@@ -240,9 +240,9 @@ class PosencModel(PosencPreTrainedModel):
             seen.append(x)
             x = layer(x, positions, attention_mask=padding, past_key_values=cache, tables=tables, length=length)
         x = self.norm(x)
-        wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        with_states = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         out = BaseModelOutputWithPast(
-            last_hidden_state=x, past_key_values=past_key_values, hidden_states=(*seen, x) if wanted else None
+            last_hidden_state=x, past_key_values=past_key_values, hidden_states=(*seen, x) if with_states else None
         )
         return out.to_tuple() if return_dict is False else out
 
@@ -260,13 +260,13 @@ class PosencModel(PosencPreTrainedModel):
 
     def check_cache(self) -> None:
         """Raise a ValueError if keys and values of earlier calls do not serve later ones."""
-        if self.turns_anew():
+        if self.rotates_cached_keys_anew():
             raise ValueError(
-                "past_key_values: these frequencies depend on the length of a row, so every new token turns the old "
-                "ones anew, in all layers; give use_cache=False, or the configuration a declared_length"
+                "past_key_values: these frequencies depend on the length of a row, so every new token rotates "
+                "all earlier ones anew, in all layers; give use_cache=False, or the configuration a declared_length"
             )
 
-    def turns_anew(self) -> bool:
+    def rotates_cached_keys_anew(self) -> bool:
         """Whether a longer row rotates all its tokens differently, so that no cache serves."""
         return self.config.declared_length is None and any(e.length_dependent for e in self.rotary())
 
@@ -287,7 +287,7 @@ class PosencForCausalLM(PosencPreTrainedModel, GenerationMixin):
         self.model = PosencModel(config)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.post_init()
-        if self.model.turns_anew():
+        if self.model.rotates_cached_keys_anew():
             self.generation_config.use_cache = False
 
     def forward(
@@ -315,8 +315,8 @@ class PosencForCausalLM(PosencPreTrainedModel, GenerationMixin):
             input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache, output_hidden_states
         )
         x = out.last_hidden_state
-        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
-        logits = self.lm_head(x[:, kept])
+        scored = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        logits = self.lm_head(x[:, scored])
         check_labels(labels, logits)
         loss = None if labels is None else self.loss_function(logits, labels, vocab_size=self.config.vocab_size)
         full = CausalLMOutputWithPast(
@@ -335,12 +335,12 @@ def _padding(mask: Tensor | None, past: int, x: Tensor) -> Tensor | None:
     return mask[:, past:].bool()
 
 
-def _positions(given: Tensor | None, mask: Tensor | None, caches: list[KVCache], x: Tensor) -> Tensor | None:
+def _positions(position_ids: Tensor | None, mask: Tensor | None, caches: list[KVCache], x: Tensor) -> Tensor | None:
     """Positions of the tokens of ``x``, ``(batch | 1, tokens)``; None if they count on from the cache."""
     tokens = x.shape[1]
-    if given is not None:
-        check_positions(given, x)
-        return given
+    if position_ids is not None:
+        check_positions(position_ids, x)
+        return position_ids
     if mask is not None:
         return from_mask(mask)[:, -tokens:]
     before = caches[0].positions if caches else None

@@ -7,7 +7,7 @@
     write_folder        written aside, read back, compared with the logits of the original, and only then in its place
     model_card          README.md: what it is, how to load it, what is known of it
 
-Names of parameters are Llama's without "model."; those of encodings are ``encodings.<line>.<name>`` where layers share
+Names of parameters are Llama's without "model."; encodings' are ``encodings.<spec>.<name>`` where layers share
 them or they act on embeddings, and ``layers.<i>.encodings.<line>.<name>`` where each layer has its own, with the number
 of the line in the configuration's ``encodings``. Needs the extra ``posenc[hf]``.
 """
@@ -120,7 +120,7 @@ def _written(rope: RoPE, train_length: int) -> dict[str, Any]:
         try:
             keys = rope_to_config(rope, model_type="llama", as_longrope=True, original_length=train_length)
         except ValueError as reason:
-            raise ValueError(f"encodings: Llama cannot turn like this model: {reason}") from error
+            raise ValueError(f"encodings: Llama cannot rotate like this model: {reason}") from error
     return {key: value for key, value in keys.items() if key not in ("model_type", "max_position_embeddings")}
 
 
@@ -153,33 +153,33 @@ def from_parameters(config: PosencConfig, parameters: Mapping[str, Tensor]) -> P
         parameters: by name, as above; all of them, and no others.
 
     Raises:
-        ValueError: for names or shapes that are not those of the configuration's model.
+        ValueError: for names or shapes that differ from the configuration's model.
     """
     lines = config.encoding_specs()
     inside = [encoding_info(line["name"]).hook_point != "embedding" for line in lines]
-    own = [n for n, line in enumerate(lines) if not line["shared"] and inside[n]]
+    per_layer = [n for n, line in enumerate(lines) if not line["shared"] and inside[n]]
 
     def of_layer(layer: int) -> list[int]:
-        return [n for n in own if layer in lines[n].get("layers", [layer])]
+        return [n for n in per_layer if layer in lines[n].get("layers", [layer])]
 
     named = {_name(name, of_layer): tensor for name, tensor in parameters.items()}
     model: PosencForCausalLM = PosencForCausalLM(config).eval()
     try:
         model.load_state_dict(named)
     except RuntimeError as error:
-        raise ValueError(f"parameters are not those of {config.encodings}: {error}") from error
+        raise ValueError(f"parameters do not fit {config.encodings}: {error}") from error
     return model
 
 
-def _name(name: str, own: Callable[[int], list[int]]) -> str:
+def _name(name: str, per_layer: Callable[[int], list[int]]) -> str:
     """The name of a parameter in `PosencForCausalLM`, where a layer numbers the encodings that it owns."""
     if name == "lm_head.weight":
         return name
-    found = re.fullmatch(r"layers\.(\d+)\.encodings\.(\d+)\.(.+)", name)
-    if found is None or int(found[2]) not in own(int(found[1])):
+    match = re.fullmatch(r"layers\.(\d+)\.encodings\.(\d+)\.(.+)", name)
+    if match is None or int(match[2]) not in per_layer(int(match[1])):
         return f"model.{name}"
-    at = own(int(found[1])).index(int(found[2]))
-    return f"model.layers.{found[1]}.self_attn.encodings.{at}.{found[3]}"
+    at = per_layer(int(match[1])).index(int(match[2]))
+    return f"model.layers.{match[1]}.self_attn.encodings.{at}.{match[3]}"
 
 
 def write_folder(
@@ -189,7 +189,7 @@ def write_folder(
     tokens: Tensor,
     logits: Tensor,
     card: Callable[[float], str],
-    plain: bool = False,
+    as_llama: bool = False,
     tokenizer: bytes = b"",
 ) -> float:
     """Write a model with its tokenizer and card; returns the largest difference of its logits from the original's.
@@ -200,7 +200,7 @@ def write_folder(
         tokens: ``(batch, length)``, on which it is compared.
         logits: ``(batch, length, vocabulary)``, what the original says.
         card: README.md for that difference.
-        plain: write a `LlamaForCausalLM`, which needs no posenc.
+        as_llama: write a `LlamaForCausalLM`, which needs no posenc.
         tokenizer: content of a tokenizer.json of byte pairs; empty where the tokens are the 256 bytes.
 
     Raises:
@@ -209,7 +209,7 @@ def write_folder(
     """
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise ValueError(f"{to}: there is something already; choose another folder")
-    written: PosencForCausalLM | LlamaForCausalLM = plain_llama(model) if plain else model
+    written: PosencForCausalLM | LlamaForCausalLM = plain_llama(model) if as_llama else model
     written.generation_config = GenerationConfig(
         bos_token_id=SEPARATOR, eos_token_id=SEPARATOR, pad_token_id=SEPARATOR, max_new_tokens=NEW_BYTES
     )
@@ -217,7 +217,7 @@ def write_folder(
     def make(folder: Path) -> float:
         written.save_pretrained(folder)
         (pair_tokenizer(tokenizer) if tokenizer else byte_tokenizer()).save_pretrained(folder)
-        again = (LlamaForCausalLM if plain else PosencForCausalLM).from_pretrained(folder).eval()
+        again = (LlamaForCausalLM if as_llama else PosencForCausalLM).from_pretrained(folder).eval()
         with torch.no_grad():
             difference = float((logits - again(tokens, use_cache=False).logits).abs().max())
         if not difference <= ROUNDING * max(1.0, logits.abs().max().item()):
@@ -232,7 +232,7 @@ def write_folder(
 
 
 def model_card(
-    name: str, title: str, about: str, parts: Mapping[str, str], *, difference: float, plain: bool = False
+    name: str, title: str, about: str, parts: Mapping[str, str], *, difference: float, as_llama: bool = False
 ) -> str:
     """README.md of a model.
 
@@ -241,14 +241,14 @@ def model_card(
         title: headline.
         about: a paragraph.
         parts: further ones, by headline.
-        difference: largest one between its logits and those of the original.
-        plain: whether it is a `LlamaForCausalLM`.
+        difference: largest one between its logits and the original's.
+        as_llama: whether it is a `LlamaForCausalLM`.
     """
-    kind, needed = ("a plain `LlamaForCausalLM`", "") if plain else ("a `PosencForCausalLM`", _POSENC)
-    same = f"On tokens drawn at random its logits differ from those of the original by at most {difference:.1e}."
-    told = [f"\n## {headline}\n\n{text}\n" for headline, text in parts.items()]
+    kind, needed = ("a plain `LlamaForCausalLM`", "") if as_llama else ("a `PosencForCausalLM`", _POSENC)
+    same = f"On tokens drawn at random its logits differ from the original's by at most {difference:.1e}."
+    sections = [f"\n## {headline}\n\n{text}\n" for headline, text in parts.items()]
     load = _LOAD.format(needed=needed, name=name)
-    return "\n".join([f"{_FRONT}\n# {title}\n", f"{about}\n", f"Here it is {kind}. {same}\n", load, *told])
+    return "\n".join([f"{_FRONT}\n# {title}\n", f"{about}\n", f"Here it is {kind}. {same}\n", load, *sections])
 
 
 @contextmanager

@@ -108,8 +108,8 @@ class PosencConfig(PreTrainedConfig):
         """The encodings, each with everything that decides it.
 
         Raises:
-            ValueError: for one that is not known or cannot be built at these sizes, and for one that wants positions
-                that are not places in a text.
+            ValueError: for an encoding that is unknown, cannot be built at these sizes, or takes positions
+                other than indices of tokens.
         """
         return encoding_spec.encoding_specs(self.encodings, self.sizes())
 
@@ -120,12 +120,12 @@ class PosencConfig(PreTrainedConfig):
             return encoding_spec.scheduled(self.encodings, self.num_hidden_layers)[1]
         return None if self.windows is None else list(self.windows)
 
-    def create(self, line: EncodingSpec) -> Encoding:
-        """One encoding of one line of ``encodings``."""
-        return encoding_spec.create(line, self.sizes())
+    def create(self, spec: EncodingSpec) -> Encoding:
+        """The encoding of one entry of ``encodings``."""
+        return encoding_spec.create(spec, self.sizes())
 
     def to_json_file(self, json_file_path: str | os.PathLike[str], use_diff: bool = True) -> None:
-        """Write the configuration, and beside it the file that its ``auto_map`` names."""
+        """Write the configuration, and next to it the file that its ``auto_map`` names."""
         if not isinstance(json_file_path, str | os.PathLike):  # an integer would be a file that is open already
             raise ValueError(f"json_file_path must be a path, got {shown(json_file_path)}")
         super().to_json_file(json_file_path, use_diff=use_diff)

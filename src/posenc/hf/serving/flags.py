@@ -159,7 +159,7 @@ def serve_flags(config: RopeConfig, *, exact: bool = False, length: int | None =
 
     Args:
         config: as `read_rope` gives it, with the rotation to serve.
-        exact: through posenc's plug-ins, which must be installed beside the engine: exact angles; a scaling that
+        exact: through posenc's plug-ins, which must be installed with the engine: exact angles; a scaling that
             follows the length spans ``length``.
         length: tokens to serve; default: what the configuration declares, or what a changed rotation reaches.
 
@@ -296,8 +296,8 @@ def _of_llama_cpp(config: RopeConfig, declared: int | None) -> list[str]:
     base = ["--rope-freq-base", f"{rope.base:.10g}"]
     if kind == "linear":
         return ["--rope-scaling", "linear", "--rope-scale", f"{block['factor']:.10g}", *base, *words]
-    plain = {"rope_type", "rope_theta", "factor", "original_max_position_embeddings", "beta_fast", "beta_slow"}
-    if kind == "yarn" and set(block) <= plain:
+    yarn_keys = {"rope_type", "rope_theta", "factor", "original_max_position_embeddings", "beta_fast", "beta_slow"}
+    if kind == "yarn" and set(block) <= yarn_keys:
         betas = [
             word for key in ("beta_fast", "beta_slow") if key in block
             for word in (f"--yarn-{key.replace('_', '-')}", f"{block[key]:.10g}")

@@ -41,8 +41,8 @@ def plugin_block(rope: RoPE, *, length: int | None = None, tokens: int | None = 
         tokens: that will be served; default: what the configuration declares.
 
     Raises:
-        ValueError: for something else than a RoPE, and for a scaling that has no one spectrum: one that follows the
-            length, without a ``length``; one for each head; one of its own for the first tokens; learned numbers.
+        ValueError: for something else than a RoPE, and for a scaling without a single spectrum: a spectrum that
+            follows the length, without a ``length``; one for each head; another for the first tokens; learned numbers.
     """
     if not isinstance(rope, RoPE):
         raise ValueError(f"rope must be a RoPE, got {shown(rope)}")
@@ -52,7 +52,7 @@ def plugin_block(rope: RoPE, *, length: int | None = None, tokens: int | None = 
     learned = scaling is not None and any(True for _ in scaling.parameters())
     if (rope.length_dependent and length is None) or learned or spectrum.theta.ndim > 1 or spectrum.start is not None:
         text = "must give one spectrum: engines have one table for all lengths, heads and tokens"
-        raise ValueError(f"rope {text}; declare a length for one that follows it, got {one_line(scaling)}")
+        raise ValueError(f"rope {text}; declare a length for a scaling that follows it, got {one_line(scaling)}")
     block: Block = {
         "rope_type": ROPE_TYPE, "rope_theta": rope.base, "theta": spectrum.theta.tolist(),
         "gain": float(spectrum.gain), "interleaved": rope.layout == "interleaved", "rotary_dim": rope.rotary_dim,
@@ -79,27 +79,27 @@ def around(base: Callable[[], type[Any]]) -> Callable[..., Any]:
     Args:
         base: gives the engine's RotaryEmbedding.
     """
-    made: dict[str, Any] = {}
+    modules: dict[str, Any] = {}
 
     def get_rope(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         bound = inspect.signature(original).bind(*args, **kwargs)
         bound.apply_defaults()
-        given = bound.arguments
-        block = given.get("rope_parameters") or given.get("rope_scaling") or {}
+        arguments = bound.arguments
+        block = arguments.get("rope_parameters") or arguments.get("rope_scaling") or {}
         if block.get("rope_type", block.get("type")) != ROPE_TYPE:
             return original(*args, **kwargs)
-        check_block(block, given["head_size"])
-        if given.get("dual_chunk_attention_config") is not None:
+        check_block(block, arguments["head_size"])
+        if arguments.get("dual_chunk_attention_config") is not None:
             raise ValueError("rope_type 'posenc' has no dual chunks: leave dual_chunk_attention_config out")
-        dtype = given.get("dtype") or torch.get_default_dtype()
-        rows = max(given["max_position"], block.get("tokens", 0))
-        neox = not block["interleaved"] if "interleaved" in block else given["is_neox_style"]
-        key = json.dumps([block, given["head_size"], rows, neox, str(dtype), str(torch.get_default_device())])
-        if key not in made:  # one module for all layers, as the engines have it
+        dtype = arguments.get("dtype") or torch.get_default_dtype()
+        rows = max(arguments["max_position"], block.get("tokens", 0))
+        neox = not block["interleaved"] if "interleaved" in block else arguments["is_neox_style"]
+        key = json.dumps([block, arguments["head_size"], rows, neox, str(dtype), str(torch.get_default_device())])
+        if key not in modules:  # one module for all layers, as the engines have it
             cls = rotary_class(base(), block)
-            width, theta = block.get("rotary_dim", given["head_size"]), block.get("rope_theta", 10000.0)
-            made[key] = cls(given["head_size"], width, rows, theta, neox, dtype)
-        return made[key]
+            width, theta = block.get("rotary_dim", arguments["head_size"]), block.get("rope_theta", 10000.0)
+            modules[key] = cls(arguments["head_size"], width, rows, theta, neox, dtype)
+        return modules[key]
 
     return get_rope
 
@@ -110,7 +110,7 @@ def check_block(block: Block, head_size: int) -> None:
     if strange:
         raise ValueError(f"rope_parameters has {', '.join(sorted(strange))}, unknown to posenc; known are {_KEYS}")
     theta, width = check_several("theta", block.get("theta", ())), block.get("rotary_dim", head_size)
-    if 2 * len(theta) != width or width > head_size or not all(is_number(one, 0) for one in theta):
+    if 2 * len(theta) != width or width > head_size or not all(is_number(frequency, 0) for frequency in theta):
         text = f"must be {width // 2} numbers of at least 0, one for each pair of rotary_dim = {width}"
         raise ValueError(f"theta {text}, at most head_size = {head_size}, found {shown(block.get('theta'))}")
     if not is_number(block.get("gain", 1.0), 0, above=True):
@@ -123,7 +123,7 @@ def check_block(block: Block, head_size: int) -> None:
 
 def rotary_class(base: type[Any], block: Block) -> type[Any]:
     """An engine's RotaryEmbedding with the frequencies of a block."""
-    given = {"gain": 1.0, **block}
+    values = {"gain": 1.0, **block}
 
     class Posenc(base):  # type: ignore[misc]
         """The engine's class: its kernels, its interface; the table is posenc's."""
@@ -131,11 +131,11 @@ def rotary_class(base: type[Any], block: Block) -> type[Any]:
         cos_sin_cache: Tensor
 
         def _compute_inv_freq(self, base: float) -> Tensor:
-            return torch.tensor(given["theta"], dtype=torch.float32)
+            return torch.tensor(values["theta"], dtype=torch.float32)
 
         def _compute_cos_sin_cache(self) -> Tensor:
             start = getattr(self, "position_start", 0)
-            return table(given, start, start + self.max_position_embeddings)
+            return table(values, start, start + self.max_position_embeddings)
 
         def _ensure_cos_sin_cache_length(self, needed_max_pos: int) -> None:
             """SGLang's: more rows."""
@@ -143,7 +143,7 @@ def rotary_class(base: type[Any], block: Block) -> type[Any]:
             if needed_max_pos < len(old):
                 return
             start = getattr(self, "position_start", 0)
-            more = table(given, start + len(old), start + needed_max_pos + 1)
+            more = table(values, start + len(old), start + needed_max_pos + 1)
             self.cos_sin_cache = torch.cat([old, more.to(old.device, old.dtype)])
 
     return Posenc

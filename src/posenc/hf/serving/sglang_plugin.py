@@ -21,5 +21,5 @@ def register() -> None:
 
 
 def _base() -> type[Any]:
-    found: type[Any] = import_module(f"{_WHERE}.base").RotaryEmbedding
-    return found
+    cls: type[Any] = import_module(f"{_WHERE}.base").RotaryEmbedding
+    return cls

@@ -29,5 +29,5 @@ def register() -> None:
 
 
 def _base() -> type[Any]:
-    found: type[Any] = rotary_embedding.RotaryEmbedding
-    return found
+    cls: type[Any] = rotary_embedding.RotaryEmbedding
+    return cls

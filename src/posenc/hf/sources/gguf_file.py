@@ -34,7 +34,7 @@ _FORMATS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: 
 _FLOATS = {0: "f", 1: "e", 28: "d"}  # types of tensors that `struct` reads
 _KEYS, _TENSORS = 2**16, 2**18  # of one file
 _ELEMENTS = 2**21  # of all lists together: 262,144 tokens with types, scores and merges are 1.3 million
-_KEPT = 2**16  # bytes of a text, and elements of a list, that a configuration may need
+_MOST_READ = 2**16  # bytes of a text, and elements of a list, that a configuration may need
 _ROOM = 2**24  # bytes of all texts that are kept
 _NAME = 2**16 - 1  # bytes of a key, by the format
 _AXES = 4
@@ -154,7 +154,7 @@ class _Scan:
             raise _DamagedError(f"the name of {what} at byte {at:,} is not utf-8") from None
 
     def _value(self, name: str, kind: int) -> tuple[int, Any]:
-        """How many elements a value has, and the value; None for one that is too long to matter."""
+        """How many elements a value has, and the value; None for a value too long to matter."""
         if kind in _FORMATS:
             return 1, self._number(struct.Struct(f"{self.order}{_FORMATS[kind]}"))
         if kind == _STRING:
@@ -167,23 +167,23 @@ class _Scan:
         self.elements += count
         if self.elements > _ELEMENTS:
             raise _DamagedError(f"its lists have more than {_ELEMENTS:,} elements, at {_brief(name)}")
-        kept = count <= _KEPT and not name.startswith("tokenizer.")
+        is_read = count <= _MOST_READ and not name.startswith("tokenizer.")
         if inner == _STRING:
-            return count, self._texts(count, kept)
+            return count, self._texts(count, is_read)
         numbers = struct.Struct(f"{self.order}{count}{_FORMATS[inner]}")
         at = self._take(numbers.size)
-        return count, list(numbers.unpack_from(self.data, at)) if kept else None
+        return count, list(numbers.unpack_from(self.data, at)) if is_read else None
 
     def _text(self) -> str | None:
         size = self._number(self.u64)
         at = self._take(size)
-        if size > min(_KEPT, self.room):
+        if size > min(_MOST_READ, self.room):
             return None
         self.room -= size
         return self.data[at : at + size].decode(errors="replace")
 
-    def _texts(self, count: int, kept: bool) -> list[str | None] | None:
-        if kept:
+    def _texts(self, count: int, is_read: bool) -> list[str | None] | None:
+        if is_read:
             return [self._text() for _ in range(count)]
         at, last, size_at = self.at, self.length - 8, self.u64.unpack_from  # a loop over each token of a model
         for _ in range(count):
@@ -199,44 +199,46 @@ class _Scan:
 
     def _tensors(self, count: int, alignment: Any) -> dict[str, _Tensor]:
         """The tensors, each of which lies in the file and none on another."""
-        if type(alignment) is not int or not 0 < alignment <= _KEPT or alignment & (alignment - 1):
+        if type(alignment) is not int or not 0 < alignment <= _MOST_READ or alignment & (alignment - 1):
             raise _DamagedError(f"general.alignment must be a power of two, found {_brief(str(alignment))}")
-        found: dict[str, _Tensor] = {}
+        tensors: dict[str, _Tensor] = {}
         for _ in range(count):
             name = self._name("a tensor")
             axes = self._number(self.u32)
-            if name in found or axes > _AXES:
-                what = "stands twice" if name in found else f"has {axes:,} axes"
+            if name in tensors or axes > _AXES:
+                what = "stands twice" if name in tensors else f"has {axes:,} axes"
                 raise _DamagedError(f"the tensor {_brief(name)} {what}")
             shape = tuple(self._number(self.u64) for _ in range(axes))
             kind, offset = self._number(self.u32), self._number(self.u64)
             if offset % alignment:
                 raise _DamagedError(f"the tensor {_brief(name)} is not aligned to {alignment} bytes")
-            found[name] = _Tensor(kind, shape, offset)
+            tensors[name] = _Tensor(kind, shape, offset)
         base = -(-self.at // alignment) * alignment
         end, last = base, ""
-        for name, one in sorted(found.items(), key=lambda item: item[1].begin):
-            begin = base + one.begin
+        for name, tensor in sorted(tensors.items(), key=lambda item: item[1].begin):
+            begin = base + tensor.begin
             if begin < end:
                 raise _DamagedError(f"the tensors {_brief(last)} and {_brief(name)} lie on one another")
-            end, last = begin + _bytes_of(name, one), name
+            end, last = begin + _bytes_of(name, tensor), name
             if end > self.length:
                 text = f"the tensor {_brief(name)} ends at byte {end:,}, and the file has {self.length:,}"
                 raise _DamagedError(f"{text}: it is truncated")
-        return {name: one._replace(begin=base + one.begin) for name, one in found.items()}
+        return {name: tensor._replace(begin=base + tensor.begin) for name, tensor in tensors.items()}
 
     def _factors(self, tensors: dict[str, _Tensor]) -> dict[str, list[float]]:
-        found = {}
+        factors = {}
         for name in FACTORS:
             if name not in tensors:
                 continue
-            one = tensors[name]
-            count = math.prod(one.shape)
-            if one.kind not in _FLOATS or not 0 < count <= CHANNELS:
-                text = f"has {count:,} numbers of type {one.kind}; up to {CHANNELS:,} of float32 are read"
+            tensor = tensors[name]
+            count = math.prod(tensor.shape)
+            if tensor.kind not in _FLOATS or not 0 < count <= CHANNELS:
+                text = f"has {count:,} numbers of type {tensor.kind}; up to {CHANNELS:,} of float32 are read"
                 raise _DamagedError(f"the tensor {name} {text}")
-            found[name] = list(struct.unpack_from(f"{self.order}{count}{_FLOATS[one.kind]}", self.data, one.begin))
-        return found
+            factors[name] = list(
+                struct.unpack_from(f"{self.order}{count}{_FLOATS[tensor.kind]}", self.data, tensor.begin)
+            )
+        return factors
 
 
 def _bytes_of(name: str, tensor: _Tensor) -> int:
@@ -267,13 +269,13 @@ def reader_of(path: Path) -> gguf.GGUFReader:
 
 def metadata_in(reader: gguf.GGUFReader) -> Config:
     """What an open file says, as `metadata_of`."""
-    found: dict[str, Any] = {
+    metadata: dict[str, Any] = {
         name: field.contents() for name, field in reader.fields.items() if not name.startswith(("tokenizer.", "GGUF."))
     }
     tokens = reader.fields.get(_TOKENS)
     if tokens is not None:
-        found.setdefault(f"{found.get('general.architecture')}.vocab_size", len(tokens.data))
+        metadata.setdefault(f"{metadata.get('general.architecture')}.vocab_size", len(tokens.data))
     factors: dict[str, Any] = {
-        one.name: [float(x) for x in one.data.reshape(-1)] for one in reader.tensors if one.name in FACTORS
+        tensor.name: [float(x) for x in tensor.data.reshape(-1)] for tensor in reader.tensors if tensor.name in FACTORS
     }
-    return {**found, **(factors or {NO_FACTORS: True})}
+    return {**metadata, **(factors or {NO_FACTORS: True})}

@@ -103,8 +103,9 @@ def translate(config: Config) -> Translated:
     """
     arch = config[_ARCH]
     if not isinstance(arch, str) or arch not in ARCHITECTURES:
-        text = f"is not known here; read the config.json it was made of. Known are {', '.join(sorted(ARCHITECTURES))}"
-        raise ValueError(f"{_ARCH} {shown(arch)} {text}")
+        known = ", ".join(sorted(ARCHITECTURES))
+        text = "is not known here; read the config.json it was converted from. Known are"
+        raise ValueError(f"{_ARCH} {shown(arch)} {text} {known}")
     model_type, layout = ARCHITECTURES[arch]
     keys = {key.removeprefix(f"{arch}."): value for key, value in config.items() if key.startswith(f"{arch}.")}
     names = {key: f"{arch}.{gguf_key}" for key, gguf_key in _IN_BLOCK.items()}
@@ -114,7 +115,7 @@ def translate(config: Config) -> Translated:
     translated: Config = {"model_type": model_type, **renamed(keys, _NAMES)}
     for key in ("num_attention_heads", "num_key_value_heads"):
         if isinstance(translated.get(key), list):  # where layers differ; those of a recurrence have none
-            translated[key] = max((one for one in translated[key] if is_count(one)), default=None)
+            translated[key] = max((number for number in translated[key] if is_count(number)), default=None)
     base = translated.pop("rope_theta", 10000.0)
     if layout is None:
         return Translated(translated, "GGUF", None, (), names)
@@ -129,13 +130,13 @@ def translate(config: Config) -> Translated:
     if sections := keys.get("rope.dimension_sections"):
         if not isinstance(sections, list | tuple):
             raise ValueError(f"{arch}.rope.dimension_sections must be a list of numbers, found {shown(sections)}")
-        block["mrope_section"] = [one for one in sections if one][:3]
+        block["mrope_section"] = [number for number in sections if number][:3]
     if keys.get("attention.temperature_scale"):
         block |= _temperature(arch, keys, block)
         translated["model_type"] = "mistral4" if family.latent else model_type
     translated |= _kinds(keys, translated)
     translated["rope_parameters"] = _blocks(keys, block, family) if family.kinds else block
-    return Translated(translated, "GGUF", layout, tuple(_remarks(config, translated, block)), names)
+    return Translated(translated, "GGUF", layout, tuple(_findings(config, translated, block)), names)
 
 
 def _factors(config: Config) -> dict[str, list[float]]:
@@ -254,7 +255,7 @@ def _blocks(keys: Config, block: Config, family: RotationRules) -> Config:
     return {FULL: block, SLIDING: {"rope_type": "default", "rope_theta": base}}
 
 
-def _remarks(config: Config, translated: Config, block: Config) -> list[Finding]:
+def _findings(config: Config, translated: Config, block: Config) -> list[Finding]:
     findings, scaled = [], block["rope_type"] != "default"
     looked = any(name in config or name.removesuffix(".weight") in config for name in (*FACTORS, NO_FACTORS))
     longest, kind, base = translated.get("max_position_embeddings"), translated["model_type"], block["rope_theta"]

@@ -49,23 +49,23 @@ def is_one(config: Config) -> bool:
 def translate(config: Config) -> Translated:
     """A params.json in Hugging Face's keys; Mistral's has hidden_dim, Meta's a multiple of which that is."""
     mistral = "hidden_dim" in config
-    translated, remarks = _mistral(config) if mistral else _meta(config)
+    translated, findings = _mistral(config) if mistral else _meta(config)
     names = {key: param for param, key in (_MISTRAL if mistral else {**_WIDTHS, **_LLAMA_4}).items()}
     text = "pairs are channels 2j and 2j + 1 in the weights next to a params.json; weights that transformers converts "
     text += "have layout='half'"
     layout_finding = Finding("layout", text, "layout-of-params")
     program = "Mistral's params.json" if mistral else "Meta's params.json"
-    return Translated(translated, program, "interleaved", (layout_finding, *remarks), names)
+    return Translated(translated, program, "interleaved", (layout_finding, *findings), names)
 
 
 def _meta(config: Config) -> tuple[Config, list[Finding]]:
     llama_4 = any(key in config for key in ("nope_layer_interval", "attention_chunk_size", "moe_args", "use_qk_norm"))
     translated: Config = {"model_type": "llama4_text" if llama_4 else "llama", **renamed(config, _WIDTHS)}
-    remarks = []
+    findings = []
     if "rope_theta" not in translated:
         translated["rope_theta"] = 10000.0
         text = "is not given: Llama 1 and 2, which have no such key, have base 10000; llama-models would take 500000"
-        remarks.append(Finding("rope_theta", text, "base-of-params", "suspicion"))
+        findings.append(Finding("rope_theta", text, "base-of-params", "suspicion"))
     if llama_4:
         translated |= renamed(config, _LLAMA_4)
         translated["attn_temperature_tuning"] = config.get("attn_temperature_tuning") is True
@@ -84,8 +84,8 @@ def _meta(config: Config) -> tuple[Config, list[Finding]]:
         }  # fmt: skip
         if not llama_4 and config.get("dim") in (2048, 3072) and "rope_scaling_factor" not in config:
             text = "has no factor next to it: Meta's code takes 8, and Llama 3.2 as transformers converts it has 32"
-            remarks.append(Finding("use_scaled_rope", text, "factor-of-params", "suspicion"))
-    return translated, remarks
+            findings.append(Finding("use_scaled_rope", text, "factor-of-params", "suspicion"))
+    return translated, findings
 
 
 def _mistral(config: Config) -> tuple[Config, list[Finding]]:

@@ -97,9 +97,9 @@ def tensors_in(path: Path) -> dict[str, Entry]:
         raise UnreadableFileError(
             f"{told(path)} has {len(header):,} tensors, more than the {TENSORS:,} that are read of a file"
         )
-    found = {name: _entry(path, name, one, 8 + size) for name, one in header.items() if name != "__metadata__"}
-    _check_places(path, found, 8 + size, length)
-    return found
+    tensors = {name: _entry(path, name, entry, 8 + size) for name, entry in header.items() if name != "__metadata__"}
+    _check_offsets(path, tensors, 8 + size, length)
+    return tensors
 
 
 def _entry(path: Path, name: str, entry: Any, base: int) -> Entry:
@@ -108,9 +108,9 @@ def _entry(path: Path, name: str, entry: Any, base: int) -> Entry:
     sizes: list[Any] = shape if isinstance(shape, list) and len(shape) <= _AXES else [None]
     if (
         not isinstance(dtype, str)
-        or not all(one == 0 or is_count(one, _LARGEST) for one in sizes)
+        or not all(number == 0 or is_count(number, _LARGEST) for number in sizes)
         or not (isinstance(places, list) and len(places) == 2)
-        or not all(type(one) is int and 0 <= one <= _LARGEST for one in places)
+        or not all(type(number) is int and 0 <= number <= _LARGEST for number in places)
     ):
         raise UnreadableFileError(f"{told(path)} is damaged: of the tensor {_brief(name)} it says {shown(entry)}")
     begin, end = places
@@ -121,10 +121,10 @@ def _entry(path: Path, name: str, entry: Any, base: int) -> Entry:
     return Entry(path, dtype, tuple(sizes), base + begin, base + end)
 
 
-def _check_places(path: Path, found: dict[str, Entry], base: int, length: int) -> None:
+def _check_offsets(path: Path, tensors: dict[str, Entry], base: int, length: int) -> None:
     """Raise a ValueError unless the tensors lie one after another and end where the file does."""
     at = base
-    for name, entry in sorted(found.items(), key=lambda item: (item[1].begin, item[1].end)):
+    for name, entry in sorted(tensors.items(), key=lambda item: (item[1].begin, item[1].end)):
         if entry.begin != at:
             what = "overlaps another" if entry.begin < at else f"begins {entry.begin - at:,} bytes behind the last"
             raise UnreadableFileError(f"{told(path)} is damaged: the tensor {_brief(name)} {what}")
@@ -149,7 +149,7 @@ def problems_of_weights(folder: Path) -> Iterator[tuple[str, str]]:
         except (ValueError, OSError) as error:
             damaged.add(path.name)
             yield path.name, _without(path, error)
-    for path in sorted(one for pattern in _PICKLED for one in folder.glob(pattern)):
+    for path in sorted(file for pattern in _PICKLED for file in folder.glob(pattern)):
         try:
             with open_regular(path) as file:
                 start = file.read(64)
@@ -177,9 +177,11 @@ def shards_of(index: Path) -> dict[str, str]:
     """
     known = read_json(index, INDEX_BYTES)
     shards = known.get("weight_map") if isinstance(known, dict) else None
-    if not isinstance(shards, dict) or not all(isinstance(one, str) for one in shards.values()):
+    if not isinstance(shards, dict) or not all(isinstance(shard, str) for shard in shards.values()):
         raise UnreadableFileError(f"{told(index)} is no index of shards: weight_map must be an object of file names")
-    strange = next((one for one in shards.values() if Path(one).name != one or one in ("", "..") or "\0" in one), None)
+    strange = next(
+        (shard for shard in shards.values() if Path(shard).name != shard or shard in ("", "..") or "\0" in shard), None
+    )
     if strange is not None:
         raise UnreadableFileError(f"{told(index)} names {_brief(strange)}, which is no file of the same folder")
     return shards

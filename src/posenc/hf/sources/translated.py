@@ -1,4 +1,4 @@
-"""What the translation of another program's configuration gives: keys of Hugging Face, remarks, and its errors."""
+"""What the translation of another program's configuration gives: keys of Hugging Face, findings, and its errors."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class Translated(NamedTuple):
         config: it.
         program: whose it was, "" for Hugging Face's own.
         layout: of the pairs in that program's weights; None: what the family has.
-        remarks: what a reader should know of the other form.
+        findings: what a reader should know of the other form.
         names: keys that were called otherwise there, for errors.
     """
 
     config: Config
     program: str = ""
     layout: Layout | None = None
-    remarks: tuple[Finding, ...] = ()
+    findings: tuple[Finding, ...] = ()
     names: Mapping[str, str] = {}
 
-    def told(self, error: ValueError) -> ValueError:
+    def in_source_terms(self, error: ValueError) -> ValueError:
         """An error in these keys on one line, under the names that they have there.
 
         What a configuration allows, and a corrected block of one, are left out: the other program has no such block.

@@ -1,4 +1,4 @@
-// What a bias adds to a score, by the names and options of posenc.bias: each entry takes its options and gives a function
+// What a bias adds to an attention logit, by the names and options of posenc.bias: each entry takes its options and gives a function
 // of the head (from 0), of the distance p_key − p_query in tokens (negative in the past) and, for FIRE, of p_query.
 const powers = (heads, exponent) => Array.from({length: heads}, (_, h) => 2 ** ((-exponent * (h + 1)) / heads));
 
@@ -86,7 +86,7 @@ numbers.biases = {
   },
 };
 
-// The score of a query for an equal key: the waves of a rotation, whose mean is 1 at distance 0, times `strength`, and the
+// The score of a query for an equal key: the cosines of a rotation, whose mean is 1 at distance 0, times `strength`, and the
 // biases of a list [{name, …options}]; `rope` is a spectrum or null.
 numbers.scorer = ({rope = null, strength = 1, biases = []}) => {
   const functions = biases.map(({name, ...options}) => numbers.biases[name](options));

@@ -43,7 +43,7 @@ const rotationOf = (config, block, family, forms, silent, findings) => {
     findings.push({
       level: "suspicion",
       key: "original_max_position_embeddings",
-      text: `is not given: ${v.original_max_position_embeddings} is taken for the trained length`,
+      text: `is not given: ${v.original_max_position_embeddings} is taken for the training length`,
     });
   }
   if (!("rope_theta" in found))
@@ -54,7 +54,7 @@ const rotationOf = (config, block, family, forms, silent, findings) => {
   if (!count(dim) || dim % 2) refuse("head_dim", "must be even: give head_dim, or hidden_size and num_attention_heads");
   const turning = type === "proportional" ? dim : (v.rotary_dim ?? Math.trunc(dim * (v.partial_rotary_factor ?? 1)));
   if (turning < 2 || turning % 2 || turning > dim)
-    refuse("partial_rotary_factor", `would turn ${turning} of ${dim} channels`);
+    refuse("partial_rotary_factor", `would rotate ${turning} of ${dim} channels`);
   const wrong = ["short_factor", "long_factor"].find(key => key in v && v[key].length !== turning / 2);
   if (wrong) refuse(wrong, `must have ${turning / 2} numbers, one a pair`);
   const scalings = scalingsOf(type, v, longest),

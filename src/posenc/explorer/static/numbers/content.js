@@ -1,5 +1,5 @@
 // Attention whose positions come from the content: CoPE, FoX, stick-breaking. Scores are rows of queries over keys, both in
-// the order of the text; a query sees itself and what came before. Each gives rows of weights.
+// the order of the text; a query attends to itself and to earlier tokens. Each gives rows of weights.
 numbers.sigmoid = x => (x >= 0 ? 1 / (1 + Math.exp(-x)) : Math.exp(x) / (1 + Math.exp(x)));
 numbers.logSigmoid = x => (x >= 0 ? -Math.log1p(Math.exp(-x)) : x - Math.log1p(Math.exp(x)));
 

@@ -1,6 +1,6 @@
 // Frequencies of rotary pairs and their scalings, by the names and options of posenc.frequencies, in doubles.
 // A spectrum is {theta, gain}: radians per token of each pair (of each head's pairs under MultiScale), and the factor on
-// rotated queries and keys. A scaling takes a spectrum, its options, and how long the text is (null: as trained).
+// rotated queries and keys. A scaling takes a spectrum, its options, and the sequence length (null: as in training).
 numbers.TURN = 2 * Math.PI;
 const {TURN} = numbers;
 
@@ -16,7 +16,7 @@ const byTurns = (t, original, low, high) => {
   return low === high ? Number(turns >= high) : clip((turns - low) / (high - low), 0, 1);
 };
 
-// The fractional number of the pair that makes so many turns within the trained length, on a geometric spectrum.
+// The fractional number of the pair that completes so many rotations within the training length, on a geometric spectrum.
 const indexOf = (theta, turns, original) => {
   const first = Math.log(theta[0]),
     last = Math.log(theta.at(-1));
@@ -150,7 +150,7 @@ numbers.scalings = {
   },
 };
 
-// The spectrum of so many turning channels under a list of scalings, each with its name and options.
+// The spectrum of so many rotated channels under a list of scalings, each with its name and options.
 numbers.spectrum = ({dim, base, scalings = [], length = null}) => {
   let spectrum = {theta: numbers.geometric(dim, base), gain: 1};
   for (const {name, ...options} of scalings) spectrum = numbers.scalings[name](spectrum, options, length);

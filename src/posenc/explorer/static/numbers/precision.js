@@ -28,14 +28,14 @@ numbers.dtypes = {
 numbers.wrapped = angle => angle - TURN * Math.round(angle / TURN);
 
 // Radians that position × theta is off on the circle, when both and their product are rounded to a dtype. A product that
-// overflows says nothing of the angle: Infinity.
+// overflows does not determine the angle: Infinity.
 numbers.angleError = (position, theta, dtype) => {
   const round = numbers.dtypes[dtype],
     found = round(round(position) * round(theta));
   return Number.isFinite(found) ? Math.abs(numbers.wrapped(found - position * theta)) : Infinity;
 };
 
-// The same where whole turns are taken away before an angle is rounded to float32, as posenc does.
+// The same where full rotations are removed before an angle is rounded to float32, as posenc does.
 numbers.exactError = (position, theta) => {
   const angle = numbers.wrapped(position * theta);
   return Math.abs(Math.fround(angle) - angle);

@@ -42,21 +42,21 @@ page.biasOptions = (
 page.biasMethods = METHODS;
 
 const WORDS = {
-  ALiBi: "a straight line for each head: some heads look near, others far. Nothing is learned.",
+  ALiBi: "a straight line for each head: some heads attend to near keys, others to far ones. Nothing is learned.",
   T5Bias:
-    "a step for each bucket: near distances have one each, far ones share, and all beyond the last start are alike. A model learns the heights; here they fall by an example.",
+    "a step for each bucket: near distances have a bucket each, far ones share, and all distances beyond the last start have one value. A model learns the values; these are examples.",
   "KERPLE log":
     "the penalty grows like a logarithm, ever more slowly. A model learns strength and scale of each head; these are examples.",
   "KERPLE power":
     "the penalty grows like a power of the distance. A model learns both numbers of each head; these are examples.",
-  FIRE: "a small network of the distance divided by how much text the query has behind it: move the query past the threshold, and the same curve is stretched over the longer text. Its weights are drawn, as before training.",
-  Sandwich: "sums of waves: steep at first, then like a logarithm, with ripples. Nothing is learned.",
+  FIRE: "a small network of the distance divided by the query's position: move the query past the threshold, and the same curve is interpolated over the longer context. Its weights are random, as before training.",
+  Sandwich: "sums of cosines: steep at first, then like a logarithm, with ripples. Nothing is learned.",
 };
 
 page.view(
   "biases",
-  "A bias by the distance decides how far each head looks",
-  "What is added to the score of a key so many tokens back, for each head: 2 less is a seventh of the weight. Look where lines stay flat, where they fall, and what happens past the trained length.",
+  "A bias by distance decides how far each head attends",
+  "The bias on the attention logit of a key so many tokens back, for each head: 2 less is a seventh of the weight. Watch where lines stay flat, where they fall, and what happens beyond the training length.",
   view => {
     const method = view.choice("Encoding", METHODS),
       heads = view.slider("Heads", {least: 1, most: 8, value: 8});

@@ -1,5 +1,5 @@
-// Line charts as SVG, as wide as their place, in the colours of the page; with a read-out under the pointer, and the numbers
-// as a table for those who cannot see a line.
+// Line charts as SVG, as wide as their container, in the colours of the page; with a read-out under the pointer, and the
+// numbers as a table for screen readers.
 const {make, format} = page;
 const SVG = "http://www.w3.org/2000/svg";
 const LEFT = 58,

@@ -2,8 +2,8 @@ const {make, format} = page;
 
 page.view(
   "two-models",
-  "Two models side by side: the same block of numbers may mean very different clocks",
-  "Wavelengths after the scaling of two models, and their facts; rows that differ are marked. A line that ends higher looks farther; parts that lie on one another turn alike.",
+  "Two models side by side: the same config block may mean very different wavelengths",
+  "Wavelengths of two models after their scaling, and their facts; rows that differ are marked. A line that ends higher has longer wavelengths; where lines coincide, both models rotate alike.",
   view => {
     const known = page.turning(),
       first = view.choice("First", known),
@@ -32,7 +32,7 @@ page.view(
         kind.trained === null ? "unknown" : `${page.unfinished(kind.plain, kind.trained)} of ${kind.plain.length}`;
       const reach = kind => format(Math.max(...page.wavesOf(kind.scaled).map(([, wave]) => wave)));
       view.say(
-        `Pairs that never complete a turn in training: ${slow(one)} and ${slow(other)}. Slowest pair after the scaling: ${reach(one)} and ${reach(other)} tokens a turn.`,
+        `Pairs that never complete a rotation in training: ${slow(one)} and ${slow(other)}. Slowest pair after the scaling: ${reach(one)} and ${reach(other)} tokens per rotation.`,
       );
       view.figure.replaceChildren(
         chart,
@@ -50,7 +50,7 @@ page.view(
       page.lines(chart, {
         label: "Wavelengths of two models",
         x: {label: "pair, as a share of all"},
-        y: {label: "tokens a turn", log: true},
+        y: {label: "tokens per rotation", log: true},
         series: [one, other].map((kind, i) => ({
           name: i && names[0] === names[1] ? `${names[1]} again` : names[i],
           points: page.wavesOf(kind.scaled).map(([j, wave]) => [j / kind.scaled.length, wave]),

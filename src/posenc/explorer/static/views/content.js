@@ -21,7 +21,7 @@ const heat = rows => {
   return canvas;
 };
 
-// A toy in the place of a model: what a token counts as, and what a query looks for, is chosen by hand.
+// A toy in place of a model: what a token counts as, and what a query matches, is set by hand.
 page.toy = ({tokens, method, opens, strength, alike, count}) => {
   const marked = tokens.map(token => opens.some(part => token.toLowerCase() === part));
   const scores = tokens.map(query => tokens.map(key => (query.toLowerCase() === key.toLowerCase() ? alike : 0)));
@@ -40,21 +40,21 @@ page.toy = ({tokens, method, opens, strength, alike, count}) => {
   return {...numbers.stickBreaking({scores: logits, remainder: "drop"}), marked};
 };
 
-const TOLD = {
+const DESCRIPTIONS = {
   CoPE: "CoPE counts the marked tokens from the query back; the number under a token is its count, and the query prefers the count that is chosen.",
-  FoX: "FoX multiplies what lies behind a marked token by its gate; the number under a token is the log of all gates between it and the query.",
+  FoX: "FoX multiplies the weights of all tokens before a marked token by its gate; the number under a token is the summed log of the gates between it and the query.",
   "Stick-breaking":
-    "Stick-breaking hands out a stick from the newest token back: each takes its share of what is left, so the nearest match wins, and what nobody takes remains.",
+    "Stick-breaking divides a stick from the newest token back: each token takes a share of the remainder, so the nearest match wins, and some may remain.",
 };
 
 page.view(
   "content",
-  "Positions can come from the text itself: counting, forgetting, breaking a stick",
-  "Type a text. A toy stands for the model: marked tokens open a gate, and equal words attract each other. Move the query, and see where it looks: a count of sentences, a past that fades at full stops, a stick that the newest match takes first.",
+  "Positions can come from the content: contextual counts (CoPE), forget gates (FoX), stick-breaking",
+  "Type a text. A toy replaces the model: marked tokens open a gate, and equal words attract each other. Move the query, and see what it attends to: a count of sentences, a past that decays at full stops, a stick that the newest match takes first.",
   view => {
     const method = view.choice(
       "Encoding",
-      Object.keys(TOLD).map(name => [name, name]),
+      Object.keys(DESCRIPTIONS).map(name => [name, name]),
     );
     const marks = view.choice("Marked tokens", [
       [".", "full stops"],
@@ -103,7 +103,7 @@ page.view(
         );
       const left = found.remainders ? ` ${format(100 * found.remainders[i])} % of the stick remain.` : "";
       view.say(
-        `${TOLD[method.value]} “${tokens[i]}” looks most at “${tokens[first]}”, token ${first + 1}: ${format(100 * row[first])} %.${left}`,
+        `${DESCRIPTIONS[method.value]} “${tokens[i]}” attends most to “${tokens[first]}”, token ${first + 1}: ${format(100 * row[first])} %.${left}`,
       );
       view.figure.replaceChildren(
         make("div", {className: "tokens"}, ...tokens.map(chip)),

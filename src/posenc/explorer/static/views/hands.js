@@ -43,8 +43,8 @@ const strip = (name, channels, pair) =>
 
 page.view(
   "hands",
-  "A rotation is a set of clock hands: only the angle between query and key enters the score",
-  "Each pair of channels is a hand that turns at its own speed. Move both tokens along the text: all hands turn, and the angle between a query's hand and a key's stays. Change the distance: it opens, fast pairs first. Below, which two channels make the chosen pair: a checkpoint read in the wrong layout turns the wrong channels together.",
+  "A rotation is a set of clock hands: only the angle between query and key enters the dot product",
+  "Each pair of channels is a hand that rotates at its own frequency. Move both tokens along the sequence: all hands rotate, and the angle between query and key stays. Change the distance: the angle opens, fast pairs first. Below, which two channels form the chosen pair: a checkpoint read in the wrong layout rotates the wrong channels together.",
   view => {
     const dim = view.slider("Channels of a head", {least: 4, most: 32, step: 4, value: 16});
     const base = view.slider("Base", {
@@ -55,7 +55,7 @@ page.view(
       of: x => Number((10 ** x).toPrecision(3)),
     });
     const query = view.slider("Position of the query", {least: 0, most: 4096, value: 40});
-    const distance = view.slider("Key lies so many tokens back", {least: 0, most: 512, value: 3});
+    const distance = view.slider("Distance of the key, tokens", {least: 0, most: 512, value: 3});
     const chosen = view.slider("Pair", {least: 0, most: 7, value: 2});
     return () => {
       const pairs = dim.value / 2,
@@ -69,7 +69,7 @@ page.view(
       const turn = (theta[pair] * p) / numbers.TURN,
         open = numbers.wrapped(theta[pair] * apart) * DEGREES;
       view.say(
-        `Pair ${pair} turns by ${format(theta[pair])} radians a token, once in ${format(numbers.TURN / theta[pair])} tokens. At position ${format(p)} it has made ${format(Math.floor(turn))} whole turns ` +
+        `Pair ${pair} rotates by ${format(theta[pair])} radians a token, once in ${format(numbers.TURN / theta[pair])} tokens. At position ${format(p)} it has made ${format(Math.floor(turn))} full rotations ` +
           `and stands at ${format((turn % 1) * 360)}°. Between query and key, ${apart} tokens apart, lie ${format(open)}°, wherever they stand. It is channels ${pair} and ${pair + pairs} in the half layout, ${2 * pair} and ${2 * pair + 1} interleaved.`,
       );
       view.figure.replaceChildren(
@@ -77,7 +77,7 @@ page.view(
         make(
           "p",
           {className: "readout"},
-          "Long hand in colour: the query. Thin hand: the key. Arc: what the score sees.",
+          "Long hand in colour: the query. Thin hand: the key. Arc: the angle in the dot product.",
         ),
         strip("half", half, pair),
         strip("interleaved", interleaved, pair),

@@ -20,7 +20,7 @@ const PASTED = JSON.stringify(
 );
 const LEVELS = {fault: "fault", suspicion: "suspicion", note: "note"};
 
-// A configuration read by the page itself, in the shape of those that posenc has read.
+// A configuration read by the page itself, in the same form as those that posenc has read.
 page.pasted = text => {
   let whole;
   try {
@@ -28,11 +28,11 @@ page.pasted = text => {
   } catch (error) {
     return {
       name: "pasted",
-      error: `This is no JSON: ${error.message}`,
+      error: `This is not JSON: ${error.message}`,
       kinds: {},
       schedule: [],
       layers: [],
-      remarks: [],
+      findings: [],
     };
   }
   const found = numbers.readConfig(whole, data.forms),
@@ -42,11 +42,11 @@ page.pasted = text => {
       const plain = numbers.spectrum({dim: one.turning, base: one.base}),
         scaled = numbers.spectrum({dim: one.turning, base: one.base, scalings: one.scalings, length: one.longest});
       const facts = [
-        ["turns", `${one.turning} of ${some(one.dim, "channel")}, ${one.layout}`],
+        ["rotates", `${one.turning} of ${some(one.dim, "channel")}, ${one.layout}`],
         ["base", page.format(one.base)],
         ["scaling", one.scalings.map(s => s.name).join(", ") || "none"],
-        ["trained at", one.trained === null ? "not given" : some(one.trained, "token")],
-        ["meant for", one.longest === null ? "not given" : some(one.longest, "token")],
+        ["training length", one.trained === null ? "not given" : some(one.trained, "token")],
+        ["declared length", one.longest === null ? "not given" : some(one.longest, "token")],
         ["gain", page.format(scaled.gain)],
       ];
       return [
@@ -70,7 +70,7 @@ page.pasted = text => {
     kinds,
     schedule: names.map(words),
     layers: (found.layers ?? []).map(name => names.indexOf(name)),
-    remarks: found.findings,
+    findings: found.findings,
   };
 };
 
@@ -134,7 +134,7 @@ const findings = model =>
   make(
     "ul",
     {className: "findings"},
-    ...model.remarks.map(one =>
+    ...model.findings.map(one =>
       make(
         "li",
         {className: one.level},
@@ -148,20 +148,20 @@ const findings = model =>
 
 page.view(
   "layers",
-  "A configuration decides layer by layer: who turns, who sees all, and what is wrong with it",
-  "Each square is a layer, its colour what it does with positions. Below, what the rotation is and what to beware of. Paste a config.json of your own: this page reads the common forms and says what it leaves to posenc.",
+  "A configuration, layer by layer: which layers rotate, which attend globally, and what looks wrong",
+  "Each square is a layer; its colour shows how it uses positions. Below, the rotation and the findings. Paste a config.json of your own: this page reads the common forms and names what only posenc reads.",
   view => {
     const model = view.choice("Configuration", [...page.modelChoices(), ["pasted", "the pasted one"]]);
     const text = view.writing("config.json", PASTED, 8);
     return () => {
       page.shown(text, model.value === "pasted");
       const one = model.value === "pasted" ? page.pasted(text.value) : data.models[Number(model.value)];
-      const faults = one.remarks.filter(remark => remark.level === "fault").length,
-        suspicions = one.remarks.filter(remark => remark.level === "suspicion").length;
+      const faults = one.findings.filter(finding => finding.level === "fault").length,
+        suspicions = one.findings.filter(finding => finding.level === "suspicion").length;
       view.say(
         one.error
           ? `${one.name}: cannot be read.`
-          : `${one.name}: ${one.layers.length ? some(one.layers.length, "layer") : "layers not told"}, ${some(faults, "fault")}, ${some(suspicions, "suspicion")}.`,
+          : `${one.name}: ${one.layers.length ? some(one.layers.length, "layer") : "layers unknown"}, ${some(faults, "fault")}, ${some(suspicions, "suspicion")}.`,
       );
       view.figure.replaceChildren(
         ...(one.error
@@ -171,7 +171,7 @@ page.view(
               legend(one),
               ...factsOf(one),
               make("h3", {}, "Findings"),
-              one.remarks.length ? findings(one) : make("p", {}, "Nothing to beware of was found."),
+              one.findings.length ? findings(one) : make("p", {}, "No findings."),
             ]),
       );
     };

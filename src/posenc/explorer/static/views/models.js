@@ -1,9 +1,9 @@
-// The configurations that came with the page, and what others are made of: spectra by model and kind of layers.
+// The configurations that come with the page, and what views share: spectra by model and kind of layers.
 const {data} = page;
 
 page.modelChoices = () => data.models.map((model, i) => [String(i), model.name]);
 
-// Every kind of layers that turns, of all configurations that could be read: [key, words].
+// Every kind of layers that rotates, of all configurations that could be read: [key, words].
 page.turning = () =>
   data.models.flatMap((model, i) =>
     Object.entries(model.kinds).map(([kind]) => [
@@ -17,7 +17,7 @@ page.kindOf = key => {
   return data.models[Number(index)].kinds[kind.join(" ")];
 };
 
-// Options for each scaling as a person would try it: for texts `factor` times as long as trained.
+// Options for each scaling as a person would try it: for `factor` times the training length.
 page.optionsFor = (name, {dim, factor, original}) => {
   const pairs = dim / 2,
     long = Array.from({length: pairs}, (_, j) => 1 + ((factor - 1) * j) / Math.max(1, pairs - 1));
@@ -51,8 +51,8 @@ page.scalingChoices = [
   ["YaRN", "YaRN"],
   ["DynamicYaRN", "YaRN, dynamic"],
   ["Llama3", "Llama 3"],
-  ["LongRoPE", "LongRoPE (made-up factors)"],
-  ["DynamicLongRoPE", "LongRoPE, dynamic (made-up factors)"],
+  ["LongRoPE", "LongRoPE (example factors)"],
+  ["DynamicLongRoPE", "LongRoPE, dynamic (example factors)"],
   ["Resonance", "Resonance"],
   ["CLEX", "CLEX before training"],
   ["Proportional", "p-RoPE, a quarter of the pairs"],

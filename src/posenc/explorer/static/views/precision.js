@@ -1,12 +1,12 @@
 const {format} = page;
 const DTYPES = Object.keys(numbers.dtypes),
   NEAR = 4,
-  EXACT = "turns taken away first (posenc)";
+  EXACT = "full rotations removed first (posenc)";
 
 page.view(
   "precision",
-  "Angles lose their digits far out: bfloat16 within hundreds of tokens, float32 within millions",
-  "How far the computed angle is from the true one when position, frequency and their product are rounded. At 3.14 a hand may point anywhere. Only taking whole turns away before rounding keeps the error flat.",
+  "Angles lose precision at large positions: bfloat16 within hundreds of tokens, float32 within millions",
+  "The error of the computed angle when position, frequency and their product are rounded. At 3.14 the angle is arbitrary. Only removing full rotations before rounding keeps the error flat.",
   view => {
     const shown = view.ticks(
       "Computed in",
@@ -20,9 +20,9 @@ page.view(
       value: 4,
       of: x => Number((10 ** x).toPrecision(3)),
     });
-    const dim = view.slider("Channels that turn", {least: 8, most: 128, step: 8, value: 64});
-    const which = view.slider("Pair (−1: the worst of all)", {least: -1, most: 31, value: -1});
-    const at = view.powers("Read off at position", {least: 4, most: 24, value: 17});
+    const dim = view.slider("Rotated channels", {least: 8, most: 128, step: 8, value: 64});
+    const which = view.slider("Pair (−1: the worst)", {least: -1, most: 31, value: -1});
+    const at = view.powers("Read at position", {least: 4, most: 24, value: 17});
     return () => {
       const all = numbers.geometric(dim.value, base.value);
       which.limit(-1, all.length - 1);
@@ -33,11 +33,11 @@ page.view(
         Math.max(...Array.from({length: NEAR}, (_, k) => error(name, p + k)).filter(Number.isFinite), 0);
       const overflows = (name, p) => name !== EXACT && !Number.isFinite(error(name, p));
       const places = Array.from({length: 61}, (_, k) => Math.round(2 ** (k * 0.4)));
-      const told = shown.value.map(name =>
+      const errors = shown.value.map(name =>
         overflows(name, at.value) ? `${name} overflows` : `${name} ${format(worst(name, at.value))}`,
       );
       view.say(
-        `From position ${format(at.value)} on, the largest error over ${NEAR} tokens in radians: ${told.join(", ") || "nothing is chosen"}.`,
+        `From position ${format(at.value)} on, the largest error over ${NEAR} tokens in radians: ${errors.join(", ") || "nothing is chosen"}.`,
       );
       page.lines(view.figure, {
         label: "Error of the angle by position for each dtype",

@@ -3,8 +3,8 @@ const FIRST = ["nope", "rope", "alibi", "t5", "cope", "fox", "stick-breaking"];
 
 page.view(
   "results",
-  "What was measured: which encodings hold past the trained length, and which do not",
-  "Small models, trained at one length and read at longer ones; bars are 95 % intervals. Follow a line to the right: flat means that an encoding bears longer texts, a bend at the trained length that it does not.",
+  "Measurements: which encodings extrapolate beyond the training length, and which do not",
+  "Small models, trained at one length and evaluated at longer ones; bars are 95 % confidence intervals. Follow a line to the right: flat means that an encoding extrapolates, a bend at the training length that it degrades.",
   view => {
     const studies = data.results.map((study, i) => [String(i), `${study.study}: ${study.title}`]);
     if (studies.length === 0) {
@@ -29,15 +29,15 @@ page.view(
       const verdicts = rows.map(name => `${name} (${one.rows[name].verdict})`),
         seeds = rows.map(name => one.rows[name].seeds);
       const [least, most] = [Math.min(...seeds), Math.max(...seeds)];
-      const told =
+      const count =
         seeds.length === 0
           ? "nothing chosen"
           : least === most
             ? `${some(least, "training")} each`
             : `${least} to ${most} trainings each`;
-      const lacking = chosen.value.filter(name => !(name in one.rows));
+      const missing = chosen.value.filter(name => !(name in one.rows));
       view.say(
-        `Trained at ${format(trained)} tokens, ${one.better} is better, ${told}. Verdicts: ${verdicts.join(", ") || "–"}.${lacking.length ? ` Not in this comparison: ${lacking.join(", ")}.` : ""}`,
+        `Trained at ${format(trained)} tokens, ${one.better} is better, ${count}. Verdicts: ${verdicts.join(", ") || "–"}.${missing.length ? ` Not in this comparison: ${missing.join(", ")}.` : ""}`,
       );
       const chart = make("div");
       view.figure.replaceChildren(chart);
@@ -53,7 +53,7 @@ page.view(
           points: one.rows[name].means.map(([length, mean]) => [length, mean]),
           spans: one.rows[name].means.map(([length, , low, high]) => [length, low, high]),
         })),
-        rules: [{at: trained, along: "x", name: "trained"}],
+        rules: [{at: trained, along: "x", name: "training length"}],
       });
     };
   },

@@ -2,12 +2,12 @@ const {format} = page;
 
 page.view(
   "scores",
-  "In a list, rotation and biases add up: this is how a score falls with the distance",
-  "The score of a query for an equal key, so many tokens back. A rotation alone ripples and does not tell far from very far; a bias alone cannot tell contents apart. Tick several, and move the trained length: everything to the right of it is new to the model.",
+  "In a list, rotation and biases add up: how the attention logit decays with distance",
+  "The attention logit of a query for an equal key, so many tokens back. A rotation alone ripples and does not separate far from very far; a bias alone cannot separate contents. Tick several, and move the training length: everything to the right of it is unseen in training.",
   view => {
     const list = view.ticks("List of encodings", [["RoPE", "RoPE"], ...page.biasMethods], ["RoPE", "ALiBi"]);
     const head = view.slider("Head of 8", {least: 1, most: 8, value: 4});
-    const strength = view.slider("Content: score at distance 0", {least: 0, most: 20, step: 0.5, value: 8});
+    const strength = view.slider("Content: logit at distance 0", {least: 0, most: 20, step: 0.5, value: 8});
     const base = view.slider("Base of RoPE", {
       least: 2,
       most: 8,
@@ -19,8 +19,8 @@ page.view(
       "Scaling of RoPE",
       page.scalingChoices.filter(([name]) => name !== "MultiScale"),
     );
-    const trained = view.powers("Trained at, tokens", {least: 5, most: 14, value: 9});
-    const times = view.slider("Text is longer by", {
+    const trained = view.powers("Training length, tokens", {least: 5, most: 14, value: 9});
+    const times = view.slider("Sequence is longer by", {
       least: 0,
       most: 5,
       step: 0.25,
@@ -30,9 +30,9 @@ page.view(
     });
     return () => {
       const chosen = list.value,
-        turns = chosen.includes("RoPE"),
+        rotates = chosen.includes("RoPE"),
         names = chosen.filter(name => name !== "RoPE");
-      for (const control of [base, scaling]) page.shown(control, turns);
+      for (const control of [base, scaling]) page.shown(control, rotates);
       const original = trained.value,
         length = Math.round(original * times.value),
         dim = 64,
@@ -41,35 +41,35 @@ page.view(
         scaling.value === ""
           ? []
           : [{name: scaling.value, ...page.optionsFor(scaling.value, {dim, factor: times.value, original})}];
-      const rope = turns ? numbers.spectrum({dim, base: base.value, length, scalings}) : null;
+      const rope = rotates ? numbers.spectrum({dim, base: base.value, length, scalings}) : null;
       const biases = names.map(name => page.biasOptions(name, 8));
       const step = Math.max(1, Math.floor(length / 300)),
         distances = Array.from({length: Math.floor((length - 1) / step) + 1}, (_, i) => i * step);
-      const curve = (name, given, more = {}) => {
-        const score = numbers.scorer({strength: strength.value, ...given});
+      const curve = (name, parts, more = {}) => {
+        const score = numbers.scorer({strength: strength.value, ...parts});
         return {name, points: distances.map(d => [d, score(h, -d, length - 1)]), ...more};
       };
       const alone =
         chosen.length > 1
           ? [
-              ...(turns ? [curve("RoPE alone", {rope}, {dashed: true, colour: 1})] : []),
+              ...(rotates ? [curve("RoPE alone", {rope}, {dashed: true, colour: 1})] : []),
               ...names.map((name, i) => curve(`${name} alone`, {biases: [biases[i]]}, {dashed: true, colour: i + 2})),
             ]
           : [];
-      const whole = curve(chosen.length ? chosen.join(" + ") : "no encoding (NoPE)", {rope, biases}, {colour: 0});
-      const total = whole.points.reduce((sum, [, s]) => sum + Math.exp(s - whole.points[0][1]), 0);
-      const near = whole.points
+      const sum = curve(chosen.length ? chosen.join(" + ") : "no encoding (NoPE)", {rope, biases}, {colour: 0});
+      const total = sum.points.reduce((total, [, s]) => total + Math.exp(s - sum.points[0][1]), 0);
+      const near = sum.points
         .filter(([d]) => d < original)
-        .reduce((sum, [, s]) => sum + Math.exp(s - whole.points[0][1]), 0);
+        .reduce((total, [, s]) => total + Math.exp(s - sum.points[0][1]), 0);
       view.say(
-        `If all ${format(length)} keys were equal, those within the trained ${format(original)} tokens would get about ${format((100 * near) / total)} % of the weight of head ${head.value}.`,
+        `If all ${format(length)} keys were equal, those within the training length of ${format(original)} tokens would get about ${format((100 * near) / total)} % of the weight of head ${head.value}.`,
       );
       page.lines(view.figure, {
-        label: "Score by distance",
+        label: "Logit by distance",
         x: {label: "tokens back"},
-        y: {label: "score"},
-        series: [...alone, whole],
-        rules: length > original ? [{at: original, along: "x", name: `trained: ${format(original)}`}] : [],
+        y: {label: "attention logit"},
+        series: [...alone, sum],
+        rules: length > original ? [{at: original, along: "x", name: `training length: ${format(original)}`}] : [],
       });
     };
   },

@@ -1,4 +1,4 @@
-// Day and night: as the machine has it, until somebody says otherwise.
+// Light and dark: the system's setting until the button overrides it.
 const root = document.documentElement;
 document.getElementById("theme").addEventListener("click", () => {
   const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;

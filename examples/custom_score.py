@@ -1,7 +1,7 @@
 """A score encoding of your own, in ten lines: ALiBi whose slope each query decides; checked, then held against ALiBi.
 
 Needs `pip install posenc[lab]`. `attention` hands it scores and their `Context`; see `posenc.encoding`. In this folder
-`posenc compare own_score:QueryALiBi` trains it like any other: ``module:Class`` stands wherever a name can stand.
+`posenc compare custom_score:QueryALiBi` trains it like any other: ``module:Class`` stands wherever a name can stand.
 """
 
 import subprocess
@@ -43,7 +43,7 @@ if __name__ == "__main__":  # compare imports this file, and must find the class
     check_encoding(QueryALiBi)
     print("QueryALiBi passes the conformance suite")
 
-    command = "posenc compare alibi own_score:QueryALiBi --no-cost --workers 1 --device cpu"
+    command = "posenc compare alibi custom_score:QueryALiBi --no-cost --workers 1 --device cpu"
     numbers = "--train-length 64 --lengths 1,4 --steps 150 --batch-size 16 --windows 16 --dim 64 --layers 2 --heads 4"
     with TemporaryDirectory() as out:
         arguments = [*command.split(), *numbers.split(), "--out", out]

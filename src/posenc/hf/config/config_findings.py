@@ -1,6 +1,6 @@
 """What a reader should know of a configuration that can be understood: defaults, doubts, contradictions.
 
-Each remark names a key. Those on transformers were confirmed by running version 5.23, and
+Each finding names a key. Those on transformers were confirmed by running version 5.23, and
 `tests/reference/test_hf_config.py` holds them.
 """
 
@@ -12,15 +12,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from posenc.arguments import shown
-from posenc.hf.config.block_remarks import on_engines, on_keys, on_lengths, on_types, on_yarn
+from posenc.hf.config.block_findings import on_engines, on_keys, on_lengths, on_types, on_yarn
 from posenc.hf.config.layer_kinds import lacks_window, patterned
 from posenc.hf.config.non_rotary import is_non_rotary, position_schemes
 from posenc.hf.config.parse import ParsedConfig, Reading
 from posenc.hf.config.posenc_config import is_posenc_config
 from posenc.hf.config.rope_block import ALL, BLOCKS, OUTSIDE, RopeBlock
-from posenc.hf.config.rope_keys import beside_blocks
+from posenc.hf.config.rope_keys import unread_block_keys
 from posenc.hf.config.text_config import (
     TextConfig,
+    head_dim,
     layer_types,
     layers_without_rope,
     length_key,
@@ -91,14 +92,14 @@ def _on_blocks(text_config: TextConfig) -> Iterator[Finding]:
         block: Any = text_config.get(name)
         if not isinstance(block, dict) or not any(isinstance(value, dict) for value in block.values()):
             continue
-        for kind in beside_blocks(text_config, block):
+        for kind in unread_block_keys(text_config, block):
             if isinstance(block[kind], dict):
-                text = f"has a block for {shown(kind)}, and there are no such layers: it is not read"
+                text = f"has a block for {shown(kind)}, which no layer is: it is not read"
                 level: Level = "note" if kind in KINDS else "suspicion"  # classes save blocks of kinds not in use
                 yield Finding(name, text, "block-of-no-layer", level)
             else:
                 text = f"has {kind} = {shown(block[kind])} outside the blocks of layers, where transformers ignores it"
-                yield Finding(name, text, "key-beside-blocks")
+                yield Finding(name, text, "key-outside-blocks")
 
 
 def _on_bases(text_config: TextConfig) -> Iterator[Finding]:
@@ -164,7 +165,7 @@ def findings_of(parsed: ParsedConfig) -> tuple[Finding, ...]:
             *on_upstream_bugs(parsed.config, text_config, rope_block, rope),
         ]
         where = "" if rope_block.kind == ALL else f"{rope_block.kind}: "
-        findings += [remark._replace(text=where + remark.text) for remark in block_findings]
+        findings += [finding._replace(text=where + finding.text) for finding in block_findings]
     if parsed.program:
         findings = [finding for finding in findings if "transformers" not in finding.text and finding.level != "note"]
     return (*parsed.program_findings, *dict.fromkeys(findings))
@@ -201,7 +202,7 @@ def _on_model(text_config: TextConfig, rope_blocks: list[RopeBlock], reading: Re
         yield Finding("rope_interleave", text, "layout-key-ignored", "note" if agrees else "fault")
     if family.trailing:
         text = "in this family the last channels of a head are rotated, and RoPE rotates the first: pass it that slice"
-        yield Finding("head_dim", text, "last-channels-turn")
+        yield Finding("head_dim", text, "last-channels-rotate")
     exempt = layers_without_rope(text_config) if text_config.known or "no_rope_layers" in config else []
     if exempt:
         text = f"{len(exempt)} layers do not rotate: {', '.join(map(str, exempt))}"
@@ -211,7 +212,31 @@ def _on_model(text_config: TextConfig, rope_blocks: list[RopeBlock], reading: Re
     nested = any(len(rope_block.target) > 1 for rope_block in rope_blocks)
     if nested:  # where they are defaults of the blocks
         used |= {kind.theta_key for kind in family.kinds.values()} or {n for names in OUTSIDE.values() for n in names}
+    yield from _on_null_head_dim(text_config, rope_blocks)
     yield from _on_unread(text_config, rope_blocks, used)
+
+
+def _on_null_head_dim(text_config: TextConfig, rope_blocks: list[RopeBlock]) -> Iterator[Finding]:
+    """A head_dim that is null, or missing where transformers' own default is null, with which transformers fails."""
+    config, family = text_config.config, text_config.rotation
+    null = "head_dim" in config
+    if not text_config.known or family.head_key != "head_dim" or config.get("head_dim") is not None:
+        return
+    if not null and not family.head_dim_required:
+        return
+    typed = family.head_dim is not None and not family.latent  # their classes validate an integer
+    effect = family.null_head_dim or ("fails" if typed else "allowed")
+    scaled = any(block.effective.get("rope_type", "default") != "default" for block in rope_blocks)
+    if effect == "allowed" or (effect == "fails if scaled" and not scaled):
+        return
+    text = "is null" if null else "is missing, for which transformers writes null"
+    text += ": transformers 5.23 computes with it" + (" for every scaled rope type" if "scaled" in effect else "")
+    text += " and fails" + (" (a fault of transformers, not of the file)" if effect != "fails" or not null else "")
+    try:
+        repair = f"write head_dim: {family.head_dim or head_dim(text_config, rope_blocks[0].kind, None)}"
+    except ValueError:  # the config has no other size of a head
+        repair = "write the width of a head"
+    yield Finding("head_dim", f"{text}; {'remove the key' if family.latent else repair}", "head-width-null", "fault")
 
 
 def _says_the_same(rope_blocks: list[RopeBlock], key: str, value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Remarks on one block: keys under other names or without effect, lengths and rope types that disagree."""
+"""Findings on one block: keys under other names or without effect, lengths and rope types that disagree."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from posenc.hf.config.parse import Reading
 from posenc.hf.config.rope_block import ALL, OUTSIDE, SCALED_FROM, RopeBlock, at
 from posenc.hf.config.rotation import Rotation, text_rope
 from posenc.hf.config.scalings import SILENT
-from posenc.hf.config.text_config import TextConfig, head_dim
+from posenc.hf.config.text_config import TextConfig
 from posenc.hf.families.layer_patterns import FULL
 from posenc.hf.findings import Finding, Level
 from posenc.hf.limits import is_count, is_number
@@ -23,7 +23,7 @@ _SAME = {
     "n_ctx": ("max_position_embeddings",),
 }  # fmt: skip
 _STRANGERS = ("n_embd", "n_head", "d_model", "n_heads", "n_positions", "n_ctx")
-_OWN = {"dbrx": ("d_model", "n_heads")}
+_NATIVE_KEYS = {"dbrx": ("d_model", "n_heads")}
 
 
 def on_keys(text_config: TextConfig, rope_block: RopeBlock) -> Iterator[Finding]:
@@ -126,8 +126,6 @@ def _on_widths(text_config: TextConfig, rope_block: RopeBlock) -> Iterator[Findi
         yield Finding(key, f"is not given: {family.head_dim} is this family's default", "head-width-default")
     if not text_config.known or family.fixed:
         return
-    if rope_block.kind in (ALL, FULL):
-        yield from _on_null_width(text_config, rope_block)
     share = rope_block.effective.get("partial_rotary_factor", 1.0)
     wide = int(other * share) if is_count(other) and is_number(share, 0) else None
     if family.head_dim_first and other is not None and config.get(key, family.head_dim) not in (other, wide):
@@ -135,7 +133,7 @@ def _on_widths(text_config: TextConfig, rope_block: RopeBlock) -> Iterator[Findi
         text += "the rotary module of transformers takes head_dim"
         yield Finding("head_dim", text, "head-width-differs", "fault")
     for name in _STRANGERS:
-        if config.get(name) is not None and name not in _OWN.get(text_config.model_type, ()):
+        if config.get(name) is not None and name not in _NATIVE_KEYS.get(text_config.model_type, ()):
             yield from _on_stranger(text_config, name)
     if family.share_key != "rotary_dim" and ("rotary_dim",) in rope_block.sources.get("rotary_dim", ()):
         width = other if is_count(other) else family.head_dim
@@ -145,25 +143,6 @@ def _on_widths(text_config: TextConfig, rope_block: RopeBlock) -> Iterator[Findi
             text = f"= {shown(config['rotary_dim'])} is ignored by the code of this family in transformers"
             text += "" if read is None else f", which rotates {read} channels"
             yield Finding("rotary_dim", text, "share-ignored", "note" if _as_released(text_config) else "fault")
-
-
-def _on_null_width(text_config: TextConfig, rope_block: RopeBlock) -> Iterator[Finding]:
-    """A head_dim that is null, or missing, where transformers multiplies by it."""
-    config, family = text_config.config, text_config.rotation
-    if family.latent or family.head_key != "head_dim" or config.get("head_dim") is not None:
-        return
-    scaled = rope_block.effective.get("rope_type", "default") != "default"
-    null = "head_dim" in config
-    default = family.head_dim is not None and family.null_head_dim != "allowed"
-    if null and (default or family.null_head_dim == "fails"):
-        text = "is null, with which transformers fails"
-    elif scaled and family.null_head_dim == "fails if scaled":
-        text = f"is {'null' if null else 'missing'}, and transformers multiplies by it for every scaled rope type: it "
-        text += "fails (a fault of transformers, not of the file)"
-    else:
-        return
-    width = family.head_dim or head_dim(text_config, rope_block.kind, None)
-    yield Finding("head_dim", f"{text}; write head_dim: {width}", "head-width-null", "fault")
 
 
 def _on_stranger(text_config: TextConfig, name: str) -> Iterator[Finding]:
