@@ -153,7 +153,7 @@ def made_job(run: Path, spec: str = "rope", seed: int = 0, **more: Any) -> tuple
     profile = task.profile("quick")
     profile = type(profile)("quick", (spec,), 1, tiny(**more))
     request = RunRequest(profile, task.source, run, "posenc compare")
-    ready = prepare(request, plain_console(quiet=True))
+    ready = prepare(request, plain_console(quiet=True), processes=profile.config.machine.processes)
     job = ready.job(ready.planned[0], seed, {})
     return job, open_job(ready.out, job)
 

@@ -118,6 +118,20 @@ def test_a_run_from_before_a_number_of_the_task_existed_goes_on(begun: Path) -> 
     assert stamp(begun, "rope-seed0") == first
 
 
+def test_a_run_from_before_micro_batches_goes_on_in_one_and_not_in_two(
+    begun: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edit(begun / "run.json", lambda record: record["rounding"].pop("gradient_accumulation_steps"))
+    edit(
+        begun / "jobs" / "rope-seed0" / "job.json", lambda r: r["config"]["machine"].pop("gradient_accumulation_steps")
+    )
+    first = stamp(begun, "rope-seed0")
+    assert run(begun, "--gradient-accumulation-steps", "2", encodings=["rope", "alibi"]) == 2
+    assert "gradient_accumulation_steps 1 there, 2 here" in " ".join(capsys.readouterr().err.split())
+    assert run(begun, encodings=["rope", "alibi"]) == 0
+    assert stamp(begun, "rope-seed0") == first
+
+
 def test_other_versions_go_on_and_are_recorded(begun: Path) -> None:
     edit(begun / "run.json", lambda record: record["versions"].update(numpy="0.0.1", python="3.0"))
     assert run(begun, encodings=["rope", "alibi"]) == 0

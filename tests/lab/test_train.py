@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import os
@@ -17,17 +18,23 @@ import pytest
 import torch
 from accelerate import PartialState
 from tests.lab.conftest import CLOCK, run, tiny
+from tests.lab.test_corpora import documents
 from torch import nn
 
-from posenc.lab.models.decoder import Decoder
+from posenc.lab.config import Config
+from posenc.lab.data.corpus import make_corpus
+from posenc.lab.data.documents import Source
+from posenc.lab.models.decoder import Decoder, LabModel
 from posenc.lab.run.checkpoint import read_checkpoint
-from posenc.lab.run.job import Job, read_rows
+from posenc.lab.run.job import Job, open_job, read_rows
 from posenc.lab.run.machine import check_compiler, check_machine, compile_blocks
 from posenc.lab.run.optimizer import lr_at, make_optimizer
 from posenc.lab.run.run_job import data_of, run_job
-from posenc.lab.run.train import StoppedError, make_accelerator, train
+from posenc.lab.run.train import StoppedError, _before_training, _Loop, make_accelerator, train
 from posenc.lab.specs import Shape
 from posenc.lab.tasks.copy import Copy
+from posenc.lab.tasks.task import Data
+from posenc.lab.tasks.text import Text
 
 MakeJob = Callable[..., tuple[Job, Path]]
 
@@ -237,7 +244,7 @@ from pathlib import Path
 
 from accelerate import PartialState
 
-from posenc.lab.run.run_job import bring
+from posenc.lab.run.run_job import run_job
 from posenc.lab.run.job import read_job
 from posenc.lab.run.train import StoppedError, make_accelerator
 
@@ -255,21 +262,32 @@ folder = Path(sys.argv[1])
 job = read_job(folder)
 accelerator = make_accelerator(job.config)
 try:
-    bring(folder, [job.spec], accelerator=accelerator, should_stop=StopAfter())
+    run_job(folder, [job.spec], accelerator=accelerator, should_stop=StopAfter())
 except StoppedError:
-    bring(folder, [job.spec], accelerator=accelerator)
+    run_job(folder, [job.spec], accelerator=accelerator)
 else:
     raise SystemExit("it was to be stopped")
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("spec", "more"), [("rope", {}), ("shaw", {"shard": True}), ("fire", {"shard": True})])
+ACCUMULATING = {"gradient_accumulation_steps": 2}
+
+
+@pytest.mark.parametrize(
+    ("spec", "more"),
+    [
+        ("rope", {"shard": True, **ACCUMULATING}),
+        pytest.param("rope", ACCUMULATING, marks=pytest.mark.slow),
+        *(pytest.param(spec, {"shard": True}, marks=pytest.mark.slow) for spec in ("shaw", "fire")),
+        pytest.param("fire", {"shard": True, **ACCUMULATING}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
 def test_stopped_and_continued_on_two_ranks_equals_one_process(
     make_job: MakeJob, tmp_path: Path, spec: str, more: dict[str, Any]
 ) -> None:
     single, folder = make_job(spec, name="alone", layers=2)
-    alone(folder, spec)
+    run_job(folder, [spec])
     shared, together = make_job(spec, name="together", layers=2, processes=2, **more)
     (tmp_path / "ranks.py").write_text(RANKS)
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", str(tmp_path / "ranks.py")]
@@ -281,6 +299,48 @@ def test_stopped_and_continued_on_two_ranks_equals_one_process(
     for metric in ("loss", "grad_norm", "probe"):
         first, two = (rows[0][rows[0]["metric"] == metric]["value"].to_numpy() for rows in frames if rows)
         assert first == pytest.approx(two, abs=1e-3, rel=1e-3)
+
+
+class InFloat64(Text):
+    """Texts, so that the order of a sum is beyond the eleventh digit."""
+
+    def model(self, spec: str, config: Config, data: Data, seed: int) -> LabModel:
+        return super().model(spec, config, data, seed).double()
+
+    def loss(self, model: nn.Module, batch: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        (tokens,) = batch
+        return nn.functional.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+
+
+@pytest.mark.parametrize("spec", ["rope", "t5"])
+def test_a_batch_in_micro_batches_takes_the_step_of_the_whole_batch(spec: str) -> None:
+    data = make_corpus(Source("made up", documents(30, 200), True), window=33, windows=4, scored=8)
+    steps = []
+    for count in (1, 2, 4):
+        config = tiny("text", gradient_accumulation_steps=count)
+        task, job = InFloat64(), Job(spec, 0, config, "", {}, {})
+        model = task.model(spec, config, data, 0)
+        loop = _Loop(task, job, config, data, make_accelerator(config), model, _before_training(job))
+        for _ in range(3):
+            loop.step()
+        steps.append((loop.state, torch.nn.utils.parameters_to_vector(model.parameters()).detach()))
+    (first, weights), *accumulated = steps
+    for state, parameters in accumulated:
+        torch.testing.assert_close(parameters, weights, rtol=0, atol=1e-11)
+        torch.testing.assert_close(state.losses, first.losses, rtol=1e-7, atol=0)
+        torch.testing.assert_close(state.norms, first.norms, rtol=1e-7, atol=0)
+
+
+def test_micro_batches_are_part_of_what_a_job_is_and_one_is_what_older_jobs_had(make_job: MakeJob) -> None:
+    job, folder = make_job()
+    several = dataclasses.replace(job, config=job.config.replaced(ACCUMULATING))
+    assert several.identity != job.identity
+    assert several.config.deciding() == job.config.deciding()  # so that runs are pooled
+    assert not set(job.deciding()["config"]) & set(ACCUMULATING)
+    with pytest.raises(ValueError, match="gradient_accumulation_steps missing there, 2 here"):
+        open_job(folder.parent.parent, several)
+    with pytest.raises(ValueError, match="of the 2 processes times --gradient-accumulation-steps 4"):
+        tiny(processes=2, gradient_accumulation_steps=4).check()
 
 
 def test_sharding_needs_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:

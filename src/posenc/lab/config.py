@@ -37,6 +37,7 @@ def number(
     decides: bool = True,
     typed: bool = True,
     parts: bool = False,
+    younger: bool = False,
 ) -> Any:
     """A field of a configuration.
 
@@ -49,9 +50,12 @@ def number(
         decides: whether a result depends on it.
         typed: whether it is an option of the command line; False: it follows from something else.
         parts: of several numbers, whether they need not be whole.
+        younger: whether recorded runs lack it. At its default, which means what they did, it is left out of what
+            identifies a run, so that they are continued and pooled with new ones.
     """
     bounds = {"least": least, "most": most, "above": above, "choices": choices, "parts": parts}
-    return field(default=default, metadata={"text": text, "decides": decides, "typed": typed, **bounds})
+    facts = {"text": text, "decides": decides, "typed": typed, "younger": younger}
+    return field(default=default, metadata={**facts, **bounds})
 
 
 def check_field(f: dataclasses.Field[Any], value: Any) -> None:
@@ -147,6 +151,10 @@ class Machine(Part):
     threads: int = number(1, "Processor threads of each job.", least=1, most=2**12)
     processes: int = number(1, "Ranks of torchrun that share each batch.", least=1, typed=False)
     shard: bool = number(False, "Share each model out among the ranks of torchrun (FSDP).")
+    gradient_accumulation_steps: int = number(
+        1, "Micro-batches that each batch is computed in, one after the other, on each rank.", least=1, most=2**20,
+        younger=True,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -203,10 +211,10 @@ class Config:
                 raise ValueError(f"{option(name)}: {together:,} tokens; at most {MOST_TOKENS:,} are taken")
         if self.model.dim % self.model.heads and not self.options.pretrained:
             raise ValueError(f"--dim {self.model.dim}: it must be a multiple of --heads {self.model.heads}")
-        if t.batch_size % self.machine.processes:
-            raise ValueError(
-                f"--batch-size {t.batch_size}: it must be a multiple of the {self.machine.processes} processes"
-            )
+        processes, micro = self.machine.processes, self.machine.gradient_accumulation_steps
+        if t.batch_size % (processes * micro):
+            times = f" times --gradient-accumulation-steps {micro}" if micro > 1 else ""
+            raise ValueError(f"--batch-size {t.batch_size}: it must be a multiple of the {processes} processes{times}")
 
     def _check_lengths(self) -> None:
         lengths, shown = self.evaluation.lengths, text_of(self.evaluation.lengths)
@@ -232,13 +240,26 @@ class Config:
 
     def deciding(self) -> dict[str, Any]:
         """What decides a number, by name: without what only says where and how often something is saved."""
-        numbers = {f.name: getattr(part, f.name) for part, f in self.fields() if f.metadata["decides"]}
-        machine = {f.name for f in dataclasses.fields(Machine)}
-        return {"task": self.task, **{name: value for name, value in numbers.items() if name not in machine}}
+        numbers = {
+            f.name: getattr(part, f.name)
+            for part, f in self.fields()
+            if part is not self.machine and f.metadata["decides"] and not _as_before(part, f)
+        }
+        return {"task": self.task, **numbers}
+
+    def rounding(self) -> dict[str, Any]:
+        """What changes the rounding of a number and nothing else, by name: the machine's part."""
+        fields = dataclasses.fields(self.machine)
+        return {f.name: getattr(self.machine, f.name) for f in fields if not _as_before(self.machine, f)}
 
     def shown(self) -> dict[str, str]:
         """Every number in words."""
         return {f.name.replace("_", " "): text_of(getattr(part, f.name)) for part, f in self.fields()}
+
+
+def _as_before(part: Any, f: dataclasses.Field[Any]) -> bool:
+    """Whether a field that older runs lack has the value that stands for what they did."""
+    return bool(f.metadata["younger"] and getattr(part, f.name) == f.default)
 
 
 PARTS = ("model", "training", "evaluation", "options", "machine")

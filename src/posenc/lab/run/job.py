@@ -92,7 +92,7 @@ class Job:
 
     def deciding(self) -> dict[str, Any]:
         """What `identity` is a hash of, as JSON has it."""
-        numbers = {**self.config.deciding(), **asdict(self.config.machine)}
+        numbers = {**self.config.deciding(), **self.config.rounding()}
         return json.loads(json.dumps({**self.record(), "config": numbers}))  # type: ignore[no-any-return]
 
 

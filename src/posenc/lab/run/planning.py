@@ -156,10 +156,13 @@ def _open_run(request: RunRequest, task: Task, config: Config, data: Data, versi
                 f"{request.out} holds a run of --task {before.task}, not {task.name}: choose another --out"
             )
         libraries = {name: text for name, text in before.versions.items() if name in DECIDING_LIBRARIES}
-        younger = {f.name: f.default for _, f in config.fields() if f.name in run.numbers}  # than the run, perhaps
-        stored = {"protocol": before.protocol, "numbers": {**younger, **before.numbers}, "data": before.data}
-        stored |= {"versions": libraries, "rounding": before.rounding}
-        current = {"protocol": PROTOCOL, "numbers": run.numbers, "data": run.data}
+        # A number that is younger than the run had its default there.
+        names = {*run.numbers, *before.numbers}
+        defaults = {f.name: f.default for _, f in config.fields() if f.name in names}
+        of_machine = {f.name: f.default for f in dataclasses.fields(config.machine)}
+        stored = {"protocol": before.protocol, "numbers": {**defaults, **before.numbers}, "data": before.data}
+        stored |= {"versions": libraries, "rounding": {**of_machine, **before.rounding}}
+        current = {"protocol": PROTOCOL, "numbers": {**defaults, **run.numbers}, "data": run.data}
         current |= {"versions": library_versions(), "rounding": rounding}
         refuse_difference(path, stored, current)
         commands = dict.fromkeys([*before.command.splitlines(), run.command])

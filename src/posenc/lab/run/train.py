@@ -2,8 +2,9 @@
 
 Step s depends on the checkpoint after step s − 1 and on (data, seed, s), on nothing else. So a training that was
 stopped and continued ends with the numbers of one that was not: bit for bit on a processor, up to rounding on a GPU,
-where some kernels add in no fixed order. What ranks share (`sharding`) and compiled blocks (`compiling`) change the
-rounding, nothing else.
+where some kernels add in no fixed order. Ranks (`sharding`), micro-batches and compiled blocks (`machine`) change the
+rounding, nothing else: every rank draws the whole batch and takes its rows, each micro-batch takes some of those, and
+a loss is a mean over rows, so that the mean of the parts' gradients is the gradient of the batch.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from pathlib import Path
@@ -157,19 +158,31 @@ class _Loop:
         # Should an encoding draw random numbers, they too depend on the step alone.
         torch.manual_seed(counter_seed("step", self.job.seed, state.step))
         set_lr(self.optimizer, lr_at(state.step, training))
-        with self._precision():
-            loss = self.task.loss(self.model, self._batch())
-        accelerator.backward(loss)
+        loss = self._backward(self._micro_batches())
         norm = self._clip()
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        self._note(accelerator.reduce(loss.detach(), reduction="mean"), norm)
+        self._note(accelerator.reduce(loss, reduction="mean"), norm)
         spent = time.perf_counter() - started
         state.seconds += spent
         every = max(1, training.steps // self.config.evaluation.probes)
         if state.step % every == 0 or state.step == training.steps:
             self._probe()
         return self.task.amount(self.config) / spent
+
+    def _backward(self, micro_batches: Sequence[tuple[Tensor, ...]]) -> Tensor:
+        """Add up the gradients of micro-batches; returns the loss of this rank's rows."""
+        losses = []
+        for number, rows in enumerate(micro_batches, 1):
+            # DDP averages over the ranks once, after the last part. FSDP does so after each: gradients that wait for
+            # the last one would be whole on every rank, and a model that is shared out has no room for that.
+            waits = number < len(micro_batches)
+            with self.accelerator.no_sync(self.model) if waits else nullcontext():
+                with self._precision():
+                    loss = self.task.loss(self.model, rows) / len(micro_batches)
+                self.accelerator.backward(loss)
+            losses.append(loss.detach())
+        return torch.stack(losses).sum()
 
     def _probe(self) -> None:
         """Record the deciding metric at the training length; all ranks take part, since they may share the model."""
@@ -195,11 +208,13 @@ class _Loop:
             norm = self.accelerator.clip_grad_norm_(self.model.parameters(), most)
         return norm
 
-    def _batch(self) -> tuple[Tensor, ...]:
-        """This rank's rows of the step's batch, which is the same however many ranks share it."""
+    def _micro_batches(self) -> list[tuple[Tensor, ...]]:
+        """This rank's rows of the step's batch, which is the same however many ranks and micro-batches share it."""
         first, ranks = self.accelerator.process_index, self.accelerator.num_processes
         batch = self.task.batch(self.data, self.config, self.job.seed, self.state.step)
-        return tuple(part[first::ranks].to(self.accelerator.device) for part in batch)
+        rows = [part[first::ranks].to(self.accelerator.device) for part in batch]
+        count = self.config.machine.gradient_accumulation_steps
+        return [tuple(part[number::count] for part in rows) for number in range(count)]
 
     def _note(self, loss: Tensor, norm: Tensor) -> None:
         state = self.state

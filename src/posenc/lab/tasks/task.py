@@ -87,7 +87,7 @@ class Task(ABC):
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
-        """The mean loss of a batch, nats."""
+        """The mean loss of a batch, nats, over its rows: what ranks and micro-batches compute of it weighs alike."""
 
     @abstractmethod
     def evaluate(
