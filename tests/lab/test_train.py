@@ -30,6 +30,7 @@ from posenc.lab.run.job import Job, open_job, read_rows
 from posenc.lab.run.machine import check_compiler, check_machine, compile_blocks
 from posenc.lab.run.optimizer import lr_at, make_optimizer
 from posenc.lab.run.run_job import data_of, run_job
+from posenc.lab.run.tracking import StepReport
 from posenc.lab.run.train import StoppedError, _before_training, _Loop, make_accelerator, train
 from posenc.lab.specs import Shape
 from posenc.lab.tasks.copy import Copy
@@ -106,14 +107,14 @@ def test_steps_after_the_last_checkpoint_are_made_again(make_job: MakeJob) -> No
     class PowerCutError(Exception):
         pass
 
-    def cut(step: int, loss: float, rate: float) -> None:
-        if step == 8:
+    def cut(report: StepReport) -> None:
+        if report.step == 8:
             raise PowerCutError
 
     with pytest.raises(PowerCutError):
         train(job, data, folder, make_accelerator(job.config), on_step=cut)
     steps: list[int] = []
-    train(job, data, folder, make_accelerator(job.config), on_step=lambda step, loss, rate: steps.append(step))
+    train(job, data, folder, make_accelerator(job.config), on_step=lambda report: steps.append(report.step))
     assert steps == list(range(6, 13))
 
 
@@ -246,6 +247,7 @@ from accelerate import PartialState
 
 from posenc.lab.run.run_job import run_job
 from posenc.lab.run.job import read_job
+from posenc.lab.run.tracking import StepReport
 from posenc.lab.run.train import StoppedError, make_accelerator
 
 

@@ -24,6 +24,7 @@ from posenc.lab.run.planning import PreparedRun, RunRequest, jobs_of, prepare
 from posenc.lab.run.progress import Display
 from posenc.lab.run.reproduce import check_reproduction
 from posenc.lab.run.stopping import FailedJobsError
+from posenc.lab.run.tracking import check_trackers
 from posenc.lab.specs import is_schedule
 
 
@@ -64,10 +65,11 @@ def compare(request: RunRequest, execution: ExecutionConfig, console: Console) -
 
 
 def _plan(request: RunRequest, console: Console) -> tuple[PreparedRun, list[Work], int]:
+    check_trackers(request.trackers, elsewhere=request.elsewhere)
     prepared = prepare(request, console, processes=ranks.count())
     write_baselines(prepared.out, prepared.task, prepared.data, prepared.config)
     works, finished = jobs_of(prepared, request.profile.seeds, console)
-    return prepared, works, finished
+    return prepared, [work._replace(trackers=request.trackers) for work in works], finished
 
 
 def run_jobs(

@@ -77,6 +77,13 @@ def _compare(
             "train each job together.",
         ),
     ] = "local",
+    track: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Also log every job to wandb or tensorboard; may be given twice. Needs the extra [track].",
+            show_default=False,
+        ),
+    ] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="NAME=VALUE: any number, also of a task or executor of your own.")
     ] = None,
@@ -100,7 +107,8 @@ def _compare(
         profile = dataclasses.replace(profile, config=chosen(numbers, settings, profile.config))
         folder = default_folder(task_name, profile.name) if out is None else out
         execution = ExecutionConfig(executor, workers, cost and task_name == "text" and executor.name == "local")
-        request = RunRequest(profile, task.source if data is None else data, folder, context.obj, executor.elsewhere)
+        source, trackers = task.source if data is None else data, tuple(dict.fromkeys(track or ()))
+        request = RunRequest(profile, source, folder, context.obj, executor.elsewhere, trackers)
         compare(request, execution, plain_console(quiet=not ranks.is_first()))
 
 

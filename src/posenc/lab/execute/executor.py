@@ -133,7 +133,7 @@ def started(executor: Executor, resources: Resources) -> Iterator[Executor]:
 def run_work(work: Work) -> None:
     """Run a job to its records, in this process."""
     with allow_imports(work.plugins):
-        run_job(work.folder, work.rows)
+        run_job(work.folder, work.rows, trackers=work.trackers)
 
 
 def thread_variables(threads: int) -> dict[str, str]:

@@ -75,7 +75,7 @@ class Local(Executor):
         return [
             sys.executable, "-P", "-c", WORKER, str(work.folder), "--rows", ",".join(work.rows),
             "--classes", ",".join(sorted(work.plugins.names)), "--classes-from", str(work.plugins.folder),
-            "--parent", str(os.getpid()),
+            "--parent", str(os.getpid()), "--track", ",".join(work.trackers),
         ]  # fmt: skip
 
     def _wait(self, future: Future[None], work: Work, process: subprocess.Popen[bytes], slot: int) -> None:

@@ -45,7 +45,8 @@ class Torchrun(Executor):
         """Run a job to its end."""
         future: Future[None] = Future()
         try:
-            run_job(work.folder, work.rows, on_progress=partial(self.progress, [work.name]))
+            progress = partial(self.progress, [work.name])
+            run_job(work.folder, work.rows, trackers=work.trackers, on_progress=progress)
             future.set_result(None)
         except ValueError as error:  # of this job; any other error ends the command on all ranks
             future.set_exception(error)

@@ -26,6 +26,7 @@ def main() -> int:
     parser.add_argument("--parent", type=int, required=True)
     parser.add_argument("--classes", default="", help="own classes that may be imported, separated by commas")
     parser.add_argument("--classes-from", type=Path, default=Path(), help="the folder with their modules")
+    parser.add_argument("--track", default="", help="trackers, separated by commas")
     options = parser.parse_args()
     stopping: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: stopping.append(number))
@@ -33,7 +34,9 @@ def main() -> int:
     try:
         with allow_imports(ImportAllowlist(frozenset(filter(None, options.classes.split(","))), options.classes_from)):
             rows = [row for row in options.rows.split(",") if row]
-            run_job(options.folder, rows, should_stop=lambda: bool(stopping) or os.getppid() != options.parent)
+            trackers = [name for name in options.track.split(",") if name]
+            stop = lambda: bool(stopping) or os.getppid() != options.parent  # noqa: E731  (an expression is all it is)
+            run_job(options.folder, rows, trackers=trackers, should_stop=stop)
     except StoppedError:
         return STOPPED
     except (ValueError, OSError) as error:

@@ -104,6 +104,7 @@ class Work(NamedTuple):
     rows: tuple[str, ...]
     phase: int = 0  # jobs of a phase start when all of the phase before have ended
     plugins: ImportAllowlist = ImportAllowlist()  # the plugins that it needs, and their folder
+    trackers: tuple[str, ...] = ()  # see `posenc.lab.run.tracking`
 
     def elsewhere(self) -> Work:
         """The same for a process that may stand in another folder."""

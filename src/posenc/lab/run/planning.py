@@ -43,6 +43,7 @@ class RunRequest:
     out: Path
     command: str
     elsewhere: bool = False  # whether jobs run on other machines
+    trackers: tuple[str, ...] = ()  # that jobs report to: `posenc.lab.run.tracking.TRACKERS`
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from posenc.lab.models.decoder import LabModel
 from posenc.lab.run.checkpoint import COUNT, Checkpoint, write_first_losses
 from posenc.lab.run.job import LOCK_SECONDS, Job, check_code, read_job, read_rows, write_rows
 from posenc.lab.run.records import records_frame
+from posenc.lab.run.tracking import JobTracker, StepReport, tracked
 from posenc.lab.run.train import StoppedError, make_accelerator, train
 from posenc.lab.schema import Line, Number
 from posenc.lab.tasks import task_named
@@ -61,6 +62,7 @@ def run_job(
     rows: Sequence[str],
     *,
     accelerator: Accelerator | None = None,
+    trackers: Sequence[str] = (),
     should_stop: Callable[[], bool] = lambda: False,
     on_progress: Callable[[], None] = lambda: None,
     lock_seconds: float = LOCK_SECONDS,
@@ -71,6 +73,7 @@ def run_job(
         folder: of the job.
         rows: names of the rows in the records.
         accelerator: of this rank under torchrun; default a new one for this process.
+        trackers: that are told the numbers: `posenc.lab.run.tracking.TRACKERS`.
         should_stop: called after each step; True saves a checkpoint and raises `StoppedError`.
         on_progress: called after progress.json was written.
         lock_seconds: to wait for another worker to let go of the folder.
@@ -91,7 +94,8 @@ def run_job(
                 left.unlink(missing_ok=True)
         finished = read_rows(folder, job)
         if finished is None or set(rows) - set(finished[1]):
-            _complete(folder, job, rows, accelerator, report, should_stop)
+            with tracked(trackers if first else (), job, folder.parent.parent) as tracker:
+                _complete(folder, job, rows, accelerator, report, tracker, should_stop)
         if first:
             (folder / PROGRESS).unlink(missing_ok=True)
     except filelock.Timeout:
@@ -102,24 +106,25 @@ def run_job(
 
 
 def _complete(
-    folder: Path, job: Job, rows: Sequence[str], accelerator: Accelerator, report: Reporter,
+    folder: Path, job: Job, rows: Sequence[str], accelerator: Accelerator, report: Reporter, tracker: JobTracker,
     should_stop: Callable[[], bool],
 ) -> None:  # fmt: skip
     task, data = task_named(job.config.task), data_of(folder, job)
     if job.config.options.pretrained:
         if accelerator.is_main_process:
-            _measure(folder, job, rows, task, data, accelerator.device, report, should_stop)
+            _measure(folder, job, rows, task, data, accelerator.device, report, tracker, should_stop)
         accelerator.wait_for_everyone()
         return
-    steps = job.config.training.steps
+    steps, metrics = job.config.training.steps, task.metrics_of(job.config)
 
-    def on_step(step: int, loss: float, rate: float) -> None:
-        report.write("train", step / steps, f"loss {loss:.3f}, {rate:,.0f} {task.per_second}/s")
+    def on_step(now: StepReport) -> None:
+        report.write("train", now.step / steps, f"loss {now.loss:.3f}, {now.per_second:,.0f} {task.per_second}/s")
+        tracker.step(now, metrics[0].name, task.per_second)
 
     trained, state = train(job, data, folder, accelerator, on_step=on_step, should_stop=should_stop)
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
-        measurements = task.evaluate(trained, data, rows, job.config, accelerator.device)
+        measurements = tracker.evaluation(task.evaluate(trained, data, rows, job.config, accelerator.device), metrics)
         measured = list(_with_progress(measurements, job, report, should_stop))
         clip = job.config.training.clip
         frame = records_frame(
@@ -131,7 +136,7 @@ def _complete(
 
 def _measure(
     folder: Path, job: Job, rows: Sequence[str], task: Task, data: Data, device: torch.device, report: Reporter,
-    should_stop: Callable[[], bool],
+    tracker: JobTracker, should_stop: Callable[[], bool],
 ) -> None:  # fmt: skip
     """Evaluate a pretrained model. All rows of such a job are the same numbers under different names."""
     before = read_rows(folder, job)
@@ -143,7 +148,8 @@ def _measure(
         return
     model = task.model(job.spec, job.config, data, job.seed).to(device).eval()
     started = time.perf_counter()
-    measured = list(_with_progress(task.evaluate(model, data, rows, job.config, device), job, report, should_stop))
+    measurements = tracker.evaluation(task.evaluate(model, data, rows, job.config, device), task.metrics_of(job.config))
+    measured = list(_with_progress(measurements, job, report, should_stop))
     if losses := _first_losses(task, measured, job):  # a search has none
         write_first_losses(folder, job.config, losses, time.perf_counter() - started)
     write_rows(folder, job, records_frame(measured, job=job.name, spec=job.spec, seed=job.seed), list(rows))

@@ -29,6 +29,7 @@ from posenc.lab.run.checkpoint import COUNT, Checkpoint, read_checkpoint, write_
 from posenc.lab.run.job import Job, folder_name, read_job
 from posenc.lab.run.machine import check_compiler, compile_blocks, peak_memory, reset_peak_memory
 from posenc.lab.run.optimizer import apply_to_model, lr_at, make_optimizer, set_lr, with_tuned_lr
+from posenc.lab.run.tracking import StepReport
 from posenc.lab.tasks import task_named
 from posenc.lab.tasks.task import Data, Planned, Task
 
@@ -54,7 +55,7 @@ def train(
     folder: Path,
     accelerator: Accelerator,
     *,
-    on_step: Callable[[int, float, float], None] = lambda step, loss, rate: None,
+    on_step: Callable[[StepReport], None] = lambda report: None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> tuple[LabModel, Checkpoint]:
     """Train a job to its last step, from its checkpoint if there is one.
@@ -64,7 +65,7 @@ def train(
         data: what to train it on.
         folder: of the job; rank 0 writes checkpoints there.
         accelerator: from `make_accelerator`.
-        on_step: called after each step with its number, the loss, and the speed in the task's units.
+        on_step: called after each step.
         should_stop: called after each step; True saves a checkpoint and raises `StoppedError`.
 
     Returns:
@@ -81,7 +82,7 @@ def train(
         rate = loop.step()
         if state.step == min(COUNT, steps) and accelerator.is_main_process:
             write_first_losses(folder, job.config, state.losses[:COUNT].tolist(), state.seconds)
-        on_step(state.step, float(state.losses[-1]) / task.loss_unit, rate)
+        on_step(_report(task, config, state, rate))
         stop = should_stop()
         if stop or state.step % config.training.checkpoint_every == 0 or state.step == steps:
             saved = loop.save(folder, saved)
@@ -92,6 +93,14 @@ def train(
     if accelerator.is_main_process:
         trained.load_state_dict(state.model)
     return trained.eval(), state
+
+
+def _report(task: Task, config: Config, state: Checkpoint, rate: float) -> StepReport:
+    probed = len(state.probes) > 0 and int(state.probes[-1, 0]) == state.step
+    return StepReport(
+        state.step, float(state.losses[-1]) / task.loss_unit, lr_at(state.step - 1, config.training),
+        float(state.norms[-1]), rate, float(state.probes[-1, 1]) if probed else None,
+    )  # fmt: skip
 
 
 def recompute_first_losses(job: Job, data: Data, accelerator: Accelerator) -> list[float]:

@@ -1,0 +1,177 @@
+"""Trackers: what they are told, a run that goes on, numbers that stay, and what is missing said in one line."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.lab.conftest import CLOCK, run
+
+from posenc.lab.execute import executor
+from posenc.lab.execute.local import Local
+from posenc.lab.run.job import Job, Work, read_rows
+from posenc.lab.run.optimizer import lr_at
+from posenc.lab.run.run_job import data_of, run_job
+from posenc.lab.run.tracking import TRACKERS, StepReport, check_trackers, tracked
+from posenc.lab.run.train import StoppedError, make_accelerator, train
+
+MakeJob = Callable[..., tuple[Job, Path]]
+Scalars = dict[str, dict[int, float]]  # by name and step
+
+
+class StopAfter:
+    """Asks to stop after some steps."""
+
+    def __init__(self, times: int) -> None:
+        self.left = times
+
+    def __call__(self) -> bool:
+        self.left -= 1
+        return self.left < 0
+
+
+def records(job: Job, folder: Path) -> Any:
+    rows = read_rows(folder, job)
+    assert rows is not None
+    return rows[0][~rows[0]["metric"].isin(CLOCK)]
+
+
+def scalars_of_tensorboard(folder: Path) -> Scalars:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
+    events.Reload()
+    assert events.Tags()["tensors"] == ["settings/text_summary"]
+    found = {name: [(event.step, event.value) for event in events.Scalars(name)] for name in events.Tags()["scalars"]}
+    assert all(len(dict(pairs)) == len(pairs) for pairs in found.values()), "a step twice"
+    return {name: dict(pairs) for name, pairs in found.items()}
+
+
+def log_records(content: bytes) -> list[bytes]:
+    """The records of a log in LevelDB's format, which W&B's files have: pieces in blocks of 32 KiB."""
+    records, at, piece = [], 7, b""  # behind the file's own header
+    while at + 7 <= len(content):
+        if -at % 2**15 < 7:  # no room for a header in what is left of the block
+            at += -at % 2**15
+            continue
+        _, size, kind = struct.unpack_from("<IHB", content, at)
+        piece += content[at + 7 : at + 7 + size]
+        at += 7 + size
+        if kind in (1, 4):  # a record in one piece, or its last piece
+            records.append(piece)
+            piece = b""
+    return records
+
+
+def scalars_of_wandb(out: Path) -> tuple[set[tuple[str, str, str, str]], Scalars]:
+    """Project, group, name and id of all offline runs of a folder, and what they were told."""
+    from wandb.proto import wandb_internal_pb2
+
+    runs, found = set[tuple[str, str, str, str]](), Scalars()
+    for path in sorted(out.glob("wandb/offline-run-*/*.wandb")):
+        for data in log_records(path.read_bytes()):
+            record = wandb_internal_pb2.Record.FromString(data)
+            if record.WhichOneof("record_type") == "run":
+                runs.add((record.run.project, record.run.run_group, record.run.display_name, record.run.run_id))
+            elif record.WhichOneof("record_type") == "history":
+                items = {
+                    item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in record.history.item
+                }
+                step = items.pop("_step", record.history.step.num)
+                for name, value in items.items():
+                    found.setdefault(name, {})[int(step)] = value
+    return runs, found
+
+
+@pytest.mark.parametrize("name", TRACKERS)
+def test_a_tracker_is_told_the_numbers_of_the_records_and_changes_none(
+    name: str, make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip(name)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    plain, untracked = make_job("t5", name="plain")
+    run_job(untracked, ["t5"])
+    job, folder = make_job("t5")
+    out = folder.parent.parent
+    with pytest.raises(StoppedError):
+        run_job(folder, ["t5"], trackers=[name], should_stop=StopAfter(4))
+    run_job(folder, ["t5"], trackers=[name])
+    frame = records(job, folder)
+    assert frame.astype(object).to_numpy().tolist() == records(plain, untracked).astype(object).to_numpy().tolist()
+    if name == "tensorboard":
+        scalars = scalars_of_tensorboard(out / "tensorboard" / job.name)
+    else:
+        runs, scalars = scalars_of_wandb(out)
+        assert runs == {("run", "t5", "t5-seed0", job.identity[:16])}, "continued, so one run"
+        assert len(list(out.glob("wandb/offline-run-*"))) == 2
+    steps = range(1, 13)
+    recorded = frame[frame["metric"] == "loss"].set_index("item")["value"]
+    assert scalars["train/loss"] == pytest.approx(recorded.to_dict(), rel=1e-5)
+    rates = {step: lr_at(step - 1, job.config.training) for step in steps}
+    assert scalars["train/learning_rate"] == pytest.approx(rates, rel=1e-6)
+    assert set(scalars["train/sequences_per_second"]) == set(steps)
+    assert min(scalars["train/sequences_per_second"].values()) > 0
+    probes = frame[frame["metric"] == "probe"].set_index("item")["value"]
+    assert scalars["eval/accuracy"] == pytest.approx(probes.to_dict(), rel=1e-5)
+    means = frame[frame["metric"] == "accuracy"].groupby(["view", "length"], observed=True)["value"].mean()
+    assert {name for name in scalars if name.count("/") > 1} == {f"eval/accuracy/{v}/{n}" for v, n in means.index}
+    for (view, length), mean in means.items():
+        assert scalars[f"eval/accuracy/{view}/{length}"] == pytest.approx({12: mean}, rel=1e-5)
+
+
+def test_steps_that_are_made_again_are_there_once(make_job: MakeJob) -> None:
+    pytest.importorskip("tensorboard")
+    job, folder = make_job("rope", checkpoint_every=5)
+    data, out = data_of(folder, job), folder.parent.parent
+
+    class PowerCutError(Exception):
+        pass
+
+    def begin() -> None:
+        with tracked(["tensorboard"], job, out) as tracker:
+
+            def cut(report: StepReport) -> None:
+                tracker.step(report, "accuracy", "tokens")
+                if report.step == 8:
+                    raise PowerCutError
+
+            train(job, data, folder, make_accelerator(job.config), on_step=cut)
+
+    with pytest.raises(PowerCutError):
+        begin()
+    run_job(folder, ["rope"], trackers=["tensorboard"])
+    assert set(scalars_of_tensorboard(out / "tensorboard" / job.name)["train/loss"]) == set(range(1, 13))
+
+
+def test_every_executor_hands_trackers_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, here: None, make_job: MakeJob
+) -> None:
+    told = []
+    monkeypatch.setattr("posenc.lab.compare.check_trackers", lambda names, elsewhere: None)
+    monkeypatch.setattr(executor, "run_job", lambda folder, rows, trackers: told.append(list(trackers)))
+    run(tmp_path / "told", "--track", "tensorboard", "--track", "wandb", "--track", "wandb", encodings=["rope"])
+    assert told == [["tensorboard", "wandb"]]
+    work = Work("rope-seed0", make_job()[1], ("rope",), trackers=("wandb", "tensorboard"))
+    command = Local().command(work)
+    assert command[command.index("--track") + 1] == "wandb,tensorboard"
+
+
+def test_an_unknown_or_missing_tracker_is_named_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr("posenc.lab.run.tracking.find_spec", lambda name: None if name in TRACKERS else find(name))
+    for name, words in (
+        ("mlflow", "--track mlflow: wandb or tensorboard is needed"),
+        ("wandb", "--track wandb needs wandb: pip install 'posenc[track]', in a clone '.[track]'"),
+        ("tensorboard", "--track tensorboard needs tensorboard: pip install 'posenc[track]'"),
+    ):
+        assert run(tmp_path / "run", "--track", name) == 2
+        assert words in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "run").exists()
+    check_trackers(["wandb"], elsewhere=True)  # it may be there
