@@ -56,7 +56,7 @@ def log_records(content: bytes) -> list[bytes]:
     """The records of a log in LevelDB's format, which W&B's files have: pieces in blocks of 32 KiB."""
     records, at, piece = [], 7, b""  # behind the file's own header
     while at + 7 <= len(content):
-        if -at % 2**15 < 7:  # no room for a header in what is left of the block
+        if 0 < -at % 2**15 < 7:  # no room for a header in what is left of the block
             at += -at % 2**15
             continue
         _, size, kind = struct.unpack_from("<IHB", content, at)
