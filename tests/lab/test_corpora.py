@@ -21,6 +21,7 @@ from posenc.lab.data.corpus import HELD_OUT, Corpus, load_corpus, make_corpus, s
 from posenc.lab.data.documents import Document, Source, hub_documents
 from posenc.lab.data.windows import Overlap, WindowLayout
 from posenc.lab.plugins import ImportAllowlist, allow_imports
+from posenc.lab.tasks.text import draw_batch, draw_pieces
 
 
 def words(size: int, seed: object) -> bytes:
@@ -109,8 +110,44 @@ def test_prose_is_whole_sentences_of_docstrings_and_each_once() -> None:
     }
 
 
+def test_whole_documents_are_long_files_as_they_stand() -> None:
+    text = words(2**13, "d")
+    files = [
+        ("long.py", text), ("short.md", text[:-1]), ("latin.txt", text + b"\xff"), ("umlaut.rst", "ü".encode() * 2**12),
+        ("table.py", text + b"1234567890" * 2**10),
+    ]  # fmt: skip
+    assert installed.whole_documents_of(files) == [Document(*files[0]), Document(*files[3])]
+
+
+@pytest.mark.parametrize("length", [5, 120, 399])
+def test_pieces_of_whole_documents_lie_inside_one_and_all_are_drawn(length: int) -> None:
+    texts = [*documents(12, 400), Document("short", words(60, "short")), Document("held out", words(400, "v"), True)]
+    corpus = make_corpus(Source("made up", texts, True, within_documents=True), window=101, windows=2, scored=10)
+    stream = bytes(corpus.train.tolist())
+    parts = stream.split(b"\0")
+    expected = [part[i : i + length] for part in parts for i in range(len(part) - length + 1)]
+    starts = corpus.piece_starts(torch.arange(corpus.piece_count(length)), length).tolist()
+    assert [stream[start : start + length] for start in starts] == expected
+    assert corpus.piece_count(401) == 0
+    pieces = draw_pieces(corpus, 0, 0, batch_size=500, length=length - 1)
+    assert {bytes(piece) for piece in pieces.tolist()} <= set(expected)
+    crossing = draw_batch(corpus.train, 0, 0, batch_size=500, length=length - 1)
+    assert {bytes(piece) for piece in crossing.tolist()} - set(expected), "pieces of other corpora cross borders"
+
+
+def test_that_pieces_lie_inside_documents_is_stored_and_part_of_what_data_are(tmp_path: Path) -> None:
+    crossing, inside = (
+        make_corpus(Source("made up", documents(), True, within), window=101, windows=12, scored=10)
+        for within in (False, True)
+    )
+    inside.save(tmp_path)
+    assert load_corpus(tmp_path).within_documents
+    assert load_corpus(tmp_path).identity() == inside.identity()
+    assert dict(inside.identity().items() - crossing.identity().items()) == {"pieces": "inside one document"}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "megabytes"), [("python", 15), ("prose", 4)])
+@pytest.mark.parametrize(("name", "megabytes"), [("python", 15), ("prose", 4), ("documents", 50)])
 def test_a_built_in_corpus_gives_a_thousand_windows_from_five_hundred_documents(name: str, megabytes: int) -> None:
     prose = make_corpus(read_source(name), window=2049, windows=1000, scored=64)
     assert len(prose.train) > megabytes * 1e6
@@ -124,7 +161,7 @@ def test_a_corpus_of_ones_own_is_a_function(tmp_path: Path) -> None:
     module = "from posenc.lab.data import Document\ndef poems():\n    return [Document('rose', b'A rose.')]\n"
     (tmp_path / "my_corpora.py").write_text(module + "def texts():\n    return ['a rose']\n")
     with allow_imports(ImportAllowlist(frozenset({"my_corpora:poems", "my_corpora:texts"}), tmp_path)):
-        assert read_source("my_corpora:poems") == ("my_corpora:poems", [("rose", b"A rose.", None)], True)
+        assert read_source("my_corpora:poems") == ("my_corpora:poems", [("rose", b"A rose.", None)], True, False)
         with pytest.raises(ValueError, match="must return a list of"):
             read_source("my_corpora:texts")
     with pytest.raises(ValueError, match="a class of somebody's own"):
@@ -148,7 +185,7 @@ def test_a_folder_gives_its_texts_and_of_a_file_the_last_tenth_is_held_out(tmp_p
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("nowhere", None, r"no file or folder .*python, prose, headers are built in"),
+        ("nowhere", None, r"no file or folder .*python, prose, headers, documents are built in"),
         ("", None, "holds no text"),
         ("empty.txt", b"", "is empty"),
         ("image.png", b"\x89PNG\0\xff", "not UTF-8 text"),

@@ -252,6 +252,16 @@ def test_a_corpus_from_a_folder_comes_back_for_workers_and_is_not_read_too_often
         Text().data(str(tmp_path / "texts"), config)
 
 
+def test_documents_shorter_than_a_training_piece_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [*documents(40, 20), *(document._replace(held_out=True) for document in documents(80, 100)[40:])]
+    monkeypatch.setattr(
+        "posenc.lab.tasks.text.read_source", lambda name: Source(name, texts, True, within_documents=True)
+    )
+    with pytest.raises(ValueError, match="no training document of made-up is longer than --train-length 20"):
+        Text().data("made-up", TINY.replaced({"train_length": 20}))
+    assert Text().data("made-up", TINY).identity()["pieces"] == "inside one document"
+
+
 def test_half_of_a_trained_length_must_be_whole() -> None:
     for length in (7, 2):
         with pytest.raises(ValueError, match=f"--train-length {length}: an even number of at least 4"):

@@ -47,9 +47,9 @@ def scalars_of_tensorboard(folder: Path) -> Scalars:
     events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
     events.Reload()
     assert events.Tags()["tensors"] == ["settings/text_summary"]
-    found = {name: [(event.step, event.value) for event in events.Scalars(name)] for name in events.Tags()["scalars"]}
-    assert all(len(dict(pairs)) == len(pairs) for pairs in found.values()), "a step twice"
-    return {name: dict(pairs) for name, pairs in found.items()}
+    scalars = {name: [(event.step, event.value) for event in events.Scalars(name)] for name in events.Tags()["scalars"]}
+    assert all(len(dict(pairs)) == len(pairs) for pairs in scalars.values()), "a step twice"
+    return {name: dict(pairs) for name, pairs in scalars.items()}
 
 
 def log_records(content: bytes) -> list[bytes]:
@@ -72,7 +72,7 @@ def scalars_of_wandb(out: Path) -> tuple[set[tuple[str, str, str, str]], Scalars
     """Project, group, name and id of all offline runs of a folder, and what they were told."""
     from wandb.proto import wandb_internal_pb2
 
-    runs, found = set[tuple[str, str, str, str]](), Scalars()
+    runs, scalars = set[tuple[str, str, str, str]](), Scalars()
     for path in sorted(out.glob("wandb/offline-run-*/*.wandb")):
         for data in log_records(path.read_bytes()):
             record = wandb_internal_pb2.Record.FromString(data)
@@ -84,8 +84,8 @@ def scalars_of_wandb(out: Path) -> tuple[set[tuple[str, str, str, str]], Scalars
                 }
                 step = items.pop("_step", record.history.step.num)
                 for name, value in items.items():
-                    found.setdefault(name, {})[int(step)] = value
-    return runs, found
+                    scalars.setdefault(name, {})[int(step)] = value
+    return runs, scalars
 
 
 @pytest.mark.parametrize("name", TRACKERS)
@@ -94,7 +94,7 @@ def test_a_tracker_is_told_the_numbers_of_the_records_and_changes_none(
 ) -> None:
     pytest.importorskip(name)
     monkeypatch.setenv("WANDB_MODE", "offline")
-    plain, untracked = make_job("t5", name="plain")
+    untracked_job, untracked = make_job("t5", name="plain")
     run_job(untracked, ["t5"])
     job, folder = make_job("t5")
     out = folder.parent.parent
@@ -102,7 +102,9 @@ def test_a_tracker_is_told_the_numbers_of_the_records_and_changes_none(
         run_job(folder, ["t5"], trackers=[name], should_stop=StopAfter(4))
     run_job(folder, ["t5"], trackers=[name])
     frame = records(job, folder)
-    assert frame.astype(object).to_numpy().tolist() == records(plain, untracked).astype(object).to_numpy().tolist()
+    assert (
+        frame.astype(object).to_numpy().tolist() == records(untracked_job, untracked).astype(object).to_numpy().tolist()
+    )
     if name == "tensorboard":
         scalars = scalars_of_tensorboard(out / "tensorboard" / job.name)
     else:
@@ -151,11 +153,11 @@ def test_steps_that_are_made_again_are_there_once(make_job: MakeJob) -> None:
 def test_every_executor_hands_trackers_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, here: None, make_job: MakeJob
 ) -> None:
-    told = []
+    trackers_of_jobs = []
     monkeypatch.setattr("posenc.lab.compare.check_trackers", lambda names, elsewhere: None)
-    monkeypatch.setattr(executor, "run_job", lambda folder, rows, trackers: told.append(list(trackers)))
+    monkeypatch.setattr(executor, "run_job", lambda folder, rows, trackers: trackers_of_jobs.append(list(trackers)))
     run(tmp_path / "told", "--track", "tensorboard", "--track", "wandb", "--track", "wandb", encodings=["rope"])
-    assert told == [["tensorboard", "wandb"]]
+    assert trackers_of_jobs == [["tensorboard", "wandb"]]
     work = Work("rope-seed0", make_job()[1], ("rope",), trackers=("wandb", "tensorboard"))
     command = Local().command(work)
     assert command[command.index("--track") + 1] == "wandb,tensorboard"

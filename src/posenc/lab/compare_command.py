@@ -44,9 +44,9 @@ def _compare(
     data: Annotated[
         str | None,
         typer.Option(
-            help="Text: python, prose, headers, a file, a folder, hf:NAME or hf:NAME:CONFIG, or my_module:my_corpus; "
-            "by default python; for a checkpoint several, with commas. Images: a folder with a folder of pictures for "
-            "each class; by default scikit-learn's digits.",
+            help="Text: python, prose, headers, documents, a file, a folder, hf:NAME or hf:NAME:CONFIG, or "
+            "my_module:my_corpus; by default python; for a checkpoint several, with commas. Images: a folder with a "
+            "folder of pictures for each class; by default scikit-learn's digits.",
             show_default=False,
         ),
     ] = None,

@@ -12,7 +12,15 @@ from typing import NamedTuple
 
 from posenc.lab.data.documents import Document as Document
 from posenc.lab.data.documents import Source, file_documents, folder_documents, hub_documents
-from posenc.lab.data.installed import PACKAGES, PYTHON, cpp_headers, prose, python_sources, versions
+from posenc.lab.data.installed import (
+    PACKAGES,
+    PYTHON,
+    cpp_headers,
+    prose,
+    python_sources,
+    versions,
+    whole_documents,
+)
 from posenc.lab.plugins import is_plugin, load_function
 
 
@@ -22,12 +30,14 @@ class BuiltIn(NamedTuple):
     documents: Callable[[], list[Document]]
     title: str
     packages: Sequence[str]  # that its texts come from; reports state their versions
+    within_documents: bool = False  # see `Source`
 
 
 CORPORA = {
     "python": BuiltIn(python_sources, "Python sources", PYTHON),
     "prose": BuiltIn(prose, "prose of docstrings", PACKAGES),
     "headers": BuiltIn(cpp_headers, "C++ headers", ("torch",)),
+    "documents": BuiltIn(whole_documents, "whole documents of 8 KiB and more", PACKAGES, within_documents=True),
 }
 
 
@@ -35,7 +45,8 @@ def read_source(name: str) -> Source:
     """The documents that ``--data`` names; a ValueError where there are none."""
     if name in CORPORA:
         corpus = CORPORA[name]
-        return Source(f"{corpus.title} ({versions(corpus.packages)})", corpus.documents(), independent=True)
+        title = f"{corpus.title} ({versions(corpus.packages)})"
+        return Source(title, corpus.documents(), independent=True, within_documents=corpus.within_documents)
     if name.startswith("hf:"):
         return Source(name, hub_documents(name.removeprefix("hf:")), independent=False)
     path = Path(name).expanduser()

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any, NotRequired
 
 import torch
 from torch import Tensor
@@ -37,6 +38,7 @@ class Corpus:
     validation: Tensor  # (validation_bytes,) uint8
     windows: Windows  # of the evaluation, in the validation stream
     details: dict[str, str]  # facts in words
+    within_documents: bool = False  # whether pieces for training lie inside one document each
 
     @cached_property
     def _hashes(self) -> dict[str, str]:
@@ -45,8 +47,36 @@ class Corpus:
         return {f"{name}_sha256": hashlib.sha256(part).hexdigest() for name, part in zip(names, parts, strict=True)}
 
     def identity(self) -> dict[str, str]:
-        """SHA-256 of both streams, and of where the windows lie."""
-        return dict(self._hashes)
+        """SHA-256 of both streams, and of where the windows lie; and whether training keeps to single documents."""
+        return {**self._hashes, **({"pieces": "inside one document"} if self.within_documents else {})}
+
+    def piece_starts(self, numbers: Tensor, length: int) -> Tensor:
+        """The starts of pieces of ``length`` in the training stream that lie inside one document, by number.
+
+        Args:
+            numbers: integers from 0 to ``piece_count(length) - 1``, any shape.
+            length: of a piece.
+        """
+        begins, room = self._room(length)
+        upto = room.cumsum(0)
+        document = torch.searchsorted(upto, numbers, right=True)
+        return begins[document] + numbers - (upto - room)[document]
+
+    def piece_count(self, length: int) -> int:
+        """How many such pieces there are."""
+        return int(self._room(length)[1].sum())
+
+    def _room(self, length: int) -> tuple[Tensor, Tensor]:
+        """Where each training document begins, and how many pieces start in it."""
+        begins, ends = self._borders
+        return begins, (ends - begins - length + 1).clamp(min=0)
+
+    @cached_property
+    def _borders(self) -> tuple[Tensor, Tensor]:
+        separators = torch.nonzero(self.train == 0).flatten()
+        return torch.cat([torch.zeros(1, dtype=torch.long), separators + 1]), torch.cat(
+            [separators, torch.tensor([len(self.train)])]
+        )
 
     def facts(self) -> dict[str, str]:
         """Name, sizes, what was left out, what compressors need."""
@@ -58,7 +88,8 @@ class Corpus:
         for name in STREAMS:
             write_atomically(folder / f"{name}.bin", getattr(self, name).numpy().tobytes())
         sizes = {name: len(getattr(self, name)) for name in STREAMS}
-        record = {"sizes": sizes, "windows": self.windows, "facts": self.details, "hashes": self._hashes}
+        record: dict[str, Any] = {"sizes": sizes, "windows": self.windows, "facts": self.details}
+        record |= {"hashes": self._hashes, **({"within_documents": True} if self.within_documents else {})}
         write_atomically(folder / FILE, json.dumps(record).encode())
 
 
@@ -76,6 +107,7 @@ class CorpusRecord(TypedDict):
     windows: tuple[tuple[Count, ...], tuple[Count, ...]]
     facts: Facts
     hashes: Facts
+    within_documents: NotRequired[bool]
 
 
 def load_corpus(folder: Path) -> Corpus:
@@ -86,8 +118,9 @@ def load_corpus(folder: Path) -> Corpus:
     for name, size in zip(STREAMS, (record["sizes"]["train"], record["sizes"]["validation"]), strict=True):
         stream = folder / f"{name}.bin"
         parts.append(_tensor(read_bytes(stream, size) if stream.exists() else b""))
-    corpus = Corpus(parts[0], parts[1], Windows(*record["windows"]), record["facts"])
-    for part, digest in corpus.identity().items():
+    within_documents = record.get("within_documents", False)
+    corpus = Corpus(parts[0], parts[1], Windows(*record["windows"]), record["facts"], within_documents)
+    for part, digest in corpus._hashes.items():
         if record["hashes"].get(part) != digest:
             name = part.removesuffix("_sha256")
             raise ValueError(f"{folder}: {name} is truncated or not of this run: remove the folder and start again")
@@ -126,7 +159,7 @@ def make_corpus(source: Source, *, window: int, windows: int, scored: int) -> Co
         "left out as found elsewhere": left_out,
         **{name: f"{bits:.3f} bits per byte" for name, bits in baselines.items()},
     }
-    return Corpus(_tensor(train_text), _tensor(held_out_text), chosen, facts)
+    return Corpus(_tensor(train_text), _tensor(held_out_text), chosen, facts, source.within_documents)
 
 
 def split(documents: Sequence[Document], room: WindowLayout, windows: int) -> tuple[list[Document], list[Document]]:

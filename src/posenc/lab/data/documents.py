@@ -28,6 +28,7 @@ class Source(NamedTuple):
     title: str
     documents: list[Document]
     independent: bool  # whether documents are independent of each other; otherwise they may be single books
+    within_documents: bool = False  # whether a piece that a model is trained on lies inside one document, as windows do
 
 
 def file_documents(path: Path) -> list[Document]:

@@ -1,11 +1,16 @@
-"""Corpora from installed packages, which need no download: Python sources, C++ headers, and prose from docstrings.
+"""Corpora from installed packages, which need no download: Python sources, C++ headers, prose from docstrings, and
+whole documents.
 
 The files are nearly the same on every machine, but not quite: a corpus states the packages' versions, and its hash
 tells two of them apart.
 
 Prose is what reads like it: paragraphs of at least eight words, a quarter of them among the most common English words,
 from a capital letter to a full stop, with few symbols. Each paragraph is taken once, where it occurs first, because the
-same sentences describe the same arguments in many places. The paragraphs of one file form a document, in order.
+same sentences describe the same arguments in many places. The paragraphs of one file form a document, in order. Such
+paragraphs were never written to follow each other, so that prose has little structure beyond a paragraph.
+
+Whole documents are files as their authors wrote them, of at least 8 KiB: documentation, and single sources. Installed
+packages hold little documentation, so that nearly all of them are sources.
 """
 
 from __future__ import annotations
@@ -88,6 +93,33 @@ def cpp_headers(folder: Path | None = None) -> list[Document]:
     """torch's C++ headers, without generated ones; ``folder`` is torch's, by default the installed one."""
     headers = sources(("torch",), files="*.h", folders={"torch": folder} if folder else None)
     return [Document(name, text) for name, text in headers if b"@generated" not in text and b"enerated by" not in text]
+
+
+DOCUMENT_LEAST, DOCUMENT_MOST = 2**13, 2**19  # bytes of a whole document
+MOST_DIGITS = 0.1  # share of a document's bytes: tables of numbers have more
+
+
+def whole_documents() -> list[Document]:
+    """Files of at least 8 KiB of Python and of scientific packages, each from its first byte to its last.
+
+    Sources, documentation (.rst, .md, .txt) and the chapters of Python's reference, in UTF-8; no tables of numbers.
+    """
+    patterns = ("*.py", "*.rst", "*.md", "*.txt")
+    files = (sources(PACKAGES, most=DOCUMENT_MOST, files=pattern) for pattern in patterns)
+    return whole_documents_of(itertools.chain(_topics(), *files))
+
+
+def whole_documents_of(files: Iterable[tuple[str, bytes]]) -> list[Document]:
+    """Those files that are whole documents, given as names and contents."""
+    return [Document(name, text) for name, text in files if len(text) >= DOCUMENT_LEAST and _is_text(text)]
+
+
+def _is_text(content: bytes) -> bool:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return sum(content.count(digit) for digit in b"0123456789") <= MOST_DIGITS * len(content)
 
 
 def _installed(package: str) -> bool:

@@ -38,7 +38,7 @@ from posenc.lab.tasks.text import (
     Text,
     TextOptions,
     corpus_of,
-    draw_batch,
+    draw_pieces,
     evaluation_mode,
     score_truncated,
     score_windows,
@@ -212,7 +212,7 @@ class Extension(Text):
         """Pieces of text; all fine-tunings of one length have the same ones, and the base has others."""
         seed = counter_seed("fine-tuning", seed, 0) if options_of(config).further else seed
         size, length = config.training.batch_size, text_length(config)
-        return (draw_batch(corpus_of(data).train, seed, step, batch_size=size, length=length),)
+        return (draw_pieces(corpus_of(data), seed, step, batch_size=size, length=length),)
 
     def evaluate(
         self, model: LabModel, data: Data, rows: Sequence[str], config: Config, device: torch.device
