@@ -86,7 +86,7 @@ def written(folder: Path, to: Path, *, plain_llama: bool = False) -> float:
 def test_every_encoding_keeps_its_logits(spec: str, tmp_path: Path) -> None:
     job = Job(spec, 0, text(), "", {}, {})
     decoder, tokens = decoder_of(spec), torch.randint(256, (3, 16))
-    assert export(TrainedJob(job, decoder, None), tmp_path / "out", exported) <= 1e-5
+    assert export(TrainedJob(job, decoder, b"", None), tmp_path / "out", exported) <= 1e-5
     model = PosencForCausalLM.from_pretrained(tmp_path / "out").eval()
     torch.testing.assert_close(model(tokens).logits, decoder(tokens), atol=1e-5, rtol=0)
     assert sum(p.numel() for p in model.parameters()) == decoder.parameter_counts()[0]
@@ -95,7 +95,7 @@ def test_every_encoding_keeps_its_logits(spec: str, tmp_path: Path) -> None:
 def test_states_that_layers_hand_on_have_no_model_of_transformers(tmp_path: Path) -> None:
     job = Job("tape", 0, text(), "", {}, {})
     with pytest.raises(ValueError, match="TAPE has states that layers hand on"):
-        export(TrainedJob(job, decoder_of("tape"), None), tmp_path / "out", exported)
+        export(TrainedJob(job, decoder_of("tape"), b"", None), tmp_path / "out", exported)
     assert not (tmp_path / "out").exists()
 
 

@@ -5,6 +5,7 @@ Here the model of a job is found, checked and named; `posenc.hf.modeling.export`
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,13 +20,17 @@ from torch import Tensor
 import posenc
 from posenc.catalogue import encoding_info
 from posenc.hf.config.encoding_spec import scheduled
-from posenc.lab.models.decoder import VOCABULARY, Decoder
+from posenc.lab.data.corpus import TOKENIZER
+from posenc.lab.data.tokens import BYTES, vocabulary_of
+from posenc.lab.files import read_bytes
+from posenc.lab.models.decoder import Decoder
 from posenc.lab.plugins import load_optional
 from posenc.lab.run.checkpoint import read_checkpoint
 from posenc.lab.run.folder import FILE as RUN
 from posenc.lab.run.job import FILE, Job, job_folders, read_job, read_rows
 from posenc.lab.specs import normalize_spec, plugin_names
 from posenc.lab.tasks import task_named
+from posenc.lab.tasks.text import tokens_of
 
 _NEEDED = {"transformers", "tokenizers", "safetensors", "huggingface_hub"}
 _RENAMED = (  # of the lab's decoder, in the words of Llama; encodings get the numbers of their lines
@@ -46,6 +51,7 @@ class TrainedJob:
 
     job: Job
     decoder: Decoder
+    tokenizer: bytes  # content of tokenizer.json; empty where tokens are bytes
     records: pd.DataFrame | None  # what was measured; None if that is still to come
 
 
@@ -77,18 +83,20 @@ def export(trained: TrainedJob, to: Path, hf: Any, *, plain_llama: bool = False)
     job, decoder, m = trained.job, trained.decoder, trained.job.config.model
     length = job.config.training.train_length
     config = hf.PosencConfig(
-        vocab_size=VOCABULARY, hidden_size=m.dim, intermediate_size=m.hidden, num_hidden_layers=m.layers,
+        vocab_size=len(decoder.embed.weight), hidden_size=m.dim, intermediate_size=m.hidden, num_hidden_layers=m.layers,
         num_attention_heads=m.heads, encodings=job.spec, train_length=length,
         rms_norm_eps=decoder.norm.eps, posenc_version=posenc.__version__,
     )  # fmt: skip
     model = hf.from_parameters(config, dict(renamed(decoder, job.spec)))
-    tokens = torch.randint(VOCABULARY, (4, length), generator=torch.Generator().manual_seed(0))
+    tokens = torch.randint(config.vocab_size, (4, length), generator=torch.Generator().manual_seed(0))
 
     def card(difference: float) -> str:
         text: str = hf.model_card(to.name, *_words(trained), difference=difference, plain=plain_llama)
         return text
 
-    difference: float = hf.write_folder(model, to, tokens=tokens, logits=decoder(tokens), card=card, plain=plain_llama)
+    difference: float = hf.write_folder(
+        model, to, tokens=tokens, logits=decoder(tokens), card=card, plain=plain_llama, tokenizer=trained.tokenizer
+    )
     return difference
 
 
@@ -157,28 +165,49 @@ def load_job(folder: Path) -> TrainedJob:
     done, steps = 0 if state is None else state.step, config.training.steps
     if state is None or done < steps:
         raise ValueError(f"{folder} was trained for {done} of {steps} steps: the command of its run goes on with it")
-    decoder = Decoder(job.spec, task_named("text").shape(config), hidden=config.model.hidden, seed=job.seed)
+    tokenizer, vocabulary = _tokenizer_of(folder, job), vocabulary_of(tokens_of(config))
+    shape = task_named("text").shape(config)
+    decoder = Decoder(job.spec, shape, hidden=config.model.hidden, seed=job.seed, vocabulary=vocabulary)
     try:
         decoder.load_state_dict(state.model)
     except (RuntimeError, TypeError, AttributeError) as error:
         raise ValueError(f"{folder / 'checkpoint.pt'} does not hold the weights of {job.spec}: {error}") from error
     rows = read_rows(folder, job)
-    return TrainedJob(job, decoder.eval(), None if rows is None else rows[0])
+    return TrainedJob(job, decoder.eval(), tokenizer, None if rows is None else rows[0])
+
+
+def _tokenizer_of(folder: Path, job: Job) -> bytes:
+    """The tokenizer that a job was trained with, from the data of its run; empty where its tokens are bytes."""
+    if tokens_of(job.config) == BYTES:
+        return b""
+    path = folder.parent.parent / "data" / TOKENIZER
+    try:
+        content = read_bytes(path)
+    except OSError as error:
+        raise ValueError(f"cannot read {path}, the tokenizer of {job.name}: {error.strerror}") from error
+    if hashlib.sha256(content).hexdigest() != job.data.get("tokenizer_sha256"):
+        raise ValueError(f"{path} is not the tokenizer that {job.name} was trained with")
+    return content
 
 
 def _words(trained: TrainedJob) -> tuple[str, str, dict[str, str]]:
     """Title, a paragraph and further parts of the model card."""
     job, config, (total, encoding_parameters) = trained.job, trained.job.config, trained.decoder.parameter_counts()
+    pairs = tokens_of(config) != BYTES
+    unit, tokens = ("tokens" if pairs else "bytes"), "Its tokens are the 256 bytes"
+    if pairs:
+        tokens += f" and {len(trained.decoder.embed.weight) - 256:,} byte pairs, trained on the training text"
     about = (
         f"A small decoder for the comparison of positional encodings: {config.model.layers} layers of width "
         f"{config.model.dim} with {config.model.heads} heads, {total:,} parameters, {encoding_parameters:,} of them "
-        f"the encoding's, trained on pieces of {config.training.train_length} bytes. Its tokens are the 256 bytes; "
-        "byte 0 stands between documents. It is a subject of measurements, not a model to rely on."
+        f"the encoding's, trained on pieces of {config.training.train_length} {unit}. {tokens}; token 0, which is "
+        "byte 0, stands between documents. It is a subject of measurements, not a model to rely on."
     )
     facts = {"Settings": config.shown(), "Data": job.data, "Versions": job.versions}
     sections = [f"{what}: {'; '.join(f'{k} {v}' for k, v in known.items())}." for what, known in facts.items()]
     parts = {"What it scored": _numbers(trained), "How it was made": "  \n".join([f"Seed {job.seed}.", *sections])}
-    return f"{job.spec}, a byte-level language model of posenc compare", about, parts
+    kind = "byte-pair" if pairs else "byte-level"
+    return f"{job.spec}, a {kind} language model of posenc compare", about, parts
 
 
 def _numbers(trained: TrainedJob) -> str:
@@ -186,6 +215,7 @@ def _numbers(trained: TrainedJob) -> str:
     if trained.records is None:
         return "Not measured yet."
     metric, frame = task_named("text").decides, trained.records
+    unit = "bytes" if tokens_of(trained.job.config) == BYTES else "tokens"
     scores = frame[(frame["metric"] == metric.name) & (frame["spec"] == trained.job.spec)]
     means = scores.groupby(["view", "length"], observed=True)["value"].mean().unstack()
     lines = [
@@ -193,7 +223,7 @@ def _numbers(trained: TrainedJob) -> str:
         for view, row in means.iterrows()
     ]
     heads = [
-        f"| view | {' | '.join(f'{length:,} bytes' for length in means.columns)} |",
+        f"| view | {' | '.join(f'{length:,} {unit}' for length in means.columns)} |",
         "|---" * (1 + means.shape[1]) + "|",
     ]
     return "\n".join([f"Mean {metric.unit} over the windows of the run, by length of the text.\n", *heads, *lines])

@@ -12,7 +12,8 @@ pytest.importorskip("transformers")
 
 from transformers import AutoTokenizer
 
-from posenc.hf.modeling.export import byte_letters, byte_tokenizer
+from posenc.hf.byte_level import byte_letters
+from posenc.hf.modeling.export import byte_tokenizer
 
 TEXTS = [
     "", " ", "  a  b , c 's n't .", "Ā", "Āb\x00c", "<pad></s><|endoftext|>", "ñ漢字🎉\r\n\t", "\x00\x00", " Ġ ",

@@ -1,8 +1,9 @@
-"""A trained byte-level decoder as a folder that transformers reads: its parameters, a tokenizer, and a model card.
+"""A trained decoder of bytes or byte pairs as a folder that transformers reads: parameters, tokenizer, model card.
 
     from_parameters     parameters by name become a `PosencForCausalLM`
     plain_llama         a model with RoPE alone, as the Llama that it is: no posenc is needed to run it
     byte_tokenizer      bytes as tokens; byte 0 separates documents, and is the padding
+    pair_tokenizer      byte pairs as tokens, from a tokenizer.json whose token 0 is byte 0
     write_folder        written aside, read back, compared with the logits of the original, and only then in its place
     model_card          README.md: what it is, how to load it, what is known of it
 
@@ -29,6 +30,7 @@ from transformers.utils import logging
 from posenc.arguments import shown
 from posenc.catalogue import encoding_info
 from posenc.hf.atomic_write import write_atomically
+from posenc.hf.byte_level import byte_letters
 from posenc.hf.config.compose import rope_to_config
 from posenc.hf.modeling.causal_lm import PosencConfig, PosencForCausalLM
 from posenc.rotary.rope import RoPE
@@ -46,6 +48,19 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
     tokenizer = Tokenizer(BPE(vocabulary, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
+    return _for_transformers(tokenizer)
+
+
+def pair_tokenizer(content: bytes) -> PreTrainedTokenizerFast:
+    """A byte-level tokenizer of byte pairs.
+
+    Args:
+        content: of its tokenizer.json, in which tokens 0 to 255 are the bytes.
+    """
+    return _for_transformers(Tokenizer.from_str(content.decode()))
+
+
+def _for_transformers(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
     letter = byte_letters()[SEPARATOR]
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, bos_token=letter, eos_token=letter, pad_token=letter,
@@ -53,17 +68,6 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
         split_special_tokens=True, clean_up_tokenization_spaces=False,
         padding_side="left", model_input_names=["input_ids", "attention_mask"],
     )  # fmt: skip
-
-
-def byte_letters() -> list[str]:
-    """The letter by which `tokenizers` writes each byte: itself where it can be seen, else one from 256 on.
-
-    >>> byte_letters()[0], byte_letters()[65], byte_letters()[32]
-    ('Ā', 'A', 'Ġ')
-    """
-    seen = {*range(33, 127), *range(161, 173), *range(174, 256)}
-    hidden = [byte for byte in range(256) if byte not in seen]
-    return [chr(byte) if byte in seen else chr(256 + hidden.index(byte)) for byte in range(256)]
 
 
 def plain_llama(model: PosencForCausalLM) -> LlamaForCausalLM:
@@ -128,7 +132,6 @@ pipeline_tag: text-generation
 tags:
 - posenc
 - positional-encoding
-- byte-level
 ---
 """
 _LOAD = """```python
@@ -187,16 +190,18 @@ def write_folder(
     logits: Tensor,
     card: Callable[[float], str],
     plain: bool = False,
+    tokenizer: bytes = b"",
 ) -> float:
     """Write a model with its tokenizer and card; returns the largest difference of its logits from the original's.
 
     Args:
-        model: whose tokens are the 256 bytes.
+        model: whose tokens ``tokenizer`` defines.
         to: a folder that does not exist yet, or is empty.
         tokens: ``(batch, length)``, on which it is compared.
-        logits: ``(batch, length, 256)``, what the original says.
+        logits: ``(batch, length, vocabulary)``, what the original says.
         card: README.md for that difference.
         plain: write a `LlamaForCausalLM`, which needs no posenc.
+        tokenizer: content of a tokenizer.json of byte pairs; empty where the tokens are the 256 bytes.
 
     Raises:
         ValueError: where there is something already, where a plain Llama has no such encodings, and where what was
@@ -211,7 +216,7 @@ def write_folder(
 
     def make(folder: Path) -> float:
         written.save_pretrained(folder)
-        byte_tokenizer().save_pretrained(folder)
+        (pair_tokenizer(tokenizer) if tokenizer else byte_tokenizer()).save_pretrained(folder)
         again = (LlamaForCausalLM if plain else PosencForCausalLM).from_pretrained(folder).eval()
         with torch.no_grad():
             difference = float((logits - again(tokens, use_cache=False).logits).abs().max())
@@ -240,7 +245,7 @@ def model_card(
         plain: whether it is a `LlamaForCausalLM`.
     """
     kind, needed = ("a plain `LlamaForCausalLM`", "") if plain else ("a `PosencForCausalLM`", _POSENC)
-    same = f"On bytes drawn at random its logits differ from those of the original by at most {difference:.1e}."
+    same = f"On tokens drawn at random its logits differ from those of the original by at most {difference:.1e}."
     told = [f"\n## {headline}\n\n{text}\n" for headline, text in parts.items()]
     load = _LOAD.format(needed=needed, name=name)
     return "\n".join([f"{_FRONT}\n# {title}\n", f"{about}\n", f"Here it is {kind}. {same}\n", load, *told])

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from posenc.lab.metrics import PRIMED_ZLIB
 
@@ -17,14 +18,16 @@ UNPRIMED, PRIMING = 2**20, 2**23  # bytes of held-out text packed alone, and of 
 _REACH = 2**15  # bytes that zlib can look back
 
 
-def compression_baselines(train: bytes, held_out: bytes, windows: Sequence[bytes], scored: int) -> dict[str, float]:
+def compression_baselines(
+    train: bytes, held_out: bytes, windows: Sequence[bytes], scored: int | Sequence[int]
+) -> dict[str, float]:
     """Bits per byte, by what reached them. More text than is read here would take a minute.
 
     Args:
         train: the training text, its documents in random order.
         held_out: the held-out text, likewise.
         windows: those of its pieces that models are judged on, in the order of their ends.
-        scored: bytes at the end of each that are scored.
+        scored: bytes at the end of each that are scored, one number for all or one for each.
     """
     sample = held_out[:UNPRIMED]
     of, after = _megabytes(sample), _megabytes(train[:PRIMING])
@@ -41,18 +44,19 @@ def compression_baselines(train: bytes, held_out: bytes, windows: Sequence[bytes
     }
 
 
-def primed_zlib(train: bytes, windows: Sequence[bytes], scored: int) -> float:
+def primed_zlib(train: bytes, windows: Sequence[bytes], scored: int | Sequence[int]) -> float:
     """Bits per scored byte: a window packed, less the window without them, after as much text as zlib can look back."""
 
     def packed(text: bytes) -> int:
         packer = zlib.compressobj(9, zdict=train[-_REACH:])
         return len(packer.compress(text) + packer.flush())
 
-    costs = [packed(window) - packed(window[:-scored]) for window in windows]
-    return 8 * sum(costs) / (scored * len(windows))
+    ends = _each(scored, windows)
+    costs = [packed(window) - packed(window[:-end]) for window, end in zip(windows, ends, strict=True)]
+    return 8 * sum(costs) / int(ends.sum())
 
 
-def primed_lzma(train: bytes, windows: Sequence[bytes], scored: int) -> float:
+def primed_lzma(train: bytes, windows: Sequence[bytes], scored: int | Sequence[int]) -> float:
     """Bits per scored byte, in one stream of training text and windows.
 
     The cost of a piece of the stream is read off while it is unpacked: fed byte after byte, an unpacker gives all
@@ -66,8 +70,12 @@ def primed_lzma(train: bytes, windows: Sequence[bytes], scored: int) -> float:
     lengths = (len(unpacker.decompress(packed[i : i + 1])) for i in range(len(packed)))
     reached, cost = np.unique(np.cumsum(np.fromiter(lengths, np.int64, len(packed))), return_index=True)
     ends = len(train) + np.cumsum([len(window) for window in windows])
-    taken = np.interp(ends, reached, cost) - np.interp(ends - scored, reached, cost)
-    return float(8 * taken.sum() / (scored * len(windows)))
+    taken = np.interp(ends, reached, cost) - np.interp(ends - _each(scored, windows), reached, cost)
+    return float(8 * taken.sum() / _each(scored, windows).sum())
+
+
+def _each(scored: int | Sequence[int], windows: Sequence[bytes]) -> NDArray[np.int64]:
+    return np.broadcast_to(np.asarray(scored, np.int64), (len(windows),))
 
 
 def _megabytes(text: bytes) -> str:

@@ -1,7 +1,9 @@
-"""A corpus: two streams of bytes, the windows that models are judged on, and the facts that a report must state.
+"""A corpus: two streams of tokens, the windows that models are judged on, and the facts that a report must state.
 
 The split goes by SHA-256 of a document's name, so that adding a document moves no other one across it. At most two
 windows come from a document, and none that is found elsewhere: documents are what a result is sampled over.
+
+Tokens are bytes, or byte pairs of a tokenizer that is trained on the training stream (`posenc.lab.data.tokens`).
 """
 
 from __future__ import annotations
@@ -14,12 +16,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NotRequired
 
+import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import TypedDict
 
 from posenc.lab.data.compression import compression_baselines
-from posenc.lab.data.documents import Document, Source
+from posenc.lab.data.documents import Document, Source, is_utf8
+from posenc.lab.data.tokens import BYTES, EXPECTED_BYTES, encode_stream, token_bytes, train_tokenizer, vocabulary_of
 from posenc.lab.data.windows import WindowLayout, Windows, choose_windows
 from posenc.lab.files import read_bytes, write_atomically
 from posenc.lab.schema import Count, Facts, read_record
@@ -27,24 +31,53 @@ from posenc.lab.schema import Count, Facts, read_record
 HELD_OUT = 0.35  # of the documents that are long enough for a window; more where that gives too few windows
 SPARE = 1.25  # windows sought for one needed, since some are found elsewhere
 SEPARATOR = b"\0"
-STREAMS, FILE = ("train", "validation"), "corpus.json"
+STREAMS, FILE, TOKENIZER = ("train", "validation"), "corpus.json", "tokenizer.json"
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Bytes as tokens, in documents separated by byte 0, which are in the order of the hashes of their names."""
+    """Tokens of documents separated by token 0, which is byte 0, in the order of the hashes of their names."""
 
-    train: Tensor  # (train_bytes,) uint8
-    validation: Tensor  # (validation_bytes,) uint8
+    train: Tensor  # (train_tokens,) uint8 of bytes, int32 of byte pairs
+    validation: Tensor  # (validation_tokens,)
     windows: Windows  # of the evaluation, in the validation stream
     details: dict[str, str]  # facts in words
     within_documents: bool = False  # whether pieces for training lie inside one document each
+    tokenizer: bytes = b""  # content of tokenizer.json; empty where tokens are bytes
 
     @cached_property
     def _hashes(self) -> dict[str, str]:
         parts = [self.train.numpy().tobytes(), self.validation.numpy().tobytes(), json.dumps(self.windows).encode()]
-        names = (*STREAMS, "windows")
+        names = [*STREAMS, "windows"]
+        if self.tokenizer:
+            parts, names = [*parts, self.tokenizer], [*names, "tokenizer"]
         return {f"{name}_sha256": hashlib.sha256(part).hexdigest() for name, part in zip(names, parts, strict=True)}
+
+    @property
+    def vocabulary(self) -> int:
+        """How many different tokens there are."""
+        return len(self.token_bytes)
+
+    @cached_property
+    def token_bytes(self) -> Tensor:
+        """How many bytes each token has, ``(vocabulary,)`` int64."""
+        return torch.from_numpy(token_bytes(self.tokenizer))
+
+    def tokens_per_byte(self, scored: int) -> float:
+        """The last ``scored`` tokens of all windows, over their bytes: bits per token times this are bits per byte.
+
+        One number for all windows, so that the mean over windows is all bits over all bytes.
+        """
+        if not self.tokenizer:
+            return 1.0
+        targets = self.validation[torch.tensor(self.windows.ends)[:, None] + torch.arange(-scored, 0)]
+        return targets.numel() / int(self.token_bytes[targets.long()].sum())
+
+    @cached_property
+    def training_bytes_per_token(self) -> float:
+        """The bytes of the training stream, over its tokens."""
+        counts = torch.bincount(self.train, minlength=self.vocabulary) if self.tokenizer else torch.ones(256)
+        return float((counts * self.token_bytes).sum() / counts.sum())
 
     def identity(self) -> dict[str, str]:
         """SHA-256 of both streams, and of where the windows lie; and whether training keeps to single documents."""
@@ -87,6 +120,8 @@ class Corpus:
         folder.mkdir(parents=True, exist_ok=True)
         for name in STREAMS:
             write_atomically(folder / f"{name}.bin", getattr(self, name).numpy().tobytes())
+        if self.tokenizer:
+            write_atomically(folder / TOKENIZER, self.tokenizer)
         sizes = {name: len(getattr(self, name)) for name in STREAMS}
         record: dict[str, Any] = {"sizes": sizes, "windows": self.windows, "facts": self.details}
         record |= {"hashes": self._hashes, **({"within_documents": True} if self.within_documents else {})}
@@ -94,7 +129,7 @@ class Corpus:
 
 
 class StreamSizes(TypedDict):
-    """Bytes of the two streams."""
+    """Tokens of the two streams."""
 
     train: Count
     validation: Count
@@ -114,52 +149,84 @@ def load_corpus(folder: Path) -> Corpus:
     """Read what `Corpus.save` wrote, and check it against its hashes."""
     path = folder / FILE
     record = read_record(path, CorpusRecord)
-    parts = []
+    stored = folder / TOKENIZER
+    tokenizer = read_bytes(stored) if "tokenizer_sha256" in record["hashes"] and stored.is_file() else b""
+    kind, parts = torch.int32 if "tokenizer_sha256" in record["hashes"] else torch.uint8, []
     for name, size in zip(STREAMS, (record["sizes"]["train"], record["sizes"]["validation"]), strict=True):
         stream = folder / f"{name}.bin"
-        parts.append(_tensor(read_bytes(stream, size) if stream.exists() else b""))
+        content = read_bytes(stream, size * kind.itemsize) if stream.exists() else b""
+        parts.append(_tensor(content[: len(content) // kind.itemsize * kind.itemsize], kind))
     within_documents = record.get("within_documents", False)
-    corpus = Corpus(parts[0], parts[1], Windows(*record["windows"]), record["facts"], within_documents)
-    for part, digest in corpus._hashes.items():
-        if record["hashes"].get(part) != digest:
+    corpus = Corpus(parts[0], parts[1], Windows(*record["windows"]), record["facts"], within_documents, tokenizer)
+    for part in {**corpus._hashes, **record["hashes"]}:
+        if corpus._hashes.get(part) != record["hashes"].get(part):
             name = part.removesuffix("_sha256")
             raise ValueError(f"{folder}: {name} is truncated or not of this run: remove the folder and start again")
     return corpus
 
 
-def make_corpus(source: Source, *, window: int, windows: int, scored: int) -> Corpus:
+def make_corpus(source: Source, *, window: int, windows: int, scored: int, tokens: str = BYTES) -> Corpus:
     """Split documents into training and validation, and choose the windows.
 
     Args:
         source: the documents and their name.
-        window: bytes of an evaluation window, with the one before its first.
+        window: tokens of an evaluation window, with the one before its first.
         windows: how many of them there must be.
-        scored: bytes at the end of each that are scored; no byte is scored twice.
+        scored: tokens at the end of each that are scored; no token is scored twice.
+        tokens: ``bytes``, or ``bpe:N`` for byte pairs trained on the training documents.
     """
     if not any(document.text for document in source.documents):
         raise ValueError(f"data: {source.title} is empty")
+    vocabulary = vocabulary_of(tokens)
+    documents, unreadable = source.documents, 0
+    if tokens != BYTES:  # whose tokenizer reads characters
+        documents = [document for document in source.documents if is_utf8(document.text)]
+        unreadable = len(source.documents) - len(documents)
     room = WindowLayout(window, scored, piece=None if source.independent else 2 * window)
-    train, held_out = split(source.documents, room, windows)
-    train_text, held_out_text = (SEPARATOR.join(document.text for document in side) for side in (train, held_out))
-    if len(train_text) < 2 * window:
+    train, held_out = split(documents, room if tokens == BYTES else _in_bytes(room), windows)
+    train_texts, held_out_texts = ([document.text for document in side] for side in (train, held_out))
+    train_text, held_out_text = SEPARATOR.join(train_texts), SEPARATOR.join(held_out_texts)
+    tokenizer, encoded, train_stream = b"", None, _tensor(train_text)
+    if tokens != BYTES:
+        tokenizer = train_tokenizer(vocabulary, train_texts)
+        train_stream = torch.from_numpy(encode_stream(tokenizer, train_texts).tokens)
+        encoded = encode_stream(tokenizer, held_out_texts)
+    unit = "bytes" if encoded is None else "tokens"
+    if len(train_stream) < 2 * window:
         raise ValueError(
-            f"data: {source.title} leaves {len(train_text)} bytes for training, too short for windows of {window} "
-            f"bytes: at least {2 * window} are needed"
+            f"data: {source.title} leaves {len(train_stream)} {unit} for training, too short for windows of {window} "
+            f"{unit}: at least {2 * window} are needed"
         )
     names = [document.name for document in held_out]
-    chosen, left_out = choose_windows(train_text, held_out_text, names, room, windows)
-    texts = [held_out_text[end - window : end] for end in chosen.ends]
-    baselines = compression_baselines(train_text, held_out_text, texts, scored)
+    chosen, left_out = choose_windows(train_text, held_out_text, names, room, windows, encoded)
+    stream = _tensor(held_out_text) if encoded is None else torch.from_numpy(encoded.tokens)
+    places = np.array(chosen.ends)[:, None] - np.array([window, scored, 0])
+    places = places if encoded is None else encoded.offsets[places]
+    texts = [held_out_text[start:stop] for start, _, stop in places]
+    scored_bytes = [int(stop - begin) for _, begin, stop in places]
+    baselines = compression_baselines(train_text, held_out_text, texts, scored_bytes)
     facts = {
         "text": source.title,
         "training": f"{len(train_text):,} bytes in {len(train):,} documents",
         "held out": f"{len(held_out_text):,} bytes in {len(held_out):,} documents",
-        "windows": f"{windows:,} of {window:,} bytes from {len(set(chosen.documents)):,} "
+        "windows": f"{windows:,} of {window:,} {unit} from {len(set(chosen.documents)):,} "
         f"{'documents' if source.independent else 'pieces of documents'}, at most two of each",
         "left out as found elsewhere": left_out,
         **{name: f"{bits:.3f} bits per byte" for name, bits in baselines.items()},
     }
-    return Corpus(_tensor(train_text), _tensor(held_out_text), chosen, facts, source.within_documents)
+    if encoded is not None:
+        facts["tokens"] = (
+            f"byte pairs of a vocabulary of {vocabulary:,}, trained on the training text: {len(train_stream):,} tokens "
+            f"of training; {sum(scored_bytes) / (scored * windows):.2f} bytes a token where models are judged, on the "
+            f"same tokens, and so on the same bytes, at every length; {unreadable:,} documents not in UTF-8 left out"
+        )
+    return Corpus(train_stream, stream, chosen, facts, source.within_documents, tokenizer)
+
+
+def _in_bytes(room: WindowLayout) -> WindowLayout:
+    """What fits into a document of bytes, about, where a layout is in tokens; the split must precede the tokenizer."""
+    piece = None if room.piece is None else EXPECTED_BYTES * room.piece
+    return WindowLayout(EXPECTED_BYTES * room.window, EXPECTED_BYTES * room.scored, piece)
 
 
 def split(documents: Sequence[Document], room: WindowLayout, windows: int) -> tuple[list[Document], list[Document]]:
@@ -191,5 +258,5 @@ def _share_of(name: str) -> float:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") / 2**64
 
 
-def _tensor(stream: bytes) -> Tensor:
-    return torch.frombuffer(bytearray(stream), dtype=torch.uint8) if stream else torch.empty(0, dtype=torch.uint8)
+def _tensor(stream: bytes, kind: torch.dtype = torch.uint8) -> Tensor:
+    return torch.frombuffer(bytearray(stream), dtype=kind) if stream else torch.empty(0, dtype=kind)

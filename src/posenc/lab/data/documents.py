@@ -99,12 +99,18 @@ def _text_column(rows: datasets.Dataset, reference: str) -> list[str]:
     return column
 
 
+def is_utf8(content: bytes) -> bool:
+    """Whether bytes are text in UTF-8."""
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def _text_of(path: Path) -> bytes | None:
     try:
         text = read_bytes(path, MOST_RESULTS)
-        text.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
     except OSError as error:
         raise ValueError(f"data: cannot read {path}: {error.strerror}") from error
-    return None if b"\0" in text else text
+    return text if is_utf8(text) and b"\0" not in text else None

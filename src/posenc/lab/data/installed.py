@@ -25,7 +25,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 
-from posenc.lab.data.documents import Document
+from posenc.lab.data.documents import Document, is_utf8
 
 STANDARD = "the standard library"
 # What some distributions lack, and what does not read like code: tests, tables of character sets, one huge literal.
@@ -115,11 +115,8 @@ def whole_documents_of(files: Iterable[tuple[str, bytes]]) -> list[Document]:
 
 
 def _is_text(content: bytes) -> bool:
-    try:
-        content.decode()
-    except UnicodeDecodeError:
-        return False
-    return sum(content.count(digit) for digit in b"0123456789") <= MOST_DIGITS * len(content)
+    digits = sum(content.count(digit) for digit in b"0123456789")
+    return is_utf8(content) and digits <= MOST_DIGITS * len(content)
 
 
 def _installed(package: str) -> bool:

@@ -15,6 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from posenc.lab.data.tokens import Encoded
+
 WIDTH, EVERY = 64, 8  # bytes of a run, a power of 2; one of so many is kept
 _BLOCK = 2**20
 _BASE, _MIX = 0x9E3779B97F4A7C15, np.uint64(0xBF58476D1CE4E5B9)  # odd numbers without a pattern
@@ -81,9 +83,9 @@ class WindowLayout:
     """What fits into a document.
 
     Attributes:
-        window: bytes of a window, with the one before its first.
-        scored: bytes at its end that are scored.
-        piece: of so many bytes are the parts of a long document that stand for documents; None for whole documents.
+        window: tokens of a window, with the one before its first.
+        scored: tokens at its end that are scored.
+        piece: of so many tokens are the parts of a long document that stand for documents; None for whole documents.
     """
 
     window: int
@@ -91,7 +93,7 @@ class WindowLayout:
     piece: int | None = None
 
     def of(self, length: int) -> int:
-        """How many windows a document of so many bytes gives."""
+        """How many windows a document of so many tokens gives."""
         return sum(min(OF_A_DOCUMENT, len(self.ends(start, stop))) for start, stop in self.parts(0, length))
 
     def parts(self, start: int, stop: int) -> list[tuple[int, int]]:
@@ -101,12 +103,17 @@ class WindowLayout:
         return list(zip(cuts, [*cuts[1:], stop], strict=True))
 
     def ends(self, start: int, stop: int) -> range:
-        """Where windows may end, so that no byte is scored twice."""
+        """Where windows may end, so that no token is scored twice."""
         return range(start + self.window, stop + 1, self.scored)
 
 
 def choose_windows(
-    train: bytes, held_out: bytes, names: Sequence[str], room: WindowLayout, windows: int
+    train: bytes,
+    held_out: bytes,
+    names: Sequence[str],
+    room: WindowLayout,
+    windows: int,
+    encoded: Encoded | None = None,
 ) -> tuple[Windows, str]:
     """Windows at random, one of each document before a second of any; and what was left out, in words.
 
@@ -116,16 +123,23 @@ def choose_windows(
         names: of the documents: what is chosen of one goes by the hash of its name.
         room: what fits into one.
         windows: how many are needed; a ValueError where there are fewer.
+        encoded: the same documents as tokens, in which then all of ``room`` and of the windows counts; None for bytes.
     """
+    stream = np.frombuffer(held_out, np.uint8) if encoded is None else encoded.tokens
+    stops = [*np.flatnonzero(stream == 0).tolist(), len(stream)]
     parts, start = list[tuple[int, int, str]](), 0
-    for name in names:
-        stop = held_out.find(b"\0", start)
-        stop = len(held_out) if stop < 0 else stop
+    for name, stop in zip(names, stops, strict=True):
         parts += [(a, b, f"{name}#{a - start}") for a, b in room.parts(start, stop)]
         start = stop + 1
+
+    def byte_of(places: NDArray[np.int64]) -> NDArray[np.int64]:
+        return places if encoded is None else encoded.offsets[places]
+
     candidates = [np.arange(len(room.ends(a, b))) * room.scored + a + room.window for a, b, _ in parts]
-    overlap = Overlap(np.frombuffer(train, np.uint8), np.frombuffer(held_out, np.uint8), [a for a, _, _ in parts])
-    remaining = [ends[overlap.shares(ends - room.window, ends) <= FOUND_ELSEWHERE] for ends in candidates]
+    begins = byte_of(np.array([a for a, _, _ in parts])).tolist()
+    overlap = Overlap(np.frombuffer(train, np.uint8), np.frombuffer(held_out, np.uint8), begins)
+    shares = [overlap.shares(byte_of(ends - room.window), byte_of(ends)) for ends in candidates]
+    remaining = [ends[share <= FOUND_ELSEWHERE] for ends, share in zip(candidates, shares, strict=True)]
     rounds = [_sampled_ends(ends, name) for ends, (_, _, name) in zip(remaining, parts, strict=True)]
     every = [(turn, number, ends[turn]) for number, ends in enumerate(rounds) for turn in range(len(ends))]
     before, gone = sum(map(len, candidates)), sum(map(len, candidates)) - sum(map(len, remaining))

@@ -146,9 +146,10 @@ def _open_run(request: RunRequest, task: Task, config: Config, data: Data, versi
     words = Words(task.name, task.title, task.asked, task.shows)
     tuned = {spec: describe_factors(factors) for spec, factors in read_tuned(request.out).items() if factors}
     run = Run(
-        request.out, words, task.metrics_of(config), task.curves, config.deciding(), config.shown(), data.identity(),
-        data.facts(), versions, describe_machine(config.machine.device), _repeatable(request.command, config), tuned,
-        read_procedures(request.out), protocol=PROTOCOL,
+        request.out, words, task.metrics_of(config), task.curves_of(config), config.deciding(), config.shown(),
+        data.identity(), data.facts(), versions, describe_machine(config.machine.device),
+        _repeatable(request.command, config), tuned, read_procedures(request.out),
+        protocol=PROTOCOL,
     )  # fmt: skip
     if path.exists():
         before = read_run(request.out)

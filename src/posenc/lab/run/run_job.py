@@ -115,11 +115,11 @@ def _complete(
             _measure(folder, job, rows, task, data, accelerator.device, report, tracker, should_stop)
         accelerator.wait_for_everyone()
         return
-    steps, metrics = job.config.training.steps, task.metrics_of(job.config)
+    steps, metrics, per_second = job.config.training.steps, task.metrics_of(job.config), task.speed_unit(job.config)
 
     def on_step(now: StepReport) -> None:
-        report.write("train", now.step / steps, f"loss {now.loss:.3f}, {now.per_second:,.0f} {task.per_second}/s")
-        tracker.step(now, metrics[0].name, task.per_second)
+        report.write("train", now.step / steps, f"loss {now.loss:.3f}, {now.per_second:,.0f} {per_second}/s")
+        tracker.step(now, metrics[0].name, per_second)
 
     trained, state = train(job, data, folder, accelerator, on_step=on_step, should_stop=should_stop)
     accelerator.wait_for_everyone()
@@ -128,7 +128,10 @@ def _complete(
         measured = list(_with_progress(measurements, job, report, should_stop))
         clip = job.config.training.clip
         frame = records_frame(
-            [*measured, *course(task, trained, state, clip=clip)], job=job.name, spec=job.spec, seed=job.seed
+            [*measured, *course(trained, state, clip=clip, unit=task.loss_unit_of(data))],
+            job=job.name,
+            spec=job.spec,
+            seed=job.seed,
         )
         _write(folder, job, frame, rows)
     accelerator.wait_for_everyone()
@@ -203,10 +206,17 @@ def data_of(folder: Path, job: Job) -> Data:
     return data
 
 
-def course(task: Task, model: LabModel, state: Checkpoint, *, clip: float) -> Iterator[Values]:
-    """The cost and the course of a training: scalars at length 0, and curves whose items are steps."""
+def course(model: LabModel, state: Checkpoint, *, clip: float, unit: float) -> Iterator[Values]:
+    """The cost and the course of a training: scalars at length 0, and curves whose items are steps.
+
+    Args:
+        model: trained.
+        state: at the end.
+        clip: norm that gradients were clipped to.
+        unit: nats of one unit of the losses that are recorded.
+    """
     total, of_encodings = model.parameter_counts()
-    steps, norms, losses = state.step, state.norms.double(), state.losses.double() / task.loss_unit
+    steps, norms, losses = state.step, state.norms.double(), state.losses.double() / unit
     tail = max(1, round(TAIL * steps))
     scalars = {
         "parameters": total, "encoding_parameters": of_encodings, "steps": steps,

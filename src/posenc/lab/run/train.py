@@ -82,7 +82,7 @@ def train(
         rate = loop.step()
         if state.step == min(COUNT, steps) and accelerator.is_main_process:
             write_first_losses(folder, job.config, state.losses[:COUNT].tolist(), state.seconds)
-        on_step(_report(task, config, state, rate))
+        on_step(_report(state, config, rate, unit=task.loss_unit_of(data)))
         stop = should_stop()
         if stop or state.step % config.training.checkpoint_every == 0 or state.step == steps:
             saved = loop.save(folder, saved)
@@ -95,10 +95,10 @@ def train(
     return trained.eval(), state
 
 
-def _report(task: Task, config: Config, state: Checkpoint, rate: float) -> StepReport:
+def _report(state: Checkpoint, config: Config, rate: float, *, unit: float) -> StepReport:
     probed = len(state.probes) > 0 and int(state.probes[-1, 0]) == state.step
     return StepReport(
-        state.step, float(state.losses[-1]) / task.loss_unit, lr_at(state.step - 1, config.training),
+        state.step, float(state.losses[-1]) / unit, lr_at(state.step - 1, config.training),
         float(state.norms[-1]), rate, float(state.probes[-1, 1]) if probed else None,
     )  # fmt: skip
 

@@ -119,6 +119,18 @@ class Task(ABC):
     def check(self, config: Config) -> None:  # noqa: B027  (most tasks ask for no more)
         """Raise a ValueError that names the option and what it needs, beyond what `Config.check` sees."""
 
+    def curves_of(self, config: Config) -> tuple[Curve, ...]:
+        """`curves`, where they depend on the numbers."""
+        return self.curves
+
+    def speed_unit(self, config: Config) -> str:
+        """What a training's speed counts: `per_second`, where that depends on the numbers."""
+        return self.per_second
+
+    def loss_unit_of(self, data: Data) -> float:
+        """`loss_unit`, where it depends on the data."""
+        return self.loss_unit
+
     def shape(self, config: Config) -> Shape:
         """What encodings may need to know of the model."""
         m = config.model

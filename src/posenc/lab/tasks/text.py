@@ -1,9 +1,13 @@
-"""Text: a byte-level language model, trained on short pieces and evaluated on longer ones.
+"""Text: a language model of bytes or byte pairs, trained on short pieces and evaluated on longer ones.
 
-Every length is judged on the same bytes, and only the context grows. The end of each window is chosen once. At k times
-the training length T, the model reads the last k·T bytes before that end, and only the last T/2 predictions are scored;
-at 1× each of them has T/2 to T − 1 bytes of context, all of them trained. (Adjacent windows would instead reward length
-by diluting the expensive first bytes.) Under the view "window" each byte attends to the last T bytes only.
+Every length is judged on the same tokens, and so on the same bytes, and only the context grows. The end of each window
+is chosen once. At k times the training length T, the model reads the last k·T tokens before that end, and only the last
+T/2 predictions are scored; at 1× each of them has T/2 to T − 1 tokens of context, all of them trained. (Adjacent
+windows would instead reward length by diluting the expensive first tokens.) Under the view "window" each token attends
+to the last T only.
+
+Bits per byte are all bits of the scored tokens over all their bytes, so that tokenizers can be compared; with byte
+pairs the records also hold the perplexity per token, 2 to the mean bits per token.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from posenc.lab.data import read_source
 from posenc.lab.data.batching import batches_within, counter_seed
 from posenc.lab.data.corpus import Corpus, load_corpus, make_corpus
 from posenc.lab.data.ngram import NGrams, unigram_entropy
+from posenc.lab.data.tokens import BYTES, vocabulary_of
 from posenc.lab.metrics import (
     BITS,
     FULL,
@@ -42,7 +47,7 @@ from posenc.lab.models.decoder import Decoder, LabModel
 from posenc.lab.specs import ends_at_table, standard_encodings
 from posenc.lab.tasks.task import Data, Task, profiles
 
-Logits = Callable[[Tensor], Tensor]  # (batch, length) bytes to the logits of the last of them, (batch, n, 256)
+Logits = Callable[[Tensor], Tensor]  # (batch, length) tokens to the logits of the last, (batch, n, vocabulary)
 ROUNDING = 1e-4  # of logits, which are about 1 in size: far above float32's and far below what a figure shows
 
 
@@ -69,8 +74,11 @@ def score_windows(
     length, scored = config.training.train_length, config.training.train_length // 2
     for fed in lengths:
         losses = _losses_before(ends, fed, logits, corpus, config, device)
-        bits = losses[:, -scored:].mean(1).tolist()
-        yield Values("bits", bits, fed, view, row, documents=documents)
+        bits = losses[:, -scored:].mean(1)
+        yield Values("bits", bits.tolist(), fed, view, row, documents=documents)
+        if corpus.tokenizer:
+            perplexity = 2.0 ** (float(bits.mean()) / corpus.tokens_per_byte(scored))
+            yield Values(PERPLEXITY.name, [perplexity], fed, view, row)
         if view == FULL and fed == lengths[-1]:
             width = math.gcd(length, max(1, length // 4))
             means = losses.mean(0).view(-1, width).mean(1).tolist()
@@ -102,9 +110,10 @@ def truncated_contexts(trained: int) -> list[int]:
 def _losses_before(
     ends: Sequence[int], fed: int, logits: Logits, corpus: Corpus, config: Config, device: torch.device
 ) -> Tensor:
-    """Bits of the ``fed`` bytes before each end, (ends, fed), or of as many of the last ones as the model returns."""
-    batches = batches_within(ends, fed, config.model.heads)
-    return torch.cat([window_losses(logits, corpus.validation, batch, fed, device) for batch in batches])
+    """Bits per byte of the ``fed`` tokens before each end, (ends, fed), or of as many as the model has logits of."""
+    batches = batches_within(ends, fed, config.model.heads, corpus.vocabulary)
+    losses = torch.cat([window_losses(logits, corpus.validation, batch, fed, device) for batch in batches])
+    return losses * corpus.tokens_per_byte(config.training.train_length // 2)
 
 
 class SlidingWindowModel:
@@ -183,8 +192,10 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
         model.train(before)
 
 
-BYTES = 256  # values of a byte
 PROBED = 64  # windows
+# One value a length, of all scored tokens together: a mean of perplexities of windows would be another number. It is
+# shown and never judged, so that the margin decides nothing.
+PERPLEXITY = Metric("perplexity", "perplexity per token", "lower", margin=0.1)
 
 QUICK = ("nope", "sinusoidal", "learned", "rope", "alibi", "t5", "fox", "stick-breaking")
 # Of the encodings that kernels of PyTorch's serve on a GPU: one or two of each kind, and a mix.
@@ -195,6 +206,10 @@ FULL_SIZE = ("nope", "sinusoidal", "rope", "alibi", "t5", "fox", "rope+alibi")
 class TextOptions(Options):
     """The numbers of texts alone."""
 
+    tokens: str = number(
+        BYTES, "What a token is: bytes, or bpe:N, byte pairs of a vocabulary of N trained on the training text.",
+        younger=True,
+    )  # fmt: skip
     max_epochs: int = number(
         0, "How often a training may read its text; 0: any number of times.", least=0, most=10**9, decides=False
     )
@@ -225,7 +240,8 @@ class Text(Task):
         return profiles({"quick": _quick(), "standard": _standard(), "full": _full()}, name)
 
     def check(self, config: Config) -> None:
-        """Half of the trained length is scored."""
+        """Half of the trained length is scored, in tokens that there are."""
+        vocabulary_of(tokens_of(config))
         length = config.training.train_length
         if length % 2 or length < 4:
             raise ValueError(
@@ -235,13 +251,15 @@ class Text(Task):
     def data(self, source: str, config: Config) -> Data:
         """The corpus of a run, large enough for its windows."""
         scored, windows = config.training.train_length // 2, config.evaluation.windows
-        corpus = make_corpus(read_source(source), window=config.longest + 1, windows=windows, scored=scored)
+        corpus = make_corpus(
+            read_source(source), window=config.longest + 1, windows=windows, scored=scored, tokens=tokens_of(config)
+        )
         if corpus.within_documents and not corpus.piece_count(config.training.train_length + 1):
             raise ValueError(
                 f"data: no training document of {source} is longer than --train-length {config.training.train_length}: "
                 "lower it, or give longer documents"
             )
-        facts = {**corpus.details, "reading": describe_epochs(config, len(corpus.train))}
+        facts = {**corpus.details, "reading": describe_epochs(config, corpus)}
         return dataclasses.replace(corpus, details=facts)
 
     def load(self, folder: Path, config: Config) -> Data:
@@ -250,7 +268,26 @@ class Text(Task):
 
     def model(self, spec: str, config: Config, data: Data, seed: int) -> LabModel:
         """A decoder."""
-        return Decoder(spec, self.shape(config), hidden=config.model.hidden, seed=seed)
+        vocabulary = vocabulary_of(tokens_of(config))
+        return Decoder(spec, self.shape(config), hidden=config.model.hidden, seed=seed, vocabulary=vocabulary)
+
+    def metrics_of(self, config: Config) -> tuple[Metric, ...]:
+        """Of byte pairs also the perplexity, which of bytes says nothing new."""
+        return self.metrics if tokens_of(config) == BYTES else (*self.metrics, PERPLEXITY)
+
+    def curves_of(self, config: Config) -> tuple[Curve, ...]:
+        """By position, which is counted in tokens."""
+        if tokens_of(config) == BYTES:
+            return self.curves
+        return tuple(dataclasses.replace(curve, axis=curve.axis.replace("bytes", "tokens")) for curve in self.curves)
+
+    def speed_unit(self, config: Config) -> str:
+        """Tokens, where byte pairs are read."""
+        return self.per_second if tokens_of(config) == BYTES else "tokens"
+
+    def loss_unit_of(self, data: Data) -> float:
+        """A bit for each byte of the training text."""
+        return self.loss_unit * corpus_of(data).training_bytes_per_token
 
     def batch(self, data: Data, config: Config, seed: int, step: int) -> tuple[Tensor, ...]:
         """Pieces of text, ``(batch_size, train_length + 1)``."""
@@ -260,7 +297,7 @@ class Text(Task):
     def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         """Of the next byte, at every byte."""
         (tokens,) = batch
-        logits = model(tokens[:, :-1])  # (batch, length, 256)
+        logits = model(tokens[:, :-1])  # (batch, length, vocabulary)
         return F.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten())
 
     def evaluate(
@@ -282,23 +319,25 @@ class Text(Task):
         with evaluation_mode(model):
             parts = [
                 window_losses(model, corpus.validation, batch, length, device)[:, -(length // 2) :]
-                for batch in batches_within(ends, length, config.model.heads)
+                for batch in batches_within(ends, length, config.model.heads, corpus.vocabulary)
             ]
-        return float(torch.cat(parts).mean())
+        return float(torch.cat(parts).mean()) * corpus.tokens_per_byte(length // 2)
 
     def baselines(self, data: Data, config: Config) -> Iterator[Values]:
-        """The best n-gram of the bytes that the trainings with seed 0 read, and the entropy of single bytes."""
+        """The best n-gram of the tokens that the trainings with seed 0 read, and the entropy of single ones."""
         corpus, length = corpus_of(data), config.training.train_length
-        scored = length // 2
-        pieces = [self.batch(data, config, 0, step)[0].to(torch.uint8) for step in range(config.training.steps)]
+        scored, kind = length // 2, corpus.train.dtype
+        per_byte = corpus.tokens_per_byte(scored)
+        pieces = [self.batch(data, config, 0, step)[0].to(kind) for step in range(config.training.steps)]
         windows = corpus.validation[torch.tensor(corpus.windows.ends)[:, None] + torch.arange(-length - 1, 0)].numpy()
-        by_order = [bits.mean(1) for bits in NGrams(torch.cat(pieces).numpy(), BYTES).bits(windows, scored)]
+        grams = NGrams(torch.cat(pieces).numpy(), corpus.vocabulary)
+        by_order = [bits.mean(1) * per_byte for bits in grams.bits(windows, scored)]
         means = [float(bits.mean()) for bits in by_order]
         best = by_order[means.index(min(means))]
         yield Values(NGRAM, best.tolist(), length, documents=corpus.windows.documents)
         yield Values(NGRAM_ORDERS, means, items=range(1, len(means) + 1))
         yield Values(NGRAM_PROBE, [float(best[_probed(corpus)].mean())])
-        yield Values(UNIGRAM, [unigram_entropy(windows[:, -scored:])])
+        yield Values(UNIGRAM, [unigram_entropy(windows[:, -scored:]) * per_byte])
 
 
 def _probed(corpus: Corpus) -> slice:
@@ -313,6 +352,11 @@ def with_sliding_window(model: LabModel, config: Config) -> SlidingWindowModel:
     return SlidingWindowModel(model, window=length, scored=length // 2, layers=config.model.layers)
 
 
+def tokens_of(config: Config) -> str:
+    """What a token is; bytes in tasks on text that have no such option."""
+    return str(getattr(config.options, "tokens", BYTES))
+
+
 def corpus_of(data: Data) -> Corpus:
     """The data as a corpus; a TypeError for data of another task."""
     if not isinstance(data, Corpus):
@@ -320,14 +364,15 @@ def corpus_of(data: Data) -> Corpus:
     return data
 
 
-def describe_epochs(config: Config, train_bytes: int) -> str:
-    """How often each training reads a text of ``train_bytes``; a ValueError if that is more often than it may.
+def describe_epochs(config: Config, corpus: Corpus) -> str:
+    """How often each training reads the text of a corpus; a ValueError if that is more often than it may.
 
     Up to four times are about as good as new text (arXiv:2305.16264); a large model that reads it much more often
     learns it by heart, and then lengths are compared on what is no language model.
     """
     t, most = config.training, getattr(config.options, "max_epochs", 0)
-    read_bytes = t.steps * t.batch_size * t.train_length
+    per_token = corpus.training_bytes_per_token
+    read_bytes, train_bytes = t.steps * t.batch_size * t.train_length * per_token, len(corpus.train) * per_token
     if most and read_bytes > most * train_bytes:
         raise ValueError(
             f"data: each training would read its {train_bytes / 1e6:.1f} MB {read_bytes / train_bytes:.1f} times, more "
