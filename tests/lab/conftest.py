@@ -15,7 +15,7 @@ from accelerate.state import AcceleratorState
 
 import posenc
 from posenc.lab import commands
-from posenc.lab.config import Config
+from posenc.lab.config import Config, Profile
 from posenc.lab.console import plain_console
 from posenc.lab.execute.executor import Executor, run_work
 from posenc.lab.run.folder import records_of
@@ -149,10 +149,13 @@ def tiny(task: str = "copy", **more: Any) -> Config:
 
 def made_job(run: Path, spec: str = "rope", seed: int = 0, **more: Any) -> tuple[Job, Path]:
     """A job and its folder, in a run's folder."""
-    task = task_named("copy")
-    profile = task.profile("quick")
-    profile = type(profile)("quick", (spec,), 1, tiny(**more))
-    request = RunRequest(profile, task.source, run, "posenc compare")
+    return job_of(tiny(**more), task_named("copy").source, run, spec, seed)
+
+
+def job_of(config: Config, source: str, run: Path, spec: str = "rope", seed: int = 0) -> tuple[Job, Path]:
+    """The job of a configuration and its folder, in a run's folder."""
+    profile = Profile("quick", (spec,), 1, config)
+    request = RunRequest(profile, source, run, "posenc compare")
     ready = prepare(request, plain_console(quiet=True), processes=profile.config.machine.processes)
     job = ready.job(ready.planned[0], seed, {})
     return job, open_job(ready.out, job)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,8 @@ from posenc.lab.config import Config
 from posenc.lab.data.batching import batches_within
 from posenc.lab.data.corpus import Corpus, make_corpus
 from posenc.lab.data.documents import Document, Source
-from posenc.lab.metrics import FULL, REACH, WINDOW, Values
+from posenc.lab.data.tokens import vocabulary_of
+from posenc.lab.metrics import FULL, NGRAM_ORDERS, REACH, WINDOW, Values
 from posenc.lab.models.decoder import Decoder, LabModel
 from posenc.lab.specs import Shape
 from posenc.lab.tasks.text import (
@@ -268,7 +270,9 @@ def test_half_of_a_trained_length_must_be_whole() -> None:
             Text().check(TINY.replaced({"train_length": length}))
 
 
-@pytest.mark.parametrize(("name", "windows", "seeds"), [("quick", 96, 1), ("standard", 1000, 3), ("full", 32, 1)])
+@pytest.mark.parametrize(
+    ("name", "windows", "seeds"), [("quick", 96, 1), ("standard", 1000, 3), ("full", 32, 1), ("llama-125m", 256, 1)]
+)
 def test_profiles_can_be_run(name: str, windows: int, seeds: int) -> None:
     profile = Text().profile(name)
     profile.config.check()
@@ -277,3 +281,26 @@ def test_profiles_can_be_run(name: str, windows: int, seeds: int) -> None:
     planned = Text().plan(profile.encodings, profile.config)
     assert {"nope", "rope", "alibi", "t5", "fox"} <= {plan.spec for plan in planned}
     assert all(plan.base is None for plan in planned)
+
+
+def test_the_profile_of_a_small_llama_has_its_size_and_batch() -> None:
+    config = Text().profile("llama-125m").config
+    vocabulary = vocabulary_of(config.options.tokens)  # type: ignore[attr-defined]
+    small = Text().model("rope", config.replaced({"layers": 1}), None, 0)  # type: ignore[arg-type]
+    of_embeddings = 2 * vocabulary * config.model.dim
+    layer = small.parameter_counts()[0] - of_embeddings - config.model.dim
+    assert 12 * layer + of_embeddings + config.model.dim == 124_275_456
+    assert config.model.hidden == 2048
+    config.replaced({"processes": 8, "gradient_accumulation_steps": 4}).check()
+    tokens = config.training.steps * Text().amount(config)
+    assert 20 < tokens / 124e6 < 22
+
+
+def test_n_grams_are_counted_in_no_more_than_fits(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    def orders(steps: int) -> Sequence[float]:
+        values = Text().baselines(corpus, TINY.replaced({"steps": steps}))
+        return next(v.values for v in values if v.metric == NGRAM_ORDERS)
+
+    monkeypatch.setattr("posenc.lab.tasks.text.NGRAM_TOKENS", 3 * 32)
+    assert orders(3) == orders(10)
+    assert orders(2) != orders(3)

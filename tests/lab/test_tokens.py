@@ -1,4 +1,4 @@
-"""Byte pairs: nothing is lost, the training text alone decides them, and bits per byte are those of a plain count."""
+"""Byte pairs: nothing is lost, the training text alone decides them, and bits per byte equal a plain count."""
 
 from __future__ import annotations
 
@@ -81,12 +81,12 @@ def test_training_is_the_same_in_another_process(tmp_path: Path) -> None:
 
 
 def test_the_training_split_alone_decides_the_pairs(corpus: Corpus) -> None:
-    def made(held_out: bytes) -> Corpus:
+    def corpus_with(held_out: bytes) -> Corpus:
         texts = [*documents(40, 800), Document("zz", held_out, held_out=True)]
         return make_corpus(Source("made up", texts, True), window=33, windows=12, scored=4, tokens="bpe:300")
 
-    tokenizer = made(words(800, "a")).tokenizer
-    assert made(b"zqzq " * 160).tokenizer == tokenizer
+    tokenizer = corpus_with(words(800, "a")).tokenizer
+    assert corpus_with(b"zqzq " * 160).tokenizer == tokenizer
     assert b"zq" not in pieces_of(corpus)
 
 

@@ -40,7 +40,10 @@ def _compare(
     task_name: Annotated[
         str, typer.Option("--task", help=f"Task to learn: {', '.join(task_names())}, or my_module:MyTask.")
     ] = "text",
-    chosen_profile: Annotated[str, typer.Option("--profile", help="quick, standard or full (for a GPU).")] = "quick",
+    chosen_profile: Annotated[
+        str,
+        typer.Option("--profile", help="quick, standard or full (for a GPU); with text also llama-125m (for eight)."),
+    ] = "quick",
     data: Annotated[
         str | None,
         typer.Option(

@@ -44,7 +44,8 @@ from posenc.lab.run.machine import describe_machine, describe_versions
 from posenc.lab.specs import check_specs
 
 LENGTHS = {"quick": (64, 256, 1024), "standard": (64, 256, 1024, 4096), "full": (512, 2048, 8192, 32768)}  # tokens
-SECONDS = {"quick": 0.15, "standard": 1.0, "full": 3.0}  # for the timed rounds of one cell
+LENGTHS["llama-125m"] = LENGTHS["full"]
+SECONDS = {"quick": 0.15, "standard": 1.0, "full": 3.0, "llama-125m": 3.0}  # for the timed rounds of one cell
 SHARE = 0.8  # of the free memory may be used
 PATIENCE, LEAST = 20, 5.0  # a call may take this many times the seconds of a cell, and this many seconds in any case
 RECORD = 1_000_000  # events of the profiler, about a gigabyte

@@ -40,15 +40,15 @@ Tokens = NDArray[np.int32]
 
 def vocabulary_of(tokens: str) -> int:
     """The size of the vocabulary that ``--tokens`` names: ``bytes`` or ``bpe:N``; a ValueError for anything else."""
-    found = re.fullmatch(r"bpe:([0-9]{1,7})", tokens)
+    size = re.fullmatch(r"bpe:([0-9]{1,7})", tokens)
     if tokens == BYTES:
         return 256
-    if found is None or not LEAST_VOCABULARY <= int(found[1]) <= MOST_VOCABULARY:
+    if size is None or not LEAST_VOCABULARY <= int(size[1]) <= MOST_VOCABULARY:
         raise ValueError(
             f"--tokens {tokens}: bytes is needed, or bpe:N for byte pairs of a vocabulary of N, "
             f"{LEAST_VOCABULARY} to {MOST_VOCABULARY}"
         )
-    return int(found[1])
+    return int(size[1])
 
 
 def train_tokenizer(vocabulary: int, texts: Iterable[bytes]) -> bytes:

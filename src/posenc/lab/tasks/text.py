@@ -193,6 +193,8 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
 
 
 PROBED = 64  # windows
+LLAMA_125M = "llama-125m"
+NGRAM_TOKENS = 2**26  # that n-grams are counted in at most: of the first batches; they need 3 GB
 # One value a length, of all scored tokens together: a mean of perplexities of windows would be another number. It is
 # shown and never judged, so that the margin decides nothing.
 PERPLEXITY = Metric("perplexity", "perplexity per token", "lower", margin=0.1)
@@ -236,8 +238,9 @@ class Text(Task):
     loss_unit = math.log(2)
 
     def profile(self, name: str) -> Profile:
-        """Minutes on two cores (quick), hours with more seeds at longer lengths (standard), for a GPU (full)."""
-        return profiles({"quick": _quick(), "standard": _standard(), "full": _full()}, name)
+        """Minutes on two cores (quick), hours with more seeds and longer (standard), for a GPU (full), for eight."""
+        known = {"quick": _quick(), "standard": _standard(), "full": _full(), LLAMA_125M: _llama_125m()}
+        return profiles(known, name)
 
     def check(self, config: Config) -> None:
         """Half of the trained length is scored, in tokens that there are."""
@@ -328,7 +331,8 @@ class Text(Task):
         corpus, length = corpus_of(data), config.training.train_length
         scored, kind = length // 2, corpus.train.dtype
         per_byte = corpus.tokens_per_byte(scored)
-        pieces = [self.batch(data, config, 0, step)[0].to(kind) for step in range(config.training.steps)]
+        steps = min(config.training.steps, math.ceil(NGRAM_TOKENS / self.amount(config)))
+        pieces = [self.batch(data, config, 0, step)[0].to(kind) for step in range(steps)]
         windows = corpus.validation[torch.tensor(corpus.windows.ends)[:, None] + torch.arange(-length - 1, 0)].numpy()
         grams = NGrams(torch.cat(pieces).numpy(), corpus.vocabulary)
         by_order = [bits.mean(1) * per_byte for bits in grams.bits(windows, scored)]
@@ -412,3 +416,22 @@ def _full() -> Profile:
     )
     model, evaluation = Model(dim=1024, layers=8, heads=16), Evaluation(windows=32)
     return Profile("full", FULL_SIZE, 1, Config("text", model, training, evaluation, TextOptions(max_epochs=4)))
+
+
+def _llama_125m() -> Profile:
+    """The shape of small LLaMA models, for a node of 8 GPUs; an estimate, not yet measured on any GPU.
+
+    model        124 million parameters: 12 layers of width 768 with 12 heads, SwiGLU of 2,048, RMSNorm, untied
+                 embeddings of 25,600 byte pairs; RoPE, or whichever encoding is compared
+    training     2.6 billion tokens for each encoding, 21 for each parameter, in batches of half a million; 0.7 GFLOP a
+                 token for matrices and attention: 1.8e18 FLOP, 15 to 30 minutes at 1 to 2 PFLOP/s of all GPUs
+    evaluation   256 windows of up to 8,192 tokens, on one GPU
+    memory       16 bytes a parameter over all GPUs (FSDP), and 1.7 GB of logits for each 16 sequences of 1,024 tokens
+    """
+    training = Training(
+        train_length=1024, steps=5000, batch_size=512, lr=6e-4, warmup=500, checkpoint_every=250, precision="bfloat16",
+        compile=True,
+    )  # fmt: skip
+    model, evaluation = Model(dim=768, layers=12, heads=12), Evaluation(lengths=(1, 2, 4, 8), windows=256)
+    options = TextOptions(tokens="bpe:25600", max_epochs=4)
+    return Profile(LLAMA_125M, FULL_SIZE, 1, Config("text", model, training, evaluation, options))
