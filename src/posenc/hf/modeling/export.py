@@ -245,7 +245,7 @@ def model_card(
         plain: whether it is a `LlamaForCausalLM`.
     """
     kind, needed = ("a plain `LlamaForCausalLM`", "") if plain else ("a `PosencForCausalLM`", _POSENC)
-    same = f"On tokens drawn at random its logits differ from those of the original by at most {difference:.1e}."
+    same = f"On tokens drawn at random its logits differ from the original model by at most {difference:.1e}."
     told = [f"\n## {headline}\n\n{text}\n" for headline, text in parts.items()]
     load = _LOAD.format(needed=needed, name=name)
     return "\n".join([f"{_FRONT}\n# {title}\n", f"{about}\n", f"Here it is {kind}. {same}\n", load, *told])
