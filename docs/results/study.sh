@@ -28,14 +28,14 @@ rates() { # those of the text, for a run beside it
     mkdir -p "$out/$1" && cp -n "$out/text/tuned.json" "$out/$1/"
 }
 
-tune() { run tune $eleven $rest $slow $models --profile standard ${small% --no-cost} --steps 400 --trials 5 --out "$out/text"; }
+tune() { run tune $eleven $rest $slow $models --profile standard ${small% --no-cost} --steps 400 --out "$out/text"; }
 own() { # rates of encodings' own parameters
     run tune learned t5 kerple fire log_cpb distance_mlp shaw fox data_alibi path transformer_xl cope dape \
-        --profile standard ${small% --no-cost} --steps 400 --trials 3 --out "$out/tuning"
+        --profile standard ${small% --no-cost} --steps 400 --out "$out/tuning"
 }
 text() { run compare $eleven $rest $models $small --steps 400 --seeds 3 --out "$out/text"; }
 methods() {
-    run tune rope alibi fox $newest --profile standard ${small% --no-cost} --steps 400 --trials 7 --out "$out/methods"
+    run tune rope alibi fox $newest --profile standard ${small% --no-cost} --steps 400 --out "$out/methods"
     run compare rope alibi fox $newest $small --steps 400 --seeds 3 --out "$out/methods"
 }
 more() {

@@ -84,7 +84,7 @@ def test_what_cannot_be_filled_in_is_a_problem_and_stays_as_it_is(page: str) -> 
 
 def test_a_row_that_learned_nothing_has_no_change() -> None:
     with pytest.raises(ValueError, match="nope"):
-        TEXT.change("nope")
+        recorded("passkey").change("nope")
 
 
 def test_an_estimate_is_a_number_with_its_interval() -> None:

@@ -15,7 +15,7 @@ from posenc.lab.run.stopping import FailedJobsError, StoppedByUserError
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130  # exit codes
 MODULES = {  # each with a function NAME_command; loaded when it is asked for
     "compare": "posenc.lab.compare_command",
-    "report": "posenc.lab.report.command",
+    "report": "posenc.lab.report_command",
     "tune": "posenc.lab.tune.command",
     "cost": "posenc.lab.cost.command",
     "export": "posenc.lab.export",

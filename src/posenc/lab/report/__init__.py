@@ -5,5 +5,4 @@ claims, literature tests of published claims, and the list of claims
 tables             the numbers as Markdown, LaTeX, CSV and a terminal's table
 charts, drawing    one function a chart; SVG, PNG, PDF
 render, templates  every sentence (templates/text.jinja), the page, and the files of a report
-command            posenc report
 """

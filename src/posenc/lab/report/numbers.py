@@ -428,8 +428,8 @@ def _probes(lines: pd.DataFrame) -> dict[str, Probes]:
 def build_table(run: Run, baselines: Mapping[str, Key] = BASELINES) -> Table:
     """Compute the rows of all finished jobs of a run.
 
-    The change of a row covers the seeds that learned the task. A language model that did not learn has a change over all
-    seeds: a measurement, of which no verdict is given.
+    The change of a row covers the seeds that learned the task. A language model that did not learn has a change over
+    all seeds: a measurement, of which no verdict is given.
 
     Args:
         run: it may be unfinished.

@@ -5,14 +5,14 @@ what is sampled, crossed, and both are random (`intervals`). A generated sequenc
 pooled over encodings, so an encoding that fails to learn does not hide differences between others.
 
 **Contrasts.** They are planned before any number is seen: every row against two baselines, RoPE under a sliding window
-of the training length and ALiBi, at the longest length, on the seeds and documents that both have. Each has its own
-95 % interval, degrees of freedom, and a p-value adjusted by Holm over all contrasts of the table (`contrasts`). Each
-encoding against its own window is a second family with its own adjustment. A difference is claimed where the adjusted
-p-value is at most 0.05 and there is no caution (`Contrast.significant`).
+of the training length and ALiBi, and against its own window, at the longest length, on the seeds and documents that
+both have. Each has its own 95 % interval and degrees of freedom (`contrasts`). A difference is claimed where the
+adjusted p-value is at most 0.05 and there is no caution (`Contrast.significant`).
 
-**Equivalence.** Two one-sided tests at 5 % against the metric's margin: two rows are equivalent where the 90 % interval
-of their difference lies within ± margin, and different where it lies beyond the margin (`equivalent`). These tests are
-done row by row and not adjusted.
+**Equivalence.** Two one-sided tests against the margin of the unit: two rows are equivalent where their difference is
+shown to lie within ± margin, and different where it is shown to lie beyond the margin (`margin_test`).
+
+**Multiplicity.** The p-values of all contrasts and verdicts of a table are adjusted together by Holm (`holm`).
 
 **Bimodal seeds.** Some encodings learn a task from some seeds only; then a mean lies near 0 or near 1 by luck. If the
 seeds of some row of the table fall into two groups, and a contrast is about as large as the gap between the groups and
