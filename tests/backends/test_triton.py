@@ -261,14 +261,14 @@ def test_rotation_rounds_once():
 def test_compilers_see_one_node_for_all_lengths(make):
     encodings, graphs = [e.to(DEVICE) for e in make()], []
 
-    def backend(graph, inputs):
+    def keep_graph(graph, inputs):
         graphs.append(graph)
         return graph
 
     def call(q, k, v):
         return backend.run(prepared(q, k, v, encodings))
 
-    compiled = torch.compile(call, backend=backend, fullgraph=True)
+    compiled = torch.compile(call, backend=keep_graph, fullgraph=True)
     for length in (17, 18, 20, 33):
         tensors = [t.to(DEVICE) for t in qkv(1, 2, length, length, 16)]
         assert gap(compiled(*tensors), call(*tensors)) < 1e-5
