@@ -31,7 +31,7 @@ class TileTerm(NamedTuple):
     tensors: dict[str, Tensor]  # that may have gradients
     fixed: dict[str, Tensor] | None = None  # that are no part of any derivative
     number: int = 0
-    factor: float = 1.0
+    factor: float | None = None  # None: 1; a default of 1.0 would be a symbol under torch.compile(dynamic=True)
 
 
 class TileFacts(NamedTuple):

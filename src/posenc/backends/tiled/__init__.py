@@ -28,7 +28,7 @@ from posenc.backends.tiled import decode, operator
 from posenc.backends.tiled.reflections import Blocks, blocks_of
 from posenc.backends.tiled.spec import SpecWriter
 from posenc.structure import Bias, Reflections, Structure, TileFacts, TileTerm
-from posenc.tracing import exporting
+from posenc.tracing import exporting, tracing
 
 
 def refuses(call: AttentionCall) -> str | None:
@@ -44,7 +44,7 @@ def refuses(call: AttentionCall) -> str | None:
         return "a scale of 0 leaves nothing to compute with"
     if call.weight is not None and call.weight.fast_form() is None:
         return f"{type(call.weight).__name__} states no structure"
-    few = call.q.shape[2] <= decode.MOST
+    few = not tracing() and call.q.shape[2] <= decode.MOST  # a compiler would make a graph for each side of it
     facts = TileFacts(few, call.aligned, call.k.shape[1], not call.replaces_softmax, _parts(call))
     for encoding, parts in zip(call.score, call.structures, strict=True):
         name = type(encoding).__name__

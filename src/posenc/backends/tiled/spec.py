@@ -80,7 +80,8 @@ class SpecWriter:
         words += [f"{name}@{self._fix(tensor)}" for name, tensor in (term.fixed or {}).items()]
         self.tensors.extend(term.tensors.values())
         self.numbers.append(term.number)
-        self.lines.append(f"term {term.kind} {len(self.numbers) - 1} {term.factor!r} {' '.join(words)}")
+        factor = 1.0 if term.factor is None else term.factor
+        self.lines.append(f"term {term.kind} {len(self.numbers) - 1} {factor!r} {' '.join(words)}")
 
     def drop(self, dropout: Dropout) -> None:
         """Dropout on the weights, with a seed."""
