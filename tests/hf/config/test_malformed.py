@@ -285,6 +285,14 @@ def test_all_problems_come_at_once() -> None:
     assert all(f"rope_parameters.{key} " in str(error.value) for key in ("factor", "truncate", "beta_fst"))
 
 
+def test_a_key_of_any_length_leaves_the_error_readable() -> None:
+    block = {"rope_type": "yarn", "factor": 2.0, "9" * 900: 1.0, "factr": 2.0}
+    with pytest.raises(MalformedError) as error:
+        read_rope({"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "rope_parameters": block})
+    assert len(str(error.value)) < 1000
+    assert "(916 characters) is no key" in str(error.value)
+
+
 def test_nested_blocks_name_their_layers() -> None:
     config, _ = CHECKPOINTS["gemma-3-1b, saved by version 5"]
     blocks = {**config["rope_parameters"], "full_attention": {"rope_type": "linear", "factor": 0.5}}

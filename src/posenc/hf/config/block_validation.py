@@ -92,7 +92,7 @@ def unknown_key(key: str, value: Any, rope_type: str, free: list[str]) -> Proble
     elif key in RULES:
         owners = [name for name in TYPES if key in keys_of(name, "transformers")]
         text += f" but of {', '.join(map(repr, owners))}" if owners else ""
-    else:
+    elif len(key) <= _LONGEST_KEY:
         text += f"; ignore=[{key!r}] keeps it and reads the rest"
     return Problem(key, text, {key: None})
 
@@ -144,15 +144,26 @@ def error_message(
         inside: path of the text part, "" where it is the whole.
         allowed: which keys may stand there.
     """
-    lines = [f"{path} {text}" for path, text in problem_texts.items()]
+    lines = [f"{_cut(path)} {text}" for path, text in problem_texts.items()]
     values = ", ".join(f"{shown(key)}: {shown(value)}" for key, value in block.items())
     where = f", in {inside}" if inside else ""
     lines += [f"allowed: {allowed}", f"found: {{{values}}}"]
-    lines.append(f"corrected{where}, check its numbers: {json.dumps(corrected, default=str)}")
+    lines.append(f"corrected{where}, check its numbers: {json.dumps(_with_short_keys(corrected), default=str)}")
     return "\n".join(lines)
 
 
+_LONGEST_KEY = 100  # characters of a key that an error repeats
 _NAMED = 20  # unknown keys that are named one by one
+
+
+def _cut(key: str) -> str:
+    """A key in the text of an error."""
+    return key if len(key) <= _LONGEST_KEY else f"{key[:_LONGEST_KEY]}… ({len(key)} characters)"
+
+
+def _with_short_keys(block: Mapping[str, Any]) -> Block:
+    """A block as an error shows it, nested blocks included."""
+    return {_cut(key): _with_short_keys(v) if isinstance(v, Mapping) else v for key, v in block.items()}
 
 
 def problems(block: Block, pairs: int | None, convention: str, hints: Block) -> list[Problem]:
