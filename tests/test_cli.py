@@ -474,6 +474,19 @@ def test_the_laboratory_starts_without_packages_of_other_extras() -> None:
     assert "--task" in ran.stdout
 
 
+@pytest.mark.parametrize("command", [["doctor", "config.json"], ["explain", "config.json"], ["list"], ["recommend"]])
+def test_commands_that_need_no_extra_start_with_torch_alone(command: list[str], tmp_path: Path) -> None:
+    sizes = {"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2, "max_position_embeddings": 128}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", **sizes, "rope_theta": 10000.0}))
+    others = ("scipy", "numpy", "pandas", "transformers", "tokenizers", "safetensors", "gguf", "typer", "rich")
+    code = f"import sys\nfor name in {others}: sys.modules[name] = None\n"
+    code += f"import posenc_cli; sys.argv[1:] = {command}; sys.exit(posenc_cli.main())"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert ran.returncode in (0, 3), ran.stderr[-2000:]
+    assert "Traceback" not in ran.stderr
+    assert ran.stdout
+
+
 def test_a_command_without_its_extra_names_the_line_to_type() -> None:
     """Where another extra brings typer, the laboratory's first missing package is one of the command's own modules."""
     code = "import sys\nsys.modules['pandas'] = None\n"

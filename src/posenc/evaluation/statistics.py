@@ -10,6 +10,8 @@ cancels.
     paired shares, test   exact binomial test of the items that disagree     McNemar (1947)
     a table of tests      p-values adjusted together                         Holm (1979)
 
+scipy, of the extra ``hf``, is imported where it is used: `posenc.evaluation` has parts that work without it.
+
 Equivalence within a margin is shown by two one-sided tests at 5 %: the 90 % interval of the difference lies within.
 """
 
@@ -19,8 +21,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
-
-from scipy.stats import binomtest, norm, t
 
 Verdict = Literal["equivalent", "better", "worse", "inconclusive"]
 LEVEL = 0.05  # of each test
@@ -54,6 +54,8 @@ def mean_interval(values: Sequence[float], *, confidence: float = 0.95) -> Inter
     Raises:
         ValueError: for fewer than two values, or one that is not finite.
     """
+    from scipy.stats import t
+
     mean, error = _mean_and_error(values)
     half = float(t.ppf((1 + confidence) / 2, len(values) - 1)) * error
     return Interval(mean, mean - half, mean + half, len(values))
@@ -65,6 +67,8 @@ def paired_means(a: Sequence[float], b: Sequence[float], *, confidence: float = 
     Raises:
         ValueError: for different numbers of items, fewer than two, or a value that is not finite.
     """
+    from scipy.stats import t
+
     differences = [x - y for x, y in zip(a, b, strict=True)]
     mean, error = _mean_and_error(differences)
     freedom = len(differences) - 1
@@ -76,6 +80,8 @@ def paired_means(a: Sequence[float], b: Sequence[float], *, confidence: float = 
 
 def share_interval(successes: int, n: int, *, confidence: float = 0.95) -> Interval:
     """A share with its exact interval."""
+    from scipy.stats import binomtest
+
     limits = binomtest(successes, n).proportion_ci(confidence, method="exact")
     return Interval(successes / n, float(limits.low), float(limits.high), n)
 
@@ -90,6 +96,8 @@ def paired_shares(a: Sequence[bool], b: Sequence[bool], *, confidence: float = 0
     Raises:
         ValueError: for different numbers of items, or none.
     """
+    from scipy.stats import binomtest
+
     pairs = list(zip(a, b, strict=True))
     n = len(pairs)
     if not n:
@@ -150,6 +158,8 @@ def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _wilson(successes: int, n: int, confidence: float) -> tuple[float, float]:
+    from scipy.stats import norm
+
     z = float(norm.ppf((1 + confidence) / 2))
     share = successes / n
     centre, spread = share + z**2 / (2 * n), z * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
