@@ -125,8 +125,13 @@ class Run:
         return len(self.table(row, 1))
 
     def learners(self, row: str) -> int:
-        """Trainings of a row that have the task's share at the trained length."""
-        return int((self.table(row, 1).mean(axis=1) >= self.decides["learnt"]).sum())
+        """Trainings of a row that learned: the task's share; of a language model, better than the n-gram of its run."""
+        table = self.table(row, 1)
+        if self.decides["unit"] != "bits per byte":
+            return int((table.mean(axis=1) >= self.decides["learnt"]).sum())
+        a, ngram = table.align(self.table("n-gram", 1, "ngram"), join="inner", axis=1)
+        gaps = [estimate((line - ngram.iloc[0]).to_numpy()[None], 1) for _, line in a.iterrows()]
+        return sum(gap + gap.half < 0 for gap in gaps)
 
     @property
     def documents(self) -> int:
