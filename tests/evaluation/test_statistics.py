@@ -29,7 +29,8 @@ def table(both: int, only_a: int, only_b: int, neither: int) -> tuple[list[bool]
 
 
 def test_newcombe_s_paired_interval() -> None:
-    found = paired_shares(*table(36, 12, 2, 0))  # his table II, method 10
+    found = paired_shares(*table(36, 12, 2, 0))
+    # By hand: Wilson's limits of 48 and 38 of 50, φ = −24/√(48·2·38·12).
     assert (found.low, found.high) == pytest.approx((0.0569, 0.3404), abs=5e-5)
 
 
@@ -82,7 +83,10 @@ def test_values_without_a_scatter_are_refused(values: list[float]) -> None:
      (-0.2, -0.1, 0.001, "better"), (-0.2, -0.1, 0.06, "inconclusive")],
 )  # fmt: skip
 def test_verdicts(low: float, high: float, p: float, expected: str) -> None:
-    assert verdict(Interval((low + high) / 2, low, high, 9), 0.02, p, lower_is_better=True) == expected
+    narrow = Interval((low + high) / 2, low, high, 9)
+    assert verdict(narrow, narrow, 0.02, p, lower_is_better=True) == expected
+    across = Interval(narrow.mean, -1.0, 1.0, 9)  # a 95 % interval with both signs allows neither better nor worse
+    assert verdict(across, narrow, 0.02, p, lower_is_better=True) in ("equivalent", "inconclusive")
 
 
 def test_the_interval_of_paired_shares_covers_the_truth() -> None:

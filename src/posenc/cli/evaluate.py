@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import torch
 
-from posenc.cli.extend import print_progress, search_settings
+from posenc.cli.extend import print_progress, resumable, search_settings
 from posenc.input_files import naming
 
 
@@ -30,7 +28,8 @@ def run(
         raise ValueError(f"evaluate needs {error.name}: pip install 'posenc[hf]', in a clone '.[hf]'") from error
     if threads is not None:
         torch.set_num_threads(threads)
-    with naming(path), _resumable(out):
+    kept = None if out is None else f"every reading that was made is saved in {out}; the same command continues"
+    with naming(path), resumable(kept):
         evaluation = evaluate(
             path, tasks=tasks, lengths=lengths, methods=methods, documents=documents, count=count, depths=depths,
             scored=scored, answer_tokens=answer_tokens, trained_length=trained_length, out=out, part=part, dtype=dtype,
@@ -39,16 +38,3 @@ def run(
         )  # fmt: skip
     sys.stdout.write(f"{json.dumps(evaluation.record(), indent=1) if as_json else evaluation}\n")
     return 0
-
-
-@contextmanager
-def _resumable(out: str | None) -> Iterator[None]:
-    """On Ctrl-C print what is saved and how to continue."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        saved = "nothing is saved without --out"
-        if out is not None:
-            saved = f"every reading that was made is saved in {out}, and the same command goes on from there"
-        sys.stderr.write(f"\nstopped: {saved}\n")
-        raise

@@ -30,7 +30,10 @@ def run(
         intermediate=intermediate, steps=steps, batch=batch, tokens=tokens, lr=lr, warmup=warmup, rank=rank,
         save_every=save_every, seed=seed,
     )  # fmt: skip
-    with naming(path), _resumable(out):
+    kept = (
+        None if out is None else f"the measurements are saved in {out}.work; the same command continues"
+    )
+    with naming(path), resumable(kept):
         extension = extend(
             path, length, method, out=out, text=text, original_length=original_length, lengths=lengths, windows=windows,
             last=last, search=search_settings(search, generations), pieces=pieces, recipe=recipe, overwrite=overwrite,
@@ -41,15 +44,12 @@ def run(
 
 
 @contextmanager
-def _resumable(out: str | None) -> Iterator[None]:
-    """On Ctrl-C print what is saved and how to continue."""
+def resumable(kept: str | None) -> Iterator[None]:
+    """On Ctrl-C print what is kept and how to continue; None: nothing is."""
     try:
         yield
     except KeyboardInterrupt:
-        saved = "nothing is saved without --out"
-        if out is not None:
-            saved = f"the measurements are saved in {out}.work, and the same command continues from there"
-        sys.stderr.write(f"\nstopped: {saved}\n")
+        sys.stderr.write(f"\nstopped: {kept or 'nothing is saved without --out'}\n")
         raise
 
 

@@ -97,8 +97,8 @@ class Evaluation:
             control = next((name for name in _controls(task) if name in methods), None)
             for length in self._distinct("length", task=task):
                 for method in methods if control else ():
-                    if method in (control, CUT, CHUNKED) and length <= self.settings["trained_length"]:
-                        continue  # the same reading as the control's
+                    if method in (AS_IS, CUT, CHUNKED) and length <= self.settings["trained_length"]:
+                        continue  # the same text in the same model as the control's: it would only weaken Holm
                     pair = self._pair(task, length, method, str(control))
                     if method != control and pair is not None:
                         compared.append((task, length, method, str(control), *pair))
@@ -106,7 +106,7 @@ class Evaluation:
         return [
             Contrast(
                 task, length, method, control, comparison, p,
-                verdict(narrow, MARGINS[task], p, lower_is_better=task == PERPLEXITY),
+                verdict(comparison, narrow, MARGINS[task], p, lower_is_better=task == PERPLEXITY),
             )
             for (task, length, method, control, comparison, narrow), p in zip(compared, adjusted, strict=True)
         ]  # fmt: skip

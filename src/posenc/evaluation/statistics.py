@@ -129,22 +129,23 @@ def holm(p: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def verdict(narrow: Interval, margin: float, adjusted_p: float, *, lower_is_better: bool) -> Verdict:
+def verdict(wide: Interval, narrow: Interval, margin: float, adjusted_p: float, *, lower_is_better: bool) -> Verdict:
     """The verdict on a difference.
 
     Args:
-        narrow: the 90 % interval of the difference.
+        wide, narrow: the 95 and the 90 % interval of the difference.
         margin: differences within ± margin do not matter.
         adjusted_p: of no difference, after `holm`.
         lower_is_better: whether a negative difference is an improvement.
 
     Returns:
         "equivalent" where the 90 % interval lies within the margin; "better" or "worse" where the difference is
-        significant after Holm; else "inconclusive".
+        significant after Holm and the 95 % interval has one sign, which for shares another method computes; else
+        "inconclusive".
     """
     if -margin < narrow.low and narrow.high < margin:
         return "equivalent"
-    if adjusted_p > LEVEL:
+    if adjusted_p > LEVEL or wide.low <= 0 <= wide.high:
         return "inconclusive"
     return "better" if (narrow.mean < 0) == lower_is_better else "worse"
 

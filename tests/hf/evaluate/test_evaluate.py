@@ -231,6 +231,8 @@ def test_a_table_says_what_was_shown() -> None:
         ("perplexity", "yarn"): "worse", ("perplexity", "self_extend"): "equivalent",
         ("niah_single", "yarn"): "worse", ("niah_single", "cut"): "inconclusive",
     }  # fmt: skip
+    short = Evaluation({"model": "m", "trained_length": 200}, (*readings("cut", 0), *readings("as_is", 0)))
+    assert not short.contrasts()  # the same text in the same model
     text = str(found)
     assert text.splitlines()[2] == "**perplexity, 200 tokens, against cut: equivalent self_extend; worse yarn.**"
     assert "| yarn | 17 [2, 48] (n 12) |" in text
