@@ -30,9 +30,7 @@ def run(
         intermediate=intermediate, steps=steps, batch=batch, tokens=tokens, lr=lr, warmup=warmup, rank=rank,
         save_every=save_every, seed=seed,
     )  # fmt: skip
-    kept = (
-        None if out is None else f"the measurements are saved in {out}.work; the same command continues"
-    )
+    kept = None if out is None else f"the measurements are saved in {out}.work; the same command continues"
     with naming(path), resumable(kept):
         extension = extend(
             path, length, method, out=out, text=text, original_length=original_length, lengths=lengths, windows=windows,
