@@ -14,9 +14,10 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from guide.methods import escaped
+from guide.methods import escaped, linked
 from guide.records import ROOT
 from posenc import Llama3, LongRoPE, NTKAware, RoPE, YaRN
+from posenc.catalogue import CATALOGUE
 from posenc.hf import LayerFacts, Model, RopeConfig, facts, model_from_config, read_rope
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import count_at, max_length
@@ -356,6 +357,11 @@ def models_table(group: str) -> str:
     return table(_groups()[group])
 
 
+def models_using(name: str) -> str:
+    """Released models with an encoding of the catalogue, with their sources."""
+    return linked(escaped(CATALOGUE[name].used_in))
+
+
 def nope_layers_attend_farthest() -> bool:
     """Whether in every model with both, NoPE layers have full attention, and layers that rotate a window or chunks."""
     return all(
@@ -372,4 +378,4 @@ def larger_bases_reach_farther() -> bool:
     )  # fmt: skip
 
 
-MODELS = (models_in, models_named, models_table, nope_layers_attend_farthest, larger_bases_reach_farther)
+MODELS = (models_in, models_named, models_table, models_using, nope_layers_attend_farthest, larger_bases_reach_farther)
