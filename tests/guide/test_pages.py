@@ -14,6 +14,7 @@ from posenc.catalogue.studies import FILE, studies
 pytest.importorskip("latex2mathml", reason="needs the extra docs")
 pytest.importorskip("griffe", reason="needs the extra docs")
 
+from guide import engine_picture
 from guide.check import problems_of
 from guide.claimed import claims_of, subjects
 from guide.decision import SITUATIONS, decision
@@ -118,6 +119,14 @@ def test_the_decision_page_has_each_situation_and_each_rule_of_thumb_with_its_ev
     links = re.findall(r"\]\(#([\w-]+)\)", page)
     assert len(links) == len(SITUATIONS)
     assert all(f'id="{link}"' in page for link in links)
+
+
+def test_the_picture_of_engines_is_that_of_the_table() -> None:
+    assert engine_picture.PICTURE.read_text(encoding="utf-8") == engine_picture.picture(), (
+        "python -m guide.engine_picture writes it anew"
+    )
+    assert set(engine_picture.ROWS) <= set(engine_picture.engine_table()["gaps"])
+    assert {*engine_picture.COLUMNS, engine_picture.WRITER} == set(engine_picture.engine_table()["engines"])
 
 
 def test_every_question_of_the_learners_pages_is_listed() -> None:
