@@ -1,8 +1,8 @@
 """The pages in docs/howto: their Python runs, their commands print what the page shows, their links lead somewhere.
 
 The blocks of a page share one folder and run in their order. A ``console`` block has commands of posenc after "$ " and
-the output of each; "…" stands for anything within a line, and for any lines on a line of its own. An ``sh`` block has
-commands of other programs, which do not run here; commands of posenc in it must exist.
+the output of each, a ``text`` block what the Python before it prints; "…" stands for anything within a line, and for
+any lines on a line of its own. An ``sh`` block has commands that do not run here; those of posenc must exist.
 """
 
 from __future__ import annotations
@@ -92,9 +92,14 @@ def test_blocks_of_a_page_do_what_the_page_shows(page: Path, capsys: pytest.Capt
     names: dict[str, object] = {"__name__": page.stem}
     blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
     assert blocks
+    printed = ""
     for language, text in blocks:
         if language == "python":
+            capsys.readouterr()
             exec(compile(text, page.name, "exec"), names)
+            printed = capsys.readouterr().out
+        elif language == "text":
+            assert pattern(text).fullmatch(printed), printed
         elif language == "sh":
             for line in text.splitlines():
                 STAND_INS.get(line.split(" # ")[0].strip(), lambda: None)()
