@@ -24,7 +24,10 @@ ROOT = Path(__file__).parents[1]
 HOWTO = ROOT / "docs" / "howto"
 PAGES = sorted(HOWTO.glob("*.md"))
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.M | re.S)
-NEEDED = {"fine-tune-to-64k": ("transformers", "tokenizers", "peft", "gguf"), "llama-server-context": ("gguf",)}
+NEEDED = {
+    "fine-tune-to-64k": ("transformers", "tokenizers", "peft", "gguf"),
+    "llama-server-context": ("transformers", "gguf"),
+}
 
 
 def convert_merged() -> None:
