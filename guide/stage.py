@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from guide.decision import RULES, rules_script
 from guide.mathml import with_mathml
 from guide.methods import PLACES, file_of, page_of, pictured, short_title
 from guide.numbers import without_marks
@@ -45,6 +46,7 @@ def stage(into: Path) -> None:
     for name, text in reference_pages().items():
         _write(docs / "reference" / name, text)
     shutil.copytree(ROOT / "docs" / "assets", docs / "assets", dirs_exist_ok=True)  # pages may have brought some
+    _write(docs / "assets" / RULES, rules_script())
     (into / "mkdocs.yml").write_text(yaml.safe_dump(configuration(), sort_keys=False), encoding="utf-8")
 
 
@@ -55,22 +57,12 @@ def configuration() -> dict[str, Any]:
     for place in PLACES:
         entries = [e for e in CATALOGUE.values() if e.hook_point == place]
         methods.append({HOOK_POINTS[place]: [{short_title(e): f"methods/{file_of(e)}"} for e in entries]})
-    howto = [{_title(path): f"howto/{path.name}"} for path in sorted((ROOT / "docs" / "howto").glob("*.md"))]
-    generated = {
-        "methods": methods,
-        "howto": howto,
-        "reference": [{name[:-3]: f"reference/{name}"} for name in reference_pages()],
-    }
+    generated = {"methods": methods, "reference": [{name[:-3]: f"reference/{name}"} for name in reference_pages()]}
     config["nav"] = [
         {title: generated.get(pages, pages) if isinstance(pages, str) else pages} for part in config["nav"]
-        for title, pages in part.items() if generated.get(str(pages)) != []
+        for title, pages in part.items()
     ]  # fmt: skip
     return config
-
-
-def _title(page: Path) -> str:
-    """The heading of a page."""
-    return page.read_text(encoding="utf-8").partition("# ")[2].partition("\n")[0]
 
 
 def _written() -> list[Path]:
