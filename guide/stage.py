@@ -57,12 +57,22 @@ def configuration() -> dict[str, Any]:
     for place in PLACES:
         entries = [e for e in CATALOGUE.values() if e.hook_point == place]
         methods.append({HOOK_POINTS[place]: [{short_title(e): f"methods/{file_of(e)}"} for e in entries]})
-    generated = {"methods": methods, "reference": [{name[:-3]: f"reference/{name}"} for name in reference_pages()]}
+    howto = [{_title(path): f"howto/{path.name}"} for path in sorted((ROOT / "docs" / "howto").glob("*.md"))]
+    generated = {
+        "methods": methods,
+        "howto": howto,
+        "reference": [{name[:-3]: f"reference/{name}"} for name in reference_pages()],
+    }
     config["nav"] = [
         {title: generated.get(pages, pages) if isinstance(pages, str) else pages} for part in config["nav"]
-        for title, pages in part.items()
+        for title, pages in part.items() if generated.get(str(pages)) != []
     ]  # fmt: skip
     return config
+
+
+def _title(page: Path) -> str:
+    """The heading of a page."""
+    return page.read_text(encoding="utf-8").partition("# ")[2].partition("\n")[0]
 
 
 def _written() -> list[Path]:
