@@ -66,6 +66,12 @@ def test_given_configurations_are_shown_as_posenc_reads_them(explorer: Path) -> 
     assert "rope_scaling.factor" in broken["error"]
 
 
+def test_a_page_in_a_site_leads_back_to_it() -> None:
+    text = page([], home="../index.html")
+    assert '<a href="../index.html">' in text
+    assert "<a href=" not in page([])
+
+
 def test_the_drawn_network_leaves_the_random_numbers_of_others_alone() -> None:
     torch.manual_seed(5)
     before = torch.get_rng_state()
