@@ -19,6 +19,9 @@ from guide.numbers import without_marks
 from guide.records import ROOT
 from guide.reference import reference_pages
 from posenc.catalogue import CATALOGUE
+from posenc.explorer import page as explorer_page
+
+EXPLORER = "assets/explorer.html"
 
 _LINK = re.compile(r"(!?)\[([^\]\n]*(?:\n[^\]\n]+)?)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)")
 _CODE = re.compile(r"(^```.*?^```[ ]*$|`[^`\n]+`)", re.M | re.S)
@@ -44,6 +47,7 @@ def stage(into: Path) -> None:
     for name, text in reference_pages().items():
         _write(docs / "reference" / name, text)
     shutil.copytree(ROOT / "docs" / "assets", docs / "assets", dirs_exist_ok=True)  # pages may have brought some
+    _write(docs / EXPLORER, explorer_page([], home="../explorer.html"))
     (into / "mkdocs.yml").write_text(yaml.safe_dump(configuration(), sort_keys=False), encoding="utf-8")
 
 
@@ -105,6 +109,8 @@ def _link(match: re.Match[str], source: Path, docs: Path) -> str:
     if path.suffix not in (".md", ".py"):
         (docs / page).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, docs / page)
+    if page == "explorer.md" and anchor and anchor.startswith("#view="):  # a view, not a heading of the page about it
+        page = EXPLORER
     start = Path(_page_of(source)).parent
     return f"{image}[{words}]({os.path.relpath(page, start)}{anchor or ''})"
 
