@@ -18,7 +18,7 @@ from tests.chromium import DESKTOP, SCREENS, chromium, set_screen
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
 PAGES = (
-    "index.html", "readme.html", "learn/06-turning.html", "learn/11-pictures.html", "learn/12-comparing.html",
+    "index.html", "readme.html", "learn/06-rotation.html", "learn/11-pictures.html", "learn/12-comparing.html",
     "methods/yarn.html", "methods/stick-breaking.html", "methods/fox.html", "decision.html", "table.html",
     "questions.html", "four.html", "interpolation.html", "combinations.html", "quickstart.html", "pitfalls.html",
     "findings.html", "results/quick/table.html", "reference/posenc.html",
@@ -65,7 +65,7 @@ def test_pages_are_whole_on_every_screen_without_a_network(browser: Any, site: P
 
 
 def test_formulas_and_drawings_are_drawn(browser: Any, site: Path) -> None:
-    show(browser, site / "learn/06-turning.html", DESKTOP, "light")
+    show(browser, site / "learn/06-rotation.html", DESKTOP, "light")
     sizes = "return [...document.querySelectorAll('math')].map(e => e.getBoundingClientRect().width)"
     widths = browser.execute_script(sizes)
     assert len(widths) > 20
