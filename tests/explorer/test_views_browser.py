@@ -12,6 +12,7 @@ import pytest
 
 from posenc.catalogue import CATALOGUE
 from posenc.catalogue.studies import raw
+from posenc.explorer import page
 from tests.chromium import DESKTOP, PHONE, SCREENS, set_screen
 from tests.explorer.conftest import GIVEN
 from tests.samples import mostly_slow
@@ -233,6 +234,20 @@ def test_what_the_address_cannot_mean_is_left_out_and_noted(browser: Any, explor
     assert noted(browser) == ""
     show(browser, explorer, state="#wavelengths")
     assert visible(browser) == ["wavelengths"], "an anchor alone names a view too"
+    assert not browser.get_log("browser")
+
+
+def test_links_of_the_guide_show_what_they_say(browser: Any, tmp_path: Path) -> None:
+    site = tmp_path / "explorer.html"  # as the site has it: no config of a command line
+    site.write_text(page([]), encoding="utf-8")
+    docs = Path(__file__).parents[2] / "docs"
+    link = re.compile(r"explorer\.md#(view=[^)\s]*)")
+    links = {state: file for file in docs.rglob("*.md") for state in link.findall(file.read_text(encoding="utf-8"))}
+    assert len(links) > 12
+    for state, source in links.items():
+        show(browser, site, state=f"#{state}")
+        assert noted(browser) == "", (source, state)
+        assert dict(part.split("=") for part in state.split("&")).items() <= address(browser).items(), (source, state)
     assert not browser.get_log("browser")
 
 

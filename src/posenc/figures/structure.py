@@ -28,7 +28,7 @@ def block() -> Flow:
         arrows,
         (
             "boxes and arrows from tokens at the bottom to W o at the top; five boxes are marked: embedding before the "
-            "norm, rotary on queries and keys, bias and score after the dot product, weight beside softmax"
+            "norm, rotary on queries and keys, bias and score after the dot product, weight in place of softmax"
         ),
         (
             "Attention in a transformer block, from the bottom up, with the five hook points of a positional encoding: "
