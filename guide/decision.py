@@ -1,92 +1,127 @@
-"""The decision guide: the answers of `posenc recommend` to common needs, and thirteen rules of thumb with evidence."""
+"""The decision page: a default and its exceptions on one screen, a form that answers, and the evidence folded below."""
 
 from __future__ import annotations
 
-from guide.methods import escaped, file_of, linked
+from pathlib import PurePosixPath
+
+from guide.methods import escaped, file_of
 from posenc.catalogue import CATALOGUE
-from posenc.recommend import Choice, Needs, Reason, recommend
-from posenc.recommend.thirteen import THIRTEEN, judged
+from posenc.recommend import SOURCES, Answer, Needs, Sentence, recommend
+from posenc.recommend.compiled import as_script
+from posenc.recommend.rule import SECTIONS
+from posenc.recommend.rules_of_thumb import Judgement, rules_of_thumb
 
-LONGER = 8  # times the trained length, in what is asked here
-TREE: dict[str, dict[str, Needs]] = {
-    "A new model for text": {
-        "read at the length that it is trained at": Needs(),
-        f"read at {LONGER} times that length": Needs(length=LONGER * 4096),
-        f"read at {LONGER} times that length, served by vLLM, SGLang or llama.cpp": Needs(
-            length=LONGER * 4096, engine="vllm"
-        ),
-        "that must find things far back": Needs(task="retrieval", length=LONGER * 4096),
-        "that must count": Needs(task="counting", length=LONGER * 4096),
-        "that must keep a state": Needs(task="state", length=LONGER * 4096),
-        "that must copy": Needs(task="copying", length=LONGER * 4096),
-        "that must calculate": Needs(task="arithmetic", length=LONGER * 4096),
-    },
-    "A new model for pictures": {"of images": Needs(task="images"), "of video": Needs(task="video")},
-    "A trained model with RoPE": {
-        "whose length is enough": Needs(model="checkpoint"),
-        f"to read {LONGER} times its length, untrained": Needs(model="checkpoint", length=LONGER * 4096),
-        f"to read {LONGER} times its length, with a short training": Needs(
-            model="checkpoint", length=LONGER * 4096, tune=True
-        ),
-    },
-}
-_INTRO = """# Which encoding?
+RULES = "recommend-rules.js"  # beside docs/assets/recommend.js
+SITUATIONS: dict[str, Needs] = {
+    "A new language model, 4k in training, 128k wanted": Needs(length=131072),
+    "The same, served by vLLM": Needs(length=131072, engine="vllm"),
+    "The same, with 8 GiB for the cache": Needs(length=131072, memory=8.0),
+    "Llama 3 (8k) to 128k, with fine-tuning": Needs(
+        model="checkpoint", train_length=8192, length=131072, tune=True
+    ),
+    "A 7B model (8k) to 32k on vLLM, without training": Needs(
+        model="checkpoint", train_length=8192, length=32768, engine="vllm"
+    ),
+    "Four times the context in llama.cpp, without training": Needs(
+        model="checkpoint", train_length=8192, length=32768, engine="llama.cpp"
+    ),
+    "Endless streams with a trained model": Needs(
+        model="checkpoint", task="streaming", train_length=8192, length=131072
+    ),
+    "A small research model on one GPU": Needs(kind="research", train_length=1024, length=4096),
+    "A code model": Needs(kind="code", train_length=8192, length=65536),
+    "An encoder for long documents": Needs(kind="encoder", train_length=8192, length=8192),
+    "An image encoder for other resolutions": Needs(kind="vision", train_length=196, length=784),
+    "A vision-language model": Needs(kind="vision-language", length=32768),
+    "An image generator": Needs(kind="image-generation"),
+    "Video": Needs(kind="video"),
+    "Speech": Needs(kind="speech"),
+    "Music": Needs(kind="music"),
+    "Proteins": Needs(kind="protein", train_length=1024, length=1024),
+    "Addition": Needs(kind="algorithmic", task="arithmetic", train_length=64, length=128),
+    "Sorting": Needs(kind="algorithmic", task="sorting", train_length=64, length=128),
+}  # fmt: skip
+_INTRO = """# Which positional encoding?
 
-Every sentence here is followed by the row that it rests on, and by how sure it is: *by definition* (a fact of the
-catalogue), *measured, significant* (a planned contrast of a recorded comparison, adjusted for all of its table),
-*measured, not significant*, *as recorded* (a number of a table, beside which nothing is claimed), *not measured*.
-The page is made from the rows: other results make another page. `posenc recommend` asks the same on a terminal, for
-your lengths, your task and your engine.
+**For a new decoder language model: RoPE, in the half layout, unless one of these applies.** Every sentence says what it
+rests on: *practice* (which models, with sources), *measured here* (a record of this project, with its scope), *by
+definition*, the *engine table*, or that it is *not known*. `posenc recommend` gives the same answers on a terminal, and
+with a configuration it uses that model's own facts: `posenc recommend path/to/config.json --length 131072`.
+"""
+_FORM = """## Ask
 
-Small models decide for their size, their data and their budget. Where nothing decides, it says so.
+<div id="recommend" markdown="0"><p>This form needs JavaScript. Without it: <code>posenc recommend --help</code>, or the
+situations below.</p></div>
+<script src="assets/recommend-rules.js"></script>
+<script src="assets/recommend.js"></script>
+"""
+_THUMB = """## Thirteen rules of thumb
+
+Notes for learners say "use X if …" thirteen times. Each condition has a verdict on the advice: *true*, *depends* (on
+what, it says), *false*, *inconclusive*, or *not tested here*.
 """
 
 
 def decision() -> str:
     """The page, as Markdown."""
-    return "\n\n".join([_INTRO, _tree(), _thirteen()]) + "\n"
+    return "\n".join([_INTRO, exceptions(), _FORM, _situations(), _THUMB, _thumb()]).rstrip() + "\n"
 
 
-def _tree() -> str:
-    parts = ["## By need"]
-    for title, branches in TREE.items():
-        lines = [f"### {title}"]
-        for words, needs in branches.items():
-            answer = recommend(needs)
-            lines.append(f"- **{words}**")
-            lines += [f"    - {_choice(choice)}" for choice in answer.choices]
-            lines += [f"    - caveat: {_reason(remark)}" for remark in answer.remarks]
-        parts.append(lines[0] + "\n\n" + "\n".join(lines[1:]))
-    return "\n\n".join(parts)
+def rules_script() -> str:
+    """The rules that the form evaluates."""
+    return as_script()
 
 
-def _choice(choice: Choice) -> str:
-    reasons = " ".join(_reason(reason, choice.spec) for reason in choice.reasons)
-    return f"`{choice.spec}`, {escaped(choice.words)}. {reasons}"
+def exceptions() -> str:
+    """A table of all situations, each with its default."""
+    rows = [f"| [{escaped(title)}](#{anchor(title)}) | {escaped(recommend(needs).default)} |"
+            for title, needs in SITUATIONS.items()]  # fmt: skip
+    return "\n".join(["| situation | default |", "| --- | --- |", *rows]) + "\n"
 
 
-def _reason(reason: Reason, name: str = "") -> str:
-    """A sentence and its row: of a method, where its own page shows it."""
-    row = reason.row.removeprefix("docs/")
-    if row.startswith("results/") and name in CATALOGUE:
-        row = f"methods/{name}.md#measured-here"
-    elif row.startswith("methods/"):
-        row += "#facts"
-    return f"{linked(escaped(reason.words))} ([{reason.sure}]({row}))"
+def anchor(title: str) -> str:
+    """The address of a situation on the page."""
+    return "-".join("".join(c if c.isalnum() else " " for c in title.lower()).split())
 
 
-def _thirteen() -> str:
-    parts = [
-        "## Thirteen pieces of advice\n\nNotes of people who were learning say \"use X if\" thirteen times. Their "
-        "conditions, and what the rows answer: *as stated* where the catalogue's words are the answer, *open* where "
-        "nothing that was measured decides."
-    ]  # fmt: skip
-    for advice in THIRTEEN:
-        entry = CATALOGUE[advice.name]
-        rows = "\n".join(
-            f"| {escaped(words)} | {verdict} | {_reason(reason, advice.name)} |"
-            for words, verdict, reason in judged(advice)
-        )
-        head = f"### Use {advice.name} if\n\n[{escaped(entry.title)}](methods/{file_of(entry)})"
-        parts.append(f"{head}\n\n| if you want | here | because |\n| --- | --- | --- |\n{rows}")
-    return "\n\n".join(parts)
+def _situations() -> str:
+    parts = ["## Situations, with evidence\n"]
+    for title, needs in SITUATIONS.items():
+        parts += [f'<details id="{anchor(title)}" markdown="1">', f"<summary>{escaped(title)}</summary>", "",
+                  *_answer(recommend(needs)), "", "</details>", ""]  # fmt: skip
+    return "\n".join(parts)
+
+
+def _answer(answer: Answer) -> list[str]:
+    first, *rest = answer.sentences
+    lines = [f"*{escaped(answer.question)}*", "", f"**{escaped(first.text)}** {_basis(first)}", ""]
+    for sentence in rest:
+        label = SECTIONS[sentence.section]
+        if sentence.section == "check" and sentence.text.startswith("posenc "):
+            lines.append(f"- {label}: `{sentence.text}`")
+        else:
+            lines.append(f"- {label}: {escaped(sentence.text)} {_basis(sentence)}")
+    return lines
+
+
+def _basis(sentence: Sentence | Judgement) -> str:
+    return f"({sentence.basis}: {', '.join(_linked(key) for key in sentence.sources)})"
+
+
+def _linked(key: str) -> str:
+    if key in SOURCES:
+        source = SOURCES[key]
+        return f"[{source.title}]({source.url})"
+    page = PurePosixPath(key.removeprefix("docs/"))
+    name = page.parent.name if page.name == "table.md" else page.stem
+    return f"[{name}]({page})"
+
+
+def _thumb() -> str:
+    parts = []
+    for name, judgements in rules_of_thumb().items():
+        entry = CATALOGUE[name]
+        rows = [f"| {escaped(j.condition)} | {j.verdict} | {escaped(j.text)} {_basis(j)} |" for j in judgements]
+        head = f"### Use {name} if\n\n[{escaped(entry.title)}](methods/{file_of(entry)})\n"
+        parts.append("\n".join([head, "| you want | verdict | why |", "| --- | --- | --- |", *rows, ""]))
+    return "\n".join(parts)

@@ -50,9 +50,15 @@ def _row(row: Row, table: Table, at_first: Row | None) -> dict[str, Any]:
     last = {"1x": row.change, **row.contrasts}
     return {
         "verdict": verdict_words(row), "learnt": row.learned, "seeds": row.learned_share.seeds,
-        "means": _means(row), "window": [] if window is None else _means(window),
+        "means": _means(row), "window": [] if window is None else _means(window), "views": _views(row, table),
         "contrasts": _contrasts(last), "at_first": [] if at_first is None else _contrasts(at_first.contrasts),
     }  # fmt: skip
+
+
+def _views(row: Row, table: Table) -> dict[str, list[float]]:
+    """Of pictures: mean and interval under each change of the positions, at the one length that there is."""
+    others = [other for other in table.rows if other.spec == row.spec and other.view not in (FULL, WINDOW)]
+    return {other.view: _rounded(cell) for other in others for cell in other.cells.values() if len(other.cells) == 1}
 
 
 def _at_first(run: Run) -> Table:

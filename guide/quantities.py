@@ -17,6 +17,7 @@ from typing import Any
 
 import pandas as pd
 
+from guide.engine_picture import engines_off, engines_tried
 from guide.measured import records_frame, run_of
 from guide.orders import agreement, orders
 from guide.records import RESULTS, ROOT
@@ -389,5 +390,5 @@ def _first_number(text: str) -> float:
 
 QUANTITIES: Sequence[Callable[..., Any]] = (
     recorded, lead, most_under_window, same_within, trials_each, own_rate_losses, rate_gain, rate_multiplier,
-    tuned_encodings, relative_cost, progressive, benchmark, tau, lowest_tau,
+    tuned_encodings, relative_cost, progressive, benchmark, tau, lowest_tau, engines_tried, engines_off,
 )  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from guide import lists
-from guide.decision import decision
+from guide.decision import RULES, decision, rules_script
 from guide.mathml import with_mathml
 from guide.methods import PLACES, file_of, page_of, pictured
 from guide.numbers import without_marks
@@ -48,6 +48,7 @@ def stage(into: Path) -> None:
         _write(docs / "reference" / name, text)
     shutil.copytree(ROOT / "docs" / "assets", docs / "assets", dirs_exist_ok=True)  # pages may have brought some
     _write(docs / EXPLORER, explorer_page([], home="../explorer.html"))
+    _write(docs / "assets" / RULES, rules_script())
     (into / "mkdocs.yml").write_text(yaml.safe_dump(configuration(), sort_keys=False), encoding="utf-8")
 
 

@@ -1,209 +1,322 @@
-"""Recommendations rest on rows: other results give other words, and no sentence is without its row."""
+"""Advice: every sentence rests on something that can be found, and facts of a checkpoint count."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
+import random
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import posenc_cli
 from posenc.catalogue import CATALOGUE
-from posenc.catalogue import studies as recorded
-from posenc.catalogue.studies import Contrast, Study, StudyRow
-from posenc.recommend import Answer, Needs, Reason, recommend
-from posenc.recommend.needs import ENGINES, MODELS, TASKS
-from posenc.recommend.thirteen import THIRTEEN, judged
-from posenc_cli.arguments import QUESTIONS
+from posenc.catalogue.studies import studies
+from posenc.hf.serving.flags import engine_table
+from posenc.recommend import SOURCES, Answer, Checkpoint, Needs, Sentence, recommend, rules
+from posenc.recommend.compiled import as_script, compiled
+from posenc.recommend.from_config import read_checkpoint
+from posenc.recommend.measured import measured_rules
+from posenc.recommend.needs import ALGORITHMIC, DECODERS, ENGINES, KINDS, MODELS, SERVERS, TASKS
+from posenc.recommend.rule import SECTIONS, features, matches, significant, words
+from posenc.recommend.rules_of_thumb import rules_of_thumb
+from posenc_cli.arguments import QUESTIONS, parser_of
 
-DOCS = Path(__file__).parents[1]
-GENERATED = ("docs/table.md", *(f"docs/methods/{name}.md" for name in CATALOGUE))  # pages that the guide makes
-
-
-def row(name: str, first: float, last: float, verdict: str, *, seeds: int = 3, claimed: bool = True) -> StudyRow:
-    means = {64: (first, first, first), 1024: (last, last, last)}
-    contrasts = (Contrast("alibi", last - 2.0, last - 2.1, last - 1.9, claimed),)
-    at_first = (Contrast("rope", first - 1.5, first - 1.6, first - 1.4, not claimed),)
-    return StudyRow(name, seeds, verdict != "did not learn", verdict, means, {}, contrasts, at_first)
+ROOT = Path(__file__).parents[1]
+ROPE_CHECKPOINT = Checkpoint("my-model", "llama", "rope", declared=8192, original=8192, cache=131072)
 
 
-def study(task: str, *rows: StudyRow, name: str = "made", better: str = "lower") -> Study:
-    return Study(name, task, "title", "bits", better, False, 0.02, 64, {row.name: row for row in rows})
+def all_needs(count: int | None = None) -> list[Needs]:
+    """Every possible combination of words, with some lengths and memories; or a sample of them."""
+    lengths = ((4096, 1024), (4096, 4096), (8192, 12288), (8192, 32768), (4096, 131072), (2048, 131072))
+    grid = itertools.product(MODELS, KINDS, TASKS, ENGINES, (False, True), (None, 1.0, 64.0), lengths)
+    needs = []
+    for model, kind, task, engine, tune, memory, (train_length, length) in grid:
+        if (tune and model == "new") or (task in ALGORITHMIC and kind not in (*DECODERS, "algorithmic")):
+            continue
+        needs.append(Needs(model, kind, task, train_length, length, engine, tune, memory))
+    return needs if count is None else random.Random(0).sample(needs, count)
 
 
-def use_studies(monkeypatch: pytest.MonkeyPatch, *recorded_studies: Study) -> None:
-    monkeypatch.setattr(recorded, "studies", lambda: recorded_studies)
+def texts(answer: Answer, section: str | None = None) -> str:
+    return "\n".join(s.text for s in answer.sentences if section in (None, s.section))
 
 
-def tells(reason: Reason, *parts: str) -> bool:
-    """Whether a reason names all of these: encodings, lengths, numbers."""
-    return all(part in reason.words for part in parts)
+def given(**changes: Any) -> Needs:
+    """A checkpoint with RoPE of 8,192 tokens, to be used at 32,768, with changes of its facts."""
+    checkpoint = dataclasses.replace(ROPE_CHECKPOINT, **changes)
+    return Needs("checkpoint", train_length=checkpoint.declared or 8192, length=32768, checkpoint=checkpoint)
 
 
-def specs(answer: Answer) -> list[str]:
-    return [choice.spec for choice in answer.choices]
+def test_every_need_has_one_default_and_a_way_to_check_it() -> None:
+    for needs in all_needs(4000):
+        answer = recommend(needs)
+        sections = [sentence.section for sentence in answer.sentences]
+        assert sections[0] == "default", needs
+        assert sections.count("default") == 1
+        assert sections == sorted(sections, key=list(SECTIONS).index), "sections stand in their order"
+        assert "check" in sections, needs
+        assert not re.search(r"[{}]", texts(answer)), texts(answer)
 
 
-def test_the_best_that_bears_the_length_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = (row("fire", 1.7, 3.0, "fails"), row("fox", 1.8, 1.8, "equivalent"), row("t5", 1.75, 1.85, "equivalent"),
-            row("nope", 1.6, 1.6, "did not learn"))  # fmt: skip
-    use_studies(monkeypatch, study("text", *rows))
-    assert specs(recommend(Needs())) == ["fire", "t5", "fox"]
-    assert specs(recommend(Needs(length=16 * 4096))) == ["fox", "t5"]
-    (first, *_) = recommend(Needs(length=16 * 4096)).choices
-    assert tells(first.reasons[0], "1.800", "16×")
-    assert tells(first.reasons[1], "16×", "fox", "better", "alibi", "0.200")
-    assert first.reasons[1].sure == "measured, significant"
-    use_studies(monkeypatch, study("text", *rows[:1], row("fox", 1.8, 2.2, "worse", claimed=False)))
-    assert specs(recommend(Needs(length=16 * 4096))) == ["rope"], "where nothing decides, that is said"
-    assert recommend(Needs(length=16 * 4096)).choices[0].reasons[0].sure == "not measured"
+def test_every_rule_answers_somebody() -> None:
+    cases = [features(needs) for needs in all_needs()]
+    facts = ({"scheme": "table", "rows": 1024}, {"scheme": "alibi"}, {"scheme": "bias"}, {"scheme": "none"},
+             {"pattern": "windows", "window": 4096}, {"pattern": "mixed", "window": 512}, {"cache": None},
+             {"scaling": "YaRN(4, original_length=2048)"}, {"scaling": "LongRoPE(4)"})  # fmt: skip
+    for changes in facts:
+        needs = given(**changes)
+        for tune, memory, length in itertools.product((False, True), (None, 1.0), (4096, 16384, 131072)):
+            cases.append(features(dataclasses.replace(needs, tune=tune, memory=memory, length=length)))
+    unused = [rule.text for rule in rules() if not any(matches(rule.when, case) for case in cases)]
+    assert not unused
 
 
-def test_texts_no_longer_than_trained_rest_on_the_trained_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    use_studies(monkeypatch, study("text", row("t5", 1.75, 1.85, "equivalent")))
-    (reason,) = (reason for reason in recommend(Needs()).choices[0].reasons if "rope" in reason.words)
-    assert tells(reason, "1×", "t5", "worse", "0.250")
-    assert reason.sure == "measured, not significant"
-    reasons = recommend(Needs(length=2 * 4096)).choices[0].reasons
-    assert any(tells(reason, "16×", "t5", "better", "alibi", "0.150") for reason in reasons)
-    assert not any(tells(reason, "rope") for reason in reasons)
+def cited() -> list[Sentence]:
+    sentences = [Sentence(rule.section, rule.text, rule.basis, rule.sources) for rule in rules()]
+    thumbs = [j for judgements in rules_of_thumb().values() for j in judgements]
+    return [*sentences, *(Sentence(j.verdict, j.text, j.basis, j.sources) for j in thumbs)]
 
 
-def test_of_those_that_are_level_the_surest_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = (row("dape", 0.9, 1.0, "equivalent"), row("fire", 0.9, 1.0, "equivalent", seeds=10),
-            row("fox", 0.9, 0.99, "equivalent", seeds=10), row("nope", 0.9, 1.0, "inconclusive", seeds=10),
-            row("t5", 0.9, 0.9, "equivalent", seeds=10))  # fmt: skip
-    recall = study("recall", *rows, name="recall", better="higher")
-    use_studies(monkeypatch, recall, study("passkey", row("fire", 0.9, 0.5, "worse"), name="keys", better="higher"))
-    answer = recommend(Needs(task="retrieval", length=16 * 4096))
-    assert specs(answer) == ["fox", "dape", "fire"]
-    assert len({choice.words for choice in answer.choices}) == 1
-    assert all(part in answer.choices[0].words for part in ("3", "16×", "0.02", "recall"))
-    assert specs(recommend(Needs(task="retrieval")))[0] == "dape", "at the trained length means decide"
+def test_every_sentence_of_advice_rests_on_something_that_is_there() -> None:
+    for sentence in cited():
+        assert sentence.sources, sentence
+        for key in sentence.sources:
+            if key in SOURCES:
+                continue
+            page = ROOT / key
+            method = re.fullmatch(r"docs/methods/(\w+)\.md", key)
+            assert page.is_file() or (method and method[1] in CATALOGUE), key
+        papers = [key for key in sentence.sources if key in SOURCES]
+        if sentence.basis == "practice":
+            assert papers, f"practice needs a source outside this project: {sentence}"
+        if sentence.basis == "measured here":
+            assert any(key.startswith("docs/") for key in sentence.sources), sentence
+    used = {key for sentence in cited() for key in sentence.sources}
+    assert set(SOURCES) <= used, f"nobody cites {set(SOURCES) - used}"
 
 
-def test_a_row_is_compared_where_it_was_trained_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    few = study(
-        "text", row("t5", 1.75, 1.85, "equivalent", seeds=1, claimed=False), row("fox", 1.9, 1.9, "equivalent", seeds=9)
-    )
-    many = study("text", row("t5", 1.75, 1.75, "equivalent", seeds=5), name="more")
-    use_studies(monkeypatch, few, many)
-    first, *_ = recommend(Needs(length=16 * 4096)).choices
-    (reason,) = [reason for reason in first.reasons if "alibi" in reason.words]
-    assert tells(reason, "16×", "t5", "better", "0.250")
-    assert reason.sure == "measured, significant"
+def test_sources_say_where_and_what() -> None:
+    for key, source in SOURCES.items():
+        assert source.url.startswith("https://"), key
+        assert source.shows, key
+        if "arXiv" in source.where and "arxiv.org" in source.url:
+            assert source.url.rpartition("/")[2] in source.where, key
 
 
-def test_higher_is_better_where_the_metric_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = row("rope", 0.9, 0.1, "fails"), row("cope", 0.99, 0.98, "equivalent"), row("t5", 0.95, 0.9, "equivalent")
-    use_studies(monkeypatch, study("counting", *rows, better="higher"))
-    assert specs(recommend(Needs(task="counting", length=16 * 4096))) == ["cope", "t5"]
+def test_cited_code_of_transformers_says_so() -> None:
+    transformers = pytest.importorskip("transformers")
+    models = Path(transformers.__file__).parent / "models"
+    of_code = [source for source in SOURCES.values() if source.file]
+    assert len(of_code) > 10
+    for source in of_code:
+        assert source.contains in (models / source.file).read_text(encoding="utf-8"), source.file
 
 
-def test_the_study_with_most_trainings_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    small = study("text", row("t5", 1.0, 1.0, "equivalent", seeds=1), name="a")
-    large = study("text", row("fox", 1.5, 1.5, "equivalent", seeds=5), name="b")
-    use_studies(monkeypatch, small, large)
-    assert specs(recommend(Needs())) == ["fox"]
+def test_numbers_of_measured_sentences_are_those_of_the_records() -> None:
+    by_name = {study.name: study for study in studies()}
+    images = next(rule for rule in measured_rules() if "images" in rule.sources[0])
+    best = max((row.views["finer_scaled"][0], name) for name, row in by_name["images"].rows.items()
+               if "finer_scaled" in row.views)  # fmt: skip
+    assert f"{best[1]} keeps {100 * best[0]:.1f} ±" in images.text
+    keys = rules_of_thumb()["alibi"][0].text
+    change = next(c for c in by_name["passkey"].rows["alibi"].contrasts if c.against == "1x")
+    assert f"−{abs(100 * change.mean):.1f} ± {50 * (change.high - change.low):.1f} points" in keys
 
 
-def test_engines_are_given_rotations(monkeypatch: pytest.MonkeyPatch) -> None:
-    use_studies(monkeypatch, study("text", row("fox", 1.0, 1.0, "equivalent"), row("rope", 1.5, 3.0, "fails")))
-    assert specs(recommend(Needs(engine="vllm"))) == ["rope"]
-    assert specs(recommend(Needs(engine="any"))) == ["fox", "rope"]
+def test_small_text_models_order_nothing() -> None:
+    """No advice names an encoding because of its rank among the recorded language models."""
+    ranked = {study.name for study in studies() if study.task == "text"}
+    for rule in measured_rules():
+        names = {source.split("/")[2] for source in rule.sources if source.startswith("docs/results/")}
+        assert not names & ranked, rule.text
+    for needs in (Needs(), Needs(length=131072), Needs(kind="encoder")):
+        default = recommend(needs).default
+        assert default.startswith("RoPE")
+        assert not any(name in default for name in ("stick", "T5", "Transformer-XL", "FoX"))
 
 
-def test_a_checkpoint_is_stretched_by_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    use_studies(monkeypatch)
-    assert specs(recommend(Needs(model="checkpoint", length=8 * 4096)))[0] == "dynamic_yarn"
-    assert specs(recommend(Needs(model="checkpoint"))) == ["rope"]
-    rows = row("pi", 2.0, 3.0, "fails"), row("yarn", 1.8, 1.9, "worse"), row("yarn+tuned", 1.7, 1.7, "equivalent")
-    use_studies(monkeypatch, study("extension", *rows))
-    assert specs(recommend(Needs(model="checkpoint", length=8 * 4096))) == ["yarn", "pi"]
-    assert specs(recommend(Needs(model="checkpoint", length=8 * 4096, tune=True))) == ["yarn+tuned"]
+@pytest.mark.parametrize("engine", SERVERS)
+def test_an_engine_is_answered_from_its_table(engine: str) -> None:
+    for model in MODELS:
+        answer = recommend(Needs(model=model, length=16384, engine=engine))
+        (said, *_) = [s for s in answer.sentences if s.section == "engine"]
+        assert said.basis == "engine table"
+        assert "YaRN" in texts(answer, "default") or "yarn" in said.text
+        assert "Dynamic NTK" not in texts(answer)
+        assert "Self-Extend" not in texts(answer), "posenc's attention does not run there"
+    table = engine_table()
+    sglang = texts(recommend(Needs("checkpoint", length=16384, engine="sglang")), "engine")
+    assert f"dynamic ({table['gaps']['dynamic']['SGLang']:.2g})" in sglang
+    streaming = recommend(Needs("checkpoint", task="streaming", length=16384, engine=engine))
+    assert not streaming.default.startswith("StreamingLLM")
 
 
-def test_a_window_costs_nothing_and_is_said_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    base = dataclasses.replace(row("rope", 2.0, 5.0, "fails"), window={1024: (2.1, 2.1, 2.1)})
-    use_studies(monkeypatch, study("extension", base, row("self_extend", 2.0, 2.3, "worse")))
-    window, moved, *_ = recommend(Needs(model="checkpoint", length=16 * 4096)).choices
-    assert window.spec == "rope"
-    assert "4096" in window.words
-    assert tells(window.reasons[0], "2.100", "16×")
-    assert moved.spec == "self_extend"
-    assert [reason.sure for reason in moved.reasons] == ["as recorded", "by definition"]
+def test_task_tuning_and_memory_act_for_checkpoints_and_new_models() -> None:
+    base = Needs("checkpoint", train_length=8192, length=32768)
+    answers = {texts(recommend(base))}
+    for change in ({"task": "retrieval"}, {"task": "streaming"}, {"tune": True}, {"memory": 1.0}, {"memory": 99.0},
+                   {"engine": "vllm"}, {"length": 12288}, {"length": 131072}, {"kind": "code"}):  # fmt: skip
+        answers.add(texts(recommend(dataclasses.replace(base, **change))))  # type: ignore[arg-type]
+    assert len(answers) == 9, "kind alone changes nothing for a checkpoint"
+    new = Needs(length=131072)
+    changes = ({"task": "retrieval"}, {"task": "streaming"}, {"memory": 1.0}, {"engine": "vllm"}, {"kind": "code"})
+    assert len({texts(recommend(dataclasses.replace(new, **c))) for c in changes}) == 5  # type: ignore[arg-type]
+    assert "local and global" in recommend(dataclasses.replace(new, memory=1.0)).default
 
 
-def test_what_a_given_model_showed_counts_first_as_far_as_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = study("checkpoint", row("rope", 2.0, 5.0, "fails"), row("self_extend", 2.0, 2.1, "equivalent"), name="real")
-    small = study("extension", row("yarn", 1.8, 1.9, "worse"), row("yarn+tuned", 1.7, 1.7, "equivalent"))
-    use_studies(monkeypatch, real, small)
-    cut, moved, *_ = recommend(Needs(model="checkpoint", length=8 * 4096)).choices
-    assert cut.spec == "rope"
-    assert "4096" in cut.words
-    assert tells(cut.reasons[0], "2.000")
-    assert moved.spec == "self_extend"
-    assert "16×" in moved.words
-    assert specs(recommend(Needs(model="checkpoint", length=8 * 4096, tune=True))) == ["yarn+tuned"]
-    assert specs(recommend(Needs(model="checkpoint", length=32 * 4096))) == ["yarn"], "longer than it was read"
+def test_the_cache_is_that_of_the_model() -> None:
+    assert Needs(length=131072).cache_gib == 16.0, "Llama 3 8B: 128 KiB a token"
+    needs = dataclasses.replace(given(), memory=3.9)
+    assert needs.cache_gib == 4.0
+    assert "4 GiB here, and you have 3.9" in texts(recommend(needs), "memory")
+    assert "could not be read" in texts(recommend(dataclasses.replace(given(cache=None), memory=1.0)), "memory")
+
+
+@pytest.mark.parametrize(
+    ("facts", "words_of_default"),
+    [
+        ({}, "YaRN with factor 4"),
+        ({"scheme": "table", "rows": 1024, "declared": 1024}, "learned table of 1,024 positions"),
+        ({"scheme": "alibi"}, "ALiBi has no frequencies"),
+        ({"scheme": "bias"}, "last bucket"),
+        ({"scheme": "none"}, "no positional encoding"),
+        ({"pattern": "windows", "window": 4096}, "attends to 4,096 tokens at most"),
+        ({"scaling": "Llama3(8, original_length=8192)", "declared": 16384}, "by 2, and never scale twice"),
+        ({"scaling": "LongRoPE(32, original_length=4096)"}, "Search anew"),
+        ({"declared": 65536}, "Change nothing: my-model declares 65,536 tokens"),
+    ],
+)
+def test_the_facts_of_a_checkpoint_change_the_answer(facts: dict[str, Any], words_of_default: str) -> None:
+    assert words_of_default in recommend(given(**facts)).default
+
+
+CONFIG = {"num_attention_heads": 8, "num_key_value_heads": 2, "hidden_size": 512, "num_hidden_layers": 4,
+          "max_position_embeddings": 4096, "rope_theta": 10000.0}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config", "facts", "kind"),
+    [
+        ({**CONFIG, "model_type": "llama"},
+         {"scheme": "rope", "pattern": "full", "cache": 4 * 2 * 2 * 64 * 2}, "decoder"),
+        ({**CONFIG, "model_type": "mistral", "sliding_window": 1024},
+         {"pattern": "windows", "window": 1024, "cache": 0, "cache_windows": 4 * 1024 * 2 * 2 * 64 * 2}, "decoder"),
+        ({"model_type": "gpt2", "n_embd": 64, "n_head": 4, "n_layer": 2, "n_positions": 128},
+         {"scheme": "table", "rows": 128, "declared": 128, "cache": 2 * 2 * 4 * 16 * 2}, "decoder"),
+        ({"model_type": "bert", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2,
+          "max_position_embeddings": 512}, {"scheme": "table", "rows": 512, "cache": None}, "encoder"),
+        ({"model_type": "t5", "d_model": 64, "d_kv": 16, "num_heads": 4, "num_layers": 2},
+         {"scheme": "bias"}, "encoder-decoder"),
+        ({**CONFIG, "model_type": "llama", "rope_scaling": {"rope_type": "yarn", "factor": 4.0,
+                                                            "original_max_position_embeddings": 1024}},
+         {"declared": 4096, "original": 1024, "length_dependent": False}, "decoder"),
+    ],
+)  # fmt: skip
+def test_a_configuration_is_read(config: dict[str, Any], facts: dict[str, Any], kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "my-model" / "config.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(config))
+    checkpoint, found_kind = read_checkpoint(path)
+    assert checkpoint.name == "my-model"
+    assert {name: getattr(checkpoint, name) for name in facts} == facts
+    assert found_kind == kind
+    assert posenc_cli.run(["recommend", str(path), "--length", "16384"]) == 0
+
+
+def test_a_resolution_is_answered_by_what_won_at_another_resolution() -> None:
+    same, other = recommend(Needs(kind="vision")), recommend(Needs(kind="vision", train_length=196, length=784))
+    assert "2D sinusoid" in other.default
+    assert "2D sinusoid" not in same.default
+    assert "sinusoidal_grid keeps" in texts(other, "measured")
 
 
 @pytest.mark.parametrize(
     ("needs", "name"),
     [
         ({"model": "old"}, "model"),
+        ({"kind": "poem"}, "kind"),
         ({"task": "poems"}, "task"),
         ({"engine": "mine"}, "engine"),
         ({"length": 0}, "length"),
         ({"train_length": True}, "train_length"),
-        ({"model": "checkpoint", "task": "images"}, "model"),
+        ({"memory": 0}, "memory"),
+        ({"memory": float("nan")}, "memory"),
         ({"tune": True}, "tune"),
+        ({"checkpoint": ROPE_CHECKPOINT}, "model"),
+        ({"kind": "vision", "task": "sorting"}, "task"),
     ],
 )
-def test_invalid_needs_are_refused(needs: dict[str, object], name: str) -> None:
+def test_invalid_needs_are_refused(needs: dict[str, Any], name: str) -> None:
     with pytest.raises(ValueError, match=rf"\b{name}\b"):
-        Needs(**needs)  # type: ignore[arg-type]
+        Needs(**needs)
 
 
-def test_every_reason_has_a_row_that_is_there() -> None:
-    answers = [recommend(Needs(task=task, length=16 * 4096)) for task in TASKS]
-    answers += [recommend(Needs(model="checkpoint", length=16384, tune=tune)) for tune in (True, False)]
-    reasons: list[Reason] = [reason for answer in answers for reason in answer.remarks]
-    reasons += [reason for answer in answers for choice in answer.choices for reason in choice.reasons]
-    reasons += [reason for advice in THIRTEEN for _, _, reason in judged(advice)]
-    assert len(reasons) > 60
-    for reason in reasons:
-        assert reason.row in GENERATED or (DOCS / reason.row).is_file(), reason.row
+def test_rules_of_thumb_are_thirteen_with_four_conditions_each() -> None:
+    thumbs = rules_of_thumb()
+    assert len(thumbs) == 13
+    assert set(thumbs) <= set(CATALOGUE)
+    assert all(len(judgements) == 4 for judgements in thumbs.values())
+    (short,) = [j for j in thumbs["yarn"] if "short" in j.condition]
+    assert short.verdict == "false", "a static factor costs short texts"
+    assert "+0.627 ± 0.025" in short.text, "the static factor's price, not that of factor 1"
+    inconclusive = [j for judgements in thumbs.values() for j in judgements if j.verdict == "inconclusive"]
+    assert all(j.basis == "measured here" for j in inconclusive)
 
 
-def test_there_are_thirteen_and_results_answer_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert len(THIRTEEN) == 13
-    assert all(len(advice.conditions) == 4 for advice in THIRTEEN)
-    alibi = next(advice for advice in THIRTEEN if advice.name == "alibi")
-    for verdict, answer in (("equivalent", "yes"), ("fails", "no"), ("did not learn", "open")):
-        use_studies(monkeypatch, study("text", row("alibi", 1.7, 1.8, verdict)))
-        assert judged(alibi)[0][1] == answer
+def test_numbers_are_shown_without_exponents() -> None:
+    assert [significant(value, 4) for value in (1 / 3, 16.0, 12345.6, 1e9)] == ["0.3333", "16", "12350", "1000000000"]
+    shown = words(features(Needs(train_length=4096, length=131072)))
+    assert (shown["length"], shown["length_digits"], shown["factor"]) == ("131,072", "131072", "32")
+
+
+def test_the_page_has_the_rules_that_need_no_configuration() -> None:
+    data = compiled()
+    assert 80 < len(data["rules"]) < len(rules())
+    assert "</" not in as_script()
+    assert not any("{name}" in rule["text"] for rule in data["rules"])
 
 
 def test_the_command_tells_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     assert posenc_cli.run(["recommend", "--model", "checkpoint", "--length", "32768", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
-    assert [choice["spec"] for choice in printed["choices"]] == specs(
-        recommend(Needs(model="checkpoint", length=32768))
-    )
-    assert posenc_cli.run(["recommend", "--task", "video"]) == 0
-    assert "1. mrope" in capsys.readouterr().out
+    answer = recommend(Needs(model="checkpoint", length=32768))
+    assert [sentence["text"] for sentence in printed["sentences"]] == [s.text for s in answer.sentences]
+    assert posenc_cli.run(["recommend", "--kind", "video"]) == 0
+    out = capsys.readouterr().out
+    assert "time, row and column" in out
+    assert "Sources" in out
+    assert posenc_cli.run(["recommend", "--tune", "--length", "8192"]) == 0
+    assert "fine-tun" in capsys.readouterr().out, "tune is for a checkpoint, so one is meant"
     assert posenc_cli.run(["recommend", "--length", "0"]) == 2
     assert "length" in capsys.readouterr().err
-    assert (QUESTIONS["model"][1], QUESTIONS["task"][1], QUESTIONS["engine"][1]) == (MODELS, tuple(TASKS), ENGINES)
+    assert posenc_cli.run(["recommend", "no-such-folder"]) == 2
+    known = {"model": MODELS, "kind": tuple(KINDS), "task": tuple(TASKS), "engine": ENGINES}
+    assert {name: answers for name, (_, answers) in QUESTIONS.items()} == known
+
+
+def test_commands_that_advice_gives_can_be_parsed() -> None:
+    """Options of `posenc …` in checks exist; the laboratory's are Typer's and are named in its help."""
+    checks = {s.text for needs in all_needs(3000) for s in recommend(needs).sentences if s.section == "check"}
+    options = {
+        command: {word for action in parser_of(command)._actions for word in action.option_strings}
+        for command in ("evaluate", "extend")
+    }
+    for text in checks:
+        for command, known in options.items():
+            for part in re.findall(rf"posenc {command} ([^,(]*(?:,[^ ]\S*[^,(]*)*)", text):
+                named = set(re.findall(r"--[\w-]+", part.split("posenc ")[0]))
+                assert named <= known | {"--task", "--seeds", "--data"}, text
 
 
 def test_a_terminal_is_asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    answers = iter(["checkpoint", "", "vllm", "4,096", "16384"])
+    answers = iter(["checkpoint", "", "", "vllm", "4,096", "16384"])
     monkeypatch.setattr("builtins.input", lambda question: next(answers))
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert posenc_cli.run(["recommend"]) == 0
-    assert "dynamic_yarn" in capsys.readouterr().out
+    assert "YaRN with factor 4" in capsys.readouterr().out
     assert next(answers, None) is None

@@ -11,13 +11,18 @@ from posenc_cli.parsing import Parser
 HOOK_POINTS = ("embedding", "rotary", "bias", "score", "weight")  # of `posenc.encoding.HOOK_POINTS`
 EXPLORER = "explorer.html"
 QUESTIONS = {  # of `posenc.recommend.Needs`, with their possible answers; the first one is the default
-    "model": ("A new model, or a RoPE checkpoint whose context is to be extended?", ("new", "checkpoint")),
+    "model": ("A new model, or a trained one whose context is to be extended?", ("new", "checkpoint")),
+    "kind": (
+        "What kind of model?",
+        ("decoder", "code", "research", "encoder", "encoder-decoder", "vision", "video", "vision-language",
+         "image-generation", "speech", "music", "protein", "algorithmic", "other"),
+    ),
     "task": (
         "What must work at the longest length?",
-        ("text", "retrieval", "counting", "state", "copying", "arithmetic", "images", "video"),
+        ("general", "perplexity", "retrieval", "streaming", "arithmetic", "sorting", "copying", "counting", "state"),
     ),
-    "engine": ("What will serve it?", ("any", "transformers", "vllm", "sglang", "llama.cpp")),
-}
+    "engine": ("What will serve it?", ("any", "transformers", "vllm", "sglang", "llama.cpp", "mlx")),
+}  # fmt: skip
 
 
 def parser_of(command: str) -> argparse.ArgumentParser:
@@ -49,11 +54,16 @@ def _info() -> argparse.ArgumentParser:
 
 def _recommend() -> argparse.ArgumentParser:
     parser = Parser("recommend", "On a terminal it asks for what is missing; elsewhere defaults apply.")
+    parser.add_argument(
+        "path", nargs="?", metavar="CONFIG",
+        help="a trained model: its config.json, folder or GGUF file; its own facts then count",
+    )  # fmt: skip
     for name, (question, answers) in QUESTIONS.items():
         parser.add_argument(f"--{name}", choices=answers, help=f"{question} (default: {answers[0]})")
     parser.add_argument("--train-length", type=int, metavar="TOKENS", help="training length (default: 4096)")
     parser.add_argument("--length", type=int, metavar="TOKENS", help="longest context (default: the training length)")
-    parser.add_argument("--tune", action="store_true", help="the checkpoint may be fine-tuned a little")
+    parser.add_argument("--tune", action="store_true", help="the checkpoint may be fine-tuned")
+    parser.add_argument("--memory", type=float, metavar="GIB", help="for the key/value cache of one sequence")
     parser.add_argument("--json", action="store_true", dest="as_json", help="print the answer as JSON")
     return parser
 

@@ -14,9 +14,10 @@ from posenc.catalogue.studies import FILE, studies
 pytest.importorskip("latex2mathml", reason="needs the extra docs")
 pytest.importorskip("griffe", reason="needs the extra docs")
 
+from guide import engine_picture
 from guide.check import problems_of
 from guide.claimed import claims_of, subjects
-from guide.decision import TREE, decision
+from guide.decision import SITUATIONS, decision
 from guide.embedded import PICTURE, embedded, picture
 from guide.examples import example_of
 from guide.lists import bibliography, questions, table
@@ -27,7 +28,7 @@ from guide.records import RESULTS, ROOT
 from guide.stage import configuration
 
 from posenc.lab.report.literature import CLAIMS
-from posenc.recommend.thirteen import THIRTEEN
+from posenc.recommend.rules_of_thumb import rules_of_thumb
 
 WRITTEN = sorted([*(ROOT / "docs" / "learn").glob("*.md"), *(ROOT / "docs" / "methods").glob("*.md")])
 
@@ -110,11 +111,22 @@ def test_what_an_installed_package_carries_is_what_was_recorded() -> None:
     assert PICTURE.read_text(encoding="utf-8") == picture(), "results have changed: python -m guide.embedded"
 
 
-def test_the_decision_guide_has_each_piece_of_advice_with_its_rows() -> None:
+def test_the_decision_page_has_each_situation_and_each_rule_of_thumb_with_its_evidence() -> None:
     page = decision()
-    assert all(f"(methods/{file_of(CATALOGUE[advice.name])})" in page for advice in THIRTEEN)
-    assert page.count("](methods/alibi.md#measured-here)") >= 3
-    assert all(f"**{words}**" in page for branches in TREE.values() for words in branches)
+    assert all(f"(methods/{file_of(CATALOGUE[name])})" in page for name in rules_of_thumb())
+    assert all(f"<summary>{title}</summary>" in page for title in SITUATIONS)
+    assert page.startswith("# Which positional encoding?\n\n**For a new decoder language model: RoPE")
+    links = re.findall(r"\]\(#([\w-]+)\)", page)
+    assert len(links) == len(SITUATIONS)
+    assert all(f'id="{link}"' in page for link in links)
+
+
+def test_the_picture_of_engines_is_that_of_the_table() -> None:
+    assert engine_picture.PICTURE.read_text(encoding="utf-8") == engine_picture.picture(), (
+        "python -m guide.engine_picture writes it anew"
+    )
+    assert set(engine_picture.ROWS) <= set(engine_picture.engine_table()["gaps"])
+    assert {*engine_picture.COLUMNS, engine_picture.WRITER} == set(engine_picture.engine_table()["engines"])
 
 
 def test_every_question_of_the_learners_pages_is_listed() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ class StudyRow:
         window: the same under a window of the training length.
         contrasts: at the longest length, those of its table.
         at_first: against the baselines at the training length, a family of their own.
+        views: of pictures, the mean under each change of the positions, by its name.
     """
 
     name: str
@@ -57,6 +58,7 @@ class StudyRow:
     window: dict[int, Mean]
     contrasts: tuple[Contrast, ...]
     at_first: tuple[Contrast, ...]
+    views: dict[str, Mean] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -153,4 +155,5 @@ def _row(name: str, row: dict[str, Any]) -> StudyRow:
         window={length: (mean, low, high) for length, mean, low, high in row["window"]},
         contrasts=tuple(Contrast(*values) for values in row["contrasts"]),
         at_first=tuple(Contrast(*values) for values in row["at_first"]),
+        views={view: (mean, low, high) for view, (mean, low, high) in row["views"].items()},
     )

@@ -1,38 +1,78 @@
-"""``posenc recommend``: which encoding to use, each reason with its evidence."""
+"""``posenc recommend``: the default for a need, exceptions after it, and what each sentence rests on."""
 
 from __future__ import annotations
 
 import json
 import sys
 from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
 from posenc.cli.columns import labelled, paragraph
-from posenc.recommend import Answer, Needs, Reason, recommend
+from posenc.input_files import naming
+from posenc.recommend import SOURCES, Answer, Needs, Sentence, recommend
+from posenc.recommend.from_config import read_checkpoint
+from posenc.recommend.rule import SECTIONS
 from posenc_cli.arguments import QUESTIONS
 
 LENGTH = 4096  # tokens, where none is given
 
 
 def run(
-    *, model: str | None, task: str | None, engine: str | None, train_length: int | None, length: int | None,
-    tune: bool, as_json: bool,
+    *, path: str | None, model: str | None, kind: str | None, task: str | None, engine: str | None,
+    train_length: int | None, length: int | None, tune: bool, memory: float | None, as_json: bool,
 ) -> int:  # fmt: skip
-    """Print the choices; on a terminal, ask first for what is missing.
+    """Print the answer; on a terminal, ask first if nothing was given.
 
     Raises:
-        ValueError: for needs that contradict each other, and for an answer that is not possible.
+        ValueError: for needs that contradict each other, an answer that is not possible, and a configuration that
+            cannot be read.
     """
-    answers = {"model": model, "task": task, "engine": engine}
-    if sys.stdin.isatty() and sys.stdout.isatty() and not as_json and all(v is None for v in answers.values()):
+    answers = {"model": model, "kind": kind, "task": task, "engine": engine}
+    silent = path is None and all(value is None for value in answers.values())
+    if sys.stdin.isatty() and sys.stdout.isatty() and not as_json and silent:
         answers = {name: _ask(name) for name in QUESTIONS}
         train_length = train_length or _ask_length("What is its training length in tokens?", LENGTH)
         length = length or _ask_length("What is the longest context in tokens?", train_length)
-    words = {name: value or QUESTIONS[name][1][0] for name, value in answers.items()}
-    trained = LENGTH if train_length is None else train_length
-    needs = Needs(**words, train_length=trained, length=trained if length is None else length, tune=tune)
+    given: dict[str, Any] = {"model": "checkpoint" if tune else "new", "kind": "decoder", "task": "general",
+                             "engine": "any"}  # fmt: skip
+    trained = LENGTH
+    if path is not None:
+        with naming(path):
+            checkpoint, kind_read = read_checkpoint(Path(path))
+        given |= {"model": "checkpoint", "kind": kind_read, "checkpoint": checkpoint}
+        trained = checkpoint.declared or LENGTH
+    given |= {name: value for name, value in answers.items() if value is not None}
+    trained = trained if train_length is None else train_length
+    longest = trained if length is None else length
+    needs = Needs(**given, train_length=trained, length=longest, tune=tune, memory=memory)
     answer = recommend(needs)
-    sys.stdout.write(json.dumps(asdict(answer), indent=2) + "\n" if as_json else _as_text(answer))
+    sys.stdout.write(json.dumps(asdict(answer), indent=2) + "\n" if as_json else as_text(answer))
     return 0
+
+
+def as_text(answer: Answer) -> str:
+    """The answer as a terminal shows it: the default first, then a label for each section."""
+    first, *rest = answer.sentences
+    lines = [*paragraph(answer.question, sys.stdout), "", *paragraph(f"{first.text}{basis_of(first)}", sys.stdout), ""]
+    facts, last = [], ""
+    for sentence in rest:
+        label = SECTIONS[sentence.section] if sentence.section != last else ""
+        facts.append((label, f"{sentence.text}{basis_of(sentence)}"))
+        last = sentence.section
+    cited = dict.fromkeys(key for sentence in answer.sentences for key in sentence.sources if key in SOURCES)
+    for number, key in enumerate(cited):
+        source = SOURCES[key]
+        facts.append(("Sources" if number == 0 else "", f"{source.title}: {source.where} ({source.shows})"))
+    return "\n".join([*lines, *labelled(facts, sys.stdout)]) + "\n"
+
+
+def basis_of(sentence: Sentence) -> str:
+    """What a sentence rests on, in brackets; nothing after a command."""
+    if sentence.section == "check":
+        return ""
+    named = dict.fromkeys(SOURCES[key].title if key in SOURCES else key for key in sentence.sources)
+    return f"  [{sentence.basis}: {', '.join(named)}]"
 
 
 def _ask(name: str) -> str:
@@ -48,17 +88,3 @@ def _ask_length(question: str, default: int) -> int:
     if not text.isascii() or not text.isdecimal():
         raise ValueError(f"a whole number of tokens is needed, got {text!r}")
     return int(text)
-
-
-def _as_text(answer: Answer) -> str:
-    lines = []
-    for number, choice in enumerate(answer.choices, 1):
-        lines += ["", *paragraph(f"{number}. {choice.spec}: {choice.words}", sys.stdout)]
-        lines += labelled([_line(reason) for reason in choice.reasons], sys.stdout)
-    if answer.remarks:
-        lines += ["", "Caveats:", *labelled([_line(reason) for reason in answer.remarks], sys.stdout)]
-    return "\n".join(lines) + "\n"
-
-
-def _line(reason: Reason) -> tuple[str, str]:
-    return f"  {reason.sure}", f"{reason.words} ({reason.row})"

@@ -1,16 +1,55 @@
-"""Which encoding for a need, each sentence with the row that it rests on: ``posenc recommend`` and the decision guide.
+"""Which positional encoding for a need, or how to extend a checkpoint: ``posenc recommend`` and the decision page.
 
-    needs -> recommend(needs) -> choices, each with reasons; a reason has words, how sure it is, and a row
-    THIRTEEN, judged(...)     what notes of learners advised, sentence by sentence, held against the same rows
+    needs -> recommend(needs) -> an answer: sentences in sections, the default first
 
-Rows come from the recorded comparisons (`posenc.catalogue.studies`) and of the catalogue. Nothing here has a number
-of its own: other results give other words.
+A sentence says what it rests on: practice (which models, with sources), a record of this project, a definition, the
+table of engines, or that nothing is known. Rules are data (`rule`), by subject: `new_models`, `checkpoints`, `engines`,
+`measured`; the page evaluates the same rules in the browser. `rules_of_thumb` judges thirteen that are often heard.
 """
 
 from __future__ import annotations
 
-from posenc.recommend.needs import Needs
-from posenc.recommend.reason import Answer, Choice, Reason
-from posenc.recommend.rules import recommend
+from functools import cache
 
-__all__ = ["Answer", "Choice", "Needs", "Reason", "recommend"]
+from posenc.recommend import checkpoints, engines, measured, new_models
+from posenc.recommend.needs import TASKS, Checkpoint, Needs
+from posenc.recommend.rule import SECTIONS, Answer, Rule, Sentence, features, matches, words
+from posenc.recommend.sources import SOURCES, Source
+
+__all__ = ["Answer", "Checkpoint", "Needs", "Rule", "Sentence", "Source", "SOURCES", "recommend", "rules"]
+
+_QUESTIONS = {"new": "A new {what}", "checkpoint": "A trained {what}"}
+
+
+@cache
+def rules() -> tuple[Rule, ...]:
+    """All rules; of the defaults the first that matches counts, of every other section all."""
+    return (
+        *engines.engine_defaults(), *new_models.RULES, *checkpoints.RULES, *engines.engine_rules(),
+        *measured.measured_rules(),
+    )  # fmt: skip
+
+
+def recommend(needs: Needs) -> Answer:
+    """What to do, best first.
+
+    >>> recommend(Needs(model="checkpoint", train_length=4096, length=4096)).default[:15]
+    'Change nothing:'
+    """
+    values = features(needs)
+    fitting = [rule for rule in rules() if matches(rule.when, values)]
+    chosen = [next(rule for rule in fitting if rule.section == "default")]
+    chosen += [rule for section in SECTIONS if section != "default" for rule in fitting if rule.section == section]
+    return Answer(question_of(needs), tuple(rule.sentence(values) for rule in chosen))
+
+
+def question_of(needs: Needs) -> str:
+    """The needs in one line."""
+    shown = words(features(needs))
+    parts = [_QUESTIONS[needs.model].format_map(shown)]
+    parts.append(f"{shown['train_length']} tokens in training, {shown['length']} wanted")
+    parts += [TASKS[needs.task]] if needs.task != "general" else []
+    parts += ["fine-tuning possible"] if needs.tune else []
+    parts += [f"served by {shown['server']}"] if needs.engine != "any" else []
+    parts += [f"{shown['memory']} GiB for the cache"] if needs.memory is not None else []
+    return "; ".join(parts) + "."

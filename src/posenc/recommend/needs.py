@@ -1,21 +1,78 @@
-"""What somebody needs of an encoding."""
+"""What somebody needs of a positional encoding, and what is known of the checkpoint that they start from."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-TASKS = {  # what is asked for, and the comparisons of the laboratory that ask it
-    "text": ("text",),
-    "retrieval": ("passkey", "recall"),
-    "counting": ("counting",),
-    "state": ("flipflop",),
-    "copying": ("copy",),
-    "arithmetic": ("addition",),
-    "images": ("images",),
-    "video": (),
+KINDS = {  # of models, in words
+    "decoder": "decoder language model",
+    "code": "decoder language model for code",
+    "research": "small research model on one GPU",
+    "encoder": "text encoder",
+    "encoder-decoder": "text encoder-decoder",
+    "vision": "image encoder",
+    "video": "video model",
+    "vision-language": "vision-language model",
+    "image-generation": "image generator",
+    "speech": "speech model",
+    "music": "music model",
+    "protein": "model of protein sequences",
+    "algorithmic": "model of arithmetic and algorithms",
+    "other": "model of another kind",
 }
+TEXT = ("decoder", "code", "research", "encoder", "encoder-decoder")
+DECODERS = ("decoder", "code", "research")
+TASKS = {  # what must work at the longest length, in words
+    "general": "no single task",
+    "perplexity": "low perplexity",
+    "retrieval": "retrieval from anywhere in the context",
+    "streaming": "endless streams",
+    "arithmetic": "arithmetic",
+    "sorting": "sorting",
+    "copying": "copying",
+    "counting": "counting",
+    "state": "tracking a state",
+}
+ALGORITHMIC = ("arithmetic", "sorting", "copying", "counting", "state")
 MODELS = ("new", "checkpoint")
-ENGINES = ("any", "transformers", "vllm", "sglang", "llama.cpp")
+ENGINES = ("any", "transformers", "vllm", "sglang", "llama.cpp", "mlx")
+SERVERS = ("vllm", "sglang", "llama.cpp", "mlx")
+GIB = 2**30
+# Bytes of a bfloat16 key/value cache a token, in the shape of Llama 3 8B: 32 layers of 8 key/value heads, 128 channels.
+CACHE_A_TOKEN = 32 * 2 * 8 * 128 * 2
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a configuration says of a trained model.
+
+    Attributes:
+        name: of the file or folder.
+        model_type: as the configuration has it.
+        scheme: "rope", "table" (learned absolute positions), "alibi", "bias" (relative, learned) or "none".
+        rows: positions of a learned table; None for others.
+        pattern: "full" (all attending layers attend to everything), "windows" (all have a sliding window) or "mixed".
+        window: tokens of the sliding window; None without one.
+        scaling: rope type of a block that it already has, "" for none.
+        length_dependent: whether the frequencies of that block follow the length.
+        declared: longest context that it declares; None where it does not.
+        original: training length before that block; as `declared` without one.
+        cache: bytes of the key/value cache a token in layers that keep all tokens, bfloat16; None: not known.
+        cache_windows: bytes in layers with a window, however long the context is.
+    """
+
+    name: str
+    model_type: str
+    scheme: str
+    rows: int | None = None
+    pattern: str = "full"
+    window: int | None = None
+    scaling: str = ""
+    length_dependent: bool = False
+    declared: int | None = None
+    original: int | None = None
+    cache: int | None = None
+    cache_windows: int = 0
 
 
 @dataclass(frozen=True)
@@ -23,38 +80,61 @@ class Needs:
     """What is to be built.
 
     Args:
-        model: "new", or "checkpoint": a trained model with RoPE whose texts are to become longer.
+        model: "new", or "checkpoint": a trained model whose context is to be extended.
+        kind: one of `KINDS`.
         task: one of `TASKS`, what must work at the longest length.
-        train_length: tokens that the model is, or was, trained at.
-        length: tokens that it must read.
+        train_length: tokens (of images: patches) that the model is, or was, trained at.
+        length: tokens that it must handle.
         engine: what will serve it.
-        tune: whether a checkpoint may be trained a little.
+        tune: whether a checkpoint may be fine-tuned.
+        memory: GiB for the key/value cache of one sequence; None: no limit.
+        checkpoint: what is known of it, where a configuration was given.
 
     Raises:
-        ValueError: for a word that is not known, lengths below 1, and a checkpoint of pictures.
+        ValueError: for a word that is not known, a length below 1, a memory that is not positive, and needs that
+            contradict each other.
     """
 
     model: str = "new"
-    task: str = "text"
+    kind: str = "decoder"
+    task: str = "general"
     train_length: int = 4096
     length: int = 4096
     engine: str = "any"
     tune: bool = False
+    memory: float | None = None
+    checkpoint: Checkpoint | None = None
 
     def __post_init__(self) -> None:
-        for name, known in (("model", MODELS), ("task", TASKS), ("engine", ENGINES)):
+        for name, known in (("model", MODELS), ("kind", KINDS), ("task", TASKS), ("engine", ENGINES)):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
         for name in ("train_length", "length"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} must be a whole number of tokens from 1, got {value!r}")
-        if self.model == "checkpoint" and self.task in ("images", "video"):
-            raise ValueError("a checkpoint of pictures is not extended by these rules: model must be new for them")
+        memory = self.memory
+        if memory is not None and (isinstance(memory, bool) or not isinstance(memory, int | float) or not memory > 0):
+            raise ValueError(f"memory must be a number of GiB above 0, got {memory!r}")
         if self.tune and self.model == "new":
-            raise ValueError("tune concerns a checkpoint: a new model is trained anyway")
+            raise ValueError("tune is for a checkpoint; a new model is trained anyway: leave it out, or say checkpoint")
+        if self.checkpoint is not None and self.model == "new":
+            raise ValueError("a configuration was given, so model must be checkpoint, got 'new'")
+        if self.task in ALGORITHMIC and self.kind not in (*DECODERS, "algorithmic"):
+            raise ValueError(
+                f"task {self.task} is answered for {', '.join(DECODERS)} and algorithmic models, got kind {self.kind!r}"
+            )
 
     @property
-    def times(self) -> int:
-        """The longest length in trained lengths, rounded up."""
-        return -(-self.length // self.train_length)
+    def ratio(self) -> float:
+        """The longest length in training lengths."""
+        return self.length / self.train_length
+
+    @property
+    def cache_gib(self) -> float | None:
+        """GiB of the key/value cache at the longest length; None where the checkpoint's shape is not known."""
+        if self.checkpoint is None:
+            return CACHE_A_TOKEN * self.length / GIB
+        if self.checkpoint.cache is None:
+            return None
+        return (self.checkpoint.cache * self.length + self.checkpoint.cache_windows) / GIB

@@ -1,0 +1,186 @@
+"""Rules for a trained model: what its own configuration decides first, then how far its context is to be extended."""
+
+from __future__ import annotations
+
+from posenc.recommend.needs import DECODERS, SERVERS, TASKS, TEXT
+from posenc.recommend.rule import Rule, When
+
+_OLD: When = {"model": "checkpoint"}
+_TEXT: When = {**_OLD, "kind": TEXT}
+_ROPE: When = {**_TEXT, "scheme": ("unknown", "rope"), "pattern": ("unknown", "full", "mixed")}
+_LONGER, _TWICE, _FOUR, _MORE = {"above": 1.0}, {"above": 1.0, "upto": 2.0}, {"above": 2.0, "upto": 4.0}, {"above": 4.0}
+_TO_FOUR = {"above": 1.0, "upto": 4.0}
+_UNTRAINED, _TUNED = {**_ROPE, "tune": False}, {**_ROPE, "tune": True}
+_SCALED: When = {**_UNTRAINED, "task": tuple(task for task in TASKS if task != "streaming")}
+_OTHERS = ("video", "vision-language", "image-generation", "speech", "music", "protein", "algorithmic", "other")
+_OTHER: When = {**_OLD, "kind": _OTHERS}
+_OWN_CODE = ("any", "transformers")  # where posenc's own attention can run
+
+# What the configuration decides, whatever is wanted.
+FACTS = (
+    Rule("default", "{name} has a learned table of {rows} positions and none beyond: no scaling applies to it. Start "
+                    "from a checkpoint with RoPE, or enlarge the table (posenc.embedding.grow_table) and fine-tune.",
+         "by definition", ("docs/methods/learned.md",), {**_TEXT, "scheme": "table", "ratio": _LONGER}),
+    Rule("default", "Change nothing: ALiBi has no frequencies to scale, and {name} takes {length} tokens as it is. Its "
+         "weights decay with distance, so do not expect exact retrieval from far back.", "by definition",
+         ("docs/methods/alibi.md",), {**_OLD, "scheme": "alibi", "ratio": _LONGER}),
+    Rule("default", "Change nothing: {name} has a bias by distance, and distances beyond its last bucket share one "
+                    "number. It takes {length} tokens, and does not tell far ones apart by distance.", "by definition",
+         ("docs/methods/t5.md",), {**_OLD, "scheme": "bias", "ratio": _LONGER}),
+    Rule("default", "{name} has no positional encoding that could be scaled; fine-tune it at {length} tokens, or leave "
+         "it.", "by definition", ("docs/methods/nope.md",), {**_OLD, "scheme": "none", "ratio": _LONGER}),
+    Rule("default", "Change no frequency: every layer of {name} attends to {window} tokens at most, so that no "
+                    "distance beyond the window ever occurs.", "by definition", ("docs/interpolation.md",),
+         {**_OLD, "scheme": "rope", "pattern": "windows", "ratio": _LONGER}),
+    Rule("note", "What left the window reaches a token through other tokens' layers alone: do not expect exact "
+         "retrieval of it.", "by definition", ("docs/interpolation.md",),
+         {**_OLD, "scheme": "rope", "pattern": "windows", "ratio": _LONGER}),
+    Rule("default", "Its LongRoPE lists were searched and trained for {declared} tokens; no recipe is known here that "
+         "extends them without training. Search anew and fine-tune (posenc extend --method progressive), or read the "
+         "text in chunks.", "practice", ("longrope", "phi3"), {**_OLD, "block": "LongRoPE", "ratio": _LONGER}),
+    Rule("default", "Raise the factor of the block that {name} has, {scaling}, by {factor}, and never scale twice. Do "
+                    "so only if its model card documents such a length; otherwise fine-tune, or read the text in "
+                    "chunks.", "practice",
+         ("qwen3_card", "kimi_k2"), {**_OLD, "scaled": True, "tune": False, "ratio": _TO_FOUR}),
+    Rule("default", "Raise the factor of the block that {name} has, {scaling}, by {factor}, and fine-tune at {length} "
+         "tokens; never scale twice.", "practice", ("yarn", "deepseek_v3"),
+         {**_OLD, "scaled": True, "tune": True, "ratio": _LONGER}),
+    Rule("default", "Change nothing: {name} declares {declared} tokens, and every scaling changes what the model was "
+         "trained with.", "by definition", ("docs/interpolation.md",),
+         {**_OLD, "given": True, "ratio": {"upto": 1.0}, "kind": (*TEXT, *_OTHERS)}),
+    Rule("default", "Change nothing: {length} tokens are within the training length, and every scaling changes what "
+                    "the model was trained with.", "by definition", ("docs/interpolation.md",),
+         {**_OLD, "ratio": {"upto": 1.0}, "kind": (*TEXT, *_OTHERS)}),
+    Rule("note", "{name} has a block of type {scaling} already. It acts on short prompts too. Remove it only if the "
+                 "model card adds it for long prompts alone, as Qwen's do.", "practice", ("qwen3_card",),
+         {**_OLD, "scaled": True, "ratio": {"upto": 1.0}}),
+    Rule("note", "{name} has a block of type {scaling} already, and declares {declared} tokens.", "by definition",
+         ("docs/rotary.md",), {**_OLD, "scaled": True, "ratio": _LONGER}),
+    Rule("note", "Only the global layers of {name} need a change: the others have a window of {window} tokens.",
+         "by definition", ("docs/interpolation.md",), {**_ROPE, "pattern": "mixed", "ratio": _LONGER}),
+    Rule("note", "The length that a configuration declares is not always a length that the model was trained at.",
+         "practice", ("ruler",), {**_TEXT, "given": True}),
+)  # fmt: skip
+
+STREAMS = (
+    Rule("default", "StreamingLLM: the first four tokens and a sliding window of the training length. Memory stays "
+         "constant, and the loss stays near that of the training length.", "practice", ("streaming_llm",),
+         {**_UNTRAINED, "task": "streaming", "ratio": _LONGER, "engine": _OWN_CODE}),
+    Rule("default", "Send the last {original} tokens with each request, or take a model with sliding-window layers: "
+         "StreamingLLM needs posenc's attention in transformers, and {server} is not known here to have it.",
+         "practice", ("streaming_llm", "mistral"), {**_UNTRAINED, "task": "streaming", "ratio": _LONGER,
+                                                    "engine": SERVERS}),
+    Rule("costs", "What left the window is gone: such a model keeps its perplexity and cannot retrieve from there. Its "
+         "authors say so too.", "practice", ("streaming_llm",), {**_UNTRAINED, "task": "streaming", "ratio": _LONGER}),
+)  # fmt: skip
+
+UNTRAINED = (
+    Rule("default", "YaRN with factor {factor}, or the block that the model card documents for its own family.",
+         "practice", ("yarn", "qwen3_card"), {**_SCALED, "ratio": _TWICE}),
+    Rule("default", "YaRN with factor {factor}, if the model card documents such a factor (Qwen2.5 and Qwen3: factor "
+                    "4, 32,768 to 131,072). Otherwise fine-tune, or read the text in chunks.", "practice",
+         ("qwen25", "qwen3_card"), {**_SCALED, "ratio": _FOUR}),
+    Rule("default", "Not without training: no model card known here documents more than 4 times. Fine-tune (--tune), "
+                    "take a checkpoint trained at {length} tokens, or read the text in chunks.",
+                    "practice", ("qwen3_card",),
+         {**_SCALED, "ratio": _MORE}),
+    Rule("practice", "If you try it all the same: YaRN with factor {factor}, and look at retrieval at {length} tokens "
+         "before anybody uses it.", "practice", ("yarn", "ruler"), {**_SCALED, "ratio": _MORE}),
+    Rule("practice", "Dynamic NTK needs no training and leaves prompts within the training length unchanged, where the "
+         "engine computes it.", "practice", ("ntk",), {**_SCALED, "ratio": _TO_FOUR,
+                                                       "engine": _OWN_CODE}),
+    Rule("costs", "A static factor acts on short prompts too; Qwen's card advises to add it only where long contexts "
+                  "are needed.", "practice", ("qwen3_card",), {**_SCALED, "ratio": _LONGER}),
+    Rule("costs", "Expect less at {length} tokens than at {original}: on RULER Qwen2-72B has 94.1 at 32k, 79.8 at 64k "
+                  "and 53.7 at 128k.", "practice", ("ruler",), {**_SCALED, "ratio": _LONGER, "kind": DECODERS}),
+    Rule("practice", "Never rank methods by loss alone where facts must be found: windows and sinks keep the "
+                     "perplexity and lose what left the window.", "practice", ("streaming_llm", "ruler"),
+         {**_SCALED, "ratio": _LONGER, "task": "retrieval"}),
+    Rule("instead", "Retrieve passages, or ask chunk by chunk: no change of the model is needed. posenc evaluate "
+                    "measures chunks as a baseline (--methods chunked).", "by definition", ("docs/evaluate.md",),
+         {**_SCALED, "ratio": _LONGER, "kind": DECODERS, "task": ("general", "retrieval")}),
+    Rule("instead", "Self-Extend remaps distances instead of frequencies and needs posenc's attention in transformers "
+         "(posenc extend --method self_extend).", "practice", ("self_extend",),
+         {**_SCALED, "ratio": _TO_FOUR, "engine": _OWN_CODE, "kind": DECODERS}),
+)  # fmt: skip
+
+TUNED = (
+    Rule("default", "YaRN with factor {factor}, then a few hundred steps of fine-tuning at {length} tokens.",
+         "practice", ("yarn", "deepseek_v3"), {**_TUNED, "ratio": {"above": 1.0, "upto": 32.0}}),
+    Rule("default", "In stages: LongRoPE's searched factors, fine-tuned at a part of {length} tokens and searched "
+                    "again.",
+         "practice", ("longrope", "phi3"), {**_TUNED, "ratio": {"above": 32.0}}),
+    Rule("practice", "A raised base with continued pretraining in stages, where the budget allows billions of tokens "
+         "(Llama 3: base 500,000 and 8k to 128k in six stages; ABF: 500,000).", "practice", ("llama3", "abf"),
+         {**_TUNED, "ratio": _LONGER}),
+    Rule("practice", "LongRoPE: factors searched on the model's own loss, then fine-tuned (Phi-3 128k).", "practice",
+         ("longrope", "phi3"), {**_TUNED, "ratio": {"above": 1.0, "upto": 32.0}}),
+    Rule("practice", "Save the scaling with the weights, and look at the config again after merging and converting: "
+                     "posenc doctor and posenc explain read it at each step.", "by definition", ("docs/doctor.md",),
+         {**_TUNED, "ratio": _LONGER}),
+    Rule("costs", "Expect less at {length} tokens than at {original}, trained or not: on RULER Qwen2-72B has 94.1 at "
+                  "32k and 53.7 at 128k.", "practice", ("ruler",), {**_TUNED, "ratio": _LONGER, "kind": DECODERS}),
+    Rule("default", "Fine-tune it with a sliding window and visible first tokens, or with learned sinks.", "practice",
+         ("streaming_llm", "gpt_oss"), {**_TUNED, "task": "streaming"}),
+)  # fmt: skip
+
+MEMORY = (
+    Rule("memory", "A bfloat16 cache for {length} tokens takes {cache} GiB here, and you have {memory}. Keep a window "
+                   "and the first tokens (StreamingLLM), which loses what left the window, quantise the cache, or take "
+                   "a model with local layers (Gemma 3).",
+                   "practice", ("streaming_llm", "gemma3"), {**_OLD, "budget": "over"}),
+    Rule("memory", "A bfloat16 cache for {length} tokens takes {cache} GiB: within your {memory}.", "by definition",
+         ("docs/decoding.md",), {**_OLD, "budget": "fits"}),
+    Rule("memory", "The shape of this model's cache could not be read from its configuration.", "not known",
+         ("docs/decoding.md",), {**_OLD, "budget": "unknown"}),
+    Rule("note", "Without a configuration the cache is that of Llama 3 8B's shape (32 layers, 8 key/value heads of 128 "
+         "channels).", "by definition", ("docs/decoding.md",), {**_OLD, "budget": ("over", "fits"), "given": False}),
+)  # fmt: skip
+
+DRAWN = (
+    Rule("default", "A learned table is interpolated (ViT), coordinates of axial RoPE are scaled to the range of "
+                    "training (DINOv3: [−1, 1]); then fine-tune briefly at the new resolution.",
+                    "practice", ("vit", "dinov3"),
+         {**_OLD, "kind": "vision"}),
+    Rule("check", "posenc compare --task images     (finer and larger grids, counted or scaled positions, from your "
+                  "own folder with --data)", "by definition", ("docs/images.md",), {**_OLD, "kind": "vision"}),
+    Rule("default", "YaRN in the block of the text part (text_config): image and text positions share its frequencies.",
+         "practice", ("qwen3_card", "qwen3_vl"), {**_OLD, "kind": "vision-language", "ratio": _LONGER}),
+    Rule("default", "Nothing is known here about extending {a_what}. If it rotates, YaRN with factor {factor} is what "
+         "language models do; fine-tune and test it at {length} tokens.", "practice", ("yarn",), _OTHER),
+    Rule("unknown", "Nothing recorded here extends {a_what}.", "not known", ("docs/findings.md",),
+         {**_OLD, "kind": ("vision", *_OTHERS)}),
+)  # fmt: skip
+
+CHECKS = (
+    Rule("check", "posenc extend CHECKPOINT --length {length_digits} --method streaming_llm --out NEW, then posenc "
+                  "evaluate CHECKPOINT --tasks perplexity,niah_single --methods as_is,cut,streaming_llm --lengths "
+                  "{length_digits}",
+         "by definition", ("docs/extend.md",), {**_UNTRAINED, "kind": DECODERS, "task": "streaming", "ratio":
+                                                                                                     _LONGER, "engine":
+                                                                                                                       _OWN_CODE}),
+    Rule("check", "posenc evaluate CHECKPOINT --tasks perplexity,niah_single --methods as_is,cut --lengths "
+                  "{length_digits}",
+         "by definition", ("docs/evaluate.md",), {**_UNTRAINED, "kind": DECODERS, "task": "streaming", "ratio": _LONGER,
+                                                  "engine": SERVERS}),
+    Rule("check", "posenc extend CHECKPOINT --length {length_digits} --method yarn --out NEW, then posenc evaluate "
+         "CHECKPOINT --tasks niah,ruler,perplexity --methods as_is,cut,chunked,yarn --lengths {train_length_digits},"
+         "{length_digits}", "by definition", ("docs/extend.md", "docs/evaluate.md"),
+         {**_SCALED, "kind": DECODERS, "ratio": _LONGER}),
+    Rule("check", "posenc extend CHECKPOINT --length {length_digits} --method yarn --out NEW, fine-tune NEW, then "
+                  "posenc evaluate NEW --tasks niah,ruler,perplexity --lengths {train_length_digits},{length_digits}",
+         "by definition", ("docs/extend.md", "docs/evaluate.md"), {**_TUNED, "kind": DECODERS, "ratio": _LONGER}),
+    Rule("check", "posenc evaluate CHECKPOINT --tasks niah,ruler,perplexity --lengths {length_digits}", "by definition",
+         ("docs/evaluate.md",), {**_OLD, "kind": DECODERS, "ratio": {"upto": 1.0}}),
+    *(Rule("check", "posenc evaluate CHECKPOINT --tasks niah,ruler,perplexity --lengths {train_length_digits},"
+           "{length_digits}", "by definition", ("docs/evaluate.md",), {**_OLD, "kind": DECODERS, "ratio":
+                                                                                                 _LONGER, **case})
+      for case in ({"scheme": ("alibi", "bias", "table", "none")}, {"scheme": "rope", "pattern": "windows"})),
+    Rule("check", "Your own task at {train_length} and {length} tokens: posenc evaluate reads decoders only.",
+         "by definition", ("docs/evaluate.md",), {**_OLD, "kind": ("encoder", "encoder-decoder")}),
+    Rule("check", "Your own task at {train_length} and {length} tokens, before and after: no command of posenc "
+                  "evaluates {a_what}.", "by definition", ("docs/evaluate.md",),
+         {**_OLD, "kind": _OTHERS}),
+)  # fmt: skip
+
+RULES = (*FACTS, *STREAMS, *TUNED[-1:], *UNTRAINED, *TUNED[:-1], *MEMORY, *DRAWN, *CHECKS)

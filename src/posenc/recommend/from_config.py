@@ -1,0 +1,94 @@
+"""What advice needs to know of a checkpoint, read from its configuration; no weights are opened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from posenc.hf.config.rope_config import RopeConfig, read_rope
+from posenc.hf.config.text_config import count_at, width_of_heads
+from posenc.hf.explanation.describe import schedule_facts
+from posenc.hf.explanation.layer_facts import HEADS, Model, model_from_config
+from posenc.hf.explanation.report import facts
+from posenc.hf.limits import WIDTH
+from posenc.recommend.needs import Checkpoint
+
+_BFLOAT16 = 2  # bytes
+
+
+def read_checkpoint(path: Path) -> tuple[Checkpoint, str]:
+    """The facts of a configuration and the kind of model that it describes, a key of `KINDS`.
+
+    Args:
+        path: a config.json, the folder of a checkpoint, or a GGUF file.
+
+    Raises:
+        ValueError: as `read_rope`.
+    """
+    config = read_rope(path)
+    model = model_from_config(config)
+    return checkpoint_of(config, model, path), kind_of(config, model)
+
+
+def checkpoint_of(config: RopeConfig, model: Model, path: Path) -> Checkpoint:
+    """The facts of a configuration that was read."""
+    rotations = [layer for layer in facts(config)["layers"].values() if layer is not None]
+    attending = [layer for layer in model.distinct_layers if layer.attends]
+    windows = [layer.window for layer in attending if layer.window is not None]
+    pattern = "full" if not windows else "windows" if len(windows) == len(attending) else "mixed"
+    every_token, windowed = _cache(config, model)
+    # Where kinds of layers differ, the one that attends farthest decides what the model can read.
+    widest = max(rotations, key=lambda r: (r["window"] is None, r["longest_length"] or 0), default=None)
+    scheme, rows = _scheme(config)
+    return Checkpoint(
+        name=path.parent.name if path.name == "config.json" and path.parent.name else path.name,
+        model_type=config.model_type, scheme="rope" if widest else scheme, rows=rows, pattern=pattern,
+        window=max(windows, default=None), scaling=(widest["scaling"] or "") if widest else "",
+        length_dependent=bool(widest and widest["length_dependent"]),
+        declared=widest["longest_length"] if widest else rows, original=widest["trained_length"] if widest else rows,
+        cache=every_token, cache_windows=windowed,
+    )  # fmt: skip
+
+
+def kind_of(config: RopeConfig, model: Model) -> str:
+    """The kind of model, as far as a configuration says it."""
+    causal = {layer.causal for layer in model.distinct_layers if layer.attends}
+    names = {kind["kind"] for kind in schedule_facts(config)["kinds"]}
+    if any("Grid" in scheme.builds for scheme in config.position_schemes):
+        return "vision"
+    if {"encoder", "decoder"} <= names:
+        return "encoder-decoder"
+    if "vision_config" in config.config:
+        return "vision-language"
+    return "encoder" if causal == {False} else "decoder"
+
+
+def _scheme(config: RopeConfig) -> tuple[str, int | None]:
+    """Which encoding a model without rotation has, and the positions of a learned table."""
+    for scheme in config.position_schemes:
+        if scheme.rows is not None:
+            return "table", scheme.positions or scheme.rows
+        if scheme.builds.startswith("ALiBi"):
+            return "alibi", None
+        if scheme.buckets is not None:
+            return "bias", None
+    return "none", None
+
+
+def _cache(config: RopeConfig, model: Model) -> tuple[int | None, int]:
+    """Bytes of the cache a token in layers that keep all tokens, and in all of a window; None: not known."""
+    text = config.text_config
+    heads = count_at(text, "num_key_value_heads", WIDTH) or next(
+        (count for key in HEADS if (count := count_at(text, key, WIDTH)) is not None), None
+    )
+    width = width_of_heads(text)
+    if model.latent is not None and model.latent.keys is not None:  # all heads share one latent vector and one key
+        channels: int | None = model.latent.keys + (model.latent.rotated or 0)
+    else:
+        channels = None if heads is None or width is None else 2 * heads * width
+    causal = all(layer.causal for layer in model.distinct_layers if layer.attends)
+    if channels is None or not model.layers or not causal:
+        return None, 0
+    attending = [layer for layer in model.layers if layer.attends]
+    windowed = [layer.window for layer in attending if layer.window is not None]
+    bytes_a_token = channels * _BFLOAT16
+    return bytes_a_token * (len(attending) - len(windowed)), bytes_a_token * sum(windowed)

@@ -1,0 +1,152 @@
+"""Rules whose sentences are made from recorded comparisons: numbers, intervals, trainings and scope come from the rows.
+
+No rule here orders encodings by an interval that contains the opposite, nor by models that do not use the context of
+the case; where the records say nothing of a case, that is the sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from posenc.catalogue.studies import Contrast, Mean, Study, StudyRow, studies
+from posenc.recommend.needs import DECODERS
+from posenc.recommend.rule import Rule, When
+
+_FINDINGS = "docs/findings.md"
+_FROM_64 = "models of 0.1 million parameters, trained on up to 64 tokens"
+
+
+def measured_rules() -> tuple[Rule, ...]:
+    """The rules that the recorded comparisons support."""
+    by_name = {study.name: study for study in studies()}
+    makers = {
+        "images": _images, "addition": _addition, "counting": _counting, "flipflop": _flipflop, "copy": _copy,
+        "recall": _recall, "smollm2": _streams,
+    }  # fmt: skip
+    return (*_texts(), *(rule for name, make in makers.items() if name in by_name for rule in make(by_name[name])))
+
+
+def page_of(study: Study) -> str:
+    """The table of a comparison."""
+    return f"docs/results/{study.name}/table.md"
+
+
+def estimate(mean: Mean | tuple[float, float, float], study: Study, *, signed: bool = False) -> str:
+    """A mean with half of its interval, as the reports show it."""
+    value, low, high = mean
+    sign = "+" if signed else ""
+    half = (high - low) / 2
+    if study.percent:
+        return f"{100 * value:{sign}.1f} ± {100 * half:.1f}".replace("-", "−")
+    return f"{value:{sign}.3f} ± {half:.3f}".replace("-", "−")
+
+
+def over_length(row: StudyRow) -> Contrast:
+    """The change of a row from the training length to the longest."""
+    return next(contrast for contrast in row.contrasts if contrast.against == "1x")
+
+
+def _change(row: StudyRow, study: Study) -> str:
+    contrast = over_length(row)
+    return estimate((contrast.mean, contrast.low, contrast.high), study, signed=True)
+
+
+def _texts() -> Iterator[Rule]:
+    words = (
+        "Nothing recorded here reaches {train_length} tokens of context: the text models are small, were trained on 64 "
+        "bytes, and their use of context is mostly unmeasured. They decide nothing here."
+    )
+    when: When = {"kind": (*DECODERS, "encoder", "encoder-decoder"), "model": "new", "algorithmic": False}
+    yield Rule("measured", words, "measured here", (_FINDINGS,), when)
+
+
+def _images(study: Study) -> Iterator[Rule]:
+    rows = {name: row for name, row in study.rows.items() if row.learned}
+    there = {name: row.views["finer_scaled"] for name, row in rows.items() if "finer_scaled" in row.views}
+    best = max(there, key=lambda name: there[name][0])
+    behind = [name for name in there if there[name][2] < there[best][1]]
+    seeds = next(iter(rows.values())).seeds
+    shown = ", ".join(f"{name} {estimate(there[name], study)}" for name in ("learned_grid", "axial") if name in behind)
+    scope = f"scanned digits, 6 × 6 patches, {len(rows)} encodings, {seeds} trainings each, no rate tuned"
+    words = (
+        f"On a finer grid with scaled coordinates {best} keeps {estimate(there[best], study)} % of pictures, and its "
+        f"interval lies above those of {len(behind)} of the {len(there) - 1} others ({shown}); on larger grids none "
+        f"comes near its own result ({scope})."
+    )
+    yield Rule("measured", words, "measured here", (page_of(study),), {"kind": "vision"})
+
+
+def _addition(study: Study) -> Iterator[Rule]:
+    seeds = study.rows["abacus"].seeds
+    longest = study.rows["abacus"].means[2 * study.train_length]
+    words = (
+        f"After sums of up to 6 digits no encoding adds 13 digits: Abacus has {100 * longest[0]:.0f} % of the sums "
+        f"({seeds} trainings, 0.6 million parameters, 3,000 steps, no recurrent layers). Of single digits it has more "
+        "right than RoPE or ALiBi (finding 9)."
+    )
+    when: When = {"algorithmic": True, "task": ("arithmetic", "general", "perplexity", "retrieval", "streaming")}
+    yield Rule("measured", words, "measured here", (page_of(study), _FINDINGS), when)
+
+
+def _near(study: Study, task: str, name: str) -> Iterator[Rule]:
+    row = study.rows["rope"]
+    window = row.window[max(row.window)]
+    words = (
+        f"In {name} RoPE changes by {_change(row, study)} points from the training length to {study.longest} times it; "
+        f"with a sliding window of the training length it has {estimate(window, study)} % there ({row.seeds} "
+        f"trainings, {_FROM_64})."
+    )
+    yield Rule("measured", words, "measured here", (page_of(study),), {"task": task, "algorithmic": True})
+
+
+def _flipflop(study: Study) -> Iterator[Rule]:
+    yield from _near(study, "state", "flip-flop")
+
+
+def _copy(study: Study) -> Iterator[Rule]:
+    yield from _near(study, "copying", "copy")
+
+
+def _counting(study: Study) -> Iterator[Rule]:
+    yield from _near(study, "counting", "counting")
+    names = [name for name in ("alibi", "cope") if name in study.rows]
+    changes = " and ".join(f"{name} by {_change(study.rows[name], study)}" for name in names)
+    held = [name for name in names if study.rows[name].verdict == "equivalent"]
+    words = (
+        f"Over the same lengths {changes} points; within 2 points of no change is shown for "
+        f"{', '.join(held) or 'none of them'} ({study.rows[names[0]].seeds} trainings)."
+    )
+    yield Rule("measured", words, "measured here", (page_of(study),), {"task": "counting", "algorithmic": True})
+
+
+def _recall(study: Study) -> Iterator[Rule]:
+    kept = [name for name in ("kerple", "stick-breaking", "fire") if study.rows[name].verdict == "equivalent"]
+    words = (
+        f"In recall from farther back than any training sequence, {', '.join(kept)} stay within 2 points of no change "
+        f"up to {study.longest} times the training length, and RoPE changes by {_change(study.rows['rope'], study)} "
+        f"points ({study.rows['rope'].seeds} trainings, {_FROM_64}): too small and too short to choose by for "
+        "{length} tokens."
+    )
+    when: When = {"kind": DECODERS, "model": "new", "task": "retrieval", "ratio": {"above": 1.0}}
+    yield Rule("measured", words, "measured here", (page_of(study),), when)
+
+
+def _streams(study: Study) -> Iterator[Rule]:
+    row = study.rows["streaming_llm"]
+    against = next(c for c in row.contrasts if c.against == "rope under its window")
+    words = (
+        f"SmolLM2-135M at {max(row.means):,} tokens: StreamingLLM changes by {_change(row, study)} nats a token from "
+        f"its 8,192 tokens, and a window without the first tokens is {abs(against.mean):.3f} ({abs(against.high):.3f} "
+        f"to {abs(against.low):.3f}) worse (three documents)."
+    )
+    yield Rule("measured", words, "measured here", (page_of(study),),
+               {"model": "checkpoint", "task": "streaming", "kind": DECODERS, "scheme": ("unknown", "rope")
+                                                                                                    })  # fmt: skip
+    words = (
+        "Whether an extension beats cutting the text, or reading it in chunks, is open: three documents of one model "
+        "(SmolLM2-135M) leave every such difference inconclusive, and a study of 100 is under way."
+    )
+    yield Rule("measured", words, "measured here", (_FINDINGS, "docs/results/context-study/plan.md"),
+               {"model": "checkpoint", "kind": DECODERS, "scheme": ("unknown", "rope"), "ratio": {"above": 1.0},
+                "pattern": ("unknown", "full", "mixed"),
+                "task": ("general", "perplexity", "retrieval")})  # fmt: skip

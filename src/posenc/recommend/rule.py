@@ -1,0 +1,144 @@
+"""Rules as data: a sentence, where it belongs, what it rests on, and the needs that it answers.
+
+    features(needs)            what conditions compare and sentences name
+    matches(when, features)    whether all conditions hold
+    Rule.sentence(features)    the sentence with its numbers
+
+The decision page evaluates the same rules in a browser (`posenc.recommend.compiled`), so that nothing here may need
+more than comparisons and a text with names in braces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Decimal
+from typing import Any, Literal
+
+from posenc.recommend.needs import ALGORITHMIC, KINDS, Needs
+
+Basis = Literal["practice", "measured here", "by definition", "engine table", "not known"]
+SECTIONS = {  # in the order of the answer, with their labels
+    "default": "Default",
+    "note": "Note",
+    "practice": "Practice",
+    "engine": "Engine",
+    "memory": "Memory",
+    "costs": "Costs",
+    "measured": "Measured",
+    "instead": "Instead",
+    "unknown": "Not known",
+    "check": "Check",
+}
+Condition = bool | str | tuple[str, ...] | Mapping[str, float]
+When = Mapping[str, Condition]
+ENGINE_NAMES = {"any": "any engine", "transformers": "transformers", "vllm": "vLLM", "sglang": "SGLang",
+                "llama.cpp": "llama.cpp", "mlx": "mlx-lm"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """One sentence of an answer.
+
+    Attributes:
+        section: a key of `SECTIONS`.
+        text: the sentence, or two.
+        basis: what kind of evidence it has.
+        sources: keys of `SOURCES` for practice; pages of this documentation for everything else.
+    """
+
+    section: str
+    text: str
+    basis: Basis
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A sentence with the needs that it answers.
+
+    Attributes:
+        section, text, basis, sources: of the sentence; the text may name features in braces, such as {length}.
+        when: by feature, the value or values that it must have, or bounds: {"above": 1, "upto": 4}.
+    """
+
+    section: str
+    text: str
+    basis: Basis
+    sources: tuple[str, ...]
+    when: When
+
+    def sentence(self, values: Mapping[str, Any]) -> Sentence:
+        """The sentence for one set of needs."""
+        return Sentence(self.section, self.text.format_map(words(values)), self.basis, self.sources)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What to do, in the order of `SECTIONS`: the default first."""
+
+    question: str
+    sentences: tuple[Sentence, ...]
+
+    @property
+    def default(self) -> str:
+        """The first sentence."""
+        return self.sentences[0].text
+
+
+def features(needs: Needs) -> dict[str, Any]:
+    """What conditions compare and texts name."""
+    known, cache = needs.checkpoint, needs.cache_gib
+    over = needs.memory is not None and cache is not None and cache > needs.memory
+    return {
+        "model": needs.model, "kind": needs.kind, "task": needs.task, "engine": needs.engine, "tune": needs.tune,
+        "train_length": needs.train_length, "length": needs.length, "ratio": needs.ratio,
+        "algorithmic": needs.task in ALGORITHMIC or needs.kind == "algorithmic",
+        "budget": "none" if needs.memory is None else "unknown" if cache is None else "over" if over else "fits",
+        "memory": needs.memory, "cache": cache, "given": known is not None,
+        "name": known.name if known else "", "scheme": known.scheme if known else "unknown",
+        "rows": known.rows if known else None, "pattern": known.pattern if known else "unknown",
+        "window": known.window if known else None, "scaling": known.scaling if known else "",
+        "scaled": known is not None and bool(known.scaling),
+        "block": known.scaling.partition("(")[0] if known else "",
+        "declared": known.declared if known else None,
+    }  # fmt: skip
+
+
+def words(values: Mapping[str, Any]) -> dict[str, str]:
+    """Features as sentences show them: 131,072 tokens, a factor of 4, 1.5 GiB."""
+    shown = {name: f"{value:,}" if type(value) is int else str(value) for name, value in values.items()}
+    shown["factor"] = significant(values["ratio"], 4)
+    shown["original"] = f"{values['train_length']:,}"
+    for name in ("cache", "memory"):
+        shown[name] = "" if values[name] is None else significant(values[name], 3)
+    for name in ("length", "train_length"):  # for commands
+        shown[f"{name}_digits"] = str(values[name])
+    what = KINDS[values["kind"]]
+    shown["what"], shown["a_what"] = what, f"{'an' if what[0] in 'aeiou' else 'a'} {what}"
+    shown["server"] = ENGINE_NAMES[values["engine"]]
+    return shown
+
+
+def significant(value: float, digits: int) -> str:
+    """A number rounded to so many significant digits, without an exponent.
+
+    >>> significant(1.33333, 4), significant(16.0, 4), significant(12345.6, 4)
+    ('1.333', '16', '12350')
+    """
+    exact = Decimal(value)
+    place = Decimal(1).scaleb(exact.adjusted() - digits + 1)
+    return f"{exact.quantize(place, ROUND_HALF_UP).normalize():f}"  # as toPrecision of JavaScript, which rounds ties up
+
+
+def matches(when: When, values: Mapping[str, Any]) -> bool:
+    """Whether all conditions hold."""
+    return all(_holds(condition, values[name]) for name, condition in when.items())
+
+
+def _holds(condition: Condition, value: Any) -> bool:
+    if isinstance(condition, Mapping):
+        return value is not None and condition.get("above", float("-inf")) < value <= condition.get(
+            "upto", float("inf")
+        )
+    return value in condition if isinstance(condition, tuple) else bool(value == condition)

@@ -1,0 +1,154 @@
+"""What advice rests on outside this project: papers, model cards, and the code of released models.
+
+Every source says one thing in `shows`, the fact that sentences cite it for, so that a reader can hold the sentence
+against it. A file of transformers is named with a text that must stand in it; a test looks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+TRANSFORMERS = "transformers 5.23"
+_CODE = "https://github.com/huggingface/transformers/blob/main/src/transformers/models/"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A publication, a model card, or a file of code.
+
+    Attributes:
+        title: as sentences cite it.
+        where: arXiv id and section, card, or version and file.
+        url: of the page.
+        shows: the fact that it is cited for.
+        file: of transformers, below ``models``; "" for other sources.
+        contains: text that stands in that file.
+    """
+
+    title: str
+    where: str
+    url: str
+    shows: str
+    file: str = ""
+    contains: str = ""
+
+
+def _arxiv(title: str, number: str, shows: str, place: str = "") -> Source:
+    where = f"arXiv {number}" + (f", {place}" if place else "")
+    return Source(title, where, f"https://arxiv.org/abs/{number}", shows)
+
+
+def _card(title: str, repository: str, shows: str) -> Source:
+    return Source(title, f"model card and config.json of {repository}", f"https://huggingface.co/{repository}", shows)
+
+
+def _code(title: str, file: str, contains: str, shows: str) -> Source:
+    return Source(title, f"{TRANSFORMERS}, {file}", _CODE + file, shows, file, contains)
+
+
+SOURCES: dict[str, Source] = {
+    # decoders
+    "llama2": _arxiv("Llama 2", "2307.09288", "RoPE with base 10,000, trained at 4,096 tokens"),
+    "llama3": _arxiv("Llama 3", "2407.21783",
+         "RoPE with base 500,000; context raised from 8k to 128k in six stages of continued pretraining",
+         "sections 3.2 and 3.4.2"),
+    "llama31": _card("Llama 3.1", "meta-llama/Llama-3.1-8B",
+                     "rope_type llama3 with factor 8 over 8,192 tokens, 131,072 declared"),
+    "qwen25": _arxiv("Qwen2.5", "2412.15115",
+         "base raised from 10,000 to 1,000,000 for the stage at 32,768 tokens; YaRN at inference", "section 3.3"),
+    "qwen3_card": _card("Qwen3", "Qwen/Qwen3-8B",
+         "YaRN with factor 4 over 32,768 tokens for 131,072; a static factor may cost performance on shorter texts, so "
+         "add it only where long contexts are needed"),
+    "abf": _arxiv("ABF", "2309.16039", "continued pretraining at 32,768 tokens with the base raised to 500,000"),
+    "deepseek_v3": _arxiv("DeepSeek-V3", "2412.19437", "YaRN in two phases of 1,000 steps, 4k to 32k to 128k",
+                          "section 4.3"),
+    "deepseek_v3_card": _card("DeepSeek-V3", "deepseek-ai/DeepSeek-V3",
+                              "base 10,000, YaRN with factor 40 over 4,096 tokens"),
+    "kimi_k2": _card("Kimi-K2", "moonshotai/Kimi-K2-Instruct", "base 50,000, YaRN with factor 32 over 4,096 tokens"),
+    "gpt_oss": _code("gpt-oss", "gpt_oss/configuration_gpt_oss.py", "32.0",
+                     "base 150,000, YaRN with factor 32 over 4,096 tokens; every second layer has a window of 128 and "
+                     "all have learned sinks"),
+    "gemma3": _arxiv("Gemma 3", "2503.19786",
+         "five local layers (window 1,024; 512 in the 1B model) to one global layer, base 10,000 local and 1,000,000 "
+         "global", "section 2"),
+    "qwen3_5": _code("Qwen3.5", "qwen3_5/configuration_qwen3_5.py", "linear_attention",
+                     "three linear-attention layers to one with full attention"),
+    "mistral": _arxiv("Mistral 7B", "2310.06825", "a sliding window of 4,096 tokens in all layers"),
+    "codellama": _arxiv("Code Llama", "2308.12950",
+         "base raised to 1,000,000 and fine-tuned at 16,384 tokens, used up to 100k", "section 2.4"),
+    "qwen25_coder": _arxiv("Qwen2.5-Coder", "2409.12186",
+         "repository-level pretraining at 32,768 tokens with base 1,000,000, YaRN to 131,072", "section 3.2.2"),
+    "mpt": _card("MPT-7B", "mosaicml/mpt-7b", "ALiBi in a released decoder"),
+    "bloom": _arxiv("BLOOM", "2211.05100", "ALiBi in a released decoder of 176 billion parameters"),
+    # context extension
+    "yarn": _arxiv("YaRN", "2309.00071", "fine-tuned for a few hundred steps at 64k and 128k; also without training"),
+    "ntk": Source("NTK-aware scaling", "post of June 2023, r/LocalLLaMA",
+                  "https://www.reddit.com/r/LocalLLaMA/comments/14lz7j5/",
+                  "a larger base at inference extends a model without training"),
+    "longrope": _arxiv("LongRoPE", "2402.13753",
+         "searched factors, fine-tuned in stages, a second search for short texts"),
+    "phi3": _card("Phi-3", "microsoft/Phi-3-mini-128k-instruct", "LongRoPE factors for a released model at 131,072"),
+    "self_extend": _arxiv("Self-Extend", "2401.01325", "remaps distances at inference, without training"),
+    "streaming_llm": _arxiv("StreamingLLM", "2309.17453",
+         "window plus four first tokens: stable loss at constant memory; what left the window cannot be used"),
+    "ruler": Source("RULER", "arXiv 2404.06654, and the table of its repository", "https://github.com/NVIDIA/RULER",
+                    "Qwen2-72B: 94.1 at 32k, 79.8 at 64k, 53.7 at 128k; most models score well in the plain needle "
+                    "test and fall on the other tasks"),
+    # encoders and encoder-decoders
+    "modernbert": _code("ModernBERT", "modernbert/configuration_modernbert.py",
+                        '{"global": 160_000.0, "local": 10_000.0}',
+                        "base 160,000 in global layers and 10,000 in local ones; 8,192 tokens (arXiv 2412.13663)"),
+    "eurobert": _card("EuroBERT", "EuroBERT/EuroBERT-210m", "RoPE with base 250,000 at 8,192 tokens"),
+    "bert": _code("BERT", "bert/modeling_bert.py", "self.position_embeddings = nn.Embedding",
+                  "a learned table of positions"),
+    "t5": _arxiv("T5", "1910.10683", "a learned bias of bucketed distances in encoder and decoder"),
+    "t5gemma": _code("T5Gemma", "t5gemma/modeling_t5gemma.py", "class T5GemmaRotaryEmbedding",
+                     "RoPE in an encoder-decoder"),
+    # images and video
+    "dinov3": _code("DINOv3", "dinov3_vit/configuration_dinov3_vit.py", "rope_theta: float = 100.0",
+                    "axial RoPE, base 100, coordinates in [−1, 1], rescaled at random in training (arXiv 2508.10104)"),
+    "swin_v2": _arxiv("Swin V2", "2111.09883", "a bias by log-spaced coordinates, moved to larger windows"),
+    "vit": _arxiv("ViT", "2010.11929", "a learned table, interpolated for another resolution", "section 3.2"),
+    "vjepa2": _code("V-JEPA 2", "vjepa2/modeling_vjepa2.py", "class VJEPA2RopeAttention",
+                    "RoPE on time, row and column (arXiv 2506.09985)"),
+    "cogvideox": _arxiv("CogVideoX", "2408.06072", "3D RoPE in video generation"),
+    "qwen2_vl": _arxiv("Qwen2-VL", "2409.12191", "M-RoPE: channels shared among time, row and column"),
+    "qwen25_vl": _arxiv("Qwen2.5-VL", "2502.13923", "M-RoPE with time in seconds"),
+    "qwen3_vl": _code("Qwen3-VL", "qwen3_vl/configuration_qwen3_vl.py", "mrope_interleaved",
+                      "M-RoPE with interleaved channels"),
+    "flux": Source("FLUX.1", "config of black-forest-labs/FLUX.1-dev: axes_dims_rope 16, 56, 56",
+                   "https://huggingface.co/black-forest-labs/FLUX.1-dev",
+                   "axial RoPE over text id, row and column, base 10,000"),
+    "sd3": _arxiv("Stable Diffusion 3", "2403.03206", "a 2D sinusoid, interpolated and cropped for other sizes"),
+    "dit": _arxiv("DiT", "2212.09748", "a 2D sinusoid added to the patches"),
+    # sound, molecules, algorithms
+    "conformer": _arxiv("Conformer", "2005.08100", "Transformer-XL's relative encoding for speech"),
+    "moonshine": _code("Moonshine", "moonshine/modeling_moonshine.py", "class MoonshineRotaryEmbedding",
+                       "RoPE for speech of any duration (arXiv 2410.15608)"),
+    "whisper": _code("Whisper", "whisper/modeling_whisper.py", "Returns sinusoids for positional embedding",
+                     "sinusoids in an encoder of fixed windows of 30 s, a learned table in the decoder"),
+    "music_transformer": _arxiv("Music Transformer", "1809.04281", "relative attention for music"),
+    "musicgen": _code("MusicGen", "musicgen/modeling_musicgen.py", "class MusicgenSinusoidalPositionalEmbedding",
+                      "sinusoids for music tokens"),
+    "yue": _arxiv("YuE", "2503.08638", "a Llama decoder, so RoPE, for songs of minutes"),
+    "esm": _code("ESM-2", "esm/modeling_esm.py", "apply_rotary_pos_emb", "RoPE for protein sequences"),
+    "abacus": _arxiv("Abacus", "2405.17399",
+         "digit positions with a random offset; sums of 100 digits after training on 20, also sorting and "
+         "multiplication"),
+    "nope_paper": _arxiv("Kazemnejad et al.", "2305.19466",
+         "NoPE extrapolates on small algorithmic tasks where ALiBi, RoPE and learned tables do not"),
+    "randomized": _arxiv("randomized positions", "2305.16843",
+         "positions drawn from a longer range generalise over algorithmic tasks"),
+    # research
+    "fox": _arxiv("FoX", "2503.02130", "forget gates; its authors report that needles are still found"),
+    "path": _arxiv("PaTH", "2505.16381", "products of Householder-like matrices that depend on the tokens"),
+    "stick_breaking": _arxiv("stick-breaking attention", "2410.17980", "extrapolates in its authors' language models"),
+    "cope": _arxiv("CoPE", "2405.18719", "positions counted by content"),
+    "alibi": _arxiv("ALiBi", "2108.12409", "trained at 1,024 tokens, perplexity stays low at 2,048 and beyond"),
+    "sinusoid": _arxiv("Vaswani et al.", "1706.03762", "sinusoids in the first encoder-decoder"),
+    "fire": _arxiv("FIRE", "2310.04418", "its authors report the best length generalisation among biases they tried"),
+    "resonance": _arxiv("Resonance RoPE", "2403.00071",
+         "wavelengths rounded to whole tokens; its authors report gains with YaRN"),
+    "clex": _arxiv("CLEX", "2310.16450", "a learned differential equation of the factor; extends beyond 4 times"),
+    "gpt2": _code("GPT-2", "gpt2/modeling_gpt2.py", "self.wpe = nn.Embedding", "a learned table of 1,024 positions"),
+}  # fmt: skip
