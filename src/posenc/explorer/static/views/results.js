@@ -45,24 +45,28 @@ page.view(
       view.say(
         `Trained at ${format(trained)} tokens, ${better} is better, ${count}. Verdicts: ${verdicts.join(", ") || "–"}.${counting ? ` Did not learn: at the training length not better than a ${counting[0]}-gram of the same training text.` : ""}`,
       );
+      const line = (name, i) => ({
+        name,
+        colour: i,
+        dashed: i % 16 > 7,
+        marks: true,
+        points: rows[name].means.map(([length, mean]) => [length, mean]),
+        spans: rows[name].means.map(([length, , low, high]) => [length, low, high]),
+      });
+      const ngram = ([order, value]) => ({
+        name: `${order}-gram`,
+        colour: shown.length,
+        dashed: true,
+        points: lengths.map(length => [length, value]),
+      });
       const chart = make("div");
       view.figure.replaceChildren(chart);
       page.lines(chart, {
         label: `${title}, by length`,
         x: {label: "length (tokens, log scale)", log: true, ticks: lengths},
         y: {label: unit},
-        series: shown.map((name, i) => ({
-          name,
-          colour: i,
-          dashed: i % 16 > 7,
-          marks: true,
-          points: rows[name].means.map(([length, mean]) => [length, mean]),
-          spans: rows[name].means.map(([length, , low, high]) => [length, low, high]),
-        })),
-        rules: [
-          {at: trained, along: "x", name: "training length"},
-          ...(counting ? [{at: counting[1], name: `${counting[0]}-gram: ${format(counting[1])}`}] : []),
-        ],
+        series: [...shown.map(line), ...(counting && shown.length ? [ngram(counting)] : [])],
+        rules: [{at: trained, along: "x", name: "training length"}],
       });
     };
   },
