@@ -104,7 +104,7 @@ def test_other_data_than_the_run_s_are_refused(tiny: Path, tmp_path: Path) -> No
     bare.mkdir()
     (bare / "run.json").write_text(run_json.replace('"train_sha256": "', '"train_sha256": "0'), encoding="utf-8")
     write_records(bare / RECORDS, read_run(tiny).records, {"run": "bare"})
-    with pytest.raises(ValueError, match=r"the data here are not those of the run \(train_sha256 differ\)"):
+    with pytest.raises(ValueError, match=r"the data here differ from the run's \(train_sha256\)"):
         add_baselines(bare)
 
 

@@ -44,7 +44,7 @@ ENTRIES = (
         name="fope",
         hook_point="rotary",
         encoding=FoPE,
-        title="FoPE: pairs rotated by Fourier series of the frequencies that complete a full turn in training",
+        title="FoPE: pairs rotated by Fourier series of the frequencies that complete a full rotation in training",
         formula="cos_hj(p) = Σ_m cos(p·theta_m)·cos_coef[h, m, j], sin alike, over theta_m ≥ 2π/original_length",
         source="Hua et al., arXiv 2412.17739",
         parameters="2 × key heads × frequencies × series a layer, not trained by default",

@@ -76,7 +76,7 @@ def base_for(
 
 
 def _of_two_digits(length: int) -> Iterator[float]:
-    """Bases of two significant digits above the length; below it even the slowest pairs make a full turn."""
+    """Bases of two significant digits above the length; below it even the slowest pairs make a full rotation."""
     for power in range(_POWERS):
         for digits in range(10, 100):
             if digits * 10.0**power > length:

@@ -27,9 +27,9 @@ class Trained(NamedTuple):
 
     @property
     def beta_fast(self) -> float:
-        """The number of full turns within the training length above which YaRN and NTK-by-parts leave a pair alone.
+        """The number of full rotations within the training length above which YaRN and NTK-by-parts leave a pair alone.
 
-        The published 32 belongs to models of 2048 tokens and more, whose fastest pair makes 326 full turns. Over 128
+        The published 32 belongs to models of 2048 tokens and more, whose fastest pair makes 326 rotations. Over 128
         tokens it turns 20 times, and 32 would interpolate every pair.
         """
         return min(32.0, max(2.0, self.length / 16))

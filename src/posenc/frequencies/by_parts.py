@@ -1,4 +1,4 @@
-"""NTK-by-parts: pairs that make many full turns in training stay, pairs that never complete one are interpolated.
+"""NTK-by-parts: pairs that make many full rotations in training stay, pairs that never complete one are interpolated.
 
     turns_j = original_length · theta_j / 2π,   g_j = clip((turns_j − alpha) / (beta − alpha), 0, 1)
     theta_j ← (1 − g_j) · theta_j / factor + g_j · theta_j                            NTKByParts, the paper's
@@ -29,7 +29,7 @@ _NTK_TO_PLAIN = (16.0, 2.0)  # and from those to plain ones
 
 
 class NTKByParts(Scaling):
-    """Interpolation by the number of full turns in training, as the paper defines it.
+    """Interpolation by the number of full rotations in training, as the paper defines it.
 
     Args:
         factor: context length divided by training length, at least 1.

@@ -72,7 +72,7 @@ class Llama3(Scaling):
 
 
 def by_turns(theta: Tensor, original_length: int, low: float, high: float) -> Tensor:
-    """How much of each pair stays, 0 … 1: a ramp in its number of full turns within the training length."""
+    """How much of each pair stays, 0 … 1: a ramp in its number of full rotations within the training length."""
     turns = original_length * theta / (2 * math.pi)
     if low == high:
         return (turns >= high).to(theta.dtype)

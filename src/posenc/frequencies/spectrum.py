@@ -104,7 +104,7 @@ def geometric(dim: int, base: float, *, denominator: int | None = None) -> list[
 
 
 def turns(theta: list[float]) -> list[int]:
-    """Each frequency as a fraction of a full turn in 64-bit fixed point, round(theta / 2π · 2⁶⁴) wrapped to int64."""
+    """Each frequency as a fraction of a rotation in 64-bit fixed point, round(theta / 2π · 2⁶⁴) wrapped to int64."""
     with decimal.localcontext(prec=60):
         fractions = [int((decimal.Decimal(t) / _TURN * 2**64).to_integral_value()) for t in theta]
     return [(w + 2**63) % 2**64 - 2**63 for w in fractions]

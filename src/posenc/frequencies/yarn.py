@@ -12,7 +12,7 @@ original length 32768), DeepSeek-V2 and V3 (mscale pair), gpt-oss (truncate=Fals
 
 Source: Peng et al., YaRN, arXiv 2309.00071, section 3.4, eq. 22, with eq. 17 to 20.
 Checked against: transformers' yarn type, the YaRN authors' classes (also the dynamic one), DeepSeek-V3, gpt-oss.
-Departs from the source: the paper's ramp is linear in the number of full turns, every released code's in the index, up
+Departs from the source: the paper's ramp is linear in the number of rotations, every released code's in the index, up
     to three times apart; the default is the code's, which all checkpoints were trained with. ``mscale`` and
     ``mscale_all_dim`` count only together, as in transformers, vLLM and SGLang; DeepSeek's code takes 1 and 0 for a
     missing one. No frequency depends on earlier calls.

@@ -3,8 +3,8 @@
     frames:   theta[h, :, (g, t)] = base^(−t / n) · u_g(h),  u_0 … u_(axes−1) a frame of axes of head h
     golden:   theta[h, :, j]      = base^(−j / pairs) · u(h · pairs + j),  u a direction of its own
 
-In two dimensions u(k) has the angle k · π(√5 − 1)/2; a direction and its opposite are one, so half a turn is all there
-is. In more, u(k) is the k-th point of Roberts' R_d sequence through the normal distribution's quantiles, which makes a
+In two dimensions u(k) has the angle k · π(√5 − 1)/2; a direction and its opposite are one, so 180° cover all.
+In more, u(k) is the k-th point of Roberts' R_d sequence through the normal distribution's quantiles, which makes a
 cube a ball, at length 1.
 """
 

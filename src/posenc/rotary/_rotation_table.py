@@ -13,7 +13,7 @@ from posenc.frequencies.spectrum import Spectrum
 
 
 class RotationTable(NamedTuple):
-    """A `Spectrum` whose frequencies are fractions of a full turn; its leading axes broadcast with positions."""
+    """A `Spectrum` whose frequencies are fractions of a full rotation; its leading axes broadcast with positions."""
 
     frequencies: AnyFrequencies
     gain: float | Tensor

@@ -1,4 +1,4 @@
-"""FoPE: each pair is rotated by a series of those frequencies that complete a full turn in training.
+"""FoPE: each pair is rotated by a series of those frequencies that complete a full rotation in training.
 
     { theta_m : theta_m ≥ 2π / original_length },  theta_m = base^(−2m / spectrum_dim)
     cos_hj(p) = Σ_m cos(p·theta_m) · cos_coef[h, m, j],   sin_hj(p) = Σ_m sin(p·theta_m) · sin_coef[h, m, j]
@@ -47,13 +47,13 @@ class FoPE(RotaryEncoding):
     Args:
         head_dim: width of a head, even.
         num_heads: query heads.
-        original_length: tokens of a training text; frequencies that do not complete a full turn in it are left out.
+        original_length: tokens of a training text; frequencies that do not complete a full rotation in it are left out.
         num_kv_heads: key heads, default ``num_heads``; must divide it. Queries share the coefficients of their key.
         base: wavelengths run from 2π to about 2π · base tokens.
         spectrum_dim: channels that the frequencies are spread over, default ``head_dim``.
-        num_frequencies: how many of the fastest frequencies the series has; default: those that complete a full turn in
+        num_frequencies: how many of the fastest frequencies the series has; default: those that complete a rotation in
             ``original_length``, as the paper zeroes out the undertrained ones. vLLM calls it ``num_inv_freq``.
-        slow: "drop" frequencies below a full turn, or keep them as "zero", so that each pair of the head has a series.
+        slow: "drop" frequencies below a rotation, or keep them as "zero", so that each pair of the head has a series.
         series: pairs that have a series, default as many as there are frequencies, at most those of the head.
         rest: what becomes of the other pairs; see above.
         per_head: one matrix of coefficients a key head, or one for all.
@@ -68,7 +68,7 @@ class FoPE(RotaryEncoding):
         cos_coef, sin_coef: ``(num_kv_heads | 1, frequencies, series)``; sin_coef is None unless separate.
 
     Raises:
-        ValueError: for an odd ``head_dim``, heads that do not divide, no frequency that completes a full turn, or more
+        ValueError: for an odd ``head_dim``, heads that do not divide, no frequency that completes a rotation, or more
             series than pairs.
 
     >>> fope = FoPE(64, num_heads=8, original_length=512)
@@ -82,7 +82,7 @@ class FoPE(RotaryEncoding):
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:
-        return {"original_length": max(7, train_length)}  # with fewer than 2π tokens nothing completes a full turn
+        return {"original_length": max(7, train_length)}  # with fewer than 2π tokens nothing completes a full rotation
 
     def __init__(
         self,
@@ -182,6 +182,6 @@ def _chosen(theta: list[float], length: int, num_frequencies: int | None, slow: 
     if num_frequencies is None:
         num_frequencies = sum(t >= 2 * math.pi / length for t in theta)
         if not num_frequencies:
-            raise ValueError(f"original_length must hold a full turn of the fastest pair, 7 tokens, got {length}")
+            raise ValueError(f"original_length must hold a full rotation of the fastest pair, 7 tokens, got {length}")
     check_whole("num_frequencies", num_frequencies, most=len(theta))
     return theta[:num_frequencies] + [0.0] * (len(theta) - num_frequencies if slow == "zero" else 0)

@@ -3,7 +3,7 @@
     s_ij = Re Σ over pairs of  q_pair · conj(k_pair) · e^(i (p_i − p_j) theta_pair)                 real heads, as RoPE
     s_ij = Re Σ over pairs of  q_pair · conj(k_pair) · e^(i ((p_i − p_j) theta_pair − π/2))         imaginary heads
 
-Queries of imaginary heads lag by a quarter turn, (a, b) → (b, −a); keys are rotated as by RoPE, so caches hold them
+Queries of imaginary heads lag by 90°, (a, b) → (b, −a); keys are rotated as by RoPE, so caches hold them
 rotated and one key serves both kinds. Scores depend on the distance alone. The authors let both kinds share queries:
 ``RoPEpp.doubled(q)`` gives every projected head twice, real then imaginary, for imaginary="odd" (their imag2, twice the
 heads on the same cache; imag1 has half as many projected heads, and half the cache). Past the training length as RoPE.
@@ -109,7 +109,7 @@ class RoPEpp(RotaryEncoding):
         return rotated
 
     def _behind(self, q: Tensor) -> Tensor:
-        """Queries, with imaginary heads rotated back by a quarter turn."""
+        """Queries, with imaginary heads rotated back by 90°."""
         if q.shape[1] != self.num_heads:
             raise ValueError(f"num_heads of this RoPEpp is {self.num_heads}, got queries of {tuple(q.shape)}")
         rotary_channels = q[..., : self.rope.rotary_dim]

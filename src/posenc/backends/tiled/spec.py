@@ -5,7 +5,7 @@ that `torch.compile` has cached or an exporter has saved keep the text. So the t
 of constants: no length and no address is in it, and numbers that may be symbols to a compiler go beside it. Its first
 line names the format; a text of another format is an error and never a guess.
 
-Writing is plain string formatting, which compilers trace. A text is read once (`TileSpec.read`), not once a call and
+Writing is plain string formatting, which compilers trace. A text is parsed once (`TileSpec.read`), not once a call and
 again in its backward pass.
 """
 
@@ -148,7 +148,7 @@ class TileSpec(NamedTuple):
 
     @staticmethod
     def read(text: str) -> TileSpec:
-        """The spec of a text that `SpecWriter` wrote, here or in another process; read once.
+        """The spec of a text that `SpecWriter` wrote, here or in another process; parsed once.
 
         Raises:
             ValueError: for any other text, one of another version of the library included.

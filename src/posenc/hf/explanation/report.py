@@ -40,8 +40,8 @@ from posenc.rotary.rope import RoPE
 Facts = dict[str, Any]
 ORDERS = {
     "chunked": "each pair reads time, row or column, in chunks",
-    "interleaved": "each pair reads time, row or column, in turn",
-    "time last": "each pair reads row or column, in turn, or time at the end",
+    "interleaved": "each pair reads time, row or column, alternating",
+    "time last": "each pair reads row or column, alternating, or time at the end",
 }
 
 

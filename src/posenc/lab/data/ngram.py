@@ -31,7 +31,7 @@ Ids = NDArray[np.int64]
 class NGrams:
     """Counts of all n-grams up to an order in pieces of text; an n-gram never crosses from one piece to the next.
 
-    The ids of n-grams of one order are their ranks among those of the order, so a key (id of the context, token) fits
+    The ids of n-grams of one order are their ranks within the order, so a key (id of the context, token) fits
     into 64 bits at every order and vocabulary. Memory: about 50 bytes for each token of the training text.
 
     Args:

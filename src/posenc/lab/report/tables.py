@@ -125,7 +125,7 @@ def uses_context(row: Row) -> str:
 
 
 def verdict_words(row: Row) -> str:
-    """The verdict, with the reason of one that is not testable."""
+    """The verdict, with the reason if it is not testable."""
     reasons = {
         "no value": "no value at this length", "no n-gram": "no n-gram baseline in these records",
         "no reach": "no reach in these records", "reach": f"uses {uses_context(row)} of context",

@@ -41,7 +41,7 @@ def add_baselines(path: Path) -> Run:
     The data come from OUT/data, or where that folder was not kept from what the run's command names.
 
     Raises:
-        ValueError: where the data here are not those of the run, or its task has no baselines.
+        ValueError: where the data here differ from the run's, or its task has no baselines.
     """
     run = read_run(path)
     task = task_named(run.task)
@@ -51,7 +51,7 @@ def add_baselines(path: Path) -> Run:
     if data.identity() != run.data:
         differing = ", ".join(name for name, digest in data.identity().items() if run.data.get(name) != digest)
         raise ValueError(
-            f"{path}: the data here are not those of the run ({differing} differ), so no baselines can be computed; "
+            f"{path}: the data here differ from the run's ({differing}), so no baselines can be computed; "
             f"the run read {next(iter(run.facts.values()), 'other data')}"
         )
     if not write_baselines(path, task, data, config):

@@ -103,7 +103,7 @@ def score_truncated(logits: Logits, corpus: Corpus, config: Config, device: torc
 
 
 def truncated_contexts(trained: int) -> list[int]:
-    """The contexts T/16, T/8, T/4, T/2, T, those of them that are even numbers of tokens."""
+    """The contexts T/16, T/8, T/4, T/2, T that are even numbers of tokens."""
     return [trained // k for k in (16, 8, 4, 2, 1) if trained % (2 * k) == 0]
 
 
