@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import shutil
@@ -11,8 +12,10 @@ import tempfile
 from pathlib import Path
 
 from guide.check import problems_of
+from guide.font import FONT
+from guide.llms import llms_txt
 from guide.records import ROOT
-from guide.stage import stage
+from guide.stage import configuration, stage
 
 # A page on disk may start no worker, and the search is one; the generator would fetch a stand-in from a server.
 _FETCHED = re.compile(r'<script src="https://unpkg\.com/iframe-worker/shim"[^>]*></script>')
@@ -40,9 +43,18 @@ def build(out: Path) -> None:
             script = f'<script src="{"../" * depth}{_WORKER}"></script>'
             page.write_text(_FETCHED.sub(script, page.read_text(encoding="utf-8")), encoding="utf-8")
         (site / "404.html").unlink()  # for servers alone
+        _inline_font(site / "assets" / "guide.css")
+        (site / "llms.txt").write_text(llms_txt(configuration(), Path(folder) / "docs"), encoding="utf-8")
         problems = problems_of(site)
         if problems:
             raise RuntimeError("the site has problems:\n" + "\n".join(problems))
         if out.exists():
             shutil.rmtree(out)
         shutil.copytree(site, out)
+
+
+def _inline_font(style: Path) -> None:
+    """Put the font into the style sheet: Firefox loads no font file of a page that was opened from disk."""
+    data = base64.b64encode(FONT.read_bytes()).decode()
+    text = style.read_text(encoding="utf-8")
+    style.write_text(text.replace(FONT.name, f"data:font/woff2;base64,{data}", 1), encoding="utf-8")

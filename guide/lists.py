@@ -1,4 +1,4 @@
-"""Pages generated from the full catalogue: the property table, bibliography, glossary and questions."""
+"""Pages generated from the full catalogue: the property table, bibliography, questions and index of methods."""
 
 from __future__ import annotations
 
@@ -9,33 +9,31 @@ from markdown.extensions.toc import slugify
 
 from guide.docstrings import described
 from guide.measured import measured
-from guide.methods import PLACES, escaped, file_of
+from guide.methods import PLACES, escaped, file_of, linked, title_of
 from posenc.catalogue import CATALOGUE, Entry
 
 DOCS = Path(__file__).parents[1] / "docs"
-# Comparisons of the same text, windows, size and budget, or their rows would not compare; how each is marked.
+# Comparisons of the same text, windows, size and budget, without which rows could not be compared; with their marks.
 _STUDIES = {"text": "", "text-more": "‡", "methods": "†"}
 _HEADS = (
-    "method", "acts on", "kind", "learned", "parameters", "cost", "past the trained length", "stretches",
-    "measured at 1×", "at the longest", "verdict",
+    "method", "acts on", "kind", "learned", "parameters", "cost", "beyond the training length",
+    "extends trained models", "used in", "measured at 1×", "at the longest", "verdict",
 )  # fmt: skip
 
 
 def table() -> str:
-    """Every method by what it needs, costs and guarantees, and what was measured."""
+    """Every method by what it needs, costs and guarantees, which models use it, and what was measured."""
     rows = "\n".join(f"| {' | '.join(_row(entry))} |" for entry in CATALOGUE.values())
-    return f"""---
-hide: [toc]
----
+    return f"""# All methods in one table
 
-# All methods in one table
+Which encodings are relative, which have parameters, which extend a trained model, and which models use each: the facts
+of the catalogue, which `posenc info NAME` prints too. On the site, type into the box to filter the rows, and click a
+heading to sort them. *Kind* is named for what an encoding reads: distances (relative), positions (absolute), what
+tokens say (by content), the number of keys (by length). *Extends trained models*: made for models that were trained
+without it.
 
-Click a heading to sort. The facts are those of the catalogue (`posenc info NAME` prints them too); what is measured
-comes from [one recorded comparison](results/text/table.md), whose page says with which models and how sure it is, and
-where a mark stands from others of the same text, windows, size and budget ({_marks()}):
-bits per byte, the lower the better. *Kind* is named for what an encoding reads: distances (relative), places
-(absolute), what tokens say (by content), how many keys there are
-(by length). *Stretches*: made for models that were trained without it.
+The numbers are bits per byte (lower is better) from [one recorded comparison](results/text/table.md) of small models,
+and where a mark stands from others of the same text, windows, size and budget ({_marks()}).
 
 <div class="properties" markdown="1">
 
@@ -65,7 +63,8 @@ def _row(entry: Entry) -> list[str]:
         f"[{entry.name}](methods/{file_of(entry)})",
         PLACES[entry.hook_point].split(" (")[0].split(":")[0].split(",")[0],
         entry.kind, "learned" if entry.learned else "fixed", escaped(entry.parameters), escaped(entry.cost),
-        escaped(entry.past_training), "yes" if entry.extends_context else "no", first, last, verdict,
+        escaped(entry.past_training), "yes" if entry.extends_context else "no", linked(escaped(entry.used_in)),
+        first, last, verdict,
     ]  # fmt: skip
 
 
@@ -117,9 +116,10 @@ def methods_index() -> str:
     parts = []
     for place, words in PLACES.items():
         lines = [
-            f"- [{escaped(e.title)}](methods/{file_of(e)}) (`{e.name}`)"
+            f"- [{escaped(title_of(e))}](methods/{file_of(e)}) (`{e.name}`)"
             for e in CATALOGUE.values()
             if e.hook_point == place
         ]
         parts.append(f"## {words[0].upper()}{words[1:]}\n\n" + "\n".join(lines))
-    return "# Methods\n\nA page for each entry of the catalogue, by where it acts.\n\n" + "\n\n".join(parts) + "\n"
+    head = "# Methods\n\nA page for each entry of the catalogue, by its hook point: what of attention it acts on."
+    return "\n\n".join([head, *parts]) + "\n"

@@ -10,7 +10,7 @@ from guide.docstrings import described
 from guide.examples import example_of
 from guide.measured import measured, tables_of
 from posenc.catalogue import Entry
-from posenc.catalogue.studies import Contrast
+from posenc.catalogue.studies import Contrast, Study, StudyRow
 from posenc.figures import in_page
 from posenc.figures.mechanisms import figure_of
 from posenc.figures.named import NAMED
@@ -22,11 +22,16 @@ PLACES = {
     "none": "nothing: the empty list",
     "embedding": "token embeddings (hook point 1)",
     "rotary": "queries and keys (hook point 2)",
-    "bias": "scores, by positions alone (hook point 3)",
-    "score": "scores, given queries, keys or tokens (hook point 4)",
-    "weight": "weights, instead of softmax (hook point 5)",
+    "bias": "attention logits, by positions alone (hook point 3)",
+    "score": "attention logits, given queries, keys or tokens (hook point 4)",
+    "weight": "attention weights, instead of softmax (hook point 5)",
 }
+BASELINES = ("rope", "rope under its window", "alibi")  # of the planned contrasts, those with another encoding
+_TITLE_LENGTH = 45  # characters that a line of the navigation holds
 _PICTURE = re.compile(r"^<!-- picture: ([\w-]+) -->$", re.M)
+_COMPARISON = (
+    "comparison", "trained at", "at 1×", "at the longest", "difference at 1×", "difference at the longest", "verdict",
+)  # fmt: skip
 _ARXIV = re.compile(r"arXiv (\d{4}\.\d{4,5})")
 
 
@@ -35,11 +40,35 @@ def file_of(entry: Entry) -> str:
     return f"{entry.name}.md"
 
 
+def title_of(entry: Entry) -> str:
+    """The title for headings and links.
+
+    >>> from posenc.catalogue import CATALOGUE
+    >>> title_of(CATALOGUE["path"])
+    'PaTH, accumulated Householder reflections'
+    >>> title_of(CATALOGUE["data_alibi"]), title_of(CATALOGUE["xpos"]).partition(":")[0]
+    ('Data-dependent ALiBi', 'xPos')
+    """
+    first = entry.title.split()[0]
+    return entry.title[0].upper() + entry.title[1:] if first.islower() else entry.title
+
+
+def short_title(entry: Entry) -> str:
+    """The title for the navigation: without what follows its name where all of it is too long for a line.
+
+    >>> from posenc.catalogue import CATALOGUE
+    >>> short_title(CATALOGUE["alibi"]), short_title(CATALOGUE["yarn"])
+    ('ALiBi: attention with linear biases', 'YaRN')
+    """
+    title = title_of(entry)
+    return title if len(title) <= _TITLE_LENGTH else re.split(r"[:,] ", title)[0]
+
+
 def page_of(entry: Entry) -> str:
-    """The whole page, as Markdown."""
+    """The whole page, as Markdown: the formula on top, then the problem that it solves."""
     problem, text = written(entry)
-    parts = [f"# {entry.title}", problem, _opening(entry), _facts(entry), _code(entry), _picture(entry), text]
-    parts += [_measured(entry), _claimed(entry), _sources(entry), _api(entry)]
+    parts = [f"# {title_of(entry)}", _formula(entry), problem, _facts(entry), _code(entry), _picture(entry), text]
+    parts += [_definition(entry), _measured(entry), _claimed(entry), _sources(entry), _api(entry)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -72,12 +101,16 @@ def escaped(text: str) -> str:
     return re.sub(r"([\\*_|<\[\]])", r"\\\1", text)
 
 
-def _opening(entry: Entry) -> str:
+def _formula(entry: Entry) -> str:
+    return f"```text\n{entry.formula}\n```"
+
+
+def _definition(entry: Entry) -> str:
+    """The formula as the code implements it, with its symbols and units."""
     docstring = described(entry)
-    formula = f"```text\n{entry.formula}\n```"
     if docstring is None:
-        return f"No encoding at all: scores depend on content, and the causal mask on the tokens' order.\n\n{formula}"
-    return f"{escaped(docstring.first)}\n\n## Formula\n\n{formula}\n\nAs the code has it:\n\n{_body(docstring.body)}"
+        return ""
+    return f"## Definition in the code\n\n{escaped(docstring.first)}\n\n{_body(docstring.body)}"
 
 
 def _body(text: str) -> str:
@@ -98,7 +131,7 @@ def _facts(entry: Entry) -> str:
         "reads": f"{entry.reads} ({entry.kind})",
         "parameters": escaped(entry.parameters),
         "cost": escaped(entry.cost),
-        "past the trained length": escaped(entry.past_training),
+        "beyond the training length": escaped(entry.past_training),
         "extension": escaped(entry.extension),
         "extends the context of trained models": "yes" if entry.extends_context else "no",
         "one instance for all layers": "yes" if entry.shared else "no",
@@ -117,36 +150,45 @@ def _picture(entry: Entry) -> str:
 
 
 def _measured(entry: Entry) -> str:
-    parts = ["## Measured here"]
-    for study, row in measured(entry.name):
-        lengths = sorted(row.means)
-        heads = " | ".join(f"{length:,}" for length in lengths)
-        cells = " | ".join(
-            f"{mean:.3f} ({low:.2f} to {high:.2f})" for mean, low, high in (row.means[n] for n in lengths)
-        )
-        trainings = "one training" if row.seeds == 1 else f"{row.seeds} trainings"
-        parts.append(
-            f"{study.title}, trained at {study.train_length:,} tokens, {trainings}; {study.unit}, "
-            f"mean and 95 % interval by length: [{study.name}](../results/{study.name}/table.md). "
-            f"Verdict: {row.verdict}.\n\n"
-            f"| {heads} |\n|{' ---: |' * len(lengths)}\n| {cells} |"
-        )
-        parts += [
-            text for text in (_contrasts(row.at_first, "1×"), _contrasts(row.contrasts, f"{study.longest}×")) if text
-        ]
+    """One table: a row for each recorded comparison that has the encoding."""
+    rows = [f"| {' | '.join(_comparison(study, row))} |" for study, row in measured(entry.name)]
     tables = ", ".join(f"[{folder}](../results/{folder}/table.md)" for folder in tables_of(entry.name))
-    parts.append(f"In the tables: {tables}." if tables else "In no recorded comparison yet.")
-    return "\n\n".join(parts)
+    if not tables:
+        return "## Measured here\n\nIn no recorded comparison yet."
+    listed = f"In the tables: {tables}."
+    if not rows:
+        return f"## Measured here\n\n{listed}"
+    return (
+        "## Measured here\n\nMeans with 95 % intervals, at the training length (1×) and at the longest measured "
+        "length. Small models: their order may differ on other models and data "
+        "([how they were compared](../compare.md)).\n\n"
+        f"| {' | '.join(_COMPARISON)} |\n|{' --- |' * len(_COMPARISON)}\n" + "\n".join(rows) + f"\n\n{listed}"
+    )
 
 
-def _contrasts(contrasts: tuple[Contrast, ...], where: str) -> str:
+def _comparison(study: Study, row: StudyRow) -> list[str]:
+    """The cells of one comparison."""
+    first, last = min(row.means), max(row.means)
+    cells = [_interval(row.means[study.train_length if study.train_length in row.means else first])]
+    cells += [f"{_interval(row.means[last])} at {last / study.train_length:g}×" if last > study.train_length else ""]
+    return [
+        f"[{escaped(study.title)}](../results/{study.name}/table.md), {study.unit}",
+        f"{study.train_length:,} tokens, {row.seeds} {'seed' if row.seeds == 1 else 'seeds'}",
+        *cells, _contrasts(row.at_first), _contrasts(row.contrasts), row.verdict,
+    ]  # fmt: skip
+
+
+def _interval(mean: tuple[float, float, float]) -> str:
+    return f"{mean[0]:.3f} ({mean[1]:.2f} to {mean[2]:.2f})"
+
+
+def _contrasts(contrasts: tuple[Contrast, ...]) -> str:
     """Planned differences at one length, in words."""
-    texts = [
-        f"{c.mean:+.3f} ({c.low:.2f} to {c.high:.2f}) against {c.against}, "
+    return "; ".join(
+        f"{c.mean:+.3f} ({c.low:.2f} to {c.high:.2f}) from {c.against}, "
         f"{'significant' if c.claimed else 'not significant'}"
         for c in contrasts if c.against in BASELINES
-    ]  # fmt: skip
-    return f"Difference at {where}: {'; '.join(texts)}." if texts else ""
+    )  # fmt: skip
 
 
 def _claimed(entry: Entry) -> str:

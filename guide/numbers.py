@@ -4,10 +4,10 @@ A page says where a number comes from in a comment behind it, which no reader of
 
     RoPE has 2.560<!-- value: text.mean("rope under its window", 16) --> bits at 16×
 
-The expression is Python; its vocabulary is `guide.quantities` and `guide.tables`, with each recorded run under the name
-of its folder (``text-long`` is ``text_long``). The number is written as it was: with as many decimals, with a sign if
-it had one, with ± if it had one. A word such as **three** or **supported** is filled in the same way. There are two
-more comments:
+The expression is Python; its vocabulary is `guide.quantities`, `guide.tables` and `guide.models`, with each recorded
+run under the name of its folder (``text-long`` is ``text_long``). The number is written as it was: with as many
+decimals, with a sign if it had one, with ± if it had one. A word such as **three** or **supported** is filled in the
+same way. There are two more comments:
 
     <!-- begin: text.changes("holds") -->`stick-breaking` (−0.000), …<!-- end -->      all that stands between is made
     <!-- check: text.with_verdict("gains") == set() -->                                must be true
@@ -26,6 +26,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from guide.models import MODELS
 from guide.quantities import QUANTITIES, Estimate, recorded
 from guide.records import ROOT, runs
 from guide.tables import TABLES
@@ -58,7 +59,7 @@ class Problem(NamedTuple):
 @cache
 def vocabulary() -> dict[str, Any]:
     """What expressions may name."""
-    functions: list[Callable[..., Any]] = [*QUANTITIES, *TABLES, *BUILTINS]
+    functions: list[Callable[..., Any]] = [*QUANTITIES, *TABLES, *MODELS, *BUILTINS]
     return {
         "__builtins__": {},
         **{function.__name__: function for function in functions},

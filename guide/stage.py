@@ -11,36 +11,38 @@ from typing import Any
 
 import yaml
 
-from guide import lists
-from guide.decision import RULES, decision, rules_script
+from guide.decision import RULES, rules_script
 from guide.mathml import with_mathml
-from guide.methods import PLACES, file_of, page_of, pictured
+from guide.methods import PLACES, file_of, page_of, pictured, short_title
 from guide.numbers import without_marks
+from guide.pages import generated_pages
 from guide.records import ROOT
 from guide.reference import reference_pages
 from posenc.catalogue import CATALOGUE
 
 _LINK = re.compile(r"(!?)\[([^\]\n]*(?:\n[^\]\n]+)?)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)")
+WIDE = ("table.md", "models.md")  # pages whose table takes the width of the list of headings
+_WIDE = "---\nhide: [toc]\n---\n\n"
+HOOK_POINTS = {
+    "none": "No encoding", "embedding": "On token embeddings", "rotary": "On queries and keys",
+    "bias": "Bias on attention logits", "score": "On attention logits", "weight": "On attention weights",
+}  # fmt: skip
 _CODE = re.compile(r"(^```.*?^```[ ]*$|`[^`\n]+`)", re.M | re.S)
 
 
 def stage(into: Path) -> None:
     """Write the configuration and all pages of the site into an empty folder."""
     docs = into / "docs"
-    for source in _written():
-        text = source.read_text(encoding="utf-8")
-        _write(docs / _page_of(source), _fitted(text, source, docs))
+    texts = {source: source.read_text(encoding="utf-8") for source in _written()}
+    texts |= {ROOT / "docs" / name: text for name, text in generated_pages().items()}
+    for source, text in texts.items():
+        page = _page_of(source)
+        _write(docs / page, f"{_WIDE if page in WIDE else ''}{_fitted(text, source, docs)}")
     for source in (ROOT / "examples").glob("*.py"):
         text = f"# {source.name}\n\n```python\n{source.read_text(encoding='utf-8')}```\n"
         _write(docs / _page_of(source), text)
     for entry in CATALOGUE.values():
         _write(docs / "methods" / file_of(entry), with_mathml(page_of(entry)))
-    generated = {
-        "methods.md": lists.methods_index(), "table.md": lists.table(), "bibliography.md": lists.bibliography(),
-        "questions.md": lists.questions(), "decision.md": decision(),
-    }  # fmt: skip
-    for name, text in generated.items():
-        _write(docs / name, text)
     for name, text in reference_pages().items():
         _write(docs / "reference" / name, text)
     shutil.copytree(ROOT / "docs" / "assets", docs / "assets", dirs_exist_ok=True)  # pages may have brought some
@@ -54,13 +56,23 @@ def configuration() -> dict[str, Any]:
     methods: list[Any] = ["methods.md"]
     for place in PLACES:
         entries = [e for e in CATALOGUE.values() if e.hook_point == place]
-        methods.append({place: [{e.name: f"methods/{file_of(e)}"} for e in entries]})
-    generated = {"methods": methods, "reference": [{name[:-3]: f"reference/{name}"} for name in reference_pages()]}
+        methods.append({HOOK_POINTS[place]: [{short_title(e): f"methods/{file_of(e)}"} for e in entries]})
+    howto = [{_title(path): f"howto/{path.name}"} for path in sorted((ROOT / "docs" / "howto").glob("*.md"))]
+    generated = {
+        "methods": methods,
+        "howto": howto,
+        "reference": [{name[:-3]: f"reference/{name}"} for name in reference_pages()],
+    }
     config["nav"] = [
         {title: generated.get(pages, pages) if isinstance(pages, str) else pages} for part in config["nav"]
-        for title, pages in part.items()
+        for title, pages in part.items() if generated.get(str(pages)) != []
     ]  # fmt: skip
     return config
+
+
+def _title(page: Path) -> str:
+    """The heading of a page."""
+    return page.read_text(encoding="utf-8").partition("# ")[2].partition("\n")[0]
 
 
 def _written() -> list[Path]:
@@ -103,7 +115,7 @@ def _link(match: re.Match[str], source: Path, docs: Path) -> str:
     page = _page_of(path)
     if not page or path.is_dir():
         return str(words)
-    if path.suffix not in (".md", ".py"):
+    if path.suffix != ".md" and page.endswith(path.suffix):  # not an example, which is a page
         (docs / page).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, docs / page)
     start = Path(_page_of(source)).parent

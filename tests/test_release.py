@@ -57,6 +57,18 @@ def test_publishing_keeps_no_token_and_follows_the_trial() -> None:
     assert "secrets" not in (ROOT / ".github" / "workflows" / "release.yml").read_text()
 
 
+def test_the_site_is_published_from_main_and_from_a_tag() -> None:
+    site = read(ROOT / ".github" / "workflows" / "site.yml")
+    assert site[True]["push"]["branches"] == ["main"]
+    assert "nox -s docs" in [step.get("run") for step in site["jobs"]["build"]["steps"]]
+    assert site["jobs"]["deploy"]["needs"] == "build"
+    assert site["jobs"]["deploy"]["environment"]["name"] == "github-pages"
+    released = read(ROOT / ".github" / "workflows" / "release.yml")["jobs"]["site"]
+    assert released["needs"] == "publish"
+    assert released["uses"] == "./.github/workflows/site.yml"
+    assert site["jobs"]["deploy"]["permissions"].items() <= released["permissions"].items(), "a call may not add any"
+
+
 def test_workflows_try_every_python_that_the_project_names() -> None:
     named = [text.rpartition(" ")[2] for text in PROJECT["project"]["classifiers"] if re.search(r":: 3\.\d", text)]
     for name, job in (("tests", "tests"), ("distributions", "smoke")):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -20,10 +21,13 @@ from guide.claimed import claims_of, subjects
 from guide.decision import SITUATIONS, decision
 from guide.embedded import PICTURE, embedded, picture
 from guide.examples import example_of
+from guide.font import FONT, characters, drawn
 from guide.lists import bibliography, questions, table
+from guide.llms import llms_txt
 from guide.mathml import with_mathml
 from guide.measured import measured
-from guide.methods import escaped, file_of, page_of, written
+from guide.methods import escaped, file_of, page_of, short_title, written
+from guide.pages import outdated
 from guide.records import RESULTS, ROOT
 from guide.stage import configuration
 
@@ -166,3 +170,78 @@ def test_the_check_finds_what_is_missing_and_what_is_fetched(tmp_path: Path) -> 
     problems = problems_of(tmp_path)
     targets = ("https://x.org/y.js", "c.html", "#gone", "z.png", "https://fonts.org/f")
     assert all(target in problem for target, problem in zip(targets, problems, strict=True))
+
+
+def test_generated_pages_are_up_to_date() -> None:
+    assert not list(outdated()), "python -m guide.pages writes them"
+
+
+def tracked(pattern: str) -> list[Path]:
+    """Files of the clone that version control has, or would take."""
+    listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard", pattern]
+    done = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip("needs a clone and git")
+    return [path for line in done.stdout.splitlines() if (path := ROOT / line).is_file()]
+
+
+def dead_links(page: Path) -> list[str]:
+    """Relative links of a Markdown file that lead to no file of the tree."""
+    text = re.sub(r"^```.*?^```[ ]*$|`[^`\n]+`", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    targets = re.findall(r"\[[^\]]*\]\((?![a-z]+:|#)([^)#\s]+)(?:#[^)\s]*)?\)", text)
+    return [target for target in targets if not (page.parent / target).exists()]
+
+
+def test_relative_links_lead_to_files_of_the_tree(tmp_path: Path) -> None:
+    pages = tracked("*.md")
+    assert len(pages) > 150
+    assert not {page.relative_to(ROOT).as_posix(): dead for page in pages if (dead := dead_links(page))}
+    (tmp_path / "a.md").write_text("[a](a.md#b) [b](b.md) [c](https://x.org/y) `[d](d.md)` [e](#f)")
+    assert dead_links(tmp_path / "a.md") == ["b.md"]
+
+
+def test_the_font_has_every_character_of_every_formula() -> None:
+    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
+    signs = set[str]().union(*(drawn(with_mathml(page.read_text(encoding="utf-8"))) for page in pages))
+    assert {"𝜃", "𝑥", "∑"} <= signs, "formulas are found"
+    assert not signs - characters(), "add them to SIGNS of guide/font.py and write the font anew"
+    assert f'url("{FONT.name}")' in FONT.with_name("guide.css").read_text(encoding="utf-8")
+    assert "SIL Open Font License" in FONT.with_name("stix-two-math.LICENSE.txt").read_text(encoding="utf-8")
+
+
+def test_the_font_file_has_its_characters_and_what_mathematics_needs() -> None:
+    pytest.importorskip("brotli", reason="needs the extra dev")
+    fonts = pytest.importorskip("fontTools.ttLib", reason="needs the extra dev")
+    font = fonts.TTFont(FONT)
+    assert {ord(sign) for sign in characters()} <= set(font.getBestCmap())
+    assert font["MATH"].table.MathVariants.VertGlyphCoverage.glyphs, "brackets that grow"
+
+
+def test_navigation_has_titles_for_people_and_every_page(tmp_path: Path) -> None:
+    nav = configuration()["nav"]
+    titles = dict(entries(nav))
+    assert titles["methods/alibi.md"] == "ALiBi: attention with linear biases"
+    assert all(titles[f"methods/{file_of(entry)}"] == short_title(entry) for entry in CATALOGUE.values())
+    assert not [title for title in titles.values() if title in CATALOGUE]
+    written_pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").glob("*.md")}
+    written_pages |= {
+        f"{folder}/{path.name}" for folder in ("learn", "howto") for path in (ROOT / "docs" / folder).glob("*.md")
+    }
+    assert not written_pages - titles.keys(), "pages that no reader would find"
+    for page in titles:
+        (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / page).write_text(f"# About {page}\n\nIt says *this*. And that.\n", encoding="utf-8")
+    index = llms_txt(configuration(), tmp_path)
+    assert index.startswith("# posenc\n\n> Positional encodings")
+    assert index.count("\n- [") == len(titles)
+    assert "\n- [About methods/alibi.md](methods/alibi.html): It says this. And that.\n" in index
+
+
+def entries(nav: object, title: str = "") -> list[tuple[str, str]]:
+    """Pages of a navigation with their titles."""
+    if isinstance(nav, str):
+        return [(nav, title)]
+    if isinstance(nav, dict):
+        return [pair for name, part in nav.items() for pair in entries(part, name)]
+    assert isinstance(nav, list)
+    return [pair for part in nav for pair in entries(part)]

@@ -24,7 +24,7 @@ ENTRIES = (
         past_training="larger penalties on farther keys: recent keys keep their weight",
         reads="distances",
         extension="none needed by its definition; smaller slopes reach farther",
-        used_in="BLOOM (arXiv 2211.05100)",
+        used_in="BLOOM (arXiv 2211.05100); MPT (as in transformers 5.23)",
     ),
     Entry(
         name="t5",

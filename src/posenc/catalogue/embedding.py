@@ -20,7 +20,7 @@ ENTRIES = (
         past_training="only the softmax changes: it spreads over more keys",
         reads="nothing",
         extension="none of its own; scores may be sharpened as texts grow, or a window set",
-        used_in="every fourth layer of Llama 4 (as in transformers 5.23)",
+        used_in="every fourth layer of Llama 4, Command A and EXAONE 4.0 (as in transformers 5.23)",
     ),
     Entry(
         name="sinusoidal",

@@ -34,6 +34,6 @@ ENTRIES = (
         past_training="the more keys, the less weight the sink gets",
         reads="nothing",
         extension="none of its own",
-        used_in="gpt-oss (arXiv 2508.10925)",
+        used_in="gpt-oss (arXiv 2508.10925); DeepSeek-V4 and MiMo-V2-Flash (as in transformers 5.23)",
     ),
 )
