@@ -111,7 +111,7 @@ def test_the_table_is_filtered_and_keeps_its_first_column_in_sight(browser: Any,
 
 
 def test_formulas_have_their_font(browser: Any, site: Path) -> None:
-    show(browser, site / "learn/06-turning.html", DESKTOP, "light")
+    show(browser, site / "learn/06-rotation.html", DESKTOP, "light")
     browser.execute_async_script("document.fonts.ready.then(arguments[0])")
     fonts = browser.execute_script("return [...document.fonts].map(font => [font.family, font.status])")
     assert fonts == [["STIX Two Math", "loaded"]]
