@@ -14,7 +14,7 @@ from posenc.score.self_extend import SelfExtend
 from posenc.score.shifted import STRING
 from posenc.score.streaming_llm import StreamingLLM
 
-_COST = "a rotation of queries and keys a range in every call; keys are cached as they were"
+_COST = "one rotation of queries and keys per range in every call; keys are cached unrotated"
 _FIRST = {"common_shift": "the first tokens of a text are those at the first positions"}
 
 
@@ -79,7 +79,7 @@ ENTRIES = (
         source="Su (2023), kexue.fm 9708, no paper; the rotation: arXiv 2104.09864, section 3.2.2",
         parameters="none",
         cost=_COST,
-        past_training="no new distance at any length; all far keys look equally far",
+        past_training="no new distance at any length; all far keys get the same distance",
         reads="distances",
         extension="is itself one",
         used_in="models that were trained without it, at inference",
@@ -95,7 +95,7 @@ ENTRIES = (
         source="Su (2023), kexue.fm 9708, no paper; the rotation: arXiv 2104.09864, section 3.2.2",
         parameters="none",
         cost=_COST,
-        past_training="no larger distance up to window + factor · (training length − window) tokens, but ones between",
+        past_training="no larger distance up to window + factor · (training length − window) tokens, but fractions",
         reads="distances",
         extension="is itself one",
         used_in="models that were trained without it, at inference",
@@ -111,7 +111,7 @@ ENTRIES = (
         source="An et al., arXiv 2402.17463, section 3",
         parameters="none",
         cost=_COST,
-        past_training="no new distance at any length; chunks before the last look alike",
+        past_training="no new distance at any length; all earlier chunks get the same query position",
         reads="distances and places",
         extension="is itself one",
         used_in="Qwen2.5-1M (arXiv 2501.15383), at inference",
@@ -139,7 +139,7 @@ ENTRIES = (
         name="lm_infinite",
         hook_point="score",
         encoding=LMInfinite,
-        title="LM-Infinite: a limit of distances and the Λ-shaped mask",
+        title="LM-Infinite: a distance limit and a Λ-shaped mask",
         formula="far: a_i − b_j = limit, and p_j < sinks alone are seen",
         source="Han et al., arXiv 2308.16137, section 4",
         parameters="none",
@@ -156,7 +156,7 @@ ENTRIES = (
         name="streaming_llm",
         hook_point="score",
         encoding=StreamingLLM,
-        title="StreamingLLM: a window and the first tokens, at their places in a cache",
+        title="StreamingLLM: a sliding window and the first tokens, at their cache positions",
         formula="far: a_i = min(p_i, sinks + window − 1), b_j = p_j, and p_j < sinks alone are seen",
         source="Xiao et al., arXiv 2309.17453, section 3.2",
         parameters="none",

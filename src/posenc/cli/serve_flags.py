@@ -23,8 +23,8 @@ def run(*, path: str, rope: str | None, exact: bool, length: int | None, as_json
     reach = _reach(target)
     if length is not None and reach is not None and length > reach:
         sys.stderr.write(
-            f"note: this rotation is meant for {reach:,} tokens, and {length:,} are to be served: positions beyond have "
-            "angles that training did not. Extend it first (posenc extend, or --rope with a scaling)\n"
+            f"note: this rotation is meant for {reach:,} tokens, and {length:,} are to be served: positions beyond "
+            "have angles that training did not. Extend it first (posenc extend, or --rope with a scaling)\n"
         )
     lines = [json.dumps([engine._asdict() for engine in flags], indent=2)] if as_json else map(str, flags)
     sys.stdout.write("\n".join(lines) + "\n")
