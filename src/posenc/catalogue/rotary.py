@@ -79,7 +79,7 @@ ENTRIES = (
         name="rope_pp",
         hook_point="rotary",
         encoding=RoPEpp,
-        title="RoPE++: extra heads use the imaginary part of RoPE's complex dot product",
+        title="RoPE++: some heads use the imaginary part of RoPE's complex dot product",
         formula="s_ij = Re Σ q_pair·conj(k_pair)·e^(i((p_i − p_j)theta − π/2)) in imaginary heads, as RoPE in others",
         source="Liu et al., arXiv 2512.07525",
         parameters="none",
