@@ -64,6 +64,6 @@ def _missing(url: str, path: Path, pages: dict[Path, _Page]) -> str | None:
     if not target.is_file():
         return "no such file"
     anchor = unquote(parts.fragment)
-    if anchor and target in pages and anchor not in pages[target].ids and not anchor.startswith("__"):
+    if anchor and target in pages and anchor not in pages[target].ids and not anchor.startswith(("__", "view=")):
         return "no such anchor"
     return None

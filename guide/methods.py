@@ -168,8 +168,8 @@ def _measured(entry: Entry) -> str:
 
 def _comparison(study: Study, row: StudyRow) -> list[str]:
     """The cells of one comparison."""
-    first, last = min(row.means), max(row.means)
-    cells = [_interval(row.means[study.train_length if study.train_length in row.means else first])]
+    last = max(row.means)
+    cells = [_interval(row.means[study.train_length]) if study.train_length in row.means else ""]
     cells += [f"{_interval(row.means[last])} at {last / study.train_length:g}×" if last > study.train_length else ""]
     return [
         f"[{escaped(study.title)}](../results/{study.name}/table.md), {study.unit}",

@@ -19,6 +19,9 @@ from guide.pages import generated_pages
 from guide.records import ROOT
 from guide.reference import reference_pages
 from posenc.catalogue import CATALOGUE
+from posenc.explorer import page as explorer_page
+
+EXPLORER = "assets/explorer.html"
 
 _LINK = re.compile(r"(!?)\[([^\]\n]*(?:\n[^\]\n]+)?)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)")
 WIDE = ("table.md", "models.md")  # pages whose table takes the width of the list of headings
@@ -46,6 +49,7 @@ def stage(into: Path) -> None:
     for name, text in reference_pages().items():
         _write(docs / "reference" / name, text)
     shutil.copytree(ROOT / "docs" / "assets", docs / "assets", dirs_exist_ok=True)  # pages may have brought some
+    _write(docs / EXPLORER, explorer_page([], home="../explorer.html"))
     _write(docs / "assets" / RULES, rules_script())
     (into / "mkdocs.yml").write_text(yaml.safe_dump(configuration(), sort_keys=False), encoding="utf-8")
 
@@ -118,6 +122,8 @@ def _link(match: re.Match[str], source: Path, docs: Path) -> str:
     if path.suffix != ".md" and page.endswith(path.suffix):  # not an example, which is a page
         (docs / page).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, docs / page)
+    if page == "explorer.md" and anchor and anchor.startswith("#view="):  # a view, not a heading of the page about it
+        page = EXPLORER
     start = Path(_page_of(source)).parent
     return f"{image}[{words}]({os.path.relpath(page, start)}{anchor or ''})"
 

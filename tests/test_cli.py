@@ -495,3 +495,14 @@ def test_a_command_without_its_extra_names_the_line_to_type() -> None:
     assert ran.returncode == 2
     assert "posenc[lab]" in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+def test_serving_beyond_what_a_rotation_reaches_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = {"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2, "max_position_embeddings": 128}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": "llama", **sizes, "rope_theta": 10000.0}))
+    assert posenc_cli.run(["serve-flags", str(path), "--length", "256"]) == 0
+    assert "meant for 128 tokens, and 256 are to be served" in capsys.readouterr().err
+    yarn = '{"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 128}'
+    assert posenc_cli.run(["serve-flags", str(path), "--length", "256", "--rope", yarn]) == 0
+    assert not capsys.readouterr().err

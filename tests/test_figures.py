@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import csv
+import math
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+import torch
 
 import posenc_cli
+from posenc import AxialRoPE, CoPE, NTKAware, PositionInterpolation, RoPE, StickBreaking, YaRN, attention
 from posenc.bias import alibi_slopes
 from posenc.catalogue import CATALOGUE
-from posenc.figures import Curves, Flow, Heat, alone, figure, in_page, names, save
+from posenc.figures import Bars, Curves, Flow, Heat, Plane, alone, figure, in_page, names, save
+from posenc.figures.axes import linear_ticks, log_ticks
+from posenc.figures.content import KEYS, LOGIT, OPEN, SEED, SENTENCES, SHUT
 from posenc.figures.named import NAMED
+from posenc.frequencies import LongRoPE
+from posenc.positions import grid
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -23,6 +30,162 @@ def test_numbers_of_a_figure_equal_the_encoding(tmp_path: Path) -> None:
     assert len(rows[0]) == 3
     last = [float(bias) for name, back, bias in rows[1:] if name == "head 1" and float(back) == 64]
     assert last == [pytest.approx(-64 * alibi_slopes(4)[0])]
+
+
+def curves(name: str) -> Curves:
+    shown = figure(name)
+    assert isinstance(shown, Curves)
+    return shown
+
+
+def bars(name: str) -> Bars:
+    shown = figure(name)
+    assert isinstance(shown, Bars)
+    return shown
+
+
+def test_a_pair_rotates_by_its_frequency() -> None:
+    shown, theta = figure("rotation"), RoPE(64).spectrum().theta
+    assert isinstance(shown, Plane)
+    for title, vectors in shown.circles.items():
+        pair = int(title.split()[1].rstrip(":"))
+        for position, (x, y) in vectors.items():
+            angle = int(position) * float(theta[pair])
+            assert [x, y] == pytest.approx([math.cos(angle), math.sin(angle)], abs=1e-6)
+
+
+def test_the_angle_of_an_offset_is_the_same_everywhere() -> None:
+    shown = figure("rotation-offset")
+    assert isinstance(shown, Plane)
+    products = [
+        sum(a * b for a, b in zip(vectors["query"], vectors["key"], strict=True)) for vectors in shown.circles.values()
+    ]
+    assert products[0] == pytest.approx(products[1], abs=1e-6)
+    assert [f"{product:.3f}" for product in products] == [title.split(" = ")[1] for title in shown.circles]
+    first, second = (vectors["query"] for vectors in shown.circles.values())
+    assert math.dist(first, second) > 0.5, "both rotate"
+
+
+def test_alibis_matrix_is_what_attention_adds() -> None:
+    shown = figure("alibi-matrix")
+    assert isinstance(shown, Heat)
+    for i, row in enumerate(shown.rows):
+        assert row == [pytest.approx(-0.125 * (i - j)) if j <= i else -math.inf for j in range(12)]
+    slopes = bars("alibi-slopes").columns
+    assert slopes["slope"] == alibi_slopes(8)
+    assert slopes["1 / slope (tokens)"] == [2.0**head for head in range(1, 9)]
+
+
+def test_copes_positions_are_what_the_encoding_counts() -> None:
+    shown = bars("cope-counts")
+    gates = torch.tensor([OPEN if token == "." else SHUT for token in SENTENCES]).sigmoid()
+    assert shown.columns["gate"] == pytest.approx(gates.tolist(), abs=1e-6)
+    positions = shown.columns["position"]
+    assert positions == pytest.approx(gates.flip(0).cumsum(0).flip(0).tolist(), abs=1e-6)
+    # the encoding itself: a table that is p at position p adds the position to a logit
+    cope = CoPE(1, max_position=len(SENTENCES))
+    with torch.no_grad():
+        cope.table.copy_(torch.arange(len(SENTENCES) + 1.0)[None])
+        q, k = torch.ones(1, 1, 1, 1), torch.tensor([OPEN if t == "." else SHUT for t in SENTENCES]).view(1, 1, -1, 1)
+        v = torch.eye(len(SENTENCES))[None, None]
+        weights = attention(q, k, v, [cope], scale=1.0)[0, 0, 0]
+    assert torch.allclose(weights, (k.flatten() + torch.tensor(positions)).softmax(-1), atol=1e-5)
+
+
+def test_the_stick_is_divided_as_the_encoding_divides_it() -> None:
+    columns = bars("stick").columns
+    source = torch.Generator().manual_seed(SEED)
+    q, k = torch.randn(2, 1, 1, KEYS + 1, 4, generator=source)
+    q[..., 0], k[..., 0] = 2.0, LOGIT
+    share = (q[0, 0, -1] @ k[0, 0, :-1].T / 2).sigmoid().flip(0)
+    assert columns["share taken"] == pytest.approx(share.tolist(), abs=1e-4)
+    left = 1.0
+    for now, taken, weight in zip(*(columns[name] for name in columns), strict=True):
+        assert now == pytest.approx(left, abs=1e-5)
+        assert weight == pytest.approx(now * taken, abs=1e-6)
+        left -= weight
+    v = torch.eye(KEYS + 1)[None, None]
+    weights = attention(q, k, v, [StickBreaking()])[0, 0, -1, :-1].flip(0)
+    assert columns["weight"] == pytest.approx(weights.tolist(), abs=1e-6)
+
+
+def test_half_of_axial_pairs_rotate_by_row_and_half_by_column() -> None:
+    rope = AxialRoPE(16)
+    table = rope.table(grid(3, 4))
+    by_row, by_column = bars("axial-channels").columns.values()
+    assert [(row > 0) + (column > 0) for row, column in zip(by_row, by_column, strict=True)] == [1] * 8
+    for pair in range(8):
+        for token, (row, column) in enumerate(grid(3, 4).tolist()):
+            angle = row * by_row[pair] + column * by_column[pair]
+            assert float(table[0][token, pair]) == pytest.approx(math.cos(angle), abs=1e-6)
+    shown = figure("axial-grid")
+    assert isinstance(shown, Plane)
+    of_row, of_column = ([vectors[name] for vectors in shown.circles.values()] for name in shown.circles["(0, 0)"])
+    assert of_row[:4] == [of_row[0]] * 4, "the same along a row"
+    assert len({x for x, _ in of_row}) == 3
+    assert of_column[::4] == [of_column[0]] * 3, "the same along a column"
+
+
+def test_wavelengths_are_those_of_the_scalings() -> None:
+    factors = [4 ** (j / 31) for j in range(32)]
+    scalings = {
+        "unscaled": None, "PI": PositionInterpolation(4.0), "NTK-aware": NTKAware(4.0),
+        "YaRN": YaRN(4.0, original_length=2048),
+        "LongRoPE": LongRoPE(short=[1.0] * 32, long=factors, original_length=2048, factor=4.0),
+    }  # fmt: skip
+    shown, slower = curves("context-extension"), curves("slowdown")
+    assert list(shown.series) == list(scalings)
+    assert shown.levels == {"training length": 2048, "extended": 8192}
+    unscaled = RoPE(64).spectrum().theta
+    for name, scaling in scalings.items():
+        theta = RoPE(64, scaling=scaling).spectrum(8192).theta
+        expected = [2 * math.pi / float(t) for t in theta]
+        assert [y for _, y in shown.series[name]] == pytest.approx(expected, rel=1e-6)
+        if scaling is not None:
+            assert [y for _, y in slower.series[name]] == pytest.approx((unscaled / theta).tolist(), rel=1e-5)
+
+
+def test_the_block_marks_all_hook_points() -> None:
+    shown = figure("block")
+    assert isinstance(shown, Flow)
+    marked = [name.split()[1] for name in shown.marked]
+    assert set(marked) == {entry.hook_point for entry in CATALOGUE.values()} - {"none"}
+    assert [name.split()[0] for name in shown.marked] == ["1", "2", "3", "4", "5"]
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_picture_says_what_is_to_be_seen_and_fits_a_telephone(name: str) -> None:
+    shown = figure(name)
+    assert len(shown.label.split()) > 8, "alternative text that describes"
+    root = ElementTree.fromstring(alone(shown))
+    assert root.findtext(f"{SVG}desc") == shown.label
+    assert float(root.attrib["width"]) <= 470, "letters of 15 are at least 11 pixels on 390"
+    if isinstance(shown, Curves):
+        texts = [text.text or "" for text in root.iter(f"{SVG}text")]
+        assert any("log scale" in text for text in texts) == (shown.log or shown.log_x)
+        numbers = [text for text in texts if text[:1].isdigit() or text[:1] == "−"]
+        assert len(numbers) >= 6, "three ticks an axis"
+    ends = {"start": (0, 1), "middle": (0.5, 0.5), "end": (1, 0)}
+    for text in root.iter(f"{SVG}text"):
+        if "x" in text.attrib:
+            before, after = (share * 7.6 * len(text.text or "") for share in ends[text.attrib["text-anchor"]])
+            assert float(text.attrib["x"]) - before > -4, text.text
+            assert float(text.attrib["x"]) + after < float(root.attrib["width"]) + 4, text.text
+
+
+def test_ticks_are_round_and_within_the_range() -> None:
+    assert linear_ticks(-1.375, 0) == [-1.0, -0.5, 0.0]
+    assert log_ticks([64, 128, 256]) == [64, 128, 256]
+    assert log_ticks(range(6, 200_000, 100)) == [10, 100, 1000, 10_000, 100_000]
+
+
+def test_bars_are_as_long_as_their_numbers() -> None:
+    root = ElementTree.fromstring(alone(Bars(["a", "b"], {"x": [1.0, 0.25]}, "row", "label", "caption")))
+    long, short = (float(bar.attrib["width"]) for bar in root.iter(f"{SVG}rect") if bar.get("class") == "bar")
+    assert short == pytest.approx(long / 4, abs=0.1)
+    for wrong in ([1.0], [1.0, -1.0]):
+        with pytest.raises(ValueError, match="x"):
+            Bars(["a", "b"], {"x": wrong}, "row", "label", "caption")
 
 
 def test_a_file_of_its_own_has_colours_legend_and_title(tmp_path: Path) -> None:
@@ -44,8 +207,10 @@ def test_larger_numbers_are_drawn_stronger() -> None:
 
 def test_arrows_lead_from_box_to_box() -> None:
     shown = figure("fox-pro")
+    assert isinstance(shown, Flow)
     root = ElementTree.fromstring(alone(shown))
-    assert {text.text for text in root.iter(f"{SVG}text")} >= set(shown.boxes)
+    words = " ".join(text.text or "" for text in root.iter(f"{SVG}text"))  # a box may have its words in two lines
+    assert all(name in words for name in shown.boxes)
     assert len(list(root.iter(f"{SVG}path"))) == shown.table().count("\n") - 1
     with pytest.raises(ValueError, match=r"\bc\b"):
         Flow({"a": (0, 0), "b": (0, 1)}, [("a", "b"), ("b", "c")], "label", "caption")

@@ -180,7 +180,7 @@ def test_pasted_configurations_are_read_as_posenc_reads_them_or_not_at_all(ask: 
         actual = ask(
             "const found = numbers.readConfig(o, page.data.forms);"
             "for (const one of Object.values(found.kinds))"
-            "  one.spectrum = numbers.spectrum({...one, dim: one.turning, length: one.longest});"
+            "  one.spectrum = numbers.spectrum({...one, dim: one.rotaryDim, length: one.longest});"
             "return found",
             config,
         )
@@ -195,7 +195,7 @@ def test_pasted_configurations_are_read_as_posenc_reads_them_or_not_at_all(ask: 
             assert rotation is not None
             rope = text_rope(rotation)
             expected = rope.spectrum(shown["longest"])
-            assert (shown["dim"], shown["turning"], shown["layout"]) == (
+            assert (shown["dim"], shown["rotaryDim"], shown["layout"]) == (
                 rope.head_dim,
                 rope.rotary_dim,
                 rope.layout,

@@ -88,7 +88,7 @@ def _kind(config: RopeConfig, rotation: Rotation, layer: Facts) -> Facts:
     scaled = rope.spectrum(layer["longest_length"])
     theta = scaled.theta.reshape(-1, scaled.theta.shape[-1])[-1]
     return {
-        "plain": unscaled.theta.tolist(),
+        "unscaled": unscaled.theta.tolist(),
         "scaled": theta.tolist(),
         "gain": layer["gain"],
         "trained": trained_length(config, rope),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from html import escape
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -19,22 +20,27 @@ from posenc.explorer.models import models_of
 STATIC = Path(__file__).parent / "static"
 NUMBERS = ("frequencies", "biases", "content", "precision", "block", "config")  # the first ones serve the others
 VIEWS = (
-    "controls", "chart", "models", "wavelengths", "hands", "biases", "scores", "content", "layers", "compare",
-    "precision", "results", "theme",
+    "controls", "address", "chart", "models", "config", "wavelengths", "rotation", "biases", "logits", "content",
+    "two-models", "precision", "results", "theme", "start",
 )  # fmt: skip
 HEADS, SEED, DIGITS = 8, 0, 6  # of the drawn FIRE
 
 
-def page(paths: list[Path]) -> str:
+def page(paths: list[Path], home: str | None = None) -> str:
     """The HTML, with the configurations of these paths and a few well-known ones.
+
+    Args:
+        paths: configurations; the first of them is what the page opens with.
+        home: address of the guide that the page is a part of, for a link to it.
 
     Raises:
         OSError, ValueError: for a path that cannot be read.
     """
-    data = {"models": models_of(paths), "forms": forms(), "fire": _fire(), "results": raw()}
+    data = {"models": models_of(paths), "given": len(paths), "forms": forms(), "fire": _fire(), "results": raw()}
     text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
     return Template(_static("page.html")).substitute(
         version=__version__,
+        home="" if home is None else f' · <a href="{escape(home)}">the guide</a>',
         style=_static("page.css"),
         data=_halves.sub(_escaped, text.replace("<", "\\u003c")),  # so that no text of a configuration ends the element
         script=script(),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from posenc.figures.drawn import Curves, Figure, Flow, Heat
+from posenc.figures.drawn import Bars, Curves, Figure, Flow, Heat, Plane
 from posenc.figures.files import figure, names, save
 from posenc.figures.svg import alone, in_page
 
-__all__ = ["Curves", "Figure", "Flow", "Heat", "alone", "figure", "in_page", "names", "save"]
+__all__ = ["Bars", "Curves", "Figure", "Flow", "Heat", "Plane", "alone", "figure", "in_page", "names", "save"]

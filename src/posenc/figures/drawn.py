@@ -1,21 +1,21 @@
-"""What a figure shows, as data: a heat map, curves, or a flow chart, with its texts."""
+"""What a figure shows, as data: a heat map, curves, bars, vectors in a plane, or a flow chart, with its texts."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
 class Heat:
-    """A map: rows of numbers, drawn the stronger the larger.
+    """A map: rows of numbers, drawn the stronger the larger; numbers that are not finite are hatched.
 
     Attributes:
         rows: from the top.
         across, down: what columns and rows are.
-        label: alternative text.
+        label: alternative text: what is to be seen.
         caption: what the figure shows.
     """
 
@@ -37,10 +37,11 @@ class Curves:
 
     Attributes:
         series: the points of each.
-        across, down: what x and y are.
-        label: alternative text.
+        across, down: what x and y are, with the unit in parentheses.
+        label: alternative text: what is to be seen.
         caption: what the figure shows.
         log, log_x: y, or x, is drawn by its logarithm.
+        levels: values of y that a dashed line marks, by name.
     """
 
     series: Mapping[str, Sequence[tuple[float, float]]]
@@ -50,11 +51,69 @@ class Curves:
     caption: str
     log: bool = False
     log_x: bool = False
+    levels: Mapping[str, float] = field(default_factory=dict)
 
     def table(self) -> str:
-        """The numbers as CSV, a line a point."""
-        cells = [(name, x, y) for name, line in self.series.items() for x, y in line]
+        """The numbers as CSV, a line a point; a level has no x."""
+        cells: list[tuple[object, ...]] = [(name, x, y) for name, line in self.series.items() for x, y in line]
+        cells += [(name, "", y) for name, y in self.levels.items()]
         return _csv(("series", self.across, self.down), cells)
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Horizontal bars: a row for each name, a column of bars for each quantity.
+
+    Attributes:
+        names: of the rows, from the top; a name may occur more than once.
+        columns: numbers from 0 on, a quantity's one for each row.
+        down: what the rows are.
+        label: alternative text: what is to be seen.
+        caption: what the figure shows.
+
+    Raises:
+        ValueError: for a column with more or fewer numbers than there are rows, or with a negative number.
+    """
+
+    names: Sequence[str]
+    columns: Mapping[str, Sequence[float]]
+    down: str
+    label: str
+    caption: str
+
+    def __post_init__(self) -> None:
+        for name, numbers in self.columns.items():
+            if len(numbers) != len(self.names) or min(numbers) < 0:
+                raise ValueError(f"column {name!r} needs {len(self.names)} numbers from 0 on, got {list(numbers)}")
+
+    def table(self) -> str:
+        """The numbers as CSV, a line a row."""
+        return _csv((self.down, *self.columns), list(zip(self.names, *self.columns.values(), strict=True)))
+
+
+@dataclass(frozen=True)
+class Plane:
+    """Vectors in the plane, drawn from the centre of unit circles.
+
+    Attributes:
+        circles: by title, the vectors (x, y) of each by name.
+        across, down: what x and y are; of many small circles, what their columns and rows are.
+        label: alternative text: what is to be seen.
+        caption: what the figure shows.
+        trail: each circle has one vector at successive positions, which are the names.
+    """
+
+    circles: Mapping[str, Mapping[str, tuple[float, float]]]
+    across: str
+    down: str
+    label: str
+    caption: str
+    trail: bool = False
+
+    def table(self) -> str:
+        """The numbers as CSV, a line a vector."""
+        cells = [(title, name, x, y) for title, vectors in self.circles.items() for name, (x, y) in vectors.items()]
+        return _csv(("circle", "vector", "x", "y"), cells)
 
 
 @dataclass(frozen=True)
@@ -64,8 +123,9 @@ class Flow:
     Attributes:
         boxes: the column and the row of each by its words, from 0, the left one and the lowest.
         arrows: from which box to which.
-        label: alternative text.
+        label: alternative text: what is to be seen.
         caption: what the figure shows.
+        marked: boxes to be seen first.
 
     Raises:
         ValueError: for an arrow from or to no box.
@@ -75,18 +135,20 @@ class Flow:
     arrows: Sequence[tuple[str, str]]
     label: str
     caption: str
+    marked: Collection[str] = ()
 
     def __post_init__(self) -> None:
-        lost = {end for arrow in self.arrows for end in arrow} - set(self.boxes)
+        lost = {end for arrow in self.arrows for end in arrow} | set(self.marked)
+        lost -= set(self.boxes)
         if lost:
-            raise ValueError(f"arrows lead from box to box; there is none named {', '.join(sorted(lost))}")
+            raise ValueError(f"arrows and marks name boxes; there is none named {', '.join(sorted(lost))}")
 
     def table(self) -> str:
         """The arrows as CSV, a line each."""
         return _csv(("from", "to"), self.arrows)
 
 
-Figure = Heat | Curves | Flow
+Figure = Heat | Curves | Bars | Plane | Flow
 
 
 def _csv(heads: Sequence[str], cells: Sequence[Sequence[object]]) -> str:

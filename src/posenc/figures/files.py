@@ -21,7 +21,7 @@ def figure(name: str) -> Figure:
         ValueError: for another name.
 
     >>> figure("alibi").across
-    'tokens back'
+    'distance (tokens back)'
     """
     return NAMED[name]() if name in NAMED else figure_of(find(name))
 

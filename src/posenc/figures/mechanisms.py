@@ -17,7 +17,7 @@ from posenc.rotary.rope import RoPE
 from posenc.testing import Case
 
 TOKENS, SIDE, SEED = 24, 9, 0
-ORIGINAL, PAIRS_SHOWN = 2048, 32
+ORIGINAL = 2048
 
 
 def figure_of(entry: Entry) -> Figure:
@@ -45,18 +45,18 @@ def _wavelengths(entry: Entry) -> Figure:
         row = theta[-1] if theta.ndim == 2 else theta
         wavelengths = [(float(j), 2 * math.pi / float(t)) for j, t in enumerate(row) if float(t) > 0]
         series[name] = wavelengths
-    series["training length"] = [(0.0, float(ORIGINAL)), (float(PAIRS_SHOWN - 1), float(ORIGINAL))]
     return Curves(
         series,
         "pair",
-        "tokens per rotation",
-        f"wavelengths under {entry.name}",
+        "wavelength (tokens)",
+        f"wavelengths rise with the pair, unscaled and under {entry.name}; slow pairs lie above the training length",
         (
             f"Wavelength of each pair of a head of 64 channels, unscaled and under {entry.name}, at 4 × {ORIGINAL:,} "
             "tokens. Pairs above the line of the training length never completed a rotation in training. "
             "Pairs that are not rotated have no point."
         ),
         log=True,
+        levels={"training length": float(ORIGINAL)},
     )
 
 
@@ -69,9 +69,9 @@ def _bias_by_distance(entry: Entry, case: Case) -> Figure:
     series = {f"head {h + 1}": [(float(d), float(b)) for d, b in enumerate(row)] for h, row in enumerate(bias)}
     return Curves(
         series,
-        "tokens back",
+        "distance (tokens back)",
         "bias",
-        f"bias of {entry.name} by distance",
+        f"a curve for each of {len(series)} heads: the bias of {entry.name} from 0 to 64 tokens back",
         f"What {entry.name} adds to the score of a key by its distance in the past, for each of {len(series)} heads.",
     )
 
@@ -86,7 +86,7 @@ def _embedding(entry: Entry, encoding: EmbeddingEncoding) -> Figure:
         rows.tolist(),
         "channel",
         "token",
-        f"embedding of {entry.name}",
+        f"a row of cells for each of {TOKENS} tokens: the embedding of {entry.name} in 32 channels",
         (
             f"What {entry.name} adds to the first {TOKENS} tokens {where}, in 32 channels; "
             "the stronger the colour, the larger."
@@ -106,9 +106,9 @@ def _weights(entry: Entry, encodings: list[Encoding], case: Case) -> Figure:
             middle,
             "column",
             "row",
-            f"weights under {entry.name}",
+            f"a map of the grid, darker where the middle attends more under {entry.name}",
             (
-                f"Where the middle of a grid of {SIDE} × {SIDE} tokens looks under {entry.name} in one head, "
+                f"Where the middle of a grid of {SIDE} × {SIDE} tokens attends under {entry.name} in one head, "
                 "when all tokens are alike; the stronger the colour, the more. Parameters are as they are at the start."
             ),
         )
@@ -117,7 +117,7 @@ def _weights(entry: Entry, encodings: list[Encoding], case: Case) -> Figure:
         weights.tolist(),
         "key",
         "query",
-        f"weights under {entry.name}",
+        f"a cell for each query, downwards, and key, across, darker where {entry.name} gives more weight",
         (
             f"Weights of attention in one head under {entry.name} when {TOKENS} tokens are {which}; "
             "the stronger the colour, the more. Parameters are as they are at the start."

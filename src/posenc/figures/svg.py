@@ -1,26 +1,36 @@
-"""Figures as SVG: to stand in a page that has the colours, or alone."""
+"""A figure as SVG: to stand in a page that has the colours, or alone.
+
+Drawings are about 460 units wide at most with letters of 15, which are 11 pixels or more on a screen of 390.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from html import escape
 
-from posenc.figures.drawn import Curves, Figure, Flow, Heat
+from posenc.figures.axes import linear_ticks, log_ticks, number, tick, title
+from posenc.figures.drawn import Bars, Curves, Figure, Flow, Heat, Plane
 
-WIDTH, HEIGHT, LEFT, BELOW, ABOVE, LINE = 560, 260, 66, 40, 14, 18
+WIDTH, HEIGHT, LEFT, RIGHT, BELOW, ABOVE, LINE, LETTER = 460, 280, 76, 16, 48, 14, 22, 8.2
 COLOURS = ("#1b6ac9", "#c2410c", "#15803d", "#7c3aed", "#b91c8c", "#64748b", "#8a6d00", "#0e7490")
 AT_NIGHT = ("#7ab8ff", "#ffa36b", "#6fdc8c", "#c4a7ff", "#ff8fd8", "#a8b3c2", "#e0c24a", "#5fd0e6")  # a page has both
+DASHES = ("none", "9 5", "2 5", "12 4 2 4")  # lines that lie on one another, or are seen without colours, differ too
 SERIES = len(COLOURS)
-COLUMN, ROW, BOX = 108, 56, (100, 30)  # of a flow: from box to box, and a box itself
+SQUARE, SCALE = 16.0, 80  # of a heat map: the largest side of a cell, and the room for the scale of its colours
+BAR, NUMBER = 24, 46  # of bars: from row to row, and the room for a number
+COLUMN, ROW, BOX, LONGEST = 93, 58, (88, 40), 10  # of a flow: from box to box, a box, letters in a line
 STYLE = (
-    "text{font:13px sans-serif}.heat rect{fill:#1b6ac9}.frame{fill:none;stroke:#000;stroke-opacity:.35}"
-    ".line{fill:none;stroke-width:2;stroke-linecap:round}.arrow{stroke:#000;stroke-opacity:.55}"
+    "text{font:15px sans-serif}.heat rect,.bar{fill:#1b6ac9}.frame{fill:none;stroke:#000;stroke-opacity:.4}"
+    ".grid{stroke:#000;stroke-opacity:.12}.level{stroke:#000;stroke-opacity:.6;stroke-dasharray:3 3}"
+    ".masked{stroke:#000;stroke-opacity:.3}.line{fill:none;stroke-width:2.5;stroke-linecap:round}"
+    ".arrow{stroke:#000;stroke-opacity:.55}.marked{fill:#1b6ac9;fill-opacity:.22;stroke:#1b6ac9;stroke-width:2}"
     + "".join(f".s{i}{{stroke:{colour}}}" for i, colour in enumerate(COLOURS))
 )
 
 NIGHT = (
-    ".paper{fill:#fff}@media(prefers-color-scheme:dark){.paper{fill:#14171a}text{fill:#e6e9ec}.frame,.arrow{stroke:#fff}"
+    ".paper{fill:#fff}@media(prefers-color-scheme:dark){.paper{fill:#14171a}text{fill:#e6e9ec}"
+    ".frame,.arrow,.grid,.level,.masked{stroke:#fff}.heat rect,.bar{fill:#7ab8ff}.marked{fill:#7ab8ff;stroke:#7ab8ff}"
     + "".join(f".s{i}{{stroke:{colour}}}" for i, colour in enumerate(AT_NIGHT))
     + "}"
 )
@@ -28,12 +38,12 @@ NIGHT = (
 
 def in_page(shown: Figure) -> str:
     """A block of HTML whose style sheet has the classes' colours: the drawing, its legend, its caption."""
-    legend = _legend(shown.series) if isinstance(shown, Curves) else ""
     wide, tall, inside = _content(shown)
     box = f'viewBox="0 0 {wide:.0f} {tall:.0f}" style="max-width:{wide:.0f}px"'
     drawing = f'<svg {box} role="img" aria-label="{escape(shown.label)}">{inside}</svg>'
     kind = type(shown).__name__.lower()
-    return f'<figure class="drawing {kind}">{drawing}{legend}<figcaption>{escape(shown.caption)}</figcaption></figure>'
+    legend, caption = _legend(_entries(shown)), escape(shown.caption)
+    return f'<figure class="drawing {kind}">{drawing}{legend}<figcaption>{caption}</figcaption></figure>'
 
 
 def alone(shown: Figure, *, at_night: bool = False) -> str:
@@ -44,68 +54,168 @@ def alone(shown: Figure, *, at_night: bool = False) -> str:
         at_night: on a ground of its own, which is dark where the reader's screen is, for pages on a network.
     """
     wide, tall, inside = _content(shown)
-    names = list(shown.series) if isinstance(shown, Curves) and len(shown.series) > 1 else []
-    each = 48 + 8 * max(map(len, names), default=0)
-    columns = max(1, int(wide - LEFT) // each)
+    names = _entries(shown)
+    each = 44 + LETTER * max(map(len, names), default=0)
+    columns = max(1, int((wide - 8) / each))
     inside += "".join(
-        _entry(i, name, LEFT + i % columns * each, tall + i // columns * LINE) for i, name in enumerate(names)
+        _entry(i, name, 8 + i % columns * each, tall + i // columns * LINE) for i, name in enumerate(names)
     )
     tall += math.ceil(len(names) / columns) * LINE + 6 * bool(names)
     ground, style = ("", STYLE) if not at_night else ('<rect class="paper" width="100%" height="100%"/>', STYLE + NIGHT)
     box = f'width="{wide:.0f}" height="{tall:.0f}" viewBox="0 0 {wide:.0f} {tall:.0f}"'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" {box} role="img"><title>{escape(shown.caption)}</title>'
-        f"<style>{style}</style>{ground}{inside}</svg>\n"
+        f"<desc>{escape(shown.label)}</desc><style>{style}</style>{ground}{inside}</svg>\n"
     )
 
 
 def _content(shown: Figure) -> tuple[float, float, str]:
     """Width, height, and what is inside."""
-    if isinstance(shown, Flow):
-        return _flow(shown)
-    return _heat(shown) if isinstance(shown, Heat) else _curves(shown)
+    match shown:
+        case Heat():
+            return _heat(shown)
+        case Curves():
+            return _curves(shown)
+        case Bars():
+            return _bars(shown)
+        case Plane():
+            return _plane(shown)
+        case Flow():
+            return _flow(shown)
+
+
+def _entries(shown: Figure) -> list[str]:
+    """The names of a legend: of lines, or of vectors that every circle has; none where there is but one."""
+    if isinstance(shown, Curves):
+        names = list(shown.series)
+    elif isinstance(shown, Plane) and not shown.trail:
+        names = list(next(iter(shown.circles.values())))
+    else:
+        return []
+    return names if len(names) > 1 else []
 
 
 def _heat(shown: Heat) -> tuple[float, float, str]:
     rows = shown.rows
-    side = min(14.0, 480 / max(1, len(rows[0])))
-    numbers = [number for row in rows for number in row if math.isfinite(number)]
+    side = min(SQUARE, (WIDTH - LEFT - SCALE) / max(1, len(rows[0])))
+    numbers = [value for row in rows for value in row if math.isfinite(value)]
     low, high = min(numbers), max(numbers)
-    squares = "".join(
-        f'<rect x="{LEFT + x * side:.1f}" y="{ABOVE + y * side:.1f}" width="{side:.1f}" height="{side:.1f}" '
-        f'fill-opacity="{_share(number, low, high):.2f}"/>'
-        for y, row in enumerate(rows)
-        for x, number in enumerate(row)
-        if math.isfinite(number) and _share(number, low, high) >= 0.01
-    )
+    squares, masked = [], []
+    for y, row in enumerate(rows):
+        for x, value in enumerate(row):
+            left, top = LEFT + x * side, ABOVE + y * side
+            if not math.isfinite(value):
+                masked.append(f"M{left:.1f} {top + side:.1f}l{side:.1f} {-side:.1f}")
+            elif (share := _share(value, low, high)) >= 0.01:
+                place = f'x="{left:.1f}" y="{top:.1f}" width="{side:.1f}" height="{side:.1f}"'
+                squares.append(f'<rect {place} fill-opacity="{share:.2f}"/>')
     wide, tall = side * len(rows[0]), side * len(rows)
+    hatched = f'<path class="masked" d="{"".join(masked)}"/>' if masked else ""
     frame = f'<rect class="frame" x="{LEFT}" y="{ABOVE}" width="{wide:.1f}" height="{tall:.1f}"/>'
-    words = _text(LEFT + wide / 2, ABOVE + tall + 24, shown.across) + _upright(ABOVE + tall / 2, shown.down)
-    return LEFT + wide + 8, ABOVE + tall + BELOW, f'<g class="heat">{squares}</g>{frame}{words}'
+    ticks = "".join(
+        _text(LEFT + (x + 0.5) * side, ABOVE + tall + 18, number(x)) for x in linear_ticks(0, len(rows[0]) - 1)
+    ) + "".join(_text(LEFT - 8, ABOVE + (y + 0.5) * side + 5, number(y), "end") for y in linear_ticks(0, len(rows) - 1))
+    words = _text(LEFT + wide / 2, ABOVE + tall + 40, shown.across) + _upright(ABOVE + tall / 2, shown.down)
+    scale = _scale(LEFT + wide + 14, tall, low, high)
+    cells = f'<g class="heat">{"".join(squares)}</g>{hatched}'
+    return LEFT + wide + SCALE, ABOVE + tall + BELOW, cells + frame + ticks + words + scale
+
+
+def _scale(x: float, tall: float, low: float, high: float) -> str:
+    """Which number each strength of the colour is."""
+    steps, length = 12, min(tall, 140.0)
+    boxes = "".join(
+        f'<rect class="step" x="{x:.1f}" y="{ABOVE + i * length / steps:.1f}" width="12" height="{length / steps:.1f}" '
+        f'fill-opacity="{1 - i / (steps - 1):.2f}"/>'
+        for i in range(steps)
+    )
+    frame = f'<rect class="frame" x="{x:.1f}" y="{ABOVE}" width="12" height="{length:.1f}"/>'
+    ends = _text(x + 15, ABOVE + 11, number(high), "start") + _text(x + 15, ABOVE + length, number(low), "start")
+    return f'<g class="heat">{boxes}</g>{frame}{ends}'
 
 
 def _curves(shown: Curves) -> tuple[float, float, str]:
     points = [point for line in shown.series.values() for point in line]
-    xs, ys = [_scaled(x, shown.log_x) for x, _ in points], [_scaled(y, shown.log) for _, y in points]
-    wide, tall = WIDTH - LEFT - 12, HEIGHT - ABOVE - BELOW
+    all_x, all_y = [x for x, _ in points], [y for _, y in points] + list(shown.levels.values())
+    xs, ys = [_scaled(x, shown.log_x) for x in all_x], [_scaled(y, shown.log) for y in all_y]
+    wide, tall = WIDTH - LEFT - RIGHT, HEIGHT - ABOVE - BELOW
 
-    def place(x: float, y: float) -> str:
-        right = LEFT + _share(_scaled(x, shown.log_x), min(xs), max(xs)) * wide
-        return f"{right:.1f},{ABOVE + (1 - _share(_scaled(y, shown.log), min(ys), max(ys))) * tall:.1f}"
+    def across(x: float) -> float:
+        return LEFT + _share(_scaled(x, shown.log_x), min(xs), max(xs)) * wide
 
-    lines = "".join(
-        f'<polyline class="line s{i % SERIES}" points="{" ".join(place(*point) for point in line)}"/>'
-        if len(line) > 1
-        else f'<path class="line s{i % SERIES}" style="stroke-width:8" d="M{place(*line[0])}h0"/>'
-        for i, line in enumerate(shown.series.values())
-    )
-    frame = f'<rect class="frame" x="{LEFT}" y="{ABOVE}" width="{wide}" height="{tall}"/>'
-    first, last = (_number(10**x if shown.log_x else x) for x in (min(xs), max(xs)))
-    ends = _text(LEFT, HEIGHT - 24, first, "start") + _text(WIDTH - 12, HEIGHT - 24, last, "end")
-    bottom, top = (_number(10**y if shown.log else y) for y in (min(ys), max(ys)))
-    ends += _text(LEFT - 6, ABOVE + 10, top, "end") + _text(LEFT - 6, ABOVE + tall, bottom, "end")
-    words = _text(LEFT + wide / 2, HEIGHT - 8, shown.across) + _upright(ABOVE + tall / 2, shown.down)
-    return WIDTH, HEIGHT, frame + lines + ends + words
+    def up(y: float) -> float:
+        return ABOVE + (1 - _share(_scaled(y, shown.log), min(ys), max(ys))) * tall
+
+    parts = [f'<rect class="frame" x="{LEFT}" y="{ABOVE}" width="{wide}" height="{tall}"/>']
+    for x in log_ticks(all_x) if shown.log_x else linear_ticks(min(all_x), max(all_x)):
+        parts.append(f'<path class="grid" d="M{across(x):.1f} {ABOVE}v{tall}"/>')
+        parts.append(_text(across(x), HEIGHT - BELOW + 18, tick(x)))
+    for y in log_ticks(all_y) if shown.log else linear_ticks(min(all_y), max(all_y)):
+        parts.append(f'<path class="grid" d="M{LEFT} {up(y):.1f}h{wide}"/>')
+        parts.append(_text(LEFT - 6, up(y) + 5, tick(y), "end"))
+    for i, line in sorted(enumerate(shown.series.values()), key=lambda each: each[0] % len(DASHES)):  # solid ones below
+        places = [f"{across(x):.1f},{up(y):.1f}" for x, y in line]
+        parts.append(
+            f'<polyline class="line s{i % SERIES}"{_dash(i)} points="{" ".join(places)}"/>'
+            if len(line) > 1
+            else f'<path class="line s{i % SERIES}" style="stroke-width:8" d="M{places[0]}h0"/>'
+        )
+    for name, y in shown.levels.items():
+        parts.append(f'<path class="level" d="M{LEFT} {up(y):.1f}h{wide}"/>')
+        parts.append(_text(LEFT + 6, up(y) - 5, f"{name}: {number(y)}", "start"))
+    parts.append(_text(LEFT + wide / 2, HEIGHT - 8, title(shown.across, log=shown.log_x)))
+    parts.append(_upright(ABOVE + tall / 2, title(shown.down, log=shown.log)))
+    return WIDTH, HEIGHT, "".join(parts)
+
+
+def _bars(shown: Bars) -> tuple[float, float, str]:
+    left = 34 + LETTER * max(map(len, shown.names))
+    each = (WIDTH - left) / len(shown.columns)
+    top, tall = 26, BAR * len(shown.names)
+    parts = [_upright(top + tall / 2, shown.down)]
+    parts += [_text(left - 8, top + y * BAR + 17, name, "end") for y, name in enumerate(shown.names)]
+    for column, (heading, numbers) in enumerate(shown.columns.items()):
+        x, wide, most = left + column * each, each - NUMBER - 8, max(max(numbers), 1e-12)
+        parts.append(_text(x, top - 9, heading, "start"))
+        parts.append(f'<path class="frame" d="M{x:.1f} {top}v{tall}h{wide:.1f}"/>')
+        for mark in linear_ticks(0, most, 2):
+            parts.append(f'<path class="grid" d="M{x + mark / most * wide:.1f} {top}v{tall}"/>')
+            parts.append(_text(x + mark / most * wide, top + tall + 18, tick(mark)))
+        for y, value in enumerate(numbers):
+            long, high = value / most * wide, top + y * BAR
+            parts.append(f'<rect class="bar" x="{x:.1f}" y="{high + 4}" width="{long:.1f}" height="{BAR - 8}"/>')
+            parts.append(_text(x + long + 4, high + 17, number(value), "start"))
+    return WIDTH, top + tall + 26, "".join(parts)
+
+
+def _plane(shown: Plane) -> tuple[float, float, str]:
+    """Circles in rows of two, with axes, or in rows of four without their numbers."""
+    columns = min(len(shown.circles), 2 if len(shown.circles) < 4 else 4)
+    large = columns < 4
+    each = WIDTH / columns if large else (WIDTH - 22) / columns
+    radius, margin = (each / 2 - 44, 44.0) if large else (each / 2 - 12, 12.0)
+    tall = 2 * (radius + margin) + (LINE if large else 14)
+    parts = []
+    for place, (heading, vectors) in enumerate(shown.circles.items()):
+        x, y = (place % columns + 0.5) * each + (10 if large else 22), place // columns * tall + LINE + margin + radius
+        parts.append(_text(x, y - radius - (36 if large else 6), heading))
+        parts.append(f'<circle class="frame" cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}"/>')
+        cross = f"M{x - radius:.1f} {y:.1f}h{2 * radius:.1f}M{x:.1f} {y - radius:.1f}v{2 * radius:.1f}"
+        parts.append(f'<path class="grid" d="{cross}"/>')
+        if large and not shown.trail:
+            parts += [_text(x + end * (radius + 14), y + 5, number(end)) for end in (-1, 1)]
+        for i, (name, (right, up)) in enumerate(vectors.items()):
+            colour = 0 if shown.trail else i % SERIES
+            faint = f' stroke-opacity="{0.35 + 0.65 * (i + 1) / len(vectors):.2f}"' if shown.trail else _dash(i)
+            tip = f"{x + radius * right:.1f} {y - radius * up:.1f}"
+            parts.append(f'<path class="line s{colour}"{faint} d="M{x:.1f} {y:.1f}L{tip}"/>')
+            parts.append(f'<path class="line s{colour}" style="stroke-width:8" d="M{tip}h0"/>')
+            if shown.trail:
+                parts.append(_text(x + (radius + 14) * right, y - (radius + 14) * up + 5, name))
+    high = math.ceil(len(shown.circles) / columns) * tall + LINE
+    arrow = " →" if large else ""
+    words = _text(WIDTH / 2, high + 6, shown.across + arrow) + _upright(high / 2, shown.down + arrow)
+    return WIDTH, high + 14, "".join(parts) + words
 
 
 def _flow(shown: Flow) -> tuple[float, float, str]:
@@ -123,27 +233,43 @@ def _flow(shown: Flow) -> tuple[float, float, str]:
         parts.append(f'<path class="frame arrow" d="M{x:.0f} {top:.0f}L{to_x:.0f} {tip:.0f}m-4 7l4 -7l4 7"/>')
     for name in shown.boxes:
         x, y = middle(name)
+        kind = "marked" if name in shown.marked else "frame"
         size = f'width="{BOX[0]}" height="{BOX[1]}" rx="6"'
-        parts.append(f'<rect class="frame" x="{x - BOX[0] / 2:.0f}" y="{y - BOX[1] / 2:.0f}" {size}/>')
-        parts.append(_text(x, y + 4.5, name))
+        parts.append(f'<rect class="{kind}" x="{x - BOX[0] / 2:.0f}" y="{y - BOX[1] / 2:.0f}" {size}/>')
+        lines = _wrapped(name)
+        parts += [_text(x, y + 5 + (i - (len(lines) - 1) / 2) * 16, line) for i, line in enumerate(lines)]
     return wide, highest * ROW + BOX[1] + 2, "".join(parts)
 
 
-def _legend(names: Mapping[str, object]) -> str:
-    if len(names) < 2:
+def _wrapped(words: str) -> list[str]:
+    """The words of a box in one line, or in two of about the same length."""
+    if len(words) <= LONGEST or " " not in words:
+        return [words]
+    spaces = [i for i, sign in enumerate(words) if sign == " "]
+    cut = min(spaces, key=lambda i: abs(i - len(words) / 2))
+    return [words[:cut], words[cut + 1 :]]
+
+
+def _legend(names: Sequence[str]) -> str:
+    if not names:
         return ""
     items = "".join(
-        f'<span><svg viewBox="0 0 24 8" aria-hidden="true"><path class="line s{i % SERIES}" d="M0 4h24"/></svg>'
-        f"{escape(name)}</span>"
+        f'<span><svg viewBox="0 0 32 8" aria-hidden="true"><path class="line s{i % SERIES}"{_dash(i)} d="M1 4h30"/>'
+        f"</svg>{escape(name)}</span>"
         for i, name in enumerate(names)
     )
     return f'<div class="legend">{items}</div>'
 
 
-def _entry(number: int, name: str, x: float, y: float) -> str:
+def _entry(place: int, name: str, x: float, y: float) -> str:
     """A line of the legend inside a drawing."""
-    stroke = f'<path class="line s{number % SERIES}" d="M{x} {y + 4:.0f}h24"/>'
-    return stroke + _text(x + 32, y + 8, name, "start")
+    stroke = f'<path class="line s{place % SERIES}"{_dash(place)} d="M{x:.0f} {y + 4:.0f}h30"/>'
+    return stroke + _text(x + 36, y + 9, name, "start")
+
+
+def _dash(place: int) -> str:
+    pattern = DASHES[place % len(DASHES)]
+    return "" if pattern == "none" else f' stroke-dasharray="{pattern}"'
 
 
 def _text(x: float, y: float, words: str, anchor: str = "middle") -> str:
@@ -154,13 +280,9 @@ def _upright(y: float, words: str) -> str:
     return f'<text transform="translate(14 {y:.1f}) rotate(-90)" text-anchor="middle">{escape(words)}</text>'
 
 
-def _share(number: float, low: float, high: float) -> float:
-    return (number - low) / (high - low) if high > low else 0.5
+def _share(value: float, low: float, high: float) -> float:
+    return (value - low) / (high - low) if high > low else 0.5
 
 
-def _scaled(number: float, log: bool) -> float:
-    return math.log10(number) if log else number
-
-
-def _number(number: float) -> str:
-    return f"{number:.3g}" if abs(number) < 10_000 else f"{number:,.0f}"
+def _scaled(value: float, log: bool) -> float:
+    return math.log10(value) if log else value

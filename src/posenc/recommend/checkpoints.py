@@ -90,7 +90,8 @@ UNTRAINED = (
          "engine computes it.", "practice", ("ntk",), {**_SCALED, "ratio": _TO_FOUR,
                                                        "engine": _OWN_CODE}),
     Rule("costs", "A static factor acts on short prompts too; Qwen's card advises to add it only where long contexts "
-                  "are needed.", "practice", ("qwen3_card",), {**_SCALED, "ratio": _LONGER}),
+                  "are needed.", "practice", ("qwen3_card", "docs/howto/yarn-factor.md"),
+         {**_SCALED, "ratio": _LONGER}),
     Rule("costs", "Expect less at {length} tokens than at {original}: on RULER Qwen2-72B has 94.1 at 32k, 79.8 at 64k "
                   "and 53.7 at 128k.", "practice", ("ruler",), {**_SCALED, "ratio": _LONGER, "kind": DECODERS}),
     Rule("practice", "Never rank methods by loss alone where facts must be found: windows and sinks keep the "

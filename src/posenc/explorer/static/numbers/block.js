@@ -51,7 +51,7 @@ const valuesOf = (config, block, forms) => {
     const key = name === "type" ? "rope_type" : name,
       plain = key === "rope_type" ? (forms.aliases[value] ?? value) : value;
     if (key === "rope_type" && typeof value !== "string") refuse(key, `must be a string, found ${shownValue(value)}`);
-    if (key in found && found[key] !== plain) refuse(key, "stands twice, and differs");
+    if (key in found && found[key] !== plain) refuse(key, "is given twice, with different values");
     if (value === null && name === "factor") refuse(key, "is null");
     if (value !== null) found[key] = plain;
   }
@@ -60,7 +60,7 @@ const valuesOf = (config, block, forms) => {
       const value = config[name];
       if (value == null) continue;
       if (key in found && found[key] !== value)
-        refuse(key, `stands twice, and differs: ${shownValue(found[key])} and ${shownValue(value)}`);
+        refuse(key, `is given twice, with different values: ${shownValue(found[key])} and ${shownValue(value)}`);
       found[key] = value;
     }
   }
@@ -71,10 +71,10 @@ const valuesOf = (config, block, forms) => {
 const checked = (found, forms) => {
   const type = found.rope_type ?? "default",
     form = forms.types[type];
-  if (form === undefined) refuse("rope_type", `${shownValue(type)} is no type that this page can read`);
+  if (form === undefined) refuse("rope_type", `${shownValue(type)} is not a rope type that this page supports`);
   for (const [key, value] of Object.entries(found)) {
     if (![...forms.free, ...form.required, ...form.optional].includes(key))
-      refuse(key, `is no key of rope type ${type}`);
+      refuse(key, `is not a key of rope type ${type}`);
     if (key in VALUE && !VALUE[key](value)) refuse(key, `cannot be ${shownValue(value)}`);
   }
   return type;

@@ -20,7 +20,7 @@ const familyOf = (types, forms) => {
   if (types.length === 0) return forms.llama;
   const name = [types[0], `${types[0]}_text`].find(one => one in forms.families);
   return name === undefined
-    ? refuse("model_type", `${shownValue(types[0])} is no family that this page can read`)
+    ? refuse("model_type", `${shownValue(types[0])} is not a family that this page supports`)
     : forms.families[name];
 };
 
@@ -52,11 +52,11 @@ const rotationOf = (config, block, family, forms, silent, findings) => {
   const own = "head_dim" in config ? config.head_dim : family.head_dim;
   const dim = own ?? (config.hidden_size ?? config.n_embd) / heads;
   if (!count(dim) || dim % 2) refuse("head_dim", "must be even: give head_dim, or hidden_size and num_attention_heads");
-  const turning = type === "proportional" ? dim : (v.rotary_dim ?? Math.trunc(dim * (v.partial_rotary_factor ?? 1)));
-  if (turning < 2 || turning % 2 || turning > dim)
-    refuse("partial_rotary_factor", `would rotate ${turning} of ${dim} channels`);
-  const wrong = ["short_factor", "long_factor"].find(key => key in v && v[key].length !== turning / 2);
-  if (wrong) refuse(wrong, `must have ${turning / 2} numbers, one a pair`);
+  const rotaryDim = type === "proportional" ? dim : (v.rotary_dim ?? Math.trunc(dim * (v.partial_rotary_factor ?? 1)));
+  if (rotaryDim < 2 || rotaryDim % 2 || rotaryDim > dim)
+    refuse("partial_rotary_factor", `would rotate ${rotaryDim} of ${dim} channels`);
+  const wrong = ["short_factor", "long_factor"].find(key => key in v && v[key].length !== rotaryDim / 2);
+  if (wrong) refuse(wrong, `must have ${rotaryDim / 2} numbers, one for each pair`);
   const scalings = scalingsOf(type, v, longest),
     original = scalings.find(s => s.original_length)?.original_length;
   const factor = scalings.find(s => s.factor)?.factor ?? 1,
@@ -74,12 +74,12 @@ const rotationOf = (config, block, family, forms, silent, findings) => {
     });
   }
   if (type === "dynamic" || type === "longrope")
-    findings.push({level: "suspicion", key: "rope_type", text: `${type}: frequencies depend on the length of the text`});
+    findings.push({level: "suspicion", key: "rope_type", text: `${type}: frequencies depend on the sequence length`});
   const reach = original && !(type === "llama3" && longest > original) ? Math.round(original * factor) : 0;
   return {
     layout: family.layout,
     dim,
-    turning,
+    rotaryDim,
     base: v.rope_theta,
     scalings,
     trained,
@@ -138,7 +138,7 @@ numbers.readConfig = (whole, forms) => {
     findings.push({
       level: "note",
       key: "limits",
-      text: `windows, temperatures, sinks and what families do by themselves are not judged here; ${more}`,
+      text: `windows, temperatures, sinks and special cases of model families are not checked here; ${more}`,
     });
     return {judged: true, ...found, findings};
   } catch (error) {

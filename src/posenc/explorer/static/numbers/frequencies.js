@@ -117,8 +117,8 @@ numbers.scalings = {
   },
   Resonance: s => changed(s, t => TURN / Math.max(1, numbers.halfEven(TURN / t))),
   Proportional: (s, o) => {
-    const turning = Math.floor(Math.trunc(o.fraction * 2 * s.theta.length) / 2);
-    return changed(s, (t, j) => (j < turning ? t : 0));
+    const rotated = Math.floor(Math.trunc(o.fraction * 2 * s.theta.length) / 2);
+    return changed(s, (t, j) => (j < rotated ? t : 0));
   },
   Clipped: (s, given) => {
     const o = {count: 20, kind: "soft", ...given},

@@ -1,11 +1,11 @@
 const {format} = page;
 const METHODS = [
-  ["ALiBi", "ALiBi"],
-  ["T5Bias", "T5"],
-  ["KERPLE log", "KERPLE, logarithm"],
-  ["KERPLE power", "KERPLE, power"],
-  ["FIRE", "FIRE"],
-  ["Sandwich", "Sandwich"],
+  ["ALiBi", "ALiBi", "alibi"],
+  ["T5Bias", "T5", "t5"],
+  ["KERPLE log", "KERPLE, logarithm", "kerple-log"],
+  ["KERPLE power", "KERPLE, power", "kerple-power"],
+  ["FIRE", "FIRE", "fire"],
+  ["Sandwich", "Sandwich", "sandwich"],
 ];
 
 // Options of a bias for so many heads, with an example where a model would learn: heads differ as ALiBi's slopes do.
@@ -44,7 +44,7 @@ page.biasMethods = METHODS;
 const WORDS = {
   ALiBi: "a straight line for each head: some heads attend to near keys, others to far ones. Nothing is learned.",
   T5Bias:
-    "a step for each bucket: near distances have a bucket each, far ones share, and all distances beyond the last start have one value. A model learns the values; these are examples.",
+    "a step for each bucket: near distances have a bucket each, far ones share, and all distances from the start of the last bucket on have one value. A model learns the values; these are examples.",
   "KERPLE log":
     "the penalty grows like a logarithm, ever more slowly. A model learns strength and scale of each head; these are examples.",
   "KERPLE power":
@@ -55,30 +55,25 @@ const WORDS = {
 
 page.view(
   "biases",
+  "biases",
   "A bias by distance decides how far each head attends",
-  "The bias on the attention logit of a key so many tokens back, for each head: 2 less is a seventh of the weight. Watch where lines stay flat, where they fall, and what happens beyond the training length.",
+  "The bias added to the attention logit of a key by its distance, for each head: a bias lower by 2 is a seventh of the weight. See where lines stay flat, where they fall, and what happens beyond the training length.",
   view => {
-    const method = view.choice("Encoding", METHODS),
-      heads = view.slider("Heads", {least: 1, most: 8, value: 8});
-    const farthest = view.powers("Tokens back, shown up to", {least: 4, most: 14, value: 8});
-    const strength = view.slider("Strength", {least: 0.1, most: 3, step: 0.1, value: 1, show: x => `${format(x)} ×`});
-    const slopes = view.choice("Slopes", [
+    const method = view.choice("encoding", "Encoding", METHODS),
+      heads = view.slider("heads", "Heads", {least: 1, most: 8, value: 8});
+    const farthest = view.powers("farthest", "Tokens back, shown up to", {least: 4, most: 14, value: 8});
+    const strength = view.slider("strength", "Strength", {least: 0.1, most: 3, step: 0.1, value: 1, show: x => `${format(x)} ×`});
+    const slopes = view.choice("slopes", "Slopes", [
       ["press", "the paper's"],
       ["geometric", "geometric for every number of heads"],
       ["kerple", "at least 0.01"],
     ]);
-    const buckets = view.slider("Buckets", {least: 4, most: 64, step: 2, value: 32});
-    const shared = view.powers("Last bucket from, tokens", {least: 6, most: 12, value: 7});
-    const query = view.powers("Position of the query", {least: 4, most: 14, value: 10});
-    const c = view.slider("c, scale in the logarithm", {
-      least: -2,
-      most: 1,
-      step: 0.1,
-      value: -1,
-      of: x => Number((10 ** x).toPrecision(2)),
-    });
-    const threshold = view.powers("Threshold, tokens", {least: 4, most: 12, value: 9});
-    const dim = view.slider("Waves, times two", {least: 8, most: 256, step: 8, value: 128});
+    const buckets = view.slider("buckets", "Buckets", {least: 4, most: 64, step: 2, value: 32});
+    const shared = view.powers("last", "Last bucket from, tokens", {least: 6, most: 12, value: 7});
+    const query = view.powers("position", "Position of the query", {least: 4, most: 14, value: 10});
+    const c = view.tens("c", "c, scale in the logarithm", {least: -2, most: 1, step: 0.1, value: -1});
+    const threshold = view.powers("threshold", "Threshold, tokens", {least: 4, most: 12, value: 9});
+    const dim = view.slider("dim", "Channels: two for each cosine", {least: 8, most: 256, step: 8, value: 128});
     return () => {
       const name = method.value,
         of = (control, ...names) => page.shown(control, names.includes(name));
@@ -107,8 +102,8 @@ page.view(
       view.say(`${METHODS.find(([key]) => key === name)[1]}: ${WORDS[name]}`);
       page.lines(view.figure, {
         label: `Bias of ${name} by distance for each head`,
-        x: {label: "tokens back"},
-        y: {label: "added to the score"},
+        x: {label: "distance (tokens back)"},
+        y: {label: "bias on the attention logit"},
         series: Array.from({length: heads.value}, (_, h) => ({
           name: `head ${h + 1}`,
           points: distances.map(d => [d, bias(h, -d, query.value)]),

@@ -126,18 +126,18 @@ const tableOf = (series, labels) => {
     if (!box.open || box.querySelector("table")) return;
     const xs = [...new Set(series.flatMap(one => one.points.map(([at]) => at)))].sort((a, b) => a - b);
     const columns = series.map(one => new Map(one.points));
-    const cells = (tag, values) => make("tr", {}, ...values.map(value => make(tag, {}, value)));
+    const cells = (tag, values, more = {}) => make("tr", {}, ...values.map(value => make(tag, more, value)));
     const body = xs.map(at =>
       cells("td", [format(at), ...columns.map(column => (column.has(at) ? format(column.get(at)) : "–"))]),
     );
     box.append(
       make(
         "div",
-        {className: "scroll", tabIndex: 0},
+        {className: "scroll", tabIndex: 0, role: "region", "aria-label": `The numbers by ${labels.x}`},
         make(
           "table",
           {},
-          make("thead", {}, cells("th", [labels.x, ...series.map(one => one.name)])),
+          make("thead", {}, cells("th", [labels.x, ...series.map(one => one.name)], {scope: "col"})),
           make("tbody", {}, ...body),
         ),
       ),
@@ -179,7 +179,6 @@ page.lines = (place, {series, x: across, y: up, rules = [], label}) => {
     "svg",
     {width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label},
     ...frame(x, y, height, width, labels, across.ticks),
-    ...rulesOf(rules, x, y, width, height),
   );
   kept.forEach((one, i) => {
     const kind = `s${(one.colour ?? i) % 8}`,
@@ -193,6 +192,7 @@ page.lines = (place, {series, x: across, y: up, rules = [], label}) => {
         root.append(svg("circle", {class: `mark ${kind}`, cx, cy, r: 2.6}));
       }
   });
+  root.append(...rulesOf(rules, x, y, width, height)); // over the lines, which would cross their words
   const output = make("p", {className: "readout"}),
     table = tableOf(kept, labels);
   readOut({root, height}, kept, x, labels, output);

@@ -44,29 +44,31 @@ const DESCRIPTIONS = {
   CoPE: "CoPE counts the marked tokens from the query back; the number under a token is its count, and the query prefers the count that is chosen.",
   FoX: "FoX multiplies the weights of all tokens before a marked token by its gate; the number under a token is the summed log of the gates between it and the query.",
   "Stick-breaking":
-    "Stick-breaking divides a stick from the newest token back: each token takes a share of the remainder, so the nearest match wins, and some may remain.",
+    "Stick-breaking divides a stick from the newest token back: each token takes a share of what is left, so the nearest match wins, and a part may be left over.",
 };
 
 page.view(
   "content",
+  "content",
   "Positions can come from the content: contextual counts (CoPE), forget gates (FoX), stick-breaking",
-  "Type a text. A toy replaces the model: marked tokens open a gate, and equal words attract each other. Move the query, and see what it attends to: a count of sentences, a past that decays at full stops, a stick that the newest match takes first.",
+  "Type a text. A toy replaces the model: marked tokens open a gate, and equal words attract each other. Move the query, and see what it attends to: a count of sentences (CoPE), a past that decays at full stops (FoX), a stick of which the newest match takes its share first (stick-breaking).",
   view => {
     const method = view.choice(
+      "encoding",
       "Encoding",
-      Object.keys(DESCRIPTIONS).map(name => [name, name]),
+      Object.keys(DESCRIPTIONS).map(name => [name, name, name.toLowerCase()]),
     );
-    const marks = view.choice("Marked tokens", [
-      [".", "full stops"],
+    const marks = view.choice("marked", "Marked tokens", [
+      [".", "full stops", "stops"],
       ["the", "the word “the”"],
-      [". , ; : ! ?", "all punctuation"],
-      ["", "none"],
+      [". , ; : ! ?", "all punctuation", "punctuation"],
+      ["", "none", "none"],
     ]);
-    const query = view.slider("Query: token", {least: 1, most: LIMIT, value: 18});
-    const count = view.slider("Prefers the count", {least: 0, most: 6, value: 1});
-    const strength = view.slider("Strength", {least: 0, most: 8, step: 0.25, value: 3});
-    const alike = view.slider("Equal words attract by", {least: 0, most: 8, step: 0.25, value: 2});
-    const text = view.writing("Text", TEXT, 2);
+    const query = view.slider("query", "Query: token", {least: 1, most: LIMIT, value: 18});
+    const count = view.slider("count", "Prefers the count", {least: 0, most: 6, value: 1});
+    const strength = view.slider("strength", "Strength", {least: 0, most: 8, step: 0.25, value: 3});
+    const alike = view.slider("attraction", "Equal words attract by", {least: 0, most: 8, step: 0.25, value: 2});
+    const text = view.writing("text", "Text", TEXT, 2);
     return () => {
       const tokens = (text.value.match(/[\p{L}\p{N}'’]+|[^\s\p{L}\p{N}]/gu) ?? []).slice(0, LIMIT);
       page.shown(count, method.value === "CoPE");
@@ -76,8 +78,9 @@ page.view(
         return;
       }
       query.limit(1, tokens.length);
-      const i = Math.min(query.value, tokens.length) - 1;
-      const found = page.toy({
+      if (query.value > tokens.length) query.value = tokens.length;
+      const i = query.value - 1;
+      const attended = page.toy({
         tokens,
         method: method.value,
         opens: marks.value.split(" ").filter(Boolean),
@@ -85,33 +88,33 @@ page.view(
         alike: alike.value,
         count: count.value,
       });
-      const row = found.weights[i],
+      const row = attended.weights[i],
         most = Math.max(...row, 1e-9),
         first = row.indexOf(Math.max(...row));
       const under = {
-        CoPE: j => found.counts?.[i][j].toFixed(1),
-        FoX: j => found.decay?.[i][j].toFixed(1),
+        CoPE: j => attended.counts?.[i][j].toFixed(1),
+        FoX: j => attended.decay?.[i][j].toFixed(1),
         "Stick-breaking": j => `${format(100 * row[j])} %`,
       }[method.value];
       const chip = (token, j) =>
         make(
           "span",
-          {className: `token${j === i ? " query" : ""}${found.marked[j] ? " marked" : ""}${j > i ? " later" : ""}`},
+          {className: `token${j === i ? " query" : ""}${attended.marked[j] ? " marked" : ""}${j > i ? " later" : ""}`},
           make("span", {className: "bar", style: `height:${((44 * row[j]) / most).toFixed(1)}px`}),
           make("span", {}, token),
           make("small", {}, j <= i ? under(j) : "·"),
         );
-      const left = found.remainders ? ` ${format(100 * found.remainders[i])} % of the stick remain.` : "";
+      const left = attended.remainders ? ` ${format(100 * attended.remainders[i])} % of the stick is left.` : "";
       view.say(
         `${DESCRIPTIONS[method.value]} “${tokens[i]}” attends most to “${tokens[first]}”, token ${first + 1}: ${format(100 * row[first])} %.${left}`,
       );
       view.figure.replaceChildren(
         make("div", {className: "tokens"}, ...tokens.map(chip)),
-        heat(found.weights),
+        heat(attended.weights),
         make(
           "p",
           {className: "readout"},
-          "Above: the weights of the chosen query. Square: each row is a query, each column a key.",
+          "Bars over the tokens: the attention weights of the chosen query. Square: the weights of all queries; each row is a query from the top, each column a key from the left.",
         ),
       );
     };

@@ -1,15 +1,16 @@
-// The configurations that come with the page, and what views share: spectra by model and kind of layers.
+// The configs that come with the page, and what views share: spectra by model and kind of layers. Names in the address are
+// the models' names, and for scalings those of posenc's catalogue.
 const {data} = page;
 
-page.modelChoices = () => data.models.map((model, i) => [String(i), model.name]);
+page.modelChoices = () => data.models.map((model, i) => [String(i), model.name, model.name]);
 
-// Every kind of layers that rotates, of all configurations that could be read: [key, words].
-page.turning = () =>
+// Every kind of layers that rotates, of all configs that could be read, as options of a choice.
+page.rotatingLayers = () =>
   data.models.flatMap((model, i) =>
-    Object.entries(model.kinds).map(([kind]) => [
-      `${i} ${kind}`,
-      kind === "all" ? model.name : `${model.name}: ${kind.replaceAll("_", " ")}`,
-    ]),
+    Object.entries(model.kinds).map(([kind]) => {
+      const words = kind === "all" ? model.name : `${model.name}: ${kind.replaceAll("_", " ")}`;
+      return [`${i} ${kind}`, words, words];
+    }),
   );
 
 page.kindOf = key => {
@@ -17,7 +18,7 @@ page.kindOf = key => {
   return data.models[Number(index)].kinds[kind.join(" ")];
 };
 
-// Options for each scaling as a person would try it: for `factor` times the training length.
+// Options for each scaling as a person would try it: for a context `factor` times the training length.
 page.optionsFor = (name, {dim, factor, original}) => {
   const pairs = dim / 2,
     long = Array.from({length: pairs}, (_, j) => 1 + ((factor - 1) * j) / Math.max(1, pairs - 1));
@@ -41,23 +42,23 @@ page.optionsFor = (name, {dim, factor, original}) => {
 };
 
 page.scalingChoices = [
-  ["", "none"],
-  ["PositionInterpolation", "Position interpolation"],
-  ["DynamicPositionInterpolation", "Position interpolation, dynamic"],
-  ["NTKAware", "NTK-aware"],
-  ["DynamicNTK", "NTK-aware, dynamic"],
-  ["NTKByParts", "NTK by parts"],
-  ["PartNTK", "NTK by parts, first code"],
-  ["YaRN", "YaRN"],
-  ["DynamicYaRN", "YaRN, dynamic"],
-  ["Llama3", "Llama 3"],
-  ["LongRoPE", "LongRoPE (example factors)"],
-  ["DynamicLongRoPE", "LongRoPE, dynamic (example factors)"],
-  ["Resonance", "Resonance"],
-  ["CLEX", "CLEX before training"],
-  ["Proportional", "p-RoPE, a quarter of the pairs"],
-  ["Clipped", "Clipped, the slowest third"],
-  ["MultiScale", "Multiscale, a base a head"],
+  ["", "none", "none"],
+  ["PositionInterpolation", "Position interpolation", "pi"],
+  ["DynamicPositionInterpolation", "Position interpolation, dynamic", "dynamic_pi"],
+  ["NTKAware", "NTK-aware", "ntk"],
+  ["DynamicNTK", "NTK-aware, dynamic", "dynamic_ntk"],
+  ["NTKByParts", "NTK by parts", "ntk_by_parts"],
+  ["PartNTK", "NTK by parts, first released code", "part_ntk"],
+  ["YaRN", "YaRN", "yarn"],
+  ["DynamicYaRN", "YaRN, dynamic", "dynamic_yarn"],
+  ["Llama3", "Llama 3", "llama3"],
+  ["LongRoPE", "LongRoPE (example factors)", "longrope"],
+  ["DynamicLongRoPE", "LongRoPE, dynamic (example factors)", "dynamic_longrope"],
+  ["Resonance", "Resonance", "resonance"],
+  ["CLEX", "CLEX before training", "clex"],
+  ["Proportional", "p-RoPE, a quarter of the pairs", "proportional"],
+  ["Clipped", "Clipped RoPE, the slowest third", "clipped"],
+  ["MultiScale", "Multiscale, a base for each head", "multiscale"],
 ];
 
 page.wavesOf = theta => theta.map((t, j) => [j, numbers.TURN / t]).filter(([, wave]) => Number.isFinite(wave));

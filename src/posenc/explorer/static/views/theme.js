@@ -1,4 +1,4 @@
-// Light and dark: the system's setting until the button overrides it.
+// Light and dark: the system's setting until the button overrides it. Only the view that is shown draws.
 const root = document.documentElement;
 document.getElementById("theme").addEventListener("click", () => {
   const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;

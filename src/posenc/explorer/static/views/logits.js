@@ -1,33 +1,22 @@
 const {format} = page;
 
 page.view(
-  "scores",
-  "In a list, rotation and biases add up: how the attention logit decays with distance",
-  "The attention logit of a query for an equal key, so many tokens back. A rotation alone ripples and does not separate far from very far; a bias alone cannot separate contents. Tick several, and move the training length: everything to the right of it is unseen in training.",
+  "logits",
+  "logits",
+  "Rotation and biases add up: how the attention logit decays with distance",
+  "The attention logit of a query for an equal key, by distance. A rotation alone ripples and does not separate far from very far; a bias alone cannot separate contents. Tick several, and move the training length: every distance to the right of it is unseen in training.",
   view => {
-    const list = view.ticks("List of encodings", [["RoPE", "RoPE"], ...page.biasMethods], ["RoPE", "ALiBi"]);
-    const head = view.slider("Head of 8", {least: 1, most: 8, value: 4});
-    const strength = view.slider("Content: logit at distance 0", {least: 0, most: 20, step: 0.5, value: 8});
-    const base = view.slider("Base of RoPE", {
-      least: 2,
-      most: 8,
-      step: 0.05,
-      value: 4,
-      of: x => Number((10 ** x).toPrecision(3)),
-    });
+    const list = view.ticks("encodings", "List of encodings", [["RoPE", "RoPE", "rope"], ...page.biasMethods], ["RoPE", "ALiBi"]);
+    const head = view.slider("head", "Head of 8", {least: 1, most: 8, value: 4});
+    const strength = view.slider("content", "Content: logit at distance 0", {least: 0, most: 20, step: 0.5, value: 8});
+    const base = view.tens("base", "Base of RoPE", {least: 2, most: 8, value: 4});
     const scaling = view.choice(
+      "scaling",
       "Scaling of RoPE",
       page.scalingChoices.filter(([name]) => name !== "MultiScale"),
     );
-    const trained = view.powers("Training length, tokens", {least: 5, most: 14, value: 9});
-    const times = view.slider("Sequence is longer by", {
-      least: 0,
-      most: 5,
-      step: 0.25,
-      value: 2,
-      of: x => 2 ** x,
-      show: x => `${format(x)} ×`,
-    });
+    const trained = view.powers("trained", "Training length, tokens", {least: 5, most: 14, value: 9});
+    const times = view.times("factor", "Context length / training length", {least: 0, most: 5, value: 2});
     return () => {
       const chosen = list.value,
         rotates = chosen.includes("RoPE"),
@@ -66,7 +55,7 @@ page.view(
       );
       page.lines(view.figure, {
         label: "Logit by distance",
-        x: {label: "tokens back"},
+        x: {label: "distance (tokens back)"},
         y: {label: "attention logit"},
         series: [...alone, sum],
         rules: length > original ? [{at: original, along: "x", name: `training length: ${format(original)}`}] : [],

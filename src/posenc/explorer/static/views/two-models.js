@@ -2,15 +2,16 @@ const {make, format} = page;
 
 page.view(
   "two-models",
-  "Two models side by side: the same config block may mean very different wavelengths",
+  "two models",
+  "Two models side by side: similar config blocks may mean very different wavelengths",
   "Wavelengths of two models after their scaling, and their facts; rows that differ are marked. A line that ends higher has longer wavelengths; where lines coincide, both models rotate alike.",
   view => {
-    const known = page.turning(),
-      first = view.choice("First", known),
-      second = view.choice("Second", known, known[Math.min(1, known.length - 1)]?.[0]);
+    const known = page.rotatingLayers(),
+      first = view.choice("first", "First", known),
+      second = view.choice("second", "Second", known, known[Math.min(1, known.length - 1)]?.[0]);
     return () => {
       if (known.length === 0) {
-        view.say("No configuration could be read.");
+        view.say("No config could be read.");
         return;
       }
       const [one, other] = [first, second].map(control => page.kindOf(control.value)),
@@ -29,7 +30,7 @@ page.view(
         );
       });
       const slow = kind =>
-        kind.trained === null ? "unknown" : `${page.unfinished(kind.plain, kind.trained)} of ${kind.plain.length}`;
+        kind.trained === null ? "unknown" : `${page.unfinished(kind.unscaled, kind.trained)} of ${kind.unscaled.length}`;
       const reach = kind => format(Math.max(...page.wavesOf(kind.scaled).map(([, wave]) => wave)));
       view.say(
         `Pairs that never complete a rotation in training: ${slow(one)} and ${slow(other)}. Slowest pair after the scaling: ${reach(one)} and ${reach(other)} tokens per rotation.`,
@@ -38,19 +39,19 @@ page.view(
         chart,
         make(
           "div",
-          {className: "scroll two", tabIndex: 0},
+          {className: "scroll two", tabIndex: 0, role: "region", "aria-label": "Facts of both models"},
           make(
             "table",
             {},
-            make("thead", {}, make("tr", {}, make("th", {}, ""), ...names.map(name => make("th", {}, name)))),
+            make("thead", {}, make("tr", {}, ...["fact", ...names].map(name => make("th", {scope: "col"}, name)))),
             make("tbody", {}, ...rows),
           ),
         ),
       );
       page.lines(chart, {
         label: "Wavelengths of two models",
-        x: {label: "pair, as a share of all"},
-        y: {label: "tokens per rotation", log: true},
+        x: {label: "pair (share of all pairs)"},
+        y: {label: "wavelength (tokens, log scale)", log: true},
         series: [one, other].map((kind, i) => ({
           name: i && names[0] === names[1] ? `${names[1]} again` : names[i],
           points: page.wavesOf(kind.scaled).map(([j, wave]) => [j / kind.scaled.length, wave]),
