@@ -45,7 +45,7 @@ def title_of(entry: Entry) -> str:
 
     >>> from posenc.catalogue import CATALOGUE
     >>> title_of(CATALOGUE["path"])
-    'PaTH, accumulated Householder reflections'
+    'PaTH: accumulated Householder reflections'
     >>> title_of(CATALOGUE["data_alibi"]), title_of(CATALOGUE["xpos"]).partition(":")[0]
     ('Data-dependent ALiBi', 'xPos')
     """

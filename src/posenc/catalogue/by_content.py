@@ -75,7 +75,7 @@ ENTRIES = (
         cost="a second product of the size of q·k and a running sum over all logits; path_dim numbers per head and key"
         " in the cache",
         past_training="weights keep decaying with distance; phases of single tokens are as in training",
-        reads="content and places",
+        reads="content and positions",
         extension="none of its own",
         used_in="its paper's own models; no other is known to us",
         defaults=_path_of_a_head,

@@ -32,7 +32,7 @@ ENTRIES = (
         parameters="none",
         cost="one addition per token, once",
         past_training="sums of waves never seen in training",
-        reads="places",
+        reads="positions",
         extension="none that leaves a trained model as it is: training at the new length",
         used_in="the Transformer (arXiv 1706.03762); Whisper's encoder (arXiv 2212.04356)",
     ),
@@ -46,7 +46,7 @@ ENTRIES = (
         parameters="max_length × dim",
         cost="one lookup and addition per token, once",
         past_training="undefined beyond the table",
-        reads="places",
+        reads="positions",
         extension="new rows (grow_table), and training of them",
         used_in="BERT (arXiv 1810.04805); OPT (arXiv 2205.01068); Whisper's decoder (arXiv 2212.04356)",
         exempt={

@@ -15,7 +15,7 @@ from posenc.frequencies.spectrum import Scaling
 SHAPE = ("dim", "num_heads", "num_kv_heads", "head_dim", "max_length", "train_length")  # words that describe a model
 READS = {
     "distances": "relative",
-    "places": "absolute",
+    "positions": "absolute",
     "content": "by content",
     "lengths": "by length",
     "nothing": "none",
