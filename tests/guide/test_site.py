@@ -82,7 +82,7 @@ def test_the_table_is_sorted_by_a_click(browser: Any, site: Path) -> None:
     for down in (False, True):
         browser.execute_script("document.querySelectorAll('.properties th')[9].click()")
         cells = browser.execute_script(column)
-        known = [float(cell.removesuffix(" †")) for cell in cells if cell]
+        known = [float(cell.split()[0]) for cell in cells if cell]
         assert known == sorted(known, reverse=down)
         assert len(known) > 5
         assert all(cells[: len(known)]), "what is not known comes last"
@@ -107,7 +107,7 @@ def test_the_table_is_filtered_and_keeps_its_first_column_in_sight(browser: Any,
         "box.scrollLeft = 400;"
     )
     assert browser.execute_script(second) == before[1] - 400
-    assert abs(browser.execute_script(left) - before[0]) <= 1
+    assert 0 <= before[0] - browser.execute_script(left) <= 20, "no more than the padding of its frame"
 
 
 def test_formulas_have_their_font(browser: Any, site: Path) -> None:
