@@ -125,6 +125,11 @@ def test_the_decision_page_has_each_situation_and_each_rule_of_thumb_with_its_ev
     assert all(f'id="{link}"' in page for link in links)
 
 
+def test_every_how_to_page_is_in_the_navigation() -> None:
+    listed = re.findall(r"howto/[\w-]+\.md", str(configuration()["nav"]))
+    assert sorted(listed) == sorted(f"howto/{page.name}" for page in (ROOT / "docs" / "howto").glob("*.md"))
+
+
 def test_the_picture_of_engines_is_that_of_the_table() -> None:
     assert engine_picture.PICTURE.read_text(encoding="utf-8") == engine_picture.picture(), (
         "python -m guide.engine_picture writes it anew"

@@ -20,7 +20,7 @@ def run(*, path: str, rope: str | None, exact: bool, length: int | None, as_json
     target = config if rope is None else parse_rope_argument(rope, config)
     with naming(path):
         flags = serve_flags(target, exact=exact, length=length)
-    reach = _reach(target)
+        reach = None if length is None else _reach(target)
     if length is not None and reach is not None and length > reach:
         sys.stderr.write(
             f"note: this rotation is meant for {reach:,} tokens, and {length:,} are to be served: positions beyond "

@@ -64,7 +64,7 @@ FACTS = (
 
 STREAMS = (
     Rule("default", "StreamingLLM: the first four tokens and a sliding window of the training length. Memory stays "
-         "constant, and the loss stays near that of the training length.", "practice", ("streaming_llm",),
+         "constant, and the loss stays near the loss at the training length.", "practice", ("streaming_llm",),
          {**_UNTRAINED, "task": "streaming", "ratio": _LONGER, "engine": _OWN_CODE}),
     Rule("default", "Send the last {original} tokens with each request, or take a model with sliding-window layers: "
          "StreamingLLM needs posenc's attention in transformers, and {server} is not known here to have it.",
@@ -134,8 +134,9 @@ MEMORY = (
          ("docs/decoding.md",), {**_OLD, "budget": "fits"}),
     Rule("memory", "The shape of this model's cache could not be read from its configuration.", "not known",
          ("docs/decoding.md",), {**_OLD, "budget": "unknown"}),
-    Rule("note", "Without a configuration the cache is that of Llama 3 8B's shape (32 layers, 8 key/value heads of 128 "
-         "channels).", "by definition", ("docs/decoding.md",), {**_OLD, "budget": ("over", "fits"), "given": False}),
+    Rule("note", "Without a configuration the cache is computed for the shape of Llama 3 8B (32 layers, 8 key/value "
+                 "heads of 128 channels).",
+                 "by definition", ("docs/decoding.md",), {**_OLD, "budget": ("over", "fits"), "given": False}),
 )  # fmt: skip
 
 DRAWN = (

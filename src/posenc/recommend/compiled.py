@@ -1,6 +1,6 @@
 """The rules as data for a page that answers without a server: docs/assets/recommend.js evaluates them.
 
-The page asks the same questions, builds the same features but those of a configuration, and must give the same
+The page asks the same questions, builds the same features except the facts of a configuration, and must give the same
 sentences; a test in a browser holds it against `recommend`.
 """
 
@@ -19,10 +19,10 @@ _GIVEN = ("given", "scaled", "scheme", "pattern", "block")  # features of a conf
 
 def compiled() -> dict[str, Any]:
     """Rules, sources, and the words and sizes that their features need."""
-    asked = [asdict(rule) for rule in rules() if _may_match(rule)]
-    cited = {key for rule in asked for key in rule["sources"]}
+    matching = [asdict(rule) for rule in rules() if _may_match(rule)]
+    cited = {key for rule in matching for key in rule["sources"]}
     return {
-        "rules": asked, "sections": SECTIONS, "kinds": KINDS, "tasks": TASKS, "engines": ENGINE_NAMES,
+        "rules": matching, "sections": SECTIONS, "kinds": KINDS, "tasks": TASKS, "engines": ENGINE_NAMES,
         "models": MODELS, "algorithmic": ALGORITHMIC, "decoders": DECODERS, "cacheAToken": CACHE_A_TOKEN, "gib": GIB,
         "sources": {key: {"title": s.title, "where": s.where, "url": s.url} for key, s in SOURCES.items()
                     if key in cited},

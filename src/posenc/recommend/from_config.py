@@ -36,7 +36,7 @@ def checkpoint_of(config: RopeConfig, model: Model, path: Path) -> Checkpoint:
     windows = [layer.window for layer in attending if layer.window is not None]
     pattern = "full" if not windows else "windows" if len(windows) == len(attending) else "mixed"
     every_token, windowed = _cache(config, model)
-    # Where kinds of layers differ, the one that attends farthest decides what the model can read.
+    # Where kinds of layers differ, the widest attention decides what the model can reach.
     widest = max(rotations, key=lambda r: (r["window"] is None, r["longest_length"] or 0), default=None)
     scheme, rows = _scheme(config)
     return Checkpoint(

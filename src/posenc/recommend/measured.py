@@ -70,8 +70,8 @@ def _images(study: Study) -> Iterator[Rule]:
     scope = f"scanned digits, 6 × 6 patches, {len(rows)} encodings, {seeds} trainings each, no rate tuned"
     words = (
         f"On a finer grid with scaled coordinates {best} keeps {estimate(there[best], study)} % of pictures, and its "
-        f"interval lies above those of {len(behind)} of the {len(there) - 1} others ({shown}); on larger grids none "
-        f"comes near its own result ({scope})."
+        f"interval lies above the intervals of {len(behind)} of the {len(there) - 1} others ({shown}); on larger grids "
+        f"none comes near its own result ({scope})."
     )
     yield Rule("measured", words, "measured here", (page_of(study),), {"kind": "vision"})
 

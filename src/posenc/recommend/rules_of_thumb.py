@@ -1,6 +1,6 @@
 """Thirteen rules of thumb, "use X if …", each condition with a verdict, a sentence, and what the sentence rests on.
 
-The conditions are those of notes by learners. A verdict judges the advice as it is given: "depends" names on what, and
+The conditions come from notes by learners. A verdict judges the advice as it is given: "depends" names on what, and
 "inconclusive" and "not tested here" promise nothing. Numbers come from the recorded comparisons.
 """
 
@@ -148,7 +148,7 @@ def rules_of_thumb() -> dict[str, tuple[Judgement, ...]]:
                  "Heads times buckets: 12 × 32 numbers in a model of 12 heads."),
         ),
         "yarn": (
-            _practice("an existing RoPE model is to read longer texts",
+            _practice("an existing RoPE model needs a longer context",
                  "It is what Qwen3's card documents, and what DeepSeek-V3 was extended with.",
                  "qwen3_card", "deepseek_v3"),
             define["yarn"]("smooth interpolation and extrapolation",

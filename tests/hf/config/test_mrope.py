@@ -177,7 +177,7 @@ def test_factors_of_the_pairs_keep_the_sections() -> None:
 
 WORDS = {
     "qwen2-vl-7b": ("time", "row", "column", "chunks"),
-    "qwen3-vl-8b": ("time", "row", "column", "in turn"),
+    "qwen3-vl-8b": ("time", "row", "column", "alternating"),
     "ernie-4.5-vl-28b": ("row", "column", "time at the end"),
 }
 
