@@ -64,7 +64,8 @@ what, it says), *false*, *inconclusive*, or *not tested here*.
 
 def decision() -> str:
     """The page, as Markdown."""
-    return "\n".join([_INTRO, _FORM, "## Defaults by situation\n", exceptions(), _situations(), _THUMB, _thumb()]).rstrip() + "\n"
+    parts = [_INTRO, _FORM, "## Defaults by situation\n", exceptions(), _situations(), _THUMB, _thumb()]
+    return "\n".join(parts).rstrip() + "\n"
 
 
 def rules_script() -> str:
