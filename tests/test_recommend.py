@@ -65,7 +65,8 @@ def test_every_need_has_one_default_and_a_way_to_check_it() -> None:
 def test_every_rule_answers_somebody() -> None:
     cases = [features(needs) for needs in all_needs()]
     facts = ({"scheme": "table", "rows": 1024}, {"scheme": "alibi"}, {"scheme": "bias"}, {"scheme": "none"},
-             {"pattern": "windows", "window": 4096}, {"pattern": "mixed", "window": 512}, {"cache": None},
+             {"pattern": "windows", "window": 4096}, {"pattern": "mixed", "window": 512},
+             {"pattern": "global-nope", "window": 512}, {"cache": None},
              {"scaling": "YaRN(4, original_length=2048)"}, {"scaling": "LongRoPE(4)"})  # fmt: skip
     for changes in facts:
         needs = given(**changes)
@@ -121,7 +122,7 @@ def test_numbers_of_measured_sentences_are_those_of_the_records() -> None:
     images = next(rule for rule in measured_rules() if "images" in rule.sources[0])
     best = max((row.views["finer_scaled"][0], name) for name, row in by_name["images"].rows.items()
                if "finer_scaled" in row.views)  # fmt: skip
-    assert f"{best[1]} keeps {100 * best[0]:.1f} ±" in images.text
+    assert f"{best[1]} classifies {100 * best[0]:.1f} ±" in images.text
     keys = rules_of_thumb()["alibi"][0].text
     change = next(c for c in by_name["passkey"].rows["alibi"].contrasts if c.against == "1x")
     assert f"−{abs(100 * change.mean):.1f} ± {50 * (change.high - change.low):.1f} points" in keys
@@ -176,6 +177,16 @@ def test_the_cache_is_that_of_the_model() -> None:
     assert "could not be read" in texts(recommend(dataclasses.replace(given(cache=None), memory=1.0)), "memory")
 
 
+def test_streams_of_a_scaled_checkpoint_get_a_window_and_no_longer_context() -> None:
+    scaled = dataclasses.replace(given(scaling="Llama3(8, original_length=1024)"), task="streaming")
+    assert recommend(scaled).default.startswith("StreamingLLM")
+    tuned = texts(recommend(dataclasses.replace(scaled, tune=True)))
+    assert not any(word in tuned for word in ("YaRN", "yarn", "LongRoPE", "RULER", "ruler"))
+    new = texts(recommend(Needs(task="streaming", length=1_000_000, memory=2.0)))
+    assert "raised base" not in new
+    assert "ruler" not in new
+
+
 @pytest.mark.parametrize(
     ("facts", "words_of_default"),
     [
@@ -184,7 +195,8 @@ def test_the_cache_is_that_of_the_model() -> None:
         ({"scheme": "alibi"}, "ALiBi has no frequencies"),
         ({"scheme": "bias"}, "last bucket"),
         ({"scheme": "none"}, "no positional encoding"),
-        ({"pattern": "windows", "window": 4096}, "attends to 4,096 tokens at most"),
+        ({"pattern": "global-nope", "window": 4096}, "global layers have no positional encoding"),
+        ({"pattern": "windows", "window": 4096}, "no distance reaches 4,096 tokens"),
         ({"scaling": "Llama3(8, original_length=8192)", "declared": 16384}, "by 2, and never scale twice"),
         ({"scaling": "LongRoPE(32, original_length=4096)"}, "Search anew"),
         ({"declared": 65536}, "Change nothing: my-model declares 65,536 tokens"),
@@ -205,6 +217,9 @@ CONFIG = {"num_attention_heads": 8, "num_key_value_heads": 2, "hidden_size": 512
          {"scheme": "rope", "pattern": "full", "cache": 4 * 2 * 2 * 64 * 2}, "decoder"),
         ({**CONFIG, "model_type": "mistral", "sliding_window": 1024},
          {"pattern": "windows", "window": 1024, "cache": 0, "cache_windows": 4 * 1024 * 2 * 2 * 64 * 2}, "decoder"),
+        ({**CONFIG, "model_type": "mistral", "sliding_window": 4096}, {"pattern": "full"}, "decoder"),
+        ({**CONFIG, "model_type": "cohere2", "sliding_window": 1024, "sliding_window_pattern": 4},
+         {"pattern": "global-nope", "window": 1024}, "decoder"),
         ({"model_type": "gpt2", "n_embd": 64, "n_head": 4, "n_layer": 2, "n_positions": 128},
          {"scheme": "table", "rows": 128, "declared": 128, "cache": 2 * 2 * 4 * 16 * 2}, "decoder"),
         ({"model_type": "bert", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2,
@@ -231,7 +246,7 @@ def test_a_resolution_is_answered_by_what_won_at_another_resolution() -> None:
     same, other = recommend(Needs(kind="vision")), recommend(Needs(kind="vision", train_length=196, length=784))
     assert "2D sinusoid" in other.default
     assert "2D sinusoid" not in same.default
-    assert "sinusoidal_grid keeps" in texts(other, "measured")
+    assert "sinusoidal_grid classifies" in texts(other, "measured")
 
 
 @pytest.mark.parametrize(

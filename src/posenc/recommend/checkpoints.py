@@ -8,10 +8,12 @@ from posenc.recommend.rule import Rule, When
 _OLD: When = {"model": "checkpoint"}
 _TEXT: When = {**_OLD, "kind": TEXT}
 _ROPE: When = {**_TEXT, "scheme": ("unknown", "rope"), "pattern": ("unknown", "full", "mixed")}
+_USED_WHOLE = tuple(task for task in TASKS if task != "streaming")  # tasks that need all of the context
 _LONGER, _TWICE, _FOUR, _MORE = {"above": 1.0}, {"above": 1.0, "upto": 2.0}, {"above": 2.0, "upto": 4.0}, {"above": 4.0}
 _TO_FOUR = {"above": 1.0, "upto": 4.0}
 _UNTRAINED, _TUNED = {**_ROPE, "tune": False}, {**_ROPE, "tune": True}
-_SCALED: When = {**_UNTRAINED, "task": tuple(task for task in TASKS if task != "streaming")}
+_SCALED: When = {**_UNTRAINED, "task": _USED_WHOLE}
+_TRAINED: When = {**_TUNED, "task": _USED_WHOLE}
 _OTHERS = ("video", "vision-language", "image-generation", "speech", "music", "protein", "algorithmic", "other")
 _OTHER: When = {**_OLD, "kind": _OTHERS}
 _OWN_CODE = ("any", "transformers")  # where posenc's own attention can run
@@ -29,37 +31,48 @@ FACTS = (
          ("docs/methods/t5.md",), {**_OLD, "scheme": "bias", "ratio": _LONGER}),
     Rule("default", "{name} has no positional encoding that could be scaled; fine-tune it at {length} tokens, or leave "
          "it.", "by definition", ("docs/methods/nope.md",), {**_OLD, "scheme": "none", "ratio": _LONGER}),
-    Rule("default", "Change no frequency: every layer of {name} attends to {window} tokens at most, so that no "
-                    "distance beyond the window ever occurs.", "by definition", ("docs/interpolation.md",),
+    Rule("default", "Leave the frequencies alone: every layer of {name} has a sliding window, so that no distance "
+                    "reaches {window} tokens.", "by definition", ("docs/interpolation.md",),
          {**_OLD, "scheme": "rope", "pattern": "windows", "ratio": _LONGER}),
-    Rule("note", "What left the window reaches a token through other tokens' layers alone: do not expect exact "
-         "retrieval of it.", "by definition", ("docs/interpolation.md",),
+    Rule("default", "Leave the frequencies alone: the layers of {name} that rotate have a window of {window} tokens, "
+         "and its global layers have no positional encoding. Whether those work beyond {declared} tokens is not known "
+         "here: test it.", "by definition", ("docs/methods/nope.md",),
+         {**_OLD, "scheme": "rope", "pattern": "global-nope", "ratio": _LONGER}),
+    Rule("note", "What lies outside the window reaches a token only through the layers in between: do not expect exact "
+                 "retrieval of it.", "by definition", ("docs/interpolation.md",),
          {**_OLD, "scheme": "rope", "pattern": "windows", "ratio": _LONGER}),
     Rule("default", "Its LongRoPE lists were searched and trained for {declared} tokens; no recipe is known here that "
          "extends them without training. Search anew and fine-tune (posenc extend --method progressive), or read the "
-         "text in chunks.", "practice", ("longrope", "phi3"), {**_OLD, "block": "LongRoPE", "ratio": _LONGER}),
-    Rule("default", "Raise the factor of the block that {name} has, {scaling}, by {factor}, and never scale twice. Do "
-                    "so only if its model card documents such a length; otherwise fine-tune, or read the text in "
-                    "chunks.", "practice",
-         ("qwen3_card", "kimi_k2"), {**_OLD, "scaled": True, "tune": False, "ratio": _TO_FOUR}),
-    Rule("default", "Raise the factor of the block that {name} has, {scaling}, by {factor}, and fine-tune at {length} "
-         "tokens; never scale twice.", "practice", ("yarn", "deepseek_v3"),
-         {**_OLD, "scaled": True, "tune": True, "ratio": _LONGER}),
+         "text in chunks.", "practice", ("longrope", "phi3"), {**_OLD, "block": "LongRoPE", "ratio": _LONGER,
+              "task": _USED_WHOLE}),
+    Rule("default", "Multiply the factor of the block that {name} has, {scaling}, by {factor}, and never scale twice. "
+                    "Do so only if its model card documents such a length; otherwise fine-tune, or read the text in "
+                    "chunks.", "by definition", ("docs/howto/yarn-factor.md",),
+         {**_OLD, "scaled": True, "tune": False, "ratio": _TO_FOUR, "task": _USED_WHOLE}),
+    Rule("default", "Multiply the factor of the block that {name} has, {scaling}, by {factor}, and fine-tune at "
+         "{length} tokens; never scale twice.", "by definition", ("docs/howto/yarn-factor.md",),
+         {**_OLD, "scaled": True, "tune": True, "ratio": _LONGER, "task": _USED_WHOLE}),
     Rule("default", "Change nothing: {name} declares {declared} tokens, and every scaling changes what the model was "
          "trained with.", "by definition", ("docs/interpolation.md",),
          {**_OLD, "given": True, "ratio": {"upto": 1.0}, "kind": (*TEXT, *_OTHERS)}),
     Rule("default", "Change nothing: {length} tokens are within the training length, and every scaling changes what "
                     "the model was trained with.", "by definition", ("docs/interpolation.md",),
          {**_OLD, "ratio": {"upto": 1.0}, "kind": (*TEXT, *_OTHERS)}),
-    Rule("note", "{name} has a block of type {scaling} already. It acts on short prompts too. Remove it only if the "
-                 "model card adds it for long prompts alone, as Qwen's do.", "practice", ("qwen3_card",),
+    Rule("note", "{name} has a block of type {scaling} already. Unless it follows the length, it acts on short prompts "
+                 "too. Remove it only if the model card adds it for long prompts alone, as Qwen's do.",
+                 "practice", ("qwen3_card",),
          {**_OLD, "scaled": True, "ratio": {"upto": 1.0}}),
     Rule("note", "{name} has a block of type {scaling} already, and declares {declared} tokens.", "by definition",
          ("docs/rotary.md",), {**_OLD, "scaled": True, "ratio": _LONGER}),
-    Rule("note", "Only the global layers of {name} need a change: the others have a window of {window} tokens.",
+    Rule("note", "Only the global layers of {name} need a change: in the others no distance reaches {window} tokens.",
          "by definition", ("docs/interpolation.md",), {**_ROPE, "pattern": "mixed", "ratio": _LONGER}),
-    Rule("note", "The length that a configuration declares is not always a length that the model was trained at.",
-         "practice", ("ruler",), {**_TEXT, "given": True}),
+    Rule("note", "The length that a configuration declares need not be one that the model was trained at: DeepSeek-V3 "
+                 "declares 163,840 tokens and was trained at 128k.", "practice", ("deepseek_v3", "deepseek_v3_card"),
+         {**_TEXT, "given": True, "scheme": "rope"}),
+    Rule("note", "This supposes RoPE. Give the config.json: a learned table (BERT) ends at its last row, and a bias by "
+                 "distance (T5) or ALiBi has no frequencies to scale.", "by definition",
+         ("docs/methods/learned.md", "docs/methods/t5.md", "docs/methods/alibi.md"),
+         {**_TEXT, "given": False, "ratio": _LONGER}),
 )  # fmt: skip
 
 STREAMS = (
@@ -67,11 +80,20 @@ STREAMS = (
          "constant, and the loss stays near the loss at the training length.", "practice", ("streaming_llm",),
          {**_UNTRAINED, "task": "streaming", "ratio": _LONGER, "engine": _OWN_CODE}),
     Rule("default", "Send the last {original} tokens with each request, or take a model with sliding-window layers: "
-         "StreamingLLM needs posenc's attention in transformers, and {server} is not known here to have it.",
+         "posenc's StreamingLLM runs in transformers only.",
          "practice", ("streaming_llm", "mistral"), {**_UNTRAINED, "task": "streaming", "ratio": _LONGER,
                                                     "engine": SERVERS}),
-    Rule("costs", "What left the window is gone: such a model keeps its perplexity and cannot retrieve from there. Its "
-         "authors say so too.", "practice", ("streaming_llm",), {**_UNTRAINED, "task": "streaming", "ratio": _LONGER}),
+    Rule("instead", "llama-server keeps the first tokens with --context-shift --keep 4 and drops older ones when the "
+         "context is full; it was not measured here.", "practice", ("context_shift",),
+         {**_ROPE, "task": "streaming", "ratio": _LONGER, "engine": "llama.cpp"}),
+    Rule("instead", "mlx-lm keeps the first four tokens and the newest ones in a rotating cache (max_kv_size), without "
+         "renumbering positions as StreamingLLM does; it was not measured here.", "practice",
+         ("rotating_cache", "streaming_llm"),
+         {**_ROPE, "task": "streaming", "ratio": _LONGER, "engine": "mlx"}),
+    Rule("costs", "What left the window is gone: such a model keeps its perplexity and cannot retrieve from there, as "
+                  "StreamingLLM's authors say themselves.", "practice", ("streaming_llm",), {**_ROPE, "task":
+                       "streaming",
+                       "ratio": _LONGER}),
 )  # fmt: skip
 
 UNTRAINED = (
@@ -84,10 +106,12 @@ UNTRAINED = (
                     "take a checkpoint trained at {length} tokens, or read the text in chunks.",
                     "practice", ("qwen3_card",),
          {**_SCALED, "ratio": _MORE}),
-    Rule("practice", "If you try it all the same: YaRN with factor {factor}, and look at retrieval at {length} tokens "
-         "before anybody uses it.", "practice", ("yarn", "ruler"), {**_SCALED, "ratio": _MORE}),
+    Rule("practice", "If you try it all the same: YaRN with factor {factor}, and test retrieval at {length} tokens "
+                     "before anybody uses it.", "practice", ("yarn", "ruler"),
+         {**_SCALED, "ratio": _MORE, "scaled": False}),
     Rule("practice", "Dynamic NTK needs no training and leaves prompts within the training length unchanged, where the "
-         "engine computes it.", "practice", ("ntk",), {**_SCALED, "ratio": _TO_FOUR,
+                     "engine computes it; beyond that length, keys cached with an earlier base no longer fit.",
+         "practice", ("dynamic_ntk", "yarn"), {**_SCALED, "scaled": False, "ratio": _TO_FOUR,
                                                        "engine": _OWN_CODE}),
     Rule("costs", "A static factor acts on short prompts too; Qwen's card advises to add it only where long contexts "
                   "are needed.", "practice", ("qwen3_card", "docs/howto/yarn-factor.md"),
@@ -106,21 +130,23 @@ UNTRAINED = (
 )  # fmt: skip
 
 TUNED = (
-    Rule("default", "YaRN with factor {factor}, then a few hundred steps of fine-tuning at {length} tokens.",
+    Rule("default", "YaRN with factor {factor}, then fine-tuning at {length} tokens: a few hundred steps in YaRN's "
+                    "paper, two phases of 1,000 in DeepSeek-V3.",
          "practice", ("yarn", "deepseek_v3"), {**_TUNED, "ratio": {"above": 1.0, "upto": 32.0}}),
     Rule("default", "In stages: LongRoPE's searched factors, fine-tuned at a part of {length} tokens and searched "
                     "again.",
          "practice", ("longrope", "phi3"), {**_TUNED, "ratio": {"above": 32.0}}),
     Rule("practice", "A raised base with continued pretraining in stages, where the budget allows billions of tokens "
          "(Llama 3: base 500,000 and 8k to 128k in six stages; ABF: 500,000).", "practice", ("llama3", "abf"),
-         {**_TUNED, "ratio": _LONGER}),
+         {**_TRAINED, "ratio": _LONGER}),
     Rule("practice", "LongRoPE: factors searched on the model's own loss, then fine-tuned (Phi-3 128k).", "practice",
-         ("longrope", "phi3"), {**_TUNED, "ratio": {"above": 1.0, "upto": 32.0}}),
+         ("longrope", "phi3"), {**_TRAINED, "ratio": {"above": 1.0, "upto": 32.0}}),
     Rule("practice", "Save the scaling with the weights, and look at the config again after merging and converting: "
                      "posenc doctor and posenc explain read it at each step.", "by definition", ("docs/doctor.md",),
          {**_TUNED, "ratio": _LONGER}),
-    Rule("costs", "Expect less at {length} tokens than at {original}, trained or not: on RULER Qwen2-72B has 94.1 at "
-                  "32k and 53.7 at 128k.", "practice", ("ruler",), {**_TUNED, "ratio": _LONGER, "kind": DECODERS}),
+    Rule("costs", "Expect less at {length} tokens than at {original} after training too: on RULER Llama 3.1 70B has "
+                  "94.8 at 32k and 66.6 at 128k.", "practice", ("ruler",), {**_TRAINED, "ratio": _LONGER,
+                       "kind": DECODERS}),
     Rule("default", "Fine-tune it with a sliding window and visible first tokens, or with learned sinks.", "practice",
          ("streaming_llm", "gpt_oss"), {**_TUNED, "task": "streaming"}),
 )  # fmt: skip
@@ -129,7 +155,10 @@ MEMORY = (
     Rule("memory", "A bfloat16 cache for {length} tokens takes {cache} GiB here, and you have {memory}. Keep a window "
                    "and the first tokens (StreamingLLM), which loses what left the window, quantise the cache, or take "
                    "a model with local layers (Gemma 3).",
-                   "practice", ("streaming_llm", "gemma3"), {**_OLD, "budget": "over"}),
+                   "practice", ("streaming_llm", "gemma3"), {**_OLD, "budget": "over", "engine": _OWN_CODE}),
+    Rule("memory", "A bfloat16 cache for {length} tokens takes {cache} GiB here, and you have {memory}. Quantise the "
+                   "cache, or take a model with local layers (Gemma 3).", "practice", ("gemma3",),
+         {**_OLD, "budget": "over", "engine": SERVERS}),
     Rule("memory", "A bfloat16 cache for {length} tokens takes {cache} GiB: within your {memory}.", "by definition",
          ("docs/decoding.md",), {**_OLD, "budget": "fits"}),
     Rule("memory", "The shape of this model's cache could not be read from its configuration.", "not known",
@@ -140,18 +169,27 @@ MEMORY = (
 )  # fmt: skip
 
 DRAWN = (
+    Rule("default", "Change nothing: this is the length that the model was trained at.", "by definition",
+         ("docs/images.md",), {**_OLD, "kind": "vision", "ratio": {"above": 0.999, "upto": 1.0}}),
     Rule("default", "A learned table is interpolated (ViT), coordinates of axial RoPE are scaled to the range of "
                     "training (DINOv3: [−1, 1]); then fine-tune briefly at the new resolution.",
                     "practice", ("vit", "dinov3"),
          {**_OLD, "kind": "vision"}),
     Rule("check", "posenc compare --task images     (finer and larger grids, counted or scaled positions, from your "
                   "own folder with --data)", "by definition", ("docs/images.md",), {**_OLD, "kind": "vision"}),
-    Rule("default", "YaRN in the block of the text part (text_config): image and text positions share its frequencies.",
-         "practice", ("qwen3_card", "qwen3_vl"), {**_OLD, "kind": "vision-language", "ratio": _LONGER}),
+    Rule("default", "YaRN in the block of the text part (text_config), with its mrope keys kept, if the model card "
+                    "documents it: image and text positions share its frequencies.", "practice",
+         ("qwen3_vl_card", "qwen3_vl"), {**_OLD, "kind": "vision-language", "ratio": _LONGER}),
+    Rule("costs", "Qwen3-VL's card takes a factor of 2 or 3, not 4, from 256k to 1M, because its position ids grow "
+                  "more slowly than tokens. Qwen2.5-VL's advises against YaRN: it harms localization in time and "
+                  "space.",
+         "practice", ("qwen3_vl_card", "qwen25_vl_card"), {**_OLD, "kind": "vision-language", "ratio": _LONGER}),
     Rule("default", "Nothing is known here about extending {a_what}. If it rotates, YaRN with factor {factor} is what "
          "language models do; fine-tune and test it at {length} tokens.", "practice", ("yarn",), _OTHER),
-    Rule("unknown", "Nothing recorded here extends {a_what}.", "not known", ("docs/findings.md",),
-         {**_OLD, "kind": ("vision", *_OTHERS)}),
+    Rule("unknown", "Nothing recorded here extends {a_what}.", "not known", ("docs/findings.md",), {**_OLD,
+         "kind": _OTHERS}),
+    Rule("unknown", "No released image encoder was tried here.", "not known", ("docs/images.md",),
+         {**_OLD, "kind": "vision"}),
 )  # fmt: skip
 
 CHECKS = (
@@ -171,13 +209,22 @@ CHECKS = (
          {**_SCALED, "kind": DECODERS, "ratio": _LONGER}),
     Rule("check", "posenc extend CHECKPOINT --length {length_digits} --method yarn --out NEW, fine-tune NEW, then "
                   "posenc evaluate NEW --tasks niah,ruler,perplexity --lengths {train_length_digits},{length_digits}",
-         "by definition", ("docs/extend.md", "docs/evaluate.md"), {**_TUNED, "kind": DECODERS, "ratio": _LONGER}),
+         "by definition", ("docs/extend.md", "docs/evaluate.md"),
+         {**_TRAINED, "kind": DECODERS, "scaled": False, "ratio": {"above": 1.0, "upto": 32.0}}),
+    *(Rule("check", "posenc evaluate NEW --tasks niah,ruler,perplexity --lengths {train_length_digits},{length_digits}"
+           "     (NEW: the fine-tuned model)", "by definition", ("docs/evaluate.md",), {**_TRAINED,
+                "kind": DECODERS, **case})
+      for case in ({"scaled": False, "ratio": {"above": 32.0}}, {"scaled": True, "ratio": _LONGER})),
+    Rule("check", "posenc evaluate NEW --tasks perplexity,niah_single --lengths {train_length_digits},{length_digits}"
+         "     (NEW: the fine-tuned model)", "by definition", ("docs/evaluate.md",),
+         {**_TUNED, "kind": DECODERS, "task": "streaming", "ratio": _LONGER}),
     Rule("check", "posenc evaluate CHECKPOINT --tasks niah,ruler,perplexity --lengths {length_digits}", "by definition",
          ("docs/evaluate.md",), {**_OLD, "kind": DECODERS, "ratio": {"upto": 1.0}}),
     *(Rule("check", "posenc evaluate CHECKPOINT --tasks niah,ruler,perplexity --lengths {train_length_digits},"
            "{length_digits}", "by definition", ("docs/evaluate.md",), {**_OLD, "kind": DECODERS, "ratio":
                                                                                                  _LONGER, **case})
-      for case in ({"scheme": ("alibi", "bias", "table", "none")}, {"scheme": "rope", "pattern": "windows"})),
+      for case in ({"scheme": ("alibi", "bias", "table", "none")}, {"scheme": "rope", "pattern": ("windows",
+           "global-nope")})),
     Rule("check", "Your own task at {train_length} and {length} tokens: posenc evaluate reads decoders only.",
          "by definition", ("docs/evaluate.md",), {**_OLD, "kind": ("encoder", "encoder-decoder")}),
     Rule("check", "Your own task at {train_length} and {length} tokens, before and after: no command of posenc "

@@ -32,8 +32,8 @@ def engine_defaults() -> tuple[Rule, ...]:
     for engine, column in _COLUMNS.items():
         if all(engine_result(column, case).right for case in ("default", "yarn", "llama3")):
             words = (
-                "RoPE (half layout). Decide now how you will reach {length} tokens: two ways are in use, a raised base "
-                "and YaRN, and {server} computes both right."
+                "RoPE (half layout). Decide now how you will reach {length} tokens: two ways are in use, and {server} "
+                "computes a raised base and plain YaRN right."
             )
             when: When = {"model": "new", "kind": ("decoder", "code"), "algorithmic": False, "engine": engine,
                           "ratio": {"above": 1.0}, "budget": ("none", "fits"),
@@ -51,8 +51,8 @@ def _measured(engine: str, column: str) -> Rule:
     known = ", ".join(name for name in ("default", "linear", "llama3", "yarn", "longrope") if name in right)
     version, what = table["engines"][column]["version"], table["engines"][column]["what"]
     name = f"{column} ({version})" if engine == "llama.cpp" else f"{{server}} {version}, {what},"
-    text = f"{name} is right in {len(right)} of {len(results)} cases, plain {known} among them."
-    text += f" Off: {', '.join(wrong)}." if wrong else ""
+    text = f"{name} computes {len(right)} of {len(results)} measured cases right, plain {known} among them."
+    text += f" Wrong, by the gap to transformers: {', '.join(wrong)}." if wrong else ""
     text += f" Not computed: {', '.join(none)}." if none else ""
     text += " "
     facts = {
@@ -67,7 +67,7 @@ def _measured(engine: str, column: str) -> Rule:
 
 
 def _other_encodings(engine: str) -> Rule:
-    words = "An encoding other than RoPE needs a model class of its own in {server}."
+    words = "An encoding other than RoPE runs in {server} only in a model class that computes it."
     return Rule("engine", words, "by definition", _PAGE, {"engine": engine, "kind": _LM, "model": "new"})
 
 

@@ -33,11 +33,16 @@ def checkpoint_of(config: RopeConfig, model: Model, path: Path) -> Checkpoint:
     """The facts of a configuration that was read."""
     rotations = [layer for layer in facts(config)["layers"].values() if layer is not None]
     attending = [layer for layer in model.distinct_layers if layer.attends]
-    windows = [layer.window for layer in attending if layer.window is not None]
-    pattern = "full" if not windows else "windows" if len(windows) == len(attending) else "mixed"
     every_token, windowed = _cache(config, model)
     # Where kinds of layers differ, the widest attention decides what the model can reach.
     widest = max(rotations, key=lambda r: (r["window"] is None, r["longest_length"] or 0), default=None)
+    declared = widest["longest_length"] if widest else None
+    # A window as long as the declared context, as in Phi-3, keeps no distance out.
+    windows = [w for layer in attending if (w := layer.window) is not None and (declared is None or w < declared)]
+    pattern = "full" if not windows else "windows" if len(windows) == len(attending) else "mixed"
+    everywhere = [layer for layer in attending if layer.window is None]
+    if pattern == "mixed" and widest and all(layer.rotation is None for layer in everywhere):
+        pattern = "global-nope"
     scheme, rows = _scheme(config)
     return Checkpoint(
         name=path.parent.name if path.name == "config.json" and path.parent.name else path.name,

@@ -53,8 +53,8 @@ def _change(row: StudyRow, study: Study) -> str:
 
 def _texts() -> Iterator[Rule]:
     words = (
-        "Nothing recorded here reaches {train_length} tokens of context: the text models are small, were trained on 64 "
-        "bytes, and their use of context is mostly unmeasured. They decide nothing here."
+        "No model trained here helps to choose: the text models are small, were trained on 64 bytes, and their use of "
+        "context is mostly unmeasured."
     )
     when: When = {"kind": (*DECODERS, "encoder", "encoder-decoder"), "model": "new", "algorithmic": False}
     yield Rule("measured", words, "measured here", (_FINDINGS,), when)
@@ -69,9 +69,9 @@ def _images(study: Study) -> Iterator[Rule]:
     shown = ", ".join(f"{name} {estimate(there[name], study)}" for name in ("learned_grid", "axial") if name in behind)
     scope = f"scanned digits, 6 × 6 patches, {len(rows)} encodings, {seeds} trainings each, no rate tuned"
     words = (
-        f"On a finer grid with scaled coordinates {best} keeps {estimate(there[best], study)} % of pictures, and its "
-        f"interval lies above the intervals of {len(behind)} of the {len(there) - 1} others ({shown}); on larger grids "
-        f"none comes near its own result ({scope})."
+        f"On a finer grid with scaled coordinates {best} classifies {estimate(there[best], study)} % of pictures, and "
+        f"its interval lies above the intervals of {len(behind)} of the {len(there) - 1} others ({shown}); on larger "
+        f"grids none comes near its own result ({scope})."
     )
     yield Rule("measured", words, "measured here", (page_of(study),), {"kind": "vision"})
 
@@ -80,11 +80,15 @@ def _addition(study: Study) -> Iterator[Rule]:
     seeds = study.rows["abacus"].seeds
     longest = study.rows["abacus"].means[2 * study.train_length]
     words = (
-        f"After sums of up to 6 digits no encoding adds 13 digits: Abacus has {100 * longest[0]:.0f} % of the sums "
-        f"({seeds} trainings, 0.6 million parameters, 3,000 steps, no recurrent layers). Of single digits it has more "
-        "right than RoPE or ALiBi (finding 9)."
+        f"Trained on sums of up to 6 digits, no encoding adds numbers of 13 digits: Abacus has {100 * longest[0]:.0f} "
+        f"% of the sums ({seeds} trainings, 0.6 million parameters, 3,000 steps, no recurrent layers). Of single "
+        "digits it has more right than RoPE or ALiBi (finding 9)."
     )
-    when: When = {"algorithmic": True, "task": ("arithmetic", "general", "perplexity", "retrieval", "streaming")}
+    when: When = {
+        "model": "new",
+        "algorithmic": True,
+        "task": ("arithmetic", "general", "perplexity", "retrieval", "streaming"),
+    }
     yield Rule("measured", words, "measured here", (page_of(study), _FINDINGS), when)
 
 
@@ -96,7 +100,9 @@ def _near(study: Study, task: str, name: str) -> Iterator[Rule]:
         f"with a sliding window of the training length it has {estimate(window, study)} % there ({row.seeds} "
         f"trainings, {_FROM_64})."
     )
-    yield Rule("measured", words, "measured here", (page_of(study),), {"task": task, "algorithmic": True})
+    yield Rule(
+        "measured", words, "measured here", (page_of(study),), {"model": "new", "task": task, "algorithmic": True}
+    )
 
 
 def _flipflop(study: Study) -> Iterator[Rule]:
@@ -113,10 +119,12 @@ def _counting(study: Study) -> Iterator[Rule]:
     changes = " and ".join(f"{name} by {_change(study.rows[name], study)}" for name in names)
     held = [name for name in names if study.rows[name].verdict == "equivalent"]
     words = (
-        f"Over the same lengths {changes} points; within 2 points of no change is shown for "
+        f"Over the same lengths accuracy changes with {changes} points; within 2 points of no change is shown for "
         f"{', '.join(held) or 'none of them'} ({study.rows[names[0]].seeds} trainings)."
     )
-    yield Rule("measured", words, "measured here", (page_of(study),), {"task": "counting", "algorithmic": True})
+    yield Rule(
+        "measured", words, "measured here", (page_of(study),), {"model": "new", "task": "counting", "algorithmic": True}
+    )
 
 
 def _recall(study: Study) -> Iterator[Rule]:
@@ -135,12 +143,13 @@ def _streams(study: Study) -> Iterator[Rule]:
     row = study.rows["streaming_llm"]
     against = next(c for c in row.contrasts if c.against == "rope under its window")
     words = (
-        f"SmolLM2-135M at {max(row.means):,} tokens: StreamingLLM changes by {_change(row, study)} nats a token from "
-        f"its 8,192 tokens, and a window without the first tokens is {abs(against.mean):.3f} ({abs(against.high):.3f} "
-        f"to {abs(against.low):.3f}) worse (three documents)."
+        f"With StreamingLLM the loss of SmolLM2-135M changes by {_change(row, study)} nats a token from 8,192 to "
+        f"{max(row.means):,} tokens; a window without the first tokens is {abs(against.mean):.3f} "
+        f"({abs(against.high):.3f} to {abs(against.low):.3f}) worse (three documents, no training)."
     )
     yield Rule("measured", words, "measured here", (page_of(study),),
-               {"model": "checkpoint", "task": "streaming", "kind": DECODERS, "scheme": ("unknown", "rope")
+               {"model": "checkpoint", "task": "streaming", "kind": DECODERS, "scheme": ("unknown", "rope"),
+                "pattern": ("unknown", "full", "mixed"), "ratio": {"above": 1.0}
                                                                                                     })  # fmt: skip
     words = (
         "Whether an extension beats cutting the text, or reading it in chunks, is open: three documents of one model "

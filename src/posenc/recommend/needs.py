@@ -51,7 +51,8 @@ class Checkpoint:
         model_type: as the configuration has it.
         scheme: "rope", "table" (learned absolute positions), "alibi", "bias" (relative, learned) or "none".
         rows: positions of a learned table; None for others.
-        pattern: "full" (all attending layers attend to everything), "windows" (all have a sliding window) or "mixed".
+        pattern: "full" (all attending layers attend to everything), "windows" (all have a sliding window), "mixed", or
+            "global-nope" (as mixed, and the layers without a window have no positional encoding).
         window: tokens of the sliding window; None without one.
         scaling: rope type of a block that it already has, "" for none.
         length_dependent: whether the frequencies of that block follow the length.

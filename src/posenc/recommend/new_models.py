@@ -7,6 +7,8 @@ from posenc.recommend.rule import Rule, When
 _NEW: When = {"model": "new"}
 _LM: When = {**_NEW, "kind": ("decoder", "code"), "algorithmic": False}
 _RESEARCH: When = {**_NEW, "kind": "research", "algorithmic": False}
+_WHOLE: When = {**_LM, "task": ("general", "perplexity", "retrieval")}  # the whole context must be usable
+_STREAM: When = {**_LM, "task": "streaming"}
 _LONGER = {"above": 1.0}
 _SAME = {"upto": 1.0}
 
@@ -30,28 +32,31 @@ DECODER = (
          "practice", ("llama2", "llama3"), _LM),
     Rule("practice", "A raised base and staged continued pretraining: Llama 3 (base 500,000 from the start, 8k to 128k "
          "in six stages; 3.1 adds a factor-8 block), Qwen2.5 (base 1,000,000), and the recipe known as ABF.",
-         "practice", ("llama3", "llama31", "qwen25", "abf"), {**_LM, "ratio": _LONGER}),
-    Rule("practice", "YaRN over a shorter training length, with little training: DeepSeek-V3 (base 10,000, two phases "
-                     "of 1,000 steps), gpt-oss (base 150,000, factor 32 over 4,096), Kimi-K2 (base 50,000, factor 32 "
+         "practice", ("llama3", "llama31", "qwen25", "abf"), {**_WHOLE, "ratio": _LONGER}),
+    Rule("practice", "YaRN over a shorter training length: DeepSeek-V3 (base 10,000, two further phases of 1,000 "
+         "steps), gpt-oss (base 150,000, factor 32 over 4,096), Kimi-K2 (base 50,000, factor 32 "
                      "over 4,096).",
-         "practice", ("deepseek_v3", "deepseek_v3_card", "gpt_oss", "kimi_k2"), {**_LM, "ratio": _LONGER}),
+         "practice", ("deepseek_v3", "deepseek_v3_card", "gpt_oss", "kimi_k2"), {**_WHOLE, "ratio": _LONGER}),
     Rule("practice", "Code models raise the base and train on whole repositories: Code Llama (base 1,000,000, "
                      "fine-tuned at 16,384 tokens, used up to 100k), Qwen2.5-Coder (base 1,000,000 at 32,768, YaRN to "
                      "131,072).", "practice",
          ("codellama", "qwen25_coder"), _kind("code", algorithmic=False)),
-    Rule("practice", "Expect less at the far end than loss suggests: Qwen2-72B scores 94.1 on RULER at 32k, 79.8 at "
-                     "64k and 53.7 at 128k. Rank checkpoints by retrieval, not by loss.", "practice", ("ruler",),
+    Rule("practice", "Expect less at the far end, even after training at that length: Llama 3.1 70B scores 94.8 on "
+         "RULER at 32k and 66.6 at 128k. Rank checkpoints by retrieval, not by loss.", "practice", ("ruler",),
          {**_LM, "task": "retrieval"}),
     Rule("memory", "Full attention in all layers with grouped keys (Llama 3.1, Qwen2.5) or latent keys (DeepSeek-V3) "
                    "is common at 128k. Where the cache must be small: local and global layers (Gemma 3: five local to "
                    "one global; gpt-oss: every second layer has a window of 128), or linear attention in most layers "
                    "(Qwen3.5: three of four).",
                    "practice", ("llama31", "qwen25", "deepseek_v3_card", "gemma3", "gpt_oss", "qwen3_5"),
-         {**_LM, "budget": ("none", "fits"), "length": {"above": 32768}}),
+         {**_WHOLE, "budget": ("none", "fits"), "length": {"above": 32768}}),
     Rule("memory", "A bfloat16 cache for {length} tokens takes {cache} GiB in the shape of Llama 3 8B (32 layers, 8 "
          "key/value heads of 128 channels), and you have {memory}. Use local and global layers (Gemma 3: five local "
          "layers with a window of 1,024 to one global), fewer key/value heads, or linear attention in most layers "
-         "(Qwen3.5: three of four).", "practice", ("gemma3", "qwen3_5"), {**_LM, "budget": "over"}),
+         "(Qwen3.5: three of four).", "practice", ("gemma3", "qwen3_5"), {**_WHOLE, "budget": "over"}),
+    Rule("memory", "With full attention a bfloat16 cache for {length} tokens would take {cache} GiB in the shape of "
+         "Llama 3 8B (32 layers, 8 key/value heads of 128 channels), and you have {memory}. A window in every layer "
+         "stops that growth.", "by definition", ("docs/decoding.md",), {**_STREAM, "budget": "over"}),
     Rule("memory", "A bfloat16 cache for {length} tokens takes {cache} GiB in the shape of Llama 3 8B (32 layers, 8 "
          "key/value heads of 128 channels): within your {memory}.", "by definition", ("docs/decoding.md",),
          {**_LM, "budget": "fits"}),
@@ -64,22 +69,24 @@ DECODER = (
          {**_LM, "task": "retrieval", "engine": ("any", "transformers")}),
     Rule("check", "posenc evaluate CHECKPOINT --tasks niah,ruler,perplexity --lengths {train_length_digits},"
          "{length_digits}     (after each stage)", "by definition", ("docs/evaluate.md",),
-         {**_LM, "ratio": _LONGER}),
+         {**_WHOLE, "ratio": _LONGER}),
+    Rule("check", "posenc evaluate CHECKPOINT --tasks perplexity --lengths {train_length_digits},{length_digits}",
+         "by definition", ("docs/evaluate.md",), {**_STREAM, "ratio": _LONGER}),
     Rule("check", "posenc evaluate CHECKPOINT --tasks niah,ruler,perplexity --lengths {length_digits}", "by definition",
          ("docs/evaluate.md",), {**_LM, "ratio": _SAME}),
 )  # fmt: skip
 
 RESEARCH = (
-    Rule("default", "RoPE (half layout), base 10,000, as the baseline that readers expect; its loss beyond the "
-                    "training length rises sharply unless a sliding window of that length is added.", "measured here",
+    Rule("default", "RoPE (half layout), base 10,000, as the baseline that readers expect; its loss rises "
+                    "sharply beyond the training length. A sliding window of that length prevents this in the small "
+                    "models here; a released one needed the first tokens too (findings 1 to 3).", "measured here",
          ("docs/findings.md",), {**_RESEARCH, "ratio": _LONGER}),
     Rule("default", "RoPE (half layout), base 10,000, as the baseline that readers expect.", "practice", ("llama2",),
          _RESEARCH),
     Rule("practice", "What to compare it with: ALiBi and NoPE as simple references; FoX (its authors report that "
                      "needles are still found), PaTH, stick-breaking and CoPE as encodings that depend on content.",
          "practice", ("alibi", "nope_paper", "fox", "path", "stick_breaking", "cope"), _RESEARCH),
-    Rule("unknown", "Whether an order of encodings found in small models holds in large ones: nothing recorded here "
-                    "says.",
+    Rule("unknown", "Whether a ranking found in small models holds in large ones: nothing recorded here says.",
          "not known", ("docs/findings.md",), _RESEARCH),
     Rule("check", "posenc compare rope alibi fox nope --data YOUR-TEXT --seeds 5     (equal budgets; the report names "
                   "what is not testable with such models)", "by definition", ("docs/compare.md",), _RESEARCH),
@@ -93,14 +100,16 @@ ALGORITHMS = (
                     "range longer than any that you will test.",
                     "practice", ("abacus", "randomized"), {**_NEW, "task": "sorting"}),
     Rule("default", "RoPE with a sliding window of the training length where the answer lies within it; positions "
-                    "drawn at random from a longer range where it does not.", "practice", ("randomized",),
+                    "drawn at random from a longer range where it does not.", "practice",
+         ("randomized", "docs/findings.md"),
          {**_NEW, "algorithmic": True}),
     Rule("practice", "Its authors train on sums of up to 20 digits and solve sums of 100, with recurrent layers that "
                      "see the input again; sorting and multiplication gain too.", "practice", ("abacus",),
          {**_NEW, "algorithmic": True, "task": ("arithmetic", "sorting", "general", "perplexity", "retrieval",
                                                 "streaming")}),
-    Rule("instead", "NoPE: Kazemnejad et al. find that it extrapolates on small algorithmic tasks where ALiBi, RoPE "
-                    "and learned tables do not. Train both: it learns slowly.", "practice", ("nope_paper",),
+    Rule("instead", "NoPE: Kazemnejad et al. find that it generalizes to longer algorithmic tasks better than ALiBi, "
+                    "RoPE and learned tables. Here it learned none of the tasks within the steps given.", "practice",
+         ("nope_paper", "docs/findings.md"),
          {**_NEW, "algorithmic": True}),
     Rule("unknown", "How any of this scales: the recorded models of these tasks have 0.1 to 0.6 million parameters.",
          "not known", ("docs/findings.md",), {**_NEW, "algorithmic": True}),
@@ -130,8 +139,8 @@ ENCODERS = (
          ("t5gemma",), _kind("encoder-decoder")),
     Rule("instead", "T5's bias, if you continue from T5: distances beyond its last bucket (128) share one number, so "
          "that far tokens are not told apart by distance.", "practice", ("t5",), _kind("encoder-decoder")),
-    Rule("check", "Your own retrieval or classification at 512, {train_length} and {length} tokens: posenc evaluate "
-                  "reads decoders only.",
+    Rule("check", "Your own retrieval or classification on short texts and at {length} tokens: posenc evaluate reads "
+                  "decoders only.",
                   "by definition", ("docs/evaluate.md",), {**_NEW, "kind": ("encoder", "encoder-decoder")}),
     Rule("unknown", "Nothing recorded here trains an encoder or an encoder-decoder.", "not known",
          ("docs/findings.md",), {**_NEW, "kind": ("encoder", "encoder-decoder")}),
@@ -139,11 +148,13 @@ ENCODERS = (
 
 IMAGES = (
     Rule("default", "Axial RoPE on patch coordinates in [−1, 1], rescaled at random in training (DINOv3), or a 2D "
-         "sinusoid on coordinates that are scaled with the image. Train both: the record here favours the second.",
-         "practice", ("dinov3",), _kind("vision", ratio={"above": 1.0})),
+         "sinusoid on coordinates that are scaled with the image. Train both: among encodings without that rescaling "
+         "the sinusoid was ahead on a finer grid of small pictures here.",
+         "practice", ("dinov3", "docs/results/images/table.md"), _kind("vision", ratio={"above": 1.0})),
     Rule("default", "Axial RoPE on patch coordinates in [−1, 1], rescaled at random in training (DINOv3), or a 2D "
-         "sinusoid on coordinates that are scaled with the image. Train both: the record here favours the second.",
-         "practice", ("dinov3",), _kind("vision", ratio={"upto": 0.999})),
+         "sinusoid on coordinates that are scaled with the image. Train both: among encodings without that rescaling "
+         "the sinusoid was ahead on a finer grid of small pictures here.",
+         "practice", ("dinov3", "docs/results/images/table.md"), _kind("vision", ratio={"upto": 0.999})),
     Rule("default", "Axial RoPE: one half of the channels rotates by row, the other by column.", "practice",
          ("dinov3",), _kind("vision")),
     Rule("practice", "For windows of patches: a bias by log-spaced coordinates (log-CPB, Swin V2), which moves to "
@@ -155,15 +166,16 @@ IMAGES = (
     Rule("default", "RoPE on three axes: time, row and column, each with its share of the channels.", "practice",
          ("vjepa2", "cogvideox"), _kind("video")),
     Rule("practice", "V-JEPA 2 rotates by time, row and column in an encoder; CogVideoX does in a generator. Give time "
-                     "in seconds where frame rates differ (Qwen2.5-VL).",
-                     "practice", ("vjepa2", "cogvideox", "qwen25_vl"),
+                     "in seconds where frame rates differ (Qwen2.5-VL), or as text between the frames (Qwen3-VL).",
+                     "practice", ("vjepa2", "cogvideox", "qwen25_vl", "qwen3_vl"),
          _kind("video")),
     Rule("default", "M-RoPE in the layout of the family that you start from: contiguous sections in Qwen2-VL and "
          "Qwen2.5-VL, interleaved channels in Qwen3-VL.", "practice", ("qwen2_vl", "qwen25_vl", "qwen3_vl"),
          _kind("vision-language")),
-    Rule("instead", "Plain RoPE over one sequence of text and image tokens, as in models that put an image encoder "
-                    "before a language model unchanged (Gemma 3).", "practice", ("gemma3",), _kind("vision-language")),
-    Rule("default", "Axial RoPE over text id, row and column (FLUX.1: 16, 56 and 56 channels, base 10,000).",
+    Rule("instead", "Plain RoPE over one sequence of text and image tokens, as in Gemma 3.", "practice",
+         ("gemma3",), _kind("vision-language")),
+    Rule("default", "Axial RoPE over row and column (FLUX.1: 56 channels each and 16 for a further index, base "
+         "10,000).",
          "practice", ("flux",), _kind("image-generation")),
     Rule("instead", "A 2D sinusoid added to the patches (DiT), interpolated and cropped for other sizes (Stable "
                     "Diffusion 3).", "practice", ("dit", "sd3"), _kind("image-generation")),
@@ -188,8 +200,8 @@ SEQUENCES = (
     Rule("default", "Where positions are places in one sequence: RoPE, as in most language models. Where they are "
          "coordinates: axial RoPE. Nothing more is known here about {a_what}.", "practice", ("llama3", "dinov3"),
          _kind("other")),
-    Rule("practice", "If {length} tokens are more than you train at: a sliding window of the training length shows no "
-         "distance that training did not, at the price of what lies outside it.", "by definition",
+    Rule("practice", "For more tokens than in training: a sliding window of the training length in every layer shows "
+         "the model no distance that it was not trained on, at the price of what lies outside it.", "by definition",
          ("docs/interpolation.md",), {**_NEW, "kind": ("speech", "music", "protein", "other"), "ratio": _LONGER}),
     Rule("unknown", "Nothing recorded here trains {a_what}.", "not known", ("docs/findings.md",),
          {**_NEW, "kind": ("speech", "music", "protein", "other")}),

@@ -119,7 +119,7 @@ def rules_of_thumb() -> dict[str, tuple[Judgement, ...]]:
             _practice("a decoder-only language model", "Llama 3, Qwen2.5, DeepSeek-V3 and Gemma 3 have it.", "llama3",
                       "qwen25", "deepseek_v3", "gemma3"),
             define["rope"]("relative positions without a bias on the scores",
-                 "It rotates queries and keys, and their dot product depends on the difference of positions alone."),
+                 "It rotates queries and keys, so that positions enter their dot product only by their difference."),
             _measured("interpolates well", "depends",
                  "On the method, and on training: at twice the training length, without training, position "
                  f"interpolation has {_at(extension, 'pi', 2)} bits a byte, YaRN {_at(extension, 'yarn', 2)}, and the "

@@ -53,24 +53,26 @@ SOURCES: dict[str, Source] = {
          "RoPE with base 500,000; context raised from 8k to 128k in six stages of continued pretraining",
          "sections 3.2 and 3.4.2"),
     "llama31": _card("Llama 3.1", "meta-llama/Llama-3.1-8B",
-                     "rope_type llama3 with factor 8 over 8,192 tokens, 131,072 declared"),
+                     "rope_type llama3 with factor 8 over 8,192 tokens, 131,072 declared; full attention, grouped "
+                     "keys"),
     "qwen25": _arxiv("Qwen2.5", "2412.15115",
-         "base raised from 10,000 to 1,000,000 for the stage at 32,768 tokens; YaRN at inference", "section 3.3"),
+         "base raised from 10,000 to 1,000,000 for the stage at 32,768 tokens; YaRN at inference, to 131,072",
+         "section 3.3"),
     "qwen3_card": _card("Qwen3", "Qwen/Qwen3-8B",
          "YaRN with factor 4 over 32,768 tokens for 131,072; a static factor may cost performance on shorter texts, so "
          "add it only where long contexts are needed"),
-    "abf": _arxiv("ABF", "2309.16039", "continued pretraining at 32,768 tokens with the base raised to 500,000"),
+    "abf": _arxiv("ABF", "2309.16039", "continued pretraining at up to 32,768 tokens with the base raised to 500,000"),
     "deepseek_v3": _arxiv("DeepSeek-V3", "2412.19437", "YaRN in two phases of 1,000 steps, 4k to 32k to 128k",
                           "section 4.3"),
     "deepseek_v3_card": _card("DeepSeek-V3", "deepseek-ai/DeepSeek-V3",
-                              "base 10,000, YaRN with factor 40 over 4,096 tokens"),
+                              "base 10,000, YaRN with factor 40 over 4,096 tokens, 163,840 declared; latent keys"),
     "kimi_k2": _card("Kimi-K2", "moonshotai/Kimi-K2-Instruct", "base 50,000, YaRN with factor 32 over 4,096 tokens"),
     "gpt_oss": _code("gpt-oss", "gpt_oss/configuration_gpt_oss.py", "32.0",
                      "base 150,000, YaRN with factor 32 over 4,096 tokens; every second layer has a window of 128 and "
                      "all have learned sinks"),
     "gemma3": _arxiv("Gemma 3", "2503.19786",
-         "five local layers (window 1,024; 512 in the 1B model) to one global layer, base 10,000 local and 1,000,000 "
-         "global", "section 2"),
+         "five local layers with a window of 1,024 to one global layer, base 10,000 local and 1,000,000 global; image "
+         "tokens in the same sequence as text", "section 2"),
     "qwen3_5": _code("Qwen3.5", "qwen3_5/configuration_qwen3_5.py", "linear_attention",
                      "three linear-attention layers to one with full attention"),
     "mistral": _arxiv("Mistral 7B", "2310.06825", "a sliding window of 4,096 tokens in all layers"),
@@ -81,10 +83,12 @@ SOURCES: dict[str, Source] = {
     "mpt": _card("MPT-7B", "mosaicml/mpt-7b", "ALiBi in a released decoder"),
     "bloom": _arxiv("BLOOM", "2211.05100", "ALiBi in a released decoder of 176 billion parameters"),
     # context extension
-    "yarn": _arxiv("YaRN", "2309.00071", "fine-tuned for a few hundred steps at 64k and 128k; also without training"),
-    "ntk": Source("NTK-aware scaling", "post of June 2023, r/LocalLLaMA",
-                  "https://www.reddit.com/r/LocalLLaMA/comments/14lz7j5/",
-                  "a larger base at inference extends a model without training"),
+    "yarn": _arxiv("YaRN", "2309.00071",
+         "fine-tuned for a few hundred steps at 64k and 128k; also without training; where frequencies follow the "
+         "length, keys must be cached before their rotation (section 3.3)"),
+    "dynamic_ntk": Source("Dynamic NTK", "post of June 2023, r/LocalLLaMA",
+                  "https://www.reddit.com/r/LocalLLaMA/comments/14mrgpr/",
+                  "a base that grows with the text beyond the training length, without training"),
     "longrope": _arxiv("LongRoPE", "2402.13753",
          "searched factors, fine-tuned in stages, a second search for short texts"),
     "phi3": _card("Phi-3", "microsoft/Phi-3-mini-128k-instruct", "LongRoPE factors for a released model at 131,072"),
@@ -92,8 +96,14 @@ SOURCES: dict[str, Source] = {
     "streaming_llm": _arxiv("StreamingLLM", "2309.17453",
          "window plus four first tokens: stable loss at constant memory; what left the window cannot be used"),
     "ruler": Source("RULER", "arXiv 2404.06654, and the table of its repository", "https://github.com/NVIDIA/RULER",
-                    "Qwen2-72B: 94.1 at 32k, 79.8 at 64k, 53.7 at 128k; most models score well in the plain needle "
-                    "test and fall on the other tasks"),
+                    "Qwen2-72B: 94.1 at 32k, 79.8 at 64k, 53.7 at 128k; Llama 3.1 70B: 94.8 at 32k, 66.6 at 128k; "
+                    "most models score well in the plain needle test and fall on the other tasks"),
+    "context_shift": Source("llama-server", "README of llama.cpp's tools/server, --context-shift and --keep",
+                            "https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md",
+                            "context shift for texts without end; --keep holds the first tokens"),
+    "rotating_cache": Source("mlx-lm", "mlx_lm/models/cache.py, make_prompt_cache: RotatingKVCache(…, keep=4)",
+                             "https://github.com/ml-explore/mlx-lm/blob/main/mlx_lm/models/cache.py",
+                             "with max_kv_size a cache that rotates and keeps the first four tokens"),
     # encoders and encoder-decoders
     "modernbert": _code("ModernBERT", "modernbert/configuration_modernbert.py",
                         '{"global": 160_000.0, "local": 10_000.0}',
@@ -115,10 +125,14 @@ SOURCES: dict[str, Source] = {
     "qwen2_vl": _arxiv("Qwen2-VL", "2409.12191", "M-RoPE: channels shared among time, row and column"),
     "qwen25_vl": _arxiv("Qwen2.5-VL", "2502.13923", "M-RoPE with time in seconds"),
     "qwen3_vl": _code("Qwen3-VL", "qwen3_vl/configuration_qwen3_vl.py", "mrope_interleaved",
-                      "M-RoPE with interleaved channels"),
+                      "M-RoPE with interleaved channels; timestamps as text (arXiv 2511.21631)"),
+    "qwen3_vl_card": _card("Qwen3-VL", "Qwen/Qwen3-VL-8B-Instruct",
+                           "YaRN with factor 2 or 3, not 4, from 256k to 1M: position ids grow more slowly"),
+    "qwen25_vl_card": _card("Qwen2.5-VL", "Qwen/Qwen2.5-VL-7B-Instruct",
+                            "YaRN to more than 32,768 tokens harms temporal and spatial localization"),
     "flux": Source("FLUX.1", "config of black-forest-labs/FLUX.1-dev: axes_dims_rope 16, 56, 56",
                    "https://huggingface.co/black-forest-labs/FLUX.1-dev",
-                   "axial RoPE over text id, row and column, base 10,000"),
+                   "axial RoPE over an index, row and column, base 10,000"),
     "sd3": _arxiv("Stable Diffusion 3", "2403.03206", "a 2D sinusoid, interpolated and cropped for other sizes"),
     "dit": _arxiv("DiT", "2212.09748", "a 2D sinusoid added to the patches"),
     # sound, molecules, algorithms
@@ -136,7 +150,7 @@ SOURCES: dict[str, Source] = {
          "digit positions with a random offset; sums of 100 digits after training on 20, also sorting and "
          "multiplication"),
     "nope_paper": _arxiv("Kazemnejad et al.", "2305.19466",
-         "NoPE extrapolates on small algorithmic tasks where ALiBi, RoPE and learned tables do not"),
+         "NoPE generalizes to longer algorithmic tasks better than ALiBi, RoPE and learned tables"),
     "randomized": _arxiv("randomized positions", "2305.16843",
          "positions drawn from a longer range generalise over algorithmic tasks"),
     # research
