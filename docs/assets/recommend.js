@@ -45,6 +45,7 @@
     shown.train_length_digits = String(values.train_length);
     shown.what = data.kinds[values.kind];
     shown.a_what = (/^[aeiou]/.test(shown.what) ? "an " : "a ") + shown.what;
+    shown.goal = data.tasks[values.task];
     shown.server = data.engines[values.engine];
     return shown;
   }

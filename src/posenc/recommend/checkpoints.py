@@ -29,8 +29,12 @@ FACTS = (
     Rule("default", "Change nothing: {name} has a bias by distance, and distances beyond its last bucket share one "
                     "number. It takes {length} tokens, and does not tell far ones apart by distance.", "by definition",
          ("docs/methods/t5.md",), {**_OLD, "scheme": "bias", "ratio": _LONGER}),
-    Rule("default", "{name} has no positional encoding that could be scaled; fine-tune it at {length} tokens, or leave "
-         "it.", "by definition", ("docs/methods/nope.md",), {**_OLD, "scheme": "none", "ratio": _LONGER}),
+    Rule("default", "{name} has no positional encoding, so there is nothing to scale. Whether it works at {length} "
+         "tokens is not known here: test it, and fine-tune it there if it does not.", "by definition", (
+              "docs/methods/nope.md",), {**_OLD,
+              "scheme":
+              "none",
+              "ratio": _LONGER}),
     Rule("default", "Leave the frequencies alone: every layer of {name} has a sliding window, so that no distance "
                     "reaches {window} tokens.", "by definition", ("docs/interpolation.md",),
          {**_OLD, "scheme": "rope", "pattern": "windows", "ratio": _LONGER}),
@@ -155,9 +159,10 @@ MEMORY = (
     Rule("memory", "A bfloat16 cache for {length} tokens takes {cache} GiB here, and you have {memory}. Keep a window "
                    "and the first tokens (StreamingLLM), which loses what left the window, quantise the cache, or take "
                    "a model with local layers (Gemma 3).",
-                   "practice", ("streaming_llm", "gemma3"), {**_OLD, "budget": "over", "engine": _OWN_CODE}),
+                   "practice", ("streaming_llm", "quantized_cache", "gemma3"), {**_OLD, "budget": "over",
+                        "engine": _OWN_CODE}),
     Rule("memory", "A bfloat16 cache for {length} tokens takes {cache} GiB here, and you have {memory}. Quantise the "
-                   "cache, or take a model with local layers (Gemma 3).", "practice", ("gemma3",),
+                   "cache, or take a model with local layers (Gemma 3).", "practice", ("quantized_cache", "gemma3"),
          {**_OLD, "budget": "over", "engine": SERVERS}),
     Rule("memory", "A bfloat16 cache for {length} tokens takes {cache} GiB: within your {memory}.", "by definition",
          ("docs/decoding.md",), {**_OLD, "budget": "fits"}),
@@ -190,6 +195,11 @@ DRAWN = (
          "kind": _OTHERS}),
     Rule("unknown", "No released image encoder was tried here.", "not known", ("docs/images.md",),
          {**_OLD, "kind": "vision"}),
+)  # fmt: skip
+
+UNKNOWN = (
+    Rule("unknown", "What an extension does to {goal} was not tested here, and no source is known here.", "not known",
+         ("docs/findings.md",), {**_TEXT, "algorithmic": True, "ratio": _LONGER}),
 )  # fmt: skip
 
 CHECKS = (
@@ -232,4 +242,4 @@ CHECKS = (
          {**_OLD, "kind": _OTHERS}),
 )  # fmt: skip
 
-RULES = (*FACTS, *STREAMS, *TUNED[-1:], *UNTRAINED, *TUNED[:-1], *MEMORY, *DRAWN, *CHECKS)
+RULES = (*FACTS, *STREAMS, *TUNED[-1:], *UNTRAINED, *TUNED[:-1], *MEMORY, *DRAWN, *UNKNOWN, *CHECKS)

@@ -5,14 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 from posenc.hf.config.rope_config import RopeConfig, read_rope
-from posenc.hf.config.text_config import count_at, width_of_heads
+from posenc.hf.config.text_config import TextConfig, count_at, max_length, width_of_heads
 from posenc.hf.explanation.describe import schedule_facts
 from posenc.hf.explanation.layer_facts import HEADS, Model, model_from_config
 from posenc.hf.explanation.report import facts
-from posenc.hf.limits import WIDTH
+from posenc.hf.limits import TOKENS, WIDTH
 from posenc.recommend.needs import Checkpoint
 
 _BFLOAT16 = 2  # bytes
+_KINDS = {  # model types whose kind their layers do not tell
+    "whisper": "speech", "moonshine": "speech", "moonshine_streaming": "speech", "speech_to_text": "speech",
+    "wav2vec2": "speech", "wav2vec2_conformer": "speech", "wav2vec2_bert": "speech", "hubert": "speech",
+    "esm": "protein", "esmc": "protein", "musicgen": "music", "musicgen_melody": "music",
+}  # fmt: skip
 
 
 def read_checkpoint(path: Path) -> tuple[Checkpoint, str]:
@@ -49,7 +54,8 @@ def checkpoint_of(config: RopeConfig, model: Model, path: Path) -> Checkpoint:
         model_type=config.model_type, scheme="rope" if widest else scheme, rows=rows, pattern=pattern,
         window=max(windows, default=None), scaling=(widest["scaling"] or "") if widest else "",
         length_dependent=bool(widest and widest["length_dependent"]),
-        declared=widest["longest_length"] if widest else rows, original=widest["trained_length"] if widest else rows,
+        declared=declared if widest else rows or _declared_length(config.text_config),
+        original=widest["trained_length"] if widest else rows,
         cache=every_token, cache_windows=windowed,
     )  # fmt: skip
 
@@ -58,6 +64,9 @@ def kind_of(config: RopeConfig, model: Model) -> str:
     """The kind of model, as far as a configuration says it."""
     causal = {layer.causal for layer in model.distinct_layers if layer.attends}
     names = {kind["kind"] for kind in schedule_facts(config)["kinds"]}
+    root = config.config.get("model_type")
+    if (known := _KINDS.get(config.model_type) or _KINDS.get(root if isinstance(root, str) else "")) is not None:
+        return known
     if any("Grid" in scheme.builds for scheme in config.position_schemes):
         return "vision"
     if {"encoder", "decoder"} <= names:
@@ -65,6 +74,11 @@ def kind_of(config: RopeConfig, model: Model) -> str:
     if "vision_config" in config.config:
         return "vision-language"
     return "encoder" if causal == {False} else "decoder"
+
+
+def _declared_length(text: TextConfig) -> int | None:
+    """The context length that a model without rotation declares; MPT has a key of its own for it."""
+    return max_length(text) or count_at(text, "max_seq_len", TOKENS)
 
 
 def _scheme(config: RopeConfig) -> tuple[str, int | None]:

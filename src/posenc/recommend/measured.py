@@ -116,10 +116,10 @@ def _copy(study: Study) -> Iterator[Rule]:
 def _counting(study: Study) -> Iterator[Rule]:
     yield from _near(study, "counting", "counting")
     names = [name for name in ("alibi", "cope") if name in study.rows]
-    changes = " and ".join(f"{name} by {_change(study.rows[name], study)}" for name in names)
+    changes = " and ".join(f"{name} changes by {_change(study.rows[name], study)}" for name in names)
     held = [name for name in names if study.rows[name].verdict == "equivalent"]
     words = (
-        f"Over the same lengths accuracy changes with {changes} points; within 2 points of no change is shown for "
+        f"Over the same lengths {changes} points; within 2 points of no change is shown for "
         f"{', '.join(held) or 'none of them'} ({study.rows[names[0]].seeds} trainings)."
     )
     yield Rule(

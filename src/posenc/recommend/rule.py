@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any, Literal
 
-from posenc.recommend.needs import ALGORITHMIC, KINDS, Needs
+from posenc.recommend.needs import ALGORITHMIC, KINDS, TASKS, Needs
 
 Basis = Literal["practice", "measured here", "by definition", "engine table", "not known"]
 SECTIONS = {  # in the order of the answer, with their labels
@@ -116,6 +116,7 @@ def words(values: Mapping[str, Any]) -> dict[str, str]:
         shown[f"{name}_digits"] = str(values[name])
     what = KINDS[values["kind"]]
     shown["what"], shown["a_what"] = what, f"{'an' if what[0] in 'aeiou' else 'a'} {what}"
+    shown["goal"] = TASKS[values["task"]]
     shown["server"] = ENGINE_NAMES[values["engine"]]
     return shown
 

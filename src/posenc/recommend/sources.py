@@ -95,6 +95,9 @@ SOURCES: dict[str, Source] = {
     "self_extend": _arxiv("Self-Extend", "2401.01325", "remaps distances at inference, without training"),
     "streaming_llm": _arxiv("StreamingLLM", "2309.17453",
          "window plus four first tokens: stable loss at constant memory; what left the window cannot be used"),
+    "quantized_cache": Source("vLLM on quantised caches", "documentation, Quantized KV Cache",
+                              "https://docs.vllm.ai/en/stable/features/quantization/quantized_kvcache.html",
+                              "an 8-bit key/value cache, half as large as one of 16 bits"),
     "ruler": Source("RULER", "arXiv 2404.06654, and the table of its repository", "https://github.com/NVIDIA/RULER",
                     "Qwen2-72B: 94.1 at 32k, 79.8 at 64k, 53.7 at 128k; Llama 3.1 70B: 94.8 at 32k, 66.6 at 128k; "
                     "most models score well in the plain needle test and fall on the other tasks"),
