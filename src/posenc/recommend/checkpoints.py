@@ -202,6 +202,10 @@ UNKNOWN = (
          ("docs/findings.md",), {**_TEXT, "algorithmic": True, "ratio": _LONGER}),
 )  # fmt: skip
 
+_NO_SECOND_YARN: tuple[When, ...] = ({"scaled": False, "ratio": {"above": 32.0}}, {"scaled": True, "ratio": _LONGER})
+_NOTHING_TO_SCALE: tuple[When, ...] = (
+    {"scheme": ("alibi", "bias", "table", "none")}, {"scheme": "rope", "pattern": ("windows", "global-nope")},
+)  # fmt: skip
 CHECKS = (
     Rule("check", "posenc extend CHECKPOINT --length {length_digits} --method streaming_llm --out NEW, then posenc "
                   "evaluate CHECKPOINT --tasks perplexity,niah_single --methods as_is,cut,streaming_llm --lengths "
@@ -222,19 +226,18 @@ CHECKS = (
          "by definition", ("docs/extend.md", "docs/evaluate.md"),
          {**_TRAINED, "kind": DECODERS, "scaled": False, "ratio": {"above": 1.0, "upto": 32.0}}),
     *(Rule("check", "posenc evaluate NEW --tasks niah,ruler,perplexity --lengths {train_length_digits},{length_digits}"
-           "     (NEW: the fine-tuned model)", "by definition", ("docs/evaluate.md",), {**_TRAINED,
-                "kind": DECODERS, **case})
-      for case in ({"scaled": False, "ratio": {"above": 32.0}}, {"scaled": True, "ratio": _LONGER})),
+           "     (NEW: the fine-tuned model)", "by definition", ("docs/evaluate.md",), {**_TRAINED, "kind": DECODERS,
+                                                                                   **case})
+      for case in _NO_SECOND_YARN),
     Rule("check", "posenc evaluate NEW --tasks perplexity,niah_single --lengths {train_length_digits},{length_digits}"
          "     (NEW: the fine-tuned model)", "by definition", ("docs/evaluate.md",),
          {**_TUNED, "kind": DECODERS, "task": "streaming", "ratio": _LONGER}),
     Rule("check", "posenc evaluate CHECKPOINT --tasks niah,ruler,perplexity --lengths {length_digits}", "by definition",
          ("docs/evaluate.md",), {**_OLD, "kind": DECODERS, "ratio": {"upto": 1.0}}),
     *(Rule("check", "posenc evaluate CHECKPOINT --tasks niah,ruler,perplexity --lengths {train_length_digits},"
-           "{length_digits}", "by definition", ("docs/evaluate.md",), {**_OLD, "kind": DECODERS, "ratio":
-                                                                                                 _LONGER, **case})
-      for case in ({"scheme": ("alibi", "bias", "table", "none")}, {"scheme": "rope", "pattern": ("windows",
-           "global-nope")})),
+           "{length_digits}", "by definition", ("docs/evaluate.md",), {**_OLD, "kind": DECODERS, "ratio": _LONGER,
+                                                                     **case})
+      for case in _NOTHING_TO_SCALE),
     Rule("check", "Your own task at {train_length} and {length} tokens: posenc evaluate reads decoders only.",
          "by definition", ("docs/evaluate.md",), {**_OLD, "kind": ("encoder", "encoder-decoder")}),
     Rule("check", "Your own task at {train_length} and {length} tokens, before and after: no command of posenc "
