@@ -128,6 +128,15 @@ def test_numbers_of_measured_sentences_are_those_of_the_records() -> None:
     assert f"−{abs(100 * change.mean):.1f} ± {50 * (change.high - change.low):.1f} points" in keys
 
 
+def test_the_study_of_context_extension_says_what_advice_says_of_it() -> None:
+    table = (ROOT / "docs/results/context-study/likelihood/table.md").read_text(encoding="utf-8")
+    (row,) = [line.split(" | ") for line in table.splitlines() if line.startswith("| yarn | 12,288 |")]
+    assert (row[3], row[5].rstrip(" |")) == ("100", "equivalent")
+    said = texts(recommend(Needs("checkpoint", train_length=8192, length=12288)), "measured")
+    assert "equivalent to cutting the text" in said
+    assert "100 documents" in said
+
+
 def test_small_text_models_order_nothing() -> None:
     """No advice names an encoding because of its rank among the recorded language models."""
     ranked = {study.name for study in studies() if study.task == "text"}
