@@ -1,6 +1,6 @@
-// Code that is wider than its box can be scrolled by keyboard too.
+// Code and formulas wider than their box can be scrolled by keyboard too.
 document.addEventListener("DOMContentLoaded", () => {
-  for (const code of document.querySelectorAll("article pre > code")) {
-    if (code.scrollWidth > code.clientWidth) code.tabIndex = 0;
+  for (const box of document.querySelectorAll("article pre > code, article .formula")) {
+    if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
   }
 });
