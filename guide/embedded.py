@@ -57,8 +57,8 @@ def _row(row: Row, table: Table, at_first: Row | None) -> dict[str, Any]:
 
 def _views(row: Row, table: Table) -> dict[str, list[float]]:
     """Of pictures: mean and interval under each change of the positions, at the one length that there is."""
-    others = [other for other in table.rows if other.spec == row.spec and other.view not in (FULL, WINDOW)]
-    return {other.view: _rounded(cell) for other in others for cell in other.cells.values() if len(other.cells) == 1}
+    changed = [other for other in table.rows if other.spec == row.spec and other.view not in (FULL, WINDOW)]
+    return {other.view: _rounded(cell) for other in changed for cell in other.cells.values() if len(other.cells) == 1}
 
 
 def _at_first(run: Run) -> Table:

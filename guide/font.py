@@ -42,7 +42,7 @@ def characters() -> set[str]:
     return {*SIGNS, *map(italic, SIGNS)}
 
 
-def drawn(page: str) -> set[str]:
+def rendered_characters(page: str) -> set[str]:
     """The characters that a browser draws for the formulas of a page with MathML."""
     formulas = re.sub(r"&(?!lt;|gt;|amp;)[^;]+;", lambda sign: html.unescape(sign[0]), "".join(_FORMULA.findall(page)))
     text = html.unescape(re.sub(r"<[^>]+>", "", _LETTER.sub(lambda letter: italic(letter[1]), formulas)))

@@ -17,7 +17,6 @@ from posenc.figures.named import NAMED
 from posenc.lab.report.render import claim_evidence
 
 WRITTEN = Path(__file__).parents[1] / "docs" / "methods"
-BASELINES = ("rope", "rope under its window", "alibi")  # not a row's own window, nor itself at the training length
 PLACES = {
     "none": "nothing: the empty list",
     "embedding": "token embeddings (hook point 1)",

@@ -26,7 +26,8 @@ from posenc.recommend.rules_of_thumb import rules_of_thumb
 from posenc_cli.arguments import QUESTIONS, parser_of
 
 ROOT = Path(__file__).parents[1]
-ROPE_CHECKPOINT = Checkpoint("my-model", "llama", "rope", declared=8192, original=8192, cache=131072)
+ROPE_CHECKPOINT = Checkpoint("my-model", "llama", "rope", declared=8192, original=8192, cache=4096,
+                             cached_tokens=(None,) * 32)  # fmt: skip
 
 
 def all_needs(count: int | None = None) -> list[Needs]:
@@ -132,9 +133,12 @@ def test_the_study_of_context_extension_says_what_advice_says_of_it() -> None:
     table = (ROOT / "docs/results/context-study/likelihood/table.md").read_text(encoding="utf-8")
     (row,) = [line.split(" | ") for line in table.splitlines() if line.startswith("| yarn | 12,288 |")]
     assert (row[3], row[5].rstrip(" |")) == ("100", "equivalent")
-    said = texts(recommend(Needs("checkpoint", train_length=8192, length=12288)), "measured")
+    needs = Needs("checkpoint", train_length=8192, length=12288)
+    said = texts(recommend(needs), "measured")
     assert "equivalent to cutting the text" in said
     assert "100 documents" in said
+    for farther in (dataclasses.replace(needs, length=32768), dataclasses.replace(needs, tune=True)):
+        assert "equivalent to cutting" not in texts(recommend(farther)), "the study did not go there"
 
 
 def test_small_text_models_order_nothing() -> None:
@@ -183,6 +187,8 @@ def test_the_cache_is_that_of_the_model() -> None:
     needs = dataclasses.replace(given(), memory=3.9)
     assert needs.cache_gib == 4.0
     assert "4 GiB here, and you have 3.9" in texts(recommend(needs), "memory")
+    windows = dataclasses.replace(given(cached_tokens=(None, 1024, 65536)), length=32768)
+    assert windows.cache_gib == 4096 * (32768 + 1024 + 32768) / 2**30, "a longer window than the context keeps it"
     assert "could not be read" in texts(recommend(dataclasses.replace(given(cache=None), memory=1.0)), "memory")
 
 
@@ -223,14 +229,15 @@ CONFIG = {"num_attention_heads": 8, "num_key_value_heads": 2, "hidden_size": 512
     ("config", "facts", "kind"),
     [
         ({**CONFIG, "model_type": "llama"},
-         {"scheme": "rope", "pattern": "full", "cache": 4 * 2 * 2 * 64 * 2}, "decoder"),
+         {"scheme": "rope", "pattern": "full", "cache": 2 * 2 * 64 * 2, "cached_tokens": (None,) * 4}, "decoder"),
         ({**CONFIG, "model_type": "mistral", "sliding_window": 1024},
-         {"pattern": "windows", "window": 1024, "cache": 0, "cache_windows": 4 * 1024 * 2 * 2 * 64 * 2}, "decoder"),
+         {"pattern": "windows", "window": 1024, "cached_tokens": (1024,) * 4}, "decoder"),
         ({**CONFIG, "model_type": "mistral", "sliding_window": 4096}, {"pattern": "full"}, "decoder"),
         ({**CONFIG, "model_type": "cohere2", "sliding_window": 1024, "sliding_window_pattern": 4},
          {"pattern": "global-nope", "window": 1024}, "decoder"),
         ({"model_type": "gpt2", "n_embd": 64, "n_head": 4, "n_layer": 2, "n_positions": 128},
-         {"scheme": "table", "rows": 128, "declared": 128, "cache": 2 * 2 * 4 * 16 * 2}, "decoder"),
+         {"scheme": "table", "rows": 128, "declared": 128, "cache": 2 * 4 * 16 * 2, "cached_tokens": (None,) * 2},
+         "decoder"),
         ({"model_type": "bert", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2,
           "max_position_embeddings": 512}, {"scheme": "table", "rows": 512, "cache": None}, "encoder"),
         ({"model_type": "mpt", "d_model": 64, "n_heads": 4, "n_layers": 2, "max_seq_len": 2048,
@@ -326,18 +333,33 @@ def test_the_command_tells_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     assert {name: answers for name, (_, answers) in QUESTIONS.items()} == known
 
 
-def test_commands_that_advice_gives_can_be_parsed() -> None:
-    """Options of `posenc …` in checks exist; the laboratory's are Typer's and are named in its help."""
-    checks = {s.text for needs in all_needs(3000) for s in recommend(needs).sentences if s.section == "check"}
-    options = {
-        command: {word for action in parser_of(command)._actions for word in action.option_strings}
-        for command in ("evaluate", "extend")
-    }
-    for text in checks:
-        for command, known in options.items():
-            for part in re.findall(rf"posenc {command} ([^,(]*(?:,[^ ]\S*[^,(]*)*)", text):
-                named = set(re.findall(r"--[\w-]+", part.split("posenc ")[0]))
-                assert named <= known | {"--task", "--seeds", "--data"}, text
+def problems_of_commands(text: str) -> list[str]:
+    """Options, methods and encodings of a sentence's commands that do not exist."""
+    problems = []
+    commands = re.findall(r"posenc (evaluate|extend|compare) (.*?)(?=,? then posenc|,? fine-tune| {3}|$)", text)
+    for command, words_of in commands:
+        named = re.findall(r"--[\w-]+", words_of)
+        if command == "compare":
+            problems += [o for o in named if o not in ("--task", "--seeds", "--data")]  # of Typer, seen in its help
+            specs = [spec for spec in words_of.partition("--")[0].split() if not spec.isupper()]
+            problems += [name for spec in specs for name in spec.split("+") if name not in CATALOGUE]
+            continue
+        actions = {option: action for action in parser_of(command)._actions for option in action.option_strings}
+        problems += [option for option in named if option not in actions]
+        for option, value in re.findall(r"(--method|--methods) ([\w,]+)", words_of):
+            problems += [name for name in value.split(",") if name not in (actions[option].help or "")
+                         and name not in ("as_is", "cut", "chunked", "yarn", "streaming_llm")]  # fmt: skip
+    return problems
+
+
+def test_commands_that_advice_gives_exist() -> None:
+    checks = {s.text for needs in all_needs(3000) for s in recommend(needs).sentences if "posenc " in s.text}
+    assert len(checks) > 20
+    assert not [problem for text in checks for problem in problems_of_commands(text)]
+    wrong = "posenc extend X --lenght 4 --method yarrn, then posenc compare rope aliby --task text"
+    assert problems_of_commands(wrong) == [
+        "--lenght", "yarrn", "aliby",
+    ]  # fmt: skip
 
 
 def test_a_terminal_is_asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,7 @@ from guide.claimed import claims_of, subjects
 from guide.decision import SITUATIONS, decision
 from guide.embedded import PICTURE, embedded, picture
 from guide.examples import example_of
-from guide.font import FONT, characters, drawn
+from guide.font import FONT, characters, rendered_characters
 from guide.lists import bibliography, questions, table
 from guide.llms import llms_txt
 from guide.mathml import with_mathml
@@ -207,7 +207,7 @@ def test_relative_links_lead_to_files_of_the_tree(tmp_path: Path) -> None:
 
 def test_the_font_has_every_character_of_every_formula() -> None:
     pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
-    signs = set[str]().union(*(drawn(with_mathml(page.read_text(encoding="utf-8"))) for page in pages))
+    signs = set[str]().union(*(rendered_characters(with_mathml(page.read_text(encoding="utf-8"))) for page in pages))
     assert {"𝜃", "𝑥", "∑"} <= signs, "formulas are found"
     assert not signs - characters(), "add them to SIGNS of guide/font.py and write the font anew"
     assert f'url("{FONT.name}")' in FONT.with_name("guide.css").read_text(encoding="utf-8")

@@ -30,11 +30,8 @@ FACTS = (
                     "number. It takes {length} tokens, and does not tell far ones apart by distance.", "by definition",
          ("docs/methods/t5.md",), {**_OLD, "scheme": "bias", "ratio": _LONGER}),
     Rule("default", "{name} has no positional encoding, so there is nothing to scale. Whether it works at {length} "
-         "tokens is not known here: test it, and fine-tune it there if it does not.", "by definition", (
-              "docs/methods/nope.md",), {**_OLD,
-              "scheme":
-              "none",
-              "ratio": _LONGER}),
+         "tokens is not known here: test it, and fine-tune it there if it does not.", "by definition",
+         ("docs/methods/nope.md",), {**_OLD, "scheme": "none", "ratio": _LONGER}),
     Rule("default", "Leave the frequencies alone: every layer of {name} has a sliding window, so that no distance "
                     "reaches {window} tokens.", "by definition", ("docs/interpolation.md",),
          {**_OLD, "scheme": "rope", "pattern": "windows", "ratio": _LONGER}),
@@ -47,8 +44,8 @@ FACTS = (
          {**_OLD, "scheme": "rope", "pattern": "windows", "ratio": _LONGER}),
     Rule("default", "Its LongRoPE lists were searched and trained for {declared} tokens; no recipe is known here that "
          "extends them without training. Search anew and fine-tune (posenc extend --method progressive), or read the "
-         "text in chunks.", "practice", ("longrope", "phi3"), {**_OLD, "block": "LongRoPE", "ratio": _LONGER,
-              "task": _USED_WHOLE}),
+         "text in chunks.", "practice", ("longrope", "phi3"),
+         {**_OLD, "block": "LongRoPE", "ratio": _LONGER, "task": _USED_WHOLE}),
     Rule("default", "Multiply the factor of the block that {name} has, {scaling}, by {factor}, and never scale twice. "
                     "Do so only if its model card documents such a length; otherwise fine-tune, or read the text in "
                     "chunks.", "by definition", ("docs/howto/yarn-factor.md",),
@@ -95,9 +92,8 @@ STREAMS = (
          ("rotating_cache", "streaming_llm"),
          {**_ROPE, "task": "streaming", "ratio": _LONGER, "engine": "mlx"}),
     Rule("costs", "What left the window is gone: such a model keeps its perplexity and cannot retrieve from there, as "
-                  "StreamingLLM's authors say themselves.", "practice", ("streaming_llm",), {**_ROPE, "task":
-                       "streaming",
-                       "ratio": _LONGER}),
+                  "StreamingLLM's authors say themselves.", "practice", ("streaming_llm",),
+         {**_ROPE, "task": "streaming", "ratio": _LONGER}),
 )  # fmt: skip
 
 UNTRAINED = (
@@ -115,8 +111,8 @@ UNTRAINED = (
          {**_SCALED, "ratio": _MORE, "scaled": False}),
     Rule("practice", "Dynamic NTK needs no training and leaves prompts within the training length unchanged, where the "
                      "engine computes it; beyond that length, keys cached with an earlier base no longer fit.",
-         "practice", ("dynamic_ntk", "yarn"), {**_SCALED, "scaled": False, "ratio": _TO_FOUR,
-                                                       "engine": _OWN_CODE}),
+         "practice", ("dynamic_ntk", "yarn"),
+         {**_SCALED, "scaled": False, "ratio": _TO_FOUR, "engine": _OWN_CODE}),
     Rule("costs", "A static factor acts on short prompts too; Qwen's card advises to add it only where long contexts "
                   "are needed.", "practice", ("qwen3_card", "docs/howto/yarn-factor.md"),
          {**_SCALED, "ratio": _LONGER}),
@@ -149,8 +145,8 @@ TUNED = (
                      "posenc doctor and posenc explain read it at each step.", "by definition", ("docs/doctor.md",),
          {**_TUNED, "ratio": _LONGER}),
     Rule("costs", "Expect less at {length} tokens than at {original} after training too: on RULER Llama 3.1 70B has "
-                  "94.8 at 32k and 66.6 at 128k.", "practice", ("ruler",), {**_TRAINED, "ratio": _LONGER,
-                       "kind": DECODERS}),
+                  "94.8 at 32k and 66.6 at 128k.", "practice", ("ruler",),
+         {**_TRAINED, "ratio": _LONGER, "kind": DECODERS}),
     Rule("default", "Fine-tune it with a sliding window and visible first tokens, or with learned sinks.", "practice",
          ("streaming_llm", "gpt_oss"), {**_TUNED, "task": "streaming"}),
 )  # fmt: skip
@@ -159,8 +155,8 @@ MEMORY = (
     Rule("memory", "A bfloat16 cache for {length} tokens takes {cache} GiB here, and you have {memory}. Keep a window "
                    "and the first tokens (StreamingLLM), which loses what left the window, quantise the cache, or take "
                    "a model with local layers (Gemma 3).",
-                   "practice", ("streaming_llm", "quantized_cache", "gemma3"), {**_OLD, "budget": "over",
-                        "engine": _OWN_CODE}),
+                   "practice", ("streaming_llm", "quantized_cache", "gemma3"),
+         {**_OLD, "budget": "over", "engine": _OWN_CODE}),
     Rule("memory", "A bfloat16 cache for {length} tokens takes {cache} GiB here, and you have {memory}. Quantise the "
                    "cache, or take a model with local layers (Gemma 3).", "practice", ("quantized_cache", "gemma3"),
          {**_OLD, "budget": "over", "engine": SERVERS}),
@@ -191,8 +187,8 @@ DRAWN = (
          "practice", ("qwen3_vl_card", "qwen25_vl_card"), {**_OLD, "kind": "vision-language", "ratio": _LONGER}),
     Rule("default", "Nothing is known here about extending {a_what}. If it rotates, YaRN with factor {factor} is what "
          "language models do; fine-tune and test it at {length} tokens.", "practice", ("yarn",), _OTHER),
-    Rule("unknown", "Nothing recorded here extends {a_what}.", "not known", ("docs/findings.md",), {**_OLD,
-         "kind": _OTHERS}),
+    Rule("unknown", "Nothing recorded here extends {a_what}.", "not known", ("docs/findings.md",),
+         {**_OLD, "kind": _OTHERS}),
     Rule("unknown", "No released image encoder was tried here.", "not known", ("docs/images.md",),
          {**_OLD, "kind": "vision"}),
 )  # fmt: skip
@@ -210,13 +206,12 @@ CHECKS = (
     Rule("check", "posenc extend CHECKPOINT --length {length_digits} --method streaming_llm --out NEW, then posenc "
                   "evaluate CHECKPOINT --tasks perplexity,niah_single --methods as_is,cut,streaming_llm --lengths "
                   "{length_digits}",
-         "by definition", ("docs/extend.md",), {**_UNTRAINED, "kind": DECODERS, "task": "streaming", "ratio":
-                                                                                                     _LONGER, "engine":
-                                                                                                                       _OWN_CODE}),
+         "by definition", ("docs/extend.md",),
+         {**_UNTRAINED, "kind": DECODERS, "task": "streaming", "ratio": _LONGER, "engine": _OWN_CODE}),
     Rule("check", "posenc evaluate CHECKPOINT --tasks perplexity,niah_single --methods as_is,cut --lengths "
                   "{length_digits}",
-         "by definition", ("docs/evaluate.md",), {**_UNTRAINED, "kind": DECODERS, "task": "streaming", "ratio": _LONGER,
-                                                  "engine": SERVERS}),
+         "by definition", ("docs/evaluate.md",),
+         {**_UNTRAINED, "kind": DECODERS, "task": "streaming", "ratio": _LONGER, "engine": SERVERS}),
     Rule("check", "posenc extend CHECKPOINT --length {length_digits} --method yarn --out NEW, then posenc evaluate "
          "CHECKPOINT --tasks niah,ruler,perplexity --methods as_is,cut,chunked,yarn --lengths {train_length_digits},"
          "{length_digits}", "by definition", ("docs/extend.md", "docs/evaluate.md"),
@@ -226,8 +221,8 @@ CHECKS = (
          "by definition", ("docs/extend.md", "docs/evaluate.md"),
          {**_TRAINED, "kind": DECODERS, "scaled": False, "ratio": {"above": 1.0, "upto": 32.0}}),
     *(Rule("check", "posenc evaluate NEW --tasks niah,ruler,perplexity --lengths {train_length_digits},{length_digits}"
-           "     (NEW: the fine-tuned model)", "by definition", ("docs/evaluate.md",), {**_TRAINED, "kind": DECODERS,
-                                                                                   **case})
+           "     (NEW: the fine-tuned model)", "by definition", ("docs/evaluate.md",),
+           {**_TRAINED, "kind": DECODERS, **case})
       for case in _NO_SECOND_YARN),
     Rule("check", "posenc evaluate NEW --tasks perplexity,niah_single --lengths {train_length_digits},{length_digits}"
          "     (NEW: the fine-tuned model)", "by definition", ("docs/evaluate.md",),
@@ -235,8 +230,8 @@ CHECKS = (
     Rule("check", "posenc evaluate CHECKPOINT --tasks niah,ruler,perplexity --lengths {length_digits}", "by definition",
          ("docs/evaluate.md",), {**_OLD, "kind": DECODERS, "ratio": {"upto": 1.0}}),
     *(Rule("check", "posenc evaluate CHECKPOINT --tasks niah,ruler,perplexity --lengths {train_length_digits},"
-           "{length_digits}", "by definition", ("docs/evaluate.md",), {**_OLD, "kind": DECODERS, "ratio": _LONGER,
-                                                                     **case})
+           "{length_digits}", "by definition", ("docs/evaluate.md",),
+           {**_OLD, "kind": DECODERS, "ratio": _LONGER, **case})
       for case in _NOTHING_TO_SCALE),
     Rule("check", "Your own task at {train_length} and {length} tokens: posenc evaluate reads decoders only.",
          "by definition", ("docs/evaluate.md",), {**_OLD, "kind": ("encoder", "encoder-decoder")}),

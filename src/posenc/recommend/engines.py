@@ -44,16 +44,16 @@ def engine_defaults() -> tuple[Rule, ...]:
 
 def _measured(engine: str, column: str) -> Rule:
     table = engine_table()
-    results = [result for case in table["gaps"] if (result := engine_result(column, case)).text[-12:] != "not measured"]
+    results = [engine_result(column, case) for case, gaps in table["gaps"].items() if column in gaps]
     right = [result.case for result in results if result.right]
     wrong = [f"{r.case} ({r.gap:.2g})" for r in results if r.gap is not None and not r.right]
     none = [f"{r.case} ({table['gaps'][r.case][column]})" for r in results if r.gap is None]
     known = ", ".join(name for name in ("default", "linear", "llama3", "yarn", "longrope") if name in right)
     version, what = table["engines"][column]["version"], table["engines"][column]["what"]
     name = f"{column} ({version})" if engine == "llama.cpp" else f"{{server}} {version}, {what},"
-    text = f"{name} computes {len(right)} of {len(results)} measured cases right, plain {known} among them."
+    text = f"{name} computes {len(right)} of {len(results)} cases right, plain {known} among them."
     text += f" Wrong, by the gap to transformers: {', '.join(wrong)}." if wrong else ""
-    text += f" Not computed: {', '.join(none)}." if none else ""
+    text += f" Without a number: {', '.join(none)}." if none else ""
     text += " "
     facts = {
         "writer": f"right in {sum(engine_result(WRITER, c).right for c in table['gaps'])} cases",

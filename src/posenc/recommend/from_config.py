@@ -9,6 +9,7 @@ from posenc.hf.config.text_config import TextConfig, count_at, max_length, width
 from posenc.hf.explanation.describe import schedule_facts
 from posenc.hf.explanation.layer_facts import HEADS, Model, model_from_config
 from posenc.hf.explanation.report import facts
+from posenc.hf.families.layer_patterns import COMPRESSED, HEAVILY_COMPRESSED
 from posenc.hf.limits import TOKENS, WIDTH
 from posenc.recommend.needs import Checkpoint
 
@@ -38,7 +39,7 @@ def checkpoint_of(config: RopeConfig, model: Model, path: Path) -> Checkpoint:
     """The facts of a configuration that was read."""
     rotations = [layer for layer in facts(config)["layers"].values() if layer is not None]
     attending = [layer for layer in model.distinct_layers if layer.attends]
-    every_token, windowed = _cache(config, model)
+    a_layer, cached_tokens = _cache(config, model)
     # Where kinds of layers differ, the widest attention decides what the model can reach.
     widest = max(rotations, key=lambda r: (r["window"] is None, r["longest_length"] or 0), default=None)
     declared = widest["longest_length"] if widest else None
@@ -56,7 +57,7 @@ def checkpoint_of(config: RopeConfig, model: Model, path: Path) -> Checkpoint:
         length_dependent=bool(widest and widest["length_dependent"]),
         declared=declared if widest else rows or _declared_length(config.text_config),
         original=widest["trained_length"] if widest else rows,
-        cache=every_token, cache_windows=windowed,
+        cache=a_layer, cached_tokens=cached_tokens,
     )  # fmt: skip
 
 
@@ -93,21 +94,28 @@ def _scheme(config: RopeConfig) -> tuple[str, int | None]:
     return "none", None
 
 
-def _cache(config: RopeConfig, model: Model) -> tuple[int | None, int]:
-    """Bytes of the cache a token in layers that keep all tokens, and in all of a window; None: not known."""
+def _cache(config: RopeConfig, model: Model) -> tuple[int | None, tuple[int | None, ...]]:
+    """Bytes of the cache for one token in one layer, and the most tokens that each layer keeps; None: not known.
+
+    Not known where layers differ in their heads, share each other's keys, or compress them: one width would be wrong.
+    """
     text = config.text_config
+    attending = [layer for layer in model.layers if layer.attends]
+    widths = {layer["head_dim"] for layer in facts(config)["layers"].values() if layer is not None}
+    differs = len(widths) > 1 or bool(text.get("num_kv_shared_layers"))
+    compressed = any(layer.kind in (COMPRESSED, HEAVILY_COMPRESSED) or layer.not_read for layer in attending)
+    channels = _channels(text, model)
+    if channels is None or not attending or differs or compressed or not all(layer.causal for layer in attending):
+        return None, ()
+    return channels * _BFLOAT16, tuple(layer.window for layer in attending)
+
+
+def _channels(text: TextConfig, model: Model) -> int | None:
+    """Numbers that a layer caches for one token."""
+    if model.latent is not None and model.latent.keys is not None:  # all heads share one latent vector and one key
+        return model.latent.keys + (model.latent.rotated or 0)
     heads = count_at(text, "num_key_value_heads", WIDTH) or next(
         (count for key in HEADS if (count := count_at(text, key, WIDTH)) is not None), None
     )
     width = width_of_heads(text)
-    if model.latent is not None and model.latent.keys is not None:  # all heads share one latent vector and one key
-        channels: int | None = model.latent.keys + (model.latent.rotated or 0)
-    else:
-        channels = None if heads is None or width is None else 2 * heads * width
-    causal = all(layer.causal for layer in model.distinct_layers if layer.attends)
-    if channels is None or not model.layers or not causal:
-        return None, 0
-    attending = [layer for layer in model.layers if layer.attends]
-    windowed = [layer.window for layer in attending if layer.window is not None]
-    bytes_a_token = channels * _BFLOAT16
-    return bytes_a_token * (len(attending) - len(windowed)), bytes_a_token * sum(windowed)
+    return None if heads is None or width is None else 2 * heads * width

@@ -58,8 +58,8 @@ class Checkpoint:
         length_dependent: whether the frequencies of that block follow the length.
         declared: longest context that it declares; None where it does not.
         original: training length before that block; as `declared` without one.
-        cache: bytes of the key/value cache a token in layers that keep all tokens, bfloat16; None: not known.
-        cache_windows: bytes in layers with a window, however long the context is.
+        cache: bytes of the key/value cache for one token in one layer, bfloat16; None: not known.
+        cached_tokens: of each layer that attends, the most tokens that it keeps; None: all.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Checkpoint:
     declared: int | None = None
     original: int | None = None
     cache: int | None = None
-    cache_windows: int = 0
+    cached_tokens: tuple[int | None, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -138,4 +138,5 @@ class Needs:
             return CACHE_A_TOKEN * self.length / GIB
         if self.checkpoint.cache is None:
             return None
-        return (self.checkpoint.cache * self.length + self.checkpoint.cache_windows) / GIB
+        kept = sum(self.length if most is None else min(most, self.length) for most in self.checkpoint.cached_tokens)
+        return self.checkpoint.cache * kept / GIB

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from posenc.recommend.rule import Rule, When
+from posenc.recommend.rule import Condition, Rule, When
 
 _NEW: When = {"model": "new"}
 _LM: When = {**_NEW, "kind": ("decoder", "code"), "algorithmic": False}
@@ -13,8 +13,8 @@ _LONGER = {"above": 1.0}
 _SAME = {"upto": 1.0}
 
 
-def _kind(kind: str, **more: object) -> When:
-    return {**_NEW, "kind": kind, **more}  # type: ignore[dict-item]
+def _kind(kind: str, **more: Condition) -> When:
+    return {**_NEW, "kind": kind, **more}
 
 
 DECODER = (
@@ -34,8 +34,7 @@ DECODER = (
          "in six stages; 3.1 adds a factor-8 block), Qwen2.5 (base 1,000,000), and the recipe known as ABF.",
          "practice", ("llama3", "llama31", "qwen25", "abf"), {**_WHOLE, "ratio": _LONGER}),
     Rule("practice", "YaRN over a shorter training length: DeepSeek-V3 (base 10,000, two further phases of 1,000 "
-         "steps), gpt-oss (base 150,000, factor 32 over 4,096), Kimi-K2 (base 50,000, factor 32 "
-                     "over 4,096).",
+         "steps), gpt-oss (base 150,000, factor 32 over 4,096), Kimi-K2 (base 50,000, factor 32 over 4,096).",
          "practice", ("deepseek_v3", "deepseek_v3_card", "gpt_oss", "kimi_k2"), {**_WHOLE, "ratio": _LONGER}),
     Rule("practice", "Code models raise the base and train on whole repositories: Code Llama (base 1,000,000, "
                      "fine-tuned at 16,384 tokens, used up to 100k), Qwen2.5-Coder (base 1,000,000 at 32,768, YaRN to "
@@ -147,14 +146,11 @@ ENCODERS = (
 )  # fmt: skip
 
 IMAGES = (
-    Rule("default", "Axial RoPE on patch coordinates in [−1, 1], rescaled at random in training (DINOv3), or a 2D "
-         "sinusoid on coordinates that are scaled with the image. Train both: among encodings without that rescaling "
-         "the sinusoid was ahead on a finer grid of small pictures here.",
-         "practice", ("dinov3", "docs/results/images/table.md"), _kind("vision", ratio={"above": 1.0})),
-    Rule("default", "Axial RoPE on patch coordinates in [−1, 1], rescaled at random in training (DINOv3), or a 2D "
-         "sinusoid on coordinates that are scaled with the image. Train both: among encodings without that rescaling "
-         "the sinusoid was ahead on a finer grid of small pictures here.",
-         "practice", ("dinov3", "docs/results/images/table.md"), _kind("vision", ratio={"upto": 0.999})),
+    *(Rule("default", "Axial RoPE on patch coordinates in [−1, 1], rescaled at random in training (DINOv3), or a 2D "
+           "sinusoid on coordinates that are scaled with the image. Train both: among encodings without that rescaling "
+           "the sinusoid was ahead on a finer grid of small pictures here.", "practice",
+           ("dinov3", "docs/results/images/table.md"), _kind("vision", ratio=another))
+      for another in ({"above": 1.0}, {"upto": 0.999})),
     Rule("default", "Axial RoPE: one half of the channels rotates by row, the other by column.", "practice",
          ("dinov3",), _kind("vision")),
     Rule("practice", "For windows of patches: a bias by log-spaced coordinates (log-CPB, Swin V2), which moves to "
