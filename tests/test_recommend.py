@@ -262,6 +262,17 @@ def test_a_configuration_is_read(config: dict[str, Any], facts: dict[str, Any], 
     assert posenc_cli.run(["recommend", str(path), "--length", "16384"]) == 0
 
 
+@pytest.mark.parametrize(
+    ("model", "pattern"),
+    [("deepseek-ai/DeepSeek-V4-Flash", "mixed"), ("mistralai/Mistral-7B-v0.1", "windows"), ("Qwen/Qwen3-8B", "full")],
+)
+def test_published_configurations_have_their_pattern(model: str, pattern: str, tmp_path: Path) -> None:
+    lines = (ROOT / "tests/golden/published_configs.jsonl").read_text(encoding="utf-8").splitlines()
+    (config,) = [record["config"] for line in lines if (record := json.loads(line))["model"] == model]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert read_checkpoint(tmp_path)[0].pattern == pattern
+
+
 def test_a_resolution_is_answered_by_what_won_at_another_resolution() -> None:
     same, other = recommend(Needs(kind="vision")), recommend(Needs(kind="vision", train_length=196, length=784))
     assert "2D sinusoid" in other.default

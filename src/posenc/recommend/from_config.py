@@ -14,6 +14,7 @@ from posenc.hf.limits import TOKENS, WIDTH
 from posenc.recommend.needs import Checkpoint
 
 _BFLOAT16 = 2  # bytes
+_COMPRESSED = (COMPRESSED, HEAVILY_COMPRESSED)
 _KINDS = {  # model types whose kind their layers do not tell
     "whisper": "speech", "moonshine": "speech", "moonshine_streaming": "speech", "speech_to_text": "speech",
     "wav2vec2": "speech", "wav2vec2_conformer": "speech", "wav2vec2_bert": "speech", "hubert": "speech",
@@ -43,10 +44,13 @@ def checkpoint_of(config: RopeConfig, model: Model, path: Path) -> Checkpoint:
     # Where kinds of layers differ, the widest attention decides what the model can reach.
     widest = max(rotations, key=lambda r: (r["window"] is None, r["longest_length"] or 0), default=None)
     declared = widest["longest_length"] if widest else None
-    # A window as long as the declared context, as in Phi-3, keeps no distance out.
-    windows = [w for layer in attending if (w := layer.window) is not None and (declared is None or w < declared)]
+    # A window as long as the declared context, as in Phi-3, keeps no distance out; nor does a window beside which
+    # compressed keys of all earlier tokens are visible, as in DeepSeek-V4.
+    windowed = [layer for layer in attending if layer.window is not None and layer.kind not in _COMPRESSED
+                and (declared is None or layer.window < declared)]  # fmt: skip
+    windows = [layer.window for layer in windowed if layer.window is not None]
     pattern = "full" if not windows else "windows" if len(windows) == len(attending) else "mixed"
-    everywhere = [layer for layer in attending if layer.window is None]
+    everywhere = [layer for layer in attending if layer not in windowed]
     if pattern == "mixed" and widest and all(layer.rotation is None for layer in everywhere):
         pattern = "global-nope"
     scheme, rows = _scheme(config)
@@ -103,7 +107,7 @@ def _cache(config: RopeConfig, model: Model) -> tuple[int | None, tuple[int | No
     attending = [layer for layer in model.layers if layer.attends]
     widths = {layer["head_dim"] for layer in facts(config)["layers"].values() if layer is not None}
     differs = len(widths) > 1 or bool(text.get("num_kv_shared_layers"))
-    compressed = any(layer.kind in (COMPRESSED, HEAVILY_COMPRESSED) or layer.not_read for layer in attending)
+    compressed = any(layer.kind in _COMPRESSED or layer.not_read for layer in attending)
     channels = _channels(text, model)
     if channels is None or not attending or differs or compressed or not all(layer.causal for layer in attending):
         return None, ()
