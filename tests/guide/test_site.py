@@ -122,9 +122,10 @@ def test_formulas_have_their_font(browser: Any, site: Path) -> None:
     [
         ("stick-breaking", "methods/stick-breaking.html"),
         ("rope", "methods/rope.html"),
-        ("extend llama to 128k", "models.html"),
+        ("extend llama to 128k", "howto/extend-qwen3-to-128k.html"),
         ("which models use alibi", "models.html"),
-        ("long context", "learn/09-length.html"),
+        ("long context", "extend.html"),
+        ("llama-server context", "howto/llama-server-context.html"),
     ],
 )
 def test_the_search_answers_from_disk(browser: Any, site: Path, words: str, page: str) -> None:
