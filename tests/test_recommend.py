@@ -182,6 +182,16 @@ def test_task_tuning_and_memory_act_for_checkpoints_and_new_models() -> None:
     assert "local and global" in recommend(dataclasses.replace(new, memory=1.0)).default
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("model", MODELS)
+def test_engine_task_memory_and_tuning_act_for_every_kind(kind: str, model: str) -> None:
+    base = Needs(model, kind, train_length=4096, length=12288)
+    changes: list[dict[str, Any]] = [{"engine": "vllm"}, {"task": "retrieval"}, {"task": "streaming"}, {"memory": 0.1}]
+    changes += [{"tune": True}] if model == "checkpoint" else []
+    for change in changes:
+        assert texts(recommend(dataclasses.replace(base, **change))) != texts(recommend(base)), change
+
+
 def test_the_cache_is_that_of_the_model() -> None:
     assert Needs(length=131072).cache_gib == 16.0, "Llama 3 8B: 128 KiB a token"
     needs = dataclasses.replace(given(), memory=3.9)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from posenc.recommend.needs import DECODERS, SERVERS, TASKS, TEXT
+from posenc.recommend.needs import DECODERS, KINDS, SERVERS, TASKS, TEXT
 from posenc.recommend.rule import Rule, When
 
 _OLD: When = {"model": "checkpoint"}
@@ -16,6 +16,7 @@ _SCALED: When = {**_UNTRAINED, "task": _USED_WHOLE}
 _TRAINED: When = {**_TUNED, "task": _USED_WHOLE}
 _OTHERS = ("video", "vision-language", "image-generation", "speech", "music", "protein", "algorithmic", "other")
 _OTHER: When = {**_OLD, "kind": _OTHERS}
+_CACHED: When = {**_OLD, "kind": tuple(kind for kind in KINDS if kind not in ("encoder", "vision"))}
 _OWN_CODE = ("any", "transformers")  # where posenc's own attention can run
 
 # What the configuration decides, whatever is wanted.
@@ -156,37 +157,43 @@ MEMORY = (
                    "and the first tokens (StreamingLLM), which loses what left the window, quantise the cache, or take "
                    "a model with local layers (Gemma 3).",
                    "practice", ("streaming_llm", "quantized_cache", "gemma3"),
-         {**_OLD, "budget": "over", "engine": _OWN_CODE}),
+         {**_CACHED, "budget": "over", "engine": _OWN_CODE}),
     Rule("memory", "A bfloat16 cache for {length} tokens takes {cache} GiB here, and you have {memory}. Quantise the "
                    "cache, or take a model with local layers (Gemma 3).", "practice", ("quantized_cache", "gemma3"),
-         {**_OLD, "budget": "over", "engine": SERVERS}),
+         {**_CACHED, "budget": "over", "engine": SERVERS}),
     Rule("memory", "A bfloat16 cache for {length} tokens takes {cache} GiB: within your {memory}.", "by definition",
-         ("docs/decoding.md",), {**_OLD, "budget": "fits"}),
+         ("docs/decoding.md",), {**_CACHED, "budget": "fits"}),
     Rule("memory", "The shape of this model's cache could not be read from its configuration.", "not known",
-         ("docs/decoding.md",), {**_OLD, "budget": "unknown"}),
+         ("docs/decoding.md",), {**_CACHED, "budget": "unknown"}),
     Rule("note", "Without a configuration the cache is computed for the shape of Llama 3 8B (32 layers, 8 key/value "
                  "heads of 128 channels).",
-                 "by definition", ("docs/decoding.md",), {**_OLD, "budget": ("over", "fits"), "given": False}),
+                 "by definition", ("docs/decoding.md",), {**_CACHED, "budget": ("over", "fits"), "given": False}),
 )  # fmt: skip
 
 DRAWN = (
     Rule("default", "Change nothing: this is the length that the model was trained at.", "by definition",
          ("docs/images.md",), {**_OLD, "kind": "vision", "ratio": {"above": 0.999, "upto": 1.0}}),
-    Rule("default", "A learned table is interpolated (ViT), coordinates of axial RoPE are scaled to the range of "
-                    "training (DINOv3: [−1, 1]); then fine-tune briefly at the new resolution.",
-                    "practice", ("vit", "dinov3"),
+    Rule("default", "Interpolate a learned table (ViT), or scale the coordinates of axial RoPE to the range of "
+                    "training (DINOv3: [−1, 1]); then fine-tune briefly at the new resolution.", "practice",
+         ("vit", "dinov3"), {**_OLD, "kind": "vision", "tune": True}),
+    Rule("default", "Interpolate a learned table (ViT), or scale the coordinates of axial RoPE to the range of "
+                    "training (DINOv3: [−1, 1]), and test it: without fine-tuning every encoding of the record here "
+                    "loses accuracy on a finer grid.", "practice", ("vit", "dinov3", "docs/results/images/table.md"),
          {**_OLD, "kind": "vision"}),
     Rule("check", "posenc compare --task images     (finer and larger grids, counted or scaled positions, from your "
                   "own folder with --data)", "by definition", ("docs/images.md",), {**_OLD, "kind": "vision"}),
-    Rule("default", "YaRN in the block of the text part (text_config), with its mrope keys kept, if the model card "
-                    "documents it: image and text positions share its frequencies.", "practice",
-         ("qwen3_vl_card", "qwen3_vl"), {**_OLD, "kind": "vision-language", "ratio": _LONGER}),
+    *(Rule("default", "YaRN in the block of the text part (text_config), with its mrope keys kept, if the model card "
+           f"documents it: image and text positions share its frequencies.{then}", "practice",
+           ("qwen3_vl_card", "qwen3_vl"), {**_OLD, "kind": "vision-language", "ratio": _LONGER, "tune": tune})
+      for tune, then in ((False, ""), (True, " Then fine-tune at {length} tokens, with images."))),
     Rule("costs", "Qwen3-VL's card takes a factor of 2 or 3, not 4, from 256k to 1M, because its position ids grow "
                   "more slowly than tokens. Qwen2.5-VL's advises against YaRN: it harms localization in time and "
                   "space.",
          "practice", ("qwen3_vl_card", "qwen25_vl_card"), {**_OLD, "kind": "vision-language", "ratio": _LONGER}),
-    Rule("default", "Nothing is known here about extending {a_what}. If it rotates, YaRN with factor {factor} is what "
-         "language models do; fine-tune and test it at {length} tokens.", "practice", ("yarn",), _OTHER),
+    *(Rule("default", "Nothing is known here about extending {a_what}. If it rotates, YaRN with factor {factor} "
+                      f"is what language models do; {then}.", "practice", ("yarn",), {**_OTHER, "tune": tune})
+      for tune, then in ((True, "fine-tune and test it at {length} tokens"),
+                         (False, "test it at {length} tokens before anybody uses it"))),
     Rule("unknown", "Nothing recorded here extends {a_what}.", "not known", ("docs/findings.md",),
          {**_OLD, "kind": _OTHERS}),
     Rule("unknown", "No released image encoder was tried here.", "not known", ("docs/images.md",),

@@ -206,4 +206,26 @@ SEQUENCES = (
          "by definition", ("docs/compare.md",), {**_NEW, "kind": ("speech", "music", "protein", "other")}),
 )  # fmt: skip
 
-RULES = (*ALGORITHMS, *DECODER, *RESEARCH, *ENCODERS, *IMAGES, *SEQUENCES)
+# What a budget and a task mean for kinds whose rules above do not ask for them.
+_WITHOUT_CACHE = ("encoder", "vision")
+_OTHERS = ("research", "encoder-decoder", "video", "vision-language", "image-generation", "speech", "music", "protein",
+           "algorithmic", "other")  # fmt: skip
+ANY_KIND = (
+    Rule("memory", "An encoder keeps no key/value cache, so a budget of {memory} GiB for it decides nothing.",
+         "by definition", ("docs/decoding.md",), {"kind": _WITHOUT_CACHE, "budget": ("over", "fits", "unknown")}),
+    Rule("memory", "Where it decodes with a key/value cache: {cache} GiB for {length} tokens in bfloat16 in the shape "
+                   "of Llama 3 8B (32 layers, 8 key/value heads of 128 channels), and you have {memory}. A sliding "
+                   "window in some or all layers bounds it.",
+                   "by definition", ("docs/decoding.md",), {**_NEW, "kind": _OTHERS, "budget": "over"}),
+    Rule("memory", "Where it decodes with a key/value cache: {cache} GiB for {length} tokens in bfloat16 in the shape "
+                   "of Llama 3 8B (32 layers, 8 key/value heads of 128 channels), within your {memory}.",
+                   "by definition",
+         ("docs/decoding.md",), {**_NEW, "kind": _OTHERS, "budget": "fits"}),
+    Rule("note", "For endless streams: a sliding window in every layer bounds the memory, and what left the window "
+                 "cannot be used.", "by definition", ("docs/interpolation.md",),
+         {"kind": (*_OTHERS, *_WITHOUT_CACHE), "task": "streaming"}),
+    Rule("unknown", "How far back {a_what} can retrieve with this encoding was not measured here.", "not known",
+         ("docs/findings.md",), {"kind": (*_OTHERS, *_WITHOUT_CACHE), "task": "retrieval"}),
+)  # fmt: skip
+
+RULES = (*ALGORITHMS, *DECODER, *RESEARCH, *ENCODERS, *IMAGES, *SEQUENCES, *ANY_KIND)
