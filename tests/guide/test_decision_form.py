@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -53,13 +54,24 @@ def drawn(count: int) -> list[Needs]:
 
 
 def test_the_form_gives_the_sentences_of_python(browser: Any, page: Path) -> None:
-    browser.get(page.as_uri())
+    open_form(browser, page.as_uri())
     asked = drawn(400)
     plain = [{name: getattr(needs, name) for name in NAMES} for needs in asked]
     answers = browser.execute_script("return arguments[0].map(posencRecommend.recommend)", plain)
     for needs, answer in zip(asked, answers, strict=True):
         expected = [{**asdict(s), "sources": list(s.sources)} for s in recommend(needs).sentences]
         assert answer == expected, needs
+
+
+def open_form(browser: Any, address: str) -> None:
+    """Load an address as a new document, not as another place of the one that is open, and wait for its form."""
+    browser.get("about:blank")
+    browser.get(address)
+    ready = "return document.getElementById('recommend-kind') !== null"
+    deadline = time.monotonic() + 30
+    while not browser.execute_script(ready):
+        assert time.monotonic() < deadline, "the form never appeared"
+        time.sleep(0.05)
 
 
 def set_value(browser: Any, name: str, value: str) -> None:
@@ -76,22 +88,21 @@ def shown(browser: Any) -> str:
 
 def test_an_answer_has_an_address_and_bad_input_a_message(browser: Any, page: Path) -> None:
     set_screen(browser, PHONE, "light")
-    browser.get(page.as_uri())
+    open_form(browser, page.as_uri())
     assert recommend(Needs(length=131072)).default in shown(browser)
     set_value(browser, "kind", "speech")
     assert recommend(Needs(kind="speech", length=131072)).default in shown(browser)
     address = browser.current_url
     assert "kind=speech" in address
-    browser.get("about:blank")
-    browser.get(address)
+    open_form(browser, address)
     assert "Moonshine" in shown(browser)
     browser.get(page.as_uri() + "#kind=nonsense&length=2048&train_length=2048")
     assert recommend(Needs(length=2048, train_length=2048)).default in shown(browser), "an unknown word is left out"
     for name, value in (("length", "0"), ("length", "1.5"), ("memory", "-1")):
-        browser.get(page.as_uri())
+        open_form(browser, page.as_uri())
         set_value(browser, name, value)
         assert "from 1" in shown(browser) or "above 0" in shown(browser)
-    browser.get(page.as_uri() + "#kind=vision&task=sorting")
+    open_form(browser, page.as_uri() + "#kind=vision&task=sorting")
     assert "sorting" in shown(browser)
     assert browser.execute_script("return document.documentElement.scrollWidth") <= PHONE
     assert not [entry for entry in browser.get_log("browser") if "favicon" not in entry["message"]]
