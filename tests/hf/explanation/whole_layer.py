@@ -22,9 +22,9 @@ import torch
 from torch import Tensor, nn
 
 from posenc import AttentionSink, RoPE
+from posenc.frequencies.rotation import Layout
 from posenc.hf import LayerAttention, LayerFacts, Model
 from posenc.hf.config.rotation import text_rope
-from posenc.rotary._rotate import Layout
 from posenc.score import SSMax
 
 _ROTATES = re.compile(r"^apply_(multimodal_)?(rotary|rope)|^(_?)apply_rotary")

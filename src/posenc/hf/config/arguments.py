@@ -6,13 +6,13 @@ from collections.abc import Collection, Mapping
 from typing import get_args
 
 from posenc.arguments import check_choice, check_several, check_whole, shown
+from posenc.frequencies.rotation import Layout
 from posenc.hf.config.parse import Layers, Reading
 from posenc.hf.config.rope_block import ALL
 from posenc.hf.config.rotation import Rotation
 from posenc.hf.config.scalings import Convention, check_convention
 from posenc.hf.limits import CHANNELS
 from posenc.hf.sources.load import Config
-from posenc.rotary._rotate import Layout
 
 VERSIONS = (4, 5)  # of transformers, whose spellings there are
 

@@ -20,6 +20,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
 from posenc.arguments import shown
 from posenc.evaluation.likelihood import Windows, check_vocabulary, token_losses
+from posenc.frequencies.rotation import Layout
 from posenc.hf.attach import attach, detach
 from posenc.hf.attach.attention_function import NAME, Attached
 from posenc.hf.attach.checkpoint import tokenizer_in
@@ -31,7 +32,6 @@ from posenc.hf.explanation.describe import ranges
 from posenc.hf.explanation.report import trained_length
 from posenc.hf.findings import Finding
 from posenc.hf.sources.load import Config
-from posenc.rotary._rotate import Layout
 from posenc.rotary.rope import RoPE
 
 _REBUILD = "modules are built once, with the model: give the configuration to from_pretrained(..., config=config)"

@@ -18,8 +18,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from posenc.arguments import one_line, shown
-from posenc.frequencies.longrope import LongRoPE
-from posenc.frequencies.ntk import NTKAware
+from posenc.frequencies.modules import LongRoPE, NTKAware
 from posenc.hf.attach import attach
 from posenc.hf.attach.attention_function import NAME
 from posenc.hf.attach.live_model import inspect, is_rotary_module
