@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol, Self, get_args
+from typing import Any, Literal, Protocol, Self, cast, get_args
 
 from posenc.arguments import MOST_AXES, check_flag, check_several, check_whole
 from posenc.frequencies.host import Formula, HostSpectrum, Vector, check_base, geometric, steps_of
@@ -19,9 +19,14 @@ Layout = Literal["half", "interleaved"]
 class SpectrumOf(Protocol):
     """What is read of a spectrum, of tensors or of floats."""
 
-    theta: Any
-    gain: Any
-    start: Any
+    @property
+    def theta(self) -> Any: ...
+
+    @property
+    def gain(self) -> Any: ...
+
+    @property
+    def start(self) -> Any: ...
 
 
 class RoPESpec:
@@ -63,9 +68,10 @@ class RoPESpec:
             for step in steps_of(self.scaling):
                 spectrum = step.forward(spectrum)
             return spectrum
-        from posenc.rotary.rope import RoPE  # a scaling with parameters, or of somebody else, computes with tensors
+        from posenc.frequencies.spectrum import Spectrum, host_float64  # a scaling that computes with tensors alone
 
-        return RoPE(**self.arguments()).spectrum(length)
+        theta = host_float64(self._unscaled)
+        return cast(SpectrumOf, self.scaling(Spectrum(theta, length, theta.new_ones(()))))
 
     def arguments(self) -> dict[str, Any]:
         """The constructor's arguments."""

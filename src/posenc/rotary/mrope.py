@@ -58,6 +58,7 @@ class MRoPE(RotaryEncoding, MRoPESpec):
     """
 
     plain_positions = True
+    rope: RoPE
 
     def __init__(
         self,
