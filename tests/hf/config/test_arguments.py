@@ -117,8 +117,8 @@ def test_everything_public_is_there():
         (lambda: READ.with_rope({"all": "x"}), "rope"),
         (lambda: READ.for_layer(-1), "index"),
         (lambda: KINDS.for_layer(2), "index"),
-        (lambda: RopeConfig({}, LLAMA).to_config(), "layers"),
-        (lambda: RopeConfig({}, LLAMA).to_config(5), "layers"),
+        (lambda: RopeConfig({}, LLAMA).to_config(), "rotations"),
+        (lambda: RopeConfig({}, LLAMA).to_config(5), "rotations"),
     ],
 )
 def test_messages(call, words):

@@ -102,7 +102,7 @@ def write_rotations(
     for rope_block in (block.without(ignore) for block in rope_blocks):
         if rope_block.kind not in ropes:
             raise ValueError(
-                f"layers must have a rotation or None for {rope_block.kind}, got {', '.join(ropes) or 'none'}"
+                f"rotations must have a rotation or None for {rope_block.kind}, got {', '.join(ropes) or 'none'}"
             )
         rope = ropes[rope_block.kind]
         if (rope is None) != (rope_block.values is None):
