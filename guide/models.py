@@ -196,7 +196,7 @@ def _rotated(row: ReleasedModel) -> str:
     def share(rope: RoPESpec) -> str:
         latent = row.facts.latent
         width = rope.head_dim + (latent.unrotated or 0 if latent else 0)
-        channels = 2 * int((rope.spectrum(row.declared).theta > 0).sum())
+        channels = 2 * sum(frequency > 0 for frequency in rope.spectrum(row.declared).theta.tolist())
         return f"all {width}" if channels == width else f"{channels} of {width}"
 
     return _by_kind(row, share)
