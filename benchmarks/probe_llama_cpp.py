@@ -6,7 +6,7 @@
 The model was trained at 8,192 tokens. Of the four, "right" serves 12,288 tokens under YaRN with factor 2 by llama.cpp's
 own flags; "dropped" serves them without; "capped" grants 4,096; "truncated" is the first one behind a server that
 keeps the end of long prompts, which none of llama.cpp's own does without an error. Numbers come from llama.cpp's code.
-It takes most of an hour: this server sorts the whole vocabulary for each token of a prompt whose probabilities it gives.
+It takes most of an hour: this server sorts the whole vocabulary for each token of a prompt that it echoes.
 """
 
 from __future__ import annotations
