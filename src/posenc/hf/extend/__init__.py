@@ -13,7 +13,7 @@ search          LongRoPE's factors, alone or in its recipe, resumable;  tuning: 
 rotary_modules  rebuilds and restores the rotary modules of a live model
 loading         loads folders and GGUF files;  folder: the extended model, its state, commands for engines
 measure         losses and decoding before and after, cached in a file
-config_only     extend_config();  recipes: what to write;  config_files: where;  engine_lines: how to serve it
+config_only     extend_config();  recipes: what to write;  engine_lines: how to serve it
 """
 
 from __future__ import annotations

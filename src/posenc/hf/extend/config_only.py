@@ -4,14 +4,13 @@
     print(extend_config("Qwen/Qwen3-8B", 131072))                          # a diff, its price, a line for each engine
     extend_config("my-model", 131072, out="my-model-128k")
 
-Only the rope block and the declared length change, in the file's own text (`posenc.hf.json_text`): every other key, the
-spelling of version 4 or 5 and the layout of the file stay. A block of version 5 always carries rope_theta, without which
-transformers takes the family's default base.
+Only the rope block and the declared length change, in the file's own text (`posenc.hf.json_text`): every other key,
+the spelling of version 4 or 5 and the layout of the file stay. A block of version 5 always carries rope_theta, without
+which transformers takes the family's default base.
 """
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -27,12 +26,19 @@ from posenc.hf.config.rope_config import read_rope
 from posenc.hf.config.rope_keys import find_rope_blocks
 from posenc.hf.config.text_config import TextConfig, find_text_config, layers_without_rope, length_key, max_length
 from posenc.hf.config.write import places
-from posenc.hf.extend.config_files import CONFIG, ConfigFiles, read_files, write_in_place, write_out
 from posenc.hf.extend.engine_lines import EngineLine, engine_lines
 from posenc.hf.extend.recipes import BlockChange, check_method, documented_for, grown_scaling, new_scaling
 from posenc.hf.families.layer_patterns import NO_ATTENTION
 from posenc.hf.json_text import edited
 from posenc.hf.limits import TIMES, TOKENS, is_count
+from posenc.hf.sources.config_files import (
+    CONFIG,
+    ConfigFiles,
+    read_files,
+    unified_diff,
+    write_in_place,
+    write_out,
+)
 from posenc.hf.sources.load import Config, Source, dotted
 
 KeyPath = tuple[str, ...]
@@ -154,7 +160,8 @@ def extend_config(
     files = read_files(source)
     if in_place or out is not None:
         files.check_writable(None if out is None else Path(out))
-    extension = _extended(files, length, method, original_length, out)
+    folder = str(out) if out is not None else str(files.folder) if in_place and files.folder is not None else "DIR"
+    extension = _extended(files, length, method, original_length, folder)
     if extension.already or not (in_place or out is not None):
         return extension
     if out is not None:
@@ -163,9 +170,7 @@ def extend_config(
     return replace(extension, written=write_in_place(files, extension.files))
 
 
-def _extended(
-    files: ConfigFiles, length: int, method: str, original: int | None, out: str | Path | None
-) -> ConfigExtension:
+def _extended(files: ConfigFiles, length: int, method: str, original: int | None, folder: str) -> ConfigExtension:
     config = files.config
     read_rope(config)  # raises for whatever cannot be understood, and names the key
     text_config = find_text_config(config)
@@ -180,35 +185,30 @@ def _extended(
         )  # fmt: skip
     reaching = [block for block in _rotating(blocks) if _reaches(text_config, blocks, block, original or declared)]
     changes = [(block, _change_of(text_config, block, length, method, original, declared)) for block in reaching]
-    if not changes:
-        change = _without_rotation(text_config, blocks, declared)
-    else:
-        change = changes[0][1]
-    if any(change.factor is not None and change.factor > TIMES for _, change in changes):
-        raise ValueError(
-            f"length: {length:,} is more than {TIMES:,} times the original length: no model is extended so"
-        )
+    change = changes[0][1] if changes else _without_rotation(text_config, blocks, declared)
+    if change.factor is not None and change.factor > TIMES:
+        raise ValueError(f"length: {length:,} is {change.factor:,.0f} times the original length, the most is {TIMES:,}")
     keys: dict[KeyPath, Any] = {}
     for block, block_change in changes:
         keys |= _keys_of(text_config, block, block_change)
     if change.declares:
         keys[(length_key(text_config),)] = length
     changed: dict[str, dict[KeyPath, Any]] = {CONFIG: {(*text_config.path, *path): new for path, new in keys.items()}}
-    notes = [*change.notes, *_notes(config, text_config, blocks, reaching, files)]
+    every_note = [*change.notes, *_notes(config, text_config, blocks, reaching, files)]
     for name, (key, new, note) in _cutting_lengths(files, length, declared).items():
         if new is not None:
             changed[name] = {(key,): new}
-        notes += [note] if note else []
+        every_note += [note] if note else []
     if files.is_gguf:
         texts, changed_config, diff = {}, _applied(config, changed[CONFIG]), ""
     else:
         texts = {name: edited(files.texts[name], changes) for name, changes in changed.items()}
-        changed_config, diff = json.loads(texts[CONFIG]), _diff(files.texts, texts)
+        changed_config, diff = json.loads(texts[CONFIG]), unified_diff(files.texts, texts)
     _check_written(changed_config, text_config, changes)
-    lines = engine_lines(changed_config, length, str(out) if out is not None else "DIR", gguf=files.gguf)
+    lines = engine_lines(changed_config, length, folder, gguf=files.gguf)
     return ConfigExtension(
         files.model, length, declared, False, change, changed_config, changed, texts, diff,
-        tuple(_costs(change, declared, length)), tuple(dict.fromkeys(notes)), lines,
+        tuple(_costs(change, declared, length, folder)), tuple(dict.fromkeys(every_note)), lines,
     )  # fmt: skip
 
 
@@ -233,13 +233,9 @@ def _check_rotation_limits(config: Config, text_config: TextConfig) -> None:
         has = "; ".join(scheme.text for scheme in schemes)
         rows = next((scheme.positions for scheme in schemes if scheme.positions), None)
         limit = (
-            f": it ends at {rows:,} positions; a longer table must be trained (posenc.embedding.grow_table)"
-            if rows
-            else ""
+            f". The table ends at {rows:,}; a longer one must be trained (posenc.embedding.grow_table)" if rows else ""
         )
-        raise ValueError(
-            f"{text_config.model_type}: rotation is not what limits the length, the model has {has}{limit}"
-        )
+        raise ValueError(f"{text_config.model_type}: rotation is not what limits the length: {has}{limit}")
     if text_config.rotation.fixed:
         raise ValueError(f"{text_config.model_type}: its code fixes the frequencies, whatever a config says")
     if text_config.rotation.bases_choose:
@@ -272,15 +268,16 @@ def _without_rotation(text_config: TextConfig, blocks: list[RopeBlock], declared
     still = {block.kind for block in blocks if block.values is None}
     free = [
         layer for layer, kind in enumerate(kinds)
-        if kind not in NO_ATTENTION and (layer in unrotated or kind in still) and window_of(text_config, kind)[0] is None
+        if (layer in unrotated or kind in still) and kind not in NO_ATTENTION
+        and window_of(text_config, kind)[0] is None
     ]  # fmt: skip
     windows = sorted({size for kind in kinds if (size := window_of(text_config, kind)[0]) is not None})
     widest = f"{windows[-1]:,} tokens" if windows else "its layers' own pattern"
     if not free:
         raise ValueError(
-            f"length: rotation does not limit {text_config.model_type}: every layer that rotates attends within a window "
-            f"of {widest}, so that no distance is new; the window limits what a layer sees, and no config extends that "
-            "without training"
+            f"length: rotation does not limit {text_config.model_type}: every layer attends within a window of "
+            f"{widest}, so that no distance is new. The window limits what a layer attends to, and widening it needs "
+            "training"
         )
     text = f"layers that rotate attend within {widest}, and the {len(free)} layers that attend further have no rotation"
     return BlockChange({}, "none", notes=(f"{text}: the rope block stays as it is",))
@@ -292,17 +289,15 @@ def _change_of(
     values = block.effective
     if values.get("rope_type", _UNSCALED) != _UNSCALED:
         if declared is None:
-            raise ValueError(f"{text_config.key_path(length_key(text_config))} is missing: how far this scaling reaches "
-                             "is not said; write the length first")  # fmt: skip
+            key = text_config.key_path(length_key(text_config))
+            raise ValueError(f"{key} is missing, which says how far the scaling of this config reaches: add it first")
         if original is not None:
             raise ValueError("original_length: the config has a scaling, whose block says from which length it counts")
         return grown_scaling(values, method, length, declared)
     recipe = documented_for(text_config.model_type, declared, values["rope_theta"]) if original is None else None
     start = original or (recipe.original if recipe is not None else block.trained or declared)
     if start is None:
-        raise ValueError(
-            "original_length must be given: the config does not say the model's length (--original-length)"
-        )
+        raise ValueError("original_length must be given (--original-length): the config does not say the length")
     if length <= start:
         raise ValueError(f"length must be more than the {start:,} tokens of the original length, got {length:,}")
     return new_scaling(method, length, start, recipe)
@@ -360,8 +355,11 @@ def _notes(
     elif not text_config.known:
         notes.append(f"model_type {shown(text_config.model_type)} is unknown to posenc: compare the keys with its code")
     if files.of_the_hub:
-        notes.append("of the Hugging Face Hub only config files were read; --out writes these: put the weights beside them "
-                     f"(hf download {files.model.partition('@')[0]} --local-dir DIR, then the changed files over it)")  # fmt: skip
+        name = files.model.partition("@")[0]
+        notes.append(
+            f"only config files of {name} were read, and --out writes only these; the weights go beside them, or: "
+            f"hf download {name} --local-dir WEIGHTS, and posenc extend WEIGHTS links them into a complete folder"
+        )
     return notes
 
 
@@ -379,36 +377,28 @@ def _declared_notes(blocks: list[RopeBlock], declared: int) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _costs(change: BlockChange, declared: int | None, length: int) -> list[str]:
+def _costs(change: BlockChange, declared: int | None, length: int, folder: str) -> list[str]:
     """What a change costs at short lengths, and what it needs.
 
     A block that grows was trained up to the declared length; a new one counts from its original length.
     """
     if change.factor is None:
-        return ["Quality beyond the training length is not known: measure it (posenc evaluate DIR --tasks "
+        return [f"Quality beyond the training length is not known: measure it (posenc evaluate {folder} --tasks "
                 f"niah,perplexity --lengths {declared or length},{length})"]  # fmt: skip
     start = (change.original if "rope_type" in change.keys else declared) or length
     costs = []
     if change.method == "yarn":
-        costs.append(
-            f"A static factor also changes prompts under {start:,} tokens; serve these with the config as it was."
-        )
+        costs.append(f"A static factor also changes prompts under {start:,} tokens: serve these with the old config.")
         costs.append(f"Measured: {_STUDY}.")
     elif change.method != "dynamic":
         costs.append(f"The factor acts at every length, also on prompts under {start:,} tokens.")
     if change.method == "linear" and change.documented is None:
         costs.append("Linear scaling slows fast pairs too; it was published with fine-tuning (arXiv 2306.15595).")
     nothing = "Nothing is trained here. " if change.documented is None else ""
-    costs.append(f"{nothing}Measure before use: posenc evaluate DIR --tasks niah,perplexity --lengths {start},{length}")
+    costs.append(
+        f"{nothing}Measure before use: posenc evaluate {folder} --tasks niah,perplexity --lengths {start},{length}"
+    )
     return costs
-
-
-def _diff(before: Mapping[str, str], after: Mapping[str, str]) -> str:
-    parts = []
-    for name, text in after.items():
-        old, new = before[name].splitlines(), text.splitlines()
-        parts += difflib.unified_diff(old, new, name, name, n=1, lineterm="")
-    return "\n".join(parts)
 
 
 def _applied(config: Config, changes: Mapping[KeyPath, Any]) -> Config:
@@ -425,11 +415,8 @@ def _check_written(config: Config, before: TextConfig, changes: list[tuple[RopeB
     for block in find_rope_blocks(before):
         values, old = after[block.kind].effective, meant.get(block.kind, block.effective)
         wrong = sorted(key for key, value in old.items() if values.get(key) != value)
-        if (
-            block.values is not None
-            and wrong
-            and (block.kind in meant or wrong != ["original_max_position_embeddings"])
-        ):
+        follows = block.kind not in meant and wrong == ["original_max_position_embeddings"]  # the declared length
+        if block.values is not None and wrong and not follows:
             raise ValueError(
                 f"{block.kind}: {', '.join(wrong)} would be read back as {[values.get(key) for key in wrong]}, not as "
                 f"{[old[key] for key in wrong]}: the spelling of this file has no room for it"

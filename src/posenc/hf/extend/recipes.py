@@ -72,7 +72,7 @@ DOCUMENTED = (
     Documented(
         "Qwen3-8B", ("qwen3", "qwen3_moe"), (40960, 32768), 1e6, "yarn", 32768, 131072,
         f"{_QWEN}/Qwen3-8B#processing-long-texts",
-        note="the 40,960 tokens of its config are 32,768 for the answer and 8,192 for the prompt, not the training length",
+        note="trained at 32,768 tokens; the 40,960 of its config are 32,768 for the answer and 8,192 for the prompt",
     ),
     Documented(
         "Qwen3.5", ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_5", "qwen3_5_moe"), (262144,), 1e7, "yarn", 262144,
@@ -85,7 +85,7 @@ DOCUMENTED = (
     ),
     Documented(
         "Gemma 3", ("gemma3_text", "gemma3"), (32768,), 1e6, "linear", 32768, 131072, "arXiv 2503.19786, section 5.3",
-        {131072: 8.0}, None, "they trained further under this factor, and report fast degradation beyond 131,072 tokens",
+        {131072: 8.0}, None, "its authors trained on under this factor, and report fast degradation beyond this length",
     ),
 )  # fmt: skip
 
@@ -202,9 +202,9 @@ def grown_scaling(block: Block, method: str, length: int, declared: int) -> Bloc
         )
     if kind == "longrope":
         raise ValueError(
-            f"method: rope type 'longrope' has a factor for each pair, searched for {declared:,} tokens, and no formula "
-            "gives those of another length; posenc extend --method longrope searches them on the model (without "
-            "--config-only)"
+            f"method: rope type 'longrope' has a factor for each pair, searched for {declared:,} tokens, and no "
+            "formula gives those of another length; without --config-only, posenc extend --method longrope searches "
+            "them on the model"
         )
     if kind not in ("yarn", "llama3", "linear", "proportional"):
         follows = ": its frequencies follow the length of the text already" if kind.startswith("dynamic") else ""

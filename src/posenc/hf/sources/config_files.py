@@ -7,6 +7,7 @@ change the source through them.
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import shutil
@@ -70,9 +71,7 @@ class ConfigFiles:
             if os.path.lexists(out):
                 raise ValueError(f"out: {told(out)} exists; nothing is overwritten: give another folder")
         elif self.of_the_hub:
-            raise ValueError(
-                f"{self.model} is a model of the Hugging Face Hub, whose cache is not written to: give --out DIR"
-            )
+            raise ValueError(f"{self.model} lies in the cache of the Hub, which is not written to: give --out DIR")
         elif self.folder is None and self.file is None:
             raise ValueError("in_place: the source is no file")
 
@@ -136,6 +135,15 @@ def write_in_place(files: ConfigFiles, texts: Mapping[str, str]) -> str:
         backup = replace_with_backup(path, texts[name])
         written.append(f"{path} (before: {backup.name})")
     return ", ".join(written)
+
+
+def unified_diff(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    """A unified diff of the files that changed, by name."""
+    parts: list[str] = []
+    for name, text in after.items():
+        old, new = before[name].splitlines(), text.splitlines()
+        parts += difflib.unified_diff(old, new, name, name, n=1, lineterm="")
+    return "\n".join(parts)
 
 
 def _fill(source: Path, target: Path) -> None:
