@@ -49,6 +49,8 @@ def changes_to(spelling: Spelling, text_config: TextConfig) -> dict[str, Any]:
     blocks = find_rope_blocks(text_config)
     if all(block.values is None for block in blocks):
         raise ValueError(f"{text_config.model_type or 'the config'}: no layer rotates, so there is nothing to convert")
+    if text_config.rotation.fixed:
+        raise ValueError(f"{text_config.model_type}: its code reads no rope block, so there is nothing to convert")
     changes: dict[str, Any] = {}
     if spelling != "v4":
         block = block_of_version_5(text_config, blocks)
@@ -103,7 +105,8 @@ def _with_base(text_config: TextConfig, block: RopeBlock) -> Block:
     """One block with rope type, base and share, and every other key as the config gives it."""
     given, effective = _given(block), block.effective
     rotated = given.pop("rotary_dim", None)
-    result = {"rope_theta": effective["rope_theta"], **given, "rope_type": _written_type(text_config, block)}
+    given["rope_type"] = _written_type(text_config, block)
+    result: Block = {"rope_type": given["rope_type"], "rope_theta": effective["rope_theta"], **given}
     if text_config.rotation.kinds and result["rope_type"] == "yarn":
         result = {**text_config.rotation.scaled, **result}
     if rotated is not None:

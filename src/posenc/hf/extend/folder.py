@@ -34,6 +34,7 @@ from posenc.hf.atomic_write import naming_target, write_atomically
 from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.rotation import equivalent
 from posenc.hf.config.text_config import find_text_config, with_text_config
+from posenc.hf.config.version_keys import changes_to
 from posenc.hf.limits import FILE_BYTES
 from posenc.hf.serving.engines import (
     CONVERTER,
@@ -166,13 +167,11 @@ def with_gains(config: Config) -> Config:
 
 def with_both_versions(config: Config) -> Config:
     """A configuration of version 5 with version 4's keys added; unchanged where version 4 cannot express it."""
-    read = read_rope({key: value for key, value in config.items() if key != "posenc"})
+    text_config = find_text_config(config)
     try:
-        older = find_text_config(read.to_config(version=4)).config
+        added = changes_to("both", text_config)
     except ValueError:
         return config
-    text_config = find_text_config(config)
-    added = {key: value for key, value in older.items() if key not in text_config}
     both = with_text_config(config, text_config, {**text_config.config, **added})
     return both if _means_the_same(both, config) else config
 
