@@ -1,11 +1,13 @@
 """Hugging Face configurations: read, explained, written. Needs torch only.
 
 `read_rope` and `rope_from_config` read, `RopeConfig.to_config` and `rope_to_config` write, `preset` gives well-known
-configurations, `explain` reports what one means, as `posenc explain` prints it; `write_gguf`, `serve_flags` and
-`plugin_block` hand a rotation to engines.
+configurations, `explain` reports what one means, as `posenc explain` prints it; `extend_config` and `convert_config`
+change the text of a config.json; `write_gguf`, `serve_flags` and `plugin_block` hand a rotation to engines.
 """
 
 from posenc.hf.config.compose import rope_to_config as rope_to_config
+from posenc.hf.config.convert import ConfigConversion as ConfigConversion
+from posenc.hf.config.convert import convert_config as convert_config
 from posenc.hf.config.rope_config import RopeConfig as RopeConfig
 from posenc.hf.config.rope_config import read_rope as read_rope
 from posenc.hf.config.rope_config import rope_from_config as rope_from_config
@@ -18,6 +20,8 @@ from posenc.hf.explanation.report import Explanation as Explanation
 from posenc.hf.explanation.report import as_text as as_text
 from posenc.hf.explanation.report import explain as explain
 from posenc.hf.explanation.report import facts as facts
+from posenc.hf.extend.config_only import ConfigExtension as ConfigExtension
+from posenc.hf.extend.config_only import extend_config as extend_config
 from posenc.hf.findings import Finding as Finding
 from posenc.hf.gguf import write_gguf as write_gguf
 from posenc.hf.serving.flags import serve_flags as serve_flags
@@ -27,8 +31,12 @@ from posenc.hf.sources.presets import preset as preset
 
 __all__ = [
     "as_text",
+    "ConfigConversion",
+    "ConfigExtension",
+    "convert_config",
     "encodings_of",
     "explain",
+    "extend_config",
     "Explanation",
     "facts",
     "LayerAttention",
