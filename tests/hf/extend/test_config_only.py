@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,7 @@ def test_ten_models(model: Extended) -> None:
     assert outside <= ({new.path[0]} if new.path else set(model.keys))
     assert model.config == before, "the source is left alone"
     assert (extension.change is not None and extension.change.documented is not None) == model.documented
-    assert model.documented == ("documented" in str(extension).splitlines()[0] and "https" in str(extension)
+    assert model.documented == (("documented" in str(extension).splitlines()[0] and "https" in str(extension))
                                 or "arXiv 2503.19786" in str(extension))  # fmt: skip
     for kind, rope in read_rope(model.config).layers.items():
         now = read_rope(extension.config).layers[kind]
@@ -171,7 +170,7 @@ def test_another_method_cannot_start_from_a_scaling() -> None:
         (PUBLISHED["meta-llama/Llama-3.1-8B"], "yarn"),
         (PUBLISHED["deepseek-ai/DeepSeek-V3"], "pi"),
     ):
-        with pytest.raises(ValueError, match="under which the weights were trained; .* cannot start from it: use auto"):
+        with pytest.raises(ValueError, match=r"weights were trained; .* cannot start from it: use auto"):
             extend_config(config, 10**6, method)
 
 
@@ -217,8 +216,8 @@ def test_out_links_weights_and_copies_the_rest(tmp_path: Path) -> None:
     extension = extend_config(folder, 8192, out=tmp_path / "new" / "m-8k")
     out = tmp_path / "new" / "m-8k"
     assert extension.written == str(out)
-    assert os.path.samefile(out / "model.safetensors", folder / "model.safetensors")
-    assert not os.path.samefile(out / "tokenizer.json", folder / "tokenizer.json")
+    assert (out / "model.safetensors").samefile(folder / "model.safetensors")
+    assert not (out / "tokenizer.json").samefile(folder / "tokenizer.json")
     assert sorted(path.name for path in out.iterdir()) == [
         "config.json", "model.safetensors", "sub", "tokenizer.json", "tokenizer_config.json"]  # fmt: skip
     assert json.loads((out / "config.json").read_text()) == extension.config
@@ -253,7 +252,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Path, "write_text", full)
     for options in ({"in_place": True}, {"out": tmp_path / "new"}):
         with pytest.raises(OSError, match="No space left on device; nothing was lost"):
-            extend_config(folder, 8192, **options)  # type: ignore[arg-type]
+            extend_config(folder, 8192, **options)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert not (tmp_path / "new").exists()
 
@@ -269,7 +268,9 @@ def test_a_model_of_the_hub(
     monkeypatch.chdir(tmp_path)
     assert posenc_cli.run(["extend", "org/m", "--length", "8192", "--config-only", "--out", "new"]) == 0
     assert "hf download org/m --local-dir" in capsys.readouterr().out
-    assert sorted(os.listdir("new")) == ["config.json", "tokenizer_config.json"], "config files alone"
+    assert sorted(path.name for path in Path("new").iterdir()) == ["config.json", "tokenizer_config.json"], (
+        "config files alone"
+    )
     assert posenc_cli.run(["extend", "org/m", "--length", "8192", "--config-only", "--in-place"]) == 2
     assert "cache of the Hub, which is not written to" in capsys.readouterr().err
 
