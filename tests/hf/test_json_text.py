@@ -46,7 +46,7 @@ def test_small_and_odd_texts() -> None:
 
 
 def test_published_configs() -> None:
-    """Random changes of real configs, in three layouts: the parsed result is the one that plain Python gives."""
+    """Random changes of real configs, in three layouts: plain Python gives the same parsed result."""
     draw = random.Random(0)
     for line in configs("published_configs"):
         config = line["config"]

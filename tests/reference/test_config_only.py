@@ -69,17 +69,17 @@ def test_written_folders_rotate_as_intended(model: Extended, tmp_path: Path) -> 
 def meaning(config: dict[str, Any]) -> Any:
     """What transformers reads of the rotation; "type" repeats rope_type, and a share of 1 says nothing."""
 
-    def plain(block: Any) -> Any:
+    def simplified(block: Any) -> Any:
         if not isinstance(block, dict):
             return block
         return {
-            key: plain(value)
+            key: simplified(value)
             for key, value in block.items()
             if key != "type" and (key, value) != ("partial_rotary_factor", 1.0)
         }
 
     copied = json.loads(json.dumps(config))
-    return plain(transformers.AutoConfig.for_model(**copied).get_text_config().to_dict().get("rope_parameters"))
+    return simplified(transformers.AutoConfig.for_model(**copied).get_text_config().to_dict().get("rope_parameters"))
 
 
 @pytest.mark.parametrize("spelling", ["both", "v5"])

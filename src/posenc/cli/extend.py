@@ -33,9 +33,11 @@ def _extend_config(
 ) -> int:  # fmt: skip
     from posenc.hf.extend.config_only import extend_config
 
-    given = next((name for name in ("text", "last", "lengths", "search", "tokens") if measured[name] is not None), None)
-    if overwrite or given:
-        raise ValueError(f"--{given or 'overwrite'} is not for --config-only, which measures and overwrites nothing")
+    option = next(
+        (name for name in ("text", "last", "lengths", "search", "tokens") if measured[name] is not None), None
+    )
+    if overwrite or option:
+        raise ValueError(f"--{option or 'overwrite'} is not for --config-only, which measures and overwrites nothing")
     with naming(path):
         extension = extend_config(path, length, method, original_length=original_length, out=out, in_place=in_place)
     sys.stdout.write(f"{json.dumps(extension.record(), indent=1) if as_json else extension}\n")

@@ -20,13 +20,13 @@ LLAMA = {"model_type": "llama", "head_dim": 64, "num_hidden_layers": 2, "rope_th
 V5 = {"model_type": "llama", "head_dim": 64, "max_position_embeddings": 4096}
 
 
-def written(folder: Path, config: dict[str, Any], **others: dict[str, Any]) -> Path:
+def written(folder: Path, config: dict[str, Any], **side_files: dict[str, Any]) -> Path:
     """A folder as a checkpoint has it: config, weights, a tokenizer, and other JSON files by name."""
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(config, indent=2))
     (folder / "model.safetensors").write_bytes(bytes(3 * 2**20))
     (folder / "tokenizer.json").write_text("{}")
-    for name, content in others.items():
+    for name, content in side_files.items():
         (folder / f"{name}.json").write_text(json.dumps(content))
     return folder
 
@@ -108,7 +108,7 @@ def test_version_5_keeps_its_spelling_and_always_has_a_base() -> None:
     yarn = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 4096}
     assert extend_config({**V5, "rope_parameters": block}, 8192).config["rope_parameters"] == {**block, **yarn}
     outside = extend_config({**V5, "rope_theta": 5e5, "rope_parameters": {"rope_type": "default"}}, 8192).config
-    assert outside["rope_parameters"] == {**yarn, "rope_theta": 5e5}, "the base from beside the block"
+    assert outside["rope_parameters"] == {**yarn, "rope_theta": 5e5}, "the base from next to the block"
     both = {**V5, "rope_theta": 5e5, "rope_scaling": {"rope_type": "linear", "factor": 2.0},
             "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 5e5}}  # fmt: skip
     for name in ("rope_scaling", "rope_parameters"):

@@ -73,7 +73,7 @@ def convert_config(
     Args:
         source: a folder, a config.json, a model of the Hugging Face Hub (``org/name``) or a mapping.
         spelling: "both": old and new readers read the config alike; where version 4 has no keys for this rotation,
-            those of version 5 alone, and `ConfigConversion.no_old_form` says why. "v4" or "v5": these keys alone.
+            the keys of version 5 alone, and `ConfigConversion.no_old_form` says why. "v4" or "v5": these keys alone.
         out: a new folder to write; from a folder of weights it gets everything, large files as links.
         in_place: change the config.json of the source; it is kept as config.json.original.
 
@@ -85,7 +85,7 @@ def convert_config(
     >>> convert_config({"model_type": "qwen3", "rope_parameters": block}).config["rope_theta"]
     1000000.0
     """
-    wanted = check_spelling(spelling)
+    target = check_spelling(spelling)
     if check_flag("in_place", in_place) and out is not None:
         raise ValueError("out or in_place: give one of the two")
     files = read_files(source)
@@ -96,9 +96,9 @@ def convert_config(
     read_rope(files.config)  # raises for whatever cannot be understood, and names the key
     text_config, reason = find_text_config(files.config), ""
     try:
-        changes = changes_to(wanted, text_config)
+        changes = changes_to(target, text_config)
     except NoOldFormError as error:
-        if wanted == "v4":
+        if target == "v4":
             raise
         changes, reason = block_to_add(text_config), str(error)
     paths = {(*text_config.path, key): value for key, value in changes.items()}
@@ -107,11 +107,11 @@ def convert_config(
     try:
         check_same_rotation(text_config, config)
     except ValueError as error:
-        if wanted != "both":
+        if target != "both":
             raise
         raise ValueError(f"both spellings cannot stand in one config here: choose v4 or v5 ({error})") from error
     conversion = ConfigConversion(
-        files.model, wanted, config,
+        files.model, target, config,
         {dotted(path): None if value is REMOVED else value for path, value in paths.items()}, text,
         unified_diff(files.texts, {CONFIG: text}), reason,
     )  # fmt: skip

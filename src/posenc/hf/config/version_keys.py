@@ -2,7 +2,7 @@
 
 Version 4: ``rope_theta`` and a share of the head next to ``rope_scaling``. Version 5: all of it in ``rope_parameters``,
 one block for each kind of layers where they differ. A config with both is read alike by old and new readers:
-transformers 5 takes ``rope_scaling`` and the keys beside it where they stand.
+transformers 5 takes ``rope_scaling`` and the keys next to it where they stand.
 `posenc.hf.config.compose` writes the keys of a rotation that no config has yet.
 """
 
@@ -78,13 +78,13 @@ def block_to_add(text_config: TextConfig) -> dict[str, Any]:
     return {} if _has_bases(text_config.get("rope_parameters"), block) else {"rope_parameters": block}
 
 
-def _has_bases(present: Any, wanted: Block) -> bool:
+def _has_bases(present: Any, target: Block) -> bool:
     """Whether ``rope_parameters`` is there, with a base in each block."""
     if not isinstance(present, dict) or not present:
         return False
-    if "rope_theta" in wanted:
+    if "rope_theta" in target:
         return present.get("rope_theta") is not None
-    inner = [present.get(kind) for kind, block in wanted.items() if block is not None]
+    inner = [present.get(kind) for kind, block in target.items() if block is not None]
     return all(isinstance(block, dict) and block.get("rope_theta") is not None for block in inner)
 
 
@@ -103,10 +103,10 @@ def block_of_version_5(text_config: TextConfig, blocks: list[RopeBlock]) -> Bloc
 
 def _with_base(text_config: TextConfig, block: RopeBlock) -> Block:
     """One block with rope type, base and share, and every other key as the config gives it."""
-    given, effective = _given(block), block.effective
-    rotated = given.pop("rotary_dim", None)
-    given["rope_type"] = _written_type(text_config, block)
-    result: Block = {"rope_type": given["rope_type"], "rope_theta": effective["rope_theta"], **given}
+    keys_of_block, effective = _block_keys(block), block.effective
+    rotated = keys_of_block.pop("rotary_dim", None)
+    keys_of_block["rope_type"] = _written_type(text_config, block)
+    result: Block = {"rope_type": keys_of_block["rope_type"], "rope_theta": effective["rope_theta"], **keys_of_block}
     if text_config.rotation.kinds and result["rope_type"] == "yarn":
         result = {**text_config.rotation.scaled, **result}
     if rotated is not None:
@@ -116,12 +116,12 @@ def _with_base(text_config: TextConfig, block: RopeBlock) -> Block:
     return result
 
 
-def _given(block: RopeBlock) -> Block:
+def _block_keys(block: RopeBlock) -> Block:
     """What a config gives for a block, without a training length outside of it (Phi-3), which both versions read."""
-    given = dict(block.values or {})
+    keys_of_block = dict(block.values or {})
     if all(len(path) == 1 for path in block.sources.get(_ORIGINAL, ())):
-        given.pop(_ORIGINAL, None)
-    return given
+        keys_of_block.pop(_ORIGINAL, None)
+    return keys_of_block
 
 
 def _written_type(text_config: TextConfig, block: RopeBlock) -> str:
@@ -138,7 +138,7 @@ def _share(rotated: int, head: int) -> float:
 
 
 def keys_of_version_4(text_config: TextConfig, blocks: list[RopeBlock]) -> Config:
-    """The keys of version 4 beside each other in the text config.
+    """The keys of version 4 next to each other in the text config.
 
     Raises:
         NoOldFormError: where version 4 has none.
@@ -155,14 +155,14 @@ def keys_of_version_4(text_config: TextConfig, blocks: list[RopeBlock]) -> Confi
     if len(rotating) > 1 or family.nested:
         raise NoOldFormError(f"version 4 has no keys for layers of several kinds: {', '.join(rotating)}")
     (block,) = rotating.values()
-    given, effective = _given(block), block.effective
+    keys_of_block, effective = _block_keys(block), block.effective
     keys: Config = {family.theta_key: effective["rope_theta"]}
-    share = {key: given.pop(key) for key in _SHARES if key in given}
+    share = {key: keys_of_block.pop(key) for key in _SHARES if key in keys_of_block}
     if not share and family.share != 1:
         share = {"partial_rotary_factor": effective["partial_rotary_factor"]}
     if share:
         keys[family.share_key] = _in_key(family.share_key, share, head_dim(text_config, block.kind, None))
-    return {**keys, "rope_scaling": _old_block(given, _written_type(text_config, block))}
+    return {**keys, "rope_scaling": _old_block(keys_of_block, _written_type(text_config, block))}
 
 
 def _in_key(key: str, share: Mapping[str, Any], head: int) -> Any:
@@ -172,9 +172,9 @@ def _in_key(key: str, share: Mapping[str, Any], head: int) -> Any:
     return share.get("partial_rotary_factor", _share(share.get("rotary_dim", head), head))
 
 
-def _old_block(given: Block, rope_type: str) -> Block | None:
+def _old_block(keys_of_block: Block, rope_type: str) -> Block | None:
     """The value of ``rope_scaling``: the block without its base; null where nothing is scaled."""
-    rest = {key: value for key, value in given.items() if key not in ("rope_theta", "rope_type")}
+    rest = {key: value for key, value in keys_of_block.items() if key not in ("rope_theta", "rope_type")}
     block = {"rope_type": rope_type, **rest}
     return None if block == _UNSCALED else block
 
@@ -184,10 +184,10 @@ def _of_kinds(text_config: TextConfig, rotating: Mapping[str, RopeBlock]) -> Con
     result: Config = {}
     for kind, keys in text_config.rotation.kinds.items():
         block = rotating.get(kind)
-        given = {} if block is None else _given(block)
+        keys_of_block = {} if block is None else _block_keys(block)
         effective = {"rope_theta": keys.base} if block is None else block.effective
         rope_type = "default" if block is None else _written_type(text_config, block)
-        old = _old_block({key: value for key, value in given.items() if key not in _SHARES}, rope_type)
+        old = _old_block({key: value for key, value in keys_of_block.items() if key not in _SHARES}, rope_type)
         if old is not None and not keys.scaled:
             raise NoOldFormError(f"rope_scaling of version 4 is not for {kind}")
         values = {keys.theta_key: effective["rope_theta"], **({"rope_scaling": old} if keys.scaled else {})}

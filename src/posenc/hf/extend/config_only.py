@@ -240,7 +240,7 @@ def _check_rotation_limits(config: Config, text_config: TextConfig) -> None:
         raise ValueError(f"{text_config.model_type}: its code fixes the frequencies, whatever a config says")
     if text_config.rotation.bases_choose:
         key = text_config.key_path(text_config.rotation.bases_key or "")
-        raise ValueError(f"{key} gives each layer a base, and the code reads no scaling beside it: nothing to extend")
+        raise ValueError(f"{key} gives each layer a base, and the code reads no scaling next to it: nothing to extend")
 
 
 def _reaches(text_config: TextConfig, blocks: list[RopeBlock], block: RopeBlock, original: int | None) -> bool:
@@ -357,7 +357,7 @@ def _notes(
     if files.of_the_hub:
         name = files.model.partition("@")[0]
         notes.append(
-            f"only config files of {name} were read, and --out writes only these; the weights go beside them, or: "
+            f"only config files of {name} were read, and --out writes only these; the weights go next to them, or: "
             f"hf download {name} --local-dir WEIGHTS, and posenc extend WEIGHTS links them into a complete folder"
         )
     return notes

@@ -88,19 +88,19 @@ def _wrong(engine: str, blocks: list[RopeBlock], length: int) -> str:
     """What an engine computes wrong of these blocks, in words; "" where nothing is known to be wrong."""
     gaps = engine_table()["gaps"]
     errors = [
-        error for block in blocks for error in engine_errors(engine, _served(block), length)
+        error for block in blocks for error in engine_errors(engine, _values_of(block), length)
         if engine in gaps[error.case]
     ]  # fmt: skip
     return "; ".join(dict.fromkeys(error.text for error in errors))
 
 
-def _served(block: RopeBlock) -> dict[str, Any]:
+def _values_of(block: RopeBlock) -> dict[str, Any]:
     return {key: value for key, value in block.effective.items() if value is not None}
 
 
 def _measured(engine: str, blocks: list[RopeBlock], length: int) -> tuple[bool | None, str]:
     """What was measured of blocks that an engine has no error with."""
-    cases = dict.fromkeys(case for block in blocks for case in cases_of_block(_served(block), length))
+    cases = dict.fromkeys(case for block in blocks for case in cases_of_block(_values_of(block), length))
     known = engine_table()["gaps"]
     unmeasured = [case for case in cases if engine not in known.get(case, {})]
     if any(_SECTION in (block.values or {}) for block in blocks):
@@ -143,7 +143,7 @@ def _of_gguf(text_config: TextConfig, blocks: list[RopeBlock], length: int, gguf
         reason = unwritable or "its layers have rotations of several kinds"
         return EngineLine(engine, "", False, f"no GGUF file is known to hold this rotation: {reason}")
     right, text = _measured(WRITER, blocks, length)
-    block = {key: value for key, value in _served(blocks[0]).items() if key != _SECTION}
+    block = {key: value for key, value in _values_of(blocks[0]).items() if key != _SECTION}
     names = [name for name, (model_type, _) in ARCHITECTURES.items() if model_type == text_config.model_type]
     raised = [f"--override-kv {names[0]}.context_length=int:{length}"] if names else []
     flags = list(_llama_cpp_flags(block))

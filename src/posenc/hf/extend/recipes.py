@@ -175,7 +175,7 @@ def new_scaling(method: str, length: int, original: int, recipe: Documented | No
     if kind == "dynamic":
         notes.append(
             "max_position_embeddings stays, because transformers starts dynamic NTK from it; the frequencies change as "
-            "a text grows, and keys in a cache keep those of the shorter text"
+            "a text grows, and keys in a cache keep the frequencies of the shorter text"
         )
     return BlockChange(
         keys, kind, float(factor), original, declares=kind != "dynamic", documented=followed, notes=tuple(notes)
@@ -203,7 +203,7 @@ def grown_scaling(block: Block, method: str, length: int, declared: int) -> Bloc
     if kind == "longrope":
         raise ValueError(
             f"method: rope type 'longrope' has a factor for each pair, searched for {declared:,} tokens, and no "
-            "formula gives those of another length; without --config-only, posenc extend --method longrope searches "
+            "formula gives factors for another length; without --config-only, posenc extend --method longrope searches "
             "them on the model"
         )
     if kind not in ("yarn", "llama3", "linear", "proportional"):

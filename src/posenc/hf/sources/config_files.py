@@ -31,7 +31,7 @@ _LEFT = {".git", ".cache"}
 
 @dataclass(frozen=True)
 class ConfigFiles:
-    """The config of a model, and the files beside it.
+    """The config of a model, and the files next to it.
 
     Attributes:
         model: the source in words.
@@ -57,7 +57,7 @@ class ConfigFiles:
         return bool(self.gguf)
 
     def side(self, name: str) -> Config:
-        """The content of a file beside config.json; empty where there is none that holds an object."""
+        """The content of a file next to config.json; empty where there is none that holds an object."""
         if name not in self.texts:
             return {}
         content = parse_json(Path(name), self.texts[name].encode())

@@ -26,7 +26,7 @@ from urllib.request import getproxies
 from posenc.arguments import one_line
 from posenc.input_files import printable
 
-MAIN_FILES = ("config.json", "params.json")  # the first that a repository has; the second beside Mistral's own weights
+MAIN_FILES = ("config.json", "params.json")  # the first that a repository has; the second next to Mistral's own weights
 SIDE_FILES = (
     "generation_config.json", "tokenizer_config.json", "preprocessor_config.json", "sentence_bert_config.json",
 )  # fmt: skip
@@ -200,8 +200,8 @@ def _unreachable(model: HubId, reason: str) -> str:
 def _in_words(model: HubId) -> Iterator[None]:
     """Let each error of huggingface_hub be one line that says what to do.
 
-    Errors are told by the names of their classes: those of the network come from requests in version 0 of the package
-    and from httpx since version 1.
+    Errors are told apart by the names of their classes, because errors of the network come from requests in version 0
+    of the package, and from httpx since version 1.
     """
     try:
         yield
