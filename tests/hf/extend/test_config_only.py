@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -337,3 +339,12 @@ def test_remote_code_is_told() -> None:
     assert any(note.startswith("auto_map: with trust_remote_code") for note in notes)
     unknown = {**LLAMA, "model_type": "neverheardof"}
     assert any("unknown to posenc" in note for note in extend_config(unknown, 8192).notes)
+
+
+@pytest.mark.parametrize("command", ["extend {} --length 131072 --config-only", "convert {} --spelling both"])
+def test_neither_torch_nor_transformers_is_imported(tmp_path: Path, command: str) -> None:
+    folder = written(tmp_path / "m", PUBLISHED["Qwen/Qwen3-8B"])
+    code = f"import posenc_cli, sys; code = posenc_cli.run({command.format(folder).split()!r}); "
+    code += "slow = {'torch', 'transformers', 'numpy', 'huggingface_hub'} & set(sys.modules); assert not slow, slow; "
+    code += "sys.exit(code)"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

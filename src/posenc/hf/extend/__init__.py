@@ -18,8 +18,9 @@ config_only     extend_config();  recipes: what to write;  engine_lines: how to 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from posenc.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from posenc.hf.extend.config_only import ConfigExtension as ConfigExtension
@@ -30,21 +31,18 @@ if TYPE_CHECKING:
     from posenc.hf.extend.result import Extension as Extension
     from posenc.hf.extend.tuning import Recipe as Recipe
 
-_HOMES = {
-    "ConfigExtension": "config_only", "extend_config": "config_only", "extend": "extension", "WindowLosses": "measure",
-    "METHODS": "methods", "Extension": "result", "Recipe": "tuning",
-}  # fmt: skip
-__all__ = ["METHODS", "ConfigExtension", "Extension", "Recipe", "WindowLosses", "extend", "extend_config"]
-
-
-def __getattr__(name: str) -> Any:
-    """A public name from its module: `extend_config` must not import torch and transformers."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__, _NAMES = lazy_names(
+    __name__,
+    {
+        "posenc.hf.extend.config_only": "ConfigExtension extend_config",
+        "posenc.hf.extend.extension": "extend",
+        "posenc.hf.extend.measure": "WindowLosses",
+        "posenc.hf.extend.methods": "METHODS",
+        "posenc.hf.extend.result": "Extension",
+        "posenc.hf.extend.tuning": "Recipe",
+    },
+)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_NAMES})
