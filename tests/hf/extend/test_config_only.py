@@ -209,6 +209,13 @@ def test_lengths_beside_the_config(tmp_path: Path) -> None:
     assert any("max_length 256 is shorter than the model's own length" in note for note in short.notes)
 
 
+def test_copies_of_the_declared_length() -> None:
+    extension = extend_config({**LLAMA, "seq_length": 4096, "max_seq_len": 2048, "model_max_length": 10**6}, 8192)
+    assert extension.config["seq_length"] == 8192
+    assert (extension.config["max_seq_len"], extension.config["model_max_length"]) == (2048, 10**6)
+    assert any(note.startswith("max_seq_len 2,048 stays; vLLM grants the smallest") for note in extension.notes)
+
+
 def test_out_links_weights_and_copies_the_rest(tmp_path: Path) -> None:
     folder = written(tmp_path / "m", LLAMA, tokenizer_config={"model_max_length": 4096})
     (folder / "sub").mkdir()

@@ -47,6 +47,7 @@ _CUTTING = {  # files with a length at which texts are cut, and its key
     "tokenizer_config.json": "model_max_length", "generation_config.json": "max_length",
     "sentence_bert_config.json": "max_seq_length",
 }  # fmt: skip
+_OTHER_LENGTHS = ("model_max_length", "max_sequence_length", "max_seq_length", "max_seq_len", "seq_length", "seq_len")
 _STUDY = (
     "+0.0117 nats a token (95 % interval +0.0098 to +0.0137) at 2,048 tokens, of SmolLM2-135M under YaRN from 8,192 to "
     "12,288 tokens, 100 documents (docs/results/context-study/likelihood)"
@@ -193,8 +194,10 @@ def _extended(files: ConfigFiles, length: int, method: str, original: int | None
         keys |= _keys_of(text_config, block, block_change)
     if change.declares:
         keys[(length_key(text_config),)] = length
+    copies, lengths_left = _copied_lengths(text_config, length, declared)
+    keys |= {(key,): length for key in copies}
     changed: dict[str, dict[KeyPath, Any]] = {CONFIG: {(*text_config.path, *path): new for path, new in keys.items()}}
-    every_note = [*change.notes, *_notes(config, text_config, blocks, reaching, files)]
+    every_note = [*change.notes, *_notes(config, text_config, blocks, reaching, files), *lengths_left]
     for name, (key, new, note) in _cutting_lengths(files, length, declared).items():
         if new is not None:
             changed[name] = {(key,): new}
@@ -322,6 +325,24 @@ def _keys_of(text_config: TextConfig, block: RopeBlock, change: BlockChange) -> 
         base = {}
     paths = {path: value for key, value in keys.items() for path in places(block, key)}
     return {**paths, **base}
+
+
+def _copied_lengths(text_config: TextConfig, length: int, declared: int | None) -> tuple[list[str], list[str]]:
+    """Other keys that repeat the declared length, and notes on those that give another one.
+
+    vLLM 0.33 grants the smallest of these lengths (model_arch_config_convertor.py), so that a copy would undo the new
+    one.
+    """
+    copies, notes = [], []
+    for key in _OTHER_LENGTHS:
+        value = text_config.get(key)
+        if not is_count(value, TOKENS) or value >= length or key == length_key(text_config):
+            continue
+        if value == declared:
+            copies.append(key)
+        else:
+            notes.append(f"{key} {value:,} stays; vLLM grants the smallest length that a config names")
+    return copies, notes
 
 
 def _cutting_lengths(

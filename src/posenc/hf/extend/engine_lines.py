@@ -2,8 +2,10 @@
 
 A config that is written comes before flags that override it: vLLM does not hand overrides on to a draft model, whose
 acceptance then falls to about 0 (vllm-project/vllm#58080).
-Source: `posenc.hf.serving.engines` for what each engine computes; ggml-org/llama.cpp#17459 for --override-kv, which
-    lifts the length at which llama-server cuts a context.
+Neither server needs a variable that lifts its limit, because the written config declares the length.
+Source: `posenc.hf.serving.engines` for what each engine computes; vLLM 0.33, config/model.py (_get_and_verify_max_len),
+    and SGLang 0.5.23, hf_transformers/common.py (get_context_length), for the length that a server grants;
+    ggml-org/llama.cpp#17459 for --override-kv, which lifts the length at which llama-server cuts a context.
 """
 
 from __future__ import annotations
@@ -30,7 +32,6 @@ from posenc.hf.serving.engines import (
 from posenc.hf.sources.gguf_metadata import ARCHITECTURES
 from posenc.hf.sources.load import Config
 
-_SGLANG_LONGER = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1"
 _FLAGS_OF_YARN = {"rope_type", "rope_theta", "factor", "original_max_position_embeddings", "beta_fast", "beta_slow"}
 _SECTION = "mrope_section"
 
@@ -70,7 +71,7 @@ def engine_lines(config: Config, length: int, folder: str, *, gguf: str = "") ->
     name = shlex.quote(folder)
     if gguf:
         return (_of_gguf(text_config, blocks, length, shlex.quote(gguf)),)
-    sglang = f"{_SGLANG_LONGER} python -m sglang.launch_server --model-path {name} --context-length {length}"
+    sglang = f"python -m sglang.launch_server --model-path {name} --context-length {length}"
     return (
         _server(VLLM, f"vllm serve {name} --max-model-len {length}", blocks, length, name),
         _server(SGLANG, sglang, blocks, length, name),
