@@ -67,6 +67,10 @@ def test_qwen3_is_counted_from_its_training_length() -> None:
     half = extend_config(PUBLISHED["Qwen/Qwen3-8B"], 65536)
     assert half.config["rope_scaling"]["factor"] == 2.0
     assert half.config["rope_scaling"]["original_max_position_embeddings"] == 32768
+    full = extend_config(half.config, 131072)
+    assert full.config == extend_config(PUBLISHED["Qwen/Qwen3-8B"], 131072).config, "in two steps as in one"
+    assert full.change is not None
+    assert full.change.documented is not None
     odd = extend_config(PUBLISHED["Qwen/Qwen3.5-27B"], 1010000)
     assert odd.change is not None
     assert odd.change.factor == 4.0, "the card's factor for the card's length"
@@ -79,6 +83,18 @@ def test_a_recipe_is_not_for_another_base() -> None:
     change = extend_config(other, 81920).change
     assert change is not None
     assert (change.documented, change.original, change.factor) == (None, 40960, 2.0)
+
+
+def test_a_recipe_of_a_text_model_inside_another_model_is_told() -> None:
+    config = {"model_type": "llava_onevision", "text_config": PUBLISHED["Qwen/Qwen3-8B"]}
+    notes = extend_config(config, 131072).notes
+    assert any("for Qwen3-8B, whose text model llava_onevision has" in note for note in notes)
+
+
+def test_compressed_attention_reaches_beyond_its_window() -> None:
+    config = extend_config(PUBLISHED["deepseek-ai/DeepSeek-V4-Flash"], 2**21).config
+    assert config["rope_scaling"]["factor"] == 32
+    assert config["rope_theta"] == PUBLISHED["deepseek-ai/DeepSeek-V4-Flash"]["rope_theta"]
 
 
 @pytest.mark.parametrize("recipe", DOCUMENTED, ids=lambda recipe: recipe.model)

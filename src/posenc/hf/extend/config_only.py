@@ -27,8 +27,15 @@ from posenc.hf.config.rope_keys import find_rope_blocks
 from posenc.hf.config.text_config import TextConfig, find_text_config, layers_without_rope, length_key, max_length
 from posenc.hf.config.write import places
 from posenc.hf.extend.engine_lines import EngineLine, engine_lines
-from posenc.hf.extend.recipes import BlockChange, check_method, documented_for, grown_scaling, new_scaling
-from posenc.hf.families.layer_patterns import NO_ATTENTION
+from posenc.hf.extend.recipes import (
+    BlockChange,
+    check_method,
+    documented_block,
+    documented_for,
+    grown_scaling,
+    new_scaling,
+)
+from posenc.hf.families.layer_patterns import COMPRESSED, HEAVILY_COMPRESSED, NO_ATTENTION
 from posenc.hf.json_text import edited
 from posenc.hf.limits import TIMES, TOKENS, is_count
 from posenc.hf.sources.config_files import (
@@ -48,6 +55,7 @@ _CUTTING = {  # files with a length at which texts are cut, and its key
     "sentence_bert_config.json": "max_seq_length",
 }  # fmt: skip
 _OTHER_LENGTHS = ("model_max_length", "max_sequence_length", "max_seq_length", "max_seq_len", "seq_length", "seq_len")
+_COMPRESSED = (COMPRESSED, HEAVILY_COMPRESSED)  # kinds that attend to compressed tokens beyond their window
 _STUDY = (
     "+0.0117 nats a token (95 % interval +0.0098 to +0.0137) at 2,048 tokens, of SmolLM2-135M under YaRN from 8,192 to "
     "12,288 tokens, 100 documents (docs/results/context-study/likelihood)"
@@ -197,7 +205,11 @@ def _extended(files: ConfigFiles, length: int, method: str, original: int | None
     copies, lengths_left = _copied_lengths(text_config, length, declared)
     keys |= {(key,): length for key in copies}
     changed: dict[str, dict[KeyPath, Any]] = {CONFIG: {(*text_config.path, *path): new for path, new in keys.items()}}
-    every_note = [*change.notes, *_notes(config, text_config, blocks, reaching, files), *lengths_left]
+    every_note = [
+        *change.notes,
+        *_notes(config, text_config, blocks, reaching, [done for _, done in changes], files),
+        *lengths_left,
+    ]
     for name, (key, new, note) in _cutting_lengths(files, length, declared).items():
         if new is not None:
             changed[name] = {(key,): new}
@@ -248,6 +260,9 @@ def _check_rotation_limits(config: Config, text_config: TextConfig) -> None:
 
 def _reaches(text_config: TextConfig, blocks: list[RopeBlock], block: RopeBlock, original: int | None) -> bool:
     """Whether a layer that a block rotates attends to tokens further away than the original length."""
+    keys = text_config.rotation.kinds.get(block.kind)
+    if keys is not None and not keys.scaled:
+        return False
     kinds, unrotated = layer_kinds(text_config), set(layers_without_rope(text_config))
     named = {other.kind for other in blocks if other.kind != ALL and other is not block}
     rotated = {
@@ -257,7 +272,7 @@ def _reaches(text_config: TextConfig, blocks: list[RopeBlock], block: RopeBlock,
     }  # fmt: skip
     if not kinds:
         rotated = {block.kind}
-    windows = [window_of(text_config, kind)[0] for kind in rotated]
+    windows = [None if kind in _COMPRESSED else window_of(text_config, kind)[0] for kind in rotated]
     return any(window is None or (original is not None and window > original) for window in windows)
 
 
@@ -296,7 +311,8 @@ def _change_of(
             raise ValueError(f"{key} is missing, which says how far the scaling of this config reaches: add it first")
         if original is not None:
             raise ValueError("original_length: the config has a scaling, whose block says from which length it counts")
-        return grown_scaling(values, method, length, declared)
+        recipe = documented_block(text_config.model_type, values, length)
+        return replace(grown_scaling(values, method, length, declared), documented=recipe)
     recipe = documented_for(text_config.model_type, declared, values["rope_theta"]) if original is None else None
     start = original or (recipe.original if recipe is not None else block.trained or declared)
     if start is None:
@@ -363,9 +379,16 @@ def _cutting_lengths(
 
 
 def _notes(
-    config: Config, text_config: TextConfig, blocks: list[RopeBlock], reaching: list[RopeBlock], files: ConfigFiles
-) -> list[str]:
+    config: Config, text_config: TextConfig, blocks: list[RopeBlock], reaching: list[RopeBlock],
+    changes: list[BlockChange], files: ConfigFiles,
+) -> list[str]:  # fmt: skip
     notes = []
+    recipes = [change.documented for change in changes if change.documented is not None]
+    model_type = config.get("model_type")
+    if recipes and model_type not in (None, *recipes[0].model_types):
+        notes.append(
+            f"the recipe is for {recipes[0].model}, whose text model {model_type} has; it was not made for this model"
+        )
     left = [block.kind for block in _rotating(blocks) if block not in reaching]
     if left and reaching:
         notes.append(f"{' and '.join(left)} keeps its rotation: these layers attend within a window")

@@ -142,6 +142,17 @@ def documented_for(model_type: str, declared: int | None, base: float) -> Docume
     return None
 
 
+def documented_block(model_type: str, block: Block, length: int) -> Documented | None:
+    """The authors' recipe that a block follows already, where it names the new length too; else None."""
+    for recipe in DOCUMENTED:
+        same = (block["rope_type"], block["rope_theta"]) == (recipe.method, recipe.base)
+        same = same and block.get("original_max_position_embeddings") == recipe.original
+        within = length <= recipe.longest and length / recipe.original <= (recipe.largest or math.inf)
+        if model_type in recipe.model_types and same and within:
+            return recipe
+    return None
+
+
 def new_scaling(method: str, length: int, original: int, recipe: Documented | None) -> BlockChange:
     """The scaling of a block that has none.
 
@@ -226,8 +237,8 @@ def _yarn_notes(block: Mapping[str, Any], old: float, new: float) -> list[str]:
     """What a larger factor does to the gain of a YaRN block."""
     if block.get("attention_factor") is not None:
         return [
-            f"attention_factor stays {block['attention_factor']:g}, as the file gives it; YaRN's formula gives "
-            f"{_gain(new):.5f} for the new factor"
+            f"attention_factor stays {block['attention_factor']:g}; YaRN's formula gives {_gain(new):.5f} for the new "
+            "factor"
         ]
     scale, scale_all = block.get("mscale"), block.get("mscale_all_dim")
     if not (scale and scale_all):
