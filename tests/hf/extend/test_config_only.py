@@ -310,8 +310,14 @@ def test_engines(tmp_path: Path) -> None:
     new = {**V5, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}
     mlx = next(line for line in extend_config(new, 8192).engines if line.engine.startswith("mlx"))
     assert "posenc convert DIR --spelling both" in mlx.text
-    gap = extend_config(PUBLISHED["Qwen/Qwen3.5-27B"], 2**20).engines[0]
-    assert (gap.right, "not measured: M-RoPE" in gap.text) == (None, True)
+    multimodal = extend_config(PUBLISHED["Qwen/Qwen3.5-27B"], 2**20).engines[0]
+    assert multimodal.right, "vLLM's ramp is right in Qwen3.5"
+    older = {"model_type": "qwen2_5_vl", "hidden_size": 3584, "num_attention_heads": 28, "rope_theta": 1e6,
+             "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]},
+             "max_position_embeddings": 32768}  # fmt: skip
+    vllm, sglang = extend_config(older, 65536).engines[:2]
+    assert (vllm.command, sglang.right) == ("", True), "and counts from 4 times the original length in other models"
+    assert "2.2 away from transformers (yarn: M-RoPE" in vllm.text
     deepseek = next(
         line for line in extend_config(PUBLISHED["deepseek-ai/DeepSeek-V3"], 327680).engines if "llama" in line.engine
     )

@@ -68,14 +68,14 @@ def engine_lines(config: Config, length: int, folder: str, *, gguf: str = "") ->
     """
     text_config = find_text_config(config)
     blocks = [block for block in find_rope_blocks(text_config) if block.values is not None]
-    name = shlex.quote(folder)
+    name, kind = shlex.quote(folder), text_config.model_type
     if gguf:
         return (_of_gguf(text_config, blocks, length, shlex.quote(gguf)),)
     sglang = f"python -m sglang.launch_server --model-path {name} --context-length {length}"
     return (
-        _server(VLLM, f"vllm serve {name} --max-model-len {length}", blocks, length, name),
-        _server(SGLANG, sglang, blocks, length, name),
-        _llama_cpp(blocks, length, name),
+        _server(VLLM, f"vllm serve {name} --max-model-len {length}", kind, blocks, length, name),
+        _server(SGLANG, sglang, kind, blocks, length, name),
+        _llama_cpp(kind, blocks, length, name),
         _mlx(text_config, blocks, length, name),
         EngineLine("transformers", f'from_pretrained("{folder}")', True, "reads the file as it is"),
     )
@@ -85,11 +85,11 @@ def _version(engine: str) -> str:
     return f"{engine.partition(',')[0]} {engine_table()['engines'][engine]['version']}"
 
 
-def _wrong(engine: str, blocks: list[RopeBlock], length: int) -> str:
+def _wrong(engine: str, model_type: str, blocks: list[RopeBlock], length: int) -> str:
     """What an engine computes wrong of these blocks, in words; "" where nothing is known to be wrong."""
     gaps = engine_table()["gaps"]
     errors = [
-        error for block in blocks for error in engine_errors(engine, _values_of(block), length)
+        error for block in blocks for error in engine_errors(engine, _values_of(block), length, model_type)
         if engine in gaps[error.case]
     ]  # fmt: skip
     return "; ".join(dict.fromkeys(error.text for error in errors))
@@ -99,51 +99,52 @@ def _values_of(block: RopeBlock) -> dict[str, Any]:
     return {key: value for key, value in block.effective.items() if value is not None}
 
 
-def _measured(engine: str, blocks: list[RopeBlock], length: int) -> tuple[bool | None, str]:
+def _measured(engine: str, model_type: str, blocks: list[RopeBlock], length: int) -> tuple[bool | None, str]:
     """What was measured of blocks that an engine has no error with."""
-    cases = dict.fromkeys(case for block in blocks for case in cases_of_block(_values_of(block), length))
+    cases = dict.fromkeys(case for block in blocks for case in cases_of_block(_values_of(block), length, model_type))
     known = engine_table()["gaps"]
     unmeasured = [case for case in cases if engine not in known.get(case, {})]
-    if any(_SECTION in (block.values or {}) for block in blocks):
+    if any(_SECTION in (block.values or {}) and block.effective.get("rope_type") != "yarn" for block in blocks):
         unmeasured.append("M-RoPE")
     if unmeasured:
         return None, f"not measured: {', '.join(unmeasured)}"
     return True, f"{', '.join(cases)} measured right ({engine_table()['engines'][engine]['what']})"
 
 
-def _server(engine: str, command: str, blocks: list[RopeBlock], length: int, name: str) -> EngineLine:
-    wrong = _wrong(engine, blocks, length)
+def _server(engine: str, command: str, model_type: str, blocks: list[RopeBlock], length: int, name: str) -> EngineLine:
+    wrong = _wrong(engine, model_type, blocks, length)
     if wrong:
-        flags = f"posenc serve-flags {name} --exact --length {length}"
-        return EngineLine(_version(engine), "", False, f"{wrong}. With posenc's plug-in: {flags}")
-    right, text = _measured(engine, blocks, length)
+        multimodal = any(_SECTION in block.effective for block in blocks)  # which the plug-in does not have
+        plug_in = f". With posenc's plug-in: posenc serve-flags {name} --exact --length {length}"
+        return EngineLine(_version(engine), "", False, wrong if multimodal else f"{wrong}{plug_in}")
+    right, text = _measured(engine, model_type, blocks, length)
     return EngineLine(_version(engine), command, right, text)
 
 
-def _llama_cpp(blocks: list[RopeBlock], length: int, name: str) -> EngineLine:
+def _llama_cpp(model_type: str, blocks: list[RopeBlock], length: int, name: str) -> EngineLine:
     engine = f"llama.cpp ({engine_table()['engines'][CONVERTER]['version']})"
     convert = f"python convert_hf_to_gguf.py {name} --outfile"
-    lost = _wrong(CONVERTER, blocks, length)
+    lost = _wrong(CONVERTER, model_type, blocks, length)
     if not lost:
-        right, text = _measured(CONVERTER, blocks, length)
+        right, text = _measured(CONVERTER, model_type, blocks, length)
         command = f"{convert} extended.gguf; llama-server -m extended.gguf -c {length}"
         return EngineLine(engine, command, right, text)
-    unwritable = _wrong(WRITER, blocks, length)
+    unwritable = _wrong(WRITER, model_type, blocks, length)
     if unwritable:
         return EngineLine(engine, "", False, f"no GGUF file is known to hold this rotation: {unwritable}")
     command = f"{convert} plain.gguf; posenc gguf plain.gguf extended.gguf --rope {name}; "
-    right, text = _measured(WRITER, blocks, length)
+    right, text = _measured(WRITER, model_type, blocks, length)
     command += f"llama-server -m extended.gguf -c {length}"
     return EngineLine(engine, command, right, f"its own converter drops keys: {lost}; posenc gguf: {text}")
 
 
 def _of_gguf(text_config: TextConfig, blocks: list[RopeBlock], length: int, gguf: str) -> EngineLine:
-    engine = f"llama.cpp ({engine_table()['engines'][WRITER]['version']})"
-    unwritable = _wrong(WRITER, blocks, length)
+    engine, model_type = f"llama.cpp ({engine_table()['engines'][WRITER]['version']})", text_config.model_type
+    unwritable = _wrong(WRITER, model_type, blocks, length)
     if unwritable or len(blocks) != 1:
         reason = unwritable or "its layers have rotations of several kinds"
         return EngineLine(engine, "", False, f"no GGUF file is known to hold this rotation: {reason}")
-    right, text = _measured(WRITER, blocks, length)
+    right, text = _measured(WRITER, model_type, blocks, length)
     block = {key: value for key, value in _values_of(blocks[0]).items() if key != _SECTION}
     names = [name for name, (model_type, _) in ARCHITECTURES.items() if model_type == text_config.model_type]
     raised = [f"--override-kv {names[0]}.context_length=int:{length}"] if names else []
@@ -171,12 +172,12 @@ def _llama_cpp_flags(block: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _mlx(text_config: TextConfig, blocks: list[RopeBlock], length: int, name: str) -> EngineLine:
-    engine = MLX_4 if text_config.get("rope_scaling") else MLX_5
-    wrong = _wrong(engine, blocks, length)
-    if wrong and engine == MLX_5 and text_config.family.since < 5 and not _wrong(MLX_4, blocks, length):
+    engine, model_type = MLX_4 if text_config.get("rope_scaling") else MLX_5, text_config.model_type
+    wrong = _wrong(engine, model_type, blocks, length)
+    if wrong and engine == MLX_5 and text_config.family.since < 5 and not _wrong(MLX_4, model_type, blocks, length):
         advice = f"posenc convert {name} --spelling both adds the keys that most of its models read"
         return EngineLine(_version(engine), "", False, f"{wrong}. {advice}")
     if wrong:
         return EngineLine(_version(engine), "", False, wrong)
-    right, text = _measured(engine, blocks, length)
+    right, text = _measured(engine, model_type, blocks, length)
     return EngineLine(_version(engine), f"mlx_lm.server --model {name}", right, text)

@@ -17,6 +17,8 @@ VLLM, SGLANG = "vLLM", "SGLang"
 CONVERTER, WRITER = "llama.cpp's converter", "llama.cpp, posenc gguf"
 MLX_4, MLX_5 = "mlx-lm, version-4 keys", "mlx-lm, version-5 keys"
 
+_AS_TOKENS = ("qwen3_vl", "qwen3_5")  # whose positions never exceed the number of tokens, as vLLM's models say
+
 
 class EngineResult(NamedTuple):
     """How one engine computes one kind of block, as measured.
@@ -63,16 +65,18 @@ def engine_result(engine: str, case: str) -> EngineResult:
     if isinstance(gap, float):
         right = gap <= table["right"]
         text = f"{name} is right" if right else f"{name} is {gap:.2g} away from transformers"
-        return EngineResult(engine, case, gap, right, f"{text} ({case}; measured {table['date']})")
+        date = table["dates"].get(case, table["date"])
+        return EngineResult(engine, case, gap, right, f"{text} ({case}; measured {date})")
     return EngineResult(engine, case, None, False, f"{name} ({case}): {gap or 'not measured'}")
 
 
-def cases_of_block(block: Block, length: int | None = None) -> list[str]:
+def cases_of_block(block: Block, length: int | None = None, model_type: str = "") -> list[str]:
     """The kinds that a block belongs to; an engine must be right in each.
 
     Args:
         block: of ``rope_parameters``, with the names of version 5.
         length: tokens that are served; None: more than the original length.
+        model_type: of the text model, where engines treat families differently.
     """
     kind = block.get("rope_type", "default")
     cases = [kind]
@@ -85,6 +89,8 @@ def cases_of_block(block: Block, length: int | None = None) -> list[str]:
             cases.append("yarn: betas")
         if block.get("truncate") is False:
             cases.append("yarn: truncate false")
+        if block.get("mrope_section") is not None:  # vLLM's ramp counts from 4 times the original length in most models
+            cases.append("yarn: M-RoPE, Qwen3-VL and Qwen3.5" if model_type.startswith(_AS_TOKENS) else "yarn: M-RoPE")
     elif kind == "longrope":
         original = block.get("original_max_position_embeddings")
         if length is not None and original is not None and length <= original:
@@ -101,8 +107,8 @@ def cases_of_block(block: Block, length: int | None = None) -> list[str]:
     return cases
 
 
-def engine_errors(engine: str, block: Block, length: int | None = None) -> list[EngineResult]:
+def engine_errors(engine: str, block: Block, length: int | None = None, model_type: str = "") -> list[EngineResult]:
     """The kinds of a block that an engine computes wrong, or that were not measured; see `cases_of_block`."""
     measured = engine_table()["gaps"]
-    results = [engine_result(engine, case) for case in cases_of_block(block, length) if case in measured]
+    results = [engine_result(engine, case) for case in cases_of_block(block, length, model_type) if case in measured]
     return [result for result in results if not result.right]

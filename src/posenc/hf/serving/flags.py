@@ -158,11 +158,12 @@ def _block(rotation: Rotation, text_config: TextConfig, engine: str, declared: i
     block = _in(convention, rope, declared)
     if rope.rotary_dim != rope.head_dim and not text_config.rotation.latent:
         block["partial_rotary_factor"] = share_of(rope)
-    errors = engine_errors(_TABLE_NAMES[engine], block)
+    block |= keys_of(rotation, text_config.rotation, {})
+    errors = engine_errors(_TABLE_NAMES[engine], block, model_type=text_config.model_type)
     if errors:
         text = "; ".join(error.text for error in errors)
-        raise ValueError(f"{text}; posenc's plug-in serves it (--exact)")
-    return {**block, **keys_of(rotation, text_config.rotation, {})}
+        raise ValueError(text if rope is not rotation else f"{text}; posenc's plug-in serves it (--exact)")
+    return block
 
 
 def _override(block: Block, old: Block) -> Block:
