@@ -4,11 +4,15 @@
 the names that a model builder types in a week. Every other encoding is imported from its hook point's package
 (`posenc.embedding`, `posenc.rotary`, `posenc.bias`, `posenc.score`, `posenc.weight`; scalings of RoPE are in
 `posenc.frequencies`) or built by name with `create_encoding`.
-A name is imported when it is first used: torch takes seconds to load, and reading a configuration needs none.
+
+``import posenc`` loads torch and registers the operators that exported graphs call. The command line alone does
+without, until a command needs a tensor: torch takes seconds to load, and a configuration is read in a tenth of one.
 """
 
 from __future__ import annotations
 
+import sys
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from posenc.lazy_imports import lazy_names
@@ -76,3 +80,7 @@ __all__ = [
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_NAMES})
+
+
+if "posenc_cli" not in sys.modules and ("-m", "posenc") not in pairwise(sys.orig_argv):
+    from posenc.backends import call as _registers_operators  # noqa: F401

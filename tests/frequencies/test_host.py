@@ -139,9 +139,9 @@ def test_an_index_of_what_is_not_geometric_is_refused_in_floats_too() -> None:
     assert math.isinf(float(Vector(math.inf)))
 
 
-def test_reading_explaining_and_writing_a_configuration_loads_no_torch() -> None:
+def test_reading_explaining_and_writing_a_configuration_needs_no_torch() -> None:
     code = (
-        "import sys, posenc, posenc.hf as hf\n"
+        "import sys, posenc_cli, posenc, posenc.hf as hf\n"
         "block = {'rope_type': 'yarn', 'factor': 4.0, 'original_max_position_embeddings': 4096, 'rope_theta': 1e6}\n"
         "read = hf.read_rope({'model_type': 'qwen3', 'head_dim': 128, 'rope_parameters': block,\n"
         "                     'max_position_embeddings': 16384})\n"

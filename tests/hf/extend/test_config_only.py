@@ -237,6 +237,7 @@ def test_out_links_weights_and_copies_the_rest(tmp_path: Path) -> None:
     (folder / "sub").mkdir()
     (folder / "sub" / "note.txt").write_text("x")
     (folder / ".git").mkdir()
+    (folder / "config.json.original-2").write_text("{}")
     before = (folder / "config.json").read_text()
     extension = extend_config(folder, 8192, out=tmp_path / "new" / "m-8k")
     out = tmp_path / "new" / "m-8k"
@@ -250,6 +251,8 @@ def test_out_links_weights_and_copies_the_rest(tmp_path: Path) -> None:
     assert (folder / "config.json").read_text() == before
     with pytest.raises(ValueError, match="exists; nothing is overwritten"):
         extend_config(folder, 16384, out=out)
+    with pytest.raises(ValueError, match="lies in the folder that is copied"):
+        extend_config(folder, 16384, out=folder / "sub" / "new")
 
 
 def test_in_place_keeps_every_backup(tmp_path: Path) -> None:

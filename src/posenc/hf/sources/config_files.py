@@ -70,6 +70,8 @@ class ConfigFiles:
         if out is not None:
             if os.path.lexists(out):
                 raise ValueError(f"out: {told(out)} exists; nothing is overwritten: give another folder")
+            if self.folder is not None and self.folder.resolve() in out.resolve().parents:
+                raise ValueError(f"out: {told(out)} lies in the folder that is copied: give a folder outside of it")
         elif self.of_the_hub:
             raise ValueError(f"{self.model} lies in the cache of the Hub, which is not written to: give --out DIR")
         elif self.folder is None and self.file is None:
@@ -150,7 +152,7 @@ def _fill(source: Path, target: Path) -> None:
     """Everything of a folder in a new one: large files linked, small ones copied."""
     target.mkdir()
     for entry in sorted(source.iterdir()):
-        if entry.name in _LEFT or ".original" in entry.suffixes:
+        if entry.name in _LEFT or ".original" in entry.name:  # a backup of another run
             continue
         if entry.is_dir():
             _fill(entry, target / entry.name)
