@@ -13,6 +13,7 @@ import pytest
 
 import posenc_cli
 from posenc.hf import extend_config, read_rope
+from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import find_text_config
 from posenc.hf.extend.recipes import DOCUMENTED
 from tests.hf.extend.ten_models import PUBLISHED, REACHED, TEN, Extended
@@ -131,6 +132,29 @@ def test_version_5_keeps_its_spelling_and_always_has_a_base() -> None:
             "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 5e5}}  # fmt: skip
     for name in ("rope_scaling", "rope_parameters"):
         assert extend_config(both, 8192).config[name]["factor"] == 4.0, "a config with both keeps both"
+
+
+def test_a_family_of_version_5_in_the_spelling_of_version_4() -> None:
+    """MiniMax-M2's published file is for its own code, which reads version 4's keys: they stay."""
+    config = extend_config(PUBLISHED["MiniMaxAI/MiniMax-M2"], 393216).config
+    assert "rope_parameters" not in config
+    assert config["rope_scaling"]["factor"] == 2.0
+    bare = {"model_type": "qwen3_5_text", "head_dim": 256, "max_position_embeddings": 32768}
+    block = extend_config(bare, 65536).config["rope_parameters"]
+    assert block["rope_theta"] == text_rope(read_rope(bare).rope).base, (
+        "where no key stands, version 5's, with the base"
+    )
+
+
+def test_the_gain_of_a_yarn_block_that_grows() -> None:
+    notes = {model: extend_config(PUBLISHED[model], length).notes for model, length in (
+        ("deepseek-ai/DeepSeek-V3", 327680), ("mistralai/Ministral-3-14B-Instruct-2512", 524288))}  # fmt: skip
+    assert (
+        "mscale_all_dim scales the softmax with the factor: by 2.06843 instead of 1.87385"
+        in (notes["deepseek-ai/DeepSeek-V3"])
+    )
+    assert not any("softmax" in note for note in notes["mistralai/Ministral-3-14B-Instruct-2512"])
+    assert any("rotated queries and keys stays 1 " in note for notes in notes.values() for note in notes)
 
 
 def test_the_alias_of_mrope_under_its_first_key() -> None:

@@ -312,7 +312,8 @@ def _change_of(
         if original is not None:
             raise ValueError("original_length: the config has a scaling, whose block says from which length it counts")
         recipe = documented_block(text_config.model_type, values, length)
-        return replace(grown_scaling(values, method, length, declared), documented=recipe)
+        change = grown_scaling(values, method, length, declared, latent=text_config.rotation.latent)
+        return replace(change, documented=recipe)
     recipe = documented_for(text_config.model_type, declared, values["rope_theta"]) if original is None else None
     start = original or (recipe.original if recipe is not None else block.trained or declared)
     if start is None:
@@ -326,7 +327,8 @@ def _keys_of(text_config: TextConfig, block: RopeBlock, change: BlockChange) -> 
     """New values by their paths in the text config, where the block has or would have them."""
     family, values = text_config.rotation, block.values or {}
     has_block = bool(at(text_config.config, block.target))
-    if not has_block and text_config.family.since > 4 and not family.kinds:
+    spells_version_4 = "rope_theta" in block.sources or bool(family.kinds)
+    if not has_block and not spells_version_4 and text_config.family.since > 4:
         block = replace(block, target=("rope_parameters",), renames={})
     keys = dict(change.keys)
     if not has_block:  # engines tell M-RoPE by these keys

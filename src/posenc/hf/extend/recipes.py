@@ -193,7 +193,7 @@ def new_scaling(method: str, length: int, original: int, recipe: Documented | No
     )
 
 
-def grown_scaling(block: Block, method: str, length: int, declared: int) -> BlockChange:
+def grown_scaling(block: Block, method: str, length: int, declared: int, *, latent: bool = False) -> BlockChange:
     """The block of a config that has a scaling, for a longer context.
 
     Args:
@@ -201,6 +201,7 @@ def grown_scaling(block: Block, method: str, length: int, declared: int) -> Bloc
         method: "auto", or the rope type that the block has.
         length: new context length, in tokens.
         declared: length that the config declares, in tokens.
+        latent: whether the attention is latent, so that mscale_all_dim scales its softmax.
 
     Raises:
         ValueError: for another method, and for a rope type whose numbers no rule extends.
@@ -225,7 +226,7 @@ def grown_scaling(block: Block, method: str, length: int, declared: int) -> Bloc
     factor: float = length / original if kind == "yarn" and original else old * (length / declared)
     if isinstance(old, int) and float(factor).is_integer():
         factor = int(factor)  # as the file spells it
-    notes = list(_yarn_notes(block, old, factor)) if kind == "yarn" else []
+    notes = list(_yarn_notes(block, old, factor, latent)) if kind == "yarn" else []
     if kind == "llama3":
         notes.append(f"the factor grows as the length, {length / declared:.6g} times; fast pairs stay as they are")
     if kind == "proportional":
@@ -233,7 +234,7 @@ def grown_scaling(block: Block, method: str, length: int, declared: int) -> Bloc
     return BlockChange({"factor": factor}, kind, factor, original, notes=tuple(notes))
 
 
-def _yarn_notes(block: Mapping[str, Any], old: float, new: float) -> list[str]:
+def _yarn_notes(block: Mapping[str, Any], old: float, new: float, latent: bool) -> list[str]:
     """What a larger factor does to the gain of a YaRN block."""
     if block.get("attention_factor") is not None:
         return [
@@ -243,11 +244,14 @@ def _yarn_notes(block: Mapping[str, Any], old: float, new: float) -> list[str]:
     scale, scale_all = block.get("mscale"), block.get("mscale_all_dim")
     if not (scale and scale_all):
         return [f"the gain on rotated queries and keys follows the factor: {_gain(old):.5f} becomes {_gain(new):.5f}"]
-    notes = [f"mscale_all_dim scales the softmax with the factor, by {_gain(new, scale_all) ** 2:.5f} instead of "
-             f"{_gain(old, scale_all) ** 2:.5f}, where the attention is latent"]  # fmt: skip
     gains = [_gain(factor, scale) / _gain(factor, scale_all) for factor in (old, new)]
-    if scale != scale_all:
-        notes.append(f"the gain on rotated queries and keys becomes {gains[1]:.5f} instead of {gains[0]:.5f}")
+    same = f"stays {gains[0]:g}" if gains[0] == gains[1] else f"becomes {gains[1]:.5f} instead of {gains[0]:.5f}"
+    notes = [f"the gain on rotated queries and keys {same} (mscale and mscale_all_dim)"]
+    if latent:
+        scales = [_gain(factor, scale_all) ** 2 for factor in (old, new)]
+        notes.append(
+            f"mscale_all_dim scales the softmax with the factor: by {scales[1]:.5f} instead of {scales[0]:.5f}"
+        )
     return notes
 
 
