@@ -243,9 +243,13 @@ def test_lengths_beside_the_config(tmp_path: Path) -> None:
         "sentence_bert_config.json": {"max_seq_length": 8192},
     }
     (folder / "generation_config.json").write_text('{"max_length": 256}')
+    (folder / "tokenizer.json").write_text(
+        '{"version": "1.0", "truncation": {"direction": "Right", "max_length": 512}}'
+    )
     (folder / "tokenizer_config.json").write_text('{"model_max_length": 1000000000000000019884624838656}')
     short = extend_config(folder, 8192)
     assert sorted(short.files) == ["config.json", "sentence_bert_config.json"]
+    assert any(note.startswith("tokenizer.json: truncation cuts texts at 512 tokens") for note in short.notes)
     assert any("max_length 256 is shorter than the model's own length" in note for note in short.notes)
 
 

@@ -200,14 +200,13 @@ def _extended(files: ConfigFiles, length: int, method: str, original: int | None
     keys: dict[KeyPath, Any] = {}
     for block, block_change in changes:
         keys |= _keys_of(text_config, block, block_change)
-    if change.declares:
-        keys[(length_key(text_config),)] = length
     copies, lengths_left = _copied_lengths(text_config, length, declared)
-    keys |= {(key,): length for key in copies}
+    if change.declares:
+        keys |= {(key,): length for key in (length_key(text_config), *copies)}
     changed: dict[str, dict[KeyPath, Any]] = {CONFIG: {(*text_config.path, *path): new for path, new in keys.items()}}
     every_note = [
         *change.notes,
-        *_notes(config, text_config, blocks, reaching, [done for _, done in changes], files),
+        *_notes(config, text_config, blocks, reaching, [done for _, done in changes], files, length),
         *lengths_left,
     ]
     for name, (key, new, note) in _cutting_lengths(files, length, declared).items():
@@ -217,7 +216,7 @@ def _extended(files: ConfigFiles, length: int, method: str, original: int | None
     if files.is_gguf:
         texts, changed_config, diff = {}, _applied(config, changed[CONFIG]), ""
     else:
-        texts = {name: edited(files.texts[name], changes) for name, changes in changed.items()}
+        texts = {name: edited(files.texts[name], values) for name, values in changed.items()}
         changed_config, diff = json.loads(texts[CONFIG]), unified_diff(files.texts, texts)
     _check_written(changed_config, text_config, changes)
     lines = engine_lines(changed_config, length, folder, gguf=files.gguf)
@@ -382,7 +381,7 @@ def _cutting_lengths(
 
 def _notes(
     config: Config, text_config: TextConfig, blocks: list[RopeBlock], reaching: list[RopeBlock],
-    changes: list[BlockChange], files: ConfigFiles,
+    changes: list[BlockChange], files: ConfigFiles, length: int,
 ) -> list[str]:  # fmt: skip
     notes = []
     recipes = [change.documented for change in changes if change.documented is not None]
@@ -400,6 +399,11 @@ def _notes(
         notes.append("auto_map: with trust_remote_code the repository's own code runs, which may read other keys")
     elif not text_config.known:
         notes.append(f"model_type {shown(text_config.model_type)} is unknown to posenc: compare the keys with its code")
+    limit = files.tokenizer_limit()
+    if limit is not None and limit < length:
+        notes.append(
+            f"tokenizer.json: truncation cuts texts at {limit:,} tokens: set its max_length, or truncation to null"
+        )
     if files.of_the_hub:
         name = files.model.partition("@")[0]
         notes.append(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,11 +22,12 @@ from posenc.hf.limits import FILE_BYTES
 from posenc.hf.sources.formats import load_config, translate
 from posenc.hf.sources.hub import SIDE_FILES, hub_id, local_source
 from posenc.hf.sources.load import Config, Source
-from posenc.input_files import parse_json, read_text, told
+from posenc.input_files import open_regular, parse_json, read_text, told
 
 CONFIG = "config.json"
 LINKED_FROM = 2**20  # bytes
 _WEIGHTS = {".safetensors", ".bin", ".gguf", ".pt", ".pth", ".h5", ".msgpack", ".onnx"}
+_HEAD = 4096  # bytes of tokenizer.json
 _LEFT = {".git", ".cache"}
 
 
@@ -62,6 +64,19 @@ class ConfigFiles:
             return {}
         content = parse_json(Path(name), self.texts[name].encode())
         return content if isinstance(content, dict) else {}
+
+    def tokenizer_limit(self) -> int | None:
+        """The length at which tokenizer.json truncates texts; None where it does not, or there is no such file.
+
+        Its first keys are version and truncation, so that megabytes of vocabulary are not read.
+        """
+        path = None if self.folder is None else self.folder / "tokenizer.json"
+        if path is None or not path.is_file():
+            return None
+        with open_regular(path) as file:
+            head = file.read(_HEAD).decode("utf-8", errors="replace")
+        match = re.search(r'"truncation"\s*:\s*\{[^{}]*"max_length"\s*:\s*(\d{1,12})\b', head)
+        return None if match is None else int(match[1])
 
     def check_writable(self, out: Path | None) -> None:
         """Raise a ValueError where the files cannot be written, in place or to ``out``, before anything is computed."""
