@@ -10,6 +10,7 @@ from typing import Any
 
 from posenc.evaluation.likelihood import TEXT_BYTES
 from posenc.hf.doctor import Finding, Report, examine, fix
+from posenc.hf.sources.hub import hub_id, local_source
 from posenc.input_files import naming, read_text
 
 
@@ -32,6 +33,9 @@ def run(
     Raises:
         ValueError: as `posenc.hf.doctor.examine` and `fix`.
     """
+    if in_place and (model := hub_id(path)) is not None:
+        raise ValueError(f"{model} is a model of the Hugging Face Hub, whose cache is not written to: give --fix OUT")
+    path = str(local_source(path))
     read = None if text is None else read_text(Path(text), TEXT_BYTES)
     options: dict[str, Any] = {"weights": weights, "text": read, "most": most, "trust_remote_code": trust_remote_code}
     with naming(path):

@@ -18,7 +18,7 @@ from typing import Any
 
 from torch import Tensor
 
-from posenc.hf.atomic_write import write_atomically
+from posenc.hf.atomic_write import replace_with_backup, write_atomically
 from posenc.hf.doctor.examine import MOST, examine
 from posenc.hf.doctor.report import Report
 from posenc.hf.findings import CONFIG, Finding
@@ -28,7 +28,6 @@ from posenc.hf.sources.load import Config, load
 from posenc.input_files import told
 
 _ROUNDS = 20  # examinations at most, far more than there are kinds of findings with a correction
-_BACKUP = ".original"
 
 
 def corrected(config: Config, *, guesses: bool = False) -> tuple[Config, list[Finding]]:
@@ -171,7 +170,7 @@ def _write(path: Path, out: Path | None, files: dict[str, str]) -> None:
     """Write the corrected files, in place or with a copy of everything else."""
     if out is None:
         for name, text in files.items():
-            _replace_with_backup(path if path.is_file() else path / name, text)
+            replace_with_backup(path if path.is_file() else path / name, text)
     elif path.is_file():
         write_atomically(out, lambda temporary: temporary.write_text(files[CONFIG], encoding="utf-8"))
     else:
@@ -203,18 +202,3 @@ def _copy_regular(source: str, target: str) -> None:
     except OSError as error:  # copytree would collect these and copy the rest
         reason = error.strerror or str(error)
         raise ValueError(f"fix: {told(source)} cannot be copied: {reason}; nothing was written") from error
-
-
-def _replace_with_backup(path: Path, text: str) -> None:
-    """Replace a file's text, and keep the old file in the same folder under a new name."""
-    backup, number = path.with_name(path.name + _BACKUP), 2
-    while os.path.lexists(backup):
-        backup, number = path.with_name(f"{path.name}{_BACKUP}-{number}"), number + 1
-
-    def make(temporary: Path) -> None:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.chmod(path.stat().st_mode)
-        # Last, when the new file is complete: a full disk leaves the file as it was, and no backup next to it.
-        write_atomically(backup, lambda copy: shutil.copy2(path, copy))
-
-    write_atomically(path, make, replace=True)

@@ -1,10 +1,11 @@
-"""Context extension of transformers models, with measurements: `posenc extend`.
+"""Context extension of transformers models, with measurements: `posenc extend`; of a config alone: --config-only.
 
-    from posenc.hf.extend import extend
+    from posenc.hf.extend import extend, extend_config
+    print(extend_config("Qwen/Qwen3-8B", 131072))
     print(extend("my-model", 32768, "yarn", out="my-model-32k"))
 
-The rotary modules of the live model are rebuilt, not only its configuration, and the loss is measured before and after.
-Needs the package transformers.
+`extend` rebuilds the rotary modules of the live model, not only its configuration, and measures the loss before and
+after; it needs the package transformers. `extend_config` changes keys of the config, without weights or torch.
 
 extension       extend(), from the first measurement to the folder;  result: measurements in words
 methods         by name: scalings of the frequencies, LongRoPE's search, remapped distances
@@ -12,6 +13,7 @@ search          LongRoPE's factors, alone or in its recipe, resumable;  tuning: 
 rotary_modules  rebuilds and restores the rotary modules of a live model
 loading         loads folders and GGUF files;  folder: the extended model, its state, commands for engines
 measure         losses and decoding before and after, cached in a file
+config_only     extend_config();  recipes: what to write;  engine_lines: how to serve it
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from typing import TYPE_CHECKING
 from posenc.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
+    from posenc.hf.extend.config_only import ConfigExtension as ConfigExtension
+    from posenc.hf.extend.config_only import extend_config as extend_config
     from posenc.hf.extend.extension import extend as extend
     from posenc.hf.extend.measure import WindowLosses as WindowLosses
     from posenc.hf.extend.methods import METHODS as METHODS
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
 __getattr__, _NAMES = lazy_names(
     __name__,
     {
+        "posenc.hf.extend.config_only": "ConfigExtension extend_config",
         "posenc.hf.extend.extension": "extend",
         "posenc.hf.extend.measure": "WindowLosses",
         "posenc.hf.extend.methods": "METHODS",
