@@ -218,6 +218,13 @@ def on_lengths(rope_block: RopeBlock) -> Iterator[Finding]:
         text = f"is {original:,}, and max_position_embeddings {longest:,}: the length before the scaling should be the "
         text += "smaller one; which of the two is wrong the file does not say"
         yield Finding("original_max_position_embeddings", text, "original-length-not-below", "suspicion")
+    elif rope_type == "yarn" and "factor" in block and longest > max(original, round(original * factor)):
+        text = f"is {longest:,}, and yarn with factor {factor:g} over {original:,} tokens reaches "
+        text += (
+            f"{round(original * factor):,}: one of the three numbers is wrong; for the declared length factor would "
+        )
+        text += f"be {longest / original:g}"
+        yield Finding("max_position_embeddings", text, "declared-beyond-scaling", "suspicion")
     elif rope_type in ("yarn", "longrope") and longest != original and not math.isclose(longest / original, factor):
         # Published models differ here for good reasons: AFM-4.5B has 20 over 16, Llama 3.1 (another recipe) 8 over 16.
         text = f"is {factor:g}, and max_position_embeddings / original_max_position_embeddings = {longest / original:g}"

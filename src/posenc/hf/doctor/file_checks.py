@@ -18,6 +18,7 @@ from posenc.arguments import one_line
 from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import max_length
+from posenc.hf.doctor.config_checks import on_contradictions, on_width
 from posenc.hf.doctor.corrections import correction_of, has_remote_code, keys_for, single, text_path
 from posenc.hf.explanation.report import longest_length
 from posenc.hf.findings import CONFIG, Finding, Level, MalformedError, NotReadError
@@ -44,7 +45,8 @@ def read_or_finding(source: Source) -> tuple[RopeConfig | None, list[Finding]]:
     try:
         read = read_rope(source)
     except NotReadError as error:
-        return None, [Finding("rotation", f"is not read: {error}", NOT_READ, "note")]
+        doubts = [] if has_remote_code(config) else list(on_width(config))
+        return None, [*doubts, Finding("rotation", f"is not read: {error}", NOT_READ, "note")]
     except MalformedError as error:
         return None, list(_of_error(error, remote=has_remote_code(config)))
     except UnreadableFileError:
@@ -59,7 +61,7 @@ def read_or_finding(source: Source) -> tuple[RopeConfig | None, list[Finding]]:
 def on_config(read: RopeConfig) -> Iterator[Finding]:
     """The findings on a configuration, each with its correction."""
     remote = has_remote_code(read.config)
-    for finding in read.findings:
+    for finding in chain(read.findings, on_contradictions(read)):
         level: Level = finding.level
         if remote and finding.name not in _DECIDED_BY_NUMBERS:  # the folder's code may read what transformers' does not
             level = "note"
