@@ -30,7 +30,8 @@ LLAMA_4: Config = {
 }  # fmt: skip
 DEEPSEEK: Config = {
     "model_type": "deepseek_v3", "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "kv_lora_rank": 512,
-    "rope_theta": 1e4, "hidden_size": 7168, "num_hidden_layers": 61, "vocab_size": 129280, "max_position_embeddings": 163840,
+    "rope_theta": 1e4, "hidden_size": 7168, "num_hidden_layers": 61, "vocab_size": 129280,
+    "max_position_embeddings": 163840,
     "rope_scaling": {"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096, "beta_fast": 32,
                      "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0},
 }  # fmt: skip

@@ -262,7 +262,7 @@ def _on_unread(text_config: TextConfig, rope_blocks: list[RopeBlock], used: set[
 
 
 def _misspelt(text_config: TextConfig, key: str, near: str) -> Finding:
-    """A key that nothing reads, one or two letters away from one that this family reads and that has not its value."""
+    """A key that nothing reads, a misspelling of a key that this family reads and whose value differs."""
     value, other = text_config[key], text_config.get(near)
     if other is None:
         text = f"= {shown(value)} is not read; was {near} meant, which is missing?"

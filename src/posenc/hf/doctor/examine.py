@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from posenc.arguments import check_flag, check_whole, shown
 from posenc.hf.doctor.corrections import has_remote_code
-from posenc.hf.doctor.file_checks import GENERATION, PARAMS, TOKENIZER, on_folder, read_or_finding
+from posenc.hf.doctor.file_checks import PARAMS, on_folder, read_or_finding
 from posenc.hf.doctor.report import Report, report_of
+from posenc.hf.doctor.side_files import SIDE_FILES
 from posenc.hf.findings import CONFIG, Finding
 from posenc.hf.limits import TOKENS
 from posenc.hf.sources.formats import load_config
@@ -84,7 +85,7 @@ def coverage(source: Source, is_read: bool, *, weights: bool) -> tuple[list[str]
     checked = [f"{_file_of(path)} ({len(config)} keys)"]
     not_checked = [] if is_read else ["the rotation, which is not read"]
     if path is not None and path.is_dir():
-        files = [name for name in (TOKENIZER, GENERATION, PARAMS) if (path / name).is_file()]
+        files = [name for name in (*SIDE_FILES, PARAMS) if (path / name).is_file()]
         extra_files = [name for name in files if name != config_file(path).name]
         checked += [name if name == PARAMS else f"lengths in {name}" for name in extra_files]
         shards = sorted(path.glob("*.safetensors"))

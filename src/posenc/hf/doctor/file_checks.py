@@ -16,15 +16,14 @@ from torch import Tensor
 
 from posenc.arguments import one_line
 from posenc.hf.config.rope_config import RopeConfig, read_rope
-from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import max_length
 from posenc.hf.doctor.config_checks import on_contradictions, on_width
 from posenc.hf.doctor.corrections import correction_of, has_remote_code, keys_for, single, text_path
-from posenc.hf.explanation.report import longest_length
+from posenc.hf.doctor.side_files import longest_of, on_side_files
 from posenc.hf.findings import CONFIG, Finding, Level, MalformedError, NotReadError
-from posenc.hf.limits import BASE, TOKENS, is_count
+from posenc.hf.limits import BASE
 from posenc.hf.sources.formats import load_config
-from posenc.hf.sources.load import Config, Source, load
+from posenc.hf.sources.load import Config, Source
 from posenc.hf.sources.tensor_files import problems_of_weights, tensors_in
 from posenc.input_files import UnreadableFileError
 from posenc.rotary.rope import RoPE
@@ -154,17 +153,13 @@ def _base_of(theta: Tensor) -> float | None:
     )
 
 
-TOKENIZER, GENERATION = "tokenizer_config.json", "generation_config.json"
 PARAMS = "params.json"
 _GGUF_TOLERANCE = 1e-4  # of a frequency; GGUF has factors in float32
 
 
 def on_folder(folder: Path, read: RopeConfig) -> Iterator[Finding]:
     """Files of a folder that contradict its config.json."""
-    longest = longest_of(read)
-    if longest is not None:
-        yield from _on_length(folder, TOKENIZER, "model_max_length", longest)
-        yield from _on_length(folder, GENERATION, "max_length", longest)
+    yield from on_side_files(folder, read)
     for name, text in problems_of_weights(folder):
         yield Finding(name, text, "weights-unreadable", "fault")
     yield from _on_saved_frequencies(folder, read)
@@ -172,37 +167,6 @@ def on_folder(folder: Path, read: RopeConfig) -> Iterator[Finding]:
         for path in chain([folder / PARAMS], sorted(folder.glob("*.gguf"))[:1]):
             if os.path.lexists(path):
                 yield from _on_other_format(path, read)
-
-
-def longest_of(read: RopeConfig) -> int | None:
-    """The context length that the model is meant for, in tokens."""
-    lengths = [longest_length(read, text_rope(rope)) for rope in read.layers.values() if rope is not None]
-    return max((length for length in lengths if length is not None), default=max_length(read.text_config))
-
-
-def _on_length(folder: Path, file: str, key: str, longest: int) -> Iterator[Finding]:
-    path = folder / file
-    if not os.path.lexists(path):
-        return
-    try:
-        length = load(path).get(key)
-    except (ValueError, OSError) as error:
-        yield Finding(file, f"cannot be compared: {str(error).splitlines()[0]}", "other-file-unread", "note")
-        return
-    if not is_count(length, TOKENS) or length == longest:  # tokenizers write 1e30 for none
-        return
-    if length < longest and file == TOKENIZER:
-        text = f"of {file} is {length:,}, and the configuration declares {longest:,} tokens: texts are cut there by "
-        text += "truncation=True and by libraries that read this key"
-        yield Finding(key, text, "tokenizer-length-below", "suspicion", file=file)
-    if length < longest:  # generation_config's max_length is a choice of its user
-        return
-    text = f"of {file} is {length:,}, and the configuration is meant for {longest:,} tokens"
-    if file == TOKENIZER:
-        yield Finding(key, f"{text}: texts are not cut there", "tokenizer-length-beyond", "note", None)
-    else:
-        text += ": generate goes on past them"
-        yield Finding(key, text, "generation-length-beyond", "suspicion", {key: longest}, True, file=file)
 
 
 def _on_other_format(path: Path, read: RopeConfig) -> Iterator[Finding]:

@@ -21,6 +21,7 @@ from torch import Tensor
 from posenc.hf.atomic_write import write_atomically
 from posenc.hf.doctor.examine import MOST, examine
 from posenc.hf.doctor.report import Report
+from posenc.hf.doctor.side_files import TOKENIZER_JSON, with_tokenizer_settings
 from posenc.hf.findings import CONFIG, Finding
 from posenc.hf.limits import FILE_BYTES
 from posenc.hf.sources.formats import translate
@@ -100,13 +101,22 @@ def fix(
             finding = _next(report.accepting(set(accept)), written, guesses)
             if finding is None:
                 break
-            target = stage / finding.file
-            target.write_text(_json(_apply(load(target), finding)), encoding="utf-8")
+            _correct(stage / finding.file, finding)
             written.append(finding)
         if written:
             files = {finding.file: (stage / finding.file).read_text(encoding="utf-8") for finding in written}
             _write(path, None if out is None else Path(out), files)
     return written
+
+
+def _correct(target: Path, finding: Finding) -> None:
+    """Write the correction of a finding into a file of the stage, which may be a link to the source's file."""
+    if finding.file == TOKENIZER_JSON:  # up to 35 MB, of which everything else stays as it is
+        text = with_tokenizer_settings(target.read_text(encoding="utf-8"), finding.inside, finding.corrected or {})
+    else:
+        text = _json(_apply(load(target), finding))
+    target.unlink()
+    target.write_text(text, encoding="utf-8")
 
 
 @contextmanager
