@@ -10,12 +10,14 @@ from typing import Any
 
 from posenc.evaluation.likelihood import TEXT_BYTES
 from posenc.hf.doctor import Finding, Report, examine, fix
+from posenc.hf.doctor import compare as compare_checkpoints
 from posenc.input_files import naming, read_text
 
 
 def run(
     *,
-    path: str,
+    path: str | None,
+    compare: Sequence[str] | None,
     out: str | None,
     in_place: bool,
     guesses: bool,
@@ -29,9 +31,20 @@ def run(
 ) -> int:
     """Print the findings and write corrections if requested; the exit code of the findings that are left.
 
+    With ``compare`` print what differs between two checkpoints instead.
+
     Raises:
-        ValueError: as `posenc.hf.doctor.examine` and `fix`.
+        ValueError: as `posenc.hf.doctor.examine`, `fix` and `compare`, and unless there is one or two to look at.
     """
+    if (path is None) == (compare is None):
+        raise ValueError("doctor: give one checkpoint to examine, or two after --compare")
+    if compare is not None:
+        if out is not None or in_place or weights or accept:
+            raise ValueError("--compare: --fix, --in-place, --weights and --accept are for one checkpoint")
+        comparison = compare_checkpoints(Path(compare[0]), Path(compare[1]))
+        sys.stdout.write((comparison.as_json() if as_json else str(comparison)) + "\n")
+        return comparison.exit_code(strict=strict)
+    assert path is not None
     read = None if text is None else read_text(Path(text), TEXT_BYTES)
     options: dict[str, Any] = {"weights": weights, "text": read, "most": most, "trust_remote_code": trust_remote_code}
     with naming(path):

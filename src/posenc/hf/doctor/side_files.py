@@ -97,6 +97,40 @@ def _encodes_audio(read: RopeConfig) -> bool:
     return any(scheme.text.startswith("audio:") for scheme in read.position_schemes)
 
 
+def limits_in(folder: Path) -> dict[str, dict[str, int | None]]:
+    """The limits of tokens in the files of a folder, by file and key; None where a key is absent or stands for none.
+
+    A file that cannot be read is left out.
+    """
+    limits: dict[str, dict[str, int | None]] = {}
+    keys = {TOKENIZER: ("model_max_length",), GENERATION: ("max_length", "max_new_tokens")}
+    for file, names in {**keys, **dict.fromkeys(_SENTENCE, ("max_seq_length",))}.items():
+        content = _contents(folder, file)
+        if isinstance(content, dict):
+            limits[file] = {name: _count(content.get(name)) for name in names}
+    try:
+        settings = tokenizer_settings(folder / TOKENIZER_JSON) if (folder / TOKENIZER_JSON).is_file() else None
+    except (ValueError, OSError):
+        settings = None
+    if settings is not None:
+        limits[TOKENIZER_JSON] = {
+            "truncation.max_length": _count(_at(settings, "truncation", "max_length")),
+            "padding.strategy.Fixed": _count(_at(settings, "padding", "strategy", "Fixed")),
+        }
+    return limits
+
+
+def _count(value: Any) -> int | None:
+    return value if is_count(value, TOKENS) else None
+
+
+def _at(value: Any, *path: str) -> Any:
+    """What lies at a path of keys; None where something on the way is no object."""
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
 def _contents(folder: Path, file: str) -> Config | Finding | None:
     """The JSON object of a file, a note where it cannot be read, None where it is not there."""
     path = folder / file
@@ -144,8 +178,7 @@ def _on_tokenizer_json(folder: Path, limit: Limit) -> Iterator[Finding]:
         text = f"cannot be compared: {str(error).splitlines()[0]}"
         yield Finding(TOKENIZER_JSON, text, "other-file-unread", "note", file=TOKENIZER_JSON)
         return
-    truncation, padding = settings.get("truncation"), settings.get("padding")
-    cut = truncation.get("max_length") if isinstance(truncation, dict) else None
+    cut = _at(settings, "truncation", "max_length")
     if is_count(cut, TOKENS) and cut != limit.tokens:
         text = f"of {TOKENIZER_JSON} is {cut:,}, and {limit.words}: "
         keys, inside = {"max_length": limit.tokens}, "truncation"
@@ -158,8 +191,7 @@ def _on_tokenizer_json(folder: Path, limit: Limit) -> Iterator[Finding]:
             text += "longer texts are cut there, behind the last row of the table, and fail"
             finding = Finding("truncation.max_length", text, "tokenizer-length-beyond-table", "fault", keys, True)
             yield finding._replace(file=TOKENIZER_JSON, inside=inside)
-    strategy = padding.get("strategy") if isinstance(padding, dict) else None
-    width = strategy.get("Fixed") if isinstance(strategy, dict) else None
+    width = _at(settings, "padding", "strategy", "Fixed")
     if is_count(width, TOKENS) and width > limit.tokens:
         text = f"of {TOKENIZER_JSON} is {width:,}, and {limit.words}: tokenizers pads every text to that many tokens"
         keys = {"Fixed": limit.tokens}
@@ -315,7 +347,7 @@ def _on_processors(folder: Path, config: Config) -> Iterator[Finding]:
             part = content.get(inside) if inside else content
             if isinstance(part, dict):
                 for finding in (*_on_image(part, config), *_on_patches(part, config), *_on_frames(part, config)):
-                    yield finding._replace(file=file, inside=inside, text=finding.text.format(file=file))
+                    yield finding._replace(file=file, inside=inside, text=finding.text.replace("{file}", file))
 
 
 def _vision_part(config: Config) -> tuple[Config, str]:
