@@ -147,6 +147,30 @@ PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was
     ({"heads-do-not-divide"}, "more key/value heads than heads", {**QWEN_3, "num_key_value_heads": 64}),
     ({"heads-do-not-divide"}, "a hidden size that the heads do not divide",
      {"model_type": "llama", "hidden_size": 4100, "num_attention_heads": 32, "rope_theta": 1e4}),
+    ({"heads-malformed"}, "heads as a string", {**QWEN_3, "num_attention_heads": "32"}),
+    ({"scaling-beyond-declared"}, "factor 40 for 4", {**QWEN, "rope_scaling": {**YARN, "factor": 40.0}}),
+    ({"gain-implausible"}, "an attention factor of 0.1", {**QWEN, "rope_scaling": {**YARN, "attention_factor": 0.1}}),
+    ({"base-and-length-exchanged"}, "base and length exchanged",
+     {**QWEN, "rope_theta": 131072, "max_position_embeddings": 1000000}),
+    ({"window-of-no-layer"}, "use_sliding_window without a window", {**WINDOWED, "sliding_window": None}),
+    ({"layers-unread"}, "a window as a string", {**GEMMA, "sliding_window": "1024"}),
+    ({"sliding-layers-lost"}, "full attention in all layers of gpt-oss", {**GPT_OSS, "layer_types": [FULL] * 36}),
+    ({"layer-kinds-exchanged"}, "the kinds of gpt-oss exchanged", {**GPT_OSS, "layer_types": [FULL, SLIDING] * 18}),
+    ({"sections-exchanged"}, "sections of M-RoPE exchanged",
+     {**VISION, "text_config": {**VISION["text_config"],
+                                "rope_scaling": {"type": "mrope", "mrope_section": [24, 24, 16]}}}),
+    ({"recipe-differs"}, "another original length in Llama 3.1",
+     {**LLAMA_31, "rope_theta": 5e5, "rope_scaling": {**LLAMA_3, "original_max_position_embeddings": 4096}}),
+    ({"recipe-differs"}, "factor 4 in Llama 3.1",
+     {**LLAMA_31, "rope_theta": 5e5, "rope_scaling": {**LLAMA_3, "factor": 4.0}}),
+    ({"direction-contradicted"}, "a masked language model as a decoder",
+     {"model_type": "bert", "is_decoder": True, "architectures": ["BertForMaskedLM"]}),
+    ({"direction-contradicted"}, "a bidirectional generator",
+     {**GEMMA, "use_bidirectional_attention": True, "architectures": ["Gemma3ForCausalLM"]}),
+    ({"table-lengths-differ"}, "two lengths of one table",
+     {"model_type": "gpt2", "n_embd": 64, "n_head": 4, "n_positions": 1024, "max_position_embeddings": 4096}),
+    ({"key-misspelt"}, "a misspelt key of BERT", {"model_type": "bert", "max_position_embedings": 4096}),
+    ({"key-misspelt"}, "a misspelt key of T5", {"model_type": "t5", "relative_attention_num_bucket": 64}),
     ({"levels-differ"}, "a longer length next to the text part", {**VISION, "max_position_embeddings": 131072}),
     ({"levels-differ"}, "another base next to the text part", {**VISION, "rope_theta": 1e4}),
     ({"levels-differ"}, "a scaling next to the text part",
@@ -154,6 +178,7 @@ PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was
 ]  # fmt: skip
 NOTED: list[tuple[str, Config]] = [  # a note, and no alarm
     ("window-beyond-length", {**GEMMA, "sliding_window": 65536}),
+    ("original-length-not-below", {**GPT_OSS, "max_position_embeddings": 512}),
     ("mscale-missing", block_of({**DEEPSEEK, "vocab_size": 32000}, mscale_all_dim=None)),
 ]
 SILENT: dict[str, Config] = {
@@ -170,6 +195,9 @@ SILENT: dict[str, Config] = {
         {**VISION, "max_position_embeddings": 32000, "rope_theta": 1e6},
     "RoBERTa's 514": {"model_type": "roberta", "max_position_embeddings": 514},
     "2,050 rows": {"model_type": "llama", "head_dim": 64, "max_position_embeddings": 2050},
+    "a name of its own": {"model_type": "layoutlm", "max_2d_position_embeddings": 1024},
+    "Qwen 3 with factor 4": {**QWEN_3, "rope_scaling": YARN},
+    "a decoder by itself": {"model_type": "bert", "is_decoder": True, "architectures": ["BertLMHeadModel"]},
     "a million": {**QWEN, "max_position_embeddings": 1010000},
 }  # fmt: skip
 
@@ -238,3 +266,29 @@ def test_published_files_agree_with_the_table_of_releases() -> None:
             names = {finding.name for finding in examine(read.config).findings}
             assert not names & {"base-below-releases", "scaling-of-releases-lost"}, text_config.model_type
     assert len(met) >= len(RELEASES) * 2 // 3, set(RELEASES) - met
+
+
+# Defaults of classes that transformers 5.23 itself cannot compute with, and one without the share of its releases.
+TRUE_OF_DEFAULTS = {
+    "hunyuan_v1_dense": {"head-width-null"},
+    "hunyuan_v1_moe": {"head-width-null"},
+    "ministral": {"head-width-null"},
+    "minimax_m2": {"share-lost"},
+}
+
+
+@pytest.mark.slow
+def test_default_configurations_of_transformers_raise_no_alarm() -> None:
+    auto = pytest.importorskip("transformers.models.auto.configuration_auto")
+    examined, alarms = 0, {}
+    for name in auto.CONFIG_MAPPING_NAMES:
+        try:
+            config = json.loads(auto.CONFIG_MAPPING[name]().to_json_string())
+        except Exception:  # a class without defaults
+            continue
+        examined += 1
+        names = examine(config).names()
+        if names:
+            alarms[name] = names
+    assert examined > 300
+    assert alarms == {name: names for name, names in TRUE_OF_DEFAULTS.items() if name in auto.CONFIG_MAPPING_NAMES}

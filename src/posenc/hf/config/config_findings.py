@@ -155,7 +155,7 @@ def findings_of(parsed: ParsedConfig) -> tuple[Finding, ...]:
         if rope is None:
             continue
         block_findings = [
-            *on_lengths(rope_block),
+            *on_lengths(text_config, rope_block),
             *on_yarn(text_config, rope_block, reading),
             *on_types(text_config, rope_block, rope),
             *on_engines(text_config, rope_block, reading),
@@ -247,10 +247,11 @@ def _says_the_same(rope_blocks: list[RopeBlock], key: str, value: Any) -> bool:
 def _on_unread(text_config: TextConfig, rope_blocks: list[RopeBlock], used: set[str]) -> Iterator[Finding]:
     """Keys of the text model that are not read: a note, unless one contradicts what is read or is misspelt."""
     bases: set[Any] = {block.effective.get("rope_theta") for block in rope_blocks if block.values is not None} - {None}
+    has_code = text_config.known or is_non_rotary(text_config.family)
     for key, value in text_config.items():
         if key in used or value in (None, False, [], {}) or _says_the_same(rope_blocks, key, value):
             continue
-        near = nearest_key(text_config, key) if text_config.known else None
+        near = nearest_key(text_config, key) if has_code else None
         if near is not None and text_config.get(near) != value:
             yield _misspelt(text_config, key, near)
         elif key in _BASES and bases and is_number(value, 1) and value not in bases:

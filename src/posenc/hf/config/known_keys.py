@@ -9,9 +9,11 @@ from posenc.hf.config.rope_block import BLOCKS
 from posenc.hf.config.text_config import TextConfig
 from posenc.hf.families import FAMILIES, Family
 
-_COMMON = {"max_position_embeddings", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
-           "sliding_window", "layer_types", "original_max_position_embeddings", *BLOCKS}  # fmt: skip
-_LIKENESS = 0.86  # of difflib's ratio: one or two letters of a name
+_COMMON = {"max_position_embeddings", "num_hidden_layers", "num_attention_heads"}
+_OF_ROTATIONS = {"num_key_value_heads", "head_dim", "sliding_window", "layer_types", "original_max_position_embeddings",
+                 "partial_rotary_factor", *BLOCKS}  # fmt: skip
+_LIKENESS = 0.86  # of difflib's ratio, which finds candidates
+_LETTERS = 2  # inserted, deleted or replaced at most; more make another name (max_2d_position_embeddings)
 _SHORTEST = 7  # letters of a key; shorter names are like too many others
 
 
@@ -26,7 +28,17 @@ def nearest_key(text_config: TextConfig, key: str) -> str | None:
     near = difflib.get_close_matches(key.lower().replace("-", "_"), known, n=1, cutoff=_LIKENESS)
     if not near or key.endswith(f"_{near[0]}") or key.startswith(f"{near[0]}_"):
         return None
-    return near[0]
+    return near[0] if _distance(key, near[0]) <= _LETTERS else None
+
+
+def _distance(one: str, other: str) -> int:
+    """Letters to insert, delete or replace to make one name of the other (Levenshtein's distance)."""
+    row = list(range(len(other) + 1))
+    for i, letter in enumerate(one, 1):
+        previous, row[0] = row[0], i
+        for j, wanted in enumerate(other, 1):
+            previous, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, previous + (letter != wanted))
+    return row[-1]
 
 
 _NEIGHBOURS = {  # published keys of other meanings that are one or two letters away from a known one
@@ -37,11 +49,7 @@ _NEIGHBOURS = {  # published keys of other meanings that are one or two letters 
 def _keys_of_family(family: Family) -> set[str]:
     """Keys that the code of a family reads and that decide its positions."""
     pattern, attention = family.layers, family.attention
-    keys = {
-        *_COMMON,
-        pattern.period_key, pattern.sliding_from_key, pattern.count_key, pattern.types_key, pattern.cross_key,
-        pattern.window.key, pattern.window.switch,
-    }  # fmt: skip
+    keys = {*_COMMON, pattern.period_key, pattern.sliding_from_key, pattern.count_key, pattern.window.switch}
     if pattern.listing is not None:
         keys |= {pattern.listing.parent or pattern.listing.key, pattern.listing.offset_key}
     if pattern.chunk is not None:
@@ -56,7 +64,8 @@ def _keys_of_family(family: Family) -> set[str]:
         keys |= {*scheme.switched_by}
     rotation = family.rotation
     if rotation is not None:
-        keys |= {rotation.theta_key, rotation.share_key, "partial_rotary_factor", rotation.head_key, rotation.width_key}
+        keys |= {*_OF_ROTATIONS, pattern.types_key, pattern.cross_key, pattern.window.key}
+        keys |= {rotation.theta_key, rotation.share_key, rotation.head_key, rotation.width_key}
         keys |= {kind.theta_key for kind in rotation.kinds.values()} | {rotation.bases_key or ""}
         keys |= {rotation.rotates_if[0]} if rotation.rotates_if else set()
         keys |= {"qk_rope_head_dim", "qk_nope_head_dim"} if rotation.latent else set()

@@ -11,16 +11,18 @@ training length with factor 20, Llama 3.1 with factor 8).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from posenc.arguments import shown
 from posenc.hf.config.layer_kinds import lacks_window, layer_kinds, patterned, window_of
+from posenc.hf.config.non_rotary import is_non_rotary
 from posenc.hf.config.parse import ParsedConfig
 from posenc.hf.config.posenc_config import is_posenc_config
 from posenc.hf.config.rope_block import BLOCKS, RopeBlock
 from posenc.hf.config.rope_config import RopeConfig
 from posenc.hf.config.text_config import TextConfig, find_text_config, layers_without_rope, length_key, max_length
+from posenc.hf.config.upstream_bugs import is_llama_3
 from posenc.hf.doctor.releases import on_releases, release_like
 from posenc.hf.families.layer_patterns import CHUNKED, FULL, SLIDING
 from posenc.hf.findings import Finding, Level
@@ -47,6 +49,9 @@ def on_contradictions(read: RopeConfig) -> Iterator[Finding]:
 def _contradictions(parsed: ParsedConfig) -> Iterator[Finding]:
     text_config = parsed.text_config
     yield from _on_levels(parsed.config, text_config)
+    yield from _on_direction(parsed.config, text_config)
+    if is_non_rotary(text_config.family):
+        yield from _on_table_lengths(text_config)
     if not text_config.known:
         return
     yield from _on_digits(text_config)
@@ -82,7 +87,52 @@ def on_width(config: Config) -> Iterator[Finding]:
         yield Finding("hidden_size", text, "heads-do-not-divide", "fault")
 
 
+_ENCODER_CLASSES = ("ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
+
+
+def _on_direction(config: Config, text_config: TextConfig) -> Iterator[Finding]:
+    """A direction of attention that the class of the model contradicts."""
+    listed = config.get("architectures")
+    names = [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
+    attention = text_config.family.attention
+    if attention.direction == "bidirectional" and text_config.get("is_decoder") is True:
+        encoders = [name for name in names if name.endswith(_ENCODER_CLASSES)]
+        if encoders:
+            text = (
+                f"is true, with which no token attends to a later one, and {encoders[0]} was trained to attend to both "
+            )
+            text += "sides; write false"
+            yield Finding("is_decoder", text, "direction-contradicted", "suspicion", {"is_decoder": False})
+    value, key = attention.bidirectional_if, "use_bidirectional_attention"
+    generators = [name for name in names if name.endswith("ForCausalLM")]
+    if value is not None and text_config.get(key) == value and generators:
+        text = (
+            f"= {shown(value)} lets tokens attend to later ones and halves the window, and {generators[0]} generates: "
+        )
+        text += "it must not see the tokens that it predicts; remove the key"
+        yield Finding(key, text, "direction-contradicted", "suspicion", {key: None})
+
+
+_LENGTH_KEYS = ("max_position_embeddings", "n_positions", "n_ctx")
+
+
+def _on_table_lengths(text_config: TextConfig) -> Iterator[Finding]:
+    """Another length beside the key that gives a table its rows."""
+    keys = {scheme.table.key for scheme in text_config.family.schemes if scheme.table is not None} & {*_LENGTH_KEYS}
+    for key in sorted(keys):
+        rows = text_config.get(key)
+        for other in _LENGTH_KEYS:
+            length = text_config.get(other)
+            if other not in keys and is_count(rows, TOKENS) and is_count(length, TOKENS) and length != rows:
+                text = f"= {length:,} is another length than {key} = {rows:,}, which gives the table of positions its "
+                text += "rows: the weights have one of the two"
+                yield Finding(other, text, "table-lengths-differ", "suspicion")
+
+
 _LEVELS = ("max_position_embeddings", "rope_theta", *BLOCKS, "sliding_window", "partial_rotary_factor")
+
+
+_TWO_ROTATIONS = ("musicflamingo",)  # the keys at its top level rotate audio by seconds
 
 
 def _on_levels(config: Config, text_config: TextConfig) -> Iterator[Finding]:
@@ -94,8 +144,8 @@ def _on_levels(config: Config, text_config: TextConfig) -> Iterator[Finding]:
         outer, inner = config.get(key), text_config.get(key)
         if outer in (None, {}) or outer == inner or not _concerns_text(key, outer) or _about_equal(outer, inner):
             continue
-        if key == "max_position_embeddings" and not is_count(outer, TOKENS):
-            continue  # another unit: seconds of audio in Music Flamingo
+        if config.get("model_type") in _TWO_ROTATIONS:
+            continue
         if inner is None and (key != "rope_scaling" or any(text_config.get(name) for name in BLOCKS)):
             continue  # left over from an older layout, and transformers' default of the part may agree
         has = "is missing there" if inner is None else f"is {shown(inner)} there"
@@ -143,6 +193,10 @@ def _lacks_a_digit(digits: str, whole: str) -> bool:
 def _on_heads(text_config: TextConfig) -> Iterator[Finding]:
     """Key/value heads that do not divide the query heads."""
     heads, shared = text_config.get("num_attention_heads"), text_config.get("num_key_value_heads")
+    for key, value in (("num_attention_heads", heads), ("num_key_value_heads", shared)):
+        if isinstance(value, str | float | bool) or (isinstance(value, int) and value < 1):
+            text = f"must be an integer of at least 1, found {shown(value)}: transformers refuses to build the model"
+            yield Finding(key, text, "heads-malformed", "fault")
     if text_config.family.rotation is None or not is_count(heads, WIDTH) or not is_count(shared, WIDTH):
         return
     if heads % shared:
@@ -169,6 +223,7 @@ def _on_softmax(text_config: TextConfig) -> Iterator[Finding]:
             yield Finding("floor_scale", text, "temperature-undefined", "fault")
 
 
+_LEAST_GAIN, _MOST_GAIN = 0.7, 2.0  # YaRN's own gain is 1 to 1.42 for factors up to 64
 _SLOWEST_BASE, _FASTEST_BASE = 500, 1e11  # published bases: 1,000 (nomic) to some 10^10
 
 
@@ -207,7 +262,50 @@ def _on_block(text_config: TextConfig, rope_block: RopeBlock) -> Iterator[Findin
             text += "without the second the softmax scale lacks YaRN's factor; copy both of the original checkpoint"
             level: Level = "note" if release_like(text_config) is None else "suspicion"
             yield Finding("mscale_all_dim", text, "mscale-missing", level)
+    gain = values.get("attention_factor")
+    if rope_type in ("yarn", "longrope") and is_number(gain, 0) and not _LEAST_GAIN <= float(gain or 0) <= _MOST_GAIN:
+        text = (
+            f"is {shown(gain)}, and multiplies both queries and keys, so that attention logits change by its square; "
+        )
+        text += "published models have 1 to 1.42: remove the key for the value that follows from factor"
+        yield Finding("attention_factor", text, "gain-implausible", "suspicion")
+    decimal = longest is not None and longest >= 10_000 and str(longest).rstrip("0") in ("1", "2", "5")
+    if decimal and base in {2**power for power in range(11, 22)}:
+        text = f"is {base:g}, a power of two as lengths are, and {length_key(text_config)} {longest:,}, as bases are: "
+        text += "were the two exchanged?"
+        yield Finding("rope_theta", text, "base-and-length-exchanged", "suspicion")
+    yield from _on_sections(text_config, values)
+    yield from _on_llama_3(text_config, values)
     yield from _on_missing_base(text_config, rope_block)
+
+
+def _on_sections(text_config: TextConfig, values: Mapping[str, Any]) -> Iterator[Finding]:
+    """The family's sections of M-RoPE in another order."""
+    sections, usual = values.get("mrope_section"), text_config.rotation.sections
+    if usual is None or not isinstance(sections, list) or sections == list(usual):
+        return
+    if sorted(sections) == sorted(usual):
+        text = (
+            f"is {sections}, and this family has {list(usual)}: pairs would read the position of another axis (time, "
+        )
+        text += "row or column)"
+        yield Finding("mrope_section", text, "sections-exchanged", "suspicion")
+
+
+_LLAMA_3_RECIPE = {"original_max_position_embeddings": 8192, "low_freq_factor": 1, "high_freq_factor": 4}
+
+
+def _on_llama_3(text_config: TextConfig, values: Mapping[str, Any]) -> Iterator[Finding]:
+    """Numbers of Llama 3's recipe that no published model of 3.1 to 3.3 has; a longer one may have a larger factor."""
+    if values.get("rope_type") != "llama3" or not is_llama_3(text_config):
+        return
+    for key, number in _LLAMA_3_RECIPE.items():
+        if values[key] != number:
+            text = f"is {values[key]:g}, and Llama 3.1, 3.2 and 3.3 have {number:g}: the frequencies are not those of "
+            yield Finding(key, f"{text}training", "recipe-differs", "suspicion")
+    if 1 < values["factor"] < 8:
+        text = f"is {values['factor']:g}, and Llama 3.1 and 3.3 have 8, Llama 3.2 32: the frequencies are not those of "
+        yield Finding("factor", f"{text}training", "recipe-differs", "suspicion")
 
 
 def _on_missing_base(text_config: TextConfig, rope_block: RopeBlock) -> Iterator[Finding]:
@@ -293,6 +391,10 @@ def _on_layer_order(text_config: TextConfig, kinds: list[str]) -> Iterator[Findi
             text = f"has full attention where this family has {next(iter(other))}, and the reverse: were the two kinds "
             text += f"exchanged? The family's order is {_counted(built)}"
             yield Finding(listed, text, "layer-kinds-exchanged", "suspicion")
+        elif {*kinds} == {FULL} and release_like(text_config) is not None:
+            text = f"lists full attention for all {len(kinds)} layers, and published models of these sizes have "
+            text += f"{_counted(built)}: the windows are lost"
+            yield Finding(listed, text, "sliding-layers-lost", "suspicion")
         elif FULL not in kinds:
             text = f"lists {next(iter(other))} for all {len(kinds)} layers, and in this family {built.count(FULL)} of "
             text += "them have full attention: no layer attends beyond its window"
@@ -318,7 +420,10 @@ def _on_windows(text_config: TextConfig, kinds: list[str]) -> Iterator[Finding]:
         text = f"is {window:,}, above {length_key(text_config)} = {longest:,}: {kinds.count(SLIDING)} of {len(kinds)} "
         text += "layers are sliding ones that hide nothing within it"
         yield Finding(key, text, "window-beyond-length")
-    switch = pattern.window.switch
+    switch, size = pattern.window.switch, text_config.get("sliding_window", 1)
+    if switch and text_config.get(switch) is True and not size:
+        text = f"is true, and {key} is {shown(size)}: no layer has a window; write its size, or {switch}: false"
+        yield Finding(switch, text, "window-of-no-layer", "suspicion")
     if switch and text_config.get(switch) is True and text_config.get(key) and kinds and SLIDING not in kinds:
         why = f"{pattern.sliding_from_key} = {shown(text_config.get(pattern.sliding_from_key))}"
         text = f"is true and {key} {shown(text_config.get(key))}, and none of {len(kinds)} layers has a window ({why})"
