@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from posenc.arguments import shown
 from posenc.hf.config.rope_config import RopeConfig
 from posenc.hf.config.rotation import text_rope
-from posenc.hf.config.text_config import length_key, max_length
+from posenc.hf.config.text_config import max_length
 from posenc.hf.doctor.corrections import has_remote_code
 from posenc.hf.explanation.report import longest_length
 from posenc.hf.findings import Finding, Level
@@ -89,8 +89,9 @@ def limit_of(read: RopeConfig) -> Limit | None:
         longest = max(tables)
         return Limit(longest, True, min(tables), f"the table of positions has {longest:,} for text")
     length = longest_of(read)
-    words = f"{length_key(read.text_config)} and the scaling give {length:,}" if length is not None else ""
-    return None if length is None or _encodes_audio(read) else Limit(length, False, length, words)
+    if length is None or _encodes_audio(read):
+        return None
+    return Limit(length, False, length, f"the configuration declares {length:,} tokens")
 
 
 def _encodes_audio(read: RopeConfig) -> bool:
