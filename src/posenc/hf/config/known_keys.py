@@ -1,4 +1,4 @@
-"""Keys that concern positions, layers or heads in a family, and the one that a misspelt key is nearest to."""
+"""Keys that concern positions, layers or heads in a family, and the nearest of them to a misspelt key."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def nearest_key(text_config: TextConfig, key: str) -> str | None:
     return near[0] if _distance(key, near[0]) <= _LETTERS else None
 
 
-def _distance(one: str, other: str) -> int:
-    """Letters to insert, delete or replace to make one name of the other (Levenshtein's distance)."""
-    row = list(range(len(other) + 1))
-    for i, letter in enumerate(one, 1):
+def _distance(name: str, known: str) -> int:
+    """Letters to insert, delete or replace to turn one name into another (Levenshtein's distance)."""
+    row = list(range(len(known) + 1))
+    for i, letter in enumerate(name, 1):
         previous, row[0] = row[0], i
-        for j, wanted in enumerate(other, 1):
-            previous, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, previous + (letter != wanted))
+        for j, known_letter in enumerate(known, 1):
+            previous, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, previous + (letter != known_letter))
     return row[-1]
 
 
@@ -76,5 +76,5 @@ def _keys_of_family(family: Family) -> set[str]:
 
 @cache
 def _keys_of_all() -> frozenset[str]:
-    """Keys of all families, which are no misspellings wherever they stand."""
+    """Keys of all families, which are not misspellings wherever they stand."""
     return frozenset(key for family in FAMILIES.values() for key in _keys_of_family(family))

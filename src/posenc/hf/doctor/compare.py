@@ -120,7 +120,7 @@ class _Side(NamedTuple):
         name: for readers.
         read: its configuration, parsed.
         folder: where other files lie; None where there is no folder.
-        adapter: its adapter_config.json; None without one.
+        adapter: its adapter_config.json; None if it has none.
     """
 
     name: str
@@ -202,15 +202,15 @@ def _on_layers(a: _Side, b: _Side) -> Iterator[Difference]:
     numbered = bool(first.layers) and len(first.layers) == len(second.layers)
     if first.layers and second.layers and not numbered:
         yield Difference("drift", "layers", f"{len(first.layers)} in A, {len(second.layers)} in B")
-    found: dict[tuple[str, str], list[int]] = {}  # numbers of the layers by what differs in them
+    layers_of: dict[tuple[str, str], list[int]] = {}  # numbers of the layers by what differs in them
     cached: dict[tuple[int, int], list[tuple[str, str]]] = {}
-    for number, (one, other) in enumerate(_pairs(first, second)):
-        key = (id(one), id(other))
+    for number, (in_a, in_b) in enumerate(_pairs(first, second)):
+        key = (id(in_a), id(in_b))
         if key not in cached:
-            cached[key] = list(_on_layer(a, b, one, other))
+            cached[key] = list(_on_layer(a, b, in_a, in_b))
         for difference in cached[key]:
-            found.setdefault(difference, []).append(number)
-    for (aspect, text), numbers in found.items():
+            layers_of.setdefault(difference, []).append(number)
+    for (aspect, text), numbers in layers_of.items():
         yield Difference("drift", aspect, text, tuple(numbers) if numbered else ())
 
 
@@ -219,31 +219,31 @@ def _pairs(a: Model, b: Model) -> Iterator[tuple[LayerFacts, LayerFacts]]:
     if a.layers and len(a.layers) == len(b.layers):
         yield from zip(a.layers, b.layers, strict=True)
         return
-    for one in a.distinct_layers:
-        same = [other for other in b.distinct_layers if other.kind == one.kind]
-        for other in same or b.distinct_layers:
-            if one.attends == other.attends:
-                yield one, other
+    for in_a in a.distinct_layers:
+        same = [in_b for in_b in b.distinct_layers if in_b.kind == in_a.kind]
+        for in_b in same or b.distinct_layers:
+            if in_a.attends == in_b.attends:
+                yield in_a, in_b
 
 
-def _on_layer(a: _Side, b: _Side, one: LayerFacts, other: LayerFacts) -> Iterator[tuple[str, str]]:
-    if one.attends != other.attends:
-        yield "attention", f"{_yes(one.attends)} in A, {_yes(other.attends)} in B"
+def _on_layer(a: _Side, b: _Side, in_a: LayerFacts, in_b: LayerFacts) -> Iterator[tuple[str, str]]:
+    if in_a.attends != in_b.attends:
+        yield "attention", f"{_yes(in_a.attends)} in A, {_yes(in_b.attends)} in B"
         return
-    yield from _on_rotation(a, b, one.rotation, other.rotation)
+    yield from _on_rotation(a, b, in_a.rotation, in_b.rotation)
     for aspect, left, right in (
-        ("window", _window(one), _window(other)),
-        ("temperature", one.temperature and one.temperature.text, other.temperature and other.temperature.text),
-        ("sink", one.sink or "none", other.sink or "none"),
-        ("direction", _direction(one), _direction(other)),
-        ("softcap", one.softcap, other.softcap),
-        ("keys of the indexer", one.index_topk, other.index_topk),
-        ("order of norm and rotation", one.normed_after, other.normed_after),
+        ("window", _window(in_a), _window(in_b)),
+        ("temperature", in_a.temperature and in_a.temperature.text, in_b.temperature and in_b.temperature.text),
+        ("sink", in_a.sink or "none", in_b.sink or "none"),
+        ("direction", _direction(in_a), _direction(in_b)),
+        ("softcap", in_a.softcap, in_b.softcap),
+        ("keys of the indexer", in_a.index_topk, in_b.index_topk),
+        ("order of norm and rotation", in_a.normed_after, in_b.normed_after),
     ):
         if left != right and "not read" not in (left, right):
             yield aspect, f"{'none' if left is None else left} in A, {'none' if right is None else right} in B"
-    if one.scale is not None and other.scale is not None and not math.isclose(one.scale, other.scale, rel_tol=_EXACT):
-        yield "softmax scale", f"{one.scale:.6g} in A, {other.scale:.6g} in B"
+    if in_a.scale is not None and in_b.scale is not None and not math.isclose(in_a.scale, in_b.scale, rel_tol=_EXACT):
+        yield "softmax scale", f"{in_a.scale:.6g} in A, {in_b.scale:.6g} in B"
 
 
 def _yes(attends: bool) -> str:
@@ -271,12 +271,12 @@ def _on_rotations_alone(a: _Side, b: _Side) -> Iterator[Difference]:
             yield Difference("drift", "encoding", f"{left} in A, {right} in B")
 
 
-def _on_rotation(a: _Side, b: _Side, one: Rotation | None, other: Rotation | None) -> Iterator[tuple[str, str]]:
-    if one is None or other is None:
-        if one is not other:
-            yield "rotation", f"{_words(one)} in A, {_words(other)} in B"
+def _on_rotation(a: _Side, b: _Side, in_a: Rotation | None, in_b: Rotation | None) -> Iterator[tuple[str, str]]:
+    if in_a is None or in_b is None:
+        if in_a is not in_b:
+            yield "rotation", f"{_words(in_a)} in A, {_words(in_b)} in B"
         return
-    first, second = text_rope(one), text_rope(other)
+    first, second = text_rope(in_a), text_rope(in_b)
     if (first.head_dim, first.rotary_dim) != (second.head_dim, second.rotary_dim):
         yield "rotation", f"{_channels(first)} in A, {_channels(second)} in B"
         return
@@ -285,19 +285,19 @@ def _on_rotation(a: _Side, b: _Side, one: Rotation | None, other: Rotation | Non
         yield "rotation", text
     if a.program == b.program and first.layout != second.layout:  # llama.cpp's converter reorders the weights
         yield "layout", f"{first.layout} in A, {second.layout} in B"
-    if _axes(one) != _axes(other):
-        yield "axes of M-RoPE", f"{_axes(one) or 'one position'} in A, {_axes(other) or 'one position'} in B"
+    if _axes(in_a) != _axes(in_b):
+        yield "axes of M-RoPE", f"{_axes(in_a) or 'one position'} in A, {_axes(in_b) or 'one position'} in B"
 
 
-def _on_frequencies(a: _Side, b: _Side, one: RoPE, other: RoPE) -> str:
+def _on_frequencies(a: _Side, b: _Side, in_a: RoPE, in_b: RoPE) -> str:
     """How the frequencies and gains of two rotations differ, at the lengths of either side; "" if they agree."""
     tolerance = _OTHER_PROGRAM if a.program or b.program else _EXACT
     lengths = {_SHORT}
-    if one.length_dependent or other.length_dependent:
-        for side, rope in ((a, one), (b, other)):
+    if in_a.length_dependent or in_b.length_dependent:
+        for side, rope in ((a, in_a), (b, in_b)):
             lengths |= {n for n in (trained_length(side.read, rope), longest_length(side.read, rope)) if n is not None}
     for length in sorted(lengths):
-        (thetas, gain), (other_thetas, other_gain) = _spectrum(one, length), _spectrum(other, length)
+        (thetas, gain), (other_thetas, other_gain) = _spectrum(in_a, length), _spectrum(in_b, length)
         ratios = [_ratio(theta, other_theta) for theta, other_theta in zip(thetas, other_thetas, strict=True)]
         differing = sum(ratio > 1 + tolerance for ratio in ratios)
         gains_differ = not math.isclose(gain, other_gain, rel_tol=tolerance)
@@ -306,8 +306,8 @@ def _on_frequencies(a: _Side, b: _Side, one: RoPE, other: RoPE) -> str:
         parts = [f"{differing} of {len(ratios)} frequencies differ, by up to {max(ratios):.3g}×"] if differing else []
         parts += [f"the gain is {gain:.6g} in A and {other_gain:.6g} in B"] if gains_differ else []
         at = f" at {length:,} tokens" if len(lengths) > 1 else ""
-        text = f"{_words(one)} in A, {_words(other)} in B: {' and '.join(parts)}{at}"
-        for letter, has, lacks in (("B", one, other), ("A", other, one)):
+        text = f"{_words(in_a)} in A, {_words(in_b)} in B: {' and '.join(parts)}{at}"
+        for letter, has, lacks in (("B", in_a, in_b), ("A", in_b, in_a)):
             if has.scaling is not None and lacks.scaling is None:
                 text += f"; the scaling is missing in {letter}"
         return text
@@ -320,11 +320,11 @@ def _spectrum(rope: RoPE, length: int) -> tuple[list[float], float]:
     return [float(theta) for theta in spectrum.theta], float(spectrum.gain)
 
 
-def _ratio(theta: float, other: float) -> float:
+def _ratio(theta: float, in_b: float) -> float:
     """How many times the larger of two frequencies is the smaller; infinite where one pair does not rotate."""
-    if theta == other:
+    if theta == in_b:
         return 1.0
-    smaller, larger = sorted((theta, other))
+    smaller, larger = sorted((theta, in_b))
     return larger / smaller if smaller > 0 else math.inf
 
 
@@ -350,9 +350,9 @@ def _on_model(a: _Side, b: _Side) -> Iterator[Difference]:
         left, right = (f"{length:,} tokens" if length is not None else "none" for length in lengths)
         yield Difference("drift", "declared length", f"{left} in A, {right} in B")
     schemes = [[scheme.text for scheme in side.read.position_schemes] for side in (a, b)]
-    for one, other in zip_longest(*schemes, fillvalue="none"):
-        if one != other:
-            yield Difference("drift", "position encoding", f"{one} in A, {other} in B")
+    for in_a, in_b in zip_longest(*schemes, fillvalue="none"):
+        if in_a != in_b:
+            yield Difference("drift", "position encoding", f"{in_a} in A, {in_b} in B")
     attached = [attached_names(side.read.config) for side in (a, b)]
     if attached[0] != attached[1]:
         left, right = ("none" if names is None else names.words for names in attached)
@@ -387,7 +387,7 @@ def _spelling(side: _Side) -> str:
         return f"keys of {side.program}"
     if is_posenc_config(side.read.config):
         return "posenc's encodings"
-    paths = {path for block in side.read.parsed.rope_blocks for found in block.sources.values() for path in found}
+    paths = {path for block in side.read.parsed.rope_blocks for group in block.sources.values() for path in group}
     top = sorted({path[0] for path in paths if len(path) == 1})
     blocks = {
         name: sorted(".".join(path[1:]) for path in paths if len(path) > 1 and path[0] == name)
@@ -401,7 +401,7 @@ def _on_adapters(a: _Side, b: _Side) -> Iterator[Difference]:
     if a.adapter == b.adapter:
         return
     left, right = (_adapter_words(side.adapter) for side in (a, b))
-    text = f"{left} in A, {right} in B; positions are those of the base"
+    text = f"{left} in A, {right} in B; the positions are the base's"
     yield Difference("adapter", ADAPTER, text)
 
 

@@ -117,7 +117,7 @@ _LENGTH_KEYS = ("max_position_embeddings", "n_positions", "n_ctx")
 
 
 def _on_table_lengths(text_config: TextConfig) -> Iterator[Finding]:
-    """Another length beside the key that gives a table its rows."""
+    """A length that differs from the key that gives a table its rows."""
     keys = {scheme.table.key for scheme in text_config.family.schemes if scheme.table is not None} & {*_LENGTH_KEYS}
     for key in sorted(keys):
         rows = text_config.get(key)
@@ -186,8 +186,8 @@ def _powers() -> list[int]:
     return sorted(odd * 2**power for odd in _ROUND for power in range(9, 24) if odd * 2**power >= 2 * _SHORTEST)
 
 
-def _lacks_a_digit(digits: str, whole: str) -> bool:
-    return len(whole) > 4 and any(whole[:i] + whole[i + 1 :] == digits for i in range(len(whole)))
+def _lacks_a_digit(digits: str, number: str) -> bool:
+    return len(number) > 4 and any(number[:i] + number[i + 1 :] == digits for i in range(len(number)))
 
 
 def _on_heads(text_config: TextConfig) -> Iterator[Finding]:
@@ -301,10 +301,10 @@ def _on_llama_3(text_config: TextConfig, values: Mapping[str, Any]) -> Iterator[
         return
     for key, number in _LLAMA_3_RECIPE.items():
         if values[key] != number:
-            text = f"is {values[key]:g}, and Llama 3.1, 3.2 and 3.3 have {number:g}: the frequencies are not those of "
+            text = f"is {values[key]:g}, and Llama 3.1, 3.2 and 3.3 have {number:g}: the frequencies differ from "
             yield Finding(key, f"{text}training", "recipe-differs", "suspicion")
     if 1 < values["factor"] < 8:
-        text = f"is {values['factor']:g}, and Llama 3.1 and 3.3 have 8, Llama 3.2 32: the frequencies are not those of "
+        text = f"is {values['factor']:g}, and Llama 3.1 and 3.3 have 8, Llama 3.2 32: the frequencies differ from "
         yield Finding("factor", f"{text}training", "recipe-differs", "suspicion")
 
 
@@ -316,9 +316,7 @@ def _on_missing_base(text_config: TextConfig, rope_block: RopeBlock) -> Iterator
     released = family.base != 10_000  # the default of such a class is its releases' base
     if not spelled or not scaled or released or family.kinds or family.nested or "rope_theta" in rope_block.sources:
         return
-    text = (
-        f"is not given beside the scaling, so that {values['rope_theta']:g} is used, this family's default: version 5 "
-    )
+    text = f"is not given with the scaling, so that {values['rope_theta']:g} is used, this family's default: version 5 "
     text += "saves the base within rope_parameters, and version 4 of the file had it outside; copy rope_theta of the "
     text += "original checkpoint into the block"
     yield Finding("rope_theta", text, "base-missing-in-block", "suspicion")
@@ -365,7 +363,7 @@ def _on_layer_order(text_config: TextConfig, kinds: list[str]) -> Iterator[Findi
     built = patterned(text_config, len(kinds))
     key = pattern.sliding_from_key
     explicit = key and is_count(text_config.get(key), LAYERS) and text_config[key] != pattern.sliding_from
-    if explicit and built != kinds and not pattern.period_key:  # transformers saves the default beside any list
+    if explicit and built != kinds and not pattern.period_key:  # transformers saves the default with any list
         first = built.index(SLIDING) if SLIDING in built else None
         means = "no sliding layer" if first is None else f"sliding layers from number {first} on"
         text = (
@@ -447,7 +445,7 @@ def _on_nope_layers(text_config: TextConfig, kinds: list[str]) -> Iterator[Findi
     elif len(still) == len(flags) > 1:
         text = f"{meaning}; in this family every {every}. layer does not"
         yield Finding("no_rope_layers", text, "nope-layers-inverted", "suspicion", {"no_rope_layers": usual})
-    elif flags != usual and every != family.unrotated_every:  # transformers saves the default beside any list
+    elif flags != usual and every != family.unrotated_every:  # transformers saves the default with any list
         text = (
             f"= {every} means that layers {_few([n for n, flag in enumerate(usual) if not flag])[7:]} do not rotate, "
         )

@@ -161,7 +161,7 @@ def _on_tokenizer(folder: Path, read: RopeConfig, limit: Limit) -> Iterator[Find
         keys: Config | None = {key: limit.tokens}
         yield Finding(key, text, "tokenizer-length-below", "suspicion", keys, file=TOKENIZER)
     elif limit.is_table and not _encodes_audio(read):  # Whisper's published tokenizers say 1,024 for 448 positions
-        text += "longer texts are not cut there and fail, since the table has no row for them"
+        text += "texts beyond that are not cut and fail, since the table has no row for them"
         keys = {key: limit.tokens}
         yield Finding(key, text, "tokenizer-length-beyond-table", "fault", keys, True, file=TOKENIZER)
     else:
@@ -189,7 +189,7 @@ def _on_tokenizer_json(folder: Path, limit: Limit) -> Iterator[Finding]:
             finding = Finding("truncation.max_length", text, "tokenizer-length-below", level, keys)
             yield finding._replace(file=TOKENIZER_JSON, inside=inside)
         elif limit.is_table:
-            text += "longer texts are cut there, behind the last row of the table, and fail"
+            text += "texts are cut behind the last row of the table, and fail"
             finding = Finding("truncation.max_length", text, "tokenizer-length-beyond-table", "fault", keys, True)
             yield finding._replace(file=TOKENIZER_JSON, inside=inside)
     width = _at(settings, "padding", "strategy", "Fixed")
@@ -313,7 +313,7 @@ def _on_sentences(folder: Path, limit: Limit) -> Iterator[Finding]:
         text = f"of {file} is {length:,}, and {limit.words}: "
         finding = Finding(key, text, "sentence-length-beyond", "suspicion", {key: limit.tokens}, True, file=file)
         if length > limit.tokens and limit.is_table:
-            yield finding._replace(text=f"{text}longer texts are not cut there and fail", level="fault")
+            yield finding._replace(text=f"{text}texts beyond that are not cut and fail", level="fault")
         elif length > limit.tokens:
             yield finding._replace(text=f"{text}texts are embedded beyond the length that the model declares")
         else:
