@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from posenc.arguments import one_line
+from posenc.frequencies.rotation import MRoPESpec, RoPESpec
 from posenc.hf.config.posenc_config import attached_names, is_posenc_config
 from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.rotation import Rotation, order_of, text_rope
@@ -33,8 +34,6 @@ from posenc.hf.explanation.report import facts, longest_length, trained_length
 from posenc.hf.findings import CONFIG
 from posenc.hf.sources.load import Config, Source, load
 from posenc.input_files import naming, printable
-from posenc.rotary.mrope import MRoPE
-from posenc.rotary.rope import RoPE
 from posenc_cli.exit_codes import FAULT, OK, SUSPICION
 
 ADAPTER = "adapter_config.json"
@@ -230,7 +229,7 @@ def _on_layer(a: _Side, b: _Side, in_a: LayerFacts, in_b: LayerFacts) -> Iterato
     if in_a.attends != in_b.attends:
         yield "attention", f"{_yes(in_a.attends)} in A, {_yes(in_b.attends)} in B"
         return
-    yield from _on_rotation(a, b, in_a.rotation, in_b.rotation)
+    yield from _on_rotation(a, b, in_a.spec, in_b.spec)
     for aspect, left, right in (
         ("window", _window(in_a), _window(in_b)),
         ("temperature", in_a.temperature and in_a.temperature.text, in_b.temperature and in_b.temperature.text),
@@ -262,8 +261,8 @@ def _direction(layer: LayerFacts) -> str:
 
 def _on_rotations_alone(a: _Side, b: _Side) -> Iterator[Difference]:
     """The rotations and encodings of models of posenc, whose layers have a schedule."""
-    for kind in dict.fromkeys([*a.read.layers, *b.read.layers]):
-        for aspect, text in _on_rotation(a, b, a.read.layers.get(kind), b.read.layers.get(kind)):
+    for kind in dict.fromkeys([*a.read.rotations, *b.read.rotations]):
+        for aspect, text in _on_rotation(a, b, a.read.rotations.get(kind), b.read.rotations.get(kind)):
             yield Difference("drift", aspect, text)
     texts = [[str(item["text"]) for item in facts(side.read)["encodings"]] for side in (a, b)]
     for left, right in zip_longest(*texts, fillvalue="none"):
@@ -289,7 +288,7 @@ def _on_rotation(a: _Side, b: _Side, in_a: Rotation | None, in_b: Rotation | Non
         yield "axes of M-RoPE", f"{_axes(in_a) or 'one position'} in A, {_axes(in_b) or 'one position'} in B"
 
 
-def _on_frequencies(a: _Side, b: _Side, in_a: RoPE, in_b: RoPE) -> str:
+def _on_frequencies(a: _Side, b: _Side, in_a: RoPESpec, in_b: RoPESpec) -> str:
     """How the frequencies and gains of two rotations differ, at the lengths of either side; "" if they agree."""
     tolerance = _OTHER_PROGRAM if a.program or b.program else _EXACT
     lengths = {_SHORT}
@@ -314,10 +313,10 @@ def _on_frequencies(a: _Side, b: _Side, in_a: RoPE, in_b: RoPE) -> str:
     return ""
 
 
-def _spectrum(rope: RoPE, length: int) -> tuple[list[float], float]:
+def _spectrum(rope: RoPESpec, length: int) -> tuple[list[float], float]:
     """Frequencies and gain of a rotation for texts of a length."""
     spectrum = rope.spectrum(length)
-    return [float(theta) for theta in spectrum.theta], float(spectrum.gain)
+    return spectrum.theta.tolist(), float(spectrum.gain)
 
 
 def _ratio(theta: float, in_b: float) -> float:
@@ -335,12 +334,12 @@ def _words(rope: Rotation | None) -> str:
     return f"base {text.base:g}, {'no scaling' if text.scaling is None else one_line(text.scaling)}"
 
 
-def _channels(rope: RoPE) -> str:
+def _channels(rope: RoPESpec) -> str:
     return f"{rope.rotary_dim} of {rope.head_dim} channels"
 
 
 def _axes(rope: Rotation) -> str:
-    return f"{list(rope.sections)} {order_of(rope)}" if isinstance(rope, MRoPE) else ""
+    return f"{list(rope.sections)} {order_of(rope)}" if isinstance(rope, MRoPESpec) else ""
 
 
 def _on_model(a: _Side, b: _Side) -> Iterator[Difference]:

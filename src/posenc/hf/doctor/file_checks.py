@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from posenc.arguments import one_line
+from posenc.frequencies.rotation import RoPESpec
 from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.text_config import max_length
 from posenc.hf.doctor.config_checks import on_contradictions, on_width
@@ -26,7 +27,6 @@ from posenc.hf.sources.formats import load_config
 from posenc.hf.sources.load import Config, Source
 from posenc.hf.sources.tensor_files import problems_of_weights, tensors_in
 from posenc.input_files import UnreadableFileError
-from posenc.rotary.rope import RoPE
 
 MALFORMED, UNREADABLE, NOT_READ = "malformed", "unreadable", "not-read"
 # Findings that the numbers of a file decide by themselves, whichever code reads them.
@@ -98,8 +98,10 @@ def _on_saved_frequencies(folder: Path, read: RopeConfig) -> Iterator[Finding]:
     if saved is None or rope is None or rope.length_dependent:
         return
     name, theta = saved
-    unscaled = rope.replace(scaling=None).spectrum().theta
-    scaled = rope.spectrum(max_length(read.text_config)).theta
+    unscaled, scaled = (
+        torch.tensor(each.theta.tolist(), dtype=torch.float64)
+        for each in (rope.replace(scaling=None).spectrum(), rope.spectrum(max_length(read.text_config)))
+    )
     if _close(theta, unscaled) or _close(theta, scaled):
         return
     base = _base_of(theta)
@@ -186,20 +188,20 @@ def _on_other_format(path: Path, read: RopeConfig) -> Iterator[Finding]:
     yield Finding(path.name, text, "other-file-differs", "suspicion", keys, inside=text_path(read))
 
 
-def _same_spectrum(first: RoPE, second: RoPE, longest: int | None) -> bool:
+def _same_spectrum(first: RoPESpec, second: RoPESpec, longest: int | None) -> bool:
     """Whether two rotations have the same frequencies and gain, whatever their layouts."""
     if (first.head_dim, first.rotary_dim) != (second.head_dim, second.rotary_dim):
         return False
     for length in (1024, longest):
         a, b = first.spectrum(length), second.spectrum(length)
         if (
-            bool(((a.theta - b.theta).abs() > _GGUF_TOLERANCE * b.theta).any())
-            or abs(float(a.gain / b.gain) - 1) > _GGUF_TOLERANCE
+            any(abs(x - y) > _GGUF_TOLERANCE * y for x, y in zip(a.theta.tolist(), b.theta.tolist(), strict=True))
+            or abs(float(a.gain) / float(b.gain) - 1) > _GGUF_TOLERANCE
         ):
             return False
     return True
 
 
-def _words(rope: RoPE) -> str:
+def _words(rope: RoPESpec) -> str:
     scaling = "no scaling" if rope.scaling is None else one_line(rope.scaling)
     return f"base {rope.base:g}, {rope.rotary_dim} of {rope.head_dim} channels, {scaling}"

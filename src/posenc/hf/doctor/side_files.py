@@ -72,7 +72,7 @@ def on_side_files(folder: Path, read: RopeConfig) -> Iterator[Finding]:
 
 def longest_of(read: RopeConfig) -> int | None:
     """The context length that the model is meant for, in tokens."""
-    lengths = [longest_length(read, text_rope(rope)) for rope in read.layers.values() if rope is not None]
+    lengths = [longest_length(read, text_rope(rope)) for rope in read.rotations.values() if rope is not None]
     return max((length for length in lengths if length is not None), default=max_length(read.text_config))
 
 

@@ -14,8 +14,30 @@ loading         loads folders and GGUF files;  folder: the extended model, its s
 measure         losses and decoding before and after, cached in a file
 """
 
-from posenc.hf.extend.extension import extend as extend
-from posenc.hf.extend.measure import WindowLosses as WindowLosses
-from posenc.hf.extend.methods import METHODS as METHODS
-from posenc.hf.extend.result import Extension as Extension
-from posenc.hf.extend.tuning import Recipe as Recipe
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from posenc.lazy_imports import lazy_names
+
+if TYPE_CHECKING:
+    from posenc.hf.extend.extension import extend as extend
+    from posenc.hf.extend.measure import WindowLosses as WindowLosses
+    from posenc.hf.extend.methods import METHODS as METHODS
+    from posenc.hf.extend.result import Extension as Extension
+    from posenc.hf.extend.tuning import Recipe as Recipe
+
+__getattr__, _NAMES = lazy_names(
+    __name__,
+    {
+        "posenc.hf.extend.extension": "extend",
+        "posenc.hf.extend.measure": "WindowLosses",
+        "posenc.hf.extend.methods": "METHODS",
+        "posenc.hf.extend.result": "Extension",
+        "posenc.hf.extend.tuning": "Recipe",
+    },
+)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_NAMES})

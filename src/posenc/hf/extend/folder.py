@@ -29,7 +29,7 @@ from torch import nn
 from transformers import AutoConfig
 
 from posenc.arguments import shown
-from posenc.frequencies.longrope import LongRoPE
+from posenc.frequencies.modules import LongRoPE
 from posenc.hf.atomic_write import naming_target, write_atomically
 from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.rotation import equivalent

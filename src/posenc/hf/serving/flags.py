@@ -21,7 +21,9 @@ from importlib.resources import files
 from typing import Any, NamedTuple
 
 from posenc.arguments import check_flag, check_whole, one_line, shown
+from posenc.frequencies.host import steps_of
 from posenc.frequencies.longrope import LongRoPE
+from posenc.frequencies.rotation import RoPESpec
 from posenc.hf.config.block_schema import Block
 from posenc.hf.config.block_schema import keys_of as keys_of_type
 from posenc.hf.config.posenc_config import attached_names
@@ -34,8 +36,7 @@ from posenc.hf.config.text_config import TextConfig, length_key, max_length
 from posenc.hf.config.write import Layers, extended_length, share_of
 from posenc.hf.families.layer_patterns import FULL
 from posenc.hf.limits import TOKENS
-from posenc.hf.serving.plugin_rotation import plugin_block
-from posenc.rotary.rope import RoPE
+from posenc.hf.serving.plugin_block import plugin_block
 
 VLLM, SGLANG = "vLLM", "SGLang"
 CONVERTER, WRITER = "llama.cpp's converter", "llama.cpp, posenc gguf"
@@ -180,7 +181,7 @@ def serve_flags(config: RopeConfig, *, exact: bool = False, length: int | None =
     ):  # fmt: skip
         try:
             words = [flag, json.dumps(_overrides(config, engine, exact, declared)), *_length(declared, length_flag)]
-            every.append(Flags(engine, tuple(words), note=_note(config.layers, engine, exact, declared)))
+            every.append(Flags(engine, tuple(words), note=_note(config.rotations, engine, exact, declared)))
         except ValueError as error:
             every.append(Flags(engine, reason=str(error)))
     try:
@@ -194,9 +195,9 @@ def _declared(config: RopeConfig) -> int | None:
     """Tokens that the model is to serve: what it declares, or what a changed rotation reaches."""
     declared = max_length(config.text_config)
     old = config.parsed.layers
-    changed = any(not equivalent(rope, old.get(kind)) for kind, rope in config.layers.items())
+    changed = any(not equivalent(rope, old.get(kind)) for kind, rope in config.rotations.items())
     # Llama 3.2 declares 131,072, and factor times original length is twice that: an unchanged rotation adds nothing.
-    reached = extended_length(config.layers, recipes=changed)
+    reached = extended_length(config.rotations, recipes=changed)
     return max((length for length in (declared, reached) if length), default=None)
 
 
@@ -206,8 +207,8 @@ def _length(declared: int | None, flag: str) -> list[str]:
 
 def _note(layers: Layers, engine: str, exact: bool, declared: int | None) -> str:
     """Which of LongRoPE's lists serves which texts: one for all where vLLM or the plug-in is told a length."""
-    scalings = (part for rope in layers.values() if rope is not None for part in rope.modules())
-    originals = [part.original_length for part in scalings if isinstance(part, LongRoPE) and part.short != part.long]
+    scalings = (step for rope in layers.values() if rope is not None for step in steps_of(text_rope(rope).scaling))
+    originals = [step.original_length for step in scalings if isinstance(step, LongRoPE) and step.short != step.long]
     if not originals or (engine != "vllm" and not exact):
         return ""
     long = declared is not None and declared > originals[0]
@@ -223,7 +224,7 @@ def _overrides(config: RopeConfig, engine: str, exact: bool, declared: int | Non
     text_config = config.text_config
     blocks = {
         kind: None if rotation is None else _block(rotation, text_config, engine, declared, exact)
-        for kind, rotation in config.layers.items()
+        for kind, rotation in config.rotations.items()
     }
     if not any(blocks.values()):
         raise ValueError("no layer rotates")
@@ -268,9 +269,9 @@ def _override(block: Block, old: Block) -> Block:
     return {**block, **resets}
 
 
-def _in(convention: Convention, rope: RoPE, declared: int | None) -> Block:
+def _in(convention: Convention, rope: RoPESpec, declared: int | None) -> Block:
     """The block in an engine's convention; for what has no rope type there, a factor for each pair."""
-    if rope.length_dependent and not any(isinstance(part, LongRoPE) for part in rope.modules()):
+    if rope.length_dependent and not any(isinstance(step, LongRoPE) for step in steps_of(rope.scaling)):
         text = "it follows the length, which the engine fixes once: declare one with --exact and posenc's plug-in"
         raise ValueError(f"{one_line(rope.scaling)}: {text}")
     try:
@@ -282,7 +283,7 @@ def _in(convention: Convention, rope: RoPE, declared: int | None) -> Block:
 
 
 def _of_llama_cpp(config: RopeConfig, declared: int | None) -> list[str]:
-    rotation = config.layers.get(FULL, next(iter(config.layers.values())))
+    rotation = config.rotations.get(FULL, next(iter(config.rotations.values())))
     if rotation is None:
         raise ValueError("no layer rotates")
     rope, words = text_rope(rotation), _length(declared, "-c")
