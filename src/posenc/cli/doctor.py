@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from posenc.evaluation.likelihood import TEXT_BYTES
 from posenc.hf.doctor import Finding, Report, examine, fix
 from posenc.hf.doctor import compare as compare_checkpoints
 from posenc.input_files import naming, read_text
@@ -45,7 +44,7 @@ def run(
         sys.stdout.write((comparison.as_json() if as_json else str(comparison)) + "\n")
         return comparison.exit_code(strict=strict)
     assert path is not None
-    read = None if text is None else read_text(Path(text), TEXT_BYTES)
+    read = None if text is None else _text_of(Path(text))
     options: dict[str, Any] = {"weights": weights, "text": read, "most": most, "trust_remote_code": trust_remote_code}
     with naming(path):
         report = examine(Path(path), **options).accepting(set(accept))
@@ -59,6 +58,12 @@ def run(
         after = examine(Path(out or path), **options).accepting(set(accept))
     sys.stdout.write((_json(report, written, after) if as_json else _text(report, written, after)) + "\n")
     return after.exit_code(strict=strict)
+
+
+def _text_of(file: Path) -> str:
+    from posenc.evaluation.likelihood import TEXT_BYTES  # loads torch, which a configuration does not need
+
+    return read_text(file, TEXT_BYTES)
 
 
 def _text(before: Report, written: list[Finding], after: Report) -> str:

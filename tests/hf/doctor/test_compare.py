@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -169,33 +172,31 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert str(tmp_path / "b") in capsys.readouterr().err
 
 
+def test_configurations_are_examined_and_compared_without_torch(tmp_path: Path) -> None:
+    a = folder(tmp_path / "a", config=LAYERS, tokenizer_config={"model_max_length": 131072}, generation_config={})
+    b = folder(tmp_path / "b", config={**LAYERS, "rope_theta": 1e5})
+    code = "import sys\nfor name in ('torch', 'transformers', 'numpy'): sys.modules[name] = None\n"
+    code += f"import posenc_cli\nprint(posenc_cli.run(['doctor', {str(a)!r}]), "
+    code += f"posenc_cli.run(['doctor', '--compare', {str(a)!r}, {str(b)!r}]))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1:] == ["0 1"], done.stdout + done.stderr
+
+
 def test_presets_differ_where_their_models_do() -> None:
     assert "rotation" in codes(preset("llama-3.1"), preset("llama-3.2"))[1]
     assert codes(GEMMA_3, GEMMA_3) == (0, set())
 
 
-@pytest.mark.slow
-def test_a_lora_fine_tune_merged_saved_and_converted_does_not_drift(tmp_path: Path) -> None:
-    """Trains a small Llama with YaRN by LoRA, merges, saves, writes GGUF; then loses the block in two of the steps."""
-    torch = pytest.importorskip("torch")
-    transformers, peft = pytest.importorskip("transformers"), pytest.importorskip("peft")
-    pytest.importorskip("gguf")
-    from posenc.hf import write_gguf
-    from tests.hf.gguf.files import as_gguf
+def by_peft(base: Path) -> Any:
+    """A few steps of LoRA by hand."""
+    import peft
+    import torch
+    from transformers import AutoModelForCausalLM
 
-    torch.manual_seed(0)
-    block = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "rope_theta": 1e4}
-    config = transformers.LlamaConfig(
-        hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-        vocab_size=256, max_position_embeddings=256, rope_parameters=block,
-    )  # fmt: skip
-    base = tmp_path / "base"
-    transformers.LlamaForCausalLM(config).save_pretrained(base)
-    model = transformers.AutoModelForCausalLM.from_pretrained(base)
-    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    model = AutoModelForCausalLM.from_pretrained(base)
     lora = peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM"))
     optimizer = torch.optim.AdamW((p for p in lora.parameters() if p.requires_grad), lr=1e-2)
-    tokens = torch.randint(0, 256, (2, 96))
+    tokens = torch.arange(96).remainder(26).add(4).expand(2, -1)
     losses = []
     for _ in range(8):
         loss = lora(input_ids=tokens, labels=tokens).loss
@@ -204,10 +205,67 @@ def test_a_lora_fine_tune_merged_saved_and_converted_does_not_drift(tmp_path: Pa
         optimizer.zero_grad()
         losses.append(loss.item())
     assert losses[-1] < losses[0], "it learns"
+    return lora
+
+
+def by_trl(base: Path) -> Any:
+    """The same by trl's trainer."""
+    trl = pytest.importorskip("trl")
+    import peft
+    from datasets import Dataset
+    from transformers import AutoTokenizer
+
+    options = trl.SFTConfig(
+        output_dir=str(base.parent / "out"), max_steps=6, per_device_train_batch_size=4, learning_rate=1e-2,
+        report_to=[], use_cpu=True, bf16=False, logging_steps=1, max_length=128,
+    )  # fmt: skip
+    trainer = trl.SFTTrainer(
+        model=str(base), args=options, processing_class=AutoTokenizer.from_pretrained(base),
+        train_dataset=Dataset.from_dict({"text": ["a b c d e f g h i j k l m n o p"] * 16}),
+        peft_config=peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM"),
+    )  # fmt: skip
+    trainer.train()
+    losses = [line["loss"] for line in trainer.state.log_history if "loss" in line]
+    assert losses[-1] < losses[0], "it learns"
+    return trainer.model
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("train", [by_peft, by_trl])
+def test_a_lora_fine_tune_merged_saved_and_converted_does_not_drift(
+    train: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    """Trains a small Llama with YaRN by LoRA, merges, saves, writes GGUF; then loses the block in two of the steps."""
+    transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
+    tokenizers = pytest.importorskip("tokenizers")
+    for name in ("peft", "gguf"):
+        pytest.importorskip(name)
+    from posenc.hf import write_gguf
+    from tests.hf.gguf.files import as_gguf
+
+    torch.manual_seed(0)
+    block = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "rope_theta": 1e4}
+    config = transformers.LlamaConfig(
+        hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        vocab_size=32, max_position_embeddings=256, rope_parameters=block, pad_token_id=0, bos_token_id=1,
+        eos_token_id=2,
+    )  # fmt: skip
+    base = tmp_path / "base"
+    transformers.LlamaForCausalLM(config).save_pretrained(base)
+    words = {word: n for n, word in enumerate(["<pad>", "<s>", "</s>", "<unk>", *"abcdefghijklmnopqrstuvwxyz"])}
+    words_tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<unk>"))
+    words_tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=words_tokenizer, pad_token="<pad>", bos_token="<s>", eos_token="</s>", unk_token="<unk>",
+        model_max_length=256,
+    ).save_pretrained(base)  # fmt: skip
+
+    lora = train(base)
     lora.save_pretrained(tmp_path / "adapter")
-    merged = lora.merge_and_unload()
-    assert any(not torch.equal(weight, before[name]) for name, weight in merged.state_dict().items())
+    merged = lora.merge_and_unload().float()
     merged.save_pretrained(tmp_path / "merged")
+    before = transformers.AutoModelForCausalLM.from_pretrained(base).state_dict()
+    assert any(not torch.equal(weight, before[name]) for name, weight in merged.state_dict().items())
     plain = as_gguf(merged, tmp_path / "plain.gguf", base=1e4)
     write_gguf(plain, tmp_path / "merged.gguf", read_rope(tmp_path / "merged"))
 

@@ -10,9 +10,7 @@ import os
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from posenc.arguments import one_line
 from posenc.frequencies.rotation import RoPESpec
@@ -27,6 +25,9 @@ from posenc.hf.sources.formats import load_config
 from posenc.hf.sources.load import Config, Source
 from posenc.hf.sources.tensor_files import problems_of_weights, tensors_in
 from posenc.input_files import UnreadableFileError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MALFORMED, UNREADABLE, NOT_READ = "malformed", "unreadable", "not-read"
 # Findings that the numbers of a file decide by themselves, whichever code reads them.
@@ -84,7 +85,7 @@ def _of_error(error: MalformedError, *, remote: bool) -> Iterator[Finding]:
         corrected = None
 
 
-_TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_TYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 _SAVED_TOLERANCE = 1e-2  # of a frequency; bfloat16 rounds by 4e-3
 _STEP = 2.0**-24  # between two float16 numbers below _NORMAL, where rounding is no longer relative
 _NORMAL = 2.0**-14
@@ -97,6 +98,8 @@ def _on_saved_frequencies(folder: Path, read: RopeConfig) -> Iterator[Finding]:
     saved, rope = _saved_frequencies(folder), single(read)
     if saved is None or rope is None or rope.length_dependent:
         return
+    import torch
+
     name, theta = saved
     unscaled, scaled = (
         torch.tensor(each.theta.tolist(), dtype=torch.float64)
@@ -126,7 +129,10 @@ def _saved_frequencies(folder: Path) -> tuple[str, Tensor] | None:
             if not name.endswith("rotary_emb.inv_freq") or "vision" in name or "visual" in name:
                 continue
             if entry.dtype in _TYPES and 0 < entry.end - entry.begin <= _LONGEST:
-                return name, torch.frombuffer(bytearray(entry.read()), dtype=_TYPES[entry.dtype]).double()
+                import torch
+
+                dtype = getattr(torch, _TYPES[entry.dtype])
+                return name, torch.frombuffer(bytearray(entry.read()), dtype=dtype).double()
     return None
 
 
@@ -140,6 +146,8 @@ def _base_of(theta: Tensor) -> float | None:
     exactly = int((theta >= _NORMAL).sum())  # frequencies that float16 would hold to its full precision
     if exactly < 2 or not bool((theta >= 0).all()):
         return None
+    import torch
+
     steps = torch.arange(pairs, dtype=torch.float64) / pairs
     exact = float(theta[exactly - 1] ** (-pairs / (exactly - 1)))  # of a tensor: infinite where a float would raise
     if not exact <= BASE or not _close(theta, exact**-steps):
