@@ -59,6 +59,8 @@ DRIFT: list[tuple[set[str], str, Config, Config]] = [  # aspects that differ, wh
     ({"position encoding", "declared length"}, "rows of a table",
      {"model_type": "bert", "max_position_embeddings": 512}, {"model_type": "bert", "max_position_embeddings": 1024}),
     ({"position encoding"}, "buckets of T5", T5, {**T5, "relative_attention_max_distance": 256}),
+    ({"vision_config.patch_size"}, "patches of a vision tower", {**VISION, "vision_config": {"patch_size": 14}},
+     {**VISION, "vision_config": {"patch_size": 16}}),
     ({"layers"}, "layers removed", LAYERS, {**LAYERS, "num_hidden_layers": 3}),
     ({"attached encodings"}, "encodings attached by posenc", llama({}),
      llama({}, posenc={"encodings": [{"name": "alibi"}]})),

@@ -147,6 +147,7 @@ PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was
     ({"heads-do-not-divide"}, "more key/value heads than heads", {**QWEN_3, "num_key_value_heads": 64}),
     ({"heads-do-not-divide"}, "a hidden size that the heads do not divide",
      {"model_type": "llama", "hidden_size": 4100, "num_attention_heads": 32, "rope_theta": 1e4}),
+    ({"window-beyond-length"}, "a window above the length", {**GEMMA, "sliding_window": 65536}),
     ({"heads-malformed"}, "heads as a string", {**QWEN_3, "num_attention_heads": "32"}),
     ({"scaling-beyond-declared"}, "factor 40 for 4", {**QWEN, "rope_scaling": {**YARN, "factor": 40.0}}),
     ({"gain-implausible"}, "an attention factor of 0.1", {**QWEN, "rope_scaling": {**YARN, "attention_factor": 0.1}}),
@@ -177,7 +178,7 @@ PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was
      {"model_type": "gemma3", "text_config": GEMMA, "rope_scaling": {"rope_type": "linear", "factor": 8.0}}),
 ]  # fmt: skip
 NOTED: list[tuple[str, Config]] = [  # a note, and no alarm
-    ("window-beyond-length", {**GEMMA, "sliding_window": 65536}),
+    ("window-beyond-length", {**GEMMA, "max_position_embeddings": 512}),
     ("original-length-not-below", {**GPT_OSS, "max_position_embeddings": 512}),
     ("mscale-missing", block_of({**DEEPSEEK, "vocab_size": 32000}, mscale_all_dim=None)),
 ]

@@ -20,7 +20,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from posenc.arguments import one_line
+from posenc.arguments import one_line, shown
 from posenc.frequencies.rotation import MRoPESpec, RoPESpec
 from posenc.hf.config.posenc_config import attached_names, is_posenc_config
 from posenc.hf.config.rope_config import RopeConfig, read_rope
@@ -148,7 +148,12 @@ def compare(a: Source, b: Source) -> Comparison:
         OSError: for files that cannot be read.
     """
     first, second = _side(a, "A"), _side(b, "B")
-    differences = [*_on_layers(first, second), *_on_model(first, second), *_on_limits(first, second)]
+    differences = [
+        *_on_layers(first, second),
+        *_on_model(first, second),
+        *_on_parts(first, second),
+        *_on_limits(first, second),
+    ]
     if not any(difference.kind == "drift" for difference in differences):
         differences += _on_spelling(first, second)
     differences += _on_adapters(first, second)
@@ -356,6 +361,24 @@ def _on_model(a: _Side, b: _Side) -> Iterator[Difference]:
     if attached[0] != attached[1]:
         left, right = ("none" if names is None else names.words for names in attached)
         yield Difference("drift", "attached encodings", f"{left} in A, {right} in B")
+
+
+_PARTS = ("vision_config", "audio_config")
+_OF_PARTS = ("image_size", "patch_size", "temporal_patch_size", "spatial_merge_size", "num_position_embeddings",
+             "max_position_embeddings", "max_source_positions", "rope_theta", "rope_parameters", "window_size",
+             "fullatt_block_indexes")  # fmt: skip
+
+
+def _on_parts(a: _Side, b: _Side) -> Iterator[Difference]:
+    """Keys of the positions in the towers of images and sound, whose values are compared as they stand."""
+    for name in _PARTS:
+        first, second = a.read.config.get(name), b.read.config.get(name)
+        if not isinstance(first, dict) or not isinstance(second, dict):
+            continue
+        for key in _OF_PARTS:
+            if first.get(key) != second.get(key):
+                text = f"{shown(first.get(key))} in A, {shown(second.get(key))} in B"
+                yield Difference("drift", f"{name}.{key}", text)
 
 
 def _limits(side: _Side) -> Mapping[str, Mapping[str, Any]]:

@@ -409,6 +409,9 @@ def _few(numbers: list[int]) -> str:
     return "layers " + ", ".join(map(str, numbers[:6])) + (", …" if len(numbers) > 6 else "")
 
 
+_SMALL = 8192  # tokens
+
+
 def _on_windows(text_config: TextConfig, kinds: list[str]) -> Iterator[Finding]:
     """A window that hides nothing, and a switch that no layer obeys."""
     pattern, longest = text_config.family.layers, max_length(text_config)
@@ -417,7 +420,8 @@ def _on_windows(text_config: TextConfig, kinds: list[str]) -> Iterator[Finding]:
     if window is not None and longest is not None and window > longest and FULL in kinds and not pattern.window.halved:
         text = f"is {window:,}, above {length_key(text_config)} = {longest:,}: {kinds.count(SLIDING)} of {len(kinds)} "
         text += "layers are sliding ones that hide nothing within it"
-        yield Finding(key, text, "window-beyond-length")
+        level: Level = "note" if longest < _SMALL else "suspicion"  # classes keep their default window in small models
+        yield Finding(key, text, "window-beyond-length", level)
     switch, size = pattern.window.switch, text_config.get("sliding_window", 1)
     if switch and text_config.get(switch) is True and not size:
         text = f"is true, and {key} is {shown(size)}: no layer has a window; write its size, or {switch}: false"

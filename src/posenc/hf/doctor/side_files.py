@@ -13,19 +13,21 @@ Source: transformers 5.23, `model_max_length` (tokenization_utils_base.py), the 
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from posenc.arguments import shown
+from posenc.hf.config.layer_kinds import is_causal
 from posenc.hf.config.rope_config import RopeConfig
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import max_length
 from posenc.hf.doctor.corrections import has_remote_code
 from posenc.hf.explanation.report import longest_length
 from posenc.hf.findings import Finding, Level
-from posenc.hf.limits import TOKENS, is_count
+from posenc.hf.limits import TOKENS, is_count, is_number
 from posenc.hf.sources.load import Config, load
 from posenc.input_files import UnreadableFileError, is_lfs_pointer, lfs_text, open_regular, read_bytes, told
 
@@ -62,7 +64,7 @@ def on_side_files(folder: Path, read: RopeConfig) -> Iterator[Finding]:
     if limit is not None:
         for finding in (
             *_on_tokenizer(folder, read, limit),
-            *_on_tokenizer_json(folder, limit),
+            *_on_tokenizer_json(folder, read, limit),
             *_on_generation(folder, limit),
             *_on_sentences(folder, limit),
         ):
@@ -153,6 +155,11 @@ def _on_tokenizer(folder: Path, read: RopeConfig, limit: Limit) -> Iterator[Find
         return
     key = "max_len" if "max_len" in content and "model_max_length" not in content else "model_max_length"
     length = content.get(key)
+    if length is not None and not is_number(length, 1, math.inf):
+        text = (
+            f"of {TOKENIZER} must be a number of tokens, found {shown(length)}: truncation=True fails or cuts nothing"
+        )
+        yield Finding(key, text, "tokenizer-length-malformed", "suspicion", {key: limit.tokens}, file=TOKENIZER)
     if not is_count(length, TOKENS) or length == limit.tokens:
         return
     text = f"of {TOKENIZER} is {length:,}, and {limit.words}: "
@@ -168,7 +175,7 @@ def _on_tokenizer(folder: Path, read: RopeConfig, limit: Limit) -> Iterator[Find
         yield Finding(key, f"{text}texts are not cut there", "tokenizer-length-beyond", "note", file=TOKENIZER)
 
 
-def _on_tokenizer_json(folder: Path, limit: Limit) -> Iterator[Finding]:
+def _on_tokenizer_json(folder: Path, read: RopeConfig, limit: Limit) -> Iterator[Finding]:
     """Truncation and padding that tokenizer.json carries; the library tokenizers applies them to every text."""
     path = folder / TOKENIZER_JSON
     if not os.path.lexists(path):
@@ -200,6 +207,10 @@ def _on_tokenizer_json(folder: Path, limit: Limit) -> Iterator[Finding]:
         if limit.is_table:
             finding = finding._replace(text=f"{text}, and each fails", level="fault", certain=True)
         yield finding._replace(file=TOKENIZER_JSON, inside="padding.strategy")
+    elif is_count(width, TOKENS) and is_causal(read.text_config):  # encoders are published so: all-MiniLM-L6-v2
+        text = f"of {TOKENIZER_JSON} is {width:,}: tokenizers pads every text to that many tokens, and a causal model "
+        text += "continues the padding; transformers replaces the setting at each call"
+        yield Finding("padding.strategy.Fixed", text, "padding-of-decoder", "suspicion", file=TOKENIZER_JSON)
 
 
 _HEAD_BYTES = 1 << 20
