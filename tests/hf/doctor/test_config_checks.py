@@ -81,7 +81,7 @@ PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was
     ({"key-misspelt"}, "rope_local_base_frq", misspelt(GEMMA, "rope_local_base_freq", "rope_local_base_frq")),
     ({"key-misspelt"}, "query_pre_attn_scaler", {**GEMMA, "query_pre_attn_scaler": 256}),
     ({"key-misspelt"}, "no_rope_layer", {**LLAMA_4, "no_rope_layer": [1, 0] * 4}),
-    ({"key-misspelt"}, "a misspelt key beside the right one", {**QWEN_3, "rope_thetas": 1e4}),
+    ({"key-misspelt"}, "a misspelt key next to the right one", {**QWEN_3, "rope_thetas": 1e4}),
     ({"malformed"}, "original_max_position_embedding in a block",
      {**QWEN, "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embedding": 32768}}),
     ({"malformed"}, "beta_fst in a block", {**QWEN, "rope_scaling": {**YARN, "beta_fst": 32}}),
@@ -188,9 +188,9 @@ SILENT: dict[str, Config] = {
     "the text part of another model": {"model_type": "fun_asr_nano", "text_config": {**QWEN_3, "rope_theta": 1e4}},
     "AFM's factor of 20 over 16": {**QWEN, "rope_scaling": {**YARN, "factor": 5.0}},
     "a misspelt key with the value that is read": {**QWEN_3, "rope_thetas": 1e6},
-    "the default of max_window_layers beside a list":
+    "the default of max_window_layers next to a list":
         {**WINDOWED, "max_window_layers": 28, "layer_types": [SLIDING, FULL] * 2},
-    "the default interval beside other layers":
+    "the default interval next to other layers":
         {**LLAMA_4, "no_rope_layers": [1, 0] * 4, "no_rope_layer_interval": 4},
     "128,000 and 131,072 as in Qwen2.5-VL":
         {**VISION, "max_position_embeddings": 32000, "rope_theta": 1e6},

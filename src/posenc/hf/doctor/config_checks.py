@@ -29,7 +29,11 @@ from posenc.hf.findings import Finding, Level
 from posenc.hf.limits import BASE, LAYERS, TOKENS, WIDTH, is_count, is_number
 from posenc.hf.sources.load import Config
 
-_COVERED_BY = {"base-missing-in-block": "base-lost", "base-below-releases": "base-lost"}
+_COVERED_BY = {
+    "layers-unread": "layers-unread",
+    "base-missing-in-block": "base-lost",
+    "base-below-releases": "base-lost",
+}
 
 
 def on_contradictions(read: RopeConfig) -> Iterator[Finding]:
@@ -64,8 +68,13 @@ def _contradictions(parsed: ParsedConfig) -> Iterator[Finding]:
     yield from on_releases(parsed)
     try:
         kinds = layer_kinds(text_config)
-    except ValueError:  # `layers-unread` or `unreadable` has it
-        return
+        of_layers = [*_on_layers(text_config, kinds)]
+    except ValueError as error:
+        of_layers = [Finding("layer_types", f"cannot be read: {error}", "layers-unread", "suspicion")]
+    yield from of_layers
+
+
+def _on_layers(text_config: TextConfig, kinds: list[str]) -> Iterator[Finding]:
     if not any(lacks_window(text_config, kind) for kind in {*kinds}):
         yield from _on_layer_order(text_config, kinds)
         yield from _on_windows(text_config, kinds)

@@ -96,7 +96,7 @@ def release_like(text_config: TextConfig) -> Release | None:
 
 
 def on_releases(parsed: ParsedConfig) -> Iterator[Finding]:
-    """Suspicions where a base is below that of a published model like this, or its scaling is missing."""
+    """Suspicions where a base is below the base of a published model like this, or its scaling is missing."""
     text_config = parsed.text_config
     release = release_like(text_config)
     if release is None or not text_config.model_type.startswith(str(parsed.config.get("model_type"))):
