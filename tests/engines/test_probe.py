@@ -59,6 +59,14 @@ def test_a_truncated_prompt(probabilities: bool) -> None:
     assert found.scaling == "not measured"  # nothing beyond it arrived
 
 
+def test_probabilities_that_are_one_token_off() -> None:
+    found = asked(Rule(right_until=ORIGINAL, one_off=True))
+    assert found.scaling == "dropped"
+    assert found.points[0].loss == pytest.approx(2.0, abs=0.3)
+    assert "one token off" in found.notes[0]
+    assert asked(Rule(one_off=True)).scaling == "applied"
+
+
 def test_a_small_rise_is_neither() -> None:
     assert asked(Rule(right_until=ORIGINAL, rise=0.22)).scaling == "inconclusive"
 

@@ -81,7 +81,7 @@ class Endpoint:
             "model": self.model, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "seed": 0,
         }  # fmt: skip
         if echo:
-            body |= {"echo": True, "logprobs": 1}
+            body |= {"echo": True, "logprobs": 5}
         data = json.dumps(body).encode()
         answer = self._send(urllib.request.Request(f"{self.url}/v1/completions", data, self._headers(), method="POST"))
         choices = answer.get("choices") if isinstance(answer, dict) else None

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pydoc_data import topics
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from posenc.arguments import check_whole
 from posenc.engines.endpoint import BudgetError, Endpoint, RefusedError
@@ -37,6 +37,8 @@ PASSAGE, LOCAL = 1600, 1200  # characters that are scored, and that always stand
 LONGEST = 2**20  # tokens
 _SHORTEST = 512  # tokens before the passage
 _DEPTHS = (0.1, 0.5, 0.9)
+_FEWEST = 50  # tokens of the passage that are scored
+_SHIFTED = 3.0  # nats by which the loss is lower by the row before where probabilities are one token off
 _ANSWER = 24  # tokens, of a number of seven digits
 
 
@@ -182,6 +184,11 @@ def _measure(endpoint: Endpoint, found: Probe, longest: int, progress: Callable[
             "the server gives no probabilities of prompts (echo with logprobs): numbers were hidden instead"
         )
     assert found.original is not None
+    shifted = losses is not None and losses.shifted
+    if shifted:
+        found.notes.append(
+            "the server's probabilities are one token off: the five likeliest tokens of the row before are used"
+        )
     base: list[float] | None = None
     reserved = (LOCAL + PASSAGE) / characters
     for tokens in _lengths(found.original, longest):
@@ -192,8 +199,9 @@ def _measure(endpoint: Endpoint, found: Probe, longest: int, progress: Callable[
         try:
             if found.method == "loss":
                 usage, losses = _scored(endpoint, before)
-                point = _point(tokens, usage, losses, base)
-                base = base or losses
+                chosen = None if losses is None else losses.chosen(shifted)
+                point = _point(tokens, usage, chosen, base)
+                base = base or chosen
             else:
                 point = _searched(endpoint, tokens, int((tokens - _ANSWER) * characters))
         except RefusedError as error:
@@ -214,32 +222,57 @@ def _lengths(original: int, longest: int) -> list[int]:
     return sorted(length for length in lengths if length <= longest)
 
 
-def _scored(endpoint: Endpoint, before: int) -> tuple[dict[str, Any], list[float] | None]:
-    """The server's count of tokens, and the loss of each token of the passage after so many characters of text."""
+def _scored(endpoint: Endpoint, before: int) -> tuple[dict[str, Any], _Losses | None]:
+    """The server's count of tokens, and the losses of the passage after so many characters of text."""
     text = _text()
-    end = len(text)
-    prompt = text[end - before - LOCAL - PASSAGE :]
+    prompt = text[len(text) - before - LOCAL - PASSAGE :]
     choice = endpoint.complete(prompt, 1, echo=True)
-    told = choice.get("logprobs")
-    tokens, values = (told.get("tokens"), told.get("token_logprobs")) if isinstance(told, dict) else (None, None)
-    if not isinstance(tokens, list) or not isinstance(values, list) or len(tokens) != len(values):
-        return choice["usage"], None
-    echoed = choice.get("text")
-    if not isinstance(echoed, str) or len(echoed) < PASSAGE:
-        return choice["usage"], None
-    # Tokens are laid along the echoed text from its end: those that lie wholly in the passage are scored, and the one
-    # that was generated after it is left out.
-    at, scored = len("".join(map(str, tokens))), []
-    passage = prompt[-PASSAGE:].strip()
-    if passage not in echoed:
-        return choice["usage"], None
-    start, begin = at - len(echoed) + echoed.rindex(passage), 0
-    for token, value in zip(tokens, values, strict=True):
+    return choice["usage"], _losses_of(choice, prompt[-PASSAGE:].strip())
+
+
+class _Losses(NamedTuple):
+    """Losses of the passage's tokens, nats: by the probability that the server gives with each token, and by the
+    likeliest tokens that it gives with the token before, where a token that is not among them counts as the last."""
+
+    own: list[float]
+    of_row_before: list[float]
+
+    def chosen(self, shifted: bool) -> list[float]:
+        return self.of_row_before if shifted else self.own
+
+    @property
+    def shifted(self) -> bool:
+        """Whether the server's probabilities are one token off, as those of llama_cpp_python are."""
+        own, before = (sum(losses) / len(losses) for losses in self)
+        return own > before + _SHIFTED
+
+
+def _losses_of(choice: dict[str, Any], passage: str) -> _Losses | None:
+    """The losses of a passage in an echoed prompt; None where the server does not give them."""
+    told, echoed = choice.get("logprobs"), choice.get("text")
+    names = ("tokens", "token_logprobs", "top_logprobs")
+    tokens, values, tops = (told.get(name) for name in names) if isinstance(told, dict) else (None, None, None)
+    if not (isinstance(tokens, list) and isinstance(values, list) and len(tokens) == len(values)):
+        return None
+    if not isinstance(echoed, str) or passage not in echoed:
+        return None
+    tops = tops if isinstance(tops, list) and len(tops) == len(tokens) else [None] * len(tokens)
+    # Tokens are laid along the echoed text from its end, and those that lie wholly in the passage are scored.
+    start = len("".join(map(str, tokens))) - len(echoed) + echoed.rindex(passage)
+    own, before, begin = list[float](), list[float](), 0
+    for place, (token, value) in enumerate(zip(tokens, values, strict=True)):
         stop = begin + len(str(token))
-        if start <= begin and stop <= start + len(passage) and isinstance(value, int | float) and math.isfinite(value):
-            scored.append(-float(value))
+        if start <= begin and stop <= start + len(passage) and _is_number(value):
+            own.append(-float(value))
+            likeliest = tops[place - 1] if place else None
+            known = [float(v) for v in likeliest.values() if _is_number(v)] if isinstance(likeliest, dict) else []
+            before.append(-float(likeliest.get(token, min(known))) if likeliest and known else own[-1])
         begin = stop
-    return choice["usage"], scored if len(scored) >= 50 else None
+    return _Losses(own, before) if len(own) >= _FEWEST else None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def _point(tokens: int, usage: dict[str, Any], losses: list[float] | None, base: list[float] | None) -> Point:

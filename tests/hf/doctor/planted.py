@@ -40,6 +40,7 @@ PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was
         {"version-5-spelling"}, "version 5 read by version 4",
         {**LLAMA_31, "transformers_version": "4.57.1", "rope_parameters": {**LLAMA_3, "rope_theta": 5e5}},
     ),
+    ({"key-ignored"}, "GPT-NeoX's share under another family's key", {**NEOX, "partial_rotary_factor": 0.5}),
     ({"base-lost"}, "a base lost beside llama3", {**LLAMA_31, "rope_scaling": LLAMA_3}),
     ({"base-lost"}, "a base lost", {"model_type": "mistral", "head_dim": 128, "max_position_embeddings": 131072}),
     (

@@ -52,6 +52,9 @@ def on_keys(text_config: TextConfig, rope_block: RopeBlock) -> Iterator[Finding]
     if "rope_theta" in stands and family.theta_key == "rotary_emb_base" and "rotary_emb_base" not in stands:
         text = "is ignored by transformers outside the block in this family, which reads rotary_emb_base"
         yield from _ignored(text_config, "rope_theta", family.base, text)
+    if "partial_rotary_factor" in stands and family.share_key == "rotary_pct" and "rotary_pct" not in stands:
+        text = "is ignored by transformers outside the block in this family, which reads rotary_pct"
+        yield from _ignored(text_config, "partial_rotary_factor", family.share, text)
     default_share = family.share if family.share != 1 or not text_config.known else 1.0
     for key, own_key, name, read in (
         ("rotary_emb_base", family.theta_key, "rope_theta", _read(text_config, rope_block, "rope_theta", family.base)),
