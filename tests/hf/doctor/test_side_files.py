@@ -176,6 +176,16 @@ def test_a_limit_below_is_raised_on_request(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "fixed" / TOKENIZER).read_text()) == {"model_max_length": 131072}
 
 
+def test_the_configuration_is_corrected_before_its_side_files(tmp_path: Path) -> None:
+    """A table's limit follows from the corrected length, so the tokenizer's then agrees and stays."""
+    config = {"model_type": "llama", "head_dim": 64, "max_position_embedings": 131072, "rope_theta": 1e6,
+              "max_position_embeddings": None}  # fmt: skip
+    source = folder(tmp_path / "model", config, **{GENERATION: {"max_length": 131072}})
+    fix(source, tmp_path / "fixed", guesses=True)
+    assert json.loads((tmp_path / "fixed" / "config.json").read_text())["max_position_embeddings"] == 131072
+    assert json.loads((tmp_path / "fixed" / GENERATION).read_text()) == {"max_length": 131072}
+
+
 def test_nothing_is_certain_beside_code_of_the_folder(tmp_path: Path) -> None:
     config = {**BERT, "auto_map": {"AutoModel": "modeling.Mine"}}
     source = folder(tmp_path / "model", config, **{TOKENIZER: {"model_max_length": 1024}})

@@ -136,7 +136,8 @@ def _named_as(path: Path, stage: Path) -> Iterator[None]:
 def _next(report: Report, written: list[Finding], guesses: bool) -> Finding | None:
     """The next finding to correct, none twice."""
     done = {(finding.name, finding.key, finding.file) for finding in written}
-    for finding in report.findings:
+    # The configuration first: a limit next to it follows from what it says then.
+    for finding in sorted(report.findings, key=lambda finding: finding.file != CONFIG):
         correctable = finding.alarms and finding.corrected is not None and (finding.certain or guesses)
         if correctable and (finding.name, finding.key, finding.file) not in done:
             return finding
