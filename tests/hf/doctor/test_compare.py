@@ -126,6 +126,18 @@ def test_gguf_metadata_against_a_config() -> None:
     assert codes(config, {**gguf, "tensors.without_factors": True})[1] == {"rotation"}
 
 
+def test_what_a_gguf_file_cannot_say_is_named() -> None:
+    """gpt-oss has truncate false; llama.cpp computes its YaRN with rounded bounds."""
+    keys = {"block_count": 36, "embedding_length": 2880, "attention.head_count": 64, "attention.head_count_kv": 8,
+            "attention.key_length": 64, "attention.sliding_window": 128, "context_length": 131072,
+            "rope.freq_base": 150000.0, "rope.scaling.type": "yarn", "rope.scaling.factor": 32.0,
+            "rope.scaling.original_context_length": 4096}  # fmt: skip
+    gguf = {"general.architecture": "gpt-oss", "tensors.without_factors": True}
+    (difference,) = compare(GPT_OSS, gguf | {f"gpt-oss.{key}": value for key, value in keys.items()}).differences
+    assert difference.aspect == "rotation"
+    assert "GGUF has no key for truncate" in difference.text
+
+
 def folder(path: Path, **files: Any) -> Path:
     path.mkdir()
     for name, content in files.items():

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from posenc.arguments import one_line, shown
+from posenc.frequencies.host import steps_of
 from posenc.frequencies.rotation import MRoPESpec, RoPESpec
 from posenc.hf.config.posenc_config import attached_names, is_posenc_config
 from posenc.hf.config.rope_config import RopeConfig, read_rope
@@ -314,6 +315,9 @@ def _on_frequencies(a: _Side, b: _Side, in_a: RoPESpec, in_b: RoPESpec) -> str:
         for letter, has, lacks in (("B", in_a, in_b), ("A", in_b, in_a)):
             if has.scaling is not None and lacks.scaling is None:
                 text += f"; the scaling is missing in {letter}"
+        steps = [*steps_of(in_a.scaling), *steps_of(in_b.scaling)]
+        if a.program != b.program and not all(getattr(step, "truncate", True) for step in steps):
+            text += "; GGUF has no key for truncate: llama.cpp rounds the bounds of YaRN's ramp"
         return text
     return ""
 
