@@ -41,7 +41,7 @@ class Release(NamedTuple):
 
 
 RELEASES: dict[str, tuple[Release, ...]] = {
-    "apertus": (Release("swiss-ai/Apertus-8B", ((4096, 32), (8192, 80)), 131072, 65_536, 12e6, "llama3"),),
+    "apertus": (Release("swiss-ai/Apertus-8B-2509", ((4096, 32), (8192, 80)), 131072, 65_536, 12e6, "llama3"),),
     "cohere2": (Release("CohereForAI/c4ai-command-a-03-2025", ((12288, 64), (4096, 32)), 256000, 8192, 50_000),),
     "deepseek_v2": (Release("deepseek-ai/DeepSeek-V2-Lite", ((2048, 27), (5120, 60)), 102400, 163_840, 1e4, "yarn"),),
     "deepseek_v3": (Release("deepseek-ai/DeepSeek-V3", ((7168, 61),), 129280, 163_840, 1e4, "yarn"),),
@@ -54,11 +54,11 @@ RELEASES: dict[str, tuple[Release, ...]] = {
             "meta-llama/Llama-3.1-8B", ((2048, 16), (3072, 28), (4096, 32), (8192, 80), (16384, 126)), 128256, 8192, 5e5
         ),
     ),
-    "llama4_text": (Release("meta-llama/Llama-4-Maverick-17B-128E", ((5120, 48),), 202048, 262_144, 5e5),),
+    "llama4_text": (Release("meta-llama/Llama-4-Maverick-17B-128E-Instruct", ((5120, 48),), 202048, 262_144, 5e5),),
     "minimax_m2": (Release("MiniMaxAI/MiniMax-M2", ((3072, 62),), 200064, 196_608, 5e6),),
     "ministral3": (
         Release(
-            "mistralai/Ministral-3-14B-2512",
+            "mistralai/Ministral-3-14B-Instruct-2512",
             ((3072, 26), (4096, 34), (5120, 40)),
             131072,
             262_144,
@@ -74,7 +74,7 @@ RELEASES: dict[str, tuple[Release, ...]] = {
         Release("Qwen/Qwen3-8B", ((1024, 28), (2048, 28), (2560, 36), (4096, 36), (5120, 64)), 151936, 32768, 1e6),
     ),
     "qwen3_moe": (Release("Qwen/Qwen3-235B-A22B", ((2048, 48), (4096, 94)), 151936, 32768, 1e6),),
-    "qwen3_next": (Release("Qwen/Qwen3-Next-80B-A3B", ((2048, 48),), 151936, 262_144, 5e6),),
+    "qwen3_next": (Release("Qwen/Qwen3-Next-80B-A3B-Instruct", ((2048, 48),), 151936, 262_144, 5e6),),
     "qwen3_vl_text": (
         Release("Qwen/Qwen3-VL-8B-Instruct", ((2048, 28), (2560, 36), (4096, 36), (5120, 64)), 151936, 262_144, 5e6),
     ),
