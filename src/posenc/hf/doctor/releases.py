@@ -48,11 +48,9 @@ RELEASES: dict[str, tuple[Release, ...]] = {
     "exaone4": (Release("LGAI-EXAONE/EXAONE-4.0-32B", ((5120, 64),), 102400, 131_072, 1e6, "llama3"),),
     "gemma3_text": (Release("google/gemma-3-1b-it", ((1152, 26),), 262144, 32768, 1e6),),
     "gemma4_text": (Release("google/gemma-4-31B", ((1536, 35), (2816, 30), (5376, 60)), 262144, 131_072, 1e6),),
-    "gpt_oss": (Release("openai/gpt-oss-120b", ((2880, 24), (2880, 36)), 201088, 131_072, 150_000, "yarn"),),
+    "gpt_oss": (Release("openai/gpt-oss-120b", ((2880, 36),), 201088, 131_072, 150_000, "yarn"),),
     "llama": (
-        Release(
-            "meta-llama/Llama-3.1-8B", ((2048, 16), (3072, 28), (4096, 32), (8192, 80), (16384, 126)), 128256, 8192, 5e5
-        ),
+        Release("meta-llama/Llama-3.1-8B", ((3072, 28), (4096, 32), (8192, 80), (16384, 126)), 128256, 8192, 5e5),
     ),
     "llama4_text": (Release("meta-llama/Llama-4-Maverick-17B-128E-Instruct", ((5120, 48),), 202048, 262_144, 5e5),),
     "minimax_m2": (Release("MiniMaxAI/MiniMax-M2", ((3072, 62),), 200064, 196_608, 5e6),),
