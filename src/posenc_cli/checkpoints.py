@@ -48,9 +48,14 @@ def _doctor() -> argparse.ArgumentParser:
         "doctor",
         "Each finding says what is wrong, what it costs, and what to write.",
         epilog="Exit code: 0 without findings or with notes only, 1 for a fault, 3 for a suspicion without a fault, 2 "
-        "for bad usage or unreadable input. After --fix and --in-place: of the findings that are left.",
+        "for bad usage or unreadable input. After --fix and --in-place: of the findings that are left. With --compare: "
+        "0 without drift, 1 with drift, 3 where only limits of other files differ.",
     )
-    parser.add_argument("path", help=_PATH)
+    parser.add_argument("path", nargs="?", help=_PATH)
+    parser.add_argument(
+        "--compare", nargs=2, metavar=("A", "B"),
+        help="print what differs between two checkpoints or configurations in their positions, and examine neither",
+    )  # fmt: skip
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--fix", metavar="OUT", dest="out", help="write a corrected copy to this new folder")
     where.add_argument(

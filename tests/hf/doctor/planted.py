@@ -122,7 +122,8 @@ PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was
     ({"scaling-unread"}, "a scaling in a model without a rotation", {"model_type": "gpt2", "rope_scaling": LINEAR}),
     (
         {"block-of-no-layer"}, "a block for layers that there are not",
-        {**GEMMA_3, "rope_parameters": {"global": PLAIN, "full_attention": PLAIN, "sliding_attention": PLAIN}},
+        {**GEMMA_3, "rope_parameters": {"global": PLAIN, "full_attention": {**PLAIN, "rope_theta": 1e6},
+                                      "sliding_attention": PLAIN}},
     ),
     ({"bases-exchanged"}, "the bases of layers exchanged", {**GEMMA_3, "rope_theta": 1e4, "rope_local_base_freq": 1e6}),
     (
@@ -149,8 +150,7 @@ PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was
     ),
 ]  # fmt: skip
 NOTED: list[tuple[str, Config]] = [  # a note, and no alarm
-    ("factor-and-lengths-differ", {**QWEN, "rope_scaling": {**YARN, "factor": 2.0}}),
-    ("factor-and-lengths-differ", {**QWEN, "max_position_embeddings": 262144, "rope_scaling": YARN}),
+    ("factor-and-lengths-differ", {**QWEN, "rope_scaling": {**YARN, "factor": 5.0}}),
     ("length-dependent", llama({"rope_type": "dynamic", "factor": 2.0})),
     ("long-factors-unused", {**PHI, "model_type": "phimoe", "rope_scaling": FACTORS}),
     ("share-ignored", {"model_type": "minimax", "head_dim": 128, "rope_theta": 1e6, "rotary_dim": 64}),

@@ -10,6 +10,7 @@ from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import with_text_config
 from posenc.hf.config.upstream_bugs import is_llama_3
+from posenc.hf.doctor.config_checks import on_contradictions
 from posenc.hf.findings import Finding
 from posenc.hf.sources.load import Config
 from posenc.hf.sources.presets import preset
@@ -69,14 +70,21 @@ def _resolves(read: RopeConfig, keys: Config, finding: Finding) -> bool:
         again = read_rope(with_keys(read, keys), head_dim=read.reading.head_dim, convention=read.reading.convention)
     except ValueError:
         return False
-    left = {other.name for other in again.findings if other.alarms or other.name == finding.name}
-    return left <= {other.name for other in read.findings if other.alarms} - {finding.name}
+    after = {other.name for other in _all_findings(again) if other.alarms or other.name == finding.name}
+    return after <= {other.name for other in _all_findings(read) if other.alarms} - {finding.name}
+
+
+def _all_findings(read: RopeConfig) -> Iterator[Finding]:
+    yield from read.findings
+    yield from on_contradictions(read)
 
 
 def _candidates(read: RopeConfig, finding: Finding) -> Iterator[tuple[Config | None, bool]]:
     """Keys that may correct a finding, the best first, and whether they are certain."""
     name, rope = finding.name, single(read)
-    if name in ("base-lost", "linear-over-llama3", "scaling-lost") and is_llama_3(read.text_config):
+    if finding.corrected is not None:  # the check knows the keys, and somebody must confirm them
+        yield finding.corrected, finding.certain
+    elif name in ("base-lost", "linear-over-llama3", "scaling-lost") and is_llama_3(read.text_config):
         yield keys_for(read, _llama_3(read)), True
     elif name == "base-lost" and read.model_type in _BASES and rope is not None:
         yield keys_for(read, rope.replace(base=_BASES[read.model_type])), False

@@ -14,18 +14,20 @@ import tempfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from posenc.hf.atomic_write import replace_with_backup, write_atomically
 from posenc.hf.doctor.examine import MOST, examine
 from posenc.hf.doctor.report import Report
+from posenc.hf.doctor.side_files import TOKENIZER_JSON, with_tokenizer_settings
 from posenc.hf.findings import CONFIG, Finding
 from posenc.hf.limits import FILE_BYTES
 from posenc.hf.sources.formats import translate
 from posenc.hf.sources.load import Config, load
 from posenc.input_files import told
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _ROUNDS = 20  # examinations at most, far more than there are kinds of findings with a correction
 
@@ -99,13 +101,22 @@ def fix(
             finding = _next(report.accepting(set(accept)), written, guesses)
             if finding is None:
                 break
-            target = stage / finding.file
-            target.write_text(_json(_apply(load(target), finding)), encoding="utf-8")
+            _correct(stage / finding.file, finding)
             written.append(finding)
         if written:
             files = {finding.file: (stage / finding.file).read_text(encoding="utf-8") for finding in written}
             _write(path, None if out is None else Path(out), files)
     return written
+
+
+def _correct(target: Path, finding: Finding) -> None:
+    """Write the correction of a finding into a file of the stage, which may be a link to the source's file."""
+    if finding.file == TOKENIZER_JSON:  # up to 35 MB, of which everything else stays as it is
+        text = with_tokenizer_settings(target.read_text(encoding="utf-8"), finding.inside, finding.corrected or {})
+    else:
+        text = _json(_apply(load(target), finding))
+    target.unlink()
+    target.write_text(text, encoding="utf-8")
 
 
 @contextmanager
@@ -124,7 +135,8 @@ def _named_as(path: Path, stage: Path) -> Iterator[None]:
 def _next(report: Report, written: list[Finding], guesses: bool) -> Finding | None:
     """The next finding to correct, none twice."""
     done = {(finding.name, finding.key, finding.file) for finding in written}
-    for finding in report.findings:
+    # The configuration first: a limit next to it follows from what it says then.
+    for finding in sorted(report.findings, key=lambda finding: finding.file != CONFIG):
         correctable = finding.alarms and finding.corrected is not None and (finding.certain or guesses)
         if correctable and (finding.name, finding.key, finding.file) not in done:
             return finding
