@@ -6,8 +6,9 @@
 The model was trained at 8,192 tokens. Of the four, "right" serves 12,288 tokens under YaRN with factor 2 by llama.cpp's
 own flags; "dropped" serves them without; "capped" grants 4,096; "truncated" is the first one behind a server that
 keeps the end of long prompts, which none of llama.cpp's own does without an error. Numbers come from llama.cpp's code.
-The server sorts the whole vocabulary for each token of a prompt that it echoes, most of an hour here: it is started
-with that sort replaced by a choice of the largest eight, of which it sends five.
+For each token of a prompt that it echoes, the server sorts the whole vocabulary and turns all tokens before it into
+text, hours at these lengths: it is started with the sort replaced by a choice of the largest eight, of which it sends
+five, and with the text of each token alone, which is the same in this vocabulary.
 """
 
 from __future__ import annotations
@@ -41,6 +42,10 @@ def sorted(values, key=None, reverse=False):
         return heapq.nlargest(8, values)
     return builtins.sorted(values, key=key, reverse=reverse)
 llama_cpp.llama.sorted = sorted
+whole = llama_cpp.llama.Llama.detokenize
+def alone(self, tokens, prev_tokens=None, special=False):
+    return whole(self, tokens, None, special)
+llama_cpp.llama.Llama.detokenize = alone
 sys.argv[0] = "llama_cpp.server"
 runpy.run_module("llama_cpp.server", run_name="__main__")
 """
