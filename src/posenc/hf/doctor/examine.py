@@ -15,6 +15,8 @@ from posenc.arguments import check_flag, check_whole, shown
 from posenc.hf.doctor.corrections import has_remote_code
 from posenc.hf.doctor.file_checks import GENERATION, PARAMS, TOKENIZER, on_folder, read_or_finding
 from posenc.hf.doctor.report import Report, report_of
+from posenc.hf.doctor.tensor_checks import TensorReport, on_weights
+from posenc.hf.doctor.weight_files import ADAPTER, Weights, on_adapter, on_weight_files
 from posenc.hf.findings import CONFIG, Finding
 from posenc.hf.limits import TOKENS
 from posenc.hf.sources.formats import load_config
@@ -57,11 +59,15 @@ def examine(
     if isinstance(source, nn.Module):
         return _of_model(source, weights, text, tokenizer, most)
     path = Path(source) if isinstance(source, str | Path) else None
-    read, findings = read_or_finding(source)
-    checked, not_checked = coverage(source, read is not None, weights=weights)
     folder = path if path is not None and path.is_dir() else None
+    if folder is not None and is_adapter(folder):
+        return _of_adapter(folder)
+    read, findings = read_or_finding(source)
+    tensors = None if folder is None else on_weights(folder, load_config(source), read)
+    checked, not_checked = coverage(source, read is not None, tensors, weights=weights)
     if folder is not None and read is not None:
         findings += on_folder(folder, read)
+    findings += [] if tensors is None else tensors.findings
     if weights:
         if path is None or (folder is None and path.suffix != ".gguf"):
             raise ValueError(
@@ -77,8 +83,17 @@ def examine(
     return report_of("configuration" if isinstance(source, Mapping) else name, findings, checked, not_checked)
 
 
-def coverage(source: Source, is_read: bool, *, weights: bool) -> tuple[list[str], list[str]]:
-    """What an examination of files checks and what it does not, in words for a report."""
+def coverage(
+    source: Source, is_read: bool, tensors: TensorReport | None, *, weights: bool
+) -> tuple[list[str], list[str]]:
+    """What an examination of files checks and what it does not, in words for a report.
+
+    Args:
+        source: a folder, a file or a mapping.
+        is_read: whether its rotation could be parsed.
+        tensors: the report on the weight files of a folder.
+        weights: whether the loss is measured as well.
+    """
     path = Path(source) if isinstance(source, str | Path) else None
     config = load_config(source)
     checked = [f"{_file_of(path)} ({len(config)} keys)"]
@@ -87,10 +102,9 @@ def coverage(source: Source, is_read: bool, *, weights: bool) -> tuple[list[str]
         files = [name for name in (TOKENIZER, GENERATION, PARAMS) if (path / name).is_file()]
         extra_files = [name for name in files if name != config_file(path).name]
         checked += [name if name == PARAMS else f"lengths in {name}" for name in extra_files]
-        shards = sorted(path.glob("*.safetensors"))
-        if shards:
-            checked.append(f"headers of {len(shards)} safetensors file{'s' if len(shards) > 1 else ''}, saved inv_freq")
-        not_checked.append("names and shapes of tensors")
+    if tensors is not None:
+        checked += tensors.checked
+        not_checked += tensors.not_checked
     if weights:
         checked.append("the loss by length and under other rotations")
     elif path is not None and (path.is_dir() or path.suffix == ".gguf"):
@@ -98,6 +112,19 @@ def coverage(source: Source, is_read: bool, *, weights: bool) -> tuple[list[str]
     if has_remote_code(config):
         not_checked.append("code of the folder's own (auto_map)")
     return checked, not_checked
+
+
+def is_adapter(folder: Path) -> bool:
+    """Whether a folder holds an adapter alone, and the config lies with its base."""
+    return (folder / ADAPTER).is_file() and not (folder / CONFIG).exists()
+
+
+def _of_adapter(folder: Path) -> Report:
+    """A report on the files of an adapter; positions are those of the base."""
+    adapter = Weights(folder)
+    findings = [*on_weight_files(folder, adapter), *on_adapter(folder, adapter)]
+    not_checked = ["positions, which the base's config decides: examine the base, or the merged model"]
+    return report_of(str(folder), findings, [ADAPTER, "weight files are whole"], not_checked)
 
 
 def _file_of(path: Path | None) -> str:

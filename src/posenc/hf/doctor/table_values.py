@@ -1,0 +1,158 @@
+"""Looks into tables of positions: numbers that are none, rows of zeros, and frequencies of another base.
+
+Of each tensor a bounded number of rows is read: the first, the last and some between. What is said of values is said of
+this sample.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from posenc.hf.config.rope_config import RopeConfig
+from posenc.hf.config.text_config import max_length
+from posenc.hf.doctor.corrections import keys_for, single, text_path
+from posenc.hf.doctor.position_tables import TABLE
+from posenc.hf.families.saved_tensors import NORMS_AROUND_ONE
+from posenc.hf.findings import Finding
+from posenc.hf.limits import BASE
+from posenc.hf.sources.tensor_files import Entry
+
+if TYPE_CHECKING:
+    from posenc.rotary.rope import RoPE
+
+_TYPES = {"F64": "d", "F32": "f", "F16": "e", "BF16": ""}
+_ROWS = 24  # of one tensor
+_ROW_BYTES = 1 << 16
+_TENSORS = 1024
+_ZEROS = 0.5  # share of sampled rows; a table may have a row of zeros for the padding token
+_OTHER = re.compile(
+    r"(?:^|\.)(?:relative_attention_bias\.weight|distance_embedding\.weight|rel_embeddings\.weight"
+    r"|relative_position_bias_table|sinks|attention_sink_bias|[qk]_(?:norm|layernorm)\.weight|rotary_emb\.inv_freq)$"
+)
+_MAY_BE_ZERO = re.compile(r"(?:bias_table|[qk]_(?:norm|layernorm)\.weight|relative_attention_bias\.weight)$")
+
+
+def numbers_of(entry: Entry) -> list[list[float]]:
+    """A sample of the rows of a tensor; empty for a type that has no plain numbers."""
+    if entry.dtype not in _TYPES or not entry.shape or entry.begin == entry.end:
+        return []
+    size = {"F64": 8, "F32": 4}.get(entry.dtype, 2)
+    width = entry.shape[-1]
+    rows = math.prod(entry.shape[:-1])
+    picked = sorted({*range(min(4, rows)), *(i * rows // _ROWS for i in range(_ROWS)), rows - 1})
+    length = min(width * size, _ROW_BYTES)
+    return [decoded_numbers(content, entry.dtype) for content in
+            entry.slices([(row * width * size, length) for row in picked])]  # fmt: skip
+
+
+def decoded_numbers(content: bytes, dtype: str) -> list[float]:
+    """Little-endian numbers as floats; bfloat16 is the upper half of a float32."""
+    if dtype == "BF16":
+        wide = bytearray(2 * len(content))
+        wide[2::4], wide[3::4] = content[0::2], content[1::2]
+        content, dtype = bytes(wide), "F32"
+    kind = _TYPES[dtype]
+    return list(struct.unpack(f"<{len(content) // struct.calcsize('<' + kind)}{kind}", content))
+
+
+def on_values(entries: Mapping[str, Entry], model_type: str) -> tuple[list[Finding], int]:
+    """Findings on sampled values, and of how many tensors values were looked at."""
+    names = [name for name in entries if TABLE.search(name) or _OTHER.search(name)][:_TENSORS]
+    broken: dict[str, list[str]] = {}
+    looked = 0
+    for name in names:
+        try:
+            rows = numbers_of(entries[name])
+        except (ValueError, OSError):
+            continue  # a file that changes or vanishes meanwhile
+        looked += bool(rows)
+        if any(not math.isfinite(number) for row in rows for number in row):
+            broken.setdefault("NaN or infinity", []).append(name)
+        elif rows and (not _MAY_BE_ZERO.search(name) or ("norm" in name and model_type in NORMS_AROUND_ONE)):
+            zeros = sum(not any(row) for row in rows)
+            if zeros >= max(1, _ZEROS * len(rows)):
+                broken.setdefault(f"only zeros in {zeros} of {len(rows)} rows", []).append(name)
+    findings = []
+    for what, which in broken.items():
+        more = f", as {len(which) - 1} more tensors have," if len(which) > 1 else ""
+        if what.startswith("NaN"):
+            text = f"has {what} among the values that were sampled{more}: every output is NaN or wrong; save the weights again"
+            findings.append(Finding(which[0], text, "values-not-finite", "fault"))
+        else:
+            text = f"has {what} that were sampled{more}: it was not trained, or was lost when the weights were saved"
+            findings.append(Finding(which[0], text, "values-zero", "suspicion"))
+    return findings, looked
+
+
+_SAVED_TOLERANCE = 1e-2  # of a frequency; bfloat16 rounds by 4e-3
+_STEP = 2.0**-24  # between two float16 numbers below _NORMAL, where rounding is no longer relative
+_NORMAL = 2.0**-14
+_LONGEST = 1 << 16  # bytes of frequencies
+_DIGITS = 6  # of a base
+
+
+def on_saved_frequencies(entries: Mapping[str, Entry], read: RopeConfig) -> Iterator[Finding]:
+    """Compare frequencies saved with the weights with the configuration's; transformers no longer reads them."""
+    saved, rope = _saved_frequencies(entries), single(read)
+    if saved is None or rope is None or rope.length_dependent:
+        return
+    name, theta = saved
+    unscaled = _frequencies(rope.replace(scaling=None), None)
+    scaled = _frequencies(rope, max_length(read.text_config))
+    if _close(theta, unscaled) or _close(theta, scaled):
+        return
+    base = _base_of(theta)
+    text = f"of the weights ({name}) has {len(theta)} frequencies from {theta[0]:.4g} to {theta[-1]:.4g} a token, the "
+    text += f"configuration means {len(unscaled)} from {unscaled[0]:.4g} to {unscaled[-1]:.4g}, "
+    text += "which transformers uses: "
+    text += "the model was saved with another rotation" + ("" if base is None else f", of base {base:g}")
+    keys = None
+    if base is not None and 2 * len(theta) <= rope.head_dim:
+        keys = keys_for(read, rope.replace(base=base, rotary_dim=2 * len(theta)))
+    yield Finding("inv_freq", text, "saved-frequencies-differ", "fault", keys, True, inside=text_path(read))
+
+
+def _frequencies(rope: RoPE, length: int | None) -> list[float]:
+    """The angles a token of each pair."""
+    return [float(theta) for theta in rope.spectrum(length).theta]
+
+
+def _saved_frequencies(entries: Mapping[str, Entry]) -> tuple[str, list[float]] | None:
+    """The first frequencies among the weights, a vision tower's aside."""
+    for name, entry in entries.items():
+        if not name.endswith("rotary_emb.inv_freq") or "vision" in name or "visual" in name:
+            continue
+        if entry.dtype in _TYPES and 0 < entry.end - entry.begin <= _LONGEST:
+            return name, decoded_numbers(entry.read(), entry.dtype)
+    return None
+
+
+def _close(saved: list[float], theta: list[float]) -> bool:
+    return len(saved) == len(theta) and all(
+        abs(a - b) <= _SAVED_TOLERANCE * b + _STEP / 2 for a, b in zip(saved, theta, strict=True)
+    )
+
+
+def _base_of(theta: list[float]) -> float | None:
+    """The base of geometric frequencies, as round as they allow; None for others."""
+    pairs = len(theta)
+    exactly = sum(number >= _NORMAL for number in theta)  # frequencies that float16 would hold to its full precision
+    if exactly < 2 or not all(number >= 0 for number in theta) or not theta[exactly - 1] > 0:
+        return None
+    steps = [pair / pairs for pair in range(pairs)]
+    logarithm = -pairs / (exactly - 1) * math.log(theta[exactly - 1])
+    if logarithm > math.log(BASE):
+        return None
+    exact = math.exp(logarithm)
+    if not _close(theta, [exact**-step for step in steps]):
+        return None
+    rounded = (float(f"{exact:.{digits}g}") for digits in range(1, _DIGITS + 1))
+    near = lambda base: all(  # noqa: E731
+        abs(number - base**-step) <= _SAVED_TOLERANCE / 2 * number + _STEP / 2
+        for number, step in zip(theta, steps, strict=True)
+    )
+    return next((base for base in rounded if base > 0 and near(base)), exact)
