@@ -4,7 +4,8 @@ With N query heads, K key/value heads, heads of D channels (values of Dv) and a 
 
     q_proj (N·D, H)    k_proj (K·D, H)    v_proj (K·Dv, H)    o_proj (H, N·Dv)    fused ((N + K)·D + K·Dv, H)
     q_norm, k_norm     D numbers, or as many as the projection has rows            sinks     N numbers
-    latent             kv_a_proj_with_mqa (rank + rope, H)    kv_b_proj (N·(nope + Dv), rank)    q_b_proj (N·(nope + rope), rank of q)
+    latent             kv_a_proj_with_mqa (rank + rope, H)    kv_b_proj (N·(nope + Dv), rank)
+                       q_b_proj (N·(nope + rope), rank of the queries)
 
 A product that fits two explanations names both. All layers with equal shapes are one finding.
 """
@@ -21,9 +22,10 @@ from posenc.hf.explanation.describe import ranges
 from posenc.hf.families.saved_tensors import TRANSPOSED, VARYING
 from posenc.hf.limits import is_count
 
+_CROSS = r"(?:layer\.\d+\.)?(?:encoder_attn|EncDecAttention|crossattention\.self)"
 _ATTENTION = (
-    r"(?:layer\.\d+\.)?(?:self_attn|self_attention|attention\.self|attention\.attention|attention|attn\.attention|attn"
-    r"|SelfAttention|norm_attn_norm\.attn)"
+    r"(?:(?:layer|albert_layers)\.\d+\.)?(?:self_attn\.longformer_self_attn|self_attn|self_attention|attention\.self|attention\.attention|attention|attn\.attention|attn"
+    r"|attention\.attn|SelfAttention|LocalSelfAttention|TransientGlobalSelfAttention|norm_attn_norm\.attn)"
 )
 _LEAVES = {
     "q": r"q_proj|query|q_lin|q|wq|query_proj|linear_q",
@@ -32,10 +34,13 @@ _LEAVES = {
     "o": r"o_proj|out_proj|dense|output\.dense|out_lin|o|wo|Wo|c_proj|projection|proj|linear_out|projection_layer",
     "fused": r"qkv_proj|query_key_value|c_attn|Wqkv|qkv|wqkv|W_pack",
 }
-_PROJECTIONS = {kind: re.compile(rf"^{_ATTENTION}\.(?:{leaves})(?:\.linear)?\.(weight|bias)$")
-                for kind, leaves in _LEAVES.items()}  # fmt: skip
+_SELF_ATTENTION, _CROSS_ATTENTION = (
+    {kind: re.compile(rf"^{where}\.(?:{leaves})(?:\.linear)?\.(weight|bias)$") for kind, leaves in _LEAVES.items()}
+    for where in (_ATTENTION, _CROSS)
+)
 _NORM = re.compile(rf"^{_ATTENTION}\.([qk])_(?:norm|layernorm|layer_norm|ln)\.weight$")
 _SINK = re.compile(rf"^{_ATTENTION}\.(?:sinks|attention_sink_bias)$")
+_LATENT_KEYS = ("qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim", "kv_lora_rank", "q_lora_rank")
 _LATENT = re.compile(
     rf"^{_ATTENTION}\.(q_proj|q_a_proj|q_b_proj|kv_a_proj_with_mqa|kv_b_proj|o_proj|kv_a_layernorm|q_a_layernorm)\.weight$"
 )
@@ -94,13 +99,13 @@ class _Layer(NamedTuple):
         return next((name for other, name in self.names if other == kind), kind)
 
 
-def _layers(part: Part, covered: set[str]) -> dict[_Layer, list[int]]:
-    """The layers by their projections."""
+def _layers(part: Part, patterns: dict[str, re.Pattern[str]], covered: set[str]) -> dict[_Layer, list[int]]:
+    """The layers by their projections, of attention to themselves or of that to an encoder."""
     groups: dict[_Layer, list[int]] = {}
     for number, tensors in sorted(part.layers.items()):
         shapes, norms, names = [], [], []
         for rest, shape in tensors.items():
-            for kind, pattern in _PROJECTIONS.items():
+            for kind, pattern in patterns.items():
                 match = pattern.match(rest)
                 if match is None:
                     continue
@@ -126,7 +131,8 @@ def _layers(part: Part, covered: set[str]) -> dict[_Layer, list[int]]:
 
 
 def _on_projections(part: Part, sizes: list[HeadSizes], covered: set[str]) -> Iterator[Mismatch]:
-    for layer, numbers in _layers(part, covered).items():
+    groups = [_layers(part, patterns, covered) for patterns in (_SELF_ATTENTION, _CROSS_ATTENTION)]
+    for layer, numbers in (group for found in groups for group in found.items()):
         results = [list(_compare(part, layer, of)) for of in sizes]
         best = min(results, key=len)
         for mismatch in best if all(results) else ():
@@ -179,7 +185,8 @@ def _compare_separate(part: Part, layer: _Layer, sizes: HeadSizes) -> Iterator[M
 def _on_queries(part: Part, layer: _Layer, sizes: HeadSizes, q: int, k: int | None) -> Mismatch:
     """The rows of q_proj are no product of heads and width: which of the two is wrong?"""
     heads, kv_heads, head_dim = sizes.heads, sizes.kv_heads, sizes.head_dim
-    assert heads is not None and head_dim is not None
+    assert heads is not None
+    assert head_dim is not None
     product = heads.value * head_dim.value
     candidates: list[tuple[dict[str, Any], bool]] = []
     grouped = kv_heads is not None and kv_heads.stated and kv_heads.value != heads.value
@@ -214,7 +221,9 @@ def _on_keys(part: Part, layer: _Layer, sizes: HeadSizes, kind: str, rows: int) 
     """The rows of k_proj or v_proj are no product of key/value heads and width."""
     heads, kv_heads = sizes.heads, sizes.kv_heads
     head_dim = sizes.head_dim if kind == "k" else sizes.value_dim
-    assert heads is not None and kv_heads is not None and head_dim is not None
+    assert heads is not None
+    assert kv_heads is not None
+    assert head_dim is not None
     candidates: list[tuple[dict[str, Any], bool]] = []
     count = rows // head_dim.value if rows % head_dim.value == 0 else None
     name = "key-value-heads-differ" if kind == "k" else "projection-differs"
@@ -251,16 +260,12 @@ def _compare_fused(part: Part, layer: _Layer, sizes: HeadSizes) -> Iterator[Mism
     kv_heads = sizes.kv_heads
     fits = rest == 0 and pairs > 0 and heads.value % pairs == 0 and kv_heads.stated and kv_heads.key != "multi_query"
     candidates = (({kv_heads.key: pairs}, head_dim.stated),) if fits else ()
-    text = f"is {kv_heads.value:,}, which with {_product(heads, head_dim)} makes {sizes.fused:,} rows of queries, keys "
-    text += f"and values, but {name} has {rows:,}"
+    about = kv_heads if fits else heads
+    text = f"is {about.value:,} ({_product(heads, head_dim)}, {kv_heads.value} of keys and of values, make "
+    text += f"{sizes.fused:,} rows), but {name} has {rows:,}"
     text += f" = {heads.value} query heads and {pairs} key/value heads of {head_dim.value}" if fits else ""
-    yield Mismatch("key-value-heads-differ" if fits else "heads-differ", kv_heads.key if fits else heads.key,
-                   _without_count(text, fits, heads) + ": the file does not load", part, candidates=candidates)  # fmt: skip
-
-
-def _without_count(text: str, fits: bool, heads: Number) -> str:
-    """The text about the number of heads, where key/value heads alone explain nothing."""
-    return text if fits else f"is {heads.value:,}" + text[text.index(", which") :]
+    finding = "key-value-heads-differ" if fits else "heads-differ"
+    yield Mismatch(finding, about.key, f"{text}: the file does not load", part, candidates=candidates)
 
 
 def _compare_norms(part: Part, layer: _Layer, sizes: HeadSizes) -> Iterator[Mismatch]:
@@ -280,7 +285,8 @@ def _compare_norms(part: Part, layer: _Layer, sizes: HeadSizes) -> Iterator[Mism
 
 def _product(heads: Number | None, width: Number | None) -> str:
     """Heads times width, in words."""
-    assert heads is not None and width is not None
+    assert heads is not None
+    assert width is not None
     return f"{heads.value} heads of {width.value}"
 
 
@@ -315,14 +321,13 @@ def _on_sinks(part: Part, sizes: list[HeadSizes], covered: set[str]) -> Iterator
     for count, numbers in with_sinks.items():
         if expected and count not in expected:
             heads = next(of.heads for of in sizes if of.heads is not None)
-            text = (
-                f"has {count:,} numbers, one for each head, and {heads.key} is {heads.value:,}: the file does not load"
-            )
+            text = f"has {count:,} numbers, one for each head, and {heads.key} is {heads.value:,}: the file does not "
+            text += "load"
             yield Mismatch("sinks-differ", name, text, part, tuple(numbers))
 
 
 def _has_queries(tensors: dict[str, Shape]) -> bool:
-    return any(_PROJECTIONS["q"].match(rest) or _PROJECTIONS["fused"].match(rest) for rest in tensors)
+    return any(_SELF_ATTENTION["q"].match(rest) or _SELF_ATTENTION["fused"].match(rest) for rest in tensors)
 
 
 def _count(shape: Shape) -> int:
@@ -334,10 +339,7 @@ def _count(shape: Shape) -> int:
 
 def _on_latent(part: Part, sizes: HeadSizes, covered: set[str]) -> Iterator[Mismatch]:
     """Multi-head latent attention: what each projection has of the ranks and of the rotated part."""
-    config = part.config
-    rope, nope, value, rank, q_rank = (
-        config.get(key) for key in ("qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim", "kv_lora_rank", "q_lora_rank")
-    )
+    counts = {key: value for key in _LATENT_KEYS if is_count(value := part.config.get(key))}
     groups: dict[tuple[tuple[str, Shape], ...], list[int]] = {}
     for number, tensors in sorted(part.layers.items()):
         found = {match.group(1): shape for rest, shape in tensors.items() if (match := _LATENT.match(rest))}
@@ -345,9 +347,10 @@ def _on_latent(part: Part, sizes: HeadSizes, covered: set[str]) -> Iterator[Mism
             continue
         covered.update(part.name_of(number, rest) for rest in tensors if _LATENT.match(rest))
         groups.setdefault(tuple(sorted(found.items())), []).append(number)
-    if sizes.heads is None or not all(is_count(number) for number in (rope, nope, value, rank)):
+    if sizes.heads is None or not all(key in counts for key in _LATENT_KEYS[:4]):
         return
     heads = sizes.heads.value
+    rope, nope, value, rank = (counts[key] for key in _LATENT_KEYS[:4])
     for found_shapes, numbers in groups.items():
         shapes = dict(found_shapes)
         norm_rank = shapes.get("kv_a_layernorm", (rank,))[0]
@@ -372,17 +375,15 @@ def _on_latent(part: Part, sizes: HeadSizes, covered: set[str]) -> Iterator[Mism
             tensor = f"self_attn.{name}.weight"
             yield Mismatch("latent-width-differs", tensor, text, part, tuple(numbers), candidates)
             break
-        columns = {"kv_b_proj": ("kv_lora_rank", rank), "q_b_proj": ("q_lora_rank", q_rank)}
-        for name, (key, expected_rank) in columns.items():
-            if name in shapes and is_count(expected_rank) and shapes[name][1] != expected_rank:
-                text = (
-                    f"is {expected_rank:,}, but self_attn.{name}.weight reads {shapes[name][1]:,} channels: the file "
-                )
+        for name, key in (("kv_b_proj", "kv_lora_rank"), ("q_b_proj", "q_lora_rank")):
+            if name in shapes and key in counts and shapes[name][1] != counts[key]:
+                text = f"is {counts[key]:,}, but self_attn.{name}.weight reads {shapes[name][1]:,} channels: the file "
                 text += "does not load"
-                yield Mismatch("latent-width-differs", key, text, part, tuple(numbers),
-                               (({key: shapes[name][1]}, True),))  # fmt: skip
+                candidates = (({key: shapes[name][1]}, True),)
+                yield Mismatch("latent-width-differs", key, text, part, tuple(numbers), candidates)
         if "o_proj" in shapes and shapes["o_proj"][1] != heads * value:
-            text = f"reads {shapes['o_proj'][1]:,} channels, and {heads} heads of v_head_dim {value} make {heads * value:,}"
+            text = f"reads {shapes['o_proj'][1]:,} channels, and {heads} heads of v_head_dim {value} make "
+            text += f"{heads * value:,}"
             yield Mismatch("latent-width-differs", "self_attn.o_proj.weight", f"{text}: the file does not load", part,
                            tuple(numbers))  # fmt: skip
 

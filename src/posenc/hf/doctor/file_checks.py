@@ -1,7 +1,7 @@
 """Checks of a checkpoint's files: its configuration, and other files that contradict it.
 
-Compared with the configuration are the tokenizer, the generation settings and other programs' files (params.json, GGUF);
-`tensor_checks` compares the weights.
+Compared with the configuration are the tokenizer, the generation settings and other programs' files (params.json,
+GGUF); `tensor_checks` compares the weights.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from posenc.hf.config.text_config import max_length
 from posenc.hf.doctor.corrections import correction_of, has_remote_code, keys_for, single, text_path
 from posenc.hf.explanation.report import longest_length
 from posenc.hf.findings import CONFIG, Finding, Level, MalformedError, NotReadError
-from posenc.hf.limits import BASE, TOKENS, is_count
+from posenc.hf.limits import TOKENS, is_count
 from posenc.hf.sources.formats import load_config
 from posenc.hf.sources.load import Config, Source, load
 from posenc.input_files import UnreadableFileError

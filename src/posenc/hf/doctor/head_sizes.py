@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from posenc.hf.doctor.model_parts import Part
-from posenc.hf.families.saved_tensors import EQUAL_HEADS, STREAM_KEYS
+from posenc.hf.families.saved_tensors import EQUAL_HEADS, STREAM_KEYS, VALUE_WIDTHS
 from posenc.hf.limits import CHANNELS, LAYERS, WIDTH, is_count
 
 _HIDDEN = ("hidden_size", "n_embd", "d_model", "dim", "emb_dim")
 _HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads", "attention_heads")
-_KV_HEADS = ("num_key_value_heads", "n_kv_heads", "attn_config.kv_n_heads")
+_KV_HEADS = ("attn_config.kv_n_heads", "num_key_value_heads", "n_kv_heads")
 _HEAD_DIM = ("head_dim", "d_kv", "kv_channels", "attention_head_dim")
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _VARIANTS = {  # keys of heads that some layers have in the place of the others' keys
@@ -98,7 +98,8 @@ def _sizes(part: Part, config: Mapping[str, Any]) -> HeadSizes:
     heads = _first(part, config, (*side, *_HEADS), WIDTH)
     head_dim = _head_dim(part, config, hidden, heads)
     kv_heads = _kv_heads(part, config, heads)
-    value_dim = _first(part, config, ("v_head_dim",), CHANNELS) or head_dim
+    own_values = part.config.rotation.latent or part.config.model_type in VALUE_WIDTHS
+    value_dim = (_first(part, config, ("v_head_dim",), CHANNELS) if own_values else None) or head_dim
     return HeadSizes(hidden, heads, kv_heads, head_dim, value_dim, _layers(part, config))
 
 
@@ -146,13 +147,15 @@ def _kv_heads(part: Part, config: Mapping[str, Any], heads: Number | None) -> Nu
         return Number("multi_query", 1) if config.get("multi_query", True) else heads
     if model_type == "gpt_bigcode":
         return Number("multi_query", 1) if config.get("multi_query", True) else heads
+    if model_type in EQUAL_HEADS:  # which read no key for it, whatever a config has
+        return None if heads is None else Number(heads.key, heads.value, stated=False)
     side = (f"{part.role}_num_key_value_heads",) if part.role in ("encoder", "decoder") else ()
     keys = (*side, *_KV_HEADS)
     number = _first(part, config, keys, WIDTH)
     if number is not None or heads is None:
         return number
     is_null = any(key in config and config[key] is None for key in keys)
-    equal = is_null or model_type in EQUAL_HEADS or part.config.family.rotation is None
+    equal = is_null or part.config.family.rotation is None
     return Number(heads.key, heads.value, stated=False) if equal else None
 
 

@@ -1,8 +1,8 @@
 """Which part of a model each tensor belongs to, and which part of the config describes it.
 
 A tensor of a layer has the layer's number in its name; what stands before the number is the prefix of a stack:
-"model.language_model.layers" of 3 in ``model.language_model.layers.3.self_attn.k_proj.weight``. Checkpoints of the same
-model differ in the wrappers in front (``model.``, ``transformer.``, ``bert.``, ``base_model.model.`` or nothing), so that
+"model.language_model.layers" in ``model.language_model.layers.3.self_attn.k_proj.weight``. Checkpoints of one model
+differ in the wrappers in front (``model.``, ``transformer.``, ``bert.``, ``base_model.model.`` or nothing), so that
 only the words of a prefix count: a stack of vision belongs to ``vision_config``, one of audio to ``audio_config``, the
 largest other stack to the text model. A stack that fits no part of the config is left alone.
 """
@@ -27,11 +27,14 @@ _WORDS = {
     "vision_config": ("vision", "visual", "image", "vpm", "vit"),
     "audio_config": ("audio", "speech", "sound"),
 }
-_WRAPPERS = set(  # words of prefixes that say nothing of the part; with one of any other word a stack is left alone
-    "model language lm text transformer base module layers layer h block blocks thinker llm bert roberta xlm "
-    "embeddings gpt neox encoder decoder opt backbone".split()
-)
-_BLOCKS = ("layer", "layers", "h", "block", "blocks", "resblocks")
+_WRAPPERS = frozenset(  # words of prefixes that say nothing of the part; a stack with any other word is left alone
+    (
+        "model", "language", "lm", "text", "transformer", "base", "module", "layers", "layer", "h", "block", "blocks",
+        "thinker", "llm", "bert", "roberta", "xlm", "embeddings", "gpt", "neox", "encoder", "decoder", "opt",
+        "backbone",
+    )
+)  # fmt: skip
+_BLOCKS = ("layer", "layers", "h", "block", "blocks", "resblocks", "albert_layer_groups")
 
 
 @dataclass
@@ -129,8 +132,7 @@ def _role_of(prefix: str, places: Mapping[str, Any], composite: bool) -> str | N
     words = set(re.split(r"[._]", prefix.lower()))
     if "encoder" in places:
         components = prefix.split(".")
-        first = next((word for word in components if word in ("encoder", "decoder")), None)
-        return first
+        return next((word for word in components if word in ("encoder", "decoder")), None)
     for key, signs in _WORDS.items():
         role = key.removesuffix("_config")
         if any(word.startswith(sign) for word in words for sign in signs) and role in places:

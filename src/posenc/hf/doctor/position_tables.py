@@ -1,6 +1,6 @@
 """Compares tables of positions with the config: rows of learned tables, buckets, relative tables, patches.
 
-learned          (rows, H)            rows by `posenc.hf.config.non_rotary`: with the rows that the code adds (OPT, BART: 2)
+learned          (rows, H), with the rows that the code adds (OPT, BART: 2), by `posenc.hf.config.non_rotary`
 patches          (1, prefix + patches, H) or (rows, H), patches = (image_size // patch_size)²
 T5's buckets     (num_buckets, heads)
 Shaw's, of keys  (2 · max_position_embeddings - 1, D) in BERT's family; (left + right + 1, D) in Wav2Vec2-BERT
@@ -131,7 +131,8 @@ def _on_buckets(part: Part, schemes: tuple[SchemeFacts, ...], covered: set[str])
             candidates = (({key: shape[0]}, True),) if scheme.key else ()
             yield Mismatch("buckets-differ", key, text, part, tuple(sorted(numbers)), candidates)
         elif sizes.heads is not None and shape[1] != sizes.heads.value:
-            text = f"is {sizes.heads.value}, but {name} has {shape[1]:,} columns, one for each head: the file does not load"
+            text = f"is {sizes.heads.value}, but {name} has {shape[1]:,} columns, one for each head: the file does "
+            text += "not load"
             yield Mismatch("buckets-differ", sizes.heads.key, text, part, tuple(sorted(numbers)))
 
 
@@ -153,7 +154,7 @@ def _on_relative(part: Part, covered: set[str]) -> Iterator[Mismatch]:
         count = buckets if is_count(buckets) else longest
         if config.get("relative_attention") and is_count(count):
             rows_by_name[name] = [2 * count], "position_buckets" if is_count(buckets) else "max_relative_positions"
-    for name, (shape, _) in everywhere(part, _WINDOW).items():
+    for name in everywhere(part, _WINDOW):
         expected, key = _window_rows(part)
         if expected is not None:
             rows_by_name[name] = [expected], key
@@ -163,7 +164,8 @@ def _on_relative(part: Part, covered: set[str]) -> Iterator[Mismatch]:
         covered.add(name)
         rows = shapes[name][0]
         if rows not in allowed:
-            text = f"is {config.get(key)}, which makes {allowed[0]:,} rows, but {name} has {rows:,}: the file does not load"
+            text = f"is {config.get(key)}, which makes {allowed[0]:,} rows, but {name} has {rows:,}: "
+            text += "the file does not load"
             yield Mismatch("relative-table-differs", key, text, part)
             return  # each layer has the same table
 

@@ -16,7 +16,7 @@ from posenc.hf.config.rope_config import RopeConfig
 from posenc.hf.config.text_config import max_length
 from posenc.hf.doctor.corrections import keys_for, single, text_path
 from posenc.hf.doctor.position_tables import TABLE
-from posenc.hf.families.saved_tensors import NORMS_AROUND_ONE
+from posenc.hf.families.saved_tensors import NORMS_AROUND_ONE, PATCHES_AT_RANDOM
 from posenc.hf.findings import Finding
 from posenc.hf.limits import BASE
 from posenc.hf.sources.tensor_files import Entry
@@ -59,6 +59,15 @@ def decoded_numbers(content: bytes, dtype: str) -> list[float]:
     return list(struct.unpack(f"<{len(content) // struct.calcsize('<' + kind)}{kind}", content))
 
 
+def _cannot_be_zero(name: str, model_type: str) -> bool:
+    """Whether zeros in a tensor mean that it was lost: other tables begin as zeros, or mean 1 by a zero."""
+    if _MAY_BE_ZERO.search(name):
+        return "norm" in name and model_type in NORMS_AROUND_ONE
+    return not name.endswith(("position_embeddings", "position_embedding", "pos_embed")) or (
+        model_type in PATCHES_AT_RANDOM
+    )
+
+
 def on_values(entries: Mapping[str, Entry], model_type: str) -> tuple[list[Finding], int]:
     """Findings on sampled values, and of how many tensors values were looked at."""
     names = [name for name in entries if TABLE.search(name) or _OTHER.search(name)][:_TENSORS]
@@ -72,7 +81,7 @@ def on_values(entries: Mapping[str, Entry], model_type: str) -> tuple[list[Findi
         looked += bool(rows)
         if any(not math.isfinite(number) for row in rows for number in row):
             broken.setdefault("NaN or infinity", []).append(name)
-        elif rows and (not _MAY_BE_ZERO.search(name) or ("norm" in name and model_type in NORMS_AROUND_ONE)):
+        elif rows and _cannot_be_zero(name, model_type):
             zeros = sum(not any(row) for row in rows)
             if zeros >= max(1, _ZEROS * len(rows)):
                 broken.setdefault(f"only zeros in {zeros} of {len(rows)} rows", []).append(name)
@@ -80,7 +89,8 @@ def on_values(entries: Mapping[str, Entry], model_type: str) -> tuple[list[Findi
     for what, which in broken.items():
         more = f", as {len(which) - 1} more tensors have," if len(which) > 1 else ""
         if what.startswith("NaN"):
-            text = f"has {what} among the values that were sampled{more}: every output is NaN or wrong; save the weights again"
+            text = f"has {what} among the values that were sampled{more}: every output is NaN or wrong; save "
+            text += "the weights again"
             findings.append(Finding(which[0], text, "values-not-finite", "fault"))
         else:
             text = f"has {what} that were sampled{more}: it was not trained, or was lost when the weights were saved"
@@ -151,8 +161,12 @@ def _base_of(theta: list[float]) -> float | None:
     if not _close(theta, [exact**-step for step in steps]):
         return None
     rounded = (float(f"{exact:.{digits}g}") for digits in range(1, _DIGITS + 1))
-    near = lambda base: all(  # noqa: E731
-        abs(number - base**-step) <= _SAVED_TOLERANCE / 2 * number + _STEP / 2
-        for number, step in zip(theta, steps, strict=True)
+    return next((base for base in rounded if base > 0 and _is_base(theta, base)), exact)
+
+
+def _is_base(theta: list[float], base: float) -> bool:
+    """Whether geometric frequencies of a base are these, within half the tolerance."""
+    return all(
+        abs(number - base ** -(pair / len(theta))) <= _SAVED_TOLERANCE / 2 * number + _STEP / 2
+        for pair, number in enumerate(theta)
     )
-    return next((base for base in rounded if base > 0 and near(base)), exact)

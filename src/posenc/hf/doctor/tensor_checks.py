@@ -1,11 +1,14 @@
 """Compares the tensors of a folder with its config: names, shapes, sampled values. Only headers and samples are read.
 
-    weight_files       whole, all there, listed once, none left over      attention_shapes    projections, norms, sinks, latent
-    layer_counts       layers, norms and biases missing or unread         position_tables     rows, buckets, patches
-    table_values       NaN, zeros, saved frequencies                      head_sizes, model_parts    what is compared with what
+    weight_files         whole, all there, listed once, none left over
+    attention_shapes     projections, norms, sinks, latent projections
+    layer_counts         layers, norms and biases that are missing or unread
+    position_tables      rows, buckets, patches
+    table_values         NaN, zeros, saved frequencies
+    model_parts, head_sizes    which tensors and which numbers of the config belong together
 
-What the numbers of the files decide is a fault; where the folder names code of its own it is a suspicion, and missing or
-further names are notes. A model type without a record is left alone, and so are tensors that quantisation packs.
+What the numbers of the files decide is a fault; where the folder names code of its own it is a suspicion, and missing
+or further names are notes. A model type without a record is left alone, and so are tensors that quantisation packs.
 """
 
 from __future__ import annotations

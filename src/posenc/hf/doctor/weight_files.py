@@ -87,7 +87,7 @@ def _on_shards(folder: Path) -> Iterator[Finding]:
     counts: dict[tuple[str, str], dict[int, set[int]]] = {}
     for path in folder.iterdir():
         match = _SHARD.match(path.name)
-        if match is not None:
+        if match is not None and path.is_file():
             prefix, number, total, ending = match.groups()
             counts.setdefault((prefix, ending), {}).setdefault(int(total), set()).add(int(number))
     has_index = (folder / _INDEX).exists()

@@ -1,42 +1,48 @@
-"""What the weights of a model type hold beside the plain projections: norms of queries and keys, biases, further layers.
+"""What the weights of a model type hold beside plain projections: norms of queries and keys, biases, odd widths.
 
-Source: the tensors of the models that transformers 5.23 builds from the default config of each model type
-    (``AutoModelFor...._from_config`` on the meta device; tests/reference/test_saved_tensors.py builds them again).
+Source: the tensors of the models that transformers 5.23 builds from the default config of each model type, on the meta
+    device; tests/hf/doctor/test_tensor_checks.py saves and examines a small model of each family that it lists.
 """
 
 from __future__ import annotations
 
-EQUAL_HEADS = frozenset(  # rotating families without a key for the number of key/value heads: as many as query heads
-    "codegen esm gpt_neox gpt_neox_japanese gptj modernbert modernbert-decoder nomic_bert persimmon roformer".split()
+
+def _types(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
+EQUAL_HEADS = _types(  # rotating families without a key for key/value heads: as many as query heads
+    "codegen esm gpt_neox gpt_neox_japanese gptj modernbert modernbert-decoder nomic_bert persimmon roformer"
 )
-TRANSPOSED = frozenset(  # projections stored with inputs first (transformers' Conv1D)
-    "gpt2 openai-gpt imagegpt decision_transformer".split()
+TRANSPOSED = _types("gpt2 openai-gpt imagegpt decision_transformer")  # inputs first (transformers' Conv1D)
+VARYING = _types(  # widths of heads by other rules than N heads of D channels, or layers of other modules
+    "EvollaModel clvp clvp_encoder cohere_asr convbert efficientnet evolla hrm_text kimi_linear maskformer "
+    "mimo_v2_flash minimax mistral_large4_text mobilebert neucodec pe_audio pe_audio_encoder sapiens2 squeezebert vits "
+    "xcodec2"
 )
-VARYING = frozenset(  # widths of heads by other rules than N heads of D channels, or layers of other modules
-    "EvollaModel clvp clvp_encoder convbert evolla kimi_linear mimo_v2_flash minimax mistral_large4_text mobilebert sapiens2 "
-    "squeezebert hrm_text cohere_asr maskformer vits neucodec xcodec2 efficientnet pe_audio pe_audio_encoder".split()
+WITHOUT_TABLE_RULES = _types("canine layoutlmv3 vilt")  # several tables of one name, or hashed ones
+STREAM_KEYS = {"qwen2_vl_vision": "embed_dim"}  # where hidden_size is the width behind the tower
+VALUE_WIDTHS = _types("mimo_v2")  # that read v_head_dim without latent attention
+BIAS_BY_KEY = _types(  # biases of q_proj, k_proj and v_proj by attention_bias
+    "afmoe apertus arcee bitnet cohere cohere2 csm diffllama doge eurobert exaone_moe flex_olmo gemma gemma2 "
+    "gemma3_text gemma3n_text gemma4_text glm glm4 glm4_moe gpt_oss granite granite_swa granitemoe granitemoe_swa "
+    "granitemoeshared helium hy_v3 internlm3 jais2 laguna llama llama4_text nanochat olmo olmo2 olmo3 olmoe phimoe "
+    "qwen3 qwen3_5_moe_text qwen3_5_text qwen3_moe qwen3_next qwen3_omni_moe_text qwen3_vl_moe_text qwen3_vl_text "
+    "seed_oss smollm3 solar_open vaultgemma"
 )
-WITHOUT_TABLE_RULES = frozenset("canine layoutlmv3 vilt".split())  # several tables of one name, or hashed ones
-STREAM_KEYS = {"qwen2_vl_vision": "embed_dim"}  # where hidden_size is the width after the tower
-BIAS_BY_KEY = frozenset(  # biases of q_proj, k_proj and v_proj by attention_bias
-    "afmoe apertus arcee bitnet cohere cohere2 csm diffllama doge eurobert exaone_moe flex_olmo gemma gemma2 gemma3_text "
-    "gemma3n_text gemma4_text glm glm4 glm4_moe gpt_oss granite granite_swa granitemoe granitemoe_swa granitemoeshared "
-    "helium hy_v3 internlm3 jais2 laguna llama llama4_text nanochat olmo olmo2 olmo3 olmoe phimoe qwen3 qwen3_5_moe_text "
-    "qwen3_5_text qwen3_moe qwen3_next qwen3_omni_moe_text qwen3_vl_moe_text qwen3_vl_text seed_oss smollm3 solar_open "
-    "vaultgemma".split()
+BIASED = _types(  # biases of q_proj, k_proj and v_proj whatever the config says
+    "phi qwen2 qwen2_5_omni_text qwen2_5_vl_text qwen2_moe qwen2_vl_text"
 )
-BIASED = frozenset(  # biases of q_proj, k_proj and v_proj whatever the config says
-    "phi qwen2 qwen2_5_omni_text qwen2_5_vl_text qwen2_moe qwen2_vl_text".split()
-)
-UNBIASED = frozenset("cwm exaone4 jamba minimax_m2 ministral3 mistral mixtral mllama_text_model".split())
-NORMED = frozenset(  # norms of queries and keys in every layer that has projections of its own
+UNBIASED = _types("cwm exaone4 jamba minimax_m2 ministral3 mistral mixtral mllama_text_model")
+NORMED = _types(  # norms of queries and keys in every layer that has projections of its own
     "afmoe apertus exaone4 exaone_moe flex_olmo gemma3_text gemma4_text hy_v3 laguna lfm2 minimax_m2 olmo2 olmo3 olmoe "
-    "qwen3 qwen3_5_moe_text qwen3_5_text qwen3_moe qwen3_next qwen3_omni_moe_text qwen3_vl_moe_text qwen3_vl_text".split()
+    "qwen3 qwen3_5_moe_text qwen3_5_text qwen3_moe qwen3_next qwen3_omni_moe_text qwen3_vl_moe_text qwen3_vl_text"
 )
-UNNORMED = frozenset(
+UNNORMED = _types(
     "arcee ernie4_5 gemma gemma2 glm glm4 gpt_oss granite granitemoe helium internlm3 llama ministral3 mistral mixtral "
-    "mllama_text_model olmo phimoe qwen2 qwen2_5_vl_text qwen2_moe qwen2_vl_text seed_oss smollm3 starcoder2".split()
+    "mllama_text_model olmo phimoe qwen2 qwen2_5_vl_text qwen2_moe qwen2_vl_text seed_oss smollm3 starcoder2"
 )
-NORMS_AROUND_ONE = frozenset(  # whose norms multiply by the weight itself, where others multiply by 1 + weight
-    "exaone4 olmo2 olmo3 olmoe qwen3 qwen3_moe qwen3_omni_moe_text qwen3_vl_moe_text qwen3_vl_text".split()
+NORMS_AROUND_ONE = _types(  # whose norms multiply by the weight itself, where others multiply by 1 + weight
+    "exaone4 olmo2 olmo3 olmoe qwen3 qwen3_moe qwen3_omni_moe_text qwen3_vl_moe_text qwen3_vl_text"
 )
+PATCHES_AT_RANDOM = _types("dinov2 dinov2_with_registers vit")  # whose tables of patches do not begin as zeros

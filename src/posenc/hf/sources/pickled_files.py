@@ -77,7 +77,7 @@ def shapes_in(path: Path) -> dict[str, tuple[int, ...]]:
             raise UnreadableFileError(f"{told(path)} is no archive that torch 1.6 or later writes: {error}") from None
     try:
         value = _ShapesOnly(io.BytesIO(content)).load()
-    except Exception as error:  # noqa: BLE001  a damaged pickle raises errors of any kind
+    except Exception as error:  # a damaged pickle raises errors of any kind
         raise UnreadableFileError(f"{told(path)} is not read, since its pickle has {error}") from None
     shapes: dict[str, tuple[int, ...]] = {}
     _collect(value, "", shapes, 0)
