@@ -24,8 +24,9 @@ from posenc.hf.limits import is_count
 
 _CROSS = r"(?:layer\.\d+\.)?(?:encoder_attn|EncDecAttention|crossattention\.self)"
 _ATTENTION = (
-    r"(?:(?:layer|albert_layers)\.\d+\.)?(?:self_attn\.longformer_self_attn|self_attn|self_attention|attention\.self|attention\.attention|attention|attn\.attention|attn"
-    r"|attention\.attn|SelfAttention|LocalSelfAttention|TransientGlobalSelfAttention|norm_attn_norm\.attn)"
+    r"(?:(?:layer|albert_layers)\.\d+\.)?(?:self_attn\.longformer_self_attn|self_attn|self_attention|attention\.self"
+    r"|attention\.attention|attention\.attn|attention|attn\.attention|attn|SelfAttention|LocalSelfAttention"
+    r"|TransientGlobalSelfAttention|norm_attn_norm\.attn)"
 )
 _LEAVES = {
     "q": r"q_proj|query|q_lin|q|wq|query_proj|linear_q",
@@ -153,14 +154,23 @@ def _compare(part: Part, layer: _Layer, sizes: HeadSizes) -> Iterator[Mismatch]:
     if layer.rows("fused") is not None:
         yield from _compare_fused(part, layer, sizes)
     else:
-        yield from _compare_separate(part, layer, sizes)
-    yield from _compare_norms(part, layer, sizes)
+        mismatches = list(_compare_separate(part, layer, sizes))
+        yield from mismatches or _compare_norms(part, layer, sizes)
 
 
 def _compare_separate(part: Part, layer: _Layer, sizes: HeadSizes) -> Iterator[Mismatch]:
     q, k, v = (layer.rows(kind) for kind in "qkv")
     heads, kv_heads, head_dim = sizes.heads, sizes.kv_heads, sizes.head_dim
     if heads is None or head_dim is None:
+        return
+    norm = layer.norm("q")
+    if norm and norm not in (head_dim.value, q) and q and q % norm == 0 and kv_heads and k == kv_heads.value * norm:
+        keys = {"head_dim" if "/" in head_dim.key else head_dim.key: norm, heads.key: q // norm}
+        text = (
+            f"is {head_dim.value:,}, but {layer.named('q_norm')} has {norm:,} numbers, one for each channel of a head, "
+        )
+        text += f"and {layer.named('q')} {q:,} rows = {q // norm} heads of {norm}: the file does not load"
+        yield Mismatch("head-dim-differs", next(iter(keys)), text, part, candidates=((keys, True),))
         return
     gates = (1, 2) if _is_gated(part) else (1,)
     if q is not None and q not in [gate * heads.value * head_dim.value for gate in gates]:
@@ -258,12 +268,19 @@ def _compare_fused(part: Part, layer: _Layer, sizes: HeadSizes) -> Iterator[Mism
         yield Mismatch("heads-differ", name, f"{text}: the file does not load", part)
         return
     kv_heads = sizes.kv_heads
-    fits = rest == 0 and pairs > 0 and heads.value % pairs == 0 and kv_heads.stated and kv_heads.key != "multi_query"
-    candidates = (({kv_heads.key: pairs}, head_dim.stated),) if fits else ()
+    fits = rest == 0 and pairs > 0 and heads.value % pairs == 0 and kv_heads.stated
+    by_flag = kv_heads.key == "multi_query"
+    value: Any = pairs == 1 if by_flag else pairs
+    candidates = (({kv_heads.key: value}, head_dim.stated or by_flag),) if fits else ()
     about = kv_heads if fits else heads
-    text = f"is {about.value:,} ({_product(heads, head_dim)}, {kv_heads.value} of keys and of values, make "
+    number = str(kv_heads.value == 1).lower() if fits and by_flag else f"{about.value:,}"
+    text = f"is {number} ({_product(heads, head_dim)}, {kv_heads.value} of keys and of values, make "
     text += f"{sizes.fused:,} rows), but {name} has {rows:,}"
-    text += f" = {heads.value} query heads and {pairs} key/value heads of {head_dim.value}" if fits else ""
+    text += (
+        f" = {heads.value} query heads and {pairs} key/value head{'s' if pairs > 1 else ''} of {head_dim.value}"
+        if fits
+        else ""
+    )
     finding = "key-value-heads-differ" if fits else "heads-differ"
     yield Mismatch(finding, about.key, f"{text}: the file does not load", part, candidates=candidates)
 

@@ -144,9 +144,9 @@ def _kv_heads(part: Part, config: Mapping[str, Any], heads: Number | None) -> Nu
     if model_type in ("falcon", "RefinedWeb", "RefinedWebModel"):
         if config.get("new_decoder_architecture"):
             return _first(part, config, ("num_kv_heads",), WIDTH) or heads
-        return Number("multi_query", 1) if config.get("multi_query", True) else heads
+        return _multi_query(config, heads)
     if model_type == "gpt_bigcode":
-        return Number("multi_query", 1) if config.get("multi_query", True) else heads
+        return _multi_query(config, heads)
     if model_type in EQUAL_HEADS:  # which read no key for it, whatever a config has
         return None if heads is None else Number(heads.key, heads.value, stated=False)
     side = (f"{part.role}_num_key_value_heads",) if part.role in ("encoder", "decoder") else ()
@@ -157,6 +157,13 @@ def _kv_heads(part: Part, config: Mapping[str, Any], heads: Number | None) -> Nu
     is_null = any(key in config and config[key] is None for key in keys)
     equal = is_null or part.config.family.rotation is None
     return Number(heads.key, heads.value, stated=False) if equal else None
+
+
+def _multi_query(config: Mapping[str, Any], heads: Number | None) -> Number | None:
+    """The key/value heads by a flag: one, or as many as query heads."""
+    if config.get("multi_query", True):
+        return Number("multi_query", 1)
+    return None if heads is None else Number("multi_query", heads.value)
 
 
 def _layers(part: Part, config: Mapping[str, Any]) -> Number | None:

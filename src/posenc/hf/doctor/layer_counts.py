@@ -8,12 +8,23 @@ from collections.abc import Iterator
 from posenc.hf.doctor.attention_shapes import Mismatch
 from posenc.hf.doctor.head_sizes import head_sizes
 from posenc.hf.doctor.model_parts import Part
-from posenc.hf.families.saved_tensors import BIAS_BY_KEY, BIASED, NORMED, UNBIASED, UNNORMED, VARYING
+from posenc.hf.families.saved_tensors import (
+    BIAS_BY_DEFAULT,
+    BIAS_BY_KEY,
+    BIASED,
+    NORMED,
+    OTHER_OUTPUTS,
+    SHARED_KEYS,
+    UNBIASED,
+    UNNORMED,
+    VARYING,
+)
 from posenc.hf.limits import is_count
 
 _PREDICTION = re.compile(r"^(eh_proj|enorm|hnorm|shared_head|mtp)")  # heads that predict more than the next token
 _PREDICTION_KEYS = ("num_nextn_predict_layers", "num_mtp_modules", "mtp_num_hidden_layers", "num_mtp_layers")
 _BIAS = re.compile(r"^(?:self_attn|attention|attn|self_attention)\.([qkv])_proj\.(weight|bias)$")
+_PROJECTION = re.compile(r"^self_attn\.([qkvo])_proj\.weight$")
 _NORM = re.compile(r"^(?:self_attn|attention|attn)\.([qk])_(?:norm|layernorm)\.weight$")
 
 
@@ -24,6 +35,7 @@ def on_layers(part: Part, covered: set[str]) -> Iterator[Mismatch]:
     yield from _on_count(part)
     yield from _on_biases(part)
     yield from _on_norms(part)
+    yield from _on_lost(part)
 
 
 def _on_count(part: Part) -> Iterator[Mismatch]:
@@ -53,27 +65,27 @@ def _on_count(part: Part) -> Iterator[Mismatch]:
 
 
 def _on_biases(part: Part) -> Iterator[Mismatch]:
-    model_type, key = part.config.model_type, part.config.get("attention_bias")
+    model_type, stated = part.config.model_type, part.config.get("attention_bias")
+    key = stated if isinstance(stated, bool) else model_type in BIAS_BY_DEFAULT
     with_bias: list[int] = []
     without: list[int] = []
     for number, tensors in sorted(part.layers.items()):
         kinds = [match.group(2) for rest in tensors if (match := _BIAS.match(rest))]
         if "weight" in kinds:
             (with_bias if "bias" in kinds else without).append(number)
-    by_key = model_type in BIAS_BY_KEY and isinstance(key, bool)
+    by_key = model_type in BIAS_BY_KEY
     if with_bias and ((by_key and not key) or model_type in UNBIASED):
         what = "attention_bias" if by_key else "q_proj.bias"
-        text = "is false, but the weights have biases of q_proj, k_proj or v_proj" if by_key else (
-            f"and its kin are in the weights, and the code of {model_type} has no biases there"
-        )  # fmt: skip
+        given = "false" if stated is False else "not given, which means false"
+        text = f"is {given}, but the weights have biases of q_proj, k_proj or v_proj"
+        text = text if by_key else f"and its kin are in the weights, and the code of {model_type} has no biases there"
         text += ": they are dropped as the model loads, and every attention logit is another one"
         yield Mismatch("biases-unread", what, text, part, tuple(with_bias),
                        (({"attention_bias": True}, True),) if by_key and not without else ())  # fmt: skip
-    if without and ((by_key and key) or model_type in BIASED):
+    if without and ((by_key and stated is True) or model_type in BIASED):
         what = "attention_bias" if by_key else "q_proj.bias"
-        text = "is true, but q_proj, k_proj and v_proj have no biases" if by_key else (
-            f"and its kin are missing, and the code of {model_type} adds biases there"
-        )  # fmt: skip
+        text = f"and its kin are missing, and the code of {model_type} adds biases there"
+        text = "is true, but q_proj, k_proj and v_proj have no biases" if by_key else text
         text += ": a loader makes new ones, which were never trained"
         yield Mismatch("biases-missing", what, text, part, tuple(without),
                        (({"attention_bias": False}, True),) if by_key and not with_bias else ())  # fmt: skip
@@ -96,3 +108,18 @@ def _on_norms(part: Part) -> Iterator[Mismatch]:
         text = f"and k_norm are missing, and the code of {model_type} normalizes queries and keys: a loader makes new "
         text += "ones, which were never trained"
         yield Mismatch("norms-missing", "q_norm", text, part, tuple(plain))
+
+
+def _on_lost(part: Part) -> Iterator[Mismatch]:
+    """Layers that have some of the four projections."""
+    if part.config.model_type not in (NORMED | UNNORMED) - SHARED_KEYS - OTHER_OUTPUTS:
+        return
+    for number, tensors in sorted(part.layers.items()):
+        kinds = {match.group(1) for rest in tensors if (match := _PROJECTION.match(rest))}
+        lost = sorted({"q", "k", "v", "o"} - kinds)
+        if kinds and lost:
+            names = " and ".join(f"self_attn.{kind}_proj.weight" for kind in lost)
+            text = (
+                "is missing, next to other projections of the layer: a loader makes a new one, which was never trained"
+            )
+            yield Mismatch("projection-missing", names, text, part, (number,))

@@ -37,7 +37,7 @@ _NO_PROJECTION = re.compile(
     r"norm|ln_\d|LayerNorm|position_ids|relative_position_index|masked_bias|attn\.bias$|scale|_quant"
 )
 _OF_NAMES = {"layers-missing", "layers-unread", "biases-missing", "biases-unread", "norms-missing", "norms-unread",
-             "sinks-missing", "sinks-unread", "position-table-missing"}  # fmt: skip
+             "projection-missing", "sinks-missing", "sinks-unread", "position-table-missing"}  # fmt: skip
 
 
 class TensorReport(NamedTuple):

@@ -30,6 +30,9 @@ BIAS_BY_KEY = _types(  # biases of q_proj, k_proj and v_proj by attention_bias
     "qwen3 qwen3_5_moe_text qwen3_5_text qwen3_moe qwen3_next qwen3_omni_moe_text qwen3_vl_moe_text qwen3_vl_text "
     "seed_oss smollm3 solar_open vaultgemma"
 )
+BIAS_BY_DEFAULT = _types("glm glm4 gpt_oss jais2 seed_oss")  # where attention_bias is true if it is not given
+SHARED_KEYS = _types("gemma3n_text gemma4_text")  # whose last layers may take the keys of others
+OTHER_OUTPUTS = _types("lfm2")  # whose output projection has another name than o_proj
 BIASED = _types(  # biases of q_proj, k_proj and v_proj whatever the config says
     "phi qwen2 qwen2_5_omni_text qwen2_5_vl_text qwen2_moe qwen2_vl_text"
 )
