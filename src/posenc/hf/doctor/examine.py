@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from posenc.arguments import check_flag, check_whole, shown
 from posenc.hf.doctor.corrections import has_remote_code
 from posenc.hf.doctor.file_checks import GENERATION, PARAMS, TOKENIZER, on_folder, read_or_finding
+from posenc.hf.doctor.gguf_tensors import on_gguf
 from posenc.hf.doctor.report import Report, report_of
 from posenc.hf.doctor.tensor_checks import TensorReport, on_weights
 from posenc.hf.doctor.weight_files import ADAPTER, Weights, on_adapter, on_weight_files
@@ -63,7 +64,11 @@ def examine(
     if folder is not None and is_adapter(folder):
         return _of_adapter(folder)
     read, findings = read_or_finding(source)
-    tensors = None if folder is None else on_weights(folder, load_config(source), read)
+    tensors = None
+    if folder is not None:
+        tensors = on_weights(folder, load_config(source), read)
+    elif path is not None and path.suffix == ".gguf":
+        tensors = TensorReport(*on_gguf(path))
     checked, not_checked = coverage(source, read is not None, tensors, weights=weights)
     if folder is not None and read is not None:
         findings += on_folder(folder, read)
