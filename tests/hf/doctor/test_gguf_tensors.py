@@ -154,3 +154,18 @@ def test_what_was_lost_in_conversion(arch: str, lost: str, name: str, tmp_path: 
 def test_blocks_that_the_keys_do_not_count(tmp_path: Path) -> None:
     report = examine(write(tmp_path / "model.gguf", "llama", *SOUND["llama"], blocks=3))
     assert report.names() == {"layers-unread"}, str(report)
+
+
+def test_findings_name_the_keys_of_the_file(tmp_path: Path) -> None:
+    scaled = {"vocab_size": 128256, "context_length": 131072, "rope.scaling.type": "linear", "rope.scaling.factor": 2.0}
+    keys = {**LLAMA, **scaled, "rope.freq_base": 500000.0}
+    report = examine(write(tmp_path / "model.gguf", "llama", keys, ATTENTION, {}))
+    assert report.names() == {"linear-over-llama3"}
+    assert "posenc gguf" in str(report)
+    assert not any(word in str(report) for word in ("config.json", "max_position_embeddings alone", "--fix")), str(
+        report
+    )
+    shrunk = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 16384}
+    report = examine(write(tmp_path / "model.gguf", "llama", {**LLAMA, **shrunk}, ATTENTION, {}))
+    assert report.names() == {"original-length-not-below"}
+    assert "llama.rope.scaling.original_context_length" in str(report)

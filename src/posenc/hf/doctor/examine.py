@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from posenc.arguments import check_flag, check_whole, shown
+from posenc.hf.config.rope_config import RopeConfig
 from posenc.hf.doctor.corrections import has_remote_code
 from posenc.hf.doctor.file_checks import GENERATION, PARAMS, TOKENIZER, on_folder, read_or_finding
 from posenc.hf.doctor.gguf_tensors import on_gguf
@@ -19,9 +20,9 @@ from posenc.hf.doctor.report import Report, report_of
 from posenc.hf.doctor.tensor_checks import TensorReport, on_weights
 from posenc.hf.doctor.weight_files import ADAPTER, Weights, on_adapter, on_weight_files
 from posenc.hf.findings import CONFIG, Finding
-from posenc.hf.limits import TOKENS
-from posenc.hf.sources.formats import load_config
-from posenc.hf.sources.load import Config, Source
+from posenc.hf.limits import TOKENS, is_count
+from posenc.hf.sources.formats import Translated, load_config, translate
+from posenc.hf.sources.load import Source
 
 MOST = 4096  # tokens of a text that the loss is measured at, unless told otherwise
 
@@ -69,6 +70,7 @@ def examine(
         tensors = on_weights(folder, load_config(source), read)
     elif path is not None and path.suffix == ".gguf":
         tensors = TensorReport(*on_gguf(path))
+        findings = [_for_gguf(finding, _form_of(path), path) for finding in findings]
     checked, not_checked = coverage(source, read is not None, tensors, weights=weights)
     if folder is not None and read is not None:
         findings += on_folder(folder, read)
@@ -85,7 +87,15 @@ def examine(
             else:
                 findings += _of_gguf(path, text, tokenizer, most)
     name = type(source).__name__ if path is None else str(path)
-    return report_of("configuration" if isinstance(source, Mapping) else name, findings, checked, not_checked)
+    name = "configuration" if isinstance(source, Mapping) else name
+    return report_of(name, findings, checked, not_checked, "" if read is None else subject_of(read))
+
+
+def subject_of(read: RopeConfig) -> str:
+    """The model type and its number of layers, in words."""
+    count = read.text_config.get("num_hidden_layers")
+    layers = f"{count} layer{'' if count == 1 else 's'}" if is_count(count) else ""
+    return ", ".join(filter(None, (read.model_type, layers)))
 
 
 def coverage(
@@ -181,16 +191,25 @@ def _of_gguf(file: Path, text: str | Tensor | None, tokenizer: Any, most: int) -
 
     model, own_tokenizer = load_causal_lm(file, dtype="float32")
     findings = _model_findings(model, config_of(model), text, own_tokenizer if tokenizer is None else tokenizer, most)
-    return [
-        finding if finding.corrected is None else _for_gguf(finding, finding.corrected, file) for finding in findings
-    ]
+    return [_for_gguf(finding, _form_of(file), file) for finding in findings]
 
 
-def _for_gguf(finding: Finding, keys: Config, file: Path) -> Finding:
-    """The finding with the command that writes a corrected copy, since there is no config.json to correct."""
-    block = json.dumps(keys.get("rope_parameters", keys))
-    command = f"posenc gguf {shlex.quote(str(file))} COPY --rope {shlex.quote(block)}"
-    return finding._replace(text=f"{finding.text}; for a corrected copy: {command}", corrected=None, file=file.name)
+def _form_of(file: Path) -> Translated:
+    """The translation of a GGUF file; of one whose keys are not understood, one that leaves words as they are."""
+    try:
+        return translate(load_config(file))
+    except ValueError:
+        return Translated({})
+
+
+def _for_gguf(finding: Finding, form: Translated, file: Path) -> Finding:
+    """The finding in the file's own keys; with the command that writes a corrected copy, as there is no config.json."""
+    text, block = form.in_source_words(finding.text), (finding.corrected or {}).get("rope_parameters")
+    if block is not None:
+        command = f"posenc gguf {shlex.quote(str(file))} COPY --rope {shlex.quote(json.dumps(block))}"
+        text = f"{text}; for a corrected copy: {command}"
+    key = form.in_source_words(finding.key)
+    return finding._replace(key=key, text=text, corrected=None, certain=False, file=file.name)
 
 
 def _model_findings(

@@ -76,13 +76,14 @@ def _on_layers(arch: str, keys: Mapping[str, Any], shapes: Shapes) -> Iterator[F
         yield Finding(f"{arch}.block_count", f"{text}; {_AGAIN}", "layers-unread", "fault")
     family = FAMILIES.get(ARCHITECTURES[arch][0])
     if family is not None and family.attention.sinks == ("all",) and not family.attention.sink_by_token:
-        without = [number for number, block in sorted(blocks.items())
-                   if "attn_q.weight" in block and not any(name.startswith("attn_sinks") for name in block)]  # fmt: skip
+        without = [
+            number
+            for number, block in sorted(blocks.items())
+            if "attn_q.weight" in block and not any(name.startswith("attn_sinks") for name in block)
+        ]
         if without:
-            text = (
-                f"are missing in blk.{ranges(without)}: attention of {arch} has a learned sink for each head, without "
-            )
-            text += f"which the softmax is another one; {_AGAIN}"
+            text = f"are missing in blk.{ranges(without)}: attention of {arch} has a learned sink for each head, and "
+            text += f"without them the softmax is another one; {_AGAIN}"
             yield Finding("attn_sinks", text, "sinks-missing", "fault")
 
 
