@@ -169,3 +169,9 @@ def test_findings_name_the_keys_of_the_file(tmp_path: Path) -> None:
     report = examine(write(tmp_path / "model.gguf", "llama", {**LLAMA, **shrunk}, ATTENTION, {}))
     assert report.names() == {"original-length-not-below"}
     assert "llama.rope.scaling.original_context_length" in str(report)
+
+
+def test_an_architecture_without_rules_is_no_fault(tmp_path: Path) -> None:
+    report = examine(write(tmp_path / "model.gguf", "nobody_knows", *SOUND["llama"]))
+    assert report.healthy, str(report)
+    assert any("no rules for architecture 'nobody_knows'" in line for line in report.not_checked), report.not_checked
