@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from posenc.hf.doctor.head_sizes import HeadSizes, Number, head_sizes
 from posenc.hf.doctor.model_parts import Part, Shape
 from posenc.hf.explanation.describe import ranges
-from posenc.hf.families.saved_tensors import TRANSPOSED, VARYING
+from posenc.hf.families.saved_tensors import ALWAYS_SINKS, TRANSPOSED, VARYING
 from posenc.hf.limits import is_count
 
 _CROSS = r"(?:layer\.\d+\.)?(?:encoder_attn|EncDecAttention|crossattention\.self)"
@@ -326,7 +326,7 @@ def _on_sinks(part: Part, sizes: list[HeadSizes], covered: set[str]) -> Iterator
                 name = rest
     expected = {of.heads.value for of in sizes if of.heads is not None}
     if not with_sinks:
-        if family.sinks == ("all",) and not family.sink_by_token and any(map(_has_queries, part.layers.values())):
+        if part.config.model_type in ALWAYS_SINKS and any(map(_has_queries, part.layers.values())):
             text = "are missing: attention of this model type has a learned sink for each head, which now starts at "
             text += "random or untrained: the softmax of every layer is another one"
             yield Mismatch("sinks-missing", "self_attn.sinks", text, part, tuple(sorted(part.layers)))
@@ -370,6 +370,13 @@ def _on_latent(part: Part, sizes: HeadSizes, covered: set[str]) -> Iterator[Mism
     rope, nope, value, rank = (counts[key] for key in _LATENT_KEYS[:4])
     for found_shapes, numbers in groups.items():
         shapes = dict(found_shapes)
+        hidden, stream = sizes.hidden, shapes["kv_a_proj_with_mqa"][1]
+        if hidden is not None and stream != hidden.value:
+            text = f"is {hidden.value:,}, but self_attn.kv_a_proj_with_mqa.weight reads {stream:,} channels: the file "
+            text += "does not load"
+            fits = (({hidden.key: stream}, True),)
+            yield Mismatch("hidden-size-differs", hidden.key, text, part, tuple(numbers), fits)
+            continue
         norm_rank = shapes.get("kv_a_layernorm", (rank,))[0]
         rows = {
             "kv_a_proj_with_mqa": (rank + rope, f"kv_lora_rank {rank} and qk_rope_head_dim {rope}"),
@@ -396,8 +403,8 @@ def _on_latent(part: Part, sizes: HeadSizes, covered: set[str]) -> Iterator[Mism
             if name in shapes and key in counts and shapes[name][1] != counts[key]:
                 text = f"is {counts[key]:,}, but self_attn.{name}.weight reads {shapes[name][1]:,} channels: the file "
                 text += "does not load"
-                candidates = (({key: shapes[name][1]}, True),)
-                yield Mismatch("latent-width-differs", key, text, part, tuple(numbers), candidates)
+                fits = (({key: shapes[name][1]}, True),)
+                yield Mismatch("latent-width-differs", key, text, part, tuple(numbers), fits)
         if "o_proj" in shapes and shapes["o_proj"][1] != heads * value:
             text = f"reads {shapes['o_proj'][1]:,} channels, and {heads} heads of v_head_dim {value} make "
             text += f"{heads * value:,}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from posenc.hf.config.posenc_config import is_posenc_config
 from posenc.hf.config.rope_config import RopeConfig, read_rope
@@ -12,7 +13,9 @@ from posenc.hf.config.upstream_bugs import is_llama_3
 from posenc.hf.findings import Finding
 from posenc.hf.sources.load import Config
 from posenc.hf.sources.presets import preset
-from posenc.rotary.rope import RoPE
+
+if TYPE_CHECKING:
+    from posenc.rotary.rope import RoPE
 
 _LLAMA_3_2_WIDTHS = (2048, 3072)
 _BASES = {"qwen2": 1e6, "qwen3": 1e6}  # of most releases; those for a million tokens have ten times that

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any, cast
 
 from posenc.arguments import check_flag, check_whole, shown
 from posenc.hf.config.rope_config import RopeConfig
@@ -23,6 +21,9 @@ from posenc.hf.findings import CONFIG, Finding
 from posenc.hf.limits import TOKENS, is_count
 from posenc.hf.sources.formats import Translated, load_config, translate
 from posenc.hf.sources.load import Source
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 MOST = 4096  # tokens of a text that the loss is measured at, unless told otherwise
 
@@ -58,8 +59,10 @@ def examine(
     check_flag("weights", weights)
     check_flag("trust_remote_code", trust_remote_code)
     check_whole("most", most, least=128, most=TOKENS)
-    if isinstance(source, nn.Module):
+    torch = sys.modules.get("torch")  # a live model has imported it; a config needs none of it
+    if torch is not None and isinstance(source, torch.nn.Module):
         return _of_model(source, weights, text, tokenizer, most)
+    source = cast("Source", source)
     path = Path(source) if isinstance(source, str | Path) else None
     folder = path if path is not None and path.is_dir() else None
     if folder is not None and is_adapter(folder):
@@ -175,11 +178,13 @@ def _of_weights(
     folder: Path, text: str | Tensor | None, tokenizer: Any, most: int, trust_remote_code: bool
 ) -> list[Finding]:
     """Findings on the live model of a folder."""
+    import torch
+
     from posenc.hf.attach.checkpoint import load_model
     from posenc.hf.doctor.model_checks import load_tokenizer
 
     model = load_model(folder, torch.float32, trust_remote_code=trust_remote_code)
-    if tokenizer is None and not isinstance(text, Tensor):
+    if tokenizer is None and not isinstance(text, torch.Tensor):
         tokenizer = load_tokenizer(folder, trust_remote_code=trust_remote_code)
     return _model_findings(model, folder, text, tokenizer, most)
 
@@ -216,6 +221,8 @@ def _model_findings(
     model: nn.Module, source: Source, text: str | Tensor | None, tokenizer: Any, most: int
 ) -> list[Finding]:
     """Findings on modules, on the loss by length, and on the loss under other rotations."""
+    import torch
+
     from posenc.evaluation.likelihood import tokens_of_text
     from posenc.hf.doctor.model_checks import on_loss, on_model
 

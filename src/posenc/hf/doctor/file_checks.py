@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from posenc.arguments import one_line
 from posenc.hf.config.rope_config import RopeConfig, read_rope
@@ -22,7 +23,9 @@ from posenc.hf.limits import TOKENS, is_count
 from posenc.hf.sources.formats import load_config
 from posenc.hf.sources.load import Config, Source, load
 from posenc.input_files import UnreadableFileError
-from posenc.rotary.rope import RoPE
+
+if TYPE_CHECKING:
+    from posenc.rotary.rope import RoPE
 
 MALFORMED, UNREADABLE, NOT_READ = "malformed", "unreadable", "not-read"
 # Findings that the numbers of a file decide by themselves, whichever code reads them.

@@ -14,9 +14,7 @@ import tempfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from posenc.hf.atomic_write import write_atomically
 from posenc.hf.doctor.examine import MOST, examine
@@ -26,6 +24,9 @@ from posenc.hf.limits import FILE_BYTES
 from posenc.hf.sources.formats import translate
 from posenc.hf.sources.load import Config, load
 from posenc.input_files import told
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _ROUNDS = 20  # examinations at most, far more than there are kinds of findings with a correction
 _BACKUP = ".original"

@@ -14,7 +14,7 @@ _HIDDEN = ("hidden_size", "n_embd", "d_model", "dim", "emb_dim")
 _HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads", "attention_heads")
 _KV_HEADS = ("attn_config.kv_n_heads", "num_key_value_heads", "n_kv_heads")
 _HEAD_DIM = ("head_dim", "d_kv", "kv_channels", "attention_head_dim")
-_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth")
 _VARIANTS = {  # keys of heads that some layers have in the place of the others' keys
     "global_head_dim": "head_dim", "num_global_key_value_heads": "kv_heads", "swa_num_attention_heads": "heads",
     "swa_num_key_value_heads": "kv_heads", "swa_head_dim": "head_dim", "swa_v_head_dim": "value_dim",
@@ -147,6 +147,9 @@ def _kv_heads(part: Part, config: Mapping[str, Any], heads: Number | None) -> Nu
         return _multi_query(config, heads)
     if model_type == "gpt_bigcode":
         return _multi_query(config, heads)
+    if model_type == "chatglm":
+        grouped = _first(part, config, ("multi_query_group_num",), WIDTH)
+        return grouped if config.get("multi_query_attention") else heads
     if model_type in EQUAL_HEADS:  # which read no key for it, whatever a config has
         return None if heads is None else Number(heads.key, heads.value, stated=False)
     side = (f"{part.role}_num_key_value_heads",) if part.role in ("encoder", "decoder") else ()

@@ -114,12 +114,12 @@ def _on_lost(part: Part) -> Iterator[Mismatch]:
     """Layers that have some of the four projections."""
     if part.config.model_type not in (NORMED | UNNORMED) - SHARED_KEYS - OTHER_OUTPUTS:
         return
+    lost_in: dict[tuple[str, ...], list[int]] = {}
     for number, tensors in sorted(part.layers.items()):
         kinds = {match.group(1) for rest in tensors if (match := _PROJECTION.match(rest))}
-        lost = sorted({"q", "k", "v", "o"} - kinds)
-        if kinds and lost:
-            names = " and ".join(f"self_attn.{kind}_proj.weight" for kind in lost)
-            text = (
-                "is missing, next to other projections of the layer: a loader makes a new one, which was never trained"
-            )
-            yield Mismatch("projection-missing", names, text, part, (number,))
+        if kinds and kinds != set("qkvo"):
+            lost_in.setdefault(tuple(sorted(set("qkvo") - kinds)), []).append(number)
+    for lost, numbers in lost_in.items():
+        names = " and ".join(f"self_attn.{kind}_proj.weight" for kind in lost)
+        text = "is missing next to other projections: a loader makes a new one, which was never trained"
+        yield Mismatch("projection-missing", names, text, part, tuple(numbers))

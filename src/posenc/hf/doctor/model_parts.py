@@ -91,7 +91,7 @@ def parts_of(config: Config, shapes: Shapes) -> list[Part]:
             continue
         stacks.setdefault(prefix, {}).setdefault(int(match.group(2)), {})[match.group(3)] = shape
     places = _places(config)
-    composite = len(places) > 1 or bool(find_text_config(config).path)
+    composite = len(places) > 1 or bool(find_text_config(config).path) or any(map(_is_part, config.items()))
     parts = []
     for role, (path, part_config) in places.items():
         text_config = find_text_config(part_config)
@@ -108,6 +108,14 @@ def parts_of(config: Config, shapes: Shapes) -> list[Part]:
         if part.layers or part.outside:
             parts.append(part)
     return parts
+
+
+def _is_part(item: tuple[str, Any]) -> bool:
+    """Whether a key of a config describes another part of the model."""
+    key, value = item
+    return (
+        key.endswith("_config") and isinstance(value, dict) and bool({"hidden_size", "num_hidden_layers"} & set(value))
+    )
 
 
 def _places(config: Config) -> dict[str, tuple[tuple[str, ...], Config]]:
@@ -133,6 +141,8 @@ def _role_of(prefix: str, places: Mapping[str, Any], composite: bool) -> str | N
     if "encoder" in places:
         components = prefix.split(".")
         return next((word for word in components if word in ("encoder", "decoder")), None)
+    if {"high", "res"} <= words:  # a second tower, as in deepseek_vl_hybrid
+        return None
     for key, signs in _WORDS.items():
         role = key.removesuffix("_config")
         if any(word.startswith(sign) for word in words for sign in signs) and role in places:

@@ -69,9 +69,9 @@ def _fits(scheme: SchemeFacts, part: Part, name: str) -> bool:
 def _on_learned(part: Part, schemes: tuple[SchemeFacts, ...], covered: set[str]) -> Iterator[Mismatch]:
     sized = [scheme for scheme in schemes if scheme.rows is not None]
     tables = {name: shape for name, (shape, layer) in everywhere(part, TABLE).items() if layer is None}
-    tables = {name: shape for name, shape in tables.items() if len(shape) in (2, 3)}
+    tables = {name: shape for name, shape in tables.items() if len(shape) in (2, 3, 4)}
     for name, shape in tables.items():
-        rows = shape[-2]
+        rows = shape[-2] if len(shape) < 4 else shape[1] * shape[2]
         fitting = [scheme for scheme in sized if _fits(scheme, part, name)]
         if not fitting:
             continue
@@ -178,12 +178,7 @@ def _window_rows(part: Part) -> tuple[int | None, str]:
         if is_count(image) and is_count(patch):
             return (2 * (image // patch) - 1) ** 2 + 3, "image_size"
     elif model_type in ("swin", "donut-swin", "maskformer-swin") and is_count(config.get("window_size")):
-        if not is_count(config.get("image_size")) or not is_count(config.get("patch_size")):
-            return None, ""
-        side = config["image_size"] // config["patch_size"]
-        stages = len(config["depths"]) if isinstance(config.get("depths"), list) else 4
-        if side // 2 ** (stages - 1) >= config["window_size"]:  # else the code narrows the window of the last stages
-            return (2 * config["window_size"] - 1) ** 2, "window_size"
+        return (2 * config["window_size"] - 1) ** 2, "window_size"
     return None, ""
 
 

@@ -16,7 +16,7 @@ from posenc.hf.config.rope_config import RopeConfig
 from posenc.hf.config.text_config import max_length
 from posenc.hf.doctor.corrections import keys_for, single, text_path
 from posenc.hf.doctor.position_tables import TABLE
-from posenc.hf.families.saved_tensors import NORMS_AROUND_ONE, PATCHES_AT_RANDOM
+from posenc.hf.families.saved_tensors import ALWAYS_SINKS, NORMS_AROUND_ONE, PATCHES_AT_RANDOM
 from posenc.hf.findings import Finding
 from posenc.hf.limits import BASE
 from posenc.hf.sources.tensor_files import Entry
@@ -61,6 +61,8 @@ def decoded_numbers(content: bytes, dtype: str) -> list[float]:
 
 def _cannot_be_zero(name: str, model_type: str) -> bool:
     """Whether zeros in a tensor mean that it was lost: other tables begin as zeros, or mean 1 by a zero."""
+    if name.endswith(("sinks", "attention_sink_bias")):
+        return model_type in ALWAYS_SINKS
     if _MAY_BE_ZERO.search(name):
         return "norm" in name and model_type in NORMS_AROUND_ONE
     return not name.endswith(("position_embeddings", "position_embedding", "pos_embed")) or (

@@ -34,7 +34,7 @@ _PACKED_TYPES = ("U8", "I8", "I32", "U32", "I64", "F4", "BOOL")
 _PACKED = re.compile(r"\.(qweight|qzeros|weight_packed|weight_shape|g_idx|absmax|quant_map|quant_state\..*|SCB)$")
 _OF_POSITIONS = re.compile(r"attn|attention|Attention|pos_emb|position_emb|embed_positions|wpe|relative|rotary|sinks")
 _NO_PROJECTION = re.compile(
-    r"norm|ln_\d|LayerNorm|position_ids|relative_position_index|masked_bias|attn\.bias$|scale|_quant"
+    r"norm|ln_\d|LayerNorm|position_ids|relative_position_index|masked_bias|inv_freq|attn\.bias$|scale|_quant"
 )
 _OF_NAMES = {"layers-missing", "layers-unread", "biases-missing", "biases-unread", "norms-missing", "norms-unread",
              "projection-missing", "sinks-missing", "sinks-unread", "position-table-missing"}  # fmt: skip

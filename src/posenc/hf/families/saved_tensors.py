@@ -12,11 +12,12 @@ def _types(names: str) -> frozenset[str]:
 
 
 EQUAL_HEADS = _types(  # rotating families without a key for key/value heads: as many as query heads
-    "codegen esm gpt_neox gpt_neox_japanese gptj modernbert modernbert-decoder nomic_bert persimmon roformer"
+    "codegen esm gpt_neox gpt_neox_japanese gptj gte idefics modernbert modernbert-decoder nomic_bert persimmon "
+    "roformer"
 )
 TRANSPOSED = _types("gpt2 openai-gpt imagegpt decision_transformer")  # inputs first (transformers' Conv1D)
 VARYING = _types(  # widths of heads by other rules than N heads of D channels, or layers of other modules
-    "EvollaModel clvp clvp_encoder cohere_asr convbert efficientnet evolla hrm_text kimi_linear maskformer "
+    "EvollaModel axk2 clvp clvp_encoder cohere_asr convbert efficientnet evolla hrm_text kimi_linear maskformer "
     "mimo_v2_flash minimax mistral_large4_text mobilebert neucodec pe_audio pe_audio_encoder sapiens2 squeezebert vits "
     "xcodec2"
 )
@@ -48,4 +49,5 @@ UNNORMED = _types(
 NORMS_AROUND_ONE = _types(  # whose norms multiply by the weight itself, where others multiply by 1 + weight
     "exaone4 olmo2 olmo3 olmoe qwen3 qwen3_moe qwen3_omni_moe_text qwen3_vl_moe_text qwen3_vl_text"
 )
+ALWAYS_SINKS = _types("gpt_oss openai_privacy_filter")  # in every layer; these do not begin as zeros
 PATCHES_AT_RANDOM = _types("dinov2 dinov2_with_registers vit")  # whose tables of patches do not begin as zeros
