@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from posenc.hf.doctor.head_sizes import HeadSizes, Number, head_sizes
@@ -40,6 +41,7 @@ _SELF_ATTENTION, _CROSS_ATTENTION = (
     for where in (_ATTENTION, _CROSS)
 )
 _NORM = re.compile(rf"^{_ATTENTION}\.([qk])_(?:norm|layernorm|layer_norm|ln)\.weight$")
+_NORM_ENDINGS = ("norm.weight", "_ln.weight")
 _SINK = re.compile(rf"^{_ATTENTION}\.(?:sinks|attention_sink_bias)$")
 _LATENT_KEYS = ("qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim", "kv_lora_rank", "q_lora_rank")
 _LATENT = re.compile(
@@ -100,26 +102,33 @@ class _Layer(NamedTuple):
         return next((name for other, name in self.names if other == kind), kind)
 
 
-def _layers(part: Part, patterns: dict[str, re.Pattern[str]], covered: set[str]) -> dict[_Layer, list[int]]:
+@lru_cache(maxsize=1 << 14)  # every layer has the same names; experts have thousands
+def _kind_of(rest: str, *, cross: bool) -> tuple[str, str] | None:
+    """The kind of projection that a tensor of a layer belongs to, and "weight" or "bias"; None for any other."""
+    for kind, pattern in (_CROSS_ATTENTION if cross else _SELF_ATTENTION).items():
+        if match := pattern.match(rest):
+            return kind, match.group(1)
+    return None
+
+
+def _layers(part: Part, covered: set[str], *, cross: bool) -> dict[_Layer, list[int]]:
     """The layers by their projections, of attention to themselves or of that to an encoder."""
     groups: dict[_Layer, list[int]] = {}
     for number, tensors in sorted(part.layers.items()):
         shapes, norms, names = [], [], []
         for rest, shape in tensors.items():
-            for kind, pattern in patterns.items():
-                match = pattern.match(rest)
-                if match is None:
-                    continue
+            known = _kind_of(rest, cross=cross)
+            if known is not None:
                 covered.add(part.name_of(number, rest))
-                if match.group(1) == "bias" or len(shape) < 2 or any(side != 1 for side in shape[2:]):
+                kind, ending = known
+                if ending == "bias" or len(shape) < 2 or any(side != 1 for side in shape[2:]):
                     continue
                 rows, columns = shape[:2]
                 if part.config.model_type in TRANSPOSED and kind in ("fused", "o"):
                     rows, columns = columns, rows
                 shapes.append((kind, rows, columns))
                 names.append((kind, rest))
-            norm = _NORM.match(rest)
-            if norm is not None:
+            elif rest.endswith(_NORM_ENDINGS) and (norm := _NORM.match(rest)):
                 covered.add(part.name_of(number, rest))
                 if len(shape) == 1:
                     norms.append((norm.group(1), shape[0]))
@@ -132,7 +141,7 @@ def _layers(part: Part, patterns: dict[str, re.Pattern[str]], covered: set[str])
 
 
 def _on_projections(part: Part, sizes: list[HeadSizes], covered: set[str]) -> Iterator[Mismatch]:
-    groups = [_layers(part, patterns, covered) for patterns in (_SELF_ATTENTION, _CROSS_ATTENTION)]
+    groups = [_layers(part, covered, cross=cross) for cross in (False, True)]
     for layer, numbers in (group for found in groups for group in found.items()):
         results = [list(_compare(part, layer, of)) for of in sizes]
         best = min(results, key=len)
@@ -320,7 +329,7 @@ def _on_sinks(part: Part, sizes: list[HeadSizes], covered: set[str]) -> Iterator
     name = ""
     for number, tensors in sorted(part.layers.items()):
         for rest, shape in tensors.items():
-            if _SINK.match(rest):
+            if "sink" in rest and _SINK.match(rest):
                 covered.add(part.name_of(number, rest))
                 with_sinks.setdefault(_count(shape), []).append(number)
                 name = rest

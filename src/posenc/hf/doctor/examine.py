@@ -120,7 +120,9 @@ def coverage(
         files = [name for name in (TOKENIZER, GENERATION, PARAMS) if (path / name).is_file()]
         extra_files = [name for name in files if name != config_file(path).name]
         checked += [name if name == PARAMS else f"lengths in {name}" for name in extra_files]
-    if tensors is not None:
+    if tensors is None:
+        not_checked.append("tensors, since a configuration alone was given")
+    else:
         checked += tensors.checked
         not_checked += tensors.not_checked
     if weights:

@@ -52,7 +52,7 @@ class Report(NamedTuple):
 
     def as_json(self) -> str:
         """All of it as JSON."""
-        record: dict[str, Any] = {"source": self.source, "healthy": self.healthy}
+        record: dict[str, Any] = {"source": self.source, "subject": self.subject, "healthy": self.healthy}
         record |= {"checked": list(self.checked), "not_checked": list(self.not_checked)}
         record["findings"] = [finding.as_dict() for finding in self.findings]
         return json.dumps(_finite(record), indent=2, default=str, allow_nan=False)

@@ -69,7 +69,7 @@ def _pickled(folder: Path) -> list[Path]:
 
 def on_weight_files(folder: Path, weights: Weights) -> Iterator[Finding]:
     """What is wrong with the weight files of a folder, whatever they hold."""
-    for name, text in problems_of_weights(folder):
+    for name, text in problems_of_weights(folder, weights.by_file):
         yield Finding(name, text, "weights-unreadable", "fault")
     yield from _on_shards(folder)
     yield from _on_index(folder, weights)

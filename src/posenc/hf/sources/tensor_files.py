@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -146,11 +146,16 @@ def _brief(name: str) -> str:
     return printable(name[:100])
 
 
-def problems_of_weights(folder: Path) -> Iterator[tuple[str, str]]:
-    """What is wrong with the weight files of a folder: the name of each such file, and an error."""
-    tensors: dict[str, dict[str, Entry]] = {}
+def problems_of_weights(folder: Path, known: Mapping[str, dict[str, Entry]] | None = None) -> Iterator[tuple[str, str]]:
+    """What is wrong with the weight files of a folder: the name of each such file, and an error.
+
+    Args:
+        folder: with the files.
+        known: tensors of files whose headers were read already, by the names of the files.
+    """
+    tensors: dict[str, dict[str, Entry]] = dict(known or {})
     damaged = set[str]()
-    for path in sorted(folder.glob("*.safetensors")):
+    for path in sorted(path for path in folder.glob("*.safetensors") if path.name not in tensors):
         try:
             tensors[path.name] = tensors_in(path)
         except (ValueError, OSError) as error:
