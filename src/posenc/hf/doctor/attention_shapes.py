@@ -142,7 +142,7 @@ def _layers(part: Part, covered: set[str], *, cross: bool) -> dict[_Layer, list[
 
 def _on_projections(part: Part, sizes: list[HeadSizes], covered: set[str]) -> Iterator[Mismatch]:
     groups = [_layers(part, covered, cross=cross) for cross in (False, True)]
-    for layer, numbers in (group for found in groups for group in found.items()):
+    for layer, numbers in (item for group in groups for item in group.items()):
         results = [list(_compare(part, layer, of)) for of in sizes]
         best = min(results, key=len)
         for mismatch in best if all(results) else ():
@@ -202,15 +202,15 @@ def _compare_separate(part: Part, layer: _Layer, sizes: HeadSizes) -> Iterator[M
 
 
 def _on_queries(part: Part, layer: _Layer, sizes: HeadSizes, q: int, k: int | None) -> Mismatch:
-    """The rows of q_proj are no product of heads and width: which of the two is wrong?"""
+    """The rows of q_proj differ from heads times width: which of the two is wrong?"""
     heads, kv_heads, head_dim = sizes.heads, sizes.kv_heads, sizes.head_dim
     assert heads is not None
     assert head_dim is not None
     product = heads.value * head_dim.value
     candidates: list[tuple[dict[str, Any], bool]] = []
-    grouped = kv_heads is not None and kv_heads.stated and kv_heads.value != heads.value
+    grouped = kv_heads is not None and kv_heads.explicit and kv_heads.value != heads.value
     key = "head_dim" if "/" in head_dim.key else head_dim.key
-    name, about = "heads-differ", head_dim.key if head_dim.stated else heads.key
+    name, about = "heads-differ", head_dim.key if head_dim.explicit else heads.key
     width = q // heads.value if q % heads.value == 0 else None
     if width and (k is None or kv_heads is None or k == kv_heads.value * width):
         decided = grouped or layer.norm("q") == width
@@ -219,7 +219,7 @@ def _on_queries(part: Part, layer: _Layer, sizes: HeadSizes, q: int, k: int | No
     count = q // head_dim.value if q % head_dim.value == 0 else None
     if count and "/" not in head_dim.key and (k is None or kv_heads is None or k == sizes.keys or not grouped):
         fitting = {heads.key: count}
-        if not grouped and kv_heads is not None and kv_heads.stated and k is not None and k % head_dim.value == 0:
+        if not grouped and kv_heads is not None and kv_heads.explicit and k is not None and k % head_dim.value == 0:
             fitting[kv_heads.key] = k // head_dim.value
         candidates.append((fitting, layer.norm("q") == head_dim.value or (grouped and not candidates)))
         if not candidates[0][0].keys() & {key} or layer.norm("q") == head_dim.value:
@@ -237,7 +237,7 @@ def _on_queries(part: Part, layer: _Layer, sizes: HeadSizes, q: int, k: int | No
 
 
 def _on_keys(part: Part, layer: _Layer, sizes: HeadSizes, kind: str, rows: int) -> Mismatch:
-    """The rows of k_proj or v_proj are no product of key/value heads and width."""
+    """The rows of k_proj or v_proj differ from key/value heads times width."""
     heads, kv_heads = sizes.heads, sizes.kv_heads
     head_dim = sizes.head_dim if kind == "k" else sizes.value_dim
     assert heads is not None
@@ -246,13 +246,13 @@ def _on_keys(part: Part, layer: _Layer, sizes: HeadSizes, kind: str, rows: int) 
     candidates: list[tuple[dict[str, Any], bool]] = []
     count = rows // head_dim.value if rows % head_dim.value == 0 else None
     name = "key-value-heads-differ" if kind == "k" else "projection-differs"
-    key = kv_heads.key if kv_heads.stated else "num_key_value_heads"
-    text = f"is {kv_heads.value:,}" if kv_heads.stated else f"is not given, which means {kv_heads.value:,}"
+    key = kv_heads.key if kv_heads.explicit else "num_key_value_heads"
+    text = f"is {kv_heads.value:,}" if kv_heads.explicit else f"is not given, which means {kv_heads.value:,}"
     text += f", but {layer.named(kind)} has {rows:,} rows"
     if count:
         text += f" = {count} head{'s' if count > 1 else ''} of {head_dim.value}"
     if kind == "k" and count and heads.value % count == 0 and "multi_query" not in key:
-        decided = sizes.head_dim is not None and (sizes.head_dim.stated or layer.norm("k") == head_dim.value)
+        decided = sizes.head_dim is not None and (sizes.head_dim.explicit or layer.norm("k") == head_dim.value)
         candidates.append(({key: count}, decided))
         query_rows = layer.rows("q")
         if not decided and query_rows is not None:  # with the quotient for a width, another number of heads fits too
@@ -277,10 +277,10 @@ def _compare_fused(part: Part, layer: _Layer, sizes: HeadSizes) -> Iterator[Mism
         yield Mismatch("heads-differ", name, f"{text}: the file does not load", part)
         return
     kv_heads = sizes.kv_heads
-    fits = rest == 0 and pairs > 0 and heads.value % pairs == 0 and kv_heads.stated
+    fits = rest == 0 and pairs > 0 and heads.value % pairs == 0 and kv_heads.explicit
     by_flag = kv_heads.key == "multi_query"
     value: Any = pairs == 1 if by_flag else pairs
-    candidates = (({kv_heads.key: value}, head_dim.stated or by_flag),) if fits else ()
+    candidates = (({kv_heads.key: value}, head_dim.explicit or by_flag),) if fits else ()
     about = kv_heads if fits else heads
     number = str(kv_heads.value == 1).lower() if fits and by_flag else f"{about.value:,}"
     text = f"is {number} ({_product(heads, head_dim)}, {kv_heads.value} of keys and of values, make "
@@ -298,9 +298,9 @@ def _compare_norms(part: Part, layer: _Layer, sizes: HeadSizes) -> Iterator[Mism
     head_dim = sizes.head_dim
     if head_dim is None or sizes.heads is None:
         return
-    for kind, whole in (("q", layer.rows("q")), ("k", layer.rows("k"))):
+    for kind, all_heads in (("q", layer.rows("q")), ("k", layer.rows("k"))):
         width = layer.norm(kind)
-        if width is None or width in (head_dim.value, whole, sizes.queries, sizes.keys):
+        if width is None or width in (head_dim.value, all_heads, sizes.queries, sizes.keys):
             continue
         text = (
             f"has {width:,} numbers, and neither a head ({head_dim.value}, from {head_dim.key}) nor all heads of the "
@@ -337,11 +337,11 @@ def _on_sinks(part: Part, sizes: list[HeadSizes], covered: set[str]) -> Iterator
     if not with_sinks:
         if part.config.model_type in ALWAYS_SINKS and any(map(_has_queries, part.layers.values())):
             text = "are missing: attention of this model type has a learned sink for each head, which now starts at "
-            text += "random or untrained: the softmax of every layer is another one"
+            text += "random or untrained: the softmax of every layer changes"
             yield Mismatch("sinks-missing", "self_attn.sinks", text, part, tuple(sorted(part.layers)))
         return
     if not family.sinks:
-        text = "are in the weights, and the code of this model type reads none: attention without them is another one"
+        text = "are in the weights, and the code of this model type reads none: attention is computed without"
         yield Mismatch("sinks-unread", name, text, part, tuple(sorted({n for ns in with_sinks.values() for n in ns})))
         return
     for count, numbers in with_sinks.items():
@@ -368,11 +368,11 @@ def _on_latent(part: Part, sizes: HeadSizes, covered: set[str]) -> Iterator[Mism
     counts = {key: value for key in _LATENT_KEYS if is_count(value := part.config.get(key))}
     groups: dict[tuple[tuple[str, Shape], ...], list[int]] = {}
     for number, tensors in sorted(part.layers.items()):
-        found = {match.group(1): shape for rest, shape in tensors.items() if (match := _LATENT.match(rest))}
-        if "kv_a_proj_with_mqa" not in found:
+        matching = {match.group(1): shape for rest, shape in tensors.items() if (match := _LATENT.match(rest))}
+        if "kv_a_proj_with_mqa" not in matching:
             continue
         covered.update(part.name_of(number, rest) for rest in tensors if _LATENT.match(rest))
-        groups.setdefault(tuple(sorted(found.items())), []).append(number)
+        groups.setdefault(tuple(sorted(matching.items())), []).append(number)
     if sizes.heads is None or not all(key in counts for key in _LATENT_KEYS[:4]):
         return
     heads = sizes.heads.value

@@ -140,7 +140,7 @@ def is_adapter(folder: Path) -> bool:
 
 
 def _of_adapter(folder: Path) -> Report:
-    """A report on the files of an adapter; positions are those of the base."""
+    """A report on the files of an adapter, whose positions the base decides."""
     adapter = Weights(folder)
     findings = [*on_weight_files(folder, adapter), *on_adapter(folder, adapter)]
     not_checked = ["positions, which the base's config decides: examine the base, or the merged model"]
@@ -202,7 +202,7 @@ def _of_gguf(file: Path, text: str | Tensor | None, tokenizer: Any, most: int) -
 
 
 def _form_of(file: Path) -> Translated:
-    """The translation of a GGUF file; of one whose keys are not understood, one that leaves words as they are."""
+    """The translation of a GGUF file; without names where its keys are not understood."""
     try:
         return translate(load_config(file))
     except ValueError:

@@ -83,7 +83,7 @@ def _on_layers(arch: str, keys: Mapping[str, Any], shapes: Shapes) -> Iterator[F
         ]
         if without:
             text = f"are missing in blk.{ranges(without)}: attention of {arch} has a learned sink for each head, and "
-            text += f"without them the softmax is another one; {_AGAIN}"
+            text += f"without them the softmax changes; {_AGAIN}"
             yield Finding("attn_sinks", text, "sinks-missing", "fault")
 
 
@@ -96,19 +96,19 @@ def _per_layer(value: Any, number: int) -> int | None:
 
 def _on_heads(arch: str, keys: Mapping[str, Any], shapes: Shapes) -> Iterator[Finding]:
     hidden = keys.get("embedding_length")
-    own = any(_OWN_WIDTHS.match(key) for key in keys)
+    has_variants = any(_OWN_WIDTHS.match(key) for key in keys)
     groups: dict[tuple[str, str, str], list[int]] = {}
     for number, block in sorted(_blocks(shapes).items()):
         heads = _per_layer(keys.get("attention.head_count"), number)
         kv_heads = _per_layer(keys.get("attention.head_count_kv", keys.get("attention.head_count")), number)
-        if heads is None or not is_count(hidden) or own:
+        if heads is None or not is_count(hidden) or has_variants:
             continue
         width = keys.get("attention.key_length", hidden // heads)
         value_width = keys.get("attention.value_length", hidden // heads)
         if not is_count(width) or not is_count(value_width):
             continue
-        for found in _in_block(arch, keys, block, heads, kv_heads, width, value_width):
-            groups.setdefault(found, []).append(number)
+        for contradiction in _in_block(arch, keys, block, heads, kv_heads, width, value_width):
+            groups.setdefault(contradiction, []).append(number)
     for (key, text, name), numbers in groups.items():
         fact, colon, rest = text.partition(": ")
         yield Finding(f"{arch}.{key}", f"{fact} (blk.{ranges(numbers)}){colon}{rest}; {_AGAIN}", name, "fault")
@@ -153,9 +153,9 @@ def _in_block(
         if name.startswith("attn_sinks") and shape != (heads,):
             text = f"is {heads}, but attn_sinks has {shape[0]:,} numbers, one for each head{fails}"
             yield "attention.head_count", text, "sinks-differ"
-    for name, whole in (("attn_q_norm.weight", query), ("attn_k_norm.weight", rows.get("attn_k"))):
+    for name, all_heads in (("attn_q_norm.weight", query), ("attn_k_norm.weight", rows.get("attn_k"))):
         norm = block.get(name, ())
-        if len(norm) == 1 and norm[0] not in (width, whole) and not latent:
+        if len(norm) == 1 and norm[0] not in (width, all_heads) and not latent:
             text = f"is {width}, but {name} has {norm[0]:,} numbers, neither of one head nor of all{fails}"
             yield "attention.key_length", text, "norm-width-differs"
     rank, rotated = keys.get("attention.kv_lora_rank"), keys.get("rope.dimension_count")

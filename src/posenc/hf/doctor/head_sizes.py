@@ -23,11 +23,11 @@ _VARIANTS = {  # keys of heads that some layers have in the place of the others'
 
 @dataclass(frozen=True)
 class Number:
-    """A number of a config: its key, its value, and whether the config states it (or else its class does)."""
+    """A number of a config: its key, its value, and whether the config has it (or else its class)."""
 
     key: str
     value: int
-    stated: bool = True
+    explicit: bool = True
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class HeadSizes:
 def head_sizes(part: Part) -> list[HeadSizes]:
     """The sizes that a layer of a part may have: one, or more where some layers have keys of their own."""
     config: Mapping[str, Any] = part.config.config
-    plain = _sizes(part, config)
+    base = _sizes(part, config)
     changed = dict(config)
     for key, field in _VARIANTS.items():
         if is_count(config.get(key), WIDTH):
@@ -81,11 +81,11 @@ def head_sizes(part: Part) -> list[HeadSizes]:
     overrides = config.get("per_layer_config")
     if full is not None and not {"global_head_dim", "per_layer_config"} & set(config):
         changed["head_dim"] = full
-    sizes = [plain] if changed == dict(config) else [plain, _sizes(part, changed)]
+    sizes = [base] if changed == dict(config) else [base, _sizes(part, changed)]
     for layer in overrides.values() if isinstance(overrides, Mapping) else ():
-        own = _sizes(part, {**config, **layer}) if isinstance(layer, Mapping) else plain
-        if own not in sizes:
-            sizes.append(own)
+        variant = _sizes(part, {**config, **layer}) if isinstance(layer, Mapping) else base
+        if variant not in sizes:
+            sizes.append(variant)
     return sizes
 
 
@@ -114,7 +114,7 @@ def _first(part: Part, config: Mapping[str, Any], keys: tuple[str, ...], most: i
     for key in keys:
         value = part.config.defaults.get(key)
         if is_count(value, most):
-            return Number(key, value, stated=False)
+            return Number(key, value, explicit=False)
     return None
 
 
@@ -129,14 +129,14 @@ def at(config: Mapping[str, Any], key: str) -> Any:
 def _head_dim(part: Part, config: Mapping[str, Any], hidden: Number | None, heads: Number | None) -> Number | None:
     rotation = part.config.rotation
     keys = _HEAD_DIM if not part.config.known or rotation.latent else (rotation.head_key,)
-    stated = _first(part, config, keys, CHANNELS)
-    if stated is not None or any(at(config, key) is not None for key in keys):
-        return stated
+    number = _first(part, config, keys, CHANNELS)
+    if number is not None or any(at(config, key) is not None for key in keys):
+        return number
     if part.config.known and rotation.head_dim is not None and not rotation.latent and keys[0] not in config:
-        return Number(keys[0], rotation.head_dim, stated=False)
+        return Number(keys[0], rotation.head_dim, explicit=False)
     if hidden is None or heads is None or hidden.value % heads.value:
         return None
-    return Number(f"{hidden.key} / {heads.key}", hidden.value // heads.value, stated=False)
+    return Number(f"{hidden.key} / {heads.key}", hidden.value // heads.value, explicit=False)
 
 
 def _kv_heads(part: Part, config: Mapping[str, Any], heads: Number | None) -> Number | None:
@@ -151,7 +151,7 @@ def _kv_heads(part: Part, config: Mapping[str, Any], heads: Number | None) -> Nu
         grouped = _first(part, config, ("multi_query_group_num",), WIDTH)
         return grouped if config.get("multi_query_attention") else heads
     if model_type in EQUAL_HEADS:  # which read no key for it, whatever a config has
-        return None if heads is None else Number(heads.key, heads.value, stated=False)
+        return None if heads is None else Number(heads.key, heads.value, explicit=False)
     side = (f"{part.role}_num_key_value_heads",) if part.role in ("encoder", "decoder") else ()
     keys = (*side, *_KV_HEADS)
     number = _first(part, config, keys, WIDTH)
@@ -159,7 +159,7 @@ def _kv_heads(part: Part, config: Mapping[str, Any], heads: Number | None) -> Nu
         return number
     is_null = any(key in config and config[key] is None for key in keys)
     equal = is_null or part.config.family.rotation is None
-    return Number(heads.key, heads.value, stated=False) if equal else None
+    return Number(heads.key, heads.value, explicit=False) if equal else None
 
 
 def _multi_query(config: Mapping[str, Any], heads: Number | None) -> Number | None:

@@ -49,10 +49,12 @@ def _on_count(part: Part) -> Iterator[Mismatch]:
     prefix = part.prefix or "layers"
     if missing:
         last = max(numbers) + 1
-        whole = missing == tuple(range(last, count.value))
+        at_the_end = missing == tuple(range(last, count.value))
         text = f"is {count.value}, but the weights have {len(numbers)} layers under {prefix}, and not these"
         text += ": the missing layers start at random, and no loader stops for it"
-        candidates = (({count.key: last}, True),) if whole and count.stated and "layer_types" not in part.config else ()
+        candidates = (
+            (({count.key: last}, True),) if at_the_end and count.explicit and "layer_types" not in part.config else ()
+        )
         yield Mismatch("layers-missing", count.key, text, part, missing, candidates)
     elif extra:
         text = (
@@ -60,13 +62,13 @@ def _on_count(part: Part) -> Iterator[Mismatch]:
         )
         text += "the model ends early"
         last = max(numbers) + 1
-        candidates = (({count.key: last}, True),) if count.stated and "layer_types" not in part.config else ()
+        candidates = (({count.key: last}, True),) if count.explicit and "layer_types" not in part.config else ()
         yield Mismatch("layers-unread", count.key, text, part, extra, candidates)
 
 
 def _on_biases(part: Part) -> Iterator[Mismatch]:
-    model_type, stated = part.config.model_type, part.config.get("attention_bias")
-    key = stated if isinstance(stated, bool) else model_type in BIAS_BY_DEFAULT
+    model_type, flag = part.config.model_type, part.config.get("attention_bias")
+    key = flag if isinstance(flag, bool) else model_type in BIAS_BY_DEFAULT
     with_bias: list[int] = []
     without: list[int] = []
     for number, tensors in sorted(part.layers.items()):
@@ -76,13 +78,13 @@ def _on_biases(part: Part) -> Iterator[Mismatch]:
     by_key = model_type in BIAS_BY_KEY
     if with_bias and ((by_key and not key) or model_type in UNBIASED):
         what = "attention_bias" if by_key else "q_proj.bias"
-        given = "false" if stated is False else "not given, which means false"
-        text = f"is {given}, but the weights have biases of q_proj, k_proj or v_proj"
+        what_it_is = "false" if flag is False else "not given, which means false"
+        text = f"is {what_it_is}, but the weights have biases of q_proj, k_proj or v_proj"
         text = text if by_key else f"and its kin are in the weights, and the code of {model_type} has no biases there"
-        text += ": they are dropped as the model loads, and every attention logit is another one"
+        text += ": they are dropped as the model loads, and every attention logit changes"
         yield Mismatch("biases-unread", what, text, part, tuple(with_bias),
                        (({"attention_bias": True}, True),) if by_key and not without else ())  # fmt: skip
-    if without and ((by_key and stated is True) or model_type in BIASED):
+    if without and ((by_key and flag is True) or model_type in BIASED):
         what = "attention_bias" if by_key else "q_proj.bias"
         text = f"and its kin are missing, and the code of {model_type} adds biases there"
         text = "is true, but q_proj, k_proj and v_proj have no biases" if by_key else text
@@ -94,20 +96,20 @@ def _on_biases(part: Part) -> Iterator[Mismatch]:
 def _on_norms(part: Part) -> Iterator[Mismatch]:
     model_type = part.config.model_type
     normed: list[int] = []
-    plain: list[int] = []
+    without_norms: list[int] = []
     for number, tensors in sorted(part.layers.items()):
         if any(_NORM.match(rest) for rest in tensors):
             normed.append(number)
         elif any(rest.startswith("self_attn.q_proj.") for rest in tensors):
-            plain.append(number)
+            without_norms.append(number)
     if normed and model_type in UNNORMED:
         text = f"and k_norm are in the weights, and the code of {model_type} normalizes neither queries nor keys: they "
-        text += "are dropped as the model loads, and every attention logit is another one"
+        text += "are dropped as the model loads, and every attention logit changes"
         yield Mismatch("norms-unread", "q_norm", text, part, tuple(normed))
-    if plain and model_type in NORMED:
+    if without_norms and model_type in NORMED:
         text = f"and k_norm are missing, and the code of {model_type} normalizes queries and keys: a loader makes new "
         text += "ones, which were never trained"
-        yield Mismatch("norms-missing", "q_norm", text, part, tuple(plain))
+        yield Mismatch("norms-missing", "q_norm", text, part, tuple(without_norms))
 
 
 def _on_lost(part: Part) -> Iterator[Mismatch]:

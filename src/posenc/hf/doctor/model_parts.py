@@ -100,9 +100,9 @@ def parts_of(config: Config, shapes: Shapes) -> list[Part]:
             text_config.known, text_config.defaults,
         )  # fmt: skip
         part = Part(role, text_config, text_config.path)
-        mine = [prefix for prefix in stacks if _role_of(prefix, places, composite) == role]
-        if mine:
-            part.prefix = max(mine, key=lambda prefix: sum(map(len, stacks[prefix].values())))
+        candidates = [prefix for prefix in stacks if _role_of(prefix, places, composite) == role]
+        if candidates:
+            part.prefix = max(candidates, key=lambda prefix: sum(map(len, stacks[prefix].values())))
             part.layers = stacks[part.prefix]
         part.outside = {name: shape for name, shape in outside.items() if _role_of(name, places, composite) == role}
         if part.layers or part.outside:

@@ -59,8 +59,8 @@ def everywhere(part: Part, pattern: re.Pattern[str]) -> dict[str, tuple[Shape, i
 
 def _fits(scheme: SchemeFacts, part: Part, name: str) -> bool:
     """Whether a scheme of one side of a model ("encoder: ...") is the scheme of this tensor."""
-    side, found, _ = scheme.text.partition(":")
-    if not found or side not in _SIDES:
+    side, colon, _ = scheme.text.partition(":")
+    if not colon or side not in _SIDES:
         return True
     words = set(re.split(r"[._]", name))
     return part.role in _SIDES[side] if part.role else bool(words & set(_SIDES[side])) or "" in _SIDES[side]
@@ -93,15 +93,17 @@ def _table_mismatch(part: Part, scheme: SchemeFacts, name: str, rows: int) -> Mi
         patch = config.get("patch_size")
         side = math.isqrt(max(0, value))
         size: Any = side * patch if is_count(patch, TOKENS) and side * side == value > 0 else None
-        stated = config.get("image_size")
-        text = f"is {stated} with patch_size {patch}, which makes {scheme.rows:,} rows{added}, but {name} has {rows:,}"
+        image_size = config.get("image_size")
+        text = (
+            f"is {image_size} with patch_size {patch}, which makes {scheme.rows:,} rows{added}, but {name} has {rows:,}"
+        )
         text += "" if size is None else f" = {side} × {side} patches{f' and {scheme.added}' if scheme.added else ''}"
         text += ": the file does not load"
-        candidates = () if size is None or isinstance(stated, list) else (({"image_size": size}, True),)
+        candidates = () if size is None or isinstance(image_size, list) else (({"image_size": size}, True),)
         return Mismatch("position-table-differs", "image_size", text, part, candidates=candidates)
     number = config.get(scheme.key)
-    stated_text = f"is {number:,}" if is_count(number) else f"is not given, which means {scheme.rows - scheme.added:,}"
-    text = f"{stated_text} ({scheme.rows:,} rows{added}), but {name} has {rows:,}"
+    value_text = f"is {number:,}" if is_count(number) else f"is not given, which means {scheme.rows - scheme.added:,}"
+    text = f"{value_text} ({scheme.rows:,} rows{added}), but {name} has {rows:,}"
     if value < 1:
         return Mismatch("position-table-differs", scheme.key, f"{text}: the file does not load", part)
     if scheme.added and rows == number:

@@ -70,9 +70,9 @@ def on_weights(folder: Path, config: Config, read: RopeConfig | None) -> TensorR
     try:
         parts = parts_of(config, shapes)
         covered: set[str] = set()
-        found = [mismatch for part in parts for mismatch in mismatches(part, covered)]
+        contradictions = [mismatch for part in parts for mismatch in mismatches(part, covered)]
     except ValueError:
-        parts, covered, found = [], set(), []
+        parts, covered, contradictions = [], set(), []
     known = [part for part in parts if part.known]
     if known:
         checked.append(f"names and shapes of {names} ({len(covered):,} of attention and positions)")
@@ -81,7 +81,7 @@ def on_weights(folder: Path, config: Config, read: RopeConfig | None) -> TensorR
         words = f"no rules for model type {model_type!r}" if isinstance(model_type, str) else "the config names no type"
         not_checked.append(f"names and shapes of {names} ({words})")
     remote = has_remote_code(config)
-    findings += [_finding(mismatch, config, shapes, found, read, remote=remote) for mismatch in found]
+    findings += [_finding(mismatch, config, shapes, contradictions, read, remote=remote) for mismatch in contradictions]
     values, looked = on_values(weights.entries, read.model_type if read is not None else "")
     findings += values
     if looked:

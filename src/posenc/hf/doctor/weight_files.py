@@ -28,7 +28,7 @@ class Weights:
     """The tensors of a folder that a loader takes.
 
     Attributes:
-        entries: by name, those of safetensors files.
+        entries: by name, of safetensors files only.
         shapes: by name; of pickled files too.
         files: the files that were read.
         unread: pickled files that were not, each with the reason.
@@ -107,9 +107,7 @@ def _on_shards(folder: Path) -> Iterator[Finding]:
     shards = sum(map(len, counts.get(("model", "safetensors"), {}).values()))
     if (folder / _SINGLE).exists() and (has_index or shards):
         what = f"{shards} shards" if shards else f"{_INDEX}, whose shards are not there"
-        text = (
-            f"lies beside {what}: transformers loads the one file and never opens the shards, other engines may read "
-        )
+        text = f"is next to {what}: transformers loads the one file and never opens the shards, other engines may read "
         text += "these; delete what is older"
         yield Finding(_SINGLE, text, "weights-left-over", "suspicion")
 
@@ -130,7 +128,7 @@ def _on_index(folder: Path, weights: Weights) -> Iterator[Finding]:
     )  # fmt: skip
     if extra:
         text = f"does not name {printable(extra[0])}" + (f" and {len(extra) - 1} more files" if len(extra) > 1 else "")
-        text += ", which lies beside its shards: transformers does not load it, other engines may"
+        text += ", which is next to its shards: transformers does not load it, other engines may"
         yield Finding(_INDEX, text, "weights-left-over", "suspicion")
     unlisted = [name for file in weights.by_file.values() for name in file if name not in shards]
     if unlisted:
@@ -138,10 +136,10 @@ def _on_index(folder: Path, weights: Weights) -> Iterator[Finding]:
         text += f" and {len(unlisted) - 1} more tensors" if len(unlisted) > 1 else ""
         text += ", which its shards hold: loaders that go by the index leave them at random"
         yield Finding(_INDEX, text, "tensors-unlisted", "suspicion")
-    stated = index.get("metadata", {}).get("total_size") if isinstance(index.get("metadata"), dict) else None
+    total_size = index.get("metadata", {}).get("total_size") if isinstance(index.get("metadata"), dict) else None
     size = sum(entry.end - entry.begin for entry in weights.entries.values())
-    if isinstance(stated, int | float) and set(weights.by_file) == listed and stated != size:
-        text = f"says that the tensors have {int(stated):,} bytes, and they have {size:,}"
+    if isinstance(total_size, int | float) and set(weights.by_file) == listed and total_size != size:
+        text = f"says that the tensors have {int(total_size):,} bytes, and they have {size:,}"
         yield Finding(_INDEX, text, "index-size-differs", "note")
 
 
@@ -158,7 +156,7 @@ def _on_pickled(folder: Path, weights: Weights) -> Iterator[Finding]:
             return
     differ = _first_difference(weights.shapes, shapes)
     if differ is not None:
-        text = f"has other tensors than the safetensors files beside it ({differ}): transformers loads safetensors, "
+        text = f"has other tensors than the safetensors files next to it ({differ}): transformers loads safetensors, "
         text += "older programs this file; delete what is older"
         yield Finding(pickled[0].name, text, "weights-left-over", "suspicion")
 
@@ -183,5 +181,5 @@ def on_adapter(folder: Path, weights: Weights) -> Iterator[Finding]:
         return
     base = known.get("base_model_name_or_path") if isinstance(known, dict) else None
     text = f"makes this folder an adapter ({printable(str(known.get('peft_type', 'PEFT')))}) of "
-    text += f"{printable(str(base))[:100]}: positions are those of that model, with whose config it is loaded"
+    text += f"{printable(str(base))[:100]}: the base's config decides its positions"
     yield Finding(ADAPTER, text, "adapter", "note")

@@ -1,4 +1,4 @@
-"""What the weights of a model type hold beside plain projections: norms of queries and keys, biases, odd widths.
+"""What the weights of a model type hold in addition to plain projections: q/k norms, biases, odd widths.
 
 Source: the tensors of the models that transformers 5.23 builds from the default config of each model type, on the meta
     device; tests/hf/doctor/test_tensor_checks.py saves and examines a small model of each family that it lists.

@@ -41,7 +41,7 @@ _BITS = {
 }  # fmt: skip
 _INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 _PICKLED = ("*.bin", "*.pth", "*.pt")
-_OTHERS = ("consolidated", "adapter_model", "optimizer")  # files of another program, of an adapter, of a trainer
+_NOT_WEIGHTS = ("consolidated", "adapter_model", "optimizer")  # files of another program, of an adapter, of a trainer
 
 
 class Entry(NamedTuple):
@@ -202,7 +202,7 @@ def shards_of(index: Path) -> dict[str, str]:
 def loaded_files(folder: Path) -> list[Path]:
     """The safetensors files of a folder that transformers loads: one file, or else those that the index names.
 
-    Without both, all that are no other program's; shards that are missing are left out.
+    Without both, every file but those of other programs and of trainers; missing shards are left out.
     """
     single, index = folder / "model.safetensors", folder / _INDEXES[0]
     if single.exists():
@@ -212,7 +212,7 @@ def loaded_files(folder: Path) -> list[Path]:
             return [folder / name for name in sorted(set(shards_of(index).values())) if (folder / name).exists()]
         except (ValueError, OSError):
             pass  # reported by `problems_of_weights`; the shards can still be looked at
-    return [path for path in sorted(folder.glob("*.safetensors")) if not path.name.startswith(_OTHERS)]
+    return [path for path in sorted(folder.glob("*.safetensors")) if not path.name.startswith(_NOT_WEIGHTS)]
 
 
 def _on_index(path: Path, tensors: dict[str, dict[str, Entry]], damaged: set[str]) -> Iterator[tuple[str, str]]:
