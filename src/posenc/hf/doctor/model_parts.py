@@ -45,6 +45,7 @@ class Part:
         role: "" for the only or the text part, else "vision", "audio", "encoder" or "decoder".
         config: the part of the config that describes it.
         path: keys that lead there from the top of the config.
+        root: the whole config.
         prefix: what stands before the number of a layer.
         layers: shapes by the number of the layer and the name behind it.
         outside: shapes of the tensors that belong to no layer, by their whole names.
@@ -53,6 +54,7 @@ class Part:
     role: str
     config: TextConfig
     path: tuple[str, ...]
+    root: Config
     prefix: str = ""
     layers: dict[int, dict[str, Shape]] = field(default_factory=dict)
     outside: dict[str, Shape] = field(default_factory=dict)
@@ -60,11 +62,15 @@ class Part:
     @property
     def known(self) -> bool:
         """Whether there is a record of the part's model type, so that rules for its tensors hold."""
-        if self.role in ("vision", "audio") and not re.search(
-            "vision|vit|audio|encoder|speech", self.config.model_type
-        ):
+        if self.is_tower and not re.search("vision|vit|audio|encoder|speech", self.config.model_type):
             return False  # Qwen2-VL and Qwen3-VL name the whole model in their towers' configs
-        return self.config.model_type in FAMILIES or record_of(self.config.model_type) is not None
+        known = self.config.model_type in FAMILIES or record_of(self.config.model_type) is not None
+        return known or (self.is_tower and self.root.get("model_type") in FAMILIES)
+
+    @property
+    def is_tower(self) -> bool:
+        """Whether the part reads images or sound, next to a text model."""
+        return self.role in ("vision", "image", "audio")
 
     def path_to(self, key: str) -> str:
         """A key with its path from the top of the config, for readers."""
@@ -99,7 +105,7 @@ def parts_of(config: Config, shapes: Shapes) -> list[Part]:
             (*path, *text_config.path), text_config.config, text_config.model_type, text_config.family,
             text_config.known, text_config.defaults,
         )  # fmt: skip
-        part = Part(role, text_config, text_config.path)
+        part = Part(role, text_config, text_config.path, config)
         candidates = [prefix for prefix in stacks if _role_of(prefix, places, composite) == role]
         if candidates:
             part.prefix = max(candidates, key=lambda prefix: sum(map(len, stacks[prefix].values())))

@@ -16,9 +16,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from posenc.hf.config.non_rotary import SchemeFacts, position_schemes
+from posenc.hf.config.text_config import find_text_config
 from posenc.hf.doctor.attention_shapes import Mismatch
 from posenc.hf.doctor.head_sizes import head_sizes
 from posenc.hf.doctor.model_parts import Part, Shape
+from posenc.hf.families import NON_ROTARY
 from posenc.hf.families.saved_tensors import WITHOUT_TABLE_RULES
 from posenc.hf.limits import TOKENS, is_count
 
@@ -39,6 +41,9 @@ def on_tables(part: Part, covered: set[str]) -> Iterator[Mismatch]:
     if part.config.model_type in WITHOUT_TABLE_RULES:
         return
     schemes = position_schemes(part.config, part.config.config)
+    if part.is_tower and not schemes and part.root.get("model_type") in NON_ROTARY:  # whose record has both parts
+        both = position_schemes(find_text_config(part.root), part.root)
+        schemes = tuple(scheme for scheme in both if scheme.text.startswith("image:"))
     yield from _on_learned(part, schemes, covered)
     yield from _on_buckets(part, schemes, covered)
     yield from _on_relative(part, covered)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from posenc.hf.config.rope_config import RopeConfig
@@ -25,25 +25,26 @@ if TYPE_CHECKING:
     from posenc.rotary.rope import RoPE
 
 _TYPES = {"F64": "d", "F32": "f", "F16": "e", "BF16": ""}
-_ROWS = 24  # of one tensor
-_ROW_BYTES = 1 << 16
+_ROWS, _FEW_ROWS = 256, 24  # of one tensor, until `_BUDGET` is spent, and from then on
+_BUDGET = 1 << 22  # bytes
+_ROW_BYTES = 1 << 14
 _TENSORS = 1024
 _ZEROS = 0.5  # share of sampled rows; a table may have a row of zeros for the padding token
-_OTHER = re.compile(
-    r"(?:^|\.)(?:relative_attention_bias\.weight|distance_embedding\.weight|rel_embeddings\.weight"
-    r"|relative_position_bias_table|sinks|attention_sink_bias|[qk]_(?:norm|layernorm)\.weight|rotary_emb\.inv_freq)$"
+_OF_POSITIONS = re.compile(  # what else has numbers by positions or distances, or scales the logits of a head
+    r"(?:^|[._])(?:pos|rel|relative|distance)_[a-z_]*(?:embed|bias|table|key|query|proj|[hwuv]$)|position"
+    r"|rotary|sinks?$|attention_sink_bias$|[qk]_(?:norm|layernorm)\.weight$|r_[wr]_bias$"
 )
-_MAY_BE_ZERO = re.compile(r"(?:bias_table|[qk]_(?:norm|layernorm)\.weight|relative_attention_bias\.weight)$")
+_INDICES = ("position_ids", "relative_position_index")
 
 
-def numbers_of(entry: Entry) -> list[list[float]]:
-    """A sample of the rows of a tensor; empty for a type that has no plain numbers."""
+def numbers_of(entry: Entry, most: int) -> list[list[float]]:
+    """A sample of some ``most`` rows of a tensor; empty for a type that has no plain numbers."""
     if entry.dtype not in _TYPES or not entry.shape or entry.begin == entry.end:
         return []
     size = {"F64": 8, "F32": 4}.get(entry.dtype, 2)
     width = entry.shape[-1]
     rows = math.prod(entry.shape[:-1])
-    picked = sorted({*range(min(4, rows)), *(i * rows // _ROWS for i in range(_ROWS)), rows - 1})
+    picked = sorted({*range(min(4, rows)), *(i * rows // most for i in range(most)), rows - 1})
     length = min(width * size, _ROW_BYTES)
     return [decoded_numbers(content, entry.dtype) for content in
             entry.slices([(row * width * size, length) for row in picked])]  # fmt: skip
@@ -63,24 +64,34 @@ def _cannot_be_zero(name: str, model_type: str) -> bool:
     """Whether zeros in a tensor mean that it was lost: other tables begin as zeros, or mean 1 by a zero."""
     if name.endswith(("sinks", "attention_sink_bias")):
         return model_type in ALWAYS_SINKS
-    if _MAY_BE_ZERO.search(name):
-        return "norm" in name and model_type in NORMS_AROUND_ONE
+    if "norm" in name:
+        return model_type in NORMS_AROUND_ONE
+    if name.endswith("inv_freq"):
+        return True
+    if not TABLE.search(name):
+        return False
     return not name.endswith(("position_embeddings", "position_embedding", "pos_embed")) or (
         model_type in PATCHES_AT_RANDOM
     )
 
 
+def _has_positions(name: str) -> bool:
+    """Whether values of a tensor are sampled."""
+    return bool(TABLE.search(name) or _OF_POSITIONS.search(name)) and not name.endswith(_INDICES)
+
+
 def on_values(entries: Mapping[str, Entry], model_type: str) -> tuple[list[Finding], int]:
     """Findings on sampled values, and of how many tensors values were looked at."""
-    names = [name for name in entries if TABLE.search(name) or _OTHER.search(name)][:_TENSORS]
+    names = [name for name in entries if _has_positions(name)][:_TENSORS]
     broken: dict[str, list[str]] = {}
-    looked = 0
+    looked = spent = 0
     for name in names:
         try:
-            rows = numbers_of(entries[name])
+            rows = numbers_of(entries[name], _ROWS if spent < _BUDGET else _FEW_ROWS)
         except (ValueError, OSError):
             continue  # a file that changes or vanishes meanwhile
         looked += bool(rows)
+        spent += 4 * sum(map(len, rows))
         if any(not math.isfinite(number) for row in rows for number in row):
             broken.setdefault("NaN or infinity", []).append(name)
         elif rows and _cannot_be_zero(name, model_type):
@@ -109,13 +120,16 @@ _DIGITS = 6  # of a base
 
 def on_saved_frequencies(entries: Mapping[str, Entry], read: RopeConfig) -> Iterator[Finding]:
     """Compare frequencies saved with the weights with the configuration's; transformers no longer reads them."""
-    saved, rope = _saved_frequencies(entries), single(read)
-    if saved is None or rope is None or rope.length_dependent:
+    rope = single(read)
+    saved = {} if rope is None or rope.length_dependent else _saved_frequencies(entries)
+    if rope is None or not saved:
         return
-    name, theta = saved
     unscaled = _frequencies(rope.replace(scaling=None), None)
     scaled = _frequencies(rope, max_length(read.text_config))
-    if _close(theta, unscaled) or _close(theta, scaled):
+    differing = (item for item in saved.items() if not _close(item[0], unscaled) and not _close(item[0], scaled))
+    frequencies, name = next(differing, ((), ""))
+    theta = list(frequencies)
+    if not theta:
         return
     base = _base_of(theta)
     text = f"of the weights ({name}) has {len(theta)} frequencies from {theta[0]:.4g} to {theta[-1]:.4g} a token, the "
@@ -133,17 +147,20 @@ def _frequencies(rope: RoPE, length: int | None) -> list[float]:
     return [float(theta) for theta in rope.spectrum(length).theta]
 
 
-def _saved_frequencies(entries: Mapping[str, Entry]) -> tuple[str, list[float]] | None:
-    """The first frequencies among the weights, a vision tower's aside."""
-    for name, entry in entries.items():
-        if not name.endswith("rotary_emb.inv_freq") or "vision" in name or "visual" in name:
+def _saved_frequencies(entries: Mapping[str, Entry]) -> dict[tuple[float, ...], str]:
+    """The frequencies among the weights, a vision tower's aside, and of which tensor; equal ones once."""
+    saved: dict[tuple[float, ...], str] = {}
+    names = [name for name in entries if name.endswith(("rotary_emb.inv_freq", "rotary_embeddings.inv_freq"))]
+    for name in names[:_TENSORS]:
+        entry = entries[name]
+        if "vision" in name or "visual" in name or entry.dtype not in _TYPES:
             continue
-        if entry.dtype in _TYPES and 0 < entry.end - entry.begin <= _LONGEST:
-            return name, decoded_numbers(entry.read(), entry.dtype)
-    return None
+        if 0 < entry.end - entry.begin <= _LONGEST:
+            saved.setdefault(tuple(decoded_numbers(entry.read(), entry.dtype)), name)
+    return saved
 
 
-def _close(saved: list[float], theta: list[float]) -> bool:
+def _close(saved: Sequence[float], theta: Sequence[float]) -> bool:
     return len(saved) == len(theta) and all(
         abs(a - b) <= _SAVED_TOLERANCE * b + _STEP / 2 for a, b in zip(saved, theta, strict=True)
     )

@@ -17,9 +17,9 @@ EQUAL_HEADS = _types(  # rotating families without a key for key/value heads: as
 )
 TRANSPOSED = _types("gpt2 openai-gpt imagegpt decision_transformer")  # inputs first (transformers' Conv1D)
 VARYING = _types(  # widths of heads by other rules than N heads of D channels, or layers of other modules
-    "EvollaModel axk2 clvp clvp_encoder cohere_asr convbert efficientnet evolla hrm_text kimi_linear maskformer "
-    "mimo_v2_flash minimax mistral_large4_text mobilebert neucodec pe_audio pe_audio_encoder sapiens2 squeezebert vits "
-    "xcodec2"
+    "EvollaModel axk2 clvp clvp_encoder cohere_asr convbert efficientnet evolla fun_asr_nano_encoder hrm_text "
+    "kimi_linear maskformer mimo_v2_flash minimax mistral_large4_text mobilebert neucodec pe_audio pe_audio_encoder "
+    "sapiens2 squeezebert vits xcodec2"
 )
 WITHOUT_TABLE_RULES = _types("canine layoutlmv3 vilt")  # several tables of one name, or hashed ones
 STREAM_KEYS = {"qwen2_vl_vision": "embed_dim"}  # where hidden_size is the width behind the tower
