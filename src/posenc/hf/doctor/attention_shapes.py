@@ -83,11 +83,12 @@ def on_attention(part: Part, covered: set[str]) -> Iterator[Mismatch]:
 
 
 class _Layer(NamedTuple):
-    """The projections of one layer: rows and columns by kind, and the width of the norms."""
+    """The projections of one layer: rows and columns by kind, widths of norms, names, and lengths of biases."""
 
     shapes: tuple[tuple[str, int, int], ...]
     norms: tuple[tuple[str, int], ...]
     names: tuple[tuple[str, str], ...]
+    biases: tuple[tuple[str, int], ...]
 
     def rows(self, kind: str) -> int | None:
         return next((rows for other, rows, _ in self.shapes if other == kind), None)
@@ -115,12 +116,14 @@ def _layers(part: Part, covered: set[str], *, cross: bool) -> dict[_Layer, list[
     """The layers by their projections, of attention to themselves or of that to an encoder."""
     groups: dict[_Layer, list[int]] = {}
     for number, tensors in sorted(part.layers.items()):
-        shapes, norms, names = [], [], []
+        shapes, norms, names, biases = [], [], [], []
         for rest, shape in tensors.items():
             known = _kind_of(rest, cross=cross)
             if known is not None:
                 covered.add(part.name_of(number, rest))
                 kind, ending = known
+                if ending == "bias" and len(shape) == 1:
+                    biases.append((kind, shape[0]))
                 if ending == "bias" or len(shape) < 2 or any(side != 1 for side in shape[2:]):
                     continue
                 rows, columns = shape[:2]
@@ -135,7 +138,7 @@ def _layers(part: Part, covered: set[str], *, cross: bool) -> dict[_Layer, list[
                     names.append((f"{norm.group(1)}_norm", rest))
         kinds = [kind for kind, _, _ in shapes]
         if len(set(kinds)) == len(kinds) and kinds:  # two projections of one kind: names that no rule tells apart
-            layer = _Layer(tuple(sorted(shapes)), tuple(sorted(norms)), tuple(sorted(names)))
+            layer = _Layer(tuple(sorted(shapes)), tuple(sorted(norms)), tuple(sorted(names)), tuple(sorted(biases)))
             groups.setdefault(layer, []).append(number)
     return groups
 
@@ -160,6 +163,15 @@ def _compare(part: Part, layer: _Layer, sizes: HeadSizes) -> Iterator[Mismatch]:
         yield Mismatch("hidden-size-differs", sizes.hidden.key, text, part,
                        candidates=(({sizes.hidden.key: stream}, True),))  # fmt: skip
         return
+    output = layer.rows("o")
+    if sizes.hidden is not None and output is not None and output != sizes.hidden.value:
+        text = f"has {output:,} rows, and {sizes.hidden.key} is {sizes.hidden.value:,}: the file does not load"
+        yield Mismatch("projection-differs", layer.named("o"), text, part)
+    for kind, length in layer.biases:
+        rows = layer.rows(kind)
+        if rows is not None and length != rows:
+            text = f"has {rows:,} rows, and its bias {length:,} numbers: the file does not load"
+            yield Mismatch("projection-differs", layer.named(kind), text, part)
     if layer.rows("fused") is not None:
         yield from _compare_fused(part, layer, sizes)
     else:
@@ -390,14 +402,17 @@ def _on_latent(part: Part, sizes: HeadSizes, covered: set[str]) -> Iterator[Mism
         rows = {
             "kv_a_proj_with_mqa": (rank + rope, f"kv_lora_rank {rank} and qk_rope_head_dim {rope}"),
             "kv_b_proj": (heads * (nope + value), f"{heads} heads of qk_nope_head_dim {nope} and v_head_dim {value}"),
+            "o_proj": (0 if hidden is None else hidden.value, "hidden_size"),
+            "q_a_proj": (counts.get("q_lora_rank", 0), "q_lora_rank"),
             "q_b_proj" if "q_b_proj" in shapes else "q_proj": (
                 heads * (nope + rope), f"{heads} heads of qk_nope_head_dim {nope} and qk_rope_head_dim {rope}"
             ),
         }  # fmt: skip
         for name, (expected, words) in rows.items():
-            if name not in shapes or shapes[name][0] == expected:
+            if name not in shapes or not expected or shapes[name][0] == expected:
                 continue
-            text = f"has {shapes[name][0]:,} rows, and {words} make {expected:,}: the file does not load"
+            makes = "make" if " " in words else "is"
+            text = f"has {shapes[name][0]:,} rows, and {words} {makes} {expected:,}: the file does not load"
             rotated = shapes["kv_a_proj_with_mqa"][0] - norm_rank
             keys: dict[str, Any] = {}
             if norm_rank != rank:

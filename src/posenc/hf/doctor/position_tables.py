@@ -77,7 +77,7 @@ def _on_learned(part: Part, schemes: tuple[SchemeFacts, ...], covered: set[str])
     tables = {name: shape for name, shape in tables.items() if len(shape) in (2, 3, 4)}
     for name, shape in tables.items():
         rows = shape[-2] if len(shape) < 4 else shape[1] * shape[2]
-        fitting = [scheme for scheme in sized if _fits(scheme, part, name)]
+        fitting = [scheme for scheme in sized if _fits(scheme, part, name)] or _by_key(part, name)
         if not fitting:
             continue
         covered.add(name)
@@ -87,6 +87,14 @@ def _on_learned(part: Part, schemes: tuple[SchemeFacts, ...], covered: set[str])
     if sized and not tables and part.layers and all("Learned(" in scheme.builds for scheme in sized):
         text = f"are missing: this model type has a learned table of {sized[0].rows:,} rows, which now starts at random"
         yield Mismatch("position-table-missing", "position embeddings", text, part)
+
+
+def _by_key(part: Part, name: str) -> list[SchemeFacts]:
+    """The table of a tower whose config gives the rows themselves (Qwen3-VL's, Whisper's)."""
+    keys = {"pos_embed.weight": "num_position_embeddings", "embed_positions.weight": "max_source_positions"}
+    key = next((key for ending, key in keys.items() if name.endswith(ending)), "")
+    rows = part.config.get(key)
+    return [SchemeFacts("", rows=rows, key=key)] if part.is_tower and is_count(rows, TOKENS) else []
 
 
 def _table_mismatch(part: Part, scheme: SchemeFacts, name: str, rows: int) -> Mismatch:
