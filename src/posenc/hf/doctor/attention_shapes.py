@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from posenc.hf.doctor.head_sizes import HeadSizes, Number, head_sizes
 from posenc.hf.doctor.model_parts import Part, Shape
 from posenc.hf.explanation.describe import ranges
-from posenc.hf.families.saved_tensors import ALWAYS_SINKS, TRANSPOSED, VARYING
+from posenc.hf.families.saved_tensors import ALWAYS_SINKS, EQUAL_HEADS, TRANSPOSED, VARYING
 from posenc.hf.limits import is_count
 
 _CROSS = r"(?:layer\.\d+\.)?(?:encoder_attn|EncDecAttention|crossattention\.self)"
@@ -255,6 +255,11 @@ def _on_keys(part: Part, layer: _Layer, sizes: HeadSizes, kind: str, rows: int) 
     assert heads is not None
     assert kv_heads is not None
     assert head_dim is not None
+    if not kv_heads.explicit and (part.config.model_type in EQUAL_HEADS or part.config.family.rotation is None):
+        text = (
+            f"has {rows:,} rows, and {_product(heads, head_dim)} make {heads.value * head_dim.value:,}: the file does "
+        )
+        return Mismatch("projection-differs", layer.named(kind), text + "not load", part)
     candidates: list[tuple[dict[str, Any], bool]] = []
     count = rows // head_dim.value if rows % head_dim.value == 0 else None
     name = "key-value-heads-differ" if kind == "k" else "projection-differs"

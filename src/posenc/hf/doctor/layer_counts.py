@@ -53,7 +53,7 @@ def _on_count(part: Part) -> Iterator[Mismatch]:
         text = f"is {count.value}, but the weights have {len(numbers)} layers under {prefix}, and not these"
         text += ": the missing layers start at random, and no loader stops for it"
         candidates = (
-            (({count.key: last}, True),) if at_the_end and count.explicit and "layer_types" not in part.config else ()
+            (({count.key: last}, False),) if at_the_end and count.explicit and "layer_types" not in part.config else ()
         )
         yield Mismatch("layers-missing", count.key, text, part, missing, candidates)
     elif extra:
@@ -62,7 +62,7 @@ def _on_count(part: Part) -> Iterator[Mismatch]:
         )
         text += "the model ends early"
         last = max(numbers) + 1
-        candidates = (({count.key: last}, True),) if count.explicit and "layer_types" not in part.config else ()
+        candidates = (({count.key: last}, False),) if count.explicit and "layer_types" not in part.config else ()
         yield Mismatch("layers-unread", count.key, text, part, extra, candidates)
 
 
