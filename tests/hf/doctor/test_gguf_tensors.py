@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("gguf")
 
 from posenc.hf.doctor import examine
+from posenc.hf.doctor.gguf_tensors import _on_heads, _on_layers
 from tests.hf.gguf.files import RawTensor, gguf_bytes
 
 Keys = dict[str, Any]
@@ -175,3 +176,13 @@ def test_an_architecture_without_rules_is_no_fault(tmp_path: Path) -> None:
     report = examine(write(tmp_path / "model.gguf", "nobody_knows", *SOUND["llama"]))
     assert report.healthy, str(report)
     assert any("no rules for architecture 'nobody_knows'" in line for line in report.not_checked), report.not_checked
+
+
+@pytest.mark.parametrize("count", [2**31, 2**70, -1, 0.5, "x", [2, 2], True])
+def test_numbers_that_no_file_has_end_at_once(count: object) -> None:
+    arch_keys, block, _ = SOUND["gpt-oss"]
+    shapes = {f"blk.{number}.{name}": shape for number in range(2) for name, shape in block.items()}
+    for key in ("block_count", "attention.head_count", "attention.key_length", "embedding_length"):
+        keys = {**arch_keys, key: count}
+        assert isinstance([*_on_layers("gpt-oss", keys, shapes), *_on_heads("gpt-oss", keys, shapes)], list)
+    assert isinstance([*_on_heads("gpt-oss", arch_keys, {**shapes, "blk.0.attn_sinks.weight": ()})], list)

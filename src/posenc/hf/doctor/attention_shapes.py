@@ -386,6 +386,7 @@ def _on_latent(part: Part, sizes: HeadSizes, covered: set[str]) -> Iterator[Mism
     groups: dict[tuple[tuple[str, Shape], ...], list[int]] = {}
     for number, tensors in sorted(part.layers.items()):
         matching = {match.group(1): shape for rest, shape in tensors.items() if (match := _LATENT.match(rest))}
+        matching = {name: shape for name, shape in matching.items() if len(shape) == (1 if "norm" in name else 2)}
         if "kv_a_proj_with_mqa" not in matching:
             continue
         covered.update(part.name_of(number, rest) for rest in tensors if _LATENT.match(rest))

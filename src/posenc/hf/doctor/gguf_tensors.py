@@ -21,7 +21,7 @@ from typing import Any
 from posenc.hf.explanation.describe import ranges
 from posenc.hf.families import FAMILIES
 from posenc.hf.findings import Finding
-from posenc.hf.limits import is_count
+from posenc.hf.limits import LAYERS, is_count
 from posenc.hf.sources.gguf_metadata import ARCHITECTURES
 
 _BLOCK = re.compile(r"^blk\.(\d+)\.(.+)$")
@@ -63,7 +63,7 @@ def _blocks(shapes: Shapes) -> dict[int, dict[str, tuple[int, ...]]]:
 
 def _on_layers(arch: str, keys: Mapping[str, Any], shapes: Shapes) -> Iterator[Finding]:
     count, blocks = keys.get("block_count"), _blocks(shapes)
-    if not is_count(count) or not blocks:
+    if not is_count(count, LAYERS) or not blocks:
         return
     missing = [number for number in range(count) if number not in blocks]
     extra = sorted(number for number in blocks if number >= count)
@@ -150,7 +150,7 @@ def _in_block(
             text += f"attn_qkv has {rows['attn_qkv']:,}{fails}"
             yield "attention.head_count_kv", text, "key-value-heads-differ"
     for name, shape in block.items():
-        if name.startswith("attn_sinks") and shape != (heads,):
+        if name.startswith("attn_sinks") and len(shape) == 1 and shape != (heads,):
             text = f"is {heads}, but attn_sinks has {shape[0]:,} numbers, one for each head{fails}"
             yield "attention.head_count", text, "sinks-differ"
     for name, all_heads in (("attn_q_norm.weight", query), ("attn_k_norm.weight", rows.get("attn_k"))):

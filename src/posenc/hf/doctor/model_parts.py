@@ -21,7 +21,7 @@ from posenc.hf.sources.load import Config
 Shape = tuple[int, ...]
 Shapes = Mapping[str, Shape]
 
-_NUMBERED = re.compile(r"^(?:(.*?)\.)?(\d+)\.(.+)$")
+_NUMBERED = re.compile(r"^(?:(.*?)\.)?(\d{1,6})\.(.+)$")
 _WORDS = {
     "image_config": ("image",),
     "vision_config": ("vision", "visual", "image", "vpm", "vit"),

@@ -177,6 +177,8 @@ def _on_relative(part: Part, covered: set[str]) -> Iterator[Mismatch]:
               everywhere(part, pattern).items()}  # fmt: skip
     for name, (allowed, key) in rows_by_name.items():
         covered.add(name)
+        if not shapes[name]:
+            continue
         rows = shapes[name][0]
         if rows not in allowed:
             text = f"is {config.get(key)}, which makes {allowed[0]:,} rows, but {name} has {rows:,}: "

@@ -67,12 +67,17 @@ def on_weights(folder: Path, config: Config, read: RopeConfig | None) -> TensorR
     names = f"{len(weights.shapes):,} tensors in {_files(weights.files)}"
     packed = {name for name in weights.shapes if _is_packed(name, weights)}
     shapes = {name: shape for name, shape in weights.shapes.items() if name not in packed}
+    model_type = config.get("model_type")
+    reason = (
+        f"no rules for model type {model_type!r}" if isinstance(model_type, str) else "the config names no model type"
+    )
     try:
         parts = parts_of(config, shapes)
         covered: set[str] = set()
         contradictions = [mismatch for part in parts for mismatch in mismatches(part, covered)]
-    except ValueError:
+    except ValueError as error:  # a key of the wrong type, which the checks of the config report
         parts, covered, contradictions = [], set(), []
+        reason = f"the config is not understood: {str(error).splitlines()[0]}"
     if any(finding.name in ("weights-unreadable", "shards-missing") for finding in findings):
         contradictions = [item for item in contradictions if item.name not in _OF_NAMES]
         not_checked.append("which tensors are missing, since weight files are")
@@ -80,9 +85,7 @@ def on_weights(folder: Path, config: Config, read: RopeConfig | None) -> TensorR
     if known:
         checked.append(f"names and shapes of {names} ({len(covered):,} of attention and positions)")
     else:
-        model_type = config.get("model_type")
-        words = f"no rules for model type {model_type!r}" if isinstance(model_type, str) else "the config names no type"
-        not_checked.append(f"names and shapes of {names} ({words})")
+        not_checked.append(f"names and shapes of {names} ({reason})")
     remote = has_remote_code(config)
     findings += [_finding(mismatch, config, shapes, contradictions, read, remote=remote) for mismatch in contradictions]
     values, looked = on_values(weights.entries, read.model_type if read is not None else "")
