@@ -27,6 +27,7 @@ from posenc.hf.sources.gguf_metadata import ARCHITECTURES
 _BLOCK = re.compile(r"^blk\.(\d+)\.(.+)$")
 _GATED = ("qwen3next", "qwen35", "qwen35moe")  # attn_q has a gate of each channel next to the queries
 _OWN_WIDTHS = re.compile(r"^attention\..*_swa$")  # keys of layers with other widths: then shapes are left alone
+_OWN_WIDTHS_IN_LAYERS = ("kimi-linear",)  # whose linear layers have attn_q, attn_k and attn_v as well
 _AGAIN = "convert the checkpoint again"
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -96,7 +97,7 @@ def _per_layer(value: Any, number: int) -> int | None:
 
 def _on_heads(arch: str, keys: Mapping[str, Any], shapes: Shapes) -> Iterator[Finding]:
     hidden = keys.get("embedding_length")
-    has_variants = any(_OWN_WIDTHS.match(key) for key in keys)
+    has_variants = arch in _OWN_WIDTHS_IN_LAYERS or any(_OWN_WIDTHS.match(key) for key in keys)
     groups: dict[tuple[str, str, str], list[int]] = {}
     for number, block in sorted(_blocks(shapes).items()):
         heads = _per_layer(keys.get("attention.head_count"), number)
