@@ -5,7 +5,8 @@
     fix("my-model", "my-model-fixed")        # a copy with the corrected configuration
 
 examine       chooses the checks, and lists what was not checked
-file_checks   a configuration and the files beside it;  model_checks: a live model, its modules and its loss
+tensor_checks compares the tensors of a folder with its config, from headers;  gguf_tensors: a GGUF file with its keys
+file_checks   a configuration and the files next to it;  model_checks: a live model, its modules and its loss
 corrections   the keys that resolve a finding;  fixing: writes them, to a copy or beside a backup
 report        the findings of one source
 """
