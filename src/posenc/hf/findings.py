@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -10,6 +11,8 @@ from posenc.input_files import printable
 
 Level = Literal["note", "suspicion", "fault"]
 CONFIG = "config.json"
+LABEL = 14  # columns of the labels of a report
+_COLUMNS = 118
 
 COSTS = {
     "version-5-spelling": "0.765 nats a token (Open-Athena/MarinFold#184)",
@@ -86,15 +89,23 @@ class Finding(NamedTuple):
         return {**first, **self._asdict(), "cost": self.cost}
 
     def __str__(self) -> str:
-        lines = [f"{self.level:<10}{self.name}: {printable(self.key)} {printable(self.text)}"]
+        lines = [labelled(self.level.upper(), f"{printable(self.key)} {printable(self.text)} [{self.name}]")]
         if not self.alarms:
             return lines[0]
-        lines += [f"        cost: {self.cost}"] if self.cost else []
+        lines += [labelled("", f"Cost: {self.cost}")] if self.cost else []
         if self.corrected is not None:
             where = f"{self.file}, in {self.inside}" if self.inside else self.file
             check = "" if self.certain else ", after a look at its numbers"
-            lines += [f"        write in {where}{check}: {json.dumps(self.corrected, default=str)}"]
+            lines += [f"{'':<{LABEL}}Fix in {where}{check}: {json.dumps(self.corrected, default=str)}"]
         return "\n".join(lines)
+
+
+def labelled(label: str, text: str) -> str:
+    """A label and a text to the right of it, in lines of at most `_COLUMNS` characters unless a word is longer."""
+    return textwrap.fill(
+        text, _COLUMNS, initial_indent=f"{label:<{LABEL}}", subsequent_indent=" " * LABEL, break_long_words=False,
+        break_on_hyphens=False, drop_whitespace=True,
+    )  # fmt: skip
 
 
 class NotReadError(ValueError):

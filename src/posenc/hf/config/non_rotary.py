@@ -31,6 +31,8 @@ class SchemeFacts(NamedTuple):
         rows: of a learned table; None where there is none, or its size is not read.
         positions: how many of the rows are for positions.
         buckets, max_distance: of a relative bias.
+        key: of the config that the rows or buckets come from, "" where no key decides them.
+        added: rows that the code adds to the number under ``key``, or in front of the patches.
     """
 
     text: str
@@ -39,6 +41,8 @@ class SchemeFacts(NamedTuple):
     positions: int | None = None
     buckets: int | None = None
     max_distance: int | None = None
+    key: str = ""
+    added: int = 0
 
 
 def is_non_rotary(family: Family) -> bool:
@@ -109,7 +113,8 @@ def _with_rows(scheme: PositionScheme, table: Table, text_config: TextConfig) ->
         return SchemeFacts(text)
     builds = builds.replace("max_length=max_length", f"max_length={positions}")
     numbers = f"{rows:,} rows" if rows == positions else f"{rows:,} rows for {positions:,} positions"
-    return SchemeFacts(f"{text} ({numbers})", builds, rows, positions)
+    added = 0 if table.rows_key else table.extra
+    return SchemeFacts(f"{text} ({numbers})", builds, rows, positions, key=table.rows_key or table.key, added=added)
 
 
 def _with_patches(scheme: PositionScheme, table: PatchTable, text_config: TextConfig, root: Config) -> SchemeFacts:
@@ -129,7 +134,8 @@ def _with_patches(scheme: PositionScheme, table: PatchTable, text_config: TextCo
     prefix = table.prefix + (_count(config, table.prefix_key, table.prefix_default) if table.prefix_key else 0)
     builds = scheme.builds.replace("(rows, columns)", f"({height}, {width})").replace("=prefix", f"={prefix}")
     rows = height * width + prefix
-    return SchemeFacts(f"{scheme.text} ({rows:,} rows)", builds, rows, rows)
+    key = table.count_key or "image_size"
+    return SchemeFacts(f"{scheme.text} ({rows:,} rows)", builds, rows, rows, key=key, added=prefix)
 
 
 def _with_buckets(scheme: PositionScheme, buckets: Buckets, text_config: TextConfig) -> SchemeFacts:
@@ -137,7 +143,7 @@ def _with_buckets(scheme: PositionScheme, buckets: Buckets, text_config: TextCon
     distance = _count(text_config.config, buckets.distance_key, buckets.max_distance)
     builds = scheme.builds.replace("=num_buckets", f"={count}").replace("=max_distance", f"={distance}")
     text = f"{scheme.text} ({count} buckets, longest distance {distance})"
-    return SchemeFacts(text, builds, buckets=count, max_distance=distance)
+    return SchemeFacts(text, builds, buckets=count, max_distance=distance, key=buckets.count_key)
 
 
 def _count(config: Mapping[str, Any], key: str, default: int) -> int:

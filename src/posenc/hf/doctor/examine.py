@@ -10,14 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 from posenc.arguments import check_flag, check_whole, shown
+from posenc.hf.config.rope_config import RopeConfig
 from posenc.hf.doctor.corrections import has_remote_code
 from posenc.hf.doctor.file_checks import PARAMS, on_folder, read_or_finding
+from posenc.hf.doctor.gguf_tensors import on_gguf
 from posenc.hf.doctor.report import Report, report_of
 from posenc.hf.doctor.side_files import SIDE_FILES
+from posenc.hf.doctor.tensor_checks import TensorReport, on_weights
+from posenc.hf.doctor.weight_files import ADAPTER, Weights, on_adapter, on_weight_files
 from posenc.hf.findings import CONFIG, Finding
-from posenc.hf.limits import TOKENS
-from posenc.hf.sources.formats import load_config
-from posenc.hf.sources.load import Config, Source
+from posenc.hf.limits import TOKENS, is_count
+from posenc.hf.sources.formats import Translated, load_config, translate
+from posenc.hf.sources.load import Source
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -60,11 +64,20 @@ def examine(
         return _of_model(source, weights, text, tokenizer, most)
     source = cast("Source", source)
     path = Path(source) if isinstance(source, str | Path) else None
-    read, findings = read_or_finding(source)
-    checked, not_checked = coverage(source, read is not None, weights=weights)
     folder = path if path is not None and path.is_dir() else None
+    if folder is not None and is_adapter(folder):
+        return _of_adapter(folder)
+    read, findings = read_or_finding(source)
+    tensors = None
+    if folder is not None:
+        tensors = on_weights(folder, load_config(source), read)
+    elif path is not None and path.suffix == ".gguf":
+        tensors = TensorReport(*on_gguf(path))
+        findings = [_for_gguf(finding, _form_of(path), path) for finding in findings]
+    checked, not_checked = coverage(source, read is not None, tensors, weights=weights)
     if folder is not None and read is not None:
         findings += on_folder(folder, read)
+    findings += [] if tensors is None else tensors.findings
     if weights:
         if path is None or (folder is None and path.suffix != ".gguf"):
             raise ValueError(
@@ -77,7 +90,8 @@ def examine(
             else:
                 findings += _of_gguf(path, text, tokenizer, most)
     name = type(source).__name__ if path is None else str(path)
-    return report_of("configuration" if isinstance(source, Mapping) else name, findings, checked, not_checked)
+    name = "configuration" if isinstance(source, Mapping) else name
+    return report_of(name, findings, checked, not_checked, "" if read is None else subject_of(read))
 
 
 def _is_model(source: Source | nn.Module) -> TypeGuard[nn.Module]:
@@ -86,8 +100,24 @@ def _is_model(source: Source | nn.Module) -> TypeGuard[nn.Module]:
     return torch is not None and isinstance(source, torch.nn.Module)
 
 
-def coverage(source: Source, is_read: bool, *, weights: bool) -> tuple[list[str], list[str]]:
-    """What an examination of files checks and what it does not, in words for a report."""
+def subject_of(read: RopeConfig) -> str:
+    """The model type and its number of layers, in words."""
+    count = read.text_config.get("num_hidden_layers")
+    layers = f"{count} layer{'' if count == 1 else 's'}" if is_count(count) else ""
+    return ", ".join(filter(None, (read.model_type, layers)))
+
+
+def coverage(
+    source: Source, is_read: bool, tensors: TensorReport | None, *, weights: bool
+) -> tuple[list[str], list[str]]:
+    """What an examination of files checks and what it does not, in words for a report.
+
+    Args:
+        source: a folder, a file or a mapping.
+        is_read: whether its rotation could be parsed.
+        tensors: the report on the weight files of a folder.
+        weights: whether the loss is measured as well.
+    """
     path = Path(source) if isinstance(source, str | Path) else None
     config = load_config(source)
     checked = [f"{_file_of(path)} ({len(config)} keys)"]
@@ -96,10 +126,11 @@ def coverage(source: Source, is_read: bool, *, weights: bool) -> tuple[list[str]
         files = [name for name in (*SIDE_FILES, PARAMS) if (path / name).is_file()]
         extra_files = [name for name in files if name != config_file(path).name]
         checked += [name if name == PARAMS else f"lengths in {name}" for name in extra_files]
-        shards = sorted(path.glob("*.safetensors"))
-        if shards:
-            checked.append(f"headers of {len(shards)} safetensors file{'s' if len(shards) > 1 else ''}, saved inv_freq")
-        not_checked.append("names and shapes of tensors")
+    if tensors is None:
+        not_checked.append("tensors, since a configuration alone was given")
+    else:
+        checked += tensors.checked
+        not_checked += tensors.not_checked
     if weights:
         checked.append("the loss by length and under other rotations")
     elif path is not None and (path.is_dir() or path.suffix == ".gguf"):
@@ -107,6 +138,19 @@ def coverage(source: Source, is_read: bool, *, weights: bool) -> tuple[list[str]
     if has_remote_code(config):
         not_checked.append("code of the folder's own (auto_map)")
     return checked, not_checked
+
+
+def is_adapter(folder: Path) -> bool:
+    """Whether a folder holds an adapter alone, and the config lies with its base."""
+    return (folder / ADAPTER).is_file() and not (folder / CONFIG).exists()
+
+
+def _of_adapter(folder: Path) -> Report:
+    """A report on the files of an adapter, whose positions the base decides."""
+    adapter = Weights(folder)
+    findings = [*on_weight_files(folder, adapter), *on_adapter(folder, adapter)]
+    not_checked = ["positions, which the base's config decides: examine the base, or the merged model"]
+    return report_of(str(folder), findings, [ADAPTER, "weight files are whole"], not_checked)
 
 
 def _file_of(path: Path | None) -> str:
@@ -143,13 +187,12 @@ def _of_weights(
 ) -> list[Finding]:
     """Findings on the live model of a folder."""
     import torch
-    from torch import Tensor
 
     from posenc.hf.attach.checkpoint import load_model
     from posenc.hf.doctor.model_checks import load_tokenizer
 
     model = load_model(folder, torch.float32, trust_remote_code=trust_remote_code)
-    if tokenizer is None and not isinstance(text, Tensor):
+    if tokenizer is None and not isinstance(text, torch.Tensor):
         tokenizer = load_tokenizer(folder, trust_remote_code=trust_remote_code)
     return _model_findings(model, folder, text, tokenizer, most)
 
@@ -161,28 +204,38 @@ def _of_gguf(file: Path, text: str | Tensor | None, tokenizer: Any, most: int) -
 
     model, own_tokenizer = load_causal_lm(file, dtype="float32")
     findings = _model_findings(model, config_of(model), text, own_tokenizer if tokenizer is None else tokenizer, most)
-    return [
-        finding if finding.corrected is None else _for_gguf(finding, finding.corrected, file) for finding in findings
-    ]
+    return [_for_gguf(finding, _form_of(file), file) for finding in findings]
 
 
-def _for_gguf(finding: Finding, keys: Config, file: Path) -> Finding:
-    """The finding with the command that writes a corrected copy, since there is no config.json to correct."""
-    block = json.dumps(keys.get("rope_parameters", keys))
-    command = f"posenc gguf {shlex.quote(str(file))} COPY --rope {shlex.quote(block)}"
-    return finding._replace(text=f"{finding.text}; for a corrected copy: {command}", corrected=None, file=file.name)
+def _form_of(file: Path) -> Translated:
+    """The translation of a GGUF file; without names where its keys are not understood."""
+    try:
+        return translate(load_config(file))
+    except ValueError:
+        return Translated({})
+
+
+def _for_gguf(finding: Finding, form: Translated, file: Path) -> Finding:
+    """The finding in the file's own keys; with the command that writes a corrected copy, as there is no config.json."""
+    text, block = form.in_source_words(finding.text), (finding.corrected or {}).get("rope_parameters")
+    if block is not None:
+        command = f"posenc gguf {shlex.quote(str(file))} COPY --rope {shlex.quote(json.dumps(block))}"
+        text = f"{text}; for a corrected copy: {command}"
+    key = form.in_source_words(finding.key)
+    return finding._replace(key=key, text=text, corrected=None, certain=False, file=file.name)
 
 
 def _model_findings(
     model: nn.Module, source: Source, text: str | Tensor | None, tokenizer: Any, most: int
 ) -> list[Finding]:
     """Findings on modules, on the loss by length, and on the loss under other rotations."""
+    import torch
+
     from posenc.evaluation.likelihood import tokens_of_text
     from posenc.hf.doctor.model_checks import on_loss, on_model
 
     read, _ = read_or_finding(source)
     assert read is not None
-    import torch
 
     with torch.no_grad():
         return [*on_model(model), *on_loss(model, read, tokens_of_text(text, tokenizer), most)]

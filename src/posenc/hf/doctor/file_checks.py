@@ -1,7 +1,7 @@
 """Checks of a checkpoint's files: its configuration, and other files that contradict it.
 
-Compared with the configuration are the tokenizer, the generation settings, saved frequencies and other programs' files
-(params.json, GGUF). Older checkpoints saved frequencies with the weights; transformers no longer reads them.
+Compared with the configuration are the tokenizer, the generation settings and other programs' files (params.json,
+GGUF); `tensor_checks` compares the weights.
 """
 
 from __future__ import annotations
@@ -10,24 +10,17 @@ import os
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from posenc.arguments import one_line
 from posenc.frequencies.rotation import RoPESpec
 from posenc.hf.config.rope_config import RopeConfig, read_rope
-from posenc.hf.config.text_config import max_length
 from posenc.hf.doctor.config_checks import on_contradictions, on_width
 from posenc.hf.doctor.corrections import correction_of, has_remote_code, keys_for, single, text_path
 from posenc.hf.doctor.side_files import longest_of, on_side_files
 from posenc.hf.findings import CONFIG, Finding, Level, MalformedError, NotReadError
-from posenc.hf.limits import BASE
 from posenc.hf.sources.formats import load_config
 from posenc.hf.sources.load import Config, Source
-from posenc.hf.sources.tensor_files import problems_of_weights, tensors_in
 from posenc.input_files import UnreadableFileError
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 MALFORMED, UNREADABLE, NOT_READ = "malformed", "unreadable", "not-read"
 # Findings that the numbers of a file decide by themselves, whichever code reads them.
@@ -85,84 +78,6 @@ def _of_error(error: MalformedError, *, remote: bool) -> Iterator[Finding]:
         corrected = None
 
 
-_TYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
-_SAVED_TOLERANCE = 1e-2  # of a frequency; bfloat16 rounds by 4e-3
-_STEP = 2.0**-24  # between two float16 numbers below _NORMAL, where rounding is no longer relative
-_NORMAL = 2.0**-14
-_LONGEST = 1 << 16  # bytes of frequencies
-_DIGITS = 6  # of a base
-
-
-def _on_saved_frequencies(folder: Path, read: RopeConfig) -> Iterator[Finding]:
-    """Compare frequencies saved with the weights with the configuration's."""
-    saved, rope = _saved_frequencies(folder), single(read)
-    if saved is None or rope is None or rope.length_dependent:
-        return
-    import torch
-
-    name, theta = saved
-    unscaled, scaled = (
-        torch.tensor(each.theta.tolist(), dtype=torch.float64)
-        for each in (rope.replace(scaling=None).spectrum(), rope.spectrum(max_length(read.text_config)))
-    )
-    if _close(theta, unscaled) or _close(theta, scaled):
-        return
-    base = _base_of(theta)
-    text = f"of the weights ({name}) has {len(theta)} frequencies from {theta[0]:.4g} to {theta[-1]:.4g} a token, the "
-    text += f"configuration means {len(unscaled)} from {unscaled[0]:.4g} to {unscaled[-1]:.4g}, "
-    text += "which transformers uses: "
-    text += "the model was saved with another rotation" + ("" if base is None else f", of base {base:g}")
-    keys = None
-    if base is not None and 2 * len(theta) <= rope.head_dim:
-        keys = keys_for(read, rope.replace(base=base, rotary_dim=2 * len(theta)))
-    yield Finding("inv_freq", text, "saved-frequencies-differ", "fault", keys, True, inside=text_path(read))
-
-
-def _saved_frequencies(folder: Path) -> tuple[str, Tensor] | None:
-    """The first frequencies that a readable safetensors file has, a vision tower's aside."""
-    for path in sorted(folder.glob("*.safetensors")):
-        try:
-            tensors = tensors_in(path)
-        except (ValueError, OSError):
-            continue  # reported by `problems_of_weights`
-        for name, entry in tensors.items():
-            if not name.endswith("rotary_emb.inv_freq") or "vision" in name or "visual" in name:
-                continue
-            if entry.dtype in _TYPES and 0 < entry.end - entry.begin <= _LONGEST:
-                import torch
-
-                dtype = getattr(torch, _TYPES[entry.dtype])
-                return name, torch.frombuffer(bytearray(entry.read()), dtype=dtype).double()
-    return None
-
-
-def _close(saved: Tensor, theta: Tensor) -> bool:
-    return saved.shape == theta.shape and bool(((saved - theta).abs() <= _SAVED_TOLERANCE * theta + _STEP / 2).all())
-
-
-def _base_of(theta: Tensor) -> float | None:
-    """The base of geometric frequencies, as round as they allow; None for others."""
-    pairs = len(theta)
-    exactly = int((theta >= _NORMAL).sum())  # frequencies that float16 would hold to its full precision
-    if exactly < 2 or not bool((theta >= 0).all()):
-        return None
-    import torch
-
-    steps = torch.arange(pairs, dtype=torch.float64) / pairs
-    exact = float(theta[exactly - 1] ** (-pairs / (exactly - 1)))  # of a tensor: infinite where a float would raise
-    if not exact <= BASE or not _close(theta, exact**-steps):
-        return None
-    rounded = (float(f"{exact:.{digits}g}") for digits in range(1, _DIGITS + 1))
-    return next(
-        (
-            base
-            for base in rounded
-            if bool(((theta - base**-steps).abs() <= _SAVED_TOLERANCE / 2 * theta + _STEP / 2).all())
-        ),
-        exact,
-    )
-
-
 PARAMS = "params.json"
 _GGUF_TOLERANCE = 1e-4  # of a frequency; GGUF has factors in float32
 
@@ -170,9 +85,6 @@ _GGUF_TOLERANCE = 1e-4  # of a frequency; GGUF has factors in float32
 def on_folder(folder: Path, read: RopeConfig) -> Iterator[Finding]:
     """Files of a folder that contradict its config.json."""
     yield from on_side_files(folder, read)
-    for name, text in problems_of_weights(folder):
-        yield Finding(name, text, "weights-unreadable", "fault")
-    yield from _on_saved_frequencies(folder, read)
     if (folder / CONFIG).is_file():
         for path in chain([folder / PARAMS], sorted(folder.glob("*.gguf"))[:1]):
             if os.path.lexists(path):

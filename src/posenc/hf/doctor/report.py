@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from posenc.hf.findings import Finding, Level
+from posenc.hf.findings import Finding, Level, labelled
 from posenc.input_files import printable
 from posenc_cli.exit_codes import code_of
 
@@ -22,12 +24,14 @@ class Report(NamedTuple):
         findings: all of them.
         checked: what was checked: files with what was read of them, modules of a live model.
         not_checked: what was not checked and could hold a mistake; "healthy" says nothing about these.
+        subject: the model type and its number of layers, "" where they are not known.
     """
 
     source: str
     findings: tuple[Finding, ...]
     checked: tuple[str, ...] = ()
     not_checked: tuple[str, ...] = ()
+    subject: str = ""
 
     @property
     def healthy(self) -> bool:
@@ -48,20 +52,23 @@ class Report(NamedTuple):
 
     def as_json(self) -> str:
         """All of it as JSON."""
-        record: dict[str, Any] = {"source": self.source, "healthy": self.healthy}
+        record: dict[str, Any] = {"source": self.source, "subject": self.subject, "healthy": self.healthy}
         record |= {"checked": list(self.checked), "not_checked": list(self.not_checked)}
         record["findings"] = [finding.as_dict() for finding in self.findings]
         return json.dumps(_finite(record), indent=2, default=str, allow_nan=False)
 
     def __str__(self) -> str:
         levels = [finding.level for finding in self.findings]
-        lines = [printable(self.source)]
-        lines += [f"checked       {', '.join(self.checked)}"] if self.checked else []
-        lines += [f"not checked   {', '.join(self.not_checked)}"] if self.not_checked else []
+        lines = [printable(f"{self.source} ({self.subject})" if self.subject else self.source)]
+        lines += [labelled("Checked", printable(", ".join(self.checked)))] if self.checked else []
+        lines += [labelled("Not checked", printable(", ".join(self.not_checked)))] if self.not_checked else []
         lines += ["", *map(str, self.findings)] if self.findings else []
         if self.healthy:
             return "\n".join([*lines, "", "healthy in what was checked"])
-        return "\n".join([*lines, "", f"{_count(levels, 'fault')}, {_count(levels, 'suspicion')}"])
+        lines += ["", f"{_count(levels, 'fault')}, {_count(levels, 'suspicion')}"]
+        if Path(self.source).exists() and any(item.certain and item.corrected for item in self.findings):
+            lines.append(f"Write what is certain: posenc doctor {shlex.quote(printable(self.source))} --fix OUT")
+        return "\n".join(lines)
 
 
 def _count(levels: list[Level], level: Level) -> str:
@@ -79,11 +86,12 @@ def _finite(value: Any) -> Any:
 
 
 def report_of(
-    source: str, findings: list[Finding], checked: Iterable[str] = (), not_checked: Iterable[str] = ()
-) -> Report:
+    source: str, findings: list[Finding], checked: Iterable[str] = (), not_checked: Iterable[str] = (),
+    subject: str = "",
+) -> Report:  # fmt: skip
     """A report of findings, without repetitions and the worst first."""
     unique: dict[tuple[str, str, str], Finding] = {}
     for finding in findings:
         unique.setdefault((finding.name, finding.key, finding.text), finding)
     ordered = tuple(sorted(unique.values(), key=lambda finding: _ORDER[finding.level]))
-    return Report(source, ordered, tuple(checked), tuple(not_checked))
+    return Report(source, ordered, tuple(checked), tuple(not_checked), subject)

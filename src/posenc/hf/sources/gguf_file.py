@@ -56,11 +56,13 @@ class Scanned(NamedTuple):
         fields: its keys but the tokenizer's, with lists and texts of up to 65,536 elements.
         tokens: how many the tokenizer has; None where the file has none.
         factors: of frequencies, by the names of their tensors.
+        shapes: of all tensors, as the file writes them: the axis that lies together in memory comes first.
     """
 
     fields: Config
     tokens: int | None
     factors: dict[str, list[float]]
+    shapes: dict[str, tuple[int, ...]]
 
 
 def metadata_of(path: Path) -> Config:
@@ -70,7 +72,7 @@ def metadata_of(path: Path) -> Config:
         UnreadableFileError: for a file that is no GGUF, is damaged or truncated; it names the path.
         OSError: where it cannot be read.
     """
-    fields, tokens, factors = scanned(path)
+    fields, tokens, factors, _ = scanned(path)
     if tokens is not None:
         fields.setdefault(f"{fields.get('general.architecture')}.vocab_size", tokens)
     return {**fields, **(factors or {NO_FACTORS: True})}
@@ -130,7 +132,9 @@ class _Scan:
             tokens = count if name == _TOKENS else tokens
             if value is not None and not name.startswith("tokenizer."):
                 fields[name] = value
-        return Scanned(fields, tokens, self._factors(self._tensors(tensors, fields.get("general.alignment", 32))))
+        entries = self._tensors(tensors, fields.get("general.alignment", 32))
+        shapes = {name: tensor.shape for name, tensor in entries.items()}
+        return Scanned(fields, tokens, self._factors(entries), shapes)
 
     def _take(self, size: int) -> int:
         """Where the next ``size`` bytes begin."""

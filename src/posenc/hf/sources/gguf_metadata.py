@@ -26,7 +26,7 @@ from posenc.arguments import shown
 from posenc.frequencies.rotation import Layout
 from posenc.hf.families import ROTATIONS, RotationRules
 from posenc.hf.families.layer_patterns import FULL, SLIDING
-from posenc.hf.findings import Finding
+from posenc.hf.findings import Finding, NotReadError
 from posenc.hf.limits import SMALLEST, is_count, is_number
 from posenc.hf.sources.load import Config
 from posenc.hf.sources.translated import Translated, number_at, renamed
@@ -105,7 +105,7 @@ def translate(config: Config) -> Translated:
     if not isinstance(arch, str) or arch not in ARCHITECTURES:
         known = ", ".join(sorted(ARCHITECTURES))
         text = "is not known here; read the config.json it was converted from. Known are"
-        raise ValueError(f"{_ARCH} {shown(arch)} {text} {known}")
+        raise NotReadError(f"{_ARCH} {shown(arch)} {text} {known}")
     model_type, layout = ARCHITECTURES[arch]
     keys = {key.removeprefix(f"{arch}."): value for key, value in config.items() if key.startswith(f"{arch}.")}
     names = {key: f"{arch}.{gguf_key}" for key, gguf_key in _IN_BLOCK.items()}

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,6 +41,7 @@ _BITS = {
 }  # fmt: skip
 _INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 _PICKLED = ("*.bin", "*.pth", "*.pt")
+_NOT_WEIGHTS = ("consolidated", "adapter_model", "optimizer")  # files of another program, of an adapter, of a trainer
 
 
 class Entry(NamedTuple):
@@ -61,12 +62,18 @@ class Entry(NamedTuple):
 
     def read(self) -> bytes:
         """Its bytes."""
+        return self.slices([(0, self.end - self.begin)])[0]
+
+    def slices(self, places: list[tuple[int, int]]) -> list[bytes]:
+        """Some of its bytes: offset from its begin and length of each slice."""
+        contents = []
         with open_regular(self.file) as file:
-            file.seek(self.begin)
-            content = file.read(self.end - self.begin)
-        if len(content) != self.end - self.begin:
-            raise UnreadableFileError(f"{told(self.file)} is truncated")
-        return content
+            for offset, length in places:
+                file.seek(self.begin + offset)
+                contents.append(file.read(length))
+                if len(contents[-1]) != length:
+                    raise UnreadableFileError(f"{told(self.file)} is truncated")
+        return contents
 
 
 def tensors_in(path: Path) -> dict[str, Entry]:
@@ -139,11 +146,16 @@ def _brief(name: str) -> str:
     return printable(name[:100])
 
 
-def problems_of_weights(folder: Path) -> Iterator[tuple[str, str]]:
-    """What is wrong with the weight files of a folder: the name of each such file, and an error."""
-    tensors: dict[str, dict[str, Entry]] = {}
+def problems_of_weights(folder: Path, known: Mapping[str, dict[str, Entry]] | None = None) -> Iterator[tuple[str, str]]:
+    """What is wrong with the weight files of a folder: the name of each such file, and an error.
+
+    Args:
+        folder: with the files.
+        known: tensors of files whose headers were read already, by the names of the files.
+    """
+    tensors: dict[str, dict[str, Entry]] = dict(known or {})
     damaged = set[str]()
-    for path in sorted(folder.glob("*.safetensors")):
+    for path in sorted(path for path in folder.glob("*.safetensors") if path.name not in tensors):
         try:
             tensors[path.name] = tensors_in(path)
         except (ValueError, OSError) as error:
@@ -185,6 +197,22 @@ def shards_of(index: Path) -> dict[str, str]:
     if strange is not None:
         raise UnreadableFileError(f"{told(index)} names {_brief(strange)}, which is no file of the same folder")
     return shards
+
+
+def loaded_files(folder: Path) -> list[Path]:
+    """The safetensors files of a folder that transformers loads: one file, or else those that the index names.
+
+    Without both, every file but those of other programs and of trainers; missing shards are left out.
+    """
+    single, index = folder / "model.safetensors", folder / _INDEXES[0]
+    if single.exists():
+        return [single]
+    if index.exists():
+        try:
+            return [folder / name for name in sorted(set(shards_of(index).values())) if (folder / name).exists()]
+        except (ValueError, OSError):
+            pass  # reported by `problems_of_weights`; the shards can still be looked at
+    return [path for path in sorted(folder.glob("*.safetensors")) if not path.name.startswith(_NOT_WEIGHTS)]
 
 
 def _on_index(path: Path, tensors: dict[str, dict[str, Entry]], damaged: set[str]) -> Iterator[tuple[str, str]]:

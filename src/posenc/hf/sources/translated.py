@@ -38,11 +38,17 @@ class Translated(NamedTuple):
         if not self.program:
             return error
         lines = str(error).partition("\nallowed:")[0].replace(" or n_embd with n_head", "").split("\n")
-        known = "|".join(sorted(map(re.escape, self.names), key=len, reverse=True))
-        key = re.compile(rf"(?<![\w.])(?:rope_parameters\.|rope_scaling\.)?({known})\b(?!=)")
-        text = "; ".join(dict.fromkeys(key.sub(lambda match: self.names[match[1]], line) for line in lines))
+        text = "; ".join(dict.fromkeys(map(self.in_source_words, lines)))
         kind = NotReadError if isinstance(error, NotReadError) else ValueError
         return kind(f"{text}; read from {self.program}")
+
+    def in_source_words(self, text: str) -> str:
+        """A text with the names that keys have in the other program's file."""
+        if not self.names:
+            return text
+        known = "|".join(sorted(map(re.escape, self.names), key=len, reverse=True))
+        key = re.compile(rf"(?<![\w.])(?:rope_parameters\.|rope_scaling\.)?({known})\b(?!=)")
+        return key.sub(lambda match: self.names[match[1]], text)
 
 
 def renamed(config: Config, names: Mapping[str, str]) -> Config:

@@ -1,0 +1,182 @@
+"""Looks into tables of positions: numbers that are none, rows of zeros, and frequencies of another base.
+
+Of each tensor a bounded number of rows is read: the first, the last and some between. What is said of values is said of
+this sample.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+
+from posenc.hf.config.rope_config import RopeConfig
+from posenc.hf.config.text_config import max_length
+from posenc.hf.doctor.corrections import keys_for, single, text_path
+from posenc.hf.doctor.position_tables import TABLE
+from posenc.hf.families.saved_tensors import ALWAYS_SINKS, NORMS_AROUND_ONE, PATCHES_AT_RANDOM
+from posenc.hf.findings import Finding
+from posenc.hf.limits import BASE
+from posenc.hf.sources.tensor_files import Entry
+
+_TYPES = {"F64": "d", "F32": "f", "F16": "e", "BF16": ""}
+_ROWS, _FEW_ROWS = 256, 24  # of one tensor, until `_BUDGET` is spent, and from then on
+_BUDGET = 1 << 22  # bytes
+_ROW_BYTES = 1 << 14
+_TENSORS = 1024
+_ZEROS = 0.5  # share of sampled rows; a table may have a row of zeros for the padding token
+_OF_POSITIONS = re.compile(  # what else has numbers by positions or distances, or scales the logits of a head
+    r"(?:^|[._])(?:pos|rel|relative|distance)_[a-z_]*(?:embed|bias|table|key|query|proj|[hwuv]$)|position"
+    r"|rotary|sinks?$|attention_sink_bias$|[qk]_(?:norm|layernorm)\.weight$|r_[wr]_bias$"
+)
+_INDICES = ("position_ids", "relative_position_index")
+
+
+def numbers_of(entry: Entry, most: int) -> list[list[float]]:
+    """A sample of some ``most`` rows of a tensor; empty for a type that has no plain numbers."""
+    if entry.dtype not in _TYPES or not entry.shape or entry.begin == entry.end:
+        return []
+    size = {"F64": 8, "F32": 4}.get(entry.dtype, 2)
+    width = entry.shape[-1]
+    rows = math.prod(entry.shape[:-1])
+    picked = sorted({*range(min(4, rows)), *(i * rows // most for i in range(most)), rows - 1})
+    length = min(width * size, _ROW_BYTES)
+    return [decoded_numbers(content, entry.dtype) for content in
+            entry.slices([(row * width * size, length) for row in picked])]  # fmt: skip
+
+
+def decoded_numbers(content: bytes, dtype: str) -> list[float]:
+    """Little-endian numbers as floats; bfloat16 is the upper half of a float32."""
+    if dtype == "BF16":
+        wide = bytearray(2 * len(content))
+        wide[2::4], wide[3::4] = content[0::2], content[1::2]
+        content, dtype = bytes(wide), "F32"
+    kind = _TYPES[dtype]
+    return list(struct.unpack(f"<{len(content) // struct.calcsize('<' + kind)}{kind}", content))
+
+
+def _cannot_be_zero(name: str, model_type: str) -> bool:
+    """Whether zeros in a tensor mean that it was lost: other tables begin as zeros, or mean 1 by a zero."""
+    if name.endswith(("sinks", "attention_sink_bias")):
+        return model_type in ALWAYS_SINKS
+    if "norm" in name:
+        return model_type in NORMS_AROUND_ONE
+    if name.endswith("inv_freq"):
+        return True
+    if not TABLE.search(name):
+        return False
+    return not name.endswith(("position_embeddings", "position_embedding", "pos_embed")) or (
+        model_type in PATCHES_AT_RANDOM
+    )
+
+
+def _has_positions(name: str) -> bool:
+    """Whether values of a tensor are sampled."""
+    return bool(TABLE.search(name) or _OF_POSITIONS.search(name)) and not name.endswith(_INDICES)
+
+
+def on_values(entries: Mapping[str, Entry], model_type: str) -> tuple[list[Finding], int]:
+    """Findings on sampled values, and of how many tensors values were looked at."""
+    names = [name for name in entries if _has_positions(name)][:_TENSORS]
+    broken: dict[str, list[str]] = {}
+    looked = spent = 0
+    for name in names:
+        try:
+            rows = numbers_of(entries[name], _ROWS if spent < _BUDGET else _FEW_ROWS)
+        except (ValueError, OSError):
+            continue  # a file that changes or vanishes meanwhile
+        looked += bool(rows)
+        spent += 4 * sum(map(len, rows))
+        if any(not math.isfinite(number) for row in rows for number in row):
+            broken.setdefault("NaN or infinity", []).append(name)
+        elif rows and _cannot_be_zero(name, model_type):
+            zeros = sum(not any(row) for row in rows)
+            if zeros >= max(1, _ZEROS * len(rows)):
+                broken.setdefault(f"only zeros in {zeros} of {len(rows)} rows", []).append(name)
+    findings = []
+    for what, which in broken.items():
+        more = f", as {len(which) - 1} more tensors have," if len(which) > 1 else ""
+        if what.startswith("NaN"):
+            text = f"has {what} among the values that were sampled{more}: every output is NaN or wrong; save "
+            text += "the weights again"
+            findings.append(Finding(which[0], text, "values-not-finite", "fault"))
+        else:
+            text = f"has {what} that were sampled{more}: it was not trained, or was lost when the weights were saved"
+            findings.append(Finding(which[0], text, "values-zero", "suspicion"))
+    return findings, looked
+
+
+_SAVED_TOLERANCE = 1e-2  # of a frequency; bfloat16 rounds by 4e-3
+_STEP = 2.0**-24  # between two float16 numbers below _NORMAL, where rounding is no longer relative
+_NORMAL = 2.0**-14
+_LONGEST = 1 << 16  # bytes of frequencies
+_DIGITS = 6  # of a base
+
+
+def on_saved_frequencies(entries: Mapping[str, Entry], read: RopeConfig) -> Iterator[Finding]:
+    """Compare frequencies saved with the weights with the configuration's; transformers no longer reads them."""
+    rope = single(read)
+    saved = {} if rope is None or rope.length_dependent else _saved_frequencies(entries)
+    if rope is None or not saved:
+        return
+    unscaled = rope.replace(scaling=None).spectrum().theta.tolist()
+    scaled = rope.spectrum(max_length(read.text_config)).theta.tolist()
+    differing = (item for item in saved.items() if not _close(item[0], unscaled) and not _close(item[0], scaled))
+    frequencies, name = next(differing, ((), ""))
+    theta = list(frequencies)
+    if not theta:
+        return
+    base = _base_of(theta)
+    text = f"of the weights ({name}) has {len(theta)} frequencies from {theta[0]:.4g} to {theta[-1]:.4g} a token, the "
+    text += f"configuration means {len(unscaled)} from {unscaled[0]:.4g} to {unscaled[-1]:.4g}, "
+    text += "which transformers uses: "
+    text += "the model was saved with another rotation" + ("" if base is None else f", of base {base:g}")
+    keys = None
+    if base is not None and 2 * len(theta) <= rope.head_dim:
+        keys = keys_for(read, rope.replace(base=base, rotary_dim=2 * len(theta)))
+    yield Finding("inv_freq", text, "saved-frequencies-differ", "fault", keys, True, inside=text_path(read))
+
+
+def _saved_frequencies(entries: Mapping[str, Entry]) -> dict[tuple[float, ...], str]:
+    """The frequencies among the weights, a vision tower's aside, and of which tensor; equal ones once."""
+    saved: dict[tuple[float, ...], str] = {}
+    names = [name for name in entries if name.endswith(("rotary_emb.inv_freq", "rotary_embeddings.inv_freq"))]
+    for name in names[:_TENSORS]:
+        entry = entries[name]
+        if "vision" in name or "visual" in name or entry.dtype not in _TYPES:
+            continue
+        if 0 < entry.end - entry.begin <= _LONGEST:
+            saved.setdefault(tuple(decoded_numbers(entry.read(), entry.dtype)), name)
+    return saved
+
+
+def _close(saved: Sequence[float], theta: Sequence[float]) -> bool:
+    return len(saved) == len(theta) and all(
+        abs(a - b) <= _SAVED_TOLERANCE * b + _STEP / 2 for a, b in zip(saved, theta, strict=True)
+    )
+
+
+def _base_of(theta: list[float]) -> float | None:
+    """The base of geometric frequencies, as round as they allow; None for others."""
+    pairs = len(theta)
+    exactly = sum(number >= _NORMAL for number in theta)  # frequencies that float16 would hold to its full precision
+    if exactly < 2 or not all(number >= 0 for number in theta) or not theta[exactly - 1] > 0:
+        return None
+    steps = [pair / pairs for pair in range(pairs)]
+    logarithm = -pairs / (exactly - 1) * math.log(theta[exactly - 1])
+    if logarithm > math.log(BASE):
+        return None
+    exact = math.exp(logarithm)
+    if not _close(theta, [exact**-step for step in steps]):
+        return None
+    rounded = (float(f"{exact:.{digits}g}") for digits in range(1, _DIGITS + 1))
+    return next((base for base in rounded if base > 0 and _is_base(theta, base)), exact)
+
+
+def _is_base(theta: list[float], base: float) -> bool:
+    """Whether geometric frequencies of a base are these, within half the tolerance."""
+    return all(
+        abs(number - base ** -(pair / len(theta))) <= _SAVED_TOLERANCE / 2 * number + _STEP / 2
+        for pair, number in enumerate(theta)
+    )
