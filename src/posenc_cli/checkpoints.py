@@ -101,8 +101,18 @@ def _extend() -> argparse.ArgumentParser:
         help="context lengths to measure (default: a quarter of the training length, all of it, the target)",
     )  # fmt: skip
     parser.add_argument("--original-length", type=int, metavar="TOKENS", help="training length, if the file is wrong")
+    parser.add_argument(
+        "--retrieval", type=int, default=0, metavar="N",
+        help="also hide a fact in N texts of the training length and N of the new one, and ask for it (default: none)",
+    )  # fmt: skip
     parser.add_argument("--dtype", default="auto", help="of the weights (default: unchanged; float32 for GGUF)")
-    parser.add_argument("--device", default="cpu", help="cpu, cuda, ... (default: %(default)s)")
+    parser.add_argument(
+        "--device", default="cpu", help="cpu, cuda, ..., or auto: a GPU if there is one (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--device-map", metavar="MAP",
+        help="auto: spread the weights over all GPUs and main memory (needs accelerate)",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", dest="as_json", help="print the numbers as JSON")
     _trust(parser)
     search = parser.add_argument_group("longrope, progressive and auto")

@@ -74,13 +74,16 @@ def init_model(folder: Path, *, trust_remote_code: bool = False) -> nn.Module:
     return cast(nn.Module, model.eval())
 
 
-def load_model(folder: Path, dtype: torch.dtype | str = "auto", *, trust_remote_code: bool = False) -> nn.Module:
-    """The model of a folder with its weights, on the processor.
+def load_model(
+    folder: Path, dtype: torch.dtype | str = "auto", *, trust_remote_code: bool = False, device_map: Any = None
+) -> nn.Module:
+    """The model of a folder with its weights, on the processor; quantised weights stay as transformers loads them.
 
     Args:
         folder: of transformers, with weights.
         dtype: of the weights in memory.
         trust_remote_code: whether the folder's own code may run.
+        device_map: of ``from_pretrained``, where the weights go; None: to the processor.
 
     Raises:
         ValueError: for a folder without any, for one with code that nobody has allowed, and for whatever transformers
@@ -97,7 +100,10 @@ def load_model(folder: Path, dtype: torch.dtype | str = "auto", *, trust_remote_
         config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code, local_files_only=True)
         _check_size(folder, config, trust_remote_code)
         loader = AutoModelForCausalLM.from_pretrained if block_of(config) is None else load_attached
-        model: nn.Module = loader(folder, dtype=dtype, trust_remote_code=trust_remote_code, local_files_only=True)
+        placed = {} if device_map is None else {"device_map": device_map}
+        model: nn.Module = loader(
+            folder, dtype=dtype, trust_remote_code=trust_remote_code, local_files_only=True, **placed
+        )
     return model.eval()
 
 
