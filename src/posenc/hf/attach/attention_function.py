@@ -43,12 +43,15 @@ class Attached(nn.Module):
         encodings: as `posenc.attention` takes them.
         rotated_last: channels at the end of a head that the first rotation rotates; 0: it rotates the first ones.
         before: the attention implementation that the model had.
+        given_rotation: whether the model hands cos and sin to the layer, which rotates by them.
     """
 
-    def __init__(self, encodings: Sequence[Encoding], *, rotated_last: int, before: str | None) -> None:
+    def __init__(
+        self, encodings: Sequence[Encoding], *, rotated_last: int, before: str | None, given_rotation: bool
+    ) -> None:
         super().__init__()
         self.encodings = nn.ModuleList(encodings)
-        self.rotated_last, self.before = rotated_last, before
+        self.rotated_last, self.before, self.given_rotation = rotated_last, before, given_rotation
         self.handle: RemovableHandle | None = None
 
     def acting(self) -> list[Encoding]:
@@ -86,12 +89,12 @@ def prepare(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     positions = kwargs.get("position_ids")
     if positions is None:
         raise ValueError(f"position_ids do not reach {type(module).__name__}, whose encodings need them")
-    if "position_embeddings" not in kwargs:
+    if attached.given_rotation and "position_embeddings" not in kwargs:
         raise ValueError(f"position_embeddings do not reach {type(module).__name__} by name, so nothing can stop them")
     x = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
     keys = PositionedCache(None, positions, attached.remember(x))  # type: ignore[operator]
     kwargs = {**kwargs, "posenc": AttachedCall(attached, positions, keys)}  # type: ignore[arg-type]
-    if kwargs["position_embeddings"] is not None:  # a layer without rotation may get none
+    if kwargs.get("position_embeddings") is not None:  # a layer without rotation may get none
         kwargs["position_embeddings"] = _no_rotation(kwargs["position_embeddings"])
     for name in _CACHE_ARGUMENTS:
         if kwargs.get(name) is not None:

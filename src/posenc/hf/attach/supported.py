@@ -11,6 +11,8 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from posenc.hf.attach.attention_function import NAME
+from posenc.hf.attach.inline_attention import is_inline, num_kv_heads
+from posenc.hf.attach.position_table import position_table
 from posenc.hf.config.encoding_spec import Sizes
 
 
@@ -21,12 +23,14 @@ def supported_layers(model: PreTrainedModel) -> dict[int, Any]:
         ValueError: where there is none, or an unsupported one; it says why.
     """
     parents = {child: parent for parent in model.modules() for child in parent.children()}
+    has_table = position_table(model) is not None
     rotating = [
         module
         for module in model.modules()
-        if isinstance(getattr(module, "layer_idx", None), int) and takes_rotation(module)
+        if isinstance(getattr(module, "layer_idx", None), int)
+        and (takes_rotation(module) or is_inline(module) or (has_table and "Attention" in type(module).__name__))
     ]
-    with_interface = [module for module in rotating if "get_interface" in source_of(module)]
+    with_interface = [module for module in rotating if is_inline(module) or "get_interface" in source_of(module)]
     if not with_interface:
         reason = "it has no layer whose attention is given position_embeddings"
         if rotating:
@@ -44,7 +48,8 @@ def supported_layers(model: PreTrainedModel) -> dict[int, Any]:
         if refusal is not None:
             raise ValueError(f"model: {type(module).__name__} is unsupported: {refusal}")
         layers[number] = module
-    if "token_type_ids" in inspect.signature(model.forward).parameters:
+    multimodal = not has_table and not any(map(is_inline, layers.values()))  # GPT-2's and GPT-J's are an embedding
+    if multimodal and "token_type_ids" in inspect.signature(model.forward).parameters:
         raise ValueError(
             f"model: {type(model).__name__} attends to images in both directions: attach to its language model"
         )
@@ -69,6 +74,10 @@ def _refusal(module: nn.Module, parent: nn.Module | None) -> str | None:
     """Why no encodings can be attached, or None."""
     if hasattr(module, NAME):
         return "it has encodings already: detach them first"
+    if getattr(module, "is_cross_attention", False):
+        return "the model has cross-attention, which has no positions in common with its keys"
+    if is_inline(module) and "forward" in module.__dict__:
+        return "accelerate has wrapped its forward: attach before it is dispatched, or load with device_map"
     if not any(argument.kind is inspect.Parameter.VAR_KEYWORD for argument in _arguments(module).values()):
         return "its forward takes no further arguments, so none can reach its attention function"
     if any("index" in name.lower() for name, _ in module.named_children()):
@@ -111,7 +120,7 @@ def shape_of(module: Any) -> Sizes:
     """The shape of one layer's attention, under the names of the catalogue."""
     config = module.config
     heads = getattr(module, "num_heads", None) or config.num_attention_heads
-    groups = getattr(module, "num_key_value_groups", 1)
+    groups = heads // (num_kv_heads(module) or heads // getattr(module, "num_key_value_groups", 1))
     widths = (getattr(module, name, None) for name in ("qk_head_dim", "head_dim", "head_size"))
     width = next(filter(None, widths), config.hidden_size // heads)
     length = config.max_position_embeddings
