@@ -198,11 +198,16 @@ def _attach() -> argparse.ArgumentParser:
         epilog="posenc.hf.attach.load opens the new folder.",
     )
     parser.add_argument("path", metavar="folder", help="a folder with a model and its weights")
-    parser.add_argument("encodings", help="names joined by +, as in posenc list; own is the model's rotation")
+    parser.add_argument("encodings", help="names joined by +, as in posenc list; own is what the model has")
     parser.add_argument("--out", required=True, metavar="OUT", help="new folder to write")
     parser.add_argument(
         "--layers", type=_layers, metavar="NUMBERS", help="layers from 0, as 0,3 or 0-5 (default: all with attention)"
     )
+    parser.add_argument(
+        "--measure", action="store_true", help="print the loss of the model before and with the encodings"
+    )
+    parser.add_argument("--text", metavar="FILE", help="text for --measure (default: built-in English)")
+    parser.add_argument("--windows", type=int, default=8, metavar="N", help="windows of it (default: %(default)s)")
     _trust(parser)
     return parser
 

@@ -34,10 +34,10 @@ REFUSED = {  # by what the refusal says
     ),
     "must be bool": ("doge"),
     "no layer whose attention is given position_embeddings": (
-        "esmc idefics kyutai_speech_to_text moshi recurrent_gemma codegen gptj esm jina_embeddings_v3 gte "
+        "esmc idefics kyutai_speech_to_text moshi recurrent_gemma codegen esm jina_embeddings_v3 gte "
         "nomic_bert openai_privacy_filter"
     ),
-    "written into its forward": ("falcon gpt_neox_japanese"),
+    "written into its forward": ("gpt_neox_japanese"),
     "several parts": ("hrm_text moonshine moonshine_streaming zamba2"),
     "after its rotation": ("hunyuan_v1_dense hunyuan_v1_moe"),
     "must be a model of transformers": ("mimi mimi_decoder mimi_encoder pocket_tts_audio_tokenizer"),

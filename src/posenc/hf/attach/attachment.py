@@ -29,7 +29,14 @@ from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, WeightE
 from posenc.hf.attach.attention_function import NAME, Attached, attend, prepare, register
 from posenc.hf.attach.inline_attention import MODEL_TYPES, is_inline, route, unroute
 from posenc.hf.attach.position_table import position_table, switch_off, switch_on
-from posenc.hf.attach.supported import check_layers, shape_of, source_of, supported_layers, takes_rotation
+from posenc.hf.attach.supported import (
+    check_layers,
+    check_reached,
+    shape_of,
+    source_of,
+    supported_layers,
+    takes_rotation,
+)
 from posenc.hf.config.encoding_spec import (
     OWN,
     EncodingSpec,
@@ -64,9 +71,9 @@ def attach(model: Model, encodings: str | _EncodingList, layers: Iterable[int] |
         encodings: names of the catalogue joined by ``+``, a schedule over layers such as ``"rope/nope:4"``, or a list
             with a ``name`` and ``options`` for each, as `posenc.hf.modeling.PosencConfig` takes them; or encodings, of
             which each layer gets a copy. ``"own"``, alone or first, is the rotation that the layer has, and as the
-            option ``rotation`` of remapped distances what they rotate by; in models with a learned position embedding
-            (GPT-2, OPT, BioGPT) that embedding, which anything else switches off. ``"nope"`` is nothing. Encodings built in Python
-            are not built again by ``from_pretrained``.
+            option ``rotation`` of remapped distances what they rotate by. In models with a learned position embedding
+            (GPT-2, OPT, BioGPT) ``"own"`` keeps that embedding, and anything else switches it off. ``"nope"`` is
+            nothing. Encodings built in Python are not built again by ``from_pretrained``.
         layers: numbers from 0; None: all that have attention. The others stay as they are. GPT-J, Falcon and learned
             position embeddings change in all layers together.
 
@@ -102,6 +109,11 @@ def attach(model: Model, encodings: str | _EncodingList, layers: Iterable[int] |
     # The property of this name keeps its value elsewhere, in what is not saved: this entry alone reaches config.json.
     config.__dict__[_IMPLEMENTATION] = NAME
     config.posenc = {"read_me": _READ_ME, **spec.record(), "layers": chosen}
+    try:
+        check_reached(model, first)
+    except ValueError:
+        detach(model)
+        raise
     return model
 
 
@@ -170,8 +182,8 @@ class _AttachedEncodings:
         rotated_last = 0
         if self.keep_rotation and getattr(module.config, "alibi", False):
             raise ValueError(
-                "encodings: own: this model has ALiBi, whose bias transformers rounds to bfloat16 and divides by the root "
-                "of head_dim, and which no encoding here repeats: leave out own"
+                "encodings: own: this model has ALiBi, whose bias transformers rounds to bfloat16 and divides by the "
+                "root of head_dim, and which no encoding here repeats: leave out own"
             )
         if facts:
             layer = facts[number]

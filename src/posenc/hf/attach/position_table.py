@@ -1,8 +1,8 @@
 """The learned position embedding of a model, which `attach` switches off where encodings take its place.
 
-It is an embedding that the model adds to those of its tokens. Switched off it gives zeros, for positions beyond its rows
-too: two hooks look up row 0 for every token, so that none is out of range, and replace the result. The weights stay in
-the model and in its checkpoints, and `detach` switches them on again.
+It is an embedding that the model adds to those of its tokens. Switched off it gives zeros, for positions beyond its
+rows too: two hooks look up row 0 for every token, so that none is out of range, and replace the result. The weights
+stay in the model and in its checkpoints, and `detach` switches them on again.
 
 Source: GPT2Model, OPTDecoder and BioGptModel of transformers 5.23. GPT-BigCode has the same table, and does not hand
 position_ids on to its layers.

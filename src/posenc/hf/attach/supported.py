@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from posenc.hf.attach.attention_function import NAME
+from posenc.hf.attach.attention_function import NAME, NotReachedError
 from posenc.hf.attach.inline_attention import is_inline, num_kv_heads
 from posenc.hf.attach.position_table import position_table
 from posenc.hf.config.encoding_spec import Sizes
@@ -84,11 +85,29 @@ def _refusal(module: nn.Module, parent: nn.Module | None) -> str | None:
         return "an indexer, which selects its keys, uses the same rotation"
     if getattr(module, "is_kv_shared_layer", False):
         return "it takes its keys from another layer"
-    arguments = {} if parent is None else _arguments(parent)
-    kinds = {argument.kind for argument in arguments.values()}
-    if "position_ids" not in arguments and inspect.Parameter.VAR_KEYWORD not in kinds:
+    if parent is None:
+        return None
+    handed = _arguments_handed(parent, module)
+    if not handed("position_ids"):
         return "position_ids do not reach it"
+    if takes_rotation(module) and not is_inline(module) and not handed("position_embeddings"):
+        return "position_embeddings do not reach it by name"
     return None
+
+
+def _arguments_handed(parent: nn.Module, module: nn.Module) -> Callable[[str], bool]:
+    """Whether the layer around an attention module hands an argument of a name on to it, as its source tells."""
+    arguments, name = _arguments(parent), next(key for key, child in parent.named_children() if child is module)
+    collects = any(argument.kind is inspect.Parameter.VAR_KEYWORD for argument in arguments.values())
+    calls = re.findall(rf"self\.{name}\(((?:[^()]|\([^()]*\))*)\)", source_of(parent))
+
+    def handed(argument: str) -> bool:
+        if not calls:  # called under another name, as in a loop over parts
+            return argument in arguments or collects
+        passes_on = collects and argument not in arguments
+        return any(re.search(rf"\b{argument}\s*=", call) or (passes_on and "**" in call) for call in calls)
+
+    return handed
 
 
 # A call of a layer in a model's forward that hands position_ids on; calls within its arguments may have parentheses.
@@ -100,7 +119,7 @@ def _positions_reach(module: nn.Module, parents: Mapping[nn.Module, nn.Module]) 
     around = parents.get(module)
     while around is not None and not isinstance(around, PreTrainedModel):
         around = parents.get(around)
-    if around is None or "position_ids" not in _arguments(around):
+    if around is None:
         return True  # the caller passes position_ids to the layers itself
     return bool(_HANDED_ON.search(source_of(around)))
 
@@ -128,3 +147,35 @@ def shape_of(module: Any) -> Sizes:
         "dim": config.hidden_size, "num_heads": heads, "num_kv_heads": heads // groups, "head_dim": width,
         "max_length": length, "train_length": length, "layers": config.num_hidden_layers,
     }  # fmt: skip
+
+
+def check_reached(model: PreTrainedModel, module: Any) -> None:
+    """Raise a ValueError where a layer with encodings attached is not given what they need; its text says what.
+
+    Two tokens are read up to this layer. The source of a model does not tell which of its arguments are None, such as
+    the text positions of models with M-RoPE. A model whose weights are not there yet, and one that reads something else
+    than tokens, is not called.
+    """
+    around = next(
+        (
+            part
+            for part in reversed([*model.modules()])
+            if isinstance(part, PreTrainedModel) and module in set(part.modules())
+        ),
+        model,
+    )
+    weight = next(around.parameters())
+    if weight.is_meta or "input_ids" not in inspect.signature(around.forward).parameters:
+        return
+    was_training, attached = around.training, module.posenc
+    attached.stop_when_reached = True
+    try:
+        with torch.no_grad():
+            around.eval()(input_ids=torch.zeros(1, 2, dtype=torch.long, device=weight.device), use_cache=False)
+    except NotReachedError as error:
+        raise ValueError(f"model: {type(model).__name__} is unsupported: {error}") from None
+    except Exception:  # ReachedError, or a model that takes tokens in another form, as codes of audio
+        return
+    finally:
+        attached.stop_when_reached = False
+        around.train(was_training)
