@@ -49,8 +49,8 @@ def saved_state(out: str) -> str:
     state = Path(f"{out}.work")
     measured = state / "measured.jsonl"
     count = measured.read_bytes().count(b"\n") if measured.exists() else 0
-    others = sorted(path.name for path in state.glob("*") if path.name in ("search.jsonl", "tuned.pt"))
-    more = f" and {', '.join(others)}" if others else ""
+    searched = sorted(path.name for path in state.glob("*") if path.name in ("search.jsonl", "tuned.pt"))
+    more = f" and {', '.join(searched)}" if searched else ""
     if not count and not more:
         return f"nothing was measured yet; to begin again: {command_line()}"
     measurements = "1 measurement" if count == 1 else f"{count} measurements"
@@ -63,12 +63,14 @@ def command_line() -> str:
 
 
 @contextmanager
-def resumable(kept: Callable[[], str] | None) -> Iterator[None]:
+def resumable(describe_state: Callable[[], str] | None) -> Iterator[None]:
     """On Ctrl-C print what is kept and how to continue; None: nothing is."""
     try:
         yield
     except KeyboardInterrupt:
-        sys.stderr.write(f"\nstopped: {'nothing is saved without --out' if kept is None else kept()}\n")
+        sys.stderr.write(
+            f"\nstopped: {'nothing is saved without --out' if describe_state is None else describe_state()}\n"
+        )
         raise
 
 

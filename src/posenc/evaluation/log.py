@@ -59,8 +59,8 @@ class MeasurementLog:
                     file.flush()
                     os.fsync(file.fileno())
             except OSError as error:  # a full disk: the system's error of a write names no file
-                kept = f"{len(self.known)} measurements before this one are saved there"
-                raise OSError(error.errno, f"{error.strerror or error}; {kept}", str(self.path)) from error
+                saved = f"{len(self.known)} measurements before this one are saved there"
+                raise OSError(error.errno, f"{error.strerror or error}; {saved}", str(self.path)) from error
         self.known[key] = value
 
 

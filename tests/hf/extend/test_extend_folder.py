@@ -246,7 +246,8 @@ def test_automatic_device_and_device_map(tmp_path: Path) -> None:
     pytest.importorskip("accelerate")
     saved(tmp_path / "model", small())
     expected = extend(tmp_path / "model", TARGET, "yarn", **asked())
-    for options in ({"device": "auto"}, {"device_map": "auto"}):
+    ways: list[dict[str, Any]] = [{"device": "auto"}, {"device_map": "auto"}]
+    for options in ways:
         done = extend(tmp_path / "model", TARGET, "yarn", **asked(), **options)
         assert done.after[TARGET].mean == pytest.approx(expected.after[TARGET].mean, abs=1e-4)
 
@@ -298,6 +299,14 @@ def test_a_quantized_checkpoint_stays_as_it_is(tmp_path: Path) -> None:
     assert config.rope_parameters["rope_type"] == "yarn"
     again = load_causal_lm(tmp_path / "new").model
     assert fingerprint(again) == fingerprint(before)
+
+
+def test_quantized_weights_are_not_trained(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    quantized(tmp_path / "model")
+    with pytest.raises(ValueError, match="quantised"):
+        extend(tmp_path / "model", TARGET, "progressive", out=tmp_path / "new", **asked())
+    assert not (tmp_path / "new.work").exists()
 
 
 def test_the_fingerprint_sees_weights_in_buffers() -> None:

@@ -167,7 +167,7 @@ def check_reached(model: PreTrainedModel, module: Any) -> None:
     weight = next(around.parameters())
     if weight.is_meta or "input_ids" not in inspect.signature(around.forward).parameters:
         return
-    was_training, attached = around.training, module.posenc
+    modes, attached = [(part, part.training) for part in around.modules()], module.posenc
     attached.stop_when_reached = True
     try:
         with torch.no_grad():
@@ -178,4 +178,5 @@ def check_reached(model: PreTrainedModel, module: Any) -> None:
         return
     finally:
         attached.stop_when_reached = False
-        around.train(was_training)
+        for part, mode in modes:
+            part.training = mode

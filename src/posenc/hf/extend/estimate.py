@@ -154,7 +154,7 @@ def memory_text(model: nn.Module, length: int, scored: int, *, decodes: bool) ->
     free, more = memory_free(model), sum(parts.values()) - parts["weights"]
     if free is None:
         return text
-    text += f"; {gigabytes(free)} are free beside the weights"
+    text += f"; {gigabytes(free)} are free in addition to the weights"
     if more > free:
         text += ", which is too little: use a shorter --length, another --device or --device-map auto"
     return text

@@ -182,9 +182,9 @@ class ContextExtension:
                 self.workload.done(read, seconds)
                 correct.append(bool(known))
                 if seconds is not None:
-                    found = "found" if known else "not found"
+                    outcome = "found" if known else "not found"
                     self.progress(
-                        f"  fact {number + 1} of {self.retrieval.count}, {n:,} tokens: {found}, {seconds:.1f} s; "
+                        f"  fact {number + 1} of {self.retrieval.count}, {n:,} tokens: {outcome}, {seconds:.1f} s; "
                         f"{self.workload.time_left()}"
                     )
             answers[n] = tuple(correct)
@@ -199,6 +199,8 @@ class ContextExtension:
     def check_applicable(self) -> None:
         """Raise a ValueError where the method cannot be applied to this model, before anything is measured."""
         rotations = self.rotations
+        if self.method == PROGRESSIVE:
+            _check_trainable(rotations.model)
         if self.method in DISTANCES:
             if not rotations.long_range_layers(self.original):
                 raise ValueError(
@@ -389,6 +391,20 @@ def extend(
         finished = load_causal_lm(str(output.path), **loading)
         return replace(Extension.of_record(output.finished, str(out)), model=finished.model)
     return job.run(output, tokenizer)
+
+
+def _check_trainable(model: Any) -> None:
+    """Raise a ValueError for weights that "progressive" cannot fine-tune."""
+    if getattr(model, "is_quantized", False) or getattr(model.config, "quantization_config", None) is not None:
+        raise ValueError(
+            f"method {PROGRESSIVE}: it fine-tunes weights, and the weights of this model are quantised: give the "
+            "folder with the full weights, or use another method"
+        )
+    if any(weight.is_meta for weight in model.parameters()):
+        raise ValueError(
+            f"method {PROGRESSIVE}: it fine-tunes weights, and accelerate has offloaded some of this model: use one "
+            "device that holds it"
+        )
 
 
 def _original(original_length: int | None, rotations: RotaryModules, length: int) -> int:

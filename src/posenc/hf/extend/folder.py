@@ -119,7 +119,7 @@ class OutputFolder:
         """
         assert self.state is not None
         if source is not None:
-            return f"no space for weights, which are linked to those of {source}"
+            return f"no space for weights, which are linked to the files of {source}"
         weights = {**dict(model.named_parameters()), **dict(model.named_buffers())}.values()
         needed, free = sum(weight.numel() * weight.element_size() for weight in weights), _free_space(self.state)
         if needed > free:
@@ -195,12 +195,12 @@ def _save(new: Path, model: Any, source: Path | None) -> str:
     files = weight_files(source)
     kind = link_files(files, new)
     written, original = _read_object(new / "config.json"), _read_object(source / "config.json")
-    # The live configuration has the dtype that the model was loaded in, which need not be that of the files, and a
-    # class that is not yet a causal model's may have loaded them.
+    # What the config says of the weights is true of the files, not of the model in memory: it may be loaded in another
+    # dtype, and by another class.
     for key in ("dtype", "torch_dtype"):
         written.pop(key, None)
-    kept = ("dtype", "torch_dtype", "architectures", "quantization_config", "auto_map")
-    written |= {key: original[key] for key in kept if key in original}
+    of_weights = ("dtype", "torch_dtype", "architectures", "quantization_config", "auto_map")
+    written |= {key: original[key] for key in of_weights if key in original}
     _write(new / "config.json", written, indent=2)
     if "auto_map" in original:
         for code in source.glob("*.py"):
@@ -209,7 +209,7 @@ def _save(new: Path, model: Any, source: Path | None) -> str:
 
 
 def _raise_limits(folder: Path, length: int, original_length: int) -> None:
-    """Raise lengths beside config.json at which texts would be cut below the new context length.
+    """Raise lengths in the other files of the folder at which texts would be cut below the new context length.
 
     ``model_max_length`` and ``truncation`` cut what the tokenizer reads. ``max_length`` of the generation settings ends
     prompt and answer together; below the training length it is a limit that somebody chose, and stays.

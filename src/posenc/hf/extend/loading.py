@@ -126,7 +126,7 @@ def check_device_map(device_map: str | None) -> None:
 
 
 def is_folder_of_transformers(path: Path, model: nn.Module) -> bool:
-    """Whether a path is a folder whose weights are those of the model, under the same names."""
+    """Whether a path is a folder whose weight files hold the model's tensors under the same names."""
     if not (path / "config.json").is_file():
         return False
     config: Any = model.config

@@ -20,7 +20,7 @@ _FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bi
 def weight_files(folder: Path) -> tuple[Path, ...]:
     """The files that transformers loads the weights of a folder from, an index included; empty where it has none.
 
-    Weights with an adapter beside them are not those of the loaded model, so there are none to link.
+    A folder with an adapter has none: transformers adds the adapter to the weights that it loads.
     """
     if (folder / "adapter_config.json").exists():
         return ()
