@@ -213,8 +213,7 @@ def test_the_cost_is_measured_when_asked(tmp_path: Path, capsys: pytest.CaptureF
     command = ["attach", str(tmp_path / "model"), "fox", "--out", str(tmp_path / "new"), *options]
     assert posenc_cli.run(command) == 0
     out = capsys.readouterr().out
-    assert "At 64 tokens the loss went from" in out
-    assert "over 3 windows" in out
+    assert "At 64 tokens, over 3 windows of one text, the loss went from" in out
     assert "parameters of the encodings are as they begin" in out
     assert load(tmp_path / "new") is not None
     cost = attach_and_measure(tmp_path / "model", "own", tmp_path / "same", text=tmp_path / "text", windows=3)

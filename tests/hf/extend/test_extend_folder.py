@@ -21,7 +21,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 import posenc_cli
 from posenc.evaluation.log import MeasurementLog, fingerprint
-from posenc.hf.extend import extend
+from posenc.hf.extend import Recipe, extend
 from posenc.hf.extend.estimate import Workload, memory_needed, memory_text, within_memory
 from posenc.hf.extend.loading import load_causal_lm
 from posenc.hf.extend.result import Extension, choice_sentence
@@ -41,6 +41,33 @@ def test_time_and_memory_are_estimated_before_the_first_window(tmp_path: Path) -
     windows = [line for line in lines if line.startswith("  window")]
     assert len(windows) == 8
     assert all("left" in line for line in windows)
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "says"),
+    [
+        ("auto", {"text": text(TARGET + 20), "last": 10}, "searches need pieces"),
+        ("longrope", {"text": text(TARGET + 20), "last": 10}, "searches need pieces"),
+        ("progressive", {"recipe": Recipe(intermediate=TARGET + 1)}, "intermediate must lie"),
+        ("progressive", {"text": text(TARGET + 20), "last": 10}, "searches need pieces"),
+    ],
+)
+def test_a_request_that_cannot_end_is_refused_before_anything_is_measured(
+    method: str, options: dict[str, Any], says: str, tmp_path: Path
+) -> None:
+    lines: list[str] = []
+    with pytest.raises(ValueError, match=says):
+        extend(small(), TARGET, method, out=tmp_path / "new", progress=lines.append, **{**asked(), **options})
+    assert not lines
+    assert not (tmp_path / "new.work").exists()
+
+
+def test_a_search_over_a_scaling_is_refused_before_anything_is_measured() -> None:
+    block = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 32, "rope_theta": 1e4}
+    lines: list[str] = []
+    with pytest.raises(ValueError, match="scaled already"):
+        extend(small(rope_parameters=block), TARGET, "longrope", progress=lines.append, **asked())
+    assert not lines
 
 
 def test_the_pace_of_readings_estimates_what_is_left() -> None:

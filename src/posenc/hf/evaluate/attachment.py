@@ -48,8 +48,9 @@ class AttachmentCost:
     def __str__(self) -> str:
         cost = self.after.minus(self.before)
         text = (
-            f"At {self.length:,} tokens the loss went from {self.before.mean:.4f} to {self.after.mean:.4f} nats a "
-            f"token ({cost.text(signed=True)}): {_WORDS[kind_of(cost)]}, over {len(cost.windows)} windows of one text."
+            f"At {self.length:,} tokens, over {len(cost.windows)} windows of one text, the loss went from "
+            f"{self.before.mean:.4f} to {self.after.mean:.4f} nats a token ({cost.text(signed=True)}): "
+            f"{_WORDS[kind_of(cost)]}."
         )
         if self.new_parameters:
             text += f" The {self.new_parameters:,} parameters of the encodings are as they begin."

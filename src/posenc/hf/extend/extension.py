@@ -143,8 +143,8 @@ class ContextExtension:
             self.workload.probe(model, self.windows.tokens)
         saved = f"; {len(cache.known)} measurements are saved and are not repeated" if cache.known else ""
         self.progress(
-            f"estimate: {duration(self.workload.seconds_left)} at the pace of a short probe, long texts may be slower"
-            f"{saved}"
+            f"estimate: about {duration(self.workload.seconds_left)} at the pace of a short probe; long texts may be "
+            f"slower{saved}"
         )
         decodes = self.retrieval is not None
         self.progress(f"estimate: {memory_text(model, self.length, self.windows.last, decodes=decodes)}")
@@ -214,6 +214,10 @@ class ContextExtension:
                 f"method {self.method}: every layer that rotates attends within a window of at most "
                 f"{self.original:,} tokens, so no distance is new"
             )
+        if self.method in (AUTO, SEARCHED, PROGRESSIVE):
+            evenly_spaced_pieces(self.windows.before, self.length, self.pieces)  # refuses a text that is too short
+        if self.method in (SEARCHED, PROGRESSIVE):
+            self._searcher()
         if self.method == AUTO:
             names = auto_methods(rotations.long_range_ropes(self.original).values())
         else:

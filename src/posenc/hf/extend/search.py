@@ -25,7 +25,7 @@ from posenc.evaluation.likelihood import evenly_spaced_pieces, token_losses
 from posenc.frequencies.longrope import LongRoPE, gain_of
 from posenc.hf.extend.methods import auto_methods
 from posenc.hf.extend.rotary_modules import RotaryModules
-from posenc.hf.extend.tuning import Recipe, draw_rows, tune
+from posenc.hf.extend.tuning import Recipe, tune
 from posenc.search import Candidate, Settings
 from posenc.search import search as search_factors
 
@@ -145,7 +145,6 @@ def progressive_search(
     """
     original, length, rotations = searcher.original_length, searcher.length, searcher.rotations
     intermediate = intermediate_length(recipe, original, length)
-    draw_rows(text, recipe, intermediate, 0)  # refuses a short text before hours of searching
 
     def search(name: str, at: int, trained: int, factor: float, onto: tuple[float, ...] | None) -> tuple[float, ...]:
         return searcher.search(
