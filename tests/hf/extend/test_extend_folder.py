@@ -125,6 +125,50 @@ def test_weights_are_linked_where_only_the_configuration_changes(tmp_path: Path)
     assert old.read_bytes() == original  # safetensors writes a new file
 
 
+def test_a_replaced_source_is_not_linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)  # a symbolic link would lead to the folder that is removed
+    saved(tmp_path / "model", small())
+    before = load_causal_lm(tmp_path / "model").model
+    done = extend(tmp_path / "model", TARGET, "yarn", out=tmp_path / "model", overwrite=True, **asked())
+    assert done.weights == ""
+    assert fingerprint(load_causal_lm(tmp_path / "model").model) == fingerprint(before)
+
+
+def test_a_replaced_folder_comes_back_where_the_new_one_cannot_take_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(tmp_path / "model", small())
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "mine").write_text("precious")
+    replace = Path.replace
+
+    def full(self: Path, target: Path) -> Path:
+        if self.name == "folder":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(OSError, match="No space left"):
+        extend(tmp_path / "model", TARGET, "yarn", out=tmp_path / "new", overwrite=True, **asked())
+    assert (tmp_path / "new" / "mine").read_text() == "precious"
+
+
+def test_generation_settings_that_cannot_be_saved(tmp_path: Path) -> None:
+    saved(tmp_path / "model", small())
+    file = tmp_path / "model" / "generation_config.json"
+    file.write_text(json.dumps({"temperature": 0.9, "do_sample": False}))
+    extend(tmp_path / "model", TARGET, "yarn", out=tmp_path / "new", **asked())  # the file is taken as it is
+    assert json.loads((tmp_path / "new" / "generation_config.json").read_text())["temperature"] == 0.9
+    model, lines = small(), list[str]()
+    model.generation_config.temperature = 0.9
+    with pytest.raises(ValueError, match="cannot save its generation settings"):
+        extend(model, TARGET, "yarn", out=tmp_path / "other", **asked(progress=lines.append))
+    assert not any(line.startswith("  window") for line in lines)
+
+
 def test_what_trains_or_remaps_writes_its_weights(tmp_path: Path) -> None:
     saved(tmp_path / "model", small())
     done = extend(tmp_path / "model", TARGET, "rerope", out=tmp_path / "new", **asked())

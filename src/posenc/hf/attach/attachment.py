@@ -1,4 +1,4 @@
-"""Positional encodings attached to a transformers model in place of its rotation, without a change to its code.
+"""Positional encodings attached to a transformers model in place of its own, without a change to its code.
 
     from posenc.hf.attach import attach, detach, load
     attach(model, "fox")                     # or "own+alibi": in addition to the rotation that the model has
@@ -9,8 +9,9 @@
 
 Nothing of transformers changes on import. A saved configuration names the attention implementation "posenc", which
 transformers does not know until `attach` or `load` has run, so that without them it raises. The window, sink,
-temperature, cap and scale of each layer stay the model's own. Caches keep keys un-rotated (`cache_adapter`). Needs the
-package transformers.
+temperature, cap and scale of each layer stay the model's own. Caches keep keys un-rotated (`cache_adapter`). Learned
+position embeddings are switched off (`position_table`), and attention that GPT-J and Falcon compute in their layers is
+routed through posenc's (`inline_attention`). Needs the package transformers.
 """
 
 from __future__ import annotations

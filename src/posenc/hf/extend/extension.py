@@ -151,7 +151,7 @@ class ContextExtension:
         if self.retrieval is None:
             self.progress("retrieval is not measured; --retrieval 20 hides a fact in 20 texts of each length")
         if output.path is not None:
-            self.progress(f"estimate: the folder needs {output.check_space(model, self._linked())}")
+            self.progress(f"estimate: the folder needs {output.check_writable(model, self._linked())}")
 
     def _measure(self, cache: MeasurementLog, label: str) -> dict[int, WindowLosses]:
         losses: dict[int, WindowLosses] = {}
@@ -372,7 +372,8 @@ def extend(
         live = model
     else:
         live, own_tokenizer = load_causal_lm(model, **loading)
-        source = Path(model) if is_folder_of_transformers(Path(model), live) else None
+        is_replaced = out is not None and Path(out).exists() and Path(out).samefile(model)  # links would end with it
+        source = Path(model) if is_folder_of_transformers(Path(model), live) and not is_replaced else None
         tokenizer = tokenizer or own_tokenizer
     rotations = RotaryModules(live)
     original = _original(original_length, rotations, length)

@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from typing import Any
 from torch import nn
 from transformers import AutoConfig
 
-from posenc.arguments import shown
+from posenc.arguments import one_line, shown
 from posenc.frequencies.longrope import LongRoPE
 from posenc.hf.atomic_write import naming_target, write_atomically
 from posenc.hf.config.rope_config import RopeConfig, read_rope
@@ -107,7 +108,7 @@ class OutputFolder:
         """The path of a file of the state; None where nothing is written."""
         return None if self.state is None else self.state / name
 
-    def check_space(self, model: nn.Module, source: Path | None) -> str:
+    def check_writable(self, model: Any, source: Path | None) -> str:
         """How many bytes the folder needs on its disk, in words.
 
         Args:
@@ -115,11 +116,21 @@ class OutputFolder:
             source: the folder whose weights are linked instead; None: they are written.
 
         Raises:
-            ValueError: where the disk has less free.
+            ValueError: where the disk has less free, and for generation settings that transformers refuses to save.
         """
         assert self.state is not None
         if source is not None:
             return f"no space for weights, which are linked to the files of {source}"
+        settings = getattr(model, "generation_config", None)
+        try:
+            if settings is not None:  # which of them transformers refuses to save differs between its versions
+                with tempfile.TemporaryDirectory(dir=self.state) as trial:
+                    settings.save_pretrained(trial)
+        except ValueError as error:
+            raise ValueError(
+                f"model: transformers cannot save its generation settings: {one_line(error)[:300]}; correct "
+                "generation_config.json or model.generation_config"
+            ) from error
         weights = {**dict(model.named_parameters()), **dict(model.named_buffers())}.values()
         needed, free = sum(weight.numel() * weight.element_size() for weight in weights), _free_space(self.state)
         if needed > free:
@@ -164,16 +175,27 @@ class OutputFolder:
                 _write(config_file, config, indent=2)
                 (new / SERVING).write_text(serving, encoding="utf-8")
                 _write(new / RECORD, {**record, "weights": weights}, indent=1)
-                if self.path.exists():
-                    old = self.state / "replaced"
-                    shutil.rmtree(old, ignore_errors=True)
-                    self.path.replace(old)
-                new.replace(self.path)
+                self._move_into_place(new)
         except BaseException:
             shutil.rmtree(new, ignore_errors=True)
             raise
         shutil.rmtree(self.state)
         return weights
+
+    def _move_into_place(self, new: Path) -> None:
+        assert self.path is not None
+        assert self.state is not None
+        if not self.path.exists():
+            new.replace(self.path)
+            return
+        old = self.state / "replaced"
+        shutil.rmtree(old, ignore_errors=True)
+        self.path.replace(old)
+        try:
+            new.replace(self.path)
+        except BaseException:
+            old.replace(self.path)
+            raise
 
 
 def _free_space(folder: Path) -> int:
@@ -190,8 +212,10 @@ def _save(new: Path, model: Any, source: Path | None) -> str:
         model.save_pretrained(new)
         return ""
     model.config.save_pretrained(new)
-    if getattr(model, "generation_config", None) is not None:
-        model.generation_config.save_pretrained(new)
+    if (source / "generation_config.json").exists():
+        # As it is: transformers opens files with contradictions, such as a temperature without sampling, and refuses to
+        # save them.
+        shutil.copy2(source / "generation_config.json", new)
     files = weight_files(source)
     kind = link_files(files, new)
     written, original = _read_object(new / "config.json"), _read_object(source / "config.json")
@@ -200,6 +224,7 @@ def _save(new: Path, model: Any, source: Path | None) -> str:
     for key in ("dtype", "torch_dtype"):
         written.pop(key, None)
     of_weights = ("dtype", "torch_dtype", "architectures", "quantization_config", "auto_map")
+    written = {"architectures": [type(model).__name__], **written}
     written |= {key: original[key] for key in of_weights if key in original}
     _write(new / "config.json", written, indent=2)
     if "auto_map" in original:
