@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import logging
 import subprocess
 import sys
@@ -16,7 +15,7 @@ import torch
 
 pytest.importorskip("transformers")
 
-from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
+from transformers import AutoConfig, AutoModelForCausalLM
 
 import posenc_cli
 from posenc.hf.attach import attach, detach, load
@@ -225,10 +224,13 @@ def test_the_cost_is_measured_when_asked(tmp_path: Path, capsys: pytest.CaptureF
     assert not (tmp_path / "third").exists()
 
 
-def test_explain_names_the_encodings_of_a_model_with_a_table(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    attach(GPT2LMHeadModel(GPT2Config(**TABLES["gpt2"], **ENDS)), "alibi").save_pretrained(tmp_path)
-    assert json.loads((tmp_path / "config.json").read_text())["posenc"]["encodings"][0]["name"] == "alibi"
+@pytest.mark.parametrize("name", ["gpt2", "opt", "gptj", "falcon, key heads"])
+def test_a_folder_is_explained_and_inspected(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = model_of(name, TABLES[name]) if name in TABLES else model_of(*INLINE[name])
+    attach(model, "alibi").save_pretrained(tmp_path)
     assert posenc_cli.run(["explain", str(tmp_path)]) == 0
-    assert "alibi" in capsys.readouterr().out.lower()
+    assert "attached by posenc in layers 0-1: alibi" in capsys.readouterr().out
+    assert posenc_cli.run(["explain", "--live", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.count("attached: ALiBi(4") == 2
+    assert posenc_cli.run(["doctor", str(tmp_path)]) == 0
+    assert "encodings-attached" in capsys.readouterr().out
