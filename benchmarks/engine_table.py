@@ -41,6 +41,7 @@ Block = dict[str, Any]
 HEAD, FACTOR, POSITION = 64, 4.0, 10_000
 PAIRS, VOCABULARY, TOKENS, SHORT_CONTEXT, LONG_CONTEXT = HEAD // 2, 300, 700, 256, 4096
 GAIN = 1.2
+SECTIONS: Block = {"mrope_section": [12, 10, 10], "mrope_interleaved": True}
 
 
 def cases(original: int) -> dict[str, Block]:
@@ -69,6 +70,12 @@ def cases(original: int) -> dict[str, Block]:
     }
 
 
+def mrope_cases() -> dict[str, Block]:
+    """The rows of M-RoPE, of rotary classes alone: at a text's positions, equal on all axes, its angles are RoPE's."""
+    block = {**cases(LONG_CONTEXT)["yarn"], **SECTIONS}
+    return {"yarn: M-RoPE": block, "yarn: M-RoPE, Qwen3-VL and Qwen3.5": {**block, "mrope_positions_factor": 1}}
+
+
 def longest(case: str, original: int) -> int:
     """What the configuration declares."""
     return original if case == "dynamic" else round(original * FACTOR)
@@ -76,7 +83,11 @@ def longest(case: str, original: int) -> int:
 
 def without_gains(block: Block) -> Block:
     """What transformers knows of a block."""
-    return {key: copy.deepcopy(value) for key, value in block.items() if not key.endswith("_mscale")}
+    return {
+        key: copy.deepcopy(value)
+        for key, value in block.items()
+        if not key.endswith("_mscale") and not key.startswith("mrope")
+    }
 
 
 # ---------------------------------------------------------------------------------------------------- rotary classes
@@ -131,7 +142,9 @@ def vllm_class(block: Block, declared: int) -> Any:
     config = VllmConfig(device_config=DeviceConfig(device="cpu"))
     config.model_config = types.SimpleNamespace(max_model_len=declared)
     with set_current_vllm_config(config):
-        return get_rope(HEAD, declared, True, copy.deepcopy(block), torch.float32)
+        block = copy.deepcopy(block)
+        factor = block.pop("mrope_positions_factor", 4)  # 4 is get_rope's default; Qwen3-VL and Qwen3.5 pass 1
+        return get_rope(HEAD, declared, True, block, torch.float32, mrope_positions_factor=factor)
 
 
 def sglang_class(block: Block, declared: int) -> Any:
@@ -144,6 +157,7 @@ def sglang_class(block: Block, declared: int) -> Any:
         get_rope,
     )
 
+    block = {key: value for key, value in block.items() if key != "mrope_positions_factor"}
     share = block.get("partial_rotary_factor", 1.0)
     return get_rope(HEAD, HEAD, declared, 1e4, True, copy.deepcopy(block), torch.float32, share)
 
@@ -182,7 +196,7 @@ def of_plug_in(name: str, engine: Callable[[Block, int], Any]) -> dict[str, floa
 def of_classes(engine: Callable[[Block, int], Any]) -> dict[str, float | str]:
     """A column of rotary classes."""
     column: dict[str, float | str] = {}
-    rows = [(case, block, POSITION) for case, block in cases(LONG_CONTEXT).items()]
+    rows = [(case, block, POSITION) for case, block in {**cases(LONG_CONTEXT), **mrope_cases()}.items()]
     within = cases(LONG_CONTEXT)["longrope"]
     for case, block, position in [*rows, ("longrope: within the original length", within, 1000)]:
         declared = longest(case, LONG_CONTEXT)

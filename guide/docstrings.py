@@ -11,6 +11,7 @@ from typing import Any
 import griffe
 
 from posenc.catalogue import Entry
+from posenc.frequencies.modules import home_of
 
 _FIELDS = ("Source", "Checked against", "Departs from the source")
 
@@ -29,7 +30,7 @@ def described(entry: Entry) -> Described | None:
     cls = entry.scaling or entry.encoding
     if cls is None:
         return None
-    text = inspect.cleandoc(sys.modules[cls.__module__].__doc__ or "")
+    text = inspect.cleandoc(sys.modules[home_of(cls)].__doc__ or "")
     start = re.search(rf"^{_FIELDS[0]}: ", text, re.M)
     body, end = (text, "") if start is None else (text[: start.start()], text[start.start() :])
     first, _, rest = body.partition("\n\n")

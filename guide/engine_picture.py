@@ -9,7 +9,7 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 
-from posenc.hf.serving.flags import EngineResult, engine_result, engine_table
+from posenc.hf.serving.engines import EngineResult, engine_result, engine_table
 
 PICTURE = Path(__file__).parents[1] / "docs" / "assets" / "engines.svg"
 COLUMNS = {  # of the table, by what the picture calls them

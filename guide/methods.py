@@ -14,6 +14,7 @@ from posenc.catalogue.studies import Contrast, Study, StudyRow
 from posenc.figures import in_page
 from posenc.figures.mechanisms import figure_of
 from posenc.figures.named import NAMED
+from posenc.frequencies.modules import home_of
 from posenc.lab.report.render import claim_evidence
 
 WRITTEN = Path(__file__).parents[1] / "docs" / "methods"
@@ -215,4 +216,4 @@ def _api(entry: Entry) -> str:
     cls = entry.scaling or entry.encoding
     if cls is None:
         return ""
-    return f"## Reference\n\n::: {cls.__module__}.{cls.__name__}"
+    return f"## Reference\n\n::: {home_of(cls)}.{cls.__name__}"

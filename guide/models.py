@@ -16,8 +16,12 @@ from typing import Any
 
 from guide.methods import escaped, linked
 from guide.records import ROOT
-from posenc import Llama3, LongRoPE, NTKAware, RoPE, YaRN
 from posenc.catalogue import CATALOGUE
+from posenc.frequencies.llama3 import Llama3
+from posenc.frequencies.longrope import LongRoPE
+from posenc.frequencies.ntk import NTKAware
+from posenc.frequencies.rotation import RoPESpec
+from posenc.frequencies.yarn import YaRN
 from posenc.hf import LayerFacts, Model, RopeConfig, facts, model_from_config, read_rope
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import count_at, max_length
@@ -94,12 +98,12 @@ class ReleasedModel:
         return max_length(self.read.text_config)
 
     @cached_property
-    def ropes(self) -> list[tuple[LayerFacts, RoPE]]:
+    def ropes(self) -> list[tuple[LayerFacts, RoPESpec]]:
         """The rotation of each kind of layers that rotates."""
-        return [(kind, text_rope(kind.rotation)) for kind, _ in self.attending if kind.rotation is not None]
+        return [(kind, text_rope(kind.spec)) for kind, _ in self.attending if kind.spec is not None]
 
     @property
-    def scaled(self) -> list[tuple[LayerFacts, RoPE]]:
+    def scaled(self) -> list[tuple[LayerFacts, RoPESpec]]:
         """Rotations with a context extension."""
         return [pair for pair in self.ropes if type(pair[1].scaling) in _SCALINGS]
 
@@ -123,7 +127,7 @@ class ReleasedModel:
         """How many layers attend without any positions; 0 where another encoding than RoPE gives them."""
         if any(not text.startswith("none") for text in self.schemes):
             return 0
-        return sum(count for kind, count in self.attending if kind.rotation is None)
+        return sum(count for kind, count in self.attending if kind.spec is None)
 
     @property
     def linear(self) -> int:
@@ -165,7 +169,7 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value == round(value) else f"{value:.4g}"
 
 
-def _by_kind(row: ReleasedModel, text: Callable[[RoPE], str]) -> str:
+def _by_kind(row: ReleasedModel, text: Callable[[RoPESpec], str]) -> str:
     """A fact of the rotation: once, or by kind of layers where they differ."""
     texts = {_kind(row, kind): text(rope) for kind, rope in row.ropes}
     if len(set(texts.values())) < 2:
@@ -189,10 +193,10 @@ def _base(row: ReleasedModel) -> str:
 def _rotated(row: ReleasedModel) -> str:
     """Channels of a head that rotate, of all that a dot product has."""
 
-    def share(rope: RoPE) -> str:
+    def share(rope: RoPESpec) -> str:
         latent = row.facts.latent
         width = rope.head_dim + (latent.unrotated or 0 if latent else 0)
-        channels = 2 * int((rope.spectrum(row.declared).theta > 0).sum())
+        channels = 2 * sum(frequency > 0 for frequency in rope.spectrum(row.declared).theta.tolist())
         return f"all {width}" if channels == width else f"{channels} of {width}"
 
     return _by_kind(row, share)
@@ -202,7 +206,7 @@ def _scaling(row: ReleasedModel) -> str:
     if not row.ropes:
         return ""
 
-    def text(rope: RoPE) -> str:
+    def text(rope: RoPESpec) -> str:
         scaling = rope.scaling
         if not isinstance(scaling, YaRN | Llama3 | LongRoPE | NTKAware):
             return "none"
@@ -245,7 +249,7 @@ def _softmax(row: ReleasedModel) -> str:
     """What changes the logits apart from positions: gain, scale, temperature, soft cap, sinks."""
     parts = []
     for kind, _ in row.attending:
-        rope = None if kind.rotation is None else text_rope(kind.rotation)
+        rope = None if kind.spec is None else text_rope(kind.spec)
         gain = 1.0 if rope is None else float(rope.spectrum(row.declared).gain)
         if gain != 1:
             parts.append(f"rotated queries and keys × {gain:.4g}")
@@ -260,7 +264,7 @@ def _softmax(row: ReleasedModel) -> str:
     return "; ".join(dict.fromkeys(parts))
 
 
-def _scale(row: ReleasedModel, kind: LayerFacts, rope: RoPE | None) -> list[str]:
+def _scale(row: ReleasedModel, kind: LayerFacts, rope: RoPESpec | None) -> list[str]:
     """The scale of the softmax, where it is not one over the root of the width."""
     text_config, latent = row.read.text_config, row.facts.latent
     width = count_at(text_config, "hidden_size", WIDTH) if rope is None and kind.heads else None
@@ -299,7 +303,7 @@ def way_to_long_context(row: ReleasedModel) -> str:
     "nope": every layer that attends to all of the context does so without rotation, so no base or scaling limits it.
     """
     far = [kind for kind, _ in row.attending if not row.windowed(kind)] or [kind for kind, _ in row.attending]
-    if all(kind.rotation is None for kind in far):
+    if all(kind.spec is None for kind in far):
         return "nope" if row.unrotated else "neither"
     raised = row.base is not None and row.base >= RAISED
     if row.scaled:
@@ -365,7 +369,7 @@ def models_using(name: str) -> str:
 def nope_layers_attend_farthest() -> bool:
     """Whether in every model with both, NoPE layers have full attention, and layers that rotate a window or chunks."""
     return all(
-        row.windowed(kind) == (kind.rotation is not None)
+        row.windowed(kind) == (kind.spec is not None)
         for row in _groups()["some NoPE layers"] for kind, _ in row.attending
     )  # fmt: skip
 

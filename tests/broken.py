@@ -19,7 +19,7 @@ from posenc import (
 )
 from posenc.bias import DistanceBias
 from posenc.encoding import Context, EmbeddingEncoding, RotaryEncoding, Table
-from posenc.frequencies.interpolation import DynamicPositionInterpolation
+from posenc.frequencies.modules import DynamicPositionInterpolation
 from posenc.positions import nowhere
 from posenc.precision import precision
 

@@ -10,6 +10,8 @@ from typing import NoReturn
 import pytest
 import torch
 
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a name such as org/model must not make a test ask the network
+
 for kind in (torch.cuda, torch.xpu, torch.mtia):
     if not kind.is_available():  # torch.manual_seed would write down the stack for each, milliseconds in every test
         kind.manual_seed_all = lambda seed: None

@@ -17,6 +17,7 @@ import pytest
 import posenc
 from posenc.catalogue import CATALOGUE
 from posenc.encoding import HOOK_POINTS, Encoding
+from posenc.frequencies.modules import home_of
 from posenc.frequencies.spectrum import Scaling
 from posenc.testing import Case
 
@@ -68,7 +69,7 @@ def scalings() -> list[type[Scaling]]:
 LEAVES, SCALINGS = leaves(), scalings()
 HELPER_LEVELS = {"DistanceBias", "OffsetBias"}
 ENCODING_FILES = sorted({Path(inspect.getfile(cls)) for cls in LEAVES})
-DESCRIBED_FILES = sorted({*ENCODING_FILES, *(Path(inspect.getfile(cls)) for cls in SCALINGS)})
+DESCRIBED_FILES = sorted({*ENCODING_FILES, *(Path(sys.modules[home_of(cls)].__file__ or "") for cls in SCALINGS)})
 
 
 class Content(NamedTuple):

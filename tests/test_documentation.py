@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import posenc
-from posenc.hf.serving import flags
+from posenc.hf.serving import engines
 
 ROOT = Path(__file__).parents[1]
 SOURCE = Path(posenc.__file__).parent
@@ -114,9 +114,9 @@ def _is_module(value: object) -> bool:
 
 
 def test_the_table_of_engines_is_the_recorded_one() -> None:
-    full = flags.engine_table()
-    columns = [flags.VLLM, flags.SGLANG, flags.CONVERTER, flags.WRITER,
-               flags.MLX_4, flags.MLX_5]  # fmt: skip
+    full = engines.engine_table()
+    columns = [engines.VLLM, engines.SGLANG, engines.CONVERTER, engines.WRITER,
+               engines.MLX_4, engines.MLX_5]  # fmt: skip
 
     def shown(gap: float | str | None) -> str:
         if isinstance(gap, float):

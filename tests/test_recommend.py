@@ -15,7 +15,7 @@ import pytest
 import posenc_cli
 from posenc.catalogue import CATALOGUE
 from posenc.catalogue.studies import studies
-from posenc.hf.serving.flags import engine_table
+from posenc.hf.serving.engines import engine_table
 from posenc.recommend import SOURCES, Answer, Checkpoint, Needs, Sentence, recommend, rules
 from posenc.recommend.compiled import as_script, compiled
 from posenc.recommend.from_config import read_checkpoint

@@ -4,38 +4,66 @@
 the names that a model builder types in a week. Every other encoding is imported from its hook point's package
 (`posenc.embedding`, `posenc.rotary`, `posenc.bias`, `posenc.score`, `posenc.weight`; scalings of RoPE are in
 `posenc.frequencies`) or built by name with `create_encoding`.
+
+``import posenc`` loads torch and registers the operators that exported graphs call. The command line alone does
+without, until a command needs a tensor: torch takes seconds to load, and a configuration is read in a tenth of one.
 """
 
 from __future__ import annotations
 
-import importlib
-from types import ModuleType
+import sys
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
-from posenc import positions
-from posenc.backends.call import Explanation, attention, explain
-from posenc.backends.distributed.parallel import sharded_attention
-from posenc.backends.inspect import attention_lse, read_attention
-from posenc.bias import FIRE, KERPLE, ALiBi, BEiTBias, LogCPB, SwinBias, T5Bias
-from posenc.catalogue import create_encoding, encoding_info, list_encodings, parse_encodings
-from posenc.embedding import Learned, LearnedGrid, Sinusoidal
-from posenc.encoding import (
-    BiasEncoding,
-    Context,
-    EmbeddingEncoding,
-    Encoding,
-    RotaryEncoding,
-    ScoreEncoding,
-    WeightEncoding,
-)
-from posenc.frequencies import DynamicNTK, Llama3, LongRoPE, NTKAware, PositionInterpolation, Proportional, YaRN
-from posenc.rotary import AxialRoPE, MixedRoPE, MRoPE, RoPE, XPos
-from posenc.schedule import Schedule
-from posenc.score import CoPE, ForgetGate, LogN, PaTH, Shaw, TransformerXL
-from posenc.weight import AttentionSink, StickBreaking
+from posenc.lazy_imports import lazy_names
+
+if TYPE_CHECKING:
+    from posenc import positions
+    from posenc.backends.call import Explanation, attention, explain
+    from posenc.backends.distributed.parallel import sharded_attention
+    from posenc.backends.inspect import attention_lse, read_attention
+    from posenc.bias import FIRE, KERPLE, ALiBi, BEiTBias, LogCPB, SwinBias, T5Bias
+    from posenc.catalogue import create_encoding, encoding_info, list_encodings, parse_encodings
+    from posenc.embedding import Learned, LearnedGrid, Sinusoidal
+    from posenc.encoding import (
+        BiasEncoding,
+        Context,
+        EmbeddingEncoding,
+        Encoding,
+        RotaryEncoding,
+        ScoreEncoding,
+        WeightEncoding,
+    )
+    from posenc.frequencies import DynamicNTK, Llama3, LongRoPE, NTKAware, PositionInterpolation, Proportional, YaRN
+    from posenc.rotary import AxialRoPE, MixedRoPE, MRoPE, RoPE, XPos
+    from posenc.schedule import Schedule
+    from posenc.score import CoPE, ForgetGate, LogN, PaTH, Shaw, TransformerXL
+    from posenc.weight import AttentionSink, StickBreaking
+
+    FoX = ForgetGate
 
 __version__ = "0.1.0"
 
-FoX = ForgetGate  # the name of its paper's model
+__getattr__, _NAMES = lazy_names(
+    __name__,
+    {
+        "posenc.backends.call": "Explanation attention explain",
+        "posenc.backends.distributed.parallel": "sharded_attention",
+        "posenc.backends.inspect": "attention_lse read_attention",
+        "posenc.bias": "FIRE KERPLE ALiBi BEiTBias LogCPB SwinBias T5Bias",
+        "posenc.catalogue": "create_encoding encoding_info list_encodings parse_encodings",
+        "posenc.embedding": "Learned LearnedGrid Sinusoidal",
+        "posenc.encoding": "BiasEncoding Context EmbeddingEncoding "
+        "Encoding RotaryEncoding ScoreEncoding WeightEncoding",
+        "posenc.frequencies": "DynamicNTK Llama3 LongRoPE NTKAware PositionInterpolation Proportional YaRN",
+        "posenc.rotary": "AxialRoPE MixedRoPE MRoPE RoPE XPos",
+        "posenc.schedule": "Schedule",
+        "posenc.score": "CoPE ForgetGate LogN PaTH Shaw TransformerXL",
+        "posenc.weight": "AttentionSink StickBreaking",
+    },
+    aliases={"FoX": "ForgetGate"},  # the name of its paper's model
+    submodules="positions hf layers search testing functional onnx",
+)
 
 __all__ = [
     "attention", "explain", "Explanation", "attention_lse", "read_attention", "sharded_attention", "positions",
@@ -49,10 +77,10 @@ __all__ = [
     "StickBreaking", "AttentionSink",
 ]  # fmt: skip
 
-_LAZY = ("hf", "layers", "search", "testing", "functional", "onnx")  # packages that `import posenc` does not load
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_NAMES})
 
 
-def __getattr__(name: str) -> ModuleType:
-    if name in _LAZY:
-        return importlib.import_module(f"posenc.{name}")
-    raise AttributeError(f"module 'posenc' has no attribute {name!r}")
+if "posenc_cli" not in sys.modules and ("-m", "posenc") not in pairwise(sys.orig_argv):
+    from posenc.backends import call as _registers_operators  # noqa: F401

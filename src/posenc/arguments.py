@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import math
 import reprlib
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
-
-from torch import Tensor
 
 T = TypeVar("T")
 WIDEST = 2**17  # channels of a token, of a head, units of a layer
@@ -141,7 +140,8 @@ def shown(value: object) -> str:
 
     `reprlib` visits only the parts that are shown, so that a huge or deeply nested value costs nothing.
     """
-    if isinstance(value, Tensor):
+    torch = sys.modules.get("torch")  # not imported for this: configurations are read without it
+    if torch is not None and isinstance(value, torch.Tensor):
         return f"a tensor {tuple(value.shape)} of {value.dtype}"
     if isinstance(value, int) and value.bit_length() > 64:  # Python prints no integer of thousands of digits
         return f"an integer of {value.bit_length()} bits"

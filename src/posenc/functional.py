@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from posenc.arguments import check_flag, shown
-from posenc.rotary._rotate import Layout, rotate_pairs
+from posenc.frequencies.rotation import Layout
+from posenc.rotary._rotate import rotate_pairs
 from posenc.rotary.rope import RoPE
 
 __all__ = ["position_embeddings", "rotary_embedding"]

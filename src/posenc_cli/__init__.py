@@ -1,7 +1,8 @@
 """The command ``posenc`` until torch is needed: the version, the help, the commands' arguments, the exit code.
 
-A package of its own, because importing `posenc` loads torch, which takes seconds: the version, the help and usage
-errors are printed at once, and Ctrl-C while torch loads ends the program as at any other time. Standard library only.
+A package of its own: after it, importing `posenc` does not load torch, which takes seconds. The version, the help and
+usage errors are printed at once, configurations are read without torch, and Ctrl-C while it loads ends the program as
+at any other time. Standard library only.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from posenc_cli.parsing import Parser
 CONVENTIONS = ("transformers", "deepseek", "vllm", "sglang")  # of `posenc.hf.config.scalings.Convention`
 _WIDEST_HEAD = 2**16  # channels
 _MOST_LAYERS = 4096
-_PATH = "the folder of a checkpoint, a config.json or a GGUF file"
+_PATH = "the folder of a checkpoint, a config.json, a GGUF file, or a model of the Hugging Face Hub (org/name)"
 
 
 def _explain() -> argparse.ArgumentParser:
@@ -48,9 +48,14 @@ def _doctor() -> argparse.ArgumentParser:
         "doctor",
         "Each finding says what is wrong, what it costs, and what to write.",
         epilog="Exit code: 0 without findings or with notes only, 1 for a fault, 3 for a suspicion without a fault, 2 "
-        "for bad usage or unreadable input. After --fix and --in-place: of the findings that are left.",
+        "for bad usage or unreadable input. After --fix and --in-place: of the findings that are left. With --compare: "
+        "0 without drift, 1 with drift, 3 where only limits of other files differ.",
     )
-    parser.add_argument("path", help=_PATH)
+    parser.add_argument("path", nargs="?", help=_PATH)
+    parser.add_argument(
+        "--compare", nargs=2, metavar=("A", "B"),
+        help="print what differs between two checkpoints or configurations in their positions, and examine neither",
+    )  # fmt: skip
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--fix", metavar="OUT", dest="out", help="write a corrected copy to this new folder")
     where.add_argument(
@@ -81,9 +86,10 @@ def _extend() -> argparse.ArgumentParser:
         "extend",
         "The result is a new folder; the checkpoint itself is never written to.",
         epilog="Stopped in any way, the same command continues. auto tries yarn, ntk, llama3 and dynamic_ntk; "
-        "progressive searches, trains, and searches again (LongRoPE's recipe).",
+        "progressive searches, trains, and searches again (LongRoPE's recipe). --config-only needs neither weights nor "
+        "torch: it prints a diff of the config, what it costs, and a line for each engine.",
     )
-    parser.add_argument("path", help="a folder of transformers, or a GGUF file")
+    parser.add_argument("path", help=f"a folder of transformers, or a GGUF file; with --config-only also {_PATH}")
     parser.add_argument("--length", type=int, required=True, metavar="TOKENS", help="context length to extend to")
     parser.add_argument(
         "--method", default="auto", metavar="NAME",
@@ -91,7 +97,15 @@ def _extend() -> argparse.ArgumentParser:
         "self_extend, rerope, leaky_rerope, dual_chunk, string, lm_infinite, streaming_llm, progressive "
         "(default: %(default)s)",
     )  # fmt: skip
-    parser.add_argument("--out", metavar="FOLDER", help="new folder for the result (default: print the table only)")
+    parser.add_argument(
+        "--config-only", action="store_true",
+        help="change the config alone: --method auto (what the model's authors document, else yarn), yarn, linear, "
+        "dynamic or llama3",
+    )  # fmt: skip
+    parser.add_argument("--out", metavar="FOLDER", help="new folder for the result (default: print it only)")
+    parser.add_argument(
+        "--in-place", action="store_true", help="with --config-only, change the files; each is kept as NAME.original"
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace the folder if it exists")
     parser.add_argument("--text", metavar="FILE", help="text to measure and train on (default: built-in English)")
     parser.add_argument("--windows", type=int, default=4, metavar="N", help="windows of text (default: %(default)s)")
@@ -137,6 +151,22 @@ def _extend() -> argparse.ArgumentParser:
             f"--{name}", type=int, default=default, metavar="N", help=f"{text} (default: %(default)s)"
         )
     training.add_argument("--lr", type=float, default=2e-5, metavar="RATE", help="learning rate (default: %(default)s)")
+    return parser
+
+
+def _convert() -> argparse.ArgumentParser:
+    parser = Parser("convert", "The rotation stays the same; weights are not read.")
+    parser.add_argument("path", help=_PATH.replace(" a GGUF file,", ""))
+    parser.add_argument(
+        "--spelling", required=True, choices=("both", "v4", "v5"),
+        help="both: old and new readers read the config alike; v4: rope_theta and rope_scaling; v5: rope_parameters",
+    )  # fmt: skip
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--out", metavar="FOLDER", help="new folder for the result (default: print the diff only)")
+    where.add_argument(
+        "--in-place", action="store_true", help="change config.json; the old one is kept as config.json.original"
+    )
+    parser.add_argument("--json", action="store_true", dest="as_json", help="print the result as JSON")
     return parser
 
 
@@ -304,6 +334,6 @@ def _part(text: str) -> tuple[int, int]:
 
 
 PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
-    "explain": _explain, "doctor": _doctor, "extend": _extend, "evaluate": _evaluate, "attach": _attach, "gguf": _gguf,
-    "serve-flags": _serve_flags,
+    "explain": _explain, "doctor": _doctor, "extend": _extend, "convert": _convert, "evaluate": _evaluate,
+    "attach": _attach, "gguf": _gguf, "serve-flags": _serve_flags,
 }  # fmt: skip

@@ -27,10 +27,12 @@ GROUPS = {
         "explain": Command("Explain the positional encoding of a checkpoint, also per layer.", "posenc.cli.explain"),
         "doctor": Command("Find and correct faults in a checkpoint's position settings.", "posenc.cli.doctor"),
         "extend": Command("Extend a checkpoint's context length and evaluate the result.", "posenc.cli.extend", "hf"),
+        "convert": Command("Rewrite a config's RoPE keys for transformers 4, 5 or both.", "posenc.cli.convert"),
         "evaluate": Command("Measure loss and retrieval of a checkpoint by length.", "posenc.cli.evaluate", "hf"),
         "attach": Command("Replace the rotary encoding in a checkpoint's layers.", "posenc.cli.attach", "hf"),
         "gguf": Command("Copy a GGUF file with other RoPE settings.", "posenc.cli.gguf", "gguf"),
         "serve-flags": Command("Print RoPE flags for vLLM, SGLang and llama.cpp.", "posenc.cli.serve_flags"),
+        "engines": Command("Test whether a running server applies its model's positions.", "posenc.cli.engines", "hf"),
     },
     "Comparing and learning:": {
         "compare": Command("Train a small model per encoding and test beyond the training length.", extra="lab"),

@@ -9,7 +9,7 @@ from torch import nn
 from posenc import RoPE, attention, explain
 from posenc import positions as position
 from posenc.backends.inputs.rotation import spans
-from posenc.frequencies.interpolation import DynamicPositionInterpolation
+from posenc.frequencies.modules import DynamicPositionInterpolation
 from posenc.layers import KVCache, SelfAttention
 from tests.samples import gap, qkv
 

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from posenc import RoPE, attention
 from posenc.frequencies import Spectrum
 from posenc.frequencies.clex import CLEX
-from posenc.frequencies.spectrum import geometric, host_float64
+from posenc.frequencies.host import geometric
+from posenc.frequencies.spectrum import host_float64
 from tests.golden import config, load, names
 from tests.samples import bounded, gap, mostly_slow, qkv, refusals
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posenc.frequencies import phase
+from posenc.frequencies.host import geometric
 from posenc.frequencies.phase import Frequencies, TensorFrequencies, angles
-from posenc.frequencies.spectrum import geometric
 from tests.samples import WithoutFloat64, bounded
 
 THETA = geometric(64, 500_000.0)

@@ -22,7 +22,8 @@ from posenc.frequencies import (
     Resonance,
     Spectrum,
 )
-from posenc.frequencies.spectrum import geometric, host_float64
+from posenc.frequencies.host import geometric
+from posenc.frequencies.spectrum import host_float64
 from tests.samples import bounded, gap, qkv, refusals
 
 L = 64

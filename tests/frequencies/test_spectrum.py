@@ -11,7 +11,8 @@ import torch
 from posenc import RoPE, create_encoding
 from posenc.catalogue import CATALOGUE
 from posenc.frequencies import Spectrum
-from posenc.frequencies.spectrum import check_base, geometric, host_float64, turns
+from posenc.frequencies.host import check_base, geometric, turns
+from posenc.frequencies.spectrum import host_float64
 
 
 @pytest.mark.parametrize("base", [10_000.0, 500_000.0, 1e6, 1.5, 123.456])

@@ -14,7 +14,7 @@ from tests.lab.test_text import CPU
 from posenc import RoPE, attention, create_encoding
 from posenc.frequencies.by_name import Trained
 from posenc.frequencies.clex import CLEX
-from posenc.frequencies.longrope import LongRoPE
+from posenc.frequencies.modules import LongRoPE
 from posenc.lab.config import Config
 from posenc.lab.data.corpus import Corpus, make_corpus
 from posenc.lab.data.documents import Source

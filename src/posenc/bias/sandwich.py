@@ -21,8 +21,8 @@ from torch import Tensor
 from posenc.arguments import check_heads, check_whole
 from posenc.bias.distance import DistanceBias
 from posenc.factory_kwargs import Device, place_parameters
+from posenc.frequencies.host import geometric
 from posenc.frequencies.phase import Frequencies, angles, working_dtype
-from posenc.frequencies.spectrum import geometric
 from posenc.precision import precision
 
 

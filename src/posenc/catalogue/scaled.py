@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from posenc.catalogue.defaults import factor, factors_of_the_search
 from posenc.catalogue.entry import Entry
-from posenc.frequencies.by_parts import NTKByParts, PartNTK
-from posenc.frequencies.interpolation import DynamicPositionInterpolation, PositionInterpolation
-from posenc.frequencies.llama3 import Llama3
-from posenc.frequencies.longrope import DynamicLongRoPE, LongRoPE
-from posenc.frequencies.ntk import DynamicNTK, NTKAware
-from posenc.frequencies.yarn import DynamicYaRN, YaRN
+from posenc.frequencies.modules import (
+    DynamicLongRoPE,
+    DynamicNTK,
+    DynamicPositionInterpolation,
+    DynamicYaRN,
+    Llama3,
+    LongRoPE,
+    NTKAware,
+    NTKByParts,
+    PartNTK,
+    PositionInterpolation,
+    YaRN,
+)
 from posenc.rotary.rope import RoPE
 
 NO_SHIFT = "the spectrum spans the last position + 1, so a shift extends it"

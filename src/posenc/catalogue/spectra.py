@@ -7,8 +7,8 @@ from posenc.catalogue.entry import Entry
 from posenc.catalogue.scaled import NO_SHIFT
 from posenc.frequencies.clex import CLEX
 from posenc.frequencies.clipped import Clipped
+from posenc.frequencies.modules import Proportional
 from posenc.frequencies.multiscale import MultiScale
-from posenc.frequencies.proportional import Proportional
 from posenc.frequencies.resonance import Resonance
 from posenc.rotary.rope import RoPE
 

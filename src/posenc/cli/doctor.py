@@ -8,14 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from posenc.evaluation.likelihood import TEXT_BYTES
 from posenc.hf.doctor import Finding, Report, examine, fix
+from posenc.hf.doctor import compare as compare_checkpoints
+from posenc.hf.sources.hub import hub_id, local_source
 from posenc.input_files import naming, read_text
 
 
 def run(
     *,
-    path: str,
+    path: str | None,
+    compare: Sequence[str] | None,
     out: str | None,
     in_place: bool,
     guesses: bool,
@@ -29,10 +31,24 @@ def run(
 ) -> int:
     """Print the findings and write corrections if requested; the exit code of the findings that are left.
 
+    With ``compare`` print what differs between two checkpoints instead.
+
     Raises:
-        ValueError: as `posenc.hf.doctor.examine` and `fix`.
+        ValueError: as `posenc.hf.doctor.examine`, `fix` and `compare`, and unless there is one or two to look at.
     """
-    read = None if text is None else read_text(Path(text), TEXT_BYTES)
+    if (path is None) == (compare is None):
+        raise ValueError("doctor: give one checkpoint to examine, or two after --compare")
+    if compare is not None:
+        if out is not None or in_place or weights or accept:
+            raise ValueError("--compare: --fix, --in-place, --weights and --accept are for one checkpoint")
+        comparison = compare_checkpoints(*(Path(local_source(source)) for source in compare))
+        sys.stdout.write((comparison.as_json() if as_json else str(comparison)) + "\n")
+        return comparison.exit_code(strict=strict)
+    assert path is not None
+    if in_place and (model := hub_id(path)) is not None:
+        raise ValueError(f"{model} is a model of the Hugging Face Hub, whose cache is not written to: give --fix OUT")
+    path = str(local_source(path))
+    read = None if text is None else _text_of(Path(text))
     options: dict[str, Any] = {"weights": weights, "text": read, "most": most, "trust_remote_code": trust_remote_code}
     with naming(path):
         report = examine(Path(path), **options).accepting(set(accept))
@@ -46,6 +62,12 @@ def run(
         after = examine(Path(out or path), **options).accepting(set(accept))
     sys.stdout.write((_json(report, written, after) if as_json else _text(report, written, after)) + "\n")
     return after.exit_code(strict=strict)
+
+
+def _text_of(file: Path) -> str:
+    from posenc.evaluation.likelihood import TEXT_BYTES  # loads torch, which a configuration does not need
+
+    return read_text(file, TEXT_BYTES)
 
 
 def _text(before: Report, written: list[Finding], after: Report) -> str:

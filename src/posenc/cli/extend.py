@@ -8,12 +8,47 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from posenc.input_files import naming
-from posenc.search import Settings
+
+if TYPE_CHECKING:
+    from posenc.search import Settings
 
 
-def run(
+def run(*, path: str, config_only: bool, in_place: bool, **options: Any) -> int:
+    """Extend a model and print what was measured; with ``config_only`` its config alone, without torch.
+
+    Raises:
+        ValueError: as `posenc.hf.extend.extend` and `extend_config`.
+    """
+    if config_only:
+        return _extend_config(path, in_place=in_place, **options)
+    if in_place:
+        raise ValueError("--in-place needs --config-only: an extension that is measured is written to a new folder")
+    return _extend(path=path, **options)
+
+
+def _extend_config(
+    path: str, *, length: int, method: str, out: str | None, in_place: bool, original_length: int | None,
+    as_json: bool, overwrite: bool, **measured: Any,
+) -> int:  # fmt: skip
+    from posenc.hf.extend.config_only import extend_config
+
+    names = ("text", "last", "lengths", "search", "tokens", "device_map")
+    option = next(
+        (name for name in names if measured[name] is not None), "retrieval" if measured["retrieval"] else None
+    )
+    if overwrite or option:
+        option = (option or "overwrite").replace("_", "-")
+        raise ValueError(f"--{option} is not for --config-only, which measures and overwrites nothing")
+    with naming(path):
+        extension = extend_config(path, length, method, original_length=original_length, out=out, in_place=in_place)
+    sys.stdout.write(f"{json.dumps(extension.record(), indent=1) if as_json else extension}\n")
+    return 0
+
+
+def _extend(
     *, path: str, length: int, method: str, out: str | None, overwrite: bool, text: str | None, windows: int,
     last: int | None, lengths: list[int] | None, original_length: int | None, retrieval: int, dtype: str, device: str,
     device_map: str | None, as_json: bool, search: int | None, generations: int, pieces: int, intermediate: int | None,
@@ -78,6 +113,8 @@ def search_settings(population: int | None, generations: int) -> Settings | None
     """Settings of a search with half as many new candidates per generation as it starts with."""
     if population is None:
         return None
+    from posenc.search import Settings
+
     quarter, half = max(1, population // 4), max(1, population // 2)
     return Settings(population=population, mutations=quarter, crossovers=quarter, parents=half, generations=generations)
 

@@ -27,8 +27,8 @@ from posenc.arguments import check_number, check_whole
 from posenc.embedding._join import Combine, check_combine, with_waves
 from posenc.encoding import EmbeddingEncoding
 from posenc.factory_kwargs import Device, place_parameters
+from posenc.frequencies.host import check_base, geometric
 from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
-from posenc.frequencies.spectrum import check_base, geometric
 
 Layout = Literal["interleaved", "half"]
 Spacing = Literal["paper", "tensor2tensor"]

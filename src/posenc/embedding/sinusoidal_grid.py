@@ -36,8 +36,8 @@ from posenc.arguments import MOST_AXES, check_whole, shown
 from posenc.embedding._join import Combine, by_axis, check_combine, with_waves
 from posenc.encoding import EmbeddingEncoding
 from posenc.factory_kwargs import Device, place_parameters
+from posenc.frequencies.host import check_base, geometric
 from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
-from posenc.frequencies.spectrum import check_base, geometric
 from posenc.positions.validation import numbers
 
 Family = Literal["mae", "simplevit", "interleaved", "timm", "perceiver"]

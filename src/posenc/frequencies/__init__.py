@@ -1,24 +1,48 @@
-"""Frequencies: a `Spectrum`, the exact angles (`phase`), and scalings from a spectrum to a spectrum, one a file."""
+"""Frequencies: a `Spectrum`, the exact angles (`phase`), and scalings from a spectrum to a spectrum, one a file.
 
-from posenc.frequencies.bases import base_for as base_for
-from posenc.frequencies.by_parts import NTKByParts as NTKByParts
-from posenc.frequencies.by_parts import PartNTK as PartNTK
-from posenc.frequencies.clex import CLEX as CLEX
-from posenc.frequencies.clipped import Clipped as Clipped
-from posenc.frequencies.interpolation import DynamicPositionInterpolation as DynamicPositionInterpolation
-from posenc.frequencies.interpolation import PositionInterpolation as PositionInterpolation
-from posenc.frequencies.llama3 import Llama3 as Llama3
-from posenc.frequencies.longrope import DynamicLongRoPE as DynamicLongRoPE
-from posenc.frequencies.longrope import LongRoPE as LongRoPE
-from posenc.frequencies.multiscale import MultiScale as MultiScale
-from posenc.frequencies.ntk import DynamicNTK as DynamicNTK
-from posenc.frequencies.ntk import NTKAware as NTKAware
-from posenc.frequencies.proportional import Proportional as Proportional
-from posenc.frequencies.resonance import Resonance as Resonance
-from posenc.frequencies.spectrum import Scaling as Scaling
-from posenc.frequencies.spectrum import Spectrum as Spectrum
-from posenc.frequencies.yarn import DynamicYaRN as DynamicYaRN
-from posenc.frequencies.yarn import YaRN as YaRN
+A file has the formula, which needs no torch; here are the modules that stand in models (`modules`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from posenc.lazy_imports import lazy_names
+
+if TYPE_CHECKING:
+    from posenc.frequencies.bases import base_for as base_for
+    from posenc.frequencies.clex import CLEX as CLEX
+    from posenc.frequencies.clipped import Clipped as Clipped
+    from posenc.frequencies.modules import DynamicLongRoPE as DynamicLongRoPE
+    from posenc.frequencies.modules import DynamicNTK as DynamicNTK
+    from posenc.frequencies.modules import DynamicPositionInterpolation as DynamicPositionInterpolation
+    from posenc.frequencies.modules import DynamicYaRN as DynamicYaRN
+    from posenc.frequencies.modules import Llama3 as Llama3
+    from posenc.frequencies.modules import LongRoPE as LongRoPE
+    from posenc.frequencies.modules import NTKAware as NTKAware
+    from posenc.frequencies.modules import NTKByParts as NTKByParts
+    from posenc.frequencies.modules import PartNTK as PartNTK
+    from posenc.frequencies.modules import PositionInterpolation as PositionInterpolation
+    from posenc.frequencies.modules import Proportional as Proportional
+    from posenc.frequencies.modules import YaRN as YaRN
+    from posenc.frequencies.multiscale import MultiScale as MultiScale
+    from posenc.frequencies.resonance import Resonance as Resonance
+    from posenc.frequencies.spectrum import Scaling as Scaling
+    from posenc.frequencies.spectrum import Spectrum as Spectrum
+
+__getattr__, _NAMES = lazy_names(
+    __name__,
+    {
+        "posenc.frequencies.bases": "base_for",
+        "posenc.frequencies.clex": "CLEX",
+        "posenc.frequencies.clipped": "Clipped",
+        "posenc.frequencies.modules": "NTKByParts PartNTK DynamicPositionInterpolation PositionInterpolation Llama3 "
+        "DynamicLongRoPE LongRoPE DynamicNTK NTKAware Proportional DynamicYaRN YaRN",
+        "posenc.frequencies.multiscale": "MultiScale",
+        "posenc.frequencies.resonance": "Resonance",
+        "posenc.frequencies.spectrum": "Scaling Spectrum",
+    },
+)
 
 __all__ = [
     "base_for",
@@ -41,3 +65,7 @@ __all__ = [
     "DynamicYaRN",
     "YaRN",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_NAMES})

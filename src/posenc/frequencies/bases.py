@@ -25,7 +25,7 @@ from typing import Literal
 import torch
 
 from posenc.arguments import check_choice, check_whole
-from posenc.frequencies.spectrum import check_base
+from posenc.frequencies.host import check_base
 
 Rule = Literal["similar", "critical"]
 _LONGEST, _BLOCK = 2**24, 4096  # tokens; distances looked at together

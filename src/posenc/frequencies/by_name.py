@@ -7,11 +7,17 @@ from typing import NamedTuple
 
 from torch import nn
 
-from posenc.frequencies.by_parts import NTKByParts, PartNTK
-from posenc.frequencies.interpolation import DynamicPositionInterpolation, PositionInterpolation
-from posenc.frequencies.llama3 import Llama3
-from posenc.frequencies.ntk import DynamicNTK, NTKAware
-from posenc.frequencies.yarn import DynamicYaRN, YaRN
+from posenc.frequencies.modules import (
+    DynamicNTK,
+    DynamicPositionInterpolation,
+    DynamicYaRN,
+    Llama3,
+    NTKAware,
+    NTKByParts,
+    PartNTK,
+    PositionInterpolation,
+    YaRN,
+)
 
 
 class Trained(NamedTuple):

@@ -15,20 +15,19 @@ Departs from the source: nothing; the released PartNTK is not the paper's formul
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import Any
 
 from posenc.arguments import check_number
+from posenc.frequencies.host import Array, Formula, check_factor, check_length
 from posenc.frequencies.llama3 import by_turns
 from posenc.frequencies.ntk import with_larger_base
-from posenc.frequencies.spectrum import Scaling, Spectrum, check_factor, check_length
 from posenc.frequencies.yarn import by_index
 
 _LINEAR_TO_NTK = (1.25, 0.75)  # turns between which the released code goes from linear to NTK-aware frequencies
 _NTK_TO_PLAIN = (16.0, 2.0)  # and from those to plain ones
 
 
-class NTKByParts(Scaling):
+class NTKByParts(Formula):
     """Interpolation by the number of full rotations in training, as the paper defines it.
 
     Args:
@@ -53,7 +52,7 @@ class NTKByParts(Scaling):
         self.factor, self.original_length = float(factor), original_length
         self.alpha, self.beta = float(alpha), float(beta)
 
-    def forward(self, spectrum: Spectrum) -> Spectrum:
+    def forward(self, spectrum: Any) -> Any:
         theta = spectrum.theta
         stays = by_turns(theta, self.original_length, self.alpha, self.beta)
         return spectrum._replace(theta=(1 - stays) * theta / self.factor + stays * theta)
@@ -63,7 +62,7 @@ class NTKByParts(Scaling):
         return f"{self.factor:g}, original_length={self.original_length}{shown}"
 
 
-class PartNTK(Scaling):
+class PartNTK(Formula):
     """The first released NTK-by-parts: slow pairs linear, middle ones NTK-aware, fast ones plain, blended by index.
 
     Args:
@@ -88,7 +87,7 @@ class PartNTK(Scaling):
         self.factor, self.original_length = float(factor), original_length
         self.ntk_factor, self.extrapolation_factor = float(ntk_factor), float(extrapolation_factor)
 
-    def forward(self, spectrum: Spectrum) -> Spectrum:
+    def forward(self, spectrum: Any) -> Any:
         theta = spectrum.theta
         linear, aware = theta / self.factor, with_larger_base(theta, self.factor)
         share = (1 - self._ramp(theta, _LINEAR_TO_NTK)) * self.ntk_factor
@@ -96,9 +95,8 @@ class PartNTK(Scaling):
         share = (1 - self._ramp(theta, _NTK_TO_PLAIN)) * self.extrapolation_factor
         return spectrum._replace(theta=mixed * (1 - share) + theta * share)
 
-    def _ramp(self, theta: Tensor, turns: tuple[float, float]) -> Tensor:
-        ramp: Tensor = by_index(theta, self.original_length, *turns, truncate=True, scaling="PartNTK")
-        return torch.clamp(ramp, 0.0, 1.0)
+    def _ramp(self, theta: Array, turns: tuple[float, float]) -> Array:
+        return by_index(theta, self.original_length, *turns, truncate=True, scaling="PartNTK")
 
     def extra_repr(self) -> str:
         return f"{self.factor:g}, original_length={self.original_length}"

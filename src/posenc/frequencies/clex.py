@@ -30,7 +30,8 @@ from torch import Tensor, nn
 
 from posenc.arguments import check_flag, check_number, check_table, check_whole
 from posenc.frequencies._solver import solve
-from posenc.frequencies.spectrum import Scaling, Spectrum, check_base, check_length, index_like
+from posenc.frequencies.host import check_base, check_length, index_like
+from posenc.frequencies.spectrum import Scaling, Spectrum
 
 Activation = Literal["tanh", "silu"]
 

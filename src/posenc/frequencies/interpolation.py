@@ -15,10 +15,12 @@ Departs from the source: frequencies are divided instead of positions, which is 
 
 from __future__ import annotations
 
-from posenc.frequencies.spectrum import Scaling, Spectrum, check_factor, check_length
+from typing import Any
+
+from posenc.frequencies.host import Formula, check_factor, check_length
 
 
-class PositionInterpolation(Scaling):
+class PositionInterpolation(Formula):
     """All frequencies divided by one factor.
 
     Args:
@@ -34,14 +36,14 @@ class PositionInterpolation(Scaling):
         check_factor(factor)
         self.factor = float(factor)
 
-    def forward(self, spectrum: Spectrum) -> Spectrum:
+    def forward(self, spectrum: Any) -> Any:
         return spectrum._replace(theta=spectrum.theta / self.factor)
 
     def extra_repr(self) -> str:
         return f"{self.factor:g}"
 
 
-class DynamicPositionInterpolation(Scaling):
+class DynamicPositionInterpolation(Formula):
     """All frequencies divided by the context length over the training length; unchanged up to the training length.
 
     Args:
@@ -59,7 +61,7 @@ class DynamicPositionInterpolation(Scaling):
         check_length(original_length)
         self.original_length = original_length
 
-    def forward(self, spectrum: Spectrum) -> Spectrum:
+    def forward(self, spectrum: Any) -> Any:
         return spectrum._replace(theta=spectrum.theta / spectrum.times_longer(self.original_length))
 
     def extra_repr(self) -> str:

@@ -17,15 +17,13 @@ Departs from the source: llama-models hard-codes 8, 1, 4 and 8192; equal bounds,
 from __future__ import annotations
 
 import math
-
-import torch
-from torch import Tensor
+from typing import Any
 
 from posenc.arguments import check_number
-from posenc.frequencies.spectrum import Scaling, Spectrum, check_factor, check_length
+from posenc.frequencies.host import Array, Formula, check_factor, check_length
 
 
-class Llama3(Scaling):
+class Llama3(Formula):
     """Interpolation of the rotated pairs seldom within the training length.
 
     Args:
@@ -60,7 +58,7 @@ class Llama3(Scaling):
         self.factor, self.original_length = float(factor), original_length
         self.low_freq_factor, self.high_freq_factor = float(low_freq_factor), float(high_freq_factor)
 
-    def forward(self, spectrum: Spectrum) -> Spectrum:
+    def forward(self, spectrum: Any) -> Any:
         theta = spectrum.theta
         stays = by_turns(theta, self.original_length, self.low_freq_factor, self.high_freq_factor)
         return spectrum._replace(theta=(1 - stays) * theta / self.factor + stays * theta)
@@ -71,9 +69,9 @@ class Llama3(Scaling):
         return f"{self.factor:g}, original_length={self.original_length}{shown}"
 
 
-def by_turns(theta: Tensor, original_length: int, low: float, high: float) -> Tensor:
+def by_turns(theta: Array, original_length: int, low: float, high: float) -> Array:
     """How much of each pair stays, 0 … 1: a ramp in its number of full rotations within the training length."""
     turns = original_length * theta / (2 * math.pi)
     if low == high:
-        return (turns >= high).to(theta.dtype)
-    return torch.clamp((turns - low) / (high - low), 0.0, 1.0)
+        return (turns >= high).double()
+    return ((turns - low) / (high - low)).clamp(0.0, 1.0)

@@ -22,18 +22,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
-
-import torch
-from torch import Tensor
+from typing import Any, Literal, Self
 
 from posenc.arguments import LONGEST, check_number, check_whole
-from posenc.frequencies.spectrum import Scaling, Spectrum, Start, check_factor, check_length
+from posenc.frequencies.host import Array, Formula, Start, check_factor, check_length
 
 Policy = Literal["su", "yarn"]
 
 
-class LongRoPE(Scaling):
+class LongRoPE(Formula):
     """Factors for each pair: short ones up to the training length, long ones past it.
 
     Args:
@@ -75,14 +72,14 @@ class LongRoPE(Scaling):
         self.long_gain = both if long_gain is None else check_gain("long_gain", long_gain)
         self.length_dependent = (self.short, self.short_gain) != (self.long, self.long_gain)
 
-    def forward(self, spectrum: Spectrum) -> Spectrum:
+    def forward(self, spectrum: Any) -> Any:
         theta = spectrum.theta
         check_pairs("short and long", len(self.short), theta)
         short, long = theta.new_tensor(self.short), theta.new_tensor(self.long)
         past = spectrum.times_longer(self.original_length) > 1
-        gain = torch.where(past, theta.new_tensor(self.long_gain), theta.new_tensor(self.short_gain))
+        gain = theta.new_tensor(self.long_gain).where(past, theta.new_tensor(self.short_gain))
         start = start_of(spectrum, self.start_tokens)
-        return spectrum._replace(theta=theta / torch.where(past, long, short), gain=spectrum.gain * gain, start=start)
+        return spectrum._replace(theta=theta / long.where(past, short), gain=spectrum.gain * gain, start=start)
 
     @classmethod
     def of_layers(
@@ -94,7 +91,7 @@ class LongRoPE(Scaling):
         factor: float,
         start_tokens: int = 0,
         gain: Policy | float = "su",
-    ) -> list[LongRoPE]:
+    ) -> list[Self]:
         """One scaling a layer, from factors ``(layers, pairs)`` as the authors publish them."""
         if len(short) != len(long):
             raise ValueError(f"short and long must have one row a layer, got {len(short)} and {len(long)}")
@@ -110,7 +107,7 @@ class LongRoPE(Scaling):
         return f"{ends}, original_length={self.original_length}, factor={self.factor:g}{start}"
 
 
-class DynamicLongRoPE(Scaling):
+class DynamicLongRoPE(Formula):
     """Factors that grow with the length of a row, from 1 at the training length to ``factors`` at ``factor`` times it.
 
     Args:
@@ -146,11 +143,11 @@ class DynamicLongRoPE(Scaling):
         self.original_length, self.factor, self.start_tokens = original_length, float(factor), start_tokens
         self.gain = gain_of(gain, float(factor), original_length)
 
-    def forward(self, spectrum: Spectrum) -> Spectrum:
+    def forward(self, spectrum: Any) -> Any:
         theta = spectrum.theta
         check_pairs("factors", len(self.factors), theta)
         longer = spectrum.times_longer(self.original_length).clamp(max=self.factor)
-        share = (longer - 1) / (self.factor - 1) if self.factor > 1 else torch.ones_like(longer)
+        share = (longer - 1) / (self.factor - 1) if self.factor > 1 else longer.new_ones(longer.shape)
         factors = 1 + (theta.new_tensor(self.factors) - 1) * share
         start = start_of(spectrum, self.start_tokens)
         return spectrum._replace(theta=theta / factors, gain=spectrum.gain * self.gain, start=start)
@@ -186,7 +183,7 @@ def check_factors(name: str, factors: Sequence[float]) -> tuple[float, ...]:
     return tuple(float(f) for f in factors)
 
 
-def check_pairs(name: str, count: int, theta: Tensor) -> None:
+def check_pairs(name: str, count: int, theta: Array) -> None:
     """Raise a ValueError unless there is one factor a pair."""
     if count != theta.shape[-1]:
         raise ValueError(f"{name} must have one factor for each of {theta.shape[-1]} pairs, got {count}")
@@ -197,7 +194,7 @@ def check_start(start_tokens: int) -> None:
     check_whole("start_tokens", start_tokens, least=0, most=LONGEST)
 
 
-def start_of(spectrum: Spectrum, start_tokens: int) -> Start | None:
+def start_of(spectrum: Any, start_tokens: int) -> Start | None:
     """The first tokens, at the frequencies before this scaling."""
     return Start(start_tokens, spectrum.theta) if start_tokens else spectrum.start
 

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from posenc.arguments import check_kv_heads
-from posenc.frequencies.spectrum import Scaling, Spectrum, check_base, geometric
+from posenc.frequencies.host import check_base, geometric
+from posenc.frequencies.spectrum import Scaling, Spectrum
 
 
 class MultiScale(Scaling):

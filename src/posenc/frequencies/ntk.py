@@ -18,17 +18,14 @@ Departs from the source: the paper's dynamic form has factor 1; Hugging Face's f
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
-import torch
-from torch import Tensor
-
-from posenc.frequencies.spectrum import Scaling, Spectrum, check_factor, check_length, index_like
+from posenc.frequencies.host import Array, Formula, check_factor, check_length, index_like
 
 Schedule = Literal["continuous", "powers"]
 
 
-class NTKAware(Scaling):
+class NTKAware(Formula):
     """The frequencies of a base that is factor^(d/(d−2)) times larger.
 
     Args:
@@ -45,14 +42,14 @@ class NTKAware(Scaling):
         check_factor(factor)
         self.factor = float(factor)
 
-    def forward(self, spectrum: Spectrum) -> Spectrum:
+    def forward(self, spectrum: Any) -> Any:
         return spectrum._replace(theta=with_larger_base(spectrum.theta, self.factor))
 
     def extra_repr(self) -> str:
         return f"{self.factor:g}"
 
 
-class DynamicNTK(Scaling):
+class DynamicNTK(Formula):
     """NTK-aware scaling by the context length of a row over the training length; plain RoPE up to the training length.
 
     Args:
@@ -79,10 +76,10 @@ class DynamicNTK(Scaling):
             raise ValueError(f"factor must be 1 for schedule='powers', which makes its own, got {factor}")
         self.factor, self.original_length, self.schedule = float(factor), original_length, schedule
 
-    def forward(self, spectrum: Spectrum) -> Spectrum:
+    def forward(self, spectrum: Any) -> Any:
         longer = spectrum.times_longer(self.original_length)
         if self.schedule == "powers":
-            scale = torch.where(longer > 1, torch.exp2((longer.log2() + 1).ceil()) - 1, 1.0)
+            scale = ((longer.log2() + 1).ceil().exp2() - 1).where(longer > 1, longer.new_ones(longer.shape))
         else:
             scale = (self.factor * longer - (self.factor - 1)).clamp(min=1.0)
         return spectrum._replace(theta=with_larger_base(spectrum.theta, scale))
@@ -92,10 +89,10 @@ class DynamicNTK(Scaling):
         return f"{self.factor:g}, original_length={self.original_length}{shown}"
 
 
-def with_larger_base(theta: Tensor, scale: float | Tensor) -> Tensor:
+def with_larger_base(theta: Array, scale: float | Array) -> Array:
     """``theta`` (..., pairs) as if its base were scale^(d/(d−2)) times larger."""
     pairs = theta.shape[-1]
     if pairs < 2:
         raise ValueError(f"NTK-aware scaling spreads a factor over the pairs and needs at least two, got {pairs}")
-    scale = scale if isinstance(scale, Tensor) else theta.new_tensor(scale)
+    scale = theta.new_tensor(scale) if isinstance(scale, int | float) else scale
     return theta * scale ** (-index_like(theta) / (pairs - 1))

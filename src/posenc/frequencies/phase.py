@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from posenc.encoding import widest
-from posenc.frequencies.spectrum import turns
+from posenc.frequencies.host import turns
 from posenc.tracing import tracing
 
 _LOW = 2**32 - 1

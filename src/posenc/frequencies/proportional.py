@@ -15,13 +15,13 @@ Departs from the source: nothing; transformers' extra ``factor`` is a `PositionI
 
 from __future__ import annotations
 
-import torch
+from typing import Any
 
 from posenc.arguments import check_number
-from posenc.frequencies.spectrum import Scaling, Spectrum
+from posenc.frequencies.host import Formula
 
 
-class Proportional(Scaling):
+class Proportional(Formula):
     """Zero frequencies for the slowest pairs.
 
     Args:
@@ -37,11 +37,11 @@ class Proportional(Scaling):
         check_number("fraction", fraction, least=0, most=1)
         self.fraction = float(fraction)
 
-    def forward(self, spectrum: Spectrum) -> Spectrum:
+    def forward(self, spectrum: Any) -> Any:
         theta = spectrum.theta
         turning = int(self.fraction * 2 * theta.shape[-1] // 2)
-        resting = torch.zeros_like(theta[..., turning:])
-        return spectrum._replace(theta=torch.cat([theta[..., :turning], resting], -1))
+        rotates = theta.new_tensor([float(pair < turning) for pair in range(theta.shape[-1])])
+        return spectrum._replace(theta=theta * rotates)
 
     def extra_repr(self) -> str:
         return f"{self.fraction:g}"

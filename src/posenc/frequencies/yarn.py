@@ -21,19 +21,16 @@ Departs from the source: the paper's ramp is linear in the number of rotations, 
 from __future__ import annotations
 
 import math
-from typing import Literal, get_args
-
-import torch
-from torch import Tensor
+from typing import Any, Literal, get_args
 
 from posenc.arguments import check_flag, check_number
+from posenc.frequencies.host import Array, Formula, check_factor, check_length, index_like, index_of
 from posenc.frequencies.llama3 import by_turns
-from posenc.frequencies.spectrum import Scaling, Spectrum, check_factor, check_length, index_like, index_of
 
 Ramp = Literal["index", "rotations"]
 
 
-class YaRN(Scaling):
+class YaRN(Formula):
     """NTK-by-parts by index, with a gain.
 
     Args:
@@ -105,7 +102,7 @@ class YaRN(Scaling):
         """
         return mscale_gain(self.factor, self.mscale_all_dim or 0.0) ** 2
 
-    def forward(self, spectrum: Spectrum) -> Spectrum:
+    def forward(self, spectrum: Any) -> Any:
         theta, options = spectrum.theta, (self.original_length, self.beta_fast, self.beta_slow)
         if self.ramp == "rotations":
             stays = by_turns(theta, self.original_length, self.beta_slow, self.beta_fast)
@@ -132,7 +129,7 @@ _OPTIONS: dict[str, object] = {
 }  # fmt: skip
 
 
-class DynamicYaRN(Scaling):
+class DynamicYaRN(Formula):
     """YaRN with the factor that the length of a row asks for; plain RoPE, without a gain, up to the training length.
 
     Args:
@@ -161,7 +158,7 @@ class DynamicYaRN(Scaling):
         self.original_length, self.truncate, self.ramp = original_length, check_flag("truncate", truncate), ramp
         self.beta_fast, self.beta_slow = float(beta_fast), float(beta_slow)
 
-    def forward(self, spectrum: Spectrum) -> Spectrum:
+    def forward(self, spectrum: Any) -> Any:
         theta, options = spectrum.theta, (self.original_length, self.beta_fast, self.beta_slow)
         longer = spectrum.times_longer(self.original_length)
         if self.ramp == "rotations":
@@ -181,8 +178,8 @@ def mscale_gain(factor: float, mscale: float) -> float:
 
 
 def by_index(
-    theta: Tensor, original_length: int, beta_fast: float, beta_slow: float, *, truncate: bool, scaling: str
-) -> Tensor:
+    theta: Array, original_length: int, beta_fast: float, beta_slow: float, *, truncate: bool, scaling: str
+) -> Array:
     """How far each pair is on the way from plain, 0, to interpolated, 1: a ramp in its index, as released code has it.
 
     The ends are clamped to 0 and d − 1, not d/2 − 1, as in that code.
@@ -191,7 +188,7 @@ def by_index(
     if truncate:
         low, high = low.floor(), high.ceil()
     low, high = low.clamp(min=0.0), high.clamp(max=2.0 * theta.shape[-1] - 1)
-    high = torch.where(low == high, high + 0.001, high)  # a step instead of 0/0
+    high = (high + 0.001).where(low == high, high)  # a step instead of 0/0
     return ((index_like(theta) - low) / (high - low)).clamp(0.0, 1.0)
 
 

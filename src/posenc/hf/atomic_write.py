@@ -7,6 +7,7 @@ one rename, which POSIX makes atomic. A process that is killed, or a full disk, 
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from typing import TypeVar
 from posenc.arguments import one_line
 
 T = TypeVar("T")
+_BACKUP = ".original"
 
 
 class UnwritableError(OSError):
@@ -67,3 +69,25 @@ def write_atomically(out: Path, make: Callable[[Path], T], *, replace: bool = Fa
             raise ValueError(f"out: {out} exists; nothing is overwritten")
         temporary.replace(out)
     return result
+
+
+def replace_with_backup(path: Path, text: str) -> Path:
+    """Replace a file's text, and keep the old file in the same folder under a new name, which is returned.
+
+    The backup is NAME.original, or NAME.original-2 and on where there is one: none is overwritten.
+
+    Raises:
+        OSError: where it cannot be written; the file is then as it was.
+    """
+    backup, number = path.with_name(path.name + _BACKUP), 2
+    while os.path.lexists(backup):
+        backup, number = path.with_name(f"{path.name}{_BACKUP}-{number}"), number + 1
+
+    def make(temporary: Path) -> None:
+        temporary.write_text(text, encoding="utf-8", newline="")
+        temporary.chmod(path.stat().st_mode)
+        # Last, when the new file is complete: a full disk leaves the file as it was, and no backup next to it.
+        write_atomically(backup, lambda copy: shutil.copy2(path, copy))
+
+    write_atomically(path, make, replace=True)
+    return backup

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from posenc.hf.serving.flags import CONVERTER, MLX_4, MLX_5, SGLANG, VLLM, WRITER, engine_result, engine_table
+from posenc.hf.serving.engines import CONVERTER, MLX_4, MLX_5, SGLANG, VLLM, WRITER, engine_result, engine_table
 from posenc.recommend.rule import Rule, When
 
 _LM = ("decoder", "code", "research")

@@ -51,7 +51,7 @@ def checkpoint_of(config: RopeConfig, model: Model, path: Path) -> Checkpoint:
     windows = [layer.window for layer in windowed if layer.window is not None]
     pattern = "full" if not windows else "windows" if len(windows) == len(attending) else "mixed"
     everywhere = [layer for layer in attending if layer not in windowed]
-    if pattern == "mixed" and widest and all(layer.rotation is None for layer in everywhere):
+    if pattern == "mixed" and widest and all(layer.spec is None for layer in everywhere):
         pattern = "global-nope"
     scheme, rows = _scheme(config)
     return Checkpoint(

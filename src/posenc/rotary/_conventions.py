@@ -9,8 +9,8 @@ from typing import Literal, NamedTuple, cast, get_args
 from torch import Tensor
 
 from posenc.arguments import MOST_AXES, check_number, check_several, check_whole, shown
+from posenc.frequencies.host import check_base, geometric
 from posenc.frequencies.phase import Frequencies
-from posenc.frequencies.spectrum import check_base, geometric
 
 AxialLayout = Literal["half", "interleaved", "half-by-axis"]
 FASTEST = 1e15  # radians per unit, either way

@@ -7,7 +7,7 @@ from typing import get_args
 import torch
 from torch import Tensor
 
-from posenc.rotary._rotate import Layout
+from posenc.frequencies.rotation import Layout
 
 
 def permute_layout(weight: Tensor, head_dim: int, *, to: Layout, rotary_dim: int | None = None) -> Tensor:

@@ -20,17 +20,17 @@ pass is the rotation by the opposite angles; it saves the tables and never x.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
 from posenc.encoding import Table
+from posenc.frequencies.rotation import Layout
 from posenc.rotary import _exported
 from posenc.tracing import tracing
 
-Layout = Literal["half", "interleaved"]
 FEW = 2**15  # elements below which an operation takes longer to call than to carry out
 _SCRATCH = 2**18  # elements of a float32 block: 1 MiB, a core's share of the cache
 

@@ -32,11 +32,12 @@ from posenc import positions as position
 from posenc.arguments import check_choice, check_flag, check_kv_heads, check_number, check_whole
 from posenc.encoding import RotaryEncoding, Table, own_precision
 from posenc.factory_kwargs import Device, place_parameters
+from posenc.frequencies.host import check_base, check_length, geometric
 from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
-from posenc.frequencies.spectrum import check_base, check_length, geometric
+from posenc.frequencies.rotation import Layout
 from posenc.precision import precision
 from posenc.rotary._axes import check_head, over_heads
-from posenc.rotary._rotate import Layout, rotate_grouped, rotate_pairs
+from posenc.rotary._rotate import rotate_grouped, rotate_pairs
 
 Rest = Literal["pass", "doubled"]
 

@@ -24,10 +24,12 @@ from torch import Tensor, nn
 from posenc.arguments import check_choice, check_flag, check_kv_heads, check_number, check_whole
 from posenc.encoding import RotaryEncoding, Table
 from posenc.factory_kwargs import Device, place_parameters
+from posenc.frequencies.host import check_base, geometric
 from posenc.frequencies.phase import TensorFrequencies
-from posenc.frequencies.spectrum import check_base, geometric, host_float64
+from posenc.frequencies.rotation import Layout
+from posenc.frequencies.spectrum import host_float64
 from posenc.rotary._axes import check_head, coordinates, of_sums
-from posenc.rotary._rotate import Layout, rotate_grouped
+from posenc.rotary._rotate import rotate_grouped
 
 
 class GRAPEM(RotaryEncoding):

@@ -25,12 +25,14 @@ from torch import Tensor, nn
 from posenc.arguments import MOST_AXES, check_choice, check_flag, check_kv_heads, check_table, check_whole
 from posenc.encoding import RotaryEncoding, Table
 from posenc.factory_kwargs import Device, place_parameters
+from posenc.frequencies.host import check_base
 from posenc.frequencies.phase import AnyFrequencies, Frequencies, TensorFrequencies
-from posenc.frequencies.spectrum import check_base, host_float64
+from posenc.frequencies.rotation import Layout
+from posenc.frequencies.spectrum import host_float64
 from posenc.rotary._axes import check_head, coordinates, of_sums
 from posenc.rotary._conventions import of_given
 from posenc.rotary._directions import along_axes, of_frames, of_golden, random_frames
-from posenc.rotary._rotate import Layout, rotate_grouped
+from posenc.rotary._rotate import rotate_grouped
 
 Directions = Literal["random", "axial", "golden"]
 

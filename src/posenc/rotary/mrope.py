@@ -16,22 +16,20 @@ Departs from the source: positions have their axis of coordinates last. Tokens w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from posenc import positions as position
-from posenc.arguments import MOST_AXES, check_flag, check_several, check_whole
 from posenc.encoding import RotaryEncoding, Table
 from posenc.factory_kwargs import Device, place_parameters
+from posenc.frequencies.rotation import Layout, MRoPESpec
 from posenc.frequencies.spectrum import Spectrum
 from posenc.rotary._axes import Chosen, alone, coordinates, rotate_both
-from posenc.rotary._rotate import Layout
 from posenc.rotary.rope import RoPE
 
 
-class MRoPE(RotaryEncoding):
+class MRoPE(RotaryEncoding, MRoPESpec):
     """Multimodal rotary embedding: one RoPE, each pair of which is rotated by one of several coordinates.
 
     Args:
@@ -60,6 +58,7 @@ class MRoPE(RotaryEncoding):
     """
 
     plain_positions = True
+    rope: RoPE
 
     def __init__(
         self,
@@ -78,41 +77,11 @@ class MRoPE(RotaryEncoding):
     ) -> None:
         super().__init__()
         self.rope = RoPE(head_dim, base=base, layout=layout, rotary_dim=rotary_dim, scaling=scaling)
-        self.head_dim, self.axes, self.sections = head_dim, axes, tuple(check_several("sections", sections))
-        interleaved, time_last = check_flag("interleaved", interleaved), check_flag("time_last", time_last)
-        self.interleaved, self.time_last = interleaved, time_last
-        self.length_dependent = self.rope.length_dependent
-        check_sections(self.sections, axes, self.rope.rotary_dim // 2, chunked=not (interleaved or time_last))
-        if interleaved and time_last:
-            raise ValueError("interleaved and time_last are two orders of the pairs: choose one")
+        self._set_order(sections, interleaved, time_last, axes)
         self._chosen = Chosen(self.order())
         self._fixed = None if self.rope._fixed is None else alone(self.rope._fixed)
         self._of_heads = self.rope._fewest is not None
         place_parameters(self, device, dtype)
-
-    def order(self) -> list[int]:
-        """The axis whose coordinate rotates each pair.
-
-        >>> MRoPE(14, sections=(3, 2, 2)).order(), MRoPE(14, sections=(3, 2, 2), interleaved=True).order()
-        ([0, 0, 0, 1, 1, 2, 2], [0, 1, 2, 0, 1, 2, 0])
-        """
-        pairs, axes = sum(self.sections), self.axes
-        if self.time_last:
-            *places, time = self.sections
-            return _in_turn([(axis, size) for axis, size in enumerate(places, 1)]) + [0] * time
-        if not self.interleaved:
-            return [i % axes for i, size in enumerate(self.sections) for _ in range(size)]
-        return [j % axes if j < axes * self.sections[j % axes] else 0 for j in range(pairs)]
-
-    def replace(self, **changes: Any) -> MRoPE:
-        """An M-RoPE with some constructor arguments changed, like `dataclasses.replace`; the scaling is shared.
-
-        >>> MRoPE(128, sections=(16, 24, 24)).replace(interleaved=True, sections=(24, 20, 20)).sections
-        (24, 20, 20)
-        """
-        own = {name: getattr(self, name) for name in ("head_dim", "sections", "interleaved", "time_last", "axes")}
-        shared = {name: getattr(self.rope, name) for name in ("base", "layout", "rotary_dim", "scaling")}
-        return MRoPE(**{**own, **shared, **changes})
 
     def spectrum(self, length: int | None = None) -> Spectrum:
         """The frequencies in force; see `RoPE.spectrum`."""
@@ -161,30 +130,9 @@ class MRoPE(RotaryEncoding):
             return self.rotate(q, of_queries), self.rotate(k, of_keys)
         return rotate_both(self.rotate, q, k, of_queries, of_keys)
 
-    def extra_repr(self) -> str:
-        kind = ", interleaved=True" if self.interleaved else ", time_last=True" if self.time_last else ""
-        return f"{self.head_dim}, sections={self.sections}{kind}, axes={self.axes}"
+    extra_repr = MRoPESpec.extra_repr
 
 
 def largest(positions: Tensor) -> Tensor:
     """The largest coordinate of each token, ``(*batch, tokens)``."""
     return positions.amax(-1)
-
-
-def check_sections(sections: tuple[int, ...], axes: int, pairs: int, *, chunked: bool) -> None:
-    """Raise a ValueError unless the sections share out the pairs."""
-    check_whole("axes", axes, most=MOST_AXES)
-    for section in sections:
-        check_whole("sections", section, least=0)
-    if axes < 2:
-        raise ValueError(f"axes must be at least 2, got {axes}: with one coordinate this is RoPE")
-    if len(sections) < axes or (len(sections) > axes and not chunked):
-        raise ValueError(f"sections must be {axes} numbers, one for each of axes = {axes}, got {sections}")
-    if sum(sections) != pairs:
-        raise ValueError(f"sections must add up to the {pairs} pairs of rotary_dim = {2 * pairs}, got {sections}")
-
-
-def _in_turn(sizes: list[tuple[int, int]]) -> list[int]:
-    """Axes dealt out alternately, each as often as its size says."""
-    rounds = range(max(size for _, size in sizes))
-    return [axis for i in rounds for axis, size in sizes if i < size]

@@ -16,23 +16,23 @@ Departs from the source: nothing; the paper's pairs are layout="interleaved", th
 
 from __future__ import annotations
 
-from typing import Any, get_args
-
 import torch
 from torch import Tensor, nn
 
 from posenc import positions as position
-from posenc.arguments import check_whole
 from posenc.encoding import RotaryEncoding, Table
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.frequencies.spectrum import Spectrum, check_base, geometric, host_float64
+from posenc.frequencies.host import Formula, geometric
+from posenc.frequencies.modules import module_of
+from posenc.frequencies.rotation import Layout, RoPESpec, check_rotation
+from posenc.frequencies.spectrum import Spectrum, host_float64
 from posenc.rotary._decode_table_cache import DecodeTableCache
-from posenc.rotary._rotate import FEW, Layout, rotate_doubled, rotate_pairs, rotate_pairs_
+from posenc.rotary._rotate import FEW, rotate_doubled, rotate_pairs, rotate_pairs_
 from posenc.rotary._rotation_table import RotationTable, check_theta, distinct_groups
 from posenc.tracing import tracing
 
 
-class RoPE(RotaryEncoding):
+class RoPE(RotaryEncoding, RoPESpec):
     """Rotary position embedding.
 
     Args:
@@ -67,16 +67,9 @@ class RoPE(RotaryEncoding):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        check_whole("head_dim", head_dim)
-        rotary_dim = head_dim if rotary_dim is None else rotary_dim
-        check_whole("rotary_dim", rotary_dim)
-        if rotary_dim % 2 or rotary_dim > head_dim:
-            raise ValueError(
-                f"rotary_dim must be even and in 2..head_dim = {head_dim}, got {rotary_dim}: channels rotate in pairs"
-            )
-        if layout not in get_args(Layout):
-            raise ValueError(f"layout must be one of {get_args(Layout)}, got {layout!r}")
-        check_base(base)
+        rotary_dim = check_rotation(head_dim, base, layout, rotary_dim)
+        if isinstance(scaling, Formula):
+            scaling = module_of(scaling)
         if scaling is not None and not isinstance(scaling, nn.Module):
             raise ValueError(f"scaling must be a Scaling, several in nn.Sequential, or None, got {scaling!r}")
         self.head_dim, self.base, self.layout, self.rotary_dim = head_dim, base, layout, rotary_dim
@@ -93,15 +86,6 @@ class RoPE(RotaryEncoding):
         self._fixed = None if changes else RotationTable.fixed(spectrum)
         self._decode_tables = DecodeTableCache()
         place_parameters(self, device, dtype)
-
-    def replace(self, **changes: Any) -> RoPE:
-        """A RoPE with some constructor arguments changed, like `dataclasses.replace`; the scaling is shared.
-
-        >>> RoPE(64, rotary_dim=32).replace(base=5e5)
-        RoPE(64, base=500000, layout='half', rotary_dim=32)
-        """
-        arguments = {name: getattr(self, name) for name in ("head_dim", "base", "layout", "rotary_dim", "scaling")}
-        return RoPE(**{**arguments, **changes})
 
     def spectrum(self, length: int | None = None) -> Spectrum:
         """The frequencies in force for a length in tokens (None: the trained one), float64, after the scaling."""
@@ -217,9 +201,7 @@ class RoPE(RotaryEncoding):
         heads, both = q.shape[1], rotate_doubled(torch.cat([q, k], 1), *table)
         return both.narrow(1, 0, heads), both.narrow(1, heads, k.shape[1])
 
-    def extra_repr(self) -> str:
-        partial = "" if self.rotary_dim == self.head_dim else f", rotary_dim={self.rotary_dim}"
-        return f"{self.head_dim}, base={self.base:g}, layout={self.layout!r}{partial}"
+    extra_repr = RoPESpec.extra_repr
 
 
 def _is_cpu_tensor(q: Tensor, k: Tensor) -> bool:

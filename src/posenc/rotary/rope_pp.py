@@ -25,8 +25,8 @@ from torch import Tensor, nn
 from posenc.arguments import check_choice, check_heads
 from posenc.encoding import RotaryEncoding, Table
 from posenc.factory_kwargs import Device, place_parameters
+from posenc.frequencies.rotation import Layout
 from posenc.frequencies.spectrum import Spectrum
-from posenc.rotary._rotate import Layout
 from posenc.rotary.rope import RoPE
 
 Imaginary = Literal["odd", "half", "all"]

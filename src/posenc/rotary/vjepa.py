@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from posenc.arguments import check_flag
 from posenc.encoding import RotaryEncoding, Table
 from posenc.factory_kwargs import Device, place_parameters
+from posenc.frequencies.host import geometric
 from posenc.frequencies.phase import Frequencies
-from posenc.frequencies.spectrum import geometric
 from posenc.rotary._axes import check_head, coordinates, of_each, over_heads, rotate_both
 from posenc.rotary._conventions import CONVENTIONS, pairs_of_axis
 from posenc.rotary._rotate import rotate_pairs

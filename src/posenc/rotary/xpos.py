@@ -31,9 +31,10 @@ from posenc import positions as position
 from posenc.arguments import check_number, check_whole
 from posenc.encoding import RotaryEncoding, Table, widest
 from posenc.factory_kwargs import Device, place_parameters
+from posenc.frequencies.host import check_base, geometric
 from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
-from posenc.frequencies.spectrum import check_base, geometric
-from posenc.rotary._rotate import Layout, rotate_pairs
+from posenc.frequencies.rotation import Layout
+from posenc.rotary._rotate import rotate_pairs
 
 # How large the factors may become in a call, as a power of e: float16 ends at e^11, the others at e^88. A score has two
 # of them, and must be finite also where its key is hidden: what is put to zero later is no zero where it is infinite.

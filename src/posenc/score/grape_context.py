@@ -28,7 +28,8 @@ from torch import Tensor, nn
 from posenc.arguments import check_flag, check_heads, check_number, check_whole
 from posenc.encoding import Context, Reads, Scope, ScoreEncoding, widest
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.frequencies.spectrum import check_base, geometric, host_float64
+from posenc.frequencies.host import check_base, geometric
+from posenc.frequencies.spectrum import host_float64
 from posenc.score._inputs import check_key_heads, check_width, features_of, wide_linear
 from posenc.score._qk_rotation import replace_products, rotate_by_angles
 

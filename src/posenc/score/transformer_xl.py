@@ -26,8 +26,8 @@ from torch import Tensor, nn
 from posenc.arguments import LONGEST, check_heads, check_number, check_table, check_whole
 from posenc.encoding import Context, Reads, ScoreEncoding
 from posenc.factory_kwargs import Device, place_parameters
+from posenc.frequencies.host import check_base, geometric
 from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
-from posenc.frequencies.spectrum import check_base, geometric
 from posenc.score._inputs import check_width
 from posenc.structure import Column, Structure, Vectors
 

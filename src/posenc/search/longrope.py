@@ -27,7 +27,7 @@ from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from posenc.frequencies.spectrum import check_base, check_length
+from posenc.frequencies.host import check_base, check_length
 from posenc.search.evaluate import Objective, evaluate
 from posenc.search.evolution import Settings, generations
 from posenc.search.journal import Evaluation, Journal

@@ -7,10 +7,9 @@ import math
 from collections.abc import Container, Iterable, Sequence
 from typing import NamedTuple
 
-from posenc.frequencies.interpolation import PositionInterpolation
-from posenc.frequencies.ntk import NTKAware
-from posenc.frequencies.spectrum import Scaling, Spectrum, geometric, host_float64
-from posenc.frequencies.yarn import YaRN
+from posenc.frequencies.host import geometric
+from posenc.frequencies.modules import NTKAware, PositionInterpolation, YaRN
+from posenc.frequencies.spectrum import Scaling, Spectrum, host_float64
 
 
 class Candidate(NamedTuple):

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posenc import RoPE
-from posenc.frequencies.yarn import YaRN
+from posenc.frequencies.modules import YaRN
 from posenc.hf import read_rope, rope_from_config
 from posenc.hf.config.rotation import equivalent, order_of, text_rope
 from posenc.hf.config.text_config import find_text_config

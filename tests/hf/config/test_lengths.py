@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from posenc import Llama3, LongRoPE, NTKAware, PositionInterpolation, RoPE, YaRN
-from posenc.frequencies.ntk import DynamicNTK
+from posenc.frequencies.modules import DynamicNTK
 from posenc.hf import read_rope, rope_to_config
 from tests.hf.checkpoints import CHECKPOINTS, FULL
 

@@ -8,16 +8,22 @@ import pytest
 import torch
 
 from posenc import RoPE
-from posenc.frequencies.by_parts import NTKByParts, PartNTK
 from posenc.frequencies.clex import CLEX
-from posenc.frequencies.interpolation import DynamicPositionInterpolation, PositionInterpolation
-from posenc.frequencies.llama3 import Llama3
-from posenc.frequencies.longrope import LongRoPE
+from posenc.frequencies.modules import (
+    DynamicNTK,
+    DynamicPositionInterpolation,
+    DynamicYaRN,
+    Llama3,
+    LongRoPE,
+    NTKAware,
+    NTKByParts,
+    PartNTK,
+    PositionInterpolation,
+    Proportional,
+    YaRN,
+)
 from posenc.frequencies.multiscale import MultiScale
-from posenc.frequencies.ntk import DynamicNTK, NTKAware
-from posenc.frequencies.proportional import Proportional
 from posenc.frequencies.resonance import Resonance
-from posenc.frequencies.yarn import DynamicYaRN, YaRN
 from posenc.hf import read_rope, rope_to_config
 from posenc.hf.config.rotation import equivalent
 

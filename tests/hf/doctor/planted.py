@@ -40,6 +40,7 @@ PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was
         {"version-5-spelling"}, "version 5 read by version 4",
         {**LLAMA_31, "transformers_version": "4.57.1", "rope_parameters": {**LLAMA_3, "rope_theta": 5e5}},
     ),
+    ({"key-ignored"}, "GPT-NeoX's share under another family's key", {**NEOX, "partial_rotary_factor": 0.5}),
     ({"base-lost"}, "a base lost beside llama3", {**LLAMA_31, "rope_scaling": LLAMA_3}),
     ({"base-lost"}, "a base lost", {"model_type": "mistral", "head_dim": 128, "max_position_embeddings": 131072}),
     (
@@ -121,7 +122,8 @@ PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was
     ({"scaling-unread"}, "a scaling in a model without a rotation", {"model_type": "gpt2", "rope_scaling": LINEAR}),
     (
         {"block-of-no-layer"}, "a block for layers that there are not",
-        {**GEMMA_3, "rope_parameters": {"global": PLAIN, "full_attention": PLAIN, "sliding_attention": PLAIN}},
+        {**GEMMA_3, "rope_parameters": {"global": PLAIN, "full_attention": {**PLAIN, "rope_theta": 1e6},
+                                      "sliding_attention": PLAIN}},
     ),
     ({"bases-exchanged"}, "the bases of layers exchanged", {**GEMMA_3, "rope_theta": 1e4, "rope_local_base_freq": 1e6}),
     (
@@ -148,8 +150,7 @@ PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was
     ),
 ]  # fmt: skip
 NOTED: list[tuple[str, Config]] = [  # a note, and no alarm
-    ("factor-and-lengths-differ", {**QWEN, "rope_scaling": {**YARN, "factor": 2.0}}),
-    ("factor-and-lengths-differ", {**QWEN, "max_position_embeddings": 262144, "rope_scaling": YARN}),
+    ("factor-and-lengths-differ", {**QWEN, "rope_scaling": {**YARN, "factor": 5.0}}),
     ("length-dependent", llama({"rope_type": "dynamic", "factor": 2.0})),
     ("long-factors-unused", {**PHI, "model_type": "phimoe", "rope_scaling": FACTORS}),
     ("share-ignored", {"model_type": "minimax", "head_dim": 128, "rope_theta": 1e6, "rotary_dim": 64}),

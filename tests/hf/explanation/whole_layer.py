@@ -22,9 +22,9 @@ import torch
 from torch import Tensor, nn
 
 from posenc import AttentionSink, RoPE
+from posenc.frequencies.rotation import Layout
 from posenc.hf import LayerAttention, LayerFacts, Model
 from posenc.hf.config.rotation import text_rope
-from posenc.rotary._rotate import Layout
 from posenc.score import SSMax
 
 _ROTATES = re.compile(r"^apply_(multimodal_)?(rotary|rope)|^(_?)apply_rotary")
@@ -99,9 +99,9 @@ def faults_of(facts: LayerFacts, width: int) -> dict[str, LayerFacts]:
         rope = text_rope(facts.rotation)
         other: Layout = "half" if rope.layout == "interleaved" else "interleaved"
         turns = partial(RoPE, rope.head_dim, rotary_dim=rope.rotary_dim)
-        result["rotation"] = facts._replace(rotation=None)
-        result["base"] = facts._replace(rotation=turns(base=rope.base * 2, layout=rope.layout, scaling=rope.scaling))
-        result["layout"] = facts._replace(rotation=turns(base=rope.base, layout=other, scaling=rope.scaling))
+        result["rotation"] = facts._replace(spec=None)
+        result["base"] = facts._replace(spec=turns(base=rope.base * 2, layout=rope.layout, scaling=rope.scaling))
+        result["layout"] = facts._replace(spec=turns(base=rope.base, layout=other, scaling=rope.scaling))
     if facts.window is not None:
         result["window"] = facts._replace(window=facts.window - 1)
         result["no window"] = facts._replace(window=None, ahead=0)
@@ -113,7 +113,7 @@ def faults_of(facts: LayerFacts, width: int) -> dict[str, LayerFacts]:
         result["softcap"] = facts._replace(softcap=None)
     if facts.rotates_last and facts.rotation is not None:
         first = RoPE(width, rotary_dim=rope.rotary_dim, base=rope.base, layout=rope.layout, scaling=rope.scaling)
-        result["channels"] = facts._replace(rotates_last=False, rotation=first)
+        result["channels"] = facts._replace(rotates_last=False, spec=first)
     return result
 
 

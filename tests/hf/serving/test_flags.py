@@ -13,7 +13,8 @@ from posenc import DynamicNTK, Llama3, LongRoPE, NTKAware, PositionInterpolation
 from posenc.frequencies import Resonance
 from posenc.hf import preset, read_rope
 from posenc.hf.config.block_schema import keys_of
-from posenc.hf.serving.flags import engine_errors, engine_result, engine_table, serve_flags
+from posenc.hf.serving.engines import engine_errors, engine_result, engine_table
+from posenc.hf.serving.flags import serve_flags
 from posenc_cli import run
 
 LLAMA = {"model_type": "llama", "head_dim": 64, "max_position_embeddings": 8192, "rope_theta": 500000.0}

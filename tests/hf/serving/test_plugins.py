@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from posenc import DynamicNTK, RoPE, YaRN
 from posenc.frequencies import MultiScale, Resonance
-from posenc.hf.serving.plugin_rotation import plugin_block
+from posenc.hf.serving.plugin_block import plugin_block
 
 
 class RotaryEmbedding(nn.Module):

@@ -260,7 +260,7 @@ def _rotation_alone(facts: LayerFacts, number: int, module: nn.Module) -> LayerF
     rope = facts.rotation
     if isinstance(rope, RoPE) and rope.layout == "interleaved" and _REORDERING in source_of(module):
         # The model brings its pairs into the half layout before it rotates them, and hands them on so.
-        facts = facts._replace(rotation=rope.replace(layout="half"))
+        facts = facts._replace(spec=rope.replace(layout="half"))
     if isinstance(facts.rotation, MRoPE):
         raise ValueError(
             f"encodings: layer {number} rotates by three coordinates of a token (M-RoPE), of which layers get one"

@@ -6,13 +6,13 @@ from collections.abc import Collection, Mapping
 from typing import get_args
 
 from posenc.arguments import check_choice, check_several, check_whole, shown
+from posenc.frequencies.rotation import Layout
 from posenc.hf.config.parse import Layers, Reading
 from posenc.hf.config.rope_block import ALL
 from posenc.hf.config.rotation import Rotation
 from posenc.hf.config.scalings import Convention, check_convention
 from posenc.hf.limits import CHANNELS
 from posenc.hf.sources.load import Config
-from posenc.rotary._rotate import Layout
 
 VERSIONS = (4, 5)  # of transformers, whose spellings there are
 
@@ -48,8 +48,8 @@ def check_rotations(name: str, rope: Rotation | Layers) -> Layers:
 def check_rope_config(layers: Layers, config: Config, reading: Reading) -> None:
     """Raise a ValueError that names the argument unless these are what was read of a configuration."""
     if not isinstance(layers, Mapping):
-        raise ValueError(f"layers must be a mapping of rotations by kind of layers, got {shown(layers)}")
-    check_rotations("layers", layers)
+        raise ValueError(f"rotations must be a mapping of rotations by kind of layers, got {shown(layers)}")
+    check_rotations("rotations", layers)
     if not isinstance(config, dict):
         raise ValueError(f"config must be a dictionary, as read_rope reads it, got {shown(config)}")
     if not isinstance(reading, Reading):

@@ -52,6 +52,9 @@ def on_keys(text_config: TextConfig, rope_block: RopeBlock) -> Iterator[Finding]
     if "rope_theta" in stands and family.theta_key == "rotary_emb_base" and "rotary_emb_base" not in stands:
         text = "is ignored by transformers outside the block in this family, which reads rotary_emb_base"
         yield from _ignored(text_config, "rope_theta", family.base, text)
+    if "partial_rotary_factor" in stands and family.share_key == "rotary_pct" and "rotary_pct" not in stands:
+        text = "is ignored by transformers outside the block in this family, which reads rotary_pct"
+        yield from _ignored(text_config, "partial_rotary_factor", family.share, text)
     default_share = family.share if family.share != 1 or not text_config.known else 1.0
     for key, own_key, name, read in (
         ("rotary_emb_base", family.theta_key, "rope_theta", _read(text_config, rope_block, "rope_theta", family.base)),
@@ -196,7 +199,10 @@ def _on_sections(text_config: TextConfig, rope_block: RopeBlock) -> Iterator[Fin
 NAMES = {"vllm": "vLLM", "sglang": "SGLang"}
 
 
-def on_lengths(rope_block: RopeBlock) -> Iterator[Finding]:
+_FAR_BEYOND = 8  # times the declared length; Qwen 3 with factor 4 beside its 40,960 tokens has 3.2
+
+
+def on_lengths(text_config: TextConfig, rope_block: RopeBlock) -> Iterator[Finding]:
     values, block, longest = rope_block.effective, rope_block.values or {}, rope_block.longest
     rope_type, factor = values.get("rope_type", "default"), values.get("factor")
     original = values.get("original_max_position_embeddings")
@@ -214,10 +220,28 @@ def on_lengths(rope_block: RopeBlock) -> Iterator[Finding]:
         yield Finding("factor", text, "length-of-linear")
     if longest is None or original is None or factor is None:
         return
+    default = text_config.rotation.block or {}  # a small model may keep the block of its class
     if original > longest or (rope_type == "llama3" and original == longest):
         text = f"is {original:,}, and max_position_embeddings {longest:,}: the length before the scaling should be the "
         text += "smaller one; which of the two is wrong the file does not say"
-        yield Finding("original_max_position_embeddings", text, "original-length-not-below", "suspicion")
+        level: Level = "note" if default and default.items() <= values.items() else "suspicion"
+        yield Finding("original_max_position_embeddings", text, "original-length-not-below", level)
+    elif rope_type == "yarn" and "factor" in block and longest > max(original, round(original * factor)):
+        text = f"is {longest:,}, and yarn with factor {factor:g} over {original:,} tokens reaches "
+        text += (
+            f"{round(original * factor):,}: one of the three numbers is wrong; for the declared length factor would "
+        )
+        text += f"be {longest / original:g}"
+        yield Finding("max_position_embeddings", text, "declared-beyond-scaling", "suspicion")
+    elif (
+        rope_type == "yarn"
+        and original * factor >= _FAR_BEYOND * longest
+        and values.get("factor") != default.get("factor")
+    ):
+        text = f"is {factor:g}, with which yarn reaches {round(original * factor):,} tokens from {original:,}, and "
+        text += f"{longest:,} are declared: all frequencies are scaled far more than that needs; was "
+        text += f"{longest / original:g} meant?"
+        yield Finding("factor", text, "scaling-beyond-declared", "suspicion")
     elif rope_type in ("yarn", "longrope") and longest != original and not math.isclose(longest / original, factor):
         # Published models differ here for good reasons: AFM-4.5B has 20 over 16, Llama 3.1 (another recipe) 8 over 16.
         text = f"is {factor:g}, and max_position_embeddings / original_max_position_embeddings = {longest / original:g}"

@@ -28,11 +28,17 @@ from posenc.hf.config.block_schema import (
     types_of,
 )
 from posenc.hf.limits import SMALLEST, is_number, nearest_number
-from posenc.rotary._conventions import CONVENTIONS
 
 _NTK = "NTK-aware scaling is no rope type of transformers, but 'default' with a larger base: rope_theta times "
 _NTK += "factor^(d / (d - 2)), with d rotated channels; a base that grows with the length is 'dynamic'"
 _FACTOR = ("scale", "scaling", "scaling_factor", "scale_factor")  # what people write for "factor"
+
+
+def _axial_conventions() -> str:
+    """The names of `AxialRoPE`'s conventions."""
+    from posenc.rotary._conventions import CONVENTIONS  # torch, which only this error needs
+
+    return ", ".join(CONVENTIONS)
 
 
 def unknown_type(block: Block, pairs: int | None, convention: str) -> Problem:
@@ -48,7 +54,7 @@ def unknown_type(block: Block, pairs: int | None, convention: str) -> Problem:
     text = f"is none of {', '.join(each for each in types_of(convention) if each in known)}, found {shown(name)}"
     normalized = name.lower().replace("-", "_") if isinstance(name, str) else ""
     if normalized in REFUSED:
-        reason = REFUSED[normalized].format(conventions=", ".join(CONVENTIONS))
+        reason = REFUSED[normalized].format(conventions=_axial_conventions())
         return Problem("rope_type", f"{name!r} {reason}", {"rope_type": "default"})
     if normalized in OF_ENGINES:
         text += f"; {normalized!r} is a rope type of vLLM or SGLang: read it with convention='vllm' or 'sglang'"

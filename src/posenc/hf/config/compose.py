@@ -62,7 +62,7 @@ def convert_version(
         ValueError: where a rotation has no rope type, or the version no spelling for it.
     """
     if not ropes:
-        raise ValueError("layers must have at least one kind, got none")
+        raise ValueError("rotations must have at least one kind, got none")
     blocks: dict[str, Block | None] = {}
     outside: Config = {}
     for kind, rope in ropes.items():

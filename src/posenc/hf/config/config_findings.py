@@ -6,13 +6,13 @@ Each finding names a key. Those on transformers were confirmed by running versio
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator
 from typing import Any
 
 from posenc.arguments import shown
 from posenc.hf.config.block_findings import on_engines, on_keys, on_lengths, on_types, on_yarn
+from posenc.hf.config.known_keys import nearest_key
 from posenc.hf.config.layer_kinds import lacks_window, patterned
 from posenc.hf.config.non_rotary import is_non_rotary, position_schemes
 from posenc.hf.config.parse import ParsedConfig, Reading
@@ -45,7 +45,8 @@ def _on_layers(parsed: ParsedConfig) -> Iterator[Finding]:
     try:
         kinds = parsed.layer_kinds
     except ValueError as error:  # which the reader of layers tells by itself
-        yield Finding("layer_types", f"cannot be read: {error}", "layers-unread")
+        level: Level = "suspicion" if text_config.known or is_non_rotary(text_config.family) else "note"
+        yield Finding("layer_types", f"cannot be read: {error}", "layers-unread", level)
         return
     yield from _on_kinds(text_config, kinds)
     dual = text_config.get("dual_chunk_attention_config")
@@ -134,9 +135,6 @@ def _on_kinds(text_config: TextConfig, kinds: list[str]) -> Iterator[Finding]:
 
 _WORDS = {"rope", "rotary", "theta", "alibi", "ntk", "logn", "yarn"}
 _BASES = {"rope_base", "rotary_base", "rotary_theta", "rope_embedding_base", "rotary_embedding_base"}
-_TOP_LEVEL = ("rope_theta", "rope_scaling", "rope_parameters", "max_position_embeddings", "partial_rotary_factor",
-              "original_max_position_embeddings", "sliding_window", "num_key_value_heads", "layer_types")  # fmt: skip
-_MISSPELT = 0.88  # of a ratio of likeness: one or two letters of a name
 _UNDERSTOOD = {
     "alibi", "no_rope_layer_interval", "no_rope_layers", "qk_rope_head_dim", "rope_interleave", "rotary", *BLOCKS,
 }  # fmt: skip
@@ -157,7 +155,7 @@ def findings_of(parsed: ParsedConfig) -> tuple[Finding, ...]:
         if rope is None:
             continue
         block_findings = [
-            *on_lengths(rope_block),
+            *on_lengths(text_config, rope_block),
             *on_yarn(text_config, rope_block, reading),
             *on_types(text_config, rope_block, rope),
             *on_engines(text_config, rope_block, reading),
@@ -168,7 +166,8 @@ def findings_of(parsed: ParsedConfig) -> tuple[Finding, ...]:
         findings += [finding._replace(text=where + finding.text) for finding in block_findings]
     if parsed.program:
         findings = [finding for finding in findings if "transformers" not in finding.text and finding.level != "note"]
-    return (*parsed.program_findings, *dict.fromkeys(findings))
+    unique = {(finding.name, finding.key, finding.text): finding for finding in findings}
+    return (*parsed.program_findings, *unique.values())
 
 
 def _on_model(text_config: TextConfig, rope_blocks: list[RopeBlock], reading: Reading) -> Iterator[Finding]:
@@ -248,17 +247,26 @@ def _says_the_same(rope_blocks: list[RopeBlock], key: str, value: Any) -> bool:
 def _on_unread(text_config: TextConfig, rope_blocks: list[RopeBlock], used: set[str]) -> Iterator[Finding]:
     """Keys of the text model that are not read: a note, unless one contradicts what is read or is misspelt."""
     bases: set[Any] = {block.effective.get("rope_theta") for block in rope_blocks if block.values is not None} - {None}
+    has_code = text_config.known or is_non_rotary(text_config.family)
     for key, value in text_config.items():
         if key in used or value in (None, False, [], {}) or _says_the_same(rope_blocks, key, value):
             continue
-        near = difflib.get_close_matches(key, _TOP_LEVEL, n=1, cutoff=_MISSPELT)
-        qualified = bool(near) and (key.endswith(f"_{near[0]}") or key.startswith(f"{near[0]}_"))
-        if near and not qualified and key not in _TOP_LEVEL and text_config.known:
-            text = f"is not read; was {near[0]} meant?"
-            yield Finding(key, text, "key-misspelt", "suspicion")
+        near = nearest_key(text_config, key) if has_code else None
+        if near is not None and text_config.get(near) != value:
+            yield _misspelt(text_config, key, near)
         elif key in _BASES and bases and is_number(value, 1) and value not in bases:
             read = " and ".join(sorted(map(shown, bases)))
             text = f"= {shown(value)} is not read for this model type, and the base that is read is {read}"
             yield Finding(key, text, "base-unread", "suspicion" if text_config.known else "note")
         elif _WORDS & set(re.split(r"[^a-z0-9]+|(?<=[a-z])(?=[0-9])", key.lower())):
             yield Finding(key, "seems to concern positions, and is not read", "key-unread")
+
+
+def _misspelt(text_config: TextConfig, key: str, near: str) -> Finding:
+    """A key that nothing reads, a misspelling of a key that this family reads and whose value differs."""
+    value, other = text_config[key], text_config.get(near)
+    if other is None:
+        text = f"= {shown(value)} is not read; was {near} meant, which is missing?"
+        return Finding(key, text, "key-misspelt", "suspicion", {key: None, near: value})
+    text = f"= {shown(value)} is not read; {near} is, and says {shown(other)}: which of the two values is meant?"
+    return Finding(key, text, "key-misspelt", "suspicion")

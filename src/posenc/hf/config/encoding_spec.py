@@ -17,14 +17,15 @@ import torch
 from posenc.arguments import shown
 from posenc.catalogue import SHAPE, Entry, encoding_info
 from posenc.encoding import Encoding, RotaryEncoding
+from posenc.hf.config.posenc_config import DEFAULTS
+from posenc.hf.config.rope_block import ALL
+from posenc.hf.config.rotation import Rotation
 from posenc.hf.limits import CHANNELS, LARGEST, LAYERS, TOKENS, WIDTH, is_count, is_number
+from posenc.hf.sources.load import Config
+from posenc.rotary.rope import RoPE
 from posenc.schedule import Schedule
 
-MODEL_TYPE = "posenc"
 OWN = "own"  # the value of "rotation" that means the layer's rotation
-DEFAULTS: dict[str, Any] = {
-    "hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "train_length": 2048, "encodings": "rope",
-}  # fmt: skip
 _WIDEST = 2**15  # channels of a stream: the widest has 18,432; fixed waves have that many numbers
 _IN_TOKENS = ("length", "distance", "position", "threshold", "window", "tokens")  # options that may be longer
 _COUNTS = {  # what a size may be at most
@@ -256,3 +257,31 @@ def _checked(fields: Mapping[str, Any]) -> tuple[Entry, dict[str, Any]]:
         return encoding_info(fields["name"]), dict(options)
     except ValueError as error:
         raise ValueError(f"encodings: {error}") from None
+
+
+def posenc_specs(config: Config) -> list[EncodingSpec]:
+    """The encodings of one, each with everything that decides it.
+
+    Raises:
+        ValueError: for a size or an encoding that cannot be; it names the key.
+    """
+    for key, value in config.items():
+        check_size(key, value)
+    return encoding_specs(config.get("encodings", DEFAULTS["encodings"]), sizes_of(config))
+
+
+def posenc_layers(config: Config) -> Mapping[str, Rotation | None]:
+    """The rotation of one, where it is a single RoPE; None for any other encoding."""
+    rotary = [line for line in posenc_specs(config) if encoding_info(line["name"]).encoding is RoPE]
+    rope = create(rotary[0], sizes_of(config)) if len(rotary) == 1 else None
+    return {ALL: rope if isinstance(rope, RoPE) else None}
+
+
+def describe_spec(line: EncodingSpec) -> tuple[str, str]:
+    """One encoding in words, and the call that builds it."""
+    entry = encoding_info(line["name"])
+    options = ", ".join(f"{key}={value!r}" for key, value in line["options"].items())
+    cls = "" if entry.encoding is None else entry.encoding.__name__
+    inner = f"scaling={entry.scaling.__name__}({options})" if entry.scaling is not None else options
+    whose = "one for all layers" if line["shared"] else "one for each layer"
+    return f"{entry.name}: {entry.title} ({entry.hook_point}), {whose}", f"{cls}({inner})"

@@ -9,11 +9,12 @@ from functools import cached_property
 from typing import NamedTuple
 
 from posenc.arguments import one_line
+from posenc.frequencies.rotation import Layout, RoPESpec
 from posenc.hf.config import block_schema, rotation
 from posenc.hf.config.block_schema import Block, Problem
 from posenc.hf.config.block_validation import error_message, problems, repair
 from posenc.hf.config.layer_kinds import lacks_window, layer_kinds
-from posenc.hf.config.posenc_config import is_posenc_config, posenc_layers
+from posenc.hf.config.posenc_config import is_posenc_config
 from posenc.hf.config.rope_block import SCALED_FROM, Path, RopeBlock, at
 from posenc.hf.config.rope_keys import find_rope_blocks
 from posenc.hf.config.rotation import Rotation, equivalent
@@ -34,8 +35,6 @@ from posenc.hf.families.layer_patterns import FULL
 from posenc.hf.findings import Finding, MalformedError, NotReadError
 from posenc.hf.limits import is_count
 from posenc.hf.sources.load import Config, dotted
-from posenc.rotary._rotate import Layout
-from posenc.rotary.rope import RoPE
 
 GAINS_OF_THEIR_OWN = ("phimoe",)  # families of transformers that heed short_mscale and long_mscale
 
@@ -75,7 +74,7 @@ def rope_of(text_config: TextConfig, rope_block: RopeBlock, reading: Reading) ->
     if reading.convention not in block_schema.ENGINES and text_config.model_type not in GAINS_OF_THEIR_OWN:
         values = {key: value for key, value in values.items() if key not in ("short_mscale", "long_mscale")}
     scaling = scaling_of(values, max_length(text_config), rotated // 2, reading.convention)
-    rope = RoPE(
+    rope = RoPESpec(
         head,
         base=values["rope_theta"],
         layout=reading.layout or layout_of(text_config),
@@ -260,6 +259,8 @@ class ParsedConfig:
             ValueError: as `read_rope`.
         """
         if is_posenc_config(self.config):
+            from posenc.hf.config.encoding_spec import posenc_layers  # the catalogue, and so torch
+
             return posenc_layers(self.config)
         return {block.kind: rope_of(self.text_config, block, self.reading) for block in self.rope_blocks}
 

@@ -105,7 +105,7 @@ def collect(text_config: TextConfig, homes: list[Path], outside: Mapping[str, li
     conflicts = []
     for key, paths in sources.items():
         paths.sort(key=lambda path: _rank(key, path))
-        values = [_canonical(key, at(text_config.config, path)) for path in paths]
+        values = [canonical(key, at(text_config.config, path)) for path in paths]
         values = [value for value in values if value is not None]
         if values or not (key in RULES or key == "rope_type"):
             block[key] = values[0] if values else None  # an unknown key is wrong even if it is null
@@ -145,8 +145,9 @@ def _rank(key: str, path: Path) -> int:
     return int(not outside) if key == "original_max_position_embeddings" else int(outside)
 
 
-def _canonical(key: str, value: Any) -> Any:
-    return ALIASES.get(value, value) if key == "rope_type" and isinstance(value, str) else value
+def canonical(key: str, value: Any) -> Any:
+    """A value as it is read: another name of a rope type ("su") becomes the name that transformers has."""
+    return ALIASES.get(value, value) if key in ("rope_type", "type") and isinstance(value, str) else value
 
 
 def at(config: Mapping[str, Any], path: Path) -> Any:

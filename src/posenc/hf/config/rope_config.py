@@ -8,7 +8,8 @@
 Reads every rope type of transformers 5 but "axial", in the spelling of versions 4 and 5, flat and by kind of layers;
 where pairs are shared out among time, row and column (Qwen2-VL and on), the rotation is an `MRoPE`.
 What cannot be understood is an error that names the key and shows a corrected block; nothing is guessed. Writing keeps
-the spelling, so that reading and writing a configuration changes nothing. Needs torch only.
+the spelling, so that reading and writing a configuration changes nothing. Neither needs torch;
+`RopeConfig.layers` and `RopeConfig.rope` are modules of it.
 
 Source: transformers 5.23 (modeling_rope_utils.py, configuration_utils.py and the families' own files).
 Checked against: the rotary modules of transformers, for generated configurations of every rope type.
@@ -20,11 +21,14 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from posenc.arguments import check_whole, shown
+from posenc.frequencies.host import steps_of
+from posenc.frequencies.rotation import Layout
 from posenc.frequencies.yarn import YaRN
 from posenc.hf.config.arguments import check_reading, check_rope_config, check_rotations, check_version
 from posenc.hf.config.block_schema import ENGINES
@@ -34,7 +38,7 @@ from posenc.hf.config.non_rotary import SchemeFacts, position_schemes
 from posenc.hf.config.parse import AS_IT_SAYS, Layers, ParsedConfig, Reading, check_layer_keys, check_meaning
 from posenc.hf.config.posenc_config import is_posenc_config
 from posenc.hf.config.rope_block import ALL
-from posenc.hf.config.rotation import Rotation, equivalent, scale_frequencies
+from posenc.hf.config.rotation import Rotation, built, equivalent, scale_frequencies, text_rope
 from posenc.hf.config.scalings import Convention, of_an_engine
 from posenc.hf.config.text_config import (
     TextConfig,
@@ -49,7 +53,10 @@ from posenc.hf.findings import Finding
 from posenc.hf.limits import LAYERS
 from posenc.hf.sources.formats import load_config, translate
 from posenc.hf.sources.load import Config, Source
-from posenc.rotary._rotate import Layout
+
+if TYPE_CHECKING:
+    from posenc.rotary.mrope import MRoPE
+    from posenc.rotary.rope import RoPE
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +64,8 @@ class RopeConfig:
     """What a configuration says of rotations.
 
     Attributes:
-        layers: by kind of layers (``"all"`` where there is one), `RoPE` or `MRoPE`; None where layers do not rotate.
+        rotations: by kind of layers (``"all"`` where there is one), what rotates them, without torch; None where
+            layers do not rotate.
         config: the whole configuration, as it was read.
         reading: how it was read.
 
@@ -69,22 +77,27 @@ class RopeConfig:
     True
     """
 
-    layers: Layers
+    rotations: Layers
     config: Config
     reading: Reading = AS_IT_SAYS
 
     def __post_init__(self) -> None:
-        check_rope_config(self.layers, self.config, self.reading)
+        check_rope_config(self.rotations, self.config, self.reading)
 
     @cached_property
     def parsed(self) -> ParsedConfig:
-        """Everything that ``config`` says, parsed once; configurations that differ in ``layers`` alone share it."""
+        """Everything that ``config`` says, parsed once; configurations that differ in ``rotations`` alone share it."""
         return ParsedConfig(self.config, self.reading)
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """What a reader should know of the configuration as it was read, each with its key, text, name and level."""
         return findings_of(self.parsed)
+
+    @cached_property
+    def layers(self) -> Mapping[str, RoPE | MRoPE | None]:
+        """The rotations as modules of torch, `RoPE` or `MRoPE`, by kind of layers; None where layers do not rotate."""
+        return {kind: None if rotation is None else built(rotation) for kind, rotation in self.rotations.items()}
 
     @property
     def text_config(self) -> TextConfig:
@@ -99,40 +112,49 @@ class RopeConfig:
     @property
     def position_schemes(self) -> tuple[SchemeFacts, ...]:
         """The encodings of a model without rotation; empty for a model that rotates, and for models of posenc."""
-        if any(rope is not None for rope in self.layers.values()) or is_posenc_config(self.config):
+        if any(rope is not None for rope in self.rotations.values()) or is_posenc_config(self.config):
             return ()
         return position_schemes(self.text_config, self.config)
 
     @property
-    def rope(self) -> Rotation:
-        """The rotation, where there is only one.
+    def rope(self) -> RoPE | MRoPE:
+        """The rotation as a module of torch, where there is only one.
 
         Raises:
             ValueError: where kinds of layers differ, or none rotates.
         """
-        rotating = [rope for rope in self.layers.values() if rope is not None]
+        return built(self.rotation)
+
+    @property
+    def rotation(self) -> Rotation:
+        """The rotation without torch, where there is only one; errors as `rope`."""
+        rotating = [rope for rope in self.rotations.values() if rope is not None]
         if self.position_schemes:
             has = "; ".join(scheme.text for scheme in self.position_schemes)
             raise ValueError(f"model_type {self.model_type!r} says nothing of a rotation: its models have {has}")
         if len(rotating) != 1:
             raise ValueError(
-                f"layer_type: {len(rotating)} kinds of layers rotate, give one of {', '.join(self.layers)}"
+                f"layer_type: {len(rotating)} kinds of layers rotate, give one of {', '.join(self.rotations)}"
             )
         return rotating[0]
 
-    def of(self, layer_type: str) -> Rotation | None:
+    def of(self, layer_type: str) -> RoPE | MRoPE | None:
         """The rotation of one kind of layers; in a configuration with one kind, of any that it lists.
 
         Raises:
             ValueError: for a kind that the configuration does not have.
         """
-        if isinstance(layer_type, str) and layer_type in self.layers:
-            return self.layers[layer_type]
-        if ALL in self.layers and isinstance(layer_type, str) and layer_type in layer_types(self.text_config):
-            return self.layers[ALL]
-        raise ValueError(f"layer_type must be one of {', '.join(self.layers)}, got {shown(layer_type)}")
+        rotation = self._rotation_of(layer_type)
+        return None if rotation is None else built(rotation)
 
-    def for_layer(self, index: int) -> Rotation | None:
+    def _rotation_of(self, layer_type: str) -> Rotation | None:
+        if isinstance(layer_type, str) and layer_type in self.rotations:
+            return self.rotations[layer_type]
+        if ALL in self.rotations and isinstance(layer_type, str) and layer_type in layer_types(self.text_config):
+            return self.rotations[ALL]
+        raise ValueError(f"layer_type must be one of {', '.join(self.rotations)}, got {shown(layer_type)}")
+
+    def for_layer(self, index: int) -> RoPE | MRoPE | None:
         """The rotation of one layer, by its number; None where it does not rotate.
 
         Raises:
@@ -143,7 +165,7 @@ class RopeConfig:
         if index in layers_without_rope(text_config):
             return None
         types = layer_types(text_config)
-        if list(self.layers) == [ALL]:
+        if list(self.rotations) == [ALL]:
             return self.layers[ALL]
         if index >= len(types):
             raise ValueError(f"index must be below the {len(types)} layers that layer_types lists, got {index}")
@@ -151,17 +173,17 @@ class RopeConfig:
 
     def softmax_factor(self, layer_type: str | None = None) -> float:
         """What the scale of the softmax is multiplied by in addition to 1 / √head_dim: YaRN's mscale_all_dim, or 1."""
-        rope = self.rope if layer_type is None else self.of(layer_type)
+        rope = self.rotation if layer_type is None else self._rotation_of(layer_type)
         heeded = self.text_config.rotation.latent or self.reading.convention == "deepseek"
         if rope is None or not heeded:
             return 1.0
-        return math.prod(step.softmax_factor for step in rope.modules() if isinstance(step, YaRN))
+        return math.prod(step.softmax_factor for step in steps_of(text_rope(rope).scaling) if isinstance(step, YaRN))
 
     def with_rope(self, rope: Rotation | Layers | None) -> RopeConfig:
         """The same configuration with another rotation: one for all layers that rotate, or by kind of layers."""
         if rope is not None and not isinstance(rope, Rotation):
-            return _rope_config({**self.layers, **check_rotations("rope", rope)}, self.parsed)
-        return _rope_config({kind: old and rope for kind, old in self.layers.items()}, self.parsed)
+            return _rope_config({**self.rotations, **check_rotations("rope", rope)}, self.parsed)
+        return _rope_config({kind: old and rope for kind, old in self.rotations.items()}, self.parsed)
 
     def with_factors(self, factors: Sequence[float]) -> RopeConfig:
         """The same configuration with each frequency times a factor, as Mistral Large 4 has exp of its learned alpha.
@@ -169,7 +191,7 @@ class RopeConfig:
         Raises:
             ValueError: unless there is one above 0 for each pair that rotates, and where no length is declared.
         """
-        layers = scale_frequencies(self.layers, factors, max_length(self.text_config))
+        layers = scale_frequencies(self.rotations, factors, max_length(self.text_config))
         return _rope_config(layers, self.parsed)
 
     def to_config(self, version: int | None = None) -> Config:
@@ -187,7 +209,7 @@ class RopeConfig:
         if version is not None:
             check_version(version)
         old = self.parsed.layers
-        same = all(equivalent(rope, old.get(kind)) for kind, rope in self.layers.items())
+        same = all(equivalent(rope, old.get(kind)) for kind, rope in self.rotations.items())
         if same and (
             is_posenc_config(self.config)
             or self.position_schemes
@@ -197,12 +219,12 @@ class RopeConfig:
         if is_posenc_config(self.config):
             raise ValueError("encodings: a model of posenc has its rotation there: change it there")
         text_config = self.text_config
-        longest = None if same else length_after(max_length(text_config), old, self.layers)
+        longest = None if same else length_after(max_length(text_config), old, self.rotations)
         text = self._rewritten(text_config, longest) if version is None else self._respelled(text_config, version)
         if longest is not None:
             text[length_key(text_config)] = longest
         rewritten = with_text_config(self.config, text_config, text)
-        check_meaning(rewritten, self.layers, self.reading)
+        check_meaning(rewritten, self.rotations, self.reading)
         return rewritten
 
     def _of_an_engine(self, name: Convention) -> bool:
@@ -212,7 +234,7 @@ class RopeConfig:
     def _rewritten(self, text_config: TextConfig, longest: int | None) -> Config:
         reading = self.reading
         return write_rotations(
-            text_config, self.parsed.rope_blocks, self.layers, reading.convention, reading.ignore, longest
+            text_config, self.parsed.rope_blocks, self.rotations, reading.convention, reading.ignore, longest
         )
 
     def _respelled(self, text_config: TextConfig, version: int) -> Config:
@@ -220,7 +242,7 @@ class RopeConfig:
         rope_blocks, reading = self.parsed.rope_blocks, self.reading
         old = {rope_block.kind: rope_block.values or {} for rope_block in rope_blocks}
         keys = convert_version(
-            self.layers, old, family=text_config.rotation, version=version, convention=reading.convention,
+            self.rotations, old, family=text_config.rotation, version=version, convention=reading.convention,
             ignore=reading.ignore,
         )  # fmt: skip
         return {**without_rope(text_config, rope_blocks), **keys}
@@ -269,7 +291,9 @@ def read_rope(
     return _rope_config(layers, parsed)
 
 
-def rope_from_config(config: Source, layer_type: str | None = None, *, head_dim: int | None = None) -> Rotation | None:
+def rope_from_config(
+    config: Source, layer_type: str | None = None, *, head_dim: int | None = None
+) -> RoPE | MRoPE | None:
     """The rotation of a configuration, or of one kind of its layers; `read_rope` tells more and takes more options.
 
     Raises:

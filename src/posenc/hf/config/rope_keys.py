@@ -15,7 +15,7 @@ from typing import Any
 from posenc.arguments import shown
 from posenc.hf.config.block_schema import RULES, Problem
 from posenc.hf.config.non_rotary import position_schemes
-from posenc.hf.config.rope_block import ALL, BLOCKS, OUTSIDE, Path, RopeBlock, collect
+from posenc.hf.config.rope_block import ALL, BLOCKS, OUTSIDE, Path, RopeBlock, canonical, collect
 from posenc.hf.config.text_config import TextConfig, count_at, kinds_without_rope, layer_types
 from posenc.hf.families.layer_patterns import SLIDING
 from posenc.hf.families.rotation import RotationRules
@@ -102,7 +102,7 @@ def _base_is_null(rope_block: RopeBlock) -> bool:
 def _agree(new: Config, old: Config) -> bool:
     """Whether the blocks of versions 5 and 4 agree; version 4 has base and share outside its block."""
     new_keys, old_keys = (
-        {"rope_type" if key == "type" else key: value for key, value in b.items()} for b in (new, old)
+        {"rope_type" if key == "type" else key: canonical(key, value) for key, value in b.items()} for b in (new, old)
     )
     only_outside = set(new_keys) - set(old_keys) <= {"rope_theta", "partial_rotary_factor"}
     return only_outside and all(key in new_keys and new_keys[key] == value for key, value in old_keys.items())

@@ -12,30 +12,31 @@ Source: transformers 5.23, recomposition_frequencies of each family; vLLM, mrope
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-
-import torch
-from torch import nn
+from typing import TYPE_CHECKING, Any
 
 from posenc.arguments import one_line
-from posenc.frequencies.longrope import LongRoPE, check_factors, check_pairs
-from posenc.frequencies.spectrum import geometric, host_float64
+from posenc.frequencies.host import Chain, Formula, geometric, steps_of
+from posenc.frequencies.longrope import LongRoPE, check_factors
+from posenc.frequencies.rotation import MRoPESpec, RoPESpec
 from posenc.hf.config.block_schema import Block, Problem
 from posenc.hf.families.rotation import Order, RotationRules
 from posenc.hf.findings import NotReadError
-from posenc.rotary.mrope import MRoPE
-from posenc.rotary.rope import RoPE
 
-Rotation = RoPE | MRoPE
+if TYPE_CHECKING:
+    from posenc.rotary.mrope import MRoPE
+    from posenc.rotary.rope import RoPE
+
+Rotation = RoPESpec | MRoPESpec
 KEYS = SECTION, INTERLEAVED = "mrope_section", "mrope_interleaved"
 AXES = ("time", "row", "column")
 
 
-def text_rope(rope: Rotation) -> RoPE:
+def text_rope(rope: Rotation) -> RoPESpec:
     """The rotation of text tokens: the RoPE whose pairs M-RoPE assigns to axes."""
-    return rope.rope if isinstance(rope, MRoPE) else rope
+    return rope.rope if isinstance(rope, MRoPESpec) else rope
 
 
-def shared_out(rope: RoPE, values: Block, family: RotationRules) -> Rotation:
+def shared_out(rope: RoPESpec, values: Block, family: RotationRules) -> Rotation:
     """The rotation of a checked block: M-RoPE where it has sections, else RoPE as it is."""
     if SECTION not in values:
         return rope
@@ -45,21 +46,21 @@ def shared_out(rope: RoPE, values: Block, family: RotationRules) -> Rotation:
     return _of(rope, tuple(values[SECTION]), order)
 
 
-def with_axes_of(rope: RoPE, old: Rotation) -> Rotation:
+def with_axes_of(rope: RoPESpec, old: Rotation) -> Rotation:
     """The same rotation with its pairs assigned to axes as in ``old``."""
-    return _of(rope, old.sections, order_of(old), old.axes) if isinstance(old, MRoPE) else rope
+    return _of(rope, old.sections, order_of(old), old.axes) if isinstance(old, MRoPESpec) else rope
 
 
-def order_of(rope: MRoPE) -> Order:
+def order_of(rope: MRoPESpec) -> Order:
     """How the pairs are dealt out."""
     return "time last" if rope.time_last else "interleaved" if rope.interleaved else "chunked"
 
 
 def read_alike(first: Rotation, second: Rotation) -> bool:
     """Whether each pair of two rotations reads the same coordinate."""
-    if isinstance(first, MRoPE) and isinstance(second, MRoPE):
+    if isinstance(first, MRoPESpec) and isinstance(second, MRoPESpec):
         return (first.axes, first.order()) == (second.axes, second.order())
-    return isinstance(first, MRoPE) == isinstance(second, MRoPE)
+    return isinstance(first, MRoPESpec) == isinstance(second, MRoPESpec)
 
 
 def keys_of(rope: Rotation, family: RotationRules, before: Block) -> Block:
@@ -70,7 +71,7 @@ def keys_of(rope: Rotation, family: RotationRules, before: Block) -> Block:
         family: whose code reads them.
         before: the block that they go to; its mrope_interleaved stays where the family's code decides.
     """
-    if not isinstance(rope, MRoPE):
+    if not isinstance(rope, MRoPESpec):
         return {}
     keys: Block = {SECTION: list(rope.sections)}
     flag_stands = INTERLEAVED in before
@@ -94,13 +95,13 @@ def problems(values: Block, wrong: Block, pairs: int | None) -> list[Problem]:
     return [Problem(SECTION, text, {SECTION: mended})]
 
 
-def counts(rope: MRoPE) -> list[int]:
+def counts(rope: MRoPESpec) -> list[int]:
     """How many pairs read each axis."""
     return [rope.order().count(axis) for axis in range(rope.axes)]
 
 
-def _of(rope: RoPE, sections: tuple[int, ...], order: Order, axes: int = 3) -> MRoPE:
-    return MRoPE(
+def _of(rope: RoPESpec, sections: tuple[int, ...], order: Order, axes: int = 3) -> MRoPESpec:
+    return MRoPESpec(
         rope.head_dim,
         sections=sections,
         interleaved=order == "interleaved",
@@ -132,12 +133,41 @@ def equivalent(first: Rotation | None, second: Rotation | None, rtol: float = 1e
         return False
     for length in _LENGTHS:
         a, b = first.spectrum(length), second.spectrum(length)
-        if a.theta.shape != b.theta.shape or not torch.allclose(a.theta, b.theta, rtol=rtol, atol=0.0):
+        if not (_close(a.theta.tolist(), b.theta.tolist(), rtol) and _close(float(a.gain), float(b.gain), rtol)):
             return False
-        gains = a.gain, b.gain
-        if not torch.allclose(*gains, rtol=rtol, atol=0.0) or (a.start is None) != (b.start is None):
+        if (a.start is None) != (b.start is None):
             return False
     return True
+
+
+def _close(first: Any, second: Any, rtol: float) -> bool:
+    """Whether numbers, or lists of them, agree up to a relative difference of the second."""
+    if isinstance(first, list) and isinstance(second, list):
+        return len(first) == len(second) and all(_close(a, b, rtol) for a, b in zip(first, second, strict=True))
+    return not isinstance(first, list) and not isinstance(second, list) and abs(first - second) <= rtol * abs(second)
+
+
+def has_one_spectrum(rope: RoPESpec, length: int | None = None) -> bool:
+    """Whether all heads and positions have the same fixed frequencies, of texts of a length where they depend on it."""
+    learned = any(True for step in steps_of(rope.scaling) if not isinstance(step, Formula) for _ in step.parameters())
+    spectrum = rope.spectrum(length)
+    return (length is not None or not rope.length_dependent) and not (
+        learned or isinstance(spectrum.theta.tolist()[0], list) or spectrum.start is not None
+    )
+
+
+def built(rotation: Rotation) -> RoPE | MRoPE:
+    """The module that rotates tensors; made once for each description."""
+    from posenc.rotary.mrope import MRoPE
+    from posenc.rotary.rope import RoPE
+
+    if isinstance(rotation, RoPE | MRoPE):
+        return rotation
+    known: RoPE | MRoPE | None = vars(rotation).get("_built")
+    if known is None:
+        known = (MRoPE if isinstance(rotation, MRoPESpec) else RoPE)(**rotation.arguments())
+        vars(rotation)["_built"] = known
+    return known
 
 
 def scale_frequencies(
@@ -153,8 +183,11 @@ def scale_frequencies(
         scaled[kind] = None
         if rotation is not None:
             rope, last = text_rope(rotation), LongRoPE(slower, slower, original_length=length, factor=1.0)
-            check_pairs("factors", len(checked), rope.spectrum().theta)
-            scaling = last if rope.scaling is None else nn.Sequential(rope.scaling, last)
+            if len(checked) != rope.rotary_dim // 2:
+                raise ValueError(
+                    f"factors must have one factor for each of {rope.rotary_dim // 2} pairs, got {len(checked)}"
+                )
+            scaling = last if rope.scaling is None else Chain(*steps_of(rope.scaling), last)
             scaled[kind] = with_axes_of(rope.replace(scaling=scaling), rotation)
     return scaled
 
@@ -167,20 +200,20 @@ def to_longrope(rotation: Rotation, original_length: int | None) -> Rotation:
     """
     rope = text_rope(rotation)
     spectrum = rope.spectrum()
-    learned = rope.scaling is not None and any(True for _ in rope.scaling.parameters())
-    if rope.length_dependent or learned or spectrum.theta.ndim != 1 or spectrum.start is not None:
+    if not has_one_spectrum(rope):
         raise ValueError(
             "as_longrope needs one fixed spectrum for all heads and positions, and this scaling depends on the length, "
             f"is learned, or differs between heads or first tokens: {one_line(rope.scaling)}"
         )
-    if not bool((spectrum.theta > 0).all()):
+    theta = spectrum.theta.tolist()
+    if not all(frequency > 0 for frequency in theta):
         raise ValueError("as_longrope needs every pair to rotate, and this spectrum has pairs that do not")
     length = original_length
-    for part in [] if rope.scaling is None else rope.scaling.modules():
-        length = length or getattr(part, "original_length", None)
+    for step in steps_of(rope.scaling):
+        length = length or getattr(step, "original_length", None)
     if length is None:
         raise ValueError("original_length must be given: this scaling has none")
-    unscaled = host_float64(geometric(rope.rotary_dim, rope.base))
-    factors = (unscaled / spectrum.theta).tolist()
+    unscaled = geometric(rope.rotary_dim, rope.base)
+    factors = [before / after for before, after in zip(unscaled, theta, strict=True)]
     scaling = LongRoPE(factors, factors, original_length=length, factor=1.0, gain=float(spectrum.gain))
     return with_axes_of(rope.replace(scaling=scaling), rotation)

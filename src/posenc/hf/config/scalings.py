@@ -44,18 +44,17 @@ from __future__ import annotations
 import math
 from typing import Any, Literal, cast, get_args
 
-from torch import nn
-
 from posenc.arguments import one_line
 from posenc.frequencies.by_parts import NTKByParts
+from posenc.frequencies.host import Chain, Formula, steps_of
 from posenc.frequencies.interpolation import PositionInterpolation
 from posenc.frequencies.llama3 import Llama3
 from posenc.frequencies.longrope import LongRoPE, gain_of
 from posenc.frequencies.ntk import DynamicNTK, NTKAware
 from posenc.frequencies.proportional import Proportional
+from posenc.frequencies.rotation import RoPESpec
 from posenc.frequencies.yarn import YaRN, mscale_gain
 from posenc.hf.config.block_schema import ENGINES, OF_ENGINES, TRAINED, TYPES, VLLM, WITH_ALPHA, Block
-from posenc.rotary.rope import RoPE
 
 
 def of_an_engine(values: Block, convention: str) -> bool:
@@ -64,7 +63,7 @@ def of_an_engine(values: Block, convention: str) -> bool:
     return rope_type == WITH_ALPHA or rope_type in OF_ENGINES or (rope_type == "dynamic" and convention in ENGINES)
 
 
-def engine_scaling(values: Block, longest: int | None, pairs: int, convention: str) -> nn.Module | None:
+def engine_scaling(values: Block, longest: int | None, pairs: int, convention: str) -> Formula | None:
     """The scaling of a checked block.
 
     Args:
@@ -123,7 +122,7 @@ def check_convention(name: str) -> Convention:
     raise ValueError(f"convention must be one of {', '.join(get_args(Convention))}, got {name!r}")
 
 
-def scaling_of(values: Block, longest: int | None, pairs: int, convention: Convention) -> nn.Module | None:
+def scaling_of(values: Block, longest: int | None, pairs: int, convention: Convention) -> Formula | None:
     """The scaling that a checked block means.
 
     Args:
@@ -143,7 +142,7 @@ def scaling_of(values: Block, longest: int | None, pairs: int, convention: Conve
         return DynamicNTK(factor, original_length=longest)
     if rope_type == "proportional":
         share = Proportional(values.get("partial_rotary_factor", 1.0))
-        return share if factor == 1 else nn.Sequential(share, PositionInterpolation(factor))
+        return share if factor == 1 else Chain(share, PositionInterpolation(factor))
     if rope_type == "default":
         return None
     assert original is not None
@@ -187,7 +186,7 @@ def _yarn(values: Block, original: int, convention: Convention) -> YaRN:
     )
 
 
-def block_of(rope: RoPE, convention: Convention, before: Block) -> Block:
+def block_of(rope: RoPESpec, convention: Convention, before: Block) -> Block:
     """The block that means ``rope``, without keys that say what silence says; the share of the head aside.
 
     Args:
@@ -198,7 +197,7 @@ def block_of(rope: RoPE, convention: Convention, before: Block) -> Block:
     Raises:
         ValueError: where no block can say it.
     """
-    steps = _steps(rope.scaling)
+    steps = steps_of(rope.scaling)
     base: Block = {"rope_type": "default", "rope_theta": rope.base}
     if not steps:
         return base
@@ -230,19 +229,12 @@ def block_of(rope: RoPE, convention: Convention, before: Block) -> Block:
     raise ValueError(refusal(rope))
 
 
-def _steps(scaling: nn.Module | None) -> list[nn.Module]:
-    """The scalings that follow one another."""
-    if scaling is None:
-        return []
-    return [step for part in scaling for step in _steps(part)] if isinstance(scaling, nn.Sequential) else [scaling]
-
-
 def _from(scaling: Llama3 | NTKByParts | LongRoPE | YaRN, rope_type: str) -> Block:
     original = scaling.original_length
     return {"rope_type": rope_type, "factor": scaling.factor, "original_max_position_embeddings": original}
 
 
-def _longrope_keys(scaling: LongRoPE, rope: RoPE, convention: Convention, before: Block) -> Block:
+def _longrope_keys(scaling: LongRoPE, rope: RoPESpec, convention: Convention, before: Block) -> Block:
     """Factors, and the gains that differ from their defaults."""
     keys: Block = {"short_factor": list(scaling.short), "long_factor": list(scaling.long)}
     gains = {"short_mscale": scaling.short_gain, "long_mscale": scaling.long_gain}
@@ -259,7 +251,7 @@ def _longrope_keys(scaling: LongRoPE, rope: RoPE, convention: Convention, before
     return {**keys, **named}
 
 
-def _yarn_keys(scaling: YaRN, rope: RoPE, convention: Convention, before: Block) -> Block:
+def _yarn_keys(scaling: YaRN, rope: RoPESpec, convention: Convention, before: Block) -> Block:
     """Keys of YaRN that differ from their defaults."""
     options = {key: getattr(scaling, key) for key in ("beta_fast", "beta_slow", "truncate")}
     options |= {key: getattr(scaling, key) for key in ("attention_factor", "mscale", "mscale_all_dim")}
@@ -282,7 +274,7 @@ def _yarn_keys(scaling: YaRN, rope: RoPE, convention: Convention, before: Block)
     return {key: value for key, value in options.items() if value != SILENT.get(key)}
 
 
-def refusal(rope: RoPE) -> str:
+def refusal(rope: RoPESpec) -> str:
     """What to say of a rotation that no rope type means."""
     scaling = one_line(rope.scaling)
     return (

@@ -26,6 +26,7 @@ _LLAMA_3 = {"model_type": "llama", "vocab_size": 128256}  # with a length of 131
 _LLAMA_3_BASE = 5e5
 _LONG = 131072
 _SHARES = {"minimax_m2": 64}  # channels of 128 that all released models of a family rotate
+_SHORTEST_RELEASE = 65_536  # tokens
 _CARDS = ("qwen2", "qwen3")  # families whose model cards tell users to add YaRN for long texts
 
 
@@ -147,7 +148,12 @@ def _slowest(base: float, rope: Rotation) -> float:
 def _on_share(text_config: TextConfig, rope_block: RopeBlock, rope: Rotation) -> Iterator[Finding]:
     """All channels rotate in a family whose released models rotate some."""
     released, head_dim = _SHARES.get(text_config.model_type), text_rope(rope).head_dim
-    if released is not None and not {"rotary_dim", "partial_rotary_factor"} & set(rope_block.values or {}):
+    small = rope_block.longest is not None and rope_block.longest < _SHORTEST_RELEASE  # a model of other weights
+    if (
+        released is not None
+        and not small
+        and not {"rotary_dim", "partial_rotary_factor"} & set(rope_block.values or {})
+    ):
         text = f"is not given, so that all {head_dim} channels of a head rotate; released models of this family "
         text += (
             f"rotate {released} of 128, and a model that lost the key when it was saved wrote gibberish (13.1 nats of "

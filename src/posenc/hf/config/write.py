@@ -14,9 +14,11 @@ from math import inf, nextafter
 from typing import Any
 
 from posenc.frequencies.by_parts import NTKByParts
+from posenc.frequencies.host import steps_of
 from posenc.frequencies.llama3 import Llama3
 from posenc.frequencies.longrope import LongRoPE
 from posenc.frequencies.ntk import DynamicNTK
+from posenc.frequencies.rotation import RoPESpec
 from posenc.frequencies.yarn import YaRN
 from posenc.hf.config.block_schema import PRESERVED, Block
 from posenc.hf.config.rope_block import Path, RopeBlock
@@ -25,7 +27,6 @@ from posenc.hf.config.rotation import Rotation, keys_of, text_rope
 from posenc.hf.config.scalings import LENGTH, SILENT, Convention, block_of
 from posenc.hf.config.text_config import TextConfig, head_dim, length_key, max_length
 from posenc.hf.sources.load import Config
-from posenc.rotary.rope import RoPE
 
 _EXTENDED = (LongRoPE, YaRN)  # whose factor says by how much
 Layers = Mapping[str, Rotation | None]
@@ -68,7 +69,7 @@ def _trained(layers: Layers) -> set[object]:
 
 def _scalings(layers: Layers) -> list[object]:
     ropes = [text_rope(rope) for rope in layers.values() if rope is not None]
-    return [step for rope in ropes if rope.scaling is not None for step in rope.scaling.modules()]
+    return [step for rope in ropes for step in steps_of(rope.scaling)]
 
 
 SHARES = ("partial_rotary_factor", "rotary_dim")
@@ -101,7 +102,7 @@ def write_rotations(
     for rope_block in (block.without(ignore) for block in rope_blocks):
         if rope_block.kind not in ropes:
             raise ValueError(
-                f"layers must have a rotation or None for {rope_block.kind}, got {', '.join(ropes) or 'none'}"
+                f"rotations must have a rotation or None for {rope_block.kind}, got {', '.join(ropes) or 'none'}"
             )
         rope = ropes[rope_block.kind]
         if (rope is None) != (rope_block.values is None):
@@ -153,7 +154,7 @@ def places(rope_block: RopeBlock, key: str) -> tuple[Path, ...]:
     )
 
 
-def _share(text_config: TextConfig, rope_block: RopeBlock, rope: RoPE) -> Block:
+def _share(text_config: TextConfig, rope_block: RopeBlock, rope: RoPESpec) -> Block:
     """The share of the head that rotates, if it is another one than before."""
     width = head_dim(text_config, rope_block.kind, rope.head_dim)
     if text_config.rotation.latent or rotary_dim(rope_block.effective, width) == rope.rotary_dim:
@@ -169,7 +170,7 @@ def rotary_dim(values: Block, width: int) -> int:
     return int(values.get("rotary_dim", int(width * values.get("partial_rotary_factor", 1.0))))
 
 
-def share_of(rope: RoPE) -> float:
+def share_of(rope: RoPESpec) -> float:
     """The share of the head that rotates, such that int(head_dim · share) is exactly rotary_dim."""
     share = rope.rotary_dim / rope.head_dim
     return share if int(rope.head_dim * share) == rope.rotary_dim else nextafter(share, inf)

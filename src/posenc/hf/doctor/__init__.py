@@ -3,13 +3,20 @@
     report = examine("my-model")             # or a model of transformers, a file.gguf, a config.json, a dictionary
     print(report)                            # each finding: name, what is wrong, its cost, the keys to write
     fix("my-model", "my-model-fixed")        # a copy with the corrected configuration
+    print(compare("my-model", "my-merge"))   # what differs between two in their positions
 
 examine       chooses the checks, and lists what was not checked
-file_checks   a configuration and the files beside it;  model_checks: a live model, its modules and its loss
+file_checks   a configuration and other programs' files;  model_checks: a live model, its modules and its loss
+config_checks keys that contradict one another;  releases: bases and scalings of published models
+side_files    limits of tokenizer, generation, sentence-transformers and preprocessors
+compare       two checkpoints or configurations
 corrections   the keys that resolve a finding;  fixing: writes them, to a copy or beside a backup
 report        the findings of one source
 """
 
+from posenc.hf.doctor.compare import Comparison as Comparison
+from posenc.hf.doctor.compare import Difference as Difference
+from posenc.hf.doctor.compare import compare as compare
 from posenc.hf.doctor.examine import examine as examine
 from posenc.hf.doctor.fixing import corrected as corrected
 from posenc.hf.doctor.fixing import fix as fix

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from posenc.frequencies.rotation import RoPESpec
 from posenc.hf.config.posenc_config import is_posenc_config
 from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import with_text_config
 from posenc.hf.config.upstream_bugs import is_llama_3
+from posenc.hf.doctor.config_checks import on_contradictions
 from posenc.hf.findings import Finding
 from posenc.hf.sources.load import Config
 from posenc.hf.sources.presets import preset
-from posenc.rotary.rope import RoPE
 
 _LLAMA_3_2_WIDTHS = (2048, 3072)
 _BASES = {"qwen2": 1e6, "qwen3": 1e6}  # of most releases; those for a million tokens have ten times that
@@ -69,14 +70,21 @@ def _resolves(read: RopeConfig, keys: Config, finding: Finding) -> bool:
         again = read_rope(with_keys(read, keys), head_dim=read.reading.head_dim, convention=read.reading.convention)
     except ValueError:
         return False
-    left = {other.name for other in again.findings if other.alarms or other.name == finding.name}
-    return left <= {other.name for other in read.findings if other.alarms} - {finding.name}
+    after = {other.name for other in _all_findings(again) if other.alarms or other.name == finding.name}
+    return after <= {other.name for other in _all_findings(read) if other.alarms} - {finding.name}
+
+
+def _all_findings(read: RopeConfig) -> Iterator[Finding]:
+    yield from read.findings
+    yield from on_contradictions(read)
 
 
 def _candidates(read: RopeConfig, finding: Finding) -> Iterator[tuple[Config | None, bool]]:
     """Keys that may correct a finding, the best first, and whether they are certain."""
     name, rope = finding.name, single(read)
-    if name in ("base-lost", "linear-over-llama3", "scaling-lost") and is_llama_3(read.text_config):
+    if finding.corrected is not None:  # the check knows the keys, and somebody must confirm them
+        yield finding.corrected, finding.certain
+    elif name in ("base-lost", "linear-over-llama3", "scaling-lost") and is_llama_3(read.text_config):
         yield keys_for(read, _llama_3(read)), True
     elif name == "base-lost" and read.model_type in _BASES and rope is not None:
         yield keys_for(read, rope.replace(base=_BASES[read.model_type])), False
@@ -90,21 +98,21 @@ def _candidates(read: RopeConfig, finding: Finding) -> Iterator[tuple[Config | N
             yield _keys_of_version(read, version), True
 
 
-def single(read: RopeConfig) -> RoPE | None:
+def single(read: RopeConfig) -> RoPESpec | None:
     """The rotation, where all layers that rotate have the same."""
-    ropes = [rope for rope in read.layers.values() if rope is not None]
+    ropes = [rope for rope in read.rotations.values() if rope is not None]
     return text_rope(ropes[0]) if len(ropes) == 1 else None
 
 
-def _llama_3(read: RopeConfig) -> RoPE | None:
+def _llama_3(read: RopeConfig) -> RoPESpec | None:
     """The rotation of Llama 3.1 or 3.2, which share the base and differ in the factor."""
     rope = single(read)
     small = read.text_config.get("hidden_size") in _LLAMA_3_2_WIDTHS
-    recipe = text_rope(read_rope(preset("llama-3.2" if small else "llama-3.1")).rope)
+    recipe = text_rope(read_rope(preset("llama-3.2" if small else "llama-3.1")).rotation)
     return rope and recipe.replace(head_dim=rope.head_dim, layout=rope.layout, rotary_dim=rope.head_dim)
 
 
-def keys_for(read: RopeConfig, rope: RoPE | None) -> Config | None:
+def keys_for(read: RopeConfig, rope: RoPESpec | None) -> Config | None:
     """The keys that give all layers this rotation; None where a configuration cannot say it."""
     if rope is None:
         return None

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 from posenc.arguments import check_flag, check_whole, shown
 from posenc.hf.doctor.corrections import has_remote_code
-from posenc.hf.doctor.file_checks import GENERATION, PARAMS, TOKENIZER, on_folder, read_or_finding
+from posenc.hf.doctor.file_checks import PARAMS, on_folder, read_or_finding
 from posenc.hf.doctor.report import Report, report_of
+from posenc.hf.doctor.side_files import SIDE_FILES
 from posenc.hf.findings import CONFIG, Finding
 from posenc.hf.limits import TOKENS
 from posenc.hf.sources.formats import load_config
 from posenc.hf.sources.load import Config, Source
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 MOST = 4096  # tokens of a text that the loss is measured at, unless told otherwise
 
@@ -54,8 +56,9 @@ def examine(
     check_flag("weights", weights)
     check_flag("trust_remote_code", trust_remote_code)
     check_whole("most", most, least=128, most=TOKENS)
-    if isinstance(source, nn.Module):
+    if _is_model(source):
         return _of_model(source, weights, text, tokenizer, most)
+    source = cast("Source", source)
     path = Path(source) if isinstance(source, str | Path) else None
     read, findings = read_or_finding(source)
     checked, not_checked = coverage(source, read is not None, weights=weights)
@@ -77,6 +80,12 @@ def examine(
     return report_of("configuration" if isinstance(source, Mapping) else name, findings, checked, not_checked)
 
 
+def _is_model(source: Source | nn.Module) -> TypeGuard[nn.Module]:
+    """Whether a source is a module of torch, which then is loaded already: a configuration needs no torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(source, torch.nn.Module)
+
+
 def coverage(source: Source, is_read: bool, *, weights: bool) -> tuple[list[str], list[str]]:
     """What an examination of files checks and what it does not, in words for a report."""
     path = Path(source) if isinstance(source, str | Path) else None
@@ -84,7 +93,7 @@ def coverage(source: Source, is_read: bool, *, weights: bool) -> tuple[list[str]
     checked = [f"{_file_of(path)} ({len(config)} keys)"]
     not_checked = [] if is_read else ["the rotation, which is not read"]
     if path is not None and path.is_dir():
-        files = [name for name in (TOKENIZER, GENERATION, PARAMS) if (path / name).is_file()]
+        files = [name for name in (*SIDE_FILES, PARAMS) if (path / name).is_file()]
         extra_files = [name for name in files if name != config_file(path).name]
         checked += [name if name == PARAMS else f"lengths in {name}" for name in extra_files]
         shards = sorted(path.glob("*.safetensors"))
@@ -133,6 +142,9 @@ def _of_weights(
     folder: Path, text: str | Tensor | None, tokenizer: Any, most: int, trust_remote_code: bool
 ) -> list[Finding]:
     """Findings on the live model of a folder."""
+    import torch
+    from torch import Tensor
+
     from posenc.hf.attach.checkpoint import load_model
     from posenc.hf.doctor.model_checks import load_tokenizer
 
@@ -170,5 +182,7 @@ def _model_findings(
 
     read, _ = read_or_finding(source)
     assert read is not None
+    import torch
+
     with torch.no_grad():
         return [*on_model(model), *on_loss(model, read, tokens_of_text(text, tokenizer), most)]

@@ -10,23 +10,24 @@ import os
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from posenc.arguments import one_line
+from posenc.frequencies.rotation import RoPESpec
 from posenc.hf.config.rope_config import RopeConfig, read_rope
-from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import max_length
+from posenc.hf.doctor.config_checks import on_contradictions, on_width
 from posenc.hf.doctor.corrections import correction_of, has_remote_code, keys_for, single, text_path
-from posenc.hf.explanation.report import longest_length
+from posenc.hf.doctor.side_files import longest_of, on_side_files
 from posenc.hf.findings import CONFIG, Finding, Level, MalformedError, NotReadError
-from posenc.hf.limits import BASE, TOKENS, is_count
+from posenc.hf.limits import BASE
 from posenc.hf.sources.formats import load_config
-from posenc.hf.sources.load import Config, Source, load
+from posenc.hf.sources.load import Config, Source
 from posenc.hf.sources.tensor_files import problems_of_weights, tensors_in
 from posenc.input_files import UnreadableFileError
-from posenc.rotary.rope import RoPE
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MALFORMED, UNREADABLE, NOT_READ = "malformed", "unreadable", "not-read"
 # Findings that the numbers of a file decide by themselves, whichever code reads them.
@@ -44,7 +45,8 @@ def read_or_finding(source: Source) -> tuple[RopeConfig | None, list[Finding]]:
     try:
         read = read_rope(source)
     except NotReadError as error:
-        return None, [Finding("rotation", f"is not read: {error}", NOT_READ, "note")]
+        doubts = [] if has_remote_code(config) else list(on_width(config))
+        return None, [*doubts, Finding("rotation", f"is not read: {error}", NOT_READ, "note")]
     except MalformedError as error:
         return None, list(_of_error(error, remote=has_remote_code(config)))
     except UnreadableFileError:
@@ -59,7 +61,7 @@ def read_or_finding(source: Source) -> tuple[RopeConfig | None, list[Finding]]:
 def on_config(read: RopeConfig) -> Iterator[Finding]:
     """The findings on a configuration, each with its correction."""
     remote = has_remote_code(read.config)
-    for finding in read.findings:
+    for finding in chain(read.findings, on_contradictions(read)):
         level: Level = finding.level
         if remote and finding.name not in _DECIDED_BY_NUMBERS:  # the folder's code may read what transformers' does not
             level = "note"
@@ -83,7 +85,7 @@ def _of_error(error: MalformedError, *, remote: bool) -> Iterator[Finding]:
         corrected = None
 
 
-_TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_TYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 _SAVED_TOLERANCE = 1e-2  # of a frequency; bfloat16 rounds by 4e-3
 _STEP = 2.0**-24  # between two float16 numbers below _NORMAL, where rounding is no longer relative
 _NORMAL = 2.0**-14
@@ -96,9 +98,13 @@ def _on_saved_frequencies(folder: Path, read: RopeConfig) -> Iterator[Finding]:
     saved, rope = _saved_frequencies(folder), single(read)
     if saved is None or rope is None or rope.length_dependent:
         return
+    import torch
+
     name, theta = saved
-    unscaled = rope.replace(scaling=None).spectrum().theta
-    scaled = rope.spectrum(max_length(read.text_config)).theta
+    unscaled, scaled = (
+        torch.tensor(each.theta.tolist(), dtype=torch.float64)
+        for each in (rope.replace(scaling=None).spectrum(), rope.spectrum(max_length(read.text_config)))
+    )
     if _close(theta, unscaled) or _close(theta, scaled):
         return
     base = _base_of(theta)
@@ -123,7 +129,10 @@ def _saved_frequencies(folder: Path) -> tuple[str, Tensor] | None:
             if not name.endswith("rotary_emb.inv_freq") or "vision" in name or "visual" in name:
                 continue
             if entry.dtype in _TYPES and 0 < entry.end - entry.begin <= _LONGEST:
-                return name, torch.frombuffer(bytearray(entry.read()), dtype=_TYPES[entry.dtype]).double()
+                import torch
+
+                dtype = getattr(torch, _TYPES[entry.dtype])
+                return name, torch.frombuffer(bytearray(entry.read()), dtype=dtype).double()
     return None
 
 
@@ -137,6 +146,8 @@ def _base_of(theta: Tensor) -> float | None:
     exactly = int((theta >= _NORMAL).sum())  # frequencies that float16 would hold to its full precision
     if exactly < 2 or not bool((theta >= 0).all()):
         return None
+    import torch
+
     steps = torch.arange(pairs, dtype=torch.float64) / pairs
     exact = float(theta[exactly - 1] ** (-pairs / (exactly - 1)))  # of a tensor: infinite where a float would raise
     if not exact <= BASE or not _close(theta, exact**-steps):
@@ -152,17 +163,13 @@ def _base_of(theta: Tensor) -> float | None:
     )
 
 
-TOKENIZER, GENERATION = "tokenizer_config.json", "generation_config.json"
 PARAMS = "params.json"
 _GGUF_TOLERANCE = 1e-4  # of a frequency; GGUF has factors in float32
 
 
 def on_folder(folder: Path, read: RopeConfig) -> Iterator[Finding]:
     """Files of a folder that contradict its config.json."""
-    longest = longest_of(read)
-    if longest is not None:
-        yield from _on_length(folder, TOKENIZER, "model_max_length", longest)
-        yield from _on_length(folder, GENERATION, "max_length", longest)
+    yield from on_side_files(folder, read)
     for name, text in problems_of_weights(folder):
         yield Finding(name, text, "weights-unreadable", "fault")
     yield from _on_saved_frequencies(folder, read)
@@ -170,37 +177,6 @@ def on_folder(folder: Path, read: RopeConfig) -> Iterator[Finding]:
         for path in chain([folder / PARAMS], sorted(folder.glob("*.gguf"))[:1]):
             if os.path.lexists(path):
                 yield from _on_other_format(path, read)
-
-
-def longest_of(read: RopeConfig) -> int | None:
-    """The context length that the model is meant for, in tokens."""
-    lengths = [longest_length(read, text_rope(rope)) for rope in read.layers.values() if rope is not None]
-    return max((length for length in lengths if length is not None), default=max_length(read.text_config))
-
-
-def _on_length(folder: Path, file: str, key: str, longest: int) -> Iterator[Finding]:
-    path = folder / file
-    if not os.path.lexists(path):
-        return
-    try:
-        length = load(path).get(key)
-    except (ValueError, OSError) as error:
-        yield Finding(file, f"cannot be compared: {str(error).splitlines()[0]}", "other-file-unread", "note")
-        return
-    if not is_count(length, TOKENS) or length == longest:  # tokenizers write 1e30 for none
-        return
-    if length < longest and file == TOKENIZER:
-        text = f"of {file} is {length:,}, and the configuration declares {longest:,} tokens: texts are cut there by "
-        text += "truncation=True and by libraries that read this key"
-        yield Finding(key, text, "tokenizer-length-below", "suspicion", file=file)
-    if length < longest:  # generation_config's max_length is a choice of its user
-        return
-    text = f"of {file} is {length:,}, and the configuration is meant for {longest:,} tokens"
-    if file == TOKENIZER:
-        yield Finding(key, f"{text}: texts are not cut there", "tokenizer-length-beyond", "note", None)
-    else:
-        text += ": generate goes on past them"
-        yield Finding(key, text, "generation-length-beyond", "suspicion", {key: longest}, True, file=file)
 
 
 def _on_other_format(path: Path, read: RopeConfig) -> Iterator[Finding]:
@@ -220,20 +196,20 @@ def _on_other_format(path: Path, read: RopeConfig) -> Iterator[Finding]:
     yield Finding(path.name, text, "other-file-differs", "suspicion", keys, inside=text_path(read))
 
 
-def _same_spectrum(first: RoPE, second: RoPE, longest: int | None) -> bool:
+def _same_spectrum(first: RoPESpec, second: RoPESpec, longest: int | None) -> bool:
     """Whether two rotations have the same frequencies and gain, whatever their layouts."""
     if (first.head_dim, first.rotary_dim) != (second.head_dim, second.rotary_dim):
         return False
     for length in (1024, longest):
         a, b = first.spectrum(length), second.spectrum(length)
         if (
-            bool(((a.theta - b.theta).abs() > _GGUF_TOLERANCE * b.theta).any())
-            or abs(float(a.gain / b.gain) - 1) > _GGUF_TOLERANCE
+            any(abs(x - y) > _GGUF_TOLERANCE * y for x, y in zip(a.theta.tolist(), b.theta.tolist(), strict=True))
+            or abs(float(a.gain) / float(b.gain) - 1) > _GGUF_TOLERANCE
         ):
             return False
     return True
 
 
-def _words(rope: RoPE) -> str:
+def _words(rope: RoPESpec) -> str:
     scaling = "no scaling" if rope.scaling is None else one_line(rope.scaling)
     return f"base {rope.base:g}, {rope.rotary_dim} of {rope.head_dim} channels, {scaling}"

@@ -14,21 +14,22 @@ import tempfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
-from posenc.hf.atomic_write import write_atomically
+from posenc.hf.atomic_write import replace_with_backup, write_atomically
 from posenc.hf.doctor.examine import MOST, examine
 from posenc.hf.doctor.report import Report
+from posenc.hf.doctor.side_files import TOKENIZER_JSON, with_tokenizer_settings
 from posenc.hf.findings import CONFIG, Finding
 from posenc.hf.limits import FILE_BYTES
 from posenc.hf.sources.formats import translate
 from posenc.hf.sources.load import Config, load
 from posenc.input_files import told
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 _ROUNDS = 20  # examinations at most, far more than there are kinds of findings with a correction
-_BACKUP = ".original"
 
 
 def corrected(config: Config, *, guesses: bool = False) -> tuple[Config, list[Finding]]:
@@ -100,13 +101,22 @@ def fix(
             finding = _next(report.accepting(set(accept)), written, guesses)
             if finding is None:
                 break
-            target = stage / finding.file
-            target.write_text(_json(_apply(load(target), finding)), encoding="utf-8")
+            _correct(stage / finding.file, finding)
             written.append(finding)
         if written:
             files = {finding.file: (stage / finding.file).read_text(encoding="utf-8") for finding in written}
             _write(path, None if out is None else Path(out), files)
     return written
+
+
+def _correct(target: Path, finding: Finding) -> None:
+    """Write the correction of a finding into a file of the stage, which may be a link to the source's file."""
+    if finding.file == TOKENIZER_JSON:  # up to 35 MB, of which everything else stays as it is
+        text = with_tokenizer_settings(target.read_text(encoding="utf-8"), finding.inside, finding.corrected or {})
+    else:
+        text = _json(_apply(load(target), finding))
+    target.unlink()
+    target.write_text(text, encoding="utf-8")
 
 
 @contextmanager
@@ -125,7 +135,8 @@ def _named_as(path: Path, stage: Path) -> Iterator[None]:
 def _next(report: Report, written: list[Finding], guesses: bool) -> Finding | None:
     """The next finding to correct, none twice."""
     done = {(finding.name, finding.key, finding.file) for finding in written}
-    for finding in report.findings:
+    # The configuration first: a limit next to it follows from what it says then.
+    for finding in sorted(report.findings, key=lambda finding: finding.file != CONFIG):
         correctable = finding.alarms and finding.corrected is not None and (finding.certain or guesses)
         if correctable and (finding.name, finding.key, finding.file) not in done:
             return finding
@@ -171,7 +182,7 @@ def _write(path: Path, out: Path | None, files: dict[str, str]) -> None:
     """Write the corrected files, in place or with a copy of everything else."""
     if out is None:
         for name, text in files.items():
-            _replace_with_backup(path if path.is_file() else path / name, text)
+            replace_with_backup(path if path.is_file() else path / name, text)
     elif path.is_file():
         write_atomically(out, lambda temporary: temporary.write_text(files[CONFIG], encoding="utf-8"))
     else:
@@ -203,18 +214,3 @@ def _copy_regular(source: str, target: str) -> None:
     except OSError as error:  # copytree would collect these and copy the rest
         reason = error.strerror or str(error)
         raise ValueError(f"fix: {told(source)} cannot be copied: {reason}; nothing was written") from error
-
-
-def _replace_with_backup(path: Path, text: str) -> None:
-    """Replace a file's text, and keep the old file in the same folder under a new name."""
-    backup, number = path.with_name(path.name + _BACKUP), 2
-    while os.path.lexists(backup):
-        backup, number = path.with_name(f"{path.name}{_BACKUP}-{number}"), number + 1
-
-    def make(temporary: Path) -> None:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.chmod(path.stat().st_mode)
-        # Last, when the new file is complete: a full disk leaves the file as it was, and no backup next to it.
-        write_atomically(backup, lambda copy: shutil.copy2(path, copy))
-
-    write_atomically(path, make, replace=True)

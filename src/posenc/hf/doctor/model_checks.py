@@ -20,19 +20,19 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
 from posenc.arguments import shown
 from posenc.evaluation.likelihood import Windows, check_vocabulary, token_losses
+from posenc.frequencies.rotation import Layout, RoPESpec
 from posenc.hf.attach import attach, detach
 from posenc.hf.attach.attention_function import NAME, Attached
 from posenc.hf.attach.checkpoint import tokenizer_in
 from posenc.hf.attach.live_model import Difference, inspect, is_rotary_module
 from posenc.hf.config.rope_config import RopeConfig
+from posenc.hf.config.rotation import built
 from posenc.hf.doctor.corrections import keys_for, single, text_path
-from posenc.hf.doctor.file_checks import longest_of
+from posenc.hf.doctor.side_files import longest_of
 from posenc.hf.explanation.describe import ranges
 from posenc.hf.explanation.report import trained_length
 from posenc.hf.findings import Finding
 from posenc.hf.sources.load import Config
-from posenc.rotary._rotate import Layout
-from posenc.rotary.rope import RoPE
 
 _REBUILD = "modules are built once, with the model: give the configuration to from_pretrained(..., config=config)"
 
@@ -168,9 +168,9 @@ def on_alternative_ropes(
         yield Finding("rope_theta", text, "weights-of-another-base", "fault", keys, False, inside=text_path(read))
 
 
-def _loss_under(model: PreTrainedModel, rope: RoPE, loss: Callable[[], float]) -> float:
+def _loss_under(model: PreTrainedModel, rope: RoPESpec, loss: Callable[[], float]) -> float:
     """The loss of the model under another rotation, which is attached meanwhile."""
-    attach(model, [rope])
+    attach(model, [built(rope)])
     try:
         return loss()
     finally:

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from posenc.arguments import one_line
+from posenc.frequencies.rotation import MRoPESpec, RoPESpec
 from posenc.hf.config.layer_kinds import half_counts
 from posenc.hf.config.posenc_config import AttachedNames, attached_names, is_posenc_config
 from posenc.hf.config.rope_config import RopeConfig, read_rope
@@ -15,8 +16,6 @@ from posenc.hf.families.layer_patterns import CHUNKED, CROSS
 from posenc.hf.limits import LAYERS
 from posenc.hf.sources.load import Source
 from posenc.input_files import printable
-from posenc.rotary.mrope import MRoPE
-from posenc.rotary.rope import RoPE
 
 Description = dict[str, Any]
 HALVES = ENCODER, DECODER = ("encoder", "decoder")
@@ -77,8 +76,8 @@ def _description_of(layer: LayerFacts, numbers: list[int]) -> Description:
         "kind": layer.kind,
         "layers": numbers,
         "attends": layer.attends,
-        "rotates": layer.rotation is not None,
-        "base": getattr(layer.rotation, "base", None),
+        "rotates": layer.spec is not None,
+        "base": getattr(layer.spec, "base", None),
         "window": layer.window,
         "ahead": layer.ahead,
         "temperature": None
@@ -193,13 +192,13 @@ def layer_words(facts: LayerFacts) -> str:
     """What the configuration says of a layer, on a line."""
     if not facts.attends:
         return f"{printable(facts.kind)}, no attention"
-    rope = facts.rotation
+    rope = facts.spec
     parts = ["does not rotate" if rope is None else one_line(rope)]
-    if isinstance(rope, RoPE):
+    if isinstance(rope, RoPESpec):
         parts = [f"base {rope.base:g}, {rope.layout}, {rope.rotary_dim} of {rope.head_dim} channels"]
         parts += [] if rope.scaling is None else [one_line(rope.scaling)]
         parts += [f"gain {float(rope.spectrum().gain):.4g}"] if float(rope.spectrum().gain) != 1 else []
-    elif isinstance(rope, MRoPE):
+    elif isinstance(rope, MRoPESpec):
         parts = ["M-RoPE"]
     parts += [f"window {facts.window}"] if facts.window is not None else []
     parts += ["a temperature"] if facts.temperature is not None else []

@@ -11,14 +11,15 @@ Source: transformers 5.23, the attention of each family; held against live modul
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from posenc.arguments import shown
+from posenc.frequencies.rotation import Layout, RoPESpec
 from posenc.hf.config.layer_kinds import has_window_a_layer, is_causal, lacks_window, window_of
 from posenc.hf.config.posenc_config import is_posenc_config
 from posenc.hf.config.rope_block import ALL
 from posenc.hf.config.rope_config import RopeConfig, read_rope
-from posenc.hf.config.rotation import Rotation, text_rope
+from posenc.hf.config.rotation import Rotation, built, text_rope
 from posenc.hf.config.scalings import Convention
 from posenc.hf.config.text_config import (
     TextConfig,
@@ -43,8 +44,10 @@ from posenc.hf.families.layer_patterns import (
 from posenc.hf.families.layer_patterns import CHUNKED as CHUNKED
 from posenc.hf.limits import CHANNELS, TOKENS, WIDTH, is_number
 from posenc.hf.sources.load import Source
-from posenc.rotary._rotate import Layout
-from posenc.rotary.rope import RoPE
+
+if TYPE_CHECKING:
+    from posenc.rotary.mrope import MRoPE
+    from posenc.rotary.rope import RoPE
 
 SOFTCAP = "attn_logit_softcapping"
 HEADS = ("num_attention_heads", "n_head", "n_heads")
@@ -69,13 +72,32 @@ class Latent(NamedTuple):
     queries: int | None
 
 
-class LayerFacts(NamedTuple):
+class _LayerFields(NamedTuple):
+    kind: str
+    attends: bool = True
+    spec: Rotation | None = None
+    window: int | None = None
+    ahead: int = 0
+    temperature: TemperatureSpec | None = None
+    sink: str = ""
+    scale: float | None = None
+    causal: bool | None = True
+    softcap: float | None = None
+    heads: int | None = None
+    rotates_last: bool = False
+    normed_after: bool = False
+    index_topk: int | None = None
+    not_read: str = ""
+
+
+class LayerFacts(_LayerFields):
     """What one kind of layers has.
 
     Attributes:
         kind: the name of the kind, as the configuration has it.
         attends: whether it has attention.
-        rotation: `RoPE` or `MRoPE`; None where it does not rotate.
+        rotation: `RoPE` or `MRoPE`, a module of torch; None where it does not rotate.
+        spec: the same without torch.
         window: tokens that a token attends to at and before its position, itself included; None: all.
         ahead: tokens that it attends to after its position under a window of two sides; else 0.
         temperature: a factor on the queries that depends on the position.
@@ -90,21 +112,17 @@ class LayerFacts(NamedTuple):
         not_read: what restricts its attention further, in words, and is not read; "" where that is nothing.
     """
 
-    kind: str
-    attends: bool = True
-    rotation: Rotation | None = None
-    window: int | None = None
-    ahead: int = 0
-    temperature: TemperatureSpec | None = None
-    sink: str = ""
-    scale: float | None = None
-    causal: bool | None = True
-    softcap: float | None = None
-    heads: int | None = None
-    rotates_last: bool = False
-    normed_after: bool = False
-    index_topk: int | None = None
-    not_read: str = ""
+    __slots__ = ()
+
+    def __new__(
+        cls, kind: str, attends: bool = True, rotation: Rotation | None = None, **others: Any
+    ) -> LayerFacts:  # the module itself is a description too
+        return super().__new__(cls, kind, attends, rotation, **others)
+
+    @property
+    def rotation(self) -> RoPE | MRoPE | None:
+        """What rotates the layer, as a module of torch."""
+        return None if self.spec is None else built(self.spec)
 
 
 class Model(NamedTuple):
@@ -151,7 +169,7 @@ def model_from_config(
     names, unrotated = read.parsed.layer_kinds, set(layers_without_rope(text_config)) if text_config.known else set()
     pairs = [(kind, n in unrotated, n) for n, kind in enumerate(names)]
     if not pairs:
-        pairs = [(kind, rope is None, -1) for kind, rope in read.layers.items()]
+        pairs = [(kind, rope is None, -1) for kind, rope in read.rotations.items()]
     distinct: dict[tuple[Any, ...], LayerFacts] = {}
     for kind, is_unrotated, n in pairs:
         key = _key(text_config, kind, is_unrotated, n)
@@ -255,13 +273,13 @@ def _softcap(text_config: TextConfig, default: float | None) -> float | None:
 
 def _rotation(read: RopeConfig, text_config: TextConfig, kind: str, n: int) -> Rotation | None:
     """What rotates a layer of this kind, if it is none that its number exempts."""
-    layers = read.layers
+    layers = read.rotations
     if n in _forced(text_config):
         return next((rope for rope in layers.values() if rope is not None), None)
     if ALL in layers:
         rope = layers[ALL]
         base = _base(text_config, n)
-        if isinstance(rope, RoPE) and base is not None and base != rope.base:
+        if isinstance(rope, RoPESpec) and base is not None and base != rope.base:
             return rope.replace(base=base)
         return rope
     if kind in layers:
@@ -289,7 +307,7 @@ def _scale(read: RopeConfig, text_config: TextConfig, kind: str, rope: Rotation 
     if latent is not None:
         if latent.rotated is None or latent.unrotated is None:
             return None
-        factor = next((read.softmax_factor(name) for name, rope in read.layers.items() if rope is not None), 1.0)
+        factor = next((read.softmax_factor(name) for name, rope in read.rotations.items() if rope is not None), 1.0)
         return float((latent.rotated + latent.unrotated) ** -0.5) * factor
     width = text_rope(rope).head_dim if rope is not None else _width(read, text_config)
     if width is None or rule == "inverse":
@@ -299,7 +317,7 @@ def _scale(read: RopeConfig, text_config: TextConfig, kind: str, rope: Rotation 
 
 def _width(read: RopeConfig, text_config: TextConfig) -> int | None:
     """Channels of a head in a layer that does not rotate."""
-    widths = [text_rope(rope).head_dim for rope in read.layers.values() if rope is not None]
+    widths = [text_rope(rope).head_dim for rope in read.rotations.values() if rope is not None]
     if widths:
         return widths[0]
     return (

@@ -15,15 +15,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from posenc.arguments import one_line, shown
+from posenc.frequencies.host import geometric, steps_of
 from posenc.frequencies.llama3 import Llama3
-from posenc.hf.config.encoding_spec import DEFAULTS
+from posenc.frequencies.rotation import Layout, MRoPESpec, RoPESpec
 from posenc.hf.config.layer_kinds import window_of
 from posenc.hf.config.non_rotary import SchemeFacts
-from posenc.hf.config.posenc_config import attached_names, describe_spec, is_posenc_config, posenc_specs
+from posenc.hf.config.posenc_config import DEFAULTS, attached_names, is_posenc_config
 from posenc.hf.config.rope_block import ALL
 from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.rotation import AXES, Rotation, counts, order_of, text_rope
@@ -33,9 +31,6 @@ from posenc.hf.explanation.describe import layer_lines, ranges, schedule_facts, 
 from posenc.hf.families.layer_patterns import SLIDING
 from posenc.hf.sources.load import Source
 from posenc.input_files import printable
-from posenc.rotary._rotate import Layout
-from posenc.rotary.mrope import MRoPE
-from posenc.rotary.rope import RoPE
 
 Facts = dict[str, Any]
 ORDERS = {
@@ -49,7 +44,7 @@ def facts(config: RopeConfig) -> Facts:
     """All facts as plain values, ready for JSON."""
     if not isinstance(config, RopeConfig):
         raise ValueError(f"config must be a RopeConfig, as read_rope gives it, got {shown(config)}")
-    layers = {kind: None if rope is None else _facts_of(config, kind, rope) for kind, rope in config.layers.items()}
+    layers = {kind: None if rope is None else _facts_of(config, kind, rope) for kind, rope in config.rotations.items()}
     findings = [finding.summary() for finding in config.findings]
     known = {"model_type": config.model_type or None, "layers": layers, "encodings": _encodings(config)}
     return {**known, "schedule": schedule_facts(config), "findings": findings}
@@ -59,6 +54,8 @@ def _encodings(config: RopeConfig) -> list[Facts]:
     """The encodings of a model without rotation, or of a model of posenc; each with the call that builds it."""
     schemes = config.position_schemes
     if is_posenc_config(config.config):
+        from posenc.hf.config.encoding_spec import describe_spec, posenc_specs  # the catalogue, and so torch
+
         schemes = tuple(SchemeFacts(*describe_spec(spec)) for spec in posenc_specs(config.config))
     return [*_attached(config), *map(_scheme, schemes)]
 
@@ -86,9 +83,9 @@ def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
     bounds = [length for length in (trained, seen) if length is not None]
     farthest = min(bounds, default=None)
     spectrum = rope.spectrum(longest)
-    rotating = spectrum.theta > 0
-    unscaled = rope.replace(scaling=None).spectrum().theta
-    waves, scaled = _wavelengths(unscaled[rotating]), _wavelengths(spectrum.theta[rotating])
+    theta, unscaled = spectrum.theta.tolist(), geometric(rope.rotary_dim, rope.base)
+    rotating = [pair for pair, frequency in enumerate(theta) if frequency > 0]
+    waves, scaled = (_wavelengths([of[pair] for pair in rotating]) for of in (unscaled, theta))
     gain = float(spectrum.gain)
     return {
         "layout": rope.layout,
@@ -96,13 +93,13 @@ def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
         "rotary_dim": rope.rotary_dim,
         "pairs": rope.rotary_dim // 2,
         "rotating_pairs": len(waves),
-        "sections": _sections(rotation, spectrum.theta) if isinstance(rotation, MRoPE) else None,
+        "sections": _sections(rotation, theta) if isinstance(rotation, MRoPESpec) else None,
         "base": rope.base,
         "wavelengths": _range(waves),
         "scaling": None if rope.scaling is None else one_line(rope.scaling),
         "scaled_wavelengths": _range(scaled),
         "trained_length": trained,
-        "trained_length_given": any(hasattr(part, "original_length") for part in _modules(rope)),
+        "trained_length_given": any(hasattr(step, "original_length") for step in steps_of(rope.scaling)),
         "window": seen,
         "pairs_without_full_rotation": None if farthest is None else sum(wave > farthest for wave in waves),
         "longest_length": longest,
@@ -120,31 +117,30 @@ def _window(text_config: TextConfig, kind: str) -> int | None:
     return window_of(text_config, SLIDING)[0] if kind == SLIDING or main or every else None
 
 
-def _modules(rope: RoPE) -> list[torch.nn.Module]:
-    return [] if rope.scaling is None else list(rope.scaling.modules())
-
-
-def _sections(rope: MRoPE, theta: Tensor) -> Facts:
+def _sections(rope: MRoPESpec, theta: list[float]) -> Facts:
     """The order of the pairs, and what of them reads each axis."""
-    reads = torch.tensor(rope.order())
     axes = {
-        name: {"pairs": pairs, "scaled_wavelengths": _range(_wavelengths(theta[(reads == axis) & (theta > 0)]))}
+        name: {
+            "pairs": pairs,
+            "scaled_wavelengths": _range(
+                _wavelengths([t for t, reads in zip(theta, rope.order(), strict=True) if reads == axis and t > 0])
+            ),
+        }
         for axis, (name, pairs) in enumerate(zip(AXES, counts(rope), strict=True))
     }
     return {"order": order_of(rope), "axes": axes}
 
 
-def trained_length(config: RopeConfig, rope: RoPE) -> int | None:
+def trained_length(config: RopeConfig, rope: RoPESpec) -> int | None:
     """Tokens that the model was trained at before any scaling; None where the configuration does not say."""
-    modules = [] if rope.scaling is None else rope.scaling.modules()
-    lengths = [getattr(part, "original_length", None) for part in modules]
+    lengths = [getattr(step, "original_length", None) for step in steps_of(rope.scaling)]
     declared = max_length(config.text_config)
     if is_posenc_config(config.config):
         declared = config.config.get("train_length", DEFAULTS["train_length"])
     return next((length for length in lengths if length is not None), declared)
 
 
-def longest_length(config: RopeConfig, rope: RoPE) -> int | None:
+def longest_length(config: RopeConfig, rope: RoPESpec) -> int | None:
     """Tokens that the model is meant for, as far as the configuration says.
 
     That is ``max_position_embeddings``, or factor times the original length where that is more. Of Llama 3's recipe the
@@ -153,7 +149,7 @@ def longest_length(config: RopeConfig, rope: RoPE) -> int | None:
     """
     declared = max_length(config.text_config)
     lengths = [] if declared is None else [declared]
-    for part in [] if rope.scaling is None else rope.scaling.modules():
+    for part in steps_of(rope.scaling):
         original, factor = getattr(part, "original_length", None), getattr(part, "factor", None)
         if original is None or factor is None or (isinstance(part, Llama3) and (declared or 0) > original):
             continue
@@ -161,8 +157,8 @@ def longest_length(config: RopeConfig, rope: RoPE) -> int | None:
     return max(lengths, default=None)
 
 
-def _wavelengths(theta: Tensor) -> list[float]:
-    return [2 * math.pi / frequency for frequency in theta.tolist()]
+def _wavelengths(theta: list[float]) -> list[float]:
+    return [2 * math.pi / frequency for frequency in theta]
 
 
 def _range(waves: list[float]) -> dict[str, float] | None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from posenc.arguments import shown
 from posenc.hf.config.rope_block import BLOCKS
 from posenc.hf.config.text_config import TextConfig, count_at, flag_at
 from posenc.hf.families.temperature import TemperatureRule
 from posenc.hf.limits import TOKENS, is_count, is_number
-from posenc.score.temperature import LogN, PowerTemperature, SSMax, StepTemperature, Temperature
 
-_CLASSES: dict[str, type[Temperature]] = {c.__name__: c for c in (LogN, PowerTemperature, SSMax, StepTemperature)}
+if TYPE_CHECKING:
+    from posenc.score.temperature import Temperature
 
 
 class TemperatureSpec(NamedTuple):
@@ -29,7 +29,10 @@ class TemperatureSpec(NamedTuple):
 
     def build(self) -> Temperature:
         """The encoding; learned numbers begin as the class begins them."""
-        return _CLASSES[self.builds.partition("(")[0]](**self.options)
+        from posenc.score import temperature  # torch
+
+        encoding: Temperature = getattr(temperature, self.builds.partition("(")[0])(**self.options)
+        return encoding
 
 
 def temperature_of(text_config: TextConfig, rule: TemperatureRule | None) -> TemperatureSpec | None:

@@ -9,7 +9,7 @@ An extension takes hours and may be killed at any moment. Its state lives in ``O
 there; then two renames put it in place, and the state is removed. So a killed run leaves nothing half-written at OUT,
 and the same call resumes; a call with another request refuses the state of the first.
 
-No command is given that an engine was measured to compute wrong (`posenc.hf.serving.flags`): an alternative is given
+No command is given that an engine was measured to compute wrong (`posenc.hf.serving.engines`): an alternative is given
 instead, or the statement that there is none.
 Source: vLLM's documentation, features/context_extension (--hf-overrides); SGLang, server_args.py (--context-length,
     --json-model-override-args); llama.cpp, common/arg.cpp, and ggml-org/llama.cpp#17459: its server cuts the context at
@@ -30,14 +30,15 @@ from torch import nn
 from transformers import AutoConfig
 
 from posenc.arguments import one_line, shown
-from posenc.frequencies.longrope import LongRoPE
+from posenc.frequencies.modules import LongRoPE
 from posenc.hf.atomic_write import naming_target, write_atomically
 from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.rotation import equivalent
 from posenc.hf.config.text_config import find_text_config, with_text_config
+from posenc.hf.config.version_keys import changes_to
 from posenc.hf.extend.weight_files import link_files, weight_files
 from posenc.hf.limits import FILE_BYTES
-from posenc.hf.serving.flags import (
+from posenc.hf.serving.engines import (
     CONVERTER,
     MLX_4,
     MLX_5,
@@ -45,11 +46,10 @@ from posenc.hf.serving.flags import (
     VLLM,
     WRITER,
     EngineResult,
-    Flags,
     engine_errors,
     engine_table,
-    serve_flags,
 )
+from posenc.hf.serving.flags import Flags, serve_flags
 from posenc.hf.sources.gguf_metadata import ARCHITECTURES
 from posenc.hf.sources.load import Config
 from posenc.input_files import read_json, told
@@ -294,13 +294,11 @@ def with_gains(config: Config) -> Config:
 
 def with_both_versions(config: Config) -> Config:
     """A configuration of version 5 with version 4's keys added; unchanged where version 4 cannot express it."""
-    read = read_rope({key: value for key, value in config.items() if key != "posenc"})
+    text_config = find_text_config(config)
     try:
-        older = find_text_config(read.to_config(version=4)).config
+        added = changes_to("both", text_config)
     except ValueError:
         return config
-    text_config = find_text_config(config)
-    added = {key: value for key, value in older.items() if key not in text_config}
     both = with_text_config(config, text_config, {**text_config.config, **added})
     return both if _means_the_same(both, config) else config
 

@@ -21,8 +21,8 @@ from torch import nn
 from posenc.arguments import one_line, shown
 from posenc.catalogue import encoding_info
 from posenc.frequencies.by_name import DYNAMIC, FACTORED, Trained
+from posenc.frequencies.modules import YaRN
 from posenc.frequencies.resonance import Resonance
-from posenc.frequencies.yarn import YaRN
 from posenc.rotary.rope import RoPE
 
 SEARCHED, PROGRESSIVE, AUTO, RESONANT = "longrope", "progressive", "auto", "+resonance"

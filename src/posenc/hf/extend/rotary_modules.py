@@ -18,8 +18,10 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from posenc.arguments import one_line, shown
+from posenc.frequencies.host import steps_of
 from posenc.frequencies.longrope import LongRoPE
 from posenc.frequencies.ntk import NTKAware
+from posenc.frequencies.rotation import RoPESpec
 from posenc.hf.attach import attach
 from posenc.hf.attach.attention_function import NAME
 from posenc.hf.attach.live_model import inspect, is_rotary_module
@@ -127,7 +129,7 @@ class RotaryModules:
             if layer.rotation is not None and (layer.window is None or layer.window > original_length)
         ]
 
-    def config_with(self, ropes: Mapping[str, RoPE], original_length: int, length: int) -> dict[str, Any]:
+    def config_with(self, ropes: Mapping[str, RoPESpec], original_length: int, length: int) -> dict[str, Any]:
         """The configuration with these rotations, as a rope type if there is one, else with a factor for each pair.
 
         Raises:
@@ -144,7 +146,7 @@ class RotaryModules:
             return {**new, key: length}
         return new
 
-    def _check_writable(self, ropes: Mapping[str, RoPE]) -> None:
+    def _check_writable(self, ropes: Mapping[str, RoPESpec]) -> None:
         """Raise a ValueError where a factor for each pair cannot express the model's own scaling."""
         for kind, rope in ropes.items():
             scaling = getattr(self.ropes[kind], "scaling", None)
@@ -236,10 +238,11 @@ def _config_of(model: PreTrainedModel) -> Any:
     return attention.config
 
 
-def _block_lacks_length(rope: RoPE) -> bool:
+def _block_lacks_length(rope: RoPESpec) -> bool:
     """Whether the block of this rotation does not state the length that it reaches."""
     return any(
-        isinstance(part, NTKAware) or (isinstance(part, LongRoPE) and part.factor == 1) for part in rope.modules()
+        isinstance(step, NTKAware) or (isinstance(step, LongRoPE) and step.factor == 1)
+        for step in steps_of(rope.scaling)
     )
 
 

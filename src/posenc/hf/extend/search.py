@@ -22,7 +22,8 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from posenc.evaluation.likelihood import evenly_spaced_pieces, token_losses
-from posenc.frequencies.longrope import LongRoPE, gain_of
+from posenc.frequencies.longrope import gain_of
+from posenc.frequencies.modules import LongRoPE
 from posenc.hf.extend.methods import auto_methods
 from posenc.hf.extend.rotary_modules import RotaryModules
 from posenc.hf.extend.tuning import Recipe, tune

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from posenc.rotary._rotate import Layout
+from posenc.frequencies.rotation import Layout
 
 Order = Literal["chunked", "interleaved", "time last"]
 NullHeadDim = Literal["", "fails", "allowed", "fails if scaled"]

@@ -18,10 +18,10 @@ from __future__ import annotations
 import math
 from typing import NamedTuple, TypeVar
 
-from torch import nn
-
 from posenc.arguments import one_line
+from posenc.frequencies.host import Formula, steps_of
 from posenc.frequencies.longrope import LongRoPE
+from posenc.frequencies.rotation import RoPESpec
 from posenc.frequencies.yarn import YaRN
 from posenc.hf.config.parse import Layers
 from posenc.hf.config.rope_config import RopeConfig
@@ -33,7 +33,6 @@ from posenc.hf.config.write import length_after
 from posenc.hf.families.layer_patterns import FULL, SLIDING
 from posenc.hf.sources.gguf_metadata import FACTORS, SCALING, TAKE_BETAS, TEN
 from posenc.hf.sources.load import Config
-from posenc.rotary.rope import RoPE
 
 ROUNDING = 1e-6  # relative, of frequencies and gains made of float32 numbers
 _ORIGINAL_LENGTH, _BETA = "original_max_position_embeddings", "llama_4_scaling_beta"
@@ -75,10 +74,10 @@ def changes_for(metadata: Config, before: RopeConfig, after: RopeConfig) -> GGUF
         ValueError: for what GGUF, or llama.cpp's code of this model, cannot say; it names it.
     """
     arch = metadata["general.architecture"]
-    _check_kinds(before.layers, after.layers)
+    _check_kinds(before.rotations, after.rotations)
     changes = GGUFChanges({}, {})
-    for kind, rotation in after.layers.items():
-        old = before.layers[kind]
+    for kind, rotation in after.rotations.items():
+        old = before.rotations[kind]
         if rotation is None or old is None:
             continue
         if not read_alike(rotation, old):
@@ -87,7 +86,7 @@ def changes_for(metadata: Config, before: RopeConfig, after: RopeConfig) -> GGUF
         rope = _in_its_layout(arch, text_rope(rotation), was)
         if equivalent(rope, was):
             continue
-        windowed = kind == SLIDING and before.layers.get(FULL) is not None
+        windowed = kind == SLIDING and before.rotations.get(FULL) is not None
         kind_changes = _with_window(kind, rope) if windowed else _without_window(metadata, rope, before)
         if rope.rotary_dim != was.rotary_dim:
             kind_changes.keys["rope.dimension_count"] = rope.rotary_dim
@@ -107,7 +106,7 @@ def _check_kinds(before: Layers, after: Layers) -> None:
             raise ValueError(f"layers: whether {kind} rotates {text}")
 
 
-def _in_its_layout(arch: str, rope: RoPE, old: RoPE) -> RoPE:
+def _in_its_layout(arch: str, rope: RoPESpec, old: RoPESpec) -> RoPESpec:
     """The rotation with the pairs of the file's weights."""
     if rope.head_dim != old.head_dim:
         raise ValueError(f"head_dim must be {old.head_dim}, the width of the file's heads, got {rope.head_dim}")
@@ -116,7 +115,7 @@ def _in_its_layout(arch: str, rope: RoPE, old: RoPE) -> RoPE:
     return rope.replace(layout=old.layout)
 
 
-def _with_window(kind: str, rope: RoPE) -> GGUFChanges:
+def _with_window(kind: str, rope: RoPESpec) -> GGUFChanges:
     """Layers with a window have a base of their own and nothing else."""
     block = _block(rope)
     if block.get("rope_type") != "default":
@@ -124,7 +123,7 @@ def _with_window(kind: str, rope: RoPE) -> GGUFChanges:
     return GGUFChanges({"rope.freq_base_swa": float(block["rope_theta"])}, {})
 
 
-def _without_window(metadata: Config, rope: RoPE, before: RopeConfig) -> GGUFChanges:
+def _without_window(metadata: Config, rope: RoPESpec, before: RopeConfig) -> GGUFChanges:
     """The keys and tensors of the layers without a window."""
     arch, block = metadata["general.architecture"], _block(rope)
     there = [name for name in FACTORS if name in metadata]
@@ -147,7 +146,7 @@ def _without_window(metadata: Config, rope: RoPE, before: RopeConfig) -> GGUFCha
     return GGUFChanges(keys, {**gone, **tensors})
 
 
-def _block(rope: RoPE) -> Config:
+def _block(rope: RoPESpec) -> Config:
     """What a configuration would say of it; empty for what no rope type means."""
     try:
         return block_of(rope, "transformers", {})
@@ -155,7 +154,7 @@ def _block(rope: RoPE) -> Config:
         return {}  # any fixed spectrum can be said as factors, and what is none is refused there
 
 
-def _yarn(rope: RoPE, before: RopeConfig) -> dict[str, Value]:
+def _yarn(rope: RoPESpec, before: RopeConfig) -> dict[str, Value]:
     yarn = _part(rope, YaRN)
     power = yarn.mscale_all_dim or 0.0 if before.text_config.rotation.latent else 0.0
     if power and abs(yarn.gain - 1) > ROUNDING:
@@ -172,16 +171,16 @@ def _yarn(rope: RoPE, before: RopeConfig) -> dict[str, Value]:
     }
 
 
-_Kind = TypeVar("_Kind", bound=nn.Module)
+_Kind = TypeVar("_Kind", bound=Formula)
 
 
-def _part(rope: RoPE, kind: type[_Kind]) -> _Kind:
+def _part(rope: RoPESpec, kind: type[_Kind]) -> _Kind:
     """The scaling, which may stand alone in a Sequential."""
     assert rope.scaling is not None
-    return next(rope_block for rope_block in rope.scaling.modules() if isinstance(rope_block, kind))
+    return next(rope_block for rope_block in steps_of(rope.scaling) if isinstance(rope_block, kind))
 
 
-def _factors(arch: str, rope: RoPE, there: list[str], *, longrope: bool) -> tuple[float, dict[str, list[float]]]:
+def _factors(arch: str, rope: RoPESpec, there: list[str], *, longrope: bool) -> tuple[float, dict[str, list[float]]]:
     """The gain and the tensors of a spectrum that keys cannot say."""
     try:
         fixed = rope if longrope else text_rope(to_longrope(rope, 1))
@@ -206,7 +205,7 @@ def _factors(arch: str, rope: RoPE, there: list[str], *, longrope: bool) -> tupl
 
 def _length(before: RopeConfig, after: RopeConfig) -> dict[str, Value]:
     declared = max_length(after.text_config)
-    length = length_after(declared, before.layers, after.layers) or declared
+    length = length_after(declared, before.rotations, after.rotations) or declared
     return {} if length in (None, max_length(before.text_config)) else {"context_length": length}
 
 

@@ -186,8 +186,8 @@ def _same_bytes(first: Any, second: Any) -> bool:
 
 def _check_meaning(expected: RopeConfig, written: RopeConfig) -> None:
     """Raise a ValueError unless the file rotates as it should, up to its float32 numbers."""
-    for kind, rotation in expected.layers.items():
-        back = written.layers.get(kind)
+    for kind, rotation in expected.rotations.items():
+        back = written.rotations.get(kind)
         if rotation is not None and back is not None:
             rotation = with_axes_of(text_rope(rotation).replace(layout=text_rope(back).layout), rotation)
         if not equivalent(rotation, back, ROUNDING):

@@ -15,7 +15,8 @@ from transformers.configuration_utils import PreTrainedConfig
 from posenc.arguments import shown
 from posenc.encoding import Encoding
 from posenc.hf.config import encoding_spec
-from posenc.hf.config.encoding_spec import DEFAULTS, EncodingSpec, Sizes
+from posenc.hf.config.encoding_spec import EncodingSpec, Sizes
+from posenc.hf.config.posenc_config import DEFAULTS, MODEL_TYPE
 
 CODE = "modeling_posenc"
 _CODE_TEXT = '''"""How transformers finds this model with trust_remote_code=True; it needs `pip install posenc`."""
@@ -55,7 +56,7 @@ class PosencConfig(PreTrainedConfig):
     [{'name': 'rope', 'shared': True, 'options': {}}, {'name': 'alibi', 'shared': True, 'options': {}}]
     """
 
-    model_type = encoding_spec.MODEL_TYPE
+    model_type = MODEL_TYPE
     keys_to_ignore_at_inference = ("past_key_values",)
 
     # `encoding_spec.check_size` knows what each may be, so that what is wrong is a ValueError that names the key

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import json
 import shlex
-from functools import lru_cache
-from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from posenc.arguments import check_flag, check_whole, one_line, shown
+from posenc.frequencies.host import steps_of
 from posenc.frequencies.longrope import LongRoPE
+from posenc.frequencies.rotation import RoPESpec
 from posenc.hf.config.block_schema import Block
 from posenc.hf.config.block_schema import keys_of as keys_of_type
 from posenc.hf.config.posenc_config import attached_names
@@ -34,103 +34,10 @@ from posenc.hf.config.text_config import TextConfig, length_key, max_length
 from posenc.hf.config.write import Layers, extended_length, share_of
 from posenc.hf.families.layer_patterns import FULL
 from posenc.hf.limits import TOKENS
-from posenc.hf.serving.plugin_rotation import plugin_block
-from posenc.rotary.rope import RoPE
+from posenc.hf.serving.engines import SGLANG, VLLM, engine_errors
+from posenc.hf.serving.plugin_block import plugin_block
 
-VLLM, SGLANG = "vLLM", "SGLang"
-CONVERTER, WRITER = "llama.cpp's converter", "llama.cpp, posenc gguf"
-MLX_4, MLX_5 = "mlx-lm, version-4 keys", "mlx-lm, version-5 keys"
 _TABLE_NAMES = {"vllm": VLLM, "sglang": SGLANG}
-
-
-class EngineResult(NamedTuple):
-    """How one engine computes one kind of block, as measured.
-
-    Attributes:
-        engine: name and keys, a column of the table.
-        case: the kind of block: a rope type, or one with a key that changes its meaning.
-        gap: difference from transformers; None where there is no number.
-        right: whether the engine was measured to compute the block as transformers does.
-        text: a clause for messages.
-    """
-
-    engine: str
-    case: str
-    gap: float | None
-    right: bool
-    text: str
-
-
-@lru_cache(maxsize=1)
-def engine_table() -> dict[str, Any]:
-    """What engines compute wrong, from ``engine_table.json``: a gap for each engine and kind of block, versions, date.
-
-    An engine is right where its gap is below ``right``. What was not measured is not called right.
-    """
-    path = files("posenc.hf.serving").joinpath("engine_table.json")
-    table: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return table
-
-
-def engine_result(engine: str, case: str) -> EngineResult:
-    """The measurement of an engine on a kind of block.
-
-    Raises:
-        ValueError: for an engine or a case that the table does not have.
-    """
-    table = engine_table()
-    if engine not in table["engines"] or case not in table["gaps"]:
-        raise ValueError(
-            f"engine must be one of {', '.join(table['engines'])} and case of {', '.join(table['gaps'])}, got "
-            f"{engine!r}, {case!r}"
-        )
-    name, gap = f"{engine} {table['engines'][engine]['version']}", table["gaps"][case].get(engine)
-    if isinstance(gap, float):
-        right = gap <= table["right"]
-        text = f"{name} is right" if right else f"{name} is {gap:.2g} away from transformers"
-        return EngineResult(engine, case, gap, right, f"{text} ({case}; measured {table['date']})")
-    return EngineResult(engine, case, None, False, f"{name} ({case}): {gap or 'not measured'}")
-
-
-def cases_of_block(block: Block, length: int | None = None) -> list[str]:
-    """The kinds that a block belongs to; an engine must be right in each.
-
-    Args:
-        block: of ``rope_parameters``, with the names of version 5.
-        length: tokens that are served; None: more than the original length.
-    """
-    kind = block.get("rope_type", "default")
-    cases = [kind]
-    if kind == "yarn":
-        cases += [f"yarn: {key}" for key in ("attention_factor", "attn_factor") if block.get(key) is not None]
-        scales = bool(block.get("mscale")) + bool(block.get("mscale_all_dim"))
-        if scales:
-            cases.append(f"yarn: {'one of ' if scales == 1 else ''}mscale and mscale_all_dim")
-        if (block.get("beta_fast") or 32, block.get("beta_slow") or 1) != (32, 1):
-            cases.append("yarn: betas")
-        if block.get("truncate") is False:
-            cases.append("yarn: truncate false")
-    elif kind == "longrope":
-        original = block.get("original_max_position_embeddings")
-        if length is not None and original is not None and length <= original:
-            cases = ["longrope: within the original length"]
-        gains = {"short_mscale", "long_mscale"} <= {key for key, value in block.items() if value is not None}
-        if gains:
-            cases.append("longrope: short_mscale and long_mscale")
-        elif block.get("attention_factor") is not None:
-            cases.append("longrope: attention_factor")
-    elif kind == "proportional" and (block.get("factor") or 1) != 1:
-        cases.append("proportional: factor")
-    if kind != "proportional" and (block.get("partial_rotary_factor") or 1) != 1:
-        cases.append("partial")
-    return cases
-
-
-def engine_errors(engine: str, block: Block, length: int | None = None) -> list[EngineResult]:
-    """The kinds of a block that an engine computes wrong, or that were not measured; see `cases_of_block`."""
-    measured = engine_table()["gaps"]
-    results = [engine_result(engine, case) for case in cases_of_block(block, length) if case in measured]
-    return [result for result in results if not result.right]
 
 
 class Flags(NamedTuple):
@@ -180,7 +87,7 @@ def serve_flags(config: RopeConfig, *, exact: bool = False, length: int | None =
     ):  # fmt: skip
         try:
             words = [flag, json.dumps(_overrides(config, engine, exact, declared)), *_length(declared, length_flag)]
-            every.append(Flags(engine, tuple(words), note=_note(config.layers, engine, exact, declared)))
+            every.append(Flags(engine, tuple(words), note=_note(config.rotations, engine, exact, declared)))
         except ValueError as error:
             every.append(Flags(engine, reason=str(error)))
     try:
@@ -194,9 +101,9 @@ def _declared(config: RopeConfig) -> int | None:
     """Tokens that the model is to serve: what it declares, or what a changed rotation reaches."""
     declared = max_length(config.text_config)
     old = config.parsed.layers
-    changed = any(not equivalent(rope, old.get(kind)) for kind, rope in config.layers.items())
+    changed = any(not equivalent(rope, old.get(kind)) for kind, rope in config.rotations.items())
     # Llama 3.2 declares 131,072, and factor times original length is twice that: an unchanged rotation adds nothing.
-    reached = extended_length(config.layers, recipes=changed)
+    reached = extended_length(config.rotations, recipes=changed)
     return max((length for length in (declared, reached) if length), default=None)
 
 
@@ -206,8 +113,8 @@ def _length(declared: int | None, flag: str) -> list[str]:
 
 def _note(layers: Layers, engine: str, exact: bool, declared: int | None) -> str:
     """Which of LongRoPE's lists serves which texts: one for all where vLLM or the plug-in is told a length."""
-    scalings = (part for rope in layers.values() if rope is not None for part in rope.modules())
-    originals = [part.original_length for part in scalings if isinstance(part, LongRoPE) and part.short != part.long]
+    scalings = (step for rope in layers.values() if rope is not None for step in steps_of(text_rope(rope).scaling))
+    originals = [step.original_length for step in scalings if isinstance(step, LongRoPE) and step.short != step.long]
     if not originals or (engine != "vllm" and not exact):
         return ""
     long = declared is not None and declared > originals[0]
@@ -223,7 +130,7 @@ def _overrides(config: RopeConfig, engine: str, exact: bool, declared: int | Non
     text_config = config.text_config
     blocks = {
         kind: None if rotation is None else _block(rotation, text_config, engine, declared, exact)
-        for kind, rotation in config.layers.items()
+        for kind, rotation in config.rotations.items()
     }
     if not any(blocks.values()):
         raise ValueError("no layer rotates")
@@ -251,11 +158,12 @@ def _block(rotation: Rotation, text_config: TextConfig, engine: str, declared: i
     block = _in(convention, rope, declared)
     if rope.rotary_dim != rope.head_dim and not text_config.rotation.latent:
         block["partial_rotary_factor"] = share_of(rope)
-    errors = engine_errors(_TABLE_NAMES[engine], block)
+    block |= keys_of(rotation, text_config.rotation, {})
+    errors = engine_errors(_TABLE_NAMES[engine], block, model_type=text_config.model_type)
     if errors:
         text = "; ".join(error.text for error in errors)
-        raise ValueError(f"{text}; posenc's plug-in serves it (--exact)")
-    return {**block, **keys_of(rotation, text_config.rotation, {})}
+        raise ValueError(text if rope is not rotation else f"{text}; posenc's plug-in serves it (--exact)")
+    return block
 
 
 def _override(block: Block, old: Block) -> Block:
@@ -268,9 +176,9 @@ def _override(block: Block, old: Block) -> Block:
     return {**block, **resets}
 
 
-def _in(convention: Convention, rope: RoPE, declared: int | None) -> Block:
+def _in(convention: Convention, rope: RoPESpec, declared: int | None) -> Block:
     """The block in an engine's convention; for what has no rope type there, a factor for each pair."""
-    if rope.length_dependent and not any(isinstance(part, LongRoPE) for part in rope.modules()):
+    if rope.length_dependent and not any(isinstance(step, LongRoPE) for step in steps_of(rope.scaling)):
         text = "it follows the length, which the engine fixes once: declare one with --exact and posenc's plug-in"
         raise ValueError(f"{one_line(rope.scaling)}: {text}")
     try:
@@ -282,7 +190,7 @@ def _in(convention: Convention, rope: RoPE, declared: int | None) -> Block:
 
 
 def _of_llama_cpp(config: RopeConfig, declared: int | None) -> list[str]:
-    rotation = config.layers.get(FULL, next(iter(config.layers.values())))
+    rotation = config.rotations.get(FULL, next(iter(config.rotations.values())))
     if rotation is None:
         raise ValueError("no layer rotates")
     rope, words = text_rope(rotation), _length(declared, "-c")

@@ -23,13 +23,13 @@ import math
 from collections.abc import Mapping
 
 from posenc.arguments import shown
+from posenc.frequencies.rotation import Layout
 from posenc.hf.families import ROTATIONS, RotationRules
 from posenc.hf.families.layer_patterns import FULL, SLIDING
 from posenc.hf.findings import Finding
 from posenc.hf.limits import SMALLEST, is_count, is_number
 from posenc.hf.sources.load import Config
 from posenc.hf.sources.translated import Translated, number_at, renamed
-from posenc.rotary._rotate import Layout
 
 _INTERLEAVED = {
     "arcee": "arcee", "chameleon": "chameleon", "cohere2": "cohere2", "command-r": "cohere", "deepseek2": "deepseek_v3",

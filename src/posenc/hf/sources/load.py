@@ -9,10 +9,10 @@ from typing import Any, Protocol, runtime_checkable
 
 from posenc.arguments import shown
 from posenc.hf.limits import BITS, DEPTH, FILE_BYTES, KEYS
+from posenc.hf.sources.hub import MAIN_FILES, local_source
 from posenc.input_files import UnreadableFileError, printable, read_json, told
 
 Config = dict[str, Any]
-_NAMES = ("config.json", "params.json")  # of a folder; the second lies next to Meta's and Mistral's own weights
 
 
 @runtime_checkable
@@ -25,7 +25,7 @@ Source = Mapping[str, Any] | str | Path | _HasDict
 
 def load(source: Source) -> Config:
     """A copy of a configuration: a dictionary, an object with ``to_dict()``, a JSON file, a folder with config.json
-    or params.json.
+    or params.json, or a model of the Hugging Face Hub by name (`posenc.hf.sources.hub`).
 
     A byte order mark at the begin of a file is passed over.
 
@@ -46,8 +46,9 @@ def load(source: Source) -> Config:
 
 
 def _of_file(path: Path) -> Config:
+    path = local_source(path)
     if path.is_dir():
-        path = next((path / name for name in _NAMES if (path / name).exists()), path / _NAMES[0])
+        path = next((path / name for name in MAIN_FILES if (path / name).exists()), path / MAIN_FILES[0])
     if not path.exists():
         raise FileNotFoundError(f"config: {missing(path)}; give a config.json, or a folder that has one")
     config = read_json(path, FILE_BYTES)

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from posenc.arguments import shown
+from posenc.frequencies.rotation import Layout
 from posenc.hf.findings import Finding, NotReadError
 from posenc.hf.limits import is_number
 from posenc.hf.sources.load import Config
-from posenc.rotary._rotate import Layout
 
 
 class Translated(NamedTuple):

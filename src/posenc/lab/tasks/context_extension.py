@@ -29,7 +29,7 @@ from posenc.encoding import RotaryEncoding, ScoreEncoding
 from posenc.frequencies.by_name import DYNAMIC, FACTORED, Trained
 from posenc.frequencies.clex import CLEX
 from posenc.frequencies.clipped import Clipped, pairs_to_clip
-from posenc.frequencies.longrope import LongRoPE
+from posenc.frequencies.modules import LongRoPE
 from posenc.frequencies.resonance import Resonance
 from posenc.lab.data.batching import batches_within, counter_seed
 from posenc.lab.models.decoder import Decoder

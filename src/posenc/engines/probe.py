@@ -1,0 +1,363 @@
+"""Does a running server apply its model's positions? Asked from outside, without weights and without a second engine.
+
+    loss of one passage     with n tokens of text before it, n growing: the same tokens cost about the same as long as
+                            positions are right, and more where a scaling was dropped and positions leave what the model
+                            was trained at
+    tokens that arrive      the server's own count: it stops growing where a prompt is truncated
+    longest prompt          where a longer one is refused, the context is capped
+    secret numbers          where the server gives no probabilities of prompts: hidden at several depths and asked for,
+                            answered greedily, right by exact match
+
+A rise of the loss shows that the model, as it is served, reads worse at these positions; that a scaling was dropped
+follows only if the model with it reads as well there as before, which its authors say and this probe does not know.
+
+Statistics: paired differences of the passage's tokens with Student's interval; tokens of one passage are not
+independent, so that the intervals are too narrow for anything finer than the margins here.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from pydoc_data import topics
+from typing import Any, Literal, NamedTuple
+
+from posenc.arguments import check_whole
+from posenc.engines.endpoint import BudgetError, Endpoint, RefusedError
+from posenc.evaluation.retrieval import draw_task
+from posenc.evaluation.statistics import Interval, mean_interval
+from posenc.input_files import printable
+
+Status = Literal["applied", "dropped", "inconclusive", "not measured"]
+RISE, FLAT = 0.3, 0.15  # nats a token: a rise above the first is a failure, one below the second is none
+PASSAGE, LOCAL = 1600, 1200  # characters that are scored, and that always stand before them
+LONGEST = 2**20  # tokens
+_SHORTEST = 512  # tokens before the passage
+_DEPTHS = (0.1, 0.5, 0.9)
+_FEWEST = 50  # tokens of the passage that are scored
+_SHIFTED = 3.0  # nats by which the loss is lower by the row before where probabilities are one token off
+_ANSWER = 24  # tokens, of a number of seven digits
+
+
+@dataclass(frozen=True)
+class Point:
+    """What one length gave.
+
+    Attributes:
+        asked: tokens that the prompt should have, by the characters a token of the first answer.
+        arrived: tokens that the server counted; None where it does not say.
+        loss: of the passage's tokens, nats; None without probabilities.
+        rise: of the same tokens over the shortest length, nats; None at the shortest.
+        found: secret numbers that were found, of `hidden`; None where none were hidden.
+        refused: what the server said instead.
+    """
+
+    asked: int
+    arrived: int | None = None
+    loss: float | None = None
+    rise: Interval | None = None
+    found: int | None = None
+    hidden: int | None = None
+    refused: str = ""
+
+
+@dataclass
+class Probe:
+    """What a server does with positions.
+
+    Attributes:
+        endpoint: its address.
+        model: its name for the model.
+        declared: tokens that it says it grants; None where it does not say.
+        original: tokens up to which positions are known to be right; None: not told.
+        points: by growing length.
+        scaling: whether positions beyond ``original`` are read as well as those within.
+        cap: tokens above which prompts are refused; None where none was.
+        truncated_at: tokens that arrive of longer prompts; None where all arrive.
+        method: "loss" or "secret numbers".
+        notes: what was not done, and why.
+    """
+
+    endpoint: str
+    model: str
+    declared: int | None = None
+    original: int | None = None
+    points: list[Point] = field(default_factory=list)
+    scaling: Status = "not measured"
+    cap: int | None = None
+    truncated_at: int | None = None
+    method: str = "loss"
+    notes: list[str] = field(default_factory=list)
+    requests: int = 0
+
+    @property
+    def faults(self) -> list[str]:
+        """What is wrong, in words; empty where nothing is."""
+        faults = []
+        if self.scaling == "dropped":
+            faults.append(f"positions beyond {self.original:,} tokens are read worse: the scaling is not applied")
+        if self.cap is not None:
+            faults.append(f"the context is capped: prompts of more than about {self.cap:,} tokens are refused")
+        if self.truncated_at is not None:
+            faults.append(f"longer prompts are truncated to {self.truncated_at:,} tokens without an error")
+        return faults
+
+    def json(self) -> str:
+        """All of it as JSON."""
+        return json.dumps({**asdict(self), "faults": self.faults}, indent=2)
+
+    def __str__(self) -> str:
+        lines = [f"{printable(self.endpoint)}, model {printable(self.model)}, {self.requests} requests"]
+        told = "does not say" if self.declared is None else f"{self.declared:,} tokens"
+        lines += [f"the server grants   {told}", ""]
+        lines += [_line(point) for point in self.points]
+        lines += ["", *(f"FAULT  {fault}" for fault in self.faults), *_scaling_lines(self)]
+        lines += [f"note   {note}" for note in self.notes]
+        return "\n".join(lines)
+
+
+def probe(
+    endpoint: Endpoint,
+    *,
+    original: int | None = None,
+    length: int | None = None,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Probe:
+    """Ask a server for completions at growing lengths.
+
+    Args:
+        endpoint: the server.
+        original: tokens that the model was trained at before its scaling; positions up to it are taken to be right.
+            None: half of ``length``.
+        length: the longest context to ask for, tokens; None: what the server says that it grants, or 8,192.
+        progress: is called with a line at each length.
+
+    Returns:
+        What was found; what the requests and seconds of the endpoint did not allow is in its notes.
+
+    Raises:
+        ValueError: for numbers out of range, and for a server that refuses even the shortest prompt.
+        OSError: for a server that cannot be reached, or whose answers cannot be read.
+    """
+    for name, number in (("original", original), ("length", length)):
+        if number is not None:
+            check_whole(name, number, least=2 * _SHORTEST, most=LONGEST)
+    found = Probe(endpoint.url, *_told_by(endpoint))
+    endpoint.model = found.model
+    longest = length or found.declared or 8192
+    found.original = original or longest // 2
+    try:
+        _measure(endpoint, found, longest, progress)
+    except BudgetError as error:
+        found.notes.append(f"not every length was measured: {error}")
+    found.requests = endpoint.requests
+    _judge(found, longest)
+    return found
+
+
+def _told_by(endpoint: Endpoint) -> tuple[str, int | None]:
+    """The name of the model and the context that the server says it grants."""
+    answer = endpoint.get("/v1/models")
+    models = answer.get("data") if isinstance(answer, dict) else None
+    entries = [entry for entry in models or [] if isinstance(entry, dict)]
+    chosen = next((entry for entry in entries if entry.get("id") == endpoint.model), entries[0] if entries else {})
+    name = endpoint.model or str(chosen.get("id", "default"))
+    declared = chosen.get("max_model_len")
+    if declared is None:
+        properties = endpoint.get("/props")
+        settings = properties.get("default_generation_settings") if isinstance(properties, dict) else None
+        declared = settings.get("n_ctx") if isinstance(settings, dict) else None
+    return name, declared if isinstance(declared, int) and declared > 0 else None
+
+
+def _measure(endpoint: Endpoint, found: Probe, longest: int, progress: Callable[[str], None]) -> None:
+    """One point for each length: the loss where the server gives probabilities, else secret numbers."""
+    first, losses = _scored(endpoint, 4 * _SHORTEST)
+    arrived = first.get("prompt_tokens")
+    characters = (4 * _SHORTEST + LOCAL + PASSAGE) / arrived if isinstance(arrived, int) and arrived > 0 else 4.0
+    if losses is None:
+        found.method = "secret numbers"
+        found.notes.append(
+            "the server gives no probabilities of prompts (echo with logprobs): numbers were hidden instead"
+        )
+    assert found.original is not None
+    shifted = losses is not None and losses.shifted
+    if shifted:
+        found.notes.append(
+            "the server's probabilities are one token off: the five likeliest tokens of the row before are used"
+        )
+    base: list[float] | None = None
+    reserved = (LOCAL + PASSAGE) / characters
+    for tokens in _lengths(found.original, longest):
+        before = int((tokens - reserved - 2) * characters)
+        if before > len(_text()) - LOCAL - PASSAGE:
+            found.notes.append(f"the built-in text ends before {tokens:,} tokens")
+            break
+        try:
+            if found.method == "loss":
+                usage, losses = _scored(endpoint, before)
+                chosen = None if losses is None else losses.chosen(shifted)
+                point = _point(tokens, usage, chosen, base)
+                base = base or chosen
+            else:
+                point = _searched(endpoint, tokens, int((tokens - _ANSWER) * characters))
+        except RefusedError as error:
+            point = Point(tokens, refused=str(error))
+        found.points.append(point)
+        progress(_line(point))
+        if point.refused:
+            break
+
+
+def _lengths(original: int, longest: int) -> list[int]:
+    """A quarter and nearly all of what is known to be right, then twice that and so on to the longest."""
+    lengths = {max(2 * _SHORTEST, original // 4), original - original // 16, longest - longest // 64}
+    length = 2 * original
+    while length < longest:
+        lengths.add(length - length // 64)
+        length *= 2
+    return sorted(length for length in lengths if length <= longest)
+
+
+def _scored(endpoint: Endpoint, before: int) -> tuple[dict[str, Any], _Losses | None]:
+    """The server's count of tokens, and the losses of the passage after so many characters of text."""
+    text = _text()
+    prompt = text[len(text) - before - LOCAL - PASSAGE :]
+    choice = endpoint.complete(prompt, 1, echo=True)
+    return choice["usage"], _losses_of(choice, prompt[-PASSAGE:].strip())
+
+
+class _Losses(NamedTuple):
+    """Losses of the passage's tokens, nats: by the probability that the server gives with each token, and by the
+    likeliest tokens that it gives with the token before, where a token that is not among them counts as the last."""
+
+    own: list[float]
+    of_row_before: list[float]
+
+    def chosen(self, shifted: bool) -> list[float]:
+        return self.of_row_before if shifted else self.own
+
+    @property
+    def shifted(self) -> bool:
+        """Whether the server's probabilities are one token off, as those of llama_cpp_python are."""
+        own, before = (sum(losses) / len(losses) for losses in self)
+        return own > before + _SHIFTED
+
+
+def _losses_of(choice: dict[str, Any], passage: str) -> _Losses | None:
+    """The losses of a passage in an echoed prompt; None where the server does not give them."""
+    told, echoed = choice.get("logprobs"), choice.get("text")
+    names = ("tokens", "token_logprobs", "top_logprobs")
+    tokens, values, tops = (told.get(name) for name in names) if isinstance(told, dict) else (None, None, None)
+    if not (isinstance(tokens, list) and isinstance(values, list) and len(tokens) == len(values)):
+        return None
+    if not isinstance(echoed, str) or passage not in echoed:
+        return None
+    tops = tops if isinstance(tops, list) and len(tops) == len(tokens) else [None] * len(tokens)
+    # Tokens are laid along the echoed text from its end, and those that lie wholly in the passage are scored.
+    start = len("".join(map(str, tokens))) - len(echoed) + echoed.rindex(passage)
+    own, before, begin = list[float](), list[float](), 0
+    for place, (token, value) in enumerate(zip(tokens, values, strict=True)):
+        stop = begin + len(str(token))
+        if start <= begin and stop <= start + len(passage) and _is_number(value):
+            own.append(-float(value))
+            likeliest = tops[place - 1] if place else None
+            known = [float(v) for v in likeliest.values() if _is_number(v)] if isinstance(likeliest, dict) else []
+            before.append(-float(likeliest.get(token, min(known))) if likeliest and known else own[-1])
+        begin = stop
+    return _Losses(own, before) if len(own) >= _FEWEST else None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _point(tokens: int, usage: dict[str, Any], losses: list[float] | None, base: list[float] | None) -> Point:
+    arrived = usage.get("prompt_tokens")
+    arrived = arrived if isinstance(arrived, int) else None
+    if losses is None:
+        return Point(tokens, arrived)
+    rise = None
+    if base is not None:
+        count = min(len(base), len(losses))  # the first token may be cut otherwise; the last ones are the same
+        rise = mean_interval([now - then for now, then in zip(losses[-count:], base[-count:], strict=True)])
+    return Point(tokens, arrived, sum(losses) / len(losses), rise)
+
+
+def _searched(endpoint: Endpoint, tokens: int, characters: int) -> Point:
+    """Secret numbers at three depths of the text, one request each."""
+    found, arrived = 0, None
+    for seed, depth in enumerate(_DEPTHS):
+        task = draw_task("niah_single", seed)
+        text = _text()[-characters:]
+        place = text.find(". ", int(depth * len(text))) + 2
+        prompt = f"{task.before}{text[:place]}{task.facts[0]} {text[place:]}{task.question}"
+        choice = endpoint.complete(prompt, _ANSWER)
+        found += task.expected[0] in str(choice.get("text", ""))
+        counted = choice["usage"].get("prompt_tokens")
+        arrived = counted if isinstance(counted, int) else arrived
+    return Point(tokens, arrived, found=found, hidden=len(_DEPTHS))
+
+
+def _judge(found: Probe, longest: int) -> None:
+    """Set what follows from the points."""
+    original = found.original or longest
+    if not found.points or found.points[0].refused:
+        said = found.points[0].refused if found.points else "no point was measured"
+        raise ValueError(f"endpoint: even a prompt of {found.points[0].asked if found.points else 0:,} tokens: {said}")
+    refused = next((point for point in found.points if point.refused), None)
+    read = [point for point in found.points if not point.refused]
+    if refused is not None:
+        found.cap = max(point.arrived or point.asked for point in read)
+        if found.declared is not None and found.cap <= found.declared < refused.asked:
+            found.cap = found.declared
+    counts = [(point.asked, point.arrived) for point in read if point.arrived is not None]
+    short = [arrived for asked, arrived in counts if arrived < 0.85 * asked]
+    if short and max(arrived for _, arrived in counts) <= 1.02 * min(short):
+        found.truncated_at = max(short)
+    beyond = [point for point in read if point.asked > original and found.truncated_at is None]
+    if found.method == "loss":
+        rises = [point.rise for point in beyond if point.rise is not None]
+        if any(rise.low > RISE for rise in rises):
+            found.scaling = "dropped"
+        elif rises:
+            found.scaling = "applied" if all(rise.high < FLAT for rise in rises) else "inconclusive"
+        return
+    within = [point.found for point in read if point.asked <= original and point.found is not None]
+    hits = [point.found for point in beyond if point.found is not None]
+    if hits and within:
+        able = min(within) == len(_DEPTHS)
+        found.scaling = (
+            "applied" if min(hits) == len(_DEPTHS) else "dropped" if able and max(hits) == 0 else "inconclusive"
+        )
+
+
+def _line(point: Point) -> str:
+    words = [f"{point.asked:>9,} tokens"]
+    if point.refused:
+        return f"{words[0]}   refused: {point.refused}"
+    words.append(f"{point.arrived:,} arrived" if point.arrived is not None else "the server does not count them")
+    if point.loss is not None:
+        words.append(f"loss {point.loss:.3f} nats")
+    if point.rise is not None:
+        words.append(f"rise {point.rise.mean:+.3f} [{point.rise.low:+.3f}, {point.rise.high:+.3f}]")
+    if point.found is not None:
+        words.append(f"{point.found} of {point.hidden} numbers found")
+    return "   ".join(words)
+
+
+def _scaling_lines(found: Probe) -> list[str]:
+    if found.scaling == "applied":
+        return [f"right  positions beyond {found.original:,} tokens are read as well as those within"]
+    if found.scaling == "inconclusive":
+        return [f"unsure whether positions beyond {found.original:,} tokens are read as well as those within"]
+    return [] if found.scaling == "dropped" else ["unsure nothing beyond the original length was measured"]
+
+
+@cache
+def _text() -> str:
+    """English that comes with Python: the topics of its help, 465 kB."""
+    return "\n".join(topics.topics[name] for name in sorted(topics.topics)).strip()

@@ -1,0 +1,440 @@
+"""Compares what two checkpoints or configurations do with positions, before and after a step that should not change it.
+
+    comparison = compare("my-model", "my-model-merged")    # folders, config.json files, GGUF files, dictionaries
+    print(comparison)                                      # each difference with its layers; or "no drift in positions"
+
+The meaning is compared, not the text: rotation frequencies and gain of each layer at several lengths, windows, layers
+without rotation, temperature, sink, softmax scale, direction, tables of positions and the declared length. A block of
+version 4, the same of version 5 and the metadata of a GGUF file are then equal, and differ in spelling alone. Limits of
+tokenizer and generation are compared where both sides have the file.
+
+Checked against: a LoRA fine-tune that is merged, saved and written as GGUF (`tests/hf/doctor/test_compare.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from posenc.arguments import one_line, shown
+from posenc.frequencies.host import steps_of
+from posenc.frequencies.rotation import MRoPESpec, RoPESpec
+from posenc.hf.config.posenc_config import attached_names, is_posenc_config
+from posenc.hf.config.rope_config import RopeConfig, read_rope
+from posenc.hf.config.rotation import Rotation, order_of, text_rope
+from posenc.hf.config.text_config import max_length
+from posenc.hf.doctor.corrections import has_remote_code
+from posenc.hf.doctor.side_files import limits_in
+from posenc.hf.explanation.describe import ranges
+from posenc.hf.explanation.layer_facts import LayerFacts, Model, model_from_config
+from posenc.hf.explanation.report import facts, longest_length, trained_length
+from posenc.hf.findings import CONFIG
+from posenc.hf.sources.load import Config, Source, load
+from posenc.input_files import naming, printable
+from posenc_cli.exit_codes import FAULT, OK, SUSPICION
+
+ADAPTER = "adapter_config.json"
+Kind = Literal["drift", "limit", "spelling", "adapter"]
+_EXACT, _OTHER_PROGRAM = 1e-6, 1e-4  # of a frequency; GGUF has factors in float32
+_SHORT = 1024  # tokens at which frequencies that depend on the length are compared, next to the lengths of both sides
+
+
+class Difference(NamedTuple):
+    """One difference between two sources.
+
+    Attributes:
+        kind: "drift": a number that the model computes with, or the length that it declares; "limit": of a file next
+            to the configuration; "spelling": the same meaning in other keys; "adapter": weights next to the base.
+        aspect: what differs: "rotation", "window", "softmax scale", …
+        text: both values, and what follows.
+        layers: numbers of the layers that it concerns, from 0; empty where it is the whole model.
+    """
+
+    kind: Kind
+    aspect: str
+    text: str
+    layers: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        layers = f" (layers {ranges(list(self.layers))})" if self.layers else ""
+        return f"{self.kind:<10}{self.aspect}{layers}: {printable(self.text)}"
+
+
+class Comparison(NamedTuple):
+    """What differs between two sources in their positions. Print it.
+
+    Attributes:
+        a, b: names of the sources.
+        differences: all of them, drift first.
+        compared: what was compared.
+        not_compared: what was not compared and could differ.
+    """
+
+    a: str
+    b: str
+    differences: tuple[Difference, ...]
+    compared: tuple[str, ...]
+    not_compared: tuple[str, ...]
+
+    @property
+    def drifted(self) -> bool:
+        """Whether the two differ in what a model computes from positions, or in the length that they declare."""
+        return any(difference.kind == "drift" for difference in self.differences)
+
+    def exit_code(self, *, strict: bool = False) -> int:
+        """0 without drift, 1 with drift, 3 where only limits of other files differ (``strict``: 1)."""
+        if self.drifted:
+            return FAULT
+        limits = any(difference.kind == "limit" for difference in self.differences)
+        return OK if not limits else FAULT if strict else SUSPICION
+
+    def as_json(self) -> str:
+        """All of it as JSON."""
+        known = {"a": self.a, "b": self.b, "drifted": self.drifted}
+        known |= {"compared": list(self.compared), "not_compared": list(self.not_compared)}
+        return json.dumps({**known, "differences": [item._asdict() for item in self.differences]}, indent=2)
+
+    def __str__(self) -> str:
+        lines = [f"A  {printable(self.a)}", f"B  {printable(self.b)}", f"compared      {', '.join(self.compared)}"]
+        lines += [f"not compared  {', '.join(self.not_compared)}"] if self.not_compared else []
+        lines += ["", *map(str, self.differences)] if self.differences else []
+        return "\n".join([*lines, "", self._verdict()])
+
+    def _verdict(self) -> str:
+        kinds = [difference.kind for difference in self.differences]
+        if self.drifted:
+            return f"drift in positions: {kinds.count('drift')} difference{'s' if kinds.count('drift') > 1 else ''}"
+        rest = ["limits of other files differ"] if "limit" in kinds else []
+        rest += ["spelled differently"] if "spelling" in kinds else []
+        return "; ".join(["no drift in positions", *rest])
+
+
+class _Side(NamedTuple):
+    """One of the two sources.
+
+    Attributes:
+        name: for readers.
+        read: its configuration, parsed.
+        folder: where other files lie; None where there is no folder.
+        adapter: its adapter_config.json; None if it has none.
+    """
+
+    name: str
+    read: RopeConfig
+    folder: Path | None
+    adapter: Config | None
+
+    @property
+    def program(self) -> str:
+        """Whose keys the configuration has; "" for Hugging Face's own."""
+        return self.read.parsed.program
+
+
+def compare(a: Source, b: Source) -> Comparison:
+    """What differs between two checkpoints or configurations in what they do with positions.
+
+    Args:
+        a, b: each a folder, a config.json, a GGUF file, a mapping or a configuration of transformers; a folder of PEFT
+            with an adapter alone stands for its base, if that is a local folder.
+
+    Returns:
+        A `Comparison`, drift first.
+
+    Raises:
+        ValueError: for a source whose positions cannot be read; it names the file.
+        OSError: for files that cannot be read.
+    """
+    first, second = _side(a, "A"), _side(b, "B")
+    differences = [
+        *_on_layers(first, second),
+        *_on_model(first, second),
+        *_on_parts(first, second),
+        *_on_limits(first, second),
+    ]
+    if not any(difference.kind == "drift" for difference in differences):
+        differences += _on_spelling(first, second)
+    differences += _on_adapters(first, second)
+    compared = ["frequencies, gain, windows, temperature, sink, softmax scale and direction of each layer",
+                "tables of positions", "the declared length"]  # fmt: skip
+    files = sorted(set(_limits(first)) & set(_limits(second)))
+    one_sided = sorted(set(_limits(first)) ^ set(_limits(second)))
+    not_compared = [
+        "weight values",
+        "names and shapes of tensors",
+        *(f"{file} (in one of the two)" for file in one_sided),
+    ]
+    if has_remote_code(first.read.config) or has_remote_code(second.read.config):
+        not_compared.append("code of a folder's own (auto_map)")
+    order: list[Kind] = ["drift", "limit", "adapter", "spelling"]
+    ordered = sorted(differences, key=lambda difference: order.index(difference.kind))
+    return Comparison(first.name, second.name, tuple(ordered), (*compared, *files), tuple(not_compared))
+
+
+def _side(source: Source, letter: str) -> _Side:
+    path = Path(source) if isinstance(source, str | Path) else None
+    if path is None:
+        return _Side(f"configuration {letter}", read_rope(source), None, None)
+    with naming(path):
+        folder = path if path.is_dir() else None
+        adapter = load(path / ADAPTER) if folder is not None and (path / ADAPTER).is_file() else None
+        base = folder
+        if adapter is not None and folder is not None and not (folder / CONFIG).is_file():
+            base = _base_of(folder, adapter)
+        return _Side(str(path), read_rope(base or path), base, adapter)
+
+
+def _base_of(folder: Path, adapter: Config) -> Path:
+    """The local folder of the model that an adapter belongs to."""
+    base = adapter.get("base_model_name_or_path")
+    if not isinstance(base, str) or not Path(base).is_dir():
+        raise ValueError(
+            f"{folder} holds a PEFT adapter and no {CONFIG}, and its base {base!r} is no local folder: compare the "
+            "base, or the merged model"
+        )
+    return Path(base)
+
+
+def _on_layers(a: _Side, b: _Side) -> Iterator[Difference]:
+    """What the layers compute with, one difference for all layers that share it."""
+    if is_posenc_config(a.read.config) or is_posenc_config(b.read.config):
+        yield from _on_rotations_alone(a, b)
+        return
+    first, second = model_from_config(a.read), model_from_config(b.read)
+    numbered = bool(first.layers) and len(first.layers) == len(second.layers)
+    if first.layers and second.layers and not numbered:
+        yield Difference("drift", "layers", f"{len(first.layers)} in A, {len(second.layers)} in B")
+    layers_of: dict[tuple[str, str], list[int]] = {}  # numbers of the layers by what differs in them
+    cached: dict[tuple[int, int], list[tuple[str, str]]] = {}
+    for number, (in_a, in_b) in enumerate(_pairs(first, second)):
+        key = (id(in_a), id(in_b))
+        if key not in cached:
+            cached[key] = list(_on_layer(a, b, in_a, in_b))
+        for difference in cached[key]:
+            layers_of.setdefault(difference, []).append(number)
+    for (aspect, text), numbers in layers_of.items():
+        yield Difference("drift", aspect, text, tuple(numbers) if numbered else ())
+
+
+def _pairs(a: Model, b: Model) -> Iterator[tuple[LayerFacts, LayerFacts]]:
+    """The layers of both by number; where one does not number them or has more, the kinds of layers of both."""
+    if a.layers and len(a.layers) == len(b.layers):
+        yield from zip(a.layers, b.layers, strict=True)
+        return
+    for in_a in a.distinct_layers:
+        same = [in_b for in_b in b.distinct_layers if in_b.kind == in_a.kind]
+        for in_b in same or b.distinct_layers:
+            if in_a.attends == in_b.attends:
+                yield in_a, in_b
+
+
+def _on_layer(a: _Side, b: _Side, in_a: LayerFacts, in_b: LayerFacts) -> Iterator[tuple[str, str]]:
+    if in_a.attends != in_b.attends:
+        yield "attention", f"{_yes(in_a.attends)} in A, {_yes(in_b.attends)} in B"
+        return
+    yield from _on_rotation(a, b, in_a.spec, in_b.spec)
+    for aspect, left, right in (
+        ("window", _window(in_a), _window(in_b)),
+        ("temperature", in_a.temperature and in_a.temperature.text, in_b.temperature and in_b.temperature.text),
+        ("sink", in_a.sink or "none", in_b.sink or "none"),
+        ("direction", _direction(in_a), _direction(in_b)),
+        ("softcap", in_a.softcap, in_b.softcap),
+        ("keys of the indexer", in_a.index_topk, in_b.index_topk),
+        ("order of norm and rotation", in_a.normed_after, in_b.normed_after),
+    ):
+        if left != right and "not read" not in (left, right):
+            yield aspect, f"{'none' if left is None else left} in A, {'none' if right is None else right} in B"
+    if in_a.scale is not None and in_b.scale is not None and not math.isclose(in_a.scale, in_b.scale, rel_tol=_EXACT):
+        yield "softmax scale", f"{in_a.scale:.6g} in A, {in_b.scale:.6g} in B"
+
+
+def _yes(attends: bool) -> str:
+    return "attention" if attends else "no attention"
+
+
+def _window(layer: LayerFacts) -> str:
+    if layer.window is None:
+        return "none"
+    return f"{layer.window:,} tokens" + (f" and {layer.ahead:,} after" if layer.ahead else "")
+
+
+def _direction(layer: LayerFacts) -> str:
+    return "not read" if layer.causal is None else "causal" if layer.causal else "bidirectional"
+
+
+def _on_rotations_alone(a: _Side, b: _Side) -> Iterator[Difference]:
+    """The rotations and encodings of models of posenc, whose layers have a schedule."""
+    for kind in dict.fromkeys([*a.read.rotations, *b.read.rotations]):
+        for aspect, text in _on_rotation(a, b, a.read.rotations.get(kind), b.read.rotations.get(kind)):
+            yield Difference("drift", aspect, text)
+    texts = [[str(item["text"]) for item in facts(side.read)["encodings"]] for side in (a, b)]
+    for left, right in zip_longest(*texts, fillvalue="none"):
+        if left != right:
+            yield Difference("drift", "encoding", f"{left} in A, {right} in B")
+
+
+def _on_rotation(a: _Side, b: _Side, in_a: Rotation | None, in_b: Rotation | None) -> Iterator[tuple[str, str]]:
+    if in_a is None or in_b is None:
+        if in_a is not in_b:
+            yield "rotation", f"{_words(in_a)} in A, {_words(in_b)} in B"
+        return
+    first, second = text_rope(in_a), text_rope(in_b)
+    if (first.head_dim, first.rotary_dim) != (second.head_dim, second.rotary_dim):
+        yield "rotation", f"{_channels(first)} in A, {_channels(second)} in B"
+        return
+    text = _on_frequencies(a, b, first, second)
+    if text:
+        yield "rotation", text
+    if a.program == b.program and first.layout != second.layout:  # llama.cpp's converter reorders the weights
+        yield "layout", f"{first.layout} in A, {second.layout} in B"
+    if _axes(in_a) != _axes(in_b):
+        yield "axes of M-RoPE", f"{_axes(in_a) or 'one position'} in A, {_axes(in_b) or 'one position'} in B"
+
+
+def _on_frequencies(a: _Side, b: _Side, in_a: RoPESpec, in_b: RoPESpec) -> str:
+    """How the frequencies and gains of two rotations differ, at the lengths of either side; "" if they agree."""
+    tolerance = _OTHER_PROGRAM if a.program or b.program else _EXACT
+    lengths = {_SHORT}
+    if in_a.length_dependent or in_b.length_dependent:
+        for side, rope in ((a, in_a), (b, in_b)):
+            lengths |= {n for n in (trained_length(side.read, rope), longest_length(side.read, rope)) if n is not None}
+    for length in sorted(lengths):
+        (thetas, gain), (other_thetas, other_gain) = _spectrum(in_a, length), _spectrum(in_b, length)
+        ratios = [_ratio(theta, other_theta) for theta, other_theta in zip(thetas, other_thetas, strict=True)]
+        differing = sum(ratio > 1 + tolerance for ratio in ratios)
+        gains_differ = not math.isclose(gain, other_gain, rel_tol=tolerance)
+        if not differing and not gains_differ:
+            continue
+        parts = [f"{differing} of {len(ratios)} frequencies differ, by up to {max(ratios):.3g}×"] if differing else []
+        parts += [f"the gain is {gain:.6g} in A and {other_gain:.6g} in B"] if gains_differ else []
+        at = f" at {length:,} tokens" if len(lengths) > 1 else ""
+        text = f"{_words(in_a)} in A, {_words(in_b)} in B: {' and '.join(parts)}{at}"
+        for letter, has, lacks in (("B", in_a, in_b), ("A", in_b, in_a)):
+            if has.scaling is not None and lacks.scaling is None:
+                text += f"; the scaling is missing in {letter}"
+        steps = [*steps_of(in_a.scaling), *steps_of(in_b.scaling)]
+        if a.program != b.program and not all(getattr(step, "truncate", True) for step in steps):
+            text += "; GGUF has no key for truncate: llama.cpp rounds the bounds of YaRN's ramp"
+        return text
+    return ""
+
+
+def _spectrum(rope: RoPESpec, length: int) -> tuple[list[float], float]:
+    """Frequencies and gain of a rotation for texts of a length."""
+    spectrum = rope.spectrum(length)
+    return spectrum.theta.tolist(), float(spectrum.gain)
+
+
+def _ratio(theta: float, in_b: float) -> float:
+    """How many times the larger of two frequencies is the smaller; infinite where one pair does not rotate."""
+    if theta == in_b:
+        return 1.0
+    smaller, larger = sorted((theta, in_b))
+    return larger / smaller if smaller > 0 else math.inf
+
+
+def _words(rope: Rotation | None) -> str:
+    if rope is None:
+        return "no rotation"
+    text = text_rope(rope)
+    return f"base {text.base:g}, {'no scaling' if text.scaling is None else one_line(text.scaling)}"
+
+
+def _channels(rope: RoPESpec) -> str:
+    return f"{rope.rotary_dim} of {rope.head_dim} channels"
+
+
+def _axes(rope: Rotation) -> str:
+    return f"{list(rope.sections)} {order_of(rope)}" if isinstance(rope, MRoPESpec) else ""
+
+
+def _on_model(a: _Side, b: _Side) -> Iterator[Difference]:
+    """The declared length, tables and buckets, and attached encodings."""
+    lengths = [max_length(side.read.text_config) for side in (a, b)]
+    if lengths[0] != lengths[1]:
+        left, right = (f"{length:,} tokens" if length is not None else "none" for length in lengths)
+        yield Difference("drift", "declared length", f"{left} in A, {right} in B")
+    schemes = [[scheme.text for scheme in side.read.position_schemes] for side in (a, b)]
+    for in_a, in_b in zip_longest(*schemes, fillvalue="none"):
+        if in_a != in_b:
+            yield Difference("drift", "position encoding", f"{in_a} in A, {in_b} in B")
+    attached = [attached_names(side.read.config) for side in (a, b)]
+    if attached[0] != attached[1]:
+        left, right = ("none" if names is None else names.words for names in attached)
+        yield Difference("drift", "attached encodings", f"{left} in A, {right} in B")
+
+
+_PARTS = ("vision_config", "audio_config")
+_OF_PARTS = ("image_size", "patch_size", "temporal_patch_size", "spatial_merge_size", "num_position_embeddings",
+             "max_position_embeddings", "max_source_positions", "rope_theta", "rope_parameters", "window_size",
+             "fullatt_block_indexes")  # fmt: skip
+
+
+def _on_parts(a: _Side, b: _Side) -> Iterator[Difference]:
+    """Keys of the positions in the towers of images and sound, whose values are compared as they stand."""
+    for name in _PARTS:
+        first, second = a.read.config.get(name), b.read.config.get(name)
+        if not isinstance(first, dict) or not isinstance(second, dict):
+            continue
+        for key in _OF_PARTS:
+            if first.get(key) != second.get(key):
+                text = f"{shown(first.get(key))} in A, {shown(second.get(key))} in B"
+                yield Difference("drift", f"{name}.{key}", text)
+
+
+def _limits(side: _Side) -> Mapping[str, Mapping[str, Any]]:
+    return {} if side.folder is None else limits_in(side.folder)
+
+
+def _on_limits(a: _Side, b: _Side) -> Iterator[Difference]:
+    first, second = _limits(a), _limits(b)
+    for file in first.keys() & second.keys():
+        for key in dict.fromkeys([*first[file], *second[file]]):
+            left, right = first[file].get(key), second[file].get(key)
+            if left != right:
+                yield Difference("limit", f"{file} {key}", f"{_limit(left)} in A, {_limit(right)} in B")
+
+
+def _limit(value: Any) -> str:
+    return "none" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _on_spelling(a: _Side, b: _Side) -> list[Difference]:
+    """The keys that give the rotation, where both sides mean the same."""
+    first, second = (_spelling(side) for side in (a, b))
+    return [] if first == second else [Difference("spelling", "keys", f"{first} in A, {second} in B")]
+
+
+def _spelling(side: _Side) -> str:
+    if side.program:
+        return f"keys of {side.program}"
+    if is_posenc_config(side.read.config):
+        return "posenc's encodings"
+    paths = {path for block in side.read.parsed.rope_blocks for group in block.sources.values() for path in group}
+    top = sorted({path[0] for path in paths if len(path) == 1})
+    blocks = {
+        name: sorted(".".join(path[1:]) for path in paths if len(path) > 1 and path[0] == name)
+        for name in sorted({path[0] for path in paths if len(path) > 1})
+    }
+    parts = [f"{name} ({', '.join(keys)})" for name, keys in blocks.items()] + top
+    return " with ".join(parts) or "no key of a rotation"
+
+
+def _on_adapters(a: _Side, b: _Side) -> Iterator[Difference]:
+    if a.adapter == b.adapter:
+        return
+    left, right = (_adapter_words(side.adapter) for side in (a, b))
+    text = f"{left} in A, {right} in B; the positions are the base's"
+    yield Difference("adapter", ADAPTER, text)
+
+
+def _adapter_words(adapter: Config | None) -> str:
+    if adapter is None:
+        return "none"
+    modules, saved = adapter.get("target_modules"), adapter.get("modules_to_save")
+    text = f"{adapter.get('peft_type', 'an adapter')} of rank {adapter.get('r', '?')} on "
+    text += ", ".join(sorted(map(str, modules))) if isinstance(modules, list) else str(modules)
+    return text + (f", with {', '.join(map(str, saved))} saved whole" if isinstance(saved, list) and saved else "")

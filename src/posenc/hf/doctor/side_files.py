@@ -1,0 +1,430 @@
+"""Limits of length in the files next to a configuration: tokenizer, generation, sentence-transformers, preprocessors.
+
+A model with a table of positions has no row past its end, so a limit above it lets texts through that fail. A model
+with a rotation computes at any length, so there a limit above is a note or a suspicion. A limit below cuts texts: a
+suspicion, since its author may have wanted it.
+
+Source: transformers 5.23, `model_max_length` (tokenization_utils_base.py), the check of the image size (models/vit/
+    modeling_vit.py:154, models/clip/modeling_clip.py:206 and their copies) and of the frames (models/whisper/
+    modeling_whisper.py:609); tokenizers, the "truncation" and "padding" of tokenizer.json; sentence-transformers,
+    `max_seq_length`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from posenc.arguments import shown
+from posenc.hf.config.layer_kinds import is_causal
+from posenc.hf.config.rope_config import RopeConfig
+from posenc.hf.config.rotation import text_rope
+from posenc.hf.config.text_config import max_length
+from posenc.hf.doctor.corrections import has_remote_code
+from posenc.hf.explanation.report import longest_length
+from posenc.hf.findings import Finding, Level
+from posenc.hf.limits import TOKENS, is_count, is_number
+from posenc.hf.sources.load import Config, load
+from posenc.input_files import UnreadableFileError, is_lfs_pointer, lfs_text, open_regular, read_bytes, told
+
+TOKENIZER, TOKENIZER_JSON, GENERATION = "tokenizer_config.json", "tokenizer.json", "generation_config.json"
+_SENTENCE = tuple(
+    f"sentence_{name}_config.json"
+    for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+_PROCESSORS = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
+SIDE_FILES = (TOKENIZER, TOKENIZER_JSON, GENERATION, *_SENTENCE, *_PROCESSORS)
+_FAR_BELOW = 8  # max_seq_length below a limit by more than this factor; published ones have an eighth and more
+
+
+class Limit(NamedTuple):
+    """How many tokens of text a model takes.
+
+    Attributes:
+        tokens: the number.
+        is_table: whether a table of positions ends there, so that more tokens fail.
+        decoder: the number in the half that generates, of a model with an encoder and a decoder.
+        words: where the number comes from.
+    """
+
+    tokens: int
+    is_table: bool
+    decoder: int
+    words: str
+
+
+def on_side_files(folder: Path, read: RopeConfig) -> Iterator[Finding]:
+    """Findings on limits of the folder's files that contradict its configuration, each with its correction."""
+    certain = not has_remote_code(read.config)  # code of the folder may have another table
+    limit = limit_of(read)
+    if limit is not None:
+        for finding in (
+            *_on_tokenizer(folder, read, limit),
+            *_on_tokenizer_json(folder, read, limit),
+            *_on_generation(folder, limit),
+            *_on_sentences(folder, limit),
+        ):
+            yield finding if certain else finding._replace(certain=False)
+    yield from _on_processors(folder, read.config)
+
+
+def longest_of(read: RopeConfig) -> int | None:
+    """The context length that the model is meant for, in tokens."""
+    lengths = [longest_length(read, text_rope(rope)) for rope in read.rotations.values() if rope is not None]
+    return max((length for length in lengths if length is not None), default=max_length(read.text_config))
+
+
+def limit_of(read: RopeConfig) -> Limit | None:
+    """The tokens of text that a model takes; None where its configuration does not say."""
+    tables = [
+        scheme.positions
+        for scheme in read.position_schemes
+        if scheme.positions is not None
+        and not scheme.text.startswith(("image:", "audio:"))
+        and "patches" not in scheme.text
+    ]
+    if tables:
+        longest = max(tables)
+        return Limit(longest, True, min(tables), f"the table of positions has {longest:,} for text")
+    length = longest_of(read)
+    if length is None or _encodes_audio(read):
+        return None
+    return Limit(length, False, length, f"the configuration declares {length:,} tokens")
+
+
+def _encodes_audio(read: RopeConfig) -> bool:
+    return any(scheme.text.startswith("audio:") for scheme in read.position_schemes)
+
+
+def limits_in(folder: Path) -> dict[str, dict[str, int | None]]:
+    """The limits of tokens in the files of a folder, by file and key; None where a key is absent or stands for none.
+
+    A file that cannot be read is left out.
+    """
+    limits: dict[str, dict[str, int | None]] = {}
+    keys = {TOKENIZER: ("model_max_length",), GENERATION: ("max_length", "max_new_tokens")}
+    for file, names in {**keys, **dict.fromkeys(_SENTENCE, ("max_seq_length",))}.items():
+        content = _contents(folder, file)
+        if isinstance(content, dict):
+            limits[file] = {name: _count(content.get(name)) for name in names}
+    try:
+        settings = tokenizer_settings(folder / TOKENIZER_JSON) if (folder / TOKENIZER_JSON).is_file() else None
+    except (ValueError, OSError):
+        settings = None
+    if settings is not None:
+        limits[TOKENIZER_JSON] = {
+            "truncation.max_length": _count(_at(settings, "truncation", "max_length")),
+            "padding.strategy.Fixed": _count(_at(settings, "padding", "strategy", "Fixed")),
+        }
+    return limits
+
+
+def _count(value: Any) -> int | None:
+    return value if is_count(value, TOKENS) else None
+
+
+def _at(value: Any, *path: str) -> Any:
+    """What lies at a path of keys; None where something on the way is no object."""
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def _contents(folder: Path, file: str) -> Config | Finding | None:
+    """The JSON object of a file, a note where it cannot be read, None where it is not there."""
+    path = folder / file
+    if not os.path.lexists(path):
+        return None
+    try:
+        return load(path)
+    except (ValueError, OSError) as error:
+        text = f"cannot be compared: {str(error).splitlines()[0]}"
+        return Finding(file, text, "other-file-unread", "note", file=file)
+
+
+def _on_tokenizer(folder: Path, read: RopeConfig, limit: Limit) -> Iterator[Finding]:
+    """model_max_length, where truncation=True and serving libraries cut texts; 1e30 stands for none."""
+    content = _contents(folder, TOKENIZER)
+    if isinstance(content, Finding):
+        yield content
+    if not isinstance(content, dict):
+        return
+    key = "max_len" if "max_len" in content and "model_max_length" not in content else "model_max_length"
+    length = content.get(key)
+    if length is not None and not is_number(length, 1, math.inf):
+        text = (
+            f"of {TOKENIZER} must be a number of tokens, found {shown(length)}: truncation=True fails or cuts nothing"
+        )
+        yield Finding(key, text, "tokenizer-length-malformed", "suspicion", {key: limit.tokens}, file=TOKENIZER)
+    if not is_count(length, TOKENS) or length == limit.tokens:
+        return
+    text = f"of {TOKENIZER} is {length:,}, and {limit.words}: "
+    if length < limit.tokens:
+        text += "texts are cut there by truncation=True and by libraries that read this key"
+        keys: Config | None = {key: limit.tokens}
+        yield Finding(key, text, "tokenizer-length-below", "suspicion", keys, file=TOKENIZER)
+    elif limit.is_table and not _encodes_audio(read):  # Whisper's published tokenizers say 1,024 for 448 positions
+        text += "texts beyond that are not cut and fail, since the table has no row for them"
+        keys = {key: limit.tokens}
+        yield Finding(key, text, "tokenizer-length-beyond-table", "fault", keys, True, file=TOKENIZER)
+    else:
+        yield Finding(key, f"{text}texts are not cut there", "tokenizer-length-beyond", "note", file=TOKENIZER)
+
+
+def _on_tokenizer_json(folder: Path, read: RopeConfig, limit: Limit) -> Iterator[Finding]:
+    """Truncation and padding that tokenizer.json carries; the library tokenizers applies them to every text."""
+    path = folder / TOKENIZER_JSON
+    if not os.path.lexists(path):
+        return
+    try:
+        settings = tokenizer_settings(path)
+    except (ValueError, OSError) as error:
+        text = f"cannot be compared: {str(error).splitlines()[0]}"
+        yield Finding(TOKENIZER_JSON, text, "other-file-unread", "note", file=TOKENIZER_JSON)
+        return
+    cut = _at(settings, "truncation", "max_length")
+    if is_count(cut, TOKENS) and cut != limit.tokens:
+        text = f"of {TOKENIZER_JSON} is {cut:,}, and {limit.words}: "
+        keys, inside = {"max_length": limit.tokens}, "truncation"
+        if cut < limit.tokens:
+            text += "tokenizers, sentence-transformers and text-embeddings-inference cut every text there"
+            level: Level = "note" if cut == _sentence_length(folder) else "suspicion"
+            finding = Finding("truncation.max_length", text, "tokenizer-length-below", level, keys)
+            yield finding._replace(file=TOKENIZER_JSON, inside=inside)
+        elif limit.is_table:
+            text += "texts are cut behind the last row of the table, and fail"
+            finding = Finding("truncation.max_length", text, "tokenizer-length-beyond-table", "fault", keys, True)
+            yield finding._replace(file=TOKENIZER_JSON, inside=inside)
+    width = _at(settings, "padding", "strategy", "Fixed")
+    if is_count(width, TOKENS) and width > limit.tokens:
+        text = f"of {TOKENIZER_JSON} is {width:,}, and {limit.words}: tokenizers pads every text to that many tokens"
+        keys = {"Fixed": limit.tokens}
+        finding = Finding("padding.strategy.Fixed", text, "padding-beyond-length", "suspicion", keys)
+        if limit.is_table:
+            finding = finding._replace(text=f"{text}, and each fails", level="fault", certain=True)
+        yield finding._replace(file=TOKENIZER_JSON, inside="padding.strategy")
+    elif is_count(width, TOKENS) and is_causal(read.text_config):  # encoders are published so: all-MiniLM-L6-v2
+        text = f"of {TOKENIZER_JSON} is {width:,}: tokenizers pads every text to that many tokens, and a causal model "
+        text += "continues the padding; transformers replaces the setting at each call"
+        yield Finding("padding.strategy.Fixed", text, "padding-of-decoder", "suspicion", file=TOKENIZER_JSON)
+
+
+_HEAD_BYTES = 1 << 20
+_TOKENIZER_BYTES = 1 << 28  # the largest published tokenizer.json has 35 MB
+_SETTINGS = ("truncation", "padding")
+
+
+def tokenizer_settings(path: Path) -> dict[str, Any]:
+    """The truncation and padding of a tokenizer.json, without its vocabulary of up to 35 MB.
+
+    The library tokenizers writes both before the vocabulary, so the first mebibyte holds them; a file in another order
+    is read whole.
+
+    Raises:
+        ValueError: for what is no JSON object; it names the path.
+        OSError: where the file cannot be read.
+    """
+    with open_regular(path) as file:
+        head = file.read(_HEAD_BYTES)
+    if is_lfs_pointer(head):
+        raise UnreadableFileError(lfs_text(path))
+    settings = {key: value for key, (value, _, _) in _members(head.decode("utf-8", "ignore")).items()}
+    if len(settings) < len(_SETTINGS) and len(head) == _HEAD_BYTES:
+        text = read_bytes(path, _TOKENIZER_BYTES).decode("utf-8", "replace")
+        settings = {key: value for key, (value, _, _) in _members(text).items()}
+    if not settings and not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+        raise UnreadableFileError(f"{told(path)} must hold a JSON object")
+    return settings
+
+
+def with_tokenizer_settings(text: str, inside: str, keys: Mapping[str, Any]) -> str:
+    """The text of a tokenizer.json with other values in its truncation or padding, and every other character kept."""
+    name, *path = inside.split(".")
+    value, start, end = _members(text)[name]
+    inner = value
+    for part in path:
+        inner = inner[part]
+    inner.update(keys)
+    return text[:start] + json.dumps(value) + text[end:]
+
+
+def _members(text: str) -> dict[str, tuple[Any, int, int]]:
+    """Truncation and padding at the top level of a JSON object, each with the place of its text.
+
+    Stops where both are found, or where the text ends within a value.
+    """
+    decoder, at = json.JSONDecoder(), text.find("{") + 1
+    found: dict[str, tuple[Any, int, int]] = {}
+    while at and len(found) < len(_SETTINGS):
+        try:
+            key, at = decoder.raw_decode(text, _skip(text, at, ","))
+            start = _skip(text, at, ":")
+            value, at = decoder.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            break
+        if key in _SETTINGS:
+            found[str(key)] = (value, start, at)
+    return found
+
+
+def _skip(text: str, at: int, sign: str) -> int:
+    """The next place that holds neither white space nor ``sign``."""
+    while at < len(text) and text[at] in f" \t\r\n{sign}":
+        at += 1
+    return at
+
+
+def _on_generation(folder: Path, limit: Limit) -> Iterator[Finding]:
+    """max_length and max_new_tokens of generate; a smaller value is its user's choice."""
+    content = _contents(folder, GENERATION)
+    if isinstance(content, Finding):
+        yield content
+    if not isinstance(content, dict):
+        return
+    length, more = content.get("max_length"), content.get("max_new_tokens")
+    if is_count(length, TOKENS) and length > limit.decoder:
+        text = f"of {GENERATION} is {length:,}, and "
+        text += f"the model takes {limit.decoder:,} tokens" if limit.decoder != limit.tokens else limit.words
+        text += ": generate goes on past them" + (" and fails there" if limit.is_table else "")
+        finding = Finding(
+            "max_length", text, "generation-length-beyond", "suspicion", {"max_length": limit.decoder}, True
+        )
+        yield finding._replace(file=GENERATION, level="fault" if limit.is_table else "suspicion")
+    if is_count(more, TOKENS) and more >= limit.decoder and not (is_count(length) and length <= limit.decoder):
+        text = (
+            f"of {GENERATION} is {more:,}, and the model takes {limit.decoder:,} tokens with the prompt: a generation "
+        )
+        text += "that does not end by itself goes past them; write a number that leaves room for a prompt"
+        yield Finding("max_new_tokens", text, "generation-length-beyond", "suspicion", file=GENERATION)
+
+
+def _sentence_length(folder: Path) -> int | None:
+    """The max_seq_length of sentence-transformers, where the folder has one."""
+    for file in _SENTENCE:
+        content = _contents(folder, file)
+        if isinstance(content, dict) and is_count(content.get("max_seq_length"), TOKENS):
+            return int(content["max_seq_length"])
+    return None
+
+
+def _on_sentences(folder: Path, limit: Limit) -> Iterator[Finding]:
+    """max_seq_length of sentence-transformers, which overrides the tokenizer's."""
+    key = "max_seq_length"
+    for file in _SENTENCE:
+        content = _contents(folder, file)
+        if isinstance(content, Finding):
+            yield content
+        length = content.get(key) if isinstance(content, dict) else None
+        if not is_count(length, TOKENS) or length == limit.tokens:
+            continue
+        text = f"of {file} is {length:,}, and {limit.words}: "
+        finding = Finding(key, text, "sentence-length-beyond", "suspicion", {key: limit.tokens}, True, file=file)
+        if length > limit.tokens and limit.is_table:
+            yield finding._replace(text=f"{text}texts beyond that are not cut and fail", level="fault")
+        elif length > limit.tokens:
+            yield finding._replace(text=f"{text}texts are embedded beyond the length that the model declares")
+        else:
+            text += "sentence-transformers cuts texts there"
+            far = length * _FAR_BELOW < limit.tokens
+            finding = finding._replace(name="sentence-length-below", text=text, certain=False)
+            yield finding if far else finding._replace(level="note", corrected=None)
+
+
+# Vision models of transformers 5.23 that refuse an image of another size than their table's (see Source).
+_FIXED_SIZE = {
+    "vit", "deit", "ijepa", "vit_msn", "vit_mae", "clip", "clip_vision_model", "siglip", "siglip_vision_model",
+    "altclip", "chinese_clip", "chinese_clip_vision_model", "metaclip_2", "git", "git_vision_model", "xclip",
+    "videomae", "vivit", "bridgetower", "kosmos-2",
+}  # fmt: skip
+_WHISPER = ("whisper", "qwen2_audio_encoder")
+_PATCHES = {  # key of a preprocessor: keys of the vision part
+    "patch_size": ("patch_size",), "merge_size": ("spatial_merge_size", "merge_size"),
+    "temporal_patch_size": ("temporal_patch_size",),
+}  # fmt: skip
+
+
+def _on_processors(folder: Path, config: Config) -> Iterator[Finding]:
+    """Sizes of images and patches, and frames of audio, that a preprocessor makes and the model does not take."""
+    for file in _PROCESSORS:
+        content = _contents(folder, file)
+        if isinstance(content, Finding):
+            yield content
+        if not isinstance(content, dict):
+            continue
+        for inside in ("", "image_processor", "video_processor", "feature_extractor"):
+            part = content.get(inside) if inside else content
+            if isinstance(part, dict):
+                for finding in (*_on_image(part, config), *_on_patches(part, config), *_on_frames(part, config)):
+                    yield finding._replace(file=file, inside=inside, text=finding.text.replace("{file}", file))
+
+
+def _vision_part(config: Config) -> tuple[Config, str]:
+    """The part of a configuration that describes its images, and its path."""
+    part = config.get("vision_config")
+    return (part, "vision_config.") if isinstance(part, dict) else (config, "")
+
+
+def _on_image(part: Config, config: Config) -> Iterator[Finding]:
+    vision, path = _vision_part(config)
+    types = {config.get("model_type"), vision.get("model_type")}
+    expected = _height_and_width(vision.get("image_size"))
+    cropped = part.get("do_center_crop") is True or ("do_center_crop" not in part and "crop_size" in part)
+    key = "crop_size" if cropped and "crop_size" in part else "size"
+    given = _height_and_width(part.get(key))
+    if not types & _FIXED_SIZE or expected is None or given is None or given == expected:
+        return
+    if key == "size" and part.get("do_resize") is False:
+        return
+    text = (
+        f"of {{file}} is {given[0]} × {given[1]} pixels, and {path}image_size {expected[0]} × {expected[1]}: the model "
+    )
+    text += "refuses such images, since its table has a row for each patch of that size (interpolate_pos_encoding=True "
+    text += "resizes the table)"
+    keys = {key: {"height": expected[0], "width": expected[1]}}
+    yield Finding(key, text, "image-size-differs", "fault", keys)
+
+
+def _height_and_width(value: Any) -> tuple[int, int] | None:
+    """Pixels under a key with one number, two, or an object; None for sizes that depend on the image."""
+    if isinstance(value, dict):
+        value = [value.get("height"), value.get("width")]
+    if isinstance(value, list):
+        return (value[0], value[1]) if len(value) == 2 and all(is_count(side) for side in value) else None
+    return (value, value) if is_count(value) else None
+
+
+def _on_patches(part: Config, config: Config) -> Iterator[Finding]:
+    vision, path = _vision_part(config)
+    if not path:
+        return
+    for key, names in _PATCHES.items():
+        name = next((name for name in names if is_count(vision.get(name))), None)
+        given, expected = _height_and_width(part.get(key)), None if name is None else vision[name]
+        if given is None or expected is None or given == (expected, expected):
+            continue
+        text = f"of {{file}} is {shown(part[key])}, and {path}{name} {expected}: the preprocessor cuts an image into "
+        text += "other patches than the model has positions for"
+        yield Finding(key, text, "patches-differ", "fault", {key: expected})
+
+
+def _on_frames(part: Config, config: Config) -> Iterator[Finding]:
+    """Frames that Whisper's feature extractor makes, against the positions of the encoder, two frames each."""
+    audio = config.get("audio_config")
+    encoder = audio if isinstance(audio, dict) else config
+    positions = encoder.get("max_source_positions")
+    if encoder.get("model_type") not in _WHISPER or not is_count(positions, TOKENS):
+        return
+    seconds, rate, hop = (part.get(key) for key in ("chunk_length", "sampling_rate", "hop_length"))
+    if not (is_count(seconds) and is_count(rate) and is_count(hop)):
+        return
+    frames = seconds * rate // hop
+    if frames != 2 * positions:
+        text = f"of {{file}} is {seconds} s, {frames:,} frames, and max_source_positions = {positions:,} takes "
+        text += f"{2 * positions:,}: the encoder refuses them"
+        meant = 2 * positions * hop / rate
+        keys = {"chunk_length": int(meant)} if meant.is_integer() else None
+        yield Finding("chunk_length", text, "audio-length-differs", "fault", keys)

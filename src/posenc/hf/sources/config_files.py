@@ -1,0 +1,196 @@
+"""The config files of a model: read as text, and written to a new folder or in place, without touching weights.
+
+A new folder made from a folder of weights is complete: files over `LINKED_FROM` bytes and weight files are hard links
+(symbolic links on another disk), so that nothing is copied twice, and small files are copies, so that an editor cannot
+change the source through them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from posenc.hf.atomic_write import replace_with_backup, write_atomically
+from posenc.hf.limits import FILE_BYTES
+from posenc.hf.sources.formats import load_config, translate
+from posenc.hf.sources.hub import SIDE_FILES, hub_id, local_source
+from posenc.hf.sources.load import Config, Source
+from posenc.input_files import open_regular, parse_json, read_text, told
+
+Link = Literal["hard links", "symbolic links", "copies"]
+CONFIG = "config.json"
+LINKED_FROM = 2**20  # bytes
+_WEIGHTS = {".safetensors", ".bin", ".gguf", ".pt", ".pth", ".h5", ".msgpack", ".onnx"}
+_HEAD = 4096  # bytes of tokenizer.json
+_LEFT = {".git", ".cache"}
+
+
+@dataclass(frozen=True)
+class ConfigFiles:
+    """The config of a model, and the files next to it.
+
+    Attributes:
+        model: the source in words.
+        config: in Hugging Face's keys.
+        texts: by name, the text of each file that was read; empty for a GGUF file.
+        folder: that has the files; None where the source is a mapping or one file.
+        file: the source where it is one file.
+        gguf: path of a GGUF file, "" for any other source.
+        of_the_hub: whether the files lie in the cache of the Hugging Face Hub.
+    """
+
+    model: str
+    config: Config
+    texts: Mapping[str, str] = field(default_factory=dict)
+    folder: Path | None = None
+    file: Path | None = None
+    gguf: str = ""
+    of_the_hub: bool = False
+
+    @property
+    def is_gguf(self) -> bool:
+        """Whether the source is a GGUF file, which has no config.json."""
+        return bool(self.gguf)
+
+    def side(self, name: str) -> Config:
+        """The content of a file next to config.json; empty where there is none that holds an object."""
+        if name not in self.texts:
+            return {}
+        content = parse_json(Path(name), self.texts[name].encode())
+        return content if isinstance(content, dict) else {}
+
+    def tokenizer_limit(self) -> int | None:
+        """The length at which tokenizer.json truncates texts; None where it does not, or there is no such file.
+
+        Its first keys are version and truncation, so that megabytes of vocabulary are not read.
+        """
+        path = None if self.folder is None else self.folder / "tokenizer.json"
+        if path is None or not path.is_file():
+            return None
+        with open_regular(path) as file:
+            head = file.read(_HEAD).decode("utf-8", errors="replace")
+        match = re.search(r'"truncation"\s*:\s*\{[^{}]*"max_length"\s*:\s*(\d{1,12})\b', head)
+        return None if match is None else int(match[1])
+
+    def check_writable(self, out: Path | None) -> None:
+        """Raise a ValueError where the files cannot be written, in place or to ``out``, before anything is computed."""
+        if self.is_gguf:
+            raise ValueError(f"{self.model} is a GGUF file without a config.json: the lines that are printed write it")
+        if out is not None:
+            if os.path.lexists(out):
+                raise ValueError(f"out: {told(out)} exists; nothing is overwritten: give another folder")
+            if self.folder is not None and self.folder.resolve() in out.resolve().parents:
+                raise ValueError(f"out: {told(out)} lies in the folder that is copied: give a folder outside of it")
+        elif self.of_the_hub:
+            raise ValueError(f"{self.model} lies in the cache of the Hub, which is not written to: give --out DIR")
+        elif self.folder is None and self.file is None:
+            raise ValueError("in_place: the source is no file")
+
+
+def read_files(source: Source) -> ConfigFiles:
+    """The config files of a source; weights are not opened.
+
+    Raises:
+        ValueError: for what cannot be read, and for another program's file (params.json).
+        OSError: where a file cannot be read.
+    """
+    if not isinstance(source, str | Path):
+        config = load_config(source)
+        form = translate(config)
+        model = str(config.get("_name_or_path") or config.get("model_type") or "the config")
+        if form.program:
+            raise ValueError(f"the config is one of {form.program}; a config in Hugging Face's keys is needed")
+        return ConfigFiles(model, config, {CONFIG: json.dumps(config, indent=2) + "\n"})
+    path = local_source(source)
+    if path.suffix == ".gguf" and path.exists():
+        return ConfigFiles(str(source), translate(load_config(path)).config, gguf=str(path))
+    config = load_config(path)  # which says what is wrong with a path
+    if (program := translate(config).program) or (path.is_dir() and not (path / CONFIG).exists()):
+        raise ValueError(f"{told(path)} is a file of {program or 'another program'}; a config.json is needed")
+    if not path.is_dir():
+        return ConfigFiles(str(source), config, {CONFIG: read_text(path, FILE_BYTES)}, file=path)
+    names = [name for name in (CONFIG, *SIDE_FILES) if (path / name).is_file()]
+    texts = {name: read_text(path / name, FILE_BYTES) for name in names}
+    return ConfigFiles(str(source), config, texts, folder=path, of_the_hub=hub_id(source) is not None)
+
+
+def write_out(files: ConfigFiles, texts: Mapping[str, str], out: Path) -> None:
+    """A new folder with the changed files, and everything else of the source's folder; complete or not there.
+
+    From one config.json, a mapping or the cache of the Hub only config files are written.
+
+    Raises:
+        ValueError: where something is at ``out``.
+        OSError: where it cannot be written.
+    """
+
+    def make(temporary: Path) -> None:
+        if files.folder is not None and not files.of_the_hub:
+            _fill(files.folder, temporary)
+        else:
+            temporary.mkdir()
+        for name, text in {**(files.texts if files.of_the_hub else {}), **texts}.items():
+            (temporary / name).unlink(missing_ok=True)  # never written through a link
+            (temporary / name).write_text(text, encoding="utf-8", newline="")
+
+    write_atomically(out, make)
+
+
+def write_in_place(files: ConfigFiles, texts: Mapping[str, str]) -> str:
+    """Replace the changed files, config.json last, each with a backup; returns what was written, in words."""
+    names = sorted(texts, key=lambda name: name == CONFIG)
+    written = []
+    for name in names:
+        path = files.file if files.folder is None else files.folder / name
+        assert path is not None
+        backup = replace_with_backup(path, texts[name])
+        written.append(f"{path} (before: {backup.name})")
+    return ", ".join(written)
+
+
+def unified_diff(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    """A unified diff of the files that changed, by name."""
+    parts: list[str] = []
+    for name, text in after.items():
+        old, new = before[name].splitlines(), text.splitlines()
+        parts += difflib.unified_diff(old, new, name, name, n=1, lineterm="")
+    return "\n".join(parts)
+
+
+def _fill(source: Path, target: Path) -> None:
+    """Everything of a folder in a new one: large files linked, small ones copied."""
+    target.mkdir()
+    for entry in sorted(source.iterdir()):
+        if entry.name in _LEFT or ".original" in entry.name:  # a backup of another run
+            continue
+        if entry.is_dir():
+            _fill(entry, target / entry.name)
+        elif entry.is_file():
+            large = entry.suffix in _WEIGHTS or entry.stat().st_size > LINKED_FROM
+            (link_file if large else shutil.copyfile)(entry, target / entry.name)
+
+
+def link_file(source: Path, target: Path) -> Link:
+    """A link to a file; returns which kind there is now.
+
+    A hard link takes no space and outlives the source; on another disk it is a symbolic link, and where the system has
+    neither, a copy.
+    """
+    real = source.resolve(strict=True)  # the Hub's cache has symbolic links, and a hard link to one of them breaks
+    try:
+        os.link(real, target)
+    except (OSError, NotImplementedError):
+        try:
+            target.symlink_to(real)
+        except (OSError, NotImplementedError):
+            shutil.copy2(real, target)
+            return "copies"
+        return "symbolic links"
+    return "hard links"

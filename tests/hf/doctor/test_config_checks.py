@@ -1,0 +1,295 @@
+"""Keys that contradict one another: each planted contradiction is alarmed by its name, and published files are not."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from posenc.hf import read_rope
+from posenc.hf.config.text_config import find_text_config
+from posenc.hf.doctor import corrected, examine
+from posenc.hf.doctor.releases import RELEASES, release_like
+from posenc.hf.findings import NotReadError
+from tests.golden import configs
+from tests.hf.doctor.planted import FACTORS, GEMMA_3, LLAMA_3, LLAMA_31, PHI, QWEN, YARN, Config, llama
+
+QWEN_3: Config = {
+    **QWEN, "vocab_size": 151936, "hidden_size": 4096, "num_hidden_layers": 36, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "max_position_embeddings": 40960,
+}  # fmt: skip
+GEMMA: Config = {
+    **GEMMA_3, "num_hidden_layers": 6, "rope_theta": 1e6, "rope_local_base_freq": 1e4, "sliding_window": 1024,
+}  # fmt: skip
+LLAMA_4: Config = {
+    "model_type": "llama4_text", "head_dim": 128, "num_attention_heads": 40, "num_key_value_heads": 8,
+    "num_hidden_layers": 8, "rope_theta": 5e5, "max_position_embeddings": 8192, "attention_chunk_size": 8192,
+}  # fmt: skip
+DEEPSEEK: Config = {
+    "model_type": "deepseek_v3", "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "kv_lora_rank": 512,
+    "rope_theta": 1e4, "hidden_size": 7168, "num_hidden_layers": 61, "vocab_size": 129280,
+    "max_position_embeddings": 163840,
+    "rope_scaling": {"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096, "beta_fast": 32,
+                     "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0},
+}  # fmt: skip
+GPT_OSS: Config = {
+    "model_type": "gpt_oss", "head_dim": 64, "hidden_size": 2880, "num_hidden_layers": 36, "vocab_size": 201088,
+    "num_attention_heads": 64, "num_key_value_heads": 8, "rope_theta": 150000, "max_position_embeddings": 131072,
+    "rope_scaling": {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096, "beta_fast": 32.0,
+                     "beta_slow": 1.0, "truncate": False},
+}  # fmt: skip
+VISION: Config = {
+    "model_type": "qwen2_vl",
+    "text_config": {
+        "model_type": "qwen2_vl_text", "hidden_size": 1536, "num_attention_heads": 12, "rope_theta": 1e6,
+        "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}, "max_position_embeddings": 32768,
+    },
+}  # fmt: skip
+HEALTHY: dict[str, Config] = {
+    "qwen3": QWEN_3, "gemma3": GEMMA, "llama4": LLAMA_4, "deepseek": DEEPSEEK, "gpt-oss": GPT_OSS, "qwen2-vl": VISION,
+    "llama-3.1": {**LLAMA_31, "rope_theta": 5e5, "rope_scaling": LLAMA_3},
+}  # fmt: skip
+
+
+def without(config: Config, *keys: str) -> Config:
+    return {key: value for key, value in config.items() if key not in keys}
+
+
+def block_of(config: Config, **changes: Any) -> Config:
+    """The config with changed keys in its block; None removes one."""
+    block = {key: value for key, value in {**config["rope_scaling"], **changes}.items() if value is not None}
+    return {**config, "rope_scaling": block}
+
+
+def misspelt(config: Config, key: str, wrong: str) -> Config:
+    return {**without(config, key), wrong: config[key]}
+
+
+SLIDING, FULL, CHUNKED = "sliding_attention", "full_attention", "chunked_attention"
+WINDOWED: Config = {**QWEN_3, "num_hidden_layers": 4, "use_sliding_window": True, "sliding_window": 4096}
+PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was planted, where
+    ({"key-misspelt", "base-below-releases"}, "rope_thta", misspelt(QWEN_3, "rope_theta", "rope_thta")),
+    ({"key-misspelt"}, "max_position_embedings",
+     misspelt(QWEN_3, "max_position_embeddings", "max_position_embedings")),
+    ({"key-misspelt"}, "rope_scalling", {**QWEN_3, "rope_scalling": YARN}),
+    ({"key-misspelt"}, "sliding_windw", misspelt(GEMMA, "sliding_window", "sliding_windw")),
+    ({"key-misspelt"}, "num_key_value_head", misspelt(QWEN_3, "num_key_value_heads", "num_key_value_head")),
+    ({"key-misspelt"}, "use_sliding_windows", misspelt(WINDOWED, "use_sliding_window", "use_sliding_windows")),
+    ({"key-misspelt"}, "rope_local_base_frq", misspelt(GEMMA, "rope_local_base_freq", "rope_local_base_frq")),
+    ({"key-misspelt"}, "query_pre_attn_scaler", {**GEMMA, "query_pre_attn_scaler": 256}),
+    ({"key-misspelt"}, "no_rope_layer", {**LLAMA_4, "no_rope_layer": [1, 0] * 4}),
+    ({"key-misspelt"}, "a misspelt key next to the right one", {**QWEN_3, "rope_thetas": 1e4}),
+    ({"malformed"}, "original_max_position_embedding in a block",
+     {**QWEN, "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embedding": 32768}}),
+    ({"malformed"}, "beta_fst in a block", {**QWEN, "rope_scaling": {**YARN, "beta_fst": 32}}),
+    ({"declared-beyond-scaling"}, "factor 2 for four times the length",
+     {**QWEN, "rope_scaling": {**YARN, "factor": 2.0}}),
+    ({"declared-beyond-scaling"}, "factor 8 in gpt-oss", block_of(GPT_OSS, factor=8.0)),
+    ({"factor-of-one"}, "factor 1 of llama3",
+     {**LLAMA_31, "rope_theta": 5e5, "rope_scaling": {**LLAMA_3, "factor": 1.0}}),
+    ({"original-length-not-below"}, "a declared length lowered to a quarter of the original one",
+     {**QWEN, "max_position_embeddings": 8192, "rope_scaling": YARN}),
+    ({"factors-below-one"}, "short factors below 1",
+     {**PHI, "rope_scaling": {**FACTORS, "short_factor": [0.5] * 48}}),
+    ({"base-below-releases"}, "10,000 in Qwen 3", {**QWEN_3, "rope_theta": 1e4}),
+    ({"base-below-releases"}, "100,000 in Qwen 3, a digit lost", {**QWEN_3, "rope_theta": 1e5}),
+    ({"base-below-releases"}, "50,000 in Llama 3",
+     {**LLAMA_31, "num_hidden_layers": 32, "rope_theta": 5e4, "rope_scaling": LLAMA_3}),
+    ({"base-below-releases"}, "10,000 in gpt-oss", {**GPT_OSS, "rope_theta": 1e4}),
+    ({"base-below-releases"}, "a version-4 file without a base",
+     {**without(QWEN_3, "rope_theta"), "transformers_version": "4.51.0"}),
+    ({"scaling-of-releases-lost"}, "gpt-oss without its block",
+     {**GPT_OSS, "rope_scaling": None, "rope_parameters": {"rope_type": "default", "rope_theta": 150000}}),
+    ({"scaling-of-releases-lost"}, "DeepSeek V3 without its block", {**DEEPSEEK, "rope_scaling": None}),
+    ({"base-implausible"}, "a base of 100", llama({}, rope_scaling=None, rope_theta=100.0)),
+    ({"base-implausible"}, "a base with six digits too many", llama({}, rope_scaling=None, rope_theta=5e11)),
+    ({"base-missing-in-block"}, "a version-5 block without a base",
+     {**without(QWEN, "rope_theta"), "rope_parameters": YARN}),
+    ({"bases-equal"}, "one base for local and global layers", {**GEMMA, "rope_local_base_freq": 1e6}),
+    ({"bases-exchanged"}, "blocks of layers exchanged",
+     {**without(GEMMA, "rope_theta", "rope_local_base_freq"),
+      "rope_parameters": {FULL: {"rope_type": "default", "rope_theta": 1e4},
+                          SLIDING: {"rope_type": "default", "rope_theta": 1e6}}}),
+    ({"mscale-pair-differs"}, "two values of mscale", block_of(DEEPSEEK, mscale_all_dim=0.5)),
+    ({"mscale-missing"}, "mscale_all_dim lost", block_of(DEEPSEEK, mscale_all_dim=None)),
+    ({"mscale-missing"}, "both lost", block_of(DEEPSEEK, mscale=None, mscale_all_dim=None)),
+    ({"length-misspelt"}, "32786", {**QWEN, "max_position_embeddings": 32786}),
+    ({"length-misspelt"}, "131027", {**QWEN, "max_position_embeddings": 131027}),
+    ({"length-misspelt"}, "13172, a digit lost", {**QWEN, "max_position_embeddings": 13172}),
+    ({"layer-orders-differ"}, "max_window_layers against layer_types",
+     {**WINDOWED, "max_window_layers": 2, "layer_types": [SLIDING, FULL] * 2}),
+    ({"layer-orders-differ"}, "full_attention_interval against layer_types",
+     {"model_type": "qwen3_next", "num_hidden_layers": 8, "head_dim": 256, "rope_theta": 1e7,
+      "full_attention_interval": 4, "layer_types": [FULL] * 4 + ["linear_attention"] * 4}),
+    ({"layer-orders-differ"}, "LLLG against layer_types",
+     {"model_type": "exaone4", "num_hidden_layers": 4, "sliding_window": 4096, "sliding_window_pattern": "LLLG",
+      "layer_types": [FULL] + [SLIDING] * 3, "head_dim": 128, "rope_theta": 1e6, "max_position_embeddings": 8192}),
+    ({"layer-kinds-exchanged"}, "global and local layers exchanged", {**GEMMA, "layer_types": [FULL] * 5 + [SLIDING]}),
+    ({"full-layers-lost"}, "no global layer", {**GEMMA, "layer_types": [SLIDING] * 6}),
+    ({"layers-unread"}, "an offset beyond the period",
+     {"model_type": "jamba", "num_hidden_layers": 8, "attn_layer_period": 4, "attn_layer_offset": 4}),
+    ({"window-of-no-layer"}, "a window that starts behind the last layer", {**WINDOWED, "max_window_layers": 28}),
+    ({"window-missing"}, "sliding layers while use_sliding_window is false",
+     {**WINDOWED, "use_sliding_window": False, "layer_types": [SLIDING, FULL] * 2}),
+    ({"nope-layers-inverted"}, "no_rope_layers inverted", {**LLAMA_4, "no_rope_layers": [0, 0, 0, 1] * 2}),
+    ({"nope-layers-inverted"}, "no layer rotates", {**LLAMA_4, "no_rope_layers": [0] * 8}),
+    ({"nope-layers-differ"}, "an interval against no_rope_layers",
+     {**LLAMA_4, "no_rope_layers": [1, 1, 1, 0] * 2, "no_rope_layer_interval": 2}),
+    ({"nope-layers-differ"}, "layer_types against no_rope_layers",
+     {**LLAMA_4, "no_rope_layers": [1, 1, 1, 0] * 2, "layer_types": [CHUNKED, CHUNKED, FULL, CHUNKED] * 2}),
+    ({"temperature-undefined"}, "a floor_scale of 0", {**LLAMA_4, "attn_temperature_tuning": True, "floor_scale": 0}),
+    ({"temperature-undefined"}, "a floor_scale of null", {**LLAMA_4, "floor_scale": None}),
+    ({"softmax-scale"}, "a query_pre_attn_scalar of 0", {**GEMMA, "query_pre_attn_scalar": 0}),
+    ({"heads-do-not-divide"}, "five key/value heads for 32", {**QWEN_3, "num_key_value_heads": 5}),
+    ({"heads-do-not-divide"}, "more key/value heads than heads", {**QWEN_3, "num_key_value_heads": 64}),
+    ({"heads-do-not-divide"}, "a hidden size that the heads do not divide",
+     {"model_type": "llama", "hidden_size": 4100, "num_attention_heads": 32, "rope_theta": 1e4}),
+    ({"window-beyond-length"}, "a window above the length", {**GEMMA, "sliding_window": 65536}),
+    ({"heads-malformed"}, "heads as a string", {**QWEN_3, "num_attention_heads": "32"}),
+    ({"scaling-beyond-declared"}, "factor 40 for 4", {**QWEN, "rope_scaling": {**YARN, "factor": 40.0}}),
+    ({"gain-implausible"}, "an attention factor of 0.1", {**QWEN, "rope_scaling": {**YARN, "attention_factor": 0.1}}),
+    ({"base-and-length-exchanged"}, "base and length exchanged",
+     {**QWEN, "rope_theta": 131072, "max_position_embeddings": 1000000}),
+    ({"window-of-no-layer"}, "use_sliding_window without a window", {**WINDOWED, "sliding_window": None}),
+    ({"layers-unread"}, "a window as a string", {**GEMMA, "sliding_window": "1024"}),
+    ({"sliding-layers-lost"}, "full attention in all layers of gpt-oss", {**GPT_OSS, "layer_types": [FULL] * 36}),
+    ({"layer-kinds-exchanged"}, "the kinds of gpt-oss exchanged", {**GPT_OSS, "layer_types": [FULL, SLIDING] * 18}),
+    ({"sections-exchanged"}, "sections of M-RoPE exchanged",
+     {**VISION, "text_config": {**VISION["text_config"],
+                                "rope_scaling": {"type": "mrope", "mrope_section": [24, 24, 16]}}}),
+    ({"recipe-differs"}, "another original length in Llama 3.1",
+     {**LLAMA_31, "rope_theta": 5e5, "rope_scaling": {**LLAMA_3, "original_max_position_embeddings": 4096}}),
+    ({"recipe-differs"}, "factor 4 in Llama 3.1",
+     {**LLAMA_31, "rope_theta": 5e5, "rope_scaling": {**LLAMA_3, "factor": 4.0}}),
+    ({"direction-contradicted"}, "a masked language model as a decoder",
+     {"model_type": "bert", "is_decoder": True, "architectures": ["BertForMaskedLM"]}),
+    ({"direction-contradicted"}, "a bidirectional generator",
+     {**GEMMA, "use_bidirectional_attention": True, "architectures": ["Gemma3ForCausalLM"]}),
+    ({"table-lengths-differ"}, "two lengths of one table",
+     {"model_type": "gpt2", "n_embd": 64, "n_head": 4, "n_positions": 1024, "max_position_embeddings": 4096}),
+    ({"key-misspelt"}, "a misspelt key of BERT", {"model_type": "bert", "max_position_embedings": 4096}),
+    ({"key-misspelt"}, "a misspelt key of T5", {"model_type": "t5", "relative_attention_num_bucket": 64}),
+    ({"levels-differ"}, "a longer length next to the text part", {**VISION, "max_position_embeddings": 131072}),
+    ({"levels-differ"}, "another base next to the text part", {**VISION, "rope_theta": 1e4}),
+    ({"levels-differ"}, "a scaling next to the text part",
+     {"model_type": "gemma3", "text_config": GEMMA, "rope_scaling": {"rope_type": "linear", "factor": 8.0}}),
+]  # fmt: skip
+NOTED: list[tuple[str, Config]] = [  # a note, and no alarm
+    ("window-beyond-length", {**GEMMA, "max_position_embeddings": 512}),
+    ("original-length-not-below", {**GPT_OSS, "max_position_embeddings": 512}),
+    ("mscale-missing", block_of({**DEEPSEEK, "vocab_size": 32000}, mscale_all_dim=None)),
+]
+SILENT: dict[str, Config] = {
+    "a longer base than released": {**QWEN_3, "rope_theta": 5e6},
+    "sizes of no release": {**QWEN_3, "num_hidden_layers": 4, "rope_theta": 1e4},
+    "the text part of another model": {"model_type": "fun_asr_nano", "text_config": {**QWEN_3, "rope_theta": 1e4}},
+    "AFM's factor of 20 over 16": {**QWEN, "rope_scaling": {**YARN, "factor": 5.0}},
+    "a misspelt key with the value that is read": {**QWEN_3, "rope_thetas": 1e6},
+    "the default of max_window_layers next to a list":
+        {**WINDOWED, "max_window_layers": 28, "layer_types": [SLIDING, FULL] * 2},
+    "the default interval next to other layers":
+        {**LLAMA_4, "no_rope_layers": [1, 0] * 4, "no_rope_layer_interval": 4},
+    "128,000 and 131,072 as in Qwen2.5-VL":
+        {**VISION, "max_position_embeddings": 32000, "rope_theta": 1e6},
+    "RoBERTa's 514": {"model_type": "roberta", "max_position_embeddings": 514},
+    "2,050 rows": {"model_type": "llama", "head_dim": 64, "max_position_embeddings": 2050},
+    "a name of its own": {"model_type": "layoutlm", "max_2d_position_embeddings": 1024},
+    "Qwen 3 with factor 4": {**QWEN_3, "rope_scaling": YARN},
+    "a decoder by itself": {"model_type": "bert", "is_decoder": True, "architectures": ["BertLMHeadModel"]},
+    "a million": {**QWEN, "max_position_embeddings": 1010000},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("names", "what", "config"), PLANTED, ids=[what for _, what, _ in PLANTED])
+def test_planted_contradictions_are_found_and_nothing_else(names: set[str], what: str, config: Config) -> None:
+    report = examine(config)
+    assert report.names() == names, str(report)
+    assert not any(finding.certain for finding in report.findings), "the file does not say which key is right"
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_what_they_were_planted_in_is_healthy(name: str) -> None:
+    assert examine(HEALTHY[name]).names() == set(), str(examine(HEALTHY[name]))
+
+
+@pytest.mark.parametrize(("name", "config"), NOTED, ids=[name for name, _ in NOTED])
+def test_notes_are_no_alarm(name: str, config: Config) -> None:
+    report = examine(config)
+    assert report.healthy, str(report)
+    assert name in {finding.name for finding in report.findings}
+
+
+@pytest.mark.parametrize("what", SILENT)
+def test_what_decides_nothing_is_no_alarm(what: str) -> None:
+    assert examine(SILENT[what]).names() == set(), str(examine(SILENT[what]))
+
+
+@pytest.mark.parametrize(
+    ("config", "right"),
+    [
+        (misspelt(QWEN_3, "rope_theta", "rope_thta"), QWEN_3),
+        (misspelt(QWEN_3, "max_position_embeddings", "max_position_embedings"), QWEN_3),
+        ({**QWEN, "max_position_embeddings": 131027}, QWEN),
+        (
+            {**LLAMA_4, "no_rope_layers": [0, 0, 0, 1] * 2},
+            {**LLAMA_4, "no_rope_layers": [1, 1, 1, 0] * 2},
+        ),
+    ],
+)
+def test_guesses_are_offered_and_written_only_on_request(config: Config, right: Config) -> None:
+    assert corrected(config) == (config, [])
+    mended, _ = corrected(config, guesses=True)
+    assert mended == right
+    assert examine(mended).healthy
+
+
+def test_a_finding_of_remote_code_is_a_note() -> None:
+    config = {**QWEN_3, "rope_theta": 1e4, "auto_map": {"AutoModelForCausalLM": "modeling.Mine"}}
+    assert examine(config).healthy
+
+
+def test_published_files_agree_with_the_table_of_releases() -> None:
+    golden = json.loads(gzip.decompress((Path(__file__).parents[2] / "golden" / "config_corpus.json.gz").read_bytes()))
+    published = [*golden, *(line["config"] for line in configs("published_configs"))]
+    met = set()
+    for config in published:
+        try:
+            text_config = find_text_config(config)
+            read = read_rope(config)
+        except (NotReadError, ValueError):
+            continue
+        release = release_like(text_config)
+        if release is not None:
+            met.add(text_config.model_type)
+            names = {finding.name for finding in examine(read.config).findings}
+            assert not names & {"base-below-releases", "scaling-of-releases-lost"}, text_config.model_type
+    assert len(met) >= len(RELEASES) * 2 // 3, set(RELEASES) - met
+
+
+# Defaults of classes that transformers 5.23 itself cannot compute with, and one without the share of its releases.
+TRUE_OF_DEFAULTS = {
+    "hunyuan_v1_dense": {"head-width-null"},
+    "hunyuan_v1_moe": {"head-width-null"},
+    "ministral": {"head-width-null"},
+    "minimax_m2": {"share-lost"},
+}
+
+
+@pytest.mark.slow
+def test_default_configurations_of_transformers_raise_no_alarm() -> None:
+    auto = pytest.importorskip("transformers.models.auto.configuration_auto")
+    examined, alarms = 0, {}
+    for name in auto.CONFIG_MAPPING_NAMES:
+        try:
+            config = json.loads(auto.CONFIG_MAPPING[name]().to_json_string())
+        except Exception:  # a class without defaults
+            continue
+        examined += 1
+        names = examine(config).names()
+        if names:
+            alarms[name] = names
+    assert examined > 300
+    assert alarms == {name: names for name, names in TRUE_OF_DEFAULTS.items() if name in auto.CONFIG_MAPPING_NAMES}

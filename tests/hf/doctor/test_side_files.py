@@ -1,0 +1,223 @@
+"""Limits in the files next to a configuration: above a table, below the context, and their correction."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from posenc.hf.doctor import examine, fix
+from posenc.hf.doctor.side_files import tokenizer_settings
+from tests.hf.doctor.planted import Config, llama
+
+LLAMA: Config = {**llama({}, rope_scaling=None), "max_position_embeddings": 131072}
+BERT: Config = {"model_type": "bert", "hidden_size": 64, "num_attention_heads": 4, "max_position_embeddings": 512}
+ROBERTA: Config = {**BERT, "model_type": "roberta", "max_position_embeddings": 514, "pad_token_id": 1}
+GPT2: Config = {"model_type": "gpt2", "n_embd": 64, "n_head": 4, "n_positions": 1024}
+OPT: Config = {"model_type": "opt", "hidden_size": 64, "num_attention_heads": 4, "max_position_embeddings": 2048}
+LED: Config = {
+    "model_type": "led", "d_model": 64, "max_encoder_position_embeddings": 16384,
+    "max_decoder_position_embeddings": 1024,
+}  # fmt: skip
+WHISPER: Config = {
+    "model_type": "whisper", "d_model": 64, "max_source_positions": 1500, "max_target_positions": 448,
+}  # fmt: skip
+VIT: Config = {"model_type": "vit", "hidden_size": 64, "num_attention_heads": 4, "image_size": 224, "patch_size": 16}
+CLIP: Config = {
+    "model_type": "clip", "text_config": {"model_type": "clip_text_model", "max_position_embeddings": 77},
+    "vision_config": {"model_type": "clip_vision_model", "image_size": 224, "patch_size": 32},
+}  # fmt: skip
+QWEN_VL: Config = {
+    "model_type": "qwen2_vl",
+    "vision_config": {
+        "model_type": "qwen2_vl_vision", "patch_size": 14, "spatial_merge_size": 2, "temporal_patch_size": 2,
+    },
+    "text_config": {
+        "model_type": "qwen2_vl_text", "hidden_size": 1536, "num_attention_heads": 12, "rope_theta": 1e6,
+        "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}, "max_position_embeddings": 32768,
+    },
+}  # fmt: skip
+TOKENIZER, GENERATION, SENTENCE = "tokenizer_config.json", "generation_config.json", "sentence_bert_config.json"
+PREPROCESSOR = "preprocessor_config.json"
+AUDIO = {"chunk_length": 30, "sampling_rate": 16000, "hop_length": 160, "feature_size": 80}
+
+
+def truncation(length: int) -> Config:
+    return {"direction": "Right", "max_length": length, "strategy": "LongestFirst", "stride": 0}
+
+
+def padding(length: int) -> Config:
+    return {"strategy": {"Fixed": length}, "direction": "Right", "pad_id": 0, "pad_type_id": 0, "pad_token": "[PAD]"}
+
+
+def tokenizer(**settings: Any) -> Config:
+    return {"version": "1.0", "truncation": None, "padding": None, **settings, "model": {"vocab": {"a": 0}}}
+
+
+def folder(path: Path, config: Config, **files: Any) -> Path:
+    path.mkdir()
+    for name, content in {"config": config, **files}.items():
+        (path / f"{name.removesuffix('.json')}.json").write_text(json.dumps(content))
+    return path
+
+
+Planted = tuple[str, str, Config, str, Config, str]
+PLANTED: list[Planted] = [  # finding, level, configuration, file, its content, what it is
+    ("tokenizer-length-beyond-table", "fault", BERT, TOKENIZER, {"model_max_length": 1024}, "BERT's 512 rows"),
+    ("tokenizer-length-beyond-table", "fault", ROBERTA, TOKENIZER, {"model_max_length": 514}, "RoBERTa's 514 rows"),
+    ("tokenizer-length-beyond-table", "fault", OPT, TOKENIZER, {"model_max_length": 2050}, "OPT's 2,050 rows"),
+    ("tokenizer-length-beyond-table", "fault", GPT2, TOKENIZER, {"max_len": 2048}, "GPT-2's 1,024 rows, an old key"),
+    ("tokenizer-length-below", "suspicion", LLAMA, TOKENIZER, {"model_max_length": 8192}, "below the context"),
+    ("tokenizer-length-beyond", "note", LLAMA, TOKENIZER, {"model_max_length": 262144}, "beyond the context"),
+    ("tokenizer-length-beyond", "note", WHISPER, TOKENIZER, {"model_max_length": 1024}, "Whisper as published"),
+    ("tokenizer-length-below", "suspicion", LLAMA, "tokenizer.json", tokenizer(truncation=truncation(512)), "cut"),
+    ("tokenizer-length-beyond-table", "fault", BERT, "tokenizer.json", tokenizer(truncation=truncation(1024)), "cut"),
+    ("padding-beyond-length", "fault", BERT, "tokenizer.json", tokenizer(padding=padding(640)), "padded"),
+    ("padding-beyond-length", "suspicion", llama({}, rope_scaling=None), "tokenizer.json",
+     tokenizer(padding=padding(16384)), "padded"),
+    ("padding-of-decoder", "suspicion", LLAMA, "tokenizer.json", tokenizer(padding=padding(512)), "padded"),
+    ("tokenizer-length-malformed", "suspicion", LLAMA, TOKENIZER, {"model_max_length": "131072"}, "a string"),
+    ("tokenizer-length-malformed", "suspicion", LLAMA, TOKENIZER, {"model_max_length": 0}, "nothing"),
+    ("generation-length-beyond", "suspicion", LLAMA, GENERATION, {"max_length": 262144}, "beyond the context"),
+    ("generation-length-beyond", "fault", WHISPER, GENERATION, {"max_length": 512}, "Whisper's 448 positions"),
+    ("generation-length-beyond", "fault", LED, GENERATION, {"max_length": 16384}, "the decoder's table"),
+    ("generation-length-beyond", "suspicion", GPT2, GENERATION, {"max_new_tokens": 1024}, "no room for a prompt"),
+    ("sentence-length-beyond", "fault", ROBERTA, SENTENCE, {"max_seq_length": 514}, "RoBERTa's 514 rows"),
+    ("sentence-length-beyond", "fault", BERT, "sentence_distilbert_config.json", {"max_seq_length": 1024}, "its name"),
+    ("sentence-length-beyond", "suspicion", LLAMA, SENTENCE, {"max_seq_length": 262144}, "beyond the context"),
+    ("sentence-length-below", "suspicion", LLAMA, SENTENCE, {"max_seq_length": 512}, "far below"),
+    ("sentence-length-below", "note", BERT, SENTENCE, {"max_seq_length": 256}, "all-MiniLM-L6-v2 as published"),
+    ("image-size-differs", "fault", VIT, PREPROCESSOR, {"size": {"height": 384, "width": 384}}, "ViT at 384"),
+    ("image-size-differs", "fault", VIT, PREPROCESSOR, {"size": 256, "do_resize": True}, "ViT, a number"),
+    ("image-size-differs", "fault", CLIP, PREPROCESSOR,
+     {"size": {"shortest_edge": 336}, "crop_size": {"height": 336, "width": 336}, "do_center_crop": True}, "CLIP"),
+    ("image-size-differs", "fault", CLIP, "processor_config.json",
+     {"image_processor": {"size": {"shortest_edge": 224}, "crop_size": 336}}, "a processor of version 5"),
+    ("patches-differ", "fault", QWEN_VL, PREPROCESSOR, {"patch_size": 16, "merge_size": 2}, "patches of 16"),
+    ("patches-differ", "fault", QWEN_VL, PREPROCESSOR, {"patch_size": 14, "merge_size": 4}, "merged by 4"),
+    ("patches-differ", "fault", QWEN_VL, PREPROCESSOR, {"patch_size": {"height": 16, "width": 16}}, "an object"),
+    ("patches-differ", "fault", QWEN_VL, "video_preprocessor_config.json", {"temporal_patch_size": 4}, "a video's"),
+    ("audio-length-differs", "fault", WHISPER, PREPROCESSOR, {**AUDIO, "chunk_length": 20}, "20 s for 30 s"),
+    ("audio-length-differs", "fault", WHISPER, PREPROCESSOR, {**AUDIO, "hop_length": 320}, "another hop"),
+]  # fmt: skip
+HEALTHY: list[tuple[str, Config, str, Config]] = [
+    ("no limit", LLAMA, TOKENIZER, {"model_max_length": int(1e30)}),
+    ("RoBERTa as published", ROBERTA, TOKENIZER, {"model_max_length": 512}),
+    ("OPT's positions", OPT, TOKENIZER, {"model_max_length": 2048}),
+    ("LED's encoder", LED, TOKENIZER, {"model_max_length": 16384}),
+    ("T5 has no table", {"model_type": "t5", "d_model": 64}, TOKENIZER, {"model_max_length": 512}),
+    ("nothing in tokenizer.json", BERT, "tokenizer.json", tokenizer()),
+    ("padding to the longest", BERT, "tokenizer.json", tokenizer(padding={"strategy": "BatchLongest"})),
+    ("truncation at the table", BERT, "tokenizer.json", tokenizer(truncation=truncation(512))),
+    ("an encoder's fixed padding", BERT, "tokenizer.json", tokenizer(padding=padding(128))),
+    ("no limit as a float", LLAMA, TOKENIZER, {"model_max_length": 1e30}),
+    ("a short generation", LLAMA, GENERATION, {"max_length": 4096, "max_new_tokens": 2048}),
+    ("Whisper's own", WHISPER, GENERATION, {"max_length": 448}),
+    ("no max_seq_length", BERT, SENTENCE, {"max_seq_length": None}),
+    ("CLIP as published", CLIP, PREPROCESSOR,
+     {"size": {"shortest_edge": 224}, "crop_size": {"height": 224, "width": 224}, "do_center_crop": True}),
+    ("DeiT as published", {**VIT, "model_type": "deit"}, PREPROCESSOR,
+     {"size": 256, "crop_size": 224, "do_center_crop": True}),
+    ("DINOv2 resizes its table", {**VIT, "model_type": "dinov2", "image_size": 518}, PREPROCESSOR,
+     {"crop_size": {"height": 224, "width": 224}, "do_center_crop": True}),
+    ("no resizing", VIT, PREPROCESSOR, {"size": 384, "do_resize": False}),
+    ("Qwen2-VL as published", QWEN_VL, PREPROCESSOR, {"patch_size": 14, "merge_size": 2, "temporal_patch_size": 2}),
+    ("Whisper's frames", WHISPER, PREPROCESSOR, AUDIO),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "config", "file", "content", "what"), PLANTED, ids=[f"{line[0]}: {line[-1]}" for line in PLANTED]
+)
+def test_limits_that_contradict_the_configuration(
+    name: str, level: str, config: Config, file: str, content: Config, what: str, tmp_path: Path
+) -> None:
+    report = examine(folder(tmp_path / "model", config, **{file: content}))
+    findings = {finding.name: finding for finding in report.findings if finding.alarms or finding.name == name}
+    assert {*findings} == {name}, str(report)
+    assert findings[name].level == level
+    assert file in findings[name].text, "the finding says in which file the key stands"
+    assert file in " ".join(report.checked)
+
+
+@pytest.mark.parametrize(("what", "config", "file", "content"), HEALTHY, ids=[line[0] for line in HEALTHY])
+def test_what_agrees_is_no_finding(what: str, config: Config, file: str, content: Config, tmp_path: Path) -> None:
+    report = examine(folder(tmp_path / "model", config, **{file: content}))
+    assert report.healthy, str(report)
+
+
+@pytest.mark.parametrize(
+    ("config", "file", "content", "right"),
+    [
+        (ROBERTA, TOKENIZER, {"model_max_length": 514, "do_lower_case": False},
+         {"model_max_length": 512, "do_lower_case": False}),
+        (WHISPER, GENERATION, {"max_length": 512, "num_beams": 5}, {"max_length": 448, "num_beams": 5}),
+        (ROBERTA, SENTENCE, {"max_seq_length": 514, "do_lower_case": True},
+         {"max_seq_length": 512, "do_lower_case": True}),
+        (BERT, "tokenizer.json", tokenizer(padding=padding(640)), tokenizer(padding=padding(512))),
+    ],
+)  # fmt: skip
+def test_fix_writes_what_the_table_decides(
+    config: Config, file: str, content: Config, right: Config, tmp_path: Path
+) -> None:
+    source = folder(tmp_path / "model", config, **{file: content})
+    assert fix(source, tmp_path / "fixed")
+    assert json.loads((tmp_path / "fixed" / file).read_text()) == right
+    assert json.loads((source / file).read_text()) == content, "the original stays"
+    assert examine(tmp_path / "fixed").healthy
+
+
+def test_a_limit_below_is_raised_on_request(tmp_path: Path) -> None:
+    source = folder(tmp_path / "model", LLAMA, **{TOKENIZER: {"model_max_length": 8192}})
+    assert fix(source, tmp_path / "fixed") == []
+    fix(source, tmp_path / "fixed", guesses=True)
+    assert json.loads((tmp_path / "fixed" / TOKENIZER).read_text()) == {"model_max_length": 131072}
+
+
+def test_the_configuration_is_corrected_before_its_side_files(tmp_path: Path) -> None:
+    """A table's limit follows from the corrected length, so the tokenizer's then agrees and stays."""
+    config = {"model_type": "llama", "head_dim": 64, "max_position_embedings": 131072, "rope_theta": 1e6,
+              "max_position_embeddings": None}  # fmt: skip
+    source = folder(tmp_path / "model", config, **{GENERATION: {"max_length": 131072}})
+    fix(source, tmp_path / "fixed", guesses=True)
+    assert json.loads((tmp_path / "fixed" / "config.json").read_text())["max_position_embeddings"] == 131072
+    assert json.loads((tmp_path / "fixed" / GENERATION).read_text()) == {"max_length": 131072}
+
+
+def test_nothing_is_certain_beside_code_of_the_folder(tmp_path: Path) -> None:
+    config = {**BERT, "auto_map": {"AutoModel": "modeling.Mine"}}
+    source = folder(tmp_path / "model", config, **{TOKENIZER: {"model_max_length": 1024}})
+    assert not any(finding.certain for finding in examine(source).findings)
+
+
+def test_a_large_tokenizer_keeps_every_other_character(tmp_path: Path) -> None:
+    source = folder(tmp_path / "model", BERT)
+    vocabulary = ", ".join(f'"wörd{number}":{number}' for number in range(1_000_000))
+    text = '{"version":"1.0",\n "truncation": ' + json.dumps(truncation(4096)) + ', "padding":null,"model": {"vocab": {'
+    text += vocabulary + "}}}"
+    (source / "tokenizer.json").write_text(text, encoding="utf-8")
+    assert len(text) > 16 * 2**20, "the test needs a file that other readers refuse"
+    assert tokenizer_settings(source / "tokenizer.json")["truncation"]["max_length"] == 4096
+    fix(source, in_place=True)
+    fixed = (source / "tokenizer.json").read_text(encoding="utf-8")
+    assert fixed == text.replace('"max_length": 4096', '"max_length": 512')
+    assert (source / "tokenizer.json.original").read_text(encoding="utf-8") == text
+
+
+def test_settings_behind_the_vocabulary_are_found(tmp_path: Path) -> None:
+    content = {"model": {"vocab": {f"a{n}": n for n in range(100_000)}}, **tokenizer(truncation=truncation(1024))}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    assert tokenizer_settings(tmp_path / "tokenizer.json")["truncation"]["max_length"] == 1024
+
+
+@pytest.mark.parametrize("content", ["", "[1]", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n"])
+def test_files_that_cannot_be_read_are_noted(content: str, tmp_path: Path) -> None:
+    source = folder(tmp_path / "model", BERT)
+    for file in ("tokenizer.json", TOKENIZER, PREPROCESSOR):
+        (source / file).write_text(content)
+    report = examine(source)
+    assert report.healthy
+    assert {finding.name for finding in report.findings} == {"other-file-unread"}
+    assert {finding.key for finding in report.findings} == {"tokenizer.json", TOKENIZER, PREPROCESSOR}

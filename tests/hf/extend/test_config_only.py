@@ -1,0 +1,410 @@
+"""A longer context by the config alone: ten released models, refusals, files, engines, the command."""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import posenc_cli
+from posenc.hf import extend_config, read_rope
+from posenc.hf.config.rotation import text_rope
+from posenc.hf.config.text_config import find_text_config
+from posenc.hf.extend.recipes import DOCUMENTED
+from tests.hf.extend.ten_models import PUBLISHED, REACHED, TEN, Extended
+
+LLAMA = {"model_type": "llama", "head_dim": 64, "num_hidden_layers": 2, "rope_theta": 10000.0,
+         "max_position_embeddings": 4096}  # fmt: skip
+V5 = {"model_type": "llama", "head_dim": 64, "max_position_embeddings": 4096}
+
+
+def written(folder: Path, config: dict[str, Any], **side_files: dict[str, Any]) -> Path:
+    """A folder as a checkpoint has it: config, weights, a tokenizer, and other JSON files by name."""
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(config, indent=2))
+    (folder / "model.safetensors").write_bytes(bytes(3 * 2**20))
+    (folder / "tokenizer.json").write_text("{}")
+    for name, content in side_files.items():
+        (folder / f"{name}.json").write_text(json.dumps(content))
+    return folder
+
+
+@pytest.mark.parametrize("model", TEN, ids=lambda model: model.name)
+def test_ten_models(model: Extended) -> None:
+    before = copy.deepcopy(model.config)
+    extension = extend_config(model.config, model.length)
+    old, new = find_text_config(model.config), find_text_config(extension.config)
+    assert dict(new) == {**old, **model.keys}, "the text config changes in these keys alone"
+    outside = {key for key in extension.config if extension.config[key] != model.config.get(key)}
+    assert outside <= ({new.path[0]} if new.path else set(model.keys))
+    assert model.config == before, "the source is left alone"
+    assert (extension.change is not None and extension.change.documented is not None) == model.documented
+    assert model.documented == (("documented" in str(extension).splitlines()[0] and "https" in str(extension))
+                                or "arXiv 2503.19786" in str(extension))  # fmt: skip
+    for kind, rope in read_rope(model.config).layers.items():
+        now = read_rope(extension.config).layers[kind]
+        assert (rope is None) == (now is None), "layers without rotation stay without"
+    again = extend_config(extension.config, model.length)
+    assert again.already, "a second run writes nothing"
+    assert extension.record()["changes"]["config.json"].keys() >= {".".join((*new.path, "max_position_embeddings"))}
+
+
+@pytest.mark.parametrize("name", REACHED)
+def test_a_length_that_is_declared(name: str) -> None:
+    config, length = REACHED[name]
+    extension = extend_config(config, length)
+    assert extension.already
+    assert extension.files == {}
+    assert f"already declares {extension.declared:,} tokens: nothing to write" in str(extension)
+
+
+def test_qwen3_is_counted_from_its_training_length() -> None:
+    """40,960 declared, 32,768 trained: the factor for 131,072 is 4, not 3.2, and 2 for half of it."""
+    half = extend_config(PUBLISHED["Qwen/Qwen3-8B"], 65536)
+    assert half.config["rope_scaling"]["factor"] == 2.0
+    assert half.config["rope_scaling"]["original_max_position_embeddings"] == 32768
+    full = extend_config(half.config, 131072)
+    assert full.config == extend_config(PUBLISHED["Qwen/Qwen3-8B"], 131072).config, "in two steps as in one"
+    assert full.change is not None
+    assert full.change.documented is not None
+    odd = extend_config(PUBLISHED["Qwen/Qwen3.5-27B"], 1010000)
+    assert odd.change is not None
+    assert odd.change.factor == 4.0, "the card's factor for the card's length"
+    assert not any("the source names at most" in note for note in odd.notes)
+    assert any("names at most 1,010,000" in note for note in extend_config(PUBLISHED["Qwen/Qwen3.5-27B"], 2**20).notes)
+
+
+def test_a_recipe_is_not_for_another_base() -> None:
+    other = {**PUBLISHED["Qwen/Qwen3-8B"], "rope_theta": 5000000}
+    change = extend_config(other, 81920).change
+    assert change is not None
+    assert (change.documented, change.original, change.factor) == (None, 40960, 2.0)
+
+
+def test_a_recipe_of_a_text_model_inside_another_model_is_told() -> None:
+    config = {"model_type": "llava_onevision", "text_config": PUBLISHED["Qwen/Qwen3-8B"]}
+    notes = extend_config(config, 131072).notes
+    assert any("for Qwen3-8B, whose text model llava_onevision has" in note for note in notes)
+
+
+def test_compressed_attention_reaches_beyond_its_window() -> None:
+    config = extend_config(PUBLISHED["deepseek-ai/DeepSeek-V4-Flash"], 2**21).config
+    assert config["rope_scaling"]["factor"] == 32
+    assert config["rope_theta"] == PUBLISHED["deepseek-ai/DeepSeek-V4-Flash"]["rope_theta"]
+
+
+@pytest.mark.parametrize("recipe", DOCUMENTED, ids=lambda recipe: recipe.model)
+def test_each_recipe_has_a_source(recipe: Any) -> None:
+    assert recipe.source.startswith(("https://", "arXiv "))
+    assert recipe.longest > recipe.original
+    assert all(factor <= (recipe.largest or factor) for factor in recipe.factors.values())
+
+
+@pytest.mark.parametrize(
+    ("method", "block", "declared"),
+    [
+        ("yarn", {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 4096}, 8192),
+        ("linear", {"rope_type": "linear", "factor": 2.0}, 8192),
+        ("pi", {"rope_type": "linear", "factor": 2.0}, 8192),
+        ("dynamic", {"rope_type": "dynamic", "factor": 2.0}, 4096),
+        ("dynamic_ntk", {"rope_type": "dynamic", "factor": 2.0}, 4096),
+        ("llama3", {"rope_type": "llama3", "factor": 2.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                    "original_max_position_embeddings": 4096}, 8192),
+    ],
+)  # fmt: skip
+def test_methods(method: str, block: dict[str, Any], declared: int) -> None:
+    extension = extend_config(LLAMA, 8192, method)
+    assert extension.config == {**LLAMA, "rope_scaling": block, "max_position_embeddings": declared}
+
+
+def test_version_5_keeps_its_spelling_and_always_has_a_base() -> None:
+    block = {"rope_type": "default", "rope_theta": 5e5}
+    yarn = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 4096}
+    assert extend_config({**V5, "rope_parameters": block}, 8192).config["rope_parameters"] == {**block, **yarn}
+    outside = extend_config({**V5, "rope_theta": 5e5, "rope_parameters": {"rope_type": "default"}}, 8192).config
+    assert outside["rope_parameters"] == {**yarn, "rope_theta": 5e5}, "the base from next to the block"
+    both = {**V5, "rope_theta": 5e5, "rope_scaling": {"rope_type": "linear", "factor": 2.0},
+            "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 5e5}}  # fmt: skip
+    for name in ("rope_scaling", "rope_parameters"):
+        assert extend_config(both, 8192).config[name]["factor"] == 4.0, "a config with both keeps both"
+
+
+def test_a_family_of_version_5_in_the_spelling_of_version_4() -> None:
+    """MiniMax-M2's published file is for its own code, which reads version 4's keys: they stay."""
+    config = extend_config(PUBLISHED["MiniMaxAI/MiniMax-M2"], 393216).config
+    assert "rope_parameters" not in config
+    assert config["rope_scaling"]["factor"] == 2.0
+    bare = {"model_type": "qwen3_5_text", "head_dim": 256, "max_position_embeddings": 32768}
+    block = extend_config(bare, 65536).config["rope_parameters"]
+    assert block["rope_theta"] == text_rope(read_rope(bare).rope).base, (
+        "where no key stands, version 5's, with the base"
+    )
+
+
+def test_the_gain_of_a_yarn_block_that_grows() -> None:
+    notes = {model: extend_config(PUBLISHED[model], length).notes for model, length in (
+        ("deepseek-ai/DeepSeek-V3", 327680), ("mistralai/Ministral-3-14B-Instruct-2512", 524288))}  # fmt: skip
+    assert (
+        "mscale_all_dim scales the softmax with the factor: by 2.06843 instead of 1.87385"
+        in (notes["deepseek-ai/DeepSeek-V3"])
+    )
+    assert not any("softmax" in note for note in notes["mistralai/Ministral-3-14B-Instruct-2512"])
+    assert any("rotated queries and keys stays 1 " in note for notes in notes.values() for note in notes)
+
+
+def test_the_alias_of_mrope_under_its_first_key() -> None:
+    """Qwen2-VL's first spelling: rope type "mrope", under ``type``; sections stay."""
+    block = {"type": "mrope", "mrope_section": [16, 24, 24]}
+    config = {"model_type": "qwen2_vl", "hidden_size": 3584, "num_attention_heads": 28, "rope_theta": 1e6,
+              "rope_scaling": block, "max_position_embeddings": 32768}  # fmt: skip
+    assert extend_config(config, 65536).config["rope_scaling"] == {
+        "type": "yarn", "mrope_section": [16, 24, 24], "factor": 2.0, "original_max_position_embeddings": 32768,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        (PUBLISHED["openai-community/gpt2"], "The table ends at 1,024"),
+        (PUBLISHED["facebook/opt-1.3b"], "The table ends at 2,048"),
+        (PUBLISHED["google-bert/bert-base-uncased"], "The table ends at 512"),
+        (PUBLISHED["google-t5/t5-small"], "rotation is not what limits the length"),
+        (PUBLISHED["mosaicml/mpt-7b-instruct"], "rotation is not what limits the length"),
+        (PUBLISHED["mistralai/Mistral-7B-v0.1"], "every layer attends within a window of 4,096 tokens"),
+        (PUBLISHED["EleutherAI/gpt-j-6b"], "its code fixes the frequencies"),
+        (PUBLISHED["ai21labs/Jamba-v0.1"], "rotation is not what limits the length"),
+        (PUBLISHED["microsoft/Phi-4-mini-instruct"], "searched for 131,072 tokens, and no formula"),
+        ({**LLAMA, "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "follow the length of the text already"),
+        ({key: value for key, value in LLAMA.items() if key != "max_position_embeddings"}, "--original-length"),
+        ({**LLAMA, "posenc": {"encodings": [{"name": "alibi"}]}}, "posenc's own"),
+    ],
+)  # fmt: skip
+def test_refusals(config: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says) as error:
+        extend_config(config, 10**6)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"length": 0}, "length must be at least 1"), ({"length": "8k"}, "length must be an integer"),
+        ({"length": 8192, "method": "yarm"}, r"got 'yarm'; did you mean yarn\?"),
+        ({"length": 8192, "method": "longrope"}, "needs the model itself"),
+        ({"length": 8192, "original_length": 8192}, "length must be more than the 8,192 tokens"),
+        ({"length": 8192, "out": "a", "in_place": True}, "out or in_place"),
+        ({"length": 8192, "in_place": True}, "in_place: the source is no file"),
+        ({"length": 2**31, "original_length": 1}, "times the original length"),
+    ],
+)  # fmt: skip
+def test_arguments(arguments: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        extend_config(LLAMA, **arguments)
+
+
+def test_another_method_cannot_start_from_a_scaling() -> None:
+    for config, method in (
+        (PUBLISHED["meta-llama/Llama-3.1-8B"], "yarn"),
+        (PUBLISHED["deepseek-ai/DeepSeek-V3"], "pi"),
+    ):
+        with pytest.raises(ValueError, match=r"weights were trained; .* cannot start from it: use auto"):
+            extend_config(config, 10**6, method)
+
+
+def test_original_length_speaks_for_a_config_that_declares_too_much() -> None:
+    extension = extend_config(PUBLISHED["Qwen/Qwen2.5-7B"], 131072, "yarn", original_length=32768)
+    assert extension.config["rope_scaling"]["factor"] == 4.0
+
+
+def test_windows_beside_layers_without_rotation() -> None:
+    """EXAONE 4 rotates in layers with a window alone: no factor would help, and only the declared length changes."""
+    text = str(extend_config(PUBLISHED["LGAI-EXAONE/EXAONE-4.0-32B"], 262144))
+    assert "rotation does not limit this model" in text
+    assert "attend within 4,096 tokens, and the 16 layers that attend further have no rotation" in text
+    small = {**PUBLISHED["LGAI-EXAONE/EXAONE-4.0-32B"], "sliding_window": None, "sliding_window_pattern": None,
+             "layer_types": ["full_attention"] * 64}  # fmt: skip
+    assert extend_config(small, 262144).config["rope_scaling"]["factor"] == 32.0, "without windows all layers rotate"
+
+
+def test_lengths_beside_the_config(tmp_path: Path) -> None:
+    folder = written(
+        tmp_path / "m", LLAMA, tokenizer_config={"model_max_length": 4096, "x": [1]},
+        generation_config={"max_length": 4096, "top_p": 0.9}, sentence_bert_config={"max_seq_length": 512},
+    )  # fmt: skip
+    extension = extend_config(folder, 8192)
+    assert {name: json.loads(text) for name, text in extension.files.items() if name != "config.json"} == {
+        "tokenizer_config.json": {"model_max_length": 8192, "x": [1]},
+        "generation_config.json": {"max_length": 8192, "top_p": 0.9},
+        "sentence_bert_config.json": {"max_seq_length": 8192},
+    }
+    (folder / "generation_config.json").write_text('{"max_length": 256}')
+    (folder / "tokenizer.json").write_text(
+        '{"version": "1.0", "truncation": {"direction": "Right", "max_length": 512}}'
+    )
+    (folder / "tokenizer_config.json").write_text('{"model_max_length": 1000000000000000019884624838656}')
+    short = extend_config(folder, 8192)
+    assert sorted(short.files) == ["config.json", "sentence_bert_config.json"]
+    assert any(note.startswith("tokenizer.json: truncation cuts texts at 512 tokens") for note in short.notes)
+    assert any("max_length 256 is shorter than the model's own length" in note for note in short.notes)
+
+
+def test_copies_of_the_declared_length() -> None:
+    extension = extend_config({**LLAMA, "seq_length": 4096, "max_seq_len": 2048, "model_max_length": 10**6}, 8192)
+    assert extension.config["seq_length"] == 8192
+    assert (extension.config["max_seq_len"], extension.config["model_max_length"]) == (2048, 10**6)
+    assert any(note.startswith("max_seq_len 2,048 stays; vLLM grants the smallest") for note in extension.notes)
+
+
+def test_out_links_weights_and_copies_the_rest(tmp_path: Path) -> None:
+    folder = written(tmp_path / "m", LLAMA, tokenizer_config={"model_max_length": 4096})
+    (folder / "sub").mkdir()
+    (folder / "sub" / "note.txt").write_text("x")
+    (folder / ".git").mkdir()
+    (folder / "config.json.original-2").write_text("{}")
+    before = (folder / "config.json").read_text()
+    extension = extend_config(folder, 8192, out=tmp_path / "new" / "m-8k")
+    out = tmp_path / "new" / "m-8k"
+    assert extension.written == str(out)
+    assert (out / "model.safetensors").samefile(folder / "model.safetensors")
+    assert not (out / "tokenizer.json").samefile(folder / "tokenizer.json")
+    assert sorted(path.name for path in out.iterdir()) == [
+        "config.json", "model.safetensors", "sub", "tokenizer.json", "tokenizer_config.json"]  # fmt: skip
+    assert json.loads((out / "config.json").read_text()) == extension.config
+    assert json.loads((out / "tokenizer_config.json").read_text())["model_max_length"] == 8192
+    assert (folder / "config.json").read_text() == before
+    with pytest.raises(ValueError, match="exists; nothing is overwritten"):
+        extend_config(folder, 16384, out=out)
+    with pytest.raises(ValueError, match="lies in the folder that is copied"):
+        extend_config(folder, 16384, out=folder / "sub" / "new")
+
+
+def test_in_place_keeps_every_backup(tmp_path: Path) -> None:
+    folder = written(tmp_path / "m", LLAMA, tokenizer_config={"model_max_length": 4096})
+    before = (folder / "config.json").read_text()
+    (folder / "config.json.original").write_text("mine")
+    extension = extend_config(folder, 8192, in_place=True)
+    assert (folder / "config.json.original").read_text() == "mine", "no backup is overwritten"
+    assert (folder / "config.json.original-2").read_text() == before
+    assert json.loads((folder / "config.json").read_text()) == extension.config
+    assert (folder / "tokenizer_config.json.original").exists()
+    alone = tmp_path / "config.json"
+    alone.write_text(before)
+    extend_config(alone, 8192, in_place=True)
+    assert (tmp_path / "config.json.original").read_text() == before
+
+
+def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = written(tmp_path / "m", LLAMA)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+
+    def full(*arguments: object, **options: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    for options in ({"in_place": True}, {"out": tmp_path / "new"}):
+        with pytest.raises(OSError, match="No space left on device; nothing was lost"):
+            extend_config(folder, 8192, **options)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_model_of_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    snapshot = tmp_path / "hub" / "models--org--m" / "snapshots" / ("a" * 40)
+    written(snapshot, LLAMA, tokenizer_config={"model_max_length": 4096})
+    (snapshot.parents[1] / "refs").mkdir()
+    (snapshot.parents[1] / "refs" / "main").write_text("a" * 40)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.chdir(tmp_path)
+    assert posenc_cli.run(["extend", "org/m", "--length", "8192", "--config-only", "--out", "new"]) == 0
+    assert "hf download org/m --local-dir" in capsys.readouterr().out
+    assert sorted(path.name for path in Path("new").iterdir()) == ["config.json", "tokenizer_config.json"], (
+        "config files alone"
+    )
+    assert posenc_cli.run(["extend", "org/m", "--length", "8192", "--config-only", "--in-place"]) == 2
+    assert "cache of the Hub, which is not written to" in capsys.readouterr().err
+
+
+def test_engines(tmp_path: Path) -> None:
+    lines = {line.engine.split(" ")[0].strip(","): line for line in extend_config(LLAMA, 8192, "yarn").engines}
+    assert lines["vLLM"].command == "vllm serve DIR --max-model-len 8192"
+    assert all(line.right for line in lines.values())
+    dynamic = {line.engine.split(" ")[0]: line for line in extend_config(LLAMA, 8192, "dynamic").engines}
+    assert dynamic["SGLang"].command == ""
+    assert "away from transformers (dynamic" in dynamic["SGLang"].text
+    new = {**V5, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}
+    mlx = next(line for line in extend_config(new, 8192).engines if line.engine.startswith("mlx"))
+    assert "posenc convert DIR --spelling both" in mlx.text
+    multimodal = extend_config(PUBLISHED["Qwen/Qwen3.5-27B"], 2**20).engines[0]
+    assert multimodal.right, "vLLM's ramp is right in Qwen3.5"
+    older = {"model_type": "qwen2_5_vl", "hidden_size": 3584, "num_attention_heads": 28, "rope_theta": 1e6,
+             "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]},
+             "max_position_embeddings": 32768}  # fmt: skip
+    vllm, sglang = extend_config(older, 65536).engines[:2]
+    assert (vllm.command, sglang.right) == ("", True), "and counts from 4 times the original length in other models"
+    assert "2.2 away from transformers (yarn: M-RoPE" in vllm.text
+    deepseek = next(
+        line for line in extend_config(PUBLISHED["deepseek-ai/DeepSeek-V3"], 327680).engines if "llama" in line.engine
+    )
+    assert "posenc gguf plain.gguf extended.gguf --rope DIR" in deepseek.command, "the converter drops mscale"
+
+
+def test_a_gguf_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gguf = pytest.importorskip("gguf")
+    path = tmp_path / "m.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_context_length(4096)
+    writer.add_embedding_length(256)
+    writer.add_head_count(4)
+    writer.add_block_count(2)
+    writer.add_rope_freq_base(10000.0)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    assert posenc_cli.run(["extend", str(path), "--length", "8192", "--config-only"]) == 0
+    printed = capsys.readouterr().out
+    assert f"llama-server -m {path} --rope-scaling yarn --rope-scale 2 --yarn-orig-ctx 4096" in printed
+    assert "--override-kv llama.context_length=int:8192" in printed
+    llama3 = extend_config(path, 8192, "llama3").engines[0].command
+    assert llama3.startswith(f"posenc gguf {path} extended.gguf --rope ")
+    assert posenc_cli.run(["extend", str(path), "--length", "8192", "--config-only", "--in-place"]) == 2
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = written(tmp_path / "m", PUBLISHED["Qwen/Qwen3-8B"])
+    assert posenc_cli.run(["extend", str(folder), "--length", "131072", "--config-only"]) == 0
+    printed = capsys.readouterr().out
+    for text in ('+    "factor": 4.0,', "Costs", "vllm serve DIR", "Write it", "#processing-long-texts"):
+        assert text in printed
+    assert posenc_cli.run(["extend", str(folder), "--length", "131072", "--config-only", "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert (record["method"], record["factor"], record["original_length"]) == ("yarn", 4.0, 32768)
+    assert posenc_cli.run(["extend", str(folder), "--length", "40960", "--config-only"]) == 0
+    assert "already declares 40,960 tokens: nothing to write" in capsys.readouterr().out
+    for extra, says in (("--overwrite", "--overwrite is not for"), ("--text=x", "--text is not for")):
+        assert posenc_cli.run(["extend", str(folder), "--length", "131072", "--config-only", extra]) == 2
+        assert says in capsys.readouterr().err
+    assert posenc_cli.run(["extend", str(folder), "--length", "131072", "--in-place"]) == 2
+    assert "--in-place needs --config-only" in capsys.readouterr().err
+
+
+def test_remote_code_is_told() -> None:
+    notes = extend_config({**LLAMA, "auto_map": {"AutoModel": "x.Y"}}, 8192).notes
+    assert any(note.startswith("auto_map: with trust_remote_code") for note in notes)
+    unknown = {**LLAMA, "model_type": "neverheardof"}
+    assert any("unknown to posenc" in note for note in extend_config(unknown, 8192).notes)
+
+
+@pytest.mark.parametrize("command", ["extend {} --length 131072 --config-only", "convert {} --spelling both"])
+def test_neither_torch_nor_transformers_is_imported(tmp_path: Path, command: str) -> None:
+    folder = written(tmp_path / "m", PUBLISHED["Qwen/Qwen3-8B"])
+    code = f"import posenc_cli, sys; code = posenc_cli.run({command.format(folder).split()!r}); "
+    code += "slow = {'torch', 'transformers', 'numpy', 'huggingface_hub'} & set(sys.modules); assert not slow, slow; "
+    code += "sys.exit(code)"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

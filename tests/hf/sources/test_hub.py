@@ -1,0 +1,223 @@
+"""Models of the Hugging Face Hub by name: a cache as the Hub lays it out, and every way in which it fails."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import posenc_cli
+from posenc.hf import read_rope
+from posenc.hf.sources import hub
+from posenc.hf.sources.hub import HubError, HubId, config_folder, hub_id, local_source
+
+COMMIT, OTHER = "1" * 40, "2" * 40
+CONFIG = {"model_type": "llama", "head_dim": 64, "rope_theta": 5e5, "max_position_embeddings": 8192}
+MODEL = HubId("org/model", "main")
+
+
+def cached(root: Path, commit: str = COMMIT, reference: str | None = "main", **config: Any) -> Path:
+    """A model in a cache: a blob, a link to it in a snapshot, and a branch."""
+    repository = root / "models--org--model"
+    blob = repository / "blobs" / f"b{commit[0]}"
+    snapshot = repository / "snapshots" / commit
+    for folder in (blob.parent, snapshot, repository / "refs"):
+        folder.mkdir(parents=True, exist_ok=True)
+    blob.write_text(json.dumps({**CONFIG, **config}))
+    (snapshot / "config.json").symlink_to(Path("../../blobs") / blob.name)
+    if reference is not None:
+        target = repository / "refs" / reference
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(commit)
+    return snapshot
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, another working folder, and no network."""
+    for name in ("HF_HOME", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME", "TRANSFORMERS_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "hub"
+
+
+class RefusedError(Exception):
+    """The base of errors with an answer of the server, as huggingface_hub has it."""
+
+    def __init__(self, text: str = "", status: int | None = None) -> None:
+        super().__init__(text)
+        self.response = types.SimpleNamespace(status_code=status)
+
+
+@pytest.fixture
+def server(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A huggingface_hub that has the files of a dictionary, or raises what stands there for a name."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    monkeypatch.setattr(hub, "check_connection", lambda model: None)
+    files: dict[str, Any] = {"asked": []}
+    errors = types.ModuleType("huggingface_hub.errors")
+    names = ("EntryNotFoundError", "RepositoryNotFoundError", "RevisionNotFoundError", "HfHubHTTPError")
+    kinds = {name: type(name, (RefusedError,), {}) for name in names}
+    kinds["GatedRepoError"] = type("GatedRepoError", (kinds["RepositoryNotFoundError"],), {})
+    kinds["LocalEntryNotFoundError"] = type("LocalEntryNotFoundError", (kinds["EntryNotFoundError"], OSError), {})
+    for name, kind in kinds.items():
+        setattr(errors, name, kind)
+
+    def download(name: str, file: str, *, revision: str) -> str:
+        files["asked"].append(file)
+        content = files.get(file, kinds["EntryNotFoundError"]())
+        if isinstance(content, Exception):
+            raise content
+        path = root / f"models--{name.replace('/', '--')}" / "snapshots" / COMMIT / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content))
+        return str(path)
+
+    package = types.ModuleType("huggingface_hub")
+    package.hf_hub_download = download  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "huggingface_hub", package)
+    monkeypatch.setitem(sys.modules, "huggingface_hub.errors", errors)
+    return files | {"kinds": kinds, "files": files}
+
+
+def test_names_and_paths(root: Path, tmp_path: Path) -> None:
+    assert hub_id("Qwen/Qwen3-8B") == ("Qwen/Qwen3-8B", "main")
+    assert hub_id(Path("org/model@refs/pr/3")) == ("org/model", "refs/pr/3")
+    for text in ("./org/model", "/org/model", "a/b/c", "org/model@../x", "runs/model.gguf", "o/config.json", ""):
+        assert hub_id(text) is None
+    Path("org/model").mkdir(parents=True)
+    assert hub_id("org/model") is None, "a local path that exists comes first"
+    cached(root)
+    assert local_source("org/model") == Path("org/model")
+
+
+def test_the_cache_is_read_without_huggingface_hub(root: Path) -> None:
+    snapshot = cached(root)
+    cached(root, OTHER, "refs/pr/1", rope_theta=1e6)
+    assert local_source("org/model") == snapshot
+    assert read_rope("org/model").rope.base == 5e5
+    for revision in ("refs/pr/1", OTHER):
+        assert read_rope(f"org/model@{revision}").rope.base == 1e6
+    code = "import sys; from posenc.hf.sources.hub import local_source; print(local_source('org/model')); "
+    code += "assert 'huggingface_hub' not in sys.modules"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == str(snapshot)
+
+
+@pytest.mark.parametrize(
+    ("name", "below"),
+    [("HF_HUB_CACHE", ""), ("HUGGINGFACE_HUB_CACHE", ""), ("HF_HOME", "hub"), ("XDG_CACHE_HOME", "huggingface/hub")],
+)
+def test_variables_of_the_cache(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, below: str
+) -> None:
+    monkeypatch.delenv("HF_HUB_CACHE")
+    monkeypatch.setenv(name, str(tmp_path / "elsewhere"))
+    snapshot = cached(tmp_path / "elsewhere" / below)
+    assert local_source("org/model") == snapshot
+
+
+@pytest.mark.parametrize("command", ["explain", "serve-flags", "recommend", "doctor"])
+def test_commands_take_a_name(root: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
+    cached(root)
+    assert posenc_cli.run([command, "org/model"]) == 0
+    assert "500,000" in capsys.readouterr().out or command != "explain"
+
+
+def test_a_cached_model_is_not_corrected_in_place(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cached(root)
+    assert posenc_cli.run(["doctor", "org/model", "--in-place"]) == 2
+    assert "--fix OUT" in capsys.readouterr().err
+
+
+def test_offline(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(HubError, match=r"HF_HUB_OFFLINE is set: hf download org/model config.json") as error:
+        read_rope("org/model")
+    assert "\n" not in str(error.value)
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    monkeypatch.setenv("TRANSFORMERS_OFFLINE", "1")
+    with pytest.raises(HubError, match="OFFLINE"):
+        config_folder(MODEL)
+
+
+def test_a_slip_in_a_local_path_asks_nobody(server: dict[str, Any]) -> None:
+    Path("models").mkdir()
+    with pytest.raises(HubError, match=r"models/lama does not exist in this folder, and the cache"):
+        read_rope("models/lama")
+    assert server["asked"] == []
+
+
+@pytest.mark.parametrize("damage", ["blob", "reference", "commit"])
+def test_a_damaged_cache(root: Path, damage: str) -> None:
+    snapshot = cached(root)
+    repository = snapshot.parents[1]
+    if damage == "blob":
+        (repository / "blobs" / "b1").unlink()
+    else:
+        (repository / "refs" / "main").write_bytes(b"\xff\xfe" if damage == "reference" else b"main")
+    with pytest.raises(HubError, match=r"the cache is damaged: .* remove its folder models--org--model"):
+        config_folder(MODEL)
+
+
+def test_a_cache_of_other_files_alone_is_asked_for_its_config(root: Path) -> None:
+    (cached(root) / "config.json").unlink()
+    with pytest.raises(HubError, match="not in the cache"):
+        config_folder(MODEL)
+
+
+def test_only_config_files_are_downloaded(server: dict[str, Any]) -> None:
+    server["files"] |= {"config.json": CONFIG, "tokenizer_config.json": {}, "model.safetensors": 1}
+    folder = config_folder(MODEL)
+    assert sorted(path.name for path in folder.iterdir()) == ["config.json", "tokenizer_config.json"]
+    assert set(server["asked"]) == {"config.json", *hub.SIDE_FILES}
+
+
+def test_a_repository_with_params_json(server: dict[str, Any]) -> None:
+    server["files"]["params.json"] = {}
+    assert (config_folder(MODEL) / "params.json").exists()
+
+
+def test_a_repository_without_a_config(server: dict[str, Any]) -> None:
+    with pytest.raises(HubError, match=r"has no config.json or params.json on the Hugging Face Hub"):
+        config_folder(MODEL)
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "says"),
+    [
+        ("GatedRepoError", 401, "asks for access: accept its conditions at https://huggingface.co/org/model"),
+        ("HfHubHTTPError", 403, "asks for access"),
+        ("RepositoryNotFoundError", 401, "no model of the Hugging Face Hub that is open to you"),
+        ("RevisionNotFoundError", 404, "has no branch, tag or commit 'main'"),
+        ("LocalEntryNotFoundError", None, "cannot be reached .*LocalEntryNotFoundError.*: check the network"),
+        ("HfHubHTTPError", 500, "cannot be reached"),
+    ],
+)
+def test_refusals_in_one_line(server: dict[str, Any], kind: str, status: int | None, says: str) -> None:
+    server["files"]["config.json"] = server["kinds"][kind]("two\nlines", status)
+    with pytest.raises(HubError, match=says) as error:
+        read_rope("org/model")
+    assert "\n" not in str(error.value)
+
+
+def test_no_network(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # where nobody listens
+    with pytest.raises(HubError, match=r"cannot be reached .*: check the network, or give a local folder"):
+        hub.check_connection(MODEL)
+
+
+def test_without_huggingface_hub(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(HubError, match="pip install huggingface_hub, or give a folder"):
+        config_folder(MODEL)

@@ -1,0 +1,113 @@
+"""The test vectors for engines: what the file says is what posenc reads, and a changed digit is found."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from posenc.engines.cases import cases
+from posenc.hf import model_from_config, read_rope
+from posenc.hf.config.rotation import text_rope
+
+FOLDER = Path(__file__).parents[1] / "vectors"
+FILE = FOLDER / "rope-v1.json"
+CASES = json.loads(FILE.read_text())["cases"]
+
+
+def reader() -> Any:
+    spec = importlib.util.spec_from_file_location("check_vectors", FOLDER / "check.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def as_posenc_reads(config: dict[str, Any], length: int, kind: str) -> tuple[list[float], float]:
+    rotation = read_rope(config).rotations[kind]
+    assert rotation is not None
+    spectrum = text_rope(rotation).spectrum(length)
+    return spectrum.theta.tolist(), float(spectrum.gain)
+
+
+def test_posenc_reads_every_case_as_the_file_says() -> None:
+    assert reader().check(as_posenc_reads, tolerance=1e-14) == []
+
+
+def test_layers_are_those_that_explain_tells() -> None:
+    for case in CASES:
+        layers = model_from_config(case["config"]).layers
+        told = [{"kind": layer.kind, "rotates": layer.spec is not None, "window": layer.window} for layer in layers]
+        assert case["layers"] == told, case["name"]
+        rotations = read_rope(case["config"]).rotations
+        assert {kind for kind, told in case["kinds"].items() if told} == {k for k, r in rotations.items() if r}
+
+
+def test_the_file_has_every_case_of_the_catalogue_once() -> None:
+    names = [case["name"] for case in CASES]
+    assert names == [case.name for case in cases(4096, 64)]
+    assert len(set(names)) == len(names) >= 200
+    assert FILE.stat().st_size < 1_000_000
+
+
+def test_a_reader_that_forgets_the_gain_is_found() -> None:
+    off = reader().check(lambda *case: (as_posenc_reads(*case)[0], 1.0))
+    with_gain = {
+        case["name"] for case in CASES for told in case["kinds"].values() if told and abs(told["gain"] - 1) > 1e-6
+    }
+    assert {name for name, _, _ in off} == with_gain
+    assert all("yarn" in name or "longrope" in name for name in with_gain)
+
+
+@pytest.mark.parametrize("key", ["cos", "sin"])
+def test_a_changed_digit_of_cos_or_sin_is_found_by_the_reader(key: str, tmp_path: Path) -> None:
+    content = json.loads(FILE.read_text())
+    content["cases"][17]["kinds"]["all"][key][8][1] += 1e-9
+    (tmp_path / "changed.json").write_text(json.dumps(content))
+    ((name, _, gap),) = reader().check(path=tmp_path / "changed.json")
+    assert name == content["cases"][17]["name"]
+    assert gap == pytest.approx(1e-9, rel=0.1)
+
+
+def test_any_changed_digit_is_found_by_the_checksum() -> None:
+    told = (FOLDER / "rope-v1.json.sha256").read_text().split()[0]
+    content = FILE.read_bytes()
+    assert hashlib.sha256(content).hexdigest() == told
+    place = content.index(b'"inv_freq":[1.0,0.') + len(b'"inv_freq":[1.0,0.') + 9
+    changed = content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+    assert hashlib.sha256(changed).hexdigest() != told
+
+
+def test_readers_in_other_languages_are_short() -> None:
+    for name in ("check.py", "check.cpp", "check.rs"):
+        assert len((FOLDER / name).read_text().splitlines()) <= 45, name
+
+
+@pytest.mark.slow
+def test_the_reader_in_cpp(tmp_path: Path) -> None:
+    if shutil.which("g++") is None or not Path("/usr/include/nlohmann/json.hpp").exists():
+        pytest.skip("g++ or nlohmann/json is not installed")
+    program = tmp_path / "check"
+    subprocess.run(["g++", "-std=c++17", str(FOLDER / "check.cpp"), "-o", str(program)], check=True)
+    ran = subprocess.run([str(program)], cwd=FOLDER, capture_output=True, text=True, check=True)
+    assert ran.stdout == "3 cases compared, 0 numbers off\n"
+
+
+@pytest.mark.reference
+def test_transformers_reads_every_case_as_the_file_says() -> None:
+    from transformers import AutoConfig
+
+    from posenc.engines.theirs import rotary_module, their_frequencies
+
+    def as_transformers_reads(config: dict[str, Any], length: int, kind: str) -> tuple[list[float], float]:
+        module = rotary_module(AutoConfig.for_model(**json.loads(json.dumps(config))))
+        return their_frequencies(module, length, kind)
+
+    assert reader().check(as_transformers_reads, tolerance=1e-6) == []
