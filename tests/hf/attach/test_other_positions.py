@@ -195,6 +195,7 @@ def test_what_would_fail_in_a_forward_is_refused_at_once(name: str) -> None:
     assert torch.equal(torch.get_rng_state(), random)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt2", "gptj"])
 def test_the_folder_is_refused_without_the_loader(name: str, tmp_path: Path) -> None:
     model = model_of(name, TABLES[name]) if name in TABLES else model_of(*INLINE[name])
