@@ -160,7 +160,7 @@ def call_model(
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """The device where a model's inputs must be: that of its parameters, or the one that accelerate computes on."""
+    """The device where a model's inputs must be: of its parameters, or of accelerate's computations."""
     device = next(model.parameters()).device
     if device.type != "meta":
         return device

@@ -25,12 +25,12 @@ class UnwritableError(OSError):
 
 
 @contextmanager
-def naming_target(out: Path, *, kept: str = "nothing was lost") -> Iterator[None]:
+def naming_target(out: Path, *, outcome: str = "nothing was lost") -> Iterator[None]:
     """Let an error of the system, such as a full disk, name the target and not a temporary path.
 
     Args:
         out: the target.
-        kept: what is still there, for the message.
+        outcome: what is still there, for the message.
     """
     try:
         yield
@@ -39,7 +39,7 @@ def naming_target(out: Path, *, kept: str = "nothing was lost") -> Iterator[None
         if not unwritable or isinstance(error, UnwritableError):
             raise
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise UnwritableError(f"{out}: cannot be written: {one_line(reason)}; {kept}") from error
+        raise UnwritableError(f"{out}: cannot be written: {one_line(reason)}; {outcome}") from error
 
 
 def write_atomically(out: Path, make: Callable[[Path], T], *, replace: bool = False) -> T:

@@ -78,9 +78,11 @@ def test_an_adapter_names_its_attached_base_which_is_not_loaded_without_encoding
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert "posenc" in done.stderr.strip().splitlines()[-1]
-    plain = peft.AutoPeftModelForCausalLM.from_pretrained(adapter)  # here transformers knows the name by now
+    without_encodings = peft.AutoPeftModelForCausalLM.from_pretrained(
+        adapter
+    )  # here transformers knows the name by now
     with pytest.raises(ValueError, match=r"posenc\.hf\.attach\.load"):
-        plain(input_ids=IDS)
+        without_encodings(input_ids=IDS)
 
 
 def test_the_trainer_trains_and_its_checkpoint_is_the_model(tmp_path: Path) -> None:

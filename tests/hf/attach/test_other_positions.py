@@ -150,8 +150,8 @@ def test_falcon_with_alibi_is_given_a_rotation() -> None:
         attach(model, "own+fox")
     attach(model, "rope")
     for call in ({}, {"attention_mask": mask}):
-        theirs = rotating(ids, **call).logits[mask.bool()]
-        torch.testing.assert_close(model(ids, **call).logits[mask.bool()], theirs, rtol=0, atol=1e-4)
+        expected = rotating(ids, **call).logits[mask.bool()]
+        torch.testing.assert_close(model(ids, **call).logits[mask.bool()], expected, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize(

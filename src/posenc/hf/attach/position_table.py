@@ -1,6 +1,6 @@
 """The learned position embedding of a model, which `attach` switches off where encodings take its place.
 
-It is an embedding that the model adds to those of its tokens. Switched off it gives zeros, for positions beyond its
+It is an embedding that the model adds to its token embeddings. Switched off it gives zeros, for positions beyond its
 rows too: two hooks look up row 0 for every token, so that none is out of range, and replace the result. The weights
 stay in the model and in its checkpoints, and `detach` switches them on again.
 

@@ -60,7 +60,7 @@ class Workload:
         return 2.0 * self._parameters * tokens + 2.0 * self._attention * tokens**2
 
     def probe(self, model: nn.Module, tokens: Tensor) -> None:
-        """Time one short reading, after one that warms up; the first real reading replaces its pace."""
+        """Time a short reading after a warm-up; the first real reading replaces its pace."""
         piece = tokens[: min(_PROBE, len(tokens))]
         token_losses(model, piece, 1)
         start = time.perf_counter()

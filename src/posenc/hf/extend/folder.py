@@ -165,7 +165,9 @@ class OutputFolder:
         new = self.state / "folder"
         shutil.rmtree(new, ignore_errors=True)
         try:
-            with naming_target(self.path, kept=f"the measurements are saved in {self.state}; the same call continues"):
+            with naming_target(
+                self.path, outcome=f"the measurements are saved in {self.state}; the same call continues"
+            ):
                 weights = _save(new, model, source)
                 if tokenizer is not None:
                     tokenizer.save_pretrained(new)
