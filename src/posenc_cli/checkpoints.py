@@ -115,8 +115,18 @@ def _extend() -> argparse.ArgumentParser:
         help="context lengths to measure (default: a quarter of the training length, all of it, the target)",
     )  # fmt: skip
     parser.add_argument("--original-length", type=int, metavar="TOKENS", help="training length, if the file is wrong")
+    parser.add_argument(
+        "--retrieval", type=int, default=0, metavar="N",
+        help="also hide a fact in N texts of the training length and N of the new one, and ask for it (default: none)",
+    )  # fmt: skip
     parser.add_argument("--dtype", default="auto", help="of the weights (default: unchanged; float32 for GGUF)")
-    parser.add_argument("--device", default="cpu", help="cpu, cuda, ... (default: %(default)s)")
+    parser.add_argument(
+        "--device", default="cpu", help="cpu, cuda, ..., or auto: a GPU if there is one (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--device-map", metavar="MAP",
+        help="auto: spread the weights over all GPUs and main memory (needs accelerate)",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", dest="as_json", help="print the numbers as JSON")
     _trust(parser)
     search = parser.add_argument_group("longrope, progressive and auto")
@@ -218,11 +228,16 @@ def _attach() -> argparse.ArgumentParser:
         epilog="posenc.hf.attach.load opens the new folder.",
     )
     parser.add_argument("path", metavar="folder", help="a folder with a model and its weights")
-    parser.add_argument("encodings", help="names joined by +, as in posenc list; own is the model's rotation")
+    parser.add_argument("encodings", help="names joined by +, as in posenc list; own is what the model has")
     parser.add_argument("--out", required=True, metavar="OUT", help="new folder to write")
     parser.add_argument(
         "--layers", type=_layers, metavar="NUMBERS", help="layers from 0, as 0,3 or 0-5 (default: all with attention)"
     )
+    parser.add_argument(
+        "--measure", action="store_true", help="print the loss of the model before and with the encodings"
+    )
+    parser.add_argument("--text", metavar="FILE", help="text for --measure (default: built-in English)")
+    parser.add_argument("--windows", type=int, default=8, metavar="N", help="windows of it (default: %(default)s)")
     _trust(parser)
     return parser
 

@@ -24,7 +24,7 @@ MANY = (
 REFUSED = {  # by what the refusal says
     "position_ids do not reach": (
         "blt_patcher lasr_encoder blt_global_transformer modernbert zaya embedding_gemma2_text glmasr_encoder "
-        "cohere_compass_text granitemoehybrid llama4_text longcat_flash"
+        "cohere_compass_text granitemoehybrid llama4_text longcat_flash moonshine moonshine_streaming"
     ),
     "three coordinates": (
         "qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text qwen2_5_omni_text "
@@ -34,11 +34,11 @@ REFUSED = {  # by what the refusal says
     ),
     "must be bool": ("doge"),
     "no layer whose attention is given position_embeddings": (
-        "esmc idefics kyutai_speech_to_text moshi recurrent_gemma codegen gptj esm jina_embeddings_v3 gte "
+        "esmc idefics kyutai_speech_to_text moshi recurrent_gemma codegen esm jina_embeddings_v3 gte "
         "nomic_bert openai_privacy_filter"
     ),
-    "written into its forward": ("falcon gpt_neox_japanese"),
-    "several parts": ("hrm_text moonshine moonshine_streaming zamba2"),
+    "written into its forward": ("gpt_neox_japanese"),
+    "several parts": ("hrm_text zamba2"),
     "after its rotation": ("hunyuan_v1_dense hunyuan_v1_moe"),
     "must be a model of transformers": ("mimi mimi_decoder mimi_encoder pocket_tts_audio_tokenizer"),
     "indexer": ("axk2 deepseek_v32 glm_moe_dsa hy_v4 mistral_large4_text qwen4_exp_text"),

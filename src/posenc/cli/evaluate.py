@@ -7,7 +7,7 @@ import sys
 
 import torch
 
-from posenc.cli.extend import print_progress, resumable, search_settings
+from posenc.cli.extend import command_line, print_progress, resumable, search_settings
 from posenc.input_files import naming
 
 
@@ -28,8 +28,8 @@ def run(
         raise ValueError(f"evaluate needs {error.name}: pip install 'posenc[hf]', in a clone '.[hf]'") from error
     if threads is not None:
         torch.set_num_threads(threads)
-    kept = None if out is None else f"every reading that was made is saved in {out}; the same command continues"
-    with naming(path), resumable(kept):
+    state = f"every reading that was made is saved in {out}; to continue: {command_line()}"
+    with naming(path), resumable(None if out is None else lambda: state):
         evaluation = evaluate(
             path, tasks=tasks, lengths=lengths, methods=methods, documents=documents, count=count, depths=depths,
             scored=scored, answer_tokens=answer_tokens, trained_length=trained_length, out=out, part=part, dtype=dtype,

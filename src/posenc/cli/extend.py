@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posenc.input_files import naming
@@ -33,11 +35,13 @@ def _extend_config(
 ) -> int:  # fmt: skip
     from posenc.hf.extend.config_only import extend_config
 
+    names = ("text", "last", "lengths", "search", "tokens", "device_map")
     option = next(
-        (name for name in ("text", "last", "lengths", "search", "tokens") if measured[name] is not None), None
+        (name for name in names if measured[name] is not None), "retrieval" if measured["retrieval"] else None
     )
     if overwrite or option:
-        raise ValueError(f"--{option or 'overwrite'} is not for --config-only, which measures and overwrites nothing")
+        option = (option or "overwrite").replace("_", "-")
+        raise ValueError(f"--{option} is not for --config-only, which measures and overwrites nothing")
     with naming(path):
         extension = extend_config(path, length, method, original_length=original_length, out=out, in_place=in_place)
     sys.stdout.write(f"{json.dumps(extension.record(), indent=1) if as_json else extension}\n")
@@ -46,9 +50,10 @@ def _extend_config(
 
 def _extend(
     *, path: str, length: int, method: str, out: str | None, overwrite: bool, text: str | None, windows: int,
-    last: int | None, lengths: list[int] | None, original_length: int | None, dtype: str, device: str, as_json: bool,
-    search: int | None, generations: int, pieces: int, intermediate: int | None, tokens: int | None, steps: int,
-    batch: int, warmup: int, rank: int, save_every: int, seed: int, lr: float, trust_remote_code: bool,
+    last: int | None, lengths: list[int] | None, original_length: int | None, retrieval: int, dtype: str, device: str,
+    device_map: str | None, as_json: bool, search: int | None, generations: int, pieces: int, intermediate: int | None,
+    tokens: int | None, steps: int, batch: int, warmup: int, rank: int, save_every: int, seed: int, lr: float,
+    trust_remote_code: bool,
 ) -> int:  # fmt: skip
     """Extend the model of a folder or a GGUF file, and print what was measured.
 
@@ -63,24 +68,44 @@ def _extend(
         intermediate=intermediate, steps=steps, batch=batch, tokens=tokens, lr=lr, warmup=warmup, rank=rank,
         save_every=save_every, seed=seed,
     )  # fmt: skip
-    kept = None if out is None else f"the measurements are saved in {out}.work; the same command continues"
-    with naming(path), resumable(kept):
+    with naming(path), resumable(None if out is None else lambda: saved_state(out)):
         extension = extend(
             path, length, method, out=out, text=text, original_length=original_length, lengths=lengths, windows=windows,
-            last=last, search=search_settings(search, generations), pieces=pieces, recipe=recipe, overwrite=overwrite,
-            dtype=dtype, device=device, progress=print_progress, trust_remote_code=trust_remote_code,
+            last=last, retrieval=retrieval, search=search_settings(search, generations), pieces=pieces, recipe=recipe,
+            overwrite=overwrite, dtype=dtype, device=device, device_map=device_map, progress=print_progress,
+            trust_remote_code=trust_remote_code,
         )  # fmt: skip
     sys.stdout.write(f"{json.dumps(extension.record(), indent=1) if as_json else extension}\n")
     return 0
 
 
+def saved_state(out: str) -> str:
+    """What a stopped extension has saved, and the command that continues it."""
+    state = Path(f"{out}.work")
+    measured = state / "measured.jsonl"
+    count = measured.read_bytes().count(b"\n") if measured.exists() else 0
+    searched = sorted(path.name for path in state.glob("*") if path.name in ("search.jsonl", "tuned.pt"))
+    more = f" and {', '.join(searched)}" if searched else ""
+    if not count and not more:
+        return f"nothing was measured yet; to begin again: {command_line()}"
+    measurements = "1 measurement" if count == 1 else f"{count} measurements"
+    return f"{measurements}{more} saved in {state}; to continue: {command_line()}"
+
+
+def command_line() -> str:
+    """The command that is running, to be pasted into a shell."""
+    return shlex.join(["posenc", *sys.argv[1:]])
+
+
 @contextmanager
-def resumable(kept: str | None) -> Iterator[None]:
+def resumable(describe_state: Callable[[], str] | None) -> Iterator[None]:
     """On Ctrl-C print what is kept and how to continue; None: nothing is."""
     try:
         yield
     except KeyboardInterrupt:
-        sys.stderr.write(f"\nstopped: {kept or 'nothing is saved without --out'}\n")
+        sys.stderr.write(
+            f"\nstopped: {'nothing is saved without --out' if describe_state is None else describe_state()}\n"
+        )
         raise
 
 

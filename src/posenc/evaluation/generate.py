@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -59,3 +59,10 @@ def generate(
     if not all(map(math.isfinite, log_probabilities)):
         raise ValueError("model: its logits are not finite, so nothing can be decoded: check its dtype and weights")
     return Generation(tokens, log_probabilities)
+
+
+def end_tokens_of(model: nn.Module, tokenizer: Any) -> frozenset[int]:
+    """Tokens that end a text, by the generation settings and the tokenizer."""
+    listed = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    several = listed if isinstance(listed, list) else [listed]
+    return frozenset(token for token in (*several, tokenizer.eos_token_id) if token is not None)

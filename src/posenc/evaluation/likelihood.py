@@ -160,8 +160,14 @@ def call_model(
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """The device of a model's parameters, where its inputs must be."""
-    return next(model.parameters()).device
+    """The device where a model's inputs must be: of its parameters, or of accelerate's computations."""
+    device = next(model.parameters()).device
+    if device.type != "meta":
+        return device
+    # Offloaded weights are moved to this device whenever a module is called.
+    hooks = (getattr(module, "_hf_hook", None) for module in model.modules())
+    devices = (getattr(hook, "execution_device", None) for hook in hooks)
+    return torch.device(next((each for each in devices if each is not None), "cpu"))
 
 
 def evenly_spaced_pieces(tokens: Tensor, length: int, count: int) -> Sequence[Tensor]:

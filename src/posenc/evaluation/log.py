@@ -53,10 +53,14 @@ class MeasurementLog:
         """Add the value of a key, flushed to the disk."""
         line = json.dumps({"key": key, "value": value}, allow_nan=False).encode() + b"\n"
         if self.path is not None:
-            with self.path.open("ab") as file:
-                file.write(line)
-                file.flush()
-                os.fsync(file.fileno())
+            try:
+                with self.path.open("ab") as file:
+                    file.write(line)
+                    file.flush()
+                    os.fsync(file.fileno())
+            except OSError as error:  # a full disk: the system's error of a write names no file
+                saved = f"{len(self.known)} measurements before this one are saved there"
+                raise OSError(error.errno, f"{error.strerror or error}; {saved}", str(self.path)) from error
         self.known[key] = value
 
 
@@ -80,9 +84,25 @@ def locked(path: Path, *, wait: bool = False) -> TextIO:
 
 
 def fingerprint(model: nn.Module) -> str:
-    """A hash of a model's weights: names, shapes and 64 numbers of each parameter."""
+    """A hash of a model's weights: names, shapes and 64 numbers of each parameter and saved buffer.
+
+    Quantised layers have their weights in buffers. Of weights that accelerate has offloaded there is the shape alone.
+    """
     digest = hashlib.sha256()
-    for name, weight in model.named_parameters():
-        sample = weight.detach().flatten()[:: max(1, weight.numel() // 64)].float().cpu()
-        digest.update(f"{name} {tuple(weight.shape)} {weight.dtype}".encode() + sample.numpy().tobytes())
+    parameters = dict(model.named_parameters())
+    buffers = {name: value for name, value in model.named_buffers() if name not in _transient_buffers(model)}
+    for name, weight in {**parameters, **buffers}.items():
+        digest.update(f"{name} {tuple(weight.shape)} {weight.dtype}".encode())
+        if not weight.is_meta:
+            sample = weight.detach().flatten()[:: max(1, weight.numel() // 64)].float().cpu()
+            digest.update(sample.numpy().tobytes())
     return digest.hexdigest()[:16]
+
+
+def _transient_buffers(model: nn.Module) -> set[str]:
+    """The names of buffers that a model does not save, such as tables of a rotation."""
+    return {
+        f"{prefix}.{name}".lstrip(".")
+        for prefix, module in model.named_modules()
+        for name in module._non_persistent_buffers_set
+    }

@@ -25,8 +25,13 @@ class UnwritableError(OSError):
 
 
 @contextmanager
-def naming_target(out: Path) -> Iterator[None]:
-    """Let an error of the system, such as a full disk, name the target and not a temporary path."""
+def naming_target(out: Path, *, outcome: str = "nothing was lost") -> Iterator[None]:
+    """Let an error of the system, such as a full disk, name the target and not a temporary path.
+
+    Args:
+        out: the target.
+        outcome: what is still there, for the message.
+    """
     try:
         yield
     except Exception as error:
@@ -34,7 +39,7 @@ def naming_target(out: Path) -> Iterator[None]:
         if not unwritable or isinstance(error, UnwritableError):
             raise
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise UnwritableError(f"{out}: cannot be written: {one_line(reason)}; nothing was lost") from error
+        raise UnwritableError(f"{out}: cannot be written: {one_line(reason)}; {outcome}") from error
 
 
 def write_atomically(out: Path, make: Callable[[Path], T], *, replace: bool = False) -> T:

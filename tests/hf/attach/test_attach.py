@@ -172,7 +172,7 @@ def test_loaded_in_a_fresh_process(tmp_path: Path) -> None:
         ("qwen2_vl_text", "own", None, "coordinates"),
         ("gpt_oss", "stick-breaking", None, "sink"),
         ("deepseek_v32", "fox", None, "indexer"),
-        ("falcon", "own", None, "FalconAttention"),
+        ("gpt_neox_japanese", "own", None, "GPTNeoXJapaneseAttention"),
     ],
 )
 def test_what_cannot_be_served_is_refused_and_nothing_changes(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +62,27 @@ def test_lora_trains_saves_loads_and_merges(tmp_path: Path) -> None:
     assert set(changed) == set(given)
     assert any(not torch.equal(changed[name], given[name]) for name in given)
     assert (after - before).abs().max() > 1e-2
+
+
+def test_an_adapter_names_its_attached_base_which_is_not_loaded_without_encodings(tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    base, adapter = tmp_path / "base", tmp_path / "adapter"
+    attach(small(), "fox").save_pretrained(base)
+    config = peft.LoraConfig(r=2, target_modules=["q_proj"], modules_to_save=["posenc"], task_type="CAUSAL_LM")
+    wrapped = peft.get_peft_model(load(base), config)
+    expected = logits(wrapped)
+    wrapped.save_pretrained(adapter)
+    again = peft.PeftModel.from_pretrained(load(base), adapter)
+    torch.testing.assert_close(logits(again), expected, rtol=0, atol=1e-5)
+    code = f"from peft import AutoPeftModelForCausalLM as M; M.from_pretrained({str(adapter)!r})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "posenc" in done.stderr.strip().splitlines()[-1]
+    without_encodings = peft.AutoPeftModelForCausalLM.from_pretrained(
+        adapter
+    )  # here transformers knows the name by now
+    with pytest.raises(ValueError, match=r"posenc\.hf\.attach\.load"):
+        without_encodings(input_ids=IDS)
 
 
 def test_the_trainer_trains_and_its_checkpoint_is_the_model(tmp_path: Path) -> None:

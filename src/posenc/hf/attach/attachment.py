@@ -1,4 +1,4 @@
-"""Positional encodings attached to a transformers model in place of its rotation, without a change to its code.
+"""Positional encodings attached to a transformers model in place of its own, without a change to its code.
 
     from posenc.hf.attach import attach, detach, load
     attach(model, "fox")                     # or "own+alibi": in addition to the rotation that the model has
@@ -9,8 +9,9 @@
 
 Nothing of transformers changes on import. A saved configuration names the attention implementation "posenc", which
 transformers does not know until `attach` or `load` has run, so that without them it raises. The window, sink,
-temperature, cap and scale of each layer stay the model's own. Caches keep keys un-rotated (`cache_adapter`). Needs the
-package transformers.
+temperature, cap and scale of each layer stay the model's own. Caches keep keys un-rotated (`cache_adapter`). Learned
+position embeddings are switched off (`position_table`), and attention that GPT-J and Falcon compute in their layers is
+routed through posenc's (`inline_attention`). Needs the package transformers.
 """
 
 from __future__ import annotations
@@ -26,8 +27,17 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from posenc.arguments import one_line, shown
 from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, WeightEncoding
-from posenc.hf.attach.attention_function import NAME, Attached, prepare, register
-from posenc.hf.attach.supported import check_layers, shape_of, source_of, supported_layers
+from posenc.hf.attach.attention_function import NAME, Attached, attend, prepare, register
+from posenc.hf.attach.inline_attention import MODEL_TYPES, is_inline, route, unroute
+from posenc.hf.attach.position_table import position_table, switch_off, switch_on
+from posenc.hf.attach.supported import (
+    check_layers,
+    check_reached,
+    shape_of,
+    source_of,
+    supported_layers,
+    takes_rotation,
+)
 from posenc.hf.config.encoding_spec import (
     OWN,
     EncodingSpec,
@@ -55,16 +65,18 @@ _EncodingList = Sequence[Mapping[str, Any]] | Sequence[Encoding]
 
 
 def attach(model: Model, encodings: str | _EncodingList, layers: Iterable[int] | None = None) -> Model:
-    """Put encodings in the place of the rotation of a model's layers. Each layer has its own parameters.
+    """Put encodings in the place of a model's rotation or learned positions. Each layer has its own parameters.
 
     Args:
         model: a decoder of transformers, changed in place.
         encodings: names of the catalogue joined by ``+``, a schedule over layers such as ``"rope/nope:4"``, or a list
             with a ``name`` and ``options`` for each, as `posenc.hf.modeling.PosencConfig` takes them; or encodings, of
             which each layer gets a copy. ``"own"``, alone or first, is the rotation that the layer has, and as the
-            option ``rotation`` of remapped distances what they rotate by; ``"nope"`` nothing. Encodings built in Python
-            are not built again by ``from_pretrained``.
-        layers: numbers from 0; None: all that have attention. The others stay as they are.
+            option ``rotation`` of remapped distances what they rotate by. In models with a learned position embedding
+            (GPT-2, OPT, BioGPT) ``"own"`` keeps that embedding, and anything else switches it off. ``"nope"`` is
+            nothing. Encodings built in Python are not built again by ``from_pretrained``.
+        layers: numbers from 0; None: all that have attention. The others stay as they are. GPT-J, Falcon and learned
+            position embeddings change in all layers together.
 
     Returns:
         The model. Its parameters have grown by those of the encodings: make the optimizer after this.
@@ -82,8 +94,15 @@ def attach(model: Model, encodings: str | _EncodingList, layers: Iterable[int] |
     facts = _layer_facts(config) if _begins_with_own(encodings) or remaps_own else ()
     own_rotation = _rotation(facts[chosen[0]], chosen[0], first) if remaps_own else None
     spec = _parse_encodings(encodings, shape_of(first), own_rotation)
+    table = position_table(model)
+    if len(chosen) < len(modules):
+        _check_partial(first, table, spec.keep_rotation)
     built = {n: spec.build(n, modules[n], facts, before) for n in chosen}  # all of them, before anything is changed
+    if table is not None and not spec.keep_rotation:
+        switch_off(table)
     for n, attached in built.items():
+        if is_inline(modules[n]):
+            route(modules[n], attend)
         attached.handle = modules[n].register_forward_pre_hook(prepare, with_kwargs=True)
         modules[n].add_module(NAME, attached)
     register()
@@ -91,6 +110,11 @@ def attach(model: Model, encodings: str | _EncodingList, layers: Iterable[int] |
     # The property of this name keeps its value elsewhere, in what is not saved: this entry alone reaches config.json.
     config.__dict__[_IMPLEMENTATION] = NAME
     config.posenc = {"read_me": _READ_ME, **spec.record(), "layers": chosen}
+    try:
+        check_reached(model, first)
+    except ValueError:
+        detach(model)
+        raise
     return model
 
 
@@ -112,7 +136,25 @@ def detach(model: Model) -> Model:
         if hasattr(config, NAME):
             del config.posenc
         delattr(module, NAME)
+        unroute(module)
+    table = position_table(model)
+    if table is not None:
+        switch_on(table)
     return model
+
+
+def _check_partial(module: nn.Module, table: nn.Module | None, keep_rotation: bool) -> None:
+    """Raise a ValueError for a model whose layers can only be given encodings all together."""
+    if is_inline(module):
+        raise ValueError(
+            f"layers: {type(module).__name__} computes its attention itself, and all layers change together: leave out "
+            "layers"
+        )
+    if table is not None and not keep_rotation:
+        raise ValueError(
+            "layers: the learned position embedding, which the encodings replace, belongs to all layers: leave out "
+            "layers, or begin with own, which keeps it"
+        )
 
 
 class _AttachedEncodings:
@@ -139,6 +181,11 @@ class _AttachedEncodings:
         weight = next(parameter for parameter in module.parameters() if parameter.is_floating_point())
         encodings: list[Encoding] = []
         rotated_last = 0
+        if self.keep_rotation and getattr(module.config, "alibi", False):
+            raise ValueError(
+                "encodings: own: this model has ALiBi, whose bias transformers rounds to bfloat16 and divides by the "
+                "root of head_dim, and which no encoding here repeats: leave out own"
+            )
         if facts:
             layer = facts[number]
             encodings = encodings_of(_rotation_alone(layer, number, module)) if self.keep_rotation else []
@@ -153,7 +200,8 @@ class _AttachedEncodings:
         replaces_softmax = any(isinstance(encoding, WeightEncoding) for encoding in encodings)
         if getattr(module, "sinks", None) is not None and replaces_softmax:
             raise ValueError(f"encodings: layer {number} has sinks, which need softmax, and one encoding replaces it")
-        attached = Attached(encodings, rotated_last=rotated_last, before=before)
+        given_rotation = takes_rotation(module) and not is_inline(module)
+        attached = Attached(encodings, rotated_last=rotated_last, before=before, given_rotation=given_rotation)
         return attached.to(weight.device, weight.dtype).train(module.training)
 
 
@@ -245,6 +293,10 @@ def load(folder: str | Path, *, auto_class: Any = AutoModelForCausalLM, **option
     if block is None:
         raise ValueError(f"folder: {folder} has no encodings attached: load it with from_pretrained")
     register()
+    if config.model_type in MODEL_TYPES:  # they choose the class of their attention by its implementation
+        config._attn_implementation = None
+        config.__dict__.pop(_IMPLEMENTATION, None)
+        options = {"attn_implementation": "eager", **options}
     saved: Mapping[str, Any] = block
     classes = auto_class._model_mapping[type(config)]
     if isinstance(classes, tuple | list):  # one of several, by what the configuration was saved from

@@ -36,6 +36,14 @@ NAME = "posenc"
 _CACHE_ARGUMENTS = ("past_key_values", "layer_past")
 
 
+class NotReachedError(ValueError):
+    """An argument that encodings need does not arrive, or not in a form that they take."""
+
+
+class ReachedError(Exception):
+    """Everything has arrived at the layer that was to be reached: ends a trial call."""
+
+
 class Attached(nn.Module):
     """The encodings that one layer's attention has instead of its rotation; the submodule ``posenc`` of the layer.
 
@@ -43,13 +51,17 @@ class Attached(nn.Module):
         encodings: as `posenc.attention` takes them.
         rotated_last: channels at the end of a head that the first rotation rotates; 0: it rotates the first ones.
         before: the attention implementation that the model had.
+        given_rotation: whether the model hands cos and sin to the layer, which rotates by them.
     """
 
-    def __init__(self, encodings: Sequence[Encoding], *, rotated_last: int, before: str | None) -> None:
+    def __init__(
+        self, encodings: Sequence[Encoding], *, rotated_last: int, before: str | None, given_rotation: bool
+    ) -> None:
         super().__init__()
         self.encodings = nn.ModuleList(encodings)
-        self.rotated_last, self.before = rotated_last, before
+        self.rotated_last, self.before, self.given_rotation = rotated_last, before, given_rotation
         self.handle: RemovableHandle | None = None
+        self.stop_when_reached = False
 
     def acting(self) -> list[Encoding]:
         """The encodings, typed."""
@@ -85,13 +97,19 @@ def prepare(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         )
     positions = kwargs.get("position_ids")
     if positions is None:
-        raise ValueError(f"position_ids do not reach {type(module).__name__}, whose encodings need them")
-    if "position_embeddings" not in kwargs:
-        raise ValueError(f"position_embeddings do not reach {type(module).__name__} by name, so nothing can stop them")
+        raise NotReachedError(f"position_ids do not reach {type(module).__name__}, whose encodings need them")
+    if positions.ndim != 2:
+        raise NotReachedError(
+            f"position_ids reach {type(module).__name__} with {positions.ndim} axes; encodings take (batch, tokens)"
+        )
+    if attached.given_rotation and "position_embeddings" not in kwargs:
+        raise NotReachedError(
+            f"position_embeddings do not reach {type(module).__name__} by name, so nothing can stop them"
+        )
     x = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
     keys = PositionedCache(None, positions, attached.remember(x))  # type: ignore[operator]
     kwargs = {**kwargs, "posenc": AttachedCall(attached, positions, keys)}  # type: ignore[arg-type]
-    if kwargs["position_embeddings"] is not None:  # a layer without rotation may get none
+    if kwargs.get("position_embeddings") is not None:  # a layer without rotation may get none
         kwargs["position_embeddings"] = _no_rotation(kwargs["position_embeddings"])
     for name in _CACHE_ARGUMENTS:
         if kwargs.get(name) is not None:
@@ -120,10 +138,12 @@ def attend(
 ) -> tuple[Tensor, None]:
     """Attention as transformers calls it; returns ``(batch, tokens, heads, width)`` and no weights."""
     if attention_mask is not None and attention_mask.dtype != torch.bool:
-        raise ValueError(f"attention_mask must be bool in its four axes, True where seen, got {attention_mask.dtype}")
+        raise NotReachedError(
+            f"attention_mask must be bool in its four axes, True where seen, got {attention_mask.dtype}"
+        )
     if posenc is None:
         if hasattr(module, NAME):
-            raise ValueError(f"{type(module).__name__} does not hand its arguments on to its attention function")
+            raise NotReachedError(f"{type(module).__name__} does not hand its arguments on to its attention function")
         layers = (getattr(module.config, NAME, None) or {}).get("layers", [])
         if getattr(module, "layer_idx", None) in layers:
             raise ValueError(
@@ -133,7 +153,9 @@ def attend(
             module, query, key, value, attention_mask, scaling=scaling, dropout=dropout, **options
         )
     if options.get("position_bias") is not None:
-        raise ValueError(f"{type(module).__name__} has a bias of its own, with which encodings cannot be combined")
+        raise NotReachedError(f"{type(module).__name__} has a bias of its own, with which encodings cannot be combined")
+    if posenc.attached.stop_when_reached:
+        raise ReachedError
     causal = options.get("is_causal")
     causal = getattr(module, "is_causal", True) if causal is None else causal
     if attention_mask is None and causal and key.shape[2] > query.shape[2] > 1:

@@ -13,7 +13,7 @@ import os
 import pickle
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -24,7 +24,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 
 from posenc.arguments import one_line
 from posenc.hf.atomic_write import write_atomically
-from posenc.hf.attach.attachment import attach, attach_saved, block_of
+from posenc.hf.attach.attachment import attach, attach_saved, block_of, detach
 from posenc.hf.attach.attachment import load as load_attached
 from posenc.hf.config.posenc_config import is_posenc_config
 from posenc.hf.sources.load import Config, load, missing
@@ -74,13 +74,16 @@ def init_model(folder: Path, *, trust_remote_code: bool = False) -> nn.Module:
     return cast(nn.Module, model.eval())
 
 
-def load_model(folder: Path, dtype: torch.dtype | str = "auto", *, trust_remote_code: bool = False) -> nn.Module:
-    """The model of a folder with its weights, on the processor.
+def load_model(
+    folder: Path, dtype: torch.dtype | str = "auto", *, trust_remote_code: bool = False, device_map: Any = None
+) -> nn.Module:
+    """The model of a folder with its weights, on the processor; quantised weights stay as transformers loads them.
 
     Args:
         folder: of transformers, with weights.
         dtype: of the weights in memory.
         trust_remote_code: whether the folder's own code may run.
+        device_map: of ``from_pretrained``, where the weights go; None: to the processor.
 
     Raises:
         ValueError: for a folder without any, for one with code that nobody has allowed, and for whatever transformers
@@ -97,7 +100,10 @@ def load_model(folder: Path, dtype: torch.dtype | str = "auto", *, trust_remote_
         config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code, local_files_only=True)
         _check_size(folder, config, trust_remote_code)
         loader = AutoModelForCausalLM.from_pretrained if block_of(config) is None else load_attached
-        model: nn.Module = loader(folder, dtype=dtype, trust_remote_code=trust_remote_code, local_files_only=True)
+        placed = {} if device_map is None else {"device_map": device_map}
+        model: nn.Module = loader(
+            folder, dtype=dtype, trust_remote_code=trust_remote_code, local_files_only=True, **placed
+        )
     return model.eval()
 
 
@@ -204,9 +210,17 @@ def _memory() -> int:
 
 
 def attach_to_folder(
-    folder: Path, encodings: str, out: Path, layers: Iterable[int] | None = None, *, trust_remote_code: bool = False
-) -> None:
+    folder: Path, encodings: str, out: Path, layers: Iterable[int] | None = None, *, trust_remote_code: bool = False,
+    measure: Callable[[nn.Module], None] | None = None,
+) -> None:  # fmt: skip
     """Write a new folder with a model under other encodings, and the tokenizer of the old one.
+
+    Args:
+        folder: with a model and its weights.
+        encodings, layers: of `posenc.hf.attach.attach`.
+        out: the new folder.
+        trust_remote_code: whether the folder's own code may run.
+        measure: is called with the model before and after the encodings are attached.
 
     Raises:
         ValueError: as `posenc.hf.attach.attach` and `load_model`, and where ``out`` exists.
@@ -217,6 +231,11 @@ def attach_to_folder(
     assert isinstance(model, PreTrainedModel)
     with naming(folder):
         attach(model, encodings, layers=layers)
+        if measure is not None:  # once it is sure that they can be attached
+            detach(model)
+            measure(model)
+            attach(model, encodings, layers=layers)
+            measure(model)
 
     def write(temporary: Path) -> None:
         model.save_pretrained(temporary)

@@ -99,7 +99,8 @@ def inspect(model: nn.Module) -> Inspection:
     modules: dict[int, Any] = {}
     for module in model.modules():
         number = getattr(module, "layer_idx", None)
-        if isinstance(number, int) and takes_rotation(module) and hasattr(module, "config"):  # Dbrx has one around it
+        has_positions = takes_rotation(module) or hasattr(module, NAME)
+        if isinstance(number, int) and has_positions and hasattr(module, "config"):  # Dbrx has one around it
             modules.setdefault(number, module)
     if not modules:
         raise ValueError(f"model: {type(model).__name__} has no layer whose attention is given position_embeddings")

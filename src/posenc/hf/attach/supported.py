@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from posenc.hf.attach.attention_function import NAME
+from posenc.hf.attach.attention_function import NAME, NotReachedError
+from posenc.hf.attach.inline_attention import is_inline, num_kv_heads
+from posenc.hf.attach.position_table import position_table
 from posenc.hf.config.encoding_spec import Sizes
 
 
@@ -21,12 +24,14 @@ def supported_layers(model: PreTrainedModel) -> dict[int, Any]:
         ValueError: where there is none, or an unsupported one; it says why.
     """
     parents = {child: parent for parent in model.modules() for child in parent.children()}
+    has_table = position_table(model) is not None
     rotating = [
         module
         for module in model.modules()
-        if isinstance(getattr(module, "layer_idx", None), int) and takes_rotation(module)
+        if isinstance(getattr(module, "layer_idx", None), int)
+        and (takes_rotation(module) or is_inline(module) or (has_table and "Attention" in type(module).__name__))
     ]
-    with_interface = [module for module in rotating if "get_interface" in source_of(module)]
+    with_interface = [module for module in rotating if is_inline(module) or "get_interface" in source_of(module)]
     if not with_interface:
         reason = "it has no layer whose attention is given position_embeddings"
         if rotating:
@@ -44,7 +49,8 @@ def supported_layers(model: PreTrainedModel) -> dict[int, Any]:
         if refusal is not None:
             raise ValueError(f"model: {type(module).__name__} is unsupported: {refusal}")
         layers[number] = module
-    if "token_type_ids" in inspect.signature(model.forward).parameters:
+    multimodal = not has_table and not any(map(is_inline, layers.values()))  # GPT-2's and GPT-J's are an embedding
+    if multimodal and "token_type_ids" in inspect.signature(model.forward).parameters:
         raise ValueError(
             f"model: {type(model).__name__} attends to images in both directions: attach to its language model"
         )
@@ -69,17 +75,39 @@ def _refusal(module: nn.Module, parent: nn.Module | None) -> str | None:
     """Why no encodings can be attached, or None."""
     if hasattr(module, NAME):
         return "it has encodings already: detach them first"
+    if getattr(module, "is_cross_attention", False):
+        return "the model has cross-attention, which has no positions in common with its keys"
+    if is_inline(module) and "forward" in module.__dict__:
+        return "accelerate has wrapped its forward: attach before it is dispatched, or load with device_map"
     if not any(argument.kind is inspect.Parameter.VAR_KEYWORD for argument in _arguments(module).values()):
         return "its forward takes no further arguments, so none can reach its attention function"
     if any("index" in name.lower() for name, _ in module.named_children()):
         return "an indexer, which selects its keys, uses the same rotation"
     if getattr(module, "is_kv_shared_layer", False):
         return "it takes its keys from another layer"
-    arguments = {} if parent is None else _arguments(parent)
-    kinds = {argument.kind for argument in arguments.values()}
-    if "position_ids" not in arguments and inspect.Parameter.VAR_KEYWORD not in kinds:
+    if parent is None:
+        return None
+    handed = _arguments_handed(parent, module)
+    if not handed("position_ids"):
         return "position_ids do not reach it"
+    if takes_rotation(module) and not is_inline(module) and not handed("position_embeddings"):
+        return "position_embeddings do not reach it by name"
     return None
+
+
+def _arguments_handed(parent: nn.Module, module: nn.Module) -> Callable[[str], bool]:
+    """Whether the layer around an attention module hands an argument of a name on to it, as its source tells."""
+    arguments, name = _arguments(parent), next(key for key, child in parent.named_children() if child is module)
+    collects = any(argument.kind is inspect.Parameter.VAR_KEYWORD for argument in arguments.values())
+    calls = re.findall(rf"self\.{name}\(((?:[^()]|\([^()]*\))*)\)", source_of(parent))
+
+    def handed(argument: str) -> bool:
+        if not calls:  # called under another name, as in a loop over parts
+            return argument in arguments or collects
+        passes_on = collects and argument not in arguments
+        return any(re.search(rf"\b{argument}\s*=", call) or (passes_on and "**" in call) for call in calls)
+
+    return handed
 
 
 # A call of a layer in a model's forward that hands position_ids on; calls within its arguments may have parentheses.
@@ -91,7 +119,7 @@ def _positions_reach(module: nn.Module, parents: Mapping[nn.Module, nn.Module]) 
     around = parents.get(module)
     while around is not None and not isinstance(around, PreTrainedModel):
         around = parents.get(around)
-    if around is None or "position_ids" not in _arguments(around):
+    if around is None:
         return True  # the caller passes position_ids to the layers itself
     return bool(_HANDED_ON.search(source_of(around)))
 
@@ -111,7 +139,7 @@ def shape_of(module: Any) -> Sizes:
     """The shape of one layer's attention, under the names of the catalogue."""
     config = module.config
     heads = getattr(module, "num_heads", None) or config.num_attention_heads
-    groups = getattr(module, "num_key_value_groups", 1)
+    groups = heads // (num_kv_heads(module) or heads // getattr(module, "num_key_value_groups", 1))
     widths = (getattr(module, name, None) for name in ("qk_head_dim", "head_dim", "head_size"))
     width = next(filter(None, widths), config.hidden_size // heads)
     length = config.max_position_embeddings
@@ -119,3 +147,36 @@ def shape_of(module: Any) -> Sizes:
         "dim": config.hidden_size, "num_heads": heads, "num_kv_heads": heads // groups, "head_dim": width,
         "max_length": length, "train_length": length, "layers": config.num_hidden_layers,
     }  # fmt: skip
+
+
+def check_reached(model: PreTrainedModel, module: Any) -> None:
+    """Raise a ValueError where a layer with encodings attached is not given what they need; its text says what.
+
+    Two tokens are read up to this layer. The source of a model does not tell which of its arguments are None, such as
+    the text positions of models with M-RoPE. A model whose weights are not there yet, and one that reads something else
+    than tokens, is not called.
+    """
+    around = next(
+        (
+            part
+            for part in reversed([*model.modules()])
+            if isinstance(part, PreTrainedModel) and module in set(part.modules())
+        ),
+        model,
+    )
+    weight = next(around.parameters())
+    if weight.is_meta or "input_ids" not in inspect.signature(around.forward).parameters:
+        return
+    modes, attached = [(part, part.training) for part in around.modules()], module.posenc
+    attached.stop_when_reached = True
+    try:
+        with torch.no_grad():
+            around.eval()(input_ids=torch.zeros(1, 2, dtype=torch.long, device=weight.device), use_cache=False)
+    except NotReachedError as error:
+        raise ValueError(f"model: {type(model).__name__} is unsupported: {error}") from None
+    except Exception:  # ReachedError, or a model that takes tokens in another form, as codes of audio
+        return
+    finally:
+        attached.stop_when_reached = False
+        for part, mode in modes:
+            part.training = mode

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from posenc import __version__
 from posenc.arguments import check_flag, check_whole, shown
 from posenc.evaluation.documents import Document, read_documents
-from posenc.evaluation.generate import generate
+from posenc.evaluation.generate import end_tokens_of, generate
 from posenc.evaluation.likelihood import check_vocabulary, token_losses
 from posenc.evaluation.log import MeasurementLog, fingerprint
 from posenc.evaluation.report import CHUNKED, CUT, PERPLEXITY, TASKS, Evaluation, Reading
@@ -94,7 +94,7 @@ class Evaluator:
         self.lengths, self.scored, self.answer_tokens, self.depths = lengths, scored, answer_tokens, depths
         self.log, self.known, self.progress = log, known, progress
         self.weights, self.prefix = fingerprint(model), special_prefix(tokenizer)
-        self.end_tokens = _end_tokens(model, tokenizer)
+        self.end_tokens = end_tokens_of(model, tokenizer)
         self.session = ""
 
     def encode(self, text: str) -> list[int]:
@@ -454,13 +454,6 @@ def _processor() -> str:
 
 def _dtype(model: nn.Module) -> str:
     return str(next(model.parameters()).dtype).removeprefix("torch.")
-
-
-def _end_tokens(model: nn.Module, tokenizer: Any) -> frozenset[int]:
-    """Tokens that end a text, by the generation settings and the tokenizer."""
-    listed = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
-    several = listed if isinstance(listed, list) else [listed]
-    return frozenset(token for token in (*several, tokenizer.eos_token_id) if token is not None)
 
 
 def _write(folder: Path, evaluation: Evaluation) -> None:

@@ -67,12 +67,12 @@ def _scheme(scheme: SchemeFacts) -> Facts:
 
 
 def _attached(config: RopeConfig) -> list[Facts]:
-    """Encodings that stand in layers of a saved model in the place of the rotation above."""
+    """Encodings attached to layers of a saved model in the place of its own positions."""
     attached = attached_names(config.config)
     if attached is None:
         return []
     where = "" if attached.layers is None else f" in layers {ranges(sorted(attached.layers))}"
-    text = f"attached by posenc{where}: {attached.words}, in the place of the rotation above"
+    text = f"attached by posenc{where}: {attached.words}, in the place of its own rotation or learned positions"
     return [_scheme(SchemeFacts(text))]
 
 

@@ -12,7 +12,9 @@ methods         by name: scalings of the frequencies, LongRoPE's search, remappe
 search          LongRoPE's factors, alone or in its recipe, resumable;  tuning: the training loop
 rotary_modules  rebuilds and restores the rotary modules of a live model
 loading         loads folders and GGUF files;  folder: the extended model, its state, commands for engines
-measure         losses and decoding before and after, cached in a file
+weight_files    links weights that do not change
+measure         losses and decoding before and after, cached in a file;  retrieval: facts hidden in texts
+estimate        time and memory, before anything is measured
 config_only     extend_config();  recipes: what to write;  engine_lines: how to serve it
 """
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -23,14 +24,17 @@ from posenc.evaluation.likelihood import (
 )
 from posenc.evaluation.log import MeasurementLog, fingerprint
 from posenc.hf.attach import detach
+from posenc.hf.extend.estimate import Workload, duration, memory_text, within_memory
 from posenc.hf.extend.folder import OutputFolder, serving_lines, serving_lines_of_remapping
-from posenc.hf.extend.loading import load_causal_lm
+from posenc.hf.extend.loading import is_folder_of_transformers, load_causal_lm
 from posenc.hf.extend.measure import Decoding, WindowLosses, decoding_gap, measure_losses
 from posenc.hf.extend.methods import AUTO, DISTANCES, PROGRESSIVE, SEARCHED, auto_methods, check_method
 from posenc.hf.extend.result import Extension
+from posenc.hf.extend.retrieval import Retrieval, RetrievalTask
 from posenc.hf.extend.rotary_modules import RotaryModules, apply, scaled_config
 from posenc.hf.extend.search import SIZES, FactorSearch, intermediate_length, progressive_search
 from posenc.hf.extend.tuning import Recipe
+from posenc.hf.extend.weight_files import weight_files
 from posenc.hf.limits import TOKENS
 from posenc.search import Settings
 
@@ -42,13 +46,15 @@ class ContextExtension:
 
     def __init__(
         self, rotations: RotaryModules, method: str, original: int, length: int, windows: Windows,
-        lengths: tuple[int, ...], sizes: Settings, pieces: int, recipe: Recipe, progress: Callable[[str], None],
+        lengths: tuple[int, ...], sizes: Settings, pieces: int, recipe: Recipe, retrieval: RetrievalTask | None,
+        source: Path | None, progress: Callable[[str], None],
     ) -> None:  # fmt: skip
         self.rotations, self.method, self.original, self.length = rotations, method, original, length
         self.windows, self.lengths, self.sizes, self.pieces = windows, lengths, sizes, pieces
-        self.recipe, self.progress = recipe, progress
+        self.recipe, self.retrieval, self.source, self.progress = recipe, retrieval, source, progress
         self.weights = fingerprint(rotations.model)
-        self.choices: dict[str, float] = {}
+        self.choices: dict[str, tuple[float, ...]] = {}
+        self.workload = Workload(rotations.model, self._readings())
         if method == PROGRESSIVE:
             intermediate_length(recipe, original, length)
 
@@ -60,19 +66,48 @@ class ContextExtension:
             "lengths": list(self.lengths), "pieces": self.pieces, "search": asdict(self.sizes),
             "seed": self.recipe.seed,
         }  # fmt: skip
+        if self.retrieval is not None:
+            request["retrieval"] = self.retrieval.count
         return {**request, "recipe": asdict(self.recipe)} if self.method == PROGRESSIVE else request
+
+    def _readings(self) -> Counter[int]:
+        """How many texts of each length are read in all; a fine-tuning step counts as three readings of its rows."""
+        readings = Counter(dict.fromkeys(self.lengths, 2 * len(self.windows.ends)))
+        if self.retrieval is not None:
+            readings.update(self.retrieval.readings())
+        if self.method == AUTO:
+            readings[self.length] += self.pieces * len(auto_methods(self._ropes()))
+        sizes, recipe = self.sizes, self.recipe
+        searches = self.pieces * (sizes.population + sizes.generations * (sizes.mutations + sizes.crossovers))
+        if self.method == SEARCHED:
+            readings[self.length] += searches
+        if self.method == PROGRESSIVE:
+            middle = intermediate_length(recipe, self.original, self.length)
+            for n in {middle, self.length, self.original}:
+                readings[n] += searches
+            readings[recipe.tokens or middle] += 3 * recipe.steps * recipe.batch
+        return readings
+
+    def _ropes(self) -> list[Any]:
+        return list(self.rotations.long_range_ropes(self.original).values())
 
     def run(self, output: OutputFolder, tokenizer: Any) -> Extension:
         """Measure, apply the method, measure again, and write the folder."""
         if self.method == PROGRESSIVE and output.state is None:
             raise ValueError("out: progressive extension needs a folder, next to which it keeps its state")
         cache = MeasurementLog(output.file("measured.jsonl"))
+        self._estimate(cache, output)
         before = self._measure(cache, "before")
+        answers_before = self._retrieve(cache, "before", extended=False)
         method = self._choose(cache) if self.method == AUTO else self.method
         gap_before = self._decoding_gap(self.rotations.model, method, cache, "before")
         self.progress(f"extending by {method}")
         model, config = self._apply(method, output)
-        after = self._measure(cache, f"after {method} {fingerprint(model)}")
+        if method in (SEARCHED, PROGRESSIVE):
+            self.workload.left = Counter(self._readings_after())
+        label = f"after {method} {fingerprint(model)}"
+        after = self._measure(cache, label)
+        answers_after = self._retrieve(cache, label, extended=True)
         at, length_dependent = self._decoding_length(method)
         gap = self._decoding_gap(model, method, cache, f"after {method}")
         decoding = Decoding(
@@ -81,39 +116,91 @@ class ContextExtension:
         result = Extension(
             method, self.original, self.length, before, after, self.choices, decoding, config,
             None if output.path is None else str(output.path), model,
+            retrieval={
+                n: Retrieval(answers_before[n], answers_after[n], cut=n > self.original) for n in answers_after
+            },
         )  # fmt: skip
         if output.path is not None:
             record = {"request": self.request(), **result.record()}
-            output.finish(model, tokenizer, record, self._serving(result, str(output.path)))
+            weights = output.finish(
+                model, tokenizer, record, self._serving(result, str(output.path)), length=self.length,
+                original_length=self.original, source=self._linked(),
+            )  # fmt: skip
+            result = replace(result, weights=weights)
         return result
+
+    def _readings_after(self) -> Counter[int]:
+        """The readings that are left once the method is applied."""
+        readings = Counter(dict.fromkeys(self.lengths, len(self.windows.ends)))
+        if self.retrieval is not None:
+            readings.update(dict.fromkeys(self.retrieval.lengths, self.retrieval.count))
+        return readings
+
+    def _estimate(self, cache: MeasurementLog, output: OutputFolder) -> None:
+        """Report what the whole extension takes, before the first window is read."""
+        model = self.rotations.model
+        with within_memory(model, min(self.lengths)):
+            self.workload.probe(model, self.windows.tokens)
+        saved = f"; {len(cache.known)} measurements are saved and are not repeated" if cache.known else ""
+        self.progress(
+            f"estimate: about {duration(self.workload.seconds_left)} at the pace of a short probe; long texts may be "
+            f"slower{saved}"
+        )
+        decodes = self.retrieval is not None
+        self.progress(f"estimate: {memory_text(model, self.length, self.windows.last, decodes=decodes)}")
+        if self.retrieval is None:
+            self.progress("retrieval is not measured; --retrieval 20 hides a fact in 20 texts of each length")
+        if output.path is not None:
+            self.progress(f"estimate: the folder needs {output.check_writable(model, self._linked())}")
 
     def _measure(self, cache: MeasurementLog, label: str) -> dict[int, WindowLosses]:
         losses: dict[int, WindowLosses] = {}
         for n in self.lengths:
-            self._estimate_time(label, losses)
-            losses[n] = measure_losses(self.rotations.model, self.windows, n, cache, label, self.progress)
+            with within_memory(self.rotations.model, n):
+                losses[n] = measure_losses(
+                    self.rotations.model, self.windows, n, cache, label, self.progress, self.workload
+                )
             self.progress(f"{label.split()[0]}, {n:,} tokens: {losses[n].text()} nats")
         return losses
 
-    def _estimate_time(self, label: str, losses: Mapping[int, WindowLosses]) -> None:
-        """Report how long the measurements take, at the speed of the first one."""
-        timed = [(n, measured.seconds) for n, measured in losses.items() if measured.seconds]
-        if not timed or len(losses) != 1 or label != "before":
-            return
-        length, seconds = timed[-1]
-        left = len(self.windows.ends) * (2 * sum(self.lengths) - length)
-        if self.method == AUTO:
-            left += (
-                self.pieces * self.length * len(auto_methods(self.rotations.long_range_ropes(self.original).values()))
-            )
-        minutes = left * seconds / length / 60
-        text = f"{left:,} tokens remain to be read: {minutes:.1f} min at the {length / seconds:,.0f} tokens/s so far"
-        search = ", plus the search" if self.method in (SEARCHED, PROGRESSIVE) else ""
-        self.progress(f"{text}; long windows are slower{search}")
+    def _retrieve(self, cache: MeasurementLog, label: str, *, extended: bool) -> dict[int, tuple[bool, ...]]:
+        """Which prompts of each length the model answers correctly."""
+        if self.retrieval is None:
+            return {}
+        answers: dict[int, tuple[bool, ...]] = {}
+        for n in self.retrieval.lengths:
+            read, correct = self.retrieval.read_length(n, extended=extended), list[bool]()
+            for number in range(self.retrieval.count):
+                key = f"retrieval {label} {self.windows.digest} {self.original} {n} {number}"
+                known, seconds = cache.get(key), None
+                if known is None:
+                    start = time.perf_counter()
+                    with within_memory(self.rotations.model, read):
+                        known = self.retrieval.answers(self.rotations.model, number, n, extended=extended)
+                    seconds = time.perf_counter() - start
+                    cache.put(key, known)
+                self.workload.done(read, seconds)
+                correct.append(bool(known))
+                if seconds is not None:
+                    outcome = "found" if known else "not found"
+                    self.progress(
+                        f"  fact {number + 1} of {self.retrieval.count}, {n:,} tokens: {outcome}, {seconds:.1f} s; "
+                        f"{self.workload.time_left()}"
+                    )
+            answers[n] = tuple(correct)
+            self.progress(f"{label.split()[0]}, {n:,} tokens: {sum(correct)} of {len(correct)} facts found")
+        return answers
+
+    def _linked(self) -> Path | None:
+        """The folder whose weights the new one links; None where they are written."""
+        unchanged = self.method not in (PROGRESSIVE, *DISTANCES)
+        return self.source if unchanged and self.source is not None and weight_files(self.source) else None
 
     def check_applicable(self) -> None:
         """Raise a ValueError where the method cannot be applied to this model, before anything is measured."""
         rotations = self.rotations
+        if self.method == PROGRESSIVE:
+            _check_trainable(rotations.model)
         if self.method in DISTANCES:
             if not rotations.long_range_layers(self.original):
                 raise ValueError(
@@ -127,6 +214,10 @@ class ContextExtension:
                 f"method {self.method}: every layer that rotates attends within a window of at most "
                 f"{self.original:,} tokens, so no distance is new"
             )
+        if self.method in (AUTO, SEARCHED, PROGRESSIVE):
+            evenly_spaced_pieces(self.windows.before, self.length, self.pieces)  # refuses a text that is too short
+        if self.method in (SEARCHED, PROGRESSIVE):
+            self._searcher()
         if self.method == AUTO:
             names = auto_methods(rotations.long_range_ropes(self.original).values())
         else:
@@ -172,17 +263,21 @@ class ContextExtension:
     def _choose(self, cache: MeasurementLog) -> str:
         """The method with the lowest loss at the target, on tokens that no window scores."""
         pieces = evenly_spaced_pieces(self.windows.before, self.length, self.pieces)
-        for name in auto_methods(self.rotations.long_range_ropes(self.original).values()):
+        for name in auto_methods(self._ropes()):
             key = f"choice {name} {self.windows.digest} {self.length} {self.pieces} {self.windows.last}"
-            known = cache.get(key)
+            known, seconds = cache.get(key), None
             if known is None:
-                with self.rotations.temporarily(scaled_config(self.rotations, name, self.original, self.length)):
-                    losses = [token_losses(self.rotations.model, piece, self.windows.last) for piece in pieces]
-                known = [math.fsum(float(each.mean()) for each in losses) / len(losses)]
+                start, losses = time.perf_counter(), list[float]()
+                new = scaled_config(self.rotations, name, self.original, self.length)
+                with self.rotations.temporarily(new), within_memory(self.rotations.model, self.length):
+                    for piece in pieces:
+                        losses.append(float(token_losses(self.rotations.model, piece, self.windows.last).mean()))
+                known, seconds = losses, time.perf_counter() - start
                 cache.put(key, known)
-            self.choices[name] = known[0]
-            self.progress(f"{name}: {known[0]:.4f} nats")
-        return min(self.choices, key=self.choices.__getitem__)
+            self.workload.done(self.length, seconds, len(pieces))
+            self.choices[name] = tuple(known)
+            self.progress(f"{name}: {WindowLosses(tuple(known)).text()} nats; {self.workload.time_left()}")
+        return min(self.choices, key=lambda name: WindowLosses(self.choices[name]).mean)
 
     def _decoding_length(self, method: str) -> tuple[int, bool]:
         """The tokens at which decoding is compared with one call, and whether the method depends on the length.
@@ -221,12 +316,14 @@ def extend(
     lengths: Iterable[int] | None = None,
     windows: int = 4,
     last: int | None = None,
+    retrieval: int = 0,
     search: Settings | None = None,
     pieces: int = 2,
     recipe: Recipe | None = None,
     overwrite: bool = False,
     dtype: str = "auto",
     device: str = "cpu",
+    device_map: str | None = None,
     trust_remote_code: bool = False,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Extension:
@@ -246,11 +343,14 @@ def extend(
             ``length``.
         windows: of text, each measured at every length.
         last: tokens at the end of each that are scored; None: 512, or an eighth of the original length if that is less.
+        retrieval: prompts of each length with a hidden fact, which both models are asked for; 0: none. They are
+            measured at the original length and at ``length``, and need a tokenizer.
         search: sizes of the search of "longrope" and "progressive"; None: 48 evaluations.
         pieces: of text that a search and "auto" judge on.
         recipe: numbers of "progressive".
         overwrite: whether an existing folder ``out`` may be replaced.
-        dtype, device: of a model that is loaded.
+        dtype, device: of a model that is loaded; "auto": the dtype of the file; cuda, mps or cpu, the first there is.
+        device_map: "auto" lets accelerate spread a model that is loaded over devices; ``device`` then has no effect.
         trust_remote_code: whether code of the folder may run.
         progress: is called with a line of text at each step.
 
@@ -264,10 +364,16 @@ def extend(
     check_whole("length", length, most=TOKENS)
     for word, number in (("windows", windows), ("pieces", pieces)):
         check_whole(word, number, least=1)
+    check_whole("retrieval", retrieval, least=0)
+    loading: dict[str, Any] = {"dtype": dtype, "device": device, "device_map": device_map}
+    loading["trust_remote_code"] = trust_remote_code
+    source: Path | None = None
     if isinstance(model, nn.Module):
         live = model
     else:
-        live, own_tokenizer = load_causal_lm(model, dtype=dtype, device=device, trust_remote_code=trust_remote_code)
+        live, own_tokenizer = load_causal_lm(model, **loading)
+        is_replaced = out is not None and Path(out).exists() and Path(out).samefile(model)  # links would end with it
+        source = Path(model) if is_folder_of_transformers(Path(model), live) and not is_replaced else None
         tokenizer = tokenizer or own_tokenizer
     rotations = RotaryModules(live)
     original = _original(original_length, rotations, length)
@@ -277,15 +383,33 @@ def extend(
     check_vocabulary(tokens, live)
     scored = windows_of(tokens, length, windows, last)
     measured_at = _lengths(lengths, original, length, last)
+    prompts = None
+    if retrieval:
+        prompts = RetrievalTask(tokens, tokenizer, original=original, length=length, count=retrieval)
     job = ContextExtension(
-        rotations, name, original, length, scored, measured_at, search or SIZES, pieces, recipe or Recipe(), progress
+        rotations, name, original, length, scored, measured_at, search or SIZES, pieces, recipe or Recipe(), prompts,
+        source, progress,
     )  # fmt: skip
     job.check_applicable()  # before a folder for its state exists
     output = OutputFolder(out, job.request(), overwrite=overwrite)
     if output.finished is not None:
-        finished = load_causal_lm(str(output.path), dtype=dtype, device=device, trust_remote_code=trust_remote_code)
+        finished = load_causal_lm(str(output.path), **loading)
         return replace(Extension.of_record(output.finished, str(out)), model=finished.model)
     return job.run(output, tokenizer)
+
+
+def _check_trainable(model: Any) -> None:
+    """Raise a ValueError for weights that "progressive" cannot fine-tune."""
+    if getattr(model, "is_quantized", False) or getattr(model.config, "quantization_config", None) is not None:
+        raise ValueError(
+            f"method {PROGRESSIVE}: it fine-tunes weights, and the weights of this model are quantised: give the "
+            "folder with the full weights, or use another method"
+        )
+    if any(weight.is_meta for weight in model.parameters()):
+        raise ValueError(
+            f"method {PROGRESSIVE}: it fine-tunes weights, and accelerate has offloaded some of this model: use one "
+            "device that holds it"
+        )
 
 
 def _original(original_length: int | None, rotations: RotaryModules, length: int) -> int:

@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -28,13 +29,14 @@ from typing import Any
 from torch import nn
 from transformers import AutoConfig
 
-from posenc.arguments import shown
+from posenc.arguments import one_line, shown
 from posenc.frequencies.modules import LongRoPE
 from posenc.hf.atomic_write import naming_target, write_atomically
 from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.rotation import equivalent
 from posenc.hf.config.text_config import find_text_config, with_text_config
 from posenc.hf.config.version_keys import changes_to
+from posenc.hf.extend.weight_files import link_files, weight_files
 from posenc.hf.limits import FILE_BYTES
 from posenc.hf.serving.engines import (
     CONVERTER,
@@ -106,28 +108,155 @@ class OutputFolder:
         """The path of a file of the state; None where nothing is written."""
         return None if self.state is None else self.state / name
 
-    def finish(self, model: nn.Module, tokenizer: Any, record: Mapping[str, Any], serving: str) -> None:
-        """Write the folder in the state, move it to its place, and remove the state."""
+    def check_writable(self, model: Any, source: Path | None) -> str:
+        """How many bytes the folder needs on its disk, in words.
+
+        Args:
+            model: whose weights are written.
+            source: the folder whose weights are linked instead; None: they are written.
+
+        Raises:
+            ValueError: where the disk has less free, and for generation settings that transformers refuses to save.
+        """
+        assert self.state is not None
+        if source is not None:
+            return f"no space for weights, which are linked to the files of {source}"
+        settings = getattr(model, "generation_config", None)
+        try:
+            if settings is not None:  # which of them transformers refuses to save differs between its versions
+                with tempfile.TemporaryDirectory(dir=self.state) as trial:
+                    settings.save_pretrained(trial)
+        except ValueError as error:
+            raise ValueError(
+                f"model: transformers cannot save its generation settings: {one_line(error)[:300]}; correct "
+                "generation_config.json or model.generation_config"
+            ) from error
+        weights = {**dict(model.named_parameters()), **dict(model.named_buffers())}.values()
+        needed, free = sum(weight.numel() * weight.element_size() for weight in weights), _free_space(self.state)
+        if needed > free:
+            raise ValueError(
+                f"out: the folder needs {needed:,} bytes for weights, and the disk of {self.path} has {free:,} free: "
+                "give a folder on another disk"
+            )
+        return f"{needed / 1e9:.3g} GB for weights, of {free / 1e9:.3g} GB that are free"
+
+    def finish(
+        self, model: nn.Module, tokenizer: Any, record: Mapping[str, Any], serving: str, *, length: int,
+        original_length: int, source: Path | None,
+    ) -> str:  # fmt: skip
+        """Write the folder in the state, move it to its place, and remove the state.
+
+        Args:
+            model: the extended model.
+            tokenizer: of the model; None: it has none.
+            record: the request and the measurements.
+            serving: SERVING.md.
+            length, original_length: the new context length and the training length, in tokens.
+            source: the folder whose weights are linked instead of written; None: they are written.
+
+        Returns:
+            How the weights were linked; "" where they were written.
+
+        Raises:
+            OSError: where the folder cannot be written, as on a full disk; nothing of it is left, and the state stays.
+        """
         assert self.path is not None
         assert self.state is not None
         new = self.state / "folder"
         shutil.rmtree(new, ignore_errors=True)
-        saved: Any = model
-        with naming_target(self.path):
-            saved.save_pretrained(new)
-            if tokenizer is not None:
-                tokenizer.save_pretrained(new)
-        config_file = new / "config.json"
-        config = with_both_versions(with_gains(json.loads(config_file.read_text(encoding="utf-8"))))
-        config_file.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-        (new / SERVING).write_text(serving, encoding="utf-8")
-        (new / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-        if self.path.exists():
-            old = self.state / "replaced"
-            shutil.rmtree(old, ignore_errors=True)
-            self.path.replace(old)
-        new.replace(self.path)
+        try:
+            with naming_target(
+                self.path, outcome=f"the measurements are saved in {self.state}; the same call continues"
+            ):
+                weights = _save(new, model, source)
+                if tokenizer is not None:
+                    tokenizer.save_pretrained(new)
+                _raise_limits(new, length, original_length)
+                config_file = new / "config.json"
+                config = with_both_versions(with_gains(json.loads(config_file.read_text(encoding="utf-8"))))
+                _write(config_file, config, indent=2)
+                (new / SERVING).write_text(serving, encoding="utf-8")
+                _write(new / RECORD, {**record, "weights": weights}, indent=1)
+                self._move_into_place(new)
+        except BaseException:
+            shutil.rmtree(new, ignore_errors=True)
+            raise
         shutil.rmtree(self.state)
+        return weights
+
+    def _move_into_place(self, new: Path) -> None:
+        assert self.path is not None
+        assert self.state is not None
+        if not self.path.exists():
+            new.replace(self.path)
+            return
+        old = self.state / "replaced"
+        shutil.rmtree(old, ignore_errors=True)
+        self.path.replace(old)
+        try:
+            new.replace(self.path)
+        except BaseException:
+            old.replace(self.path)
+            raise
+
+
+def _free_space(folder: Path) -> int:
+    return shutil.disk_usage(folder).free
+
+
+def _write(path: Path, content: Mapping[str, Any], *, indent: int) -> None:
+    path.write_text(json.dumps(content, indent=indent) + "\n", encoding="utf-8")
+
+
+def _save(new: Path, model: Any, source: Path | None) -> str:
+    """Save a model, with links to the weights of ``source`` where one is given; returns how they were linked."""
+    if source is None:
+        model.save_pretrained(new)
+        return ""
+    model.config.save_pretrained(new)
+    if (source / "generation_config.json").exists():
+        # As it is: transformers opens files with contradictions, such as a temperature without sampling, and refuses to
+        # save them.
+        shutil.copy2(source / "generation_config.json", new)
+    files = weight_files(source)
+    kind = link_files(files, new)
+    written, original = _read_object(new / "config.json"), _read_object(source / "config.json")
+    # What the config says of the weights is true of the files, not of the model in memory: it may be loaded in another
+    # dtype, and by another class.
+    for key in ("dtype", "torch_dtype"):
+        written.pop(key, None)
+    of_weights = ("dtype", "torch_dtype", "architectures", "quantization_config", "auto_map")
+    written = {"architectures": [type(model).__name__], **written}
+    written |= {key: original[key] for key in of_weights if key in original}
+    _write(new / "config.json", written, indent=2)
+    if "auto_map" in original:
+        for code in source.glob("*.py"):
+            shutil.copy2(code, new / code.name)
+    return f"{kind} {'of' if kind == 'copies' else 'to'} the files of {source}"
+
+
+def _raise_limits(folder: Path, length: int, original_length: int) -> None:
+    """Raise lengths in the other files of the folder at which texts would be cut below the new context length.
+
+    ``model_max_length`` and ``truncation`` cut what the tokenizer reads. ``max_length`` of the generation settings ends
+    prompt and answer together; below the training length it is a limit that somebody chose, and stays.
+    """
+    for name, path, least in (
+        ("tokenizer_config.json", ("model_max_length",), 0),
+        ("tokenizer.json", ("truncation", "max_length"), 0),
+        ("generation_config.json", ("max_length",), original_length),
+    ):
+        file = folder / name
+        if not file.exists():
+            continue
+        content = json.loads(file.read_text(encoding="utf-8"))
+        block = content
+        for key in path[:-1]:
+            block = block.get(key) or {}
+        limit = block.get(path[-1])
+        if isinstance(limit, int) and not isinstance(limit, bool) and least <= limit < length:
+            block[path[-1]] = length
+            file.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _read_object(path: Path) -> dict[str, Any]:

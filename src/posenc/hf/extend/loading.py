@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,9 +14,13 @@ from posenc.arguments import shown
 from posenc.hf.attach.checkpoint import check_regular, load_model, loading, tokenizer_in
 from posenc.hf.config.rope_config import read_rope
 from posenc.hf.config.rotation import equivalent, text_rope
+from posenc.hf.config.text_config import find_text_config
 from posenc.hf.extend.rotary_modules import RotaryModules
-from posenc.hf.sources.load import missing
+from posenc.hf.sources.load import load, missing
 from posenc.rotary.rope import RoPE
+
+_DTYPES = ("auto", "float32", "float16", "bfloat16", "float64")
+_DEVICE_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")  # of accelerate
 
 
 class Loaded(NamedTuple):
@@ -26,15 +31,17 @@ class Loaded(NamedTuple):
 
 
 def load_causal_lm(
-    source: str | Path, *, dtype: str = "auto", device: str = "cpu", trust_remote_code: bool = False
-) -> Loaded:
+    source: str | Path, *, dtype: str = "auto", device: str = "cpu", device_map: str | None = None,
+    trust_remote_code: bool = False,
+) -> Loaded:  # fmt: skip
     """A causal language model of transformers.
 
     Args:
         source: a folder of transformers, a GGUF file, or a folder with one GGUF file and no config.json. The rotation
             of a GGUF file is that of its metadata and tensors, which transformers drops.
         dtype: of the weights, as from_pretrained takes it; weights of GGUF are float32 under "auto".
-        device: where to put it.
+        device: where to put it; "auto": cuda, mps or cpu, the first there is.
+        device_map: "auto": accelerate spreads the weights over all devices and the memory of the processor.
         trust_remote_code: whether code of the folder may run.
 
     Raises:
@@ -45,13 +52,20 @@ def load_causal_lm(
     path = Path(source)
     if not path.exists():
         raise FileNotFoundError(f"model: {missing(path)}; give a folder of transformers or a GGUF file")
-    check_device(device)
+    device = chosen_device(device)
+    check_dtype(dtype)
+    check_device_map(device_map)
     file = _gguf_in(path)
     if file is None:
-        model = load_model(path, dtype, trust_remote_code=trust_remote_code)
+        placed: Any = device_map
+        if placed is None and device != "cpu" and _is_quantized(path):
+            placed = {"": device}  # quantised weights are put on their device while they are loaded, and stay there
+        model = load_model(path, dtype, trust_remote_code=trust_remote_code, device_map=placed)
         has = any((path / name).exists() for name in ("tokenizer.json", "tokenizer_config.json", "tokenizer.model"))
         tokenizer = tokenizer_in(path, trust_remote_code=trust_remote_code) if has else None
-        return Loaded(to_device(model, device), tokenizer)
+        return Loaded(model if placed is not None else to_device(model, device), tokenizer)
+    if device_map is not None:
+        raise ValueError(f"device_map: {file} is a GGUF file, which one device gets: use --device")
     try:
         from posenc.hf.sources.gguf_file import has_tokenizer
     except ModuleNotFoundError as error:
@@ -78,15 +92,51 @@ def check_device(device: str) -> None:
     try:
         kind = torch.device(device).type
     except RuntimeError:
-        text = "sharding over devices is not supported here" if device == "auto" else ""
-        raise ValueError(
-            f"device must be cpu, cuda, cuda:1, mps, ..., got {shown(device)}; {text}".rstrip("; ")
-        ) from None
+        raise ValueError(f"device must be auto, cpu, cuda, cuda:1, mps, ..., got {shown(device)}") from None
     module = getattr(torch, kind, None)
     if kind == "meta" or (kind not in ("cpu", "mps") and module is not None and not module.is_available()):
         raise ValueError(
             f"device {shown(device)} does not exist: torch {torch.__version__} finds no {kind}; --device cpu"
         )
+
+
+def chosen_device(device: str) -> str:
+    """A device by name; "auto": cuda, mps or cpu, the first that torch finds."""
+    if device == "auto":
+        mps = getattr(torch.backends, "mps", None)
+        device = "cuda" if torch.cuda.is_available() else "mps" if mps is not None and mps.is_available() else "cpu"
+    check_device(device)
+    return device
+
+
+def check_dtype(dtype: str) -> None:
+    """Raise a ValueError for a name that is no floating-point type of weights."""
+    if dtype not in _DTYPES:
+        raise ValueError(f"dtype must be one of {', '.join(_DTYPES)}, got {shown(dtype)}")
+
+
+def check_device_map(device_map: str | None) -> None:
+    """Raise a ValueError for a device map that is none, or without accelerate, which places the weights."""
+    if device_map is None:
+        return
+    if device_map not in _DEVICE_MAPS:
+        raise ValueError(f"device_map must be one of {', '.join(_DEVICE_MAPS)}, got {shown(device_map)}")
+    if importlib.util.find_spec("accelerate") is None:
+        raise ValueError("device_map needs accelerate: pip install 'posenc[extend]', in a clone '.[extend]'")
+
+
+def is_folder_of_transformers(path: Path, model: nn.Module) -> bool:
+    """Whether a path is a folder whose weight files hold the model's tensors under the same names."""
+    if not (path / "config.json").is_file():
+        return False
+    config: Any = model.config
+    model_type: str = config.model_type
+    return load(path / "config.json").get("model_type") == model_type
+
+
+def _is_quantized(folder: Path) -> bool:
+    config = load(folder / "config.json")
+    return any("quantization_config" in part for part in (config, find_text_config(config).config))
 
 
 def to_device(model: nn.Module, device: str) -> nn.Module:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from posenc.evaluation.likelihood import Windows, call_model, device_of, last_logits, token_losses
 from posenc.evaluation.log import MeasurementLog
 from posenc.evaluation.statistics import mean_interval
+from posenc.hf.extend.estimate import Workload
 
 EXACT = 1e-3  # of the largest logit: the gap between float32 kernels of different shapes
 _NOISE = 2.0  # times the gap of the model before, which another run of the same model can reach
@@ -121,6 +122,7 @@ def measure_losses(
     cache: MeasurementLog,
     label: str,
     progress: Callable[[str], None] = lambda text: None,
+    workload: Workload | None = None,
 ) -> WindowLosses:
     """Measure the loss on the scored tokens of windows of ``length`` tokens.
 
@@ -131,18 +133,28 @@ def measure_losses(
         cache: of earlier measurements, to which new ones are added.
         label: names the state of the model in the cache.
         progress: is called with a line of text for each window.
+        workload: is told of each window, and estimates the time that is left.
     """
     losses: list[float] = []
     seconds = 0.0
     for end in windows.ends:
         key = f"{label} {windows.digest} {end} {length} {windows.last}"
         known = cache.get(key)
+        if workload is not None and known is not None:
+            workload.done(length, None)
         if known is None:
             start = time.perf_counter()
             loss = float(token_losses(model, windows.tokens[end - length : end], windows.last).mean())
             known = [loss, time.perf_counter() - start]
             cache.put(key, known)
-            progress(f"  window {len(losses) + 1} of {len(windows.ends)}: {known[0]:.4f} nats, {known[1]:.1f} s")
+            left = ""
+            if workload is not None:
+                workload.done(length, known[1])
+                left = f"; {workload.time_left()}"
+            progress(
+                f"  window {len(losses) + 1} of {len(windows.ends)}, {length:,} tokens: {known[0]:.4f} nats, "
+                f"{known[1]:.1f} s{left}"
+            )
         losses.append(known[0])
         seconds += known[1] / len(windows.ends)
     return WindowLosses(tuple(losses), seconds)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from torch import nn
 
 from posenc.hf.extend.measure import Decoding, WindowLosses
+from posenc.hf.extend.retrieval import Retrieval
 
 NEAR = 0.05  # nats a token: the margin within which two losses count as equivalent
 
@@ -35,7 +36,7 @@ def sentences(
         gain = after[length].minus(before[length])
         lines.append(
             f"At {length:,} tokens the loss went from {before[length].mean:.4f} to {after[length].mean:.4f} nats a "
-            f"token ({gain.text(signed=True)}{_note_on_one_window(gain)})."
+            f"token ({gain.text(signed=True)}): {_WORDS[kind_of(gain)]}."
         )
     if length in after and original in before:
         lines.append(_worth_of_context(after[length].minus(before[original]), original))
@@ -76,16 +77,42 @@ def kind_of(cost: WindowLosses) -> Kind:
     return "gain" if high < 0 else "inconclusive"
 
 
-def _note_on_one_window(gain: WindowLosses) -> str:
-    return "" if gain.half_interval is not None else ", one window"
-
-
 def _gain_of_training(short: WindowLosses, longer: WindowLosses, original: int) -> list[str]:
     """The gain of the longer context alone, where the model has also become better at short ones, as by training."""
     if short.half_interval is None or short.mean + short.half_interval >= -NEAR:
         return []
     gain = f"{longer.text(signed=True)} nats against its last {original:,} tokens alone"
-    return [f"The model has become better at both lengths; the longer context itself gives {gain}."]
+    better = f"The model has become better at {original:,} tokens too ({short.text(signed=True)} nats)"
+    words: dict[Kind, str] = {
+        "gain": "so the longer context itself helps",
+        "loss": "so the longer context itself hurts",
+        "equivalent": f"so the longer context itself gives nothing within ±{NEAR}",
+        "inconclusive": "inconclusive whether the longer context itself helps",
+        "one window": "of one window, which shows nothing",
+    }
+    return [f"{better}; the extended model has {gain}: {words[kind_of(longer)]}."]
+
+
+def choice_sentence(choices: Mapping[str, tuple[float, ...]]) -> str:
+    """How the method that "auto" chose compares with the next one, on the texts that it was chosen by."""
+    losses = {name: WindowLosses(tuple(values)) for name, values in choices.items()}
+    ordered = sorted(losses, key=lambda name: losses[name].mean)
+    if len(ordered) < 2:
+        return f"{ordered[0]} is the only method that can start from the scaling of this model."
+    best, second = ordered[:2]
+    difference = losses[best].minus(losses[second])
+    words: dict[Kind, str] = {
+        "gain": "lower",
+        "loss": "higher",
+        "equivalent": f"equivalent within ±{NEAR}",
+        "inconclusive": "inconclusive; more texts would narrow it (--pieces)",
+        "one window": "of one text, which shows nothing (--pieces)",
+    }
+    count = len(losses[best].windows)
+    return (
+        f"{best} has the lowest mean loss of {len(ordered)} methods; against {second} {difference.text(signed=True)} "
+        f"nats on {count} {'text' if count == 1 else 'texts'}: {words[kind_of(difference)]}."
+    )
 
 
 def _worth_of_context(gain: WindowLosses, original: int) -> str:
@@ -108,11 +135,13 @@ class Extension:
         method: the method that was applied.
         original_length, length: training length and new context length, in tokens.
         before, after: losses in nats a token by context length, always of the same tokens.
-        choices: with the method "auto", the loss of each candidate at ``length``, on other tokens.
+        choices: with the method "auto", the losses of each candidate at ``length``, on other texts than the windows.
         decoding: decoding with a cache compared with one call, before and after.
         config: the keys of the text part on rotation and length; {} for remapped distances.
         folder: the folder that was written; None: none.
         model: the live, extended model.
+        retrieval: facts found before and after, by the length of the prompts; {} where it was not measured.
+        weights: how the folder has its weights where they were linked; "" where they were written.
     """
 
     method: str
@@ -120,11 +149,13 @@ class Extension:
     length: int
     before: Mapping[int, WindowLosses]
     after: Mapping[int, WindowLosses]
-    choices: Mapping[str, float]
+    choices: Mapping[str, tuple[float, ...]]
     decoding: Decoding
     config: Mapping[str, Any]
     folder: str | None = None
     model: nn.Module | None = field(default=None, repr=False, compare=False)
+    retrieval: Mapping[int, Retrieval] = field(default_factory=dict)
+    weights: str = ""
 
     @property
     def is_improvement(self) -> bool | None:
@@ -133,10 +164,12 @@ class Extension:
 
     def record(self) -> dict[str, Any]:
         """As plain data."""
-        omitted = ("model", "folder", "before", "after")
+        omitted = ("model", "folder", "before", "after", "retrieval")
         record = {key: value for key, value in vars(self).items() if key not in omitted}
         for name in ("before", "after"):
             record[name] = {str(n): asdict(losses) for n, losses in getattr(self, name).items()}
+        record["choices"] = {name: list(losses) for name, losses in self.choices.items()}
+        record["retrieval"] = {str(n): asdict(answers) for n, answers in self.retrieval.items()}
         return {**record, "decoding": asdict(self.decoding)}
 
     @classmethod
@@ -146,10 +179,18 @@ class Extension:
             {int(n): WindowLosses(tuple(losses["windows"]), losses["seconds"]) for n, losses in record[name].items()}
             for name in ("before", "after")
         )
-        rest: dict[str, Any] = {
-            key: record[key] for key in ("method", "original_length", "length", "choices", "config")
+        retrieval = {
+            int(n): Retrieval(tuple(answers["before"]), tuple(answers["after"]), answers["cut"])
+            for n, answers in record.get("retrieval", {}).items()
         }
-        return cls(**rest, before=before, after=after, decoding=Decoding(**record["decoding"]), folder=folder)
+        choices = {  # one number each in records of posenc 0.1
+            name: tuple(losses) if isinstance(losses, list) else (losses,) for name, losses in record["choices"].items()
+        }
+        return cls(
+            record["method"], record["original_length"], record["length"], before, after, choices,
+            Decoding(**record["decoding"]), record["config"], folder, retrieval=retrieval,
+            weights=record.get("weights", ""),
+        )  # fmt: skip
 
     def __str__(self) -> str:
         title = f"{self.method}: {self.original_length:,} to {self.length:,} tokens"
@@ -162,8 +203,12 @@ class Extension:
             speed = f"{n / timed.seconds:,.0f}" if timed is not None and timed.seconds else ""
             lines.append(f"{n:>10,}  {texts[0]:>17}  {texts[1]:>17}  {difference:>18}  {speed:>8}")
         if self.choices:
-            lines.append("tried: " + ", ".join(f"{name} {loss:.4f}" for name, loss in self.choices.items()))
+            tried = (f"{name} {WindowLosses(losses).text()}" for name, losses in self.choices.items())
+            lines += ["tried: " + ", ".join(tried), choice_sentence(self.choices)]
         lines += sentences(self.before, self.after, self.original_length, self.length, self.decoding)
+        lines += [answers.sentence(n, self.original_length) for n, answers in sorted(self.retrieval.items())]
+        if self.weights:
+            lines.append(f"The weights are {self.weights}.")
         if self.folder is not None:
             lines.append(
                 f"Written to {self.folder}; SERVING.md there has commands for vLLM, SGLang, llama.cpp and mlx-lm."

@@ -26,7 +26,7 @@ from posenc.frequencies.longrope import gain_of
 from posenc.frequencies.modules import LongRoPE
 from posenc.hf.extend.methods import auto_methods
 from posenc.hf.extend.rotary_modules import RotaryModules
-from posenc.hf.extend.tuning import Recipe, draw_rows, tune
+from posenc.hf.extend.tuning import Recipe, tune
 from posenc.search import Candidate, Settings
 from posenc.search import search as search_factors
 
@@ -146,7 +146,6 @@ def progressive_search(
     """
     original, length, rotations = searcher.original_length, searcher.length, searcher.rotations
     intermediate = intermediate_length(recipe, original, length)
-    draw_rows(text, recipe, intermediate, 0)  # refuses a short text before hours of searching
 
     def search(name: str, at: int, trained: int, factor: float, onto: tuple[float, ...] | None) -> tuple[float, ...]:
         return searcher.search(

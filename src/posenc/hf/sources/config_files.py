@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 from posenc.hf.atomic_write import replace_with_backup, write_atomically
 from posenc.hf.limits import FILE_BYTES
@@ -24,6 +24,7 @@ from posenc.hf.sources.hub import SIDE_FILES, hub_id, local_source
 from posenc.hf.sources.load import Config, Source
 from posenc.input_files import open_regular, parse_json, read_text, told
 
+Link = Literal["hard links", "symbolic links", "copies"]
 CONFIG = "config.json"
 LINKED_FROM = 2**20  # bytes
 _WEIGHTS = {".safetensors", ".bin", ".gguf", ".pt", ".pth", ".h5", ".msgpack", ".onnx"}
@@ -173,13 +174,23 @@ def _fill(source: Path, target: Path) -> None:
             _fill(entry, target / entry.name)
         elif entry.is_file():
             large = entry.suffix in _WEIGHTS or entry.stat().st_size > LINKED_FROM
-            (_link if large else shutil.copyfile)(entry, target / entry.name)
+            (link_file if large else shutil.copyfile)(entry, target / entry.name)
 
 
-def _link(source: Path, target: Path) -> Any:
-    """A hard link to a file, or a symbolic one where the disk of the target is another."""
-    real = source.resolve()
+def link_file(source: Path, target: Path) -> Link:
+    """A link to a file; returns which kind there is now.
+
+    A hard link takes no space and outlives the source; on another disk it is a symbolic link, and where the system has
+    neither, a copy.
+    """
+    real = source.resolve(strict=True)  # the Hub's cache has symbolic links, and a hard link to one of them breaks
     try:
         os.link(real, target)
-    except OSError:
-        target.symlink_to(real)
+    except (OSError, NotImplementedError):
+        try:
+            target.symlink_to(real)
+        except (OSError, NotImplementedError):
+            shutil.copy2(real, target)
+            return "copies"
+        return "symbolic links"
+    return "hard links"

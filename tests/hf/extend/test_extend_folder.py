@@ -1,0 +1,457 @@
+"""What `posenc extend` says before, during and after its measurements, and what its folder holds."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+import posenc_cli
+from posenc.evaluation.log import MeasurementLog, fingerprint
+from posenc.hf.extend import Recipe, extend
+from posenc.hf.extend.estimate import Workload, memory_needed, memory_text, within_memory
+from posenc.hf.extend.loading import load_causal_lm
+from posenc.hf.extend.result import Extension, choice_sentence
+from posenc.hf.extend.retrieval import Retrieval
+from posenc.hf.extend.weight_files import link_files, weight_files
+from tests.hf.extend.extended import TARGET, TRAINED, asked, saved, small, text
+
+
+def test_time_and_memory_are_estimated_before_the_first_window(tmp_path: Path) -> None:
+    lines: list[str] = []
+    extend(small(), TARGET, "yarn", **asked(progress=lines.append, lengths=[TRAINED, TARGET]))
+    first_window = next(n for n, line in enumerate(lines) if line.startswith("  window"))
+    estimates = [n for n, line in enumerate(lines) if line.startswith("estimate:")]
+    assert len(estimates) == 2
+    assert estimates[-1] < first_window
+    assert "memory at 112 tokens" in lines[estimates[1]]
+    windows = [line for line in lines if line.startswith("  window")]
+    assert len(windows) == 8
+    assert all("left" in line for line in windows)
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "says"),
+    [
+        ("auto", {"text": text(TARGET + 20), "last": 10}, "searches need pieces"),
+        ("longrope", {"text": text(TARGET + 20), "last": 10}, "searches need pieces"),
+        ("progressive", {"recipe": Recipe(intermediate=TARGET + 1)}, "intermediate must lie"),
+        ("progressive", {"text": text(TARGET + 20), "last": 10}, "searches need pieces"),
+    ],
+)
+def test_a_request_that_cannot_end_is_refused_before_anything_is_measured(
+    method: str, options: dict[str, Any], says: str, tmp_path: Path
+) -> None:
+    lines: list[str] = []
+    with pytest.raises(ValueError, match=says):
+        extend(small(), TARGET, method, out=tmp_path / "new", progress=lines.append, **{**asked(), **options})
+    assert not lines
+    assert not (tmp_path / "new.work").exists()
+
+
+def test_a_search_over_a_scaling_is_refused_before_anything_is_measured() -> None:
+    block = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 32, "rope_theta": 1e4}
+    lines: list[str] = []
+    with pytest.raises(ValueError, match="scaled already"):
+        extend(small(rope_parameters=block), TARGET, "longrope", progress=lines.append, **asked())
+    assert not lines
+
+
+def test_the_pace_of_readings_estimates_what_is_left() -> None:
+    model = small()
+    workload = Workload(model, {64: 2, 112: 3})
+    workload.probe(model, text())
+    workload.done(64, 2.0)
+    per_cost = 2.0 / workload.cost(64)
+    assert workload.seconds_left == pytest.approx(per_cost * (workload.cost(64) + 3 * workload.cost(112)))
+    workload.done(64, None)  # known from an earlier run
+    workload.done(112, 9.0, 3)
+    assert workload.seconds_left == 0
+    # twice the tokens: more than twice the cost, since attention is quadratic, and less than four times
+    assert 2 < workload.cost(128) / workload.cost(64) < 4
+
+
+def test_memory_counts_weights_and_the_matrix_of_eager_attention() -> None:
+    model = small()
+    parts = memory_needed(model, 1000, 8, decodes=False)
+    assert parts["weights"] >= sum(weight.numel() * 4 for weight in model.parameters())
+    assert "attention matrix" not in parts
+    assert "key/value cache" not in parts
+    model.config._attn_implementation = "eager"
+    parts = memory_needed(model, 1000, 8, decodes=True)
+    assert parts["attention matrix"] == 2 * model.config.num_attention_heads * 1000**2 * 4
+    assert parts["key/value cache"] > 0
+    assert "too little" in memory_text(model, 10**8, 8, decodes=False)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [torch.OutOfMemoryError("CUDA out of memory. Tried …"), RuntimeError("DefaultCPUAllocator: can't allocate memory")],
+)
+def test_a_lack_of_memory_is_one_line(error: Exception) -> None:
+    with pytest.raises(ValueError, match=r"112 tokens.*--device-map auto"), within_memory(small(), 112):
+        raise error
+
+
+def test_weights_are_linked_where_only_the_configuration_changes(tmp_path: Path) -> None:
+    saved(tmp_path / "model", small())
+    done = extend(tmp_path / "model", TARGET, "yarn", out=tmp_path / "new", **asked())
+    old, new = tmp_path / "model" / "model.safetensors", tmp_path / "new" / "model.safetensors"
+    assert old.samefile(new)
+    assert done.weights == f"hard links to the files of {tmp_path / 'model'}"
+    assert done.weights in str(done)
+    again = extend(
+        tmp_path / "model", TARGET, "yarn", out=tmp_path / "new", **asked()
+    )  # already done: reads the record
+    assert again.weights == done.weights
+    original = old.read_bytes()
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "new")
+    with torch.no_grad():
+        next(model.parameters()).zero_()
+    model.save_pretrained(tmp_path / "new")
+    assert old.read_bytes() == original  # safetensors writes a new file
+
+
+def test_a_replaced_source_is_not_linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)  # a symbolic link would lead to the folder that is removed
+    saved(tmp_path / "model", small())
+    before = load_causal_lm(tmp_path / "model").model
+    done = extend(tmp_path / "model", TARGET, "yarn", out=tmp_path / "model", overwrite=True, **asked())
+    assert done.weights == ""
+    assert fingerprint(load_causal_lm(tmp_path / "model").model) == fingerprint(before)
+
+
+def test_a_replaced_folder_comes_back_where_the_new_one_cannot_take_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(tmp_path / "model", small())
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "mine").write_text("precious")
+    replace = Path.replace
+
+    def full(self: Path, target: Path) -> Path:
+        if self.name == "folder":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(OSError, match="No space left"):
+        extend(tmp_path / "model", TARGET, "yarn", out=tmp_path / "new", overwrite=True, **asked())
+    assert (tmp_path / "new" / "mine").read_text() == "precious"
+
+
+def test_generation_settings_that_cannot_be_saved(tmp_path: Path) -> None:
+    saved(tmp_path / "model", small())
+    file = tmp_path / "model" / "generation_config.json"
+    file.write_text(json.dumps({"temperature": 0.9, "do_sample": False}))
+    extend(tmp_path / "model", TARGET, "yarn", out=tmp_path / "new", **asked())  # the file is taken as it is
+    assert json.loads((tmp_path / "new" / "generation_config.json").read_text())["temperature"] == 0.9
+    model, lines = small(), list[str]()
+    model.generation_config.temperature = 0.9
+    with pytest.raises(ValueError, match="cannot save its generation settings"):
+        extend(model, TARGET, "yarn", out=tmp_path / "other", **asked(progress=lines.append))
+    assert not any(line.startswith("  window") for line in lines)
+
+
+def test_what_trains_or_remaps_writes_its_weights(tmp_path: Path) -> None:
+    saved(tmp_path / "model", small())
+    done = extend(tmp_path / "model", TARGET, "rerope", out=tmp_path / "new", **asked())
+    assert done.weights == ""
+    assert not (tmp_path / "model" / "model.safetensors").samefile(tmp_path / "new" / "model.safetensors")
+
+
+def test_the_dtype_of_linked_weights_is_that_of_the_files(tmp_path: Path) -> None:
+    saved(tmp_path / "model", small().to(torch.bfloat16))
+    extend(tmp_path / "model", TARGET, "pi", out=tmp_path / "new", dtype="float32", **asked())
+    assert AutoModelForCausalLM.from_pretrained(tmp_path / "new").dtype == torch.bfloat16
+
+
+def test_shards_are_linked_with_their_index_and_adapters_are_not(tmp_path: Path) -> None:
+    small().save_pretrained(tmp_path / "model", max_shard_size="20KB")
+    files = weight_files(tmp_path / "model")
+    assert len(files) > 2
+    assert {file.name for file in files} == {path.name for path in (tmp_path / "model").glob("*safetensors*")}
+    (tmp_path / "model" / "adapter_config.json").write_text("{}")
+    assert weight_files(tmp_path / "model") == ()
+
+
+def test_links_fall_back_to_symbolic_ones_and_to_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    blob = tmp_path / "blob"
+    blob.write_bytes(b"weights")
+    (tmp_path / "model.safetensors").symlink_to("blob")  # as the hub's cache has it
+    files = [tmp_path / "model.safetensors"]
+    for name in ("one", "two", "three"):
+        (tmp_path / name).mkdir()
+    assert link_files(files, tmp_path / "one") == "hard links"
+    assert (tmp_path / "one" / "model.safetensors").samefile(blob)
+    monkeypatch.setattr(os, "link", refuse)
+    assert link_files(files, tmp_path / "two") == "symbolic links"
+    assert (tmp_path / "two" / "model.safetensors").read_bytes() == b"weights"
+    monkeypatch.setattr(Path, "symlink_to", refuse)
+    assert link_files(files, tmp_path / "three") == "copies"
+    assert not (tmp_path / "three" / "model.safetensors").samefile(blob)
+
+
+def test_lengths_beside_the_config_no_longer_cut_texts(tmp_path: Path) -> None:
+    model = small()
+    model.generation_config.max_length = TRAINED
+    saved(tmp_path / "model", model)
+    file = tmp_path / "model" / "tokenizer_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "model_max_length": TRAINED}))
+    extend(tmp_path / "model", TARGET, "yarn", out=tmp_path / "new", **asked())
+    assert AutoTokenizer.from_pretrained(tmp_path / "new").model_max_length == TARGET
+    assert json.loads((tmp_path / "new" / "generation_config.json").read_text())["max_length"] == TARGET
+    assert json.loads(file.read_text())["model_max_length"] == TRAINED
+
+
+def test_a_limit_of_answers_that_somebody_chose_stays(tmp_path: Path) -> None:
+    model = small()
+    model.generation_config.max_length = TRAINED - 1
+    extend(model, TARGET, "yarn", out=tmp_path / "new", **asked())
+    assert json.loads((tmp_path / "new" / "generation_config.json").read_text())["max_length"] == TRAINED - 1
+
+
+@pytest.mark.parametrize("method", ["yarn", "rerope"])
+def test_a_full_disk_leaves_the_measurements_and_nothing_half_written(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    saved(tmp_path / "model", small())
+    call: dict[str, Any] = {"out": tmp_path / "new", **asked()}
+    with monkeypatch.context() as patch:
+        patch.setattr("posenc.hf.extend.folder._raise_limits", full)
+        with pytest.raises(OSError, match=r"new: cannot be written: No space left.*saved in .*new\.work") as caught:
+            extend(tmp_path / "model", TARGET, method, **call)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "new").exists()
+    assert not (tmp_path / "new.work" / "folder").exists()
+    lines: list[str] = []
+    extend(tmp_path / "model", TARGET, method, **call, progress=lines.append)
+    assert not any(line.startswith("  window") for line in lines)  # nothing was measured twice
+    assert (tmp_path / "new" / "extension.json").exists()
+
+
+def test_a_full_disk_within_the_log_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = MeasurementLog(tmp_path / "measured.jsonl")
+    log.put("first", 1)
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=r"No space left on device; 1 measurements .*measured\.jsonl"):
+        log.put("second", 2)
+    assert log.get("second") is None
+
+
+def test_a_disk_without_room_is_refused_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("posenc.hf.extend.folder._free_space", lambda folder: 1000)
+    lines: list[str] = []
+    with pytest.raises(ValueError, match="has 1,000 free"):
+        extend(small(), TARGET, "yarn", out=tmp_path / "new", progress=lines.append, **asked())
+    assert not any(line.startswith("  window") for line in lines)
+
+
+def test_damaged_weights_are_named_before_the_model_is_built(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small().save_pretrained(tmp_path / "model", max_shard_size="20KB")
+    shard = sorted((tmp_path / "model").glob("*.safetensors"))[1]
+    content = shard.read_bytes()
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 1234\n"
+    for damaged, says in ((content[:-100], "truncated"), (pointer, "LFS"), (b"", "0 bytes")):
+        shard.write_bytes(damaged)
+        capsys.readouterr()
+        for command in (["extend", "--length", "112"], ["evaluate"], ["attach", "fox", "--out", str(tmp_path / "new")]):
+            assert posenc_cli.run([command[0], str(tmp_path / "model"), *command[1:]]) == 2
+            error = capsys.readouterr().err
+            assert shard.name in error
+            assert says in error
+            assert error.count("\n") == 1
+    shard.unlink()
+    assert posenc_cli.run(["extend", str(tmp_path / "model"), "--length", "112"]) == 2
+    assert "lacks" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"device": "cuda"}, "device 'cuda' does not exist"),
+        ({"device": "gpu"}, "device must be auto, cpu, cuda"),
+        ({"dtype": "half"}, "dtype must be one of auto, float32"),
+        ({"device_map": "all"}, "device_map must be one of auto"),
+    ],
+)
+def test_devices_and_dtypes_that_do_not_exist(options: dict[str, str], says: str, tmp_path: Path) -> None:
+    if options.get("device") == "cuda" and torch.cuda.is_available():
+        pytest.skip("has CUDA")
+    saved(tmp_path / "model", small())
+    with pytest.raises(ValueError, match=says):
+        load_causal_lm(tmp_path / "model", **options)  # type: ignore[arg-type]
+
+
+def test_automatic_device_and_device_map(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    saved(tmp_path / "model", small())
+    expected = extend(tmp_path / "model", TARGET, "yarn", **asked())
+    ways: list[dict[str, Any]] = [{"device": "auto"}, {"device_map": "auto"}]
+    for options in ways:
+        done = extend(tmp_path / "model", TARGET, "yarn", **asked(), **options)
+        assert done.after[TARGET].mean == pytest.approx(expected.after[TARGET].mean, abs=1e-4)
+
+
+def test_weights_that_accelerate_offloads(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    saved(tmp_path / "model", small())
+    expected = extend(tmp_path / "model", TARGET, "yarn", **asked())
+    placed = {"model.embed_tokens": "cpu", "model.layers.0": "cpu", "model.layers.1": "disk", "model.norm": "cpu"}
+    placed |= {"model.rotary_emb": "cpu", "lm_head": "cpu"}
+    model = AutoModelForCausalLM.from_pretrained(
+        tmp_path / "model", device_map=placed, offload_folder=str(tmp_path / "offloaded")
+    )
+    assert any(weight.is_meta for weight in model.parameters())
+    done = extend(model, TARGET, "yarn", **asked())
+    assert done.after[TARGET].windows == pytest.approx(expected.after[TARGET].windows, abs=1e-5)
+
+
+def quantized(folder: Path) -> None:
+    """A checkpoint with two-bit weights, which transformers opens without any further package."""
+    from transformers import BitNetQuantConfig
+    from transformers.integrations import replace_with_bitnet_linear
+
+    config = small(hidden_size=64).config
+    settings = BitNetQuantConfig()
+    model = replace_with_bitnet_linear(
+        AutoModelForCausalLM.from_config(config), modules_to_not_convert=["lm_head"], quantization_config=settings
+    )
+    source = torch.Generator().manual_seed(0)
+    for name, buffer in model.named_buffers():
+        if name.endswith("weight"):
+            buffer.copy_(torch.randint(0, 171, buffer.shape, generator=source).to(buffer.dtype) & 0b10101010)
+        elif name.endswith("weight_scale"):
+            buffer.fill_(8.0)
+    model.config.quantization_config = settings
+    saved(folder, model)
+
+
+def test_a_quantized_checkpoint_stays_as_it_is(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    quantized(tmp_path / "model")
+    before = load_causal_lm(tmp_path / "model").model
+    assert any(buffer.dtype == torch.uint8 for buffer in before.buffers())
+    done = extend(tmp_path / "model", TARGET, "yarn", out=tmp_path / "new", **asked())
+    assert done.after[TARGET].mean < 20
+    assert (tmp_path / "model" / "model.safetensors").samefile(tmp_path / "new" / "model.safetensors")
+    config = AutoConfig.from_pretrained(tmp_path / "new")
+    assert config.quantization_config["quant_method"] == "bitnet"
+    assert config.rope_parameters["rope_type"] == "yarn"
+    again = load_causal_lm(tmp_path / "new").model
+    assert fingerprint(again) == fingerprint(before)
+
+
+def test_quantized_weights_are_not_trained(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    quantized(tmp_path / "model")
+    with pytest.raises(ValueError, match="quantised"):
+        extend(tmp_path / "model", TARGET, "progressive", out=tmp_path / "new", **asked())
+    assert not (tmp_path / "new.work").exists()
+
+
+def test_the_fingerprint_sees_weights_in_buffers() -> None:
+    model: Any = torch.nn.Linear(2, 2)
+    model.register_buffer("packed", torch.zeros(4, dtype=torch.uint8))
+    model.register_buffer("table", torch.zeros(4), persistent=False)
+    before = fingerprint(model)
+    model.table += 1
+    assert fingerprint(model) == before
+    model.packed += 1
+    assert fingerprint(model) != before
+
+
+def test_retrieval_is_measured_at_both_lengths_and_kept(tmp_path: Path) -> None:
+    from posenc.hf.modeling.export import byte_tokenizer
+
+    options = asked(lengths=[640], last=8, text=text(3000), tokenizer=byte_tokenizer(), retrieval=2)
+    model = small(name="llama")
+    model.config.max_position_embeddings = 512
+    lines: list[str] = []
+    done = extend(model, 640, "yarn", out=tmp_path / "new", original_length=512, **options, progress=lines.append)
+    assert set(done.retrieval) == {512, 640}
+    assert done.retrieval[640].cut
+    assert not done.retrieval[512].cut
+    assert all(len(answers.before) == len(answers.after) == 2 for answers in done.retrieval.values())
+    assert sum(line.startswith("  fact") for line in lines) == 8
+    record = json.loads((tmp_path / "new" / "extension.json").read_text())
+    assert Extension.of_record(record, "new").retrieval == done.retrieval
+    assert str(done).count("Retrieval at") == 2
+
+
+def test_a_sentence_on_retrieval_respects_its_interval() -> None:
+    yes, no = (True,) * 20, (False,) * 20
+    assert "better than before" in Retrieval(no, yes, True).sentence(128, 64)
+    assert "with the last 64 tokens alone" in Retrieval(no, yes, True).sentence(128, 64)
+    assert "worse than before" in Retrieval(yes, no, False).sentence(64, 64)
+    assert "inconclusive" in Retrieval(yes, (*yes[1:], False), False).sentence(64, 64)
+
+
+def test_retrieval_without_a_tokenizer_or_room_is_refused_before_anything_is_measured() -> None:
+    with pytest.raises(ValueError, match="tokenizer"):
+        extend(small(), TARGET, "yarn", **asked(retrieval=2))
+    from posenc.hf.modeling.export import byte_tokenizer
+
+    with pytest.raises(ValueError, match="room"):
+        extend(small(), TARGET, "yarn", **asked(retrieval=2, tokenizer=byte_tokenizer()))
+
+
+def test_the_choice_of_a_method_has_an_interval() -> None:
+    assert "inconclusive" in choice_sentence({"yarn": (2.0, 3.0), "ntk": (2.6, 3.0)})
+    assert "yarn has the lowest" in choice_sentence({"ntk": (2.6, 3.6), "yarn": (2.0, 3.0)})
+    assert "lower" in choice_sentence({"ntk": (2.6, 3.61), "yarn": (2.0, 3.0)}).rpartition(":")[2]
+    assert "shows nothing" in choice_sentence({"yarn": (2.0,), "ntk": (2.6,)})
+
+
+@pytest.mark.slow
+def test_ctrl_c_says_what_is_saved_and_how_to_continue(tmp_path: Path) -> None:
+    saved(tmp_path / "model", small())
+    (tmp_path / "text").write_text("the position of a token, and its distance from another, " * 60)
+    arguments = ["extend", str(tmp_path / "model"), "--length", "112", "--method", "longrope", "--out"]
+    arguments += [str(tmp_path / "a new"), "--text", str(tmp_path / "text"), "--windows", "2", "--search", "4000"]
+    command = [sys.executable, "-m", "posenc", *arguments]
+    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert running.stderr is not None
+    for line in running.stderr:
+        if "extending by" in line:
+            running.send_signal(signal.SIGINT)
+            break
+    rest = running.stderr.read()
+    assert running.wait(60) == 130
+    last = rest.strip().splitlines()[-1]
+    assert last.startswith("stopped: ")
+    assert " measurements" in last
+    assert f"posenc extend {tmp_path / 'model'} --length 112" in last
+    assert f"'{tmp_path / 'a new'}'" in last  # quoted for a shell
+    assert (tmp_path / "a new.work" / "measured.jsonl").exists()
+    shutil.rmtree(tmp_path / "a new.work")
