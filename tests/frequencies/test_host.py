@@ -21,6 +21,7 @@ from posenc.frequencies.longrope import DynamicLongRoPE, LongRoPE
 from posenc.frequencies.modules import module_of
 from posenc.frequencies.ntk import DynamicNTK, NTKAware
 from posenc.frequencies.proportional import Proportional
+from posenc.frequencies.riflex import RIFLEx
 from posenc.frequencies.rotation import MRoPESpec, RoPESpec
 from posenc.frequencies.yarn import DynamicYaRN, YaRN
 from posenc.hf.config.rotation import built
@@ -45,6 +46,7 @@ FORMULAS: list[Formula] = [
     LongRoPE([1.0] * PAIRS, RISING, original_length=1024, factor=4.0, start_tokens=16),
     DynamicLongRoPE(RISING, original_length=1024, factor=4.0),
     Proportional(0.25),
+    RIFLEx(4, length=66),
     Chain(Proportional(0.5), PositionInterpolation(2.0)),
 ]
 
@@ -119,7 +121,7 @@ numbers = st.lists(st.floats(0.01, 100.0), min_size=2, max_size=5)
 @given(numbers, st.floats(0.1, 10.0))
 def test_vectors_compute_as_tensors_do(values: list[float], number: float) -> None:
     for function in (
-        lambda x: (x + number) / (number - x * 0.001) - 2 * x,
+        lambda x: (x + number) / (x * 0.001 + number) - (number - 2 * x),
         lambda x: (1 + x).log().clamp(0.0, 2.0),
         lambda x: (x * 2).where(x > number, x.new_tensor(number)),
         lambda x: x.new_tensor(number) ** (-x / 10),

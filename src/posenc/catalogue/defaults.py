@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from posenc.catalogue.entry import Shape
 from posenc.frequencies.clipped import pairs_to_clip
+from posenc.frequencies.riflex import identify_k
 
 IN_ORDER = {
     "positions_matter": "counts what tokens say in the order of the text; positions are not read",
@@ -43,6 +44,16 @@ def dynamics(shape: Shape) -> Mapping[str, object]:
     pairs, longer = pairs_of(shape), factor(shape).get("factor")
     reach = {"max_factor": max(2, math.ceil(longer))} if isinstance(longer, float) else {}
     return reach if pairs is None else {"pairs": pairs, **reach}
+
+
+def pair_that_repeats(shape: Shape) -> dict[str, object]:
+    """The pair that RIFLEx slows down, whose period is nearest to the training length, and the longest length."""
+    pairs, train_length, max_length = pairs_of(shape), shape.get("train_length"), shape.get("max_length")
+    if pairs is None or not isinstance(train_length, int) or not isinstance(max_length, int):
+        return {}
+    base = shape.get("base", 10_000.0)
+    k, _ = identify_k(2 * pairs, base if isinstance(base, int | float) else 10_000.0, train_length)
+    return {"k": k, "length": max_length}
 
 
 def a_quarter(shape: Shape) -> dict[str, object]:

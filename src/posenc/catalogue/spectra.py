@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from posenc.catalogue.defaults import a_quarter, dynamics, slowest_third
+from posenc.catalogue.defaults import a_quarter, dynamics, pair_that_repeats, slowest_third
 from posenc.catalogue.entry import Entry
 from posenc.catalogue.scaled import NO_SHIFT
 from posenc.frequencies.clex import CLEX
 from posenc.frequencies.clipped import Clipped
-from posenc.frequencies.modules import Proportional
+from posenc.frequencies.modules import Proportional, RIFLEx
 from posenc.frequencies.multiscale import MultiScale
 from posenc.frequencies.resonance import Resonance
 from posenc.rotary.rope import RoPE
@@ -27,6 +27,23 @@ ENTRIES = (
         reads="distances",
         extension="a scaling of the frequencies before it, such as YaRN",
         used_in="its paper's own models; no other is known to us",
+    ),
+    Entry(
+        name="riflex",
+        hook_point="rotary",
+        encoding=RoPE,
+        scaling=RIFLEx,
+        title="RIFLEx: the pair that comes round within a longer video is slowed down until it does not",
+        formula="theta_k ← share · 2π / length, all other frequencies as they are",
+        source="Zhao et al., arXiv 2502.15894, eq. 8",
+        parameters="none",
+        cost="none",
+        past_training="for the time axis of videos, which repeat past a period; slower pairs meet new angles",
+        reads="distances",
+        extension="is itself an extension: another length",
+        used_in="none known to be trained with it; serves HunyuanVideo, CogVideoX and Wan (arXiv 2502.15894)",
+        extends_context=True,
+        defaults=pair_that_repeats,
     ),
     Entry(
         name="clex",

@@ -24,9 +24,11 @@ if TYPE_CHECKING:
     from posenc.frequencies.modules import PartNTK as PartNTK
     from posenc.frequencies.modules import PositionInterpolation as PositionInterpolation
     from posenc.frequencies.modules import Proportional as Proportional
+    from posenc.frequencies.modules import RIFLEx as RIFLEx
     from posenc.frequencies.modules import YaRN as YaRN
     from posenc.frequencies.multiscale import MultiScale as MultiScale
     from posenc.frequencies.resonance import Resonance as Resonance
+    from posenc.frequencies.riflex import identify_k as identify_k
     from posenc.frequencies.spectrum import Scaling as Scaling
     from posenc.frequencies.spectrum import Spectrum as Spectrum
 
@@ -37,9 +39,10 @@ __getattr__, _NAMES = lazy_names(
         "posenc.frequencies.clex": "CLEX",
         "posenc.frequencies.clipped": "Clipped",
         "posenc.frequencies.modules": "NTKByParts PartNTK DynamicPositionInterpolation PositionInterpolation Llama3 "
-        "DynamicLongRoPE LongRoPE DynamicNTK NTKAware Proportional DynamicYaRN YaRN",
+        "DynamicLongRoPE LongRoPE DynamicNTK NTKAware Proportional RIFLEx DynamicYaRN YaRN",
         "posenc.frequencies.multiscale": "MultiScale",
         "posenc.frequencies.resonance": "Resonance",
+        "posenc.frequencies.riflex": "identify_k",
         "posenc.frequencies.spectrum": "Scaling Spectrum",
     },
 )
@@ -59,6 +62,8 @@ __all__ = [
     "DynamicNTK",
     "NTKAware",
     "Proportional",
+    "RIFLEx",
+    "identify_k",
     "Resonance",
     "Scaling",
     "Spectrum",

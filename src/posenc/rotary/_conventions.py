@@ -6,11 +6,14 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple, cast, get_args
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from posenc.arguments import MOST_AXES, check_number, check_several, check_whole, shown
-from posenc.frequencies.host import check_base, geometric
+from posenc.arguments import MOST_AXES, check_number, check_several, check_whole, one_line, shown
+from posenc.frequencies.host import Formula, check_base, geometric
+from posenc.frequencies.modules import module_of
 from posenc.frequencies.phase import Frequencies
+from posenc.frequencies.spectrum import Spectrum, host_float64
+from posenc.rotary._rotation_table import check_theta
 
 AxialLayout = Literal["half", "interleaved", "half-by-axis"]
 FASTEST = 1e15  # radians per unit, either way
@@ -58,6 +61,91 @@ def pairs_of_axis(head_dim: int, axes: int, convention: str) -> int:
         fits = f"even and at least {2 * axes}" if rules.tail else f"a multiple of 2 * axes = {step}"
         raise ValueError(f"head_dim must be {fits} for {convention!r} with {axes} axes, got {head_dim}")
     return head_dim // axes // 2
+
+
+class AxisSpectrum(NamedTuple):
+    """The frequencies of one axis, radians per unit, and the factor on cos and sin of its pairs."""
+
+    theta: list[float]
+    gain: float
+
+
+def widths_of(
+    head_dim: int, axes: int | None, axes_dims: Sequence[int] | None, rotary_dim: int | None, convention: str
+) -> tuple[int, ...]:
+    """The channels of each axis, checked.
+
+    Raises:
+        ValueError: for both or neither of ``axes`` and ``axes_dims`` where they disagree, for widths that are odd or do
+            not add up to ``rotary_dim``, and for a convention whose axes have no channels of their own.
+    """
+    rules = CONVENTIONS[convention]
+    check_whole("head_dim", head_dim)
+    if rules.dealt or rules.woven or rules.periods or rules.tail:
+        raise ValueError(
+            f"convention must give each axis pairs of its own with axes_dims, rotary_dim or scaling, got {convention!r}"
+        )
+    rotated = head_dim if rotary_dim is None else rotary_dim
+    check_whole("rotary_dim", rotated, least=2, most=head_dim)
+    if axes_dims is None:
+        axes = 2 if axes is None else axes
+        check_whole("axes", axes, most=MOST_AXES)
+        if rotated % (2 * axes):
+            raise ValueError(f"rotary_dim must be a multiple of 2 * axes = {2 * axes} without axes_dims, got {rotated}")
+        return (rotated // axes,) * axes
+    if axes is not None:
+        raise ValueError(f"give axes or axes_dims, not both: axes={axes}, axes_dims={shown(axes_dims)}")
+    widths = check_several("axes_dims", axes_dims)
+    for width in widths:
+        check_whole("axes_dims", width, least=2, most=head_dim)
+    if not 1 <= len(widths) <= MOST_AXES or any(width % 2 for width in widths) or sum(widths) != rotated:
+        asked = f"rotary_dim = {rotated}" if rotary_dim is not None else f"head_dim = {rotated}, or give rotary_dim"
+        raise ValueError(f"axes_dims must be even and add up to {asked}; got {shown(axes_dims)}, {sum(widths)} in all")
+    return tuple(widths)
+
+
+def scalings_of(scaling: object, axes: int) -> tuple[nn.Module | None, ...]:
+    """A scaling for each axis; a ValueError for another count, and for one that follows the length or is learned."""
+    one = isinstance(scaling, nn.Module | Formula)
+    given = [scaling] * axes if one else check_several("scaling", cast(Iterable[object], scaling))
+    if len(given) != axes:
+        raise ValueError(f"scaling must be one for all axes, or one or None for each of {axes}, got {len(given)}")
+    checked: list[nn.Module | None] = []
+    for each in given:
+        if each is None:
+            checked.append(None)
+            continue
+        if not isinstance(each, nn.Module | Formula):
+            raise ValueError(f"scaling must be a Scaling, several in nn.Sequential, or None, got {shown(each)}")
+        module = module_of(each)
+        parts = list(module.modules())
+        if any(getattr(part, "length_dependent", False) for part in parts) or any(True for _ in module.parameters()):
+            raise ValueError(f"scaling of an axis must follow no length and learn nothing, got {one_line(each)}")
+        checked.append(module)
+    return tuple(checked)
+
+
+def spectra_of(
+    widths: Sequence[int],
+    base: float | Sequence[float] | None,
+    scaling: Sequence[nn.Module | None] | None,
+    convention: str,
+) -> list[AxisSpectrum]:
+    """The frequencies of each axis, base_a^(−2t / d_a), under its scaling."""
+    base = CONVENTIONS[convention].base if base is None else base
+    bases = [base] * len(widths) if isinstance(base, int | float) else check_several("base", base)
+    if len(bases) != len(widths):
+        raise ValueError(f"base must be one number, or one for each of {len(widths)} axes, got {shown(base)}")
+    spectra = []
+    for axis, width in enumerate(widths):
+        check_base(bases[axis])
+        theta = host_float64(geometric(width, bases[axis]))
+        spectrum = Spectrum(theta, None, theta.new_ones(()))
+        module = None if scaling is None else scaling[axis]
+        spectrum = spectrum if module is None else module(spectrum)
+        check_theta(spectrum.theta, width // 2)
+        spectra.append(AxisSpectrum(spectrum.theta.tolist(), float(spectrum.gain)))
+    return spectra
 
 
 def layout_of(layout: object, convention: str) -> AxialLayout:

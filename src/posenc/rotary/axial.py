@@ -1,6 +1,7 @@
 """Axial RoPE: some pairs are rotated by the row, others by the column, and so on for more axes.
 
     theta_t = base^(−t / n),  t = 0 … n − 1,  n = head_dim / (2 · axes)
+    theta_(a,t) = base_a^(−2t / d_a),  t = 0 … d_a / 2 − 1      axes_dims = (d_0, d_1, …), a width for each axis
     pairs = [ axis by axis: p_axis · theta_0, …, p_axis · theta_(n−1) ],  R(p)ᵀ R(p′) = R(p′ − p)
 
 p integers (exact at any size) or fractions, axis 0 slowest; tokens without a place are not rotated, or by angles that
@@ -9,12 +10,17 @@ its positions; past the trained grid a model meets angles it has never seen. Mod
 which axis comes first, which channels pair up, base, period and offset; weights of one do not fit another.
 "kimi-k2.5", "visionllama" and "efficient-loftr" deal pairs out alternately: pair j reads axis j mod axes, by theta_(j
 div axes). In "gemma-4" each axis has a share of the channels for itself, whose halves pair up.
+Diffusion transformers give the axes unequal widths: Flux and Qwen-Image (16, 56, 56), Wan (44, 42, 42), HunyuanVideo
+(16, 56, 56) with base 256, CogVideoX (16, 24, 24), Z-Image (32, 48, 48) with base 256; all are "interleaved", axis 0
+first. Cosmos has a base for each axis and "half" over all pairs; MiniMax-H3 rotates 96 of 128 channels, in that layout.
 Source: Heo et al., Rotary Position Embedding for Vision Transformer, arXiv 2403.13298, section 3.2 (axial).
     Conventions: Qwen2-VL arXiv 2409.12191, Pixtral arXiv 2410.07073, EVA-02 arXiv 2303.11331, SAM 2 arXiv 2408.00714,
     DINOv3 arXiv 2508.10104, V-JEPA 2 arXiv 2506.09985, Kimi's MoonViT arXiv 2504.07491, VisionLLaMA arXiv 2403.00522,
     EfficientLoFTR arXiv 2403.04765; the vision towers of Llama 4 and Gemma 4 have no paper.
-Checked against: naver-ai/rope-vit, transformers' Qwen2-VL, Llama 4, Gemma 4, Kimi K2.5, EfficientLoFTR, SAM 2 and
-    MLCD, timm's EVA-02, facebookresearch/dinov3 and vjepa2, VisionLLaMA's formula; Pixtral was read.
+Checked against: position modules of diffusers 0.42, widened to float64 (Flux, Flux 2, Wan, HunyuanVideo, CogVideoX,
+    CogView4, Z-Image, Cosmos, Kandinsky 5, Lumina 2, MiniMax-H3); naver-ai/rope-vit, transformers' Qwen2-VL, Llama 4,
+    Gemma 4, Kimi K2.5, EfficientLoFTR, SAM 2 and MLCD, timm's EVA-02, facebookresearch/dinov3 and vjepa2,
+    VisionLLaMA's formula; Pixtral was read.
 Departs from the source: rope-vit's paper deals pairs out to x and y alternately, its code does not; "rope-vit" does as
     the code. That code keeps its table while the number of tokens stays, so 7 × 28 patches get the angles of 14 × 14;
     here positions decide. Conventions for two axes serve any number of them.
@@ -27,11 +33,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from posenc.arguments import WIDEST, check_whole, shown
+from posenc.arguments import WIDEST, check_whole, one_line, shown
 from posenc.encoding import RotaryEncoding, Table
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.phase import Frequencies
-from posenc.rotary._axes import check_head, coordinates, of_each, over_heads, rotate_both, with_own
+from posenc.rotary._axes import Chosen, alone, check_head, coordinates, of_each, over_heads, rotate_both, with_own
 from posenc.rotary._conventions import (
     CONVENTIONS,
     AxialLayout,
@@ -40,8 +46,12 @@ from posenc.rotary._conventions import (
     of_given,
     of_periods,
     pairs_of_axis,
+    scalings_of,
+    spectra_of,
+    widths_of,
 )
 from posenc.rotary._rotate import rotate_pairs
+from posenc.rotary._rotation_table import RotationTable
 
 
 class AxialRoPE(RotaryEncoding):
@@ -50,21 +60,27 @@ class AxialRoPE(RotaryEncoding):
     Args:
         head_dim: width of a head, a multiple of 2 · axes; for "v-jepa-2" any even number from there on, of which
             2 · (head_dim // axes // 2) channels an axis are rotated.
-        axes: coordinates of a position: 2 (row, column), 3 (frame, row, column), any number from 1 on.
-        base: default the convention's: 100 for "rope-vit", "dinov3" and "gemma-4", else 10,000.
-        convention: "rope-vit" (interleaved, column first), "sam-2" (the same, base 10,000), "llama-4" (the same,
-            coordinates + 1), "eva-02" (interleaved, row first), "qwen-vl" (half, row first), "pixtral" (one list
-            of frequencies: even ones for rows, odd ones for columns; half as in transformers), "dinov3" (half, row
-            first, angle 2π · coordinate / period), "v-jepa-2" (three axes, interleaved), "gemma-4" (half by axis,
-            column first), "kimi-k2.5" (half, columns and rows alternate), "visionllama" (the same, interleaved),
-            "efficient-loftr" (interleaved, rows and columns alternate, coordinates + 1; it rotates the full width of q
-            and k before they are cut into heads, so ``head_dim`` is that width).
+        axes: coordinates of a position: 2 (row, column), 3 (frame, row, column), any number from 1 on; default 2.
+        axes_dims: in place of ``axes``: channels of each axis, even, axis 0 first, ``rotary_dim`` in all.
+        base: default the convention's: 100 for "rope-vit", "dinov3" and "gemma-4", else 10,000; with ``axes_dims`` one
+            number, or one for each axis.
+        convention: default "rope-vit", with ``axes_dims`` "eva-02". "rope-vit" (interleaved, column first), "sam-2"
+            (the same, base 10,000), "llama-4" (the same, coordinates + 1), "eva-02" (interleaved, row first), "qwen-vl"
+            (half, row first), "pixtral" (one list of frequencies: even ones for rows, odd ones for columns; half as in
+            transformers), "dinov3" (half, row first, angle 2π · coordinate / period), "v-jepa-2" (three axes,
+            interleaved), "gemma-4" (half by axis, column first), "kimi-k2.5" (half, columns and rows alternate),
+            "visionllama" (the same, interleaved), "efficient-loftr" (interleaved, rows and columns alternate,
+            coordinates + 1; it rotates the full width of q and k before they are cut into heads, so ``head_dim`` is
+            that width).
         layout: default the convention's; "interleaved" for the weights of Pixtral and Kimi as their authors ship them;
             "half-by-axis": channels (i, i + n) of each axis' own share of 2n channels.
         min_period, max_period: of "dinov3", both in place of ``base``; log-spaced between.
         frequencies: in place of ``base``: radians per unit of a coordinate, ``(n,)`` for all axes or ``(axes, n)``,
             axis 0 first whatever the order of the pairs; n = head_dim // axes // 2. Constants: see `MixedRoPE` for
             learned ones, or for several axes a pair.
+        rotary_dim: leading rotated channels, default all; the others pass through.
+        scaling: a `Scaling` for every axis, or one (or None) for each axis, of the frequencies of that axis and with a
+            gain for its pairs: position interpolation, NTK, YaRN, RIFLEx. None of them may follow the length.
         prefix: tokens without a place, numbered from 0, rotated by learned angles: 1 for MLCD's class
             token. They are the parameter ``angles`` (prefix, pairs), in the order of the table, normal at first with
             deviation pairs^−0.5. Positions of one coordinate cannot number such tokens: at most 1 there.
@@ -75,6 +91,7 @@ class AxialRoPE(RotaryEncoding):
             1, periods without "dinov3", one without the other or not positive, frequencies of another shape or not
             finite, more than one of base, periods and frequencies.
 
+    >>> flux = AxialRoPE(128, axes_dims=(16, 56, 56))  # text at (0, 0, 0), the picture at (0, row, column)
     >>> from posenc.positions import grid
     >>> rope, positions = AxialRoPE(64), grid(4, 6)
     >>> q, k = torch.randn(2, 1, 8, 24, 64)
@@ -86,21 +103,35 @@ class AxialRoPE(RotaryEncoding):
         self,
         head_dim: int,
         *,
-        axes: int = 2,
-        base: float | None = None,
-        convention: str = "rope-vit",
+        axes: int | None = None,
+        axes_dims: Sequence[int] | None = None,
+        base: float | Sequence[float] | None = None,
+        convention: str | None = None,
         layout: AxialLayout | None = None,
         min_period: float | None = None,
         max_period: float | None = None,
         frequencies: Sequence[object] | Tensor | None = None,
+        rotary_dim: int | None = None,
+        scaling: nn.Module | Sequence[nn.Module | None] | None = None,
         prefix: int = 0,
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        if convention is None:
+            convention = "rope-vit" if axes_dims is None else "eva-02"
         if not isinstance(convention, str) or convention not in CONVENTIONS:
             raise ValueError(f"convention must be one of {tuple(CONVENTIONS)}, got {shown(convention)}")
-        rules, pairs = CONVENTIONS[convention], pairs_of_axis(head_dim, axes, convention)
+        self.axes_dims: tuple[int, ...] | None = None
+        self.rotary_dim = head_dim
+        if axes_dims is not None or rotary_dim is not None or scaling is not None:
+            self.axes_dims = widths_of(head_dim, axes, axes_dims, rotary_dim, convention)
+            self.rotary_dim, axes = sum(self.axes_dims), len(self.axes_dims)
+            if min_period is not None or max_period is not None or frequencies is not None:
+                raise ValueError("axes_dims, rotary_dim and scaling go with a base, not with periods or frequencies")
+        axes = 2 if axes is None else axes
+        rules = CONVENTIONS[convention]
+        pairs = pairs_of_axis(head_dim, axes, convention) if self.axes_dims is None else 0
         spread = min_period is not None or max_period is not None
         if (base is not None) + spread + (frequencies is not None) > 1:
             raise ValueError("give a base, or min_period and max_period without a base, or frequencies alone")
@@ -108,8 +139,19 @@ class AxialRoPE(RotaryEncoding):
         self.head_dim, self.axes, self.convention = head_dim, axes, convention
         self.min_period, self.max_period = min_period, max_period
         self.base = None if spread or frequencies is not None else rules.base if base is None else base
+        self.scaling = None if scaling is None else scalings_of(scaling, axes)
         self._last_first, self._woven, self._shift = rules.last_first, rules.woven, rules.shift
-        if self.base is not None:
+        if self.axes_dims is not None:
+            by_axis = spectra_of(self.axes_dims, self.base, self.scaling, convention)
+            order = [*range(axes)][:: -1 if self._last_first else 1]
+            self._chosen = Chosen([axis for axis in order for _ in by_axis[axis].theta])
+            theta = [frequency for axis in order for frequency in by_axis[axis].theta]
+            gains = [by_axis[axis].gain for axis in order for _ in by_axis[axis].theta]
+            gain = torch.tensor(gains, dtype=torch.float64, device="cpu") if any(g != 1 for g in gains) else 1.0
+            self._rotation = alone(RotationTable(Frequencies(theta), gain))
+        elif self.base is not None:
+            if not isinstance(self.base, int | float):
+                raise ValueError(f"base must be one number, or one for each of axes_dims, got {self.base!r}")
             self._frequencies = of_base(self.base, axes, pairs, convention)
         elif frequencies is None:
             self._frequencies = of_periods(min_period, max_period, pairs, convention)
@@ -117,7 +159,8 @@ class AxialRoPE(RotaryEncoding):
             listed = of_given("frequencies", frequencies, axes, pairs)
             self._frequencies = Frequencies(listed[::-1] if rules.last_first else listed)
         check_whole("prefix", prefix, least=0, most=WIDEST if axes > 1 else 1)
-        self.angles = nn.Parameter(torch.empty(prefix, pairs * axes)) if prefix else None
+        count = pairs * axes if self.axes_dims is None else self.rotary_dim // 2
+        self.angles = nn.Parameter(torch.empty(prefix, count)) if prefix else None
         self.reset_parameters()
         place_parameters(self, device, dtype)
 
@@ -128,9 +171,14 @@ class AxialRoPE(RotaryEncoding):
 
     def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:
         """cos and sin ``(*batch, tokens, pairs)``; see `RotaryEncoding.table`."""
-        places, _, dtype = coordinates(positions, self.axes, like, shift=self._shift)
-        places = places.flip(-1) if self._last_first else places
-        table = of_each(places, self._frequencies, dtype, woven=self._woven)
+        places, nowhere, dtype = coordinates(positions, self.axes, like, shift=self._shift)
+        if self.axes_dims is not None:
+            cos, sin = self._chosen.table(places, self._rotation, dtype)
+            # a token without a place has no gain either
+            table: Table = (cos if self.scaling is None else cos.masked_fill(nowhere, 1.0), sin)
+        else:
+            places = places.flip(-1) if self._last_first else places
+            table = of_each(places, self._frequencies, dtype, woven=self._woven)
         return table if self.angles is None else with_own(table, positions, self.angles, self.axes)
 
     def rotate(self, x: Tensor, table: Table) -> Tensor:
@@ -139,12 +187,14 @@ class AxialRoPE(RotaryEncoding):
         cos, sin = over_heads(table)
         if self.layout != "half-by-axis":
             return rotate_pairs(x, cos, sin, self.layout)
-        pairs, shares = self.head_dim // self.axes // 2, []
-        for axis in range(self.axes):
-            of_axis = slice(axis * pairs, (axis + 1) * pairs)
-            share = x[..., 2 * axis * pairs : 2 * (axis + 1) * pairs]
+        widths = self.axes_dims or (self.head_dim // self.axes // 2 * 2,) * self.axes
+        shares, first = [], 0
+        for width in widths[:: -1 if self._last_first else 1]:
+            of_axis = slice(first // 2, (first + width) // 2)
+            share = x[..., first : first + width]
             shares.append(rotate_pairs(share, cos[..., of_axis], sin[..., of_axis], "half"))
-        return torch.cat([*shares, x[..., 2 * pairs * self.axes :]], -1)
+            first += width
+        return torch.cat([*shares, x[..., first:]], -1)
 
     def forward(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
         """Rotate q and k; see `RotaryEncoding.forward`."""
@@ -153,9 +203,14 @@ class AxialRoPE(RotaryEncoding):
         return rotate_both(self.rotate, q, k, of_queries, of_keys)
 
     def extra_repr(self) -> str:
-        waves = "frequencies given" if self.base is None else f"base={self.base:g}"
+        waves = "frequencies given" if self.base is None else f"base={self.base}"
+        if isinstance(self.base, int | float):
+            waves = f"base={self.base:g}"
         if self.min_period is not None:
             waves = f"periods={self.min_period:g}..{self.max_period:g}"
         options = "" if self.layout == CONVENTIONS[self.convention].layout else f", layout={self.layout!r}"
         options += "" if self.angles is None else f", prefix={len(self.angles)}"
-        return f"{self.head_dim}, axes={self.axes}, {waves}, convention={self.convention!r}{options}"
+        if self.scaling is not None:
+            options += f", scaling=({', '.join(map(one_line, self.scaling))})"
+        axes = f"axes={self.axes}" if self.axes_dims is None else f"axes_dims={self.axes_dims}"
+        return f"{self.head_dim}, {axes}, {waves}, convention={self.convention!r}{options}"
