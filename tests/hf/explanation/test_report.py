@@ -246,3 +246,12 @@ def test_layers_with_encodings_attached_are_not_told_of_as_rotated() -> None:
 
 def test_no_engine_is_told_to_serve_attached_encodings() -> None:
     assert [item.words for item in serve_flags(read_rope(ATTACHED))] == [()] * 3
+
+
+def test_a_learned_table_that_attached_encodings_replace_is_told_as_unused() -> None:
+    gpt2 = {"model_type": "gpt2", "n_positions": 1024, "n_embd": 768, "n_head": 12, "n_layer": 2}
+    rope = {"name": "rope", "shared": True, "options": {"base": 10000.0}}
+    replaced = explain({**gpt2, "posenc": {"encodings": [rope]}}).facts["encodings"]
+    kept = explain({**gpt2, "posenc": {"encodings": [{"name": "own"}, rope]}}).facts["encodings"]
+    assert replaced[1]["text"].endswith("(1,024 rows); not used beside what is attached")
+    assert kept[1]["text"].endswith("(1,024 rows)")
