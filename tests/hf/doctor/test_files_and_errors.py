@@ -119,12 +119,11 @@ def test_a_disk_that_fills_while_a_model_is_written(
         raise safetensors.SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
     monkeypatch.setattr(transformers.PreTrainedModel, "save_pretrained", fails)
-    for command in (["attach", str(folder), "alibi"], ["extend", str(folder), "--length", "512", "--method", "yarn"]):
-        assert posenc_cli.run([*command, "--out", str(tmp_path / "out")]) == 2
-        last = capsys.readouterr().err.splitlines()[-1]
-        assert last.startswith("error: ")
-        assert str(tmp_path / "out") in last
-        assert not (tmp_path / "out").exists()
+    assert posenc_cli.run(["attach", str(folder), "alibi", "--out", str(tmp_path / "out")]) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("error: ")
+    assert str(tmp_path / "out") in last
+    assert not (tmp_path / "out").exists()
 
 
 def test_records_of_extend_that_are_damaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -155,7 +154,7 @@ def test_half_a_sign_in_a_config_survives_a_correction(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "out" / "config.json").read_text())["card"] == "half \ud800 schön"
 
 
-@pytest.mark.parametrize("device", ["cuda", "cuda:7", "auto", "nonsense", "meta", "xpu"])
+@pytest.mark.parametrize("device", ["cuda", "cuda:7", "nonsense", "meta", "xpu"])
 def test_a_device_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str], device: str) -> None:
     pytest.importorskip("transformers")
     if device.startswith(("cuda", "xpu")) and getattr(torch, device[:4].rstrip(":")).is_available():
