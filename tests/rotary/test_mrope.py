@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from posenc import DynamicNTK, LongRoPE, MRoPE, RoPE, YaRN
 from posenc.frequencies import CLEX, MultiScale
+from posenc.hf import rope_to_config
+from posenc.rotary import pair_order
 from tests.rotary.test_axes import golden, vision
 from tests.samples import gap, qkv, refusals
 
@@ -152,3 +158,51 @@ def test_replaced_arguments(options: dict[str, Any]) -> None:
     assert (other.rope.base, other.rope.rotary_dim, other.rope.layout) == (1e4, 48, rope.rope.layout)
     assert rope.rope.scaling is None
     assert other.rope.scaling is not None
+
+
+FOLDER = Path(__file__).parents[1] / "golden" / "multimodal"
+MADE = json.loads((FOLDER / "manifest.json").read_text())
+DESIGNS = {"mmalloc_videorope_d32": "videorope", "mmalloc_hope_d128": "hope", "mmalloc_mmrope_d40": "mm-rope"}
+
+
+@pytest.mark.parametrize("name", [name for name in MADE if "mhrope" not in name])
+def test_orders_of_the_comparison_of_designs(name):
+    made = MADE[name]
+    with np.load(FOLDER / f"{name}.npz", allow_pickle=False) as file:
+        arrays = {key: torch.from_numpy(file[key]) for key in file.files}
+    order = [-1 if axis == 3 else axis for axis in arrays["axis_of_pair"][0].tolist()]
+    if name in DESIGNS:
+        sections = made["mrope_section"] if name != "mmalloc_mmrope_d40" else (len(order), 0, 0)
+        assert pair_order(DESIGNS[name], sections) == order
+        rope = MRoPE(made["head_dim"], order=order, base=made["base"])
+    else:
+        interleaved = "Interleave" in made["module"]
+        rope = MRoPE(made["head_dim"], sections=made["mrope_section"], interleaved=interleaved, base=made["base"])
+        assert rope.order() == order
+    assert MRoPE(made["head_dim"], order=order, base=made["base"]).order() == order
+    for part, table in zip(("cos", "sin"), rope.table(arrays["positions"]), strict=True):
+        assert gap(table, arrays[f"{part}_authors_f32"][:, : len(order)].float()) < 1e-5
+
+
+def test_pairs_that_rest_and_orders_that_are_refused():
+    rope = MRoPE(16, order=[0, -1, 1, 2, -1, 0, 0, 1])
+    positions = torch.tensor([[5, 7, 9], [8, 1, 2]])
+    cos, sin = rope.table(positions)
+    assert torch.equal(cos[:, [1, 4]], torch.ones(2, 2))
+    assert torch.equal(sin[:, [1, 4]], torch.zeros(2, 2))
+    again = rope.replace(base=5e5)
+    assert again.order() == rope.order()
+    assert again.rope.base == 5e5
+    assert rope.replace(sections=(4, 2, 2)).order() == [0, 0, 0, 0, 1, 1, 2, 2]
+    assert "order=(0, -1, 1" in str(rope)
+    for arguments, words in [
+        ({"order": [0] * 7}, "order must be the axis of each of 8 pairs"),
+        ({"order": [0] * 7 + [3]}, "0..2, or -1"),
+        ({"order": [0] * 8, "sections": (4, 2, 2)}, "give sections, or order"),
+        ({}, "give sections, or order"),
+        ({"order": [0] * 8, "interleaved": True}, "leave interleaved and time_last out"),
+    ]:
+        with pytest.raises(ValueError, match=re.escape(words)):
+            MRoPE(16, **arguments)
+    with pytest.raises(ValueError, match="no other order of the pairs"):
+        rope_to_config(rope, model_type="qwen2_vl")

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol, Self, cast, get_args
 
-from posenc.arguments import MOST_AXES, check_flag, check_several, check_whole
+from posenc.arguments import MOST_AXES, check_flag, check_several, check_whole, shown
 from posenc.frequencies.host import Formula, HostSpectrum, Vector, check_base, geometric, steps_of
 
 Layout = Literal["half", "interleaved"]
@@ -112,7 +112,8 @@ class MRoPESpec:
         self,
         head_dim: int,
         *,
-        sections: Sequence[int],
+        sections: Sequence[int] | None = None,
+        order: Sequence[int] | None = None,
         interleaved: bool = False,
         time_last: bool = False,
         axes: int = 3,
@@ -122,24 +123,43 @@ class MRoPESpec:
         scaling: Any = None,
     ) -> None:
         self.rope = RoPESpec(head_dim, base=base, layout=layout, rotary_dim=rotary_dim, scaling=scaling)
-        self._set_order(sections, interleaved, time_last, axes)
+        self._set_order(sections, order, interleaved, time_last, axes)
 
-    def _set_order(self, sections: Sequence[int], interleaved: bool, time_last: bool, axes: int) -> None:
+    def _set_order(
+        self, sections: Sequence[int] | None, order: Sequence[int] | None, interleaved: bool, time_last: bool, axes: int
+    ) -> None:
         """Keep and check which pairs read which coordinate."""
-        self.head_dim, self.axes, self.sections = self.rope.head_dim, axes, tuple(check_several("sections", sections))
+        if (sections is None) == (order is None):
+            raise ValueError("give sections, or order: the axis of each pair")
+        pairs = self.rope.rotary_dim // 2
+        self._given = None if order is None else _checked_order(order, axes, pairs, sorted_out=interleaved or time_last)
+        if self._given is not None:
+            sections = [self._given.count(axis) for axis in range(axes)]
+        self.head_dim, self.axes = self.rope.head_dim, axes
+        self.sections = tuple(check_several("sections", cast(Sequence[int], sections)))
         self.interleaved, self.time_last = check_flag("interleaved", interleaved), check_flag("time_last", time_last)
         self.length_dependent = self.rope.length_dependent
-        _check_sections(self.sections, axes, self.rope.rotary_dim // 2, chunked=not (interleaved or time_last))
+        if self._given is None:
+            _check_sections(self.sections, axes, pairs, chunked=not (interleaved or time_last))
         if self.interleaved and self.time_last:
             raise ValueError("interleaved and time_last are two orders of the pairs: choose one")
 
     def arguments(self) -> dict[str, Any]:
         """The constructor's arguments."""
         own = {name: getattr(self, name) for name in ("head_dim", "sections", "interleaved", "time_last", "axes")}
+        if self._given is not None:
+            own |= {"sections": None, "order": self._given}
         return {**own, **{name: getattr(self.rope, name) for name in ("base", "layout", "rotary_dim", "scaling")}}
 
+    @property
+    def has_own_order(self) -> bool:
+        """Whether the axis of each pair was given."""
+        return self._given is not None
+
     def order(self) -> list[int]:
-        """The axis whose coordinate rotates each pair."""
+        """The axis whose coordinate rotates each pair; −1: none."""
+        if self._given is not None:
+            return list(self._given)
         pairs, axes = sum(self.sections), self.axes
         if self.time_last:
             *places, time = self.sections
@@ -150,6 +170,8 @@ class MRoPESpec:
 
     def replace(self, **changes: Any) -> Self:
         """The same with some arguments changed, like `dataclasses.replace`; the scaling is shared."""
+        if "sections" in changes or "order" in changes:
+            changes = {"sections": None, "order": None, **changes}
         return type(self)(**{**self.arguments(), **changes})
 
     def spectrum(self, length: int | None = None) -> SpectrumOf:
@@ -158,6 +180,8 @@ class MRoPESpec:
 
     def extra_repr(self) -> str:
         """Head, sections and axes in words."""
+        if self._given is not None:
+            return f"{self.head_dim}, order={shown(self._given)}, axes={self.axes}"
         kind = ", interleaved=True" if self.interleaved else ", time_last=True" if self.time_last else ""
         return f"{self.head_dim}, sections={self.sections}{kind}, axes={self.axes}"
 
@@ -196,6 +220,20 @@ def _check_sections(sections: tuple[int, ...], axes: int, pairs: int, *, chunked
         raise ValueError(f"sections must be {axes} numbers, one for each of axes = {axes}, got {sections}")
     if sum(sections) != pairs:
         raise ValueError(f"sections must add up to the {pairs} pairs of rotary_dim = {2 * pairs}, got {sections}")
+
+
+def _checked_order(order: Sequence[int], axes: int, pairs: int, *, sorted_out: bool) -> tuple[int, ...]:
+    """The axis of each pair, −1 for a pair that does not rotate; a ValueError unless there is one for each."""
+    check_whole("axes", axes, least=2, most=MOST_AXES)
+    if sorted_out:
+        raise ValueError("order says which axis each pair reads: leave interleaved and time_last out")
+    listed = check_several("order", order)
+    if len(listed) != pairs or any(type(axis) is not int or not -1 <= axis < axes for axis in listed):
+        raise ValueError(
+            f"order must be the axis of each of {pairs} pairs, 0..{axes - 1}, or -1 for one that does not rotate, got "
+            f"{shown(order)}"
+        )
+    return tuple(listed)
 
 
 def _in_turn(sizes: list[tuple[int, int]]) -> list[int]:

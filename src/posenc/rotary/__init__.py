@@ -10,6 +10,7 @@ from posenc.rotary.grape import GRAPEM as GRAPEM
 from posenc.rotary.liere import LieRE as LieRE
 from posenc.rotary.mixed import MixedRoPE as MixedRoPE
 from posenc.rotary.mrope import MRoPE as MRoPE
+from posenc.rotary.mrope import pair_order as pair_order
 from posenc.rotary.pope import PoPE as PoPE
 from posenc.rotary.rope import RoPE as RoPE
 from posenc.rotary.rope_pp import RoPEpp as RoPEpp
@@ -18,6 +19,7 @@ from posenc.rotary.vjepa import VJEPARoPE as VJEPARoPE
 from posenc.rotary.xpos import XPos as XPos
 
 __all__ = [
+    "pair_order",
     "permute_layout",
     "skew_exponential",
     "AxialRoPE",

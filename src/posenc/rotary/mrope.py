@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from posenc import positions as position
+from posenc.arguments import check_choice, check_several, check_whole, shown
 from posenc.encoding import RotaryEncoding, Table
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.rotation import Layout, MRoPESpec
@@ -36,6 +37,8 @@ class MRoPE(RotaryEncoding, MRoPESpec):
         head_dim: width of a head.
         sections: how many pairs read time, rows, columns; in all rotary_dim / 2. Qwen2-VL has (16, 24, 24), Qwen3-VL
             (24, 20, 20). Chunked ones may be more than ``axes``: section i reads coordinate i mod axes.
+        order: in place of ``sections``: the axis of each pair, −1 for one that does not rotate, as VideoRoPE, HoPE and
+            MM-RoPE deal their pairs out (`pair_order`).
         interleaved: False for chunks (Qwen2-VL, Qwen2.5-VL, GLM-4V); True deals pairs out alternately (Qwen3-VL): row
             and column take every third pair while their sections last, time all others.
         time_last: sections are (rows, columns, time): rows and columns alternate, then time (Ernie 4.5 VL, interleaved
@@ -64,7 +67,8 @@ class MRoPE(RotaryEncoding, MRoPESpec):
         self,
         head_dim: int,
         *,
-        sections: Sequence[int],
+        sections: Sequence[int] | None = None,
+        order: Sequence[int] | None = None,
         interleaved: bool = False,
         time_last: bool = False,
         axes: int = 3,
@@ -77,8 +81,9 @@ class MRoPE(RotaryEncoding, MRoPESpec):
     ) -> None:
         super().__init__()
         self.rope = RoPE(head_dim, base=base, layout=layout, rotary_dim=rotary_dim, scaling=scaling)
-        self._set_order(sections, interleaved, time_last, axes)
-        self._chosen = Chosen(self.order())
+        self._set_order(sections, order, interleaved, time_last, axes)
+        self._rests = -1 in self.order()  # pairs that read a coordinate of their own, which is 0
+        self._chosen = Chosen([self.axes if axis < 0 else axis for axis in self.order()])
         self._fixed = None if self.rope._fixed is None else alone(self.rope._fixed)
         self._of_heads = self.rope._fewest is not None
         place_parameters(self, device, dtype)
@@ -97,6 +102,8 @@ class MRoPE(RotaryEncoding, MRoPESpec):
             positions = position.on_all_axes(positions, self.axes)
         places, nowhere, dtype = coordinates(positions, self.axes, like)
         waves = self._fixed or alone(self.rope._table_spanning(largest(places), length))
+        if self._rests:
+            places = torch.cat([places, torch.zeros_like(places[..., :1])], -1)
         cos, sin = self._chosen.table(places, waves, dtype, of_heads=self._of_heads)
         if self.rope.scaling is None:
             return cos, sin
@@ -136,3 +143,35 @@ class MRoPE(RotaryEncoding, MRoPESpec):
 def largest(positions: Tensor) -> Tensor:
     """The largest coordinate of each token, ``(*batch, tokens)``."""
     return positions.amax(-1)
+
+
+def pair_order(design: str, sections: Sequence[int]) -> list[int]:
+    """The axis of each pair (0 time, 1 row, 2 column, −1 none) in designs that a comparison of them set side by side.
+
+    Args:
+        design: "videorope" (rows and columns alternate on the fast pairs, one pair after the first, time on the rest),
+            "hope" (the same, and time rests), "mm-rope" (two pairs of time, then three rows and columns in turn, over
+            and over).
+        sections: how many pairs read time, rows and columns; of "mm-rope" their sum alone counts.
+
+    Source: Revisiting Multimodal Positional Encoding in Vision-Language Models, arXiv 2510.23095, in its code;
+        VideoRoPE arXiv 2502.05173, HoPE arXiv 2505.20444, MM-RoPE of Lumos-1 arXiv 2507.08801. As in that code, pair 0
+        of VideoRoPE reads time, though its comment says otherwise, and columns have one pair fewer than their section.
+
+    >>> pair_order("videorope", (2, 3, 3))
+    [0, 1, 2, 1, 2, 1, 0, 0]
+    """
+    check_choice("design", design, ("videorope", "hope", "mm-rope"))
+    counts = check_several("sections", sections)
+    if len(counts) != 3:
+        raise ValueError(f"sections must be pairs of time, row and column, got {shown(sections)}")
+    for count in counts:
+        check_whole("sections", count, least=0)
+    pairs = sum(counts)
+    if design == "mm-rope":
+        return [(0, 0, 1, 2, 1, 2, 1, 2)[pair % 8] for pair in range(pairs)]
+    order = [0 if design == "videorope" else -1] * pairs
+    for axis, count in ((1, counts[1]), (2, counts[2])):
+        stop = 2 * count if axis == 1 else 2 * count - 1
+        order[axis:stop:2] = [axis] * len(order[axis:stop:2])
+    return order

@@ -48,6 +48,8 @@ def shared_out(rope: RoPESpec, values: Block, family: RotationRules) -> Rotation
 
 def with_axes_of(rope: RoPESpec, old: Rotation) -> Rotation:
     """The same rotation with its pairs assigned to axes as in ``old``."""
+    if isinstance(old, MRoPESpec) and old.has_own_order:
+        return MRoPESpec(**{**rope.arguments(), "order": old.order(), "axes": old.axes})
     return _of(rope, old.sections, order_of(old), old.axes) if isinstance(old, MRoPESpec) else rope
 
 
@@ -73,6 +75,10 @@ def keys_of(rope: Rotation, family: RotationRules, before: Block) -> Block:
     """
     if not isinstance(rope, MRoPESpec):
         return {}
+    if rope.has_own_order:
+        raise ValueError(
+            "order: a configuration has sections, chunked or interleaved, and no other order of the pairs"
+        )
     keys: Block = {SECTION: list(rope.sections)}
     flag_stands = INTERLEAVED in before
     if (flag_stands and family.sections is None) or (rope.interleaved and not flag_stands):
