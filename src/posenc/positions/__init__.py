@@ -21,6 +21,7 @@ from posenc.positions.checking import check_dtype as check_dtype
 from posenc.positions.checking import nowhere as nowhere
 from posenc.positions.checking import span as span
 from posenc.positions.checking import wide as wide
+from posenc.positions.diffusion import latents as latents
 from posenc.positions.grids import aligned as aligned
 from posenc.positions.grids import centred as centred
 from posenc.positions.grids import cropped as cropped
@@ -72,6 +73,7 @@ __all__ = [
     "from_token_ids",
     "grid",
     "Image",
+    "latents",
     "nearest",
     "NOWHERE",
     "nowhere",

@@ -49,6 +49,17 @@ CONVENTIONS: dict[str, Convention] = {
 }
 
 
+DIFFUSION_MODELS: dict[str, tuple[tuple[int, ...], float]] = {  # channels of each axis, and the base; interleaved
+    "flux-1": ((16, 56, 56), 10_000.0),
+    "flux-2": ((32, 32, 32, 32), 2_000.0),
+    "qwen-image": ((16, 56, 56), 10_000.0),
+    "wan": ((44, 42, 42), 10_000.0),
+    "hunyuan-video": ((16, 56, 56), 256.0),
+    "lumina-2": ((32, 32, 32), 10_000.0),
+    "z-image": ((32, 48, 48), 256.0),
+}
+
+
 def pairs_of_axis(head_dim: int, axes: int, convention: str) -> int:
     """How many pairs read each axis; a ValueError that says what fits where the widths do not."""
     rules = CONVENTIONS[convention]

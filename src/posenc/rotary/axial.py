@@ -29,17 +29,19 @@ Departs from the source: rope-vit's paper deals pairs out to x and y alternately
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from posenc.arguments import WIDEST, check_whole, one_line, shown
+from posenc.arguments import WIDEST, check_choice, check_whole, one_line, shown
 from posenc.encoding import RotaryEncoding, Table
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.phase import Frequencies
 from posenc.rotary._axes import Chosen, alone, check_head, coordinates, of_each, over_heads, rotate_both, with_own
 from posenc.rotary._conventions import (
     CONVENTIONS,
+    DIFFUSION_MODELS,
     AxialLayout,
     layout_of,
     of_base,
@@ -163,6 +165,21 @@ class AxialRoPE(RotaryEncoding):
         self.angles = nn.Parameter(torch.empty(prefix, count)) if prefix else None
         self.reset_parameters()
         place_parameters(self, device, dtype)
+
+    @classmethod
+    def of_model(cls, model: str, **changes: Any) -> Self:
+        """The rotation of a diffusion transformer; `posenc.positions.latents` has the positions of its tokens.
+
+        Args:
+            model: "flux-1", "flux-2", "qwen-image", "wan", "hunyuan-video", "lumina-2", "z-image"; the released sizes.
+            changes: arguments of the constructor in the place of the model's own, such as ``scaling``.
+
+        >>> AxialRoPE.of_model("wan")
+        AxialRoPE(128, axes_dims=(44, 42, 42), base=10000, convention='eva-02')
+        """
+        check_choice("model", model, tuple(DIFFUSION_MODELS))
+        widths, base = DIFFUSION_MODELS[model]
+        return cls(**{"head_dim": sum(widths), "axes_dims": widths, "base": base, **changes})
 
     def reset_parameters(self) -> None:
         """Draw the angles of tokens without a place anew."""
