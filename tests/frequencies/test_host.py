@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from posenc import MRoPE, RoPE
 from posenc.frequencies import Resonance
 from posenc.frequencies.by_parts import NTKByParts, PartNTK
+from posenc.frequencies.dype import DyPE
 from posenc.frequencies.host import Chain, Formula, Vector, index_of
 from posenc.frequencies.interpolation import DynamicPositionInterpolation, PositionInterpolation
 from posenc.frequencies.llama3 import Llama3
@@ -47,6 +48,8 @@ FORMULAS: list[Formula] = [
     DynamicLongRoPE(RISING, original_length=1024, factor=4.0),
     Proportional(0.25),
     RIFLEx(4, length=66),
+    DyPE(4096, original_length=1024, timestep=0.5),
+    DyPE(4096, original_length=1024, timestep=0.5, method="ntk"),
     Chain(Proportional(0.5), PositionInterpolation(2.0)),
 ]
 

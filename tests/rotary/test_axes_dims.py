@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from posenc import AxialRoPE, DynamicNTK, NTKAware, PositionInterpolation, RoPE, YaRN, attention
-from posenc.frequencies import RIFLEx, identify_k
+from posenc.frequencies import DyPE, PartNTK, RIFLEx, identify_k
 from posenc.positions import NOWHERE, grid
 from tests.samples import gap
 
 FOLDER = Path(__file__).parents[1] / "golden" / "diffusion"
 MADE = json.loads((FOLDER / "manifest.json").read_text())
-MODULES = [name for name in MADE if "identify" not in name]
+MODULES = [name for name in MADE if "identify" not in name and "dype" not in name]
 
 
 def arrays(name: str) -> dict[str, Tensor]:
@@ -156,3 +156,36 @@ def test_riflex_slows_one_pair_down() -> None:
     assert gap(theta[[0, 1, 2, 4, 5, 6, 7]], plain[[0, 1, 2, 4, 5, 6, 7]]) == 0
     with pytest.raises(ValueError, match="k must be one of the 8 pairs"):
         RoPE(16, scaling=RIFLEx(9, length=66))
+
+
+@pytest.mark.parametrize("name", [name for name in MADE if "dype" in name])
+def test_dype_is_the_authors_at_each_step(name: str) -> None:
+    made, expected = MADE[name], arrays(name)
+    positions = expected["positions"]
+    sizes = made["video_fhw"][1:] if "video_fhw" in made else [int(positions[:, axis].max()) + 1 for axis in (1, 2)]
+    options = {"original_length": made["base_patches"], "timestep": made["timestep"], "dynamic": made["dype"]}
+    steps = [DyPE(size, method=made.get("method_", "yarn"), **options) for size in sizes]
+    widths = made["axes_dims"]
+    rope = AxialRoPE(sum(widths), axes_dims=widths, base=made["theta"], scaling=(None, *steps))
+    cos, sin = rope.table(positions, like=positions)
+    assert gap(cos, expected["cos"]) < 1e-12
+    assert gap(sin, expected["sin"]) < 1e-12
+
+
+def test_dype_at_the_ends_of_denoising() -> None:
+    plain = RoPE(56).spectrum().theta
+    part = RoPE(56, scaling=PartNTK(4.0, original_length=64)).spectrum().theta
+    first, last = (RoPE(56, scaling=DyPE(256, timestep=timestep)).spectrum() for timestep in (1.0, 0.0))
+    assert gap(first.theta, part) < 1e-15
+    assert gap(last.theta, plain) == 0
+    assert float(first.gain) == float(last.gain) == pytest.approx(0.1 * math.log(4) + 1)
+    within = RoPE(56, scaling=DyPE(64, timestep=0.5)).spectrum()
+    assert gap(within.theta, plain) == 0
+    assert float(within.gain) == 1
+    for arguments, word in [
+        ({"timestep": 1.5}, "timestep"),
+        ({"method": "pi"}, "method"),
+        ({"original_length": 0}, "original"),
+    ]:
+        with pytest.raises(ValueError, match=word):
+            DyPE(128, **arguments)

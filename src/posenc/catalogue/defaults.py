@@ -56,6 +56,12 @@ def pair_that_repeats(shape: Shape) -> dict[str, object]:
     return {"k": k, "length": max_length}
 
 
+def length_of_the_axis(shape: Shape) -> dict[str, object]:
+    """The length that DyPE is made for: the longest."""
+    max_length = shape.get("max_length")
+    return {"length": max_length} if isinstance(max_length, int) else {}
+
+
 def a_quarter(shape: Shape) -> dict[str, object]:
     """The share of rotated pairs in Gemma's layers."""
     return {"fraction": 0.25}

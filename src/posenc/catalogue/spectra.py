@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from posenc.catalogue.defaults import a_quarter, dynamics, pair_that_repeats, slowest_third
+from posenc.catalogue.defaults import a_quarter, dynamics, length_of_the_axis, pair_that_repeats, slowest_third
 from posenc.catalogue.entry import Entry
 from posenc.catalogue.scaled import NO_SHIFT
 from posenc.frequencies.clex import CLEX
 from posenc.frequencies.clipped import Clipped
-from posenc.frequencies.modules import Proportional, RIFLEx
+from posenc.frequencies.modules import DyPE, Proportional, RIFLEx
 from posenc.frequencies.multiscale import MultiScale
 from posenc.frequencies.resonance import Resonance
 from posenc.rotary.rope import RoPE
@@ -44,6 +44,23 @@ ENTRIES = (
         used_in="none known to be trained with it; serves HunyuanVideo, CogVideoX and Wan (arXiv 2502.15894)",
         extends_context=True,
         defaults=pair_that_repeats,
+    ),
+    Entry(
+        name="dype",
+        hook_point="rotary",
+        encoding=RoPE,
+        scaling=DyPE,
+        title="DyPE: frequencies of a larger picture, interpolated at the start of denoising and plain at its end",
+        formula="theta ← PartNTK, its turns times timestep², factor = length / original_length; gain 0.1 ln(factor) + 1",
+        source="Issachar et al., arXiv 2510.20766, section 3",
+        parameters="none",
+        cost="a table per step of the denoising",
+        past_training="for the spatial axes of image models; the ends of the spectrum as under YaRN",
+        reads="distances",
+        extension="is itself an extension: another length",
+        used_in="none known to be trained with it; serves FLUX.1 and Qwen-Image (arXiv 2510.20766)",
+        extends_context=True,
+        defaults=length_of_the_axis,
     ),
     Entry(
         name="clex",

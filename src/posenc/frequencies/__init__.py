@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from posenc.frequencies.modules import DynamicNTK as DynamicNTK
     from posenc.frequencies.modules import DynamicPositionInterpolation as DynamicPositionInterpolation
     from posenc.frequencies.modules import DynamicYaRN as DynamicYaRN
+    from posenc.frequencies.modules import DyPE as DyPE
     from posenc.frequencies.modules import Llama3 as Llama3
     from posenc.frequencies.modules import LongRoPE as LongRoPE
     from posenc.frequencies.modules import NTKAware as NTKAware
@@ -39,7 +40,7 @@ __getattr__, _NAMES = lazy_names(
         "posenc.frequencies.clex": "CLEX",
         "posenc.frequencies.clipped": "Clipped",
         "posenc.frequencies.modules": "NTKByParts PartNTK DynamicPositionInterpolation PositionInterpolation Llama3 "
-        "DynamicLongRoPE LongRoPE DynamicNTK NTKAware Proportional RIFLEx DynamicYaRN YaRN",
+        "DynamicLongRoPE LongRoPE DynamicNTK NTKAware Proportional RIFLEx DyPE DynamicYaRN YaRN",
         "posenc.frequencies.multiscale": "MultiScale",
         "posenc.frequencies.resonance": "Resonance",
         "posenc.frequencies.riflex": "identify_k",
@@ -63,6 +64,7 @@ __all__ = [
     "NTKAware",
     "Proportional",
     "RIFLEx",
+    "DyPE",
     "identify_k",
     "Resonance",
     "Scaling",

@@ -88,15 +88,43 @@ class PartNTK(Formula):
         self.ntk_factor, self.extrapolation_factor = float(ntk_factor), float(extrapolation_factor)
 
     def forward(self, spectrum: Any) -> Any:
-        theta = spectrum.theta
-        linear, aware = theta / self.factor, with_larger_base(theta, self.factor)
-        share = (1 - self._ramp(theta, _LINEAR_TO_NTK)) * self.ntk_factor
-        mixed = linear * (1 - share) + aware * share
-        share = (1 - self._ramp(theta, _NTK_TO_PLAIN)) * self.extrapolation_factor
-        return spectrum._replace(theta=mixed * (1 - share) + theta * share)
-
-    def _ramp(self, theta: Array, turns: tuple[float, float]) -> Array:
-        return by_index(theta, self.original_length, *turns, truncate=True, scaling="PartNTK")
+        theta = part_ntk(
+            spectrum.theta, self.factor, self.original_length, ntk_factor=self.ntk_factor,
+            extrapolation_factor=self.extrapolation_factor,
+        )  # fmt: skip
+        return spectrum._replace(theta=theta)
 
     def extra_repr(self) -> str:
         return f"{self.factor:g}, original_length={self.original_length}"
+
+
+def part_ntk(
+    theta: Array,
+    factor: float,
+    original_length: int,
+    *,
+    ntk_factor: float = 1.0,
+    extrapolation_factor: float = 1.0,
+    times: float = 1.0,
+    last: int | None = None,
+    scaling: str = "PartNTK",
+) -> Array:
+    """Slow pairs linear, middle ones NTK-aware, fast ones plain, blended by index.
+
+    Args:
+        theta: ``(..., pairs)``.
+        factor, original_length, ntk_factor, extrapolation_factor: as for `PartNTK`.
+        times: factor on the turns between which it blends.
+        last: the index at which ramps end at the latest.
+        scaling: the scaling's name, for errors.
+    """
+
+    def stays(turns: tuple[float, float]) -> Array:
+        fast, slow = (times * number for number in turns)
+        return 1 - by_index(theta, original_length, fast, slow, truncate=True, last=last, scaling=scaling)
+
+    linear, aware = theta / factor, with_larger_base(theta, factor)
+    share = stays(_LINEAR_TO_NTK) * ntk_factor
+    mixed = linear * (1 - share) + aware * share
+    share = stays(_NTK_TO_PLAIN) * extrapolation_factor
+    return mixed * (1 - share) + theta * share

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from posenc.frequencies import by_parts, interpolation, llama3, longrope, ntk, proportional, riflex, yarn
+from posenc.frequencies import by_parts, dype, interpolation, llama3, longrope, ntk, proportional, riflex, yarn
 from posenc.frequencies.host import Chain, Formula
 from posenc.frequencies.spectrum import Scaling
 
@@ -55,6 +55,10 @@ class LongRoPE(longrope.LongRoPE, Scaling):
 
 class DynamicLongRoPE(longrope.DynamicLongRoPE, Scaling):
     __doc__ = longrope.DynamicLongRoPE.__doc__
+
+
+class DyPE(dype.DyPE, Scaling):
+    __doc__ = dype.DyPE.__doc__
 
 
 class RIFLEx(riflex.RIFLEx, Scaling):

@@ -178,16 +178,23 @@ def mscale_gain(factor: float, mscale: float) -> float:
 
 
 def by_index(
-    theta: Array, original_length: int, beta_fast: float, beta_slow: float, *, truncate: bool, scaling: str
+    theta: Array,
+    original_length: int,
+    beta_fast: float,
+    beta_slow: float,
+    *,
+    truncate: bool,
+    scaling: str,
+    last: int | None = None,
 ) -> Array:
     """How far each pair is on the way from plain, 0, to interpolated, 1: a ramp in its index, as released code has it.
 
-    The ends are clamped to 0 and d − 1, not d/2 − 1, as in that code.
+    The ends are clamped to 0 and d − 1, not d/2 − 1, as in that code; or to ``last``.
     """
     low, high = (index_of(theta, 2 * math.pi * beta / original_length, scaling) for beta in (beta_fast, beta_slow))
     if truncate:
         low, high = low.floor(), high.ceil()
-    low, high = low.clamp(min=0.0), high.clamp(max=2.0 * theta.shape[-1] - 1)
+    low, high = low.clamp(min=0.0), high.clamp(max=2.0 * theta.shape[-1] - 1 if last is None else float(last))
     high = (high + 0.001).where(low == high, high)  # a step instead of 0/0
     return ((index_like(theta) - low) / (high - low)).clamp(0.0, 1.0)
 
