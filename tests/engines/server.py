@@ -27,6 +27,7 @@ class Rule:
         probabilities: whether it echoes prompts with their probabilities.
         declares: the context that it says it grants.
         counts: whether it says how many tokens arrived.
+        refusal: what it says of a prompt that is too long; "": its cap.
         one_off: whether each token comes with the probability under the row after it.
     """
 
@@ -38,6 +39,7 @@ class Rule:
     declares: int | None = None
     counts: bool = True
     one_off: bool = False
+    refusal: str = ""
 
 
 @contextmanager
@@ -60,7 +62,7 @@ def serving(rule: Rule) -> Iterator[str]:
             tokens = _TOKEN.findall(body["prompt"])
             if rule.cap is not None and len(tokens) > rule.cap:
                 text = f"This model's maximum context length is {rule.cap} tokens, you asked for {len(tokens)}."
-                return self._answer(400, {"error": {"message": text}})
+                return self._answer(400, {"error": {"message": rule.refusal or text}})
             tokens = tokens[-rule.keeps :] if rule.keeps else tokens
             choice: dict[str, Any] = {"text": self._completion(tokens)}
             if body.get("echo") and rule.probabilities:

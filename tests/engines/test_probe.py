@@ -51,6 +51,11 @@ def test_a_capped_context(probabilities: bool) -> None:
     assert found.scaling == "applied"  # as far as prompts are taken
 
 
+def test_a_cap_that_the_refusal_names() -> None:
+    assert asked(Rule(cap=9000)).cap == 9000  # the server declares nothing
+    assert asked(Rule(cap=9000, refusal="prompt is too long")).cap == pytest.approx(8064, rel=0.1)  # what it took
+
+
 @pytest.mark.parametrize("probabilities", [True, False])
 def test_a_truncated_prompt(probabilities: bool) -> None:
     found = asked(Rule(keeps=4000, probabilities=probabilities))

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import cache
@@ -39,6 +40,7 @@ _SHORTEST = 512  # tokens before the passage
 _DEPTHS = (0.1, 0.5, 0.9)
 _FEWEST = 50  # tokens of the passage that are scored
 _SHIFTED = 3.0  # nats by which the loss is lower by the row before where probabilities are one token off
+_NAMED_LENGTH = re.compile(r"(?:context (?:length|size|window)|n_ctx)\D{0,24}(\d[\d,]*)", re.IGNORECASE)
 _ANSWER = 24  # tokens, of a number of seven digits
 
 
@@ -75,7 +77,8 @@ class Probe:
         original: tokens up to which positions are known to be right; None: not told.
         points: by growing length.
         scaling: whether positions beyond ``original`` are read as well as those within.
-        cap: tokens above which prompts are refused; None where none was.
+        cap: tokens above which prompts are refused, as the server names them or as many as it took; None where none
+            was refused.
         truncated_at: tokens that arrive of longer prompts; None where all arrive.
         method: "loss" or "secret numbers".
         notes: what was not done, and why.
@@ -311,9 +314,11 @@ def _judge(found: Probe, longest: int) -> None:
     refused = next((point for point in found.points if point.refused), None)
     read = [point for point in found.points if not point.refused]
     if refused is not None:
-        found.cap = max(point.arrived or point.asked for point in read)
-        if found.declared is not None and found.cap <= found.declared < refused.asked:
-            found.cap = found.declared
+        taken = max(point.arrived or point.asked for point in read)
+        named = _NAMED_LENGTH.search(refused.refused)
+        told = [int(named[1].replace(",", ""))] if named else []
+        told += [] if found.declared is None else [found.declared]
+        found.cap = next((length for length in told if taken <= length < refused.asked), taken)
     counts = [(point.asked, point.arrived) for point in read if point.arrived is not None]
     short = [arrived for asked, arrived in counts if arrived < 0.85 * asked]
     if short and max(arrived for _, arrived in counts) <= 1.02 * min(short):
