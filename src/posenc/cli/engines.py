@@ -33,16 +33,16 @@ def run(
     """
     del what
     if checkpoint is not None:
-        told = _lengths_of(checkpoint)
-        original, length = original or told[0], length or told[1]
+        lengths = _lengths_of(checkpoint)
+        original, length = original or lengths[0], length or lengths[1]
     if api_key_env and api_key_env not in os.environ:
         raise ValueError(f"--api-key-env: the environment variable {api_key_env} is not set")
     server = Endpoint(endpoint, model, os.environ.get(api_key_env, ""), requests, seconds)
-    found = probe(server, original=original, length=length, progress=_report)
-    sys.stdout.write((found.json() if as_json else str(found)) + "\n")
-    if found.faults:
+    result = probe(server, original=original, length=length, progress=_report)
+    sys.stdout.write((result.json() if as_json else str(result)) + "\n")
+    if result.faults:
         return FAULT
-    return OK if found.scaling == "applied" else SUSPICION
+    return OK if result.scaling == "applied" else SUSPICION
 
 
 def _report(line: str) -> None:

@@ -49,19 +49,19 @@ class Point:
     """What one length gave.
 
     Attributes:
-        asked: tokens that the prompt should have, by the characters a token of the first answer.
+        requested: tokens that the prompt should have, by the characters a token of the first answer.
         arrived: tokens that the server counted; None where it does not say.
         loss: of the passage's tokens, nats; None without probabilities.
         rise: of the same tokens over the shortest length, nats; None at the shortest.
-        found: secret numbers that were found, of `hidden`; None where none were hidden.
+        numbers_found: secret numbers in the answers, of `hidden`; None where none were hidden.
         refused: what the server said instead.
     """
 
-    asked: int
+    requested: int
     arrived: int | None = None
     loss: float | None = None
     rise: Interval | None = None
-    found: int | None = None
+    numbers_found: int | None = None
     hidden: int | None = None
     refused: str = ""
 
@@ -114,8 +114,8 @@ class Probe:
 
     def __str__(self) -> str:
         lines = [f"{printable(self.endpoint)}, model {printable(self.model)}, {self.requests} requests"]
-        told = "does not say" if self.declared is None else f"{self.declared:,} tokens"
-        lines += [f"the server grants   {told}", ""]
+        granted = "does not say" if self.declared is None else f"{self.declared:,} tokens"
+        lines += [f"the server grants   {granted}", ""]
         lines += [_line(point) for point in self.points]
         lines += ["", *(f"FAULT  {fault}" for fault in self.faults), *_scaling_lines(self)]
         lines += [f"note   {note}" for note in self.notes]
@@ -148,17 +148,17 @@ def probe(
     for name, number in (("original", original), ("length", length)):
         if number is not None:
             check_whole(name, number, least=2 * _SHORTEST, most=LONGEST)
-    found = Probe(endpoint.url, *_told_by(endpoint))
-    endpoint.model = found.model
-    longest = length or found.declared or 8192
-    found.original = original or longest // 2
+    result = Probe(endpoint.url, *_told_by(endpoint))
+    endpoint.model = result.model
+    longest = length or result.declared or 8192
+    result.original = original or longest // 2
     try:
-        _measure(endpoint, found, longest, progress)
+        _measure(endpoint, result, longest, progress)
     except BudgetError as error:
-        found.notes.append(f"not every length was measured: {error}")
-    found.requests = endpoint.requests
-    _judge(found, longest)
-    return found
+        result.notes.append(f"not every length was measured: {error}")
+    result.requests = endpoint.requests
+    _judge(result, longest)
+    return result
 
 
 def _told_by(endpoint: Endpoint) -> tuple[str, int | None]:
@@ -176,31 +176,31 @@ def _told_by(endpoint: Endpoint) -> tuple[str, int | None]:
     return name, declared if isinstance(declared, int) and declared > 0 else None
 
 
-def _measure(endpoint: Endpoint, found: Probe, longest: int, progress: Callable[[str], None]) -> None:
+def _measure(endpoint: Endpoint, result: Probe, longest: int, progress: Callable[[str], None]) -> None:
     """One point for each length: the loss where the server gives probabilities, else secret numbers."""
     first, losses = _scored(endpoint, 4 * _SHORTEST)
     arrived = first.get("prompt_tokens")
     characters = (4 * _SHORTEST + LOCAL + PASSAGE) / arrived if isinstance(arrived, int) and arrived > 0 else 4.0
     if losses is None:
-        found.method = "secret numbers"
-        found.notes.append(
+        result.method = "secret numbers"
+        result.notes.append(
             "the server gives no probabilities of prompts (echo with logprobs): numbers were hidden instead"
         )
-    assert found.original is not None
+    assert result.original is not None
     shifted = losses is not None and losses.shifted
     if shifted:
-        found.notes.append(
+        result.notes.append(
             "the server's probabilities are one token off: the five likeliest tokens of the row before are used"
         )
     base: list[float] | None = None
     reserved = (LOCAL + PASSAGE) / characters
-    for tokens in _lengths(found.original, longest):
+    for tokens in _lengths(result.original, longest):
         before = int((tokens - reserved - 2) * characters)
         if before > len(_text()) - LOCAL - PASSAGE:
-            found.notes.append(f"the built-in text ends before {tokens:,} tokens")
+            result.notes.append(f"the built-in text ends before {tokens:,} tokens")
             break
         try:
-            if found.method == "loss":
+            if result.method == "loss":
                 usage, losses = _scored(endpoint, before)
                 chosen = None if losses is None else losses.chosen(shifted)
                 point = _point(tokens, usage, chosen, base)
@@ -209,7 +209,7 @@ def _measure(endpoint: Endpoint, found: Probe, longest: int, progress: Callable[
                 point = _searched(endpoint, tokens, int((tokens - _ANSWER) * characters))
         except RefusedError as error:
             point = Point(tokens, refused=str(error))
-        found.points.append(point)
+        result.points.append(point)
         progress(_line(point))
         if point.refused:
             break
@@ -234,27 +234,32 @@ def _scored(endpoint: Endpoint, before: int) -> tuple[dict[str, Any], _Losses | 
 
 
 class _Losses(NamedTuple):
-    """Losses of the passage's tokens, nats: by the probability that the server gives with each token, and by the
-    likeliest tokens that it gives with the token before, where a token that is not among them counts as the last."""
+    """Losses of the passage's tokens, nats.
 
-    own: list[float]
+    Attributes:
+        with_token: by the probability that the server gives with each token.
+        of_row_before: by the likeliest tokens that it gives with the token before, where a token that is not among them
+            counts as the last of them.
+    """
+
+    with_token: list[float]
     of_row_before: list[float]
 
     def chosen(self, shifted: bool) -> list[float]:
-        return self.of_row_before if shifted else self.own
+        return self.of_row_before if shifted else self.with_token
 
     @property
     def shifted(self) -> bool:
         """Whether the server's probabilities are one token off, as those of llama_cpp_python are."""
-        own, before = (sum(losses) / len(losses) for losses in self)
-        return own > before + _SHIFTED
+        with_token, row_before = (sum(losses) / len(losses) for losses in self)
+        return with_token > row_before + _SHIFTED
 
 
 def _losses_of(choice: dict[str, Any], passage: str) -> _Losses | None:
     """The losses of a passage in an echoed prompt; None where the server does not give them."""
-    told, echoed = choice.get("logprobs"), choice.get("text")
+    logprobs, echoed = choice.get("logprobs"), choice.get("text")
     names = ("tokens", "token_logprobs", "top_logprobs")
-    tokens, values, tops = (told.get(name) for name in names) if isinstance(told, dict) else (None, None, None)
+    tokens, values, tops = (logprobs.get(name) for name in names) if isinstance(logprobs, dict) else (None, None, None)
     if not (isinstance(tokens, list) and isinstance(values, list) and len(tokens) == len(values)):
         return None
     if not isinstance(echoed, str) or passage not in echoed:
@@ -262,16 +267,16 @@ def _losses_of(choice: dict[str, Any], passage: str) -> _Losses | None:
     tops = tops if isinstance(tops, list) and len(tops) == len(tokens) else [None] * len(tokens)
     # Tokens are laid along the echoed text from its end, and those that lie wholly in the passage are scored.
     start = len("".join(map(str, tokens))) - len(echoed) + echoed.rindex(passage)
-    own, before, begin = list[float](), list[float](), 0
+    with_token, row_before, begin = list[float](), list[float](), 0
     for place, (token, value) in enumerate(zip(tokens, values, strict=True)):
         stop = begin + len(str(token))
         if start <= begin and stop <= start + len(passage) and _is_number(value):
-            own.append(-float(value))
+            with_token.append(-float(value))
             likeliest = tops[place - 1] if place else None
             known = [float(v) for v in likeliest.values() if _is_number(v)] if isinstance(likeliest, dict) else []
-            before.append(-float(likeliest.get(token, min(known))) if likeliest and known else own[-1])
+            row_before.append(-float(likeliest.get(token, min(known))) if likeliest and known else with_token[-1])
         begin = stop
-    return _Losses(own, before) if len(own) >= _FEWEST else None
+    return _Losses(with_token, row_before) if len(with_token) >= _FEWEST else None
 
 
 def _is_number(value: object) -> bool:
@@ -302,46 +307,48 @@ def _searched(endpoint: Endpoint, tokens: int, characters: int) -> Point:
         found += task.expected[0] in str(choice.get("text", ""))
         counted = choice["usage"].get("prompt_tokens")
         arrived = counted if isinstance(counted, int) else arrived
-    return Point(tokens, arrived, found=found, hidden=len(_DEPTHS))
+    return Point(tokens, arrived, numbers_found=found, hidden=len(_DEPTHS))
 
 
-def _judge(found: Probe, longest: int) -> None:
+def _judge(result: Probe, longest: int) -> None:
     """Set what follows from the points."""
-    original = found.original or longest
-    if not found.points or found.points[0].refused:
-        said = found.points[0].refused if found.points else "no point was measured"
-        raise ValueError(f"endpoint: even a prompt of {found.points[0].asked if found.points else 0:,} tokens: {said}")
-    refused = next((point for point in found.points if point.refused), None)
-    read = [point for point in found.points if not point.refused]
+    original = result.original or longest
+    if not result.points or result.points[0].refused:
+        said = result.points[0].refused if result.points else "no point was measured"
+        raise ValueError(
+            f"endpoint: even a prompt of {result.points[0].asked if result.points else 0:,} tokens: {said}"
+        )
+    refused = next((point for point in result.points if point.refused), None)
+    read = [point for point in result.points if not point.refused]
     if refused is not None:
-        taken = max(point.arrived or point.asked for point in read)
+        taken = max(point.arrived or point.requested for point in read)
         named = _NAMED_LENGTH.search(refused.refused)
-        told = [int(named[1].replace(",", ""))] if named else []
-        told += [] if found.declared is None else [found.declared]
-        found.cap = next((length for length in told if taken <= length < refused.asked), taken)
-    counts = [(point.asked, point.arrived) for point in read if point.arrived is not None]
-    short = [arrived for asked, arrived in counts if arrived < 0.85 * asked]
+        lengths = [int(named[1].replace(",", ""))] if named else []
+        lengths += [] if result.declared is None else [result.declared]
+        result.cap = next((length for length in lengths if taken <= length < refused.requested), taken)
+    counts = [(point.requested, point.arrived) for point in read if point.arrived is not None]
+    short = [arrived for requested, arrived in counts if arrived < 0.85 * requested]
     if short and max(arrived for _, arrived in counts) <= 1.02 * min(short):
-        found.truncated_at = max(short)
-    beyond = [point for point in read if point.asked > original and found.truncated_at is None]
-    if found.method == "loss":
+        result.truncated_at = max(short)
+    beyond = [point for point in read if point.requested > original and result.truncated_at is None]
+    if result.method == "loss":
         rises = [point.rise for point in beyond if point.rise is not None]
         if any(rise.low > RISE for rise in rises):
-            found.scaling = "dropped"
+            result.scaling = "dropped"
         elif rises:
-            found.scaling = "applied" if all(rise.high < FLAT for rise in rises) else "inconclusive"
+            result.scaling = "applied" if all(rise.high < FLAT for rise in rises) else "inconclusive"
         return
-    within = [point.found for point in read if point.asked <= original and point.found is not None]
-    hits = [point.found for point in beyond if point.found is not None]
+    within = [point.numbers_found for point in read if point.requested <= original and point.numbers_found is not None]
+    hits = [point.numbers_found for point in beyond if point.numbers_found is not None]
     if hits and within:
         able = min(within) == len(_DEPTHS)
-        found.scaling = (
+        result.scaling = (
             "applied" if min(hits) == len(_DEPTHS) else "dropped" if able and max(hits) == 0 else "inconclusive"
         )
 
 
 def _line(point: Point) -> str:
-    words = [f"{point.asked:>9,} tokens"]
+    words = [f"{point.requested:>9,} tokens"]
     if point.refused:
         return f"{words[0]}   refused: {point.refused}"
     words.append(f"{point.arrived:,} arrived" if point.arrived is not None else "the server does not count them")
@@ -349,17 +356,17 @@ def _line(point: Point) -> str:
         words.append(f"loss {point.loss:.3f} nats")
     if point.rise is not None:
         words.append(f"rise {point.rise.mean:+.3f} [{point.rise.low:+.3f}, {point.rise.high:+.3f}]")
-    if point.found is not None:
-        words.append(f"{point.found} of {point.hidden} numbers found")
+    if point.numbers_found is not None:
+        words.append(f"{point.numbers_found} of {point.hidden} numbers found")
     return "   ".join(words)
 
 
-def _scaling_lines(found: Probe) -> list[str]:
-    if found.scaling == "applied":
-        return [f"right  positions beyond {found.original:,} tokens are read as well as those within"]
-    if found.scaling == "inconclusive":
-        return [f"unsure whether positions beyond {found.original:,} tokens are read as well as those within"]
-    return [] if found.scaling == "dropped" else ["unsure nothing beyond the original length was measured"]
+def _scaling_lines(result: Probe) -> list[str]:
+    if result.scaling == "applied":
+        return [f"right  positions beyond {result.original:,} tokens are read as well as those within"]
+    if result.scaling == "inconclusive":
+        return [f"unsure whether positions beyond {result.original:,} tokens are read as well as those within"]
+    return [] if result.scaling == "dropped" else ["unsure nothing beyond the original length was measured"]
 
 
 @cache
