@@ -313,11 +313,11 @@ def _searched(endpoint: Endpoint, tokens: int, characters: int) -> Point:
 def _judge(result: Probe, longest: int) -> None:
     """Set what follows from the points."""
     original = result.original or longest
-    if not result.points or result.points[0].refused:
-        said = result.points[0].refused if result.points else "no point was measured"
-        raise ValueError(
-            f"endpoint: even a prompt of {result.points[0].asked if result.points else 0:,} tokens: {said}"
-        )
+    if not result.points:
+        raise ValueError("endpoint: nothing was measured: no request was left for the shortest length")
+    if result.points[0].refused:
+        shortest = result.points[0]
+        raise ValueError(f"endpoint: even a prompt of {shortest.requested:,} tokens is refused: {shortest.refused}")
     refused = next((point for point in result.points if point.refused), None)
     read = [point for point in result.points if not point.refused]
     if refused is not None:
