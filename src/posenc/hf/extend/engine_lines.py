@@ -83,7 +83,7 @@ def engine_lines(config: Config, length: int, folder: str, *, gguf: str = "") ->
 
 
 def _unmeasured(line: EngineLine, model_type: str, config: Config) -> EngineLine:
-    """The line for a model type that posenc does not know: an engine's code of it may read other keys than a Llama's."""
+    """The line for a model type that posenc does not know, whose code may read other keys than a Llama's."""
     if not line.command or not model_type:
         return line
     if line.engine == "transformers" and not config.get("auto_map"):
