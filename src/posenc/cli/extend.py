@@ -87,7 +87,8 @@ def saved_state(out: str) -> str:
     searched = sorted(path.name for path in state.glob("*") if path.name in ("search.jsonl", "tuned.pt"))
     more = f" and {', '.join(searched)}" if searched else ""
     if not count and not more:
-        return f"nothing was measured yet; to begin again: {command_line()}"
+        other = f"; with other options, first remove {state}" if state.exists() else ""
+        return f"nothing was measured yet; to begin again: {command_line()}{other}"
     measurements = "1 measurement" if count == 1 else f"{count} measurements"
     return f"{measurements}{more} saved in {state}; to continue: {command_line()}"
 

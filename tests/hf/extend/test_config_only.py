@@ -398,7 +398,15 @@ def test_remote_code_is_told() -> None:
     notes = extend_config({**LLAMA, "auto_map": {"AutoModel": "x.Y"}}, 8192).notes
     assert any(note.startswith("auto_map: with trust_remote_code") for note in notes)
     unknown = {**LLAMA, "model_type": "neverheardof"}
-    assert any("unknown to posenc" in note for note in extend_config(unknown, 8192).notes)
+    extended = extend_config(unknown, 8192)
+    assert any("unknown to posenc" in note for note in extended.notes)
+    engines = {line.engine.partition(" ")[0]: line for line in extended.engines}
+    assert engines["vLLM"].right is None
+    assert "the engine's code of neverheardof may not read these keys" in str(engines["vLLM"])
+    assert engines["transformers"].text == "reads the file as it is"
+    own_code = extend_config({**unknown, "auto_map": {"AutoModelForCausalLM": "modeling.Model"}}, 8192).engines[-1]
+    assert own_code.right is None
+    assert own_code.text == "not measured: the repository's own code may not read these keys"
 
 
 @pytest.mark.parametrize("command", ["extend {} --length 131072 --config-only", "convert {} --spelling both"])

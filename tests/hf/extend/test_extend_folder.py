@@ -20,6 +20,7 @@ pytest.importorskip("transformers")
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 import posenc_cli
+from posenc.cli.extend import saved_state
 from posenc.evaluation.log import MeasurementLog, fingerprint
 from posenc.hf.extend import Recipe, extend
 from posenc.hf.extend.estimate import Workload, memory_needed, memory_text, within_memory
@@ -431,6 +432,12 @@ def test_the_choice_of_a_method_has_an_interval() -> None:
     assert "yarn has the lowest" in choice_sentence({"ntk": (2.6, 3.6), "yarn": (2.0, 3.0)})
     assert "lower" in choice_sentence({"ntk": (2.6, 3.61), "yarn": (2.0, 3.0)}).rpartition(":")[2]
     assert "shows nothing" in choice_sentence({"yarn": (2.0,), "ntk": (2.6,)})
+
+
+def test_a_stop_before_the_first_measurement_says_what_blocks_other_options(tmp_path: Path) -> None:
+    assert "remove" not in saved_state(str(tmp_path / "new"))
+    (tmp_path / "new.work").mkdir()
+    assert saved_state(str(tmp_path / "new")).endswith(f"; with other options, first remove {tmp_path / 'new.work'}")
 
 
 @pytest.mark.slow

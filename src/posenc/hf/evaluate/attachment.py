@@ -47,8 +47,9 @@ class AttachmentCost:
 
     def __str__(self) -> str:
         cost = self.after.minus(self.before)
+        windows = "1 window" if len(cost.windows) == 1 else f"{len(cost.windows)} windows"
         text = (
-            f"At {self.length:,} tokens, over {len(cost.windows)} windows of one text, the loss went from "
+            f"At {self.length:,} tokens, over {windows} of one text, the loss went from "
             f"{self.before.mean:.4f} to {self.after.mean:.4f} nats a token ({cost.text(signed=True)}): "
             f"{_WORDS[kind_of(cost)]}."
         )

@@ -72,13 +72,24 @@ def engine_lines(config: Config, length: int, folder: str, *, gguf: str = "") ->
     if gguf:
         return (_of_gguf(text_config, blocks, length, shlex.quote(gguf)),)
     sglang = f"python -m sglang.launch_server --model-path {name} --context-length {length}"
-    return (
+    lines = (
         _server(VLLM, f"vllm serve {name} --max-model-len {length}", kind, blocks, length, name),
         _server(SGLANG, sglang, kind, blocks, length, name),
         _llama_cpp(kind, blocks, length, name),
         _mlx(text_config, blocks, length, name),
         EngineLine("transformers", f'from_pretrained("{folder}")', True, "reads the file as it is"),
     )
+    return lines if text_config.known else tuple(_unmeasured(line, kind, config) for line in lines)
+
+
+def _unmeasured(line: EngineLine, model_type: str, config: Config) -> EngineLine:
+    """The line for a model type that posenc does not know, whose code may read other keys than a Llama's."""
+    if not line.command or not model_type:
+        return line
+    if line.engine == "transformers" and not config.get("auto_map"):
+        return line._replace(right=None)
+    code = "the repository's own code" if line.engine == "transformers" else f"the engine's code of {model_type}"
+    return line._replace(right=None, text=f"not measured: {code} may not read these keys")
 
 
 def _version(engine: str) -> str:
