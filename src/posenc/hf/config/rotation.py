@@ -76,9 +76,7 @@ def keys_of(rope: Rotation, family: RotationRules, before: Block) -> Block:
     if not isinstance(rope, MRoPESpec):
         return {}
     if rope.has_own_order:
-        raise ValueError(
-            "order: a configuration has sections, chunked or interleaved, and no other order of the pairs"
-        )
+        raise ValueError("order: a configuration has sections, chunked or interleaved, and no other order of the pairs")
     keys: Block = {SECTION: list(rope.sections)}
     flag_stands = INTERLEAVED in before
     if (flag_stands and family.sections is None) or (rope.interleaved and not flag_stands):
