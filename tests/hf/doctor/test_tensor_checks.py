@@ -15,7 +15,7 @@ from torch import Tensor
 
 pytest.importorskip("transformers")
 safetensors = pytest.importorskip("safetensors.torch")
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM  # noqa: E402
 
 from posenc.hf.doctor import Report, examine, fix  # noqa: E402
 from tests.hf.doctor.saved_models import FAMILIES, change_config, saved  # noqa: E402

@@ -293,6 +293,10 @@ def _on_block(text_config: TextConfig, rope_block: RopeBlock) -> Iterator[Findin
         text = f"of 'llama3' is 1, which scales nothing, and {longest:,} tokens are declared over {original:,} of "
         text += "training; published models have 8 to 32: copy the block of the original checkpoint"
         yield Finding("factor", text, "factor-of-one", "suspicion")
+    if rope_type == "proportional" and "partial_rotary_factor" not in block:
+        text = "is not given with 'proportional', so that all pairs rotate, and that type is for a share of them; "
+        text += "published models have 0.25: copy the block of the original checkpoint"
+        yield Finding("partial_rotary_factor", text, "share-lost", "suspicion")
     if rope_type == "longrope":
         for key in ("short_factor", "long_factor"):
             small = min(values[key])

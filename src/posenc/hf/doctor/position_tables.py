@@ -97,8 +97,7 @@ def _by_key(part: Part, name: str) -> list[SchemeFacts]:
     keys = {"pos_embed.weight": "num_position_embeddings", "embed_positions.weight": "max_source_positions"}
     key = next((key for ending, key in keys.items() if name.endswith(ending)), "")
     rows = part.config.get(key)
-    has_key = part.is_tower or (part.config.model_type == "whisper" and part.role == "encoder")
-    return [SchemeFacts("", rows=rows, key=key)] if has_key and is_count(rows, TOKENS) else []
+    return [SchemeFacts("", rows=rows, key=key)] if part.is_tower and is_count(rows, TOKENS) else []
 
 
 def _table_mismatch(part: Part, scheme: SchemeFacts, name: str, rows: int) -> Mismatch:
