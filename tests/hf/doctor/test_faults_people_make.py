@@ -25,7 +25,7 @@ SIZES: dict[str, Any] = {
     "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 128,
     "num_hidden_layers": 4, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
 }  # fmt: skip
-PLAIN = {"rope_type": "default", "rope_theta": 1e6}
+UNSCALED = {"rope_type": "default", "rope_theta": 1e6}
 LLAMA_3 = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
            "original_max_position_embeddings": 8192}  # fmt: skip
 YARN = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "original_max_position_embeddings": 32768}
@@ -43,14 +43,14 @@ GEMMA_LAYERS = {
 FULL_LINEAR = {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6}
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {  # the model type and its sizes, next to SIZES
     "llama": ("llama", {"max_position_embeddings": 131072, "rope_parameters": LLAMA_3, "head_dim": 16}),
-    "mistral": ("mistral", {"max_position_embeddings": 32768, "sliding_window": None, "rope_parameters": PLAIN}),
+    "mistral": ("mistral", {"max_position_embeddings": 32768, "sliding_window": None, "rope_parameters": UNSCALED}),
     "windows": ("mistral", {"max_position_embeddings": 32768, "sliding_window": 4096,
-                            "rope_parameters": {**PLAIN, "rope_theta": 1e4}}),
-    "qwen2": ("qwen2", {"max_position_embeddings": 32768, "rope_parameters": PLAIN}),
-    "qwen3": ("qwen3", {"max_position_embeddings": 40960, "head_dim": 32, "rope_parameters": PLAIN}),
+                            "rope_parameters": {**UNSCALED, "rope_theta": 1e4}}),
+    "qwen2": ("qwen2", {"max_position_embeddings": 32768, "rope_parameters": UNSCALED}),
+    "qwen3": ("qwen3", {"max_position_embeddings": 40960, "head_dim": 32, "rope_parameters": UNSCALED}),
     "yarn": ("qwen2", {"max_position_embeddings": 131072, "rope_parameters": YARN}),
     "gemma3": ("gemma3_text", {**GEMMA_LAYERS, "rope_parameters": {
-        "full_attention": FULL_LINEAR, "sliding_attention": {**PLAIN, "rope_theta": 1e4}}}),
+        "full_attention": FULL_LINEAR, "sliding_attention": {**UNSCALED, "rope_theta": 1e4}}}),
     "gemma3-images": ("gemma3", {"text_config": {**SIZES, **GEMMA_LAYERS}, "mm_tokens_per_image": 256,
                                  "vision_config": {
         "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_hidden_layers": 2, "patch_size": 14,
@@ -70,18 +70,18 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {  # the model type and its size
         "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16,
         "rope_parameters": {**YARN, "rope_theta": 1e4, "factor": 40.0, "mscale": 1.0, "mscale_all_dim": 1.0,
                             "original_max_position_embeddings": 4096}}),
-    "smollm3": ("smollm3", {"max_position_embeddings": 65536, "rope_parameters": {**PLAIN, "rope_theta": 5e6}}),
+    "smollm3": ("smollm3", {"max_position_embeddings": 65536, "rope_parameters": {**UNSCALED, "rope_theta": 5e6}}),
     "exaone4": ("exaone4", {"max_position_embeddings": 131072, "head_dim": 16, "sliding_window": 4096,
                             "sliding_window_pattern": 4, "rope_parameters": {**LLAMA_3, "factor": 16.0}}),
     "glm4_moe": ("glm4_moe", {"max_position_embeddings": 131072, "head_dim": 32, **EXPERTS, "use_qk_norm": True,
-                              "rope_parameters": {**PLAIN, "partial_rotary_factor": 0.5}}),
+                              "rope_parameters": {**UNSCALED, "partial_rotary_factor": 0.5}}),
     "granite": ("granite", {"max_position_embeddings": 131072, "attention_multiplier": 0.0625,
-                            "rope_parameters": PLAIN}),
+                            "rope_parameters": UNSCALED}),
     "hybrid": ("qwen3_5_text", {
         "max_position_embeddings": 262144, "head_dim": 32, **LINEAR,
-        "rope_parameters": {**PLAIN, "rope_theta": 1e7, "partial_rotary_factor": 0.25, "mrope_section": [2, 1, 1],
+        "rope_parameters": {**UNSCALED, "rope_theta": 1e7, "partial_rotary_factor": 0.25, "mrope_section": [2, 1, 1],
                             "mrope_interleaved": True}}),
-    "lfm2": ("lfm2", {"max_position_embeddings": 128000, "rope_parameters": PLAIN,
+    "lfm2": ("lfm2", {"max_position_embeddings": 128000, "rope_parameters": UNSCALED,
                       "layer_types": ["conv", "full_attention", "conv", "full_attention"]}),
     "jamba": ("jamba", {"num_hidden_layers": 8, "mamba_d_state": 4, "mamba_dt_rank": 4, "num_experts": 2,
                         "num_experts_per_tok": 1, "use_mamba_kernels": False}),
@@ -89,7 +89,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {  # the model type and its size
                         "mamba_d_head": 16, "mamba_d_state": 16, "mamba_n_groups": 1}),
     "modernbert": ("modernbert", {"num_hidden_layers": 6, "cls_token_id": 1, "sep_token_id": 2}),
 }  # fmt: skip
-OTHERS: dict[str, tuple[str, dict[str, Any]]] = {  # without SIZES
+WITHOUT_SIZES: dict[str, tuple[str, dict[str, Any]]] = {  # without SIZES
     "gptj": ("gptj", {"n_embd": 64, "n_head": 4, "n_layer": 2, "n_positions": 2048, "rotary_dim": 8,
                       "vocab_size": 128}),
     "t5": ("t5", {"d_model": 64, "d_kv": 16, "d_ff": 96, "num_heads": 4, "num_layers": 2, "vocab_size": 128}),
@@ -112,8 +112,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], 
     def copy(name: str) -> Path:
         source = root / name
         if not source.exists():
-            if name in OTHERS:
-                model_type, sizes = OTHERS[name]
+            if name in WITHOUT_SIZES:
+                model_type, sizes = WITHOUT_SIZES[name]
             else:
                 model_type, sizes = MODELS[name][0], {**SIZES, **MODELS[name][1]}
             if name == "gemma3-images":
@@ -145,7 +145,7 @@ def block(*inside: str, **values: Any) -> Change:
     return keys("rope_parameters", *inside, **values)
 
 
-def beside(file: str, **content: Any) -> Change:
+def next_to_config(file: str, **content: Any) -> Change:
     """A file next to config.json."""
     return lambda folder: (folder / file).write_text(json.dumps(content)) and None
 
@@ -213,10 +213,10 @@ FAULTS: list[tuple[str, str, Change, str, str]] = [  # what, in which model, how
     ("a quantisation of plain weights", "mistral",
      keys(quantization_config={"quant_method": "gptq", "bits": 4, "group_size": 32}), "quantisation-not-in-weights",
      "plain weights"),
-    ("longrope lost, its length kept", "phi3", keys(rope_parameters={**PLAIN, "rope_theta": 1e4}), "scaling-lost",
+    ("longrope lost, its length kept", "phi3", keys(rope_parameters={**UNSCALED, "rope_theta": 1e4}), "scaling-lost",
      "4,096"),
-    ("yarn lost, its length kept", "gpt_oss", keys(rope_parameters={**PLAIN, "rope_theta": 150000.0}), "scaling-lost",
-     "4,096"),
+    ("yarn lost, its length kept", "gpt_oss", keys(rope_parameters={**UNSCALED, "rope_theta": 150000.0}),
+     "scaling-lost", "4,096"),
     ("a list in reverse", "phi3", block(long_factor=LONG[::-1]), "factors-reversed", "reverse order"),
     ("lists exchanged", "phi3", block(long_factor=[1.0] * 8, short_factor=LONG), "factor-lists-swapped", "exchanged"),
     ("a list too short", "phi3", block(long_factor=LONG[:7]), "malformed", "8"),
@@ -225,10 +225,10 @@ FAULTS: list[tuple[str, str, Change, str, str]] = [  # what, in which model, how
     ("the local base without its last word", "gemma3", keys(rope_local_base=20000.0), "key-misspelt",
      "rope_local_base_freq"),
     ("blocks exchanged", "modernbert", keys(rope_parameters={
-        "full_attention": {**PLAIN, "rope_theta": 1e4}, "sliding_attention": {**PLAIN, "rope_theta": 160000.0}}),
+        "full_attention": {**UNSCALED, "rope_theta": 1e4}, "sliding_attention": {**UNSCALED, "rope_theta": 160000.0}}),
      "bases-exchanged", "exchanged"),
     ("the share lost", "gemma4", block("full_attention", partial_rotary_factor=None), "share-lost", "0.25"),
-    ("a scaling beside the text part", "gemma3-images",
+    ("a scaling next to the text part", "gemma3-images",
      keys(rope_scaling={"rope_type": "yarn", "factor": 4.0}), "levels-differ", "text_config"),
     ("all layers rotate", "smollm3", keys(no_rope_layers=[1] * 4), "nope-layers-lost", "every 4. layer"),
     ("letters of no kind", "exaone4", keys(sliding_window_pattern="LLLX"), "layer-orders-differ", "L and G"),
@@ -239,18 +239,18 @@ FAULTS: list[tuple[str, str, Change, str, str]] = [  # what, in which model, how
     ("odd windows", "longformer", keys(attention_window=[511, 511]), "windows-malformed", "even"),
     ("a window too few", "longformer", keys(attention_window=[512]), "windows-malformed", "1 windows for 2 layers"),
     ("layers listed twice", "gpt_neo", keys(attention_types=[[["global", "local"], 2]]), "layer-lists-differ", "4"),
-    ("an extractor of another Whisper", "whisper", beside("preprocessor_config.json", feature_size=128, hop_length=160),
-     "mel-bins-differ", "num_mel_bins 8"),
-    ("placeholders of another count", "gemma3-images", beside("processor_config.json", image_seq_length=64),
+    ("an extractor of another Whisper", "whisper",
+     next_to_config("preprocessor_config.json", feature_size=128, hop_length=160), "mel-bins-differ", "num_mel_bins 8"),
+    ("placeholders of another count", "gemma3-images", next_to_config("processor_config.json", image_seq_length=64),
      "image-tokens-differ", "256"),
     ("a pointer in the place of the tokenizer", "llama", lambda folder: (folder / "tokenizer.json").write_text(POINTER)
      and None, "other-file-unread", "Git LFS"),
     ("the factor's key misspelt", "yarn", block(factor=None, facter=4.0), "malformed", "facter"),
     ("factors of frequencies exchanged", "llama", block(low_freq_factor=4.0, high_freq_factor=1.0), "malformed",
      "freq_factor"),
-    ("another window in params.json", "windows", beside("params.json", dim=64, n_layers=4, head_dim=16, hidden_dim=96,
-     n_heads=4, n_kv_heads=2, norm_eps=1e-5, vocab_size=128, rope_theta=1e4, sliding_window=8192), "other-file-differs",
-     "8,192"),
+    ("another window in params.json", "windows",
+     next_to_config("params.json", dim=64, n_layers=4, head_dim=16, hidden_dim=96, n_heads=4, n_kv_heads=2,
+                    norm_eps=1e-5, vocab_size=128, rope_theta=1e4, sliding_window=8192), "other-file-differs", "8,192"),
     ("a base with digits lost", "mistral", block(rope_theta=100.0), "base-implausible", "digits"),
 ]  # fmt: skip
 
@@ -265,8 +265,9 @@ def test_each_is_alarmed_with_its_reason(
     assert examine(folder).healthy, str(examine(folder))
     change(folder)
     report = examine(folder)
-    told = [f"{finding.key} {finding.text}" for finding in report.findings if finding.alarms and finding.name == alarm]
-    assert any(reason in text for text in told), str(report)
+    alarms = [finding for finding in report.findings if finding.alarms and finding.name == alarm]
+    reasons = [f"{finding.key} {finding.text}" for finding in alarms]
+    assert any(reason in text for text in reasons), str(report)
 
 
 def test_there_are_more_than_thirty() -> None:

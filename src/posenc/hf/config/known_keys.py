@@ -26,9 +26,9 @@ def nearest_key(text_config: TextConfig, key: str) -> str | None:
     known = _keys_of_family(text_config.family)
     if len(key) < _SHORTEST or key in known or key in _keys_of_all() or key in _NEIGHBOURS:
         return None
-    whole = [name for name in known if name.startswith(f"{key}_")] if len(key) >= _CUT else []
-    if len(whole) == 1:
-        return whole[0]  # a name without its last word: rope_local_base of rope_local_base_freq
+    longer = [name for name in known if name.startswith(f"{key}_")] if len(key) >= _CUT else []
+    if len(longer) == 1:
+        return longer[0]  # a name without its last word: rope_local_base of rope_local_base_freq
     near = difflib.get_close_matches(key.lower().replace("-", "_"), known, n=1, cutoff=_LIKENESS)
     if not near or key.endswith(f"_{near[0]}") or key.startswith(f"{near[0]}_"):
         return None

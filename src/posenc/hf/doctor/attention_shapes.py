@@ -357,8 +357,10 @@ def _on_sinks(part: Part, sizes: list[HeadSizes], covered: set[str]) -> Iterator
             text += "random or untrained: the softmax of every layer changes"
             yield Mismatch("sinks-missing", "self_attn.sinks", text, part, tuple(sorted(part.layers)))
         return
-    found = {number for numbers in with_sinks.values() for number in numbers}
-    lost = [number for number, tensors in sorted(part.layers.items()) if number not in found and _has_queries(tensors)]
+    numbered = {number for numbers in with_sinks.values() for number in numbers}
+    lost = [
+        number for number, tensors in sorted(part.layers.items()) if number not in numbered and _has_queries(tensors)
+    ]
     if lost and part.config.model_type in ALWAYS_SINKS:
         text = "are missing next to the sinks of other layers: these start untrained, and the softmax changes"
         yield Mismatch("sinks-missing", "self_attn.sinks", text, part, tuple(lost))

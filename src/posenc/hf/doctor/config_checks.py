@@ -265,9 +265,9 @@ def _on_softmax(text_config: TextConfig) -> Iterator[Finding]:
     if text_config.model_type.startswith("granite") and key == "attention_multiplier":
         value = text_config.get(key)
         if value is None or is_number(value, 1, above=True):
-            found = "is not given, which means 1" if value is None else f"is {shown(value)}"
-            text = f"{found}, and the attention logits are multiplied by it; published models have 1/64 to 1/128, the "
-            text += "inverse of the width of a head: copy the original's"
+            value_text = "is not given, which means 1" if value is None else f"is {shown(value)}"
+            text = f"{value_text}, and the attention logits are multiplied by it; published models have 1/64 to 1/128, "
+            text += "the inverse of the width of a head: copy the original's"
             yield Finding(key, text, "softmax-scale", "suspicion")
     if "floor_scale" in text_config and text_config.get("attn_temperature_tuning", True):
         value = text_config["floor_scale"]

@@ -370,9 +370,9 @@ def _on_processors(folder: Path, config: Config) -> Iterator[Finding]:
 
 def _on_image_tokens(part: Config, config: Config) -> Iterator[Finding]:
     """Placeholders that Gemma 3's processor writes for an image, against the vectors that the model puts there."""
-    given, expected = part.get("image_seq_length"), config.get("mm_tokens_per_image")
-    if is_count(given) and is_count(expected) and given != expected:
-        text = f"of {{file}} is {given}, and mm_tokens_per_image {expected}: the model refuses a prompt whose "
+    placeholders, expected = part.get("image_seq_length"), config.get("mm_tokens_per_image")
+    if is_count(placeholders) and is_count(expected) and placeholders != expected:
+        text = f"of {{file}} is {placeholders}, and mm_tokens_per_image {expected}: the model refuses a prompt whose "
         text += "placeholders are not as many as the vectors of an image"
         yield Finding("image_seq_length", text, "image-tokens-differ", "fault", {"image_seq_length": expected})
 
