@@ -213,11 +213,11 @@ def test_settings_behind_the_vocabulary_are_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "[1]", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n"])
-def test_files_that_cannot_be_read_are_noted(content: str, tmp_path: Path) -> None:
+def test_files_that_cannot_be_read_are_noted_and_pointers_alarmed(content: str, tmp_path: Path) -> None:
     source = folder(tmp_path / "model", BERT)
     for file in ("tokenizer.json", TOKENIZER, PREPROCESSOR):
         (source / file).write_text(content)
     report = examine(source)
-    assert report.healthy
+    assert report.healthy == (not content.startswith("version")), "behind a pointer is a file that was not fetched"
     assert {finding.name for finding in report.findings} == {"other-file-unread"}
     assert {finding.key for finding in report.findings} == {"tokenizer.json", TOKENIZER, PREPROCESSOR}

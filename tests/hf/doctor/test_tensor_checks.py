@@ -15,6 +15,7 @@ from torch import Tensor
 
 pytest.importorskip("transformers")
 safetensors = pytest.importorskip("safetensors.torch")
+from transformers import AutoModelForCausalLM  # noqa: E402
 
 from posenc.hf.doctor import Report, examine, fix  # noqa: E402
 from tests.hf.doctor.saved_models import FAMILIES, change_config, saved  # noqa: E402
@@ -484,7 +485,9 @@ def test_shards_and_what_is_left_over(models: Callable[..., Path]) -> None:
 def test_shards_without_an_index(models: Callable[..., Path]) -> None:
     folder = sharded(models)
     (folder / "model.safetensors.index.json").unlink()
-    assert examine(folder).healthy
+    assert alarm(examine(folder), "index-missing").level == "fault"
+    with pytest.raises(OSError, match="no file named"):
+        AutoModelForCausalLM.from_pretrained(folder)
     sorted(folder.glob("model-*.safetensors"))[1].unlink()
     report = examine(folder)
     assert report.names() == {"shards-missing"}, "what a missing file held is not told twice"

@@ -34,6 +34,8 @@ from posenc.hf.limits import LAYERS, TOKENS, is_count, is_number
 
 _OTHER_LENGTHS = ("model_max_length", "max_sequence_length", "seq_length", "seq_len", "max_seq_len")
 
+_BLOCKLESS = ("gptj", "codegen")  # rotate by sines of their own code, which reads no block (transformers 5.23)
+
 
 def _on_layers(parsed: ParsedConfig) -> Iterator[Finding]:
     """Findings on the layers and lengths of a text model."""
@@ -78,13 +80,14 @@ def _on_no_rotation(text_config: TextConfig) -> Iterator[Finding]:
         text = f"= {kind!r} asks for vectors of the distance, which version 4 of transformers had; version 5 ignores "
         text += "the key and computes without them (a fault of transformers, not of the file)"
         yield Finding("position_embedding_type", text, "position-type-ignored")
-    if not position_schemes(text_config):
+    if not position_schemes(text_config) and text_config.model_type not in _BLOCKLESS:
         return
     for name in BLOCKS:
         block = config.get(name)
         kind = block.get("rope_type", block.get("type")) if isinstance(block, dict) else None
         if kind not in (None, "default"):
-            text = f"= {shown(block)} is not read: the code of {text_config.model_type} has no rotation"
+            why = "reads no scaling of its rotation" if text_config.model_type in _BLOCKLESS else "has no rotation"
+            text = f"= {shown(block)} is not read: the code of {text_config.model_type} {why}"
             yield Finding(name, text, "scaling-unread", "suspicion")
 
 

@@ -14,6 +14,7 @@ _OF_ROTATIONS = {"num_key_value_heads", "head_dim", "sliding_window", "layer_typ
                  "partial_rotary_factor", *BLOCKS}  # fmt: skip
 _LIKENESS = 0.86  # of difflib's ratio, which finds candidates
 _LETTERS = 2  # inserted, deleted or replaced at most; more make another name (max_2d_position_embeddings)
+_CUT = 12  # letters of a key that lacks its last word; shorter ones are names of their own (rope_theta, head_dim)
 _SHORTEST = 7  # letters of a key; shorter names are like too many others
 
 
@@ -25,6 +26,9 @@ def nearest_key(text_config: TextConfig, key: str) -> str | None:
     known = _keys_of_family(text_config.family)
     if len(key) < _SHORTEST or key in known or key in _keys_of_all() or key in _NEIGHBOURS:
         return None
+    longer = [name for name in known if name.startswith(f"{key}_")] if len(key) >= _CUT else []
+    if len(longer) == 1:
+        return longer[0]  # a name without its last word: rope_local_base of rope_local_base_freq
     near = difflib.get_close_matches(key.lower().replace("-", "_"), known, n=1, cutoff=_LIKENESS)
     if not near or key.endswith(f"_{near[0]}") or key.startswith(f"{near[0]}_"):
         return None

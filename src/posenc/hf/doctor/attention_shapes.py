@@ -357,6 +357,13 @@ def _on_sinks(part: Part, sizes: list[HeadSizes], covered: set[str]) -> Iterator
             text += "random or untrained: the softmax of every layer changes"
             yield Mismatch("sinks-missing", "self_attn.sinks", text, part, tuple(sorted(part.layers)))
         return
+    numbered = {number for numbers in with_sinks.values() for number in numbers}
+    lost = [
+        number for number, tensors in sorted(part.layers.items()) if number not in numbered and _has_queries(tensors)
+    ]
+    if lost and part.config.model_type in ALWAYS_SINKS:
+        text = "are missing next to the sinks of other layers: these start untrained, and the softmax changes"
+        yield Mismatch("sinks-missing", "self_attn.sinks", text, part, tuple(lost))
     if not family.sinks:
         text = "are in the weights, and the code of this model type reads none: attention is computed without"
         yield Mismatch("sinks-unread", name, text, part, tuple(sorted({n for ns in with_sinks.values() for n in ns})))
@@ -405,6 +412,11 @@ def _on_latent(part: Part, sizes: HeadSizes, covered: set[str]) -> Iterator[Mism
             yield Mismatch("hidden-size-differs", hidden.key, text, part, tuple(numbers), fits)
             continue
         norm_rank = shapes.get("kv_a_layernorm", (rank,))[0]
+        if "q_a_proj" in shapes and part.config.get("q_lora_rank", 0) is None:
+            text = "is null, which means queries of one projection, but the weights have q_a_proj and q_b_proj: they "
+            text += "are dropped as the model loads, and the queries start at random"
+            fits = (({"q_lora_rank": shapes["q_a_proj"][0]}, True),)
+            yield Mismatch("latent-width-differs", "q_lora_rank", text, part, tuple(numbers), fits)
         rows = {
             "kv_a_proj_with_mqa": (rank + rope, f"kv_lora_rank {rank} and qk_rope_head_dim {rope}"),
             "kv_b_proj": (heads * (nope + value), f"{heads} heads of qk_nope_head_dim {nope} and v_head_dim {value}"),

@@ -56,6 +56,7 @@ def _contradictions(parsed: ParsedConfig) -> Iterator[Finding]:
     yield from _on_direction(parsed.config, text_config)
     if is_non_rotary(text_config.family):
         yield from _on_table_lengths(text_config)
+        yield from _on_layer_lists(text_config)
     if not text_config.known:
         return
     yield from _on_digits(text_config)
@@ -65,6 +66,7 @@ def _contradictions(parsed: ParsedConfig) -> Iterator[Finding]:
         if rope_block.values is not None:
             yield from _on_block(text_config, rope_block)
     yield from _on_equal_bases(parsed)
+    yield from _on_scaled_windows(parsed)
     yield from on_releases(parsed)
     try:
         kinds = layer_kinds(text_config)
@@ -138,6 +140,33 @@ def _on_table_lengths(text_config: TextConfig) -> Iterator[Finding]:
                 yield Finding(other, text, "table-lengths-differ", "suspicion")
 
 
+def _on_layer_lists(text_config: TextConfig) -> Iterator[Finding]:
+    """Lists that the code of a family compares with the number of layers, or whose numbers it refuses.
+
+    Source: transformers 5.23, modeling_longformer.py:472 and :1305, configuration_gpt_neo.py:81.
+    """
+    windows, count = text_config.get("attention_window"), text_config.get("num_hidden_layers")
+    key = "attention_window"
+    if text_config.model_type == "longformer" and isinstance(windows, list | int):
+        if isinstance(windows, list) and is_count(count, LAYERS) and len(windows) != count:
+            text = f"lists {len(windows)} windows for {count} layers: transformers refuses to build the model"
+            yield Finding(key, text, "windows-malformed", "fault")
+        odd = next(
+            (size for size in (windows if isinstance(windows, list) else [windows]) if size == 0 or size % 2), None
+        )
+        if odd is not None:
+            text = f"holds {shown(odd)}, and half a window lies on each side of a token: transformers refuses all but "
+            yield Finding(key, f"{text}even numbers above 0", "windows-malformed", "fault")
+    if text_config.model_type == "gpt_neo" and is_count(layers := text_config.get("num_layers"), LAYERS):
+        kinds = text_config.get("attention_types")
+        pairs = kinds if isinstance(kinds, list) else []
+        listed = [len(pair[0]) * pair[1] for pair in pairs if isinstance(pair, list) and len(pair) == 2
+                  and isinstance(pair[0], list) and is_count(pair[1], LAYERS)]  # fmt: skip
+        if listed and sum(listed) != layers:
+            text = f"lists {sum(listed)} layers, and num_layers is {layers}: transformers refuses to build the model"
+            yield Finding("attention_types", text, "layer-lists-differ", "fault")
+
+
 _LEVELS = ("max_position_embeddings", "rope_theta", *BLOCKS, "sliding_window", "partial_rotary_factor")
 
 
@@ -155,12 +184,21 @@ def _on_levels(config: Config, text_config: TextConfig) -> Iterator[Finding]:
             continue
         if config.get("model_type") in _TWO_ROTATIONS:
             continue
-        if inner is None and (key != "rope_scaling" or any(text_config.get(name) for name in BLOCKS)):
+        if inner is None and (key != "rope_scaling" or _has_type(text_config, outer)):
             continue  # left over from an older layout, and transformers' default of the part may agree
         has = "is missing there" if inner is None else f"is {shown(inner)} there"
         text = f"= {shown(outer)} stands at the top level, where nothing reads it, and {has} ({where}.{key}), which is "
         text += f"read: move the value that is meant into {where}"
         yield Finding(key, text, "levels-differ", "suspicion")
+
+
+def _has_type(text_config: TextConfig, outer: Any) -> bool:
+    """Whether a block that is read has the type of an outer one, at its top or for one kind of layers."""
+    blocks = [block for name in BLOCKS if isinstance(block := text_config.get(name), dict)]
+    blocks += [inner for block in blocks for inner in block.values() if isinstance(inner, dict)]
+    return any(
+        block.get("rope_type", block.get("type")) == outer.get("rope_type", outer.get("type")) for block in blocks
+    )
 
 
 def _about_equal(outer: Any, inner: Any) -> bool:
@@ -224,6 +262,13 @@ def _on_softmax(text_config: TextConfig) -> Iterator[Finding]:
             text = f"is {shown(value)}, and the attention logits are multiplied by "
             text += "its inverse root" if key == "query_pre_attn_scalar" else "it"
             yield Finding(key, f"{text}: it must be a number above 0; copy the original's", "softmax-scale", "fault")
+    if text_config.model_type.startswith("granite") and key == "attention_multiplier":
+        value = text_config.get(key)
+        if value is None or is_number(value, 1, above=True):
+            value_text = "is not given, which means 1" if value is None else f"is {shown(value)}"
+            text = f"{value_text}, and the attention logits are multiplied by it; published models have 1/64 to 1/128, "
+            text += "the inverse of the width of a head: copy the original's"
+            yield Finding(key, text, "softmax-scale", "suspicion")
     if "floor_scale" in text_config and text_config.get("attn_temperature_tuning", True):
         value = text_config["floor_scale"]
         if attention.temperature is not None and not is_number(value, 0, above=True):
@@ -248,6 +293,10 @@ def _on_block(text_config: TextConfig, rope_block: RopeBlock) -> Iterator[Findin
         text = f"of 'llama3' is 1, which scales nothing, and {longest:,} tokens are declared over {original:,} of "
         text += "training; published models have 8 to 32: copy the block of the original checkpoint"
         yield Finding("factor", text, "factor-of-one", "suspicion")
+    if rope_type == "proportional" and "partial_rotary_factor" not in block:
+        text = "is not given with 'proportional', so that all pairs rotate, and that type is for a share of them; "
+        text += "published models have 0.25: copy the block of the original checkpoint"
+        yield Finding("partial_rotary_factor", text, "share-lost", "suspicion")
     if rope_type == "longrope":
         for key in ("short_factor", "long_factor"):
             small = min(values[key])
@@ -255,6 +304,21 @@ def _on_block(text_config: TextConfig, rope_block: RopeBlock) -> Iterator[Findin
                 text = f"holds {small:g}: a factor below 1 makes a pair rotate faster than in training, and published "
                 text += "lists begin at 1; were other numbers meant?"
                 yield Finding(key, text, "factors-below-one", "suspicion")
+            if values[key][0] > values[key][-1]:
+                text = (
+                    f"falls from {values[key][0]:g} to {values[key][-1]:g}: the first factor is of the fastest pair, "
+                )
+                text += "which published lists scale least; is the list in reverse order?"
+                yield Finding(key, text, "factors-reversed", "suspicion")
+    if rope_type == "default":
+        for key in ("original_max_position_embeddings", "initial_context_length"):
+            trained = text_config.get(key)
+            if is_count(trained, TOKENS) and longest is not None and longest > trained:
+                text = (
+                    f"= {trained:,} is the length before a scaling, {longest:,} tokens are declared, and the file has "
+                )
+                text += "no scaling: was its block lost? Copy it of the original checkpoint"
+                yield Finding(key, text, "scaling-lost", "suspicion")
     scales = [key for key in ("mscale", "mscale_all_dim") if values.get(key)]
     if (
         rope_type == "yarn"
@@ -334,12 +398,12 @@ def _on_missing_base(text_config: TextConfig, rope_block: RopeBlock) -> Iterator
 def _on_equal_bases(parsed: ParsedConfig) -> Iterator[Finding]:
     """Local and global layers of Gemma under one base, or exchanged within nested blocks."""
     text_config = parsed.text_config
-    if not text_config.model_type.startswith(("gemma3", "gemma4")):
+    if not text_config.model_type.startswith(("gemma3", "gemma4", "modernbert")):
         return
     bases = {block.kind: block.effective["rope_theta"] for block in parsed.rope_blocks if block.values is not None}
     if set(bases) != {FULL, SLIDING}:
         return
-    if bases[FULL] == bases[SLIDING]:
+    if bases[FULL] == bases[SLIDING] and text_config.model_type.startswith("gemma"):
         text = f"is {bases[FULL]:g} for sliding and full layers alike; published models of this family have 10,000 in "
         text += "sliding layers and 1,000,000 in full ones"
         yield Finding("rope_theta", text, "bases-equal", "suspicion")
@@ -349,6 +413,20 @@ def _on_equal_bases(parsed: ParsedConfig) -> Iterator[Finding]:
         )
         text += "the two blocks exchanged?"
         yield Finding("rope_theta", text, "bases-exchanged", "suspicion")
+
+
+def _on_scaled_windows(parsed: ParsedConfig) -> Iterator[Finding]:
+    """Gemma's sliding layers under the scaling of the full ones: no distance within a window needs it."""
+    if not parsed.text_config.model_type.startswith(("gemma3", "gemma4")):
+        return
+    for block in parsed.rope_blocks:
+        if block.kind != SLIDING or block.values is None:
+            continue
+        kind = block.effective.get("rope_type", "default")
+        if kind != "default" and "rope_type" in block.values:
+            text = f"= {kind!r} scales the sliding layers too, whose window is far shorter than the training length; "
+            text += "published models of this family scale full_attention alone"
+            yield Finding("rope_type", text, "windows-scaled", "suspicion")
 
 
 _LETTERS = {"L": SLIDING, "G": FULL}
@@ -366,6 +444,9 @@ def _on_layer_order(text_config: TextConfig, kinds: list[str]) -> Iterator[Findi
         text = (
             f"= {period!r} means another order of layers than {listed}, which transformers reads: correct the wrong key"
         )
+        yield Finding(pattern.period_key, text, "layer-orders-differ", "suspicion")
+    if isinstance(period, str) and None in letters:
+        text = f"= {period!r} must hold the letters {' and '.join(_LETTERS)} alone, a letter for each layer of a period"
         yield Finding(pattern.period_key, text, "layer-orders-differ", "suspicion")
     if period is not None and not is_count(period, LAYERS):
         return
@@ -458,6 +539,9 @@ def _on_nope_layers(text_config: TextConfig, kinds: list[str]) -> Iterator[Findi
     elif len(still) == len(flags) > 1:
         text = f"{meaning}; in this family every {every}. layer does not"
         yield Finding("no_rope_layers", text, "nope-layers-inverted", "suspicion", {"no_rope_layers": usual})
+    elif not still and 0 in usual:
+        text = f"{meaning}; in this family every {every}. layer does not, and its weights were trained so"
+        yield Finding("no_rope_layers", text, "nope-layers-lost", "suspicion", {"no_rope_layers": usual})
     elif flags != usual and every != family.unrotated_every:  # transformers saves the default with any list
         text = (
             f"= {every} means that layers {_few([n for n, flag in enumerate(usual) if not flag])[7:]} do not rotate, "

@@ -36,6 +36,9 @@ _SIDES = {  # words in front of a scheme, and the roles and words of tensors tha
 }  # fmt: skip
 
 
+_ALWAYS_BUCKETS = ("t5", "mt5", "umt5", "switch_transformers", "mpnet")
+
+
 def on_tables(part: Part, covered: set[str]) -> Iterator[Mismatch]:
     """Tables whose size contradicts the config; adds the tensors looked at to ``covered``."""
     if part.config.model_type in WITHOUT_TABLE_RULES:
@@ -131,6 +134,10 @@ def _on_buckets(part: Part, schemes: tuple[SchemeFacts, ...], covered: set[str])
     scheme = next((scheme for scheme in schemes if scheme.buckets is not None and _fits(scheme, part, part.role)), None)
     sizes = head_sizes(part)[0]
     groups: dict[tuple[str, Shape], list[int]] = {}
+    if part.config.model_type in _ALWAYS_BUCKETS and part.layers and not everywhere(part, _BUCKETS):
+        text = "is missing: attention of this model type has a learned bias for each bucket of distances, which now "
+        text += "starts at random, and nothing else tells it where a token is"
+        yield Mismatch("position-table-missing", "relative_attention_bias", text, part)
     for name, (shape, layer) in everywhere(part, _BUCKETS).items():
         if scheme is None or len(shape) != 2:
             continue

@@ -143,7 +143,12 @@ def _contents(folder: Path, file: str) -> Config | Finding | None:
         return load(path)
     except (ValueError, OSError) as error:
         text = f"cannot be compared: {str(error).splitlines()[0]}"
-        return Finding(file, text, "other-file-unread", "note", file=file)
+        return _unread(file, text)
+
+
+def _unread(file: str, text: str) -> Finding:
+    """A file that cannot be read: a note, but for a pointer, behind which the file was never fetched."""
+    return Finding(file, text, "other-file-unread", "suspicion" if "Git LFS" in text else "note", file=file)
 
 
 def _on_tokenizer(folder: Path, read: RopeConfig, limit: Limit) -> Iterator[Finding]:
@@ -184,7 +189,7 @@ def _on_tokenizer_json(folder: Path, read: RopeConfig, limit: Limit) -> Iterator
         settings = tokenizer_settings(path)
     except (ValueError, OSError) as error:
         text = f"cannot be compared: {str(error).splitlines()[0]}"
-        yield Finding(TOKENIZER_JSON, text, "other-file-unread", "note", file=TOKENIZER_JSON)
+        yield _unread(TOKENIZER_JSON, text)
         return
     cut = _at(settings, "truncation", "max_length")
     if is_count(cut, TOKENS) and cut != limit.tokens:
@@ -358,8 +363,18 @@ def _on_processors(folder: Path, config: Config) -> Iterator[Finding]:
         for inside in ("", "image_processor", "video_processor", "feature_extractor"):
             part = content.get(inside) if inside else content
             if isinstance(part, dict):
-                for finding in (*_on_image(part, config), *_on_patches(part, config), *_on_frames(part, config)):
+                checks = (_on_image, _on_patches, _on_frames, _on_image_tokens)
+                for finding in (finding for check in checks for finding in check(part, config)):
                     yield finding._replace(file=file, inside=inside, text=finding.text.replace("{file}", file))
+
+
+def _on_image_tokens(part: Config, config: Config) -> Iterator[Finding]:
+    """Placeholders that Gemma 3's processor writes for an image, against the vectors that the model puts there."""
+    placeholders, expected = part.get("image_seq_length"), config.get("mm_tokens_per_image")
+    if is_count(placeholders) and is_count(expected) and placeholders != expected:
+        text = f"of {{file}} is {placeholders}, and mm_tokens_per_image {expected}: the model refuses a prompt whose "
+        text += "placeholders are not as many as the vectors of an image"
+        yield Finding("image_seq_length", text, "image-tokens-differ", "fault", {"image_seq_length": expected})
 
 
 def _vision_part(config: Config) -> tuple[Config, str]:
@@ -418,6 +433,10 @@ def _on_frames(part: Config, config: Config) -> Iterator[Finding]:
     positions = encoder.get("max_source_positions")
     if encoder.get("model_type") not in _WHISPER or not is_count(positions, TOKENS):
         return
+    mels = encoder.get("num_mel_bins")
+    if is_count(part.get("feature_size")) and is_count(mels) and part["feature_size"] != mels:
+        text = f"of {{file}} is {part['feature_size']}, and num_mel_bins {mels}: the encoder's convolution refuses them"
+        yield Finding("feature_size", text, "mel-bins-differ", "fault", {"feature_size": mels})
     seconds, rate, hop = (part.get(key) for key in ("chunk_length", "sampling_rate", "hop_length"))
     if not (is_count(seconds) and is_count(rate) and is_count(hop)):
         return

@@ -4,6 +4,7 @@
     attention_shapes     projections, norms, sinks, latent projections
     layer_counts         layers, norms and biases that are missing or unread
     position_tables      rows, buckets, patches
+    quantised_shapes     what GPTQ and AWQ pack
     table_values         NaN, zeros, saved frequencies
     model_parts, head_sizes    which tensors and which numbers of the config belong together
 
@@ -25,6 +26,7 @@ from posenc.hf.doctor.corrections import has_remote_code
 from posenc.hf.doctor.layer_counts import on_layers
 from posenc.hf.doctor.model_parts import Part, Shape, parts_of
 from posenc.hf.doctor.position_tables import on_tables
+from posenc.hf.doctor.quantised_shapes import on_quantisation, unpacked_shapes
 from posenc.hf.doctor.table_values import on_saved_frequencies, on_values
 from posenc.hf.doctor.weight_files import Weights, on_adapter, on_weight_files
 from posenc.hf.findings import Finding, Level
@@ -37,7 +39,8 @@ _NO_PROJECTION = re.compile(
     r"norm|ln_\d|LayerNorm|position_ids|relative_position_index|masked_bias|inv_freq|attn\.bias$|scale|_quant"
 )
 _OF_NAMES = {"layers-missing", "layers-unread", "biases-missing", "biases-unread", "norms-missing", "norms-unread",
-             "projection-missing", "sinks-missing", "sinks-unread", "position-table-missing"}  # fmt: skip
+             "projection-missing", "sinks-missing", "sinks-unread", "position-table-missing",
+             "layer-kinds-differ"}  # fmt: skip
 
 
 class TensorReport(NamedTuple):
@@ -67,6 +70,11 @@ def on_weights(folder: Path, config: Config, read: RopeConfig | None) -> TensorR
     names = f"{len(weights.shapes):,} tensors in {_files(weights.files)}"
     packed = {name for name in weights.shapes if _is_packed(name, weights)}
     shapes = {name: shape for name, shape in weights.shapes.items() if name not in packed}
+    quantisation = config.get("quantization_config")
+    unpacked = unpacked_shapes(weights.shapes, quantisation)
+    shapes |= unpacked
+    packed = {name for name in packed if f"{name.rpartition('.')[0]}.weight" not in unpacked}
+    findings += on_quantisation(weights.shapes, quantisation)
     model_type = config.get("model_type")
     reason = (
         f"no rules for model type {model_type!r}" if isinstance(model_type, str) else "the config names no model type"

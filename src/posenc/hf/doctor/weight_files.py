@@ -104,6 +104,13 @@ def _on_shards(folder: Path) -> Iterator[Finding]:
                 name = f"{prefix}-{missing:05}-of-{total:05}.{ending}"
                 text = f"is missing: {len(numbers)} of {total} shards are there, and no index; download it again"
                 yield Finding(name, text, "shards-missing", "fault")
+            named = prefix in ("model", "pytorch_model") and not (folder / f"{prefix}.{ending}").exists()
+            if named and len(totals) == 1 and len(numbers) == total > 1 and not (folder / index).exists():
+                text = (
+                    f"is missing next to {total} shards: transformers opens shards by their index alone and says that "
+                )
+                text += "the folder has no weights; engines that open every file load it"
+                yield Finding(index, text, "index-missing", "fault")
     shards = sum(map(len, counts.get(("model", "safetensors"), {}).values()))
     if (folder / _SINGLE).exists() and (has_index or shards):
         what = f"{shards} shards" if shards else f"{_INDEX}, whose shards are not there"

@@ -46,6 +46,7 @@ UNNORMED = _types(
     "arcee ernie4_5 gemma gemma2 glm glm4 gpt_oss granite granitemoe helium internlm3 llama ministral3 mistral mixtral "
     "mllama_text_model olmo phimoe qwen2 qwen2_5_vl_text qwen2_moe qwen2_vl_text seed_oss smollm3 starcoder2"
 )
+NORMED_BY_KEY = _types("cohere glm4_moe")  # norms of queries and keys by use_qk_norm
 NORMS_AROUND_ONE = _types(  # whose norms multiply by the weight itself, where others multiply by 1 + weight
     "exaone4 olmo2 olmo3 olmoe qwen3 qwen3_moe qwen3_omni_moe_text qwen3_vl_moe_text qwen3_vl_text"
 )
