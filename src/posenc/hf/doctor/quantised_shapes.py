@@ -5,7 +5,10 @@
 
 So the number of query and key/value heads is compared with the config in such checkpoints too.
 
-Source: the ``QuantLinear`` of AutoGPTQ and the ``WQLinear_GEMM`` of AutoAWQ, which name and pack these tensors.
+Other packings of the same methods (Marlin, AWQ's GEMV) are left alone.
+
+Source: the ``QuantLinear`` of AutoGPTQ and the ``WQLinear_GEMM`` of AutoAWQ, which name and pack these tensors. Written
+    down from memory of their code, and not tried on a released quantised folder.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from posenc.hf.findings import Finding
 from posenc.hf.limits import is_count
 
 _METHODS = ("gptq", "awq")
+_FORMS = ("gptq", "gptq_v2", "gemm")  # of a checkpoint; AWQ's other versions pack the other axis
 _BITS = (2, 3, 4, 8)
 _WORD = 32  # bits of the integers that hold packed values
 Shape = tuple[int, ...]
@@ -40,7 +44,7 @@ def unpacked_shapes(shapes: Mapping[str, Shape], quantisation: Any) -> dict[str,
 def on_quantisation(shapes: Mapping[str, Shape], quantisation: Any) -> Iterator[Finding]:
     """A declared quantisation that the weights do not have, and groups of another size."""
     method, _ = _method(quantisation)
-    if method is None:
+    if method is None or not shapes:
         return
     unpacked = unpacked_shapes(shapes, quantisation)
     if not unpacked:
@@ -68,4 +72,7 @@ def _method(quantisation: Any) -> tuple[str | None, int]:
     if not isinstance(quantisation, dict):
         return None, 0
     method, bits = quantisation.get("quant_method"), quantisation.get("bits", quantisation.get("w_bit"))
+    form = quantisation.get("checkpoint_format", quantisation.get("version"))
+    if isinstance(form, str) and form.lower() not in _FORMS:
+        return None, 0
     return (method, bits) if method in _METHODS and bits in _BITS else (None, 0)
