@@ -338,3 +338,13 @@ def test_widths_of_another_kind_are_not_multiplied(model_type: str, key: str, va
     assert {rope.head_dim for rope in read.layers.values() if isinstance(rope, RoPE)} == {
         rope.head_dim for rope in read_rope(config).layers.values() if isinstance(rope, RoPE)
     }
+
+
+def test_a_letter_that_is_missing_means_the_key_that_has_a_default():
+    block = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embedding": 4096}
+    config = {"model_type": "llama", "head_dim": 64, "max_position_embeddings": 16384, "rope_scaling": block}
+    with pytest.raises(ValueError, match=r"did you mean original_max_position_embeddings\?") as error:
+        read_rope(config)
+    assert error.value.corrected["rope_scaling"] == {
+        "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096,
+    }  # fmt: skip

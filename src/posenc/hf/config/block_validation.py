@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from posenc.arguments import shown
@@ -83,11 +83,15 @@ def _another_base(block: Block, pairs: int | None) -> Block:
     return mended
 
 
-def unknown_key(key: str, value: Any, rope_type: str, free: list[str]) -> Problem:
-    """A key that a rope type does not have; ``free`` are those that it has and nobody gave."""
+def unknown_key(key: str, value: Any, rope_type: str, free: list[str], allowed: Collection[str]) -> Problem:
+    """A key that a rope type does not have; ``free`` are those of its ``allowed`` ones that have no value yet.
+
+    A misspelling by a letter or two means the key that it resembles, also where that has a default value.
+    """
     if key in _FACTOR and "factor" in free:
         return Problem(key, f"is no key of rope type {rope_type!r}, did you mean factor?", {key: None, "factor": value})
-    near = [] if key in _FACTOR else difflib.get_close_matches(key, free, n=1, cutoff=0.7)
+    near = [] if key in _FACTOR else difflib.get_close_matches(key, allowed, n=1, cutoff=0.9)
+    near = near or ([] if key in _FACTOR else difflib.get_close_matches(key, free, n=1, cutoff=0.7))
     text = f"is no key of rope type {rope_type!r}"
     if key in REFUSED_KEYS:
         text = f"{REFUSED_KEYS[key]}; where it is false, drop it"
@@ -208,7 +212,7 @@ def _on_keys(block: Block, pairs: int | None, convention: str) -> list[Problem]:
             wrong.append(Problem(key, text, {key: example(key, value, pairs)}))
     unknown = [key for key in block if key not in allowed]
     free = [name for name in allowed if name not in block]
-    wrong += [unknown_key(key, block[key], rope_type, free) for key in unknown[:_NAMED]]
+    wrong += [unknown_key(key, block[key], rope_type, free, allowed) for key in unknown[:_NAMED]]
     if unknown[_NAMED:]:
         text = f"and {len(unknown) - _NAMED - 1} more are not keys of rope type {rope_type!r}"
         wrong.append(Problem(unknown[_NAMED], text, dict.fromkeys(unknown[_NAMED:])))
