@@ -15,8 +15,8 @@ def engines_parser() -> argparse.ArgumentParser:
         "probe: ask a running server for completions at growing lengths; no weights and no second engine are needed.",
         epilog="Exit code of probe: 0 where positions are right up to --length, 1 for a fault (scaling not applied, "
         "context capped, prompts truncated), 3 where that remains open. Of check: 0 where every answer is right, 1 "
-        "where an engine is off or ignores a key, 3 where it refuses or nothing could be compared. 2 for bad usage or a "
-        "server that cannot be reached.",
+        "where an engine is off or ignores a key, 3 where it refuses or nothing could be compared. 2 for bad usage or "
+        "a server that cannot be reached.",
     )
     parser.add_argument("what", choices=("check", "probe"), help="what to do")
     parser.add_argument("--checkpoint", metavar="PATH", help="the model: a folder, a config.json or a GGUF file")

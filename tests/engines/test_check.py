@@ -111,6 +111,23 @@ def test_names_that_are_not_known(tmp_path: Path) -> None:
         run_check([f"{FAKE}:RIGHT"], rows=["yarm"])
 
 
+def test_an_adapter_from_the_page(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "engines.md").read_text(encoding="utf-8")
+    code = page.partition("```python\n")[2].partition("```")[0]
+    (tmp_path / "mine.py").write_text(code)
+    wanted = [case for case in cases() if case.name in ("llama/yarn/v5/256/1024", "qwen2/yarn/v5/256/1024")]
+    _, cells, _ = run_check([f"{tmp_path / 'mine.py'}:MINE"], questions=wanted)
+    assert {cell.model: cell.state for cell in cells} == {"llama": "right", "qwen2": "not run"}
+
+
+def test_the_committed_records_can_be_read() -> None:
+    heads, cells = check.committed()
+    known = {case.name for case in cases()}
+    assert {cell.engine for cell in cells} == {head.engine for head in heads} >= {"transformers", "exllamav3", "unsloth"}
+    assert {cell.case for cell in cells} <= known
+    assert {cell.state for cell in cells if cell.engine == "transformers"} == {"right"}
+
+
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = ["engines", "check", "--engine", f"{FAKE}:KEY", "--rope", "yarn: attention_factor"]
     assert run([*line, "--out", str(tmp_path / "record.jsonl")]) == 1

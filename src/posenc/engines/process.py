@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import subprocess
@@ -91,10 +92,8 @@ class EngineProcess:
         if process is None:
             return
         if process.stdin is not None:
-            try:
+            with contextlib.suppress(OSError):
                 process.stdin.close()
-            except OSError:
-                pass
         try:
             process.wait(5 if process.poll() is None else 0)
         except subprocess.TimeoutExpired:

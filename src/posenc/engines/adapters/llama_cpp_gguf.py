@@ -63,6 +63,6 @@ def run_gguf(path: Path, question: Question) -> Rows:
 
 
 ADAPTER = Adapter(
-    "llama_cpp_gguf", "pip install llama_cpp_python==0.3.36 (builds llama.cpp)", installed("llama_cpp_python"), "logits",
-    measure, "posenc gguf, then llama_decode",
+    "llama_cpp_gguf", "pip install llama_cpp_python==0.3.36 (builds llama.cpp)", installed("llama_cpp_python"),
+    "logits", measure, "posenc gguf, then llama_decode",
 )  # fmt: skip

@@ -37,7 +37,8 @@ def measure(question: Question) -> Rows:
         raise ValueError(f"RoPE.Config has no key for {', '.join(sorted(unknown))}")
     settings: dict[str, Any] = {names[key]: value for key, value in block.items() if key in names}
     rotary = ComplexRoPE(ComplexRoPE.Config(
-        dim=head_size(question.config), max_seq_len=question.length, theta=block["rope_theta"], scaling=scaling, **settings
+        dim=head_size(question.config), max_seq_len=question.length, theta=block["rope_theta"], scaling=scaling,
+        **settings,
     ))  # fmt: skip
     cache = rotary.cache[torch.tensor(question.positions)]
     return rows_of(cache.real, cache.imag)
