@@ -24,7 +24,7 @@ import platform
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -158,10 +158,8 @@ def without_keys(case: Case) -> dict[str, dict[str, Any]]:
     result = {}
     for name, keys in _KEYS.items():
         if name in case.row.split(": ") or case.row == OWN:
-            reduced = _mapped(
-                {key: value for key, value in case.config.items() if key not in keys},
-                lambda block, keys=keys: {key: value for key, value in block.items() if key not in keys},
-            )
+            outside = {key: value for key, value in case.config.items() if key not in keys}
+            reduced = _mapped(outside, partial(_without, keys))
             if reduced != case.config:
                 result[" and ".join(key for key in keys if key != "rotary_pct")] = reduced
     unscaled = _mapped(case.config, lambda block: {
@@ -172,6 +170,10 @@ def without_keys(case: Case) -> dict[str, dict[str, Any]]:
     if "default" not in case.row and case.row != "partial":
         result["all scaling"] = unscaled
     return result
+
+
+def _without(keys: tuple[str, ...], block: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in block.items() if key not in keys}
 
 
 def _mapped(config: Mapping[str, Any], change: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def save(model: Any, folder: Path, config: dict[str, Any]) -> None:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    from posenc.hf.modeling.export import byte_letters
+    from posenc.hf.byte_level import byte_letters
 
     model.save_pretrained(folder)
     letters = list(byte_letters())

@@ -22,6 +22,8 @@ def answer(adapter: Adapter, question: Question) -> dict[str, Any]:
         return {"rows": adapter.measure(question)}
     except NotRunError as error:
         return {"not_run": one_line(str(error))}
+    except ImportError as error:  # a package that is missing here says nothing about the engine
+        return {"not_run": one_line(f"{type(error).__name__}: {error}")[:240]}
     except Exception as error:  # whatever an engine raises is a cell of the table
         return {"refused": one_line(f"{type(error).__name__}: {error}")[:240]}
 

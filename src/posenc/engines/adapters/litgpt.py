@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from posenc.engines.adapters import Adapter, Question, Rows, installed
+from posenc.engines.adapters import Adapter, NotRunError, Question, Rows, installed
 from posenc.engines.adapters._configs import head_size, rows_of, version_5_block
 
 _KEYS = {
@@ -28,13 +28,13 @@ def measure(question: Question) -> Rows:
     elif kind in _KEYS:
         unknown = set(block) - {*_KEYS[kind], "rope_type", "rope_theta", "original_max_position_embeddings"}
         if unknown:
-            raise ValueError(f"rope_adjustments has no key for {', '.join(sorted(unknown))}")
+            raise NotRunError(f"rope_adjustments has no key for {', '.join(sorted(unknown))}")
         given = {key: block[key] for key in _KEYS[kind] if key in block}
         defaults = {"beta_fast": 32.0, "beta_slow": 1.0} if kind == "yarn" else {}
         original = block["original_max_position_embeddings"]
         settings["rope_adjustments"] = {**defaults, **given, "original_max_seq_len": original}
     elif kind != "default":
-        raise ValueError(f"rope_adjustments has no such scaling as {kind}")
+        raise NotRunError(f"rope_adjustments has no such scaling as {kind}")
     with torch.device("meta"):
         model = GPT(Config(
             block_size=question.length, n_layer=1, n_head=4, n_embd=4 * head_size(question.config), vocab_size=300,

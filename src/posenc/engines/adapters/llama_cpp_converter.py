@@ -29,6 +29,7 @@ def convert(folder: Path, target: Path) -> None:
 
     Raises:
         RuntimeError: with the last line that it prints, where it fails.
+        ImportError: where it lacks a package.
         ValueError: where VENDOR is not set.
     """
     vendor = os.environ.get("VENDOR", "")
@@ -38,7 +39,8 @@ def convert(folder: Path, target: Path) -> None:
     command = [sys.executable, "-m", __name__, str(folder), str(target)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise RuntimeError(done.stderr.strip().splitlines()[-1])
+        last = done.stderr.strip().splitlines()[-1]
+        raise ImportError(last) if "ModuleNotFoundError" in last else RuntimeError(last)
 
 
 def _script(folder: str, target: str) -> None:

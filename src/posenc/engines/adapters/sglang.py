@@ -20,7 +20,7 @@ def measure(question: Question) -> Rows:
 
     extension = types.ModuleType("vllm._custom_ops")  # imported by name where there is no GPU, and not called here
     extension.rotary_embedding = None  # type: ignore[attr-defined]
-    extension.__getattr__ = lambda name: None  # type: ignore[method-assign, assignment]
+    extension.__getattr__ = lambda name: None  # type: ignore[method-assign]
     sys.modules.setdefault("vllm._custom_ops", extension)
     from sglang.srt.layers.rotary_embedding.factory import (  # type: ignore[import-not-found, unused-ignore]
         get_rope,

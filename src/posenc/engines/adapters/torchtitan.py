@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from posenc.engines.adapters import Adapter, Question, Rows, installed
+from posenc.engines.adapters import Adapter, NotRunError, Question, Rows, installed
 from posenc.engines.adapters._configs import head_size, rows_of, version_5_block
 
 _NAMES = {
@@ -30,11 +30,11 @@ def measure(question: Question) -> Rows:
 
     block = version_5_block(question.config)
     if block["rope_type"] not in _NAMES:
-        raise ValueError(f"RoPE.Config has no such scaling as {block['rope_type']}")
+        raise NotRunError(f"RoPE.Config has no such scaling as {block['rope_type']}")
     scaling, names = _NAMES[block["rope_type"]]
     unknown = set(block) - {*names, "rope_type", "rope_theta"}
     if unknown:
-        raise ValueError(f"RoPE.Config has no key for {', '.join(sorted(unknown))}")
+        raise NotRunError(f"RoPE.Config has no key for {', '.join(sorted(unknown))}")
     settings: dict[str, Any] = {names[key]: value for key, value in block.items() if key in names}
     rotary = ComplexRoPE(ComplexRoPE.Config(
         dim=head_size(question.config), max_seq_len=question.length, theta=block["rope_theta"], scaling=scaling,

@@ -5,7 +5,7 @@ Source: torchtune 0.6.1, modules/position_embeddings.py, models/llama3_1/_positi
 
 from __future__ import annotations
 
-from posenc.engines.adapters import Adapter, Question, Rows, installed
+from posenc.engines.adapters import Adapter, NotRunError, Question, Rows, installed
 from posenc.engines.adapters._configs import head_size, rows_of, version_5_block
 
 
@@ -29,7 +29,7 @@ def measure(question: Question) -> Rows:
             high_freq_factor=block["high_freq_factor"], old_context_len=block["original_max_position_embeddings"],
         )  # fmt: skip
     else:
-        raise ValueError(f"torchtune has no such scaling as {block['rope_type']}")
+        raise NotRunError(f"torchtune has no such scaling as {block['rope_type']}")
     cache = rotary.cache[torch.tensor(question.positions)]
     return rows_of(cache[..., 0], cache[..., 1])
 
