@@ -9,7 +9,7 @@
     disputed  posenc and transformers differ, so that there is no truth
     not run   the adapter does not ask its engine this, and says why
 
-Positions: 0, half the original length L, L, 2 L and 4 L - 1, as far as the text of the case reaches. Results are
+Positions: 0, half the original length L, L, 2 L and 4 L - 1, as far as text and declared length reach. Results are
 appended to a record of JSON lines, a head for each engine and a line for each case, and a case that stands there under
 the same versions is not run again.
 """
@@ -107,10 +107,15 @@ class Engine(NamedTuple):
 
 
 def positions_of(case: Case) -> tuple[int, ...]:
-    """0, L/2, L, 2 L and 4 L - 1, as far as the text reaches, and its last token."""
+    """0, L/2, L, 2 L and 4 L - 1, as far as text and declared length reach, and the last token there.
+
+    Dynamic scaling is asked past the declared length too, because that is where it acts.
+    """
     original = case.original
-    wanted = (0, original // 2, original, 2 * original, 4 * original - 1, case.length - 1)
-    return tuple(sorted({position for position in wanted if position < case.length}))
+    declared = case.config.get("max_position_embeddings", case.length)
+    end = case.length if case.row == "dynamic" else min(case.length, declared)
+    wanted = (0, original // 2, original, 2 * original, 4 * original - 1, end - 1)
+    return tuple(sorted({position for position in wanted if position < end}))
 
 
 def frequencies(config: Mapping[str, Any], length: int) -> dict[str, tuple[list[float], float]]:
