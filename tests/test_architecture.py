@@ -218,7 +218,15 @@ def test_import_loads_torch_only() -> None:
 def test_optional_packages_stay_in_their_folders() -> None:
     strangers = OPTIONAL | {"numpy", "pytest"}
     for path, content in contents().items():
-        if path.relative_to(SOURCE).parts[0] in ("lab", "cli.py", "__main__.py", "hf", "evaluation", "figures"):
+        if path.relative_to(SOURCE).parts[0] in (
+            "lab",
+            "cli.py",
+            "__main__.py",
+            "hf",
+            "engines",
+            "evaluation",
+            "figures",
+        ):
             continue
         imported = {module.split(".")[0] for module, *_ in content.imports}
         assert not imported & strangers, f"{name_of(path)} imports {sorted(imported & strangers)}"

@@ -32,7 +32,7 @@ GROUPS = {
         "attach": Command("Replace the rotary encoding in a checkpoint's layers.", "posenc.cli.attach", "hf"),
         "gguf": Command("Copy a GGUF file with other RoPE settings.", "posenc.cli.gguf", "gguf"),
         "serve-flags": Command("Print RoPE flags for vLLM, SGLang and llama.cpp.", "posenc.cli.serve_flags"),
-        "engines": Command("Test whether a running server applies its model's positions.", "posenc.cli.engines", "hf"),
+        "engines": Command("Test whether engines and servers compute positions right.", "posenc.cli.engines", "hf"),
     },
     "Comparing and learning:": {
         "compare": Command("Train a small model per encoding and test beyond the training length.", extra="lab"),

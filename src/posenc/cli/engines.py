@@ -1,11 +1,14 @@
-"""``posenc engines``: whether a running server applies its model's positions."""
+"""``posenc engines``: whether engines compute positions right, and whether a running server applies its model's."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
+from posenc.arguments import shown
 from posenc.engines.endpoint import Endpoint
 from posenc.engines.probe import probe
 from posenc_cli.exit_codes import FAULT, OK, SUSPICION
@@ -14,27 +17,39 @@ from posenc_cli.exit_codes import FAULT, OK, SUSPICION
 def run(
     *,
     what: str,
-    endpoint: str,
+    checkpoint: str | None,
+    as_json: bool,
+    engines: list[str],
+    ropes: list[str],
+    pythons: list[str],
+    out: str | None,
+    as_markdown: bool,
+    endpoint: str | None,
     original: int | None,
     length: int | None,
-    checkpoint: str | None,
     model: str,
     api_key_env: str,
     requests: int,
     seconds: float,
-    as_json: bool,
 ) -> int:
-    """Probe a server and print what was found.
+    """Check engines, or probe a server, and print what was found.
 
     Raises:
-        ValueError: as `posenc.engines.probe.probe`, for a checkpoint that cannot be read, and for an environment
-            variable that is not set.
+        ValueError: as `posenc.engines.probe.probe` and `posenc.engines.check.run_check`, for a checkpoint that cannot
+            be read, and for an environment variable that is not set.
         OSError: for a server that cannot be reached.
     """
-    del what
+    if what == "check":
+        if endpoint is not None:
+            raise ValueError("--endpoint is an option of probe: posenc engines probe --endpoint URL")
+        if checkpoint is not None:
+            return _check_checkpoint(checkpoint, engines, pythons, as_json)
+        return _check(engines, ropes, pythons, out, as_json, as_markdown)
+    if endpoint is None:
+        raise ValueError("probe needs --endpoint URL, the root of a server with /v1/completions")
     if checkpoint is not None:
-        lengths = _lengths_of(checkpoint)
-        original, length = original or lengths[0], length or lengths[1]
+        trained, longest = _lengths_of(checkpoint)
+        original, length = original or trained, length or longest
     if api_key_env and api_key_env not in os.environ:
         raise ValueError(f"--api-key-env: the environment variable {api_key_env} is not set")
     server = Endpoint(endpoint, model, os.environ.get(api_key_env, ""), requests, seconds)
@@ -43,6 +58,70 @@ def run(
     if result.faults:
         return FAULT
     return OK if result.scaling == "applied" else SUSPICION
+
+
+def _check(
+    engines: list[str], ropes: list[str], pythons: list[str], out: str | None, as_json: bool, as_markdown: bool
+) -> int:
+    from posenc.engines.adapters import NAMES
+    from posenc.engines.check import markdown, run_check, table
+
+    heads, cells, absent = run_check(
+        engines or NAMES, rows=ropes, pythons=_interpreters(pythons), record=Path(out) if out else None,
+        progress=_report,
+    )  # fmt: skip
+    if as_json:
+        content = {"engines": [head._asdict() for head in heads], "cells": [cell._asdict() for cell in cells],
+                   "not_installed": absent}  # fmt: skip
+        sys.stdout.write(json.dumps(content, indent=1) + "\n")
+    elif as_markdown:
+        sys.stdout.write(markdown(cells) if cells else "")
+    else:
+        for head in heads:
+            sys.stdout.write(f"{head.engine} {head.version}   {head.measures}   {head.code}   {head.date}\n")
+        sys.stdout.write("\n" + _aligned(list(table(cells))) if cells else "")
+    if not as_json:
+        for line in absent:
+            sys.stderr.write(f"{line}\n")
+    return _code([cell.state for cell in cells])
+
+
+def _check_checkpoint(checkpoint: str, engines: list[str], pythons: list[str], as_json: bool) -> int:
+    """What the records say of the kinds of blocks of a config, and what the engines that run here make of it."""
+    from posenc.engines.checkpoint import check_checkpoint
+    from posenc.input_files import naming
+
+    with naming(checkpoint):
+        lines = check_checkpoint(Path(checkpoint), engines, _interpreters(pythons))
+    if as_json:
+        sys.stdout.write(json.dumps([line._asdict() for line in lines], indent=1) + "\n")
+    else:
+        sys.stdout.write("".join(f"{line}\n" for line in lines))
+    return _code([line.state for line in lines])
+
+
+def _code(states: list[Any]) -> int:
+    if any(state in ("off", "ignored") for state in states):
+        return FAULT
+    compared = [state for state in states if state != "not run"]
+    return OK if compared and all(state == "right" for state in compared) else SUSPICION
+
+
+def _interpreters(pythons: list[str]) -> dict[str, str]:
+    result = {}
+    for entry in pythons:
+        name, equals, path = entry.rpartition("=")
+        if not equals or not name or not path:
+            raise ValueError(f"--python must be NAME=PATH, as vllm=/envs/vllm/bin/python, got {shown(entry)}")
+        result[name] = path
+    return result
+
+
+def _aligned(rows: list[list[str]]) -> str:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "".join(
+        "   ".join(field.ljust(width) for field, width in zip(row, widths, strict=True)).rstrip() + "\n" for row in rows
+    )
 
 
 def _report(line: str) -> None:

@@ -1,0 +1,38 @@
+"""A GGUF file in llama.cpp, through llama_cpp_python's own build of it: what both of its adapters run."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+from posenc.engines.adapters import Question, Rows
+
+
+def run_gguf(path: Path, question: Question) -> Rows:
+    """Logits of a GGUF file in llama.cpp, in float32 without flash attention."""
+    import llama_cpp as engine  # type: ignore[import-not-found, unused-ignore]
+    import numpy as np
+
+    engine.llama_log_set(engine.llama_log_callback(lambda *a: None), ctypes.c_void_p(0))
+    model = engine.llama_model_load_from_file(str(path).encode(), engine.llama_model_default_params())
+    if not model:
+        raise RuntimeError("llama.cpp does not load the file")
+    parameters = engine.llama_context_default_params()
+    parameters.n_ctx = parameters.n_batch = parameters.n_ubatch = max(len(question.tokens), 256)
+    parameters.type_k = parameters.type_v = parameters.flash_attn_type = 0
+    parameters.n_threads = parameters.n_threads_batch = 1
+    running = engine.llama_init_from_model(model, parameters)
+    batch = engine.llama_batch_init(len(question.tokens), 0, 1)
+    batch.n_tokens = len(question.tokens)
+    for place, token in enumerate(question.tokens):
+        batch.token[place], batch.pos[place], batch.n_seq_id[place] = token, place, 1
+        batch.seq_id[place][0], batch.logits[place] = 0, 1
+    if engine.llama_decode(running, batch) != 0:
+        raise RuntimeError("llama_decode failed")
+    count = engine.llama_vocab_n_tokens(engine.llama_model_get_vocab(model))
+    logits = np.ctypeslib.as_array(engine.llama_get_logits(running), shape=(len(question.tokens) * count,))
+    rows: Rows = logits.reshape(-1, count)[list(question.positions)].tolist()
+    engine.llama_batch_free(batch)
+    engine.llama_free(running)
+    engine.llama_model_free(model)
+    return rows

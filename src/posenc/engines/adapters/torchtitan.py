@@ -1,0 +1,50 @@
+"""torchtitan: ComplexRoPE with the block's numbers under torchtitan's names; it reads no config.json.
+
+YaRN's gain is left to the model's softmax scale there, so that cos and sin of YaRN are off by the gain alone.
+Source: torchtitan 0.3.0, models/common/rope.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from posenc.engines.adapters import Adapter, NotRunError, Question, Rows, installed
+from posenc.engines.adapters._configs import head_size, rows_of, version_5_block
+
+_NAMES = {
+    "default": ("none", {}),
+    "llama3": ("llama", {"factor": "scaling_factor", "low_freq_factor": "low_freq_factor",
+                         "high_freq_factor": "high_freq_factor",
+                         "original_max_position_embeddings": "original_max_position_embeddings"}),
+    "yarn": ("yarn", {"factor": "rope_factor", "beta_fast": "beta_fast", "beta_slow": "beta_slow",
+                      "truncate": "truncate", "original_max_position_embeddings": "original_seq_len"}),
+}  # fmt: skip
+
+
+def measure(question: Question) -> Rows:
+    """cos and sin of the module's cache."""
+    import torch
+    from torchtitan.models.common.rope import (  # type: ignore[import-not-found, unused-ignore]
+        ComplexRoPE,
+    )
+
+    block = version_5_block(question.config)
+    if block["rope_type"] not in _NAMES:
+        raise NotRunError(f"RoPE.Config has no such scaling as {block['rope_type']}")
+    scaling, names = _NAMES[block["rope_type"]]
+    unknown = set(block) - {*names, "rope_type", "rope_theta"}
+    if unknown:
+        raise NotRunError(f"RoPE.Config has no key for {', '.join(sorted(unknown))}")
+    settings: dict[str, Any] = {names[key]: value for key, value in block.items() if key in names}
+    rotary = ComplexRoPE(ComplexRoPE.Config(
+        dim=head_size(question.config), max_seq_len=question.length, theta=block["rope_theta"], scaling=scaling,
+        **settings,
+    ))  # fmt: skip
+    cache = rotary.cache[torch.tensor(question.positions)]
+    return rows_of(cache.real, cache.imag)
+
+
+ADAPTER = Adapter(
+    "torchtitan", "pip install --no-deps torchtitan==0.3.0", installed("torchtitan"), "cos and sin", measure,
+    "models/common/rope.py: ComplexRoPE, the block's numbers under torchtitan's names",
+)  # fmt: skip

@@ -1,0 +1,483 @@
+"""Whether engines compute positions right: every adapter on every case, each in a process of its own.
+
+    truth     cos and sin times the gain, in float64 from posenc's frequencies, where transformers' own module agrees to
+              1e-6; of whole models transformers' logits, where the frequencies agree
+    right     within 3e-4 for cos and sin, within 1e-3 of the largest logit for logits: rounding of float32
+    ignored   the answer is right for the same config without the key of the row, or without any scaling
+    off       neither, with the largest difference
+    refused   the engine raises, ends or does not answer; its own words
+    disputed  posenc and transformers differ, so that there is no truth
+    not run   the adapter does not ask its engine this, and says why
+
+Positions: 0, half the original length L, L, 2 L and 4 L - 1, as far as text and declared length reach. Results are
+appended to a record of JSON lines, a head for each engine and a line for each case, and a case that stands there under
+the same versions is not run again.
+"""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import json
+import math
+import platform
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from posenc.arguments import shown
+from posenc.engines.adapters import Adapter, Question, load_adapter
+from posenc.engines.cases import Case, cases
+from posenc.engines.process import EngineProcess
+from posenc.engines.theirs import rotary_module, their_frequencies
+from posenc.engines.tiny import build_model, logits, save, text
+
+State = Literal["right", "off", "ignored", "refused", "disputed", "not run"]
+AGREE, RIGHT = 1e-6, {"cos and sin": 3e-4, "logits": 1e-3}
+_KEYS = {
+    "attention_factor": ("attention_factor",), "mscale and mscale_all_dim": ("mscale", "mscale_all_dim"),
+    "one of mscale and mscale_all_dim": ("mscale",), "betas": ("beta_fast", "beta_slow"),
+    "truncate false": ("truncate",), "partial": ("partial_rotary_factor", "rotary_pct"),
+}  # fmt: skip
+_BLOCKS = ("rope_parameters", "rope_scaling")
+OWN = "config"  # the row of a config that is none of the catalogue's, of which any key may be ignored
+
+
+class Cell(NamedTuple):
+    """What one engine makes of one case.
+
+    Attributes:
+        engine: the adapter's name.
+        version: of the engine.
+        case: its name, ``model/row/spelling/original/length``.
+        state: as this module says.
+        gap: from the truth; None where there is no answer or no truth.
+        text: what is ignored, the engine's error, both values, or why it was not run.
+    """
+
+    engine: str
+    version: str
+    case: str
+    state: State
+    gap: float | None = None
+    text: str = ""
+
+    @property
+    def row(self) -> str:
+        """The kind of block; LongRoPE and dynamic within the original length are rows of their own."""
+        _, row, _, original, length = self.case.split("/")
+        return f"{row}, within the original length" if int(length) <= int(original) else row
+
+    @property
+    def model(self) -> str:
+        """The model type."""
+        return self.case.split("/")[0]
+
+    @property
+    def spelling(self) -> str:
+        """Of the config: v4, v5 or both."""
+        return self.case.split("/")[2]
+
+    def __str__(self) -> str:
+        words = {"off": f"off by {self.gap:.2g}" if self.gap is not None else "off", "ignored": "key ignored"}
+        what = words.get(self.state, self.state)
+        return f"{what}: {self.text}" if self.text else what
+
+
+class Engine(NamedTuple):
+    """The head of an engine's cells in a record."""
+
+    engine: str
+    version: str
+    measures: str
+    code: str
+    requirement: str
+    reference: str
+    machine: str
+    date: str
+
+
+# ------------------------------------------------------------------------------------------------------------- truths
+
+
+def positions_of(case: Case) -> tuple[int, ...]:
+    """0, L/2, L, 2 L and 4 L - 1, as far as text and declared length reach, and the last token there.
+
+    Dynamic scaling is asked past the declared length too, because that is where it acts.
+    """
+    original = case.original
+    declared = case.config.get("max_position_embeddings", case.length)
+    end = case.length if case.row == "dynamic" else min(case.length, declared)
+    wanted = (0, original // 2, original, 2 * original, 4 * original - 1, end - 1)
+    return tuple(sorted({position for position in wanted if position < end}))
+
+
+def frequencies(config: Mapping[str, Any], length: int) -> dict[str, tuple[list[float], float]]:
+    """Frequencies and gain of each kind of layers that rotates, where posenc and transformers agree.
+
+    Raises:
+        LookupError: where they differ, with both values.
+    """
+    from transformers import AutoConfig
+
+    from posenc.hf import read_rope
+    from posenc.hf.config.rotation import text_rope
+
+    module = rotary_module(AutoConfig.for_model(**copy.deepcopy(dict(config))))
+    agreed = {}
+    for kind, rotation in read_rope(dict(config)).rotations.items():
+        if rotation is None:
+            continue
+        spectrum = text_rope(rotation).spectrum(length)
+        theta, gain = spectrum.theta.tolist(), float(spectrum.gain)
+        expected, expected_gain = their_frequencies(module, length, kind)
+        if len(theta) != len(expected):
+            raise LookupError(f"{kind}: posenc rotates {len(theta)} pairs, transformers {len(expected)}")
+        gaps = [abs(a - b) / (b or 1.0) for a, b in zip(theta, expected, strict=True)]
+        worst = max(range(len(gaps)), key=gaps.__getitem__)
+        if max(gaps[worst], abs(gain / expected_gain - 1)) > AGREE:
+            raise LookupError(
+                f"{kind}: pair {worst} has {theta[worst]:.9g} in posenc and {expected[worst]:.9g} in transformers, "
+                f"the gain {gain:.9g} and {expected_gain:.9g}"
+            )
+        agreed[kind] = theta, gain
+    return agreed
+
+
+def cos_and_sin(theta: Sequence[float], gain: float, positions: Iterable[int]) -> Tensor:
+    """gain cos and gain sin in float64, (positions, 2 pairs)."""
+    angles = [[position * frequency for frequency in theta] for position in positions]
+    return torch.tensor(
+        [[gain * f(angle) for f in (math.cos, math.sin) for angle in row] for row in angles], dtype=torch.float64
+    )
+
+
+def without_keys(case: Case) -> dict[str, dict[str, Any]]:
+    """The case's config without the keys of its row, and without any scaling, by what is left out."""
+    result = {}
+    for name, keys in _KEYS.items():
+        if name in case.row.split(": ") or case.row == OWN:
+            outside = {key: value for key, value in case.config.items() if key not in keys}
+            reduced = _mapped(outside, partial(_without, keys))
+            if reduced != case.config:
+                result[" and ".join(key for key in keys if key != "rotary_pct")] = reduced
+    unscaled = _mapped(case.config, lambda block: {
+        **{key: block[key] for key in ("rope_theta", "partial_rotary_factor") if key in block}, "rope_type": "default",
+    })  # fmt: skip
+    if "rope_scaling" in unscaled:
+        unscaled["rope_scaling"] = None
+    if "default" not in case.row and case.row != "partial":
+        result["all scaling"] = unscaled
+    return result
+
+
+def _without(keys: tuple[str, ...], block: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in block.items() if key not in keys}
+
+
+def _mapped(config: Mapping[str, Any], change: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+    """A copy of a config in which each of its blocks is changed."""
+    result = copy.deepcopy(dict(config))
+    for name in _BLOCKS:
+        block = result.get(name)
+        if isinstance(block, dict):
+            nested = all(isinstance(value, dict) for value in block.values()) and bool(block)
+            result[name] = {kind: change(inner) for kind, inner in block.items()} if nested else change(block)
+    return result
+
+
+# ------------------------------------------------------------------------------------------------------------ judging
+
+
+def judged(actual: Tensor, right: Tensor, measures: str) -> tuple[bool, float]:
+    """Whether an answer is right, and how far it is: the largest difference, of logits over the largest logit."""
+    if actual.shape != right.shape or not bool(torch.isfinite(actual).all()):
+        return False, math.inf
+    scale = float(right.abs().max()) if measures == "logits" else 1.0
+    gap = float((actual.double() - right.double()).abs().max()) / scale
+    return gap <= RIGHT[measures], gap
+
+
+def _asked(process: EngineProcess, question: Question) -> Tensor:
+    """The engine's rows.
+
+    Raises:
+        _NoAnswerError: with state and text of the cell.
+    """
+    told = process.ask(question)
+    if "rows" not in told:
+        raise (
+            _NoAnswerError("not run", told["not_run"])
+            if "not_run" in told
+            else _NoAnswerError("refused", told.get("refused", f"an answer without rows: {shown(told)}"))
+        )
+    try:
+        return torch.tensor(told["rows"], dtype=torch.float64)
+    except (TypeError, ValueError) as error:
+        raise _NoAnswerError("refused", f"rows of unequal length: {error}") from error
+
+
+class _NoAnswerError(Exception):
+    def __init__(self, state: State, text: str) -> None:
+        super().__init__(text)
+        self.state: State = state
+
+
+def check_case(process: EngineProcess, adapter: Adapter, case: Case, place: Path) -> Cell:
+    """What an engine makes of one case.
+
+    Args:
+        process: with the engine.
+        adapter: whose engine it is.
+        case: the configuration.
+        place: an existing folder for checkpoints.
+    """
+    head = adapter.name, process.version or "", case.name
+    if adapter.models and case.model not in adapter.models:
+        return Cell(*head, "not run", text=f"the adapter asks about {', '.join(adapter.models)} only")
+    positions = positions_of(case)
+    try:
+        truth = frequencies(case.config, case.length)
+    except LookupError as error:
+        return Cell(*head, "disputed", text=str(error))
+    try:
+        if adapter.measures == "cos and sin":
+            parts = {kind: _asked(process, Question(case.config, positions, case.length, kind)) for kind in truth}
+            return Cell(*head, *_of_classes(parts, truth, case, positions))
+        folder, right = _checkpoint(case, place, positions)
+        tokens = tuple(text(case.length)[0].tolist())
+        actual = _asked(process, Question(case.config, positions, case.length, "all", str(folder), tokens))
+        fits, gap = judged(actual, right, "logits")
+        if fits:
+            return Cell(*head, "right", gap)
+        for what, config in without_keys(case).items():
+            if judged(actual, _logits_of(config, positions, case.length), "logits")[0]:
+                return Cell(*head, "ignored", gap, what)
+        return Cell(*head, "off", gap if math.isfinite(gap) else None, _shapes(actual, right))
+    except _NoAnswerError as error:
+        return Cell(*head, error.state, text=str(error))
+
+
+def _of_classes(
+    parts: dict[str, Tensor], truth: dict[str, tuple[list[float], float]], case: Case, positions: tuple[int, ...]
+) -> tuple[State, float | None, str]:
+    """State, gap and text of the rows of each kind of layers."""
+
+    def compared(expected: dict[str, tuple[list[float], float]]) -> dict[str, tuple[bool, float]]:
+        rights = {kind: cos_and_sin(theta, gain, positions) for kind, (theta, gain) in expected.items()}
+        return {kind: judged(rows, rights[kind], "cos and sin") for kind, rows in parts.items() if kind in rights}
+
+    results = compared(truth)
+    gap = max(gap for _, gap in results.values())
+    if all(fits for fits, _ in results.values()):
+        return "right", gap, ""
+    for what, config in without_keys(case).items():
+        try:
+            if all(fits for fits, _ in compared(frequencies(config, case.length)).values()):
+                return "ignored", gap if math.isfinite(gap) else None, what
+        except LookupError:
+            continue
+    wrong = [kind for kind, (fits, _) in results.items() if not fits]
+    kind = wrong[0]
+    words = [f"in layers of kind {', '.join(wrong)}"] if len(parts) > 1 else []
+    words += [_shapes(parts[kind], cos_and_sin(*truth[kind], positions))]
+    return "off", gap if math.isfinite(gap) else None, "; ".join(filter(None, words))
+
+
+def _shapes(actual: Tensor, right: Tensor) -> str:
+    if actual.shape == right.shape:
+        return "" if bool(torch.isfinite(actual).all()) else "not all numbers are finite"
+    return f"rows of {actual.shape[-1]} numbers where {right.shape[-1]} are right"
+
+
+def _logits_of(config: dict[str, Any], positions: tuple[int, ...], length: int) -> Tensor:
+    return logits(build_model(config), text(length), positions)
+
+
+def _checkpoint(case: Case, place: Path, positions: tuple[int, ...]) -> tuple[Path, Tensor]:
+    """A folder with the case's checkpoint, written over the last one, and transformers' logits."""
+    folder = place / "checkpoint"
+    folder.mkdir(exist_ok=True)
+    model = build_model(case.config)
+    save(model, folder, case.config)
+    return folder, logits(model, text(case.length), positions)
+
+
+# ---------------------------------------------------------------------------------------------------------------- run
+
+
+def run_check(
+    engines: Sequence[str],
+    *,
+    rows: Sequence[str] = (),
+    pythons: Mapping[str, str] | None = None,
+    record: Path | None = None,
+    questions: Iterable[Case] | None = None,
+    progress: Callable[[str], None] = lambda line: None,
+) -> tuple[list[Engine], list[Cell], list[str]]:
+    """Ask engines about every case.
+
+    Args:
+        engines: names of adapters, or ``FILE.py:NAME``.
+        rows: rope types or rows ("yarn", "yarn: betas"); empty: all.
+        pythons: interpreters by the names of engines; an engine that is not in it runs in this interpreter.
+        record: a file of JSON lines, from which finished cells are taken and to which new ones are appended.
+        questions: the cases; None: all of `cases`.
+        progress: is called with a line for each new cell.
+
+    Returns:
+        Heads of the engines that ran, the cells of these engines and rows, and a line for each engine that is not
+        installed.
+
+    Raises:
+        ValueError: for an adapter, a row or an interpreter that is not known.
+    """
+    chosen = _chosen(list(cases() if questions is None else questions), rows)
+    heads, cells, absent = [], [], []
+    finished = read_record(record) if record is not None and record.exists() else ([], [])
+    for engine in engines:
+        adapter = load_adapter(engine)
+        with (
+            EngineProcess(engine, (pythons or {}).get(engine) or sys.executable) as process,
+            tempfile.TemporaryDirectory(prefix="posenc-engines-") as place,
+        ):
+            if process.version is None:
+                why = f" ({process.reason})" if process.reason else ""
+                absent.append(f"{adapter.name} is not installed{why}: {adapter.requirement}")
+                continue
+            head = _head(adapter, process.version)
+            before = {cell.case: cell for cell in finished[1] if _same(cell, head, finished[0])}
+            heads.append(head)
+            if not before:
+                _append(record, head)
+            for case in chosen:
+                cell = before.get(case.name)
+                if cell is None:
+                    cell = check_case(process, adapter, case, Path(place))
+                    _append(record, cell)
+                    progress(f"{adapter.name}  {case.name}  {cell}")
+                cells.append(cell)
+    return heads, cells, absent
+
+
+def _chosen(known: list[Case], rows: Sequence[str]) -> list[Case]:
+    for row in rows:
+        if not any(_matches(case, row) for case in known):
+            types = sorted({case.row for case in known})
+            raise ValueError(f"--rope must be a rope type or one of {', '.join(types)}, got {shown(row)}")
+    return [case for case in known if not rows or any(_matches(case, row) for row in rows)]
+
+
+def _matches(case: Case, row: str) -> bool:
+    return row in (case.row, case.row.partition(":")[0])
+
+
+def _same(cell: Cell, head: Engine, heads: list[Engine]) -> bool:
+    """Whether a recorded cell was measured with the versions of today."""
+    known = {(one.engine, one.version, one.reference) for one in heads}
+    return (cell.engine, cell.version) == head[:2] and (head.engine, head.version, head.reference) in known
+
+
+def _head(adapter: Adapter, version: str) -> Engine:
+    import transformers
+
+    import posenc
+
+    reference = f"posenc {posenc.__version__}, transformers {transformers.__version__}, torch {torch.__version__}"
+    machine = f"{platform.system()} {platform.machine()}, CPU, Python {platform.python_version()}"
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    return Engine(adapter.name, version, adapter.measures, adapter.code, adapter.requirement, reference, machine, today)
+
+
+def _append(record: Path | None, entry: Engine | Cell) -> None:
+    if record is None:
+        return
+    content = {key: value for key, value in entry._asdict().items() if value not in (None, "")}
+    if isinstance(entry, Cell) and entry.gap is not None:
+        content["gap"] = float(f"{entry.gap:.3g}")
+    with record.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(content) + "\n")
+
+
+def read_record(path: Path) -> tuple[list[Engine], list[Cell]]:
+    """Heads and cells of a record; of a cell that stands there twice the last.
+
+    Raises:
+        ValueError: for a line that is neither, with its number. A last line without an end, as an interrupted run
+            leaves it, is left out.
+    """
+    heads, cells = dict[tuple[str, str, str], Engine](), dict[tuple[str, str, str], Cell]()
+    content = path.read_text(encoding="utf-8")
+    complete = content[: content.rfind("\n") + 1]
+    for number, line in enumerate(complete.splitlines(), 1):
+        try:
+            entry = json.loads(line)
+            if "case" in entry:
+                cell = Cell(**entry)
+                cells[cell[:3]] = cell
+            else:
+                head = Engine(**entry)
+                heads[head.engine, head.version, head.reference] = head
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{path}, line {number}: not a line of posenc engines check: {error}") from error
+    if len(complete) < len(content):
+        path.write_text(complete, encoding="utf-8")
+    return list(heads.values()), list(cells.values())
+
+
+# ------------------------------------------------------------------------------------------------------------- tables
+
+_RANK: tuple[State, ...] = ("right", "not run", "disputed", "refused", "ignored", "off")
+
+
+def worst(cells: Iterable[Cell]) -> Cell:
+    """Of several cells the worst: off before ignored before refused."""
+    return max(cells, key=lambda cell: (_RANK.index(cell.state), cell.gap or 0.0))
+
+
+def table(cells: Sequence[Cell]) -> Iterator[list[str]]:
+    """Rows of text: a header, then row and spelling by engine, each field the worst over the model types."""
+    engines = list(dict.fromkeys(cell.engine for cell in cells))
+    yield ["rope type", "keys", *engines]
+    for row, spelling in dict.fromkeys((cell.row, cell.spelling) for cell in cells):
+        fields = []
+        for engine in engines:
+            here = [
+                c for c in cells if (c.engine, c.row, c.spelling) == (engine, row, spelling) and c.state != "not run"
+            ]
+            fields.append(_field(here) if here else "–")
+        yield [row, spelling, *fields]
+
+
+def _field(cells: Sequence[Cell]) -> str:
+    cell = worst(cells)
+    if cell.state == "right":
+        return "right"
+    words = {"off": f"off by {cell.gap:.2g}" if cell.gap is not None else "off", "ignored": f"ignores {cell.text}"}
+    wrong = [other.model for other in cells if other.state != "right"]
+    where = "" if len(wrong) == len(cells) else f" ({', '.join(dict.fromkeys(wrong))})"
+    return words.get(cell.state, cell.state) + where
+
+
+def markdown(cells: Sequence[Cell]) -> str:
+    """The table as Markdown."""
+    rows = list(table(cells))
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]) + "\n"
+
+
+@cache
+def committed() -> tuple[tuple[Engine, ...], tuple[Cell, ...]]:
+    """Heads and cells of the records that come with posenc."""
+    heads, cells = list[Engine](), list[Cell]()
+    for path in sorted(Path(__file__).with_name("records").glob("*.jsonl")):
+        more = read_record(path)
+        heads += more[0]
+        cells += more[1]
+    return tuple(heads), tuple(cells)

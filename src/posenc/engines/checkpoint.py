@@ -1,0 +1,121 @@
+"""Will an engine compute this config right? From the committed measurements, or from the engine itself if it is here.
+
+An engine whose rotary class runs (`Adapter.measures` "cos and sin") is asked about the config itself. For the others,
+and for engines that are not installed, the measured kinds of blocks of the config count (`posenc.hf.serving.engines`).
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from posenc.arguments import shown
+from posenc.engines.adapters import NAMES, load_adapter
+from posenc.engines.cases import Case
+from posenc.engines.check import OWN, State, check_case
+from posenc.engines.process import EngineProcess
+from posenc.hf import read_rope
+from posenc.hf.config.rope_keys import find_rope_blocks
+from posenc.hf.config.rotation import text_rope
+from posenc.hf.config.text_config import find_text_config
+from posenc.hf.explanation.report import longest_length, trained_length
+from posenc.hf.serving.engines import cases_of_block, engine_result, engine_table
+from posenc.hf.sources.formats import load_config
+
+# Columns of the committed table by the adapter's name; mlx-lm's by the spelling of the config.
+COLUMNS = {
+    "vllm": "vLLM", "sglang": "SGLang", "llama_cpp_converter": "llama.cpp's converter",
+    "llama_cpp_gguf": "llama.cpp, posenc gguf", "mlx_lm": "mlx-lm, version-4 keys", "litgpt": "litgpt",
+    "torchtitan": "torchtitan", "unsloth": "unsloth",
+}  # fmt: skip
+MLX_5 = "mlx-lm, version-5 keys"
+
+
+class Line(NamedTuple):
+    """What is known of one engine and the config.
+
+    Attributes:
+        engine: the adapter's name.
+        state: as `posenc.engines.check` says; "not run" where nothing was measured.
+        source: "run here" or "record".
+        text: in words, with version and date.
+    """
+
+    engine: str
+    state: State
+    source: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.engine}: {self.state} ({self.source}). {self.text}"
+
+
+def check_checkpoint(path: Path, engines: Sequence[str] = (), pythons: Mapping[str, str] | None = None) -> list[Line]:
+    """A line for each engine.
+
+    Args:
+        path: a folder with config.json, or the file.
+        engines: names of adapters, or ``FILE.py:NAME``; these run where they are installed. Empty: all of the records,
+            and none runs.
+        pythons: interpreters by the names of engines.
+
+    Raises:
+        ValueError: for a config that cannot be read, or an adapter that is not known.
+        OSError: for a file that cannot be read.
+    """
+    config = dict(load_config(path))
+    lines = []
+    for engine in engines or NAMES[1:]:
+        line = _run_here(engine, config, (pythons or {}).get(engine, "")) if engines else None
+        lines.append(line or _recorded(engine, config))
+    return lines
+
+
+def _run_here(engine: str, config: dict[str, Any], python: str) -> Line | None:
+    """The engine's own answer; None where it is not installed or runs whole models only."""
+    adapter = load_adapter(engine)
+    if adapter.measures != "cos and sin":
+        return None
+    read = read_rope(config)
+    ropes = [text_rope(rotation) for rotation in read.rotations.values() if rotation is not None]
+    trained = max((length for rope in ropes if (length := trained_length(read, rope))), default=0)
+    longest = max((length for rope in ropes if (length := longest_length(read, rope))), default=0)
+    if not ropes or not longest:
+        return Line(adapter.name, "not run", "run here", "the config has no rotation, or does not say its length")
+    text_config = find_text_config(config)
+    original = min(trained or longest, longest) or longest
+    case = Case(OWN, text_config.model_type, "v5", dict(text_config), original, longest)
+    with EngineProcess(engine, python or sys.executable) as process, tempfile.TemporaryDirectory() as place:
+        if process.version is None:
+            return None
+        cell = check_case(process, adapter, case, Path(place))
+    return Line(
+        adapter.name, cell.state, "run here", f"{adapter.name} {cell.version} at up to {longest:,} tokens: {cell}"
+    )
+
+
+def _recorded(engine: str, config: dict[str, Any]) -> Line:
+    """What the committed table says of the kinds of blocks of a config."""
+    column = COLUMNS.get(engine)
+    text_config = find_text_config(config)
+    if column is None:
+        return Line(engine, "not run", "record", f"no measurement of {shown(engine)} comes with posenc")
+    if engine == "mlx_lm" and "rope_scaling" not in text_config and "rope_theta" not in text_config:
+        column = MLX_5
+    known = engine_table()["gaps"]
+    kinds: list[str] = []
+    for block in find_rope_blocks(text_config):
+        if block.values is not None:
+            values = {key: value for key, value in block.effective.items() if value is not None}
+            kinds += cases_of_block(values, None, text_config.model_type)
+    results = [engine_result(column, kind) for kind in dict.fromkeys(kinds) if column in known.get(kind, {})]
+    missing = [kind for kind in dict.fromkeys(kinds) if column not in known.get(kind, {})]
+    words = [result.text for result in results] + ([f"not measured: {', '.join(missing)}"] if missing else [])
+    wrong = [result for result in results if not result.right]
+    state: State = "right" if results and not missing else "not run"
+    if wrong:
+        state = "off" if any(result.gap is not None for result in wrong) else "refused"
+    return Line(engine, state, "record", "; ".join(words) or "the config has no rotation")

@@ -1,0 +1,160 @@
+"""The check of engines: each thing that an engine can do to a block is told apart, and a run goes on where it ended."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from posenc.engines import check
+from posenc.engines.adapters import NAMES, load_adapter
+from posenc.engines.cases import Case, cases
+from posenc.engines.check import Cell, read_record, run_check
+from posenc_cli import run
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+FAKE = Path(__file__).with_name("fake.py")
+
+
+def of(name: str, *rows: str, spelling: str = "v5", model: str = "llama") -> dict[str, Cell]:
+    wanted = [case for case in cases() if case.model == model and case.spelling == spelling and case.row in rows]
+    _, cells, absent = run_check([f"{FAKE}:{name}"], questions=wanted)
+    assert absent == []
+    assert len(cells) == len(wanted) > 0
+    return {cell.row: cell for cell in cells}
+
+
+def test_a_right_engine() -> None:
+    cells = of("RIGHT", "default", "yarn: betas", "longrope")
+    assert [cell.state for cell in cells.values()] == ["right"] * 4
+    assert "longrope, within the original length" in cells
+    assert max(cell.gap or 0 for cell in cells.values()) < 1e-4
+
+
+def test_an_ignored_key_and_ignored_scaling_are_told_apart() -> None:
+    cells = of("KEY", "yarn: attention_factor", "yarn", spelling="v4")
+    assert (cells["yarn: attention_factor"].state, cells["yarn: attention_factor"].text) == (
+        "ignored",
+        "attention_factor",
+    )
+    assert cells["yarn: attention_factor"].gap == pytest.approx(0.1386, abs=0.001)  # 0.1 ln 4
+    assert cells["yarn"].state == "right"
+    cells = of("SCALING", "default", "yarn", "yarn: betas")
+    assert [(cell.state, cell.text) for cell in cells.values()] == [
+        ("right", ""), ("ignored", "all scaling"), ("ignored", "all scaling"),
+    ]  # fmt: skip
+
+
+def test_off_refused_ended_and_not_run() -> None:
+    cells = of("FAULTY", "default", "linear", "dynamic", "llama3", "yarn", "longrope")
+    assert cells["default"].state == "right"
+    assert (cells["linear"].state, cells["linear"].text) == ("refused", "RuntimeError: no such scaling")
+    assert cells["llama3"].state == "refused"
+    assert "exit code 7" in cells["llama3"].text
+    assert (cells["yarn"].state, cells["yarn"].gap) == ("off", pytest.approx(1.14e-3, rel=0.02))  # after llama3's crash
+    assert cells["dynamic"].state == "not run"
+    assert (cells["longrope"].state, cells["longrope"].text) == ("off", "rows of 1 numbers where 32 are right")
+
+
+def test_layers_of_two_kinds_are_both_asked() -> None:
+    wanted = [case for case in cases() if case.model == "gemma4_text"]
+    _, cells, _ = run_check([f"{FAKE}:RIGHT"], questions=wanted)
+    assert [cell.state for cell in cells] == ["right"]
+
+
+def test_a_config_that_posenc_and_transformers_read_differently_is_disputed(monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = check.their_frequencies
+    monkeypatch.setattr(check, "their_frequencies", lambda *a: (theirs(*a)[0], theirs(*a)[1] + 1e-5))
+    cell = of("RIGHT", "yarn")["yarn"]
+    assert cell.state == "disputed"
+    assert "the gain 1.138" in cell.text
+
+
+def test_a_record_is_resumed(tmp_path: Path) -> None:
+    record, wanted = tmp_path / "record.jsonl", [case for case in cases() if case.model == "olmo2"]
+    lines: list[str] = []
+    run_check([f"{FAKE}:RIGHT"], questions=wanted[:4], record=record, progress=lines.append)
+    assert len(lines) == 4
+    content = record.read_text()
+    record.write_text(content + '{"engine": "right", "ver')  # as an interrupted run leaves it
+    run_check([f"{FAKE}:RIGHT"], questions=wanted, record=record, progress=lines.append)
+    assert len(lines) == len(wanted)
+    heads, cells = read_record(record)
+    assert [head.engine for head in heads] == ["right"]
+    assert [cell.case for cell in cells] == [case.name for case in wanted]
+    record.write_text("{}\n")
+    with pytest.raises(ValueError, match="line 1: not a line of posenc engines check"):
+        read_record(record)
+
+
+def test_the_reference_is_right_by_its_own_forward() -> None:
+    wanted = [case for case in cases() if case.spelling == "v5" and case.row in ("yarn", "partial", "longrope")]
+    wanted += [case for case in cases() if case.row.startswith(("per layer", "M-RoPE"))]
+    _, cells, _ = run_check(["transformers"], questions=wanted)
+    assert {(cell.case, cell.state, cell.text) for cell in cells if cell.state != "right"} == set()
+
+
+def test_every_adapter_can_be_imported_without_its_engine() -> None:
+    for name in NAMES:
+        adapter = load_adapter(name)
+        assert adapter.name == name
+        assert adapter.requirement.startswith("pip install")
+        assert adapter.models == () or set(adapter.models) <= {case.model for case in cases()}
+
+
+def test_names_that_are_not_known(tmp_path: Path) -> None:
+    for name, words in (("vlm", "must be one of"), ("no.py:A", "file that exists"), (f"{FAKE}:cases", "instance of")):
+        with pytest.raises(ValueError, match=words):
+            load_adapter(name)
+    with pytest.raises(ValueError, match="--rope must be"):
+        run_check([f"{FAKE}:RIGHT"], rows=["yarm"])
+
+
+def test_an_adapter_from_the_page(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "engines.md").read_text(encoding="utf-8")
+    code = page.partition("```python\n")[2].partition("```")[0]
+    (tmp_path / "mine.py").write_text(code)
+    wanted = [case for case in cases() if case.name in ("llama/yarn/v5/256/1024", "qwen2/yarn/v5/256/1024")]
+    _, cells, _ = run_check([f"{tmp_path / 'mine.py'}:MINE"], questions=wanted)
+    assert {cell.model: cell.state for cell in cells} == {"llama": "right", "qwen2": "not run"}
+
+
+def test_the_committed_records_can_be_read() -> None:
+    heads, cells = check.committed()
+    known = {case.name for case in cases()}
+    engines = {head.engine for head in heads}
+    assert {cell.engine for cell in cells} == engines >= {"transformers", "exllamav3", "unsloth"}
+    assert {cell.case for cell in cells} <= known
+    assert {cell.state for cell in cells if cell.engine == "transformers"} == {"right"}
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["engines", "check", "--engine", f"{FAKE}:KEY", "--rope", "yarn: attention_factor"]
+    assert run([*line, "--out", str(tmp_path / "record.jsonl")]) == 1
+    assert "ignores attention_factor" in capsys.readouterr().out
+    assert run([*line, "--out", str(tmp_path / "record.jsonl"), "--markdown"]) == 1
+    text = capsys.readouterr().out
+    assert text.startswith("| rope type | keys | key |\n|---|---|---|\n| yarn: attention_factor | v4 | ignores")
+    assert run(["engines", "check", "--engine", f"{FAKE}:ABSENT", "--json"]) == 3
+    assert json.loads(capsys.readouterr().out)["not_installed"] == ["absent is not installed: pip install absent==2"]
+    assert run(["engines", "check", "--engine", f"{FAKE}:RIGHT", "--rope", "linear"]) == 0
+    assert run(["engines", "check", "--endpoint", "http://localhost:1"]) == 2
+    assert run(["engines", "probe"]) == 2
+    assert run([*line, "--python", "vllm"]) == 2
+
+
+def test_the_command_with_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    case: Case = next(
+        c for c in cases() if c.model == "llama" and c.row == "yarn: attention_factor" and c.spelling == "v4"
+    )
+    (tmp_path / "config.json").write_text(json.dumps(case.config))
+    line = ["engines", "check", "--checkpoint", str(tmp_path)]
+    assert run(line) == 1
+    text = capsys.readouterr().out
+    assert "vllm: right (record)" in text
+    assert "sglang: off (record). SGLang 0.5.23 is right (yarn;" in text
+    assert run([*line, "--engine", f"{FAKE}:KEY"]) == 1
+    assert "key: ignored (run here)" in capsys.readouterr().out
+    assert run([*line, "--engine", f"{FAKE}:RIGHT", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["source"] == "run here"
