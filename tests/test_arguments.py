@@ -22,12 +22,13 @@ from posenc.arguments import (
     check_whole,
 )
 from posenc.frequencies import Scaling
+from posenc.frequencies.host import Formula
 
 VALID: dict[str, dict[str, object]] = {
     "num_heads": 4, "num_kv_heads": 2, "head_dim": 16, "dim": 16, "value_dim": 16, "max_length": 8, "max_position": 4,
     "max_distance": 64, "axes": 2, "window": (3, 3), "size": (3, 3), "pairs": 8, "original_length": 64, "factor": 2.0,
     "factors": [1.0] * 8, "short": [1.0] * 8, "long": [2.0] * 8, "fraction": 0.5, "sections": (4, 4), "hidden": 8,
-    "extent": 5, "path_dim": 8, "rotation": RoPE(16), "shift": 256,
+    "extent": 5, "path_dim": 8, "k": 1, "length": 64, "rotation": RoPE(16), "shift": 256,
 }  # fmt: skip
 ODD: dict[str, dict[str, object]] = {  # what else a constructor needs so that an argument counts
     "AxialRoPE.min_period": {"min_period": 1.0, "max_period": 100.0, "convention": "dinov3"},
@@ -72,7 +73,8 @@ def classes() -> list[type]:
     packages = (posenc.embedding, posenc.rotary, posenc.bias, posenc.score, posenc.weight, posenc.frequencies)
     public = {name: getattr(package, name) for package in packages for name in package.__all__}
     results = [c for c in public.values() if inspect.isclass(c) and issubclass(c, Encoding | Scaling)]
-    return [c for c in dict.fromkeys(results) if c not in places and "__init__" in vars(c)]
+    formulas = tuple(c for c in dict.fromkeys(results) if issubclass(c, Formula))  # whose constructors are inherited
+    return [c for c in dict.fromkeys(results) if c not in places and (c in formulas or "__init__" in vars(c))]
 
 
 def numbers() -> list[tuple[type, str, str]]:
@@ -101,7 +103,7 @@ def given(kind: type, name: str) -> dict[str, object]:
     if kind.__name__ in ("VJEPARoPE",):
         built["head_dim"] = 48
     if kind.__name__ == "MRoPE":
-        built |= {"axes": 2}
+        built |= {"axes": 2, "sections": (4, 4)}
     if kind.__name__ in ("ComRoPEAP", "ComRoPELD"):
         built |= {"block": 4}
     return built | ODD.get(kind.__name__, {}) | ODD.get(f"{kind.__name__}.{name}", {})

@@ -46,6 +46,12 @@ def scaling_options(name: str, pairs: int, draw: Random) -> Options:
         },
         "DynamicLongRoPE": {**both, "factors": factors, "gain": draw.choice(["su", "yarn", 0.75])},
         "Resonance": {},
+        "RIFLEx": {"k": draw.randint(1, pairs), "length": draw.randint(2, 500), "share": draw.uniform(0.5, 1)},
+        "DyPE": {
+            "length": round(original * factor), "original_length": original,
+            "timestep": draw.choice([0, draw.random()]),
+            "method": draw.choice(["yarn", "ntk"]), "dynamic": draw.random() < 0.7,
+        },
         "CLEX": {"original_length": original, "max_factor": draw.randint(2, 3), "continuous": draw.random() < 0.5},
         "Proportional": {"fraction": draw.random()},
         "Clipped": {"count": draw.randint(1, pairs + 4), "kind": draw.choice(["soft", "hard"])},

@@ -59,6 +59,7 @@ CALLS: list[Call] = [
     call("video", frames=2, height=2, width=3, times=ROW[:2]),
     call("on_all_axes", positions=ROW, axes=2),
     call("stream", parts=[Text(2), Image(1, 2)], **STREAM),
+    call("latents", parts=[Text(2), Image(1, 2)], model="flux-1"),
     of_part(Text, "qwen2-vl", tokens=3),
     of_part(Audio, "qwen2.5-omni", tokens=3),
     of_part(Image, "qwen2-vl", height=2, width=2),

@@ -58,6 +58,8 @@ SERVED = {
     "longrope": ALL,
     "dynamic_longrope": ALL,
     "resonance": ALL,
+    "riflex": ALL,
+    "dype": ALL,
     "clex": ALL,
     "multiscale": ALL,
     "proportional": ALL,

@@ -24,12 +24,12 @@ const indexOf = (theta, turns, original) => {
 };
 
 // How far each pair is on the way from plain, 0, to interpolated, 1: a ramp in the number of the pair.
-const byIndex = (theta, original, fast, slow, truncate = true) => {
+const byIndex = (theta, original, fast, slow, truncate = true, last = 2 * theta.length - 1) => {
   let low = indexOf(theta, fast, original),
     high = indexOf(theta, slow, original);
   if (truncate) [low, high] = [Math.floor(low), Math.ceil(high)];
   low = Math.max(low, 0);
-  high = Math.min(high, 2 * theta.length - 1);
+  high = Math.min(high, last);
   if (low === high) high += 0.001;
   return theta.map((_, j) => clip((j - low) / (high - low), 0, 1));
 };
@@ -52,6 +52,15 @@ const staysUnderYarn = (theta, o) =>
   o.ramp === "rotations"
     ? theta.map(t => byTurns(t, o.original_length, o.beta_slow, o.beta_fast))
     : byIndex(theta, o.original_length, o.beta_fast, o.beta_slow, o.truncate).map(share => 1 - share);
+// Slow pairs linear, middle ones NTK-aware, fast ones plain, blended by index between so many times the usual rotations.
+const partNTK = (theta, o, times = 1, last = undefined) => {
+  const aware = withLargerBase(theta, o.factor);
+  const stays = (fast, slow) =>
+    byIndex(theta, o.original_length, times * fast, times * slow, true, last).map(ramp => 1 - ramp);
+  const ntk = stays(1.25, 0.75).map(share => share * o.ntk_factor),
+    plain = stays(16, 2).map(share => share * o.extrapolation_factor);
+  return theta.map((t, j) => ((t / o.factor) * (1 - ntk[j]) + aware[j] * ntk[j]) * (1 - plain[j]) + t * plain[j]);
+};
 numbers.halfEven = x => {
   const below = Math.floor(x),
     rest = x - below;
@@ -77,13 +86,7 @@ numbers.scalings = {
       return ((1 - stays) * t) / o.factor + stays * t;
     });
   },
-  PartNTK: (s, given) => {
-    const o = {ntk_factor: 1, extrapolation_factor: 1, ...given},
-      aware = withLargerBase(s.theta, o.factor);
-    const ntk = byIndex(s.theta, o.original_length, 1.25, 0.75).map(ramp => (1 - ramp) * o.ntk_factor);
-    const plain = byIndex(s.theta, o.original_length, 16, 2).map(ramp => (1 - ramp) * o.extrapolation_factor);
-    return changed(s, (t, j) => ((t / o.factor) * (1 - ntk[j]) + aware[j] * ntk[j]) * (1 - plain[j]) + t * plain[j]);
-  },
+  PartNTK: (s, given) => ({...s, theta: partNTK(s.theta, {ntk_factor: 1, extrapolation_factor: 1, ...given})}),
   YaRN: (s, given) => {
     const o = {...RAMP, extrapolation_factor: 1, attn_factor: 1, ...given},
       stays = staysUnderYarn(s.theta, o);
@@ -114,6 +117,20 @@ numbers.scalings = {
       times = Math.min(o.factor, longer(length, o.original_length));
     const share = o.factor > 1 ? (times - 1) / (o.factor - 1) : 1;
     return changed(s, (t, j) => t / (1 + (o.factors[j] - 1) * share), gainOf(o.gain, o.factor, o.original_length));
+  },
+  RIFLEx: (s, given) => {
+    const o = {share: 0.9, ...given};
+    return changed(s, (t, j) => (j === o.k - 1 ? (o.share * TURN) / o.length : t));
+  },
+  DyPE: (s, given) => {
+    const o = {original_length: 64, timestep: 1, method: "yarn", dynamic: true, ...given},
+      factor = o.length / o.original_length,
+      clock = o.dynamic ? o.timestep ** 2 : 1;
+    if (factor <= 1) return s;
+    if (o.method === "ntk") return {...s, theta: withLargerBase(s.theta, o.dynamic ? factor ** (2 * clock) : factor)};
+    const part = {factor, original_length: o.original_length, ntk_factor: 1, extrapolation_factor: 1};
+    const theta = clock === 0 ? s.theta : partNTK(s.theta, part, clock, s.theta.length);
+    return {theta, gain: s.gain * sharper(factor, 1)};
   },
   Resonance: s => changed(s, t => TURN / Math.max(1, numbers.halfEven(TURN / t))),
   Proportional: (s, o) => {

@@ -18,6 +18,12 @@ page.kindOf = key => {
   return data.models[Number(index)].kinds[kind.join(" ")];
 };
 
+// The pair, from 1, whose period is nearest to so many tokens, at the usual base.
+const nearestPair = (dim, tokens) => {
+  const gaps = numbers.geometric(dim, 10000).map(t => Math.abs(numbers.TURN / t - tokens));
+  return gaps.indexOf(Math.min(...gaps)) + 1;
+};
+
 // Options for each scaling as a person would try it: for a context `factor` times the training length.
 page.optionsFor = (name, {dim, factor, original}) => {
   const pairs = dim / 2,
@@ -28,6 +34,8 @@ page.optionsFor = (name, {dim, factor, original}) => {
       PositionInterpolation: {factor},
       NTKAware: {factor},
       Resonance: {},
+      RIFLEx: {k: nearestPair(dim, original), length: Math.round(original * factor)},
+      DyPE: {length: Math.round(original * factor), original_length: original, timestep: 0.5},
       Clipped: {count: Math.min(20, Math.floor(pairs / 3))},
       Proportional: {fraction: 0.25},
       MultiScale: {num_heads: 8},
@@ -55,6 +63,8 @@ page.scalingChoices = [
   ["LongRoPE", "LongRoPE (example factors)", "longrope"],
   ["DynamicLongRoPE", "LongRoPE, dynamic (example factors)", "dynamic_longrope"],
   ["Resonance", "Resonance", "resonance"],
+  ["RIFLEx", "RIFLEx, the pair that repeats", "riflex"],
+  ["DyPE", "DyPE in the middle of denoising", "dype"],
   ["CLEX", "CLEX before training", "clex"],
   ["Proportional", "p-RoPE, a quarter of the pairs", "proportional"],
   ["Clipped", "Clipped RoPE, the slowest third", "clipped"],
