@@ -35,6 +35,8 @@ _COVERED_BY = {
     "base-below-releases": "base-lost",
 }
 
+_UNSCALED_BY_DEFAULT = ("phi4_multimodal",)  # whose class in transformers has both lengths and no scaling
+
 
 def on_contradictions(read: RopeConfig) -> Iterator[Finding]:
     """Findings on keys of a readable configuration that contradict one another.
@@ -313,6 +315,8 @@ def _on_block(text_config: TextConfig, rope_block: RopeBlock) -> Iterator[Findin
     if rope_type == "default":
         for key in ("original_max_position_embeddings", "initial_context_length"):
             trained = text_config.get(key)
+            if text_config.model_type in _UNSCALED_BY_DEFAULT:
+                continue
             if is_count(trained, TOKENS) and longest is not None and longest > trained:
                 text = (
                     f"= {trained:,} is the length before a scaling, {longest:,} tokens are declared, and the file has "
