@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from posenc import ALiBi, RoPE, T5Bias, attention, explain
+from posenc.positions import _counted
 from posenc.score import DAPE, Mixture
 from tests.samples import gap, qkv
 
@@ -144,6 +145,7 @@ def test_positions_are_counted_only_where_somebody_reads_them(monkeypatch):
     """A decoding step consists of overhead."""
     built = []
     arange = torch.arange
+    monkeypatch.setattr(_counted, "_BY_RANGE", {})  # what earlier calls have made
     monkeypatch.setattr(torch, "arange", lambda *given, **options: built.append(given) or arange(*given, **options))
     q, k, v = qkv(queries=1, keys=6)
     attention(q, k, v)

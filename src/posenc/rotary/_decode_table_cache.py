@@ -1,4 +1,4 @@
-"""Rotation tables of decode steps, computed for a block of positions at once.
+"""Rotation tables that are kept: of decode steps, for a block of positions at once, and of default positions.
 
 A decode step's table has so few numbers that the overhead of calls dominates. Steps count on, and layers share a
 module: so the second call at a position, or at the next one, computes the cos and sin of its whole block of 64
@@ -6,6 +6,10 @@ positions, and the calls that follow look theirs up. The values equal a fresh co
 
 Only fixed frequencies, one integer position on the CPU and eager calls use the cache (the caller ensures that):
 elsewhere, reading the value of a position would make a device synchronize, or is impossible under a tracer.
+
+Calls without positions share one tensor of default positions for each size (`posenc.positions._counted`), by which
+`CountedTables` knows the table again, without looking at a value. It is the tensor that was computed first, so it
+equals a fresh computation bit for bit.
 """
 
 from __future__ import annotations
@@ -13,10 +17,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from posenc.encoding import Table
+from posenc.positions._counted import is_counted
 from posenc.rotary._rotate import doubled
 from posenc.rotary._rotation_table import RotationTable
 
 BLOCK = 64  # positions
+TABLES, NUMBERS = 4, 2**20  # tables of default positions that are kept, and numbers of one
 
 
 class DecodeTableCache:
@@ -64,3 +71,35 @@ def _readable(positions: Tensor) -> bool:
         and torch._C._len_torch_dispatch_stack() == 0
         and not torch._C._get_tracing_state()
     )
+
+
+class CountedTables:
+    """The newest tables of default positions of one module. Copies start empty."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[int, torch.dtype], tuple[Tensor, Table, Table]] = {}
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"_kept": {}}
+
+    def find(self, table: RotationTable, positions: Tensor, dtype: torch.dtype) -> tuple[Table, Table] | None:
+        """cos and sin ``(tokens, pairs)``, and both `doubled`; None where these are no default positions.
+
+        Args:
+            table: of ``(pairs,)``, the same in every call.
+            positions: as they came.
+            dtype: of the table.
+        """
+        if not is_counted(positions):
+            return None
+        known = self._kept.get((id(positions), dtype))
+        if known is not None and known[0] is positions:
+            return known[1:]
+        with torch.inference_mode(False), torch.no_grad():
+            plain = table.table(positions, dtype)
+            both = plain, doubled(*plain)
+        if plain[0].numel() <= NUMBERS:
+            if len(self._kept) >= TABLES:
+                self._kept.clear()
+            self._kept[id(positions), dtype] = (positions, *both)
+        return both

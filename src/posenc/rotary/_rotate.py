@@ -11,7 +11,8 @@ one with the fewest passes over memory, the fewest temporaries or the fewest cal
 - compiled: two stacked results, rounded inside the stack, which becomes one loop at fixed and growing lengths;
 - eager, few numbers, layout half: one expression over whole rows under ordinary autograd, since calls dominate;
 - eager, interleaved: one complex product on a view of x; half: one product and two in-place ones on the halves;
-- eager, in bfloat16 and float16: the same in float32, block by block through a scratch that stays in the cache;
+- eager, in bfloat16 and float16: the same in float32, on the CPU block by block through a scratch that stays in the
+  cache;
 - learned tables, and anything that is not a plain tensor: the stacked form under ordinary autograd.
 
 The invariant: every form computes in float32 or better and rounds once, so all agree up to that rounding. The backward
@@ -122,7 +123,7 @@ def _rotated(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout, inverse: bool)
     """Eager forms without autograd; ``inverse`` rotates by the opposite angles."""
     rotary = 2 * cos.shape[-1]
     if x.dtype != cos.dtype:
-        if x.numel() <= _SCRATCH:
+        if x.numel() <= _SCRATCH or not x.is_cpu:  # blocks are for a core's cache; a GPU waits for each
             return _rotated(x.to(cos.dtype), cos, sin, layout, inverse).to(x.dtype)
         return _through_scratch(x, cos, sin, layout, inverse)
     if rotary == x.shape[-1] and layout == "half":

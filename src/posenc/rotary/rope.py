@@ -26,7 +26,7 @@ from posenc.frequencies.host import Formula, geometric
 from posenc.frequencies.modules import module_of
 from posenc.frequencies.rotation import Layout, RoPESpec, check_rotation
 from posenc.frequencies.spectrum import Spectrum, host_float64
-from posenc.rotary._decode_table_cache import DecodeTableCache
+from posenc.rotary._decode_table_cache import CountedTables, DecodeTableCache
 from posenc.rotary._rotate import FEW, rotate_doubled, rotate_pairs, rotate_pairs_
 from posenc.rotary._rotation_table import RotationTable, check_theta, distinct_groups
 from posenc.tracing import tracing
@@ -84,7 +84,7 @@ class RoPE(RotaryEncoding, RoPESpec):
             self.num_heads, self._fewest = spectrum.theta.shape[0], distinct_groups(spectrum.theta)
         changes = self.length_dependent or any(True for part in parts for _ in part.parameters(recurse=False))
         self._fixed = None if changes else RotationTable.fixed(spectrum)
-        self._decode_tables = DecodeTableCache()
+        self._decode_tables, self._counted_tables = DecodeTableCache(), CountedTables()
         place_parameters(self, device, dtype)
 
     def spectrum(self, length: int | None = None) -> Spectrum:
@@ -111,6 +111,10 @@ class RoPE(RotaryEncoding, RoPESpec):
         if like is not None:
             positions = positions if positions.device == like.device else positions.to(like.device)
             dtype = torch.float64 if like.dtype == torch.float64 else dtype
+        if self._fixed is not None and self._fewest is None:
+            known = self._counted_tables.find(self._fixed, positions, dtype)
+            if known is not None:
+                return known[0]
         spectrum = self._fixed or self._table_spanning(positions, length)
         return spectrum.table(positions if self._fewest is None else positions.unsqueeze(-2), dtype)
 
@@ -170,9 +174,9 @@ class RoPE(RotaryEncoding, RoPESpec):
             span = position.span(k_pos)
             length = (span, span)
         traced = tracing()  # for which one size is like another
-        step = self._step(q, k, q_pos) if not traced and q.shape[2] == 1 and k_pos is q_pos else None
-        if step is not None:
-            return step
+        short = None if traced or k_pos is not q_pos else self._short(q, k, q_pos)
+        if short is not None:
+            return short
         span_q, span_k = length if isinstance(length, tuple) else (length, length)
         of_queries = self.table(q_pos, span_q, like=q)
         of_keys = of_queries if k_pos is q_pos and span_q is span_k else self.table(k_pos, span_k, like=k)
@@ -183,22 +187,22 @@ class RoPE(RotaryEncoding, RoPESpec):
             return of_q, of_k
         return self.rotate(q, of_queries), self.rotate(k, of_keys)
 
-    def _step(self, q: Tensor, k: Tensor, positions: Tensor) -> tuple[Tensor, Tensor] | None:
-        """One new token, by a cached table; None where each call computes its own."""
-        all_channels = self.layout == "half" and self.rotary_dim == self.head_dim == q.shape[-1] == k.shape[-1]
-        if (
-            self._fixed is None
-            or self._fewest is not None
-            or not all_channels
-            or q.dtype != k.dtype
-            or not _is_cpu_tensor(q, k)
-        ):
+    def _short(self, q: Tensor, k: Tensor, positions: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Few tokens, by a table that is kept: one new token, or default positions; None where there is none."""
+        if self._fixed is None or self._fewest is not None or self.layout != "half":
+            return None
+        all_channels = self.rotary_dim == self.head_dim == q.shape[-1] == k.shape[-1]
+        if not all_channels or q.dtype != k.dtype or not _is_cpu_tensor(q, k) or q.numel() > FEW // 2:
             return None
         dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
-        table = self._decode_tables.find(self._fixed, positions, dtype)
+        table: Table | None = self._decode_tables.find(self._fixed, positions, dtype) if q.shape[2] == 1 else None
         if table is None:
-            return None
-        heads, both = q.shape[1], rotate_doubled(torch.cat([q, k], 1), *table)
+            known = self._counted_tables.find(self._fixed, positions, dtype)
+            if known is None:
+                return None
+            table = known[1]
+        cos, sin = table
+        heads, both = q.shape[1], rotate_doubled(torch.cat([q, k], 1), cos, sin)
         return both.narrow(1, 0, heads), both.narrow(1, heads, k.shape[1])
 
     extra_repr = RoPESpec.extra_repr

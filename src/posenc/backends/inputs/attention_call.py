@@ -42,6 +42,7 @@ from posenc.encoding import (
     WeightEncoding,
     widest,
 )
+from posenc.positions._counted import counted
 from posenc.structure import Bias, Structure, TokenOrder
 
 
@@ -58,10 +59,10 @@ class CallPositions:
     def read(self) -> tuple[Tensor, Tensor]:
         """Positions of queries ``(*batch, queries)`` and keys ``(*batch, keys)``; one tensor where equal."""
         if self._value is None:
-            counted = torch.arange(self.keys, device=self.device)
+            of_keys = counted(0, self.keys, self.device)
             same = self.queries == self.keys
-            of_queries = counted if same else torch.arange(self.keys - self.queries, self.keys, device=self.device)
-            self._value = of_queries, counted
+            of_queries = of_keys if same else counted(self.keys - self.queries, self.keys, self.device)
+            self._value = of_queries, of_keys
         return self._value
 
     def part(self, start: int, stop: int, seen: int, axis: int) -> CallPositions:

@@ -32,8 +32,7 @@ from posenc.layers.cache.token_buffers import (
     num_tokens,
 )
 from posenc.positions import nowhere
-
-AHEAD = 64  # steps
+from posenc.positions._counted import Ahead
 
 
 class KVCache:
@@ -80,8 +79,7 @@ class KVCache:
         self.dropped_window: int | None = None  # window by which tokens were forgotten
         self.uncompacted: int | None = None  # newest tokens that no compaction of rows has moved; None: all
         self.version = 0  # pending keys of another version are refused
-        self._next_positions: tuple[Tensor, ...] = ()  # positions of the next steps, from `_next_positions_from` on
-        self._next_positions_from = 0
+        self._ahead = Ahead()
 
     def __len__(self) -> int:
         """Tokens kept, padding included."""
@@ -132,14 +130,7 @@ class KVCache:
 
     def next_position(self, device: torch.device) -> Tensor:
         """The position of the next token where positions count, ``(1,)``; made for some steps at once."""
-        at = self.next - self._next_positions_from
-        if not 0 <= at < len(self._next_positions) or self._next_positions[at].device != device:
-            with torch.inference_mode(False):
-                ahead = torch.arange(self.next, self.next + AHEAD, device=device).unsqueeze(-1).unbind(0)
-            if type(ahead[0]) is not Tensor:  # a stand-in of a tracing mode
-                return ahead[0]
-            self._next_positions, self._next_positions_from, at = ahead, self.next, 0
-        return self._next_positions[at]
+        return self._ahead.at(self.next, device)
 
     @property
     def gap(self) -> int:
@@ -205,6 +196,40 @@ class KVCache:
             self, all_tokens, past, tokens, window=window, drops=drops, in_place=in_place, rotated=rotated,
             length=length, positions_from_caller=positions_from_caller,
         )  # fmt: skip
+
+    def next_step(self, device: torch.device, *, reads_positions: bool) -> Tensor | None:
+        """The position of the next token, ``(1,)``, where nothing but keys and values is kept of it; None elsewhere.
+
+        That is: it follows tokens 0, 1, 2, …, there is room for it, and nobody gave positions, padding, documents,
+        a window or a length.
+
+        Args:
+            device: of the position.
+            reads_positions: whether the layer reads any.
+        """
+        buffers = self._buffers
+        tokens = buffers.stop - buffers.start
+        if not 0 < tokens == self.next or buffers.stop >= buffers.room or buffers.shared or self.last:
+            return None
+        if self.window is not None or self.dropped_window is not None or self.uncompacted is not None:
+            return None
+        if not (self.rotated and self.length is None and self.counted_only) or self.positions_from_caller:
+            return None
+        return self._ahead.at(self.next, device)
+
+    def write_step(
+        self, k: Tensor, v: Tensor, features: Sequence[Tensor | None]
+    ) -> tuple[Tensor, Tensor, list[Tensor | None]] | None:
+        """Write one token for which there is a `next_step`: all keys, values and features, or None if it does not fit.
+
+        It counts after `count_step` only.
+        """
+        return self._buffers.write_one([k, v, None, None, None, *features])
+
+    def count_step(self) -> None:
+        """Keep the token of `write_step`."""
+        self._buffers.publish(1)
+        self.seen, self.next, self.version = self.seen + 1, self.next + 1, self.version + 1
 
     def take(self, pending: PendingKeys, last: tuple[Tensor, ...] = ()) -> None:
         """Keep what `extended` returned, at the end of a call that went well.
