@@ -35,6 +35,7 @@ from posenc.precision import own_precision as own_precision
 from posenc.precision import widest as widest
 from posenc.structure import Network, Offsets, Sink, Sticks, Structure
 
+_CHANGES = [0]  # how often an attribute of any encoding was set or deleted
 Table = tuple[Tensor, ...]  # what rotating tokens at some positions needs; a value of the call, never state
 
 
@@ -57,10 +58,24 @@ class Encoding(nn.Module):
             check_names(cls, list(kwargs))
         return super().__new__(cls)
 
+    def __setattr__(self, name: str, value: object) -> None:
+        """Count the change, so that nothing is kept of what followed from the attributes before it."""
+        _CHANGES[0] += 1
+        super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        _CHANGES[0] += 1
+        super().__delattr__(name)
+
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:
         """Options of the constructor that follow from the training length in tokens, like T5's max_distance."""
         return {}
+
+
+def attribute_changes() -> int:
+    """How often an attribute of any encoding was set or deleted so far."""
+    return _CHANGES[0]
 
 
 class EmbeddingEncoding(Encoding):
@@ -162,6 +177,16 @@ class BiasEncoding(Encoding):
         """
         return None
 
+    def of_newest(self, keys: int, *, like: Tensor) -> Tensor:
+        """Structure: the bias of a single query, the last of keys 0 … keys − 1, ``(heads, keys)``, for decode steps.
+
+        Overridden where it can be had for less than by `forward`. Its gradient is nobody's concern, and parameters
+        lie on the CPU, where their values may be read; float64 if ``like`` is, else as `forward`.
+        """
+        k_pos = torch.arange(keys, device=like.device)
+        k_pos = k_pos.double() if like.dtype == torch.float64 else k_pos
+        return self(k_pos[-1:], k_pos).squeeze(-2)
+
     def network(self, queries: int, keys: int, *, like: Tensor) -> Network | None:
         """Structure: a small network of distance and query position, for queries that are the last of keys 0, 1, ….
 
@@ -235,6 +260,21 @@ class ScoreEncoding(Encoding):
             future: whether queries may attend to keys after them.
         """
         return None
+
+    def of_newest(self, features: Tensor | None, k: Tensor, scale: float) -> Tensor:
+        """Structure: what `forward` adds to the scores of one query, the last of the keys, if it reads no score.
+
+        Overridden by encodings that a decode step can have in this form.
+
+        Args:
+            features: what `remember` kept of the keys' tokens.
+            k: keys ``(batch, num_kv_heads, keys, head_dim)``, all visible.
+            scale: the factor on q·k.
+
+        Returns:
+            ``(batch | 1, heads, keys)`` in float32 or better.
+        """
+        raise NotImplementedError
 
     def absorb_into_qk(self, context: Context) -> tuple[Tensor, Tensor] | None:
         """Structure: queries and keys to use instead of q and k, whose dot products contain all of `forward`; or None.

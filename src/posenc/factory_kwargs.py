@@ -45,10 +45,14 @@ def names_other_words(function: Callable[P, T]) -> Callable[P, T]:
 
     @functools.wraps(function)
     def called(*args: P.args, **options: P.kwargs) -> T:
-        for word in options:
-            if word in words:
-                raise TypeError(f"{function.__name__} has no argument {word!r}: it is called {words[word]} here")
-        return function(*args, **options)
+        try:
+            return function(*args, **options)
+        except TypeError:  # looked into only now: short calls are made of such loops
+            for word in options:
+                if word in words:
+                    message = f"{function.__name__} has no argument {word!r}: it is called {words[word]} here"
+                    raise TypeError(message) from None
+            raise
 
     return called
 

@@ -16,8 +16,10 @@ def precision(*tensors: Tensor | None) -> torch.dtype:
 
     Integer positions have no precision of their own: with them, the parameters' precision counts.
     """
-    double = any(tensor is not None and tensor.dtype == torch.float64 for tensor in tensors)
-    return torch.float64 if double else torch.float32
+    for tensor in tensors:
+        if tensor is not None and tensor.dtype == torch.float64:
+            return torch.float64
+    return torch.float32
 
 
 def widest(device: torch.device) -> torch.dtype:

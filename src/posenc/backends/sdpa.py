@@ -104,7 +104,7 @@ def run(call: AttentionCall) -> Tensor:
         flag = False
         if call.causal and q.shape[2] > 1:  # to a compiler their conjunction would be a symbol
             flag = True
-        out = _kernel(q, k, v, None, flag, call.scale, _dropped(call), call.sink)
+        out = kernel(q, k, v, None, flag, call.scale, _dropped(call), call.sink)
     else:
         out = _by_blocks(call)
     if exporting():  # what an exporter takes the kernel apart into has other strides than it
@@ -131,7 +131,7 @@ def at_once(
         return None
     if beyond_fused_kernels(q, k, v) is not None:
         return None
-    return _kernel(q, k, v, None, causal and queries > 1, scale, 0.0)
+    return kernel(q, k, v, None, causal and queries > 1, scale, 0.0)
 
 
 def _fit_kernel(q: Tensor, k: Tensor, v: Tensor) -> bool:
@@ -158,7 +158,7 @@ def _square(call: AttentionCall) -> bool:
     return call.q.shape[2] == call.k.shape[2]
 
 
-def _kernel(
+def kernel(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -225,7 +225,7 @@ def _block(call: AttentionCall, start: int, stop: int) -> Tensor:
     if unseen is not None:  # nor are its scores any but 0: kernels make nothing finite of huge ones
         q = q.masked_fill(unseen, 0.0)
     k, v = call.k[:, :, first:last], call.v[:, :, first:last]
-    out = _kernel(q, k, v, added, False, call.scale, _dropped(call), call.sink)
+    out = kernel(q, k, v, added, False, call.scale, _dropped(call), call.sink)
     return out if unseen is None else out.masked_fill(unseen, 0.0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from posenc import positions as position
@@ -21,3 +22,7 @@ class DistanceBias(BiasEncoding):
         distance = position.wide(k_pos).unsqueeze(-2) - position.wide(q_pos).unsqueeze(-1)
         bias = self.of_distance(distance)  # (heads, *batch, queries, keys)
         return bias.movedim(0, -3)
+
+    def of_newest(self, keys: int, *, like: Tensor) -> Tensor:
+        distance = torch.arange(1 - keys, 1, device=like.device)
+        return self.of_distance(distance.double() if like.dtype == torch.float64 else distance)

@@ -19,25 +19,32 @@ def wide_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
 
 
 def features_of(name: str, context: Context, sizes: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """`checked_features` of a call."""
+    return checked_features(name, context.features, context.k, sizes, dtype)
+
+
+def checked_features(
+    name: str, features: Tensor | None, k: Tensor, sizes: tuple[int, ...], dtype: torch.dtype
+) -> Tensor:
     """What ``remember`` returned for the keys, ``(batch, heads, keys, ...)``.
 
     Args:
         name: of the encoding, for messages.
-        context: of the call.
+        features: what a call has of it.
+        k: the keys ``(batch, num_kv_heads, keys, head_dim)``.
         sizes: heads, and what follows the keys.
         dtype: of the result.
 
     Raises:
         ValueError: naming x and features where nothing was kept, or something of another shape.
     """
-    features = context.features
     if features is None:
         raise ValueError(f"{name} needs x=..., the layer's input for the keys, or features=..., what remember(x) gave")
     heads, *rest = sizes
-    shape = (context.k.shape[0], heads, context.k.shape[2], *rest)
+    shape = (k.shape[0], heads, k.shape[2], *rest)
     if features.ndim != len(shape) or any(a != b for a, b in zip(features.shape, shape, strict=True)):
         raise ValueError(f"features of {name} must be {shape}, got {tuple(features.shape)}")
-    return features.to(dtype)
+    return features if features.dtype == dtype else features.to(dtype)
 
 
 def later(gates: Tensor, seen: Tensor | None) -> Tensor:

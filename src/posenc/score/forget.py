@@ -34,7 +34,7 @@ from torch.nn import functional as F
 from posenc.arguments import check_flag, check_heads, check_number, check_whole
 from posenc.encoding import Context, Reads, ScoreEncoding
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.score._inputs import features_of, later, wide_linear
+from posenc.score._inputs import checked_features, later, wide_linear
 from posenc.structure import Decay
 
 Kind = Literal["data", "bias", "fixed"]
@@ -130,22 +130,26 @@ class ForgetGate(ScoreEncoding):
         return F.logsigmoid(wide_linear(x, self.weight, self.bias).transpose(1, 2))
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
-        decay = later(self._log_gates(context, scores.dtype).unsqueeze(-2), context.mask)
+        decay = later(self._log_gates(context.features, context.k, scores.dtype).unsqueeze(-2), context.mask)
         return scores + (decay * context.scale if self.scaled else decay)
 
     def fast_form(self, context: Context, *, future: bool) -> tuple[Decay]:
-        gates = self._log_gates(context, torch.promote_types(context.q.dtype, torch.float32))
+        gates = self._log_gates(context.features, context.k, torch.promote_types(context.q.dtype, torch.float32))
         return (Decay(gates * context.scale if self.scaled else gates),)
 
-    def _log_gates(self, context: Context, dtype: torch.dtype) -> Tensor:
+    def of_newest(self, features: Tensor | None, k: Tensor, scale: float) -> Tensor:
+        decay = later(self._log_gates(features, k, torch.promote_types(k.dtype, torch.float32)), None)
+        return decay * scale if self.scaled else decay
+
+    def _log_gates(self, features: Tensor | None, k: Tensor, dtype: torch.dtype) -> Tensor:
         """log f of the keys, ``(batch | 1, heads, keys)``."""
         if self.kind == "data":
-            return features_of("ForgetGate", context, (self.num_heads,), dtype)
+            return checked_features("ForgetGate", features, k, (self.num_heads,), dtype)
         if self.bias is None:
-            gates = torch.tensor([-1 / t for t in self.decay_times()], dtype=dtype, device=context.k.device)
+            gates = torch.tensor([-1 / t for t in self.decay_times()], dtype=dtype, device=k.device)
         else:
             gates = F.logsigmoid(self.bias.to(dtype))
-        return gates.view(1, -1, 1).expand(1, -1, context.k.shape[2])
+        return gates.view(1, -1, 1).expand(1, -1, k.shape[2])
 
     def extra_repr(self) -> str:
         extra = "" if self.decay_time is None else f", decay_time=({', '.join(f'{t:g}' for t in self.decay_time)})"

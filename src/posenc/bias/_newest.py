@@ -1,0 +1,54 @@
+"""What decode steps need of a bias by distance and no parameter changes: kept from step to step, never recomputed.
+
+Distances of one query, the last of its keys, are 1 − keys … 0: those of a shorter text are the last entries of a longer
+one's. So one row, made for twice the keys whenever it is too short, serves all steps of all texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Self
+
+import torch
+from torch import Tensor
+
+FEWEST, MOST = 256, 2**16  # keys: of a first row, and above which nothing is kept
+
+
+class NewestRow:
+    """A function of the distances 1 − keys … 0, entry by entry, in the form that it had last. Copies start empty."""
+
+    def __init__(self) -> None:
+        self._form: tuple[object, ...] = ()
+        self._row: Tensor | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"_form": (), "_row": None}
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return type(self)()
+
+    def find(self, keys: int, form: tuple[object, ...], like: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
+        """The last ``keys`` entries of the row, along its last axis.
+
+        Args:
+            keys: how many.
+            form: everything but the distances that the numbers depend on, as values that can be compared.
+            like: a tensor whose device and precision (float64 or not) the distances take.
+            make: the row ``(..., keys)`` from int64 distances, float64 ones where ``like`` is.
+        """
+        row, form = self._row, (*form, like.dtype == torch.float64, like.device)
+        if row is not None and self._form == form and row.shape[-1] >= keys:
+            return row.narrow(-1, row.shape[-1] - keys, keys)
+        if keys > MOST:
+            return make(_distances(keys, like))
+        with torch.inference_mode(False), torch.no_grad():
+            row = make(_distances(max(FEWEST, 2 * keys), like))
+        if type(row) is Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(row):
+            self._form, self._row = form, row
+        return row.narrow(-1, row.shape[-1] - keys, keys)
+
+
+def _distances(keys: int, like: Tensor) -> Tensor:
+    distance = torch.arange(1 - keys, 1, device=like.device)
+    return distance.double() if like.dtype == torch.float64 else distance
