@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.modules import module as calls
 
 from posenc.arguments import check_flag
 from posenc.backends.call import Backend, attention, check_backend
@@ -30,6 +32,7 @@ from posenc.layers.cache import KVCache, StaticKVCache
 from posenc.layers.default_positions import default_positions
 from posenc.layers.validation import check_input, check_options, check_positions, check_widths, real_tokens
 from posenc.layers.visible_keys import NewTokens, may_learn, visible_keys, window_bounds
+from posenc.positions._counted import special
 from posenc.positions.videos import on_all_axes
 
 
@@ -142,6 +145,10 @@ class SelfAttention(nn.Module):
         """
         check_input(x, self.dim)
         attention_mask = real_tokens(attention_mask)
+        if cache is not None and positions is None and attention_mask is None and mask is None and segments is None:
+            stepped = self._step(x, cache) if tables is None and length is None and window is None else None
+            if stepped is not None:
+                return stepped
         if self.plain_positions and positions is not None and is_plain(positions, x[:, None], self.axes):
             positions = on_all_axes(positions, self.axes)
         check_positions(x, positions, attention_mask, 1 if positions is None and self.plain_positions else self.axes)
@@ -182,6 +189,48 @@ class SelfAttention(nn.Module):
 
     if TYPE_CHECKING:  # nn.Module types calls as Any
         __call__ = forward
+
+    def _step(self, x: Tensor, cache: KVCache | StaticKVCache) -> Tensor | None:
+        """One more token of a text that has nothing to look at but its tokens; None: `forward` goes its whole way.
+
+        Such steps make up a generation, and consist of the overhead of calls: what `forward` works out for any call
+        (positions, visibility, what to keep) is known here beforehand.
+        """
+        if type(x) is not Tensor or x.ndim != 3 or x.shape[1] != 1 or x.shape[2] != self.dim or x.shape[0] == 0:
+            return None
+        if torch.is_grad_enabled() or not x.is_cpu or special():
+            return None
+        kind = type(self)
+        if kind._project is not SelfAttention._project or kind._positions is not SelfAttention._positions:
+            return None
+        acting = self._acting()
+        if self.axes > 1 or self.causal is not True or self.window is not None or self._modules["embeddings"]:
+            return None
+        if (self.training and self.dropout) or not rotates_before_cache(acting, None, None):
+            return None
+        position = cache.next_step(x.device, reads_positions=self.axes > 0)
+        if position is None:
+            return None
+        q, k, v, _ = self._project(x, None, None, cache, None)
+        q, k = _rotate(acting, q, k, position, None, None)
+        remembered = [e.remember(x) if isinstance(e, ScoreEncoding) else None for e in acting]
+        written = cache.write_step(k, v, remembered)
+        if written is None:
+            return None
+        keys, values, features = written
+        left: list[Encoding] = []
+        of_left: list[Tensor | None] = []
+        for encoding, of_encoding in zip(acting, features, strict=True):
+            if not isinstance(encoding, RotaryEncoding):
+                left.append(encoding)
+                of_left.append(of_encoding)
+        call = partial(
+            attention, encodings=left, features=of_left, causal=True, scale=self.scale, backend=self.backend,
+            softcap=self.softcap,
+        )  # fmt: skip
+        merged = self._merge(self._attend(q, keys, values, call), x)
+        cache.count_step()  # only now: a call that fails leaves the cache as it was
+        return merged
 
     def static_cache(
         self,
@@ -234,9 +283,9 @@ class SelfAttention(nn.Module):
         tables: Sequence[Table] | None,
     ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
         """q ``(batch, heads, tokens, head_dim)``, k, v ``(batch, num_kv_heads, tokens, head_dim)``; `KVCache.last`."""
-        q = self._by_heads(self.q_proj(x), self.num_heads)
-        k = self._by_heads(self.k_proj(x), self.num_kv_heads)
-        v = self._by_heads(self.v_proj(x), self.num_kv_heads)
+        q = self._by_heads(_linear(self.q_proj, x), self.num_heads)
+        k = self._by_heads(_linear(self.k_proj, x), self.num_kv_heads)
+        v = self._by_heads(_linear(self.v_proj, x), self.num_kv_heads)
         return _normed(self.q_norm, q), _normed(self.k_norm, k), v, ()
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, call: Callable[..., Tensor]) -> Tensor:
@@ -253,8 +302,7 @@ class SelfAttention(nn.Module):
     def _merge(self, out: Tensor, x: Tensor) -> Tensor:
         """The heads' results ``(batch, heads, tokens, head_dim)`` as ``(batch, tokens, dim)``."""
         single = out.shape[2] == 1
-        merged: Tensor = self.o_proj(out.reshape(x.shape[0], 1, -1) if single else out.transpose(1, 2).flatten(2))
-        return merged
+        return _linear(self.o_proj, out.reshape(x.shape[0], 1, -1) if single else out.transpose(1, 2).flatten(2))
 
     def _positions(
         self,
@@ -279,9 +327,33 @@ class SelfAttention(nn.Module):
 
 
 def _normed(norm: nn.Module, x: Tensor) -> Tensor:
-    """``x`` under a norm; an identity is not called, unless it has hooks of its own."""
-    hooks = norm._forward_hooks or norm._forward_pre_hooks or norm._backward_hooks or norm._backward_pre_hooks
-    return x if type(norm) is nn.Identity and not hooks else norm(x)
+    """``x`` under a norm; an identity is not called, unless somebody watches it."""
+    if type(norm) is nn.Identity and _unwatched(norm):
+        return x
+    normed: Tensor = norm(x)
+    return normed
+
+
+def _linear(projection: nn.Module, x: Tensor) -> Tensor:
+    """``projection(x)``; a plain linear layer's, without the module's call, which takes a third of a short step."""
+    if type(projection) is nn.Linear and _unwatched(projection):
+        weights = projection._parameters
+        weight = weights.get("weight")
+        if weight is not None:
+            return F.linear(x, weight, weights.get("bias"))
+    projected: Tensor = projection(x)
+    return projected
+
+
+def _unwatched(module: nn.Module) -> bool:
+    """Whether a call of a module is its class's `forward` and nothing else: no hooks, no replaced or compiled call."""
+    hooks = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+    if hooks or "forward" in module.__dict__ or module._compiled_call_impl is not None:
+        return False
+    return not (
+        calls._global_forward_hooks or calls._global_forward_pre_hooks or calls._global_backward_hooks
+        or calls._global_backward_pre_hooks
+    )  # fmt: skip
 
 
 def rotates_before_cache(encodings: Sequence[Encoding], length: int | None, tables: Sequence[Table] | None) -> bool:

@@ -15,22 +15,27 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from posenc.layers.cache.token_buffers import is_a_token_of
+from posenc.positions._counted import Ahead, counted, special
 from posenc.tracing import tracing
 
 
 class PendingSlots(NamedTuple):
     """The slots that one call's queries may attend to, and what `StaticKVCache.take` will record of the call."""
 
-    k: Tensor  # (batch, num_kv_heads, capacity, head_dim)
-    v: Tensor  # (batch, num_kv_heads, capacity, value_dim)
-    features: list[Tensor | None]  # (batch, heads, capacity, ...)
-    positions: Tensor  # (batch, capacity, ...)
-    visible: Tensor  # bool (batch, 1, 1, capacity)
+    k: Tensor  # (batch, num_kv_heads, keys, head_dim): all slots, or those with tokens alone
+    v: Tensor  # (batch, num_kv_heads, keys, value_dim)
+    features: list[Tensor | None]  # (batch, heads, keys, ...)
+    positions: Tensor | None  # (batch, keys, ...); None: 0, 1, 2, …
+    visible: Tensor | None  # bool (batch, 1, 1, capacity); None: all
     remaining_window: int | None  # the window that is still to be applied
-    slot_positions: Tensor  # positions of all slots, in the order of the slots
+    slot_positions: Tensor | None  # positions of all slots, in the order of the slots
     real: Tensor  # which slots hold a real token
     new_real: Tensor  # new real tokens of each row, (batch, 1)
     tokens: int
+    first: int | None = (
+        None  # the first new slot, where ``slot_positions`` and ``real`` are those of the new ones alone
+    )
 
 
 class StaticKVCache(nn.Module):
@@ -85,7 +90,7 @@ class StaticKVCache(nn.Module):
         for name, part in zip(names, like, strict=True):
             held = None if part is None else part.new_zeros(batch_size, part.shape[1], capacity, *part.shape[3:])
             self.register_buffer(name, held, persistent=False)
-        self._features = names[2:]
+        self._features, self._ahead = names[2:], Ahead()
         device = self.k.device
         places = (batch_size, capacity) if axes == 1 else (batch_size, capacity, axes)
         for name, buffer in (
@@ -123,6 +128,10 @@ class StaticKVCache(nn.Module):
         """
         tokens = k.shape[2]
         self._check(k, v, features, positions, attention_mask)
+        if attention_mask is None and self.window is None and self.seen.is_cpu and not special():
+            seen = int(self.seen)
+            if self._all_real(seen):
+                return self._side_by_side(seen, k, v, features, positions)
         slots = self.seen + torch.arange(tokens, device=k.device)
         slots = slots if self.window is None else slots % self.capacity
         new_real = self.real.new_ones(self.real.shape[0], tokens) if attention_mask is None else attention_mask
@@ -155,10 +164,94 @@ class StaticKVCache(nn.Module):
 
     def take(self, pending: PendingSlots) -> None:
         """Count what `extended` wrote, at the end of a call that went well."""
-        self.positions.copy_(pending.slot_positions)
-        self.real.copy_(pending.real)
+        positions, real = self.positions, self.real
+        if pending.first is not None:
+            positions, real = (t.narrow(1, pending.first, pending.tokens) for t in (positions, real))
+        if pending.slot_positions is not None:
+            positions.copy_(pending.slot_positions)
+        real.copy_(pending.real)
         self.count.add_(pending.new_real)
         self.seen.add_(pending.tokens)
+
+    def _side_by_side(
+        self, seen: int, k: Tensor, v: Tensor, features: Sequence[Tensor | None], positions: Tensor | None
+    ) -> PendingSlots:
+        """What `extended` returns for real tokens in their order, without copies and without slots that hold none.
+
+        Only in eager calls on the CPU: the number of tokens so far is looked at.
+        """
+        tokens = k.shape[2]
+        tensors: list[Tensor | None] = []
+        for name, part in zip(("k", "v", *self._features), (k, v, *features), strict=True):
+            held: Tensor | None = getattr(self, name)
+            if held is not None and part is not None:
+                held.narrow(2, seen, tokens).copy_(part.detach())
+                held = held.narrow(2, 0, seen + tokens)
+            tensors.append(held)
+        keys, values, *remembered = tensors
+        if keys is None or values is None:
+            raise RuntimeError("keys and values are always there")
+        all_positions = new_positions = None
+        if positions is not None:
+            rows = positions if positions.ndim == self.positions.ndim else positions[None]
+            new_positions = rows.expand(len(self.positions), *rows.shape[1:]).to(self.positions.dtype)
+            if not (self._counted(seen) and bool((new_positions == counted(seen, seen + tokens, k.device)).all())):
+                all_positions = torch.cat([self.positions.narrow(1, 0, seen), new_positions], 1)
+        real = self.real.new_ones(self.real.shape[0], tokens)
+        return PendingSlots(
+            keys, values, remembered, all_positions, None, None, new_positions, real, real.sum(1, keepdim=True), tokens,
+            seen,
+        )  # fmt: skip
+
+    def next_step(self, device: torch.device, *, reads_positions: bool) -> Tensor | None:
+        """The position of the next token as `KVCache.next_step` has it; looks at the numbers, on the CPU alone."""
+        if self.window is not None or not self.rotated or self.length is not None or not self.seen.is_cpu:
+            return None
+        seen = int(self.seen)
+        if seen >= self.capacity or not self._all_real(seen) or (reads_positions and not self._counted(seen)):
+            return None
+        return self._ahead.at(seen, device)
+
+    def write_step(
+        self, k: Tensor, v: Tensor, features: Sequence[Tensor | None]
+    ) -> tuple[Tensor, Tensor, list[Tensor | None]] | None:
+        """Write one token for which there is a `next_step`, as `KVCache.write_step` does."""
+        if len(features) != len(self._features):
+            return None
+        seen, parts = int(self.seen), (k, v, *features)
+        buffers: list[Tensor | None] = [self.k, self.v, *(getattr(self, name) for name in self._features)]
+        for held, part in zip(buffers, parts, strict=True):
+            if held is None or part is None:
+                if held is not part:
+                    return None
+            elif not is_a_token_of(held, part):
+                return None
+        for index, (held, part) in enumerate(zip(buffers, parts, strict=True)):
+            if held is not None and part is not None:
+                held.narrow(2, seen, 1).copy_(part)
+                buffers[index] = held.narrow(2, 0, seen + 1)
+        keys, values, *remembered = buffers
+        if keys is None or values is None:
+            raise RuntimeError("keys and values are always there")
+        return keys, values, remembered
+
+    def count_step(self) -> None:
+        """Count the token of `write_step`."""
+        seen = int(self.seen)
+        self.positions.narrow(1, seen, 1).fill_(seen)
+        self.real.narrow(1, seen, 1).fill_(True)
+        self.count.add_(1)
+        self.seen.add_(1)
+
+    def _all_real(self, seen: int) -> bool:
+        """Whether no row has any padding."""
+        return int(self.count) == seen if self.count.numel() == 1 else bool((self.count == seen).all())
+
+    def _counted(self, seen: int) -> bool:
+        """Whether positions are 0, 1, 2, …: a caller may have given others."""
+        if self.positions.ndim != 2:
+            return False
+        return bool((self.positions.narrow(1, 0, seen) == counted(0, seen, self.positions.device)).all())
 
     def crop(self, tokens: int) -> None:
         """Forget the last tokens; looks at how many there are."""
@@ -194,7 +287,7 @@ class StaticKVCache(nn.Module):
         attention_mask: Tensor | None,
     ) -> None:
         """Raise a ValueError where a call does not fit the tensors."""
-        tokens, traced = k.shape[2], tracing()
+        tokens, traced = k.shape[2], tracing() or (k.is_cuda and torch.cuda.is_current_stream_capturing())
         for name, held, new in (("k", self.k, k), ("v", self.v, v)):
             if (held.shape[:2], held.shape[3], held.dtype) != (new.shape[:2], new.shape[3], new.dtype):
                 raise ValueError(

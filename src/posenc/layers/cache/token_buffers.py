@@ -64,6 +64,29 @@ class TokenBuffers:
             views.append(held.narrow(axis, start, stop + tokens - start))
         return views
 
+    def write_one(self, new: TokenData) -> tuple[Tensor, Tensor, TokenData] | None:
+        """As `write` of one token for which there is room: keys, values, features; None if it fits no held tensors."""
+        held, start, stop, views = self.held, self.start, self.stop, TokenData()
+        if len(held) != len(new):
+            return None
+        for buffer, part in zip(held, new, strict=True):
+            if buffer is None or part is None:
+                if buffer is not part:
+                    return None
+                views.append(None)
+                continue
+            if not is_a_token_of(buffer, part):
+                return None
+            views.append(part)
+        for kind, (buffer, part) in enumerate(zip(held, new, strict=True)):
+            if buffer is not None and part is not None:
+                buffer.narrow(2, stop, 1).copy_(part)
+                views[kind] = buffer.narrow(2, start, stop + 1 - start)
+        k, v = views[K], views[V]
+        if k is None or v is None:
+            raise RuntimeError("keys and values are always there")
+        return k, v, views[FEATURES:]
+
     def publish(self, tokens: int) -> None:
         """Count tokens that were written among the live ones."""
         self.stop += tokens
@@ -151,6 +174,13 @@ class TokenBuffers:
             for kind, (part, before) in enumerate(zip(like, old, strict=True))
         ]
         self.held, self.room, self.start, self.stop, self.shared = allocated, room, 0, len(self), False
+
+
+def is_a_token_of(held: Tensor, new: Tensor) -> bool:
+    """Whether one new token, ``(batch, heads, 1, ...)``, is of the shape and kind of those that are held."""
+    if held.dtype != new.dtype or held.device != new.device or new.shape[2] != 1:
+        return False
+    return held.shape[:2] == new.shape[:2] and held.shape[3:] == new.shape[3:]
 
 
 def num_tokens(parts: TokenData) -> int:
