@@ -90,7 +90,7 @@ def reference(session: nox.Session) -> None:
 
 @nox.session(python="3.11")
 def interpreter(session: nox.Session) -> None:
-    """The kernels in Triton, in its interpreter, over their own tests and the conformance cases; needs Linux, no GPU."""
+    """The kernels in Triton, in its interpreter, over their own tests and the conformance cases; on Linux, no GPU."""
     session.install(*PINNED, "-e", ".[dev]")
     kernels = [f"tests/backends/{name}.py" for name in ("test_triton", "test_triton_conformance")]
     environment = {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}

@@ -100,14 +100,14 @@ def measured(comparison: Comparison, device: torch.device) -> Record:
     wait_for(device)
     peaks = {name: memory_of(run, device).bytes for name, run in runs.items()}
     seconds = in_rounds(runs, device, comparison.calls)
-    own = seconds.pop("posenc")
-    record |= {"seconds": statistics.median(own), "rounds": len(own), "peak_bytes": peaks.pop("posenc")}
+    times = seconds.pop("posenc")
+    record |= {"seconds": statistics.median(times), "rounds": len(times), "peak_bytes": peaks.pop("posenc")}
     if comparison.moved:
         record["bytes_per_second"] = comparison.moved / record["seconds"]
-    for name, times in seconds.items():
-        ratios = [mine / other for mine, other in zip(own, times, strict=True)]
+    for name, peer_times in seconds.items():
+        ratios = [time / peer_time for time, peer_time in zip(times, peer_times, strict=True)]
         peers[name] = {
-            "seconds": statistics.median(times), "ratio": statistics.median(ratios), "peak_bytes": peaks[name]
+            "seconds": statistics.median(peer_times), "ratio": statistics.median(ratios), "peak_bytes": peaks[name]
         }  # fmt: skip
     record["peers"] = peers
     record["goals"] = [
@@ -322,7 +322,7 @@ def main() -> None:
     parser.add_argument("--render", metavar="FILE", help="print tables of records instead of measuring")
     parser.add_argument("--write", metavar="NAME", help="store what --render prints as results/NAME.md")
     parser.add_argument("--until", type=float, help=argparse.SUPPRESS)  # of the process that measures
-    parser.add_argument("--warming", type=int, nargs=2, help=argparse.SUPPRESS)  # of one that only compiles
+    parser.add_argument("--warming", type=int, nargs=2, help=argparse.SUPPRESS)  # of a process that only compiles
     args = parser.parse_args()
     if args.render:
         text = rendered(read(Path(args.render)))
@@ -336,8 +336,8 @@ def main() -> None:
     if not args.out:
         parser.error("--out must name the file of the records")
     if args.until:
-        given = [word for word in sys.argv[1:] if word not in (args.out, "--until", str(args.until))]
-        sys.argv[1:] = [word for word in given if word != "--out"]  # in the header: no path, no time of this run
+        words = [word for word in sys.argv[1:] if word not in (args.out, "--until", str(args.until))]
+        sys.argv[1:] = [word for word in words if word != "--out"]  # in the header: no path, no time of this run
         work(args)
         return
     started, out = time.time(), Path(args.out)

@@ -39,7 +39,7 @@ Call = Callable[..., Tensor]
 Score = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 Errors = dict[str, float]
 
-COPY, PLAIN, SDPA = "device copy of q and k", "FlexAttention, no bias", "causal SDPA, no bias"
+COPY, NO_BIAS, SDPA = "device copy of q and k", "FlexAttention, no bias", "causal SDPA, no bias"
 BANDWIDTH_GOAL, TRAINING_GOAL = 1 / 0.8, 1.5  # times of the copy; times of FlexAttention without a bias
 VALUES, GRADIENTS = 2e-2, 6e-2  # most error of bfloat16, relative to the largest entry
 NOT_INSTALLED = "not installed"
@@ -328,10 +328,10 @@ def attention_row(setup: Setup, length: int, training: bool, name: str) -> Compa
     blocks = causal_blocks(setup, length)
     kernel = flex_by_definition if setup.dry else torch.compile(flex_attention, dynamic=False)
 
-    def ours() -> Tensor:
+    def posenc_call() -> Tensor:
         return attention(*inputs[:3], [encoding], x=inputs.x if subject.reads_x else None)
 
-    def plain() -> Tensor:
+    def no_bias() -> Tensor:
         return kernel(*inputs[:3], block_mask=blocks)
 
     def same_bias() -> Tensor:
@@ -345,7 +345,7 @@ def attention_row(setup: Setup, length: int, training: bool, name: str) -> Compa
         return (lambda: torch.autograd.grad(call(), leaves, target)) if training else inference(call)
 
     peers: dict[str, Run | str] = {
-        PLAIN: timed(plain, [*inputs[:3]]),
+        NO_BIAS: timed(no_bias, [*inputs[:3]]),
         SDPA: timed(sdpa, [*inputs[:3]]),
     }
     if subject.score is not None:
@@ -354,16 +354,16 @@ def attention_row(setup: Setup, length: int, training: bool, name: str) -> Compa
     if subject.official is not None and not training:
         official, run = subject.official(encoding, inputs)
         peers[official] = run if isinstance(run, str) else inference(run)
-    check = partial(checked_rows, setup, encoding, inputs, subject.reads_x, leaves if training else [], ours)
+    check = partial(checked_rows, setup, encoding, inputs, subject.reads_x, leaves if training else [], posenc_call)
     with torch.set_grad_enabled(training):
         backend = explain(*inputs[:3], [encoding], x=inputs.x if subject.reads_x else None).backend
-    goals = {PLAIN: TRAINING_GOAL} if training and name in ("T5", "FIRE") and length == max(setup.lengths) else {}
+    goals = {NO_BIAS: TRAINING_GOAL} if training and name in ("T5", "FIRE") and length == max(setup.lengths) else {}
     tolerance = GRADIENTS if training else VALUES
-    return Comparison(timed(ours, leaves), peers, check, tolerance, backend, goals)
+    return Comparison(timed(posenc_call, leaves), peers, check, tolerance, backend, goals)
 
 
 def checked_rows(
-    setup: Setup, encoding: Encoding, inputs: Inputs, reads_x: bool, leaves: list[Tensor], ours: Call
+    setup: Setup, encoding: Encoding, inputs: Inputs, reads_x: bool, leaves: list[Tensor], posenc_call: Call
 ) -> Errors:
     """Results of the last queries, and the gradients that they give, against the definition in float64."""
     last = setup.checked
@@ -375,7 +375,7 @@ def checked_rows(
         right = attention(
             wide.q[:, :, -last:], wide.k, wide.v, [wide_encoding], x=wide.x if reads_x else None, backend="dense"
         )
-        got = ours()
+        got = posenc_call()
     results, exact = {"result": got[:, :, -last:]}, {"result": right}
     if leaves:
         names = [*Inputs._fields[: 4 if reads_x else 3], *(n for n, _ in encoding.named_parameters())]
@@ -414,14 +414,14 @@ def decode_row(setup: Setup, tokens: int, name: str) -> Comparison:
         with torch.no_grad():
             features = [e.remember(x.to(setup.device)) for e in encodings if isinstance(e, ScoreEncoding)]
 
-    def ours() -> Tensor:
+    def posenc_call() -> Tensor:
         return attention(q, k, v, encodings, features=features)
 
     def check() -> Errors:
         wide = [copy.deepcopy(e).double() for e in encodings]
         with torch.no_grad():
             right = attention(q.double(), k.double(), v.double(), wide, features=features, backend="dense")
-            return relative_errors({"result": ours()}, {"result": right})
+            return relative_errors({"result": posenc_call()}, {"result": right})
 
     peers: dict[str, Run | str] = {
         "SDPA(enable_gqa), no bias": inference(lambda: F.scaled_dot_product_attention(q, k, v, enable_gqa=True))
@@ -429,7 +429,7 @@ def decode_row(setup: Setup, tokens: int, name: str) -> Comparison:
     with torch.no_grad():
         backend = explain(q, k, v, encodings, features=features).backend
     moved = 2 * k.numel() * k.element_size()
-    return Comparison(inference(ours), peers, check, VALUES, backend, moved=moved)
+    return Comparison(inference(posenc_call), peers, check, VALUES, backend, moved=moved)
 
 
 LAYER_WAYS = (
@@ -450,10 +450,10 @@ def layer_row(setup: Setup, tokens: int, way: str) -> Comparison:
     x = torch.randn(1, 1, dim, generator=generator).to(place)
     k, v = torch.randn(2, 1, kv_heads, tokens, width, generator=generator).to(place)
     dynamic = way.startswith("KVCache")
-    kept: KVCache | StaticKVCache = grown(k, v) if dynamic else filled(layer, k, v)
+    layer_cache: KVCache | StaticKVCache = grown(k, v) if dynamic else filled(layer, k, v)
 
     def step() -> Tensor:
-        return layer(x, cache=kept)
+        return layer(x, cache=layer_cache)
 
     run = inference(step)
     if "compiled" in way:
@@ -461,12 +461,12 @@ def layer_row(setup: Setup, tokens: int, way: str) -> Comparison:
 
         def compiled_step() -> Tensor:
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
-            return by_compiler(x, cache=kept)  # type: ignore[no-any-return]
+            return by_compiler(x, cache=layer_cache)  # type: ignore[no-any-return]
 
         run = inference(compiled_step)
     elif "captured" in way and not setup.dry:
         run = captured(step)
-    before = int(kept.seen) - tokens  # steps that capturing has made
+    before = int(layer_cache.seen) - tokens  # steps that capturing has made
 
     def check() -> Errors:
         """Of the first step that is timed."""
