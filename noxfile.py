@@ -89,6 +89,15 @@ def reference(session: nox.Session) -> None:
 
 
 @nox.session(python="3.11")
+def interpreter(session: nox.Session) -> None:
+    """The kernels in Triton, in its interpreter, over their own tests and the conformance cases; on Linux, no GPU."""
+    session.install(*PINNED, "-e", ".[dev]")
+    kernels = [f"tests/backends/{name}.py" for name in ("test_triton", "test_triton_conformance")]
+    environment = {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
+    session.run("pytest", "-n", "auto", "-m", "", *(session.posargs or kernels), env=environment)
+
+
+@nox.session(python="3.11")
 def docs(session: nox.Session) -> None:
     """The guide, into site/."""
     session.install(*PINNED, "-e", ".[docs]")
