@@ -169,6 +169,14 @@ def selective_rope(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
     return options | ({"temperature": draw.number(0.1, 3)} if draw.chance(0.4) else {})
 
 
+def repo(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
+    options: dict[str, object] = {
+        "dim": sizes.dim, "head_dim": sizes.head_dim, "num_kv_heads": sizes.num_kv_heads,
+        "mid": draw.choice([None, 1, 3, 8]), "init_std": draw.choice([0.02, 1.0]),
+    }  # fmt: skip
+    return options | ({"base": draw.choice([100.0, 500_000.0, draw.number(2, 1e5)])} if draw.chance(0.4) else {})
+
+
 def grape_context(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
     options: dict[str, object] = {
         "dim": sizes.dim, "head_dim": sizes.head_dim, "num_kv_heads": sizes.num_kv_heads, "per_head": draw.chance(0.5),
@@ -226,7 +234,7 @@ def mixture(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
     biases = ["ALiBi2D"] if axes > 1 else ["ALiBi", "KERPLE", "T5Bias"]
     scores = ["CoPE", "ForgetGate"] if axes > 1 else ["CoPE", "Shaw", "TransformerXL", "ForgetGate", "GRAPEAP"]
     if sizes.head_dim % 2 == 0:
-        scores += ["GRAPEContext"] if sizes.dim % sizes.num_kv_heads else ["GRAPEContext", "SelectiveRoPE"]
+        scores += ["GRAPEContext", "RePo", *([] if sizes.dim % sizes.num_kv_heads else ["SelectiveRoPE"])]
     members: list[list[Spec]] = []
     for _ in range(draw.integer(1, 3)):
         kinds = [draw.choice(part) for part in (rotations, biases, scores) if draw.chance(0.45)]
@@ -298,7 +306,7 @@ KINDS: dict[str, Maker] = {
     },
     "KERPLEWeight": kernel, "RoPEpp": rope_pp, "FoPE": fope, "PoPE": pope, "TAPE": tape,
     "GRAPEM": grape_m, "GRAPEA": grape_a, "GRAPEAP": grape_ap, "GRAPEContext": grape_context,
-    "SelectiveRoPE": selective_rope,
+    "SelectiveRoPE": selective_rope, "RePo": repo,
     "ReRoPE": lambda d, s, a: moving(d, s),
     "LeakyReRoPE": lambda d, s, a: moving(d, s) | {"factor": d.choice([1.0, 4.0, d.number(1, 20)])},
     "SelfExtend": lambda d, s, a: moving(d, s) | {"group": d.choice([1, 2, 3, 8])},

@@ -86,6 +86,7 @@ SERVED = {
     "data_alibi": TILES,
     "path": TILES,
     "selective_rope": ALL,  # by queries and keys that have been rotated
+    "repo": ALL,
     "grape_context": ALL,
     "grape_a": ("rows", "dense"),
     "grape_ap": ("rows", "dense"),
