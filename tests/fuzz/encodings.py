@@ -223,6 +223,11 @@ ROTATIONS = {
 }  # fmt: skip
 
 
+def kerple(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
+    kind = draw.choice(["log", "power", "bam"])
+    return {"num_heads": sizes.heads, "kind": kind} | ({"shift": draw.chance(0.5)} if kind == "bam" else {})
+
+
 def dape(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
     kind = draw.choice(["KERPLE", "ALiBi", "T5Bias", "FIRE"]) if axes == 1 else "ALiBi2D"
     bias = Spec(kind, KINDS[kind](draw, sizes, axes))
@@ -277,7 +282,7 @@ KINDS: dict[str, Maker] = {
     "VJEPARoPE": lambda d, s, a: {"head_dim": s.head_dim, "released": d.chance(0.5)},
     "ComRoPEAP": lambda d, s, a: comrope(d, s, a, partition=True),
     "ComRoPELD": lambda d, s, a: comrope(d, s, a, partition=False),
-    "ALiBi": alibi, "T5Bias": t5, "KERPLE": lambda d, s, a: {"num_heads": s.heads, "kind": d.choice(["log", "power"])},
+    "ALiBi": alibi, "T5Bias": t5, "KERPLE": kerple,
     "Sandwich": lambda d, s, a: {"num_heads": s.heads, "dim": 2 * d.integer(1, 12), "start": d.integer(0, 2)},
     "FIRE": lambda d, s, a: {
         "num_heads": s.heads, "hidden": d.integer(1, 33), "threshold": d.choice([1.0, 8.0, 30.0, 512.0])

@@ -14,12 +14,7 @@ from tests.fuzz.definition.terms import Encoded
 from tests.fuzz.draw import Draw, Sizes, Spec, make
 from tests.fuzz.encodings import make_specs
 
-BY_INDEX = {
-    "PaTH",
-    "SelectiveRoPE",
-    "RePo",
-    "GRAPEContext",
-}  # which read no positions: indices are the order of the text
+BY_INDEX = {"PaTH", "SelectiveRoPE", "RePo", "GRAPEContext"}  # read the order of the text, no positions
 FAR = [100, 1_000, 100_000, 2_000_000, 2**31 - 60]
 
 

@@ -72,6 +72,7 @@ SERVED = {
     "alibi": ALL,
     "t5": ALL,
     "kerple": ALL,
+    "bam": ALL,
     "sandwich": ALL,
     "fire": ALL,
     "log_cpb": ALL,
