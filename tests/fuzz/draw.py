@@ -11,12 +11,13 @@ import torch
 from torch import Tensor, nn
 
 import posenc
+from posenc import bias, embedding, frequencies, rotary, score, weight
 from posenc.encoding import Encoding
 from tests.fuzz.definition.terms import Encoded
 
 Item = TypeVar("Item")
 
-_PACKAGES = (posenc.embedding, posenc.rotary, posenc.bias, posenc.score, posenc.weight, posenc.frequencies, posenc)
+_PACKAGES = (embedding, rotary, bias, score, weight, frequencies, posenc)
 NAMES: dict[str, Any] = {name: getattr(package, name) for package in _PACKAGES for name in package.__all__}
 
 
