@@ -100,7 +100,7 @@ class TestCABLE:
         dim = golden["x"].shape[-1]
         module = SelfAttention(dim, heads, encodings=[ForgetGate(dim, num_heads=heads)], bias=True, scale=1.0).to(dtype)
 
-        def theirs(arrays, prefix=""):
+        def authors_parameters(arrays, prefix=""):
             layer = {f"encodings.0.{kind}": -arrays[f"{prefix}h_attn_{kind}"] for kind in ("weight", "bias")}
             for kind in ("weight", "bias"):
                 parts = arrays[f"{prefix}c_attn_{kind}"].chunk(3)
@@ -108,7 +108,7 @@ class TestCABLE:
                 layer[f"o_proj.{kind}"] = arrays[f"{prefix}c_proj_{kind}"]
             return layer
 
-        module.load_state_dict(theirs(golden))
+        module.load_state_dict(authors_parameters(golden))
         gate, x = module.encodings[0], golden["x"].requires_grad_()
         assert gap(gate.remember(x), -F.softplus(exact["gate"])) < tolerance
         seen = causal(length, length)
@@ -117,7 +117,9 @@ class TestCABLE:
         assert gap(out, exact["out"]) < 10 * tolerance
         out.backward(golden["grad_out"])
         assert gap(x.grad, exact["grad_x"]) < 100 * tolerance
-        for parameter, expected in theirs(exact, "grad_").items():  # the gate's gradients change sign as it does
+        for parameter, expected in authors_parameters(
+            exact, "grad_"
+        ).items():
             assert gap(module.get_parameter(parameter).grad, expected) < 100 * tolerance, parameter
 
     @pytest.mark.parametrize("name", names("cable_*"))

@@ -99,9 +99,9 @@ def test_queries_and_keys_are_rotated_before_a_backend_is_chosen():
     exact = attention(q, k, v, [encoding], x=x, backend="dense")
     assert explain(q, k, v, [encoding], x=x).backend == "sdpa"
     assert gap(attention(q, k, v, [encoding], x=x), exact) < 1e-5
-    for others in ([ForgetGate(32, num_heads=4)], [ALiBi(4)], [AttentionSink(4)]):
-        expected = attention(q, k, v, [encoding, *others], x=x, backend="dense")
-        assert gap(attention(q, k, v, [encoding, *others], x=x, backend="tiled"), expected) < 1e-5
+    for added in ([ForgetGate(32, num_heads=4)], [ALiBi(4)], [AttentionSink(4)]):
+        expected = attention(q, k, v, [encoding, *added], x=x, backend="dense")
+        assert gap(attention(q, k, v, [encoding, *added], x=x, backend="tiled"), expected) < 1e-5
     assert explain(q, k, v, [encoding, Shaw(8, max_distance=3)], x=x).backend == "dense"
 
 
