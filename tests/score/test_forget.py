@@ -117,9 +117,7 @@ class TestCABLE:
         assert gap(out, exact["out"]) < 10 * tolerance
         out.backward(golden["grad_out"])
         assert gap(x.grad, exact["grad_x"]) < 100 * tolerance
-        for parameter, expected in authors_parameters(
-            exact, "grad_"
-        ).items():
+        for parameter, expected in authors_parameters(exact, "grad_").items():
             assert gap(module.get_parameter(parameter).grad, expected) < 100 * tolerance, parameter
 
     @pytest.mark.parametrize("name", names("cable_*"))
