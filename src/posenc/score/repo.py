@@ -10,8 +10,8 @@ has no fractions beyond 128. RePo changes only queries and keys, so every backen
 reads these. Caches keep positions together with unrotated keys. Past the training length positions stay in their
 trained range as far as the tokens resemble those of training.
 
-Source: Li et al., RePo: Language Models with Context Re-Positioning, arXiv 2512.14391; network, mixing and initial
-    values as in the authors' code.
+Source: Li et al., RePo: Language Models with Context Re-Positioning, arXiv 2512.14391, section on the
+    module f_phi; network, mixing and initial values as in the authors' code.
 Checked against: SakanaAI/repo Olmo2Attention.dynamic_position_encoding_swigluex_multihead: positions, rotated queries
     and keys.
 Departs from the source: under grouped queries there is one position per key head, which its query heads share; the
