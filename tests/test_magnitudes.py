@@ -11,7 +11,7 @@ from posenc.testing.cases import Case, heads_of, tokens_of
 
 NAMES = [name for name, entry in CATALOGUE.items() if entry.hook_point in ("bias", "score", "weight")]
 # which PyTorch's kernel serves: it has NaN gradients from 1e10 on
-BARE = {"ssmax", "log_n", "step_temperature", "power_temperature", "sink", "selective_rope", "grape_context"}
+BARE = {"ssmax", "log_n", "step_temperature", "power_temperature", "sink", "selective_rope", "repo", "grape_context"}
 BARE |= {"dual_chunk", "leaky_rerope", "lm_infinite", "rerope", "self_extend", "streaming_llm", "string"}
 SLACK = {"distance_mlp": 1e-4}  # float32 through layers that see distances as they are
 

@@ -52,8 +52,8 @@ def test_formula(backend):
 
 
 CHANGE_PRODUCTS = {
-    "path", "selective_rope", "grape_context", "dape", "kerple_weight", "mixture", "ssmax", "log_n", "step_temperature",
-    "power_temperature",
+    "path", "selective_rope", "repo", "grape_context", "dape", "kerple_weight", "mixture", "ssmax", "log_n",
+    "step_temperature", "power_temperature",
 }  # fmt: skip
 
 

@@ -1,13 +1,13 @@
-"""KERPLE: the authors' values, the bounds of its parameters, and gradients where distances are 0."""
+"""KERPLE and BAM: the authors' values, bounds of parameters, and gradients where distances are 0."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from posenc import KERPLE
+from posenc import KERPLE, ALiBi
 from tests.golden import load, names
-from tests.samples import FLOATS, expect_golden, gap
+from tests.samples import FLOATS, expect_golden, gap, refusals
 
 FILES = [name for name in names("kerple_*") if "original" not in name]
 
@@ -72,3 +72,62 @@ def test_monotone():
     for kind in ("log", "power"):
         row = KERPLE(4, kind=kind)(torch.tensor([50]), torch.arange(51))[:, 0]
         assert (row.diff() > 0).all(), "nearer keys lose less"
+
+
+def bam(name, dtype=torch.float64):
+    arrays = load(name)
+    shift = bool((arrays["loc"] != 0).any())
+    kernel = KERPLE(len(arrays["scale"]), kind="bam", shift=shift, dtype=dtype)
+    values = {"p": arrays["shape"], "log_a": arrays["scale"]} | ({"mu": arrays["loc"]} if shift else {})
+    kernel.load_state_dict(values)
+    return kernel, arrays["bias"]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("name", names("bam_*"))
+def test_bam_has_the_authors_values_for_past_and_future_keys(name, dtype):
+    kernel, expected = bam(name, dtype)
+    at = torch.arange(expected.shape[-1])
+    assert gap(kernel(at, at), expected) < FLOATS[dtype] * max(1.0, float(expected.abs().max()))
+    assert gap(kernel(at[-1:] + 70, at + 70), expected[:, -1:]) < FLOATS[dtype] * max(1.0, float(expected.abs().max()))
+
+
+def test_one_file_of_bam_has_a_shift_and_one_a_head_without_decay():
+    kernels = [bam(name)[0] for name in names("bam_*")]
+    assert [kernel.mu is not None for kernel in kernels] == [False, False, True]
+    assert any((kernel.p == 0).any() for kernel in kernels)
+
+
+@pytest.mark.parametrize("heads", [8, 6])
+def test_bam_starts_as_alibi_but_for_a_hundred_thousandth_of_a_token(heads):
+    at = torch.arange(50)
+    assert gap(KERPLE(heads, kind="bam", shift=True)(at, at), ALiBi(heads)(at, at)) < 2e-5
+    torch.testing.assert_close(KERPLE(8, kind="bam").log_a.detach(), load("bam_default_h8_L12")["scale"].float())
+
+
+def test_the_shift_moves_the_key_without_penalty_and_negative_powers_prefer_far_keys():
+    kernel, at = KERPLE(2, kind="bam", shift=True), torch.arange(40)
+    with torch.no_grad():
+        kernel.mu.copy_(torch.asinh(torch.tensor([-3.0, 2.5])))  # 2 sinh mu: 6 tokens back, 5 ahead
+        kernel.p[1] = -1.0
+    row = kernel(at[20:21], at)[:, 0]
+    assert row[0].argmax() == 14
+    assert row[1].argmin() == 25
+    assert row[1, 0] > row[1, 15] > row[1, 24]
+
+
+def test_gradients_of_bam_at_distance_zero():
+    kernel = KERPLE(3, kind="bam", shift=True).double()
+    at = torch.tensor([0.0, 0.0, 1.0]).double()
+    with torch.no_grad():
+        kernel.p.copy_(torch.tensor([1.5, 1.0, 2.0]))
+        kernel.mu.fill_(0.2)
+    call = lambda p, log_a, mu: torch.func.functional_call(kernel, {"p": p, "log_a": log_a, "mu": mu}, (at, at))  # noqa: E731
+    assert torch.autograd.gradcheck(call, (kernel.p, kernel.log_a, kernel.mu))
+    without = KERPLE(3, kind="bam")
+    without(at.float(), at.float()).sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in without.parameters())
+
+
+test_refusals = refusals({"shift": [lambda: KERPLE(2, kind="power", shift=True), lambda: KERPLE(2, shift=1)],
+                          "kind": [lambda: KERPLE(2, kind="linear")]})  # fmt: skip

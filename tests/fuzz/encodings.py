@@ -169,6 +169,14 @@ def selective_rope(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
     return options | ({"temperature": draw.number(0.1, 3)} if draw.chance(0.4) else {})
 
 
+def repo(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
+    options: dict[str, object] = {
+        "dim": sizes.dim, "head_dim": sizes.head_dim, "num_kv_heads": sizes.num_kv_heads,
+        "mid": draw.choice([None, 1, 3, 8]), "init_std": draw.choice([0.02, 1.0]),
+    }  # fmt: skip
+    return options | ({"base": draw.choice([100.0, 500_000.0, draw.number(2, 1e5)])} if draw.chance(0.4) else {})
+
+
 def grape_context(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
     options: dict[str, object] = {
         "dim": sizes.dim, "head_dim": sizes.head_dim, "num_kv_heads": sizes.num_kv_heads, "per_head": draw.chance(0.5),
@@ -215,6 +223,11 @@ ROTATIONS = {
 }  # fmt: skip
 
 
+def kerple(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
+    kind = draw.choice(["log", "power", "bam"])
+    return {"num_heads": sizes.heads, "kind": kind} | ({"shift": draw.chance(0.5)} if kind == "bam" else {})
+
+
 def dape(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
     kind = draw.choice(["KERPLE", "ALiBi", "T5Bias", "FIRE"]) if axes == 1 else "ALiBi2D"
     bias = Spec(kind, KINDS[kind](draw, sizes, axes))
@@ -226,7 +239,7 @@ def mixture(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
     biases = ["ALiBi2D"] if axes > 1 else ["ALiBi", "KERPLE", "T5Bias"]
     scores = ["CoPE", "ForgetGate"] if axes > 1 else ["CoPE", "Shaw", "TransformerXL", "ForgetGate", "GRAPEAP"]
     if sizes.head_dim % 2 == 0:
-        scores += ["GRAPEContext"] if sizes.dim % sizes.num_kv_heads else ["GRAPEContext", "SelectiveRoPE"]
+        scores += ["GRAPEContext", "RePo", *([] if sizes.dim % sizes.num_kv_heads else ["SelectiveRoPE"])]
     members: list[list[Spec]] = []
     for _ in range(draw.integer(1, 3)):
         kinds = [draw.choice(part) for part in (rotations, biases, scores) if draw.chance(0.45)]
@@ -269,7 +282,7 @@ KINDS: dict[str, Maker] = {
     "VJEPARoPE": lambda d, s, a: {"head_dim": s.head_dim, "released": d.chance(0.5)},
     "ComRoPEAP": lambda d, s, a: comrope(d, s, a, partition=True),
     "ComRoPELD": lambda d, s, a: comrope(d, s, a, partition=False),
-    "ALiBi": alibi, "T5Bias": t5, "KERPLE": lambda d, s, a: {"num_heads": s.heads, "kind": d.choice(["log", "power"])},
+    "ALiBi": alibi, "T5Bias": t5, "KERPLE": kerple,
     "Sandwich": lambda d, s, a: {"num_heads": s.heads, "dim": 2 * d.integer(1, 12), "start": d.integer(0, 2)},
     "FIRE": lambda d, s, a: {
         "num_heads": s.heads, "hidden": d.integer(1, 33), "threshold": d.choice([1.0, 8.0, 30.0, 512.0])
@@ -298,7 +311,7 @@ KINDS: dict[str, Maker] = {
     },
     "KERPLEWeight": kernel, "RoPEpp": rope_pp, "FoPE": fope, "PoPE": pope, "TAPE": tape,
     "GRAPEM": grape_m, "GRAPEA": grape_a, "GRAPEAP": grape_ap, "GRAPEContext": grape_context,
-    "SelectiveRoPE": selective_rope,
+    "SelectiveRoPE": selective_rope, "RePo": repo,
     "ReRoPE": lambda d, s, a: moving(d, s),
     "LeakyReRoPE": lambda d, s, a: moving(d, s) | {"factor": d.choice([1.0, 4.0, d.number(1, 20)])},
     "SelfExtend": lambda d, s, a: moving(d, s) | {"group": d.choice([1, 2, 3, 8])},

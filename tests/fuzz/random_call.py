@@ -14,7 +14,7 @@ from tests.fuzz.definition.terms import Encoded
 from tests.fuzz.draw import Draw, Sizes, Spec, make
 from tests.fuzz.encodings import make_specs
 
-BY_INDEX = {"PaTH", "SelectiveRoPE", "GRAPEContext"}  # which read no positions: indices are the order of the text
+BY_INDEX = {"PaTH", "SelectiveRoPE", "RePo", "GRAPEContext"}  # read the order of the text, no positions
 FAR = [100, 1_000, 100_000, 2_000_000, 2**31 - 60]
 
 
@@ -153,7 +153,7 @@ def draw_mask(draw: Draw, call: RandomCall, kinds: set[str]) -> Tensor | None:
 
     Where a text is read for neighbours, a token is hidden from all or none; by PaTH none between others.
     """
-    per_key = bool(kinds & (BY_INDEX - {"GRAPEContext"}))
+    per_key = bool(kinds & (BY_INDEX - {"RePo", "GRAPEContext"}))
     batch, heads, queries = call.q.shape[:3]
     keys = call.k.shape[2]
     kind = draw.weighted({"none": 50, "padding": 16, "pairs": 16, "rows": 8, "heads": 10})
@@ -217,14 +217,14 @@ BIAS = {
 }
 SCORE = {1: ["Shaw", "TransformerXL", "CoPE", "CoPE", "ForgetGate", "ForgetGate", "DataDependentALiBi", "PaTH", "DAPE"]}
 SCORE[1] += ["Mixture", "SSMax", "LogN", "StepTemperature", "PowerTemperature", "TokenRelativeBias"]
-SCORE[1] += ["DecomposedRelative", "KERPLEWeight", "GRAPEA", "SelectiveRoPE", "GRAPEContext", "GRAPEAP"]
+SCORE[1] += ["DecomposedRelative", "KERPLEWeight", "GRAPEA", "SelectiveRoPE", "RePo", "GRAPEContext", "GRAPEAP"]
 MOVED = ["ReRoPE", "LeakyReRoPE", "SelfExtend", "DualChunk", "STRING", "LMInfinite", "StreamingLLM"]
 SCORE[2] = ["CoPE", "ForgetGate", "DataDependentALiBi", "PaTH", "DAPE", "Mixture", "SSMax", "DecomposedRelative"]
-SCORE[2] += ["SelectiveRoPE", "GRAPEContext"]
+SCORE[2] += ["SelectiveRoPE", "RePo", "GRAPEContext"]
 SCORE[3] = SCORE[2]
 WEIGHT = ["StickBreaking", "AttentionSink"]
 GRID = {*ROTARY[3], *BIAS[3], "DAPE", "DecomposedRelative"}
-LEARNED_ANGLES = {"GRAPEM", "MixedRoPE", "LieRE", "ComRoPEAP", "ComRoPELD", "SelectiveRoPE", "GRAPEContext"}
+LEARNED_ANGLES = {"GRAPEM", "MixedRoPE", "LieRE", "ComRoPEAP", "ComRoPELD", "SelectiveRoPE", "RePo", "GRAPEContext"}
 DTYPES = {torch.float64: 36, torch.float32: 40, torch.bfloat16: 12, torch.float16: 12}
 EDGES = [63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513]
 FAR_EDGES = [1023, 1024, 1025]
@@ -293,7 +293,7 @@ def draw_kinds(draw: Draw, axes: int) -> list[str]:
             kinds.append(draw.choice({"rotary": ROTARY, "bias": BIAS, "score": SCORE}[place][axes]))
     if axes == 1 and draw.chance(0.08):  # which stands in the place of all rotations
         incompatible = {*ROTARY[1], "Shaw", "CoPE", "PaTH", "DecomposedRelative", "Mixture", "GRAPEA", "KERPLEWeight"}
-        incompatible |= {"SelectiveRoPE", "GRAPEContext"}
+        incompatible |= {"SelectiveRoPE", "RePo", "GRAPEContext"}
         kinds = [draw.choice(MOVED), *(kind for kind in kinds if kind not in incompatible)]
     return kinds
 
@@ -302,7 +302,7 @@ def head_dims(kinds: list[str], axes: int) -> list[int]:
     """Widths of a head that all kinds can do with."""
     if axes > 1:
         return [4, 8, 12, 16] if axes == 2 else [6, 12, 18, 24]
-    if any(kind in {*ROTARY[1], *MOVED, "SelectiveRoPE", "GRAPEContext"} - {"PoPE"} for kind in kinds):
+    if any(kind in {*ROTARY[1], *MOVED, "SelectiveRoPE", "RePo", "GRAPEContext"} - {"PoPE"} for kind in kinds):
         return [2, 4, 4, 6, 8, 8, 10, 12, 16]
     return [1, 2, 3, 4, 5, 6, 7, 8, 8, 16]
 

@@ -89,6 +89,46 @@ class TestGolden:
         assert gap(module(golden["x"]), golden["out"]) < tolerance
 
 
+class TestCABLE:
+    """CABLE's bias is a forget gate of the opposite sign, log f_l = −softplus(h_l), and its products have no scale."""
+
+    @pytest.mark.parametrize(("dtype", "tolerance"), FLOATS.items(), ids=str)
+    @pytest.mark.parametrize("name", names("cable_*"))
+    def test_layer(self, name, dtype, tolerance):
+        golden, exact = load(name, dtype), load(name)
+        _, heads, length, _ = golden["q"].shape
+        dim = golden["x"].shape[-1]
+        module = SelfAttention(dim, heads, encodings=[ForgetGate(dim, num_heads=heads)], bias=True, scale=1.0).to(dtype)
+
+        def authors_parameters(arrays, prefix=""):
+            layer = {f"encodings.0.{kind}": -arrays[f"{prefix}h_attn_{kind}"] for kind in ("weight", "bias")}
+            for kind in ("weight", "bias"):
+                parts = arrays[f"{prefix}c_attn_{kind}"].chunk(3)
+                layer |= {f"{which}_proj.{kind}": part for which, part in zip("qkv", parts, strict=True)}
+                layer[f"o_proj.{kind}"] = arrays[f"{prefix}c_proj_{kind}"]
+            return layer
+
+        module.load_state_dict(authors_parameters(golden))
+        gate, x = module.encodings[0], golden["x"].requires_grad_()
+        assert gap(gate.remember(x), -F.softplus(exact["gate"])) < tolerance
+        seen = causal(length, length)
+        assert gap(decay(gate.remember(x), length)[..., seen], exact["bias"][..., seen]) < 10 * tolerance
+        out = module(x)
+        assert gap(out, exact["out"]) < 10 * tolerance
+        out.backward(golden["grad_out"])
+        assert gap(x.grad, exact["grad_x"]) < 100 * tolerance
+        for parameter, expected in authors_parameters(exact, "grad_").items():
+            assert gap(module.get_parameter(parameter).grad, expected) < 100 * tolerance, parameter
+
+    @pytest.mark.parametrize("name", names("cable_*"))
+    def test_attention(self, name):
+        golden = load(name)
+        gate = ForgetGate(DIM, num_heads=golden["q"].shape[1])
+        options = {"features": [-F.softplus(golden["gate"])], "scale": 1.0}
+        assert gap(attention(golden["q"], golden["k"], golden["v"], [gate], **options), golden["heads_out"]) < 1e-12
+        assert gap(weights(golden["q"], golden["k"], [gate], **options), golden["weights"]) < 1e-12
+
+
 class TestGates:
     def test_first_values(self):
         torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""Entries of hook point 4 whose rotations and slopes depend on the tokens: Selective RoPE and GRAPE."""
+"""Entries of hook point 4 whose rotations and slopes depend on the tokens: Selective RoPE, RePo and GRAPE."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from posenc.catalogue.entry import Entry
 from posenc.score.grape import GRAPEA
 from posenc.score.grape_context import GRAPEContext
 from posenc.score.grape_path import GRAPEAP
+from posenc.score.repo import RePo
 from posenc.score.selective_rope import SelectiveRoPE
 
 
@@ -33,6 +34,22 @@ ENTRIES = (
         used_in="its paper's own models; no other is known to us",
         defaults=a_key_head_per_query_head,
         exempt=IN_ORDER,
+    ),
+    Entry(
+        name="repo",
+        hook_point="score",
+        encoding=RePo,
+        title="RePo: RoPE at positions that each token chooses",
+        formula="s_ij = scale · R(p_i)q_i · R(p_j)k_j,  p_t = final · (silu(gate·x_t) ⊙ content·x_t)",
+        source="Li et al., arXiv 2512.14391",
+        parameters="(2 · dim + num_kv_heads) × dim/8 per layer",
+        cost="a network of width dim/8, a rotation of q and all keys; one number per key head and key in the cache",
+        past_training="positions do not count tokens: familiar tokens get no new angles",
+        reads="content",
+        extension="a fixed scaling of its frequencies, untested by its authors",
+        used_in="SakanaAI/RePo-OLMo2-1B-stage2-L5, from layer 5 on (OLMo2-1B-stage2-seed42-SEXMH-L5.yaml)",
+        defaults=a_key_head_per_query_head,
+        exempt={"positions_matter": "a position is chosen by its token; indices are not read"},
     ),
     Entry(
         name="grape_context",

@@ -77,7 +77,7 @@ ENTRIES = (
         encoding=ForgetGate,
         title="FoX: the forget gates of the Forgetting Transformer",
         formula="s_ij ← s_ij + Σ_{j < l ≤ i} log f_l,  f_l = sigmoid(weight · x_l + bias)",
-        source="Lin et al., arXiv 2503.02130",
+        source="Lin et al., arXiv 2503.02130; with the opposite sign CABLE, Veisi et al., arXiv 2503.08067",
         parameters="(dim + 1) × heads per layer",
         cost="one small projection, a running sum over all logits; one number per head and token in the cache",
         past_training="logits keep decaying with distance; nothing new appears",

@@ -14,6 +14,7 @@ from posenc.score.lm_infinite import LMInfinite as LMInfinite
 from posenc.score.mixture import Mixture as Mixture
 from posenc.score.path import PaTH as PaTH
 from posenc.score.path import reflected as reflected
+from posenc.score.repo import RePo as RePo
 from posenc.score.rerope import LeakyReRoPE as LeakyReRoPE
 from posenc.score.rerope import ReRoPE as ReRoPE
 from posenc.score.selective_rope import SelectiveRoPE as SelectiveRoPE
@@ -43,6 +44,7 @@ __all__ = [
     "Mixture",
     "PaTH",
     "reflected",
+    "RePo",
     "LeakyReRoPE",
     "ReRoPE",
     "SelectiveRoPE",

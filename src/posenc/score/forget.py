@@ -13,8 +13,11 @@ keys are preferred. Past the training length far tokens fade on; nothing unseen 
 ``[RoPE(64), ForgetGate(512, num_heads=8)]``.
 Source: Lin et al., Forgetting Transformer: Softmax Attention with a Forget Gate, arXiv 2503.02130, section on
     forgetting attention; initial values and decay times as in the authors' code (zhixuan-lin/forgetting-transformer).
+    CABLE is this gate with weight and bias negated; Veisi et al., Context-aware Biases for Length Extrapolation, arXiv
+    2503.08067.
 Checked against: the authors' reference of forgetting_attention and their ForgettingAttentionLayer (data and fixed
-    gates, decoding, gates so strong that running sums pass −100); values and gradients.
+    gates, decoding, gates so strong that running sums pass −100), and CABLE's CausalSelfAttention; values and
+    gradients.
 Departs from the source: sums run per query from the newest key back, not from the start of the sequence, where float32
     loses 1e-2 at 131,072 tokens. Where a mask hides tokens between visible ones (attention sinks beside a window), the
     hidden ones forget nothing; the authors' code knows causal masks and left padding only. decay_time is their

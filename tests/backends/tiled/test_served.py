@@ -72,6 +72,7 @@ SERVED = {
     "alibi": ALL,
     "t5": ALL,
     "kerple": ALL,
+    "bam": ALL,
     "sandwich": ALL,
     "fire": ALL,
     "log_cpb": ALL,
@@ -86,6 +87,7 @@ SERVED = {
     "data_alibi": TILES,
     "path": TILES,
     "selective_rope": ALL,  # by queries and keys that have been rotated
+    "repo": ALL,
     "grape_context": ALL,
     "grape_a": ("rows", "dense"),
     "grape_ap": ("rows", "dense"),

@@ -216,7 +216,8 @@ SCORES: dict[str, Score] = {
     "StepTemperature": score.step_temperature, "PowerTemperature": score.power_temperature,
     "TokenRelativeBias": score.token_relative, "PaTH": score.path, "DAPE": partial(dape, biases=BIASES),
     "DecomposedRelative": bias.decomposed, "KERPLEWeight": partial(kernel, biases=BIASES), "GRAPEA": score.grape_a,
-    "SelectiveRoPE": score.selective_rope, "GRAPEContext": score.grape_context, "GRAPEAP": score.grape_ap,
+    "SelectiveRoPE": score.selective_rope, "GRAPEContext": score.grape_context, "RePo": score.repo,
+    "GRAPEAP": score.grape_ap,
 }  # fmt: skip
 READS: dict[str, Read] = {"Shaw": score.shaw_values}
 

@@ -75,6 +75,8 @@ def _bounded(parameter: Tensor, least: float, most: float) -> Tensor:
 
 
 def kerple(encoded: Encoded, call: Call) -> Tensor:
+    if encoded.option("kind") == "bam":
+        return bam(encoded, call)
     far = apart(call).abs().unsqueeze(1)
     power = encoded.option("kind", "log") == "power"
     p = _bounded(encoded.parameters["p"], 0.01, 2.0 if power else math.inf)[:, None, None]
@@ -84,6 +86,17 @@ def kerple(encoded: Encoded, call: Call) -> Tensor:
     logs = torch.where(far > 0, far, 1.0).log()
     value = torch.where(far > 0, -a * (p * logs).exp(), 0.0)
     return call.rounding.near(value, value.detach().abs() * (1 + (p * logs).detach().abs()))
+
+
+def bam(encoded: Encoded, call: Call) -> Tensor:
+    parameters, away = {n: p[:, None, None] for n, p in encoded.parameters.items()}, apart(call).unsqueeze(1)
+    if "mu" in parameters:
+        shift = parameters["mu"].exp() - (-parameters["mu"]).exp()
+        away = call.rounding.near(away - shift, away.abs() + shift.detach().abs())
+    logs = call.rounding.near(away.abs() + 1e-5).log()
+    value = -(parameters["log_a"] + parameters["p"] * logs).exp()
+    size = 1 + (parameters["p"] * logs).detach().abs() + parameters["log_a"].detach().abs()
+    return call.rounding.near(value, value.detach().abs() * size)
 
 
 def sandwich(encoded: Encoded, call: Call) -> Tensor:

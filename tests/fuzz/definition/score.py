@@ -336,6 +336,17 @@ def selective_rope(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
     return _in_their_place(scores, angle, call)
 
 
+def repo(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
+    """Queries and keys rotated by RoPE's frequencies times the positions that a network makes of their tokens."""
+    assert call.x is not None
+    parameters, rounding, width = encoded.parameters, call.rounding, encoded.count("head_dim")
+    gate, content = (linear(call.x, parameters[name], None, rounding) for name in ("gate", "content"))
+    gate = rounding.near(rounding.bent(gate, gate * gate.sigmoid(), 1 + gate.detach().abs()))
+    chosen = linear(rounding.near(gate * content), parameters["final"], None, rounding).transpose(1, 2).unsqueeze(-1)
+    theta = geometric(encoded.number("base", 10_000.0), width // 2, width)
+    return _in_their_place(scores, rounding.of_host(chosen * theta, chosen.detach().abs() * theta), call)
+
+
 def grape_context(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
     """Queries and keys rotated back by learned frequencies times the steps of all tokens before them."""
     assert call.x is not None

@@ -42,6 +42,7 @@ def _on_layers(parsed: ParsedConfig) -> Iterator[Finding]:
     text_config = parsed.text_config
     yield from _on_other_lengths(text_config)
     yield from _on_no_rotation(text_config)
+    yield from _on_repo(text_config)
     yield from _on_blocks(text_config)
     yield from _on_bases(text_config)
     try:
@@ -89,6 +90,37 @@ def _on_no_rotation(text_config: TextConfig) -> Iterator[Finding]:
             why = "reads no scaling of its rotation" if text_config.model_type in _BLOCKLESS else "has no rotation"
             text = f"= {shown(block)} is not read: the code of {text_config.model_type} {why}"
             yield Finding(name, text, "scaling-unread", "suspicion")
+
+
+def _on_repo(text_config: TextConfig) -> Iterator[Finding]:
+    """RePo's keys, as the authors' olmo2 class reads them: SakanaAI/repo@1508a73, Olmo2Model.__init__."""
+    block: Any = text_config.get("pe_config")
+    mode = block.get("dynamic_pe_mode", "none") if isinstance(block, dict) else "none"
+    layers = text_config.get("num_hidden_layers")
+    if mode == "none" or text_config.model_type != "olmo2" or not is_count(layers, LAYERS):
+        return
+    if mode != "swigluex_multihead":
+        text = f"has dynamic_pe_mode = {shown(mode)}, a mode of SakanaAI/repo that posenc does not read; transformers "
+        yield Finding("pe_config", text + "ignores pe_config", "repo-mode-unread", "suspicion")
+        return
+    start, listed = block.get("dynmaic_pe_start_layer", 0), block.get("dynmaic_pe_layer_ids") or ""
+    ids = listed.split(",") if isinstance(listed, str) and listed else []
+    if not is_number(start) or not isinstance(listed, str) or not all(i.strip().isdecimal() for i in ids):
+        text = "must have a number under dynmaic_pe_start_layer and numbers with commas under dynmaic_pe_layer_ids: "
+        yield Finding("pe_config", text + "layers with RePo cannot be read", "repo-layers-unread", "suspicion")
+        return
+    chosen = [i for i in (sorted({int(i) for i in ids}) if ids else range(layers)) if start <= i < layers]
+    text = f"lets tokens choose their positions by RePo (arXiv 2512.14391) in {len(chosen)} of {layers} layers: "
+    text += (
+        f"{', '.join(map(str, chosen)) or 'none'}. posenc.score.RePo rotates by the frequencies described here; other "
+    )
+    text += "layers rotate by the index, and transformers' own olmo2 ignores pe_config"
+    yield Finding("pe_config", text, "repo-positions")
+    for spelling in ("start_layer", "layer_ids"):
+        right, read = f"dynamic_pe_{spelling}", f"dynmaic_pe_{spelling}"
+        if block.get(right) and read not in block:
+            text = f"has {right} = {shown(block[right])}, but the authors' class reads {read} (sic), which is missing: "
+            yield Finding("pe_config", text + "write both, as their converter does", "repo-key-misspelt", "suspicion")
 
 
 def _on_blocks(text_config: TextConfig) -> Iterator[Finding]:

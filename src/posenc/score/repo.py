@@ -1,0 +1,154 @@
+"""RePo: tokens choose their own positions, one per head, and RoPE rotates queries and keys by these positions.
+
+    p_t = final · (silu(gate · x_t) ⊙ content · x_t)          one real number of any sign per token and key head
+    p_t ← (1 − rho) · p_t + rho · n_t                         in training, n_t the token's ordinary position
+    s_ij = scale · R(p_i) q_i · R(p_j) k_j                    R: RoPE, p in tokens
+
+x is the layer's input; base, layout and scaling are RoPE's. A position depends on its own token alone, so the order of
+the text enters only through the causal mask. Positions have no bound and are computed in float32 or better, as bfloat16
+has no fractions beyond 128. RePo changes only queries and keys, so every backend serves it unless another encoding
+reads these. Caches keep positions together with unrotated keys. Past the training length positions stay in their
+trained range as far as the tokens resemble those of training.
+
+Source: Li et al., RePo: Language Models with Context Re-Positioning, arXiv 2512.14391, section on the
+    module f_phi; network, mixing and initial values as in the authors' code.
+Checked against: SakanaAI/repo Olmo2Attention.dynamic_position_encoding_swigluex_multihead: positions, rotated queries
+    and keys.
+Departs from the source: under grouped queries there is one position per key head, which its query heads share; the
+    authors' code needs as many key heads as query heads. Angles are exact, where that code multiplies in float32. RePo
+    is a score encoding here, because rotary encodings of posenc get positions only.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from posenc.arguments import check_heads, check_number, check_whole
+from posenc.encoding import Context, ScoreEncoding, Table, widest
+from posenc.factory_kwargs import Device, place_parameters
+from posenc.frequencies.rotation import Layout
+from posenc.rotary.rope import RoPE
+from posenc.score._inputs import check_key_heads, check_width, features_of, wide_linear
+from posenc.score._qk_rotation import replace_products, rotate_by_table, table_of_queries
+
+
+class RePo(ScoreEncoding):
+    """RoPE at positions that a small network predicts from each token. It needs ``attention(..., x=x)``.
+
+    Args:
+        dim: width of the layer's input.
+        head_dim: width of a head.
+        num_kv_heads: key heads, each with its own positions.
+        mid: width of the network; default ``dim // 8``, as in the source, but at least 1.
+        base, layout, rotary_dim, scaling: as for `RoPE`; a scaling may not depend on the length.
+        rho: share of a token's ordinary position in training, 0 to 1; 0 in evaluation. If it is above 0 here, training
+            loops may set the attribute ``rho`` between steps, for example to anneal it.
+        init_std: standard deviation of the initial weights, which are normal and truncated at 3 standard deviations.
+        device, dtype: of the parameters, as in torch.nn.
+
+    Raises:
+        ValueError: at construction for sizes that do not fit and for a length-dependent scaling; at a call for another
+            ``head_dim``, without x or features, or for x of another width.
+
+    >>> from posenc import attention
+    >>> x, (q, k, v) = torch.randn(1, 16, 512), torch.randn(3, 1, 8, 16, 64)
+    >>> attention(q, k, v, [RePo(512, head_dim=64, num_kv_heads=8)], x=x).shape
+    torch.Size([1, 8, 16, 64])
+    """
+
+    shared_by_layers = False
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        head_dim: int,
+        num_kv_heads: int,
+        mid: int | None = None,
+        base: float = 10_000.0,
+        layout: Layout = "half",
+        rotary_dim: int | None = None,
+        scaling: nn.Module | None = None,
+        rho: float = 0.0,
+        init_std: float = 0.02,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        check_whole("dim", dim)
+        check_whole("head_dim", head_dim)
+        check_heads("num_kv_heads", num_kv_heads)
+        mid = max(1, dim // 8) if mid is None else mid
+        check_whole("mid", mid)
+        check_number("rho", rho, least=0, most=1)
+        check_number("init_std", init_std, above=0)
+        self.dim, self.head_dim, self.num_kv_heads, self.mid, self.init_std = dim, head_dim, num_kv_heads, mid, init_std
+        self.rope = RoPE(head_dim, base=base, layout=layout, rotary_dim=rotary_dim, scaling=scaling)
+        if self.rope.length_dependent:
+            raise ValueError(
+                "scaling must not depend on the length of a row: positions of RePo do not count tokens; take one "
+                f"with fixed frequencies, such as YaRN, got {scaling!r}"
+            )
+        if self.rope.spectrum().theta.ndim > 1:
+            raise ValueError(f"scaling must give the same frequencies to all heads, got {scaling!r}")
+        self.axes = 1 if rho else 0  # without mixing no position is read
+        self._rho = float(rho)
+        self.gate, self.content = (nn.Parameter(torch.empty(mid, dim)) for _ in range(2))
+        self.final = nn.Parameter(torch.empty(num_kv_heads, mid))
+        self.reset_parameters()
+        place_parameters(self, device, dtype)
+
+    @property
+    def rho(self) -> float:
+        """Share of a token's ordinary position in training."""
+        return self._rho
+
+    @rho.setter
+    def rho(self, rho: float) -> None:
+        check_number("rho", rho, least=0, most=1)
+        if rho and not self.axes:
+            raise ValueError(
+                f"rho must be above 0 at construction to be set later, so that positions are read, got {rho}"
+            )
+        self._rho = float(rho)
+
+    def reset_parameters(self) -> None:
+        """Weights drawn anew, normal within three standard deviations: positions start near 0."""
+        for weight in (self.gate, self.content, self.final):
+            nn.init.trunc_normal_(weight, std=self.init_std, a=-3 * self.init_std, b=3 * self.init_std)
+
+    def remember(self, x: Tensor) -> Tensor | None:
+        """Positions before any mixing, ``(batch, num_kv_heads, tokens)``, in float32 or better."""
+        inner = F.silu(wide_linear(x, self.gate)) * wide_linear(x, self.content)
+        return wide_linear(inner, self.final).transpose(1, 2)
+
+    def absorb_into_qk(self, context: Context) -> tuple[Tensor, Tensor]:
+        q, k = context.q, context.k
+        check_width(self, self.head_dim, q)
+        check_key_heads(self, self.num_kv_heads, k)
+        predicted = features_of("RePo", context, (self.num_kv_heads,), k.dtype)
+        rho = self.rho if self.training else 0.0
+        if not rho:
+            of_keys = self.rope.table(predicted, like=k)
+            return self._rotated(q, k, table_of_queries(of_keys, q.shape[2]), of_keys)
+        wide = widest(k.device)
+        before = max(0, q.shape[2] - k.shape[2])  # queries before the first key, which attend to none
+        of_q, of_k = F.pad(predicted, (before, 0))[..., before + k.shape[2] - q.shape[2] :], predicted
+        of_q, of_k = (
+            (1 - rho) * p.to(wide) + rho * at.unsqueeze(-2).to(wide)  # float32 has no fractions left at far positions
+            for p, at in ((of_q, context.q_pos), (of_k, context.k_pos))
+        )
+        return self._rotated(q, k, self.rope.table(of_q, like=q), self.rope.table(of_k, like=k))
+
+    def _rotated(self, q: Tensor, k: Tensor, of_queries: Table, of_keys: Table) -> tuple[Tensor, Tensor]:
+        layout = self.rope.layout
+        return rotate_by_table(q, of_queries, layout), rotate_by_table(k, of_keys, layout)
+
+    def forward(self, scores: Tensor, context: Context) -> Tensor:
+        return replace_products(scores, context, *self.absorb_into_qk(context))
+
+    def extra_repr(self) -> str:
+        sizes = f"{self.dim}, head_dim={self.head_dim}, num_kv_heads={self.num_kv_heads}, mid={self.mid}"
+        return f"{sizes}, rho={self.rho:g}" if self.axes else sizes

@@ -1,0 +1,186 @@
+"""RePo: the authors' positions, rotated queries and keys; RoPE where positions are the indices; both caches."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from posenc import ALiBi, AttentionSink, DynamicNTK, ForgetGate, RoPE, Shaw, YaRN, attention, explain
+from posenc.encoding import Context
+from posenc.layers import KVCache, SelfAttention
+from posenc.score import RePo
+from tests.golden import config, load, names
+from tests.samples import gap, qkv, refusals
+
+FILES = names("repo_*")
+CLOSE = {torch.float64: 1e-12, torch.float32: 3e-5}
+
+
+def official(name, dtype):
+    inputs, arrays = config(name), load(name, dtype)
+    sizes = {"head_dim": inputs["head_dim"], "num_kv_heads": inputs["heads"], "mid": inputs["mid"]}
+    encoding = RePo(arrays["x"].shape[-1], **sizes, base=inputs["theta"], layout=inputs["layout"]).to(dtype)
+    encoding.load_state_dict({name: arrays[f"{name}_weight"] for name in ("gate", "content", "final")})
+    return encoding, arrays
+
+
+def context_of(encoding, q, k, x, new=None):
+    new, at = q.shape[2] if new is None else new, torch.arange(k.shape[2])
+    return Context(q[:, :, q.shape[2] - new :], k, k, at[len(at) - new :], at, 1.0, features=encoding.remember(x))
+
+
+@pytest.mark.parametrize("dtype", CLOSE)
+@pytest.mark.parametrize("name", FILES)
+def test_the_authors_numbers(name, dtype):
+    encoding, arrays = official(name, dtype)
+    exact = load(name)
+    x, q, k = (arrays[n] for n in ("x", "q", "k"))
+    assert gap(encoding.remember(x), exact["predicted"]) < CLOSE[dtype]
+    for got, expected in zip(encoding.absorb_into_qk(context_of(encoding, q, k, x)), ("q_rot", "k_rot"), strict=True):
+        assert gap(got, exact[expected]) < CLOSE[dtype]
+    last = encoding.absorb_into_qk(context_of(encoding, q, k, x, 3))[0]
+    assert gap(last, exact["q_rot"][:, :, -3:]) < CLOSE[dtype]
+
+
+def test_there_are_files_of_both_bases():
+    assert {config(name)["theta"] for name in FILES} == {10_000.0, 500_000.0}
+
+
+def plainly(encoding, x, q, k, base, positions=None, rho=0.0):
+    """The definition in a few lines, for any token order, with gradients; as many key heads as query heads."""
+    inner = torch.nn.functional.silu(x @ encoding.gate.T) * (x @ encoding.content.T)
+    p = (inner @ encoding.final.T).mT
+    p = p if positions is None else (1 - rho) * p + rho * positions
+    pairs = q.shape[-1] // 2
+    angle = p.unsqueeze(-1) * base ** (-torch.arange(pairs, dtype=x.dtype) / pairs)
+    rotated = []
+    for t in (q, k):
+        first, second = t.split(pairs, -1)
+        cos, sin = angle.cos(), angle.sin()
+        rotated.append(torch.cat([first * cos - second * sin, second * cos + first * sin], -1))
+    return rotated
+
+
+def gradients(outputs, inputs):
+    torch.manual_seed(2)
+    return torch.autograd.grad(outputs, inputs, [torch.randn_like(t) for t in outputs])
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.3])
+@pytest.mark.parametrize("name", FILES)
+def test_gradients_and_mixing_with_the_ordinary_positions(name, rho):
+    encoding, arrays = official(name, torch.float64)
+    mixing = RePo(
+        encoding.dim, head_dim=encoding.head_dim, num_kv_heads=encoding.num_kv_heads, mid=encoding.mid,
+        base=config(name)["theta"], rho=rho, dtype=torch.float64,
+    )  # fmt: skip
+    mixing.load_state_dict(encoding.state_dict())
+    x, q, k = (arrays[n].requires_grad_() for n in ("x", "q", "k"))
+    context = context_of(mixing, q, k, x)
+    far = context._replace(q_pos=context.q_pos + 1000, k_pos=context.k_pos + 1000)
+    actual = mixing.absorb_into_qk(far)
+    expected = plainly(mixing, x, q, k, config(name)["theta"], context.k_pos.double() + 1000, rho)
+    leaves = [x, q, k, *mixing.parameters()]
+    assert max(gap(*pair) for pair in zip(actual, expected, strict=True)) < 1e-11
+    for got, exact in zip(gradients(actual, leaves), gradients(expected, leaves), strict=True):
+        assert gap(got, exact) < 1e-10 * max(1.0, float(exact.abs().max()))
+    evaluated = mixing.eval().absorb_into_qk(far)
+    assert max(gap(got, arrays[n]) for got, n in zip(evaluated, ("q_rot", "k_rot"), strict=True)) < 1e-12
+
+
+def sample(**options):
+    torch.manual_seed(0)
+    encoding = RePo(32, head_dim=8, num_kv_heads=2, init_std=0.5, **options)
+    return encoding, torch.randn(2, 9, 32), qkv(2, 4, 9, num_kv_heads=2)
+
+
+def test_queries_and_keys_are_rotated_before_a_backend_is_chosen():
+    encoding, x, (q, k, v) = sample()
+    exact = attention(q, k, v, [encoding], x=x, backend="dense")
+    assert explain(q, k, v, [encoding], x=x).backend == "sdpa"
+    assert gap(attention(q, k, v, [encoding], x=x), exact) < 1e-5
+    for added in ([ForgetGate(32, num_heads=4)], [ALiBi(4)], [AttentionSink(4)]):
+        expected = attention(q, k, v, [encoding, *added], x=x, backend="dense")
+        assert gap(attention(q, k, v, [encoding, *added], x=x, backend="tiled"), expected) < 1e-5
+    assert explain(q, k, v, [encoding, Shaw(8, max_distance=3)], x=x).backend == "dense"
+
+
+@pytest.mark.parametrize("options", [{}, {"layout": "interleaved", "base": 100.0}, {"rotary_dim": 4}, "yarn"])
+def test_it_is_rope_where_the_mix_has_nothing_of_the_tokens(options):
+    scaling = {"scaling": YaRN(4.0, original_length=16)} if options == "yarn" else options
+    encoding, x, (q, k, v) = sample(rho=1.0, **scaling)
+    at = torch.arange(9) * 5
+    got = attention(q, k, v, [encoding], x=x, q_pos=at, k_pos=at)
+    assert gap(got, attention(q, k, v, [RoPE(8, **scaling)], q_pos=at, k_pos=at)) < 1e-5
+
+
+def test_a_key_head_has_its_own_positions_which_its_query_heads_share():
+    encoding, x, (q, k, _) = sample()
+    p = encoding.remember(x)
+    assert p.shape == (2, 2, 9)
+    assert gap(p[:, 0], p[:, 1]) > 0.1
+    of_q, of_k = encoding.absorb_into_qk(context_of(encoding, q, k, x))
+    for head in range(4):
+        row = p[:, head // 2]
+        alone = RoPE(8)(q[:, head : head + 1], k[:, head // 2 : head // 2 + 1], row, row)
+        assert gap(of_q[:, head : head + 1], alone[0]) < 1e-6
+        assert gap(of_k[:, head // 2 : head // 2 + 1], alone[1]) < 1e-6
+
+
+def test_far_positions_in_bfloat16_models_keep_their_fractions():
+    encoding, x, _ = sample()
+    encoding.to(torch.bfloat16)
+    positions = encoding.remember(1000 * x.to(torch.bfloat16))
+    assert positions.dtype == torch.float32
+    assert positions.abs().max() > 1000
+    assert gap(positions, positions.bfloat16().float()) > 1
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.4])
+@pytest.mark.parametrize("training", [True, False])
+def test_decoding_equals_prefill_in_both_caches(rho, training):
+    encoding, x, _ = sample(rho=rho)
+    layer = SelfAttention(32, 4, num_kv_heads=2, encodings=[encoding]).train(training)
+    full = layer(x)
+    for cache in (KVCache(), layer.static_cache(2, 12)):
+        with torch.no_grad():
+            steps = torch.cat([layer(part, cache=cache) for part in x.split([4, 1, 1, 3], 1)], 1)
+        assert gap(steps, full) < 1e-5
+    segments = torch.tensor([0, 0, 0, 0, 1, 1, 1, 1, 1])
+    assert gap(layer(x, segments=segments)[:, 4:], layer(x[:, 4:])) < 1e-5
+    padding = torch.tensor([[True] * 9, [False] * 3 + [True] * 6])
+    assert gap(layer(x, attention_mask=padding)[1:, 3:], layer(x[1:, 3:])) < 1e-5
+
+
+def test_rho_can_be_annealed_between_steps():
+    encoding, x, (q, k, v) = sample(rho=1.0)
+    first = attention(q, k, v, [encoding], x=x)
+    encoding.rho = 0.0
+    assert gap(attention(q, k, v, [encoding], x=x), first) > 1e-3
+    assert gap(attention(q, k, v, [encoding], x=x), attention(q, k, v, [encoding.eval()], x=x)) == 0
+
+
+def set_rho():
+    RePo(32, head_dim=8, num_kv_heads=2).rho = 0.5
+
+
+test_refusals = refusals(
+    {
+        "head_dim": [
+            lambda: RePo(32, head_dim=7, num_kv_heads=2),
+            lambda: attention(
+                *qkv(1, 2, 3, head_dim=6), [RePo(16, head_dim=8, num_kv_heads=2)], x=torch.ones(1, 3, 16)
+            ),
+        ],
+        "num_kv_heads": [
+            lambda: attention(*qkv(1, 3, 3), [RePo(16, head_dim=8, num_kv_heads=2)], x=torch.ones(1, 3, 16))
+        ],
+        "dim": [lambda: attention(*qkv(1, 2, 3), [RePo(16, head_dim=8, num_kv_heads=2)], x=torch.ones(1, 3, 15))],
+        "mid": [lambda: RePo(32, head_dim=8, num_kv_heads=2, mid=0)],
+        "rho": [lambda: RePo(32, head_dim=8, num_kv_heads=2, rho=1.5), set_rho],
+        "scaling": [
+            lambda: RePo(32, head_dim=8, num_kv_heads=2, scaling=DynamicNTK(2.0, original_length=16)),
+        ],
+        "x": [lambda: attention(*qkv(1, 2, 3), [RePo(16, head_dim=8, num_kv_heads=2)])],
+    }
+)
