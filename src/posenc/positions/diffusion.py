@@ -27,7 +27,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from posenc.arguments import check_choice
+from posenc.positions.builders import check_known
 from posenc.positions.checking import NOWHERE
 from posenc.positions.grids import grid
 from posenc.positions.parts import Audio, Image, Part, Text, Video, checked
@@ -65,7 +65,7 @@ def latents(parts: Sequence[Part], *, model: Model) -> Tensor:
     >>> latents([Image(2, 2), Text(1)], model="qwen-image").tolist()
     [[0, -1, -1], [0, -1, 0], [0, 0, -1], [0, 0, 0], [1, 1, 1]]
     """
-    check_choice("model", model, tuple(_RULES))
+    check_known("model", model, tuple(_RULES))
     given = checked(parts)
     rule, blocks = _RULES[model], [torch.zeros(0, AXES[model], dtype=torch.int64)]
     pictures = [part for part in given if isinstance(part, Image | Video)]
