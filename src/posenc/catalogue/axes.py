@@ -20,7 +20,7 @@ def _sections(shape: Shape) -> dict[str, object]:
 
 
 def _heads(shape: Shape) -> dict[str, object]:
-    """Shares of the key heads in the source's proportions, 3/8 for rows and for columns; below three heads, two axes."""
+    """Key heads in the proportions of the source, 3/8 for rows and for columns; below three, two axes."""
     key_heads = shape.get("num_kv_heads") or shape.get("num_heads")
     if not isinstance(key_heads, int):
         return {}

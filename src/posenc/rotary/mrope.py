@@ -153,9 +153,9 @@ def pair_order(
 
     Args:
         design: a design of `posenc.positions.multimodal`: "mrope", "omnirope" and "circlerope" (time, row, column in
-            chunks), "mrope-i" and "ilrope" (in turn), "videorope" (rows and columns alternate on the fast
+            chunks), "mrope-i" and "ilrope" (interleaved), "videorope" (rows and columns alternate on the fast
             pairs, time has the slow ones), "hope" (the same, and the pairs of time rest), "mm-rope" (two pairs of time,
-            then three rows and columns in turn, over and over). "mhrope" deals out heads (`MHRoPE`), "v2pe" has one
+            then row and column three times, repeated). "mhrope" deals out heads (`MHRoPE`), "v2pe" has one
             coordinate (`RoPE`).
         sections: how many pairs read time, rows and columns; of "mm-rope" their sum alone counts.
         code: whose "videorope" and "hope". "comparison": pair 0 belongs to time, rows and columns begin one pair later,
@@ -174,7 +174,7 @@ def pair_order(
     if design in ("mhrope", "v2pe"):
         other = "MHRoPE deals out whole heads" if design == "mhrope" else "it has one coordinate, which RoPE rotates by"
         raise ValueError(f"design must be one that deals out pairs, got {design!r}: {other}")
-    check_choice("design", design, (*_CHUNKED, *_IN_TURN, "videorope", "hope", "mm-rope"))
+    check_choice("design", design, (*_CHUNKED, *_INTERLEAVED, "videorope", "hope", "mm-rope"))
     check_choice("code", code, ("comparison", "authors"))
     counts = check_several("sections", sections)
     if len(counts) != 3:
@@ -184,8 +184,8 @@ def pair_order(
     pairs = sum(counts)
     if design == "mm-rope":
         return [(0, 0, 1, 2, 1, 2, 1, 2)[pair % 8] for pair in range(pairs)]
-    if design in _CHUNKED or design in _IN_TURN:
-        return MRoPESpec(2 * pairs, sections=counts, interleaved=design in _IN_TURN).order()
+    if design in _CHUNKED or design in _INTERLEAVED:
+        return MRoPESpec(2 * pairs, sections=counts, interleaved=design in _INTERLEAVED).order()
     time = 0 if design == "videorope" else -1
     if code == "authors":  # spatial pairs alternate whatever the share of each
         return [1 + pair % 2 if pair < counts[1] + counts[2] else time for pair in range(pairs)]
@@ -196,4 +196,4 @@ def pair_order(
     return order
 
 
-_CHUNKED, _IN_TURN = ("mrope", "omnirope", "circlerope"), ("mrope-i", "ilrope")
+_CHUNKED, _INTERLEAVED = ("mrope", "omnirope", "circlerope"), ("mrope-i", "ilrope")
