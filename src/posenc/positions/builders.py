@@ -1,34 +1,33 @@
-"""Which builder makes the positions of a family, a design or a model: a name given to another one is told so."""
+"""Which builder makes the positions of a family, a design or a model: an error on a wrong name says which one takes it.
+
+Each builder of streams registers its names when its module is imported, so that this module imports none of them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import get_args
 
 from posenc.arguments import check_choice
 
+_BUILDERS: dict[str, tuple[str, tuple[str, ...]]] = {}  # function: its argument, and the names that it takes
 
-def check_known(argument: str, value: object, choices: Sequence[str]) -> None:
-    """Raise a ValueError unless ``value`` is one of ``choices``, with the builder that takes it if another does.
 
-    >>> check_known("family", "v2pe", ("qwen2-vl",))
+def register(function: str, argument: str, names: Sequence[str]) -> None:
+    """State that ``function(parts, argument=name)`` makes positions for each of these names."""
+    _BUILDERS[function] = argument, tuple(names)
+
+
+def check_name(function: str, value: object) -> None:
+    """Raise a ValueError unless a registered function takes this name; it says which other function takes it.
+
+    >>> check_name("stream", "v2pe")
     Traceback (most recent call last):
-    ValueError: family must be one of ('qwen2-vl',), got 'v2pe'; multimodal(parts, design='v2pe') makes its positions
+    ValueError: family: 'v2pe' has its positions from multimodal(parts, design='v2pe')
     """
+    argument, choices = _BUILDERS[function]
     if isinstance(value, str) and value not in choices:
-        for builder, other, names in _builders():
+        for other, (other_argument, names) in _BUILDERS.items():
             if value in names:
-                call = f"{builder}(parts, {other}={value!r})"
-                raise ValueError(f"{argument} must be one of {choices}, got {value!r}; {call} makes its positions")
-    check_choice(argument, value, tuple(choices))
-
-
-def _builders() -> list[tuple[str, str, Sequence[str]]]:
-    """Each builder of streams with its argument and the names that it takes."""
-    from posenc.positions import designs, diffusion, streams  # which import this module
-
-    return [
-        ("stream", "family", get_args(streams.Family)),
-        ("multimodal", "design", get_args(designs.Design)),
-        ("latents", "model", tuple(diffusion.AXES)),
-    ]
+                call = f"{other}(parts, {other_argument}={value!r})"
+                raise ValueError(f"{argument}: {value!r} has its positions from {call}")
+    check_choice(argument, value, choices)

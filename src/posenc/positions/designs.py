@@ -35,7 +35,7 @@ import torch
 from torch import Tensor
 
 from posenc.arguments import check_flag, check_several, shown
-from posenc.positions.builders import check_known
+from posenc.positions.builders import check_name, register
 from posenc.positions.grids import grid
 from posenc.positions.parts import Audio, Image, Part, Text, Video, checked
 from posenc.positions.validation import FARTHEST, number_of
@@ -44,6 +44,7 @@ from posenc.positions.videos import on_all_axes
 Design = Literal[
     "mrope", "mrope-i", "mhrope", "omnirope", "ilrope", "mm-rope", "videorope", "hope", "circlerope", "v2pe"
 ]  # fmt: skip
+register("multimodal", "design", get_args(Design))
 HOPE_STRIDES = (0.5, 0.75, 1.0, 1.25, 1.5)  # from which HoPE's training draws one for each video
 AXES = 3  # time, row, column
 
@@ -104,7 +105,7 @@ def multimodal(
     >>> multimodal([Text(2), Image(1, 2), Text(1)], design="v2pe", span=1)[:, 0].tolist()
     [0.0, 1.0, 1.5, 2.0, 3.0]
     """
-    check_known("design", design, get_args(Design))
+    check_name("multimodal", design)
     row = checked(parts)
     resets, local = _resets(design, reset), _local_of(design, scale, span, circle)
     start: float = 0  # an int while positions are counts

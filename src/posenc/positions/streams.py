@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from posenc.arguments import LONGEST, shown
-from posenc.positions.builders import check_known
+from posenc.positions.builders import check_name, register
 from posenc.positions.checking import check_coordinates
 from posenc.positions.grids import grid
 from posenc.positions.parts import Audio, Image, Part, Text, Video, checked
@@ -32,6 +32,7 @@ from posenc.positions.validation import count_of, number_of
 from posenc.positions.videos import on_all_axes, video
 
 Family = Literal["qwen2-vl", "qwen2.5-vl", "qwen2.5-omni", "qwen3-vl", "ernie-4.5-vl"]
+register("stream", "family", get_args(Family))
 AXES = 3  # time, row, column
 
 
@@ -109,7 +110,7 @@ def following(positions: Tensor, tokens: int = 1) -> Tensor:
 
 def rule_of(family: Family, tokens_per_second: float | None) -> Rule:
     """The rule of a family, with a model's own ids per second if given."""
-    check_known("family", family, get_args(Family))
+    check_name("stream", family)
     rule = RULES[family]
     if tokens_per_second is None:
         return rule
