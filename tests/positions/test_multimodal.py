@@ -51,9 +51,12 @@ def options(case):
 
 
 def parts_of(case):
-    """Its parts; each picture stands between two special tokens, which are text."""
+    """Its parts; each picture and video stands between two special tokens, which are text."""
     for kind, *size in case["parts"]:
-        yield from [Text(*size)] if kind == "text" else [Text(1), Image(*size), Text(1)]
+        if kind == "text":
+            yield Text(*size)
+        else:
+            yield from [Text(1), Image(*size) if kind == "image" else Video(*size), Text(1)]
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -15,6 +15,7 @@ from posenc import DynamicNTK, LongRoPE, MRoPE, RoPE, YaRN
 from posenc.frequencies import CLEX, MultiScale
 from posenc.hf import rope_to_config
 from posenc.rotary import pair_order
+from tests.golden import load
 from tests.rotary.test_axes import golden, vision
 from tests.samples import gap, qkv, refusals
 
@@ -216,6 +217,16 @@ def test_orders_of_the_authors_of_videorope_and_hope():
     assert ernie.order() == pair_order("videorope", (16, 24, 24), code="authors")
     differ = zip(ernie.order(), pair_order("videorope", (16, 24, 24)), strict=True)
     assert sum(theirs != ours for theirs, ours in differ) == 48
+
+
+@pytest.mark.parametrize("design", ["videorope", "hope"])
+def test_rotations_of_the_authors_of_videorope_and_hope(design):
+    """Sections of 3, 5 and 4 pairs: rows and columns alternate, whatever the share of each."""
+    arrays = load(f"multimodal_authors/{design}")
+    order = pair_order(design, arrays["sections"].tolist(), code="authors")
+    rotated = MRoPE(24, order=order, base=1e4)(arrays["q"], arrays["k"], *[arrays["positions"]] * 2)
+    for actual, name in zip(rotated, ("q_rot", "k_rot"), strict=True):
+        assert gap(actual, arrays[name]) < 1e-12
 
 
 def test_orders_of_designs_by_name():

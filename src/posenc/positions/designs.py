@@ -18,7 +18,8 @@ Source: Huang et al., Revisiting Multimodal Positional Encoding in Vision-Langua
     code, JJJYmmm/Multimodal-RoPEs at cd413b9, pos_design. MRoPE: arXiv 2409.12191; VideoRoPE: 2502.05173; HoPE:
     2505.20444; CircleRoPE: 2505.16416; V2PE: 2412.09616; OmniRoPE of OmniGen2: 2506.18871; ILRoPE: 2505.05472;
     MM-RoPE of Lumos-1: 2507.08801.
-Checked against: that code, one picture, two pictures, and videos by frames.
+Checked against: that code, one picture, two pictures, and videos by frames; VideoRoPE and HoPE also against their own
+    code (Wiselnn570/VideoRoPE at 7712ca3, hrlics/HoPE at 85b76c0), videos that are one block.
 Departs from the source: the comparison's code splits every video into frames before it counts, so that t is always 0
     and its stride (VideoRoPE's, HoPE's scaling) never acts; here it acts on a video that is one block. Its strides of
     MRoPE and MRoPE-I are truncated, as ids take the dtype of the tokens. Its CircleRoPE takes −1 for a radius and a
