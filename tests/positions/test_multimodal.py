@@ -55,6 +55,8 @@ def parts_of(case):
     for kind, *size in case["parts"]:
         if kind == "text":
             yield Text(*size)
+        elif kind == "frames":  # before each frame its time and a special token, behind it another one
+            yield from [Text(2), Video(*size, between=3), Text(1)]
         else:
             yield from [Text(1), Image(*size) if kind == "image" else Video(*size), Text(1)]
 
