@@ -36,6 +36,7 @@ ODD: dict[str, dict[str, object]] = {  # what else a constructor needs so that a
     "CoPE.dim": {"gates": "separate"},
     "CoPE.num_kv_heads": {"gates": "separate"},
     "DataDependentALiBi.gate_dim": {"form": "rows"},
+    "MHRoPE": {"num_kv_heads": 2, "heads": (1, 1)},
     "MixedRoPE": {"num_kv_heads": 2},
     "Mixture": {"adaptive": True},
     "StickBreaking": {"remainder": "vector"},

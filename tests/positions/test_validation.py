@@ -39,6 +39,11 @@ def of_part(kind: Callable[..., object], family: str, **valid: object) -> Call:
     return kind.__name__, lambda **fields: positions.stream([kind(**fields)], family=family), valid
 
 
+def circled(circle: positions.Circle) -> object:
+    """A picture on a circle, whose fields are looked at here."""
+    return positions.multimodal([Image(2, 2)], design="circlerope", circle=circle)
+
+
 CALLS: list[Call] = [
     call("padded", rows=[ROW, ROW[:2]], side="left"),
     call("packed", documents=[ROW, ROW[:2]]),
@@ -59,6 +64,12 @@ CALLS: list[Call] = [
     call("video", frames=2, height=2, width=3, times=ROW[:2]),
     call("on_all_axes", positions=ROW, axes=2),
     call("stream", parts=[Text(2), Image(1, 2)], **STREAM),
+    call("multimodal", parts=[Text(2), Image(1, 2)], design="mrope-i", reset=True, stride=0.5),
+    call("multimodal", parts=[Text(2), Image(1, 2)], design="mm-rope", scale=(4.0, 8, 8), stride=[1]),
+    call("multimodal", parts=[Text(2), Image(1, 2)], design="v2pe", span=1.0),
+    call("multimodal", parts=[Text(2), Image(1, 2)], design="circlerope", circle=positions.Circle()),
+    ("Circle", lambda **fields: circled(positions.Circle(**fields)),
+     {"radius": 5.0, "alpha": 0.5, "centred": True, "plane": 0.5, "positive": 0.0}),
     call("latents", parts=[Text(2), Image(1, 2)], model="flux-1"),
     of_part(Text, "qwen2-vl", tokens=3),
     of_part(Audio, "qwen2.5-omni", tokens=3),
@@ -94,7 +105,7 @@ CALLS: list[Call] = [
 ALSO_NAMED = {  # of two arguments that do not fit each other, the one that may be named
     "from_token_ids-image_token": "image_grid_thw", "from_token_ids-video_token": "video_grid_thw",
     "from_token_ids-video_grid_thw": "seconds_per_grid", "perturbed-coordinates": "still", "check-axes": "positions",
-    "block_order-partial": "sizes",
+    "block_order-partial": "sizes", "multimodal-design": "scale|span|circle|stride|reset",
 }  # fmt: skip
 COUNTS = {
     "grid": ("sizes",), "block_order": ("sizes",), "seconds": ("frames",), "video": ("frames", "height", "width"),

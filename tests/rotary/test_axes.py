@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from posenc import AxialRoPE, MixedRoPE, MRoPE, RotaryEncoding, YaRN, attention
 from posenc.positions import NOWHERE, grid
-from posenc.rotary import VJEPARoPE
+from posenc.rotary import MHRoPE, VJEPARoPE
 from tests.golden import HERE, names
 from tests.samples import bounded, gap, qkv
 
@@ -29,6 +29,7 @@ KINDS = {
     "mixed_golden": lambda: MixedRoPE(DIM, num_heads=HEADS, axes=3, directions="golden", learned=False),
     "mrope": lambda: MRoPE(DIM, sections=(2, 2, 2)),
     "mrope_interleaved": lambda: MRoPE(DIM, sections=(3, 1, 2), interleaved=True, layout="interleaved"),
+    "mhrope": lambda: MHRoPE(DIM, num_heads=HEADS, heads=(1, 1, 2)),
     "vjepa": lambda: VJEPARoPE(DIM),
 }
 each = pytest.mark.parametrize("kind", KINDS)
@@ -146,3 +147,21 @@ def test_no_gain_without_a_place():
     cos, _ = rope.table(torch.tensor([[NOWHERE, 0, 0], [0, 0, 0]]))
     assert torch.equal(cos[0], torch.ones(6))
     assert (cos[1] > 1.1).all()
+
+
+@pytest.mark.parametrize("kind", ["axial", "mixed"])
+def test_one_coordinate_with_its_axis(kind):
+    """(tokens, 1) is not a batch of single tokens: read so, it broadcast to tokens × tokens."""
+    rope = AxialRoPE(DIM, axes=1) if kind == "axial" else MixedRoPE(DIM, num_heads=HEADS, axes=1)
+    at = torch.arange(6)
+    q, k, _ = qkv(2, HEADS, 6, head_dim=DIM, num_kv_heads=HEADS)
+    expected = rope(q, k, at, at)
+    for positions in (at[:, None], at[None], at[None, :, None], at.expand(2, 6)[..., None]):
+        for x, y in zip(rope(q, k, positions, positions), expected, strict=True):
+            assert torch.equal(x, y)
+    assert gap(rope(q[:, :, 2:], k, at[2:, None], at[:, None])[0], expected[0][:, :, 2:]) < 1e-6
+    step = torch.tensor([[3], [5]])  # the next token of each row
+    rotated = rope(q[:, :, :1], k[:, :, :1], step, step)[0]
+    assert gap(rotated[1], rope(q[1:, :, :1], k[1:, :, :1], step[1], step[1])[0][0]) < 1e-6
+    with pytest.raises(ValueError, match="positions"):
+        rope.table(torch.zeros(2, 6, 2))

@@ -7,7 +7,7 @@ import torch
 
 from posenc import AxialRoPE, MixedRoPE, MRoPE, RoPE, create_encoding
 from posenc.catalogue import CATALOGUE
-from posenc.rotary import GRAPEM, ComRoPEAP, ComRoPELD, LieRE, VJEPARoPE
+from posenc.rotary import GRAPEM, ComRoPEAP, ComRoPELD, LieRE, MHRoPE, VJEPARoPE
 from posenc.testing import exactness
 
 HEADS, WIDTH = 2, 48
@@ -21,6 +21,7 @@ EXACT = {
     "mixed, three axes": lambda: MixedRoPE(WIDTH, num_heads=HEADS, axes=3),
     "mixed, golden directions": lambda: MixedRoPE(WIDTH, num_heads=HEADS, axes=3, directions="golden", learned=False),
     "mrope": lambda: MRoPE(WIDTH, sections=(8, 8, 8)),
+    "mhrope": lambda: MHRoPE(WIDTH, num_heads=HEADS, heads=(1, 1, HEADS - 2)),
     "mrope, interleaved": lambda: MRoPE(WIDTH, sections=(12, 6, 6), interleaved=True),
     "vjepa": lambda: VJEPARoPE(WIDTH),
     "grape_m": lambda: GRAPEM(WIDTH, num_heads=HEADS),

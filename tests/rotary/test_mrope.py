@@ -15,6 +15,7 @@ from posenc import DynamicNTK, LongRoPE, MRoPE, RoPE, YaRN
 from posenc.frequencies import CLEX, MultiScale
 from posenc.hf import rope_to_config
 from posenc.rotary import pair_order
+from tests.golden import load
 from tests.rotary.test_axes import golden, vision
 from tests.samples import gap, qkv, refusals
 
@@ -206,3 +207,35 @@ def test_pairs_that_rest_and_orders_that_are_refused():
             MRoPE(16, **arguments)
     with pytest.raises(ValueError, match="no other order of the pairs"):
         rope_to_config(rope, model_type="qwen2_vl")
+
+
+def test_orders_of_the_authors_of_videorope_and_hope():
+    """Their loops: 48 pairs alternate between row and column, the last 16 read time, or rest."""
+    assert pair_order("videorope", (16, 24, 24), code="authors") == [1, 2] * 24 + [0] * 16
+    assert pair_order("hope", (16, 24, 24), code="authors") == [1, 2] * 24 + [-1] * 16
+    ernie = MRoPE(128, sections=(24, 24, 16), time_last=True)
+    assert ernie.order() == pair_order("videorope", (16, 24, 24), code="authors")
+    differ = zip(ernie.order(), pair_order("videorope", (16, 24, 24)), strict=True)
+    assert sum(theirs != ours for theirs, ours in differ) == 48
+
+
+@pytest.mark.parametrize("design", ["videorope", "hope"])
+def test_rotations_of_the_authors_of_videorope_and_hope(design):
+    """Sections of 3, 5 and 4 pairs: rows and columns alternate, whatever the share of each."""
+    arrays = load(f"multimodal_authors/{design}")
+    order = pair_order(design, arrays["sections"].tolist(), code="authors")
+    rotated = MRoPE(24, order=order, base=1e4)(arrays["q"], arrays["k"], *[arrays["positions"]] * 2)
+    for actual, name in zip(rotated, ("q_rot", "k_rot"), strict=True):
+        assert gap(actual, arrays[name]) < 1e-12
+
+
+def test_orders_of_designs_by_name():
+    for design in ("mrope", "omnirope", "circlerope"):
+        assert pair_order(design, (1, 2, 3)) == [0, 1, 1, 2, 2, 2]
+    for design in ("mrope-i", "ilrope"):
+        assert pair_order(design, (24, 20, 20)) == MRoPE(128, sections=(24, 20, 20), interleaved=True).order()
+    for design, words in {"mhrope": "MHRoPE", "v2pe": "RoPE", "rope": "mm-rope"}.items():
+        with pytest.raises(ValueError, match=f"design.*{words}"):
+            pair_order(design, (1, 1, 1))
+    with pytest.raises(ValueError, match="code"):
+        pair_order("videorope", (1, 1, 1), code="paper")

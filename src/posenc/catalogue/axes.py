@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from posenc.catalogue.entry import Entry, Shape
 from posenc.rotary.axial import AxialRoPE
+from posenc.rotary.mhrope import MHRoPE
 from posenc.rotary.mixed import MixedRoPE
 from posenc.rotary.mrope import MRoPE
 from posenc.rotary.vjepa import VJEPARoPE
@@ -16,6 +17,17 @@ def _sections(shape: Shape) -> dict[str, object]:
         return {}
     places = width // 2 * 3 // 8
     return {"sections": (width // 2 - 2 * places, places, places)}
+
+
+def _heads(shape: Shape) -> dict[str, object]:
+    """Key heads in the proportions of the source, 3/8 for rows and for columns; below three, two axes."""
+    key_heads = shape.get("num_kv_heads") or shape.get("num_heads")
+    if not isinstance(key_heads, int):
+        return {}
+    if key_heads < 3:
+        return {"heads": (1, key_heads - 1)}
+    places = max(key_heads * 3 // 8, 1)
+    return {"heads": (key_heads - 2 * places, places, places)}
 
 
 ENTRIES: tuple[Entry, ...] = (
@@ -61,6 +73,21 @@ ENTRIES: tuple[Entry, ...] = (
         extension="any scaling of its frequencies",
         used_in="Qwen2-VL (arXiv 2409.12191); Qwen2.5-VL (arXiv 2502.13923)",
         defaults=_sections,
+    ),
+    Entry(
+        name="mhrope",
+        hook_point="rotary",
+        encoding=MHRoPE,
+        title="MHRoPE: time, row and column each have key heads of their own, with all frequencies",
+        formula="q, k ← R(p) q, R(p) k, pairs of head h rotated by p_axis(h)·theta_j, theta_j = base^(−2j/rotary_dim)",
+        source="Huang et al., arXiv 2510.23095",
+        parameters="none",
+        cost="a table per key head; one rotation of q and k per layer",
+        past_training="angles never seen in training; a large image takes fewer positions than it has tokens",
+        reads="distances",
+        extension="any scaling of its frequencies",
+        used_in="its paper's own models; no other is known to us",
+        defaults=_heads,
     ),
     Entry(
         name="vjepa",

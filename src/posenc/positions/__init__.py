@@ -8,7 +8,8 @@ int64, those that measure floats, on the device of their argument.
 Texts: `from_mask`, `from_segments`, `from_cu_seqlens`, `after`, `zigzag`, `abacus`. Any rows: `padded`, `packed`.
 Pictures: `grid`, `block_order`, `windows`; then `centred`, `signed`, `spaced`, `rescaled`, `aligned`, `nearest`,
 `cropped`; then `with_prefix`, `with_suffix`. Time: `seconds`, `video`, `on_all_axes`. Mixed streams: `stream`,
-`from_token_ids`, `following`. Training: `randomised`, `skipped`, `perturbed`, `augmented`.
+`from_token_ids`, `following`, and `multimodal` by the designs of papers. Training: `randomised`, `skipped`,
+`perturbed`, `augmented`.
 """
 
 from posenc.positions.batches import packed as packed
@@ -21,6 +22,9 @@ from posenc.positions.checking import check_dtype as check_dtype
 from posenc.positions.checking import nowhere as nowhere
 from posenc.positions.checking import span as span
 from posenc.positions.checking import wide as wide
+from posenc.positions.designs import HOPE_STRIDES as HOPE_STRIDES
+from posenc.positions.designs import Circle as Circle
+from posenc.positions.designs import multimodal as multimodal
 from posenc.positions.diffusion import latents as latents
 from posenc.positions.grids import aligned as aligned
 from posenc.positions.grids import centred as centred
@@ -65,6 +69,7 @@ __all__ = [
     "centred",
     "check",
     "check_dtype",
+    "Circle",
     "cropped",
     "following",
     "from_cu_seqlens",
@@ -72,8 +77,10 @@ __all__ = [
     "from_segments",
     "from_token_ids",
     "grid",
+    "HOPE_STRIDES",
     "Image",
     "latents",
+    "multimodal",
     "nearest",
     "NOWHERE",
     "nowhere",

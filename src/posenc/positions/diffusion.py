@@ -27,7 +27,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from posenc.arguments import check_choice
+from posenc.positions.builders import check_name, register
 from posenc.positions.checking import NOWHERE
 from posenc.positions.grids import grid
 from posenc.positions.parts import Audio, Image, Part, Text, Video, checked
@@ -65,7 +65,7 @@ def latents(parts: Sequence[Part], *, model: Model) -> Tensor:
     >>> latents([Image(2, 2), Text(1)], model="qwen-image").tolist()
     [[0, -1, -1], [0, -1, 0], [0, 0, -1], [0, 0, 0], [1, 1, 1]]
     """
-    check_choice("model", model, tuple(_RULES))
+    check_name("latents", model)
     given = checked(parts)
     rule, blocks = _RULES[model], [torch.zeros(0, AXES[model], dtype=torch.int64)]
     pictures = [part for part in given if isinstance(part, Image | Video)]
@@ -138,3 +138,4 @@ _RULES: dict[str, _Rule] = {
     "lumina-2": _Rule(lambda numbers, parts: _on(0, 3, numbers), _behind_caption(0)),
     "z-image": _Rule(lambda numbers, parts: _on(0, 3, numbers + 1), _behind_caption(1)),
 }
+register("latents", "model", tuple(_RULES))

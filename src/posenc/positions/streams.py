@@ -23,7 +23,8 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from posenc.arguments import LONGEST, check_choice, shown
+from posenc.arguments import LONGEST, shown
+from posenc.positions.builders import check_name, register
 from posenc.positions.checking import check_coordinates
 from posenc.positions.grids import grid
 from posenc.positions.parts import Audio, Image, Part, Text, Video, checked
@@ -31,6 +32,7 @@ from posenc.positions.validation import count_of, number_of
 from posenc.positions.videos import on_all_axes, video
 
 Family = Literal["qwen2-vl", "qwen2.5-vl", "qwen2.5-omni", "qwen3-vl", "ernie-4.5-vl"]
+register("stream", "family", get_args(Family))
 AXES = 3  # time, row, column
 
 
@@ -84,6 +86,9 @@ def stream(parts: Sequence[Part], *, family: Family, tokens_per_second: float | 
 def following(positions: Tensor, tokens: int = 1) -> Tensor:
     """Positions of the next tokens of text: 1 + the largest id of each row, on all axes, and on from there.
 
+    That is the rule of `stream`. Under a design of `multimodal`, take the last ids of ``[*parts, Text(tokens)]``: text
+    then follows the last part, not the largest id of a row (VideoRoPE goes on after time, V2PE after fractions).
+
     Args:
         positions: ids so far, ``(*batch, tokens, axes)``, one document a row; padding at 0 does no harm.
         tokens: how many more.
@@ -105,7 +110,7 @@ def following(positions: Tensor, tokens: int = 1) -> Tensor:
 
 def rule_of(family: Family, tokens_per_second: float | None) -> Rule:
     """The rule of a family, with a model's own ids per second if given."""
-    check_choice("family", family, get_args(Family))
+    check_name("stream", family)
     rule = RULES[family]
     if tokens_per_second is None:
         return rule

@@ -8,6 +8,7 @@ from posenc.rotary.comrope import ComRoPELD as ComRoPELD
 from posenc.rotary.fope import FoPE as FoPE
 from posenc.rotary.grape import GRAPEM as GRAPEM
 from posenc.rotary.liere import LieRE as LieRE
+from posenc.rotary.mhrope import MHRoPE as MHRoPE
 from posenc.rotary.mixed import MixedRoPE as MixedRoPE
 from posenc.rotary.mrope import MRoPE as MRoPE
 from posenc.rotary.mrope import pair_order as pair_order
@@ -28,6 +29,7 @@ __all__ = [
     "FoPE",
     "GRAPEM",
     "LieRE",
+    "MHRoPE",
     "MixedRoPE",
     "MRoPE",
     "PoPE",

@@ -41,6 +41,10 @@ def coordinates(
         help_ = "; positions.movedim(0, -1) moves (axes, batch, tokens) to (batch, tokens, axes)" if axes_first else ""
         shapes = f"(tokens, {axes}) or (batch, tokens, {axes})"
         raise ValueError(f"positions must be {shapes}, got {tuple(positions.shape)}{help_}")
+    if axes == 1 and positions.ndim == 3:
+        if positions.shape[-1] != 1:
+            raise ValueError(f"positions must be (tokens,) or (batch, tokens), got {tuple(positions.shape)}")
+        positions = positions.squeeze(-1)
     if like is not None:
         positions = positions.to(like.device)
     positions = position.wide(positions)
@@ -50,6 +54,19 @@ def coordinates(
         places = (places.to(widest(places.device)) if places.is_floating_point() else places) + shift
     places = places.masked_fill(nowhere, 0)
     return places, nowhere, precision(like)
+
+
+def of_one_axis(axes: int, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
+    """Positions of queries and keys, where one axis has them as ``(tokens, 1)``, as ``(tokens,)``.
+
+    Only the tokens tell these from ``(batch, 1)`` of one token each, as which they would broadcast to tokens × tokens.
+    """
+    if axes > 1:
+        return q_pos, k_pos
+    of_q, of_k = (
+        p.squeeze(-1) if p.ndim == 2 and p.shape[-1] == 1 and x.shape[2] > 1 else p for p, x in ((q_pos, q), (k_pos, k))
+    )
+    return of_q, of_q if k_pos is q_pos else of_k
 
 
 def of_each(places: Tensor, frequencies: AnyFrequencies, dtype: torch.dtype, *, woven: bool = False) -> Table:

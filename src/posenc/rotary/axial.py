@@ -38,7 +38,17 @@ from posenc.arguments import WIDEST, check_choice, check_whole, one_line, shown
 from posenc.encoding import RotaryEncoding, Table
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.phase import Frequencies
-from posenc.rotary._axes import Chosen, alone, check_head, coordinates, of_each, over_heads, rotate_both, with_own
+from posenc.rotary._axes import (
+    Chosen,
+    alone,
+    check_head,
+    coordinates,
+    of_each,
+    of_one_axis,
+    over_heads,
+    rotate_both,
+    with_own,
+)
 from posenc.rotary._conventions import (
     CONVENTIONS,
     DIFFUSION_MODELS,
@@ -214,7 +224,8 @@ class AxialRoPE(RotaryEncoding):
         return torch.cat([*shares, x[..., first:]], -1)
 
     def forward(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
-        """Rotate q and k; see `RotaryEncoding.forward`."""
+        """Rotate q and k; see `RotaryEncoding.forward`. With one axis, positions ``(tokens, 1)`` are taken as well."""
+        q_pos, k_pos = of_one_axis(self.axes, q, k, q_pos, k_pos)
         of_queries = self.table(q_pos, like=q)
         of_keys = of_queries if k_pos is q_pos else self.table(k_pos, like=k)
         return rotate_both(self.rotate, q, k, of_queries, of_keys)

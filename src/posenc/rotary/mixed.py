@@ -29,7 +29,7 @@ from posenc.frequencies.host import check_base
 from posenc.frequencies.phase import AnyFrequencies, Frequencies, TensorFrequencies
 from posenc.frequencies.rotation import Layout
 from posenc.frequencies.spectrum import host_float64
-from posenc.rotary._axes import check_head, coordinates, of_sums
+from posenc.rotary._axes import check_head, coordinates, of_one_axis, of_sums
 from posenc.rotary._conventions import of_given
 from posenc.rotary._directions import along_axes, of_frames, of_golden, random_frames
 from posenc.rotary._rotate import rotate_grouped
@@ -43,7 +43,8 @@ class MixedRoPE(RotaryEncoding):
     Args:
         head_dim: width of a head, even.
         num_heads: query heads.
-        axes: coordinates of a position.
+        axes: coordinates of a position. With one, a call takes ``(tokens, 1)`` too; `table`, which has no q to tell,
+            reads it as rows of one token.
         base: waves start between 2π and nearly 2π · base long; default 10.
         directions: where the frequencies point at first: "random" frames, one for each head, as the source, the
             default; "axial", columns first, as its Swin; "golden", each pair of each head in a direction of its own.
@@ -143,6 +144,10 @@ class MixedRoPE(RotaryEncoding):
             raise ValueError(f"freqs must fit {shape}, got {tuple(freqs.shape)}")
         self.theta.copy_(freqs.flip(0).reshape(self.axes, self.num_kv_heads, -1).transpose(0, 1))
         return self
+
+    def forward(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
+        """Rotate q and k; see `RotaryEncoding.forward`. With one axis, positions ``(tokens, 1)`` are taken as well."""
+        return super().forward(q, k, *of_one_axis(self.axes, q, k, q_pos, k_pos))
 
     def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:
         """cos and sin ``(*batch, num_kv_heads, tokens, pairs)``; see `RotaryEncoding.table`."""

@@ -16,6 +16,7 @@ Departs from the source: positions have their axis of coordinates last. Tokens w
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -145,23 +146,36 @@ def largest(positions: Tensor) -> Tensor:
     return positions.amax(-1)
 
 
-def pair_order(design: str, sections: Sequence[int]) -> list[int]:
-    """The axis of each pair (0 time, 1 row, 2 column, −1 none) in designs that a comparison of them set side by side.
+def pair_order(
+    design: str, sections: Sequence[int], *, code: Literal["comparison", "authors"] = "comparison"
+) -> list[int]:
+    """The axis of each pair (0 time, 1 row, 2 column, −1 none) in the position designs of vision-language models.
 
     Args:
-        design: "videorope" (rows and columns alternate on the fast pairs, one pair after the first, time on the rest),
-            "hope" (the same, and time rests), "mm-rope" (two pairs of time, then three rows and columns in turn, over
-            and over).
+        design: a design of `posenc.positions.multimodal`: "mrope", "omnirope" and "circlerope" (time, row, column in
+            chunks), "mrope-i" and "ilrope" (interleaved), "videorope" (rows and columns alternate on the fast
+            pairs, time has the slow ones), "hope" (the same, and the pairs of time rest), "mm-rope" (two pairs of time,
+            then row and column three times, repeated). "mhrope" deals out heads (`MHRoPE`), "v2pe" has one
+            coordinate (`RoPE`).
         sections: how many pairs read time, rows and columns; of "mm-rope" their sum alone counts.
+        code: whose "videorope" and "hope". "comparison": pair 0 belongs to time, rows and columns begin one pair later,
+            and columns have one pair fewer than their section, though a comment there says otherwise. "authors": rows
+            and columns have all the fast pairs, as VideoRoPE's and HoPE's own code and checkpoints.
 
-    Source: Revisiting Multimodal Positional Encoding in Vision-Language Models, arXiv 2510.23095, in its code;
-        VideoRoPE arXiv 2502.05173, HoPE arXiv 2505.20444, MM-RoPE of Lumos-1 arXiv 2507.08801. As in that code, pair 0
-        of VideoRoPE reads time, though its comment says otherwise, and columns have one pair fewer than their section.
+    Source: Huang et al., arXiv 2510.23095, in its code (JJJYmmm/Multimodal-RoPEs at cd413b9, freq_allocation);
+        VideoRoPE arXiv 2502.05173 (Wiselnn570/VideoRoPE at 7712ca3), HoPE arXiv 2505.20444 (hrlics/HoPE at 85b76c0),
+        MM-RoPE of Lumos-1 arXiv 2507.08801.
 
     >>> pair_order("videorope", (2, 3, 3))
     [0, 1, 2, 1, 2, 1, 0, 0]
+    >>> pair_order("videorope", (2, 3, 3), code="authors")
+    [1, 2, 1, 2, 1, 2, 0, 0]
     """
-    check_choice("design", design, ("videorope", "hope", "mm-rope"))
+    if design in ("mhrope", "v2pe"):
+        other = "MHRoPE deals out whole heads" if design == "mhrope" else "it has one coordinate, which RoPE rotates by"
+        raise ValueError(f"design must be one that deals out pairs, got {design!r}: {other}")
+    check_choice("design", design, (*_CHUNKED, *_INTERLEAVED, "videorope", "hope", "mm-rope"))
+    check_choice("code", code, ("comparison", "authors"))
     counts = check_several("sections", sections)
     if len(counts) != 3:
         raise ValueError(f"sections must be pairs of time, row and column, got {shown(sections)}")
@@ -170,8 +184,16 @@ def pair_order(design: str, sections: Sequence[int]) -> list[int]:
     pairs = sum(counts)
     if design == "mm-rope":
         return [(0, 0, 1, 2, 1, 2, 1, 2)[pair % 8] for pair in range(pairs)]
-    order = [0 if design == "videorope" else -1] * pairs
+    if design in _CHUNKED or design in _INTERLEAVED:
+        return MRoPESpec(2 * pairs, sections=counts, interleaved=design in _INTERLEAVED).order()
+    time = 0 if design == "videorope" else -1
+    if code == "authors":  # spatial pairs alternate whatever the share of each
+        return [1 + pair % 2 if pair < counts[1] + counts[2] else time for pair in range(pairs)]
+    order = [time] * pairs
     for axis, count in ((1, counts[1]), (2, counts[2])):
         stop = 2 * count if axis == 1 else 2 * count - 1
         order[axis:stop:2] = [axis] * len(order[axis:stop:2])
     return order
+
+
+_CHUNKED, _INTERLEAVED = ("mrope", "omnirope", "circlerope"), ("mrope-i", "ilrope")

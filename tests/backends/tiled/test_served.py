@@ -41,6 +41,7 @@ SERVED = {
     "axial": ALL,
     "mixed": ALL,
     "mrope": ALL,
+    "mhrope": ALL,
     "vjepa": ALL,
     "liere": ALL,
     "comrope_ap": ALL,

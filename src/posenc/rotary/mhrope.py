@@ -1,0 +1,147 @@
+"""MHRoPE: each head reads one coordinate of a token with all frequencies of RoPE: time, row or column.
+
+    angle[h, j] = theta_j · p_axis(h),   theta_j = base^(−2j / rotary_dim)
+    heads (2, 3, 3) of 8 key heads:   axis(h) = t t h h h w w w
+
+M-RoPE divides the frequencies of every head among the axes, so that no axis has all of them; here each axis has, in
+heads of its own. Query heads read the axis of their key head. Heads that are left over do not rotate. Text has one
+number on all axes, so every head that rotates is rotated as under RoPE, bit for bit. Scalings act as on RoPE; a
+length-dependent one spans the largest coordinate + 1 of a row.
+Source: Huang et al., Revisiting Multimodal Positional Encoding in Vision-Language Models, arXiv 2510.23095, section on
+    frequency allocation; JJJYmmm/Multimodal-RoPEs at cd413b9, freq_allocation/mhrope.py.
+Checked against: that code's tables.
+Departs from the source: positions have their axis of coordinates last, and tokens without a place are not rotated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from posenc import positions as position
+from posenc.arguments import check_kv_heads, check_several, check_whole, shown
+from posenc.encoding import RotaryEncoding, Table
+from posenc.factory_kwargs import Device, place_parameters
+from posenc.frequencies.rotation import Layout
+from posenc.frequencies.spectrum import Spectrum
+from posenc.rotary._axes import check_head, coordinates
+from posenc.rotary._rotate import rotate_grouped
+from posenc.rotary.mrope import largest
+from posenc.rotary.rope import RoPE
+
+
+class MHRoPE(RotaryEncoding):
+    """Multi-head RoPE: whole key heads read time, rows or columns, each with every frequency.
+
+    Args:
+        head_dim: width of a head.
+        num_heads: query heads.
+        heads: how many key heads read time, rows and columns, in this order; at most ``num_kv_heads`` in all, and heads
+            that are left over do not rotate. The source has (2, 3, 3) of 8. One number for each axis, two or more.
+        num_kv_heads: key heads, default ``num_heads``; must divide it.
+        base: wavelengths run from 2π to about 2π · base.
+        layout: ``"half"`` as the source, or ``"interleaved"``; see `RoPE`.
+        rotary_dim: leading rotated channels, even, default all.
+        scaling: a `Scaling` such as ``YaRN(...)``, as for `RoPE`, with the same frequencies in all heads.
+        device, dtype: of the parameters, as in torch.nn.
+
+    Raises:
+        ValueError: for more heads than ``num_kv_heads``, for fewer than two axes, for a scaling that gives heads
+            frequencies of their own, and for what `RoPE` refuses.
+
+    >>> from posenc.positions import Image, Text, multimodal
+    >>> rope = MHRoPE(64, num_heads=16, num_kv_heads=8, heads=(2, 3, 3))
+    >>> at = multimodal([Text(4), Image(2, 3)], design="mhrope", reset=True)
+    >>> q, k = torch.randn(1, 16, 10, 64), torch.randn(1, 8, 10, 64)
+    >>> rope(q, k, at, at)[0].shape
+    torch.Size([1, 16, 10, 64])
+    """
+
+    plain_positions = True
+
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        num_heads: int,
+        heads: Sequence[int],
+        num_kv_heads: int | None = None,
+        base: float = 1_000_000.0,
+        layout: Layout = "half",
+        rotary_dim: int | None = None,
+        scaling: nn.Module | None = None,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.rope = RoPE(head_dim, base=base, layout=layout, rotary_dim=rotary_dim, scaling=scaling)
+        if self.rope._fewest is not None:
+            raise ValueError("scaling must give all heads the same frequencies: here a head has an axis, not a base")
+        self.num_kv_heads = check_kv_heads(num_heads, num_kv_heads)
+        self.heads = tuple(check_several("heads", heads))
+        for count in self.heads:
+            check_whole("heads", count, least=0)
+        if len(self.heads) < 2 or sum(self.heads) > self.num_kv_heads:
+            raise ValueError(
+                f"heads must be key heads of each of two or more axes, at most num_kv_heads = {self.num_kv_heads} in "
+                f"all, got {shown(heads)}"
+            )
+        self.head_dim, self.num_heads, self.axes = head_dim, num_heads, len(self.heads)
+        self.layout: Layout = layout
+        self.length_dependent = self.rope.length_dependent
+        place_parameters(self, device, dtype)
+
+    def order(self) -> list[int]:
+        """The axis of each key head; −1: the head does not rotate."""
+        read = [axis for axis, count in enumerate(self.heads) for _ in range(count)]
+        return read + [-1] * (self.num_kv_heads - len(read))
+
+    def spectrum(self, length: int | None = None) -> Spectrum:
+        """The frequencies in force, of every head; see `RoPE.spectrum`."""
+        return self.rope.spectrum(length)
+
+    def fixed(self, length: int | None = None) -> bool:
+        """Whether keys may be cached rotated; see `RoPE.fixed`."""
+        return self.rope.fixed(length)
+
+    def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:
+        """cos and sin ``(*batch, num_kv_heads, tokens, pairs)``, times the gain; see `RoPE.table`."""
+        if isinstance(positions, Tensor) and positions.ndim == 1:  # of text, where all coordinates are equal
+            positions = position.on_all_axes(positions, self.axes)
+        places, nowhere, dtype = coordinates(positions, self.axes, like)
+        rotation = self.rope._fixed or self.rope._table_spanning(largest(places), length)
+        of_axes = torch.cat([places, torch.zeros_like(places[..., :1])], -1).movedim(-1, 0)
+        cos, sin = rotation.table(of_axes, dtype)  # (axes + 1, *batch, tokens, pairs), the last one at rest
+        if self.rope.scaling is not None:
+            cos = cos.masked_fill(nowhere, 1.0)
+        chosen = torch.tensor([axis % (self.axes + 1) for axis in self.order()], device=cos.device)
+        return cos[chosen].movedim(0, -3), sin[chosen].movedim(0, -3)
+
+    def rotate(self, x: Tensor, table: Table) -> Tensor:
+        """Rotate queries or keys ``(batch, heads, tokens, head_dim)``; result in the dtype of ``x``."""
+        check_head("MHRoPE", self.head_dim, x)
+        return rotate_grouped("MHRoPE", x, table, self.layout, self.num_heads, self.num_kv_heads)
+
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        q_pos: Tensor,
+        k_pos: Tensor,
+        length: int | tuple[Tensor, Tensor] | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Rotate q and k; see `RotaryEncoding.forward`. Undeclared, each row spans its largest key."""
+        if length is None and self.length_dependent:
+            span = position.span(k_pos if k_pos.ndim == 1 else largest(k_pos))
+            length = (span, span)
+        of_q, of_k = length if isinstance(length, tuple) else (length, length)
+        of_queries = self.table(q_pos, of_q, like=q)
+        of_keys = of_queries if k_pos is q_pos and of_q is of_k else self.table(k_pos, of_k, like=k)
+        return self.rotate(q, of_queries), self.rotate(k, of_keys)
+
+    def extra_repr(self) -> str:
+        """Head, heads of each axis and of queries."""
+        grouped = "" if self.num_kv_heads == self.num_heads else f", num_kv_heads={self.num_kv_heads}"
+        return f"{self.head_dim}, num_heads={self.num_heads}{grouped}, heads={self.heads}"

@@ -1,0 +1,230 @@
+"""Position designs of vision-language models: the comparison's own numbers, and what each design promises."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+import torch
+
+from posenc.positions import (
+    HOPE_STRIDES,
+    Audio,
+    Circle,
+    Image,
+    Text,
+    Video,
+    latents,
+    multimodal,
+    packed,
+    padded,
+    stream,
+)
+from posenc.positions.designs import Design
+from tests.golden import HERE, load
+from tests.samples import gap, refusals
+
+FOLDER = HERE / "multimodal_positions"
+CASES = json.loads((FOLDER / "manifest.json").read_text())
+NAMES = {"mrope_i": "mrope-i", "mmrope": "mm-rope"}
+ROW = [Text(3), Image(2, 5), Text(1), Image(3, 1), Text(2)]
+COUNTED: tuple[Design, ...] = ("mrope", "mrope-i", "mhrope", "omnirope", "ilrope", "mm-rope", "videorope", "hope")
+ALL: tuple[Design, ...] = (*COUNTED, "circlerope", "v2pe")
+
+
+def options(case):
+    """The comparison's configuration as arguments of `multimodal`."""
+    given, design = case["options"], NAMES.get(case["design"], case["design"])
+    result = {"design": design}
+    if given.get("spatial_reset"):
+        result["reset"] = True
+    if design == "mm-rope":
+        result["scale"] = given["position_scale"]
+    if design == "v2pe":
+        result["span"] = given["visual_stride"]
+    elif design != "circlerope":
+        result["stride"] = given["temporal_stride"]
+    if design == "circlerope":
+        result["circle"] = Circle(given["radius"], given["alpha"], given["move_to_origin"])
+    return result
+
+
+def parts_of(case):
+    """Its parts; each picture and video stands between two special tokens, which are text."""
+    for kind, *size in case["parts"]:
+        if kind == "text":
+            yield Text(*size)
+        elif kind == "frames":  # before each frame its time and a special token, behind it another one
+            yield from [Text(2), Video(*size, between=3), Text(1)]
+        else:
+            yield from [Text(1), Image(*size) if kind == "image" else Video(*size), Text(1)]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_numbers_of_the_comparison(name):
+    """Counted ids exactly; fractions as float32, in which the comparison has them."""
+    case, arrays = CASES[name], load(f"multimodal_positions/{name}")
+    parts = list(parts_of(case))
+    ids = multimodal(parts, **options(case))
+    if ids.is_floating_point():
+        assert gap(ids, arrays["positions"]) < case["tolerance_f32"]
+    else:
+        assert torch.equal(ids, arrays["positions"].long())
+    following = multimodal([*parts, Text(1)], **options(case))[-1]
+    assert gap(following, (arrays["delta"][0] + len(ids)).expand(3)) < case["tolerance_f32"]
+
+
+def test_every_golden_file_is_used():
+    assert sorted(path.stem for path in FOLDER.glob("*.npz")) == sorted(CASES)
+
+
+@pytest.mark.parametrize("design", ALL)
+def test_text_alone_counts_on_all_axes(design):
+    expected = torch.arange(7)[:, None].expand(7, 3)
+    assert torch.equal(multimodal([Text(4), Audio(3)], design=design).long(), expected)
+    assert multimodal([], design=design).shape == (0, 3)
+
+
+@pytest.mark.parametrize("design", ALL)
+@pytest.mark.parametrize("reset", [False, True])
+def test_each_design_with_and_without_a_spatial_reset(design, reset):
+    """A reset takes the start of a picture off rows and columns, moves no text, and leaves time."""
+    if (design in ("omnirope", "ilrope") and not reset) or (design == "v2pe" and reset):
+        with pytest.raises(ValueError, match="reset must not be"):
+            multimodal(ROW, design=design, reset=reset)
+        return
+    ids = multimodal(ROW, design=design, reset=None if design == "v2pe" else reset)
+    unreset = {"omnirope": "mrope", "ilrope": "mrope"}.get(design, design)
+    expected = multimodal(ROW, design=unreset).double()
+    for pictures, start in ((slice(3, 13), 3), (slice(14, 17), expected[13, 0] + 1)):
+        if reset:
+            expected[pictures, 1:] -= start
+    assert gap(ids.double(), expected) < 1e-12
+
+
+def test_frames_apart():
+    """The stride acts on a video that is one block; with text between its frames each is a picture of its own."""
+    video = multimodal([Text(1), Video(3, 1, 2), Text(1)], design="videorope")
+    assert video[:, 0].tolist() == [0, 1, 1, 3, 3, 5, 5, 6]
+    assert video[1:7, 1].tolist() == [1, 1, 3, 3, 5, 5]
+    assert video[1:7, 2].tolist() == [1, 2, 3, 4, 5, 6]
+    for stride in HOPE_STRIDES:
+        row = multimodal([Text(1), Video(3, 1, 2), Text(1)], design="hope", stride=stride)
+        assert row[:, 0].tolist() == [0.0, *[1 + frame * stride for frame in (0, 0, 1, 1, 2, 2)], 2 + 2 * stride]
+        assert row.dtype == (torch.int64 if stride == 1 else torch.float64)
+    frames = [Image(1, 2), Text(3), Image(1, 2), Text(0), Image(1, 2)]
+    for design in COUNTED:
+        split = multimodal([Text(1), Video(3, 1, 2, between=(3, 0)), Text(1)], design=design, stride=2)
+        assert torch.equal(split, multimodal([Text(1), *frames, Text(1)], design=design))
+    both = multimodal([Video(2, 1, 1), Text(1), Video(2, 1, 1)], design="mrope", stride=[0.5, 3])
+    assert both[:, 0].tolist() == [0, 0.5, 1.5, 2.5, 5.5]
+
+
+def test_mm_rope_counts_in_pixels_and_frames_of_the_video():
+    ids = multimodal([Text(1), Video(2, 2, 2), Text(1)], design="mm-rope")
+    assert ids[[1, 2, 3, 5]].tolist() == [[1, 1, 1], [1, 1, 9], [1, 9, 1], [5, 1, 1]]
+    assert ids[-1].tolist() == [10, 10, 10]
+    unscaled = multimodal([Text(1), Video(2, 2, 2), Text(1)], design="mm-rope", scale=(1, 1, 1))
+    assert torch.equal(unscaled, multimodal([Text(1), Video(2, 2, 2), Text(1)], design="mrope"))
+
+
+@pytest.mark.parametrize("circle", [Circle(), Circle(radius=3.0, alpha=0.0), Circle("auto", 0.2, centred=False)])
+def test_text_is_as_far_from_each_token_on_a_circle(circle):
+    """CircleRoPE's promise: the points are equally far from the line of text and from one another along it."""
+    ids = multimodal([Text(4), Image(4, 6), Text(2)], design="circlerope", circle=circle)
+    line = torch.full((3,), 1 / 3**0.5, dtype=torch.float64)
+    picture = ids[4:28] - 4
+    radius = 5.0 if circle.radius == "auto" else circle.radius
+    assert gap(picture @ line, torch.zeros(24, dtype=torch.float64)) < 1e-12
+    assert gap(picture.norm(dim=-1), torch.full((24,), radius, dtype=torch.float64)) < 1e-12
+    for text in (*ids[:4], *ids[28:]):
+        distance = (ids[4:28] - text).norm(dim=-1)
+        assert distance.max() - distance.min() < 1e-12
+
+
+def test_a_circle_laid_flat_and_moved_up_and_frames_stacked():
+    flat = multimodal([Image(2, 3)], design="circlerope", circle=Circle(plane=1.0))
+    x, y = torch.meshgrid(torch.tensor([-0.5, 0.5]).double(), torch.tensor([-1.0, 0, 1]).double(), indexing="ij")[::-1]
+    assert gap(flat[:, 1] - flat[:, 2], 2**0.5 * x.flatten()) < 1e-12
+    assert gap(flat[:, 0], (2 / 3) ** 0.5 * y.flatten()) < 1e-12
+    up = multimodal([Image(2, 3)], design="circlerope", circle=Circle(positive=2.0))
+    assert abs(float(up.min()) - 2) < 1e-12
+    frames = multimodal([Video(3, 2, 2)], design="circlerope", stride=5).view(3, 4, 3)
+    assert gap(frames[2] - frames[0], torch.full((4, 3), 10.0).double()) < 1e-12
+
+
+def test_what_the_comparison_takes_as_its_default_circle_puts_tokens_on_one_another():
+    """−1 is used as a number: of the four tokens of a picture, three then stand at one position."""
+    mirrored = multimodal([Image(2, 2)], design="circlerope", circle=Circle(-1, -1, centred=False))
+    released = multimodal([Image(2, 2)], design="circlerope")
+    assert len(mirrored.mul(1e6).round().unique(dim=0)) == 2
+    assert len(released.mul(1e6).round().unique(dim=0)) == 4
+
+
+def test_v2pe_stays_apart_in_a_long_row_where_float32_does_not():
+    ids = multimodal([Text(1 << 17), Image(16, 16)], design="v2pe", span=1)[1 << 17 :, 0]
+    assert len(ids.unique()) == 256
+    assert len(ids.float().unique()) < 256
+    after = multimodal([Text(2), Image(1, 3), Text(2)], design="v2pe", span=0.5)
+    assert after[-2:, 0].tolist() == [3, 4]
+
+
+def test_rows_of_designs_are_padded_and_packed_like_others():
+    short, long = (multimodal([Text(n), Image(2, 2)], design="v2pe") for n in (1, 4))
+    batch, real = padded([short, long])
+    assert batch.shape == (2, 8, 3)
+    assert torch.equal(batch[0][real[0]], short)
+    assert packed([short, long])[0].shape == (13, 3)
+
+
+def test_a_name_of_another_builder_is_told_so():
+    wrong = {
+        "multimodal(parts, design='v2pe')": [
+            lambda: stream([Text(1)], family="v2pe"),
+            lambda: latents([], model="v2pe"),
+        ],
+        "stream(parts, family='qwen2-vl')": [
+            lambda: multimodal([Text(1)], design="qwen2-vl"),
+            lambda: latents([Text(1)], model="qwen2-vl"),
+        ],
+        "latents(parts, model='flux-1')": [
+            lambda: multimodal([Text(1)], design="flux-1"),
+            lambda: stream([Text(1)], family="flux-1"),
+        ],
+    }
+    for words, calls in wrong.items():
+        for call in calls:
+            with pytest.raises(ValueError, match=re.escape(words)):
+                call()
+
+
+VIDEO = [Video(2, 1, 1)]
+test_refusals = refusals(
+    {
+        "design": [lambda: multimodal(VIDEO, design="rope")],
+        "stride": [
+            lambda: multimodal(VIDEO, design="hope"),
+            lambda: multimodal(VIDEO, design="v2pe", stride=1),
+            lambda: multimodal(VIDEO, design="mrope", stride=0),
+            lambda: multimodal(VIDEO, design="mrope", stride=[1, 1]),
+            lambda: multimodal([Video(2**20, 1, 1)], design="mrope", stride=1e12),
+        ],
+        "scale": [
+            lambda: multimodal(VIDEO, design="mrope", scale=(4, 8, 8)),
+            lambda: multimodal(VIDEO, design="mm-rope", scale=(4, 8)),
+            lambda: multimodal(VIDEO, design="mm-rope", scale=(4, 8, 0)),
+        ],
+        "span": [
+            lambda: multimodal(VIDEO, design="videorope", span=1),
+            lambda: multimodal(VIDEO, design="v2pe", span=0),
+        ],
+        "circle": [
+            lambda: multimodal(VIDEO, design="mrope", circle=Circle()),
+            lambda: multimodal(VIDEO, design="circlerope", circle=10.0),
+            lambda: multimodal(VIDEO, design="circlerope", circle=Circle(radius="large")),
+            lambda: multimodal(VIDEO, design="circlerope", circle=Circle(plane=1.5)),
+        ],
+        "reset": [lambda: multimodal(VIDEO, design="mrope", reset="yes")],
+    }
+)

@@ -1,0 +1,75 @@
+"""MHRoPE: the comparison's tables, text as under RoPE, and heads that do not rotate."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from posenc import DynamicNTK, RoPE, YaRN, attention
+from posenc.frequencies import MultiScale
+from posenc.positions import Image, Text, multimodal
+from posenc.rotary import MHRoPE, MixedRoPE
+from tests.golden import load
+from tests.samples import gap, qkv, refusals
+
+
+def test_the_tables_of_the_comparison():
+    arrays = load("multimodal/mmalloc_mhrope_kv8")
+    rope = MHRoPE(128, num_heads=8, heads=(2, 3, 3), base=1e6)
+    assert rope.order() == arrays["axis_of_pair"][:, 0].tolist()
+    for part, table in zip(("cos", "sin"), rope.table(arrays["positions"]), strict=True):
+        assert gap(table, arrays[f"{part}_authors_f32"][..., :64].float()) < 2e-5
+
+
+@pytest.mark.parametrize("scaling", [None, YaRN(4.0, original_length=16), DynamicNTK(2.0, original_length=8)])
+def test_text_is_rotated_as_under_rope(scaling):
+    """Bit for bit, in heads that have an axis; the others keep their channels, times the gain."""
+    rope = RoPE(16, base=1e6, scaling=scaling)
+    heads = MHRoPE(16, num_heads=8, num_kv_heads=4, heads=(1, 1, 1), scaling=scaling)
+    q, k, _ = qkv(2, 8, 12, head_dim=16, num_kv_heads=4)
+    at = torch.arange(12)
+    for text in (at, at[:, None].expand(12, 3), at[:, None].expand(2, 12, 3)):
+        rotated_q, rotated_k = heads(q, k, text, text)
+        expected_q, expected_k = rope(q, k, at, at)
+        assert gap(rotated_q[:, :6], expected_q[:, :6]) < 1e-6
+        assert gap(rotated_k[:, :3], expected_k[:, :3]) < 1e-6
+        gain = float(rope.spectrum(12).gain)
+        assert gap(rotated_q[:, 6:], gain * q[:, 6:]) < 1e-6
+    for actual, expected in zip(heads.table(at), rope.table(at), strict=True):
+        assert torch.equal(actual[1], expected)
+
+
+def test_a_picture_is_rotated_as_by_mixed_rope_with_one_axis_a_head():
+    at = multimodal([Text(3), Image(2, 3), Text(1)], design="mhrope", reset=True)
+    rope = MHRoPE(16, num_heads=8, num_kv_heads=4, heads=(1, 2, 1))
+    theta = torch.zeros(4, 3, 8)
+    for head, axis in enumerate(rope.order()):
+        theta[head, axis] = rope.spectrum().theta
+    mixed = MixedRoPE(
+        16, num_heads=8, num_kv_heads=4, axes=3, frequencies=theta.double(), learned=False, layout="half"
+    )  # fmt: skip
+    q, k, v = qkv(2, 8, 10, head_dim=16, num_kv_heads=4)
+    actual, expected = (attention(q, k, v, [encoding], q_pos=at, k_pos=at, causal=True) for encoding in (rope, mixed))
+    assert gap(actual, expected) < 1e-5
+
+
+def test_a_length_dependent_scaling_spans_the_largest_coordinate():
+    rope = MHRoPE(16, num_heads=2, heads=(1, 1), scaling=DynamicNTK(2.0, original_length=8))
+    at = torch.tensor([[0, 0], [3, 40]])
+    for actual, expected in zip(rope.table(at), rope.table(at, 41), strict=True):
+        assert torch.equal(actual, expected)
+    assert not rope.fixed()
+    assert rope.fixed(41)
+
+
+test_refusals = refusals(
+    {
+        "heads": [
+            lambda: MHRoPE(16, num_heads=8, heads=(3, 3, 3)),
+            lambda: MHRoPE(16, num_heads=8, heads=(8,)),
+            lambda: MHRoPE(16, num_heads=8, heads=(-1, 3, 3)),
+        ],
+        "num_kv_heads": [lambda: MHRoPE(16, num_heads=8, num_kv_heads=3, heads=(1, 1, 1))],
+        "scaling": [lambda: MHRoPE(16, num_heads=4, heads=(1, 1), scaling=MultiScale(4, num_kv_heads=2))],
+    }
+)
