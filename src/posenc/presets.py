@@ -4,7 +4,7 @@
     flux = preset("flux-1", [Text(512), Image(64, 64)])
     out = attention(q, k, v, [flux.encoding], q_pos=flux.positions, causal=False)
 
-Sizes are those of the released models: ``head_dim=…``, ``axes_dims=…``, ``num_heads=…`` change them.
+Sizes are the released ones: ``head_dim=…``, ``axes_dims=…``, ``num_heads=…`` change them.
 `positions.latents` has the rule of each model's positions. Most encodings are `AxialRoPE.of_model`; the others:
 
     mochi               mixed RoPE, frequencies learned (heads, 3, pairs): give the checkpoint's as ``frequencies``
@@ -84,13 +84,15 @@ def preset(
     """
     check_choice("model", model, MODELS)
     positions = latents(parts, model=model, fps=fps, trained=trained, table=table, scale=scale, frames=frames)
-    given = changes if scaling is None else {**changes, "scaling": scaling}
+    arguments = changes if scaling is None else {**changes, "scaling": scaling}
     if model == "ltx-2" and any(isinstance(part, Audio) for part in parts):
-        given = {"axes": 1, **given}
+        arguments = {"axes": 1, **arguments}
     try:
-        encoding = _OTHERS[model](**given) if model in _OTHERS else AxialRoPE.of_model(model, **given)
+        encoding = _NOT_AXIAL[model](**arguments) if model in _NOT_AXIAL else AxialRoPE.of_model(model, **arguments)
     except TypeError as error:
-        raise ValueError(f"the encoding of {model!r} takes other arguments than {sorted(given)}: {error}") from error
+        raise ValueError(
+            f"the encoding of {model!r} takes other arguments than {sorted(arguments)}: {error}"
+        ) from error
     return Preset(encoding, positions)
 
 
@@ -129,7 +131,7 @@ def _sincos(width: int, **fixed: Any) -> Callable[..., Encoding]:
     return lambda dim=width, **changes: SinusoidalGrid(dim, **{**fixed, **changes})
 
 
-_OTHERS: dict[str, Callable[..., Encoding]] = {
+_NOT_AXIAL: dict[str, Callable[..., Encoding]] = {
     "mochi": _mochi,
     "ltx-2": _ltx_2,
     "ideogram-4": _ideogram_4,
@@ -137,4 +139,4 @@ _OTHERS: dict[str, Callable[..., Encoding]] = {
     "pixart": _sincos(1_152),
     "cogvideox-2b": _sincos(1_920, axes=3, family="cogvideox"),
 }
-MODELS = tuple(name for name in AXES if name in DIFFUSION_MODELS or name in _OTHERS)
+MODELS = tuple(name for name in AXES if name in DIFFUSION_MODELS or name in _NOT_AXIAL)
