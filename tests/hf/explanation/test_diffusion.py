@@ -1,4 +1,4 @@
-"""`posenc explain` on the config.json of a transformer of diffusers: what it prints, without torch, and what it refuses."""
+"""`posenc explain` on the config.json of a transformer of diffusers: what it says, without torch, and refuses."""
 
 from __future__ import annotations
 
