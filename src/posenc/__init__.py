@@ -62,7 +62,7 @@ __getattr__, _NAMES = lazy_names(
         "posenc.weight": "AttentionSink StickBreaking",
     },
     aliases={"FoX": "ForgetGate"},  # the name of its paper's model
-    submodules="positions hf layers search testing functional onnx diffusers",
+    submodules="positions hf layers search testing functional onnx diffusers presets",
 )
 
 __all__ = [

@@ -1,136 +1,344 @@
-"""Positions of diffusion transformers, compared with the modules of the installed diffusers, as shipped in float32."""
+"""Positions of diffusion transformers, compared with the modules of the installed diffusers: widened, and as shipped.
+
+Widened: their text with float64 in the place of float32, no formula touched, which shows that the formula is the same;
+as shipped, their float32 angles are what a model sees.
+"""
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import sys
+import types
 from collections.abc import Callable
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 from torch import Tensor
 
-from posenc import AxialRoPE
-from posenc.positions import Image, Text, Video, grid, latents
+from posenc import AxialRoPE, PositionInterpolation
+from posenc.embedding import SinusoidalGrid
+from posenc.encoding import RotaryEncoding
+from posenc.positions import Audio, Image, Text, Video, latents
+from posenc.positions.parts import Part
+from posenc.presets import Preset, preset
 from tests.samples import gap
 
 pytestmark = pytest.mark.reference
 pytest.importorskip("diffusers")
-from diffusers.models import embeddings
-from diffusers.models.transformers import (
-    transformer_cogview4,
-    transformer_cosmos,
-    transformer_flux,
-    transformer_flux2,
-    transformer_hunyuan_video,
-    transformer_hunyuanimage,
-    transformer_lumina2,
-    transformer_qwenimage,
-    transformer_wan,
-    transformer_z_image,
-)
-
-TOLERANCE = 2e-5  # of their float32 angles at these positions
-Table = tuple[Tensor, Tensor]
+EMBEDDINGS = "models.embeddings"
+WIDER = (("torch.float32", "torch.float64"), (".float()", ".double()"), ("complex64", "complex128"))
+Load = Callable[[str], Any]  # a module of diffusers by its name, as shipped or widened
 
 
-def adjacent(cos: Tensor, sin: Tensor) -> Table:
+def shipped(name: str) -> Any:
+    full = name if name.startswith(("models", "pipelines", "modular")) else f"models.transformers.{name}"
+    return importlib.import_module(f"diffusers.{full}")
+
+
+@cache
+def widened(name: str) -> Any:
+    """A module of diffusers whose text says float64 where it said float32."""
+    module = shipped(name)
+    text = inspect.getsource(module)
+    for narrow, wide in WIDER:
+        text = text.replace(narrow, wide)
+    copy = types.ModuleType(f"{module.__name__}_widened")
+    copy.__package__ = module.__package__
+    sys.modules[copy.__name__] = copy  # where dataclasses look for what their annotations name
+    exec(compile(text, str(module.__file__), "exec"), copy.__dict__)
+    for word, value in list(vars(copy).items()):  # what it takes from files with formulas is widened as well
+        home = str(getattr(value, "__module__", "")).removeprefix("diffusers.")
+        shared = home == EMBEDDINGS or home.startswith("models.transformers.transformer_")
+        if shared and not home.endswith("_widened"):
+            setattr(copy, word, getattr(widened(home), word))
+    return copy
+
+
+class Theirs(NamedTuple):
+    """Numbers of diffusers: cos and sin ``(…, pairs)``, or an embedding alone."""
+
+    cos: Tensor
+    sin: Tensor | None = None
+
+
+def adjacent(cos: Tensor, sin: Tensor) -> Theirs:
     """Of tables that repeat each pair for its two channels (2j, 2j + 1)."""
-    return cos.reshape(-1, cos.shape[-1])[:, ::2], sin.reshape(-1, sin.shape[-1])[:, ::2]
+    return Theirs(cos.reshape(-1, cos.shape[-1])[:, ::2], sin.reshape(-1, sin.shape[-1])[:, ::2])
 
 
-def halves(cos: Tensor, sin: Tensor) -> Table:
+def halves(cos: Tensor, sin: Tensor) -> Theirs:
     """Of tables that repeat all pairs for the second half of the channels."""
-    return cos[:, : cos.shape[-1] // 2], sin[:, : sin.shape[-1] // 2]
+    cos, sin = cos.reshape(-1, cos.shape[-1]), sin.reshape(-1, sin.shape[-1])
+    return Theirs(cos[:, : cos.shape[-1] // 2], sin[:, : sin.shape[-1] // 2])
 
 
-def complexes(*waves: Tensor) -> Table:
+def complexes(*waves: Tensor) -> Theirs:
     joined = torch.cat([wave.reshape(-1, wave.shape[-1]) for wave in waves])
-    return joined.real, joined.imag
+    return Theirs(joined.real, joined.imag)
 
 
-def flux() -> tuple[Table, AxialRoPE, Tensor]:
-    positions = latents([Text(5), Image(4, 6), Image(3, 2)], model="flux-1")
-    module = transformer_flux.FluxPosEmbed(10000, [16, 56, 56])
-    return adjacent(*module(positions.float())), AxialRoPE.of_model("flux-1"), positions
+Case = Callable[[Load], tuple[Theirs, Preset]]
+CPU = torch.device("cpu")
 
 
-def flux_2() -> tuple[Table, AxialRoPE, Tensor]:
-    positions = latents([Text(7), Image(3, 4), Image(2, 3)], model="flux-2")
-    module = transformer_flux2.Flux2PosEmbed(2000, [32, 32, 32, 32])
-    return adjacent(*module(positions.float())), AxialRoPE.of_model("flux-2"), positions
+def flux(load: Load) -> tuple[Theirs, Preset]:
+    ours = preset("flux-1", [Text(5), Image(4, 6), Image(3, 2)])
+    module = load("transformer_flux").FluxPosEmbed(10000, [16, 56, 56])
+    return adjacent(*module(ours.positions.double())), ours
 
 
-def qwen_image() -> tuple[Table, AxialRoPE, Tensor]:
-    module = transformer_qwenimage.QwenEmbedRope(10000, [16, 56, 56], scale_rope=True)
-    pictures, words = module([[(1, 5, 7), (1, 6, 4)]], device=torch.device("cpu"), max_txt_seq_len=3)
-    positions = latents([Image(5, 7), Image(6, 4), Text(3)], model="qwen-image")
-    return complexes(pictures, words), AxialRoPE.of_model("qwen-image"), positions
+def flux_2(load: Load) -> tuple[Theirs, Preset]:
+    ours = preset("flux-2", [Text(7), Image(3, 4), Image(2, 3)])
+    module = load("transformer_flux2").Flux2PosEmbed(2000, [32, 32, 32, 32])
+    return adjacent(*module(ours.positions.double())), ours
 
 
-def wan() -> tuple[Table, AxialRoPE, Tensor]:
-    module = transformer_wan.WanRotaryPosEmbed(128, (1, 2, 2), 1024)
-    table = adjacent(*module(torch.zeros(1, 16, 3, 8, 12)))
-    return table, AxialRoPE.of_model("wan"), latents([Video(3, 4, 6)], model="wan")
+def flux_3(load: Load) -> tuple[Theirs, Preset]:
+    ours = preset("flux-3", [Text(2), Image(3, 4), Image(2, 3)])
+    theirs = shipped("modular_pipelines.flux3.before_denoise")
+    numbered = [theirs._prepare_image_ids(3, 4, 0.5), theirs._prepare_image_ids(2, 3, 0.5, l_coord=-1)]
+    words = torch.cartesian_prod(*[torch.arange(1)] * 3, torch.arange(2))
+    places = torch.cat([words, *numbered]).double()
+    return adjacent(*load("transformer_flux3").Flux3PosEmbed(10000, [32] * 4)(places)), ours
 
 
-def hunyuan_video() -> tuple[Table, AxialRoPE, Tensor]:
-    module = transformer_hunyuan_video.HunyuanVideoRotaryPosEmbed(2, 1, [16, 56, 56])
-    table = adjacent(*module(torch.zeros(1, 16, 3, 8, 10)))
-    return table, AxialRoPE.of_model("hunyuan-video"), latents([Video(3, 4, 5)], model="hunyuan-video")
+def krea_2(load: Load) -> tuple[Theirs, Preset]:
+    places = shipped("pipelines.krea2.pipeline_krea2").Krea2Pipeline.prepare_position_ids(3, 4, 5, CPU)
+    module = load("transformer_krea2").Krea2RotaryPosEmbed(1000, [32, 48, 48])
+    return adjacent(*module(places.double())), preset("krea-2", [Text(3), Image(4, 5)])
 
 
-def hunyuan_image() -> tuple[Table, AxialRoPE, Tensor]:
-    module = transformer_hunyuanimage.HunyuanImageRotaryPosEmbed((1, 1), (64, 64))
-    return adjacent(*module(torch.zeros(1, 16, 5, 6))), AxialRoPE(128, axes_dims=(64, 64), base=256.0), grid(5, 6)
+def bria(load: Load) -> tuple[Theirs, Preset]:
+    ours = preset("flux-1", [Text(2), Image(3, 4)])
+    module = load("transformer_bria").BriaEmbedND(10000, [16, 56, 56])
+    return adjacent(*module(ours.positions.double())), ours
 
 
-def z_image() -> tuple[Table, AxialRoPE, Tensor]:
-    positions = latents([Text(5), Image(4, 6)], model="z-image")
-    module = transformer_z_image.RopeEmbedder(256.0, [32, 48, 48], [64, 128, 128])
-    return complexes(module(positions.int())), AxialRoPE.of_model("z-image"), positions
+def qwen_image(load: Load) -> tuple[Theirs, Preset]:
+    module = load("transformer_qwenimage").QwenEmbedRope(10000, [16, 56, 56], scale_rope=True)
+    tables = module([[(1, 5, 7), (1, 6, 4)]], device=CPU, max_txt_seq_len=3)
+    return complexes(*tables), preset("qwen-image", [Image(5, 7), Image(6, 4), Text(3)])
 
 
-def lumina_2() -> tuple[Table, AxialRoPE, Tensor]:
-    module = transformer_lumina2.Lumina2RotaryPosEmbed(10000, [32, 32, 32], [300, 512, 512], 2)
+def qwen_image_layered(load: Load) -> tuple[Theirs, Preset]:
+    module = load("transformer_qwenimage").QwenEmbedLayer3DRope(10000, [16, 56, 56], scale_rope=True)
+    tables = module([[(1, 2, 3), (1, 2, 3), (1, 2, 3), (1, 3, 2)]], 3, device=CPU)
+    parts: list[Part] = [Image(2, 3), Image(2, 3), Image(2, 3), Image(3, 2), Text(3)]
+    return complexes(*tables), preset("qwen-image-layered", parts)
+
+
+def qwen_image_2_1(load: Load) -> tuple[Theirs, Preset]:
+    module = load("transformer_qwenimage21").QwenImage21Rope(10000, [16, 56, 56])
+    is_picture = torch.tensor([False] * 3 + [True] * 6 + [False] * 2 + [True] * 20 + [False])
+    parts: list[Part] = [Text(3), Image(2, 3), Text(2), Image(4, 5), Text(1)]
+    return complexes(module([(1, 2, 3), (1, 4, 5)], is_picture, CPU)), preset("qwen-image-2.1", parts)
+
+
+def nucleus(load: Load) -> tuple[Theirs, Preset]:
+    module = load("transformer_nucleusmoe_image").NucleusMoEEmbedRope(10000, [16, 56, 56], scale_rope=True)
+    return complexes(*module([(1, 5, 4)], device=CPU, max_txt_seq_len=3)), preset("qwen-image", [Image(5, 4), Text(3)])
+
+
+def wan(load: Load) -> tuple[Theirs, Preset]:
+    module = load("transformer_wan").WanRotaryPosEmbed(128, (1, 2, 2), 1024)
+    return adjacent(*module(torch.zeros(1, 16, 3, 8, 12))), preset("wan", [Video(3, 4, 6)])
+
+
+def skyreels_v2(load: Load) -> tuple[Theirs, Preset]:
+    module = load("transformer_skyreels_v2").SkyReelsV2RotaryPosEmbed(128, (1, 2, 2), 1024)
+    return adjacent(*module(torch.zeros(1, 16, 3, 8, 12))), preset("wan", [Video(3, 4, 6)])
+
+
+def chrono_edit(load: Load) -> tuple[Theirs, Preset]:
+    module = load("transformer_chronoedit").ChronoEditRotaryPosEmbed(128, (1, 2, 2), 1024)
+    return adjacent(*module(torch.zeros(1, 16, 2, 6, 8))), preset("chrono-edit", [Video(2, 3, 4)])
+
+
+def hunyuan_video(load: Load) -> tuple[Theirs, Preset]:
+    module = load("transformer_hunyuan_video").HunyuanVideoRotaryPosEmbed(2, 1, [16, 56, 56])
+    return adjacent(*module(torch.zeros(1, 16, 3, 8, 10))), preset("hunyuan-video", [Video(3, 4, 5)])
+
+
+def hunyuan_video_1_5(load: Load) -> tuple[Theirs, Preset]:
+    module = load("transformer_hunyuan_video15").HunyuanVideo15RotaryPosEmbed(1, 1, [16, 56, 56])
+    return adjacent(*module(torch.zeros(1, 32, 3, 4, 5))), preset("hunyuan-video", [Video(3, 4, 5)])
+
+
+def framepack(load: Load) -> tuple[Theirs, Preset]:
+    module = load("transformer_hunyuan_video_framepack").HunyuanVideoFramepackRotaryPosEmbed(2, 1, [16, 56, 56])
+    ours = preset("framepack", [Video(3, 2, 4)], frames=(0, 1, 17))
+    return adjacent(*module(torch.tensor([0, 1, 17]), 4, 8, CPU)), ours
+
+
+def hunyuan_image(load: Load) -> tuple[Theirs, Preset]:
+    module = load("transformer_hunyuanimage").HunyuanImageRotaryPosEmbed((1, 1), (64, 64))
+    return adjacent(*module(torch.zeros(1, 16, 5, 6))), preset("hunyuan-image", [Image(5, 6)])
+
+
+def hunyuan_dit(load: Load) -> tuple[Theirs, Preset]:
+    cut = shipped("pipelines.hunyuandit.pipeline_hunyuandit").get_resize_crop_region_for_grid((40, 24), 32)
+    tables = load(EMBEDDINGS).get_2d_rotary_pos_embed(88, cut, (40, 24))
+    return adjacent(*tables), preset("hunyuan-dit", [Image(40, 24)])
+
+
+def lumina_next(load: Load) -> tuple[Theirs, Preset]:
+    table = load(EMBEDDINGS).get_2d_rotary_pos_embed_lumina(96, 4, 5, linear_factor=2.0)
+    return complexes(table), preset("lumina-next", [Image(4, 5)], scaling=PositionInterpolation(2.0))
+
+
+def lumina_2(load: Load) -> tuple[Theirs, Preset]:
+    module = load("transformer_lumina2").Lumina2RotaryPosEmbed(10000, [32, 32, 32], [300, 512, 512], 2)
     _, _, _, joined, _, _ = module(torch.zeros(1, 4, 6, 8), torch.ones(1, 5, dtype=torch.long))
-    return complexes(joined[0]), AxialRoPE.of_model("lumina-2"), latents([Text(5), Image(3, 4)], model="lumina-2")
+    return complexes(joined[0]), preset("lumina-2", [Text(5), Image(3, 4)])
 
 
-def cosmos() -> tuple[Table, AxialRoPE, Tensor]:
-    module = transformer_cosmos.CosmosRotaryPosEmbed(128, rope_scale=(2.0, 1.0, 1.0))
-    bases = [10_000.0 * scale ** (width / (width - 2)) for scale, width in ((2.0, 44), (1.0, 42), (1.0, 42))]
-    rope = AxialRoPE(128, axes_dims=(44, 42, 42), base=bases, layout="half")
-    return halves(*module(torch.zeros(1, 16, 3, 4, 6), fps=None)), rope, grid(3, 2, 3)
+def z_image(load: Load) -> tuple[Theirs, Preset]:
+    ours = preset("z-image", [Text(5), Image(4, 6)])
+    module = load("transformer_z_image").RopeEmbedder(256.0, [32, 48, 48], [64, 128, 128])
+    return complexes(module(ours.positions.int())), ours
 
 
-def cogview_4() -> tuple[Table, AxialRoPE, Tensor]:
-    module = transformer_cogview4.CogView4RotaryPosEmbed(128, 2, (256, 256))
-    places = grid(6, 10) * 256 // torch.tensor([6, 10])
-    rope = AxialRoPE(128, axes_dims=(64, 64), layout="half")
-    return halves(*module(torch.zeros(1, 16, 12, 20))), rope, places
+def cogvideox(load: Load) -> tuple[Theirs, Preset]:
+    pipeline = shipped("pipelines.cogvideo.pipeline_cogvideox")
+    cut = pipeline.get_resize_crop_region_for_grid((8, 4), 45, 30)
+    tables = load(EMBEDDINGS).get_3d_rotary_pos_embed(64, cut, (8, 4), 3)
+    return adjacent(*tables), preset("cogvideox", [Video(3, 8, 4)])
 
 
-def cogvideox() -> tuple[Table, AxialRoPE, Tensor]:
-    table = embeddings.get_3d_rotary_pos_embed(64, ((0, 0), (6, 9)), (6, 9), 3)
-    return adjacent(*table), AxialRoPE(64, axes_dims=(16, 24, 24)), grid(3, 6, 9)
+def cogvideox_1_5(load: Load) -> tuple[Theirs, Preset]:
+    tables = load(EMBEDDINGS).get_3d_rotary_pos_embed(64, None, (4, 6), 3, grid_type="slice", max_size=(30, 45))
+    return adjacent(*tables), preset("cogvideox-1.5", [Video(3, 4, 6)])
 
 
-MODELS: list[Callable[[], tuple[Table, AxialRoPE, Tensor]]] = [
-    flux, flux_2, qwen_image, wan, hunyuan_video, hunyuan_image, z_image, lumina_2, cosmos, cogview_4, cogvideox,
+def easyanimate(load: Load) -> tuple[Theirs, Preset]:
+    module = load("transformer_easyanimate").EasyAnimateRotaryPosEmbed(2, 64)
+    return adjacent(*module(torch.zeros(1, 16, 3, 18, 10))), preset("easyanimate", [Video(3, 9, 5)])
+
+
+def cogvideox_2b(load: Load) -> tuple[Theirs, Preset]:
+    module = load(EMBEDDINGS).CogVideoXPatchEmbed(embed_dim=64, text_embed_dim=8, sample_width=8, sample_height=4)
+    table = module._get_positional_embeddings(8, 12, 9)[0, 226:]
+    return Theirs(table), preset("cogvideox-2b", [Video(3, 4, 6)], dim=64)
+
+
+def cogview_4(load: Load) -> tuple[Theirs, Preset]:
+    module = load("transformer_cogview4").CogView4RotaryPosEmbed(128, 2, (256, 256))
+    return halves(*module(torch.zeros(1, 16, 12, 20))), preset("cogview-4", [Image(6, 10)])
+
+
+def glm_image(load: Load) -> tuple[Theirs, Preset]:
+    module = load("transformer_glm_image").GlmImageRotaryPosEmbed(128, 2)
+    return halves(*module(torch.zeros(1, 16, 12, 20))), preset("glm-image", [Image(6, 10)])
+
+
+def cosmos(load: Load) -> tuple[Theirs, Preset]:
+    module = load("transformer_cosmos").CosmosRotaryPosEmbed(128, rope_scale=(2.0, 1.0, 1.0))
+    return halves(*module(torch.zeros(1, 16, 3, 4, 6), fps=30)), preset("cosmos", [Video(3, 2, 3)], fps=30)
+
+
+def mochi(load: Load) -> tuple[Theirs, Preset]:
+    learned = torch.randn(3, 2, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) / 16
+    tables = load("transformer_mochi").MochiRoPE()(learned, 2, 3, 4, device=CPU, dtype=torch.float64)
+    options: dict[str, Any] = {"head_dim": 16, "num_heads": 2, "frequencies": learned.transpose(0, 1)}
+    return Theirs(*(part.transpose(0, 1) for part in tables)), preset("mochi", [Video(2, 3, 4)], **options)
+
+
+def ltx(load: Load) -> tuple[Theirs, Preset]:
+    module = load("transformer_ltx").LTXVideoRotaryPosEmbed(2048)
+    tables = module(torch.zeros(1), 3, 4, 5, rope_interpolation_scale=(8 / 25, 32, 32))
+    return adjacent(*tables), preset("ltx", [Video(3, 4, 5)])
+
+
+def ltx_2(load: Load) -> tuple[Theirs, Preset]:
+    module = load("transformer_ltx2").LTX2AudioVideoRotaryPosEmbed(128, rope_type="split", num_attention_heads=4)
+    tables = module(module.prepare_coords(1, 3, 2, 4, CPU, fps=24.0))
+    return Theirs(tables[0][0], tables[1][0]), preset("ltx-2", [Video(3, 2, 4)], head_dim=32, num_heads=4)
+
+
+def ltx_2_sound(load: Load) -> tuple[Theirs, Preset]:
+    module = load("transformer_ltx2").LTX2AudioVideoRotaryPosEmbed(64, modality="audio")
+    positions = latents([Audio(6)], model="ltx-2")
+    return adjacent(*module(module.prepare_coords(1, 6, CPU))), Preset(
+        AxialRoPE(64, axes=1, convention="ltx"), positions
+    )
+
+
+def kandinsky_5(load: Load) -> tuple[Theirs, Preset]:
+    module = load("transformer_kandinsky").Kandinsky5RoPE3D([16, 24, 24])
+    counted = [torch.arange(size) for size in (3, 2, 4)]
+    matrices = module((1, 3, 2, 4), counted, scale_factor=(1.0, 2.0, 2.0)).reshape(24, 32, 2, 2)
+    return Theirs(matrices[..., 0, 0], matrices[..., 1, 0]), preset("kandinsky-5", [Video(3, 2, 4)], scale=(1, 2, 2))
+
+
+def ideogram_4(load: Load) -> tuple[Theirs, Preset]:
+    ours = preset("ideogram-4", [Text(3), Image(2, 4)])
+    module = load("transformer_ideogram4").Ideogram4MRoPE(128, 5000000, (24, 20, 20))
+    return halves(*module(ours.positions[None])), ours
+
+
+def minimax_h3(load: Load) -> tuple[Theirs, Preset]:
+    steps = shipped("modular_pipelines.minimax_h3.before_denoise")
+    frames, _ = steps._frame_position_grid(8, 12, 2, 2)
+    times = steps._temporal_position_grid(6, 3.0)
+    words = torch.tensor([[float(word), 0, 0] for word in range(3)], dtype=torch.float64)
+    places = torch.cat([words, torch.cat([times.repeat_interleave(24)[:, None], frames.repeat(6, 1)], -1)])
+    module = load("transformer_minimax_h3").MiniMaxH3RotaryPosEmbed()
+    return halves(*module(places)), preset("minimax-h3", [Text(3), Video(6, 4, 6)])
+
+
+def sd3(load: Load) -> tuple[Theirs, Preset]:
+    sizes = {"height": 128, "width": 128, "patch_size": 2, "embed_dim": 64, "pos_embed_max_size": 192}
+    module = load(EMBEDDINGS).PatchEmbed(**sizes)
+    return Theirs(module.cropped_pos_embed(10, 14)[0]), preset("sd3", [Image(5, 7)], dim=64)
+
+
+def pixart(load: Load) -> tuple[Theirs, Preset]:
+    table = load(EMBEDDINGS).get_2d_sincos_pos_embed(64, (4, 6), base_size=64, interpolation_scale=2, output_type="pt")
+    return Theirs(table), preset("pixart", [Image(4, 6)], dim=64)
+
+
+CASES: list[Case] = [
+    flux, flux_2, flux_3, krea_2, bria, qwen_image, qwen_image_layered, qwen_image_2_1, nucleus, wan,
+    skyreels_v2, chrono_edit, hunyuan_video, hunyuan_video_1_5, framepack, hunyuan_image, hunyuan_dit, lumina_next,
+    lumina_2, z_image, cogvideox, cogvideox_1_5, easyanimate, cogvideox_2b, cogview_4, glm_image, cosmos, mochi, ltx,
+    ltx_2, ltx_2_sound, kandinsky_5, ideogram_4, minimax_h3, sd3, pixart,
 ]  # fmt: skip
+# of their float32 angles at these positions, as in tests/golden/diffusion/manifest.json; others 2e-5
+AS_SHIPPED: dict[Case, float] = {
+    ltx: 2e-2, ltx_2: 2e-2, ltx_2_sound: 2e-2, ideogram_4: 3.5e-2, mochi: 1e-4, cogview_4: 6e-5,
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
-def test_equal_to_the_module_as_shipped(model: Callable[[], tuple[Table, AxialRoPE, Tensor]]) -> None:
-    expected, rope, positions = model()
-    for table, right in zip(rope.table(positions), expected, strict=True):
-        assert table.shape == right.shape
-        assert gap(table, right.float()) < TOLERANCE
+def differs(theirs: Theirs, ours: Preset, dtype: torch.dtype) -> float:
+    encoding, positions = ours
+    if isinstance(encoding, SinusoidalGrid):
+        return gap(encoding.encode(positions, dtype), theirs.cos)
+    assert isinstance(encoding, RotaryEncoding)
+    assert theirs.sin is not None
+    cos, sin = encoding.table(positions, like=torch.zeros(1, dtype=dtype))
+    return max(gap(cos, theirs.cos), gap(sin, theirs.sin))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_equal_to_the_module_widened_to_float64(case: Case) -> None:
+    theirs, ours = case(widened)
+    assert theirs.cos.dtype == torch.float64
+    assert differs(theirs, ours, torch.float64) < 1e-6
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_equal_to_the_module_as_shipped(case: Case) -> None:
+    theirs, ours = case(shipped)
+    assert differs(theirs, ours, torch.float32) < AS_SHIPPED.get(case, 2e-5)
 
 
 def test_flux_rotates_queries_as_diffusers_does() -> None:
-    positions = latents([Text(3), Image(4, 5)], model="flux-1")
-    module, rope = transformer_flux.FluxPosEmbed(10000, [16, 56, 56]), AxialRoPE.of_model("flux-1")
-    q: Any = torch.randn(1, len(positions), 2, 128)  # (batch, tokens, heads, channels) there
-    expected = embeddings.apply_rotary_emb(q, module(positions.float()), sequence_dim=1)
-    assert gap(rope.rotate(q.transpose(1, 2), rope.table(positions)), expected.transpose(1, 2)) < TOLERANCE
+    rope, positions = preset("flux-1", [Text(3), Image(4, 5)])
+    assert isinstance(rope, AxialRoPE)
+    q = torch.randn(1, len(positions), 2, 128)  # (batch, tokens, heads, channels) there
+    module = shipped("transformer_flux").FluxPosEmbed(10000, [16, 56, 56])
+    expected = shipped(EMBEDDINGS).apply_rotary_emb(q, module(positions.float()), sequence_dim=1)
+    assert gap(rope.rotate(q.transpose(1, 2), rope.table(positions)), expected.transpose(1, 2)) < 2e-5

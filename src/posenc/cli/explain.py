@@ -11,6 +11,7 @@ from typing import Any
 from posenc.hf.config.rope_config import read_rope
 from posenc.hf.config.scalings import check_convention
 from posenc.hf.explanation.describe import layer_lines
+from posenc.hf.explanation.diffusion import diffusion_config, diffusion_json, diffusion_text
 from posenc.hf.explanation.report import as_json as facts_as_json
 from posenc.hf.explanation.report import as_text
 from posenc.hf.families.listing import families_json, families_text
@@ -55,6 +56,13 @@ def run(
         sys.stdout.write((families_json() if as_json else families_text()) + "\n")
         return 0
     known = check_convention(convention)
+    with naming(path):
+        transformer = diffusion_config(Path(path))
+        if transformer is not None:
+            if live or layers:
+                raise ValueError("--live and --layers: not for a transformer of diffusers, whose blocks are all alike")
+            sys.stdout.write((diffusion_json if as_json else diffusion_text)(transformer) + "\n")
+            return 0
     if live:
         return _compare_modules(path, as_json=as_json, trust_remote_code=trust_remote_code)
     with naming(path):

@@ -6,6 +6,7 @@
     e(p) = s_0 | s_1 | c_0 | c_1                                           "timm"
     e(p) = s_0, c_0 woven | s_1, c_1 woven                                 "interleaved"
     e(p) = p_0 | p_1 | s_0 | s_1 | c_0 | c_1                               "perceiver": the coordinates themselves first
+    e(p) = s_0 | c_0 | s_2 | c_2 | s_1 | c_1                               "cogvideox": time has ¼, the others ⅜
 
 p_a coordinate a in tokens, theta radians per token; two axes are row and column. pairs = dim / (2·axes), rounded up in
 "interleaved", which cuts off what is too much. In "perceiver" theta runs from π to π·resolution_a / 2 in equal steps,
@@ -15,9 +16,11 @@ alone, but for the coordinates themselves.
 Source: Chen et al., MoCo v3, arXiv 2104.02057, section 5, and He et al., MAE, arXiv 2111.06377, by the code of MAE
     ("mae"); Beyer et al., Better plain ViT baselines, arXiv 2205.01580, section 2, by big_vision's ("simplevit");
     timm's build_sincos2d_pos_embed ("timm"); the package positional-encodings ("interleaved"); Jaegle et al.,
-    Perceiver, arXiv 2103.03206, section 3.2 ("perceiver").
+    Perceiver, arXiv 2103.03206, section 3.2 ("perceiver"); CogVideoX-2B by diffusers' get_3d_sincos_pos_embed
+    ("cogvideox"). Stable Diffusion 3 and PixArt have "mae" over `positions.latents`.
 Checked against: MAE, vit-pytorch's SimpleViT, timm 1.0.31 (also interleave=True: "mae" with its halves swapped),
-    positional-encodings 6.0.3 with one, two and three axes; transformers' PerceiverFourierPositionEncoding; mpmath.
+    positional-encodings 6.0.3 with one, two and three axes; transformers' PerceiverFourierPositionEncoding; diffusers
+    0.42's PatchEmbed and get_3d_sincos_pos_embed; mpmath.
 Departs from the source: "mae" and "timm" have two axes there; more go on in the same order, as in vit-pytorch's
     SimpleViT of videos. Coordinates are the caller's, so no grid need be square, whole or in order.
 """
@@ -40,7 +43,7 @@ from posenc.frequencies.host import check_base, geometric
 from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
 from posenc.positions.validation import numbers
 
-Family = Literal["mae", "simplevit", "interleaved", "timm", "perceiver"]
+Family = Literal["mae", "simplevit", "interleaved", "timm", "perceiver", "cogvideox"]
 
 
 class SinusoidalGrid(EmbeddingEncoding):
@@ -52,7 +55,8 @@ class SinusoidalGrid(EmbeddingEncoding):
         axes: coordinates of a position.
         family: which code's channels and frequencies: ``"mae"`` (also MoCo v3), ``"simplevit"`` (also big_vision;
             at least 4 · axes channels), ``"timm"`` (the default order of its build_sincos2d_pos_embed),
-            ``"interleaved"`` (the package positional-encodings), or ``"perceiver"``.
+            ``"interleaved"`` (the package positional-encodings), ``"perceiver"``, or ``"cogvideox"`` (three axes; dim
+            is a multiple of 16).
         base: wavelengths run from 2π to about 2π · base tokens; default 10,000. "perceiver" has none.
         resolution: of "perceiver" alone: tokens along each axis, one number or one an axis; the shortest waves are
             2 · 2 / resolution long, two tokens.
@@ -101,6 +105,10 @@ class SinusoidalGrid(EmbeddingEncoding):
             raise ValueError(f"resolution belongs to family='perceiver', got {shown(resolution)} for {family!r}")
         self.base = 10_000.0 if base is None else base
         check_base(self.base)
+        if family == "cogvideox":
+            self._by_axis = [Frequencies(geometric(width, self.base)) for width in _cogvideox_widths(dim)]
+            place_parameters(self, device, dtype)
+            return
         pairs = -(-dim // (2 * axes))
         below = 2 * (pairs - 1) if family == "simplevit" else 2 * pairs
         self._frequencies = Frequencies(geometric(2 * pairs, self.base, denominator=below))
@@ -109,6 +117,12 @@ class SinusoidalGrid(EmbeddingEncoding):
     def encode(self, positions: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """The encoding alone, ``(*batch, tokens, dim)``, float32 or float64."""
         at = by_axis(positions, self.axes)
+        if self.family == "cogvideox":
+            wide, waves = working_dtype(dtype, at.device), []
+            for axis in (0, 2, 1):  # the column before the row
+                cos, sin = cos_sin(angles(at[..., axis], self._by_axis[axis], wide), dtype)
+                waves += [sin, cos]
+            return torch.cat(waves, -1).masked_fill(position.nowhere(positions, self.axes).unsqueeze(-1), 0.0)
         angle = angles(at, self._frequencies, working_dtype(dtype, at.device))  # (*batch, tokens, axes, pairs)
         cos, sin = cos_sin(angle, dtype)
         channels = _arranged(sin, cos, self.family)[..., : self.dim]
@@ -153,12 +167,21 @@ def _check_dim(dim: int, axes: int, family: Family) -> None:
         if dim < 3 * axes or dim % (2 * axes) != axes:
             raise ValueError(f"dim must be {axes} * (2 * bands + 1) for 'perceiver' with {axes} axes, got {dim}")
         return
+    if family == "cogvideox":
+        if axes != 3 or dim % 16:
+            raise ValueError(f"dim must be a multiple of 16 and axes 3 for 'cogvideox', got {dim} and {axes}")
+        return
     smallest = 4 * axes if family == "simplevit" else 2 * axes  # the spacing divides by pairs − 1
     if dim < smallest or dim % (2 * axes):
         raise ValueError(
             f"dim must be a multiple of 2 * axes = {2 * axes}, at least {smallest}, for family {family!r}, got {dim}: "
             "family='interleaved' takes any"
         )
+
+
+def _cogvideox_widths(dim: int) -> tuple[int, int, int]:
+    """Channels of time, row and column."""
+    return dim // 4, 3 * dim // 8, 3 * dim // 8
 
 
 def _arranged(sin: Tensor, cos: Tensor, family: Family) -> Tensor:

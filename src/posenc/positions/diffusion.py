@@ -1,63 +1,144 @@
 """Positions in diffusion transformers: where text, picture, frames and reference pictures stand on their axes.
 
-    flux-1          text (0, 0, 0), every token; pictures (n, row, column), n = 0, then 1 for references (Kontext)
-    flux-2          text (0, 0, 0, l); pictures (10 n, row, column, 0)
-    qwen-image      pictures (n, row − ⌈H/2⌉, column − ⌈W/2⌉); text (s, s, s), (s + 1, …), s = max ⌊H/2⌋, ⌊W/2⌋ of all
-    wan             (frame, row, column); text is not rotated
-    hunyuan-video   the same
-    lumina-2        caption (l, 0, 0); picture (length of the caption, row, column)
-    z-image         caption (1 + l, 0, 0); picture (1 + length of the caption, row, column)
+    flux-1, krea-2      text (0, 0, 0), every token; pictures (n, row, column), n = 0, then 1 for references (Kontext)
+    flux-2              text (0, 0, 0, l); pictures (10 n, row, column, 0)
+    flux-3              text (0, 0, 0, l); pictures (0, row / 2, column / 2, −n)
+    qwen-image          pictures (n, row − ⌈H/2⌉, column − ⌈W/2⌉); text s + l on all axes, s = max ⌊H/2⌋, ⌊W/2⌋ of all
+    qwen-image-layered  the same, the last picture at frame −1, s at least its number
+    qwen-image-2.1      one stream: text counts on all axes, a picture (p, as above), then p + max(H, W)
+    wan, hunyuan-video  (frame, row, column)
+    chrono-edit         the same; two frames are 0 and 7
+    framepack           the same, frames at the numbers given
+    hunyuan-image, glm-image, lumina-next             (row, column)
+    lumina-2            caption (l, 0, 0); picture (length of the caption, row, column)
+    z-image             caption (1 + l, 0, 0); picture (1 + length of the caption, row, column)
+    cogvideox, easyanimate, hunyuan-dit               rows and columns spread over that part of the trained grid which
+                        has the shape of the picture, from `start` to `stop · (n − 1) / n`; frames counted
+    cogvideox-1.5       (frame, row, column)
+    cogvideox-2b        (frame, row / 1.875, column / 1.875)
+    cogview-4           ⌊i · 256 / n⌋ for rows and columns
+    cosmos              (24 · frame / fps, row, column); without fps the frame's number
+    mochi               (frame, (i + ½ − n/2) · √(192² / (H · W)) for rows and columns)
+    ltx                 2 f − 1 with f = (8 frame / fps / 20, 32 row / 2048, 32 column / 2048)
+    ltx-2               the same of the middle of a token, frames from max(8 i − 7, 0) to 8 i + 1; sound has one axis
+    kandinsky-5         (frame, row, column)
+    ideogram-4          text (l, l, l); picture (65536, 65536 + row, 65536 + column)
+    minimax-h3          text (l, 0, 0); frames at T + 5/3 · (0, 1, 5, 9, 13, 17, 18, …);
+                        rows and columns in the middle of 0 … 32, as far out as √(H / W) and √(W / H)
+    sd3                 (row + top, column + left) / (table / trained), the middle of the table
+    pixart              i · trained / n / 2 for rows and columns
 
-n numbers the pictures, l the tokens of the text, from 0. Sizes are those of the latent patches, as the transformer
-receives them. Z-Image pads captions to a multiple of 32, and the padding counts: give the padded length.
+n numbers the pictures, l the tokens of the text, from 0; T = tokens of text. Sizes are those of the latent patches, as
+the transformer receives them. Where no place of the text is named, it has none: it is not rotated, or is not in this
+sequence. Z-Image pads captions to a multiple of 32, and the padding counts: give the padded length.
 
-Source: diffusers 0.42, models/transformers: transformer_flux.py, transformer_flux2.py, transformer_qwenimage.py,
-    transformer_wan.py, transformer_hunyuan_video.py, transformer_lumina2.py, transformer_z_image.py, and the pipelines
-    that number text and pictures for them. Wan: arXiv 2503.20314; HunyuanVideo: arXiv 2412.03603; Qwen-Image: arXiv
-    2508.02324; Lumina-Image 2: arXiv 2503.21758.
-Checked against: the position modules of these files.
-Departs from the source: nothing; a model that gives text no rotation has it without a place here.
+Source: diffusers 0.42, models/embeddings.py, models/transformers/transformer_*.py, and the pipelines (Flux 3 and
+    MiniMax-H3: modular_pipelines) that number text and pictures for them. Wan: arXiv 2503.20314; HunyuanVideo: arXiv
+    2412.03603; Qwen-Image: arXiv 2508.02324; Lumina-Image 2: arXiv 2503.21758; CogVideoX: arXiv 2408.06072; LTX-Video:
+    arXiv 2501.00103; Cosmos: arXiv 2501.03575; Stable Diffusion 3: arXiv 2403.03206.
+Checked against: the position modules of these files, and the pipelines' counting where no module counts.
+Departs from the source: nothing; a model that gives text no rotation has it without a place here. Positions that
+    diffusers computes in float32 (LTX, CogVideoX, HunyuanDiT, Mochi) are float64 here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
+from posenc.arguments import check_several, check_whole, shown
 from posenc.positions.builders import check_name, register
 from posenc.positions.checking import NOWHERE
-from posenc.positions.grids import grid
+from posenc.positions.grids import affine, floored, grid
 from posenc.positions.parts import Audio, Image, Part, Text, Video, checked
+from posenc.positions.validation import Sizes, number_of, numbers, sizes_of
 
-Model = Literal["flux-1", "flux-2", "qwen-image", "wan", "hunyuan-video", "lumina-2", "z-image"]
+Model = Literal[
+    "flux-1", "flux-2", "flux-3", "krea-2", "qwen-image", "qwen-image-layered", "qwen-image-2.1", "wan", "chrono-edit",
+    "hunyuan-video", "framepack", "hunyuan-image", "hunyuan-dit", "lumina-next", "lumina-2", "z-image", "cogvideox",
+    "cogvideox-1.5", "cogvideox-2b", "easyanimate", "cogview-4", "glm-image", "cosmos", "mochi", "ltx", "ltx-2",
+    "kandinsky-5", "ideogram-4", "minimax-h3", "sd3", "pixart",
+]  # fmt: skip
+
+
+class _Row(NamedTuple):
+    """The parts of one row and the numbers that its model's rule reads.
+
+    Attributes:
+        words: tokens of text in all.
+        grids: frames, rows and columns of the pictures and videos, in their order.
+        fps, trained, table, scale, frames: see `latents`; None where the model does not read them.
+    """
+
+    parts: Sequence[Part]
+    words: int
+    grids: Sequence[tuple[int, int, int]]
+    fps: float | None
+    trained: tuple[int, ...]
+    table: int
+    scale: tuple[float, ...]
+    frames: Sequence[int] | None
+
+
+Place = Callable[[Tensor, int, "_Row"], Tensor]  # (tokens, 3) of a counted grid, the picture's number: its coordinates
+Words = Callable[[Tensor, "_Row"], Tensor]  # numbers (tokens,) of text: their coordinates
 
 
 class _Rule(NamedTuple):
     """Where a model's tokens stand.
 
     Attributes:
-        text: coordinates of one text's tokens, given their numbers ``(tokens,)`` and all parts.
-        picture: coordinates of a grid ``(tokens, 3)`` of (frame, row, column), given the number of the picture, its
-            part, and all parts.
+        axes: coordinates of a position.
+        picture, text: coordinates of a picture's and of text's tokens; text None: it has no place.
+        takes: which options the model reads, and what they are by default.
+        one_picture: whether there is one picture at most.
+        sound: coordinates of sound's tokens, given their numbers ``(tokens,)`` and the number of the sound; None: none.
+        whole_row: in place of these three, all parts at once.
+        text_elsewhere: why text is in no row of this model's.
     """
 
-    text: Callable[[Tensor, Sequence[Part]], Tensor]
-    picture: Callable[[Tensor, int, Image | Video, Sequence[Part]], Tensor]
+    axes: int
+    picture: Place
+    text: Words | None = None
+    takes: Mapping[str, Any] = {}
+    one_picture: bool = True
+    sound: Place | None = None
+    whole_row: Callable[[_Row], list[Tensor]] | None = None
+    text_elsewhere: str = ""
 
 
-def latents(parts: Sequence[Part], *, model: Model) -> Tensor:
-    """Positions ``(tokens, axes)`` of the tokens of one row, in the order of its parts; int64.
+def latents(
+    parts: Sequence[Part],
+    *,
+    model: Model,
+    fps: float | None = None,
+    trained: Sizes | None = None,
+    table: int | None = None,
+    scale: float | Sequence[float] | None = None,
+    frames: Sequence[int] | None = None,
+) -> Tensor:
+    """Positions ``(tokens, axes)`` of the tokens of one row, in the order of its parts.
+
+    int64 where the model counts, float64 where it measures. Sound of LTX-2 has one axis: ``(tokens,)``, by itself.
 
     Args:
         parts: `Text`, `Image` (the first is the one that is made, others are references) and `Video`.
-        model: whose rules: "flux-1" (Kontext too), "flux-2", "qwen-image" (Edit too), "wan", "hunyuan-video",
-            "lumina-2", "z-image". `AxialRoPE.of_model` has the encodings.
+        model: whose rules, see the module; `posenc.presets.preset` has the encodings, `AxialRoPE.of_model` most.
+        fps: frames per second of "cosmos" (default: pictures, frames by number), "ltx" (25) and "ltx-2" (24).
+        trained: tokens along rows and columns of the grid of training: "cogvideox" and "easyanimate" (30, 45),
+            "hunyuan-dit" 32, "cogview-4" 256, "mochi" 192, "sd3" and "pixart" 64.
+        table: rows of the square table of "sd3", from whose middle a picture is cut: 192, in 3.5 medium 384.
+        scale: divides coordinates, one number or one an axis: "flux-3" (1, 2, 2, 1), "cogvideox-2b" (1, 1.875, 1.875),
+            "pixart" 2, "kandinsky-5" 1 (videos of 480p: (1, 2, 2)), "lumina-next" 1.
+        frames: the numbers of a video's frames, of "framepack".
 
     Raises:
-        ValueError: for an unknown model, for sound, and for more than one picture where the model takes one.
+        ValueError: for an unknown model, an option that it does not read, sound where there is none, and for more
+            than one picture where the model takes one.
 
     >>> from posenc.positions import Image, Text
     >>> latents([Text(2), Image(1, 2)], model="flux-1").tolist()
@@ -66,76 +147,359 @@ def latents(parts: Sequence[Part], *, model: Model) -> Tensor:
     [[0, -1, -1], [0, -1, 0], [0, 0, -1], [0, 0, 0], [1, 1, 1]]
     """
     check_name("latents", model)
-    given = checked(parts)
-    rule, blocks = _RULES[model], [torch.zeros(0, AXES[model], dtype=torch.int64)]
-    pictures = [part for part in given if isinstance(part, Image | Video)]
-    if any(isinstance(part, Audio) for part in given):
-        raise ValueError(f"parts must be Text, Image or Video for {model!r}, got Audio")
-    if len(pictures) > 1 and model in _ONE_PICTURE:
-        raise ValueError(f"parts must have one picture for {model!r}, got {len(pictures)}")
-    words = pictured = 0
-    for part in given:
+    rule, parts = _RULES[model], checked(parts)
+    options = {"fps": fps, "trained": trained, "table": table, "scale": scale, "frames": frames}
+    for name, value in options.items():
+        if value is not None and name not in rule.takes:
+            reads = ", ".join(rule.takes) or "no option"
+            raise ValueError(f"{name} must not be given for {model!r}, which reads {reads}; got {shown(value)}")
+    _check_parts(parts, rule, model)
+    row = _row(parts, rule, {name: rule.takes.get(name) if value is None else value for name, value in options.items()})
+    if rule.whole_row is not None:
+        return _joined(rule.whole_row(row), rule.axes)
+    blocks, words, pictured, sounded = [], 0, 0, 0
+    for part in parts:
         if isinstance(part, Text):
-            blocks.append(rule.text(torch.arange(words, words + part.tokens), given))
+            numbers_ = torch.arange(words, words + part.tokens)
+            blocks.append(_nowhere(rule.axes, part.tokens) if rule.text is None else rule.text(numbers_, row))
             words += part.tokens
-        elif isinstance(part, Image | Video):
-            frames = part.frames if isinstance(part, Video) else 1
-            blocks.append(rule.picture(grid(frames, part.height, part.width), pictured, part, given))
+        elif isinstance(part, Audio):
+            assert rule.sound is not None
+            blocks.append(rule.sound(torch.arange(part.tokens), sounded, row))
+            sounded += 1
+        else:
+            blocks.append(rule.picture(grid(*row.grids[pictured]), pictured, row))
             pictured += 1
-    return torch.cat(blocks)
+    return _joined(blocks, rule.axes)
 
 
-AXES: dict[str, int] = {
-    "flux-1": 3, "flux-2": 4, "qwen-image": 3, "wan": 3, "hunyuan-video": 3, "lumina-2": 3, "z-image": 3,
-}  # fmt: skip
-_ONE_PICTURE = ("wan", "hunyuan-video", "lumina-2", "z-image")
+def _check_parts(parts: Sequence[Part], rule: _Rule, model: str) -> None:
+    """Raise a ValueError for parts that the model does not have in a row."""
+    pictures = [part for part in parts if isinstance(part, Image | Video)]
+    sounds = [part for part in parts if isinstance(part, Audio)]
+    if sounds and rule.sound is None:
+        raise ValueError(f"parts must be Text, Image or Video for {model!r}, got Audio")
+    if sounds and model == "ltx-2" and len(sounds) != len(parts):
+        raise ValueError("parts must be sound alone, or no sound, for 'ltx-2', whose sound has rows of one axis")
+    if rule.one_picture and len(pictures) > 1:
+        raise ValueError(f"parts must have one picture for {model!r}, got {len(pictures)}")
+    if rule.text_elsewhere and any(isinstance(part, Text) for part in parts):
+        raise ValueError(f"parts must have no Text for {model!r}: {rule.text_elsewhere}")
 
 
-def _on(axis: int, axes: int, values: Tensor) -> Tensor:
-    """Coordinates that are 0 but on one axis."""
-    places = torch.zeros(len(values), axes, dtype=torch.int64)
-    places[:, axis] = values
+def _row(parts: Sequence[Part], rule: _Rule, options: Mapping[str, Any]) -> _Row:
+    """The options checked, next to the parts."""
+    pictures = [part for part in parts if isinstance(part, Image | Video)]
+    grids = [(part.frames if isinstance(part, Video) else 1, part.height, part.width) for part in pictures]
+    numbered = options["frames"]
+    if numbered is not None:
+        numbered = check_several("frames", numbered)
+        for number in numbered:
+            check_whole("frames", number, least=0)
+        if not grids or len(numbered) != grids[0][0]:
+            raise ValueError(f"frames must number the frames of the video, got {shown(numbered)} for {shown(parts)}")
+    table = options["table"]
+    if table is not None:
+        check_whole("table", table)
+        if grids and max(grids[0][1:]) > table:
+            raise ValueError(f"table must be at least as large as the picture {grids[0][1:]}, got {table}")
+    return _Row(
+        parts, sum(part.tokens for part in parts if isinstance(part, Text)), grids,
+        None if options["fps"] is None else number_of("fps", options["fps"], above=0),
+        () if options["trained"] is None else sizes_of("trained", options["trained"], 2),
+        0 if table is None else table,
+        () if options["scale"] is None else _positive("scale", options["scale"], rule.axes),
+        numbered,
+    )  # fmt: skip
+
+
+def _positive(name: str, value: float | Sequence[float], axes: int) -> tuple[float, ...]:
+    values = numbers(name, value, axes)
+    if min(values) <= 0:
+        raise ValueError(f"{name} must be above 0, got {shown(value)}")
+    return values
+
+
+def _joined(blocks: Sequence[Tensor], axes: int) -> Tensor:
+    """All blocks, float64 where one of them is."""
+    empty = torch.zeros(0, axes, dtype=torch.int64) if not blocks or blocks[0].ndim == 2 else blocks[0][:0]
+    dtype = torch.float64 if any(block.is_floating_point() for block in blocks) else torch.int64
+    return torch.cat([block.to(dtype) for block in [empty, *blocks]])
+
+
+def _nowhere(axes: int, tokens: int) -> Tensor:
+    return torch.full((tokens, axes), NOWHERE, dtype=torch.int64)
+
+
+def _on(axis: int, axes: int, *, first: int = 0) -> Words:
+    """Text on one axis, counted from ``first``."""
+
+    def text(counted: Tensor, row: _Row) -> Tensor:
+        places = torch.zeros(len(counted), axes, dtype=torch.int64)
+        places[:, axis] = counted + first
+        return places
+
+    return text
+
+
+def _origin(counted: Tensor, row: _Row) -> Tensor:
+    return torch.zeros(len(counted), 3, dtype=torch.int64)
+
+
+def _counted(places: Tensor, number: int, row: _Row) -> Tensor:
     return places
 
 
-def _nowhere(numbers: Tensor, parts: Sequence[Part]) -> Tensor:
-    return torch.full((len(numbers), 3), NOWHERE, dtype=torch.int64)
+def _flat(places: Tensor, number: int, row: _Row) -> Tensor:
+    return places[:, 1:] if not row.scale else _divided(places[:, 1:], row.scale)
 
 
-def _plain(places: Tensor, number: int, part: Image | Video, parts: Sequence[Part]) -> Tensor:
+def _divided(places: Tensor, by: Sequence[float]) -> Tensor:
+    return affine(places.double(), times=[1] * len(by), plus=[0] * len(by), over=by)
+
+
+def _scaled(places: Tensor, number: int, row: _Row) -> Tensor:
+    return places if set(row.scale) == {1.0} else _divided(places, row.scale)
+
+
+def _references_next(places: Tensor, number: int, row: _Row) -> Tensor:
+    return places + torch.tensor([min(number, 1), 0, 0])
+
+
+def _flux_2(places: Tensor, number: int, row: _Row) -> Tensor:
+    return torch.nn.functional.pad(places + torch.tensor([10 * number, 0, 0]), (0, 1))
+
+
+def _flux_3(places: Tensor, number: int, row: _Row) -> Tensor:
+    return _divided(torch.nn.functional.pad(places, (0, 1), value=-number), row.scale)
+
+
+def _centred(places: Tensor, number: int, row: _Row) -> Tensor:
+    _, height, width = row.grids[number]
+    return places - torch.tensor([-number, (height + 1) // 2, (width + 1) // 2])
+
+
+def _layered(places: Tensor, number: int, row: _Row) -> Tensor:
+    last = len(row.grids) - 1
+    return _centred(places, number, row) - torch.tensor([last + 1 if number == last else 0, 0, 0])
+
+
+def _behind_pictures(counted: Tensor, row: _Row) -> Tensor:
+    sides = [size // 2 for _, height, width in row.grids for size in (height, width)]
+    return (counted + max(sides, default=0))[:, None].expand(-1, 3)
+
+
+def _behind_layers(counted: Tensor, row: _Row) -> Tensor:
+    sides = [size // 2 for _, height, width in row.grids for size in (height, width)]
+    return (counted + max([*sides, len(row.grids) - 1]))[:, None].expand(-1, 3)
+
+
+def _qwen_image_2_1(row: _Row) -> list[Tensor]:
+    """Text counts on; a picture stands at the count, and takes as much of it as its larger side."""
+    blocks, reached, number = [], 0, 0
+    for part in row.parts:
+        if isinstance(part, Text):
+            blocks.append(torch.arange(reached, reached + part.tokens)[:, None].expand(-1, 3))
+            reached += part.tokens
+        else:
+            places = _centred(grid(*row.grids[number]), number, row)
+            places[:, 0] = reached
+            blocks.append(places)
+            reached += max(row.grids[number][1:])
+            number += 1
+    return blocks
+
+
+def _behind_caption(first: int) -> Place:
+    return lambda places, number, row: places + torch.tensor([first + row.words, 0, 0])
+
+
+def _chrono_edit(places: Tensor, number: int, row: _Row) -> Tensor:
+    return places * torch.tensor([7 if row.grids[0][0] == 2 else 1, 1, 1])
+
+
+def _framepack(places: Tensor, number: int, row: _Row) -> Tensor:
+    if row.frames is None:
+        return places
+    return torch.cat([torch.tensor(list(row.frames))[places[:, :1]], places[:, 1:]], -1)
+
+
+def region(size: tuple[int, int], trained: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The part of the trained grid that has the shape of a picture: its first row and column, and the ends.
+
+    >>> region((8, 4), (30, 45)), region((30, 45), (30, 45))
+    (((0, 15), (30, 30)), ((0, 0), (30, 45)))
+    """
+    (height, width), (rows, columns) = size, trained
+    if height / width > rows / columns:
+        fitted = (rows, round(rows / height * width))
+    else:
+        fitted = (round(columns / width * height), columns)
+    top, left = round((rows - fitted[0]) / 2), round((columns - fitted[1]) / 2)
+    return (top, left), (top + fitted[0], left + fitted[1])
+
+
+def _spread(size: int, start: int, stop: int) -> tuple[float, float]:
+    """First and step of ``linspace(start, stop · (n − 1) / n, n)``."""
+    return float(start), (stop * (size - 1) / size - start) / max(1, size - 1)
+
+
+def _cut(places: Tensor, number: int, row: _Row) -> Tensor:
+    """Rows and columns spread over their part of the trained grid."""
+    _, height, width = row.grids[number]
+    trained = (row.trained[0], row.trained[1])
+    (top, left), (bottom, right) = region((height, width), trained)
+    (first_row, row_step), (first_column, column_step) = _spread(height, top, bottom), _spread(width, left, right)
+    return affine(
+        places.double(), times=[1, row_step, column_step], plus=[0, first_row, first_column], over=[1, 1, 1]
+    )  # fmt: skip
+
+
+def _cut_flat(places: Tensor, number: int, row: _Row) -> Tensor:
+    return _cut(places, number, row)[:, 1:]
+
+
+def _onto_trained(places: Tensor, number: int, row: _Row) -> Tensor:
+    return floored(places[:, 1:], times=row.trained, over=row.grids[number][1:])
+
+
+def _cosmos(places: Tensor, number: int, row: _Row) -> Tensor:
+    if row.fps is None:
+        return places
+    return affine(places.double(), times=[24, 1, 1], plus=[0, 0, 0], over=[row.fps, 1, 1])
+
+
+def _mochi(places: Tensor, number: int, row: _Row) -> Tensor:
+    _, height, width = row.grids[number]
+    step = math.sqrt(row.trained[0] * row.trained[1] / (height * width))
+    return affine(
+        places.double(), times=[1, step, step], plus=[0, step * (1 - height) / 2, step * (1 - width) / 2],
+        over=[1, 1, 1],
+    )  # fmt: skip
+
+
+_FRAMES, _PIXELS = 8, 32  # of a latent frame and of a latent patch of LTX
+_BOX = (20, 2048, 2048)  # seconds and pixels that LTX takes for the whole
+
+
+def _ltx(places: Tensor, number: int, row: _Row) -> Tensor:
+    assert row.fps is not None
+    return affine(
+        places.double(), times=[2 * _FRAMES, 2 * _PIXELS, 2 * _PIXELS],
+        plus=[-row.fps * _BOX[0], -_BOX[1], -_BOX[2]], over=[row.fps * _BOX[0], _BOX[1], _BOX[2]],
+    )  # fmt: skip
+
+
+def _ltx_2(places: Tensor, number: int, row: _Row) -> Tensor:
+    assert row.fps is not None
+    counted = places.double()
+    seconds = _middle(counted[:, 0]) / row.fps
+    middles = torch.stack([seconds, *((counted[:, 1:] + 0.5) * _PIXELS).unbind(-1)], -1)
+    return 2 * middles / torch.tensor(_BOX, dtype=torch.float64) - 1
+
+
+def _ltx_2_sound(counted: Tensor, number: int, row: _Row) -> Tensor:
+    hops_per_second = 16_000 / 160
+    return 2 * _middle(counted.double()) / hops_per_second / _BOX[0] - 1
+
+
+def _middle(counted: Tensor) -> Tensor:
+    """The middle of latent frame i in frames: of max(8 i − 7, 0) and 8 i + 1, as the first latent frame holds one."""
+    return ((_FRAMES * counted + 1 - _FRAMES).clamp(min=0) + _FRAMES * counted + 1) / 2
+
+
+_FAR = 65536  # where Ideogram 4 counts its picture from, so that no text reaches it
+
+
+def _far(places: Tensor, number: int, row: _Row) -> Tensor:
+    return places + _FAR
+
+
+def _all_axes(counted: Tensor, row: _Row) -> Tensor:
+    return counted[:, None].expand(-1, 3)
+
+
+_SPANS = (1, 4, 4, 4, 4)  # frames of a latent frame of MiniMax-H3, over and over
+_UNIT, _ACROSS = 5 / 3, 32
+
+
+def _minimax_h3(places: Tensor, number: int, row: _Row) -> Tensor:
+    """A picture before the video stands at its first frame."""
+    frames, height, width = row.grids[number]
+    spans = torch.tensor([_UNIT * _SPANS[frame % len(_SPANS)] for frame in range(frames)], dtype=torch.float64)
+    times = row.words + torch.cat([spans.new_zeros(1), spans[:-1].cumsum(0)])
+    by_side = [_of_side(size, height, width)[places[:, axis]] for axis, size in ((1, height), (2, width))]
+    return torch.stack([times[places[:, 0]], *by_side], -1)
+
+
+def _of_side(size: int, height: int, width: int) -> Tensor:
+    """Coordinates along one side, in the middle of 0 … 32 and longer than that where the side is the longer one."""
+    ratio = size / math.sqrt(height * width)
+    return ((1 - ratio) / 2 + torch.arange(size, dtype=torch.float64) * ratio / size) * _ACROSS
+
+
+def _minimax_h3_sound(counted: Tensor, number: int, row: _Row) -> Tensor:
+    """The first channel stands at the first column of the video, further ones at its last."""
+    if not row.grids:
+        raise ValueError(f"parts must have a video where there is sound for 'minimax-h3', got {shown(row.parts)}")
+    _, height, width = row.grids[-1]
+    columns = _of_side(width, height, width)
+    places = torch.zeros(len(counted), 3, dtype=torch.float64)
+    places[:, 0], places[:, 2] = row.words + counted, columns[-1 if number else 0]
     return places
 
 
-def _caption(parts: Sequence[Part]) -> int:
-    return sum(part.tokens for part in parts if isinstance(part, Text))
+def _middle_of_table(places: Tensor, number: int, row: _Row) -> Tensor:
+    _, height, width = row.grids[number]
+    top, left = (row.table - height) // 2, (row.table - width) // 2
+    return affine(
+        places[:, 1:].double(), times=row.trained, plus=[top * row.trained[0], left * row.trained[1]],
+        over=[row.table] * 2,
+    )  # fmt: skip
 
 
-def _text_behind_pictures(numbers: Tensor, parts: Sequence[Part]) -> Tensor:
-    sizes = [size // 2 for part in parts if isinstance(part, Image | Video) for size in (part.height, part.width)]
-    return (numbers + max(sizes, default=0))[:, None].expand(-1, 3)
-
-
-def _centred(places: Tensor, number: int, part: Image | Video, parts: Sequence[Part]) -> Tensor:
-    return places - torch.tensor([-number, (part.height + 1) // 2, (part.width + 1) // 2])
-
-
-def _behind_caption(first: int) -> Callable[[Tensor, int, Image | Video, Sequence[Part]], Tensor]:
-    return lambda places, number, part, parts: places + torch.tensor([first + _caption(parts), 0, 0])
+def _pixart(places: Tensor, number: int, row: _Row) -> Tensor:
+    over = [size * by for size, by in zip(row.grids[number][1:], row.scale, strict=True)]
+    return affine(places[:, 1:].double(), times=row.trained, plus=[0, 0], over=over)
 
 
 _RULES: dict[str, _Rule] = {
-    "flux-1": _Rule(
-        lambda numbers, parts: _on(0, 3, 0 * numbers),
-        lambda places, number, part, parts: places + torch.tensor([min(number, 1), 0, 0]),
+    "flux-1": _Rule(3, _references_next, _origin, one_picture=False),
+    "krea-2": _Rule(3, _counted, _origin),
+    "flux-2": _Rule(4, _flux_2, _on(3, 4), one_picture=False),
+    "flux-3": _Rule(4, _flux_3, _on(3, 4), {"scale": (1, 2, 2, 1)}, one_picture=False),
+    "qwen-image": _Rule(3, _centred, _behind_pictures, one_picture=False),
+    "qwen-image-layered": _Rule(3, _layered, _behind_layers, one_picture=False),
+    "qwen-image-2.1": _Rule(3, _centred, one_picture=False, whole_row=_qwen_image_2_1),
+    "wan": _Rule(3, _counted),
+    "chrono-edit": _Rule(3, _chrono_edit),
+    "hunyuan-video": _Rule(3, _counted),
+    "framepack": _Rule(3, _framepack, takes={"frames": None}),
+    "hunyuan-image": _Rule(2, _flat),
+    "hunyuan-dit": _Rule(2, _cut_flat, takes={"trained": 32}),
+    "lumina-next": _Rule(2, _flat, takes={"scale": 1}),
+    "lumina-2": _Rule(3, _behind_caption(0), _on(0, 3)),
+    "z-image": _Rule(3, _behind_caption(1), _on(0, 3, first=1)),
+    "cogvideox": _Rule(3, _cut, takes={"trained": (30, 45)}),
+    "cogvideox-1.5": _Rule(3, _counted),
+    "cogvideox-2b": _Rule(3, _scaled, takes={"scale": (1, 1.875, 1.875)}),
+    "easyanimate": _Rule(3, _cut, takes={"trained": (30, 45)}),
+    "cogview-4": _Rule(2, _onto_trained, takes={"trained": 256}),
+    "glm-image": _Rule(2, _flat),
+    "cosmos": _Rule(3, _cosmos, takes={"fps": None}),
+    "mochi": _Rule(3, _mochi, takes={"trained": 192}),
+    "ltx": _Rule(3, _ltx, takes={"fps": 25}),
+    "ltx-2": _Rule(3, _ltx_2, takes={"fps": 24}, sound=_ltx_2_sound),
+    "kandinsky-5": _Rule(
+        3,
+        _scaled,
+        takes={"scale": 1},
+        text_elsewhere="its text has blocks of its own, with RoPE(64, layout='interleaved')",
     ),
-    "flux-2": _Rule(
-        lambda numbers, parts: _on(3, 4, numbers),
-        lambda places, number, part, parts: torch.nn.functional.pad(places + torch.tensor([10 * number, 0, 0]), (0, 1)),
-    ),
-    "qwen-image": _Rule(_text_behind_pictures, _centred),
-    "wan": _Rule(_nowhere, _plain),
-    "hunyuan-video": _Rule(_nowhere, _plain),
-    "lumina-2": _Rule(lambda numbers, parts: _on(0, 3, numbers), _behind_caption(0)),
-    "z-image": _Rule(lambda numbers, parts: _on(0, 3, numbers + 1), _behind_caption(1)),
+    "ideogram-4": _Rule(3, _far, _all_axes),
+    "minimax-h3": _Rule(3, _minimax_h3, _on(0, 3), one_picture=False, sound=_minimax_h3_sound),
+    "sd3": _Rule(2, _middle_of_table, takes={"trained": 64, "table": 192}),
+    "pixart": _Rule(2, _pixart, takes={"trained": 64, "scale": 2}),
 }
+AXES: dict[str, int] = {name: rule.axes for name, rule in _RULES.items()}
 register("latents", "model", tuple(_RULES))

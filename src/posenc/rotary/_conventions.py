@@ -31,6 +31,7 @@ class Convention(NamedTuple):
     shift: int = 0  # added to every coordinate
     axes: int | None = None  # the only number of axes there is
     tail: bool = False  # channels that are left over are not rotated; else every channel must
+    growing: bool = False  # waves grow faster, π / 2 · base^(t / (n − 1)); channels that are left over come first
 
 
 CONVENTIONS: dict[str, Convention] = {
@@ -46,17 +47,63 @@ CONVENTIONS: dict[str, Convention] = {
     "kimi-k2.5": Convention("half", 10_000.0, last_first=True, woven=True),
     "visionllama": Convention("interleaved", 10_000.0, last_first=True, woven=True),
     "efficient-loftr": Convention("interleaved", 10_000.0, woven=True, shift=1),
+    "lumina-next": Convention("interleaved", 10_000.0, woven=True),
+    "ltx": Convention("interleaved", 10_000.0, woven=True, tail=True, growing=True),
 }
 
 
-DIFFUSION_MODELS: dict[str, tuple[tuple[int, ...], float]] = {  # channels of each axis, and the base; interleaved
-    "flux-1": ((16, 56, 56), 10_000.0),
-    "flux-2": ((32, 32, 32, 32), 2_000.0),
-    "qwen-image": ((16, 56, 56), 10_000.0),
-    "wan": ((44, 42, 42), 10_000.0),
-    "hunyuan-video": ((16, 56, 56), 256.0),
-    "lumina-2": ((32, 32, 32), 10_000.0),
-    "z-image": ((32, 48, 48), 256.0),
+class Released(NamedTuple):
+    """The rotation of a released diffusion transformer: arguments of `AxialRoPE`."""
+
+    axes_dims: tuple[int, ...]
+    base: float | tuple[float, ...] = 10_000.0
+    layout: AxialLayout = "interleaved"
+    head_dim: int | None = None  # where only the leading channels are rotated
+    convention: str = "eva-02"
+
+    def arguments(self) -> dict[str, object]:
+        """What the constructor takes."""
+        rotated = sum(self.axes_dims)
+        named: dict[str, object] = {"head_dim": self.head_dim or rotated, "base": self.base}
+        if self.convention != "eva-02":  # whose axes are alike
+            return {**named, "axes": len(self.axes_dims), "convention": self.convention}
+        named["axes_dims"] = self.axes_dims
+        if self.layout != "interleaved":
+            named["layout"] = self.layout
+        return named if self.head_dim is None else {**named, "rotary_dim": rotated}
+
+
+def _rescaled_bases(axes_dims: Sequence[int], scale: Sequence[float]) -> tuple[float, ...]:
+    """Cosmos: 10,000 · s^(d / (d − 2)) for each axis."""
+    return tuple(10_000.0 * s ** (d / (d - 2)) for d, s in zip(axes_dims, scale, strict=True))
+
+
+DIFFUSION_MODELS: dict[str, Released] = {
+    "flux-1": Released((16, 56, 56)),
+    "flux-2": Released((32, 32, 32, 32), 2_000.0),
+    "flux-3": Released((32, 32, 32, 32)),
+    "krea-2": Released((32, 48, 48), 1_000.0),
+    "qwen-image": Released((16, 56, 56)),
+    "qwen-image-layered": Released((16, 56, 56)),
+    "qwen-image-2.1": Released((16, 56, 56)),
+    "wan": Released((44, 42, 42)),
+    "chrono-edit": Released((44, 42, 42)),
+    "hunyuan-video": Released((16, 56, 56), 256.0),
+    "framepack": Released((16, 56, 56), 256.0),
+    "hunyuan-image": Released((64, 64), 256.0),
+    "hunyuan-dit": Released((44, 44), convention="sam-2"),
+    "lumina-next": Released((48, 48), convention="lumina-next"),
+    "lumina-2": Released((32, 32, 32)),
+    "z-image": Released((32, 48, 48), 256.0),
+    "cogvideox": Released((16, 24, 24)),
+    "cogvideox-1.5": Released((16, 24, 24)),
+    "easyanimate": Released((16, 24, 24)),
+    "cogview-4": Released((64, 64), layout="half"),
+    "glm-image": Released((64, 64), layout="half"),
+    "cosmos": Released((44, 42, 42), _rescaled_bases((44, 42, 42), (2.0, 1.0, 1.0)), layout="half"),
+    "kandinsky-5": Released((16, 24, 24)),
+    "minimax-h3": Released((32, 32, 32), layout="half", head_dim=128),
+    "ltx": Released((682,) * 3, head_dim=2_048, convention="ltx"),  # the width of all heads, as with their number 32
 }
 
 
@@ -92,9 +139,10 @@ def widths_of(
     """
     rules = CONVENTIONS[convention]
     check_whole("head_dim", head_dim)
-    if rules.dealt or rules.woven or rules.periods or rules.tail:
+    if rules.dealt or rules.periods or rules.tail:
         raise ValueError(
             f"convention must give each axis pairs of its own with axes_dims, rotary_dim or scaling, got {convention!r}"
+            + ("; divide its positions instead of scaling" if rules.growing else "")
         )
     rotated = head_dim if rotary_dim is None else rotary_dim
     check_whole("rotary_dim", rotated, least=2, most=head_dim)
@@ -112,6 +160,8 @@ def widths_of(
     if not 1 <= len(widths) <= MOST_AXES or any(width % 2 for width in widths) or sum(widths) != rotated:
         asked = f"rotary_dim = {rotated}" if rotary_dim is not None else f"head_dim = {rotated}, or give rotary_dim"
         raise ValueError(f"axes_dims must be even and add up to {asked}; got {shown(axes_dims)}, {sum(widths)} in all")
+    if rules.woven and len(set(widths)) > 1:
+        raise ValueError(f"axes_dims must be alike for {convention!r}, whose axes alternate; got {shown(axes_dims)}")
     return tuple(widths)
 
 
@@ -178,8 +228,15 @@ def of_base(base: float, axes: int, pairs: int, convention: str) -> Frequencies:
     if rules.dealt:
         waves = geometric(2 * axes * pairs, base)
         return Frequencies([waves[axis::axes] for axis in range(axes)])
+    if rules.growing:
+        return Frequencies(growing(pairs, base))
     waves = geometric(2 * pairs, base)
     return Frequencies([2 * math.pi * wave for wave in waves] if rules.periods else waves)
+
+
+def growing(pairs: int, base: float) -> list[float]:
+    """LTX's frequencies of one axis, π / 2 · base^(t / (n − 1)): slow ones first, for coordinates from −1 to 1."""
+    return [math.pi / 2 * base ** (t / max(1, pairs - 1)) for t in range(pairs)]
 
 
 def of_periods(shortest: float | None, longest: float | None, pairs: int, convention: str) -> Frequencies:

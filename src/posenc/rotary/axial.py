@@ -33,6 +33,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from posenc.arguments import WIDEST, check_choice, check_whole, one_line, shown
 from posenc.encoding import RotaryEncoding, Table
@@ -83,7 +84,9 @@ class AxialRoPE(RotaryEncoding):
             interleaved), "gemma-4" (half by axis, column first), "kimi-k2.5" (half, columns and rows alternate),
             "visionllama" (the same, interleaved), "efficient-loftr" (interleaved, rows and columns alternate,
             coordinates + 1; it rotates the full width of q and k before they are cut into heads, so ``head_dim`` is
-            that width).
+            that width), "lumina-next" (the same without the 1, by head), "ltx" (interleaved, axes alternate,
+            frequencies π / 2 · base^(t / (n − 1)) for coordinates from −1 to 1; the full width again, whose remainder
+            of 2 · axes, the leading channels, is not rotated).
         layout: default the convention's; "interleaved" for the weights of Pixtral and Kimi as their authors ship them;
             "half-by-axis": channels (i, i + n) of each axis' own share of 2n channels.
         min_period, max_period: of "dinov3", both in place of ``base``; log-spaced between.
@@ -156,9 +159,12 @@ class AxialRoPE(RotaryEncoding):
         if self.axes_dims is not None:
             by_axis = spectra_of(self.axes_dims, self.base, self.scaling, convention)
             order = [*range(axes)][:: -1 if self._last_first else 1]
-            self._chosen = Chosen([axis for axis in order for _ in by_axis[axis].theta])
-            theta = [frequency for axis in order for frequency in by_axis[axis].theta]
-            gains = [by_axis[axis].gain for axis in order for _ in by_axis[axis].theta]
+            pairs_in_order = [(axis, t) for axis in order for t in range(self.axes_dims[axis] // 2)]
+            if self._woven:
+                pairs_in_order.sort(key=lambda pair: pair[1])  # stable: the axes take turns in their order
+            self._chosen = Chosen([axis for axis, _ in pairs_in_order])
+            theta = [by_axis[axis].theta[t] for axis, t in pairs_in_order]
+            gains = [by_axis[axis].gain for axis, _ in pairs_in_order]
             gain = torch.tensor(gains, dtype=torch.float64, device="cpu") if any(g != 1 for g in gains) else 1.0
             self._rotation = alone(RotationTable(Frequencies(theta), gain))
         elif self.base is not None:
@@ -170,6 +176,7 @@ class AxialRoPE(RotaryEncoding):
         else:
             listed = of_given("frequencies", frequencies, axes, pairs)
             self._frequencies = Frequencies(listed[::-1] if rules.last_first else listed)
+        self._resting = head_dim // 2 - pairs * axes if rules.growing else 0
         check_whole("prefix", prefix, least=0, most=WIDEST if axes > 1 else 1)
         count = pairs * axes if self.axes_dims is None else self.rotary_dim // 2
         self.angles = nn.Parameter(torch.empty(prefix, count)) if prefix else None
@@ -181,15 +188,14 @@ class AxialRoPE(RotaryEncoding):
         """The rotation of a diffusion transformer; `posenc.positions.latents` has the positions of its tokens.
 
         Args:
-            model: "flux-1", "flux-2", "qwen-image", "wan", "hunyuan-video", "lumina-2", "z-image"; the released sizes.
+            model: as for `latents`, such as "flux-1", "qwen-image", "wan", "cogvideox"; with the released sizes.
             changes: arguments of the constructor in the place of the model's own, such as ``scaling``.
 
         >>> AxialRoPE.of_model("wan")
         AxialRoPE(128, axes_dims=(44, 42, 42), base=10000, convention='eva-02')
         """
         check_choice("model", model, tuple(DIFFUSION_MODELS))
-        widths, base = DIFFUSION_MODELS[model]
-        return cls(**{"head_dim": sum(widths), "axes_dims": widths, "base": base, **changes})
+        return cls(**{**DIFFUSION_MODELS[model].arguments(), **changes})
 
     def reset_parameters(self) -> None:
         """Draw the angles of tokens without a place anew."""
@@ -206,7 +212,9 @@ class AxialRoPE(RotaryEncoding):
         else:
             places = places.flip(-1) if self._last_first else places
             table = of_each(places, self._frequencies, dtype, woven=self._woven)
-        return table if self.angles is None else with_own(table, positions, self.angles, self.axes)
+        table = table if self.angles is None else with_own(table, positions, self.angles, self.axes)
+        # LTX: the channels that are left over come first
+        return (F.pad(table[0], (self._resting, 0), value=1.0), F.pad(table[1], (self._resting, 0)))
 
     def rotate(self, x: Tensor, table: Table) -> Tensor:
         """Rotate queries or keys ``(batch, heads, tokens, head_dim)``; result in the dtype of ``x``."""

@@ -1,0 +1,227 @@
+"""Encoding and positions of diffusion models by name: equal to diffusers' position modules, widened to float64."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from posenc import AxialRoPE, MixedRoPE, MRoPE, PositionInterpolation, attention
+from posenc.embedding import SinusoidalGrid
+from posenc.encoding import RotaryEncoding
+from posenc.positions import NOWHERE, Audio, Image, Text, Video, grid, latents
+from posenc.positions.diffusion import AXES, Model, region
+from posenc.presets import MODELS, Preset, preset
+from tests.samples import gap
+
+FOLDER = Path(__file__).parent / "golden" / "diffusion"
+MADE: dict[str, dict[str, Any]] = {
+    name: made for name, made in json.loads((FOLDER / "manifest.json").read_text()).items() if "tolerances" in made
+}
+Made = dict[str, Any]
+
+
+def arrays(name: str) -> dict[str, Tensor]:
+    with np.load(FOLDER / f"{name}.npz", allow_pickle=False) as file:
+        return {key: torch.from_numpy(file[key]) for key in file.files if file[key].dtype.kind != "U"}
+
+
+def of_ltx(made: Made, given: dict[str, Tensor]) -> Preset:
+    return Preset(AxialRoPE(made["dim"], axes=3, convention="ltx"), given["positions"])
+
+
+def of_ltx_2(made: Made, given: dict[str, Tensor]) -> Preset:
+    options: dict[str, Any] = {"fps": made["fps"]} if "fps" in made else {}
+    sound = made["modality"] == "audio"
+    parts = [Audio(made["frames"])] if sound else [Video(*made["fhw"])]
+    if made["rope_type"] == "split":
+        return preset("ltx-2", parts, head_dim=made["head_dim"], num_heads=made["heads"], **options)
+    positions = latents(parts, model="ltx-2", **options)
+    return Preset(AxialRoPE(made["dim"], axes=1 if sound else 3, convention="ltx"), positions)
+
+
+def of_hunyuan_dit(made: Made, given: dict[str, Tensor]) -> Preset:
+    return preset("hunyuan-dit", [Image(*made["grid"])], head_dim=made["head_dim"])
+
+
+def of_lumina_next(made: Made, given: dict[str, Tensor]) -> Preset:
+    rope = AxialRoPE(made["head_dim"], convention="lumina-next", base=made["theta"] * made["ntk_factor"])
+    return Preset(rope, given["positions"] / made["linear_factor"])
+
+
+def of_mochi(made: Made, given: dict[str, Tensor]) -> Preset:
+    frequencies = given["pos_frequencies"].transpose(0, 1)
+    heads, _, pairs = frequencies.shape
+    options: dict[str, Any] = {"head_dim": 2 * pairs, "num_heads": heads, "frequencies": frequencies, "learned": False}
+    return preset("mochi", [Video(*made["grid"])], **options)
+
+
+def of_ideogram_4(made: Made, given: dict[str, Tensor]) -> Preset:
+    sizes = {"head_dim": made["head_dim"], "sections": made["mrope_section"], "base": float(made["theta"])}
+    return Preset(preset("ideogram-4", [Image(1, 1)], **sizes).encoding, given["positions"])
+
+
+def of_qwen_image_2_1(made: Made, given: dict[str, Tensor]) -> Preset:
+    is_picture = iter(made["image_pad_mask"])
+    sizes = [Image(*shape[1:]) for shape in made["img_shapes"]]
+    parts: list[Any] = []
+    words = 0
+    for picture in is_picture:
+        if not picture:
+            words += 1
+            continue
+        parts += [Text(words), sizes.pop(0)]
+        words = 0
+        for _ in range(parts[-1].height * parts[-1].width - 1):
+            next(is_picture)
+    widths = made["axes_dims"]
+    return preset("qwen-image-2.1", [*parts, Text(words)], head_dim=sum(widths), axes_dims=widths)
+
+
+def of_sd3(made: Made, given: dict[str, Tensor]) -> Preset:
+    width, trained = made["embed_dim"], made["base_size"]
+    if "pos_embed_max_size" not in made:
+        return preset("pixart", [Image(*made["grid_size"])], dim=width, trained=trained, scale=2.0)
+    if made["pos_embed_max_size"] is None:
+        side = made["height"] // made["patch"]
+        return preset("pixart", [Image(side, side)], dim=width, trained=trained, scale=1.0)
+    size = [side // made["patch"] for side in made["crop_latent"]]
+    return preset("sd3", [Image(*size)], dim=width, trained=trained, table=made["pos_embed_max_size"])
+
+
+def of_cogvideox_2b(made: Made, given: dict[str, Tensor]) -> Preset:
+    width, height = made["spatial_size_wh"]
+    return preset("cogvideox-2b", [Video(made["temporal_size"], height, width)], dim=made["embed_dim"])
+
+
+KINDS: dict[str, Callable[[Made, dict[str, Tensor]], Preset]] = {
+    "LTXVideoRotaryPosEmbed": of_ltx,
+    "LTX2AudioVideoRotaryPosEmbed": of_ltx_2,
+    "get_2d_rotary_pos_embed": of_hunyuan_dit,
+    "get_2d_rotary_pos_embed_lumina": of_lumina_next,
+    "MochiRoPE": of_mochi,
+    "Ideogram4MRoPE": of_ideogram_4,
+    "QwenImage21Rope": of_qwen_image_2_1,
+    "PatchEmbed": of_sd3,
+    "get_2d_sincos_pos_embed": of_sd3,
+    "get_3d_sincos_pos_embed": of_cogvideox_2b,
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_equal_to_diffusers_in_float64_and_in_float32(name: str) -> None:
+    made, given = MADE[name], arrays(name)
+    encoding, positions = KINDS[made["module"]](made, given)
+    tolerances = dict(zip((torch.float64, torch.float32), made["tolerances"], strict=True))
+    # the files of these two have coordinates before they are divided
+    if made["module"] not in ("get_2d_rotary_pos_embed_lumina", "get_3d_sincos_pos_embed"):
+        assert gap(positions.double().reshape(given["positions"].shape), given["positions"]) < 1e-12
+    for dtype, tolerance in tolerances.items():
+        like = torch.zeros(1, dtype=dtype)
+        if isinstance(encoding, SinusoidalGrid):
+            assert gap(encoding.encode(positions, dtype), given["embedding"]) < tolerance
+            continue
+        assert isinstance(encoding, RotaryEncoding)
+        table = encoding.table(positions, like=like)
+        assert table[0].dtype == dtype
+        for part, right in zip(table, ("cos", "sin"), strict=True):
+            assert gap(part, given[right]) < tolerance
+        for part_name in ("q", "k") if "q" in given else ():
+            rotated = encoding.rotate(given[part_name].to(dtype), table)
+            assert gap(rotated, given[f"{part_name}_rot"]) < 10 * tolerance
+
+
+def test_every_model_has_both_and_they_fit() -> None:
+    assert set(MODELS) == set(AXES)
+    for name in MODELS:
+        model = cast(Model, name)
+        encoding, positions = preset(model, [Video(2, 3, 4)])
+        assert positions.shape == (24, AXES[model])
+        assert encoding.axes == AXES[model]
+        if isinstance(encoding, SinusoidalGrid):
+            assert encoding.encode(positions).shape == (24, encoding.dim)
+        else:
+            assert isinstance(encoding, AxialRoPE | MixedRoPE | MRoPE)
+            assert encoding.table(positions)[0].shape[-2] == 24
+
+
+def test_attention_takes_a_preset() -> None:
+    rope, positions = preset("cogvideox", [Text(3), Video(2, 3, 4)], scaling=(None, PositionInterpolation(2.0), None))
+    q, k, v = torch.randn(3, 1, 2, 27, 64)
+    out = attention(q, k, v, [rope], q_pos=positions, causal=False)
+    assert isinstance(rope, AxialRoPE)
+    rotated = rope(q, k, positions, positions)
+    assert torch.equal(rotated[0][:, :, :3], q[:, :, :3])  # text has no place
+    assert gap(out, torch.nn.functional.scaled_dot_product_attention(*rotated, v)) < 1e-5
+
+
+def test_ltx_heads_have_frequencies_of_their_own() -> None:
+    whole, positions = preset("ltx-2", [Video(2, 2, 3)], head_dim=32, num_heads=4)
+    assert isinstance(whole, MixedRoPE)
+    one = AxialRoPE(128, axes=3, convention="ltx", layout="half")
+    dealt = whole.table(positions)[0]
+    assert gap(dealt.transpose(0, 1).flatten(1), one.table(positions)[0]) < 1e-6
+    assert one.table(positions)[0][:, :1].eq(1).all()  # 128 mod 6 channels in front rest
+    assert not torch.equal(dealt[1], dealt[2])
+
+
+@pytest.mark.parametrize("convention", ["lumina-next", "visionllama", "efficient-loftr", "kimi-k2.5"])
+def test_axes_that_take_turns_can_be_scaled(convention: str) -> None:
+    positions = grid(3, 4).double()
+    plain = AxialRoPE(16, convention=convention)
+    same = AxialRoPE(16, convention=convention, scaling=PositionInterpolation(1.0))
+    rows = AxialRoPE(16, convention=convention, scaling=(PositionInterpolation(2.0), None))
+    x = torch.randn(1, 1, 12, 16, dtype=torch.float64)
+    like = {"like": x}
+    assert gap(plain.rotate(x, plain.table(positions, **like)), same.rotate(x, same.table(positions, **like))) < 1e-14
+    shift = 1 if convention == "efficient-loftr" else 0
+    halved = (positions + shift) / torch.tensor([2.0, 1.0]) - shift
+    assert gap(plain.rotate(x, plain.table(halved, **like)), rows.rotate(x, rows.table(positions, **like))) < 1e-14
+
+
+def test_models_that_number_in_ways_of_their_own() -> None:
+    assert latents([Video(2, 1, 1)], model="chrono-edit")[:, 0].tolist() == [0, 7]
+    assert latents([Video(3, 1, 1)], model="chrono-edit")[:, 0].tolist() == [0, 1, 2]
+    assert latents([Video(2, 1, 2)], model="framepack", frames=(1, 17))[:, 0].tolist() == [1, 1, 17, 17]
+    assert latents([Text(1), Image(1, 3), Image(1, 1)], model="flux-3").tolist() == [
+        [0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0.5, 0], [0, 0, 1, 0], [0, 0, 0, -1],
+    ]  # fmt: skip
+    assert latents([Text(2), Image(1, 1)], model="ideogram-4").tolist() == [[0] * 3, [1] * 3, [65536] * 3]
+    layers = latents([Image(1, 1)] * 4 + [Text(1)], model="qwen-image-layered")
+    assert layers[:, 0].tolist() == [0, 1, 2, -1, 3]
+    h3 = latents([Text(2), Image(2, 2), Audio(2), Audio(2), Video(3, 2, 2)], model="minimax-h3")
+    assert h3[2:6, 0].tolist() == [2] * 4  # a first frame
+    assert h3[6:10].tolist() == [[2, 0, 0], [3, 0, 0], [2, 0, 16], [3, 0, 16]]
+    assert h3[10::4, 0].tolist() == pytest.approx([2, 2 + 5 / 3, 2 + 25 / 3])
+    assert latents([Text(1), Video(1, 1, 1)], model="mochi")[0].tolist() == [NOWHERE] * 3
+    assert region((8, 4), (30, 45)) == ((0, 15), (30, 30))
+    assert latents([], model="flux-1").shape == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: preset("sdxl", [Image(2, 2)]), "model must be one of"),  # type: ignore[arg-type]
+        (lambda: preset("flux-1", [Image(2, 2)], fps=24), "fps must not be given for 'flux-1'"),
+        (lambda: preset("cosmos", [Image(2, 2)], fps=0), "fps"),
+        (lambda: preset("sd3", [Image(200, 2)]), "table must be at least as large"),
+        (lambda: preset("framepack", [Video(2, 1, 1)], frames=(1,)), "frames must number"),
+        (lambda: preset("kandinsky-5", [Text(2), Image(2, 2)]), "blocks of its own"),
+        (lambda: preset("kandinsky-5", [Image(2, 2)], scale=(1, 0, 1)), "scale must be above 0"),
+        (lambda: preset("ltx-2", [Audio(2), Video(1, 2, 2)]), "sound alone"),
+        (lambda: preset("minimax-h3", [Audio(2)]), "a video where there is sound"),
+        (lambda: preset("flux-1", [Image(2, 2)], heads=4), "takes other arguments"),
+        (lambda: preset("ltx", [Image(2, 2)], scaling=PositionInterpolation(2.0)), "divide its positions"),
+        (lambda: AxialRoPE(16, axes_dims=(4, 12), convention="lumina-next"), "must be alike"),
+        (lambda: SinusoidalGrid(24, axes=3, family="cogvideox"), "multiple of 16"),
+    ],
+)
+def test_what_is_refused(call: Callable[[], object], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        call()
