@@ -1,12 +1,12 @@
 """DroPE: drops the rotation of all layers, and trains the model on at its training length (recalibration).
 
     q, k                      not rotated in any layer; a gain of the source's scaling goes too
-    q, k ← RMSNorm(q, k)      optional, new weights: over all heads together ("full", the authors') or within each ("head")
+    q, k ← RMSNorm(q, k)      optional, new weights: over all heads together ("full", the authors') or in each ("head")
     logits ← t · logits       optional, after the training: a temperature for lengths beyond the training length
 
 Plain transformers opens the result. Its config keeps the model type, and rope type "longrope" divides each frequency by
-`STOPPED`, under which every cosine is 1 and every sine vanishes; the temperature is that block's gain, √t on queries and
-on keys. Config keys that list layers without rotation (SmolLM3's no_rope_layers) exist in few families; this block is
+`STOPPED`, under which every cosine is 1 and every sine vanishes; the temperature is that block's gain, √t on queries
+and on keys. Config keys that list layers without rotation (SmolLM3's no_rope_layers) exist in few families; this block is
 read wherever a model has rope types. A norm needs a class that has one:
 
     "head"    Qwen3         the same block as Llama, Mistral and Qwen2 with a norm in each head
@@ -19,8 +19,8 @@ Budgets of the authors (cfgs/run_cfg, trainer_cfg/base_trainer.yaml): Llama-2-7B
 
 Source: Gelberg et al., arXiv 2512.12167; code SakanaAI/DroPE@260a8bb9, custom_models/attention.py.
 Checked against: that code on transformers, tests/golden/drope.
-Departs from the source: the loop of `posenc.hf.extend.tuning` (AdamW without decay, rate falling linearly to 0) where the
-    authors have a cosine or warm-up-stable-decay schedule. Their code norms queries or keys alone too; no class of
+Departs from the source: the loop of `posenc.hf.extend.tuning` (AdamW without decay, rate falling linearly to 0) where
+    the authors have a cosine or warm-up-stable-decay schedule. Their code norms queries or keys alone too; no class of
     transformers does. It has no temperature but a field softmax_scale, which its q/k norm reads from another config.
 """
 
@@ -155,8 +155,8 @@ def _with_one_expert(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     """The weights of feed-forward layers under the names of OLMoE's single expert."""
     renamed: dict[str, Tensor] = {}
     for name, weight in weights.items():
-        layer, found, _ = name.partition("mlp.gate_proj.")
-        if found:
+        layer, is_gate, _ = name.partition("mlp.gate_proj.")
+        if is_gate:
             up = weights[name.replace("gate_proj", "up_proj")]
             renamed[f"{layer}mlp.experts.gate_up_proj"] = torch.cat([weight, up])[None]
         elif "mlp.down_proj." in name:

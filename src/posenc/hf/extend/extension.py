@@ -24,6 +24,7 @@ from posenc.evaluation.likelihood import (
 )
 from posenc.evaluation.log import MeasurementLog, fingerprint
 from posenc.hf.attach import detach
+from posenc.hf.extend.drope import RECIPE, TEMPERATURES, check_qk_norm, dropped_config, with_qk_norm
 from posenc.hf.extend.estimate import Workload, duration, memory_text, within_memory
 from posenc.hf.extend.folder import OutputFolder, serving_lines, serving_lines_of_remapping
 from posenc.hf.extend.loading import is_folder_of_transformers, load_causal_lm
@@ -38,7 +39,6 @@ from posenc.hf.extend.methods import (
     auto_methods,
     check_method,
 )
-from posenc.hf.extend.drope import RECIPE, TEMPERATURES, check_qk_norm, dropped_config, with_qk_norm
 from posenc.hf.extend.result import Extension
 from posenc.hf.extend.retrieval import Retrieval, RetrievalTask
 from posenc.hf.extend.rotary_modules import RotaryModules, apply, scaled_config
@@ -97,7 +97,7 @@ class ContextExtension:
                 readings[n] += searches
             readings[recipe.tokens or middle] += 3 * recipe.steps * recipe.batch
         if self.method == DROPE:
-            readings[recipe.tokens or self.original] += 3 * recipe.steps * recipe.batch
+            readings[self._row_length()] += 3 * recipe.steps * recipe.batch
             if recipe.temperature == "auto":
                 readings[self.length] += self.pieces * len(TEMPERATURES)
         return readings
@@ -253,7 +253,11 @@ class ContextExtension:
             pass
         if recipe.temperature == "auto":
             evenly_spaced_pieces(self.windows.before, self.length, self.pieces)
-        draw_rows(self.windows.before, recipe, self.original, 0)
+        draw_rows(self.windows.before, recipe, self._row_length(), 0)
+
+    def _row_length(self) -> int:
+        """Tokens of a row of DroPE: shorter rows are whole too, as no position that is skipped would be read."""
+        return min(self.recipe.tokens or self.original, self.original)
 
     def _drop_rotation(self, output: OutputFolder, cache: MeasurementLog) -> nn.Module:
         """Drop the rotation, train at the original length, and set the temperature; returns the model."""
@@ -264,7 +268,7 @@ class ContextExtension:
         rotations = self.rotations
         rotations.rebuild(dropped_config(rotations, self.original, self.length))
         model = tune(
-            rotations.model, self.windows.before, recipe, self.original, state=output.state / "tuned.pt",
+            rotations.model, self.windows.before, recipe, self._row_length(), state=output.state / "tuned.pt",
             progress=self.progress,
         )  # fmt: skip
         temperature = self._choose_temperature(cache) if recipe.temperature == "auto" else recipe.temperature
@@ -274,14 +278,10 @@ class ContextExtension:
     def _choose_temperature(self, cache: MeasurementLog) -> float:
         """The temperature with the lowest loss at the target, on tokens that no window scores."""
         named = {f"temperature {value:g}": value for value in TEMPERATURES}
-        new = {
-            name: dropped_config(self.rotations, self.original, self.length, value) for name, value in named.items()
-        }
+        new = {name: dropped_config(self.rotations, self.original, self.length, value) for name, value in named.items()}
         return named[self._lowest_loss(new, cache)]
 
-    def _apply(
-        self, method: str, output: OutputFolder, cache: MeasurementLog
-    ) -> tuple[nn.Module, dict[str, Any]]:
+    def _apply(self, method: str, output: OutputFolder, cache: MeasurementLog) -> tuple[nn.Module, dict[str, Any]]:
         """Apply the method; returns the model and the keys of its configuration on rotation and length."""
         rotations, model = self.rotations, self.rotations.model
         if method == DROPE:

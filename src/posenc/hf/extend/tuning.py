@@ -117,6 +117,7 @@ def tune(
     *,
     state: Path,
     progress: Callable[[str], None] = lambda text: None,
+    on_step: Callable[[int, float], None] | None = None,
 ) -> nn.Module:
     """Train a model in place; returns it, with LoRA's weights merged.
 
@@ -127,6 +128,7 @@ def tune(
         length: the context length, in tokens.
         state: a file for weights, optimizer and step, from which a later call resumes.
         progress: is called with a line of text after each save.
+        on_step: is called after each step with its number, from 1, and its loss in nats.
     """
     accelerate = _package("accelerate")
     accelerator = accelerate.Accelerator(cpu=next(model.parameters()).device.type == "cpu")
@@ -152,6 +154,8 @@ def tune(
         accelerator.clip_grad_norm_(prepared.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
+        if on_step is not None:
+            on_step(step + 1, loss.item())
         if (step + 1) % recipe.save_every == 0 or step + 1 == recipe.steps:
             if accelerator.is_main_process:
                 saved = {name: weight.detach().cpu() for name, weight in weights.items()}
@@ -159,8 +163,8 @@ def tune(
                 write_atomically(state, partial(torch.save, checkpoint), replace=True)
             accelerator.wait_for_everyone()
             progress(f"step {step + 1} of {recipe.steps}: {loss.item():.4f} nats")
-    merged: Any = wrapped
-    tuned: nn.Module = merged.merge_and_unload() if recipe.rank else wrapped
+    trained: Any = accelerator.unwrap_model(prepared, keep_fp32_wrapper=False)  # without the autocast of training
+    tuned: nn.Module = trained.merge_and_unload() if recipe.rank else trained
     return tuned.requires_grad_(True).eval()
 
 
