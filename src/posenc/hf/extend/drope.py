@@ -6,8 +6,8 @@
 
 Plain transformers opens the result. Its config keeps the model type, and rope type "longrope" divides each frequency by
 `STOPPED`, under which every cosine is 1 and every sine vanishes; the temperature is that block's gain, √t on queries
-and on keys. Config keys that list layers without rotation (SmolLM3's no_rope_layers) exist in few families; this block is
-read wherever a model has rope types. A norm needs a class that has one:
+and on keys. Config keys that list layers without rotation (SmolLM3's no_rope_layers) exist in few families; this block
+is read wherever a model has rope types. A norm needs a class that has one:
 
     "head"    Qwen3         the same block as Llama, Mistral and Qwen2 with a norm in each head
     "full"    OLMoE         the same block with a norm over all heads; its only expert is the feed-forward layer, and a
