@@ -86,8 +86,8 @@ def _extend() -> argparse.ArgumentParser:
         "extend",
         "The result is a new folder; the checkpoint itself is never written to.",
         epilog="Stopped in any way, the same command continues. auto tries yarn, ntk, llama3 and dynamic_ntk; "
-        "progressive searches, trains, and searches again (LongRoPE's recipe); drope drops the rotation of all layers and "
-        "trains at the original length. --config-only needs neither weights nor "
+        "progressive searches, trains, and searches again (LongRoPE's recipe); drope drops the rotation of all layers "
+        "and trains at the original length. --config-only needs neither weights nor "
         "torch: it prints a diff of the config, what it costs, and a line for each engine.",
     )
     parser.add_argument("path", help=f"a folder of transformers, or a GGUF file; with --config-only also {_PATH}")
@@ -201,7 +201,8 @@ def _evaluate() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--methods", type=_names, default=["as_is", "cut", "chunked"], metavar="NAME,NAME",
-        help="as_is, cut, chunked, and methods of posenc extend but auto, progressive and drope (default: as_is,cut,chunked)",
+        help="as_is, cut, chunked, and methods of posenc extend but auto, progressive and drope "
+        "(default: as_is,cut,chunked)",
     )  # fmt: skip
     parser.add_argument(
         "--documents", nargs="+", default=[], metavar="PATH",

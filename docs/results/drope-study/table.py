@@ -27,7 +27,7 @@ KEY = re.compile(r"\| (?P<method>\w+) \| (?P<task>\w+) \| (?P<length>\d+) \| doc
 def readings(folder: Path) -> pd.DataFrame:
     """One line a reading: row, method, task, length, item, value."""
     lines = []
-    for file in sorted(folder.glob("readings/*/*/readings-*.jsonl")):
+    for file in sorted(folder.glob("readings/*/*/readings*.jsonl")):
         for line in file.read_text(encoding="utf-8").splitlines():
             entry = json.loads(line)
             if (match := KEY.search(entry["key"])) is not None:

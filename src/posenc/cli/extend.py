@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from posenc.input_files import naming
 
@@ -54,7 +54,8 @@ def _extend(
     last: int | None, lengths: list[int] | None, original_length: int | None, retrieval: int, dtype: str, device: str,
     device_map: str | None, as_json: bool, search: int | None, generations: int, pieces: int, intermediate: int | None,
     tokens: int | None, steps: int, batch: int, warmup: int, rank: int, save_every: int, seed: int,
-    lr: float | None, qk_norm: str | None, temperature: float | str, trust_remote_code: bool,
+    lr: float | None, qk_norm: Literal["head", "full"] | None, temperature: float | Literal["auto"],
+    trust_remote_code: bool,
 ) -> int:  # fmt: skip
     """Extend the model of a folder or a GGUF file, and print what was measured.
 

@@ -53,7 +53,9 @@ def _from(least: float, example: float, most: float = LARGEST) -> Rule:
 _COUNT = f"an integer of at least 1, at most {TOKENS}"
 _FLAG = Rule("true or false", lambda value: isinstance(value, bool), True)
 _SHARE = Rule("a number in 0..1", lambda value: is_number(value, 0, 1), 1.0)
-_FACTORS = Rule(f"a list of numbers above 0 ({SMALLEST:g} to {LARGEST_FACTOR:g}), one for each pair", _are_factors, None)
+_FACTORS = Rule(
+    f"a list of numbers above 0 ({SMALLEST:g} to {LARGEST_FACTOR:g}), one for each pair", _are_factors, None
+)
 _SECTIONS = Rule(
     "a list of three integers of at least 1, the pairs that read each of time, row and column",
     lambda value: isinstance(value, list) and len(value) == 3 and all(is_count(x) for x in value),

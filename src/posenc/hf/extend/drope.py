@@ -18,7 +18,7 @@ Budgets of the authors (cfgs/run_cfg, trainer_cfg/base_trainer.yaml): Llama-2-7B
 8,192, in batches of 512, rate 3e-4. That is 10 billion tokens at least; a run of millions shows the mechanism only.
 
 Source: Gelberg et al., arXiv 2512.12167; code SakanaAI/DroPE@260a8bb9, custom_models/attention.py.
-Checked against: that code on transformers, tests/golden/drope.
+Checked against: that code on transformers, tests/golden/drope_*.
 Departs from the source: the loop of `posenc.hf.extend.tuning` (AdamW without decay, rate falling linearly to 0) where
     the authors have a cosine or warm-up-stable-decay schedule. Their code norms queries or keys alone too; no class of
     transformers does. It has no temperature but a field softmax_scale, which its q/k norm reads from another config.
@@ -167,7 +167,8 @@ def _with_one_expert(weights: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _head_dim(config: Any) -> int:
-    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    width: int = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return width
 
 
 def _has_window(config: Any) -> bool:
