@@ -23,7 +23,7 @@ from tests.golden import config, load, names
 from tests.hf.extend.extended import TARGET, TRAINED, asked, saved, small, text
 
 SHORT = Recipe(steps=3, warmup=1, lr=1e-3, save_every=1)
-PLAIN = """
+WITHOUT_POSENC = """
 import sys, torch
 from transformers import AutoModelForCausalLM
 model = AutoModelForCausalLM.from_pretrained(sys.argv[1]).eval()
@@ -98,7 +98,7 @@ def test_plain_transformers_opens_the_folder_with_the_same_logits(recipe: Recipe
     tokens = text(TARGET)[None]
     torch.save(tokens, tmp_path / "tokens.pt")
     subprocess.run(
-        [sys.executable, "-c", PLAIN, tmp_path / "new", tmp_path / "tokens.pt", tmp_path / "logits.pt"],
+        [sys.executable, "-c", WITHOUT_POSENC, tmp_path / "new", tmp_path / "tokens.pt", tmp_path / "logits.pt"],
         check=True, cwd=tmp_path,
     )  # fmt: skip
     with torch.no_grad():
@@ -116,11 +116,11 @@ def test_a_run_that_was_stopped_ends_with_the_same_weights(tmp_path: Path) -> No
         if line.startswith("step 2"):
             raise KeyboardInterrupt
 
-    whole = extend(small(), TARGET, "drope", out=tmp_path / "whole", **asked(recipe=SHORT))
+    uninterrupted = extend(small(), TARGET, "drope", out=tmp_path / "uninterrupted", **asked(recipe=SHORT))
     with pytest.raises(KeyboardInterrupt):
         extend(small(), TARGET, "drope", out=tmp_path / "stopped", progress=stop, **asked(recipe=SHORT))
     resumed = extend(small(), TARGET, "drope", out=tmp_path / "stopped", **asked(recipe=SHORT))
-    a, b = (dict(done.model.named_parameters()) for done in (whole, resumed))  # type: ignore[union-attr]
+    a, b = (dict(done.model.named_parameters()) for done in (uninterrupted, resumed))  # type: ignore[union-attr]
     assert all(torch.equal(a[name], b[name]) for name in a)
 
 

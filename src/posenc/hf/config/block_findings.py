@@ -319,8 +319,8 @@ def on_types(text_config: TextConfig, rope_block: RopeBlock, rope: Rotation) -> 
         yield Finding("factor", text, "factor-of-dynamic")
     if rope_type == "longrope" and rotates_nothing(rope):
         logits = float(text_rope(rope).spectrum().gain) ** 2
-        text = f"slows every pair by {values['long_factor'][0]:g}, so that no layer of this block has positions (NoPE), "
-        text += "as DroPE leaves a model (arXiv 2512.12167); a causal mask alone tells its tokens apart"
+        text = f"slows every pair by {values['long_factor'][0]:g}, so that no layer of this block has positions "
+        text += "(NoPE), as DroPE leaves a model (arXiv 2512.12167); a causal mask alone tells its tokens apart"
         text += f"; the gain multiplies attention logits by {logits:.6g}" if logits != 1 else ""
         yield Finding("long_factor", text, "rotation-dropped")
     if rope_type == "longrope":
