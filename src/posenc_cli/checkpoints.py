@@ -86,7 +86,8 @@ def _extend() -> argparse.ArgumentParser:
         "extend",
         "The result is a new folder; the checkpoint itself is never written to.",
         epilog="Stopped in any way, the same command continues. auto tries yarn, ntk, llama3 and dynamic_ntk; "
-        "progressive searches, trains, and searches again (LongRoPE's recipe). --config-only needs neither weights nor "
+        "progressive searches, trains, and searches again (LongRoPE's recipe); drope drops the rotation of all layers "
+        "and trains at the original length. --config-only needs neither weights nor "
         "torch: it prints a diff of the config, what it costs, and a line for each engine.",
     )
     parser.add_argument("path", help=f"a folder of transformers, or a GGUF file; with --config-only also {_PATH}")
@@ -94,7 +95,7 @@ def _extend() -> argparse.ArgumentParser:
     parser.add_argument(
         "--method", default="auto", metavar="NAME",
         help="auto, pi, ntk, ntk_by_parts, yarn, llama3 (each also with +resonance), dynamic_ntk, longrope, "
-        "self_extend, rerope, leaky_rerope, dual_chunk, string, lm_infinite, streaming_llm, progressive "
+        "self_extend, rerope, leaky_rerope, dual_chunk, string, lm_infinite, streaming_llm, progressive, drope "
         "(default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
@@ -134,7 +135,7 @@ def _extend() -> argparse.ArgumentParser:
     search.add_argument(
         "--pieces", type=int, default=2, metavar="N", help="texts for each candidate (default: %(default)s)"
     )
-    training = parser.add_argument_group("progressive (pip install 'posenc[extend]')")
+    training = parser.add_argument_group("progressive and drope (pip install 'posenc[extend]')")
     training.add_argument("--intermediate", type=int, metavar="TOKENS", help="trained for (default: half of --length)")
     training.add_argument(
         "--tokens", type=int, metavar="N", help="of a row; fewer than --intermediate skip positions (PoSE)"
@@ -150,7 +151,17 @@ def _extend() -> argparse.ArgumentParser:
         training.add_argument(
             f"--{name}", type=int, default=default, metavar="N", help=f"{text} (default: %(default)s)"
         )
-    training.add_argument("--lr", type=float, default=2e-5, metavar="RATE", help="learning rate (default: %(default)s)")
+    training.add_argument(
+        "--lr", type=float, metavar="RATE", help="learning rate (default: 2e-5; drope: 1e-4, the authors' for 7B)"
+    )
+    training.add_argument(
+        "--qk-norm", choices=("head", "full"),
+        help="drope: give queries and keys a norm, within each head (class Qwen3) or over all of them (class OLMoE)",
+    )  # fmt: skip
+    training.add_argument(
+        "--temperature", type=_temperature, default=1.0, metavar="X",
+        help="drope: factor on the attention logits after the training, or auto (default: %(default)g)",
+    )  # fmt: skip
     return parser
 
 
@@ -190,7 +201,8 @@ def _evaluate() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--methods", type=_names, default=["as_is", "cut", "chunked"], metavar="NAME,NAME",
-        help="as_is, cut, chunked, and methods of posenc extend but auto and progressive (default: as_is,cut,chunked)",
+        help="as_is, cut, chunked, and methods of posenc extend but auto, progressive and drope "
+        "(default: as_is,cut,chunked)",
     )  # fmt: skip
     parser.add_argument(
         "--documents", nargs="+", default=[], metavar="PATH",
@@ -281,6 +293,13 @@ def _trust(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trust-remote-code", action="store_true", help="allow code of the folder to run; by default none does"
     )
+
+
+def _temperature(text: str) -> float | str:
+    try:
+        return text if text == "auto" else float(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"a number above 0 or auto is needed, got {text[:24]}") from error
 
 
 def _head_dim(text: str) -> int:

@@ -7,8 +7,9 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from posenc.input_files import naming
 
@@ -52,7 +53,8 @@ def _extend(
     *, path: str, length: int, method: str, out: str | None, overwrite: bool, text: str | None, windows: int,
     last: int | None, lengths: list[int] | None, original_length: int | None, retrieval: int, dtype: str, device: str,
     device_map: str | None, as_json: bool, search: int | None, generations: int, pieces: int, intermediate: int | None,
-    tokens: int | None, steps: int, batch: int, warmup: int, rank: int, save_every: int, seed: int, lr: float,
+    tokens: int | None, steps: int, batch: int, warmup: int, rank: int, save_every: int, seed: int,
+    lr: float | None, qk_norm: Literal["head", "full"] | None, temperature: float | Literal["auto"],
     trust_remote_code: bool,
 ) -> int:  # fmt: skip
     """Extend the model of a folder or a GGUF file, and print what was measured.
@@ -62,11 +64,13 @@ def _extend(
     """
     try:
         from posenc.hf.extend import Recipe, extend
+        from posenc.hf.extend.drope import RECIPE
     except ModuleNotFoundError as error:
         raise ValueError(f"extend needs {error.name}: pip install 'posenc[hf]', in a clone '.[hf]'") from error
-    recipe = Recipe(
-        intermediate=intermediate, steps=steps, batch=batch, tokens=tokens, lr=lr, warmup=warmup, rank=rank,
-        save_every=save_every, seed=seed,
+    recipe = replace(
+        RECIPE if method == "drope" else Recipe(), intermediate=intermediate, steps=steps, batch=batch, tokens=tokens,
+        warmup=warmup, rank=rank, save_every=save_every, seed=seed, qk_norm=qk_norm, temperature=temperature,
+        **({} if lr is None else {"lr": lr}),
     )  # fmt: skip
     with naming(path), resumable(None if out is None else lambda: saved_state(out)):
         extension = extend(

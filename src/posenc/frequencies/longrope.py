@@ -28,6 +28,10 @@ from posenc.arguments import LONGEST, check_number, check_whole
 from posenc.frequencies.host import Array, Formula, Start, check_factor, check_length
 
 Policy = Literal["su", "yarn"]
+STOPPED = 1e30
+"""A factor that stops a pair: within 2³¹ positions its angle stays below 2³¹ · 10⁻³⁰ = 2 · 10⁻²¹, whose cosine is 1 and
+whose sine is below the last digit of queries and keys, in float64 too. In float32 every base that models have leaves
+the frequency a normal number or 0."""
 
 
 class LongRoPE(Formula):

@@ -9,7 +9,8 @@ far above what models have, and low enough that everything here ends at once:
     layers      16,384: the deepest transformer had 1,000 (DeepNet)
     base        10¹⁸: the largest in use is about 5·10¹⁰; in float32 transformers loses a base past 10³⁸
     times       2²⁰ longer than trained: the longest extension so far is by 512
-    a number    10⁻⁹ … 10⁹ for all that has no unit of its own: ramps, gains, factors of single pairs
+    a number    10⁻⁹ … 10⁹ for all that has no unit of its own: ramps, gains
+    a factor    10⁻⁹ … 10³⁰ of a single pair: published lists reach 65; 10³⁰ stops a pair (`frequencies.longrope`)
     digits      integers of at most 1,024 bits anywhere: Python itself refuses to print longer ones
     depth       64 objects and lists within one another: configurations have 5
     a file      16 MiB and 4,096 keys: configurations have a few kB and up to 300 keys, tokenizers' a few MB
@@ -20,6 +21,7 @@ from __future__ import annotations
 import math
 from typing import Any, TypeGuard
 
+from posenc.frequencies.longrope import STOPPED
 from posenc.input_files import DEPTH as DEPTH
 
 TOKENS = 2**31
@@ -29,6 +31,7 @@ LAYERS = 16_384
 BASE = 1e18
 TIMES = 2**20
 SMALLEST, LARGEST = 1e-9, 1e9
+LARGEST_FACTOR = STOPPED
 BITS = 1024
 FILE_BYTES = 16 * 2**20
 KEYS = 4096

@@ -10,7 +10,7 @@ from posenc.arguments import shown
 from posenc.hf.config.block_schema import ENGINES, TRAINED, VLLM, WITH_ALPHA, Block
 from posenc.hf.config.parse import Reading
 from posenc.hf.config.rope_block import ALL, OUTSIDE, SCALED_FROM, RopeBlock, at
-from posenc.hf.config.rotation import Rotation, text_rope
+from posenc.hf.config.rotation import Rotation, rotates_nothing, text_rope
 from posenc.hf.config.scalings import SILENT
 from posenc.hf.config.text_config import TextConfig
 from posenc.hf.families.layer_patterns import FULL
@@ -317,6 +317,12 @@ def on_types(text_config: TextConfig, rope_block: RopeBlock, rope: Rotation) -> 
         f = values["factor"]
         text = f"= {f:g}: at {f:g} times the trained length the scale is {f * f - f + 1:g}, not {f:g}"
         yield Finding("factor", text, "factor-of-dynamic")
+    if rope_type == "longrope" and rotates_nothing(rope):
+        logits = float(text_rope(rope).spectrum().gain) ** 2
+        text = f"slows every pair by {values['long_factor'][0]:g}, so that no layer of this block has positions "
+        text += "(NoPE), as DroPE leaves a model (arXiv 2512.12167); a causal mask alone tells its tokens apart"
+        text += f"; the gain multiplies attention logits by {logits:.6g}" if logits != 1 else ""
+        yield Finding("long_factor", text, "rotation-dropped")
     if rope_type == "longrope":
         yield from _on_longrope(text_config, rope_block, values)
         short, long = (sum(values[key]) / len(values[key]) for key in ("short_factor", "long_factor"))

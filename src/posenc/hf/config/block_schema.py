@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from posenc.hf.limits import BASE, CHANNELS, LARGEST, SMALLEST, TIMES, TOKENS, is_count, is_number
+from posenc.hf.limits import BASE, CHANNELS, LARGEST, LARGEST_FACTOR, SMALLEST, TIMES, TOKENS, is_count, is_number
 
 Block = dict[str, Any]
 
@@ -42,7 +42,7 @@ class Problem(NamedTuple):
 
 
 def _are_factors(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(is_number(x, SMALLEST) for x in value)
+    return isinstance(value, list) and bool(value) and all(is_number(x, SMALLEST, LARGEST_FACTOR) for x in value)
 
 
 def _from(least: float, example: float, most: float = LARGEST) -> Rule:
@@ -53,7 +53,9 @@ def _from(least: float, example: float, most: float = LARGEST) -> Rule:
 _COUNT = f"an integer of at least 1, at most {TOKENS}"
 _FLAG = Rule("true or false", lambda value: isinstance(value, bool), True)
 _SHARE = Rule("a number in 0..1", lambda value: is_number(value, 0, 1), 1.0)
-_FACTORS = Rule(f"a list of numbers above 0 ({SMALLEST:g} to {LARGEST:g}), one for each pair", _are_factors, None)
+_FACTORS = Rule(
+    f"a list of numbers above 0 ({SMALLEST:g} to {LARGEST_FACTOR:g}), one for each pair", _are_factors, None
+)
 _SECTIONS = Rule(
     "a list of three integers of at least 1, the pairs that read each of time, row and column",
     lambda value: isinstance(value, list) and len(value) == 3 and all(is_count(x) for x in value),

@@ -27,7 +27,7 @@ from posenc.hf.config.block_schema import (
     keys_of,
     types_of,
 )
-from posenc.hf.limits import SMALLEST, is_number, nearest_number
+from posenc.hf.limits import LARGEST_FACTOR, SMALLEST, is_number, nearest_number
 
 _NTK = "NTK-aware scaling is no rope type of transformers, but 'default' with a larger base: rope_theta times "
 _NTK += "factor^(d / (d - 2)), with d rotated channels; a base that grows with the length is 'dynamic'"
@@ -120,7 +120,7 @@ def closest_type(keys: list[str], convention: str) -> str:
 def example(key: str, value: Any, pairs: int | None) -> Any:
     """A value that the rule allows, as near to the given one as can be known."""
     if key in ("short_factor", "long_factor"):
-        numbers = [x for x in value if is_number(x, SMALLEST)] if isinstance(value, list) else []
+        numbers = [x for x in value if is_number(x, SMALLEST, LARGEST_FACTOR)] if isinstance(value, list) else []
         return (numbers + [numbers[-1] if numbers else 1.0] * (pairs or 1))[: pairs or 1]
     if key == "mrope_section":
         third = (pairs or 3) // 3

@@ -21,6 +21,7 @@ from posenc.frequencies.rotation import MRoPESpec, RoPESpec
 from posenc.hf.config.block_schema import Block, Problem
 from posenc.hf.families.rotation import Order, RotationRules
 from posenc.hf.findings import NotReadError
+from posenc.hf.limits import TOKENS
 
 if TYPE_CHECKING:
     from posenc.rotary.mrope import MRoPE
@@ -118,6 +119,7 @@ def _of(rope: RoPESpec, sections: tuple[int, ...], order: Order, axes: int = 3) 
     )
 
 
+_LAST_DIGIT = 2.0**-53  # of float64, relative
 _LENGTHS = (None, 1 << 10, 1 << 13, 1 << 16, 1 << 20)
 
 
@@ -149,6 +151,20 @@ def _close(first: Any, second: Any, rtol: float) -> bool:
     if isinstance(first, list) and isinstance(second, list):
         return len(first) == len(second) and all(_close(a, b, rtol) for a, b in zip(first, second, strict=True))
     return not isinstance(first, list) and not isinstance(second, list) and abs(first - second) <= rtol * abs(second)
+
+
+def rotates_nothing(rotation: Rotation) -> bool:
+    """Whether every pair stands still at every length, to the last digit of float64: layers without positions (NoPE).
+
+    DroPE leaves such a rotation (`posenc.hf.extend.drope`). Its gain may still scale the attention logits.
+    """
+    rope = text_rope(rotation)
+    return has_one_spectrum(rope) and not any(map(turns, rope.spectrum().theta.tolist()))
+
+
+def turns(frequency: float) -> bool:
+    """Whether a pair of this frequency, in radians a token, rotates within any length that a config may declare."""
+    return frequency * TOKENS > _LAST_DIGIT
 
 
 def has_one_spectrum(rope: RoPESpec, length: int | None = None) -> bool:

@@ -15,7 +15,7 @@ from posenc.evaluation.log import locked
 from posenc.evaluation.report import AS_IS, CHUNKED, CUT
 from posenc.hf.atomic_write import write_atomically
 from posenc.hf.attach import detach
-from posenc.hf.extend.methods import AUTO, DISTANCES, PROGRESSIVE, SEARCHED, check_method
+from posenc.hf.extend.methods import AUTO, DISTANCES, SEARCHED, TRAINED_BY, check_method
 from posenc.hf.extend.rotary_modules import RotaryModules, apply, scaled_config
 from posenc.hf.extend.search import FactorSearch
 from posenc.search import Settings
@@ -43,7 +43,7 @@ class Method(NamedTuple):
         name, times = match[1], float(match[2]) if match[2] else None
         if name not in UNCHANGED:
             check_method(name)
-            if name in (AUTO, PROGRESSIVE):
+            if name in (AUTO, *TRAINED_BY):
                 raise ValueError(
                     f"methods: {name} chooses or trains; posenc extend does that, then evaluate its folder"
                 )

@@ -10,6 +10,7 @@ from posenc.frequencies.rotation import MRoPESpec, RoPESpec
 from posenc.hf.config.layer_kinds import half_counts
 from posenc.hf.config.posenc_config import AttachedNames, attached_names, is_posenc_config
 from posenc.hf.config.rope_config import RopeConfig, read_rope
+from posenc.hf.config.rotation import rotates_nothing, text_rope
 from posenc.hf.config.text_config import count_at
 from posenc.hf.explanation.layer_facts import LayerFacts, Model, model_from_config
 from posenc.hf.families.layer_patterns import CHUNKED, CROSS
@@ -76,7 +77,7 @@ def _description_of(layer: LayerFacts, numbers: list[int]) -> Description:
         "kind": layer.kind,
         "layers": numbers,
         "attends": layer.attends,
-        "rotates": layer.spec is not None,
+        "rotates": layer.spec is not None and not rotates_nothing(layer.spec),
         "base": getattr(layer.spec, "base", None),
         "window": layer.window,
         "ahead": layer.ahead,
@@ -194,7 +195,11 @@ def layer_words(facts: LayerFacts) -> str:
         return f"{printable(facts.kind)}, no attention"
     rope = facts.spec
     parts = ["does not rotate" if rope is None else one_line(rope)]
-    if isinstance(rope, RoPESpec):
+    if rope is not None and rotates_nothing(rope):
+        gain = float(text_rope(rope).spectrum().gain)
+        parts = [f"does not rotate: base {rope.base:g} is slowed to nothing"]
+        parts += [f"gain {gain:.4g}"] if gain != 1 else []
+    elif isinstance(rope, RoPESpec):
         parts = [f"base {rope.base:g}, {rope.layout}, {rope.rotary_dim} of {rope.head_dim} channels"]
         parts += [] if rope.scaling is None else [one_line(rope.scaling)]
         parts += [f"gain {float(rope.spectrum().gain):.4g}"] if float(rope.spectrum().gain) != 1 else []

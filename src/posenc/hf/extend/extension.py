@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -24,16 +24,26 @@ from posenc.evaluation.likelihood import (
 )
 from posenc.evaluation.log import MeasurementLog, fingerprint
 from posenc.hf.attach import detach
+from posenc.hf.extend.drope import RECIPE, TEMPERATURES, check_qk_norm, dropped_config, with_qk_norm
 from posenc.hf.extend.estimate import Workload, duration, memory_text, within_memory
 from posenc.hf.extend.folder import OutputFolder, serving_lines, serving_lines_of_remapping
 from posenc.hf.extend.loading import is_folder_of_transformers, load_causal_lm
 from posenc.hf.extend.measure import Decoding, WindowLosses, decoding_gap, measure_losses
-from posenc.hf.extend.methods import AUTO, DISTANCES, PROGRESSIVE, SEARCHED, auto_methods, check_method
+from posenc.hf.extend.methods import (
+    AUTO,
+    DISTANCES,
+    DROPE,
+    PROGRESSIVE,
+    SEARCHED,
+    TRAINED_BY,
+    auto_methods,
+    check_method,
+)
 from posenc.hf.extend.result import Extension
 from posenc.hf.extend.retrieval import Retrieval, RetrievalTask
 from posenc.hf.extend.rotary_modules import RotaryModules, apply, scaled_config
 from posenc.hf.extend.search import SIZES, FactorSearch, intermediate_length, progressive_search
-from posenc.hf.extend.tuning import Recipe
+from posenc.hf.extend.tuning import Recipe, draw_rows, tune
 from posenc.hf.extend.weight_files import weight_files
 from posenc.hf.limits import TOKENS
 from posenc.search import Settings
@@ -68,7 +78,7 @@ class ContextExtension:
         }  # fmt: skip
         if self.retrieval is not None:
             request["retrieval"] = self.retrieval.count
-        return {**request, "recipe": asdict(self.recipe)} if self.method == PROGRESSIVE else request
+        return {**request, "recipe": asdict(self.recipe)} if self.method in TRAINED_BY else request
 
     def _readings(self) -> Counter[int]:
         """How many texts of each length are read in all; a fine-tuning step counts as three readings of its rows."""
@@ -86,6 +96,10 @@ class ContextExtension:
             for n in {middle, self.length, self.original}:
                 readings[n] += searches
             readings[recipe.tokens or middle] += 3 * recipe.steps * recipe.batch
+        if self.method == DROPE:
+            readings[self._row_length()] += 3 * recipe.steps * recipe.batch
+            if recipe.temperature == "auto":
+                readings[self.length] += self.pieces * len(TEMPERATURES)
         return readings
 
     def _ropes(self) -> list[Any]:
@@ -93,8 +107,8 @@ class ContextExtension:
 
     def run(self, output: OutputFolder, tokenizer: Any) -> Extension:
         """Measure, apply the method, measure again, and write the folder."""
-        if self.method == PROGRESSIVE and output.state is None:
-            raise ValueError("out: progressive extension needs a folder, next to which it keeps its state")
+        if self.method in TRAINED_BY and output.state is None:
+            raise ValueError(f"out: {self.method} trains, and needs a folder, next to which it keeps its state")
         cache = MeasurementLog(output.file("measured.jsonl"))
         self._estimate(cache, output)
         before = self._measure(cache, "before")
@@ -102,8 +116,8 @@ class ContextExtension:
         method = self._choose(cache) if self.method == AUTO else self.method
         gap_before = self._decoding_gap(self.rotations.model, method, cache, "before")
         self.progress(f"extending by {method}")
-        model, config = self._apply(method, output)
-        if method in (SEARCHED, PROGRESSIVE):
+        model, config = self._apply(method, output, cache)
+        if method in (SEARCHED, *TRAINED_BY):
             self.workload.left = Counter(self._readings_after())
         label = f"after {method} {fingerprint(model)}"
         after = self._measure(cache, label)
@@ -193,14 +207,14 @@ class ContextExtension:
 
     def _linked(self) -> Path | None:
         """The folder whose weights the new one links; None where they are written."""
-        unchanged = self.method not in (PROGRESSIVE, *DISTANCES)
+        unchanged = self.method not in (*TRAINED_BY, *DISTANCES)
         return self.source if unchanged and self.source is not None and weight_files(self.source) else None
 
     def check_applicable(self) -> None:
         """Raise a ValueError where the method cannot be applied to this model, before anything is measured."""
         rotations = self.rotations
-        if self.method == PROGRESSIVE:
-            _check_trainable(rotations.model)
+        if self.method in TRAINED_BY:
+            _check_trainable(rotations.model, self.method)
         if self.method in DISTANCES:
             if not rotations.long_range_layers(self.original):
                 raise ValueError(
@@ -214,6 +228,9 @@ class ContextExtension:
                 f"method {self.method}: every layer that rotates attends within a window of at most "
                 f"{self.original:,} tokens, so no distance is new"
             )
+        if self.method == DROPE:
+            self._check_droppable()
+            return
         if self.method in (AUTO, SEARCHED, PROGRESSIVE):
             evenly_spaced_pieces(self.windows.before, self.length, self.pieces)  # refuses a text that is too short
         if self.method in (SEARCHED, PROGRESSIVE):
@@ -226,9 +243,49 @@ class ContextExtension:
             with rotations.temporarily(scaled_config(rotations, name, self.original, self.length)):
                 pass
 
-    def _apply(self, method: str, output: OutputFolder) -> tuple[nn.Module, dict[str, Any]]:
+    def _check_droppable(self) -> None:
+        """Raise a ValueError where DroPE cannot be applied, before anything is measured."""
+        recipe, rotations = self.recipe, self.rotations
+        if recipe.qk_norm is not None:
+            check_qk_norm(rotations.model, recipe.qk_norm)
+        temperatures = TEMPERATURES if recipe.temperature == "auto" else (recipe.temperature,)
+        with rotations.temporarily(dropped_config(rotations, self.original, self.length, temperatures[-1])):
+            pass
+        if recipe.temperature == "auto":
+            evenly_spaced_pieces(self.windows.before, self.length, self.pieces)
+        draw_rows(self.windows.before, recipe, self._row_length(), 0)
+
+    def _row_length(self) -> int:
+        """Tokens of a row of DroPE: shorter rows are whole too, as no position that is skipped would be read."""
+        return min(self.recipe.tokens or self.original, self.original)
+
+    def _drop_rotation(self, output: OutputFolder, cache: MeasurementLog) -> nn.Module:
+        """Drop the rotation, train at the original length, and set the temperature; returns the model."""
+        assert output.state is not None
+        recipe = self.recipe
+        if recipe.qk_norm is not None:
+            self.rotations = RotaryModules(with_qk_norm(self.rotations.model, recipe.qk_norm))
+        rotations = self.rotations
+        rotations.rebuild(dropped_config(rotations, self.original, self.length))
+        model = tune(
+            rotations.model, self.windows.before, recipe, self._row_length(), state=output.state / "tuned.pt",
+            progress=self.progress,
+        )  # fmt: skip
+        temperature = self._choose_temperature(cache) if recipe.temperature == "auto" else recipe.temperature
+        rotations.rebuild(dropped_config(rotations, self.original, self.length, temperature))
+        return model
+
+    def _choose_temperature(self, cache: MeasurementLog) -> float:
+        """The temperature with the lowest loss at the target, on tokens that no window scores."""
+        named = {f"temperature {value:g}": value for value in TEMPERATURES}
+        new = {name: dropped_config(self.rotations, self.original, self.length, value) for name, value in named.items()}
+        return named[self._lowest_loss(new, cache)]
+
+    def _apply(self, method: str, output: OutputFolder, cache: MeasurementLog) -> tuple[nn.Module, dict[str, Any]]:
         """Apply the method; returns the model and the keys of its configuration on rotation and length."""
         rotations, model = self.rotations, self.rotations.model
+        if method == DROPE:
+            return self._drop_rotation(output, cache), self._rotation_keys()
         if method in DISTANCES:
             return apply(rotations, method, self.original, self.length), {}
         if method == PROGRESSIVE:
@@ -262,13 +319,18 @@ class ContextExtension:
 
     def _choose(self, cache: MeasurementLog) -> str:
         """The method with the lowest loss at the target, on tokens that no window scores."""
+        names = auto_methods(self._ropes())
+        new = {name: scaled_config(self.rotations, name, self.original, self.length) for name in names}
+        return self._lowest_loss(new, cache)
+
+    def _lowest_loss(self, configs: Mapping[str, dict[str, Any]], cache: MeasurementLog) -> str:
+        """Which of several rotations has the lowest loss at the target, on tokens that no window scores."""
         pieces = evenly_spaced_pieces(self.windows.before, self.length, self.pieces)
-        for name in auto_methods(self._ropes()):
+        for name, new in configs.items():
             key = f"choice {name} {self.windows.digest} {self.length} {self.pieces} {self.windows.last}"
             known, seconds = cache.get(key), None
             if known is None:
                 start, losses = time.perf_counter(), list[float]()
-                new = scaled_config(self.rotations, name, self.original, self.length)
                 with self.rotations.temporarily(new), within_memory(self.rotations.model, self.length):
                     for piece in pieces:
                         losses.append(float(token_losses(self.rotations.model, piece, self.windows.last).mean()))
@@ -301,7 +363,7 @@ class ContextExtension:
         if result.method in DISTANCES:
             return serving_lines_of_remapping(folder, result.method)
         config = self.rotations.model.config.to_dict()
-        return serving_lines(config, folder, self.length, trained=result.method == PROGRESSIVE)
+        return serving_lines(config, folder, self.length, trained=result.method in TRAINED_BY)
 
 
 def extend(
@@ -347,7 +409,7 @@ def extend(
             measured at the original length and at ``length``, and need a tokenizer.
         search: sizes of the search of "longrope" and "progressive"; None: 48 evaluations.
         pieces: of text that a search and "auto" judge on.
-        recipe: numbers of "progressive".
+        recipe: numbers of "progressive" and "drope"; None: `Recipe()`, and `posenc.hf.extend.drope.RECIPE`.
         overwrite: whether an existing folder ``out`` may be replaced.
         dtype, device: of a model that is loaded; "auto": the dtype of the file; cuda, mps or cpu, the first there is.
         device_map: "auto" lets accelerate spread a model that is loaded over devices; ``device`` then has no effect.
@@ -387,7 +449,8 @@ def extend(
     if retrieval:
         prompts = RetrievalTask(tokens, tokenizer, original=original, length=length, count=retrieval)
     job = ContextExtension(
-        rotations, name, original, length, scored, measured_at, search or SIZES, pieces, recipe or Recipe(), prompts,
+        rotations, name, original, length, scored, measured_at, search or SIZES, pieces,
+        recipe or (RECIPE if name == DROPE else Recipe()), prompts,
         source, progress,
     )  # fmt: skip
     job.check_applicable()  # before a folder for its state exists
@@ -398,16 +461,16 @@ def extend(
     return job.run(output, tokenizer)
 
 
-def _check_trainable(model: Any) -> None:
-    """Raise a ValueError for weights that "progressive" cannot fine-tune."""
+def _check_trainable(model: Any, method: str) -> None:
+    """Raise a ValueError for weights that a method cannot train."""
     if getattr(model, "is_quantized", False) or getattr(model.config, "quantization_config", None) is not None:
         raise ValueError(
-            f"method {PROGRESSIVE}: it fine-tunes weights, and the weights of this model are quantised: give the "
+            f"method {method}: it trains weights, and the weights of this model are quantised: give the "
             "folder with the full weights, or use another method"
         )
     if any(weight.is_meta for weight in model.parameters()):
         raise ValueError(
-            f"method {PROGRESSIVE}: it fine-tunes weights, and accelerate has offloaded some of this model: use one "
+            f"method {method}: it trains weights, and accelerate has offloaded some of this model: use one "
             "device that holds it"
         )
 

@@ -6,6 +6,7 @@ longrope                                                         factors searche
 self_extend  rerope  leaky_rerope  dual_chunk  string            remapped distances, unchanged frequencies
 lm_infinite  streaming_llm                                       windows plus the first tokens
 progressive                                                      LongRoPE's recipe, which trains (`search`)
+drope                                                            no rotation at all, then training (`drope`)
 auto                                                             the one of `auto_methods` with the lowest loss
 """
 
@@ -25,10 +26,11 @@ from posenc.frequencies.modules import YaRN
 from posenc.frequencies.resonance import Resonance
 from posenc.rotary.rope import RoPE
 
-SEARCHED, PROGRESSIVE, AUTO, RESONANT = "longrope", "progressive", "auto", "+resonance"
+SEARCHED, PROGRESSIVE, DROPE, AUTO, RESONANT = "longrope", "progressive", "drope", "auto", "+resonance"
+TRAINED_BY = (PROGRESSIVE, DROPE)  # methods that change the weights
 DISTANCES = ("self_extend", "rerope", "leaky_rerope", "dual_chunk", "string", "lm_infinite", "streaming_llm")
 SCALED = (*FACTORED, "dynamic_ntk")
-METHODS = (*SCALED, SEARCHED, *DISTANCES, PROGRESSIVE, AUTO)
+METHODS = (*SCALED, SEARCHED, *DISTANCES, PROGRESSIVE, DROPE, AUTO)
 CHOICES = ("yarn", "ntk", "llama3", "dynamic_ntk")
 _NO_ROPE_TYPE = sorted({*DYNAMIC} - {*SCALED})  # scalings that are no rope type of transformers
 

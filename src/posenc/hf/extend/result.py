@@ -108,9 +108,9 @@ def choice_sentence(choices: Mapping[str, tuple[float, ...]]) -> str:
         "inconclusive": "inconclusive; more texts would narrow it (--pieces)",
         "one window": "of one text, which shows nothing (--pieces)",
     }
-    count = len(losses[best].windows)
+    count, noun = len(losses[best].windows), "temperatures" if best.startswith("temperature ") else "methods"
     return (
-        f"{best} has the lowest mean loss of {len(ordered)} methods; against {second} {difference.text(signed=True)} "
+        f"{best} has the lowest mean loss of {len(ordered)} {noun}; against {second} {difference.text(signed=True)} "
         f"nats on {count} {'text' if count == 1 else 'texts'}: {words[kind_of(difference)]}."
     )
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +27,7 @@ from posenc.positions.skipping import skipped
 
 @dataclass(frozen=True)
 class Recipe:
-    """The numbers of progressive extension.
+    """The numbers of the methods that train: progressive extension and DroPE.
 
     Args:
         intermediate: context length of the first search and of the fine-tuning; None: half of the target, or all of it
@@ -40,6 +40,9 @@ class Recipe:
         rank: of LoRA; 0: all weights are trained.
         save_every: steps between two saved states.
         seed: of rows, of LoRA and of the searches.
+        qk_norm: of DroPE: "head" or "full" gives queries and keys a norm within each head or over all of them.
+        temperature: of DroPE: factor on the attention logits after the training; "auto": the one of
+            `posenc.hf.extend.drope.TEMPERATURES` with the lowest loss at the target length.
     """
 
     intermediate: int | None = None
@@ -51,6 +54,8 @@ class Recipe:
     rank: int = 0
     save_every: int = 10
     seed: int = 0
+    qk_norm: Literal["head", "full"] | None = None
+    temperature: float | Literal["auto"] = 1.0
 
     def __post_init__(self) -> None:
         for name in ("batch", "save_every"):
@@ -61,6 +66,12 @@ class Recipe:
             if getattr(self, name) is not None:
                 check_whole(name, getattr(self, name), least=2, most=TOKENS)
         check_number("lr", self.lr, above=0)
+        if self.qk_norm not in (None, "head", "full"):
+            raise ValueError(f"qk_norm must be head, full or None, got {self.qk_norm!r}")
+        if self.qk_norm is not None and self.rank:
+            raise ValueError("rank: LoRA trains no norms, and the norms that qk_norm adds are new: use rank 0")
+        if self.temperature != "auto":
+            check_number("temperature", self.temperature, above=0)
 
 
 class Row(NamedTuple):
@@ -106,6 +117,7 @@ def tune(
     *,
     state: Path,
     progress: Callable[[str], None] = lambda text: None,
+    on_step: Callable[[int, float], None] | None = None,
 ) -> nn.Module:
     """Train a model in place; returns it, with LoRA's weights merged.
 
@@ -116,6 +128,7 @@ def tune(
         length: the context length, in tokens.
         state: a file for weights, optimizer and step, from which a later call resumes.
         progress: is called with a line of text after each save.
+        on_step: is called after each step with its number, from 1, and its loss in nats.
     """
     accelerate = _package("accelerate")
     accelerator = accelerate.Accelerator(cpu=next(model.parameters()).device.type == "cpu")
@@ -141,6 +154,8 @@ def tune(
         accelerator.clip_grad_norm_(prepared.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
+        if on_step is not None:
+            on_step(step + 1, loss.item())
         if (step + 1) % recipe.save_every == 0 or step + 1 == recipe.steps:
             if accelerator.is_main_process:
                 saved = {name: weight.detach().cpu() for name, weight in weights.items()}
@@ -148,8 +163,8 @@ def tune(
                 write_atomically(state, partial(torch.save, checkpoint), replace=True)
             accelerator.wait_for_everyone()
             progress(f"step {step + 1} of {recipe.steps}: {loss.item():.4f} nats")
-    merged: Any = wrapped
-    tuned: nn.Module = merged.merge_and_unload() if recipe.rank else wrapped
+    trained: Any = accelerator.unwrap_model(prepared, keep_fp32_wrapper=False)  # without the autocast of training
+    tuned: nn.Module = trained.merge_and_unload() if recipe.rank else trained
     return tuned.requires_grad_(True).eval()
 
 
@@ -200,5 +215,5 @@ def _package(name: str) -> Any:
         return import_module(name)
     except ModuleNotFoundError as error:
         raise ValueError(
-            f"progressive extension needs the package {name}: pip install 'posenc[extend]', in a clone '.[extend]'"
+            f"methods that train need the package {name}: pip install 'posenc[extend]', in a clone '.[extend]'"
         ) from error
