@@ -1,6 +1,7 @@
-"""Two designs that the lab has no name for, as classes that `posenc compare --classes-from docs/results` takes.
+"""Designs that the lab has no name for, as classes that `posenc compare --classes-from docs/results` takes.
 
-designs:ConcatenatedSinusoidal       sinusoids beside the token's channels instead of added to them (text)
+designs:ConcatenatedSinusoidal       sinusoids beside the token's channels instead of added to them (tasks)
+designs:FoXProGate                   the forget gate in the layer of FoX (Pro) instead of a plain one (tasks)
 designs:ImageMRoPE                   M-RoPE of pictures, its pairs in chunks (images)
 designs:ImageInterleavedMRoPE        the same, its pairs in turn
 """
@@ -9,8 +10,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from posenc import MRoPE, Sinusoidal
+from posenc import ForgetGate, MRoPE, Sinusoidal
 from posenc.encoding import EmbeddingEncoding
+from posenc.layers import FoXPro
 
 SHARE = 4  # one channel in four is the position's
 
@@ -28,6 +30,15 @@ class ConcatenatedSinusoidal(EmbeddingEncoding):
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         out: Tensor = self.waves(x[..., : x.shape[-1] - self.waves.dim], positions)
         return out
+
+
+class FoXProGate(ForgetGate):
+    """FoX (Pro): besides the gate, keys and values mixed with the previous token's, norms and an output gate.
+
+    Its projections are drawn like those of every other layer of the lab, not with the authors' deviation of 0.02.
+    """
+
+    attention_layer = FoXPro
 
 
 class ImageMRoPE(MRoPE):

@@ -185,8 +185,8 @@ def rules_of_thumb() -> dict[str, tuple[Judgement, ...]]:
         ),
         "fire": (
             _measured("excellent length generalization", "depends",
-                 f"On the task: recall changes by {_rise(recall, recall.rows['fire'])} the training length, counting by "
-                 f"{_rise(counting, counting.rows['fire'])}, in points ({recall.rows['fire'].seeds} trainings). Its "
+                 f"On the task: recall changes by {_rise(recall, recall.rows['fire'])} the training length, counting "
+                 f"by {_rise(counting, counting.rows['fire'])}, in points ({recall.rows['fire'].seeds} trainings). Its "
                  "authors report good results on larger models.",
                                                                     "recall", "counting", "fire"),
             define["fire"]("learned relative positions", "A small network maps a normalised distance to a bias."),
