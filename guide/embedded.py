@@ -51,7 +51,8 @@ def _row(row: Row, table: Table, at_first: Row | None) -> dict[str, Any]:
     return {
         "verdict": verdict_words(row), "learnt": row.learned, "seeds": row.learned_share.seeds,
         "means": _means(row), "window": [] if window is None else _means(window), "views": _views(row, table),
-        "reach": _reach(row), "contrasts": _contrasts(last), "at_first": [] if at_first is None else _contrasts(at_first.contrasts),
+        "reach": _reach(row), "contrasts": _contrasts(last),
+        "at_first": [] if at_first is None else _contrasts(at_first.contrasts),
     }  # fmt: skip
 
 

@@ -19,6 +19,8 @@ from guide.engine_picture import engines_off, engines_tried
 from guide.measured import records_frame, run_of
 from guide.records import RESULTS, ROOT
 from posenc.catalogue.studies import studies
+from posenc.evaluation import statistics
+from posenc.evaluation.report import PERPLEXITY
 from posenc.lab.metrics import FULL, WINDOW
 from posenc.lab.report.numbers import Key, Row, measured, values_of
 from posenc.lab.stats import mean_interval, paired
@@ -292,6 +294,54 @@ def progressive(when: str, length: int) -> float:
     return sum(windows) / len(windows)
 
 
+class ContextStudy:
+    """A part of the study of context extension (docs/results/context-study), such as "likelihood"."""
+
+    def __init__(self, part: str) -> None:
+        self.part = part
+        self.readings: dict[tuple[str, str, int], dict[str, float]] = {}  # method, task, length: value by item
+        for file in sorted((RESULTS / "context-study" / part).glob("readings-*.jsonl")):
+            for line in map(json.loads, file.read_text(encoding="utf-8").splitlines()):
+                _, *key = line["key"].split(" | ")
+                if key:  # otherwise a session
+                    name, task, length, *item = key
+                    values = self.readings.setdefault((name.split(" ")[0], task, int(length)), {})
+                    values[" | ".join(item)] = line["value"]["value"]
+
+    def mean(self, method: str, length: int, task: str = PERPLEXITY) -> Estimate:
+        """Nats a token, or the per cent of prompts that were answered completely."""
+        values = list(self._values(method, length, task).values())
+        if task == PERPLEXITY:
+            interval = statistics.mean_interval(values)
+            return Estimate(interval.mean, interval.low, interval.high)
+        interval = statistics.share_interval(sum(v == 1 for v in values), len(values))
+        return Estimate(interval.mean, interval.low, interval.high, 100)
+
+    def difference(self, method: str, control: str, length: int, task: str = PERPLEXITY) -> Estimate:
+        """A method less another on what both have read: nats a token, or points."""
+        a, b = self._values(method, length, task), self._values(control, length, task)
+        pairs = [(a[item], b[item]) for item in a if item in b]
+        if task == PERPLEXITY:
+            difference = statistics.paired_means(*zip(*pairs, strict=True))
+            return Estimate(difference.mean, difference.low, difference.high)
+        difference = statistics.paired_shares(*zip(*((x == 1, y == 1) for x, y in pairs), strict=True))
+        return Estimate(difference.mean, difference.low, difference.high, 100)
+
+    def documents(self, method: str, length: int, task: str = PERPLEXITY) -> int:
+        """Documents, or prompts, that a method read."""
+        return len(self._values(method, length, task))
+
+    def _values(self, method: str, length: int, task: str) -> dict[str, float]:
+        if (method, task, length) not in self.readings:
+            raise ValueError(f"{self.part} has no {method!r} at {length} tokens")
+        return self.readings[method, task, length]
+
+
+def context_study(part: str) -> ContextStudy:
+    """A part of the study of context extension."""
+    return ContextStudy(part)
+
+
 def benchmark(name: str, section: str, row: str, column: str) -> float:
     """A number of benchmarks/results: file, words of its section's heading, row, and what its column begins with."""
     text = (ROOT / "benchmarks" / "results" / f"{name}.md").read_text(encoding="utf-8")
@@ -322,5 +372,5 @@ def _first_number(text: str) -> float:
 
 
 QUANTITIES: Sequence[Callable[..., Any]] = (
-    recorded, lead, most_under_window, relative_cost, progressive, benchmark, engines_tried, engines_off,
+    recorded, lead, most_under_window, relative_cost, progressive, context_study, benchmark, engines_tried, engines_off,
 )  # fmt: skip

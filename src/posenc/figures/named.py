@@ -61,9 +61,7 @@ def _measured() -> Figure:
         f"({seeds} training{'s' * (seeds > 1)} each). Up to 1 the model reads only the last tokens before the one it "
         f"predicts, beyond 1 longer texts; the same tokens are scored throughout, and {study.better} is better. "
         "Dashed: the best n-gram of the training text, and the entropy of single bytes.",
-        levels={}
-        if counting is None
-        else {f"{counting.order}-gram": counting.ngram, "single bytes": counting.unigram},
+        levels={} if counting is None else {f"{counting.order}-gram": counting.ngram, "single bytes": counting.unigram},
         log_x=True,
     )
 

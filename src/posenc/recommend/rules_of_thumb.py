@@ -196,10 +196,8 @@ def rules_of_thumb() -> dict[str, tuple[Judgement, ...]]:
                  "It runs for every pair of positions; see the page for what posenc computes instead."),
         ),
         "resonance": (
-            _measured("RoPE or YaRN that degrades at long context", "inconclusive",
-                 f"YaRN with it has {_at(extension, 'yarn+resonance', 8)} bits a byte at eight times the training "
-                 f"length, YaRN alone {_at(extension, 'yarn', 8)} ({extended}). Its authors report gains.",
-                 "extension", "resonance"),
+            _untested("RoPE or YaRN that degrades at long context",
+                 "Its authors report gains; no record here compares YaRN with and without it.", "resonance"),
             define["resonance"]("no interference of wavelengths",
                  "There is none to remove: whole wavelengths make the angles of a pair repeat exactly, and only if "
                  "they fit the training length.", "false"),
