@@ -86,7 +86,7 @@ class Block(nn.Module):
 
 
 def own_layer(encodings: list[Encoding]) -> type[SelfAttention] | None:
-    """The attention layer that an encoding of the list belongs to: its class's ``attention_layer``, causal."""
+    """The attention layer that an encoding of the list belongs to: its class's ``attention_layer``, which is causal."""
     layers = [getattr(type(e), "attention_layer", None) for e in encodings]
     return next((layer for layer in layers if layer is not None), None)
 
