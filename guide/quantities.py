@@ -80,6 +80,12 @@ class Recorded:
             raise ValueError(f"{self.name} has no n-gram")
         return counting.ngram.mean
 
+    @property
+    def hours(self) -> float:
+        """Hours of its trainings and tests, one after the other."""
+        records = run_of(self.name).records
+        return float(records[records["metric"] == "seconds"]["value"].sum()) / 3600
+
     def has(self, row: str, times: float) -> bool:
         """Whether a row was measured at a length."""
         values = self._values("").get(_key(row))

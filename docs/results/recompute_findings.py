@@ -138,6 +138,11 @@ class Run:
         """Documents of the first row."""
         return self.table(str(self.records["spec"].iloc[0]), 1).shape[1]
 
+    @property
+    def hours(self) -> float:
+        """Hours of its trainings and tests, one after the other."""
+        return float(self.records[self.records["metric"] == "seconds"]["value"].sum()) / 3600
+
     def setting(self, name: str) -> float:
         """A number of the configuration."""
         return float(self.about["numbers"][name])

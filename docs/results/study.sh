@@ -21,13 +21,22 @@ run() {
 text() {
     run tune rope alibi $small --windows 500 --lengths 1,4,16 --steps 200 --out "$out/tuning"
     mkdir -p "$out/text" && cp "$out/tuning/tuned.json" "$out/tuning/trials.csv" "$out/text/"
-    run compare rope alibi $small --windows 500 --lengths 1,4,16 --no-cost --steps 1600 --seeds 3 --out "$out/text"
+    run compare rope alibi $small --windows 250 --lengths 1,4,16 --no-cost --steps 1600 --seeds 3 --out "$out/text"
 }
 # One rate for all, the profile's.
 extension() {
-    run compare rope pi ntk yarn pi@16 yarn@16 yarn+resonance self_extend streaming_llm \
-        rope+tuned pi+tuned ntk+tuned yarn+tuned dynamic_yarn+tuned rope+continued --task extension $small \
-        --steps 1600 --windows 250 --lengths 1,2,4,8,16 --seeds 3 --no-cost --out "$out/extension"
+    run compare rope pi ntk yarn yarn@16 streaming_llm pi+tuned yarn+tuned dynamic_yarn+tuned --task extension $small \
+        --steps 1600 --windows 150 --lengths 1,2,4,8,16 --seeds 3 --no-cost --out "$out/extension"
+}
+# Designs of papers, as classes in designs.py or lists; in each run one rate for all.
+designs() {
+    set -- $task --classes-from "$here"
+    run compare sinusoidal designs:ConcatenatedSinusoidal --task copy "$@" --lr 0.008 --steps 400 --seeds 5 --out "$out/copy-sinusoids"
+    run compare cope rope rope+cope --task flipflop "$@" --lr 0.004 --steps 400 --seeds 5 --out "$out/flipflop-cope-rope"
+    run compare fox rope+fox designs:FoXProGate rope+designs:FoXProGate --task recall "$@" --lr 0.004 --steps 800 --seeds 5 \
+        --out "$out/recall-fox-pro"
+    run compare axial designs:ImageMRoPE designs:ImageInterleavedMRoPE --task images --profile standard --epochs 30 --seeds 3 \
+        --classes-from "$here" --out "$out/images-m-rope"
 }
 # The rates of these runs were given: twice the profile's, four times for what table.md lists.
 tasks() { # NAME:STEPS:SEEDS; steps from trials with RoPE, ALiBi and T5's bias, one seed each
@@ -41,6 +50,6 @@ tasks() { # NAME:STEPS:SEEDS; steps from trials with RoPE, ALiBi and T5's bias, 
 addition() { run compare --task addition --profile standard --seeds 3 --out "$out/addition"; }
 images() { run compare --task images --profile standard --epochs 30 --seeds 5 --out "$out/images"; }
 
-for part in ${*:-text extension tasks addition images}; do
+for part in ${*:-text extension designs tasks addition images}; do
     $part
 done

@@ -65,5 +65,5 @@ def test_m_rope_of_a_picture_is_m_rope_at_one_time(designs: ModuleType, name: st
     with_time = torch.cat([torch.full((len(places), 1), 5), places], 1)
     q, k, v = torch.randn(3, 1, 2, len(places), 16, generator=torch.Generator().manual_seed(1))
     of_picture = attention(q, k, v, [getattr(designs, name)(16)], q_pos=places, causal=False)
-    whole = attention(q, k, v, [MRoPE(16, **options)], q_pos=with_time, causal=False)  # type: ignore[arg-type]
-    torch.testing.assert_close(of_picture, whole, atol=1e-5, rtol=1e-5)
+    of_three_axes = attention(q, k, v, [MRoPE(16, **options)], q_pos=with_time, causal=False)  # type: ignore[arg-type]
+    torch.testing.assert_close(of_picture, of_three_axes, atol=1e-5, rtol=1e-5)

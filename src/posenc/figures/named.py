@@ -53,13 +53,13 @@ def _measured() -> Figure:
     seeds = max(row.seeds for row in rows)
     return Curves(
         series,
-        "tokens read, in training lengths",
+        "tokens of context, in training lengths",
         study.unit,
         "a line for each encoding: within the training length more context helps little; beyond it some lines leave "
         "upwards and others stay flat",
         f"{study.unit.capitalize()} of small models, one for each encoding, trained at {study.train_length} tokens "
-        f"({seeds} training{'s' * (seeds > 1)} each). Up to 1 the model reads only the last tokens before the one it "
-        f"predicts, beyond 1 longer texts; the same tokens are scored throughout, and {study.better} is better. "
+        f"({seeds} training{'s' * (seeds > 1)} each). Up to 1 the model sees only the last tokens before the one it "
+        f"predicts, beyond 1 more than in training; the same tokens are scored throughout, and {study.better} is better. "
         "Dashed: the best n-gram of the training text, and the entropy of single bytes.",
         levels={} if counting is None else {f"{counting.order}-gram": counting.ngram, "single bytes": counting.unigram},
         log_x=True,
