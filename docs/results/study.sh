@@ -26,7 +26,7 @@ text() {
 # One rate for all, the profile's.
 extension() {
     run compare rope pi ntk yarn yarn@16 streaming_llm pi+tuned yarn+tuned dynamic_yarn+tuned --task extension $small \
-        --steps 1600 --windows 150 --lengths 1,2,4,8,16 --seeds 3 --no-cost --out "$out/extension"
+        --steps 1600 --windows 100 --lengths 1,2,4,8,16 --seeds 3 --no-cost --out "$out/extension"
 }
 # Designs of papers, as classes in designs.py or lists; in each run one rate for all.
 designs() {
