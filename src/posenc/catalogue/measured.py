@@ -10,11 +10,13 @@ _IN_TASKS = (
     "data_alibi", "path", "transformer_xl", "cope", "dape", "stick-breaking",
 )  # fmt: skip
 RECORDED: dict[str, tuple[str, ...]] = {
-    "text": ("rope", "alibi", "stick-breaking"),
+    "text": ("rope", "alibi"),
     "quick": ("nope", "sinusoidal", "learned", "rope", "alibi", "t5", "fox", "stick-breaking"),
-    "extension": (
-        "rope", "pi", "ntk", "yarn", "dynamic_yarn", "resonance", "self_extend", "streaming_llm",
-    ),
+    "extension": ("rope", "pi", "ntk", "yarn", "dynamic_yarn", "streaming_llm"),
+    "recall-fox-pro": ("rope", "fox"),
+    "flipflop-cope-rope": ("rope", "cope"),
+    "copy-sinusoids": ("sinusoidal",),
+    "images-m-rope": ("axial",),
     "smollm2": (
         "rope", "pi", "ntk", "dynamic_ntk", "yarn", "llama3", "longrope", "self_extend", "string", "lm_infinite",
         "streaming_llm",
