@@ -168,9 +168,9 @@ def test_findings_recomputed_without_posenc_are_the_same(tmp_path: Path) -> None
     compared = int(re.match(r"(\d+) numbers compared, 0 differ", done.stdout)[1])  # type: ignore[index]
     page = (RESULTS.parent / "findings.md").read_text(encoding="utf-8")
     assert compared >= page.count("<!-- value:") > 50
-    wrong = page.replace("+3.178", "+3.177", 1)
+    wrong = page.replace("+3.284", "+3.283", 1)
     assert wrong != page
     (tmp_path / "findings.md").write_text(wrong, encoding="utf-8")
     done = subprocess.run([*command, "--page", str(tmp_path / "findings.md")], capture_output=True, text=True)
     assert done.returncode == 1
-    assert "+3.177" in done.stdout
+    assert "+3.283" in done.stdout
