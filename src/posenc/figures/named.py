@@ -59,8 +59,8 @@ def _measured() -> Figure:
         "upwards and others stay flat",
         f"{study.unit.capitalize()} of small models, one for each encoding, trained at {study.train_length} tokens "
         f"({seeds} training{'s' * (seeds > 1)} each). Up to 1 the model sees only the last tokens before the one it "
-        f"predicts, beyond 1 more than in training; the same tokens are scored throughout, and {study.better} is better. "
-        "Dashed: the best n-gram of the training text, and the entropy of single bytes.",
+        f"predicts, beyond 1 more than in training; the same tokens are scored throughout, and {study.better} is "
+        "better. Dashed: the best n-gram of the training text, and the entropy of single bytes.",
         levels={} if counting is None else {f"{counting.order}-gram": counting.ngram, "single bytes": counting.unigram},
         log_x=True,
     )
