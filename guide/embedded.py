@@ -51,7 +51,8 @@ def _row(row: Row, table: Table, at_first: Row | None) -> dict[str, Any]:
     return {
         "verdict": verdict_words(row), "learnt": row.learned, "seeds": row.learned_share.seeds,
         "means": _means(row), "window": [] if window is None else _means(window), "views": _views(row, table),
-        "contrasts": _contrasts(last), "at_first": [] if at_first is None else _contrasts(at_first.contrasts),
+        "reach": _reach(row), "contrasts": _contrasts(last),
+        "at_first": [] if at_first is None else _contrasts(at_first.contrasts),
     }  # fmt: skip
 
 
@@ -70,6 +71,12 @@ def _at_first(run: Run) -> Table:
 def _means(row: Row) -> list[list[float]]:
     """Length, mean and interval, for each length that has them."""
     return [[length, *_rounded(row.cells[length])] for length in sorted(row.cells)]
+
+
+def _reach(row: Row) -> list[list[float]]:
+    """Context, mean and interval, for each context that is no test length as well."""
+    losses = {} if row.reach is None else row.reach.losses
+    return [[context, *_rounded(losses[context])] for context in sorted(losses) if context not in row.cells]
 
 
 def _contrasts(by_label: Mapping[str, Contrast | None]) -> list[list[Any]]:

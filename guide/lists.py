@@ -8,21 +8,19 @@ from pathlib import Path
 from markdown.extensions.toc import slugify
 
 from guide.docstrings import described
-from guide.measured import measured
+from guide.measured import tables_of
 from guide.methods import PLACES, escaped, file_of, linked, title_of
 from posenc.catalogue import CATALOGUE, Entry
 
 DOCS = Path(__file__).parents[1] / "docs"
-# Comparisons of the same text, windows, size and budget, without which rows could not be compared; with their marks.
-_STUDIES = {"text": "", "text-more": "‡", "methods": "†"}
 _HEADS = (
     "method", "acts on", "kind", "learned", "parameters", "cost", "beyond the training length",
-    "extends trained models", "used in", "measured at 1×", "at the longest", "verdict",
+    "extends trained models", "used in", "measured in",
 )  # fmt: skip
 
 
 def table() -> str:
-    """Every method by what it needs, costs and guarantees, which models use it, and what was measured."""
+    """Every method by what it needs, costs and guarantees, which models use it, and where it was measured."""
     rows = "\n".join(f"| {' | '.join(_row(entry))} |" for entry in CATALOGUE.values())
     return f"""# All methods in one table
 
@@ -32,8 +30,7 @@ heading to sort them. *Kind* is named for what an encoding reads: distances (rel
 tokens say (by content), the number of keys (by length). *Extends trained models*: made for models that were trained
 without it.
 
-The numbers are bits per byte (lower is better) from [one recorded comparison](results/text/table.md) of small models,
-and where a mark stands from others of the same text, windows, size and budget ({_marks()}).
+*Measured in*: the recorded comparisons that have it among their rows, each with its own scope and conditions.
 
 <div class="properties" markdown="1">
 
@@ -45,26 +42,13 @@ and where a mark stands from others of the same text, windows, size and budget (
 """
 
 
-def _marks() -> str:
-    return ", ".join(f"{mark} [{name}](results/{name}/table.md)" for name, mark in _STUDIES.items() if mark)
-
-
 def _row(entry: Entry) -> list[str]:
-    first, last, verdict = "", "", ""
-    there = {study.name: (study, row) for study, row in measured(entry.name)}
-    named = [there[name] for name in _STUDIES if name in there]
-    if named:
-        study, row = max(named, key=lambda pair: pair[1].seeds)  # of several the first with the most trainings
-        lengths = sorted(row.means)
-        first = f"{row.means[lengths[0]][0]:.3f} {_STUDIES[study.name]}".rstrip()
-        last = f"{row.means[lengths[-1]][0]:.3f} at {lengths[-1] // study.train_length}×" if len(lengths) > 1 else ""
-        verdict = row.verdict
     return [
         f"[{entry.name}](methods/{file_of(entry)})",
         PLACES[entry.hook_point].split(" (")[0].split(":")[0].split(",")[0],
         entry.kind, "learned" if entry.learned else "fixed", escaped(entry.parameters), escaped(entry.cost),
         escaped(entry.past_training), "yes" if entry.extends_context else "no", linked(escaped(entry.used_in)),
-        first, last, verdict,
+        ", ".join(f"[{name}](results/{name}/table.md)" for name in tables_of(entry.name)),
     ]  # fmt: skip
 
 

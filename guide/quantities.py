@@ -1,4 +1,4 @@
-"""What a page may cite: every quantity of a recorded run, of its tuning trials, and of the benchmarks, by name.
+"""What a page may cite: every quantity of a recorded run and of the benchmarks, by name.
 
 Pages cite them in comments (`guide.numbers`); the functions here and in `guide.tables` are the vocabulary. Shares come
 in per cent, as pages write them.
@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import re
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache, cached_property
 from typing import Any
@@ -19,10 +17,10 @@ import pandas as pd
 
 from guide.engine_picture import engines_off, engines_tried
 from guide.measured import records_frame, run_of
-from guide.orders import agreement, orders
 from guide.records import RESULTS, ROOT
-from posenc.catalogue import encoding_info
 from posenc.catalogue.studies import studies
+from posenc.evaluation import statistics
+from posenc.evaluation.report import PERPLEXITY
 from posenc.lab.metrics import FULL, WINDOW
 from posenc.lab.report.numbers import Key, Row, measured, values_of
 from posenc.lab.stats import mean_interval, paired
@@ -81,6 +79,12 @@ class Recorded:
         if counting is None:
             raise ValueError(f"{self.name} has no n-gram")
         return counting.ngram.mean
+
+    @property
+    def hours(self) -> float:
+        """Hours of its trainings and tests, one after the other."""
+        records = run_of(self.name).records
+        return float(records[records["metric"] == "seconds"]["value"].sum()) / 3600
 
     def has(self, row: str, times: float) -> bool:
         """Whether a row was measured at a length."""
@@ -276,60 +280,10 @@ def most_under_window(run: Recorded) -> float:
     return max(run.mean(row, run.longest) for row in rows if run.has(row, run.longest))
 
 
-def same_within(run: Recorded, other: Recorded, row: str, metric: str) -> float:
-    """A bound of the differences between two runs' records of a row that both trained, rounded up to four decimals."""
-    keys = ["seed", "view", "length", "item", "document"]
-    both = run.raw(spec=row, metric=metric).merge(other.raw(spec=row, metric=metric), on=keys)
-    return math.ceil(1e4 * float((both["value_x"] - both["value_y"]).abs().max())) / 1e4
-
-
-def trials_each(folder: str) -> int:
-    """Tuning trials of each row of a folder."""
-    counts = set(Counter(trial["spec"] for trial in trials(folder)).values())
-    if len(counts) != 1:
-        raise ValueError(f"rows of {folder} have {sorted(counts)} trials")
-    return counts.pop()
-
-
 @cache
 def recorded(name: str) -> Recorded:
     """A recorded run by the name of its folder."""
     return Recorded(name)
-
-
-def trials(folder: str) -> list[dict[str, str]]:
-    """The tuning trials of a folder in docs/results."""
-    with (RESULTS / folder / "trials.csv").open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-def own_rate_losses(encoding: str) -> dict[str, float]:
-    """Loss by the multiplier of an encoding's own learning rate, in the trials of docs/results/tuning."""
-    return {
-        f"{float(trial['own']):.3g}": float(trial["train_loss"])
-        for trial in trials("tuning")
-        if trial["spec"] == encoding
-    }
-
-
-def rate_gain(encoding: str) -> float:
-    """By how many per cent the best multiplier of docs/results/tuning lowers the loss below the catalogue's."""
-    losses, multiplier = own_rate_losses(encoding), rate_multiplier(encoding)
-    nearest = min(losses, key=lambda tried: abs(math.log(float(tried) / multiplier)))
-    return 100 * (losses[nearest] - min(losses.values())) / losses[nearest]
-
-
-def rate_multiplier(encoding: str) -> float:
-    """The catalogue's learning rate of an encoding's own parameters, relative to the model's."""
-    cls = encoding_info(encoding).encoding
-    if cls is None:
-        raise ValueError(f"{encoding} has no parameters of its own")
-    return float(cls.lr_multiplier)
-
-
-def tuned_encodings() -> list[str]:
-    """Encodings whose own rate the trials of docs/results/tuning tried."""
-    return list(dict.fromkeys(trial["spec"] for trial in trials("tuning")))
 
 
 def relative_cost(spec: str, length: int, part: str = "forward") -> float:
@@ -344,6 +298,54 @@ def progressive(when: str, length: int) -> float:
     record = json.loads((RESULTS / "smollm2" / "progressive.json").read_text(encoding="utf-8"))
     windows: list[float] = record[when][str(length)]["windows"]
     return sum(windows) / len(windows)
+
+
+class ContextStudy:
+    """A part of the study of context extension (docs/results/context-study), such as "likelihood"."""
+
+    def __init__(self, part: str) -> None:
+        self.part = part
+        self.readings: dict[tuple[str, str, int], dict[str, float]] = {}  # method, task, length: value by item
+        for file in sorted((RESULTS / "context-study" / part).glob("readings-*.jsonl")):
+            for line in map(json.loads, file.read_text(encoding="utf-8").splitlines()):
+                _, *key = line["key"].split(" | ")
+                if key:  # otherwise a session
+                    name, task, length, *item = key
+                    values = self.readings.setdefault((name.split(" ")[0], task, int(length)), {})
+                    values[" | ".join(item)] = line["value"]["value"]
+
+    def mean(self, method: str, length: int, task: str = PERPLEXITY) -> Estimate:
+        """Nats a token, or the per cent of prompts that were answered completely."""
+        values = list(self._values(method, length, task).values())
+        if task == PERPLEXITY:
+            interval = statistics.mean_interval(values)
+            return Estimate(interval.mean, interval.low, interval.high)
+        interval = statistics.share_interval(sum(v == 1 for v in values), len(values))
+        return Estimate(interval.mean, interval.low, interval.high, 100)
+
+    def difference(self, method: str, control: str, length: int, task: str = PERPLEXITY) -> Estimate:
+        """A method less another on what both have read: nats a token, or points."""
+        a, b = self._values(method, length, task), self._values(control, length, task)
+        pairs = [(a[item], b[item]) for item in a if item in b]
+        if task == PERPLEXITY:
+            difference = statistics.paired_means(*zip(*pairs, strict=True))
+            return Estimate(difference.mean, difference.low, difference.high)
+        difference = statistics.paired_shares(*zip(*((x == 1, y == 1) for x, y in pairs), strict=True))
+        return Estimate(difference.mean, difference.low, difference.high, 100)
+
+    def documents(self, method: str, length: int, task: str = PERPLEXITY) -> int:
+        """Documents, or prompts, that a method read."""
+        return len(self._values(method, length, task))
+
+    def _values(self, method: str, length: int, task: str) -> dict[str, float]:
+        if (method, task, length) not in self.readings:
+            raise ValueError(f"{self.part} has no {method!r} at {length} tokens")
+        return self.readings[method, task, length]
+
+
+def context_study(part: str) -> ContextStudy:
+    """A part of the study of context extension."""
+    return ContextStudy(part)
 
 
 def benchmark(name: str, section: str, row: str, column: str) -> float:
@@ -362,19 +364,6 @@ def benchmark(name: str, section: str, row: str, column: str) -> float:
     return _first_number(cells[0][index])
 
 
-def tau(run: Recorded, other: Recorded, times: float) -> float:
-    """Kendall's τ between the orders of two runs at a length."""
-    by_name = {study.name: study for study in studies()}
-    return agreement(by_name[run.name], by_name[other.name], times).value
-
-
-def lowest_tau(*among: Recorded) -> float:
-    """The lowest Kendall's τ of the table of orders, cut to two decimals; of the pairs with some runs, if named."""
-    names = {run.name for run in among}
-    pairs = [pair for pair in orders() if not names or names & {pair.study.name, pair.other.name}]
-    return math.floor(100 * min(min(pair.first.value, pair.last.value) for pair in pairs)) / 100
-
-
 def _key(row: str) -> Key:
     """The name and the view of a row."""
     name, _, view = row.partition(UNDER)
@@ -389,6 +378,5 @@ def _first_number(text: str) -> float:
 
 
 QUANTITIES: Sequence[Callable[..., Any]] = (
-    recorded, lead, most_under_window, same_within, trials_each, own_rate_losses, rate_gain, rate_multiplier,
-    tuned_encodings, relative_cost, progressive, benchmark, tau, lowest_tau, engines_tried, engines_off,
+    recorded, lead, most_under_window, relative_cost, progressive, context_study, benchmark, engines_tried, engines_off,
 )  # fmt: skip

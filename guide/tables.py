@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from guide import orders as agreement
-from guide.quantities import ITS_WINDOW, UNDER, Recorded, own_rate_losses, rate_multiplier, trials, tuned_encodings
+from guide.quantities import ITS_WINDOW, UNDER, Recorded
 from posenc.lab.report.numbers import STABLE
 
 MARKS = {"equivalent": "**{}**", "better": "**{}**", "did not learn": "({})"}  # of a cell, by the verdict on its row
@@ -121,39 +120,6 @@ def _image(run: Recorded, row: str, mark: str) -> str:
     return mark.format(f"{mean:.0f} ± {mean.half:.0f}")
 
 
-def own_rates(multipliers: Sequence[str]) -> str:
-    """Loss of each tuned encoding by the multiplier of its own learning rate, the best in bold."""
-    lines = [
-        [
-            name,
-            *_best_in_bold([own_rate_losses(name)[multiplier] for multiplier in multipliers]),
-            f"{rate_multiplier(name):g}",
-        ]
-        for name in tuned_encodings()
-    ]
-    return table(["encoding", *(f"× {multiplier}" for multiplier in multipliers), "the catalogue's"], lines)
-
-
-def common_rates(folder: str, base: float, *rows: str) -> str:
-    """Loss of some rows by the common learning rate, the best in bold."""
-    losses = {
-        row: {float(trial["lr"]): float(trial["train_loss"]) for trial in trials(folder) if trial["spec"] == row}
-        for row in rows
-    }
-    rates = sorted(losses[rows[0]])
-    lines = [[row, *_best_in_bold([losses[row][rate] for rate in rates])] for row in rows]
-    return table(["encoding", *(f"{float(f'{base * rate:.3g}'):g}" for rate in rates)], lines)
-
-
-def _best_in_bold(values: Sequence[float]) -> list[str]:
-    return [f"**{value:.3f}**" if value == min(values) else f"{value:.3f}" for value in values]
-
-
-def orders() -> str:
-    """Kendall's τ between pairs of runs."""
-    return agreement.table()
-
-
 def row_name(row: str) -> str:
     """A row as tables have it."""
     name, _, view = row.partition(UNDER)
@@ -177,5 +143,5 @@ def table(heads: Collection[str], lines: Collection[Collection[str]]) -> str:
 
 TABLES: Sequence[Callable[..., str]] = (
     changes, leads, unlearned, best, first_to_last, by_length, beyond_cut_and_keys, accuracies, sums_and_digits,
-    by_view, own_rates, common_rates, orders,
+    by_view,
 )  # fmt: skip

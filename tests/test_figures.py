@@ -14,10 +14,11 @@ import posenc_cli
 from posenc import AxialRoPE, CoPE, NTKAware, PositionInterpolation, RoPE, StickBreaking, YaRN, attention
 from posenc.bias import alibi_slopes
 from posenc.catalogue import CATALOGUE
+from posenc.catalogue.studies import studies
 from posenc.figures import Bars, Curves, Flow, Heat, Plane, alone, figure, in_page, names, save
 from posenc.figures.axes import linear_ticks, log_ticks
 from posenc.figures.content import KEYS, LOGIT, OPEN, SEED, SENTENCES, SHUT
-from posenc.figures.named import NAMED
+from posenc.figures.named import NAMED, SHOWN
 from posenc.frequencies import LongRoPE
 from posenc.positions import grid
 
@@ -30,6 +31,17 @@ def test_numbers_of_a_figure_equal_the_encoding(tmp_path: Path) -> None:
     assert len(rows[0]) == 3
     last = [float(bias) for name, back, bias in rows[1:] if name == "head 1" and float(back) == 64]
     assert last == [pytest.approx(-64 * alibi_slopes(4)[0])]
+
+
+def test_the_measured_picture_has_counting_and_the_context_that_models_use() -> None:
+    shown, study = curves("measured"), next(study for study in studies() if study.name == SHOWN)
+    assert study.counting is not None
+    assert list(shown.levels.values()) == [study.counting.ngram, study.counting.unigram]
+    for name, points in shown.series.items():
+        row, by_context = study.rows[name], dict(points)
+        assert {0.25, 0.5, 1.0, float(study.longest)} <= set(by_context), "fewer and more tokens than in training"
+        assert by_context[0.25] == row.reach[study.train_length // 4][0]
+        assert by_context[1.0] == row.means[study.train_length][0]
 
 
 def curves(name: str) -> Curves:

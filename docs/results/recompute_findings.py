@@ -138,9 +138,54 @@ class Run:
         """Documents of the first row."""
         return self.table(str(self.records["spec"].iloc[0]), 1).shape[1]
 
+    @property
+    def hours(self) -> float:
+        """Hours of its trainings and tests, one after the other."""
+        return float(self.records[self.records["metric"] == "seconds"]["value"].sum()) / 3600
+
     def setting(self, name: str) -> float:
         """A number of the configuration."""
         return float(self.about["numbers"][name])
+
+
+class Readings:
+    """A part of the context study: its readings of documents, or of prompts built from them."""
+
+    def __init__(self, part: str) -> None:
+        self.part, rows = part, []
+        for file in sorted((RESULTS / "context-study" / part).glob("readings-*.jsonl")):
+            for line in map(json.loads, file.read_text(encoding="utf-8").splitlines()):
+                key = line["key"].split(" | ")
+                if len(key) == 6:
+                    _, name, task, length, *item = key
+                    rows.append((name.split(" ")[0], task, int(length), " | ".join(item), line["value"]["value"]))
+        self.readings = pd.DataFrame(rows, columns=["method", "task", "length", "item", "value"])
+
+    def values(self, method: str, length: int, task: str) -> pd.Series[float]:
+        """Nats a token of each document, or the share of the expected strings in each answer."""
+        r = self.readings
+        chosen = r[(r["method"] == method) & (r["task"] == task) & (r["length"] == length)]
+        if chosen.empty:
+            raise ValueError(f"{self.part} has no {method!r} at {length} tokens")
+        return chosen.drop_duplicates("item", keep="last").set_index("item")["value"]
+
+    def mean(self, method: str, length: int, task: str = "perplexity") -> Number:
+        """Nats a token with an interval over documents; of prompts, the per cent of complete answers, without one."""
+        values = self.values(method, length, task)
+        if task == "perplexity":
+            return estimate(values.to_numpy()[None], 1)
+        return Number(100 * (values == 1).mean())
+
+    def difference(self, method: str, control: str, length: int, task: str = "perplexity") -> Number:
+        """A method less another, paired by document or prompt; of prompts in points, without an interval."""
+        a, b = self.values(method, length, task).align(self.values(control, length, task), join="inner")
+        if task == "perplexity":
+            return estimate((a - b).to_numpy()[None], 1)
+        return Number(100 * ((a == 1).mean() - (b == 1).mean()))
+
+    def documents(self, method: str, length: int, task: str = "perplexity") -> int:
+        """Documents, or prompts, that a method read."""
+        return len(self.values(method, length, task))
 
 
 class Runs(dict[str, Any]):
@@ -170,7 +215,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--page", type=Path, default=PAGE)
     page, wrong, compared = parser.parse_args().page.read_text(encoding="utf-8"), 0, 0
-    names = Runs({"round": round, "abs": abs, "min": min, "max": max, "__builtins__": {}})
+    names = Runs({"context_study": Readings, "round": round, "abs": abs, "min": min, "max": max, "__builtins__": {}})
     for match in (*MARKED.finditer(page), *WORD.finditer(page)):
         expression = " ".join(match["expression"].split())
         value = eval(f"({expression})", {"__builtins__": {}}, names)

@@ -48,6 +48,7 @@ class StudyRow:
         contrasts: at the longest length, those of its table.
         at_first: against the baselines at the training length, a family of their own.
         views: of pictures, the mean under each change of the positions, by its name.
+        reach: of a language model, the mean at the training length by the tokens of context read, fewer than that.
     """
 
     name: str
@@ -59,6 +60,7 @@ class StudyRow:
     contrasts: tuple[Contrast, ...]
     at_first: tuple[Contrast, ...]
     views: dict[str, Mean] = field(default_factory=dict)
+    reach: dict[int, Mean] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -156,4 +158,5 @@ def _row(name: str, row: dict[str, Any]) -> StudyRow:
         contrasts=tuple(Contrast(*values) for values in row["contrasts"]),
         at_first=tuple(Contrast(*values) for values in row["at_first"]),
         views={view: (mean, low, high) for view, (mean, low, high) in row["views"].items()},
+        reach={context: (mean, low, high) for context, mean, low, high in row["reach"]},
     )

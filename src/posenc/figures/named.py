@@ -12,8 +12,7 @@ from posenc.figures import biases, content, rotations, structure
 from posenc.figures.drawn import Curves, Figure, Heat
 from posenc.figures.mechanisms import TOKENS
 
-SHOWN = "text"  # a comparison, and the rows that a picture has room for: one or two of each kind
-SHOWN_ROWS = ("stick-breaking", "t5", "fox", "alibi", "fire", "rope", "sinusoidal", "learned")
+SHOWN = "text"  # a comparison; the picture has room for eight of its rows
 
 
 def _sinusoids() -> Figure:
@@ -42,27 +41,27 @@ def _binary() -> Figure:
 def _measured() -> Figure:
     study = next(study for study in studies() if study.name == SHOWN)
     ranked = [*study.ranked(study.longest), *(row for row in study.rows.values() if len(row.means) == 1)]
-    rows = [row for row in ranked if row.name in SHOWN_ROWS]
+    rows = ranked[:8]
     series = {
-        row.name: [(length / study.train_length, mean) for length, (mean, _, _) in sorted(row.means.items())]
+        row.name: [
+            (tokens / study.train_length, mean)
+            for tokens, (mean, _, _) in (*sorted(row.reach.items()), *sorted(row.means.items()))
+        ]
         for row in rows
     }
-    if study.counting is not None:  # the same at every length: the targets are, and an n-gram's context is short
-        order, ngram, unigram = study.counting.order, study.counting.ngram, study.counting.unigram
-        for name, value in ((f"{order}-gram", ngram), ("single bytes", unigram)):
-            series[name] = [(1.0, value), (float(study.longest), value)]
+    counting = study.counting
     seeds = max(row.seeds for row in rows)
     return Curves(
         series,
-        "multiples of the training length",
+        "tokens of context, in training lengths",
         study.unit,
-        ("a line for each encoding from the training length on: some stay flat beyond it, others leave upwards"),
-        (
-            f"{study.unit.capitalize()} of small models, one for each encoding, trained at {study.train_length} tokens "
-            f"({seeds} training{'s' * (seeds > 1)} each) and evaluated at up to {study.longest} times that; the "
-            f"same bytes are scored at every length, and {study.better} is better. "
-            "Level lines: an n-gram of the training text, and the entropy of single bytes."
-        ),
+        "a line for each encoding: within the training length more context helps little; beyond it some lines leave "
+        "upwards and others stay flat",
+        f"{study.unit.capitalize()} of small models, one for each encoding, trained at {study.train_length} tokens "
+        f"({seeds} training{'s' * (seeds > 1)} each). Up to 1 the model sees only the last tokens before the one it "
+        f"predicts, beyond 1 more than in training; the same tokens are scored throughout, and {study.better} is "
+        "better. Dashed: the best n-gram of the training text, and the entropy of single bytes.",
+        levels={} if counting is None else {f"{counting.order}-gram": counting.ngram, "single bytes": counting.unigram},
         log_x=True,
     )
 

@@ -63,7 +63,12 @@ class Block(nn.Module):
         super().__init__()
         self.window = window  # of this layer alone
         self.attention_norm = nn.RMSNorm(dim, eps=1e-6)
-        self.attention = SelfAttention(dim, heads, encodings=encodings, causal=causal)
+        layer = own_layer(encodings)
+        self.attention = (
+            SelfAttention(dim, heads, encodings=encodings, causal=causal)
+            if layer is None
+            else layer(dim, heads, encodings=encodings)
+        )
         self.mlp_norm = nn.RMSNorm(dim, eps=1e-6)
         self.mlp = SwiGLU(dim, hidden)
 
@@ -78,6 +83,12 @@ class Block(nn.Module):
         x = x + self.attention(self.attention_norm(x), positions, window=window, tables=tables)
         out: Tensor = x + self.mlp(self.mlp_norm(x))
         return out
+
+
+def own_layer(encodings: list[Encoding]) -> type[SelfAttention] | None:
+    """The attention layer that an encoding of the list belongs to: its class's ``attention_layer``, which is causal."""
+    layers = [getattr(type(e), "attention_layer", None) for e in encodings]
+    return next((layer for layer in layers if layer is not None), None)
 
 
 class CarryingBlock(nn.Module):

@@ -158,7 +158,9 @@ def claim_evidence(judged: JudgedClaim) -> str:
 def run_facts(run: Run) -> dict[str, dict[str, str]]:
     """What is needed to reproduce a run, in addition to its command."""
     facts = {
-        "Settings": run.shown, "Data": run.facts, "Hashes of the data": run.data, "Tuned rates": run.rates,
+        "Settings": run.shown, "Data": run.facts, "Hashes of the data": run.data,
+        "Tuned rates": {spec: rates for spec, rates in run.rates.items() if spec in run.tuning},
+        "Rates as given, without recorded trials": {s: rates for s, rates in run.rates.items() if s not in run.tuning},
         "Versions": run.versions, "Machine": run.machine,
     }  # fmt: skip
     return {title: entries for title, entries in facts.items() if entries}
