@@ -1,4 +1,4 @@
-"""exllamav3: the frequencies and gain of its class RoPE, without its compiled extension.
+"""exllamav3: cos and sin of its class RoPE, without its compiled extension.
 
 Source: exllamav3 1.6.5, util/rope.py (RopeSettings and RoPE), model/config.py (read_rope_settings_default).
 """
@@ -33,7 +33,7 @@ def _prepare() -> None:
 
 
 def measure(question: Question) -> Rows:
-    """cos and sin of its frequencies, times its gain."""
+    """cos and sin as RoPE.compute_sincos gives them."""
     import torch
 
     _prepare()
@@ -47,11 +47,12 @@ def measure(question: Question) -> Rows:
         max_position_embeddings=config.max_position_embeddings,
         original_max_position_embeddings=block.get("original_max_position_embeddings"),
     ))  # fmt: skip
-    angles = torch.outer(torch.tensor(question.positions).float(), rotary.inv_freq.float())
-    return rows_of(rotary.attn_factor * angles.cos(), rotary.attn_factor * angles.sin())
+    sin, cos = rotary.compute_sincos(torch.tensor(question.positions))
+    half = cos.shape[-1] // 2  # in the NeoX layout both halves are equal
+    return rows_of(cos[:, :half], sin[:, :half])
 
 
 ADAPTER = Adapter(
     "exllamav3", "pip install --no-deps exllamav3==1.6.5", installed("exllamav3"), "cos and sin", measure,
-    "util/rope.py: RoPE, whose settings are the config's block", PLAIN,
+    "util/rope.py: RoPE.compute_sincos, with RopeSettings from the config's block", PLAIN,
 )  # fmt: skip
