@@ -59,6 +59,7 @@ class Cell(NamedTuple):
         state: as this module says.
         gap: from the truth; None where there is no answer or no truth.
         text: what is ignored, the engine's error, both values, or why it was not run.
+        remedy: for a wrong cell the change that was run in the same engine, with the fields of records/README.md.
     """
 
     engine: str
@@ -67,6 +68,7 @@ class Cell(NamedTuple):
     state: State
     gap: float | None = None
     text: str = ""
+    remedy: Mapping[str, Any] | None = None
 
     @property
     def row(self) -> str:
@@ -101,6 +103,8 @@ class Engine(NamedTuple):
     reference: str
     machine: str
     date: str
+    route: str = ""
+    command: str = ""
 
 
 # ------------------------------------------------------------------------------------------------------------- truths
