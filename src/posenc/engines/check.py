@@ -46,6 +46,7 @@ _KEYS = {
     "truncate false": ("truncate",), "partial": ("partial_rotary_factor", "rotary_pct"),
 }  # fmt: skip
 _BLOCKS = ("rope_parameters", "rope_scaling")
+_UNSCALED = ("rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved")  # keys that no scaling needs
 OWN = "config"  # the row of a config that is none of the catalogue's, of which any key may be ignored
 
 
@@ -59,6 +60,8 @@ class Cell(NamedTuple):
         state: as this module says.
         gap: from the truth; None where there is no answer or no truth.
         text: what is ignored, the engine's error, both values, or why it was not run.
+        remedy: a change after which the same engine is right, as `posenc.engines.remedies` tries them; None where no
+            change was tried. Its fields are in the README of the records.
     """
 
     engine: str
@@ -67,6 +70,7 @@ class Cell(NamedTuple):
     state: State
     gap: float | None = None
     text: str = ""
+    remedy: dict[str, Any] | None = None
 
     @property
     def row(self) -> str:
@@ -101,6 +105,8 @@ class Engine(NamedTuple):
     reference: str
     machine: str
     date: str
+    route: str = ""
+    command: str = ""
 
 
 # ------------------------------------------------------------------------------------------------------------- truths
@@ -112,7 +118,7 @@ def positions_of(case: Case) -> tuple[int, ...]:
     Dynamic scaling is asked past the declared length too, because that is where it acts.
     """
     original = case.original
-    declared = case.config.get("max_position_embeddings", case.length)
+    declared = case.config.get("text_config", case.config).get("max_position_embeddings", case.length)
     end = case.length if case.row == "dynamic" else min(case.length, declared)
     wanted = (0, original // 2, original, 2 * original, 4 * original - 1, end - 1)
     return tuple(sorted({position for position in wanted if position < end}))
@@ -168,10 +174,11 @@ def without_keys(case: Case) -> dict[str, dict[str, Any]]:
             if reduced != case.config:
                 result[" and ".join(key for key in keys if key != "rotary_pct")] = reduced
     unscaled = _mapped(case.config, lambda block: {
-        **{key: block[key] for key in ("rope_theta", "partial_rotary_factor") if key in block}, "rope_type": "default",
+        **{key: block[key] for key in _UNSCALED if key in block}, "rope_type": "default",
     })  # fmt: skip
-    if "rope_scaling" in unscaled:
-        unscaled["rope_scaling"] = None
+    inner = unscaled.get("text_config", unscaled)
+    if "rope_scaling" in inner:
+        inner["rope_scaling"] = None
     if "default" not in case.row and case.row != "partial":
         result["all scaling"] = unscaled
     return result
@@ -184,6 +191,8 @@ def _without(keys: tuple[str, ...], block: dict[str, Any]) -> dict[str, Any]:
 def _mapped(config: Mapping[str, Any], change: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
     """A copy of a config in which each of its blocks is changed."""
     result = copy.deepcopy(dict(config))
+    if "text_config" in result:
+        return {**result, "text_config": _mapped(result["text_config"], change)}
     for name in _BLOCKS:
         block = result.get(name)
         if isinstance(block, dict):
@@ -241,6 +250,8 @@ def check_case(process: EngineProcess, adapter: Adapter, case: Case, place: Path
     head = adapter.name, process.version or "", case.name
     if adapter.models and case.model not in adapter.models:
         return Cell(*head, "not run", text=f"the adapter asks about {', '.join(adapter.models)} only")
+    if adapter.measures == "logits" and "text_config" in case.config:
+        return Cell(*head, "not run", text="the tiny checkpoints have no part for images")
     positions = positions_of(case)
     try:
         truth = frequencies(case.config, case.length)
@@ -392,7 +403,11 @@ def _head(adapter: Adapter, version: str) -> Engine:
     reference = f"posenc {posenc.__version__}, transformers {transformers.__version__}, torch {torch.__version__}"
     machine = f"{platform.system()} {platform.machine()}, CPU, Python {platform.python_version()}"
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    return Engine(adapter.name, version, adapter.measures, adapter.code, adapter.requirement, reference, machine, today)
+    command = f"posenc engines check --engine {adapter.name}"
+    return Engine(
+        adapter.name, version, adapter.measures, adapter.code, adapter.requirement, reference, machine, today,
+        adapter.route, command,
+    )  # fmt: skip
 
 
 def _append(record: Path | None, entry: Engine | Cell) -> None:

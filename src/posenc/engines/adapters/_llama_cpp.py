@@ -15,7 +15,9 @@ def run_gguf(path: Path, question: Question) -> Rows:
     import llama_cpp as engine  # type: ignore[import-not-found, unused-ignore]
     import numpy as np
 
-    silent = engine.llama_log_callback(lambda *a: None)  # llama.cpp calls it until it is replaced, so it must outlive it
+    silent = engine.llama_log_callback(
+        lambda *a: None
+    )  # llama.cpp calls it until it is replaced, so it must outlive it
     engine.llama_log_set(silent, ctypes.c_void_p(0))
     _CALLBACKS.append(silent)
     model = engine.llama_model_load_from_file(str(path).encode(), engine.llama_model_default_params())
