@@ -35,6 +35,7 @@ from posenc.arguments import shown
 from posenc.engines.adapters import Adapter, Question, load_adapter
 from posenc.engines.cases import Case, cases
 from posenc.engines.process import EngineProcess
+from posenc.engines.remedies import changes
 from posenc.engines.theirs import rotary_module, their_frequencies
 from posenc.engines.tiny import build_model, logits, save, text
 
@@ -47,6 +48,7 @@ _KEYS = {
 }  # fmt: skip
 _BLOCKS = ("rope_parameters", "rope_scaling")
 _UNSCALED = ("rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved")  # keys that no scaling needs
+_WRONG = ("off", "ignored", "refused")
 OWN = "config"  # the row of a config that is none of the catalogue's, of which any key may be ignored
 
 
@@ -275,6 +277,44 @@ def check_case(process: EngineProcess, adapter: Adapter, case: Case, place: Path
         return Cell(*head, error.state, text=str(error))
 
 
+def with_remedy(process: EngineProcess, adapter: Adapter, case: Case, cell: Cell, place: Path) -> Cell:
+    """The cell with the first change of the config after which the same engine is right, or with all that were tried.
+
+    Args:
+        process: with the engine.
+        adapter: whose engine it is.
+        case: the configuration.
+        cell: what the engine makes of it.
+        place: an existing folder for checkpoints.
+    """
+    positions, tried, states = positions_of(case), list[str](), list[State]()
+    truth = frequencies(case.config, case.length)
+    for what, config in changes(case):
+        tried.append(what)
+        try:
+            if adapter.measures == "cos and sin":
+                parts = {kind: _asked(process, Question(config, positions, case.length, kind)) for kind in truth}
+                rights = {kind: cos_and_sin(*truth[kind], positions) for kind in parts}
+                results = [judged(rows, rights[kind], "cos and sin") for kind, rows in parts.items()]
+            else:
+                folder, right = _checkpoint(case, place, positions, config)
+                tokens = tuple(text(case.length)[0].tolist())
+                question = Question(config, positions, case.length, "all", str(folder), tokens)
+                results = [judged(_asked(process, question), right, "logits")]
+        except _NoAnswerError as error:
+            states.append(error.state)
+            continue
+        fits, gap = all(fits for fits, _ in results), max(gap for _, gap in results)
+        states.append("right" if fits else "off")
+        if fits:
+            keys = {key: value for key, value in config.items() if case.config.get(key) != value}
+            remedy = {"how": "config", "what": what, "keys": keys, "verdict": "right", "gap": float(f"{gap:.3g}")}
+            return cell._replace(remedy=remedy)
+    words = "; ".join(tried) or "no other config that means the same is known"
+    best = {"verdict": min(states, key=_RANK.index)} if states else {}
+    return cell._replace(remedy={"how": "none", "what": words, **best})
+
+
 def _of_classes(
     parts: dict[str, Tensor], truth: dict[str, tuple[list[float], float]], case: Case, positions: tuple[int, ...]
 ) -> tuple[State, float | None, str]:
@@ -311,12 +351,17 @@ def _logits_of(config: dict[str, Any], positions: tuple[int, ...], length: int) 
     return logits(build_model(config), text(length), positions)
 
 
-def _checkpoint(case: Case, place: Path, positions: tuple[int, ...]) -> tuple[Path, Tensor]:
-    """A folder with the case's checkpoint, written over the last one, and transformers' logits."""
+def _checkpoint(
+    case: Case, place: Path, positions: tuple[int, ...], config: dict[str, Any] | None = None
+) -> tuple[Path, Tensor]:
+    """A folder with the case's checkpoint, written over the last one, and transformers' logits.
+
+    With ``config`` the weights and the logits are those of the case, and config.json has these keys.
+    """
     folder = place / "checkpoint"
     folder.mkdir(exist_ok=True)
     model = build_model(case.config)
-    save(model, folder, case.config)
+    save(model, folder, config or case.config)
     return folder, logits(model, text(case.length), positions)
 
 
@@ -330,6 +375,7 @@ def run_check(
     pythons: Mapping[str, str] | None = None,
     record: Path | None = None,
     questions: Iterable[Case] | None = None,
+    remedies: bool = False,
     progress: Callable[[str], None] = lambda line: None,
 ) -> tuple[list[Engine], list[Cell], list[str]]:
     """Ask engines about every case.
@@ -340,6 +386,7 @@ def run_check(
         pythons: interpreters by the names of engines; an engine that is not in it runs in this interpreter.
         record: a file of JSON lines, from which finished cells are taken and to which new ones are appended.
         questions: the cases; None: all of `cases`.
+        remedies: whether changes of the config are tried where an engine is not right.
         progress: is called with a line for each new cell.
 
     Returns:
@@ -369,8 +416,10 @@ def run_check(
                 _append(record, head)
             for case in chosen:
                 cell = before.get(case.name)
-                if cell is None:
+                if cell is None or (remedies and cell.state in _WRONG and cell.remedy is None):
                     cell = check_case(process, adapter, case, Path(place))
+                    if remedies and cell.state in _WRONG:
+                        cell = with_remedy(process, adapter, case, cell, Path(place))
                     _append(record, cell)
                     progress(f"{adapter.name}  {case.name}  {cell}")
                 cells.append(cell)

@@ -102,7 +102,8 @@ def rotated_rows(rotary: Any, question: Question) -> Rows:
         raise IndexError(f"its table of cos and sin ends at {len(table)} positions")
     sections = getattr(rotary, "mrope_section", None)
     head, width = rotary.head_size, rotary.rotary_dim
-    ones = torch.zeros(len(at), 1, head)
+    heads = (1,) if "Deepseek" in type(rotary).__name__ else ()  # its class alone takes heads as a dimension
+    ones = torch.zeros(len(at), *heads, head)
     neox = getattr(rotary, "is_neox_style", True)  # Phi-3's class has no such attribute and pairs halves
     first, second = (
         (slice(0, width // 2), slice(width // 2, width)) if neox else (slice(0, width, 2), slice(1, width, 2))
