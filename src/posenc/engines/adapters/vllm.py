@@ -33,15 +33,17 @@ def _engine() -> Any:
     return registry
 
 
-def read_config(config: dict[str, Any]) -> Any:
-    """vLLM's ModelConfig of a config.json."""
+def read_config(config: dict[str, Any], length: int | None = None) -> Any:
+    """vLLM's ModelConfig of a config.json, served with ``--max-model-len length``."""
     _engine()
     from vllm.config import ModelConfig  # type: ignore[import-not-found, unused-ignore]
 
     folder = _folder().name
     whole = {**config, "architectures": [architecture(config)], "dtype": "float32", "torch_dtype": "float32"}
     (Path(folder) / "config.json").write_text(json.dumps(whole))
-    return ModelConfig(model=folder, tokenizer=folder, skip_tokenizer_init=True, dtype="float32", seed=0)
+    return ModelConfig(
+        model=folder, tokenizer=folder, skip_tokenizer_init=True, dtype="float32", seed=0, max_model_len=length
+    )
 
 
 @cache
@@ -64,7 +66,9 @@ def measure(question: Question) -> Rows:
     name = architecture(question.config)
     if name not in known:
         raise NotRunError(f"vLLM serves {name} by transformers' own model class")
-    model_config = read_config(question.config)
+    text = question.config.get("text_config", question.config)
+    # Without a length vLLM serves LongRoPE at the original length alone, and refuses longer ones than are declared.
+    model_config = read_config(question.config, max(question.length, text["max_position_embeddings"]))
     from vllm.config import (  # type: ignore[import-not-found, unused-ignore]
         DeviceConfig,
         VllmConfig,
