@@ -8,7 +8,7 @@ that was run in that engine. Needs no torch.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any, Literal, NamedTuple
@@ -196,9 +196,8 @@ def engine_result(engine: str, row: str, spelling: str = "v5", model_type: str =
 
     Rotary classes serve all model types, so that Llama's result, or else another's, stands for a model type that was
     not asked; of whole models, M-RoPE and layers with rotations of their own only the model type itself counts, unless
-    every model type that was asked is wrong. A block
-    in a text_config counts as measured by its own record, the worst of all models that were asked so, or else as the
-    same block outside.
+    every model type that was asked is wrong. A block in a text_config counts as measured by its own record, or else as
+    the same block outside.
 
     Args:
         engine: its adapter's name.
@@ -213,28 +212,35 @@ def engine_result(engine: str, row: str, spelling: str = "v5", model_type: str =
     if content is None:
         return nothing
     rows = content["rows"].get(row, {})
-    if spelling.startswith(_NESTED) and model_type != UNKNOWN:
-        order = ("right", "disputed", *reversed(WRONG))
-        worst = max(rows.get(spelling, []), key=lambda entry: order.index(entry["state"]), default=None)
-        if worst is not None:
-            return _of_entry(nothing, worst, worst["models"][0], content["date"])
-    entries = rows.get(spelling.removeprefix(_NESTED), [])
-    if not entries and content["measures"] == "cos and sin":  # a class that gets the block from transformers, which
-        entries, nothing = rows.get("v5", []), nothing._replace(spelling="v5")  # reads every spelling into version 5's
     model_type = _SAME_MROPE.get(model_type, model_type) if row.startswith("M-RoPE") else model_type
-    if not model_type:
-        models = ["llama", *(entry["models"][0] for entry in entries)]
-    elif content["measures"] == "logits" or row.startswith(_OWN_LAYOUT) or model_type == UNKNOWN:
-        models = [model_type]
-    else:
-        models = [model_type, "llama", *(entry["models"][0] for entry in entries)]
-    for model in models:
-        for entry in entries:
-            if model in entry["models"]:
-                return _of_entry(nothing, entry, model, content["date"])
-    if entries and all(entry["state"] in WRONG for entry in entries):  # wrong wherever it was asked
-        return _of_entry(nothing, entries[0], entries[0]["models"][0], content["date"])
+    alone = content["measures"] == "logits" or row.startswith(_OWN_LAYOUT) or model_type == UNKNOWN
+    spellings = [spelling, spelling.removeprefix(_NESTED)]
+    if content["measures"] == "cos and sin":  # transformers hands the class version 5's block, however it is written
+        spellings += ["v5", f"{_NESTED}v5"]
+    for key in dict.fromkeys(spellings):
+        entry = _entry_for(rows.get(key, []), model_type, alone)
+        if entry is not None:
+            model = model_type if model_type in entry["models"] else entry["models"][0]
+            return _of_entry(nothing._replace(spelling=key), entry, model, content["date"])
     return nothing
+
+
+def _entry_for(entries: Sequence[Mapping[str, Any]], model_type: str, alone: bool) -> Mapping[str, Any] | None:
+    """The entry of a model type; for rotary classes else Llama's, or the worst; None where nothing answers for it.
+
+    Args:
+        entries: of one row and spelling.
+        model_type: of the text model; "": any.
+        alone: whether another model type's answer says nothing about this one.
+    """
+    names = {model_type, model_type.removesuffix("_text")}  # records name a nested case after the whole model
+    matching = [entry for entry in entries if names & set(entry["models"])]
+    if not matching and not (alone and model_type):
+        matching = [entry for entry in entries if "llama" in entry["models"]] or list(entries)
+    if not matching and entries and all(entry["state"] in WRONG for entry in entries):  # wrong wherever it was asked
+        matching = list(entries)
+    order = ("right", "disputed", *reversed(WRONG))
+    return max(matching, key=lambda entry: order.index(entry["state"]), default=None)
 
 
 def _of_entry(nothing: EngineResult, entry: Mapping[str, Any], model: str, date: str) -> EngineResult:

@@ -236,6 +236,8 @@ def _in(convention: Convention, rope: RoPESpec, declared: int | None) -> Block:
     except ValueError:
         rope = text_rope(to_longrope(rope, declared))
         block = block_of(rope, convention, {})
+    if convention == "vllm" and block["rope_type"] == "yarn":  # gpt_oss.py takes them from the block without a default
+        block = {**block, "beta_fast": block.get("beta_fast", 32.0), "beta_slow": block.get("beta_slow", 1.0)}
     return {key: value for key, value in block.items() if key != LENGTH}
 
 
