@@ -237,8 +237,8 @@ def issue_texts() -> dict[str, str]:
     introduction = (
         "# Texts for the engines' issue trackers\n\nFacts alone, from the [records](../engine-table.md): the "
         "configuration, the difference from transformers, and the line that decides. None of them was filed by this "
-        "project: search the tracker first, and run the command again with the engine's newest version. The number is "
-        "that of texts."
+        "project: search the tracker first, and run the command again with the engine's newest version. The number "
+        "counts the texts."
     )
     pages[f"{_FOLDER}/README.md"] = "\n\n".join([introduction, "\n".join(listed)]) + "\n"
     return pages
