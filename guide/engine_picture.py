@@ -1,7 +1,7 @@
 """``python -m guide.engine_picture``: the table of engines by kind of rotation as the README's picture.
 
-From the engine table that `posenc.hf` carries (benchmarks/engine_table.py measures it). A test fails where the picture
-is older than the table.
+From the engine table that `posenc.hf` carries, which `guide.engine_table` makes from the records. A test fails where
+the picture is older than the table.
 """
 
 from __future__ import annotations
@@ -9,18 +9,27 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 
-from posenc.hf.serving.engines import EngineResult, engine_result, engine_table
+from posenc.hf.serving.engines import (
+    CONVERTER,
+    MLX,
+    SGLANG,
+    VLLM,
+    EngineResult,
+    engine_result,
+    engine_results,
+    engine_table,
+    newest,
+)
 
 PICTURE = Path(__file__).parents[1] / "docs" / "assets" / "engines.svg"
-COLUMNS = {  # of the table, by what the picture calls them
-    "vLLM": "vLLM", "SGLang": "SGLang", "llama.cpp's converter": "llama.cpp convert",
-    "mlx-lm, version-4 keys": "mlx-lm, v4 keys", "mlx-lm, version-5 keys": "mlx-lm, v5 keys", "litgpt": "litgpt",
-    "torchtitan": "torchtitan", "unsloth": "unsloth",
+COLUMNS = {  # engine and spelling of the config, by what the picture calls them
+    (VLLM, "v5"): "vLLM", (SGLANG, "v5"): "SGLang", (CONVERTER, "v5"): "llama.cpp convert",
+    (MLX, "v4"): "mlx-lm, v4 keys", (MLX, "v5"): "mlx-lm, v5 keys", ("litgpt", "v5"): "litgpt",
+    ("torchtitan", "v5"): "torchtitan", ("unsloth", "v5"): "unsloth", ("exllamav3", "v5"): "exllamav3",
 }  # fmt: skip
-WRITER = "llama.cpp, posenc gguf"  # what posenc writes for llama.cpp: no engine of its own
 ROWS = (
     "default", "linear", "llama3", "yarn", "yarn: attention_factor", "yarn: mscale and mscale_all_dim", "yarn: betas",
-    "yarn: truncate false", "longrope", "longrope: within the original length", "longrope: attention_factor", "dynamic",
+    "yarn: truncate false", "longrope", "longrope, within the original length", "longrope: attention_factor", "dynamic",
 )  # fmt: skip
 _LEFT, _ABOVE, _WIDE, _TALL = 236, 142, 42, 24
 _STYLE = (
@@ -32,41 +41,34 @@ _STYLE = (
 
 
 def engines_tried() -> int:
-    """Engines and libraries of the table, each counted once."""
-    return len({_engine(column) for column in COLUMNS})
+    """Engines and libraries of the picture, each counted once."""
+    return len({engine for engine, _ in COLUMNS})
 
 
 def engines_off() -> int:
     """Those of them that were measured to compute at least one kind of rotation differently from transformers."""
-    return len({_engine(column) for column in COLUMNS if any(_is_off(r) for r in _results(column))})
-
-
-def _engine(column: str) -> str:
-    return column.partition(",")[0]
-
-
-def _results(column: str) -> list[EngineResult]:
-    return [engine_result(column, case) for case in engine_table()["gaps"]]
+    return len({engine for engine, _ in COLUMNS if any(_is_off(result) for result in engine_results(engine))})
 
 
 def _is_off(result: EngineResult) -> bool:
-    return result.gap is not None and not result.right
+    return result.wrong and result.gap is not None
 
 
 def picture() -> str:
     """The SVG: a row for each kind of rotation, a column for each engine."""
-    table = engine_table()
     wide, tall = _LEFT + _WIDE * len(COLUMNS) + 84, _ABOVE + _TALL * len(ROWS) + 44
     parts = [f'<rect class="paper" width="{wide}" height="{tall}"/>']
-    for i, (column, name) in enumerate(COLUMNS.items()):
+    for i, ((engine, _), name) in enumerate(COLUMNS.items()):
         x = _LEFT + i * _WIDE + _WIDE / 2
-        version = table["engines"][column]["version"].rpartition(" ")[2]
-        words = f"{name} {version}" if version[0].isdigit() and "." in version else name
+        words = name if engine == CONVERTER else f"{name} {newest(engine)}"  # whose version is llama_cpp_python's
         parts.append(f'<text transform="translate({x + 4:.0f} {_ABOVE - 8}) rotate(-48)">{escape(words)}</text>')
-    for row, case in enumerate(ROWS):
-        y = _ABOVE + row * _TALL
-        parts.append(f'<text x="6" y="{y + 17}">{escape(case)}</text>')
-        parts += [_cell(_LEFT + i * _WIDE, y, engine_result(column, case)) for i, column in enumerate(COLUMNS)]
+    for line, row in enumerate(ROWS):
+        y = _ABOVE + line * _TALL
+        parts.append(f'<text x="6" y="{y + 17}">{escape(row)}</text>')
+        parts += [
+            _cell(_LEFT + i * _WIDE, y, engine_result(engine, row, spelling, "llama"))
+            for i, (engine, spelling) in enumerate(COLUMNS)
+        ]
     y = _ABOVE + len(ROWS) * _TALL + 18
     parts.append(f'<text x="6" y="{y}">✓ as transformers computes it. A number: how far off, without an error.</text>')
     parts.append(f'<text x="6" y="{y + 18}">– it has no such key, refuses, or was not measured.</text>')
@@ -78,9 +80,7 @@ def picture() -> str:
 
 
 def _cell(x: float, y: float, result: EngineResult) -> str:
-    kind, text = (
-        ("right", "✓") if result.right else ("none", "–") if result.gap is None else ("off", f"{result.gap:.2g}")
-    )
+    kind, text = ("right", "✓") if result.right else ("off", f"{result.gap:.2g}") if _is_off(result) else ("none", "–")
     weight = " bold" if kind == "off" else ""
     box = f'<rect class="{kind}" x="{x + 1:.0f}" y="{y + 1}" width="{_WIDE - 2}" height="{_TALL - 2}"/>'
     return f'{box}<text class="cell{weight}" x="{x + _WIDE / 2:.0f}" y="{y + 17}">{text}</text>'
@@ -90,8 +90,15 @@ def words_of() -> str:
     """What is to be seen, in words."""
     return (
         f"Of {engines_tried()} engines and libraries {engines_off()} compute at least one kind of RoPE scaling "
-        f"differently from transformers (measured {engine_table()['date']})."
+        f"differently from transformers (measured {_dates()})."
     )
+
+
+def _dates() -> str:
+    """The day, or the first and the last, of the newest records."""
+    engines = engine_table()["engines"]
+    dates = sorted({engines[engine][newest(engine)]["date"] for engine, _ in COLUMNS if newest(engine)})
+    return " to ".join(dict.fromkeys((dates[0], dates[-1])))
 
 
 if __name__ == "__main__":

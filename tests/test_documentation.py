@@ -13,7 +13,6 @@ import pytest
 import torch
 
 import posenc
-from posenc.hf.serving import engines
 
 ROOT = Path(__file__).parents[1]
 SOURCE = Path(posenc.__file__).parent
@@ -111,22 +110,3 @@ def test_nothing_public_goes_unmentioned(module: str) -> None:
 
 def _is_module(value: object) -> bool:
     return isinstance(value, type(re)) or getattr(value, "__module__", "") == "__future__"
-
-
-def test_the_table_of_engines_is_the_recorded_one() -> None:
-    full = engines.engine_table()
-    columns = [engines.VLLM, engines.SGLANG, engines.CONVERTER, engines.WRITER,
-               engines.MLX_4, engines.MLX_5]  # fmt: skip
-
-    def shown(gap: float | str | None) -> str:
-        if isinstance(gap, float):
-            return "right" if gap <= full["right"] else f"{gap:.2g}"
-        return "–" if gap is None or "was compared" in gap else "no"
-
-    expected = {case: [shown(gaps.get(name)) for name in columns] for case, gaps in full["gaps"].items()}
-    text = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
-    assert {row[0]: row[1:] for row in rows if row[0] in expected and len(row) == 1 + len(columns)} == expected
-    assert full["date"] in text
-    for name in columns:
-        assert full["engines"][name]["version"].split()[-1] in text

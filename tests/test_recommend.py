@@ -15,7 +15,7 @@ import pytest
 import posenc_cli
 from posenc.catalogue import CATALOGUE
 from posenc.catalogue.studies import studies
-from posenc.hf.serving.engines import engine_table
+from posenc.hf.serving.engines import SGLANG, engine_result
 from posenc.recommend import SOURCES, Answer, Checkpoint, Needs, Sentence, recommend, rules
 from posenc.recommend.compiled import as_script, compiled
 from posenc.recommend.from_config import read_checkpoint
@@ -162,9 +162,9 @@ def test_an_engine_is_answered_from_its_table(engine: str) -> None:
         assert "YaRN" in texts(answer, "default") or "yarn" in said.text
         assert "Dynamic NTK" not in texts(answer)
         assert "Self-Extend" not in texts(answer), "posenc's attention does not run there"
-    table = engine_table()
     sglang = texts(recommend(Needs("checkpoint", length=16384, engine="sglang")), "engine")
-    assert f"dynamic ({table['gaps']['dynamic']['SGLang']:.2g})" in sglang
+    result = engine_result(SGLANG, "yarn: attention_factor", "v5", "llama")
+    assert f"yarn: attention_factor ({result.gap:.2g})" in sglang
     streaming = recommend(Needs("checkpoint", task="streaming", length=16384, engine=engine))
     assert not streaming.default.startswith("StreamingLLM")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from posenc.engines.cases import cases
+from posenc.engines.cases import vector_cases
 from posenc.hf import model_from_config, read_rope
 from posenc.hf.config.rotation import text_rope
 
@@ -52,7 +52,7 @@ def test_layers_are_those_that_explain_tells() -> None:
 
 def test_the_file_has_every_case_of_the_catalogue_once() -> None:
     names = [case["name"] for case in CASES]
-    assert names == [case.name for case in cases(4096, 64)]
+    assert names == [case.name for case in vector_cases(4096, 64)]
     assert len(set(names)) == len(names) >= 200
     assert FILE.stat().st_size < 1_000_000
 

@@ -2,9 +2,10 @@
 
     python vectors/make.py            # needs posenc and transformers; prints how many cases agree
 
-Each case of `posenc.engines.cases` is read by posenc, and its config is given to transformers' own rotary module. A
-case goes into the file only where all frequencies and gains agree to 1e-6 (transformers keeps them in float32); else it
-is printed as disputed. cos and sin are computed in float64 from posenc's frequencies, which are correctly rounded.
+Each case of `posenc.engines.cases.vector_cases` is read by posenc, and its config is given to transformers' own rotary
+module. A case goes into the file only where all frequencies and gains agree to 1e-6 (transformers keeps them in
+float32); else it is printed as disputed. cos and sin are computed in float64 from posenc's frequencies, which are
+correctly rounded.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig
 
-from posenc.engines.cases import Case, cases
+from posenc.engines.cases import Case, vector_cases
 from posenc.engines.theirs import rotary_module, their_frequencies
 from posenc.hf import model_from_config, read_rope
 from posenc.hf.config.rotation import text_rope
@@ -73,7 +74,7 @@ def _short(number: float) -> float:
 def content() -> tuple[dict[str, Any], list[str]]:
     """The file, and the cases on which posenc and transformers differ."""
     made, disputed = [], []
-    for case in cases(ORIGINAL, HEAD):
+    for case in vector_cases(ORIGINAL, HEAD):
         try:
             made.append(vector(case))
         except LookupError as error:

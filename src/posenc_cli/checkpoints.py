@@ -279,6 +279,10 @@ def _serve_flags() -> argparse.ArgumentParser:
         "--length", type=int, metavar="TOKENS",
         help="context length to serve (default: what the config declares, or what --rope reaches)",
     )  # fmt: skip
+    parser.add_argument(
+        "--engine-version", action="append", default=[], dest="engine_versions", metavar="ENGINE=VERSION",
+        help="the version that will serve it, such as vllm=0.33.0; may be repeated (default: the measured ones)",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", dest="as_json", help="print the flags as JSON")
     return parser
 

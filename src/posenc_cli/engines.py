@@ -35,6 +35,9 @@ def engines_parser() -> argparse.ArgumentParser:
         help="interpreter with that engine and posenc (default: this one)",
     )  # fmt: skip
     check.add_argument("--out", metavar="FILE", help="record of JSON lines; finished cases in it are not run again")
+    check.add_argument(
+        "--remedies", action="store_true", help="where an engine is not right, run changed configs that mean the same"
+    )
     check.add_argument("--markdown", action="store_true", dest="as_markdown", help="print the table as Markdown")
     probe = parser.add_argument_group("probe")
     probe.add_argument("--endpoint", metavar="URL", help="root of a server with /v1/completions")

@@ -153,7 +153,7 @@ def test_the_command_with_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFix
     assert run(line) == 1
     text = capsys.readouterr().out
     assert "vllm: right (record)" in text
-    assert "sglang: off (record). SGLang 0.5.23 is right (yarn;" in text
+    assert "sglang: ignored (record). SGLang 0.5.23 ignores attention_factor in yarn: attention_factor" in text
     assert run([*line, "--engine", f"{FAKE}:KEY"]) == 1
     assert "key: ignored (run here)" in capsys.readouterr().out
     assert run([*line, "--engine", f"{FAKE}:RIGHT", "--json"]) == 0

@@ -15,7 +15,7 @@ from posenc.catalogue.studies import FILE, studies
 pytest.importorskip("latex2mathml", reason="needs the extra docs")
 pytest.importorskip("griffe", reason="needs the extra docs")
 
-from guide import engine_picture
+from guide import engine_page, engine_picture, engine_table
 from guide.check import problems_of
 from guide.claimed import claims_of, subjects
 from guide.decision import SITUATIONS, decision
@@ -31,6 +31,8 @@ from guide.pages import outdated
 from guide.records import RESULTS, ROOT
 from guide.stage import configuration
 
+from posenc.engines.check import committed
+from posenc.hf.serving.engines import WRITER
 from posenc.lab.report.literature import CLAIMS
 from posenc.recommend.rules_of_thumb import rules_of_thumb
 
@@ -134,8 +136,47 @@ def test_the_picture_of_engines_is_that_of_the_table() -> None:
     assert engine_picture.PICTURE.read_text(encoding="utf-8") == engine_picture.picture(), (
         "python -m guide.engine_picture writes it anew"
     )
-    assert set(engine_picture.ROWS) <= set(engine_picture.engine_table()["gaps"])
-    assert {*engine_picture.COLUMNS, engine_picture.WRITER} == set(engine_picture.engine_table()["engines"])
+    table = engine_table.derived()["engines"]
+    assert {engine for engine, _ in engine_picture.COLUMNS} <= set(table)
+    assert set(engine_picture.ROWS) <= {
+        row for versions in table.values() for v in versions.values() for row in v["rows"]
+    }
+
+
+def test_the_table_of_engines_is_that_of_the_records() -> None:
+    text = engine_table.FILE.read_text(encoding="utf-8")
+    assert text == engine_table.text(), "records have changed: python -m guide.engine_table"
+    assert json.loads(text) == engine_table.derived()
+
+
+def test_a_changed_record_changes_table_and_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    heads, cells = committed()
+    changed = next(cell for cell in cells if cell.engine == "vllm" and cell.state == "right")
+    worse = [cell._replace(state="off", gap=1.5) if cell == changed else cell for cell in cells]
+    before = engine_page.engine_page()
+    for module in (engine_table, engine_page):
+        monkeypatch.setattr(module, "committed", lambda: (heads, tuple(worse)))
+    assert engine_table.text() != engine_table.FILE.read_text(encoding="utf-8")
+    lines = set(engine_page.engine_page().splitlines()) - set(before.splitlines())
+    assert any("1.5" in line and line.startswith(f"| {changed.row} |") for line in lines)
+
+
+def test_every_wrong_cell_has_a_line_of_its_engines_source() -> None:
+    """And every line that is named explains a cell. posenc's own refusal to write a GGUF file has none."""
+    wrong = [cell for cell in engine_page.wrong_cells() if cell.engine != WRITER]
+    assert {(cell.engine, cell.row) for cell in wrong if engine_page.cause_of(cell) is None} == set()
+    causes = json.loads(engine_page.CAUSES.read_text(encoding="utf-8"))
+    used = [engine_page.cause_of(cell) for cell in wrong]
+    measured = {(cell.engine, cell.version, cell.row) for cell in committed()[1] if cell.state != "not run"}
+    for cause in causes:
+        rows = {(cause["engine"], cause["version"], row) for row in cause.get("rows", ())}
+        assert cause in used or not rows & measured, cause["link"]
+    assert all(re.fullmatch(r"[\w.-]+/[\w.-]+/blob/[\w.]+/[\w./-]+(#L\d+(-L\d+)?)?", cause["link"]) for cause in causes)
+
+
+def test_texts_for_issue_trackers_are_generated_alone() -> None:
+    folder = ROOT / "docs" / "upstream"
+    assert {f"upstream/{path.name}" for path in folder.iterdir()} == set(engine_page.issue_texts())
 
 
 def test_every_question_of_the_learners_pages_is_listed() -> None:

@@ -23,6 +23,7 @@ def run(
     ropes: list[str],
     pythons: list[str],
     out: str | None,
+    remedies: bool,
     as_markdown: bool,
     endpoint: str | None,
     original: int | None,
@@ -44,7 +45,7 @@ def run(
             raise ValueError("--endpoint is an option of probe: posenc engines probe --endpoint URL")
         if checkpoint is not None:
             return _check_checkpoint(checkpoint, engines, pythons, as_json)
-        return _check(engines, ropes, pythons, out, as_json, as_markdown)
+        return _check(engines, ropes, pythons, out, remedies, as_json, as_markdown)
     if endpoint is None:
         raise ValueError("probe needs --endpoint URL, the root of a server with /v1/completions")
     if checkpoint is not None:
@@ -61,14 +62,20 @@ def run(
 
 
 def _check(
-    engines: list[str], ropes: list[str], pythons: list[str], out: str | None, as_json: bool, as_markdown: bool
+    engines: list[str],
+    ropes: list[str],
+    pythons: list[str],
+    out: str | None,
+    remedies: bool,
+    as_json: bool,
+    as_markdown: bool,
 ) -> int:
     from posenc.engines.adapters import NAMES
     from posenc.engines.check import markdown, run_check, table
 
     heads, cells, absent = run_check(
         engines or NAMES, rows=ropes, pythons=_interpreters(pythons), record=Path(out) if out else None,
-        progress=_report,
+        remedies=remedies, progress=_report,
     )  # fmt: skip
     if as_json:
         content = {"engines": [head._asdict() for head in heads], "cells": [cell._asdict() for cell in cells],

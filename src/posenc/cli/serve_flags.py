@@ -13,13 +13,16 @@ from posenc.hf.serving.flags import serve_flags
 from posenc.input_files import naming
 
 
-def run(*, path: str, rope: str | None, exact: bool, length: int | None, as_json: bool) -> int:
+def run(
+    *, path: str, rope: str | None, exact: bool, length: int | None, engine_versions: list[str], as_json: bool
+) -> int:
     """Print a line for each engine."""
+    versions = _versions(engine_versions)
     with naming(path):
         config = read_rope(Path(path))
     target = config if rope is None else parse_rope_argument(rope, config)
     with naming(path):
-        flags = serve_flags(target, exact=exact, length=length)
+        flags = serve_flags(target, exact=exact, length=length, engine_versions=versions)
         reach = None if length is None else _reach(target)
     if length is not None and reach is not None and length > reach:
         sys.stderr.write(
@@ -29,6 +32,14 @@ def run(*, path: str, rope: str | None, exact: bool, length: int | None, as_json
     lines = [json.dumps([engine._asdict() for engine in flags], indent=2)] if as_json else map(str, flags)
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
+
+
+def _versions(words: list[str]) -> dict[str, str]:
+    """Versions by engine, from ``ENGINE=VERSION``."""
+    for word in words:
+        if not all(word.partition("=")):
+            raise ValueError(f"--engine-version must be ENGINE=VERSION, such as vllm=0.33.0, got {word!r}")
+    return dict(word.split("=", 1) for word in words)
 
 
 def _reach(config: RopeConfig) -> int | None:

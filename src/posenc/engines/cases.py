@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 Block = dict[str, Any]
-Spelling = Literal["v4", "v5", "both"]
+Spelling = Literal["v4", "v5", "both", "nested v4", "nested v5", "nested both"]
 SPELLINGS: tuple[Spelling, ...] = ("v4", "v5", "both")
 BASE, FACTOR, GAIN, TOKENS = 10_000.0, 4.0, 1.2, 300
 HEAD, HEADS, KV_HEADS, LAYERS, ORIGINAL = 32, 4, 2, 2, 256
@@ -27,7 +27,7 @@ class Case(NamedTuple):
     Attributes:
         row: the kind of block.
         model: the model type.
-        spelling: of the block.
+        spelling: of the block; "nested" where it stands in the ``text_config`` of a model of images and text.
         config: the whole config.json.
         original: tokens of the trained length.
         length: tokens of the text whose rotation is asked for; it decides where the frequencies follow the length.
@@ -118,6 +118,13 @@ MODELS: dict[str, Model] = {
 
 def cases(original: int = ORIGINAL, head_dim: int = HEAD) -> Iterator[Case]:
     """All cases of one head and one trained length."""
+    yield from vector_cases(original, head_dim)
+    yield from _between_cases(original, head_dim)
+    yield from _nested_cases(original, head_dim)
+
+
+def vector_cases(original: int = ORIGINAL, head_dim: int = HEAD) -> Iterator[Case]:
+    """The cases of the published test vectors, ``vectors/rope-v1.json``, which does not change."""
     for model, known in MODELS.items():
         for row in known.rows:
             share = 0.5 if row in _PARTIAL else 1.0
@@ -205,3 +212,27 @@ def _sectioned_cases(original: int, head_dim: int) -> Iterator[Case]:
             factor = FACTOR if row == "yarn" else 1.0
             config = {**_sizes(head_dim), "model_type": model, "max_position_embeddings": round(original * factor)}
             yield Case(f"M-RoPE on text: {row}", model, "v5", spelled(config, block, "v5"), original, original * 4)
+
+
+def _between_cases(original: int, head_dim: int) -> Iterator[Case]:
+    """Dynamic scaling between the original and four times its length.
+
+    A base that is frozen for ``factor`` times the original length is right there and nowhere else.
+    """
+    for case in vector_cases(original, head_dim):
+        if case.row == "dynamic" and case.length > original:
+            yield case._replace(length=original * 3)
+
+
+def _nested_cases(original: int, head_dim: int) -> Iterator[Case]:
+    """Text models inside a config of images and text."""
+    inside = {"llama": "llava", "gemma3_text": "gemma3", "qwen2_5_vl_text": "qwen2_5_vl", "qwen3_vl_text": "qwen3_vl"}
+    spellings: dict[Spelling, Spelling] = {"v4": "nested v4", "v5": "nested v5", "both": "nested both"}
+    rows = ("linear", "llama3", "yarn", "per layer: linear", "M-RoPE on text: default", "M-RoPE on text: yarn")
+    for case in vector_cases(original, head_dim):
+        if case.model in inside and case.row in rows:
+            outer = inside[case.model]
+            config = {"model_type": outer, "text_config": case.config}
+            if outer == "llava":
+                config["vision_config"] = {"hidden_act": "gelu"}  # CLIP's default is a compiled kernel in vLLM
+            yield case._replace(model=outer, spelling=spellings[case.spelling], config=config)

@@ -35,6 +35,7 @@ from posenc.arguments import shown
 from posenc.engines.adapters import Adapter, Question, load_adapter
 from posenc.engines.cases import Case, cases
 from posenc.engines.process import EngineProcess
+from posenc.engines.remedies import changes
 from posenc.engines.theirs import rotary_module, their_frequencies
 from posenc.engines.tiny import build_model, logits, save, text
 
@@ -46,6 +47,8 @@ _KEYS = {
     "truncate false": ("truncate",), "partial": ("partial_rotary_factor", "rotary_pct"),
 }  # fmt: skip
 _BLOCKS = ("rope_parameters", "rope_scaling")
+_UNSCALED = ("rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved")  # keys that no scaling needs
+_WRONG = ("off", "ignored", "refused")
 OWN = "config"  # the row of a config that is none of the catalogue's, of which any key may be ignored
 
 
@@ -59,6 +62,8 @@ class Cell(NamedTuple):
         state: as this module says.
         gap: from the truth; None where there is no answer or no truth.
         text: what is ignored, the engine's error, both values, or why it was not run.
+        remedy: a change after which the same engine is right, as `posenc.engines.remedies` tries them; None where no
+            change was tried. Its fields are in the README of the records.
     """
 
     engine: str
@@ -67,6 +72,7 @@ class Cell(NamedTuple):
     state: State
     gap: float | None = None
     text: str = ""
+    remedy: dict[str, Any] | None = None
 
     @property
     def row(self) -> str:
@@ -101,6 +107,8 @@ class Engine(NamedTuple):
     reference: str
     machine: str
     date: str
+    route: str = ""
+    command: str = ""
 
 
 # ------------------------------------------------------------------------------------------------------------- truths
@@ -112,7 +120,7 @@ def positions_of(case: Case) -> tuple[int, ...]:
     Dynamic scaling is asked past the declared length too, because that is where it acts.
     """
     original = case.original
-    declared = case.config.get("max_position_embeddings", case.length)
+    declared = case.config.get("text_config", case.config).get("max_position_embeddings", case.length)
     end = case.length if case.row == "dynamic" else min(case.length, declared)
     wanted = (0, original // 2, original, 2 * original, 4 * original - 1, end - 1)
     return tuple(sorted({position for position in wanted if position < end}))
@@ -168,10 +176,11 @@ def without_keys(case: Case) -> dict[str, dict[str, Any]]:
             if reduced != case.config:
                 result[" and ".join(key for key in keys if key != "rotary_pct")] = reduced
     unscaled = _mapped(case.config, lambda block: {
-        **{key: block[key] for key in ("rope_theta", "partial_rotary_factor") if key in block}, "rope_type": "default",
+        **{key: block[key] for key in _UNSCALED if key in block}, "rope_type": "default",
     })  # fmt: skip
-    if "rope_scaling" in unscaled:
-        unscaled["rope_scaling"] = None
+    inner = unscaled.get("text_config", unscaled)
+    if "rope_scaling" in inner:
+        inner["rope_scaling"] = None
     if "default" not in case.row and case.row != "partial":
         result["all scaling"] = unscaled
     return result
@@ -184,6 +193,8 @@ def _without(keys: tuple[str, ...], block: dict[str, Any]) -> dict[str, Any]:
 def _mapped(config: Mapping[str, Any], change: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
     """A copy of a config in which each of its blocks is changed."""
     result = copy.deepcopy(dict(config))
+    if "text_config" in result:
+        return {**result, "text_config": _mapped(result["text_config"], change)}
     for name in _BLOCKS:
         block = result.get(name)
         if isinstance(block, dict):
@@ -241,6 +252,8 @@ def check_case(process: EngineProcess, adapter: Adapter, case: Case, place: Path
     head = adapter.name, process.version or "", case.name
     if adapter.models and case.model not in adapter.models:
         return Cell(*head, "not run", text=f"the adapter asks about {', '.join(adapter.models)} only")
+    if adapter.measures == "logits" and "text_config" in case.config:
+        return Cell(*head, "not run", text="the tiny checkpoints have no part for images")
     positions = positions_of(case)
     try:
         truth = frequencies(case.config, case.length)
@@ -262,6 +275,44 @@ def check_case(process: EngineProcess, adapter: Adapter, case: Case, place: Path
         return Cell(*head, "off", gap if math.isfinite(gap) else None, _shapes(actual, right))
     except _NoAnswerError as error:
         return Cell(*head, error.state, text=str(error))
+
+
+def with_remedy(process: EngineProcess, adapter: Adapter, case: Case, cell: Cell, place: Path) -> Cell:
+    """The cell with the first change of the config after which the same engine is right, or with all that were tried.
+
+    Args:
+        process: with the engine.
+        adapter: whose engine it is.
+        case: the configuration.
+        cell: what the engine makes of it.
+        place: an existing folder for checkpoints.
+    """
+    positions, tried, states = positions_of(case), list[str](), list[State]()
+    truth = frequencies(case.config, case.length)
+    for what, config in changes(case):
+        tried.append(what)
+        try:
+            if adapter.measures == "cos and sin":
+                parts = {kind: _asked(process, Question(config, positions, case.length, kind)) for kind in truth}
+                rights = {kind: cos_and_sin(*truth[kind], positions) for kind in parts}
+                results = [judged(rows, rights[kind], "cos and sin") for kind, rows in parts.items()]
+            else:
+                folder, right = _checkpoint(case, place, positions, config)
+                tokens = tuple(text(case.length)[0].tolist())
+                question = Question(config, positions, case.length, "all", str(folder), tokens)
+                results = [judged(_asked(process, question), right, "logits")]
+        except _NoAnswerError as error:
+            states.append(error.state)
+            continue
+        fits, gap = all(fits for fits, _ in results), max(gap for _, gap in results)
+        states.append("right" if fits else "off")
+        if fits:
+            keys = {key: value for key, value in config.items() if case.config.get(key) != value}
+            remedy = {"how": "config", "what": what, "keys": keys, "verdict": "right", "gap": float(f"{gap:.3g}")}
+            return cell._replace(remedy=remedy)
+    words = "; ".join(tried) or "no other config that means the same is known"
+    best = {"verdict": min(states, key=_RANK.index)} if states else {}
+    return cell._replace(remedy={"how": "none", "what": words, **best})
 
 
 def _of_classes(
@@ -300,12 +351,17 @@ def _logits_of(config: dict[str, Any], positions: tuple[int, ...], length: int) 
     return logits(build_model(config), text(length), positions)
 
 
-def _checkpoint(case: Case, place: Path, positions: tuple[int, ...]) -> tuple[Path, Tensor]:
-    """A folder with the case's checkpoint, written over the last one, and transformers' logits."""
+def _checkpoint(
+    case: Case, place: Path, positions: tuple[int, ...], config: dict[str, Any] | None = None
+) -> tuple[Path, Tensor]:
+    """A folder with the case's checkpoint, written over the last one, and transformers' logits.
+
+    With ``config`` the weights and the logits are those of the case, and config.json has these keys.
+    """
     folder = place / "checkpoint"
     folder.mkdir(exist_ok=True)
     model = build_model(case.config)
-    save(model, folder, case.config)
+    save(model, folder, config or case.config)
     return folder, logits(model, text(case.length), positions)
 
 
@@ -319,6 +375,7 @@ def run_check(
     pythons: Mapping[str, str] | None = None,
     record: Path | None = None,
     questions: Iterable[Case] | None = None,
+    remedies: bool = False,
     progress: Callable[[str], None] = lambda line: None,
 ) -> tuple[list[Engine], list[Cell], list[str]]:
     """Ask engines about every case.
@@ -329,6 +386,7 @@ def run_check(
         pythons: interpreters by the names of engines; an engine that is not in it runs in this interpreter.
         record: a file of JSON lines, from which finished cells are taken and to which new ones are appended.
         questions: the cases; None: all of `cases`.
+        remedies: whether changes of the config are tried where an engine is not right.
         progress: is called with a line for each new cell.
 
     Returns:
@@ -358,8 +416,10 @@ def run_check(
                 _append(record, head)
             for case in chosen:
                 cell = before.get(case.name)
-                if cell is None:
+                if cell is None or (remedies and cell.state in _WRONG and cell.remedy is None):
                     cell = check_case(process, adapter, case, Path(place))
+                    if remedies and cell.state in _WRONG:
+                        cell = with_remedy(process, adapter, case, cell, Path(place))
                     _append(record, cell)
                     progress(f"{adapter.name}  {case.name}  {cell}")
                 cells.append(cell)
@@ -392,7 +452,11 @@ def _head(adapter: Adapter, version: str) -> Engine:
     reference = f"posenc {posenc.__version__}, transformers {transformers.__version__}, torch {torch.__version__}"
     machine = f"{platform.system()} {platform.machine()}, CPU, Python {platform.python_version()}"
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    return Engine(adapter.name, version, adapter.measures, adapter.code, adapter.requirement, reference, machine, today)
+    command = f"posenc engines check --engine {adapter.name}"
+    return Engine(
+        adapter.name, version, adapter.measures, adapter.code, adapter.requirement, reference, machine, today,
+        adapter.route, command,
+    )  # fmt: skip
 
 
 def _append(record: Path | None, entry: Engine | Cell) -> None:

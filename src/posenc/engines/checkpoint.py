@@ -22,16 +22,8 @@ from posenc.hf.config.rope_keys import find_rope_blocks
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import find_text_config
 from posenc.hf.explanation.report import longest_length, trained_length
-from posenc.hf.serving.engines import cases_of_block, engine_result, engine_table
+from posenc.hf.serving.engines import UNKNOWN, spelling_of, verdict, versions
 from posenc.hf.sources.formats import load_config
-
-# Columns of the committed table by the adapter's name; mlx-lm's by the spelling of the config.
-COLUMNS = {
-    "vllm": "vLLM", "sglang": "SGLang", "llama_cpp_converter": "llama.cpp's converter",
-    "llama_cpp_gguf": "llama.cpp, posenc gguf", "mlx_lm": "mlx-lm, version-4 keys", "litgpt": "litgpt",
-    "torchtitan": "torchtitan", "unsloth": "unsloth",
-}  # fmt: skip
-MLX_5 = "mlx-lm, version-5 keys"
 
 
 class Line(NamedTuple):
@@ -99,23 +91,18 @@ def _run_here(engine: str, config: dict[str, Any], python: str) -> Line | None:
 
 def _recorded(engine: str, config: dict[str, Any]) -> Line:
     """What the committed table says of the kinds of blocks of a config."""
-    column = COLUMNS.get(engine)
     text_config = find_text_config(config)
-    if column is None:
+    blocks = [
+        None if block.values is None else {key: value for key, value in block.effective.items() if value is not None}
+        for block in find_rope_blocks(text_config)
+    ]
+    if not any(blocks):
+        return Line(engine, "not run", "record", "the config has no rotation")
+    if not versions(engine):
         return Line(engine, "not run", "record", f"no measurement of {shown(engine)} comes with posenc")
-    if engine == "mlx_lm" and "rope_scaling" not in text_config and "rope_theta" not in text_config:
-        column = MLX_5
-    known = engine_table()["gaps"]
-    kinds: list[str] = []
-    for block in find_rope_blocks(text_config):
-        if block.values is not None:
-            values = {key: value for key, value in block.effective.items() if value is not None}
-            kinds += cases_of_block(values, None, text_config.model_type)
-    results = [engine_result(column, kind) for kind in dict.fromkeys(kinds) if column in known.get(kind, {})]
-    missing = [kind for kind in dict.fromkeys(kinds) if column not in known.get(kind, {})]
-    words = [result.text for result in results] + ([f"not measured: {', '.join(missing)}"] if missing else [])
-    wrong = [result for result in results if not result.right]
-    state: State = "right" if results and not missing else "not run"
-    if wrong:
-        state = "off" if any(result.gap is not None for result in wrong) else "refused"
-    return Line(engine, state, "record", "; ".join(words) or "the config has no rotation")
+    model_type = text_config.model_type if text_config.known else UNKNOWN
+    checked = verdict(engine, blocks, spelling=spelling_of(text_config), model_type=model_type)
+    state: State = "right" if checked.right else "not run"
+    if checked.wrong:
+        state = next(state for state in ("off", "ignored", "refused") if state in {r.state for r in checked.wrong})
+    return Line(engine, state, "record", str(checked))

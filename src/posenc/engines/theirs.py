@@ -18,6 +18,7 @@ def rotary_module(config: Any) -> Any:
     Raises:
         LookupError: for a model type whose code has none.
     """
+    config = config.get_text_config()
     code = importlib.import_module(type(config).__module__.replace(".configuration_", ".modeling_"))
     for name, cls in vars(code).items():
         if inspect.isclass(cls) and name.endswith("RotaryEmbedding") and not _OTHER.search(name):

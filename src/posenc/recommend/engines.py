@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from posenc.hf.serving.engines import CONVERTER, MLX_4, MLX_5, SGLANG, VLLM, WRITER, engine_result, engine_table
+from posenc.hf.serving.engines import (
+    CONVERTER,
+    MLX,
+    SGLANG,
+    SPELLINGS,
+    VLLM,
+    WRITER,
+    EngineResult,
+    engine_result,
+    engine_results,
+    engine_table,
+    newest,
+)
 from posenc.recommend.rule import Rule, When
 
 _LM = ("decoder", "code", "research")
-_PAGE = ("docs/serving.md",)
-_COLUMNS = {"vllm": VLLM, "sglang": SGLANG, "llama.cpp": CONVERTER, "mlx": MLX_4}
+_PAGE = ("docs/engine-table.md",)
+_COLUMNS = {"vllm": VLLM, "sglang": SGLANG, "llama.cpp": CONVERTER, "mlx": MLX}
+_SPELLING = {VLLM: "v5", SGLANG: "v5", CONVERTER: "v5", MLX: "v4"}  # of which the sentence tells
 _MORE = {  # what a user of the engine does about it
-    "vllm": "posenc serve-flags CHECKPOINT --length {length_digits} prints its line.",
-    "sglang": "posenc serve-flags CHECKPOINT --length {length_digits} prints its line.",
+    "vllm": "posenc serve-flags CHECKPOINT --length {length_digits} prints its line, or why there is none.",
+    "sglang": "posenc serve-flags CHECKPOINT --length {length_digits} prints its line, or why there is none.",
     "llama.cpp": "posenc gguf writes what the converter drops ({writer}); posenc serve-flags CHECKPOINT --length "
                  "{length_digits} prints the server's line.",
-    "mlx": "Keep the keys of transformers 4 (rope_scaling) in the config: with version-5 keys alone its Llama reads no "
-           "scaling ({version_5}).",
+    "mlx": "Keep the keys of transformers 4 (rope_scaling) in the config: with version-5 keys alone {version_5}.",
 }  # fmt: skip
 
 
@@ -30,7 +42,7 @@ def engine_defaults() -> tuple[Rule, ...]:
     """For each engine that computes both usual ways to a long context right, the default that says so."""
     rules = []
     for engine, column in _COLUMNS.items():
-        if all(engine_result(column, case).right for case in ("default", "yarn", "llama3")):
+        if all(engine_result(column, row, _SPELLING[column]).right for row in ("default", "yarn", "llama3")):
             words = (
                 "RoPE (half layout). Decide now how you will reach {length} tokens: two ways are in use, and {server} "
                 "computes a raised base and plain YaRN right."
@@ -43,27 +55,39 @@ def engine_defaults() -> tuple[Rule, ...]:
 
 
 def _measured(engine: str, column: str) -> Rule:
-    table = engine_table()
-    results = [engine_result(column, case) for case, gaps in table["gaps"].items() if column in gaps]
-    right = [result.case for result in results if result.right]
-    wrong = [f"{r.case} ({r.gap:.2g})" for r in results if r.gap is not None and not r.right]
-    none = [f"{r.case} ({table['gaps'][r.case][column]})" for r in results if r.gap is None]
+    """What the newest record says, of Llama where the engine was asked with Llama."""
+    results = [result for result in engine_results(column) if result.spelling == _SPELLING[column]]
+    right = [result.row for result in results if result.right]
+    wrong = [f"{r.row} ({r.gap:.2g})" for r in results if r.wrong and r.gap is not None]
+    refused = [f"{r.row} ({r.text})" for r in results if r.wrong and r.gap is None]
     known = ", ".join(name for name in ("default", "linear", "llama3", "yarn", "longrope") if name in right)
-    version, what = table["engines"][column]["version"], table["engines"][column]["what"]
-    name = f"{column} ({version})" if engine == "llama.cpp" else f"{{server}} {version}, {what},"
-    text = f"{name} computes {len(right)} of {len(results)} cases right, plain {known} among them."
+    version = newest(column)
+    measures = engine_table()["engines"][column][version]["measures"]
+    what = {"cos and sin": "rotary class", "logits": "whole models"}[measures]
+    name = f"The converter of llama.cpp (llama_cpp_python {version})" if column == CONVERTER else (
+        f"{{server}} {version}, {what},"
+    )  # fmt: skip
+    text = f"{name} computes {len(right)} of {len(results)} kinds of {SPELLINGS[_SPELLING[column]]} right"
+    text += f", plain {known} among them." if known else "."
     text += f" Wrong, by the gap to transformers: {', '.join(wrong)}." if wrong else ""
-    text += f" Without a number: {', '.join(none)}." if none else ""
-    text += " "
+    text += f" Refused: {', '.join(refused)}." if refused else ""
     facts = {
-        "writer": f"right in {sum(engine_result(WRITER, c).right for c in table['gaps'])} cases",
-        "version_5": f"YaRN is {engine_result(MLX_5, 'yarn').gap:.2g} off",
+        "writer": _count(engine_results(WRITER)),
+        "version_5": _version_5(engine_result(MLX, "yarn", "v5", "llama")),
     }
     more = _MORE[engine]
     for key, value in facts.items():
         more = more.replace("{" + key + "}", value)
     when: When = {"engine": engine, "kind": (*_LM, "vision-language")}
-    return Rule("engine", text + more, "engine table", _PAGE, when)
+    return Rule("engine", f"{text} {more}", "engine table", _PAGE, when)
+
+
+def _count(results: tuple[EngineResult, ...]) -> str:
+    return f"right in {sum(result.right for result in results)} of {len(results)} kinds"
+
+
+def _version_5(result: EngineResult) -> str:
+    return f"its Llama ignores {result.text}" if result.state == "ignored" else f"Llama's YaRN is {result.state}"
 
 
 def _other_encodings(engine: str) -> Rule:

@@ -13,7 +13,22 @@ from posenc import DynamicNTK, Llama3, LongRoPE, NTKAware, PositionInterpolation
 from posenc.frequencies import Resonance
 from posenc.hf import preset, read_rope
 from posenc.hf.config.block_schema import keys_of
-from posenc.hf.serving.engines import engine_errors, engine_result, engine_table
+from posenc.hf.serving.engines import (
+    CONVERTER,
+    MLX,
+    SGLANG,
+    UNKNOWN,
+    VLLM,
+    WITHIN,
+    WRITER,
+    engine_result,
+    engine_table,
+    newest,
+    rows_of_blocks,
+    spelling_of,
+    verdict,
+    versions,
+)
 from posenc.hf.serving.flags import serve_flags
 from posenc_cli import run
 
@@ -117,41 +132,98 @@ def test_longrope_says_which_list_is_served() -> None:
 
 
 def test_no_line_that_an_engine_computes_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The table decides: with a figure above its bound the words go, and the reason has the figure."""
+    """The table decides: with a wrong entry the words go, and the reason has the figure, the version and the remedy."""
     assert flags(YARN)["vllm"].words
-    monkeypatch.setitem(engine_table()["gaps"]["yarn"], "vLLM", 0.25)
+    wrong = {"state": "off", "gap": 0.25, "models": ["llama"], "remedy": {"how": "config", "what": "another key"}}
+    monkeypatch.setitem(engine_table()["engines"][VLLM][newest(VLLM)]["rows"]["yarn"], "v5", [wrong])
     result = flags(YARN)
     assert not result["vllm"].words
-    assert "0.25" in result["vllm"].reason
+    assert all(words in result["vllm"].reason for words in ("0.25 off", newest(VLLM), "another key"))
     assert result["sglang"].words
     assert flags(YARN, exact=True)["vllm"].words
+
+
+def test_lines_are_by_version() -> None:
+    flag = flags(YARN)["vllm"]
+    assert (flag.version, flag.right) == (newest(VLLM), True)
+    assert f"vllm {newest(VLLM)}: yarn measured right" in str(flag)
+    other = flags(YARN, engine_versions={"vllm": "0.1"})["vllm"]
+    assert (other.version, other.right) == ("0.1", None)
+    assert f"not measured: vLLM 0.1 (measured: {', '.join(versions(VLLM))})" in str(other)
+    exact = flags(YARN, exact=True, engine_versions={"vllm": "0.1"})["vllm"]
+    assert exact.right is None
+    with pytest.raises(ValueError, match="engine_versions"):
+        flags(YARN, engine_versions={"vlm": "1"})
 
 
 def test_the_table_knows_each_block() -> None:
     yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096}
     lists = {**yarn, "rope_type": "longrope", "short_factor": [1.0], "long_factor": [2.0]}
     wrong = {
-        "vLLM": [{**lists, "attention_factor": 1.0}, {"rope_type": "dynamic", "factor": 2.0}],
-        "SGLang": [{**yarn, "attention_factor": 1.0}, {**lists, "attention_factor": 1.0}],
-        "llama.cpp's converter": [{**yarn, "beta_fast": 16.0}, {**yarn, "truncate": False}, lists],
-        "llama.cpp, posenc gguf": [{"rope_type": "dynamic", "factor": 2.0}],
-        "mlx-lm, version-5 keys": [yarn, {"rope_type": "linear", "factor": 2.0}],
-    }
+        VLLM: [{**lists, "attention_factor": 1.0}, {"rope_type": "dynamic", "factor": 2.0}],
+        SGLANG: [{**yarn, "attention_factor": 1.0}, {**lists, "attention_factor": 1.0},
+                 {"rope_type": "dynamic", "factor": 2.0}],
+        CONVERTER: [{**yarn, "beta_fast": 16.0}, {**yarn, "truncate": False}, lists],
+        WRITER: [{"rope_type": "dynamic", "factor": 2.0}],
+        MLX: [yarn, {"rope_type": "linear", "factor": 2.0}],
+    }  # fmt: skip
     for engine, blocks in wrong.items():
         for block in blocks:
-            assert engine_errors(engine, block), (engine, block)
+            assert verdict(engine, [block], model_type="llama").right is False, (engine, block)
     right = {
-        "vLLM": [yarn, {**yarn, "attention_factor": 1.0}, lists, {**lists, "attention_factor": 1.0,
-                 "short_mscale": 1.0, "long_mscale": 1.0}],
-        "SGLang": [yarn, {**yarn, "attn_factor": 0.9}], "llama.cpp's converter": [yarn, {"rope_type": "default"}],
-        "llama.cpp, posenc gguf": [{**yarn, "truncate": False}, lists], "mlx-lm, version-4 keys": [yarn, lists],
+        VLLM: [yarn, {**yarn, "attention_factor": 1.0}, lists], SGLANG: [yarn, lists],
+        CONVERTER: [yarn, {"rope_type": "default"}], WRITER: [{**yarn, "truncate": False}, lists],
     }  # fmt: skip
     for engine, blocks in right.items():
         for block in blocks:
-            assert not engine_errors(engine, block), (engine, block)
-    assert engine_errors("vLLM", lists, 4096), "within the original length it keeps the long list"
-    with pytest.raises(ValueError, match="engine"):
-        engine_result("nobody", "yarn")
+            assert verdict(engine, [block], model_type="llama").right, (engine, block)
+    assert verdict(MLX, [yarn], spelling="v4", model_type="llama").right
+    assert engine_result(VLLM, f"longrope{WITHIN}", model_type="llama").wrong, "a short text under a long served length"
+    assert verdict("nobody", [yarn]).right is None
+
+
+def test_what_was_not_measured_is_not_called_right() -> None:
+    """Whole models answer for their own model type; what is wrong in all of them is held to be wrong in others too."""
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096}
+    assert verdict(CONVERTER, [yarn], model_type="no_such_model").right is None
+    assert verdict(CONVERTER, [{**yarn, "beta_fast": 16.0}], model_type="no_such_model").right is False
+    assert verdict(VLLM, [yarn], model_type="no_such_model").right, "one rotary class serves all"
+    assert verdict(VLLM, [yarn], model_type=UNKNOWN).right is None
+    assert engine_result(VLLM, "no such row").state == "not measured"
+
+
+def test_keys_that_a_remedy_adds_make_a_block_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    block = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096, "attention_factor": 1.0}
+    row = engine_table()["engines"][SGLANG][newest(SGLANG)]["rows"]["yarn: attention_factor"]
+    remedy = {"how": "config", "what": "attn_factor", "adds": ["attn_factor"]}
+    monkeypatch.setitem(row, "v5", [{"state": "ignored", "gap": 0.1, "models": ["llama"], "remedy": remedy}])
+    assert verdict(SGLANG, [block]).right is False
+    assert "attn_factor" in str(verdict(SGLANG, [block]))
+    assert verdict(SGLANG, [{**block, "attn_factor": 0.9}]).right
+    monkeypatch.setitem(row, "v5", [{"state": "ignored", "models": ["llama"], "remedy": {"how": "none"}}])
+    assert "no way by flags or keys" in str(verdict(SGLANG, [{**block, "attn_factor": 0.9}]))
+
+
+def test_rows_of_several_kinds_of_layers() -> None:
+    local, wide = {"rope_type": "default"}, {"rope_type": "proportional", "partial_rotary_factor": 0.25}
+    assert list(rows_of_blocks([local, wide])) == ["per layer: proportional"]
+    assert list(rows_of_blocks([None, local])) == ["per layer: none in full attention"]
+    yarn = {"rope_type": "yarn", "factor": 4.0, "truncate": False, "mrope_section": [2, 1, 1]}
+    assert list(rows_of_blocks([local, yarn])) == ["per layer: yarn", "yarn: truncate false", "M-RoPE on text: yarn"]
+
+
+@pytest.mark.parametrize(
+    ("config", "spelling"),
+    [
+        ({"rope_theta": 1e4}, "v4"),
+        ({"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}, "v5"),
+        ({"rope_theta": 1e4, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}, "both"),
+    ],
+)
+def test_the_spelling_of_a_config(config: dict[str, Any], spelling: str) -> None:
+    inner = {"model_type": "llama", "head_dim": 64, "max_position_embeddings": 8192, **config}
+    assert spelling_of(read_rope(inner).text_config) == spelling
+    assert spelling_of(read_rope({"model_type": "llava", "text_config": inner}).text_config) == f"nested {spelling}"
 
 
 def test_the_text_part_and_kinds_of_layers() -> None:
@@ -168,9 +240,14 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     block = '{"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 8192}'
     assert run(["serve-flags", str(tmp_path), "--rope", block]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split(":")[0] for line in lines] == ["vllm", "sglang", "llama.cpp"]
+    assert [line.split(":")[0] for line in lines if line[0] != " "] == ["vllm", "sglang", "llama.cpp"]
     assert '"rope_theta": 500000.0' in lines[0], "the base is not lost"
     assert run(["serve-flags", str(tmp_path), "--rope", "{no"]) == 2
     assert "is no JSON" in capsys.readouterr().err
     assert run(["serve-flags", str(tmp_path), "--exact", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == 3
+    assert run(["serve-flags", str(tmp_path), "--engine-version", "vllm=0.1"]) == 0
+    assert "vllm 0.1: not measured" in capsys.readouterr().out
+    for wrong in ("vllm", "vlm=1"):
+        assert run(["serve-flags", str(tmp_path), "--engine-version", wrong]) == 2
+        assert "got" in capsys.readouterr().err

@@ -65,6 +65,7 @@ class Adapter:
         measure: asks the engine.
         code: which code of the engine runs.
         models: model types that it is asked with; empty: all.
+        route: which numbers are the engine's own, and what the adapter does to them.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Adapter:
     measure: Callable[[Question], Rows]
     code: str
     models: tuple[str, ...] = ()
+    route: str = ""
 
 
 def installed(package: str) -> Callable[[], str | None]:

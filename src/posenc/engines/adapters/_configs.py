@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
+import sys
+import types
+from pathlib import Path
 from typing import Any
 
 from posenc.engines.adapters import NotRunError, Rows
@@ -34,6 +38,25 @@ def version_5_block(config: dict[str, Any]) -> dict[str, Any]:
     if config["model_type"] != "llama":
         raise NotRunError("the engine reads no config.json; asked once, with Llama's shape")
     return copy.deepcopy(block)
+
+
+def skip_init(*packages: str) -> None:
+    """Make packages importable without running their ``__init__``, which asks for a GPU or for packages that rope
+    does not need; their modules are imported as they are.
+
+    Raises:
+        ImportError: where the first is not installed.
+    """
+    if packages[0] in sys.modules:
+        return
+    spec = importlib.util.find_spec(packages[0])
+    if spec is None or spec.origin is None:
+        raise ImportError(f"{packages[0]} is not installed")
+    root = Path(spec.origin).parent.parent
+    for name in packages:
+        package = types.ModuleType(name)
+        package.__path__ = [str(root.joinpath(*name.split(".")))]
+        sys.modules[name] = package
 
 
 def head_size(config: dict[str, Any]) -> int:

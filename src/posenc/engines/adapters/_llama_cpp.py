@@ -7,13 +7,19 @@ from pathlib import Path
 
 from posenc.engines.adapters import Question, Rows
 
+_CALLBACKS: list[object] = []
+
 
 def run_gguf(path: Path, question: Question) -> Rows:
     """Logits of a GGUF file in llama.cpp, in float32 without flash attention."""
     import llama_cpp as engine  # type: ignore[import-not-found, unused-ignore]
     import numpy as np
 
-    engine.llama_log_set(engine.llama_log_callback(lambda *a: None), ctypes.c_void_p(0))
+    silent = engine.llama_log_callback(
+        lambda *a: None
+    )  # llama.cpp calls it until it is replaced, so it must outlive it
+    engine.llama_log_set(silent, ctypes.c_void_p(0))
+    _CALLBACKS.append(silent)
     model = engine.llama_model_load_from_file(str(path).encode(), engine.llama_model_default_params())
     if not model:
         raise RuntimeError("llama.cpp does not load the file")

@@ -1,39 +1,28 @@
-"""exllamav3: the frequencies and gain of its class RoPE, without its compiled extension.
+"""exllamav3: cos and sin of its class RoPE, without its compiled extension.
 
 Source: exllamav3 1.6.5, util/rope.py (RopeSettings and RoPE), model/config.py (read_rope_settings_default).
 """
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import types
-from pathlib import Path
 from typing import Any
 
 from posenc.engines.adapters import Adapter, Question, Rows, installed
-from posenc.engines.adapters._configs import PLAIN, head_size, loaded, rows_of
+from posenc.engines.adapters._configs import PLAIN, head_size, loaded, rows_of, skip_init
 
 
 def _prepare() -> None:
-    """Make its package importable without running its __init__, which builds CUDA kernels."""
-    if "exllamav3" in sys.modules:
-        return
-    spec = importlib.util.find_spec("exllamav3")
-    if spec is None or spec.origin is None:
-        raise ImportError("exllamav3 is not installed")
-    root = Path(spec.origin).parent
-    for name, folder in (("exllamav3", root), ("exllamav3.util", root / "util")):
-        package = types.ModuleType(name)
-        package.__path__ = [str(folder)]
-        sys.modules[name] = package
+    """Make its rope importable; its ``__init__`` builds CUDA kernels, which rope.py names and does not call here."""
+    skip_init("exllamav3", "exllamav3.util")
     extension = types.ModuleType("exllamav3.ext")
     extension.exllamav3_ext = None  # type: ignore[attr-defined]
     sys.modules["exllamav3.ext"] = extension
 
 
 def measure(question: Question) -> Rows:
-    """cos and sin of its frequencies, times its gain."""
+    """cos and sin as RoPE.compute_sincos gives them."""
     import torch
 
     _prepare()
@@ -47,11 +36,13 @@ def measure(question: Question) -> Rows:
         max_position_embeddings=config.max_position_embeddings,
         original_max_position_embeddings=block.get("original_max_position_embeddings"),
     ))  # fmt: skip
-    angles = torch.outer(torch.tensor(question.positions).float(), rotary.inv_freq.float())
-    return rows_of(rotary.attn_factor * angles.cos(), rotary.attn_factor * angles.sin())
+    sin, cos = rotary.compute_sincos(torch.tensor(question.positions))
+    half = cos.shape[-1] // 2  # in the NeoX layout both halves are equal
+    return rows_of(cos[:, :half], sin[:, :half])
 
 
 ADAPTER = Adapter(
     "exllamav3", "pip install --no-deps exllamav3==1.6.5", installed("exllamav3"), "cos and sin", measure,
-    "util/rope.py: RoPE, whose settings are the config's block", PLAIN,
+    "util/rope.py: RoPE.compute_sincos, with RopeSettings from the config's block", PLAIN,
+    "cos and sin are compute_sincos' own, without the compiled extension; the adapter fills RopeSettings",
 )  # fmt: skip

@@ -49,4 +49,5 @@ def measure(question: Question) -> Rows:
 ADAPTER = Adapter(
     "litgpt", "pip install --no-deps litgpt==0.5.13", installed("litgpt"), "cos and sin", measure,
     "GPT.rope_cache, the block's numbers under litgpt's names",
+    route="rows of the model's own cache; the adapter translates the block's keys, as litgpt reads no config.json",
 )  # fmt: skip

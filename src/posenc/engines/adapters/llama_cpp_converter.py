@@ -56,6 +56,8 @@ def _script(folder: str, target: str) -> None:
 ADAPTER = Adapter(
     "llama_cpp_converter", "pip install llama_cpp_python==0.3.36 (builds llama.cpp)", installed("llama_cpp_python"),
     "logits", measure, "convert_hf_to_gguf.py, then llama_decode",
+    ("llama", "qwen3", "mistral", "stablelm", "olmo2", "granite"),  # whose tiny checkpoints the script converts
+    route="logits of the whole model in float32; the script's check of the tokenizer's hash is answered with gpt-2",
 )  # fmt: skip
 
 if __name__ == "__main__":

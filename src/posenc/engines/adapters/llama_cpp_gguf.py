@@ -35,4 +35,6 @@ def measure(question: Question) -> Rows:
 ADAPTER = Adapter(
     "llama_cpp_gguf", "pip install llama_cpp_python==0.3.36 (builds llama.cpp)", installed("llama_cpp_python"),
     "logits", measure, "posenc gguf, then llama_decode",
+    ("llama",),
+    route="logits of the whole model in float32; posenc writes the rotation's keys and tensors, llama.cpp reads them",
 )  # fmt: skip

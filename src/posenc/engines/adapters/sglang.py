@@ -1,42 +1,100 @@
-"""SGLang: its rotary classes as its models build them, on a CPU.
+"""SGLang: the rotary modules that its own model classes build from a config.json, on a CPU.
 
-Source: SGLang 0.5.23, srt/utils/hf_transformers/common.py (get_rope_config), srt/models/llama.py (get_rope).
+SGLang's ModelConfig reads the file and its model class is built on the meta device, so that spelling, nesting and the
+keys that a model class passes on are SGLang's. The modules that ``get_rope`` returns are kept and asked.
+Source: SGLang 0.5.23, srt/configs/model_config.py, srt/models, srt/layers/rotary_embedding/factory.py.
 """
 
 from __future__ import annotations
 
+import importlib
+import json
+import os
 import sys
+import tempfile
 import types
+from pathlib import Path
 from typing import Any
 
-from posenc.engines.adapters import Adapter, Question, Rows, installed
-from posenc.engines.adapters._configs import PLAIN, head_size, loaded
-from posenc.engines.adapters.vllm import table_rows
+from posenc.engines.adapters import Adapter, NotRunError, Question, Rows, installed
+from posenc.engines.adapters._models import architecture, patched, rotary_of_kind, rotated_rows
+
+# Not deepseek_v3, exaone4 and llava: their classes ask for keys and parts that the cases do not have.
+_FILES = {
+    "llama": "llama", "mistral": "mistral", "qwen2": "qwen2", "qwen3": "qwen3", "phi3": "llama", "stablelm": "stablelm",
+    "glm4": "glm4", "cohere": "commandr", "olmo2": "olmo2", "granite": "granite", "gpt_oss": "gpt_oss",
+    "gemma3_text": "gemma3_causal", "gemma3": "gemma3_mm", "gemma4_text": "gemma4_causal",
+    "qwen2_5_vl": "qwen2_5_vl", "qwen3_vl": "qwen3_vl",
+}  # fmt: skip
 
 
-def measure(question: Question) -> Rows:
-    """cos and sin of the class that get_rope builds."""
-    import torch
-
+def read_config(config: dict[str, Any]) -> Any:
+    """SGLang's ModelConfig of a config.json, after the process was told to be on a CPU and alone."""
+    os.environ["HF_HUB_OFFLINE"] = "1"
     extension = types.ModuleType("vllm._custom_ops")  # imported by name where there is no GPU, and not called here
     extension.rotary_embedding = None  # type: ignore[attr-defined]
     extension.__getattr__ = lambda name: None  # type: ignore[method-assign]
     sys.modules.setdefault("vllm._custom_ops", extension)
-    from sglang.srt.layers.rotary_embedding.factory import (  # type: ignore[import-not-found, unused-ignore]
-        get_rope,
-    )
-    from sglang.srt.utils.hf_transformers.common import (  # type: ignore[import-not-found, unused-ignore]
-        get_rope_config,
-    )
+    from sglang.srt.configs.model_config import ModelConfig  # type: ignore[import-not-found, unused-ignore]
 
-    config, head = loaded(question.config), head_size(question.config)
-    base, block = get_rope_config(config)
-    share = getattr(config, "partial_rotary_factor", None) or (block or {}).get("partial_rotary_factor") or 1.0
-    rotary: Any = get_rope(head, head, config.max_position_embeddings, base, True, block, torch.float32, share)
-    return table_rows(rotary, question)
+    with tempfile.TemporaryDirectory() as folder:
+        whole = {**config, "architectures": [architecture(config)], "dtype": "float32", "torch_dtype": "float32"}
+        (Path(folder) / "config.json").write_text(json.dumps(whole))
+        result = ModelConfig(model_path=folder, dtype="float32")
+        _alone(folder)
+    return result
+
+
+_STARTED: list[bool] = []
+
+
+def _alone(folder: str) -> None:
+    if _STARTED:
+        return
+    _STARTED.append(True)
+    from sglang.srt import server_args  # type: ignore[import-not-found, unused-ignore]
+    from sglang.srt.distributed import (  # type: ignore[import-not-found, unused-ignore]
+        init_distributed_environment,
+        initialize_model_parallel,
+    )
+    from sglang.srt.layers.dp_attention import (  # type: ignore[import-not-found, unused-ignore]
+        initialize_dp_attention,
+    )
+    from sglang.srt.runtime_context import SpawnRanks, publish  # type: ignore[import-not-found, unused-ignore]
+
+    arguments = server_args.ServerArgs(model_path=folder, device="cpu", skip_tokenizer_init=True)
+    server_args.set_global_server_args_for_scheduler(arguments)
+    publish(arguments, role="scheduler", ranks=SpawnRanks(world_rank=0))
+    with tempfile.NamedTemporaryFile(delete=False) as file:
+        address = f"file://{file.name}"
+    init_distributed_environment(world_size=1, rank=0, local_rank=0, distributed_init_method=address, backend="gloo")
+    initialize_model_parallel()
+    initialize_dp_attention(arguments)
+
+
+def granted(config: dict[str, Any]) -> int:
+    """Tokens that a server grants for a config where no option says a length."""
+    return int(read_config(config).context_len)
+
+
+def measure(question: Question) -> Rows:
+    """cos and sin, by rotating ones with the module that the model class builds."""
+    import torch
+
+    if question.config["model_type"] not in _FILES:
+        raise NotRunError(f"the adapter does not build SGLang's model class of {question.config['model_type']}")
+    model_config = read_config(question.config)
+    module = importlib.import_module(f"sglang.srt.models.{_FILES[question.config['model_type']]}")
+    classes = module.EntryClass if isinstance(module.EntryClass, list) else [module.EntryClass]
+    cls = next(cls for cls in classes if cls.__name__ == architecture(question.config))
+    factories = ("get_rope", "get_rope_wrapper")
+    with patched("sglang.srt.models.", factories, ("RadixAttention",)) as built, torch.device("meta"):
+        cls(model_config.hf_config)
+    return rotated_rows(rotary_of_kind(built, model_config.hf_text_config, question.kind), question)
 
 
 ADAPTER = Adapter(
     "sglang", "pip install --no-deps sglang==0.5.23, and what its imports ask for", installed("sglang"), "cos and sin",
-    measure, "get_rope_config and get_rope, native PyTorch", PLAIN,
+    measure, "ModelConfig, the model class and its rotary modules, native PyTorch",
+    route="cos and sin are what the module's forward_native makes of ones; attention kernels are not built",
 )  # fmt: skip

@@ -47,4 +47,5 @@ def measure(question: Question) -> Rows:
 ADAPTER = Adapter(
     "torchtitan", "pip install --no-deps torchtitan==0.3.0", installed("torchtitan"), "cos and sin", measure,
     "models/common/rope.py: ComplexRoPE, the block's numbers under torchtitan's names",
+    route="rows of the module's own cache; the adapter translates the block's keys, as torchtitan reads no config.json",
 )  # fmt: skip

@@ -6,12 +6,14 @@ Source: torchtune 0.6.1, modules/position_embeddings.py, models/llama3_1/_positi
 from __future__ import annotations
 
 from posenc.engines.adapters import Adapter, NotRunError, Question, Rows, installed
-from posenc.engines.adapters._configs import head_size, rows_of, version_5_block
+from posenc.engines.adapters._configs import head_size, rows_of, skip_init, version_5_block
 
 
 def measure(question: Question) -> Rows:
     """cos and sin of the module's cache."""
     import torch
+
+    skip_init("torchtune", "torchtune.modules", "torchtune.models", "torchtune.models.llama3_1")
     from torchtune.models.llama3_1._position_embeddings import (  # type: ignore[import-not-found, unused-ignore]
         Llama3ScaledRoPE,
     )
@@ -37,4 +39,6 @@ def measure(question: Question) -> Rows:
 ADAPTER = Adapter(
     "torchtune", "pip install --no-deps torchtune==0.6.1", installed("torchtune"), "cos and sin", measure,
     "RotaryPositionalEmbeddings and Llama3ScaledRoPE, the block's numbers as arguments",
+    route="rows of the module's own cache; its packages are imported without their __init__, which needs a "
+    "torchao that does not load under torch 2.13",
 )  # fmt: skip

@@ -31,4 +31,5 @@ def measure(question: Question) -> Rows:
 ADAPTER = Adapter(
     "transformers", "pip install 'transformers>=5'", installed("transformers"), "cos and sin", measure,
     "modeling_*.py: the rotary module of the model type",
+    route="cos and sin of the module's own forward",
 )  # fmt: skip

@@ -66,4 +66,5 @@ def measure(question: Question) -> Rows:
 ADAPTER = Adapter(
     "unsloth", "pip install --no-deps unsloth==2026.10.9", installed("unsloth"), "cos and sin", measure,
     "models/llama.py: _compute_config_rope_inv_freq", _MODELS,
+    "frequencies and gain are unsloth's own, run out of its file; the adapter multiplies them by the positions",
 )  # fmt: skip

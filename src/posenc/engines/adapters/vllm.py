@@ -1,71 +1,105 @@
-"""vLLM: its rotary classes as its models build them, on a CPU, without its compiled extension.
+"""vLLM: the rotary modules that its own model classes build from a config.json, on a CPU, without compiled extensions.
 
-Source: vLLM 0.33.0, transformers_utils/config.py (patch_rope_parameters), model_executor/models/llama.py (get_rope).
+vLLM's ModelConfig reads the file and its model class is built on the meta device, so that spelling, nesting and the
+keys that a model class passes on are vLLM's. The modules that ``get_rope`` returns are kept and asked.
+Source: vLLM 0.33.0, config/model.py (ModelConfig), model_executor/models, model_executor/layers/rotary_embedding.
 """
 
 from __future__ import annotations
 
-import types
+import importlib
+import json
+import os
+import tempfile
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-from posenc.engines.adapters import Adapter, Question, Rows, installed
-from posenc.engines.adapters._configs import PLAIN, head_size, loaded, rows_of
+from posenc.engines.adapters import Adapter, NotRunError, Question, Rows, installed
+from posenc.engines.adapters._models import architecture, patched, rotary_of_kind, rotated_rows
 
 
-def measure(question: Question) -> Rows:
-    """cos and sin from the table of the class that get_rope builds."""
-    import torch
+@cache
+def _engine() -> Any:
+    """vLLM's modules, told to be on a CPU and alone."""
+    os.environ["HF_HUB_OFFLINE"] = "1"
     import vllm.platforms  # type: ignore[import-not-found, unused-ignore]
     from vllm.platforms.cpu import CpuPlatform  # type: ignore[import-not-found, unused-ignore]
 
     vllm.platforms._current_platform = CpuPlatform()
+    from vllm.model_executor.models import registry  # type: ignore[import-not-found, unused-ignore]
+
+    registry._run_in_subprocess = lambda function: function()  # it starts an interpreter for each model class otherwise
+    return registry
+
+
+def read_config(config: dict[str, Any], length: int | None = None) -> Any:
+    """vLLM's ModelConfig of a config.json, served with ``--max-model-len length``."""
+    _engine()
+    from vllm.config import ModelConfig  # type: ignore[import-not-found, unused-ignore]
+
+    folder = _folder().name
+    whole = {**config, "architectures": [architecture(config)], "dtype": "float32", "torch_dtype": "float32"}
+    (Path(folder) / "config.json").write_text(json.dumps(whole))
+    return ModelConfig(
+        model=folder, tokenizer=folder, skip_tokenizer_init=True, dtype="float32", seed=0, max_model_len=length
+    )
+
+
+@cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    """Of the config.json, which model classes of images read again."""
+    return tempfile.TemporaryDirectory(prefix="posenc-vllm-")
+
+
+def granted(config: dict[str, Any]) -> int:
+    """Tokens that a server grants for a config where no option says a length."""
+    return int(read_config(config).max_model_len)
+
+
+def measure(question: Question) -> Rows:
+    """cos and sin, by rotating ones with the module that the model class builds."""
+    import torch
+
+    registry = _engine()
+    known = {**registry._TEXT_GENERATION_MODELS, **registry._MULTIMODAL_MODELS}
+    name = architecture(question.config)
+    if name not in known:
+        raise NotRunError(f"vLLM serves {name} by transformers' own model class")
+    text = question.config.get("text_config", question.config)
+    # Without a length vLLM serves LongRoPE at the original length alone, and refuses longer ones than are declared.
+    model_config = read_config(question.config, max(question.length, text["max_position_embeddings"]))
     from vllm.config import (  # type: ignore[import-not-found, unused-ignore]
         DeviceConfig,
         VllmConfig,
         set_current_vllm_config,
     )
-    from vllm.model_executor.layers.rotary_embedding import (  # type: ignore[import-not-found, unused-ignore]
-        get_rope,
-    )
-    from vllm.transformers_utils.config import (  # type: ignore[import-not-found, unused-ignore]
-        patch_rope_parameters,
-    )
 
-    config = loaded(question.config)
-    patch_rope_parameters(config)
-    declared = config.max_position_embeddings
-    engine = VllmConfig(device_config=DeviceConfig(device="cpu"))
-    engine.model_config = types.SimpleNamespace(max_model_len=declared)
+    engine = VllmConfig(model_config=model_config, device_config=DeviceConfig(device="cpu"))
     with set_current_vllm_config(engine):
-        rotary: Any = get_rope(head_size(question.config), declared, True, config.rope_parameters, torch.float32)
-    return table_rows(rotary, question)
+        _alone()
+        file, cls = known[name]
+        module = importlib.import_module(f"vllm.model_executor.models.{file}")
+        with patched("vllm.model_executor.models.", ("get_rope",), ("Attention",)) as built, torch.device("meta"):
+            getattr(module, cls)(vllm_config=engine)
+        rotary = rotary_of_kind(built, model_config.hf_text_config, question.kind)
+        return rotated_rows(rotary, question)
 
 
-def table_rows(rotary: Any, question: Question) -> Rows:
-    """Rows of a class of vLLM or SGLang, from its table or, where it chooses between two, from rotating ones.
+@cache
+def _alone() -> None:
+    from vllm.distributed import parallel_state  # type: ignore[import-not-found, unused-ignore]
 
-    Raises:
-        IndexError: where the table ends before a position.
-    """
-    import torch
-
-    at = torch.tensor(question.positions)
-    table = getattr(rotary, "cos_sin_cache", None)
-    if table is not None:
-        if int(at.max()) >= len(table):
-            raise IndexError(f"its table of cos and sin ends at {len(table)} positions")
-        cos, sin = table[at].chunk(2, -1)
-        return rows_of(cos, sin)
-    head, width = head_size(question.config), rotary.rotary_dim if hasattr(rotary, "rotary_dim") else 0
-    width = width or head
-    ones = torch.zeros(len(at), head)
-    ones[:, : width // 2] = 1  # rotated, the first half becomes cos and the second sin
-    call = rotary.forward if type(rotary).__name__.startswith("Phi3") else rotary.forward_native
-    rotated = call(at, ones.clone(), ones.clone())[0].reshape(len(at), head)
-    return rows_of(rotated[:, : width // 2], rotated[:, width // 2 : width])
+    with tempfile.NamedTemporaryFile(delete=False) as file:
+        address = f"file://{file.name}"
+    parallel_state.init_distributed_environment(
+        world_size=1, rank=0, local_rank=0, distributed_init_method=address, backend="gloo"
+    )
+    parallel_state.initialize_model_parallel()
 
 
 ADAPTER = Adapter(
     "vllm", "pip install --no-deps vllm==0.33.0, and what its imports ask for", installed("vllm"), "cos and sin",
-    measure, "patch_rope_parameters and get_rope, native PyTorch", PLAIN,
+    measure, "ModelConfig, the model class and its rotary modules, native PyTorch",
+    route="cos and sin are what the module's forward_native makes of ones; attention kernels are not built",
 )  # fmt: skip

@@ -15,19 +15,22 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from posenc.hf.config.rope_block import RopeBlock
+from posenc.hf.config.block_schema import Block
 from posenc.hf.config.rope_keys import find_rope_blocks
 from posenc.hf.config.text_config import TextConfig, find_text_config
 from posenc.hf.serving.engines import (
     CONVERTER,
-    MLX_4,
-    MLX_5,
+    FLAGS,
+    MLX,
     SGLANG,
+    UNKNOWN,
     VLLM,
     WRITER,
-    cases_of_block,
-    engine_errors,
-    engine_table,
+    Verdict,
+    newest,
+    spelling_of,
+    title,
+    verdict,
 )
 from posenc.hf.sources.gguf_metadata import ARCHITECTURES
 from posenc.hf.sources.load import Config
@@ -42,7 +45,7 @@ class EngineLine(NamedTuple):
     Attributes:
         engine: name and the version that was measured.
         command: lines to type; "" where the engine computes the rotation wrong.
-        right: whether the engine was measured to compute these blocks right; None: not measured.
+        right: whether that version was measured to compute these blocks right; None: not measured.
         text: what was measured, or what is wrong and what to do instead.
     """
 
@@ -57,6 +60,29 @@ class EngineLine(NamedTuple):
         return f"{self.engine}: {self.command}   ({self.text})"
 
 
+class _ServedConfig(NamedTuple):
+    """The config that engines are given.
+
+    Attributes:
+        blocks: one for each kind of layers, None for layers that do not rotate.
+        spelling: its keys.
+        model_type: of the text model; `UNKNOWN` where posenc does not know it.
+        length: tokens to serve.
+    """
+
+    blocks: tuple[Block | None, ...]
+    spelling: str
+    model_type: str
+    length: int
+
+    def verdict(self, engine: str, **changed: Any) -> Verdict:
+        """What was measured of this config in an engine."""
+        serving = self._replace(**changed)
+        return verdict(
+            engine, serving.blocks, spelling=serving.spelling, model_type=serving.model_type, length=serving.length
+        )
+
+
 def engine_lines(config: Config, length: int, folder: str, *, gguf: str = "") -> tuple[EngineLine, ...]:
     """A line for each engine.
 
@@ -67,19 +93,24 @@ def engine_lines(config: Config, length: int, folder: str, *, gguf: str = "") ->
         gguf: path of the source where it is a GGUF file, which llama.cpp alone serves.
     """
     text_config = find_text_config(config)
-    blocks = [block for block in find_rope_blocks(text_config) if block.values is not None]
-    name, kind = shlex.quote(folder), text_config.model_type
+    blocks = tuple(
+        None if block.values is None else {key: value for key, value in block.effective.items() if value is not None}
+        for block in find_rope_blocks(text_config)
+    )
+    model_type = text_config.model_type if text_config.known else UNKNOWN
+    serving = _ServedConfig(blocks, spelling_of(text_config), model_type, length)
+    name = shlex.quote(folder)
     if gguf:
-        return (_of_gguf(text_config, blocks, length, shlex.quote(gguf)),)
+        return (_of_gguf(text_config, serving, shlex.quote(gguf)),)
     sglang = f"python -m sglang.launch_server --model-path {name} --context-length {length}"
     lines = (
-        _server(VLLM, f"vllm serve {name} --max-model-len {length}", kind, blocks, length, name),
-        _server(SGLANG, sglang, kind, blocks, length, name),
-        _llama_cpp(kind, blocks, length, name),
-        _mlx(text_config, blocks, length, name),
+        _server(VLLM, f"vllm serve {name} --max-model-len {length}", serving, name),
+        _server(SGLANG, sglang, serving, name),
+        _llama_cpp(serving, name),
+        _mlx(text_config, serving, name),
         EngineLine("transformers", f'from_pretrained("{folder}")', True, "reads the file as it is"),
     )
-    return lines if text_config.known else tuple(_unmeasured(line, kind, config) for line in lines)
+    return lines if text_config.known else tuple(_unmeasured(line, text_config.model_type, config) for line in lines)
 
 
 def _unmeasured(line: EngineLine, model_type: str, config: Config) -> EngineLine:
@@ -92,80 +123,52 @@ def _unmeasured(line: EngineLine, model_type: str, config: Config) -> EngineLine
     return line._replace(right=None, text=f"not measured: {code} may not read these keys")
 
 
-def _version(engine: str) -> str:
-    return f"{engine.partition(',')[0]} {engine_table()['engines'][engine]['version']}"
+def _named(engine: str) -> str:
+    version = newest(engine)
+    return f"llama.cpp (llama_cpp_python {version})" if engine in (CONVERTER, WRITER, FLAGS) else (
+        f"{title(engine)} {version}".rstrip()
+    )  # fmt: skip
 
 
-def _wrong(engine: str, model_type: str, blocks: list[RopeBlock], length: int) -> str:
-    """What an engine computes wrong of these blocks, in words; "" where nothing is known to be wrong."""
-    gaps = engine_table()["gaps"]
-    errors = [
-        error for block in blocks for error in engine_errors(engine, _values_of(block), length, model_type)
-        if engine in gaps[error.case]
-    ]  # fmt: skip
-    return "; ".join(dict.fromkeys(error.text for error in errors))
+def _server(engine: str, command: str, serving: _ServedConfig, name: str) -> EngineLine:
+    checked = serving.verdict(engine)
+    if checked.wrong:
+        multimodal = any(_SECTION in block for block in serving.blocks if block)  # which the plug-in does not have
+        plug_in = f". With posenc's plug-in: posenc serve-flags {name} --exact --length {serving.length}"
+        return EngineLine(_named(engine), "", False, str(checked) if multimodal else f"{checked}{plug_in}")
+    return EngineLine(_named(engine), command, checked.right, str(checked))
 
 
-def _values_of(block: RopeBlock) -> dict[str, Any]:
-    return {key: value for key, value in block.effective.items() if value is not None}
-
-
-def _measured(engine: str, model_type: str, blocks: list[RopeBlock], length: int) -> tuple[bool | None, str]:
-    """What was measured of blocks that an engine has no error with."""
-    cases = dict.fromkeys(case for block in blocks for case in cases_of_block(_values_of(block), length, model_type))
-    known = engine_table()["gaps"]
-    unmeasured = [case for case in cases if engine not in known.get(case, {})]
-    if any(_SECTION in (block.values or {}) and block.effective.get("rope_type") != "yarn" for block in blocks):
-        unmeasured.append("M-RoPE")
-    if unmeasured:
-        return None, f"not measured: {', '.join(unmeasured)}"
-    return True, f"{', '.join(cases)} measured right ({engine_table()['engines'][engine]['what']})"
-
-
-def _server(engine: str, command: str, model_type: str, blocks: list[RopeBlock], length: int, name: str) -> EngineLine:
-    wrong = _wrong(engine, model_type, blocks, length)
-    if wrong:
-        multimodal = any(_SECTION in block.effective for block in blocks)  # which the plug-in does not have
-        plug_in = f". With posenc's plug-in: posenc serve-flags {name} --exact --length {length}"
-        return EngineLine(_version(engine), "", False, wrong if multimodal else f"{wrong}{plug_in}")
-    right, text = _measured(engine, model_type, blocks, length)
-    return EngineLine(_version(engine), command, right, text)
-
-
-def _llama_cpp(model_type: str, blocks: list[RopeBlock], length: int, name: str) -> EngineLine:
-    engine = f"llama.cpp ({engine_table()['engines'][CONVERTER]['version']})"
+def _llama_cpp(serving: _ServedConfig, name: str) -> EngineLine:
+    engine, lost = _named(CONVERTER), serving.verdict(CONVERTER)
     convert = f"python convert_hf_to_gguf.py {name} --outfile"
-    lost = _wrong(CONVERTER, model_type, blocks, length)
-    if not lost:
-        right, text = _measured(CONVERTER, model_type, blocks, length)
-        command = f"{convert} extended.gguf; llama-server -m extended.gguf -c {length}"
-        return EngineLine(engine, command, right, text)
-    unwritable = _wrong(WRITER, model_type, blocks, length)
-    if unwritable:
-        return EngineLine(engine, "", False, f"no GGUF file is known to hold this rotation: {unwritable}")
+    if not lost.wrong:
+        command = f"{convert} extended.gguf; llama-server -m extended.gguf -c {serving.length}"
+        return EngineLine(engine, command, lost.right, str(lost))
+    written = serving.verdict(WRITER, spelling="v5")
+    if written.wrong:
+        return EngineLine(engine, "", False, f"no GGUF file is known to hold this rotation: {written}")
     command = f"{convert} plain.gguf; posenc gguf plain.gguf extended.gguf --rope {name}; "
-    right, text = _measured(WRITER, model_type, blocks, length)
-    command += f"llama-server -m extended.gguf -c {length}"
-    return EngineLine(engine, command, right, f"its own converter drops keys: {lost}; posenc gguf: {text}")
+    command += f"llama-server -m extended.gguf -c {serving.length}"
+    rows = ", ".join(dict.fromkeys(result.row for result in lost.wrong))
+    return EngineLine(engine, command, written.right, f"its own converter is wrong in {rows}; posenc gguf: {written}")
 
 
-def _of_gguf(text_config: TextConfig, blocks: list[RopeBlock], length: int, gguf: str) -> EngineLine:
-    engine, model_type = f"llama.cpp ({engine_table()['engines'][WRITER]['version']})", text_config.model_type
-    unwritable = _wrong(WRITER, model_type, blocks, length)
-    if unwritable or len(blocks) != 1:
-        reason = unwritable or "its layers have rotations of several kinds"
+def _of_gguf(text_config: TextConfig, serving: _ServedConfig, gguf: str) -> EngineLine:
+    engine, checked = _named(WRITER), serving.verdict(WRITER, spelling="v5")
+    if checked.wrong or len(serving.blocks) != 1 or serving.blocks[0] is None:
+        reason = str(checked) if checked.wrong else "its layers have rotations of several kinds"
         return EngineLine(engine, "", False, f"no GGUF file is known to hold this rotation: {reason}")
-    right, text = _measured(WRITER, model_type, blocks, length)
-    block = {key: value for key, value in _values_of(blocks[0]).items() if key != _SECTION}
+    block = {key: value for key, value in serving.blocks[0].items() if key != _SECTION}
     names = [name for name, (model_type, _) in ARCHITECTURES.items() if model_type == text_config.model_type]
-    raised = [f"--override-kv {names[0]}.context_length=int:{length}"] if names else []
-    flags = list(_llama_cpp_flags(block))
-    if flags:
-        command = " ".join([f"llama-server -m {gguf}", *flags, f"-c {length}", *raised])
-        return EngineLine(engine, command, right, f"no file is changed; {text}")
+    raised = [f"--override-kv {names[0]}.context_length=int:{serving.length}"] if names else []
+    flags, by_flags = list(_llama_cpp_flags(block)), serving.verdict(FLAGS, spelling="v5")
+    if flags and not by_flags.wrong:
+        command = " ".join([f"llama-server -m {gguf}", *flags, f"-c {serving.length}", *raised])
+        return EngineLine(engine, command, by_flags.right, f"no file is changed; {by_flags}")
     rope = shlex.quote(json.dumps(block))
-    command = f"posenc gguf {gguf} extended.gguf --rope {rope}; llama-server -m extended.gguf -c {length}"
-    return EngineLine(engine, " ".join([command, *raised]), right, text)
+    command = f"posenc gguf {gguf} extended.gguf --rope {rope}; llama-server -m extended.gguf -c {serving.length}"
+    return EngineLine(engine, " ".join([command, *raised]), checked.right, str(checked))
 
 
 def _llama_cpp_flags(block: Mapping[str, Any]) -> Iterator[str]:
@@ -182,13 +185,11 @@ def _llama_cpp_flags(block: Mapping[str, Any]) -> Iterator[str]:
         yield base
 
 
-def _mlx(text_config: TextConfig, blocks: list[RopeBlock], length: int, name: str) -> EngineLine:
-    engine, model_type = MLX_4 if text_config.get("rope_scaling") else MLX_5, text_config.model_type
-    wrong = _wrong(engine, model_type, blocks, length)
-    if wrong and engine == MLX_5 and text_config.family.since < 5 and not _wrong(MLX_4, model_type, blocks, length):
-        advice = f"posenc convert {name} --spelling both adds the keys that most of its models read"
-        return EngineLine(_version(engine), "", False, f"{wrong}. {advice}")
-    if wrong:
-        return EngineLine(_version(engine), "", False, wrong)
-    right, text = _measured(engine, model_type, blocks, length)
-    return EngineLine(_version(engine), f"mlx_lm.server --model {name}", right, text)
+def _mlx(text_config: TextConfig, serving: _ServedConfig, name: str) -> EngineLine:
+    engine, checked = _named(MLX), serving.verdict(MLX)
+    if checked.wrong:
+        both = serving.verdict(MLX, spelling="both")
+        older = serving.spelling.endswith("v5") and text_config.family.since < 5 and both.right
+        advice = f". posenc convert {name} --spelling both adds the keys that it reads: {both}" if older else ""
+        return EngineLine(engine, "", False, f"{checked}{advice}")
+    return EngineLine(engine, f"mlx_lm.server --model {name}", checked.right, str(checked))

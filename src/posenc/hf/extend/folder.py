@@ -40,14 +40,15 @@ from posenc.hf.extend.weight_files import link_files, weight_files
 from posenc.hf.limits import FILE_BYTES
 from posenc.hf.serving.engines import (
     CONVERTER,
-    MLX_4,
-    MLX_5,
+    MLX,
+    NAMES,
     SGLANG,
     VLLM,
     WRITER,
-    EngineResult,
-    engine_errors,
-    engine_table,
+    Verdict,
+    newest,
+    spelling_of,
+    verdict,
 )
 from posenc.hf.serving.flags import Flags, serve_flags
 from posenc.hf.sources.gguf_metadata import ARCHITECTURES
@@ -337,19 +338,19 @@ def serving_lines(config: Mapping[str, Any], folder: str, length: int, *, traine
     """
     without_posenc = {key: value for key, value in config.items() if key != "posenc"}
     written = with_both_versions(with_gains(without_posenc))
-    read, blocks = read_rope(written), _blocks(written)
+    read, verdicts = read_rope(written), _verdicts(written, length)
     flags = {each.engine: each for each in serve_flags(read, length=length)}
     lines = [f"# Serving {folder} with {length:,} tokens", "", "transformers needs nothing but the folder."]
     for engine, command in (
         (VLLM, f"vllm serve {{}} --max-model-len {length}"),
         (SGLANG, f"{_SGLANG_LONGER} python -m sglang.launch_server --model-path {{}} --context-length {length}"),
     ):
-        lines += ["", *_of_server(engine, command, read, blocks, flags[engine.lower()], folder, length, trained)]
+        lines += ["", *_of_server(engine, command, read, verdicts[engine], flags[engine], folder, length, trained)]
     lines += [
         "",
-        *_of_llama_cpp(find_text_config(written).model_type, blocks, flags["llama.cpp"], folder, length, trained),
+        *_of_llama_cpp(find_text_config(written).model_type, verdicts, flags["llama.cpp"], folder, length, trained),
     ]
-    lines += ["", *_of_mlx(written, blocks, folder, length)]
+    lines += ["", *_of_mlx(verdicts[MLX], folder)]
     return "\n".join(lines) + "\n"
 
 
@@ -362,38 +363,33 @@ def serving_lines_of_remapping(folder: str, name: str) -> str:
     )
 
 
-def _blocks(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The block of each kind of layers that rotates."""
-    block = find_text_config(dict(config)).config["rope_parameters"]
-    return [block] if "rope_type" in block else [kind_block for kind_block in block.values() if kind_block]
-
-
-def _errors(engine: str, blocks: list[Mapping[str, Any]], length: int) -> list[EngineResult]:
-    """What the engine computes wrong of these blocks."""
-    return [error for block in blocks for error in engine_errors(engine, dict(block), length)]
-
-
-def _version(engine: str) -> str:
-    return f"{engine.partition(',')[0]} {engine_table()['engines'][engine]['version']}"
-
-
-def _reasons(errors: list[EngineResult]) -> str:
-    return "; ".join(dict.fromkeys(error.text for error in errors))
+def _verdicts(config: Mapping[str, Any], length: int) -> dict[str, Verdict]:
+    """What each engine was measured to make of the written config."""
+    text_config = find_text_config(dict(config))
+    block = text_config.config["rope_parameters"]
+    blocks = [block] if "rope_type" in block else list(block.values())
+    spelling, model_type = spelling_of(text_config), text_config.model_type
+    return {
+        engine: verdict(engine, blocks, spelling="v5" if engine == WRITER else spelling, model_type=model_type,
+                        length=length)
+        for engine in (VLLM, SGLANG, CONVERTER, WRITER, MLX)
+    }  # fmt: skip
 
 
 def _of_server(
-    engine: str, command: str, read: RopeConfig, blocks: list[Mapping[str, Any]], flags: Flags, folder: str,
-    length: int, trained: bool,
+    engine: str, command: str, read: RopeConfig, checked: Verdict, flags: Flags, folder: str, length: int,
+    trained: bool,
 ) -> Iterator[str]:  # fmt: skip
     """vLLM or SGLang: with the folder, with the original weights, or through posenc's plug-in."""
-    name, mistakes = shlex.quote(folder), _errors(engine, blocks, length)
-    yield f"{_version(engine)}:"
+    name = shlex.quote(folder)
+    yield f"{NAMES[engine]} {newest(engine)}:"
     yield ""
-    if not mistakes:
+    if not checked.wrong:
         yield f"    {command.format(name)}"
+        yield f"\n{_sentence(checked)}"
     else:
-        (exact,) = (each for each in serve_flags(read, exact=True, length=length) if each.engine == engine.lower())
-        yield f"The folder alone is not computed correctly: {_reasons(mistakes)}."
+        (exact,) = (each for each in serve_flags(read, exact=True, length=length) if each.engine == engine)
+        yield f"The folder alone is not computed correctly: {checked}."
         if flags.words:
             yield f"\n    {command.format(name)} {shlex.join(flags.words[:2])}"
         if exact.words:
@@ -404,42 +400,48 @@ def _of_server(
     if flags.words and not trained:
         yield "\nThe weights are the original ones. With their folder, ORIGINAL, this is equivalent:"
         yield f"\n    {command.format('ORIGINAL')} {shlex.join(flags.words[:2])}"
-    if flags.note and (not mistakes or flags.words):
+    if flags.note and (not checked.wrong or flags.words):
         yield f"\nBeware: {flags.note}."
 
 
+def _sentence(checked: Verdict) -> str:
+    words = str(checked)
+    return f"{words[0].upper()}{words[1:]}."
+
+
 def _of_llama_cpp(
-    model_type: str, blocks: list[Mapping[str, Any]], flags: Flags, folder: str, length: int, trained: bool
+    model_type: str, verdicts: Mapping[str, Verdict], flags: Flags, folder: str, length: int, trained: bool
 ) -> Iterator[str]:
     """The converter where it writes the rotation, else posenc gguf; and flags for the original file."""
-    yield f"llama.cpp ({engine_table()['engines'][CONVERTER]['version']}, where a Llama was measured):"
+    yield f"llama.cpp (llama_cpp_python {newest(CONVERTER)}):"
     yield ""
     convert = f"    python convert_hf_to_gguf.py {shlex.quote(folder)} --outfile"
-    lost, unwritable = _errors(CONVERTER, blocks, length), _errors(WRITER, blocks, length)
-    if not lost:
+    lost, unwritable = verdicts[CONVERTER], verdicts[WRITER]
+    if not lost.wrong:
         yield f"{convert} extended.gguf"
         yield f"    llama-server -m extended.gguf -c {length}"
-    elif not unwritable:
-        yield f"Its converter drops this rotation ({_reasons(lost)}), and posenc writes it:"
+        yield f"\n{_sentence(lost)}"
+    elif not unwritable.wrong:
+        yield f"Its converter drops this rotation ({lost}), and posenc writes it ({unwritable}):"
         yield f"\n{convert} plain.gguf"
         yield f"    posenc gguf plain.gguf extended.gguf --rope {shlex.quote(folder)}"
         yield f"    llama-server -m extended.gguf -c {length}"
     else:
-        yield f"No GGUF file is known to express this rotation: {_reasons(unwritable)}."
+        yield f"No GGUF file is known to express this rotation: {unwritable}."
     if trained or not flags.words:
         return
     names = [name for name, (served_type, _) in ARCHITECTURES.items() if served_type == model_type]
     raised = f" --override-kv {names[0]}.context_length=int:{length}" if names else ""
-    yield f"\nOr with the original file:\n\n    llama-server -m ORIGINAL.gguf {shlex.join(flags.words)}{raised}"
+    yield f"\nOr with the original file ({flags.measured}):"
+    yield f"\n    llama-server -m ORIGINAL.gguf {shlex.join(flags.words)}{raised}"
 
 
-def _of_mlx(config: Mapping[str, Any], blocks: list[Mapping[str, Any]], folder: str, length: int) -> Iterator[str]:
+def _of_mlx(checked: Verdict, folder: str) -> Iterator[str]:
     """mlx-lm, which reads version 4's keys in most families and version 5's in some."""
-    engine = MLX_4 if find_text_config(dict(config)).config.get("rope_scaling") else MLX_5
-    mistakes = _errors(engine, blocks, length)
-    yield f"{_version(engine)}:"
+    yield f"{NAMES[MLX]} {newest(MLX)}:"
     yield ""
-    if mistakes:
-        yield f"Not from this folder: {_reasons(mistakes)}."
+    if checked.wrong:
+        yield f"Not from this folder: {checked}."
     else:
         yield f"    mlx_lm.server --model {shlex.quote(folder)}"
+        yield f"\n{_sentence(checked)}"

@@ -1,114 +1,383 @@
-"""What engines compute wrong, as measured: a table of engines and kinds of rope blocks, and questions about one block.
+"""What engines compute right and wrong, as their own code was measured, and questions about one config.
 
-The table is measured by benchmarks/engine_table.py and holds a gap from transformers, or the reason why there is none,
-for each engine and kind of block. Needs no torch.
+engine_table.json is made from the records of `posenc engines check` (python -m guide.engine_table): for each engine,
+version, row (a kind of rope block) and spelling (keys of transformers 4, 5 or both) the states, the gap and the remedy
+that was run in that engine. Needs no torch.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from posenc.hf.config.block_schema import Block
+from posenc.hf.config.text_config import TextConfig
 
-VLLM, SGLANG = "vLLM", "SGLang"
-CONVERTER, WRITER = "llama.cpp's converter", "llama.cpp, posenc gguf"
-MLX_4, MLX_5 = "mlx-lm, version-4 keys", "mlx-lm, version-5 keys"
+VLLM, SGLANG, MLX = "vllm", "sglang", "mlx_lm"
+CONVERTER, WRITER, FLAGS = "llama_cpp_converter", "llama_cpp_gguf", "llama_cpp_flags"
+UNKNOWN = "?"  # in place of a model type that posenc does not know: an engine's code of it may not read these keys
+NAMES = {
+    VLLM: "vLLM", SGLANG: "SGLang", MLX: "mlx-lm", CONVERTER: "llama.cpp's converter",
+    WRITER: "llama.cpp, posenc gguf", FLAGS: "llama.cpp, flags",
+}  # fmt: skip
+_NESTED = "nested "  # before the spelling of a block that stands in a config's text_config
+SPELLINGS = {"v4": "version-4 keys", "v5": "version-5 keys", "both": "both versions' keys"}
+SPELLINGS |= {f"{_NESTED}{spelling}": f"{words} in text_config" for spelling, words in SPELLINGS.items()}
+WITHIN = ", within the original length"  # of rows whose frequencies follow the length
+State = Literal["right", "off", "ignored", "refused", "disputed", "not measured"]
+WRONG: tuple[State, ...] = ("off", "ignored", "refused")
+_OWN_LAYOUT = ("M-RoPE", "per layer")  # rows in which each model type's own code decides, not the engine's rotary class
+# Model types whose M-RoPE runs the code of a measured type in vLLM 0.33.0: models/qwen3_5.py:165 and
+# models/qwen3_vl_moe.py:77 call qwen3_vl.py's mrope_positions_factor; Qwen2-VL and Qwen2.5-VL both use Qwen2's language
+# model.
+_SAME_MROPE = {
+    "qwen3_5_text": "qwen3_vl_text", "qwen3_5_moe_text": "qwen3_vl_text", "qwen3_vl_moe_text": "qwen3_vl_text",
+    "qwen2_vl_text": "qwen2_5_vl_text", "qwen2_vl": "qwen2_5_vl_text", "qwen2_5_vl": "qwen2_5_vl_text",
+}  # fmt: skip
 
-_AS_TOKENS = ("qwen3_vl", "qwen3_5")  # whose positions never exceed the number of tokens, as vLLM's models say
+
+class Remedy(NamedTuple):
+    """What was run in the same engine to make a wrong cell right.
+
+    Attributes:
+        how: "config", "flag", or "none" where nothing that was tried is right.
+        what: the change, in words.
+        flags: of the command line.
+        adds: keys that a config's block needs more.
+        only: the change is right for texts up to the original length alone.
+    """
+
+    how: Literal["config", "flag", "none"]
+    what: str
+    flags: tuple[str, ...] = ()
+    adds: tuple[str, ...] = ()
+    only: bool = False
+
+    def __str__(self) -> str:
+        if self.how == "none":
+            return f"no way by flags or keys is known{f' (tried: {self.what})' if self.what else ''}"
+        return self.what + (", for texts within the original length only" if self.only else "")
 
 
 class EngineResult(NamedTuple):
-    """How one engine computes one kind of block, as measured.
+    """What one engine makes of one row in one spelling.
 
     Attributes:
-        engine: name and keys, a column of the table.
-        case: the kind of block: a rope type, or one with a key that changes its meaning.
-        gap: difference from transformers; None where there is no number.
-        right: whether the engine was measured to compute the block as transformers does.
-        text: a clause for messages.
+        engine: its adapter's name.
+        version: that was measured, or that was asked for and not measured.
+        row: the kind of block: a rope type, or one with a key that changes its meaning.
+        spelling: a key of `SPELLINGS`.
+        state: as `posenc.engines.check` says, or "not measured".
+        gap: from transformers; None where there is no number.
+        text: what is ignored, or the engine's own words.
+        date: of the record.
+        model: the model type that was measured.
+        remedy: None where none was run.
     """
 
     engine: str
-    case: str
-    gap: float | None
-    right: bool
-    text: str
+    version: str
+    row: str
+    spelling: str
+    state: State
+    gap: float | None = None
+    text: str = ""
+    date: str = ""
+    model: str = ""
+    remedy: Remedy | None = None
+
+    @property
+    def right(self) -> bool:
+        """Whether the engine was measured to compute the row as transformers does."""
+        return self.state == "right"
+
+    @property
+    def wrong(self) -> bool:
+        """Whether the engine was measured to compute the row differently, or not at all."""
+        return self.state in WRONG
+
+    def __str__(self) -> str:
+        name, what = f"{title(self.engine)} {self.version}", f"{self.row} ({SPELLINGS[self.spelling]})"
+        if self.state in ("not measured", "disputed"):
+            return f"{what} was not measured in {name}" if self.state == "not measured" else f"{what} is disputed"
+        words = {
+            "right": f"computes {what} right",
+            "off": f"computes {what} {_number(self.gap)}off",
+            "ignored": f"ignores {self.text} in {what}, {_number(self.gap)}off",
+            "refused": f"refuses {what}: {self.text}",
+        }
+        return f"{name} {words[self.state]} (measured {self.date}, {self.model})"
+
+
+class Verdict(NamedTuple):
+    """What one engine makes of a config: its results for each row that the config belongs to.
+
+    Attributes:
+        engine: its adapter's name.
+        version: of the engine.
+        results: one a row.
+    """
+
+    engine: str
+    version: str
+    results: tuple[EngineResult, ...]
+
+    @property
+    def wrong(self) -> tuple[EngineResult, ...]:
+        """Rows that the engine computes wrong."""
+        return tuple(result for result in self.results if result.wrong)
+
+    @property
+    def unmeasured(self) -> tuple[EngineResult, ...]:
+        """Rows of which nothing is known."""
+        return tuple(result for result in self.results if not (result.wrong or result.right))
+
+    @property
+    def right(self) -> bool | None:
+        """True where every row was measured right, False where one was measured wrong, else None."""
+        if self.wrong:
+            return False
+        return True if self.results and not self.unmeasured else None
+
+    def __str__(self) -> str:
+        """What is wrong, with its remedy; what was not measured; or what was measured right."""
+        if self.wrong:
+            parts = [f"{r}; {r.remedy or 'no remedy was measured'}" for r in self.wrong]
+            return "; ".join(dict.fromkeys(parts))
+        if self.right:
+            models = dict.fromkeys(result.model for result in self.results)
+            rows = dict.fromkeys(result.row for result in self.results)
+            return f"{', '.join(rows)} measured right ({_measures(self)}, {', '.join(models)})"
+        if self.version not in engine_table()["engines"].get(self.engine, {}):
+            known = ", ".join(versions(self.engine)) or "no version"
+            return f"not measured: {title(self.engine)} {self.version or 'of any version'} (measured: {known})"
+        spelling = SPELLINGS[self.results[0].spelling] if self.results else ""
+        rows = dict.fromkeys(result.row for result in self.unmeasured)
+        return f"not measured: {', '.join(rows)} with {spelling}" if rows else "not measured"
+
+
+def _number(gap: float | None) -> str:
+    return "" if gap is None else f"{gap:.2g} "
+
+
+def _measures(verdict: Verdict) -> str:
+    facts = engine_table()["engines"][verdict.engine][verdict.version]
+    return "rotary class" if facts["measures"] == "cos and sin" else "whole model"
 
 
 @lru_cache(maxsize=1)
 def engine_table() -> dict[str, Any]:
-    """What engines compute wrong, from ``engine_table.json``: a gap for each engine and kind of block, versions, date.
-
-    An engine is right where its gap is below ``right``. What was not measured is not called right.
-    """
+    """What engines compute, from ``engine_table.json``: by engine and version."""
     path = files("posenc.hf.serving").joinpath("engine_table.json")
     table: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return table
 
 
-def engine_result(engine: str, case: str) -> EngineResult:
-    """The measurement of an engine on a kind of block.
+def title(engine: str) -> str:
+    """How an engine is called in sentences."""
+    return NAMES.get(engine, engine)
 
-    Raises:
-        ValueError: for an engine or a case that the table does not have.
+
+def versions(engine: str) -> tuple[str, ...]:
+    """The versions of an engine that were measured, the newest record last."""
+    return tuple(engine_table()["engines"].get(engine, {}))
+
+
+def newest(engine: str) -> str:
+    """The version of an engine's newest record; "" where there is none."""
+    return (versions(engine) or ("",))[-1]
+
+
+def engine_result(engine: str, row: str, spelling: str = "v5", model_type: str = "", version: str = "") -> EngineResult:
+    """The measurement of one row.
+
+    Rotary classes serve all model types, so that Llama's result, or else another's, stands for a model type that was
+    not asked; of whole models, M-RoPE and layers with rotations of their own only the model type itself counts, unless
+    every model type that was asked is wrong. A block in a text_config counts as measured by its own record, or else as
+    the same block outside.
+
+    Args:
+        engine: its adapter's name.
+        row: the kind of block.
+        spelling: a key of `SPELLINGS`.
+        model_type: of the text model; "": any.
+        version: of the engine; "": the newest that was measured.
     """
-    table = engine_table()
-    if engine not in table["engines"] or case not in table["gaps"]:
-        raise ValueError(
-            f"engine must be one of {', '.join(table['engines'])} and case of {', '.join(table['gaps'])}, got "
-            f"{engine!r}, {case!r}"
-        )
-    name, gap = f"{engine} {table['engines'][engine]['version']}", table["gaps"][case].get(engine)
-    if isinstance(gap, float):
-        right = gap <= table["right"]
-        text = f"{name} is right" if right else f"{name} is {gap:.2g} away from transformers"
-        date = table["dates"].get(case, table["date"])
-        return EngineResult(engine, case, gap, right, f"{text} ({case}; measured {date})")
-    return EngineResult(engine, case, None, False, f"{name} ({case}): {gap or 'not measured'}")
+    version = version or newest(engine)
+    content = engine_table()["engines"].get(engine, {}).get(version)
+    nothing = EngineResult(engine, version, row, spelling, "not measured")
+    if content is None:
+        return nothing
+    rows = content["rows"].get(row, {})
+    model_type = _SAME_MROPE.get(model_type, model_type) if row.startswith("M-RoPE") else model_type
+    alone = content["measures"] == "logits" or row.startswith(_OWN_LAYOUT) or model_type == UNKNOWN
+    spellings = [spelling, spelling.removeprefix(_NESTED)]
+    if content["measures"] == "cos and sin":  # transformers hands the class version 5's block, however it is written
+        spellings += ["v5", f"{_NESTED}v5"]
+    for key in dict.fromkeys(spellings):
+        entry = _entry_for(rows.get(key, []), model_type, alone)
+        if entry is not None:
+            model = model_type if model_type in entry["models"] else entry["models"][0]
+            return _of_entry(nothing._replace(spelling=key), entry, model, content["date"])
+    return nothing
 
 
-def cases_of_block(block: Block, length: int | None = None, model_type: str = "") -> list[str]:
-    """The kinds that a block belongs to; an engine must be right in each.
+def _entry_for(entries: Sequence[Mapping[str, Any]], model_type: str, alone: bool) -> Mapping[str, Any] | None:
+    """The entry of a model type; for rotary classes else Llama's, or the worst; None where nothing answers for it.
+
+    Args:
+        entries: of one row and spelling.
+        model_type: of the text model; "": any.
+        alone: whether another model type's answer says nothing about this one.
+    """
+    names = {model_type, model_type.removesuffix("_text")}  # records name a nested case after the whole model
+    matching = [entry for entry in entries if names & set(entry["models"])]
+    if not matching and not (alone and model_type):
+        matching = [entry for entry in entries if "llama" in entry["models"]] or list(entries)
+    if not matching and entries and all(entry["state"] in WRONG for entry in entries):  # wrong wherever it was asked
+        matching = list(entries)
+    order = ("right", "disputed", *reversed(WRONG))
+    return max(matching, key=lambda entry: order.index(entry["state"]), default=None)
+
+
+def _of_entry(nothing: EngineResult, entry: Mapping[str, Any], model: str, date: str) -> EngineResult:
+    """A result with what an entry of the table says."""
+    return nothing._replace(
+        state=entry["state"], gap=entry.get("gap"), text=entry.get("text", ""), date=date, model=model,
+        remedy=_remedy(entry.get("remedy")),
+    )  # fmt: skip
+
+
+def engine_results(engine: str, version: str = "") -> tuple[EngineResult, ...]:
+    """The measurement of every row and spelling that an engine was asked, of Llama where it was asked with Llama.
+
+    Args:
+        engine: its adapter's name.
+        version: of the engine; "": the newest that was measured.
+    """
+    version = version or newest(engine)
+    rows = engine_table()["engines"].get(engine, {}).get(version, {}).get("rows", {})
+    return tuple(
+        engine_result(engine, row, spelling, "llama" if _has(entries, "llama") else entries[0]["models"][0], version)
+        for row, spellings in rows.items()
+        for spelling, entries in spellings.items()
+    )
+
+
+def _has(entries: Iterable[Mapping[str, Any]], model: str) -> bool:
+    return any(model in entry["models"] for entry in entries)
+
+
+def _remedy(entry: Mapping[str, Any] | None) -> Remedy | None:
+    if entry is None:
+        return None
+    return Remedy(
+        entry["how"], entry.get("what", ""), tuple(entry.get("flags", ())), tuple(entry.get("adds", ())),
+        "only" in entry,
+    )  # fmt: skip
+
+
+def rows_of_block(block: Block, length: int | None = None) -> list[str]:
+    """The rows that a block belongs to; an engine must be right in each.
 
     Args:
         block: of ``rope_parameters``, with the names of version 5.
         length: tokens that are served; None: more than the original length.
-        model_type: of the text model, where engines treat families differently.
     """
     kind = block.get("rope_type", "default")
-    cases = [kind]
-    if kind == "yarn":
-        cases += [f"yarn: {key}" for key in ("attention_factor", "attn_factor") if block.get(key) is not None]
+    original = block.get("original_max_position_embeddings")
+    short = length is not None and original is not None and length <= original
+    within = WITHIN if short and block.get("short_factor") != block.get("long_factor") else ""
+    rows = [kind + (within if kind == "longrope" else "")]
+    if kind == "dynamic":  # whose base follows every text, also a short one under a long served length
+        rows.append(f"dynamic{WITHIN}")
+    elif kind == "yarn":
+        if block.get("attention_factor") is not None or block.get("attn_factor") is not None:
+            rows.append("yarn: attention_factor")
         scales = bool(block.get("mscale")) + bool(block.get("mscale_all_dim"))
         if scales:
-            cases.append(f"yarn: {'one of ' if scales == 1 else ''}mscale and mscale_all_dim")
+            rows.append(f"yarn: {'one of ' if scales == 1 else ''}mscale and mscale_all_dim")
         if (block.get("beta_fast") or 32, block.get("beta_slow") or 1) != (32, 1):
-            cases.append("yarn: betas")
+            rows.append("yarn: betas")
         if block.get("truncate") is False:
-            cases.append("yarn: truncate false")
-        if block.get("mrope_section") is not None:  # vLLM's ramp counts from 4 times the original length in most models
-            cases.append("yarn: M-RoPE, Qwen3-VL and Qwen3.5" if model_type.startswith(_AS_TOKENS) else "yarn: M-RoPE")
-    elif kind == "longrope":
-        original = block.get("original_max_position_embeddings")
-        if length is not None and original is not None and length <= original:
-            cases = ["longrope: within the original length"]
-        gains = {"short_mscale", "long_mscale"} <= {key for key, value in block.items() if value is not None}
-        if gains:
-            cases.append("longrope: short_mscale and long_mscale")
-        elif block.get("attention_factor") is not None:
-            cases.append("longrope: attention_factor")
+            rows.append("yarn: truncate false")
+    elif kind == "longrope" and any(block.get(key) is not None for key in ("attention_factor", *_GAINS)):
+        rows.append(f"longrope: attention_factor{within}")
     elif kind == "proportional" and (block.get("factor") or 1) != 1:
-        cases.append("proportional: factor")
+        rows.append("proportional: factor")
     if kind != "proportional" and (block.get("partial_rotary_factor") or 1) != 1:
-        cases.append("partial")
-    return cases
+        rows.append("partial: yarn" if kind == "yarn" else "partial")
+    if block.get("mrope_section") is not None:
+        rows.append(f"M-RoPE on text: {kind}")
+    return rows
 
 
-def engine_errors(engine: str, block: Block, length: int | None = None, model_type: str = "") -> list[EngineResult]:
-    """The kinds of a block that an engine computes wrong, or that were not measured; see `cases_of_block`."""
-    measured = engine_table()["gaps"]
-    results = [engine_result(engine, case) for case in cases_of_block(block, length, model_type) if case in measured]
-    return [result for result in results if not result.right]
+_GAINS = ("short_mscale", "long_mscale")
+
+
+def rows_of_blocks(blocks: Iterable[Block | None], length: int | None = None) -> dict[str, Block]:
+    """The rows of a config's kinds of layers, with the block that each comes from.
+
+    Args:
+        blocks: one for each kind of layers, None for a kind that does not rotate.
+        length: as `rows_of_block` takes it.
+    """
+    every = list(blocks)
+    rotating = [block for block in every if block is not None]
+    if len(every) < 2 or not rotating:
+        return {row: block for block in rotating for row in rows_of_block(block, length)}
+    kinds = [block.get("rope_type", "default") for block in rotating]
+    scaled = next((kind for kind in kinds if kind != "default"), "default")
+    name = "per layer: none in full attention" if None in every else f"per layer: {scaled}"
+    # The row of several kinds stands for their plain rope types; keys that change a type are rows of their own.
+    return {name: rotating[0]} | {
+        row: block for block in rotating for row in rows_of_block(block, length) if row not in kinds
+    }
+
+
+def verdict(
+    engine: str,
+    blocks: Iterable[Block | None],
+    *,
+    spelling: str = "v5",
+    model_type: str = "",
+    length: int | None = None,
+    version: str = "",
+) -> Verdict:
+    """What an engine makes of a config.
+
+    A row that was measured wrong counts as right where the config has what its remedy adds: the keys of the block, or
+    a served length within the original one.
+
+    Args:
+        engine: its adapter's name.
+        blocks: one for each kind of layers, with the names of version 5; None for layers that do not rotate.
+        spelling: of the config that the engine reads, a key of `SPELLINGS`.
+        model_type: of the text model.
+        length: tokens that are served; None: more than the original length.
+        version: of the engine; "": the newest that was measured.
+    """
+    results = []
+    for row, block in rows_of_blocks(blocks, length).items():
+        result = engine_result(engine, row, spelling, model_type, version)
+        results.append(result._replace(state="right") if result.wrong and _has_remedy(result, block) else result)
+    return Verdict(engine, version or newest(engine), tuple(results))
+
+
+def _has_remedy(result: EngineResult, block: Block) -> bool:
+    """Whether a config has what made the row right: the added keys, and a served length within the original one."""
+    remedy = result.remedy
+    if remedy is None or remedy.how == "none" or not (remedy.adds or remedy.only):
+        return False
+    added = all(block.get(key) is not None for key in remedy.adds)
+    return added and (not remedy.only or result.row.endswith(WITHIN))
+
+
+def spelling_of(text_config: TextConfig) -> str:
+    """The keys in which a text config says its rotation, a key of `SPELLINGS`."""
+    older = any(text_config.get(key) is not None for key in ("rope_scaling", "rope_theta", "rotary_emb_base"))
+    newer = text_config.get("rope_parameters") is not None
+    return (_NESTED if text_config.path else "") + ("v4" if not newer else "both" if older else "v5")

@@ -5,8 +5,8 @@
     llama.cpp    --rope-*, --yarn-*, -c;  whatever these cannot say must stand in the file (`write_gguf`)
 
 A fixed spectrum without a rope type is written as longrope, with a factor for each pair. A length-dependent one needs a
-declared length and posenc's plug-ins. No flag is given that the engine was measured to compute wrong (`engine_table`,
-measured by benchmarks/engine_table.py): the reason stands in its place.
+declared length and posenc's plug-ins. No flag is given that the engine was measured to compute wrong
+(`posenc.hf.serving.engines`): the reason and the remedy stand in its place.
 Source: vLLM 0.33, rotary_embedding/__init__.py (get_rope), engine arguments; SGLang 0.5.23,
     rotary_embedding/factory.py, server_args.py, utils/hf_transformers/config.py (it merges an override into the block
     that the file has, so that every key of that block is said anew); llama.cpp, common/arg.cpp.
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from posenc.arguments import check_flag, check_whole, one_line, shown
@@ -34,10 +35,11 @@ from posenc.hf.config.text_config import TextConfig, length_key, max_length
 from posenc.hf.config.write import Layers, extended_length, share_of
 from posenc.hf.families.layer_patterns import FULL
 from posenc.hf.limits import TOKENS
-from posenc.hf.serving.engines import SGLANG, VLLM, engine_errors
+from posenc.hf.serving.engines import FLAGS, SGLANG, UNKNOWN, VLLM, Verdict, newest, verdict, versions
 from posenc.hf.serving.plugin_block import plugin_block
 
-_TABLE_NAMES = {"vllm": VLLM, "sglang": SGLANG}
+_FLAGS = {"vllm": ("--hf-overrides", "--max-model-len"), "sglang": ("--json-model-override-args", "--context-length")}
+_ENGINES = {"vllm": VLLM, "sglang": SGLANG, "llama.cpp": FLAGS}  # as their records are named
 
 
 class Flags(NamedTuple):
@@ -49,19 +51,33 @@ class Flags(NamedTuple):
             wrong.
         reason: why there are no words.
         note: a caveat: of LongRoPE, which list of factors the engine uses at which lengths.
+        version: of the engine that the words are for.
+        right: whether that version was measured to compute the rotation right; None: not measured.
+        measured: what was measured, or what was not.
     """
 
     engine: str
     words: tuple[str, ...] = ()
     reason: str = ""
     note: str = ""
+    version: str = ""
+    right: bool | None = None
+    measured: str = ""
 
     def __str__(self) -> str:
         line = shlex.join(self.words) if self.words else f"not by flags: {self.reason}"
-        return f"{self.engine}: {line}" + (f"\n  {self.engine}: {self.note}" if self.note else "")
+        further = [f"{self.engine} {self.version}: {self.measured}"] if self.words else []
+        further += [f"{self.engine}: {self.note}"] if self.note else []
+        return "\n  ".join([f"{self.engine}: {line}", *further])
 
 
-def serve_flags(config: RopeConfig, *, exact: bool = False, length: int | None = None) -> list[Flags]:
+def serve_flags(
+    config: RopeConfig,
+    *,
+    exact: bool = False,
+    length: int | None = None,
+    engine_versions: Mapping[str, str] | None = None,
+) -> list[Flags]:
     """The flags of each engine.
 
     Args:
@@ -69,32 +85,64 @@ def serve_flags(config: RopeConfig, *, exact: bool = False, length: int | None =
         exact: through posenc's plug-ins, which must be installed with the engine: exact angles; a scaling that
             follows the length spans ``length``.
         length: tokens to serve; default: what the configuration declares, or what a changed rotation reaches.
+        engine_versions: versions by engine ("vllm", "sglang", "llama.cpp"); default: those that were measured.
 
     Raises:
-        ValueError: for something else than a RopeConfig, and for a length that is no count of tokens.
+        ValueError: for something else than a RopeConfig, for a length that is no count of tokens, and for an engine
+            that is not one of the three.
     """
     check_flag("exact", exact)
     if length is not None:
         check_whole("length", length, most=TOKENS)
     if not isinstance(config, RopeConfig):
         raise ValueError(f"config must be a RopeConfig, as read_rope gives it, got {shown(config)}")
+    versions_by_engine = dict(engine_versions or {})
+    if set(versions_by_engine) - set(_ENGINES):
+        raise ValueError(f"engine_versions must name {', '.join(_ENGINES)}, got {shown(engine_versions)}")
     if attached_names(config.config) is not None:
         reason = "no engine computes the encodings that posenc attached to this model"
-        return [Flags(engine, reason=reason) for engine in ("vllm", "sglang", "llama.cpp")]
-    every, declared = [], length or _declared(config)
-    for engine, flag, length_flag in (
-        ("vllm", "--hf-overrides", "--max-model-len"), ("sglang", "--json-model-override-args", "--context-length"),
-    ):  # fmt: skip
-        try:
-            words = [flag, json.dumps(_overrides(config, engine, exact, declared)), *_length(declared, length_flag)]
-            every.append(Flags(engine, tuple(words), note=_note(config.rotations, engine, exact, declared)))
-        except ValueError as error:
-            every.append(Flags(engine, reason=str(error)))
+        return [Flags(engine, reason=reason) for engine in _ENGINES]
+    declared = length or _declared(config)
+    return [
+        _of_engine(config, engine, exact, declared, versions_by_engine.get(engine, newest(record)))
+        for engine, record in _ENGINES.items()
+    ]
+
+
+def _of_engine(config: RopeConfig, engine: str, exact: bool, declared: int | None, version: str) -> Flags:
+    """The flags of one engine, or why there are none."""
     try:
-        every.append(Flags("llama.cpp", tuple(_of_llama_cpp(config, declared))))
+        if engine == "llama.cpp":
+            words, block = _of_llama_cpp(config, declared)
+            checked = _checked(config, engine, [block], declared, version)
+            if checked.wrong:
+                raise ValueError(f"{checked}; write the file: posenc gguf")
+            return Flags(engine, tuple(words), "", "", version, checked.right, str(checked))
+        blocks = _blocks(config, engine, exact, declared)
+        checked = _checked(config, engine, blocks.values(), declared, version)
+        if checked.wrong and not exact:
+            multimodal = any(text_rope(rope) is not rope for rope in config.rotations.values() if rope is not None)
+            raise ValueError(str(checked) if multimodal else f"{checked}; posenc's plug-in serves it (--exact)")
     except ValueError as error:
-        every.append(Flags("llama.cpp", reason=str(error)))
-    return every
+        return Flags(engine, reason=str(error), version=version)
+    flag, length_flag = _FLAGS[engine]
+    words = [flag, json.dumps(_overrides(config, blocks, engine, exact, declared)), *_length(declared, length_flag)]
+    note, right, measured = _note(config.rotations, engine, exact, declared), checked.right, str(checked)
+    if exact:
+        tried = version in versions(_ENGINES[engine])
+        right, measured = (True, "posenc's table in the engine's own class, compared with posenc's") if tried else (
+            None, f"not measured: the plug-in was tried in {', '.join(versions(_ENGINES[engine]))}"
+        )  # fmt: skip
+    return Flags(engine, tuple(words), "", note, version, right, measured)
+
+
+def _checked(
+    config: RopeConfig, engine: str, blocks: Iterable[Block | None], declared: int | None, version: str
+) -> Verdict:
+    """What the records say of the blocks that an engine is given."""
+    text_config = config.text_config
+    model_type = text_config.model_type if text_config.known else UNKNOWN
+    return verdict(_ENGINES[engine], blocks, model_type=model_type, length=declared, version=version)
 
 
 def _declared(config: RopeConfig) -> int | None:
@@ -125,15 +173,22 @@ def _note(layers: Layers, engine: str, exact: bool, declared: int | None) -> str
     )
 
 
-def _overrides(config: RopeConfig, engine: str, exact: bool, declared: int | None) -> Block:
-    """The keys that override the config's own in the engine, nested as the text model's part is."""
-    text_config = config.text_config
+def _blocks(config: RopeConfig, engine: str, exact: bool, declared: int | None) -> dict[str, Block | None]:
+    """A block in the engine's convention for each kind of layers, None for one that does not rotate."""
     blocks = {
-        kind: None if rotation is None else _block(rotation, text_config, engine, declared, exact)
+        kind: None if rotation is None else _block(rotation, config.text_config, engine, declared, exact)
         for kind, rotation in config.rotations.items()
     }
     if not any(blocks.values()):
         raise ValueError("no layer rotates")
+    return blocks
+
+
+def _overrides(
+    config: RopeConfig, blocks: dict[str, Block | None], engine: str, exact: bool, declared: int | None
+) -> Block:
+    """The keys that override the config's own in the engine, nested as the text model's part is."""
+    text_config, blocks = config.text_config, dict(blocks)
     if engine == "sglang" and not exact and list(blocks) == [ALL]:
         (rope_block,) = find_rope_blocks(text_config)
         blocks[ALL] = _override(blocks[ALL] or {}, rope_block.effective)
@@ -158,12 +213,7 @@ def _block(rotation: Rotation, text_config: TextConfig, engine: str, declared: i
     block = _in(convention, rope, declared)
     if rope.rotary_dim != rope.head_dim and not text_config.rotation.latent:
         block["partial_rotary_factor"] = share_of(rope)
-    block |= keys_of(rotation, text_config.rotation, {})
-    errors = engine_errors(_TABLE_NAMES[engine], block, model_type=text_config.model_type)
-    if errors:
-        text = "; ".join(error.text for error in errors)
-        raise ValueError(text if rope is not rotation else f"{text}; posenc's plug-in serves it (--exact)")
-    return block
+    return block | keys_of(rotation, text_config.rotation, {})
 
 
 def _override(block: Block, old: Block) -> Block:
@@ -186,10 +236,13 @@ def _in(convention: Convention, rope: RoPESpec, declared: int | None) -> Block:
     except ValueError:
         rope = text_rope(to_longrope(rope, declared))
         block = block_of(rope, convention, {})
+    if convention == "vllm" and block["rope_type"] == "yarn":  # gpt_oss.py takes them from the block without a default
+        block = {**block, "beta_fast": block.get("beta_fast", 32.0), "beta_slow": block.get("beta_slow", 1.0)}
     return {key: value for key, value in block.items() if key != LENGTH}
 
 
-def _of_llama_cpp(config: RopeConfig, declared: int | None) -> list[str]:
+def _of_llama_cpp(config: RopeConfig, declared: int | None) -> tuple[list[str], Block]:
+    """Words of llama-server, and the block that they say."""
     rotation = config.rotations.get(FULL, next(iter(config.rotations.values())))
     if rotation is None:
         raise ValueError("no layer rotates")
@@ -200,10 +253,10 @@ def _of_llama_cpp(config: RopeConfig, declared: int | None) -> list[str]:
         block = {}
     kind = block.get("rope_type")
     if kind == "default":
-        return ["--rope-scaling", "none", "--rope-freq-base", f"{block['rope_theta']:.10g}", *words]
+        return ["--rope-scaling", "none", "--rope-freq-base", f"{block['rope_theta']:.10g}", *words], block
     base = ["--rope-freq-base", f"{rope.base:.10g}"]
     if kind == "linear":
-        return ["--rope-scaling", "linear", "--rope-scale", f"{block['factor']:.10g}", *base, *words]
+        return ["--rope-scaling", "linear", "--rope-scale", f"{block['factor']:.10g}", *base, *words], block
     yarn_keys = {"rope_type", "rope_theta", "factor", "original_max_position_embeddings", "beta_fast", "beta_slow"}
     if kind == "yarn" and set(block) <= yarn_keys:
         betas = [
@@ -211,6 +264,7 @@ def _of_llama_cpp(config: RopeConfig, declared: int | None) -> list[str]:
             for word in (f"--yarn-{key.replace('_', '-')}", f"{block[key]:.10g}")
         ]  # fmt: skip
         original = ["--yarn-orig-ctx", str(block["original_max_position_embeddings"])]
-        return ["--rope-scaling", "yarn", "--rope-scale", f"{block['factor']:.10g}", *original, *betas, *base, *words]
+        scale = ["--rope-scaling", "yarn", "--rope-scale", f"{block['factor']:.10g}"]
+        return [*scale, *original, *betas, *base, *words], block
     missing = "YaRN with another gain or ramp" if kind == "yarn" else "factors for each pair"
     raise ValueError(f"they have no {missing}; write the file: posenc gguf")

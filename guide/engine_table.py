@@ -1,0 +1,105 @@
+"""``python -m guide.engine_table``: what engines compute, as a table that `posenc.hf` carries, made from the records.
+
+The records of `posenc engines check` (src/posenc/engines/records) are the one source. The table holds what advice needs
+without torch: for each engine, version, row and spelling the states with the model types they hold for, the largest
+gap, and the remedy that was run. A test fails where the file is older than the records.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from guide.records import ROOT
+from posenc.engines.cases import Case, cases
+from posenc.engines.check import Cell, Engine, committed, worst
+
+FILE = ROOT / "src" / "posenc" / "hf" / "serving" / "engine_table.json"
+ABOUT = "Made by python -m guide.engine_table from src/posenc/engines/records, whose README says what each field means."
+REFERENCE = "transformers"  # whose own record is the noise of float32, not advice
+
+
+@cache
+def cases_by_name() -> dict[str, Case]:
+    """The catalogue."""
+    return {case.name: case for case in cases()}
+
+
+def derived() -> dict[str, Any]:
+    """The table as it is written."""
+    heads, cells = committed()
+    engines: dict[str, Any] = {}
+    for head in sorted(heads, key=lambda head: (head.engine, head.date)):
+        if head.engine != REFERENCE:
+            mine = [cell for cell in cells if (cell.engine, cell.version) == head[:2] and cell.state != "not run"]
+            engines.setdefault(head.engine, {})[head.version] = {**_facts(head), "rows": _rows(mine)}
+    return {"about": ABOUT, "engines": engines}
+
+
+def _facts(head: Engine) -> dict[str, str]:
+    return {key: getattr(head, key) for key in ("measures", "code", "requirement", "reference", "date")}
+
+
+def _rows(cells: Iterable[Cell]) -> dict[str, Any]:
+    """Row → spelling → entries, one for each answer that several model types share."""
+    rows: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    alike: dict[tuple[str, str, str], list[Cell]] = {}
+    for cell in cells:  # a row is asked at several lengths, and has to be right at all
+        alike.setdefault((cell.row, cell.spelling, cell.model), []).append(cell)
+    for cell in map(worst, alike.values()):
+        entries = rows.setdefault(cell.row, {}).setdefault(cell.spelling, [])
+        answer: dict[str, Any] = {"state": cell.state, "text": cell.text, "remedy": _remedy(cell)}
+        if cell.state not in ("right", "disputed"):  # a figure that is shown is that of the model type itself
+            answer["gap"] = float(f"{cell.gap:.2g}") if cell.gap is not None else None
+        answer = {key: value for key, value in answer.items() if value is not None and value != ""}
+        for entry in entries:
+            if {**entry, **answer} == entry and set(entry) - set(answer) <= {"models"}:
+                entry["models"].append(cell.model)
+                break
+        else:
+            entries.append({**answer, "models": [cell.model]})
+    return rows
+
+
+def _remedy(cell: Cell) -> dict[str, Any] | None:
+    """What makes the cell right: in words, and by the keys that a block needs more than the case has."""
+    remedy = cell.remedy
+    if not remedy:
+        return None
+    words = {key: remedy[key] for key in ("how", "what", "flags", "verdict", "gap", "only") if remedy.get(key)}
+    added = _added_keys(cases_by_name()[cell.case].config, remedy.get("keys") or {})
+    return {**words, **({"adds": added} if added else {})}
+
+
+def _added_keys(config: Mapping[str, Any], keys: Mapping[str, Any]) -> list[str]:
+    """Keys of the remedy's block that the case's block lacks."""
+    added: dict[str, None] = {}
+    for name in ("rope_parameters", "rope_scaling"):
+        before, after = config.get(name) or {}, keys.get(name) or {}
+        if before and after:
+            added |= dict.fromkeys(key for key, value in after.items() if value is not None and key not in before)
+    return list(added)
+
+
+def text() -> str:
+    """The table as JSON, a line for each row of an engine."""
+    table = derived()
+    lines = [f'{{\n "about": {json.dumps(table["about"])},\n "engines": {{']
+    engines = []
+    for engine, versions in table["engines"].items():
+        blocks = []
+        for version, content in versions.items():
+            rows = ",\n".join(f"    {json.dumps(row)}: {json.dumps(spellings)}" for row, spellings in
+                              content["rows"].items())  # fmt: skip
+            facts = "".join(f"   {json.dumps(key)}: {json.dumps(value)},\n" for key, value in content.items()
+                            if key != "rows")  # fmt: skip
+            blocks.append(f'  {json.dumps(version)}: {{\n{facts}   "rows": {{\n{rows}\n   }}\n  }}')
+        engines.append(f" {json.dumps(engine)}: {{\n" + ",\n".join(blocks) + "\n }")
+    return "\n".join([*lines, ",\n".join(engines), " }", "}"]) + "\n"
+
+
+if __name__ == "__main__":
+    Path(FILE).write_text(text(), encoding="utf-8")
