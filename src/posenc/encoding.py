@@ -23,7 +23,7 @@ returns None. Positions are ``(tokens,)`` or ``(batch, tokens)``, written ``(*ba
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -58,7 +58,7 @@ class Encoding(nn.Module):
             check_names(cls, list(kwargs))
         return super().__new__(cls)
 
-    def __setattr__(self, name: str, value: object) -> None:
+    def __setattr__(self, name: str, value: Any) -> None:
         """Count the change, so that nothing is kept of what followed from the attributes before it."""
         _CHANGES[0] += 1
         super().__setattr__(name, value)

@@ -196,8 +196,9 @@ def layer_words(facts: LayerFacts) -> str:
     rope = facts.spec
     parts = ["does not rotate" if rope is None else one_line(rope)]
     if rope is not None and rotates_nothing(rope):
-        gain = float(text_rope(rope).spectrum().gain)
-        parts = [f"does not rotate: base {rope.base:g} is slowed to nothing"]
+        slowed = text_rope(rope)
+        gain = float(slowed.spectrum().gain)
+        parts = [f"does not rotate: base {slowed.base:g} is slowed to nothing"]
         parts += [f"gain {gain:.4g}"] if gain != 1 else []
     elif isinstance(rope, RoPESpec):
         parts = [f"base {rope.base:g}, {rope.layout}, {rope.rotary_dim} of {rope.head_dim} channels"]
