@@ -9,7 +9,7 @@ from torch.nn.attention.flex_attention import BlockMask
 from posenc import FIRE, ALiBi, CoPE, ForgetGate, StickBreaking, T5Bias, attention
 from posenc.backends import flex
 from posenc.backends.flex.block_masks import block_mask
-from posenc.backends.inputs.attention_call import AttentionCall, prepare_call
+from posenc.backends.inputs.attention_call import AttentionCall, prepare_call, with_structures
 from posenc.backends.inputs.visibility import VisibilityMask
 from posenc.structure import Column, Decay, gate_sums
 from tests.samples import gap, mostly_slow, qkv
@@ -169,6 +169,15 @@ def test_refusals():
     assert "backward" in flex.refuses_by_name(prepared(q, k, v, [ForgetGate(32, num_heads=4)], x=x))
     with pytest.raises(TypeError, match="score_mod"):
         flex.attend_flex(q, k, v, None, [StickBreaking().fast_form()], 1.0, prepared(q, k, v, []).visibility)
+
+
+def test_gradients_of_gates_in_16_bits_are_refused():
+    """Measured wrong on a GPU (benchmarks/results/gpu.md); the result itself was right."""
+    gate, x = ForgetGate(32, num_heads=4).bfloat16(), torch.randn(2, KEYS, 32).bfloat16()
+    q, k, v = (t.bfloat16() for t in qkv(2, 4, QUERIES, KEYS, 32))
+    assert "gradient of gates" in flex._terms_refused(with_structures(prepared(q, k, v, [gate], x=x)))
+    with torch.no_grad():
+        assert flex._terms_refused(with_structures(prepared(q, k, v, [gate], x=x))) is None
 
 
 def test_strategy_speaks():

@@ -28,7 +28,7 @@ from posenc.backends.flex.block_masks import block_mask
 from posenc.backends.inputs.attention_call import AttentionCall, with_structures
 from posenc.backends.inputs.visibility import VisibilityMask
 from posenc.encoding import softcapped
-from posenc.structure import ScoreMod, Structure
+from posenc.structure import Decay, ScoreMod, Structure
 from posenc.tracing import exporting
 
 
@@ -80,6 +80,8 @@ def _terms_refused(call: AttentionCall) -> str | None:
         if parts is None:
             return f"{name} states no structure for this call"
         for part in parts:
+            if isinstance(part, Decay) and part.gates.requires_grad and torch.is_grad_enabled() and _shortened(call.q):
+                return "its gradient of gates was off by a third in bfloat16 (4,096 tokens, H200, torch 2.11)"
             reason = part.flex_refusal(name, ordered=ordered, sink=call.weight is not None)
             if reason is not None:
                 return reason
@@ -206,6 +208,11 @@ def _kernel(cuda: bool) -> Callable[..., Any]:
     """FlexAttention compiled on a GPU, unless a compiler is at work already."""
     uncompiled: Callable[..., Any] = flex_attention
     return _compiled() if cuda and not torch.compiler.is_compiling() else uncompiled
+
+
+def _shortened(q: Tensor) -> bool:
+    """Whether products are of 16 bits."""
+    return q.dtype in (torch.bfloat16, torch.float16)
 
 
 def _wants_gradients(call: AttentionCall) -> bool:
