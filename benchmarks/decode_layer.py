@@ -73,6 +73,7 @@ def candidates(tokens: int) -> dict[str, Step]:
     with torch.no_grad():
         static.k[:, :, :tokens], static.v[:, :, :tokens] = k[:, :, 1:], v[:, :, 1:]
         static.real[:, :tokens] = True
+        static.positions[:, :tokens] = torch.arange(tokens)
         static.seen.fill_(tokens)
         static.count.fill_(tokens)
     return {

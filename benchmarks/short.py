@@ -29,7 +29,7 @@ from posenc import RoPE, attention
 from posenc.layers import KVCache, SelfAttention
 
 HEADS, WIDTH, DIM = 8, 64, 512
-ENCODINGS = ("NoPE", "RoPE", "ALiBi", "T5", "FoX, gates near 0.5", "CoPE")
+ENCODINGS = ("NoPE", "RoPE", "ALiBi", "T5", "FIRE", "FoX, gates near 0.5", "stick-breaking", "Shaw", "CoPE")
 Run = Callable[[], object]
 
 
@@ -87,9 +87,20 @@ def calls_of(args: argparse.Namespace, tokens: int, kind: str) -> str:
         row = rows[name]
         options = {"features": row.features(x)} if row.reads_x else {}
         candidates[f"posenc {name}"] = partial(once, partial(attention, q, k, v, row.encodings, **options))
+    if queries > 1:
+        cos, sin = (torch.cat([t, t], -1) for t in RoPE(WIDTH).table(torch.arange(queries)))
+        candidates["RoPE by hand, tables made before"] = partial(
+            once, lambda: F.scaled_dot_product_attention(turned(q, cos, sin), turned(k, cos, sin), v, is_causal=True)
+        )
     with torch.set_grad_enabled(trained):
         timed = rounds(candidates, partial(once, sdpa), args.rounds, calls_for(tokens))
     return table(f"`attention`, {kind}, {tokens} tokens, 8 heads of width 64", "call", timed)
+
+
+def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """The rotation as people write it."""
+    a, b = x.chunk(2, -1)
+    return x * cos + torch.cat([-b, a], -1) * sin
 
 
 def calls_for(tokens: int) -> int:
