@@ -197,7 +197,9 @@ def _row(parts: Sequence[Part], rule: _Rule, options: Mapping[str, Any]) -> _Row
         for number in numbered:
             check_whole("frames", number, least=0)
         if not grids or len(numbered) != grids[0][0]:
-            raise ValueError(f"frames must number the frames of the video in parts, got {shown(numbered)} for {shown(parts)}")
+            raise ValueError(
+                f"frames must number the frames of the video in parts, got {shown(numbered)} for {shown(parts)}"
+            )
     table = options["table"]
     if table is not None:
         check_whole("table", table)
