@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -116,7 +117,10 @@ def test_an_adapter_from_the_page(tmp_path: Path) -> None:
     code = page.partition("```python\n")[2].partition("```")[0]
     (tmp_path / "mine.py").write_text(code)
     wanted = [case for case in cases() if case.name in ("llama/yarn/v5/256/1024", "qwen2/yarn/v5/256/1024")]
-    _, cells, _ = run_check([f"{tmp_path / 'mine.py'}:MINE"], questions=wanted)
+    try:
+        _, cells, _ = run_check([f"{tmp_path / 'mine.py'}:MINE"], questions=wanted)
+    finally:
+        sys.modules.pop("mine", None)  # which other tests write as well
     assert {cell.model: cell.state for cell in cells} == {"llama": "right", "qwen2": "not run"}
 
 

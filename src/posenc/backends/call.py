@@ -180,6 +180,7 @@ def explain(
     >>> q, k, v = torch.randn(3, 1, 8, 1024, 64)
     >>> print(explain(q, k, v, [ALiBi(8)]))  # doctest: +ELLIPSIS
     backend tiled: blocks of queries under a bias by distance, computed anew in the backward pass
+    not step: it serves one query
     not triton: its kernels were made for NVIDIA's GPUs
     not flex: off a GPU it builds every score
     not sdpa: not asked for

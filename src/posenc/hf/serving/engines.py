@@ -152,8 +152,10 @@ class Verdict(NamedTuple):
             rows = dict.fromkeys(result.row for result in self.results)
             return f"{', '.join(rows)} measured right ({_measures(self)}, {', '.join(models)})"
         if self.version not in engine_table()["engines"].get(self.engine, {}):
-            known = ", ".join(versions(self.engine)) or "no version"
-            return f"not measured: {title(self.engine)} {self.version or 'of any version'} (measured: {known})"
+            known = ", ".join(versions(self.engine))
+            if not known:
+                return f"not measured: {title(self.engine)}"
+            return f"not measured: {title(self.engine)} {self.version} (measured: {known})"
         spelling = SPELLINGS[self.results[0].spelling] if self.results else ""
         rows = dict.fromkeys(result.row for result in self.unmeasured)
         return f"not measured: {', '.join(rows)} with {spelling}" if rows else "not measured"

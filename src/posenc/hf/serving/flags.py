@@ -66,7 +66,7 @@ class Flags(NamedTuple):
 
     def __str__(self) -> str:
         line = shlex.join(self.words) if self.words else f"not by flags: {self.reason}"
-        further = [f"{self.engine} {self.version}: {self.measured}"] if self.words else []
+        further = [f"{f'{self.engine} {self.version}'.strip()}: {self.measured}"] if self.words else []
         further += [f"{self.engine}: {self.note}"] if self.note else []
         return "\n  ".join([f"{self.engine}: {line}", *further])
 
@@ -96,6 +96,8 @@ def serve_flags(
         check_whole("length", length, most=TOKENS)
     if not isinstance(config, RopeConfig):
         raise ValueError(f"config must be a RopeConfig, as read_rope gives it, got {shown(config)}")
+    if engine_versions is not None and not isinstance(engine_versions, Mapping):
+        raise ValueError(f"engine_versions must be versions by engine, got {shown(engine_versions)}")
     versions_by_engine = dict(engine_versions or {})
     if set(versions_by_engine) - set(_ENGINES):
         raise ValueError(f"engine_versions must name {', '.join(_ENGINES)}, got {shown(engine_versions)}")
