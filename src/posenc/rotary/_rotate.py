@@ -129,6 +129,8 @@ def _rotated(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout, inverse: bool)
     if rotary == x.shape[-1] and layout == "half":
         return _by_halves(x, cos, sin, inverse)
     if rotary == x.shape[-1] and _is_complex_in_memory(x):
+        if x.numel() == 0:  # its product has strides of 0, which view refuses
+            return torch.empty_like(x)
         return (_as_complex(x) * _unit_circle(cos, sin, inverse)).view(x.dtype)
     out = torch.empty_like(x)
     if rotary == x.shape[-1]:
