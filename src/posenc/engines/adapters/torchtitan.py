@@ -1,6 +1,6 @@
 """torchtitan: ComplexRoPE with the block's numbers under torchtitan's names; it reads no config.json.
 
-YaRN's gain is left to the model's softmax scale there, so that cos and sin of YaRN are off by the gain alone.
+YaRN is not asked: its gain is in the softmax scale of torchtitan's models, so that cos and sin alone decide nothing.
 Source: torchtitan 0.3.0, models/common/rope.py.
 """
 
@@ -16,8 +16,6 @@ _NAMES = {
     "llama3": ("llama", {"factor": "scaling_factor", "low_freq_factor": "low_freq_factor",
                          "high_freq_factor": "high_freq_factor",
                          "original_max_position_embeddings": "original_max_position_embeddings"}),
-    "yarn": ("yarn", {"factor": "rope_factor", "beta_fast": "beta_fast", "beta_slow": "beta_slow",
-                      "truncate": "truncate", "original_max_position_embeddings": "original_seq_len"}),
 }  # fmt: skip
 
 
@@ -29,6 +27,8 @@ def measure(question: Question) -> Rows:
     )
 
     block = version_5_block(question.config)
+    if block["rope_type"] == "yarn":
+        raise NotRunError("YaRN's gain is in the models' softmax scale, so that cos and sin alone decide nothing")
     if block["rope_type"] not in _NAMES:
         raise NotRunError(f"RoPE.Config has no such scaling as {block['rope_type']}")
     scaling, names = _NAMES[block["rope_type"]]

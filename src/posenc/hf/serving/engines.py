@@ -58,7 +58,7 @@ class Remedy(NamedTuple):
 
     def __str__(self) -> str:
         if self.how == "none":
-            return f"no way by flags or keys is known{f' (tried: {self.what})' if self.what else ''}"
+            return f"no remedy by other keys was found{f' (tried: {self.what})' if self.what else ''}"
         return self.what + (", for texts within the original length only" if self.only else "")
 
 
