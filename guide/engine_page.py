@@ -101,8 +101,9 @@ def _versions(heads: Iterable[Engine], cells: Sequence[Cell]) -> str:
         lines.append(f"| {title(head.engine)} | {head.version} | {head.code} | {what} | {head.date} | {numbers} |")
     reference = " · ".join(dict.fromkeys(head.reference for head in heads))
     return "\n".join(lines) + (
-        f"\n\nThe truth: {reference}, where the two agree to 1e-6. The code of each method's authors was not run here as "
-        "a third witness: YaRN with only one of `mscale` and `mscale_all_dim` is a case in which it may decide otherwise."
+        f"\n\nThe truth: {reference}, where the two agree to 1e-6. The code of each method's authors was not run "
+        "here as a third witness: YaRN with only one of `mscale` and `mscale_all_dim` is a case in which it may "
+        "decide otherwise."
     )
 
 
