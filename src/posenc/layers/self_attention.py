@@ -45,14 +45,14 @@ class SortedEncodings(NamedTuple):
     modules: tuple[nn.Module | None, ...]  # that they were sorted from
     acting: list[Encoding]
     rotary: list[RotaryEncoding]
-    others: list[int]  # places of all that are no rotation
+    non_rotary: list[int]  # indices in `acting`
 
     @classmethod
     def of(cls, modules: tuple[nn.Module | None, ...]) -> SortedEncodings:
         """Sort them."""
         acting = [e for e in modules if isinstance(e, Encoding)]
-        others = [i for i, e in enumerate(acting) if not isinstance(e, RotaryEncoding)]
-        return cls(modules, acting, [e for e in acting if isinstance(e, RotaryEncoding)], others)
+        non_rotary = [i for i, e in enumerate(acting) if not isinstance(e, RotaryEncoding)]
+        return cls(modules, acting, [e for e in acting if isinstance(e, RotaryEncoding)], non_rotary)
 
 
 class SelfAttention(nn.Module):
@@ -230,7 +230,7 @@ class SelfAttention(nn.Module):
         modules = tuple(self.encodings._modules.values())
         if self._sorted is None or self._sorted.modules != modules:
             self._sorted = SortedEncodings.of(modules)
-        acting, rotary, others = self._sorted.acting, self._sorted.rotary, self._sorted.others
+        acting, rotary, non_rotary = self._sorted.acting, self._sorted.rotary, self._sorted.non_rotary
         if (self.training and self.dropout) or not rotates_before_cache(acting, None, None):
             return None
         position = cache.next_step(reads_positions=self.axes > 0)
@@ -245,14 +245,14 @@ class SelfAttention(nn.Module):
             return None
         keys, values, features = written
         if (
-            not others and self.softcap is None and self.backend == "auto" and kind._attend is SelfAttention._attend
+            not non_rotary and self.softcap is None and self.backend == "auto" and kind._attend is SelfAttention._attend
             and q.dtype is keys.dtype and (self.scale is None or 0 < self.scale < math.inf)
         ):  # fmt: skip
             out = sdpa.kernel(q, keys, values, None, False, self.scale, 0.0)  # as `attention` would, after more checks
         else:
             call = partial(
-                attention, encodings=[acting[i] for i in others], features=[features[i] for i in others], causal=True,
-                scale=self.scale, backend=self.backend, softcap=self.softcap,
+                attention, encodings=[acting[i] for i in non_rotary], features=[features[i] for i in non_rotary],
+                causal=True, scale=self.scale, backend=self.backend, softcap=self.softcap,
             )  # fmt: skip
             out = self._attend(q, keys, values, call)
         merged = self._merge(out, x)

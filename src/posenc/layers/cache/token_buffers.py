@@ -69,18 +69,18 @@ class TokenBuffers:
     def write_one(
         self, k: Tensor, v: Tensor, features: Sequence[Tensor | None], place: Tensor
     ) -> tuple[Tensor, Tensor, TokenData] | None:
-        """As `write` of one token for which there is room: keys, values, features; None if it fits no held tensors.
+        """`write` for one token that there is room for: keys, values, features; None if it fits no held tensors.
 
         Args:
-            k, v, features: of the token; nothing else is kept of any.
+            k, v, features: of the token; nothing else is cached.
             place: ``stop`` as a tensor ``(1,)``.
         """
         held = self.held
         if held[POSITIONS] is not None or held[PADDING] is not None or held[SEGMENTS] is not None:
             return None
-        kept = (held[K], held[V], *held[FEATURES:])
-        if self._writer is None or not self._writer.serves(kept):
-            self._writer = StepWriter(kept)
+        buffers = (held[K], held[V], *held[FEATURES:])
+        if self._writer is None or not self._writer.serves(buffers):
+            self._writer = StepWriter(buffers)
         return self._writer.write((k, v, *features), place, self.start, self.stop)
 
     def publish(self, tokens: int) -> None:
