@@ -18,7 +18,7 @@ from posenc.hf.families.layer_patterns import FULL, SLIDING
 SMALL: dict[str, Any] = {"num_hidden_layers": 8, "hidden_size": 64, "num_attention_heads": 4}
 
 
-def told(model_type: str, **more: Any) -> list[tuple[bool, int | None, str, bool]]:
+def layers_of(model_type: str, **more: Any) -> list[tuple[bool, int | None, str, bool]]:
     """Of each layer: whether it turns, its window, its sink, whether it has a temperature."""
     layers = model_from_config({**SMALL, "model_type": model_type, **more}).layers
     return [(item.rotation is not None, item.window, item.sink, item.temperature is not None) for item in layers]
@@ -41,7 +41,7 @@ PLAIN = (True, None, "", False)
     ],
 )  # fmt: skip
 def test_schedules(model_type: str, more: dict[str, Any], period: list[Any]) -> None:
-    assert told(model_type, **more) == (period * 8)[:8]
+    assert layers_of(model_type, **more) == (period * 8)[:8]
 
 
 def test_kinds_bases_and_scales() -> None:

@@ -253,5 +253,5 @@ def test_a_learned_table_that_attached_encodings_replace_is_told_as_unused() -> 
     rope = {"name": "rope", "shared": True, "options": {"base": 10000.0}}
     replaced = explain({**gpt2, "posenc": {"encodings": [rope]}}).facts["encodings"]
     kept = explain({**gpt2, "posenc": {"encodings": [{"name": "own"}, rope]}}).facts["encodings"]
-    assert replaced[1]["text"].endswith("(1,024 rows); not used beside what is attached")
+    assert replaced[1]["text"].endswith("(1,024 rows); not used with the attached encodings")
     assert kept[1]["text"].endswith("(1,024 rows)")

@@ -59,7 +59,7 @@ def _encodings(config: RopeConfig) -> list[Facts]:
         schemes = tuple(SchemeFacts(*describe_spec(spec)) for spec in posenc_specs(config.config))
     attached = attached_names(config.config)
     if attached is not None and "own" not in attached.words.split(" + "):  # learned tables are switched off then
-        schemes = tuple(each._replace(text=f"{each.text}; not used beside what is attached") for each in schemes)
+        schemes = tuple(each._replace(text=f"{each.text}; not used with the attached encodings") for each in schemes)
     return [*_attached(config), *map(_scheme, schemes)]
 
 
