@@ -192,7 +192,7 @@ def test_models_without_a_rotation_are_read_as_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("options", "message"),
     [
         ({"tasks": ["squad"]}, "tasks: perplexity"),
         ({"methods": ["progressive"]}, "chooses or trains"),
