@@ -1,4 +1,4 @@
-"""What a figure shows, as data: a map, curves, bars, vectors in a plane, tokens on a grid, or a flow chart, with texts."""
+"""What a figure shows, as data: a map, curves, bars, vectors in a plane, tokens on a grid, a flow chart; and texts."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class Tokens:
     """Tokens at two coordinates, in panels with scales of their own; a sign and a colour for each kind of token.
 
     Attributes:
-        panels: by title, the points (across, down) of each kind by name; equal points are drawn once, with their number.
+        panels: by title, the points (across, down) of each kind by name; equal points are drawn once.
         across, down: what the coordinates are; `down` grows downwards, as rows of a picture do.
         label: alternative text: what is to be seen.
         caption: what the figure shows.

@@ -67,9 +67,10 @@ def token_grids() -> Tokens:
             "behind it, spread over a trained grid, and centred with a constant area"
         ),
         (
-            f"One picture of {ROWS} × {COLUMNS} latent patches and {WORDS} tokens of text. FLUX.1 counts from 0 and has "
-            "all text at the origin; Qwen-Image centres the picture and starts text behind it; CogVideoX spreads it over "
-            "the trained 30 × 45; Mochi centres it and keeps its area at 192². Their text has no position."
+            f"One picture of {ROWS} × {COLUMNS} latent patches and {WORDS} tokens of text. FLUX.1 counts from 0 and "
+            "has all text at the origin; Qwen-Image centres the picture and starts text behind it; CogVideoX spreads "
+            "the picture over the trained 30 × 45; Mochi centres it and keeps its area at 192². The last two give text "
+            "no position."
         ),
     )
 
@@ -96,8 +97,8 @@ def reference_axes() -> Tokens:
             "steps in FLUX.2; in Z-Image the caption counts along the first axis and the picture follows"
         ),
         (
-            f"The first axis of a picture, of a reference picture and of {WORDS} tokens of text, by the column; × 4 is "
-            "the four rows. FLUX.2 counts text on its fourth axis, which is not drawn."
+            f"The first axis of a picture, of a reference picture and of {WORDS} tokens of text, by the column; each "
+            f"sign of a picture stands for its {ROWS} rows. FLUX.2 counts text on its fourth axis, which is not drawn."
         ),
     )
 
@@ -128,7 +129,7 @@ def larger_pictures() -> Curves:
     }  # fmt: skip
     return _slowdown(
         {name: axis_of("flux-1", 1, scaling).spectrum().theta for name, scaling in scalings.items()},
-        "four curves from 1 to 2: flat for position interpolation, and rising from the fast to the slow pairs otherwise",
+        "four curves from 1 to 2: flat for position interpolation, rising from the fast to the slow pairs otherwise",
         (
             f"By which factor each pair of FLUX.1's rows is slowed down for a side of {LARGER} patches (2,048 pixels) "
             f"instead of {TRAINED}. At 1 the model meets angles that it was not trained on; at 2 it tells neighbouring "
@@ -180,10 +181,10 @@ def riflex_angle() -> Curves:
         series,
         "latent frame",
         f"cosine of pair {PAIR}",
-        "two waves over 66 frames: the unscaled one is back at 1 in frame 50, the slowed one only at the end",
+        "two waves over 66 frames: the unscaled one is back at 1 in frame 50, the slowed one not before the last frame",
         (
-            f"Pair {PAIR} of HunyuanVideo's time axis: at frame {REPEATS_AT} it is back at the angle of frame 0, and the "
-            f"video starts again. With RIFLEx it makes nine tenths of a rotation within {LONG} latent frames."
+            f"Pair {PAIR} of HunyuanVideo's time axis: at frame {REPEATS_AT} it is back at the angle of frame 0, and "
+            f"the video starts again. With RIFLEx it makes nine tenths of a rotation within {LONG} latent frames."
         ),
     )
 

@@ -172,7 +172,14 @@ def _curves(shown: Curves) -> tuple[float, float, str]:
         )
     for name, y in shown.levels.items():
         parts.append(f'<path class="level" d="M{LEFT} {up(y):.1f}h{wide}"/>')
-        parts.append(_text(LEFT + 6, up(y) - 5, f"{name}: {number(y)}", "start"))
+        words = f"{name}: {number(y)}"
+        near = [across(x) for x, other in points if -22 < up(other) - up(y) < 2]
+        at_left, at_right = (
+            sum(start < x < start + LETTER * len(words) for x in near)
+            for start in (LEFT, LEFT + wide - LETTER * len(words))
+        )
+        x, anchor = (LEFT + wide - 6, "end") if at_left > at_right else (LEFT + 6, "start")
+        parts.append(_text(x, up(y) - 5, words, anchor))
     parts.append(_text(LEFT + wide / 2, HEIGHT - 8, title(shown.across, log=shown.log_x)))
     parts.append(_upright(ABOVE + tall / 2, title(shown.down, log=shown.log)))
     return WIDTH, HEIGHT, "".join(parts)
@@ -231,8 +238,11 @@ def _plane(shown: Plane) -> tuple[float, float, str]:
 def _stacked(shown: Stacked) -> tuple[float, float, str]:
     kinds, longest = _entries(shown), max(sum(length for _, length in row) for row in shown.rows.values())
     left, top = 16 + LETTER * max(map(len, shown.rows)), 4
-    unit = (WIDTH - left - 8) / longest
+    unit, low = (WIDTH - left - 8) / longest, top + BAR * len(shown.rows)
     parts = []
+    for mark in linear_ticks(0, longest, 4):
+        parts.append(f'<path class="grid" d="M{left + mark * unit:.1f} {top}V{low}"/>')
+        parts.append(_text(left + mark * unit, low + 18, tick(mark)))
     for y, (name, segments) in enumerate(shown.rows.items()):
         x, middle = left, top + (y + 0.5) * BAR
         parts.append(_text(left - 8, middle + 5, name, "end"))
@@ -243,10 +253,6 @@ def _stacked(shown: Stacked) -> tuple[float, float, str]:
             if wide > 2 * LETTER:
                 parts.append(_text(x + wide / 2, middle + 5, number(length)))
             x += wide
-    low = top + BAR * len(shown.rows)
-    for mark in linear_ticks(0, longest, 4):
-        parts.append(f'<path class="grid" d="M{left + mark * unit:.1f} {top}V{low}"/>')
-        parts.append(_text(left + mark * unit, low + 18, tick(mark)))
     parts.append(_text(left + longest * unit / 2, low + 40, shown.across))
     return WIDTH, low + BELOW, "".join(parts)
 
@@ -280,7 +286,7 @@ def _tokens(shown: Tokens) -> tuple[float, float, str]:
         for kind, group in groups.items():
             for (x, y), count in Counter(group).items():
                 parts.append(_sign(kinds.index(kind), across(x), down(y)))
-                if count > 1:
+                if count == len(group) > 1:  # all of them at one place
                     parts.append(_text(across(x) + 9, down(y) - 5, f"× {count}", "start"))
     low = math.ceil(len(shown.panels) / 2) * tall
     parts.append(_text(WIDTH / 2 + left / 2, low + 6, f"{shown.across} →"))
@@ -289,8 +295,10 @@ def _tokens(shown: Tokens) -> tuple[float, float, str]:
 
 
 def _span(values: Sequence[float]) -> tuple[float, float]:
-    """The range of a panel's axis: the values, half a token around them, and 0."""
-    return min(*values, 0.0) - 0.8, max(*values, 0.0) + 0.8
+    """The range of a panel's axis: the values and 0, and some room around them."""
+    low, high = min(*values, 0.0), max(*values, 0.0)
+    room = max(0.8, 0.08 * (high - low))
+    return low - room, high + room
 
 
 def _sign(kind: int, x: float, y: float) -> str:
