@@ -162,13 +162,13 @@ def test_channels_of_generators_are_those_of_their_rotation() -> None:
     assert isinstance(shown, Stacked)
     assert shown.rows["Wan, Cosmos"] == [("first axis", 44), ("rows", 42), ("columns", 42)]
     assert shown.rows["MiniMax-H3"][-1] == ("not rotated", 32)
-    cos, sin = AxialRoPE.of_model("minimax-h3").table(torch.ones(1, 3, dtype=torch.long))
+    sin = AxialRoPE.of_model("minimax-h3").table(torch.ones(1, 3, dtype=torch.long))[1]
     assert int((sin.abs() > 0).sum()) == sum(width for kind, width in shown.rows["MiniMax-H3"][:-1]) / 2
     lengths = {name: sum(width for _, width in row) for name, row in shown.rows.items()}
     assert set(lengths.values()) == {128, 96, 64}
-    bars_ = [path for path in ElementTree.fromstring(alone(shown)).iter(f"{SVG}path") if "M8" not in path.get("d", "")]
-    drawn = [path.get("d", "") for path in bars_ if "stroke-width:18" in path.get("style", "")]
-    assert len(drawn) == sum(map(len, shown.rows.values())), "a bar for each segment"
+    paths = ElementTree.fromstring(alone(shown)).iter(f"{SVG}path")
+    segments = [path for path in paths if "stroke-width:18" in path.get("style", "")]
+    assert len(segments) == sum(map(len, shown.rows.values()))
 
 
 def test_tokens_stand_where_the_builder_puts_them() -> None:
@@ -200,19 +200,19 @@ def test_periods_of_generators_are_those_of_their_axes() -> None:
         assert len(expected) == width / 2
         assert [y for _, y in curves("row-periods").series[title]] == pytest.approx(expected, rel=1e-3)
     slowed = dict(curves("riflex-periods").series["with RIFLEx"])
-    plain = dict(curves("riflex-periods").series["HunyuanVideo"])
-    assert {pair for pair in plain if plain[pair] != slowed[pair]} == {4}
-    assert (round(plain[4]), slowed[4]) == (50, pytest.approx(66 / 0.9, rel=1e-6))
+    trained = dict(curves("riflex-periods").series["HunyuanVideo"])
+    assert {pair for pair in trained if trained[pair] != slowed[pair]} == {4}
+    assert (round(trained[4]), slowed[4]) == (50, pytest.approx(66 / 0.9, rel=1e-6))
     wave = dict(curves("riflex-angle").series["with RIFLEx"])
     assert wave[60] == pytest.approx(math.cos(60 * 0.9 * 2 * math.pi / 66), abs=1e-6)
 
 
 def test_slowdown_of_larger_pictures_is_that_of_the_scalings() -> None:
-    fixed, steps, plain = curves("larger-pictures"), curves("dype-steps"), RoPE(56).spectrum().theta
+    fixed, steps, trained = curves("larger-pictures"), curves("dype-steps"), RoPE(56).spectrum().theta
     assert [y for _, y in fixed.series["PI"]] == pytest.approx([2.0] * 28)
     assert [y for _, y in fixed.series["DyPE, first step"]] == [y for _, y in steps.series["t = 1"]]
     late = RoPE(56, scaling=DyPE(128, original_length=64, timestep=0.1)).spectrum().theta
-    assert [y for _, y in steps.series["t = 0.1"]] == pytest.approx((plain / late).tolist(), rel=1e-6)
+    assert [y for _, y in steps.series["t = 0.1"]] == pytest.approx((trained / late).tolist(), rel=1e-6)
     unchanged = [sum(y < 1.001 for _, y in line) for line in steps.series.values()]
     assert unchanged == sorted(unchanged), "ever more pairs are as they were trained"
 

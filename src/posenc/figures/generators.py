@@ -133,13 +133,13 @@ def larger_pictures() -> Curves:
         (
             f"By which factor each pair of FLUX.1's rows is slowed down for a side of {LARGER} patches (2,048 pixels) "
             f"instead of {TRAINED}. At 1 the model meets angles that it was not trained on; at 2 it tells neighbouring "
-            "patches apart by half the angle. YaRN's turns are those of language models."
+            "patches apart by half the angle. YaRN has its defaults for language models."
         ),
     )
 
 
 def dype_steps() -> Curves:
-    """The same of DyPE while a picture is denoised."""
+    """By which factor DyPE slows the same pairs while a picture is denoised."""
     return _slowdown(
         {
             f"t = {t:g}": axis_of("flux-1", 1, DyPE(LARGER, original_length=TRAINED, timestep=t)).spectrum().theta
@@ -155,9 +155,9 @@ def dype_steps() -> Curves:
 
 def riflex_periods() -> Curves:
     """Periods of HunyuanVideo's frames, and which of them RIFLEx changes."""
-    plain, slowed = _time_axis(None), _time_axis(RIFLEx(PAIR, length=LONG))
+    trained, slowed = _time_axis(None), _time_axis(RIFLEx(PAIR, length=LONG))
     return Curves(
-        {"HunyuanVideo": _periods(plain, first=1), "with RIFLEx": _periods(slowed, first=1)},
+        {"HunyuanVideo": _periods(trained, first=1), "with RIFLEx": _periods(slowed, first=1)},
         "pair of the frames, from 1",
         "period (latent frames)",
         "two rising lines of eight points that differ in the fourth, which lies above the longer video with RIFLEx",
@@ -224,9 +224,9 @@ def _periods(rope: RoPE, first: int = 0) -> list[tuple[float, float]]:
 
 
 def _slowdown(spectra: dict[str, Tensor], label: str, caption: str) -> Curves:
-    plain = axis_of("flux-1", 1).spectrum().theta
+    unscaled = axis_of("flux-1", 1).spectrum().theta
     series = {
-        name: [(float(pair), float(ratio)) for pair, ratio in enumerate(plain / theta)]
+        name: [(float(pair), float(ratio)) for pair, ratio in enumerate(unscaled / theta)]
         for name, theta in spectra.items()
     }
     return Curves(series, "pair of the rows", "unscaled / scaled frequency", label, caption)
