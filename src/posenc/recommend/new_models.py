@@ -176,7 +176,7 @@ IMAGES = (
          "practice", ("flux", "qwen_image"), _kind("image-generation")),
     Rule("practice", "Text stands at the origin (FLUX.1), on an axis of its own (FLUX.2), behind the centred picture "
                      "(Qwen-Image) or before it (Z-Image); references stand on the first axis. The page on images and "
-                     "video has 31 models.", "practice", ("flux", "qwen_image", "docs/images.md"),
+                     "video has some thirty models.", "practice", ("flux", "qwen_image", "docs/images.md"),
          _kind("image-generation")),
     Rule("instead", "A 2D sinusoid added to the patches (DiT), interpolated and cropped for other sizes (Stable "
                     "Diffusion 3).", "practice", ("dit", "sd3"), _kind("image-generation")),

@@ -1,0 +1,49 @@
+"""The lines of docs/images.md that attach posenc to pipelines of diffusers run, on tiny transformers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from posenc.diffusers import AttachedPositions
+
+pytestmark = pytest.mark.reference
+diffusers = pytest.importorskip("diffusers")
+DOCS = Path(__file__).parents[2] / "docs"
+BLOCK = re.compile(r"(?:^    .*\n|^\n)*^    from posenc\.diffusers import .*\n(?:^    .*\n|^\n)*", re.M)
+
+
+def pipelines() -> dict[str, SimpleNamespace]:
+    """The names that the pages use, with transformers of the released widths of a head."""
+    small = {"num_layers": 1, "num_attention_heads": 1, "attention_head_dim": 128}
+    flux = diffusers.FluxTransformer2DModel(
+        in_channels=4, num_single_layers=0, joint_attention_dim=8, pooled_projection_dim=8, **small
+    )
+    qwen = diffusers.QwenImageTransformer2DModel(in_channels=4, out_channels=4, joint_attention_dim=8, **small)
+    hunyuan = diffusers.HunyuanVideoTransformer3DModel(
+        in_channels=4, out_channels=4, num_single_layers=0, num_refiner_layers=1, text_embed_dim=8,
+        pooled_projection_dim=8, **small,
+    )  # fmt: skip
+    wan = diffusers.WanTransformer3DModel(in_channels=4, out_channels=4, text_dim=8, freq_dim=16, ffn_dim=8, **small)
+    models = {"flux": flux, "qwen": qwen, "hunyuan": hunyuan, "wan": wan}
+    return {f"{name}_pipeline": SimpleNamespace(transformer=model) for name, model in models.items()}
+
+
+def attached(pipeline: SimpleNamespace) -> bool:
+    return any(isinstance(module, AttachedPositions) for module in pipeline.transformer.modules())
+
+
+@pytest.mark.parametrize("page", ["images.md", "howto/rope-for-images-and-video.md"])
+def test_lines_that_attach_run_on_each_named_pipeline(page: str) -> None:
+    blocks = BLOCK.findall((DOCS / page).read_text(encoding="utf-8"))
+    assert len(blocks) == 1
+    code = re.sub("^    ", "", blocks[0], flags=re.M)
+    names = pipelines()
+    exec("from posenc import YaRN\n" + code, dict(names))
+    used = {name for name in names if name in code}
+    assert len(used) > 2
+    left = {name for name, pipeline in names.items() if attached(pipeline)}
+    assert left == used - {"flux_pipeline"}, "which the last line detaches"
