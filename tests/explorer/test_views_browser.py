@@ -298,8 +298,8 @@ def test_generators_are_scaled_as_posenc_scales_them(browser: Any, explorer: Pat
     assert f"Gain on cos and sin: {float(spectrum.gain):.4g}" in said(browser, "generators")
     wan = "#view=generators&axis=Wan: frames&scaling=riflex&factor=2&noise=1&pair=0"
     show(browser, explorer, state=wan.replace(" ", "%20"))
-    own, faster = 2 * math.pi / float(RoPE(44).spectrum().theta[5]), 42 / 0.9
-    words = f"Pair 6 comes round after {own:.4g} latent frames, with RIFLEx after {faster:.4g}: it is faster"
+    trained, faster = 2 * math.pi / float(RoPE(44).spectrum().theta[5]), 42 / 0.9
+    words = f"Pair 6 comes round after {trained:.4g} latent frames, with RIFLEx after {faster:.4g}: it is faster"
     assert words in said(browser, "generators")
     assert not browser.get_log("browser")
 

@@ -5,6 +5,7 @@ Drawings are about 460 units wide at most with letters of 15, which are 11 pixel
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -170,10 +171,11 @@ def _curves(shown: Curves) -> tuple[float, float, str]:
             if len(line) > 1
             else f'<path class="line s{i % SERIES}" style="stroke-width:8" d="M{places[0]}h0"/>'
         )
+    drawn = [place for line in shown.series.values() for place in _along([(across(x), up(y)) for x, y in line])]
     for name, y in shown.levels.items():
         parts.append(f'<path class="level" d="M{LEFT} {up(y):.1f}h{wide}"/>')
         words = f"{name}: {number(y)}"
-        near = [across(x) for x, other in points if -22 < up(other) - up(y) < 2]
+        near = [x for x, other in drawn if -22 < other - up(y) < 2]
         at_left, at_right = (
             sum(start < x < start + LETTER * len(words) for x in near)
             for start in (LEFT, LEFT + wide - LETTER * len(words))
@@ -183,6 +185,15 @@ def _curves(shown: Curves) -> tuple[float, float, str]:
     parts.append(_text(LEFT + wide / 2, HEIGHT - 8, title(shown.across, log=shown.log_x)))
     parts.append(_upright(ABOVE + tall / 2, title(shown.down, log=shown.log)))
     return WIDTH, HEIGHT, "".join(parts)
+
+
+def _along(places: Sequence[tuple[float, float]], apart: float = 4.0) -> list[tuple[float, float]]:
+    """Places along a line, some units apart, to see what it crosses."""
+    passed = list(places)
+    for (x, y), (to_x, to_y) in itertools.pairwise(places):
+        steps = math.ceil(math.dist((x, y), (to_x, to_y)) / apart)
+        passed += [(x + (to_x - x) * i / steps, y + (to_y - y) * i / steps) for i in range(1, steps)]
+    return passed
 
 
 def _bars(shown: Bars) -> tuple[float, float, str]:
