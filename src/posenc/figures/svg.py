@@ -312,10 +312,14 @@ def _span(values: Sequence[float]) -> tuple[float, float]:
     return low - room, high + room
 
 
-def _sign(kind: int, x: float, y: float) -> str:
+def _sign(kind: int, x: float, y: float, size: float = 5.0) -> str:
     """A square, a cross or a diamond: kinds differ without colours, and where they lie on one another."""
-    path = (f"M{x - 3:.1f} {y - 3:.1f}h6v6h-6z", f"M{x - 5:.1f} {y - 5:.1f}l10 10m0 -10l-10 10",
-            f"M{x:.1f} {y - 5:.1f}l5 5l-5 5l-5 -5z")[kind % 3]  # fmt: skip
+    side = 0.6 * size
+    path = (
+        f"M{x - side:.1f} {y - side:.1f}h{2 * side:.1f}v{2 * side:.1f}h{-2 * side:.1f}z",
+        f"M{x - size:.1f} {y - size:.1f}l{2 * size:.1f} {2 * size:.1f}m0 {-2 * size:.1f}l{-2 * size:.1f} {2 * size:.1f}",
+        f"M{x:.1f} {y - size:.1f}l{size:.1f} {size:.1f}l{-size:.1f} {size:.1f}l{-size:.1f} {-size:.1f}z",
+    )[kind % 3]
     return f'<path class="line s{kind % SERIES}" style="stroke-width:2" d="{path}"/>'
 
 
@@ -370,7 +374,7 @@ def _entry(shown: Figure, place: int, name: str, x: float, y: float) -> str:
 def _sample(shown: Figure, place: int, x: float, y: float) -> str:
     """How a series, a kind of segment or a kind of token is drawn, 30 wide."""
     if isinstance(shown, Tokens):
-        return _sign(place, x + 15, y)
+        return _sign(place, x + 15, y, 3.0)  # as high as the sample of a line
     if isinstance(shown, Stacked):
         return f'<path class="line s{place % SERIES}" style="{_PALE};stroke-width:8" d="M{x:.0f} {y:.0f}h30"/>'
     return f'<path class="line s{place % SERIES}"{_dash(place)} d="M{x:.0f} {y:.0f}h30"/>'
