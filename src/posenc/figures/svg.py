@@ -314,10 +314,10 @@ def _span(values: Sequence[float]) -> tuple[float, float]:
 
 def _sign(kind: int, x: float, y: float, size: float = 5.0) -> str:
     """A square, a cross or a diamond: kinds differ without colours, and where they lie on one another."""
-    side = 0.6 * size
+    side, wide = 1.2 * size, 2 * size
     path = (
-        f"M{x - side:.1f} {y - side:.1f}h{2 * side:.1f}v{2 * side:.1f}h{-2 * side:.1f}z",
-        f"M{x - size:.1f} {y - size:.1f}l{2 * size:.1f} {2 * size:.1f}m0 {-2 * size:.1f}l{-2 * size:.1f} {2 * size:.1f}",
+        f"M{x - side / 2:.1f} {y - side / 2:.1f}h{side:.1f}v{side:.1f}h{-side:.1f}z",
+        f"M{x - size:.1f} {y - size:.1f}l{wide:.1f} {wide:.1f}m0 {-wide:.1f}l{-wide:.1f} {wide:.1f}",
         f"M{x:.1f} {y - size:.1f}l{size:.1f} {size:.1f}l{-size:.1f} {size:.1f}l{-size:.1f} {-size:.1f}z",
     )[kind % 3]
     return f'<path class="line s{kind % SERIES}" style="stroke-width:2" d="{path}"/>'
