@@ -171,11 +171,11 @@ def _curves(shown: Curves) -> tuple[float, float, str]:
             if len(line) > 1
             else f'<path class="line s{i % SERIES}" style="stroke-width:8" d="M{places[0]}h0"/>'
         )
-    drawn = [place for line in shown.series.values() for place in _along([(across(x), up(y)) for x, y in line])]
+    passed = [place for line in shown.series.values() for place in _along([(across(x), up(y)) for x, y in line])]
     for name, y in shown.levels.items():
         parts.append(f'<path class="level" d="M{LEFT} {up(y):.1f}h{wide}"/>')
         words = f"{name}: {number(y)}"
-        near = [x for x, other in drawn if -22 < other - up(y) < 2]
+        near = [x for x, other in passed if -22 < other - up(y) < 2]
         at_left, at_right = (
             sum(start < x < start + LETTER * len(words) for x in near)
             for start in (LEFT, LEFT + wide - LETTER * len(words))
