@@ -1,4 +1,4 @@
-"""The lines of docs/images.md that attach posenc to pipelines of diffusers run, on tiny transformers."""
+"""What docs/images.md and docs/pitfalls.md say of diffusers: lines that attach posenc run, errors are as large."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
+from posenc import MRoPE
 from posenc.diffusers import AttachedPositions
+from posenc.positions import Image, Text, Video
+from posenc.presets import preset
 
 pytestmark = pytest.mark.reference
 diffusers = pytest.importorskip("diffusers")
@@ -47,3 +51,21 @@ def test_lines_that_attach_run_on_each_named_pipeline(page: str) -> None:
     assert len(used) > 2
     left = {name for name, pipeline in names.items() if attached(pipeline)}
     assert left == used - {"flux_pipeline"}, "which the last line detaches"
+
+
+def test_float32_errors_of_diffusers_are_those_that_pitfalls_names() -> None:
+    from diffusers.models.transformers.transformer_ideogram4 import Ideogram4MRoPE
+    from diffusers.models.transformers.transformer_ltx import LTXVideoRotaryPosEmbed
+
+    text = (DOCS / "pitfalls.md").read_text(encoding="utf-8")
+    sizes = (16, 22, 40)  # 121 frames of 704 × 1,280
+    rope, positions = preset("ltx", [Video(*sizes)])
+    theirs = LTXVideoRotaryPosEmbed(2048)(torch.zeros(1, 1, 1), *sizes, rope_interpolation_scale=(8 / 25, 32, 32))[0]
+    exact = rope.table(positions)[0].repeat_interleave(2, -1)  # type: ignore[operator]
+    ltx = float((theirs[0, :, -exact.shape[-1] :] - exact).abs().max())
+    assert f"cosines off by up to {ltx:.3f}, for 121 frames" in text
+    positions = preset("ideogram-4", [Text(20), Image(64, 64)]).positions
+    cos, sin = Ideogram4MRoPE(256, 5_000_000, (24, 20, 20))(positions[None])
+    own = MRoPE(256, sections=(88, 20, 20), interleaved=True, base=5e6).table(positions)
+    ideogram = max(float((table[0, :, :128] - part).abs().max()) for table, part in zip((cos, sin), own, strict=False))
+    assert f"off by up to {ideogram:.4f};" in text
