@@ -59,12 +59,16 @@ def test_float32_errors_of_diffusers_are_those_that_pitfalls_names() -> None:
     text = (DOCS / "pitfalls.md").read_text(encoding="utf-8")
     sizes = (16, 22, 40)  # 121 frames of 704 × 1,280
     rope, positions = preset("ltx", [Video(*sizes)])
-    theirs = LTXVideoRotaryPosEmbed(2048)(torch.zeros(1, 1, 1), *sizes, rope_interpolation_scale=(8 / 25, 32, 32))[0]
+    diffusers_cos = LTXVideoRotaryPosEmbed(2048)(
+        torch.zeros(1, 1, 1), *sizes, rope_interpolation_scale=(8 / 25, 32, 32)
+    )[0]
     exact = rope.table(positions)[0].repeat_interleave(2, -1)  # type: ignore[operator]
-    ltx = float((theirs[0, :, -exact.shape[-1] :] - exact).abs().max())
+    ltx = float((diffusers_cos[0, :, -exact.shape[-1] :] - exact).abs().max())
     assert f"cosines off by up to {ltx:.3f}, for 121 frames" in text
     positions = preset("ideogram-4", [Text(20), Image(64, 64)]).positions
     cos, sin = Ideogram4MRoPE(256, 5_000_000, (24, 20, 20))(positions[None])
-    own = MRoPE(256, sections=(88, 20, 20), interleaved=True, base=5e6).table(positions)
-    ideogram = max(float((table[0, :, :128] - part).abs().max()) for table, part in zip((cos, sin), own, strict=False))
+    exact_table = MRoPE(256, sections=(88, 20, 20), interleaved=True, base=5e6).table(positions)
+    ideogram = max(
+        float((table[0, :, :128] - part).abs().max()) for table, part in zip((cos, sin), exact_table, strict=False)
+    )
     assert f"off by up to {ideogram:.4f};" in text
