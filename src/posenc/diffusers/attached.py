@@ -57,6 +57,15 @@ class AttachedPositions(nn.Module):
         """The model's own module."""
         return self._replaced[0]
 
+    def __getattr__(self, name: str) -> Any:
+        """What else is asked of the model's own module, such as LTX-2's ``prepare_video_coords``."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if "_replaced" not in self.__dict__:  # while the module is being built or unpickled
+                raise
+            return getattr(self.replaced, name)
+
     @property
     def follows_call(self) -> bool:
         """Whether the scaling is a function of the call, rather than the same for every call."""

@@ -587,7 +587,7 @@ CLASSES: dict[tuple[str, str], PositionClass] = {
     ("Kandinsky5RoPE3D", "visual_rope_embeddings"): PositionClass(
         _kandinsky, _by_axis, _matrices, ("transformer_kandinsky",), _of_thousand
     ),
-    ("EasyAnimateRotaryPosEmbed", "rope"): PositionClass(
+    ("EasyAnimateRotaryPosEmbed", "rope_embedding"): PositionClass(
         lambda module, config, scaling: _eighths(module.rope_dim, scaling),
         _ruled("easyanimate", trained=lambda module: (60 // module.patch_size, 90 // module.patch_size)),
         _by_channels, ("transformer_easyanimate",), _of_thousand,
