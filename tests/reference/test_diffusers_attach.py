@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from posenc import AxialRoPE, PositionInterpolation, YaRN
 from posenc.diffusers import KNOWN, AttachedPositions, attach, detach, dype, riflex
 from posenc.frequencies import identify_k
+from posenc.hf.families.diffusion import DIFFUSION
 from tests.samples import gap
 
 pytestmark = pytest.mark.reference
 diffusers = pytest.importorskip("diffusers")
 
 from tests.reference import tiny_diffusers as tiny  # noqa: E402
-from tests.reference.tiny_diffusers import MODELS, Inputs, Make, built, output  # noqa: E402
+from tests.reference.tiny_diffusers import MODELS, Make, built, output  # noqa: E402
 
 FOLDER = Path(__file__).parents[1] / "golden" / "diffusion"
 MADE = json.loads((FOLDER / "manifest.json").read_text())
-
 
 
 # whose own angles are float32 of large numbers: of seconds and pixels times up to 15,700, or times learned numbers
@@ -222,3 +221,10 @@ def test_what_is_refused() -> None:
     for call in (lambda: dype(0), lambda: dype(method="pi"), lambda: riflex(0, repeats_at=5)):  # type: ignore[arg-type]
         with pytest.raises(ValueError):
             call()
+
+
+def test_explain_says_of_each_class_whether_it_can_be_attached_to() -> None:
+    attachable = {type(built(make)[0]).__name__ for make in MODELS}
+    # of the modules of FluxTransformer2DModel and of WanTransformer3DModel
+    attachable |= {"ChromaTransformer2DModel", "WanAnimateTransformer3DModel"}
+    assert {name for name, family in DIFFUSION.items() if family.attaches} == attachable

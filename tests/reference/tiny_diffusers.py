@@ -1,4 +1,4 @@
-"""Tiny models of diffusers with random weights, and inputs for one call of each: a few channels, one layer of each kind."""
+"""Tiny models of diffusers with random weights, and inputs for one call of each: few channels, few layers."""
 
 from __future__ import annotations
 
@@ -159,6 +159,9 @@ def grid_ids(*sizes: float) -> Tensor:
     return torch.cartesian_prod(*(torch.arange(float(size)) for size in sizes))
 
 
+WORDS = torch.arange(3.0)[:, None] * torch.tensor([0.0, 1, 1])  # text that counts on rows and columns
+
+
 def flux_3() -> tuple[nn.Module, Inputs]:
     model = diffusers.Flux3Transformer2DModel(
         in_channels=4, cond_in_channels=4, num_layers=1, num_single_layers=1, attention_head_dim=16,
@@ -198,7 +201,7 @@ def ovis_image() -> tuple[nn.Module, Inputs]:
         joint_attention_dim=32, axes_dims_rope=(4, 6, 6),
     )  # fmt: skip
     inputs: Inputs = {"hidden_states": torch.randn(1, 20, 4), "encoder_hidden_states": torch.randn(1, 3, 32)}
-    inputs |= {"timestep": torch.tensor([0.5]), "img_ids": grid_ids(1, 4, 5), "txt_ids": torch.zeros(3, 3)}
+    inputs |= {"timestep": torch.tensor([0.5]), "img_ids": grid_ids(1, 4, 5), "txt_ids": WORDS}
     return model, inputs
 
 
@@ -208,7 +211,7 @@ def longcat_image() -> tuple[nn.Module, Inputs]:
         joint_attention_dim=32, pooled_projection_dim=32, axes_dims_rope=[4, 6, 6],
     )  # fmt: skip
     inputs: Inputs = {"hidden_states": torch.randn(1, 20, 4), "encoder_hidden_states": torch.randn(1, 3, 32)}
-    inputs |= {"timestep": torch.tensor([0.5]), "img_ids": grid_ids(1, 4, 5), "txt_ids": grid_ids(1, 3, 1)}
+    inputs |= {"timestep": torch.tensor([0.5]), "img_ids": 3 + grid_ids(1, 4, 5), "txt_ids": WORDS}
     return model, inputs
 
 
@@ -382,8 +385,8 @@ def minimax_h3() -> tuple[nn.Module, Inputs]:
 
 def ideogram_4() -> tuple[nn.Module, Inputs]:
     model = diffusers.Ideogram4Transformer2DModel(
-        in_channels=4, num_layers=1, attention_head_dim=16, num_attention_heads=2, intermediate_size=32, adaln_dim=8,
-        llm_features_dim=16, mrope_section=(4, 2, 2),
+        in_channels=4, num_layers=1, attention_head_dim=20, num_attention_heads=2, intermediate_size=32, adaln_dim=8,
+        llm_features_dim=16, mrope_section=(2, 2, 2),
     )  # fmt: skip
     ids = torch.cat([torch.arange(3)[:, None].expand(3, 3), 40 + grid_ids(1, 4, 5).long()])
     inputs: Inputs = {"hidden_states": torch.randn(1, 23, 4), "encoder_hidden_states": torch.randn(1, 23, 16)}

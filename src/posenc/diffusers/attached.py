@@ -113,7 +113,8 @@ class AttachedPositions(nn.Module):
         if self._divisors is not None:
             options["divisors"] = self._divisors
         tokens = self.kind.tokens(self.replaced, *inputs, **options)
-        return self.kind.table(*self._table(tokens), tokens, self.replaced)
+        cos, sin = self._table(tokens)
+        return self.kind.table(cos, sin, tokens, self.replaced)
 
 
 def attach(transformer: nn.Module, scaling: Scaling = None) -> nn.Module:

@@ -1,8 +1,8 @@
-"""How each class of diffusers makes its tables of positions: from where to what, in the form in which its model takes it.
+"""How each class of diffusers computes its tables of positions.
 
-A record of `CLASSES` has the facts of one module of positions: the rotation that it computes, where the tokens of a call
-stand, and the form of the table. CogVideoX and HunyuanDiT have no such module: their pipelines make the tables, and
-posenc's take their place on the way into the transformer.
+A record of `CLASSES` has the facts of one module: the rotation that it computes, the positions of the tokens of a call,
+and the form in which the model takes the table. CogVideoX and HunyuanDiT have no such module: their pipelines make the
+tables, and posenc's take their place on the way into the transformer.
 
 What is scaled differs by model:
 
@@ -11,10 +11,11 @@ What is scaled differs by model:
                         behind the picture, at unscaled coordinates
     LTX, LTX-2, Mochi   coordinates are divided (`PositionInterpolation`), as their frequencies grow or are learned; of
                         LTX-2 the seconds of sound together with those of the video, so that the two stay in step
+    Ovis-Image, LongCat-Image    all tokens; their text counts on rows and columns, and is scaled with the pictures
     Ideogram 4          one scaling for all axes, which share one list of frequencies
 
-Without a module of positions, and so not among them: SD3, PixArt and CogVideoX-2B, which add a sinusoidal embedding, and
-Lumina-Next, whose pipeline makes other tables for each step.
+Not among them: SD3, PixArt and CogVideoX-2B, which add a sinusoidal embedding, and Lumina-Next, whose pipeline scales
+the frequencies by itself at each step.
 
 Source: diffusers 0.42, models/transformers/transformer_*.py, models/transformers/cogvideox_transformer_3d.py and
     hunyuan_transformer_2d.py; pipelines/cogvideo/pipeline_cogvideox.py and pipelines/hunyuandit/pipeline_hunyuandit.py.
@@ -145,7 +146,8 @@ def _matrices(cos: Tensor, sin: Tensor, tokens: Tokens, module: Any) -> Tensor:
     """Kandinsky 5: rotations as matrices, ``(batch, frames, rows, columns, 1, pairs, 2, 2)``."""
     assert tokens.sizes is not None
     by_pair = torch.stack([cos, -sin, sin, cos], -1).unflatten(-1, (2, 2)).unflatten(0, tokens.sizes)  # type: ignore[no-untyped-call]
-    return by_pair.unsqueeze(-4).repeat(tokens.call, *[1] * (by_pair.ndim + 1))
+    matrices: Tensor = by_pair.unsqueeze(-4).repeat(tokens.call, *[1] * (by_pair.ndim + 1))
+    return matrices
 
 
 def _complex(cos: Tensor, sin: Tensor, tokens: Tokens, module: Any) -> Tensor:
@@ -265,6 +267,12 @@ def _sizes_of_ids(*names: str) -> Callable[[Any, Mapping[str, Any]], tuple[int, 
     return sizes
 
 
+def _extent_of_ids(module: Any, arguments: Mapping[str, Any]) -> tuple[int, ...]:
+    """From the first to the last coordinate of the pictures: their text counts on rows and columns as well."""
+    ids = arguments["img_ids"].flatten(0, -2)
+    return tuple(int(extent) + 1 for extent in (ids.amax(0) - ids.amin(0)).tolist())
+
+
 def _z_image_sizes(module: Any, arguments: Mapping[str, Any]) -> tuple[int, ...]:
     """Captions, padded to a multiple of 32, and what stands behind them; rows; columns: those of the largest."""
     patch, frames = arguments.get("patch_size", 2), arguments.get("f_patch_size", 1)
@@ -374,7 +382,9 @@ def _of_pictures(
     return _pictures("qwen-image", video_fhw, device, max_txt_seq_len)
 
 
-def _of_layers(module: Any, video_fhw: Any, max_txt_seq_len: int | Tensor, device: torch.device | None = None) -> Tokens:
+def _of_layers(
+    module: Any, video_fhw: Any, max_txt_seq_len: int | Tensor, device: torch.device | None = None
+) -> Tokens:
     """Qwen-Image-Layered: layers, the picture that they are of, text."""
     return _pictures("qwen-image-layered", video_fhw, device, max_txt_seq_len)
 
@@ -446,9 +456,7 @@ def _of_hunyuan_dit(module: Any, latent: Tensor) -> Tokens:
 
 
 def _axial(widths: Sequence[int], base: Any, scaling: Any, **options: Any) -> AxialRoPE:
-    return AxialRoPE(
-        **{"head_dim": sum(widths), **options}, axes_dims=tuple(widths), base=base, scaling=scaling
-    )
+    return AxialRoPE(**{"head_dim": sum(widths), **options}, axes_dims=tuple(widths), base=base, scaling=scaling)
 
 
 def _listed(name: str) -> Callable[[Any, Any, Any], AxialRoPE]:
@@ -495,7 +503,8 @@ def _growing(axes: int) -> Callable[[Any, Any, Any], AxialRoPE]:
 
 
 def _ideogram(module: Any, config: Any, scaling: Any) -> MRoPE:
-    sections, base = module.mrope_section, float(config.rope_theta)
+    _, rows, columns = module.mrope_section  # time has every pair that these leave
+    sections, base = (module.head_dim // 2 - rows - columns, rows, columns), float(config.rope_theta)
     return MRoPE(module.head_dim, sections=sections, interleaved=True, base=base, scaling=scaling)
 
 
@@ -511,8 +520,6 @@ _FLUX_LIKE = (
     ("FluxPosEmbed", "transformer_flux", _of_one),  # FLUX.1, Kontext, Chroma
     ("BriaEmbedND", "transformer_bria", _of_thousand),
     ("BriaFiboEmbedND", "transformer_bria_fibo", _of_thousand),
-    ("OvisImagePosEmbed", "transformer_ovis_image", _of_one),
-    ("LongCatImagePosEmbed", "transformer_longcat_image", _of_one),
 )
 _FLUX_2_IDS, _FLUX_3_IDS = ("txt_ids", "img_ids"), ("txt_ids", "img_ids", "image_cond_ids")
 _LTX_2 = "LTX2AudioVideoRotaryPosEmbed"
@@ -524,6 +531,12 @@ CLASSES: dict[tuple[str, str], PositionClass] = {
         (name, "pos_embed"): PositionClass(_listed("axes_dim"), _numbered, _by_channels, (file,), noise)
         for name, file, noise in _FLUX_LIKE
     },
+    ("OvisImagePosEmbed", "pos_embed"): PositionClass(
+        _listed("axes_dim"), _numbered, _by_channels, ("transformer_ovis_image",), _of_one, sizes=_extent_of_ids
+    ),
+    ("LongCatImagePosEmbed", "pos_embed"): PositionClass(
+        _listed("axes_dim"), _numbered, _by_channels, ("transformer_longcat_image",), _of_one, sizes=_extent_of_ids
+    ),
     ("Flux2PosEmbed", "pos_embed"): PositionClass(
         _listed("axes_dim"), _numbered, _by_channels, ("transformer_flux2",), _of_one, sizes=_sizes_of_ids(*_FLUX_2_IDS)
     ),

@@ -72,7 +72,7 @@ def divisors(scaling: Scaling) -> tuple[float, float, float]:
     Raises:
         ValueError: for anything but `PositionInterpolation` or None for each of three axes.
     """
-    by_axis = (None, None, None) if scaling is None else scaling
+    by_axis = (scaling,) * 3 if scaling is None or isinstance(scaling, nn.Module) else scaling
     if callable(by_axis) or len(by_axis) != 3:
         raise ValueError(
             f"scaling must be one PositionInterpolation or None for each of 3 axes of this model, got {shown(scaling)}"
