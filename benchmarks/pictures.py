@@ -139,11 +139,18 @@ def row(name: str, model: Model, dtype: torch.dtype, rounds: int) -> str:
         made = interleaved({"diffusers": model.tables, "posenc": lambda: model.rope.table(model.positions)}, rounds)
     taken = relative(dict(enumerate(seconds["posenc"])), dict(enumerate(seconds["diffusers"])))
     shortest, once = ({of: 1e3 * min(times) for of, times in each.items()} for each in (seconds, made))
-    return (
-        f"| {name} | {sum(model.tokens):,} x {model.heads} | {taken.median:.2f} | {taken.low:.2f} to {taken.high:.2f} | "
-        f"{memory['posenc'] / memory['diffusers']:.2f} | {shortest['diffusers']:.0f}, {shortest['posenc']:.0f} | "
-        f"{memory['diffusers']:.0f}, {memory['posenc']:.0f} | {error:.1e} | {once['diffusers']:.1f}, {once['posenc']:.1f} |\n"
-    )
+    cells = [
+        name,
+        f"{sum(model.tokens):,} x {model.heads}",
+        f"{taken.median:.2f}",
+        f"{taken.low:.2f} to {taken.high:.2f}",
+        f"{memory['posenc'] / memory['diffusers']:.2f}",
+        f"{shortest['diffusers']:.0f}, {shortest['posenc']:.0f}",
+        f"{memory['diffusers']:.0f}, {memory['posenc']:.0f}",
+        f"{error:.1e}",
+        f"{once['diffusers']:.1f}, {once['posenc']:.1f}",
+    ]
+    return f"| {' | '.join(cells)} |\n"
 
 
 def main() -> None:
@@ -164,7 +171,7 @@ def main() -> None:
         text += (
             f"\n## {dtype}\n\n"
             "| | tokens x heads | rotation, time × | interval | memory × | shortest ms (diffusers, posenc) "
-            "| MiB (diffusers, posenc) | largest difference | tables, shortest ms |\n|---|---|---|---|---|---|---|---|---|\n"
+            "| MiB (diffusers, posenc) | largest difference | tables, shortest ms |\n" + "|---" * 9 + "|\n"
         )
         for name in args.models:
             text += row(name, MODELS[name](), getattr(torch, dtype), args.rounds)
