@@ -163,7 +163,7 @@ def diffusion_text(config: Mapping[str, Any], others: Mapping[str, Mapping[str, 
     else:
         lines += _rotation_lines(facts)
     if facts["attaches"]:
-        lines.append("another frequency, larger or longer: posenc.diffusers.attach(transformer, scaling=…)")
+        lines.append("larger pictures, longer videos: posenc.diffusers.attach(transformer, scaling=…)")
     for name, other in facts.get("others", {}).items():
         lines.append(
             f"{name}: " + ("the same" if other["same"] else f"different; posenc explain FOLDER/{name} shows it")
