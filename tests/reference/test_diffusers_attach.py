@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any, cast
@@ -183,6 +184,34 @@ def test_all_tables_of_one_call_have_the_same_scaling(make: Make) -> None:
         tiny.lumina_2: (5, 4, 5), tiny.qwen_image_layered: (3, 3, 3), tiny.qwen_image_2_1: (2, 4, 6),
     }  # fmt: skip
     assert asked[0] == rows_and_columns.get(make, asked[0])
+
+
+@pytest.mark.parametrize("make", [tiny.wan, tiny.flux_3, tiny.cogvideox])
+def test_a_copy_of_the_model_has_tables_and_hooks_of_its_own(make: Make) -> None:
+    model, inputs = built(make)
+    before = output(model, inputs)
+    attach(model, lambda sizes, noise: [PositionInterpolation(1 + noise)] * len(sizes))
+    scaled = output(model, inputs)
+    copied = copy.deepcopy(model)
+    detach(model)
+    assert torch.equal(output(copied, inputs), scaled)
+    assert torch.equal(output(detach(copied), inputs), before)
+    assert not copied._forward_pre_hooks
+
+
+def test_what_casts_the_model_casts_its_own_module_too() -> None:
+    model, _ = built(tiny.wan)
+    plain, _ = built(tiny.wan)
+    detach(attach(model).to(torch.bfloat16))
+    assert torch.equal(cast(Any, model).rope.freqs_cos, plain.to(torch.bfloat16).rope.freqs_cos)  # type: ignore[union-attr]
+
+
+def test_attached_positions_reach_beyond_the_models_table() -> None:
+    model, inputs = built(tiny.lumina_2)
+    wide = {**inputs, "hidden_states": torch.randn(2, 4, 8, 40)}  # 20 columns, where axes_lens ends at 16
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        output(model, wide)
+    assert output(attach(model), wide).isfinite().all()
 
 
 def test_periods_are_those_of_the_models() -> None:

@@ -36,6 +36,7 @@ class AttachedPositions(nn.Module):
     def __init__(self, replaced: Any, scaling: Scaling, *, place: str, config: Any) -> None:
         super().__init__()
         self._replaced = (replaced,)  # in a tuple: no part of the model while it is replaced
+        self.place = place
         self.kind: PositionClass = CLASSES[type(replaced).__name__, place]
         self.scaling = scaling
         self.timestep: float | None = None
@@ -56,6 +57,12 @@ class AttachedPositions(nn.Module):
     def replaced(self) -> Any:
         """The model's own module."""
         return self._replaced[0]
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> AttachedPositions:
+        """What moves or casts the model does so with its own module too, as if it were still in its place."""
+        if isinstance(self.replaced, nn.Module) and self.place:
+            self.replaced._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return cast(AttachedPositions, super()._apply(fn, recurse))  # type: ignore[no-untyped-call]
 
     def __getattr__(self, name: str) -> Any:
         """What else is asked of the model's own module, such as LTX-2's ``prepare_video_coords``."""
@@ -143,10 +150,9 @@ def attach(transformer: nn.Module, scaling: Scaling = None) -> nn.Module:
     for (place, _), positions in zip(found, attached, strict=True):
         _put(transformer, place or _BESIDE, positions)
     if not found[0][0]:
-        first.handles.append(transformer.register_forward_pre_hook(_with_tables(first), with_kwargs=True))
+        first.handles.append(transformer.register_forward_pre_hook(_with_tables, with_kwargs=True))
     if first.reads_timestep or (first.follows_call and first.kind.sizes is not None):
-        note = _noting(attached)
-        first.handles.append(transformer.register_forward_pre_hook(note, with_kwargs=True, prepend=True))
+        first.handles.append(transformer.register_forward_pre_hook(_note_the_call, with_kwargs=True, prepend=True))
     return transformer
 
 
@@ -202,38 +208,32 @@ def _put(transformer: nn.Module, place: str, module: Any) -> None:
     setattr(transformer, place, module)
 
 
-Hook = Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
+def _attached_to(transformer: nn.Module) -> list[AttachedPositions]:
+    return [module for module in transformer.children() if isinstance(module, AttachedPositions)]
 
 
-def _with_tables(attached: AttachedPositions) -> Hook:
+# hooks find what is attached to the model that is called, which may be a copy of the one that was attached to
+
+
+def _with_tables(
+    transformer: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The call with posenc's tables in the place of the pipeline's."""
-
-    def hook(
-        transformer: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        call = inspect.signature(transformer.forward).bind_partial(*inputs, **options)
-        call.arguments["image_rotary_emb"] = attached(call.arguments["hidden_states"])
-        return call.args, call.kwargs
-
-    return hook
+    call = inspect.signature(transformer.forward).bind_partial(*inputs, **options)
+    (attached,) = _attached_to(transformer)
+    call.arguments["image_rotary_emb"] = attached(call.arguments["hidden_states"])
+    return call.args, call.kwargs
 
 
-def _noting(attached: Sequence[AttachedPositions]) -> Hook:
-    """The call, whose noise level and sizes are noted for a scaling that follows them."""
-    kind = attached[0].kind
-
-    def hook(
-        transformer: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        arguments = inspect.signature(transformer.forward).bind_partial(*inputs, **options).arguments
-        for positions in attached:
-            if positions.reads_timestep:
-                positions.timestep = _noise_level(kind, arguments.get(kind.timestep))
-            if kind.sizes is not None:
-                positions.sizes = kind.sizes(positions.replaced, arguments)
-        return inputs, options
-
-    return hook
+def _note_the_call(transformer: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
+    """The noise level and the sizes of a call are noted for a scaling that follows them."""
+    arguments = inspect.signature(transformer.forward).bind_partial(*inputs, **options).arguments
+    for attached in _attached_to(transformer):
+        kind = attached.kind
+        if attached.reads_timestep:
+            attached.timestep = _noise_level(kind, arguments.get(kind.timestep))
+        if kind.sizes is not None:
+            attached.sizes = kind.sizes(attached.replaced, arguments)
 
 
 def _noise_level(kind: PositionClass, timestep: Tensor | float | None) -> float:
