@@ -123,22 +123,24 @@ def row(name: str, model: Model, dtype: torch.dtype, rounds: int) -> str:
     generator = torch.Generator().manual_seed(0)
     shapes = [(1, tokens, model.heads, WIDTH) for tokens in model.tokens]
     q, k = ([torch.randn(shape, generator=generator).to(dtype) for shape in shapes] for _ in range(2))
-    theirs, whole = model.tables(), model.rope.table(model.positions)
-    ours = list(zip(*(part.split(model.tokens) for part in whole), strict=True))
+    own_tables, cos_sin = model.tables(), model.rope.table(model.positions)
+    tables = list(zip(*(part.split(model.tokens) for part in cos_sin), strict=True))
     calls = {
-        "diffusers": lambda: [model.rotate(x, theirs) for x in (q, k)],
-        "posenc": lambda: [by_posenc(model, x, ours) for x in (q, k)],
+        "diffusers": lambda: [model.rotate(x, own_tables) for x in (q, k)],
+        "posenc": lambda: [by_posenc(model, x, tables) for x in (q, k)],
     }
     with torch.no_grad():
         pairs = [zip(*both, strict=True) for both in zip(*(run() for run in calls.values()), strict=True)]
-        error = max(float((one.double() - other.double()).abs().max()) for pair in pairs for one, other in pair)
+        error = max(float((first.double() - second.double()).abs().max()) for pair in pairs for first, second in pair)
         if error > TOLERANCE[dtype]:
             raise SystemExit(f"{name}: posenc and diffusers differ by {error}: no timing")
         seconds = interleaved(calls, rounds)
         memory = {of: tensors_peak(run) for of, run in calls.items()}
-        made = interleaved({"diffusers": model.tables, "posenc": lambda: model.rope.table(model.positions)}, rounds)
+        of_tables = interleaved(
+            {"diffusers": model.tables, "posenc": lambda: model.rope.table(model.positions)}, rounds
+        )
     taken = relative(dict(enumerate(seconds["posenc"])), dict(enumerate(seconds["diffusers"])))
-    shortest, once = ({of: 1e3 * min(times) for of, times in each.items()} for each in (seconds, made))
+    shortest, once = ({of: 1e3 * min(times) for of, times in each.items()} for each in (seconds, of_tables))
     cells = [
         name,
         f"{sum(model.tokens):,} x {model.heads}",

@@ -25,7 +25,7 @@ from tests.reference import tiny_diffusers as tiny  # noqa: E402
 from tests.reference.tiny_diffusers import MODELS, Make, built, output  # noqa: E402
 
 FOLDER = Path(__file__).parents[1] / "golden" / "diffusion"
-MADE = json.loads((FOLDER / "manifest.json").read_text())
+GOLDEN = json.loads((FOLDER / "manifest.json").read_text())
 
 
 # whose own angles are float32 of large numbers: of seconds and pixels times up to 15,700, or times learned numbers
@@ -38,11 +38,11 @@ def attached_to(model: nn.Module) -> list[AttachedPositions]:
 
 def halved(model: nn.Module) -> Any:
     """Rows and columns at half their coordinates, for a model of two, three or four axes, or of one list of pairs."""
-    kind, plain = attached_to(model)[0].kind, attached_to(model)[0]._plain
+    kind, unscaled = attached_to(model)[0].kind, attached_to(model)[0]._plain
     half = PositionInterpolation(2.0)
     if kind.scales == "pairs":
         return half
-    axes = 3 if kind.scales == "positions" else cast(AxialRoPE, plain).axes
+    axes = 3 if kind.scales == "positions" else cast(AxialRoPE, unscaled).axes
     return (half, half) if axes == 2 else (None, half, half, *[None] * (axes - 3))
 
 
@@ -68,7 +68,7 @@ def test_the_model_rotates_by_the_attached_tables(make: Make) -> None:
     before = output(attach(model), inputs)
     for attached in attached_to(model):
         attached._table = lambda tokens, table=attached._table: tuple(  # type: ignore[method-assign, misc]
-            number * 0 + one for number, one in zip(table(tokens), (1, 0), strict=True)
+            torch.full_like(part, value) for part, value in zip(table(tokens), (1, 0), strict=True)
         )
     assert gap(output(model, inputs), before) > 1e-4
 
@@ -100,9 +100,9 @@ def test_seconds_of_ltx_2_are_divided_for_video_and_sound_alike(make: Make) -> N
     assert gap(output(detach(model), {**inputs, "video_coords": rows}), expected) < OFF[make]
 
 
-@pytest.mark.parametrize("name", [name for name in MADE if "dype" in name])
+@pytest.mark.parametrize("name", [name for name in GOLDEN if "dype" in name])
 def test_tables_of_dype_are_the_authors(name: str) -> None:
-    golden = MADE[name]
+    golden = GOLDEN[name]
     with np.load(FOLDER / f"{name}.npz", allow_pickle=False) as file:
         positions, cos, sin = (torch.from_numpy(file[key]) for key in ("positions", "cos", "sin"))
     if golden["axes_dims"] != [16, 56, 56]:
@@ -130,7 +130,7 @@ def test_tables_of_dype_are_the_authors(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["riflex_wan_k6_L40", "riflex_hunyuan_k4_L66"])
 def test_tables_of_riflex_are_the_authors(name: str) -> None:
-    golden = MADE[name]
+    golden = GOLDEN[name]
     with np.load(FOLDER / f"{name}.npz", allow_pickle=False) as file:
         positions, cos, sin = (torch.from_numpy(file[key]) for key in ("positions", "cos", "sin"))
     model, _ = built(lambda: (tiny.wan if "wan" in name else tiny.hunyuan_video)(128))
@@ -172,18 +172,18 @@ def test_dype_follows_the_timestep_of_each_call(make: Make) -> None:
 def test_all_tables_of_one_call_have_the_same_scaling(make: Make) -> None:
     """Where a model asks for several tables, of the text, the picture and its history, they follow the whole call."""
     model, inputs = built(make)
-    asked: list[tuple[int, ...]] = []
+    followed_sizes: list[tuple[int, ...]] = []
 
     def follow(sizes: tuple[int, ...]) -> None:
-        asked.append(sizes)
+        followed_sizes.append(sizes)
 
     output(attach(model, follow), inputs)
-    assert len(set(asked)) == 1
+    assert len(set(followed_sizes)) == 1
     rows_and_columns = {
         tiny.framepack: (11, 4, 8), tiny.flux_2: (1, 4, 5, 3), tiny.flux_3: (1, 4, 5, 3), tiny.z_image: (34, 4, 5),
         tiny.lumina_2: (5, 4, 5), tiny.qwen_image_layered: (3, 3, 3), tiny.qwen_image_2_1: (2, 4, 6),
     }  # fmt: skip
-    assert asked[0] == rows_and_columns.get(make, asked[0])
+    assert followed_sizes[0] == rows_and_columns.get(make, followed_sizes[0])
 
 
 @pytest.mark.parametrize("make", [tiny.wan, tiny.flux_3, tiny.cogvideox])
@@ -201,9 +201,9 @@ def test_a_copy_of_the_model_has_tables_and_hooks_of_its_own(make: Make) -> None
 
 def test_what_casts_the_model_casts_its_own_module_too() -> None:
     model, _ = built(tiny.wan)
-    plain, _ = built(tiny.wan)
+    untouched, _ = built(tiny.wan)
     detach(attach(model).to(torch.bfloat16))
-    assert torch.equal(cast(Any, model).rope.freqs_cos, plain.to(torch.bfloat16).rope.freqs_cos)  # type: ignore[union-attr]
+    assert torch.equal(cast(Any, model).rope.freqs_cos, untouched.to(torch.bfloat16).rope.freqs_cos)  # type: ignore[union-attr]
 
 
 def test_attached_positions_reach_beyond_the_models_table() -> None:

@@ -75,15 +75,15 @@ def tiny_wan() -> TinyWan:
 def pipelines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Tiny pipelines in the place of the checkpoints that the page names, and Wan's as a folder."""
     torch.manual_seed(0)
-    made = {"black-forest-labs/FLUX.1-dev": tiny_flux(), "Wan-AI/Wan2.1-T2V-1.3B-Diffusers": tiny_wan()}
+    by_name = {"black-forest-labs/FLUX.1-dev": tiny_flux(), "Wan-AI/Wan2.1-T2V-1.3B-Diffusers": tiny_wan()}
     for kind in (diffusers.FluxPipeline, diffusers.WanPipeline):
-        monkeypatch.setattr(kind, "from_pretrained", lambda name, torch_dtype: made[name])
+        monkeypatch.setattr(kind, "from_pretrained", lambda name, torch_dtype: by_name[name])
     folder = tmp_path / "Wan2.1-T2V-1.3B-Diffusers"
     (folder / "transformer").mkdir(parents=True)
     (folder / "model_index.json").write_text(json.dumps({"transformer": ["diffusers", "WanTransformer3DModel"]}))
-    made["Wan-AI/Wan2.1-T2V-1.3B-Diffusers"].transformer.save_config(folder / "transformer")
+    by_name["Wan-AI/Wan2.1-T2V-1.3B-Diffusers"].transformer.save_config(folder / "transformer")
     monkeypatch.chdir(tmp_path)
-    return made
+    return by_name
 
 
 def test_the_page_runs_as_it_stands(pipelines: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:

@@ -50,7 +50,7 @@ class AttachedPositions(nn.Module):
                 f"got {shown(scaling)}"
             )
         self._plain = self._scaled_by(None)
-        # one that does not fit the axes is refused here, and one that follows no call is built once
+        # a scaling that does not fit the axes is refused here, and a fixed one is built once
         self._fixed = None if self.follows_call else self._scaled_by(scaling)
 
     @property
@@ -111,9 +111,9 @@ class AttachedPositions(nn.Module):
         if tokens.scaled is None or self.scaling is None:
             return cos, sin
         assert self._plain is not None
-        plain = self._plain.table(tokens.positions)
+        unscaled = self._plain.table(tokens.positions)
         here = tokens.scaled.unsqueeze(-1)
-        return torch.where(here, cos, plain[0]), torch.where(here, sin, plain[1])
+        return torch.where(here, cos, unscaled[0]), torch.where(here, sin, unscaled[1])
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
         """The tables for a call of the model's own module."""
@@ -138,8 +138,8 @@ def attach(transformer: nn.Module, scaling: Scaling = None) -> nn.Module:
         ValueError: for a model whose positions are not known, and for a scaling that does not fit its axes.
     """
     config = getattr(transformer, "config", None)
-    found = _modules_of(transformer)
-    attached = [AttachedPositions(module, scaling, place=place, config=config) for place, module in found]
+    modules = _modules_of(transformer)
+    attached = [AttachedPositions(module, scaling, place=place, config=config) for place, module in modules]
     first = attached[0]
     if first.reads_timestep and first.kind.noise is None:
         raise ValueError(
@@ -147,9 +147,9 @@ def attach(transformer: nn.Module, scaling: Scaling = None) -> nn.Module:
             "noise level"
         )
     detach(transformer)
-    for (place, _), positions in zip(found, attached, strict=True):
-        _put(transformer, place or _BESIDE, positions)
-    if not found[0][0]:
+    for (place, _), positions in zip(modules, attached, strict=True):
+        _put(transformer, place or _ADDED, positions)
+    if not modules[0][0]:
         first.handles.append(transformer.register_forward_pre_hook(_with_tables, with_kwargs=True))
     if first.reads_timestep or (first.follows_call and first.kind.sizes is not None):
         first.handles.append(transformer.register_forward_pre_hook(_note_the_call, with_kwargs=True, prepend=True))
@@ -164,40 +164,40 @@ def detach(transformer: nn.Module) -> nn.Module:
             for handle in attached.handles:
                 handle.remove()
             delattr(transformer, place)
-            if place != _BESIDE:
+            if place != _ADDED:
                 _put(transformer, place, attached.replaced)
     _modules_of(transformer)  # refuses what is no model of these
     return transformer
 
 
-_BESIDE = "posenc_positions"  # where posenc's module is put if the model has none
-_PLACES = (*sorted({place for _, place in CLASSES} - {""}), _BESIDE)
+_ADDED = "posenc_positions"  # where posenc's module is put if the model has none
+_PLACES = (*sorted({place for _, place in CLASSES} - {""}), _ADDED)
 
 
 def _modules_of(transformer: nn.Module) -> Sequence[tuple[str, Any]]:
     """The model's own modules of positions with their places, whether posenc's are attached or not."""
-    found = []
+    modules = []
     for place in _PLACES:
         module = getattr(transformer, place, None)
         if isinstance(module, AttachedPositions):
-            found.append(("" if place == _BESIDE else place, module.replaced))
+            modules.append(("" if place == _ADDED else place, module.replaced))
         elif _known(module, place):
-            found.append((place, module))
-    if not found and _known(transformer, ""):
+            modules.append((place, module))
+    if not modules and _known(transformer, ""):
         refusal = CLASSES[type(transformer).__name__, ""].refusal
         if refusal is not None and (reason := refusal(transformer)):
             raise ValueError(reason)
-        found.append(("", transformer))
-    if not found:
+        modules.append(("", transformer))
+    if not modules:
         raise ValueError(
             f"transformer must have one of {', '.join(KNOWN)} as its module of positions, "
             f"got {type(transformer).__name__}"
         )
-    return found
+    return modules
 
 
 def _known(module: Any, place: str) -> bool:
-    """Whether a class of this name at this place is the one that diffusers has in its file."""
+    """Whether the class is diffusers' own: its name, its place and its file."""
     kind = CLASSES.get((type(module).__name__, place))
     return kind is not None and type(module).__module__.rpartition(".")[2] in kind.files
 
@@ -212,7 +212,7 @@ def _attached_to(transformer: nn.Module) -> list[AttachedPositions]:
     return [module for module in transformer.children() if isinstance(module, AttachedPositions)]
 
 
-# hooks find what is attached to the model that is called, which may be a copy of the one that was attached to
+# hooks look up what is attached to the model that is called, since that model may be a copy
 
 
 def _with_tables(

@@ -10,7 +10,7 @@ What is scaled differs by model:
     Qwen-Image          the pictures; text keeps the model's own frequencies, as in DyPE's code for it, since it begins
                         behind the picture, at unscaled coordinates
     LTX, LTX-2, Mochi   coordinates are divided (`PositionInterpolation`), as their frequencies grow or are learned; of
-                        LTX-2 the seconds of sound together with those of the video, so that the two stay in step
+                        LTX-2 the seconds of sound and of the video alike, so that the two stay in step
     Ovis-Image, LongCat-Image    all tokens; their text counts on rows and columns, and is scaled with the pictures
     Ideogram 4          one scaling for all axes, which share one list of frequencies
 
@@ -210,8 +210,8 @@ def _ruled(model: Model, **options: Any) -> Callable[[Any, Tensor], Tokens]:
 
     def tokens(module: Any, latent: Tensor) -> Tokens:
         sizes = _sizes(module, latent)
-        given = {name: value(module) for name, value in options.items()}
-        return Tokens(_placed(latents([Video(*sizes)], model=model, **given), latent.device), sizes)
+        by_module = {name: value(module) for name, value in options.items()}
+        return Tokens(_placed(latents([Video(*sizes)], model=model, **by_module), latent.device), sizes)
 
     return tokens
 
@@ -261,8 +261,8 @@ def _sizes_of_ids(*names: str) -> Callable[[Any, Mapping[str, Any]], tuple[int, 
     """The largest coordinate + 1 on each axis, of all ids that the transformer is given."""
 
     def sizes(module: Any, arguments: Mapping[str, Any]) -> tuple[int, ...]:
-        given = [arguments[name].flatten(0, -2) for name in names if arguments.get(name) is not None]
-        return tuple(int(largest) + 1 for largest in torch.cat(given).amax(0).tolist())
+        ids = [arguments[name].flatten(0, -2) for name in names if arguments.get(name) is not None]
+        return tuple(int(largest) + 1 for largest in torch.cat(ids).amax(0).tolist())
 
     return sizes
 
@@ -274,7 +274,7 @@ def _extent_of_ids(module: Any, arguments: Mapping[str, Any]) -> tuple[int, ...]
 
 
 def _z_image_sizes(module: Any, arguments: Mapping[str, Any]) -> tuple[int, ...]:
-    """Captions, padded to a multiple of 32, and what stands behind them; rows; columns: those of the largest."""
+    """Captions, padded to a multiple of 32, with what stands behind them; rows and columns of the largest picture."""
     patch, frames = arguments.get("patch_size", 2), arguments.get("f_patch_size", 1)
     pictures = [latent.shape[1:] for latent in _flattened(arguments["x"])]
     captions = [-(-len(caption) // 32) * 32 for caption in _flattened(arguments["cap_feats"])]

@@ -27,11 +27,11 @@ class Transformer(NamedTuple):
 
     Attributes:
         config: its configuration.
-        others: the further transformers of its pipeline by the names of their parts.
+        siblings: the further transformers of its pipeline by the names of their parts.
     """
 
     config: Mapping[str, Any]
-    others: Mapping[str, Mapping[str, Any]]
+    siblings: Mapping[str, Mapping[str, Any]]
 
 
 def diffusion_config(source: str | Path) -> Transformer | None:
@@ -55,20 +55,20 @@ def diffusion_config(source: str | Path) -> Transformer | None:
     return Transformer(config, {}) if "_class_name" in config and "model_type" not in config else None
 
 
-def diffusion_facts(config: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]] | None = None) -> Facts:
+def diffusion_facts(config: Mapping[str, Any], siblings: Mapping[str, Mapping[str, Any]] | None = None) -> Facts:
     """All facts as plain values, ready for JSON.
 
     Args:
         config: of the transformer.
-        others: further transformers of its pipeline; "same" tells of each whether all its facts are these.
+        siblings: further transformers of its pipeline; "same" tells of each whether all its facts are these.
 
     Raises:
         ValueError: for a class that is not known, and for keys that do not have the form of its constructor.
     """
     facts = _facts(config)
-    if not others:
+    if not siblings:
         return facts
-    return {**facts, "others": {name: {"same": _facts(other) == facts} for name, other in others.items()}}
+    return {**facts, "siblings": {name: {"same": _facts(other) == facts} for name, other in siblings.items()}}
 
 
 def _facts(config: Mapping[str, Any]) -> Facts:
@@ -154,9 +154,9 @@ def _finding(widths: Sequence[int], filled: Mapping[str, Any], preset: str) -> s
     return f"the axes have {sum(widths)} channels in all, a head has {head_dim}: the model cannot rotate its queries"
 
 
-def diffusion_text(config: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]] | None = None) -> str:
+def diffusion_text(config: Mapping[str, Any], siblings: Mapping[str, Mapping[str, Any]] | None = None) -> str:
     """The facts in words; see `diffusion_facts`."""
-    facts = diffusion_facts(config, others)
+    facts = diffusion_facts(config, siblings)
     lines = [f"{facts['class']} (diffusers)"]
     if facts["rotation"] is None:
         lines.append(f"  {facts['instead']}")
@@ -164,7 +164,7 @@ def diffusion_text(config: Mapping[str, Any], others: Mapping[str, Mapping[str, 
         lines += _rotation_lines(facts)
     if facts["attaches"]:
         lines.append("larger pictures, longer videos: posenc.diffusers.attach(transformer, scaling=…)")
-    for name, other in facts.get("others", {}).items():
+    for name, other in facts.get("siblings", {}).items():
         lines.append(
             f"{name}: " + ("the same" if other["same"] else f"different; posenc explain FOLDER/{name} shows it")
         )
@@ -186,6 +186,6 @@ def _rotation_lines(facts: Facts) -> list[str]:
     return lines
 
 
-def diffusion_json(config: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]] | None = None) -> str:
+def diffusion_json(config: Mapping[str, Any], siblings: Mapping[str, Mapping[str, Any]] | None = None) -> str:
     """The facts as JSON."""
-    return json.dumps(diffusion_facts(config, others), indent=2, ensure_ascii=False)
+    return json.dumps(diffusion_facts(config, siblings), indent=2, ensure_ascii=False)
