@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.testing import CompileCounter
 
 from posenc import AxialRoPE, PositionInterpolation, YaRN
 from posenc.diffusers import KNOWN, AttachedPositions, attach, detach, dype, riflex
@@ -197,6 +198,32 @@ def test_a_copy_of_the_model_has_tables_and_hooks_of_its_own(make: Make) -> None
     assert torch.equal(output(copied, inputs), scaled)
     assert torch.equal(output(detach(copied), inputs), before)
     assert not copied._forward_pre_hooks
+
+
+def test_a_compiled_model_is_compiled_once_whatever_the_timestep() -> None:
+    model, inputs = built(tiny.flux)
+    attach(model, dype(2, method="ntk"))
+    levels = [torch.tensor([level]) for level in (0.9, 0.5, 0.2)]
+    expected = [output(model, {**inputs, "timestep": level}) for level in levels]
+    assert gap(expected[0], expected[2]) > 1e-6
+    counter = CompileCounter()
+    compiled = torch.compile(model, backend=counter)
+    compilations = []
+    for level, right in zip(levels, expected, strict=True):
+        assert gap(output(compiled, {**inputs, "timestep": level}), right) < 1e-6
+        compilations.append(counter.frame_count)
+    assert len(set(compilations)) == 1
+    torch._dynamo.reset()
+
+
+def test_tables_are_computed_once_for_all_layers_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, inputs = built(tiny.flux)  # a layer of two streams and one of a single stream
+    attach(model)
+    calls = []
+    computed = AxialRoPE.table
+    monkeypatch.setattr(AxialRoPE, "table", lambda *given, **options: calls.append(1) or computed(*given, **options))
+    output(model, inputs)
+    assert len(calls) == 1
 
 
 def test_what_casts_the_model_casts_its_own_module_too() -> None:

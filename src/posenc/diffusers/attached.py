@@ -117,11 +117,17 @@ class AttachedPositions(nn.Module):
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
         """The tables for a call of the model's own module."""
+        return (self._tables_of_call if self.follows_call else self._tables)(*inputs, **options)
+
+    def _tables(self, *inputs: Any, **options: Any) -> Any:
         if self._divisors is not None:
             options["divisors"] = self._divisors
         tokens = self.kind.tokens(self.replaced, *inputs, **options)
         cos, sin = self._table(tokens)
         return self.kind.table(cos, sin, tokens, self.replaced)
+
+    # torch.compile would compile the whole model anew for each timestep and size
+    _tables_of_call = torch.compiler.disable(_tables)  # type: ignore[no-untyped-call]
 
 
 def attach(transformer: nn.Module, scaling: Scaling = None) -> nn.Module:
@@ -225,6 +231,7 @@ def _with_tables(
     return call.args, call.kwargs
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def _note_the_call(transformer: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
     """The noise level and the sizes of a call are noted for a scaling that follows them."""
     arguments = inspect.signature(transformer.forward).bind_partial(*inputs, **options).arguments
