@@ -221,7 +221,7 @@ def test_tables_are_computed_once_for_all_layers_of_a_call(monkeypatch: pytest.M
     attach(model)
     calls = []
     computed = AxialRoPE.table
-    monkeypatch.setattr(AxialRoPE, "table", lambda *given, **options: calls.append(1) or computed(*given, **options))
+    monkeypatch.setattr(AxialRoPE, "table", lambda *inputs, **options: calls.append(1) or computed(*inputs, **options))
     output(model, inputs)
     assert len(calls) == 1
 
