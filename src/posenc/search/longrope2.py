@@ -17,7 +17,7 @@ Checked against: the numbers that the paper states; its code is not public (micr
 Departs from the source: moves and numbers of children are those of `posenc.search.longrope`, as the paper names neither
     crossovers nor how many of the best survive; a move may change r too, which algorithm 2 keeps for each candidate;
     factors lie on a grid of 0.01. The first candidate is the theory's: r_tcd with all factors s.
-    Algorithm 1 writes the NTK rule with r_10 in line 6; here it is the candidate's own r, as in algorithm 2 and the text.
+    Line 6 of algorithm 1 writes the NTK rule with r_10; here it has the candidate's own r, as in algorithm 2.
 """
 
 from __future__ import annotations
