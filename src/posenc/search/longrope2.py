@@ -29,6 +29,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from posenc.frequencies.host import first_incomplete_pair
 from posenc.search.evaluate import Objective
 from posenc.search.evolution import Settings
 from posenc.search.longrope import Progress, Result, check_problem, run
@@ -60,11 +61,8 @@ def critical_pairs(pairs: int, base: float, original_length: int) -> CriticalPai
     >>> critical_pairs(48, 10_000.0, 2048), critical_pairs(64, 500_000.0, 8192)  # Phi-3-mini, Llama-3-8B
     (CriticalPairs(first=19, theoretical=31), CriticalPairs(first=24, theoretical=35))
     """
-
-    def after(periods: int) -> int:
-        return math.ceil(pairs * math.log(original_length / (2 * math.pi * periods)) / math.log(base))
-
-    first, theoretical = max(0, after(PERIODS)), after(1)
+    first = max(0, first_incomplete_pair(pairs, base, original_length, PERIODS))
+    theoretical = first_incomplete_pair(pairs, base, original_length)
     if first >= pairs:
         raise ValueError(
             f"original_length: each of the {pairs} pairs of base {base:g} completes {PERIODS} periods within "

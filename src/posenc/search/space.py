@@ -8,6 +8,7 @@ from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from posenc.frequencies.host import geometric
+from posenc.frequencies.longrope import below_critical
 from posenc.frequencies.modules import NTKAware, PositionInterpolation, YaRN
 from posenc.frequencies.spectrum import Scaling, Spectrum, host_float64
 
@@ -126,7 +127,7 @@ class CriticalSpace(Space):
     def _candidate(self, levels: Sequence[int], choice: int) -> Candidate:
         free = tuple(map(self._factor, levels))
         # Rounded, so that a journal written on one machine is read on another whose power differs in the last bit.
-        below = tuple(round(free[0] ** (pair / choice), 10) for pair in range(choice))
+        below = tuple(round(factor, 10) for factor in below_critical(free[0], choice))
         candidate = Candidate((*below, *free), 0)
         self._critical.setdefault(candidate, choice)
         return candidate
