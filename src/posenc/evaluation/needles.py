@@ -7,7 +7,7 @@ tokens is dominated by those that need no distant context. Perplexity is exp(los
 
 Source: Shang et al., LongRoPE2, arXiv 2502.20082, section 3.2 (needle perplexity) and appendix C (a sample: seven
     digits at the beginning of a book, the question at its end). The authors take 10 books of PG-19's validation set.
-Departs from the source: the sentences are those of `posenc.evaluation.retrieval`; texts are the caller's.
+Departs from the source: the sentences come from `posenc.evaluation.retrieval`, the texts from the caller.
 """
 
 from __future__ import annotations

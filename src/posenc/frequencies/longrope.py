@@ -162,13 +162,13 @@ class DynamicLongRoPE(Formula):
 
 
 def below_critical(factor: float, critical: int) -> list[float]:
-    """LongRoPE2's factors of the pairs below a critical one: those of RoPE with a larger base.
+    """LongRoPE2's factors of the pairs below a critical one, as a larger base gives them.
 
     The base that slows the critical pair by ``factor`` slows pair j by factor^(j / critical).
     Source: Shang et al., LongRoPE2, arXiv 2502.20082, algorithm 2, lines 7 and 8.
 
-    >>> below_critical(8.0, 3)
-    [1.0, 2.0, 4.0]
+    >>> below_critical(4.0, 2)
+    [1.0, 2.0]
     """
     return [factor ** (pair / critical) for pair in range(critical)]
 

@@ -36,7 +36,7 @@ class Space:
         pairs: factors of a candidate.
         limit: factors do not pass it.
         step: of the grid.
-        choices: of the number that a candidate has besides its factors, here its start tokens.
+        choices: values of a candidate's second number, here its start tokens.
         least: the smallest factor that a search may choose.
 
     Attributes:
@@ -61,7 +61,7 @@ class Space:
         return 0
 
     def choice(self, candidate: Candidate) -> int:
-        """The number that a candidate has besides its factors."""
+        """A candidate's second number, one of the choices."""
         return candidate.start_tokens
 
     def logs(self, candidate: Candidate) -> list[float]:
@@ -126,7 +126,7 @@ class CriticalSpace(Space):
 
     def _candidate(self, levels: Sequence[int], choice: int) -> Candidate:
         free = tuple(map(self._factor, levels))
-        # Rounded, so that a journal written on one machine is read on another whose power differs in the last bit.
+        # Rounded, so that a journal suits another machine, whose power may differ in the last bit.
         below = tuple(round(factor, 10) for factor in below_critical(free[0], choice))
         candidate = Candidate((*below, *free), 0)
         self._critical.setdefault(candidate, choice)

@@ -1,6 +1,6 @@
 """LongRoPE's and LongRoPE2's factors for a live model: searches on the model's own loss, and the recipes that train.
 
-LongRoPE's search judges by the loss of the last tokens of texts, LongRoPE2's by that of the needles in documents.
+LongRoPE's search judges by the loss of the last tokens of texts, LongRoPE2's by the loss of needles in documents.
 LongRoPE's progressive recipe:
 
     1  factors for the intermediate length      searched on the original model

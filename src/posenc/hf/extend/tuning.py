@@ -146,8 +146,8 @@ def draw_short_rows(
         step, process: as in `draw_rows`.
 
     Raises:
-        ValueError: for a text that is shorter than a document, and for rows that are no longer than one: skipped
-            positions of a long row could then stay below the training length, where the short factors hold.
+        ValueError: for a text that is shorter than a document, and for rows of at most the training length, as
+            the skipped positions of a long row could then stay below it, where the short factors hold.
     """
     size = min(recipe.tokens or length, length)
     if size <= original_length:
@@ -290,9 +290,9 @@ def check_documents_masked(model: nn.Module) -> None:
 
     model.eval()
     try:
-        whole, second = slice(None), slice(count, None)
+        both, second = slice(None), slice(count, None)
         alone = logits(second, None)
-        packed, joined = logits(whole, None), logits(whole, torch.ones_like(tokens))
+        packed, joined = logits(both, None), logits(both, torch.ones_like(tokens))
     finally:
         model.train(was_training)
     if (packed - alone).abs().max() > 0.1 * (joined - alone).abs().max():
