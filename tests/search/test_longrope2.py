@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from posenc import LongRoPE, RoPE
 from posenc.search import Candidate, Settings, critical_pairs, search_longrope2
+from posenc.search.space import CriticalSpace
+from tests.golden import configs
 from tests.samples import bounded
 
 PHI3 = {"pairs": 48, "base": 10_000.0, "original_length": 2048, "factor": 64.0}
@@ -46,6 +48,25 @@ def test_the_papers_critical_dimensions(problem, theoretical, found):
     ]
     assert first == next(j for j, count in enumerate(periods) if count <= 10)
     assert last == next(j for j, count in enumerate(periods) if count <= 1)
+
+
+def test_the_factors_of_a_released_model_are_a_candidate():
+    """Phi-4-mini's long factors (config.json of microsoft/Phi-4-mini-instruct) obey every rule of the search."""
+    (released,) = (
+        line["config"] for line in configs("published_configs") if line["model"] == "microsoft/Phi-4-mini-instruct"
+    )
+    factors, length = released["rope_scaling"]["long_factor"], released["original_max_position_embeddings"]
+    factor = released["max_position_embeddings"] / length
+    assert factor == 32
+    assert set(released["rope_scaling"]["short_factor"]) == {1.0}
+    first, last = critical_pairs(len(factors), released["rope_theta"], length)
+    assert (first, last) == (22, 34)
+    space = CriticalSpace(len(factors), 2 * factor, 0.01, tuple(range(last, first - 1, -1)), factor)
+    candidate = space.nearest([math.log(f) for f in factors], 31)
+    assert list(candidate.factors) == pytest.approx(factors, abs=1e-8)
+    for pair in range(first, last + 1):  # and of no other critical pair
+        if pair != 31:
+            assert space.nearest([math.log(f) for f in factors], pair).factors != pytest.approx(factors, rel=1e-4)
 
 
 @pytest.mark.parametrize("length", [8, 40, 10**6])

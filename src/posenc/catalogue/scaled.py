@@ -205,7 +205,7 @@ ENTRIES = (
         past_training="the long factors beyond the training length; plain RoPE up to it",
         reads="distances and lengths",
         extension="is itself an extension: another search at a longer length",
-        used_in="no release known here; its paper extends Phi-3 mini and Llama 3 8B",
+        used_in="Phi-4-mini-instruct: its long factors follow this rule with critical pair 31 of 48 (config.json)",
         extends_context=True,
         defaults=factors_of_the_theory,
     ),

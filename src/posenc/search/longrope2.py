@@ -13,8 +13,9 @@ The authors found r = 25 for Phi-3-mini (2k to 128k, r_tcd 31) and 30 for Llama-
 
 Source: Shang et al., LongRoPE2, arXiv 2502.20082: equation 7 (r_tcd), section 3.2 with algorithms 1 and 2 (r_10, first
     population, bounds, rule below r), appendix B (population 64, 40 iterations, mutation probability 0.3).
-Checked against: the numbers that the paper states; its code is not public (microsoft/LongRoPE@c9e56aa has LongRoPE).
-Departs from the source: moves and numbers of children are as in `posenc.search.longrope`, because the paper names neither
+Checked against: the numbers that the paper states, and the long factors of microsoft/Phi-4-mini-instruct, which are a
+    candidate with critical pair 31 of 48. microsoft/LongRoPE@c9e56aa has no code of LongRoPE2.
+Departs from the source: moves and numbers of children are as in `posenc.search.longrope`: the paper names neither
     crossovers nor how many of the best survive; a move may change r too, which algorithm 2 keeps for each candidate;
     factors lie on a grid of 0.01. The first candidate is the theory's: r_tcd with all factors s.
     Line 6 of algorithm 1 writes the NTK rule with r_10; here it has the candidate's own r, as in algorithm 2.
