@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.nn import functional as F
 from torch.nn.modules import module as calls
 
 from posenc.arguments import check_flag
+from posenc.backends import sdpa
 from posenc.backends.call import Backend, attention, check_backend
 from posenc.backends.inputs.dropout import check_dropout
 from posenc.backends.inputs.validation import (
@@ -34,6 +37,22 @@ from posenc.layers.validation import check_input, check_options, check_positions
 from posenc.layers.visible_keys import NewTokens, may_learn, visible_keys, window_bounds
 from posenc.positions._counted import special
 from posenc.positions.videos import on_all_axes
+
+
+class SortedEncodings(NamedTuple):
+    """A layer's encodings by their kinds, for its decode steps."""
+
+    modules: tuple[nn.Module | None, ...]  # that they were sorted from
+    acting: list[Encoding]
+    rotary: list[RotaryEncoding]
+    others: list[int]  # places of all that are no rotation
+
+    @classmethod
+    def of(cls, modules: tuple[nn.Module | None, ...]) -> SortedEncodings:
+        """Sort them."""
+        acting = [e for e in modules if isinstance(e, Encoding)]
+        others = [i for i, e in enumerate(acting) if not isinstance(e, RotaryEncoding)]
+        return cls(modules, acting, [e for e in acting if isinstance(e, RotaryEncoding)], others)
 
 
 class SelfAttention(nn.Module):
@@ -107,6 +126,7 @@ class SelfAttention(nn.Module):
         self.k_norm: nn.Module = nn.RMSNorm(head_dim) if qk_norm else nn.Identity()
         self.embeddings = nn.ModuleList(e for e in encodings if isinstance(e, EmbeddingEncoding))
         self.encodings = nn.ModuleList(inside)
+        self._sorted: SortedEncodings | None = None
 
     def forward(
         self,
@@ -200,36 +220,43 @@ class SelfAttention(nn.Module):
             return None
         if torch.is_grad_enabled() or not x.is_cpu or special():
             return None
+        if forward_ad._current_level >= 0 or torch.is_autocast_enabled("cpu"):
+            return None
         kind = type(self)
         if kind._project is not SelfAttention._project or kind._positions is not SelfAttention._positions:
             return None
-        acting = self._acting()
-        if self.axes > 1 or self.causal is not True or self.window is not None or self._modules["embeddings"]:
+        if self.axes > 1 or self.causal is not True or self.window is not None or len(self.embeddings):
             return None
+        modules = tuple(self.encodings._modules.values())
+        if self._sorted is None or self._sorted.modules != modules:
+            self._sorted = SortedEncodings.of(modules)
+        acting, rotary, others = self._sorted.acting, self._sorted.rotary, self._sorted.others
         if (self.training and self.dropout) or not rotates_before_cache(acting, None, None):
             return None
-        position = cache.next_step(x.device, reads_positions=self.axes > 0)
+        position = cache.next_step(reads_positions=self.axes > 0)
         if position is None:
             return None
         q, k, v, _ = self._project(x, None, None, cache, None)
-        q, k = _rotate(acting, q, k, position, None, None)
+        rotated = rotary[0].rotate_newest(q, k, position) if len(rotary) == 1 and _unwatched(rotary[0]) else None
+        q, k = rotated or _rotate(rotary, q, k, cache.step_position(position, x.device), None, None)
         remembered = [e.remember(x) if isinstance(e, ScoreEncoding) else None for e in acting]
-        written = cache.write_step(k, v, remembered)
+        written = cache.write_step(k, v, remembered, position)
         if written is None:
             return None
         keys, values, features = written
-        left: list[Encoding] = []
-        of_left: list[Tensor | None] = []
-        for encoding, of_encoding in zip(acting, features, strict=True):
-            if not isinstance(encoding, RotaryEncoding):
-                left.append(encoding)
-                of_left.append(of_encoding)
-        call = partial(
-            attention, encodings=left, features=of_left, causal=True, scale=self.scale, backend=self.backend,
-            softcap=self.softcap,
-        )  # fmt: skip
-        merged = self._merge(self._attend(q, keys, values, call), x)
-        cache.count_step()  # only now: a call that fails leaves the cache as it was
+        if (
+            not others and self.softcap is None and self.backend == "auto" and kind._attend is SelfAttention._attend
+            and q.dtype is keys.dtype and (self.scale is None or 0 < self.scale < math.inf)
+        ):  # fmt: skip
+            out = sdpa.kernel(q, keys, values, None, False, self.scale, 0.0)  # as `attention` would, after more checks
+        else:
+            call = partial(
+                attention, encodings=[acting[i] for i in others], features=[features[i] for i in others], causal=True,
+                scale=self.scale, backend=self.backend, softcap=self.softcap,
+            )  # fmt: skip
+            out = self._attend(q, keys, values, call)
+        merged = self._merge(out, x)
+        cache.count_step(position)  # only now: a call that fails leaves the cache as it was
         return merged
 
     def static_cache(
