@@ -35,13 +35,13 @@ def gap(candidate: Candidate, target: list[float]) -> float:
 
 
 @pytest.mark.parametrize(
-    ("problem", "theoretical", "found"),
+    ("problem", "theoretical", "searched"),
     [(PHI3, 31, 25), (LLAMA3, 35, 30)],  # section 2.1 (62 of 96 channels), section 3.2 and figure 4
 )
-def test_the_papers_critical_dimensions(problem, theoretical, found):
+def test_the_papers_critical_dimensions(problem, theoretical, searched):
     first, last = critical_pairs(problem["pairs"], problem["base"], problem["original_length"])
     assert last == theoretical
-    assert first <= found < last
+    assert first <= searched < last
     periods = [
         problem["original_length"] / (2 * math.pi * problem["base"] ** (j / problem["pairs"]))
         for j in range(problem["pairs"])

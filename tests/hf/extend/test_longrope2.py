@@ -35,8 +35,8 @@ PAIRS, BASE = 8, 10_000.0
 MIXED = Recipe(steps=4, batch=2, warmup=1, lr=1e-3, save_every=1, short_share=0.5)
 
 
-def model_of(name: str = "llama", **given: Any) -> Any:
-    model = small(name, **given)
+def model_of(name: str = "llama", **changes: Any) -> Any:
+    model = small(name, **changes)
     model.config.max_position_embeddings = TRAINED
     return model
 
@@ -48,10 +48,10 @@ def searcher_of(model: Any) -> FactorSearch:
     )
 
 
-def asked(**given: Any) -> dict[str, Any]:
+def arguments(**changes: Any) -> dict[str, Any]:
     return {
         "text": text(1600), "tokenizer": byte_tokenizer(), "windows": 2, "last": 8, "lengths": [TARGET], "search": FEW,
-        "pieces": 1, **given,
+        "pieces": 1, **changes,
     }  # fmt: skip
 
 
@@ -63,12 +63,12 @@ def test_a_needle_document_is_what_the_paper_describes() -> None:
     for document in needle_documents(text(1600), tokenizer, TARGET, 3):
         assert document.tokens.shape == (TARGET,)
         number = tokenizer.decode(document.tokens[-document.last :]).strip()
-        whole = tokenizer.decode(document.tokens)
+        content = tokenizer.decode(document.tokens)
         assert len(number) == 7
         assert number.isdecimal()
-        assert whole.count(number) == 2
-        assert whole.index(number) < 200  # at the beginning, behind the instruction
-        assert whole[: -document.last].endswith(" is")
+        assert content.count(number) == 2
+        assert content.index(number) < 200  # at the beginning, behind the instruction
+        assert content[: -document.last].endswith(" is")
         numbers.add(number)
     assert len(numbers) == 3
 
@@ -100,17 +100,17 @@ def test_only_the_number_is_scored() -> None:
 @pytest.fixture(scope="module")
 def searched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Extension, Path]:
     out = tmp_path_factory.mktemp("longrope2") / "out"
-    return extend(model_of(), TARGET, "longrope2", out=out, **asked()), out
+    return extend(model_of(), TARGET, "longrope2", out=out, **arguments()), out
 
 
 def test_the_folder_opens_in_plain_transformers_and_short_texts_are_those_of_before(searched) -> None:
     extension, out = searched
-    plain = AutoModelForCausalLM.from_pretrained(out).eval()
+    reopened = AutoModelForCausalLM.from_pretrained(out).eval()
     short, long = text(1600)[None, :TRAINED], text(1600)[None, :TARGET]
     with torch.no_grad():
-        torch.testing.assert_close(plain(short).logits, model_of()(short).logits, atol=1e-5, rtol=0)
-        torch.testing.assert_close(plain(long).logits, extension.model(long).logits, atol=1e-5, rtol=0)
-        assert (plain(long).logits - model_of()(long).logits).abs().max() > 1e-3
+        torch.testing.assert_close(reopened(short).logits, model_of()(short).logits, atol=1e-5, rtol=0)
+        torch.testing.assert_close(reopened(long).logits, extension.model(long).logits, atol=1e-5, rtol=0)
+        assert (reopened(long).logits - model_of()(long).logits).abs().max() > 1e-3
 
 
 def test_the_block_obeys_the_paper(searched) -> None:
@@ -148,12 +148,12 @@ def test_a_stopped_search_goes_on(tmp_path: Path) -> None:
         if line.startswith("generation 0"):
             raise KeyboardInterrupt
 
-    whole = extend(model_of(), TARGET, "longrope2", out=tmp_path / "whole", **asked())
+    uninterrupted = extend(model_of(), TARGET, "longrope2", out=tmp_path / "whole", **arguments())
     with pytest.raises(KeyboardInterrupt):
-        extend(model_of(), TARGET, "longrope2", out=tmp_path / "parts", progress=stop, **asked())
+        extend(model_of(), TARGET, "longrope2", out=tmp_path / "parts", progress=stop, **arguments())
     assert (tmp_path / "parts.work" / "search.jsonl").read_text().count("\n") == 1 + FEW.population
-    parts = extend(model_of(), TARGET, "longrope2", out=tmp_path / "parts", **asked())
-    assert whole.config == parts.config
+    parts = extend(model_of(), TARGET, "longrope2", out=tmp_path / "parts", **arguments())
+    assert uninterrupted.config == parts.config
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_stopped_search_goes_on(tmp_path: Path) -> None:
 )
 def test_refusals_of_the_search(options, words) -> None:
     with pytest.raises(ValueError, match=words):
-        extend(model_of(), TARGET, "longrope2", **asked(**options))
+        extend(model_of(), TARGET, "longrope2", **arguments(**options))
 
 
 # Mixed windows
@@ -237,17 +237,17 @@ def test_each_kind_of_window_has_its_own_factors(implementation: str) -> None:
     assert len(losses) == int(short.scored.sum())
     with torch.no_grad():
         assert float(row_loss(model, short)) == pytest.approx(float(losses.mean()), abs=2e-5)
-        whole = token_losses(scaled, long.tokens[0], TARGET - 1).mean()
-        assert float(row_loss(model, long)) == pytest.approx(float(whole), abs=2e-5)
+        long_loss = token_losses(scaled, long.tokens[0], TARGET - 1).mean()
+        assert float(row_loss(model, long)) == pytest.approx(float(long_loss), abs=2e-5)
         # The other factors, or a document that attends to the one before, would give other losses.
-        assert abs(float(token_losses(original, long.tokens[0], TARGET - 1).mean() - whole)) > 1e-3
+        assert abs(float(token_losses(original, long.tokens[0], TARGET - 1).mean() - long_loss)) > 1e-3
         assert abs(float(row_loss(model, short._replace(packed=False)) - losses.mean())) > 1e-3
 
 
 def test_a_step_is_the_weighted_mean_of_its_windows(tmp_path: Path) -> None:
     """One step of the training moves the weights along the gradient of the mixed loss, made by hand."""
     recipe = replace(MIXED, batch=4, short_share=0.25, steps=1, warmup=0)
-    done = extend(model_of(), TARGET, "progressive", out=tmp_path / "out", **asked(recipe=recipe))
+    done = extend(model_of(), TARGET, "progressive", out=tmp_path / "out", **arguments(recipe=recipe))
     block = done.model.config.rope_parameters
     model = model_of()
     searcher = searcher_of(model)
@@ -270,20 +270,20 @@ def test_a_step_is_the_weighted_mean_of_its_windows(tmp_path: Path) -> None:
 def test_the_trained_folder_keeps_the_original_rotation_for_short_texts(tmp_path: Path) -> None:
     lines: list[str] = []
     done = extend(
-        model_of(), TARGET, "progressive", out=tmp_path / "out", progress=lines.append, **asked(recipe=MIXED)
+        model_of(), TARGET, "progressive", out=tmp_path / "out", progress=lines.append, **arguments(recipe=MIXED)
     )  # fmt: skip
-    plain = AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
-    assert plain.config.rope_parameters["short_factor"] == [1.0] * PAIRS
-    assert plain.config.rope_parameters["attention_factor"] == 1.0
+    reopened = AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
+    assert reopened.config.rope_parameters["short_factor"] == [1.0] * PAIRS
+    assert reopened.config.rope_parameters["attention_factor"] == 1.0
     original = model_of()
-    original.load_state_dict(plain.state_dict())  # the trained weights under the rotation of before
+    original.load_state_dict(reopened.state_dict())  # the trained weights under the rotation of before
     tokens = text(1600)[None]
     with torch.no_grad():
         torch.testing.assert_close(
-            plain(tokens[:, :TRAINED]).logits, original(tokens[:, :TRAINED]).logits, atol=1e-5, rtol=0
+            reopened(tokens[:, :TRAINED]).logits, original(tokens[:, :TRAINED]).logits, atol=1e-5, rtol=0
         )
         torch.testing.assert_close(
-            plain(tokens[:, :TARGET]).logits, done.model(tokens[:, :TARGET]).logits, atol=1e-5, rtol=0
+            reopened(tokens[:, :TARGET]).logits, done.model(tokens[:, :TARGET]).logits, atol=1e-5, rtol=0
         )
     assert any(line.startswith("critical pair") for line in lines)
     assert (original.lm_head.weight - model_of().lm_head.weight).abs().max() > 0
@@ -294,14 +294,14 @@ def test_a_stopped_training_ends_as_one_left_alone(tmp_path: Path) -> None:
         if line.startswith("step 2 "):
             raise KeyboardInterrupt
 
-    options = asked(recipe=replace(MIXED, batch=1, steps=5))
-    whole = extend(model_of(), TARGET, "progressive", out=tmp_path / "whole", **options)
+    options = arguments(recipe=replace(MIXED, batch=1, steps=5))
+    uninterrupted = extend(model_of(), TARGET, "progressive", out=tmp_path / "whole", **options)
     with pytest.raises(KeyboardInterrupt):
         extend(model_of(), TARGET, "progressive", out=tmp_path / "parts", progress=stop, **options)
     assert (tmp_path / "parts.work" / "tuned.pt").exists()
     parts = extend(model_of(), TARGET, "progressive", out=tmp_path / "parts", **options)
-    assert whole.config == parts.config
-    for name, weight in whole.model.state_dict().items():
+    assert uninterrupted.config == parts.config
+    for name, weight in uninterrupted.model.state_dict().items():
         assert torch.equal(weight, parts.model.state_dict()[name]), name
 
 
@@ -314,7 +314,7 @@ def test_a_stopped_training_ends_as_one_left_alone(tmp_path: Path) -> None:
 )
 def test_refusals_of_mixed_windows(tmp_path: Path, recipe: Recipe, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        extend(model_of(), TARGET, "progressive", out=tmp_path / "out", **asked(recipe=recipe))
+        extend(model_of(), TARGET, "progressive", out=tmp_path / "out", **arguments(recipe=recipe))
     assert not (tmp_path / "out.work").exists()
 
 
@@ -329,8 +329,8 @@ def test_a_model_that_does_not_mask_documents_is_refused() -> None:
     check_documents_masked(model)
     forward = model.forward
 
-    def unmasked(*args: Any, **options: Any) -> Any:
-        return forward(*args, **{**options, "attention_mask": torch.ones_like(options["input_ids"])})
+    def unmasked(**inputs: Any) -> Any:
+        return forward(**{**inputs, "attention_mask": torch.ones_like(inputs["input_ids"])})
 
     model.forward = unmasked
     with pytest.raises(ValueError, match="does not mask packed documents"):
@@ -340,12 +340,12 @@ def test_a_model_that_does_not_mask_documents_is_refused() -> None:
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     saved(tmp_path / "model", model_of())
     (tmp_path / "text").write_text("the position of a token, and its distance from another. " * 40)
-    given = ["extend", str(tmp_path / "model"), "--length", str(TARGET), "--text", str(tmp_path / "text")]
-    given += ["--windows", "2", "--last", "8", "--lengths", str(TARGET), "--search", "4", "--generations", "1"]
-    given += ["--pieces", "1"]
-    assert posenc_cli.run([*given, "--method", "longrope2", "--out", str(tmp_path / "searched")]) == 0
+    command = ["extend", str(tmp_path / "model"), "--length", str(TARGET), "--text", str(tmp_path / "text")]
+    command += ["--windows", "2", "--last", "8", "--lengths", str(TARGET), "--search", "4", "--generations", "1"]
+    command += ["--pieces", "1"]
+    assert posenc_cli.run([*command, "--method", "longrope2", "--out", str(tmp_path / "searched")]) == 0
     mixed = ["--method", "progressive", "--short-share", "0.3", "--steps", "2", "--out", str(tmp_path / "mixed")]
-    assert posenc_cli.run([*given, *mixed]) == 0
+    assert posenc_cli.run([*command, *mixed]) == 0
     assert "longrope2" in capsys.readouterr().out
     for name in ("searched", "mixed"):
         block = json.loads((tmp_path / name / "config.json").read_text())["rope_parameters"]
