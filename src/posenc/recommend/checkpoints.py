@@ -142,6 +142,10 @@ TUNED = (
          {**_TRAINED, "ratio": _LONGER}),
     Rule("practice", "LongRoPE: factors searched on the model's own loss, then fine-tuned (Phi-3 128k).", "practice",
          ("longrope", "phi3"), {**_TRAINED, "ratio": {"above": 1.0, "upto": 32.0}}),
+    Rule("practice", "LongRoPE2, where short prompts must stay good: factors searched by hidden numbers, then short "
+         "documents trained under the original rotation together with long ones (2k and 8k to 128k with 10 billion "
+         "tokens; posenc extend --method progressive --short-share 0.3).", "practice", ("longrope2",),
+         {**_TRAINED, "ratio": _LONGER}),
     Rule("practice", "Save the scaling with the weights, and look at the config again after merging and converting: "
                      "posenc doctor and posenc explain read it at each step.", "by definition", ("docs/doctor.md",),
          {**_TUNED, "ratio": _LONGER}),

@@ -91,6 +91,9 @@ SOURCES: dict[str, Source] = {
                   "a base that grows with the text beyond the training length, without training"),
     "longrope": _arxiv("LongRoPE", "2402.13753",
          "searched factors, fine-tuned in stages, a second search for short texts"),
+    "longrope2": _arxiv("LongRoPE2", "2502.20082",
+         "critical pair and factors searched by needles, then 10 billion tokens in mixed windows: Phi-3-mini from 2k "
+         "and Llama-3-8B from 8k to 128k (section 4)"),
     "phi3": _card("Phi-3", "microsoft/Phi-3-mini-128k-instruct", "LongRoPE factors for a released model at 131,072"),
     "self_extend": _arxiv("Self-Extend", "2401.01325", "remaps distances at inference, without training"),
     "streaming_llm": _arxiv("StreamingLLM", "2309.17453",
