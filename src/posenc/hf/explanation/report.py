@@ -24,7 +24,7 @@ from posenc.hf.config.non_rotary import SchemeFacts
 from posenc.hf.config.posenc_config import DEFAULTS, attached_names, is_posenc_config
 from posenc.hf.config.rope_block import ALL
 from posenc.hf.config.rope_config import RopeConfig, read_rope
-from posenc.hf.config.rotation import AXES, Rotation, counts, order_of, text_rope
+from posenc.hf.config.rotation import AXES, Rotation, counts, order_of, rotates, text_rope
 from posenc.hf.config.scalings import Convention
 from posenc.hf.config.text_config import TextConfig, max_length
 from posenc.hf.explanation.describe import layer_lines, ranges, schedule_facts, schedule_lines
