@@ -50,7 +50,8 @@ def _of_file(path: Path) -> Config:
     path = local_source(path)
     if path.is_dir() and (path / INDEX).exists() and not any((path / name).exists() for name in MAIN_FILES):
         raise ValueError(
-            f"config: {path_text(path)} is a pipeline of diffusers ({INDEX}), whose transformers only posenc explain reads"
+            f"config: {path_text(path)} is a pipeline of diffusers ({INDEX}), whose transformers only posenc explain "
+            "reads"
         )
     if path.is_dir():
         path = next((path / name for name in MAIN_FILES if (path / name).exists()), path / MAIN_FILES[0])
