@@ -60,6 +60,10 @@ def faulty(question: Question) -> Rows:
     return _rows(question.config, question, 1.001 if row == "yarn" else 1.0)
 
 
+def no_logits(question: Question) -> Rows:
+    return [[0.0] * 300 for _ in question.positions]
+
+
 def _version() -> str:
     return "1.0"
 
@@ -73,4 +77,5 @@ KEY = Adapter("key", "pip install key", _version, "cos and sin", without_attenti
 SCALING = Adapter("scaling", "pip install scaling", _version, "cos and sin", without_scaling, "fake")
 OFF = Adapter("off", "pip install off", _version, "cos and sin", off, "fake")
 FAULTY = Adapter("faulty", "pip install faulty", _version, "cos and sin", faulty, "fake")
+LOGITS = Adapter("logits", "pip install logits", _version, "logits", no_logits, "fake")
 ABSENT = Adapter("absent", "pip install absent==2", _absent, "cos and sin", right, "fake")

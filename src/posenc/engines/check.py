@@ -32,7 +32,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from posenc.arguments import shown
+from posenc.arguments import one_line, shown
 from posenc.engines.adapters import Adapter, Question, load_adapter
 from posenc.engines.cases import Case, cases
 from posenc.engines.process import EngineProcess
@@ -156,13 +156,20 @@ class DisputedError(LookupError):
 
 
 def witnessed(config: Mapping[str, Any], length: int) -> dict[str, dict[str, Answer]]:
-    """What each witness makes of each kind of layers that rotates: posenc, transformers and the authors' code."""
+    """What each witness makes of each kind of layers that rotates: posenc, transformers and the authors' code.
+
+    Raises:
+        LookupError: for a config that transformers does not read, so that there is no truth.
+    """
     from transformers import AutoConfig
 
     from posenc.hf import read_rope
     from posenc.hf.config.rotation import text_rope
 
-    module = rotary_module(AutoConfig.for_model(**copy.deepcopy(dict(config))))
+    try:
+        module = rotary_module(AutoConfig.for_model(**copy.deepcopy(dict(config))))
+    except Exception as error:  # its validators have error classes of their own
+        raise LookupError(one_line(f"no truth, as transformers does not read it: {error}")[:240]) from error
     answers = {}
     for kind, rotation in read_rope(dict(config)).rotations.items():
         if rotation is None:
@@ -184,12 +191,12 @@ def frequencies(config: Mapping[str, Any], length: int) -> dict[str, Rotation]:
     """
     answers = witnessed(config, length)
     for kind, answer in answers.items():
-        if words := _difference(answer):
+        if words := difference(answer):
             raise DisputedError(f"in layers of kind {kind}: {words}" if len(answers) > 1 else words, answers)
     return {kind: (answer["posenc"].theta, answer["posenc"].gain or 1.0) for kind, answer in answers.items()}
 
 
-def _difference(answers: Mapping[str, Answer]) -> str:
+def difference(answers: Mapping[str, Answer]) -> str:
     """What the witnesses disagree on, with all values; "" where they agree."""
     pairs = {name: len(answer.theta) for name, answer in answers.items()}
     if len(set(pairs.values())) > 1:
@@ -314,8 +321,10 @@ def check_case(process: EngineProcess, adapter: Adapter, case: Case, place: Path
         truth = frequencies(case.config, case.length)
     except DisputedError as error:
         return _disputed(process, adapter, case, place, error)
-    except LookupError as error:  # a model type of which transformers' code has no rotary module
-        return Cell(*head, "not run", text=f"no truth: {error}")
+    except LookupError as error:
+        return Cell(*head, "not run", text=str(error))
+    if not truth:
+        return Cell(*head, "not run", text="no layer of this config rotates")
     try:
         if adapter.measures == "cos and sin":
             parts = {kind: _asked(process, Question(case.config, positions, case.length, kind)) for kind in truth}
@@ -444,12 +453,20 @@ def _checkpoint(
     """A folder with the case's checkpoint, written over the last one, and transformers' logits.
 
     With ``config`` the weights and the logits are those of the case, and config.json has these keys.
+
+    Raises:
+        _NoAnswerError: where transformers does not run the tiny model, so that there is nothing to compare with.
     """
     folder = place / "checkpoint"
     folder.mkdir(exist_ok=True)
-    model = build_model(case.config)
+    try:
+        model = build_model(case.config)
+        right = logits(model, text(case.length), positions)
+    except (ValueError, RuntimeError) as error:  # a text part that is no model alone; sizes that the class refuses
+        words = one_line(f"{type(error).__name__}: {error}")[:160]
+        raise _NoAnswerError("not run", f"transformers does not run a whole model of this config: {words}") from error
     save(model, folder, config or case.config)
-    return folder, logits(model, text(case.length), positions)
+    return folder, right
 
 
 # ---------------------------------------------------------------------------------------------------------------- run

@@ -58,8 +58,8 @@ KAIOKENDEV = Source(
     "kaiokendev/cutoff-len-is-context-len acbf0173f18ba2d407880c40172197061e38ebd0 "
     "util/dope_llama_monkey_patch.py#L11-L27",
 )
-DYNAMIC = Source("jquesnelle/yarn", f"{_YARN_COMMIT}/LlamaDynamicScaledRotaryEmbedding.py#L29-L34")
-YARN = Source("jquesnelle/yarn", f"{_YARN_COMMIT}/LlamaYaRNScaledRotaryEmbedding.py#L4-L77")
+DYNAMIC = Source("jquesnelle/yarn", f"{_YARN_COMMIT}/LlamaDynamicScaledRotaryEmbedding.py#L27-L32")
+YARN = Source("jquesnelle/yarn", f"{_YARN_COMMIT}/LlamaYaRNScaledRotaryEmbedding.py#L4-L84")
 DEEPSEEK = Source(
     "deepseek-ai/DeepSeek-VL2",
     "deepseek-ai/DeepSeek-VL2 ef9f91e2b6426536b83294c11742c27be66361b1 "
@@ -69,7 +69,7 @@ OPENAI = Source(
     "openai/gpt-oss", "openai/gpt-oss 7b583341fe16729127f6d5b94a7b09ccae97e1a1 gpt_oss/torch/model.py#L85-L123"
 )
 MICROSOFT = Source(
-    "microsoft/LongRoPE", "microsoft/LongRoPE c9e56aa54007c328399677232a489feec446e4b8 rope/longrope.py#L49-L74"
+    "microsoft/LongRoPE", "microsoft/LongRoPE c9e56aa54007c328399677232a489feec446e4b8 rope/longrope.py#L62-L75"
 )
 GOOGLE = Source(
     "google-deepmind/gemma",
