@@ -354,16 +354,33 @@ def _disputed(process: EngineProcess, adapter: Adapter, case: Case, place: Path,
             same = [name for name in names if all(_is_of(rows, kinds[kind].get(name), positions) for kind, rows in
                                                   parts.items())]  # fmt: skip
         else:
-            folder, right = _checkpoint(case, place, positions)
+            folder, _ = _checkpoint(case, place, positions)
             tokens = tuple(text(case.length)[0].tolist())
             actual = _asked(process, Question(case.config, positions, case.length, "all", str(folder), tokens))
-            same = ["transformers"] if judged(actual, right, "logits")[0] else []  # whose logits alone there are
+            same = [name for name, config in _configs_of(case.config, dispute.answers).items()
+                    if judged(actual, _logits_of(config, positions, case.length), "logits")[0]]  # fmt: skip
     except _NoAnswerError as error:
         return Cell(*head, error.state, text=str(error))
-    whose = f"as in {' and '.join(same)}" if same else "as in none of them" if adapter.measures == "cos and sin" else (
-        "not as in transformers"
-    )  # fmt: skip
+    whose = f"as in {' and '.join(same)}" if same else "as in none of them"
     return Cell(*head, "disputed", text=f"{dispute}; this engine: {whose}")
+
+
+def _configs_of(config: Mapping[str, Any], answers: Mapping[str, Mapping[str, Answer]]) -> dict[str, dict[str, Any]]:
+    """A config for each witness under which transformers computes what that witness does.
+
+    Of a witness that differs in the gain alone: its gain, as ``attention_factor``. One that differs in frequencies has
+    no such config, and is left out.
+    """
+    result = {"transformers": dict(config)}
+    for kind in answers.values():
+        theirs = kind["transformers"]
+        for name, answer in kind.items():
+            if name != "transformers" and answer.gain is not None and not difference(
+                {"posenc": theirs, name: answer._replace(gain=theirs.gain)}
+            ):  # fmt: skip
+                gain = {"attention_factor": answer.gain}
+                result[name] = _mapped(config, lambda block, gain=gain: {**block, **gain})  # type: ignore[misc]
+    return result
 
 
 def _is_of(rows: Tensor, answer: Answer | None, positions: tuple[int, ...]) -> bool:
