@@ -78,7 +78,9 @@ def made(folder: Path) -> dict[str, Any]:
     module = openai(HEAD, BASE, torch.float64, ORIGINAL, FACTOR)
     arrays["openai_gain"], arrays["openai"] = module._compute_concentration_and_inv_freq()
     microsoft = names_of(folder, witnesses.MICROSOFT, "LongRoPEScaledRotaryEmbedding")["LongRoPEScaledRotaryEmbedding"]
-    module = microsoft(HEAD, FACTORS, max_position_embeddings=1024, original_max_position_embeddings=ORIGINAL, base=BASE)
+    module = microsoft(
+        HEAD, FACTORS, max_position_embeddings=1024, original_max_position_embeddings=ORIGINAL, base=BASE
+    )
     arrays["longrope"], arrays["longrope_gain"] = module._calc_inv_freq(1024, None), module.mscale
     google = names_of(folder, witnesses.GOOGLE, "apply_rope")["apply_rope"]
     ones = np.concatenate([np.ones((1, 1, 1, HEAD // 2)), np.zeros((1, 1, 1, HEAD // 2))], -1)
