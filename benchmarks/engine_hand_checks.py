@@ -22,7 +22,6 @@ import importlib.util
 import json
 import logging
 import math
-import os
 import subprocess
 import sys
 import tempfile
@@ -81,7 +80,7 @@ def by_hand(block: Block) -> tuple[list[float], float]:
     if kind == "longrope":  # arXiv 2402.13753, and the gain of its code
         gain = block.get("attention_factor", math.sqrt(1 + math.log(LONGEST / ORIGINAL, ORIGINAL)))
         return [theta / long for theta, long in zip(plain, block["long_factor"], strict=True)], gain
-    # yarn, arXiv 2309.00071: the pair that makes `times` turns, as a real number, is where base^(2j/d) = L / (2 pi times)
+    # yarn, arXiv 2309.00071: the pair that makes `times` turns, is where base^(2j/d) = L / (2 pi times)
     fast, slow = (HEAD / 2 * math.log(ORIGINAL / (2 * math.pi * times), BASE)
                   for times in (block.get("beta_fast", 32), block.get("beta_slow", 1)))  # fmt: skip
     if block.get("truncate", True):
@@ -169,8 +168,10 @@ def of_vllm() -> list[Result]:
     settings.model_config = types.SimpleNamespace(max_model_len=LONGEST)
     results: list[Result] = []
     with set_current_vllm_config(settings):
-        for case, block in (("llama/yarn: attention_factor/v5/256/1024", {**YARN, "attention_factor": 1.0}),
-                            ("llama/longrope: attention_factor/v5/256/1024", {**LONGROPE, "attention_factor": 1.0})):  # fmt: skip
+        for case, block in {
+            "llama/yarn: attention_factor/v5/256/1024": {**YARN, "attention_factor": 1.0},
+            "llama/longrope: attention_factor/v5/256/1024": {**LONGROPE, "attention_factor": 1.0},
+        }.items():
             rotary = get_rope(HEAD, LONGEST, True, dict(block), torch.float32)
             call = rotary.forward_native if hasattr(rotary, "forward_native") else rotary.forward
 
@@ -318,8 +319,10 @@ def of_exllamav3() -> list[Result]:
     )
 
     results: list[Result] = []
-    for case, block in (("llama/yarn/v5/256/1024", YARN),
-                        ("llama/longrope: attention_factor/v5/256/1024", {**LONGROPE, "attention_factor": 1.0})):  # fmt: skip
+    for case, block in {
+        "llama/yarn/v5/256/1024": YARN,
+        "llama/longrope: attention_factor/v5/256/1024": {**LONGROPE, "attention_factor": 1.0},
+    }.items():
         rotary = RoPE("cpu", RopeSettings(
             head_dim=HEAD, rope_theta=10_000.0, rope_scaling=dict(block), max_position_embeddings=LONGEST,
             original_max_position_embeddings=256,
@@ -504,8 +507,10 @@ def _llama_cpp_logits(path: Path) -> Array:
 def of_llama_cpp_converter() -> list[Result]:
     results: list[Result] = []
     with tempfile.TemporaryDirectory() as place:
-        for case, block in (("llama/yarn/v4/256/1024", YARN),
-                            ("llama/yarn: betas/v4/256/1024", {**YARN, "beta_fast": 16.0, "beta_slow": 2.0})):  # fmt: skip
+        for case, block in {
+            "llama/yarn/v4/256/1024": YARN,
+            "llama/yarn: betas/v4/256/1024": {**YARN, "beta_fast": 16.0, "beta_slow": 2.0},
+        }.items():
             target = Path(place) / f"{len(results)}.gguf"
             _converted(Path(place) / f"folder{len(results)}", v4(block), target)
             gap = gap_of_logits(_llama_cpp_logits(target), block)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import math
 from pathlib import Path
 
@@ -11,8 +12,18 @@ import pytest
 
 from posenc.engines import witnesses as authors
 from posenc.engines.cases import Case, cases
-from posenc.engines.check import DisputedError, difference, frequencies, run_check, witnessed
+from posenc.engines.check import (
+    Cell,
+    DisputedError,
+    difference,
+    frequencies,
+    markdown,
+    run_check,
+    witness_names,
+    witnessed,
+)
 from posenc.engines.witnesses import Witness, witness
+from posenc_cli import run
 from tests.golden import load
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -55,7 +66,7 @@ def test_the_witnesses_agree_on_every_case_but_a_lone_mscale() -> None:
     for case in cases():
         for kind, answers in witnessed(case.config, case.length).items():
             third = [name for name in answers if name not in ("posenc", "transformers")]
-            assert bool(third) == (case.model not in ("stablelm", "glm4") or case.row.startswith("partial")), case.name
+            assert len(third) == 1, case.name
             gains = {name for name in third if answers[name].gain is None}
             assert gains == (set(third) if "attention_factor" in case.row else set()), (case.name, kind)
             assert bool(difference(answers)) == (case.row == DISPUTED), case.name
@@ -63,8 +74,9 @@ def test_the_witnesses_agree_on_every_case_but_a_lone_mscale() -> None:
 
 def test_a_mistake_that_posenc_and_transformers_share_is_disputed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A formula of an author that is changed by 2e-6 is heard, whatever the engine answers."""
-    changed = {"yarn": "llama/yarn/v5/256/1024", "longrope": "phi3/longrope/v4/256/128", "llama3": "qwen2/llama3/v5/256/1024",
-               "dynamic": "llama/dynamic/v5/256/768", "linear": "gemma3/per layer: linear/nested v5/256/1024",
+    changed = {"yarn": "llama/yarn/v5/256/1024", "longrope": "phi3/longrope/v4/256/128",
+               "llama3": "qwen2/llama3/v5/256/1024", "dynamic": "llama/dynamic/v5/256/768",
+               "linear": "gemma3/per layer: linear/nested v5/256/1024",
                "proportional": "gemma4_text/per layer: proportional/v5/256/1024"}  # fmt: skip
     for name, case in changed.items():
         formula = getattr(authors, name)
@@ -91,6 +103,21 @@ def test_a_disputed_cell_names_whose_answer_the_engine_gives(name: str) -> None:
         "the gain is 1.13862944 in posenc, 1.13862944 in transformers, 1.09801101 in deepseek-ai/DeepSeek-VL2; "
         f"this engine: {whose}"
     )
+
+
+def test_the_command_shows_all_values_and_names_the_witnesses(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = tmp_path / "record.jsonl"
+    case = "llama/yarn: one of mscale and mscale_all_dim/v5/256/1024"
+    text = "the gain is 1.2 in posenc, 1.2 in transformers, 1.1 in deepseek-ai/DeepSeek-VL2; this engine: as in posenc"
+    cell = Cell("right", "1.0", case, "disputed", text=text)
+    assert markdown([cell]).endswith(f"\n\n- {cell.row} in right is disputed: {text}\n")
+    line = ["engines", "check", "--engine", f"{FAKE}:KEY", "--rope", "yarn: attention_factor", "--out", str(record)]
+    assert run([*line, "--json"]) == 1
+    witnesses = json.loads(capsys.readouterr().out)["witnesses"]
+    assert witnesses["llama/yarn: attention_factor/v5/256/1024"] == ["posenc", "transformers", "jquesnelle/yarn"]
+    assert witness_names(named("stablelm/partial/v5/256/1024"))[2:] == ("EleutherAI/gpt-neox",)
 
 
 def test_a_config_that_their_code_cannot_read_has_two_witnesses() -> None:

@@ -3,7 +3,7 @@
     python -m tests.golden.rope_authors FOLDER     # with a clone of each repository as FOLDER/OWNER+NAME (or …/repo)
 
 The functions are run out of the file at the commit that `posenc.engines.witnesses` names, unchanged but for casts to
-float32, which become float64. Sizes are those of `posenc.engines.cases`: 32 channels, base 10,000, 256 tokens, factor 4.
+float32, which become float64. Sizes are those of `posenc.engines.cases`: 32 channels, base 10,000, 256 tokens, ×4.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ from posenc.engines.process import EngineProcess
 from posenc.engines.remedies import changes
 from posenc.engines.theirs import rotary_module, their_frequencies
 from posenc.engines.tiny import build_model, logits, save, text
-from posenc.engines.witnesses import witness
+from posenc.engines.witnesses import witness, witnesses_of
 
 State = Literal["right", "off", "ignored", "refused", "disputed", "not run"]
 AGREE, RIGHT = 1e-6, {"cos and sin": 3e-4, "logits": 1e-3}
@@ -194,6 +194,11 @@ def frequencies(config: Mapping[str, Any], length: int) -> dict[str, Rotation]:
         if words := difference(answer):
             raise DisputedError(f"in layers of kind {kind}: {words}" if len(answers) > 1 else words, answers)
     return {kind: (answer["posenc"].theta, answer["posenc"].gain or 1.0) for kind, answer in answers.items()}
+
+
+def witness_names(case: Case) -> tuple[str, ...]:
+    """Whose answers have to agree for a case to have a truth."""
+    return ("posenc", "transformers", *(source.name for source in witnesses_of(case.config, case.length)))
 
 
 def difference(answers: Mapping[str, Answer]) -> str:
@@ -650,11 +655,17 @@ def _field(cells: Sequence[Cell]) -> str:
     return words.get(cell.state, cell.state) + where
 
 
+def disputes(cells: Iterable[Cell]) -> list[str]:
+    """A line for each disputed row and engine, with all values."""
+    return list(dict.fromkeys(f"{cell.row} in {cell.engine} is {cell}" for cell in cells if cell.state == "disputed"))
+
+
 def markdown(cells: Sequence[Cell]) -> str:
-    """The table as Markdown."""
+    """The table as Markdown, and the disputed rows with all values."""
     rows = list(table(cells))
     lines = ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]) + "\n"
+    below = [f"\n- {line}" for line in disputes(cells)]
+    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]) + "\n" + "".join(below) + "\n" * bool(below)
 
 
 @cache

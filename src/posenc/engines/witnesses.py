@@ -95,7 +95,7 @@ class Witness(NamedTuple):
     gain: float | None = 1.0
 
 
-# ------------------------------------------------------------------------------------------------- the authors' formulas
+# ------------------------------------------------------------------------------------------------ the authors' formulas
 
 
 def rope(base: float, width: int) -> list[float]:
@@ -185,7 +185,7 @@ def proportional(base: float, head: int, share: float, factor: float) -> list[fl
     return [base ** -(2.0 / head * pair) / factor if pair < rotated else 0.0 for pair in range(head // 2)]
 
 
-# ----------------------------------------------------------------------------------------------------- reading of configs
+# --------------------------------------------------------------------------------------------------- reading of configs
 
 _HEADS: dict[str, tuple[str, ...]] = {"deepseek_v3": ("qk_rope_head_dim",), "gemma4_text": ("head_dim",)}
 _SHARE_DECIDES = ("stablelm", "glm4", "gpt_neox")  # whose classes have a default share other than 1
@@ -212,6 +212,18 @@ def witness(config: Mapping[str, Any], length: int, kind: str = "all") -> Witnes
         return None if asked is None else asked(block, text, length, kind)
     except (LookupError, TypeError):  # a key that their code asks for is not there, or is null
         return None
+
+
+def witnesses_of(config: Mapping[str, Any], length: int) -> dict[Source, bool]:
+    """The authors' code that is heard on a config, with whether it decides the gain too; empty: two witnesses.
+
+    Args:
+        config: the whole config.json.
+        length: tokens of the text.
+    """
+    kinds = dict.fromkeys(["all", *config.get("text_config", config).get("layer_types", ())])
+    heard = [third for kind in kinds if (third := witness(config, length, kind)) is not None]
+    return {third.source: third.gain is not None for third in heard}
 
 
 def _block(text: Mapping[str, Any], kind: str) -> dict[str, Any]:
