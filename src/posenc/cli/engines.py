@@ -79,9 +79,9 @@ def _check(
         remedies=remedies, progress=_report,
     )  # fmt: skip
     if as_json:
-        asked = {cell.case for cell in cells}
+        names = {cell.case for cell in cells}
         content = {"engines": [head._asdict() for head in heads], "cells": [cell._asdict() for cell in cells],
-                   "witnesses": {case.name: witness_names(case) for case in cases() if case.name in asked},
+                   "witnesses": {case.name: witness_names(case) for case in cases() if case.name in names},
                    "not_installed": absent}  # fmt: skip
         sys.stdout.write(json.dumps(content, indent=1) + "\n")
     elif as_markdown:
