@@ -68,7 +68,8 @@ def measure(question: Question) -> Rows:
         raise NotRunError(f"vLLM serves {name} by transformers' own model class")
     text = question.config.get("text_config", question.config)
     # Without a length vLLM serves LongRoPE at the original length alone, and refuses longer ones than are declared.
-    model_config = read_config(question.config, max(question.length, text["max_position_embeddings"]))
+    longest = max(max(question.positions) + 1, text["max_position_embeddings"])
+    model_config = read_config(question.config, longest)
     from vllm.config import (  # type: ignore[import-not-found, unused-ignore]
         DeviceConfig,
         VllmConfig,
