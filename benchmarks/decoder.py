@@ -3,8 +3,8 @@
     python benchmarks/decoder.py --write decoder
 
 12 layers, 512 wide, 8 heads, float32, batch 1, greedy. By hand: linear layers, a rotation by tables made beforehand,
-`scaled_dot_product_attention` and a cache allocated beforehand, written in place; all else is the same modules with the
-same weights. posenc's decoders have `SelfAttention` with a `KVCache` a layer, made anew for every text. Candidates run
+`scaled_dot_product_attention` and a cache allocated beforehand, written in place; all else is the same modules, and all
+decoders share their weights. posenc's decoders have `SelfAttention` with a `KVCache` a layer, made anew for every text. Candidates run
 in one process, round-robin, by turns first; ratios are of times of the same round.
 """
 
@@ -149,7 +149,8 @@ def main() -> None:
         ("stick-breaking", StickBreaking()),
     ):
         models[name] = by_posenc([encoding]).eval()
-        models[name].load_state_dict(hand.state_dict(), strict=False)
+        parameters = dict(hand.named_parameters())  # shared, so that no model has better places in memory
+        models[name].load_state_dict(parameters, strict=False, assign=True)
     prompt, text = (torch.randint(0, VOCABULARY, (1, n)) for n in (args.prompt, args.text))
     with torch.no_grad():
         assert torch.equal(generate(hand, prompt, args.tokens), generate(models["RoPE"], prompt, args.tokens))
