@@ -59,16 +59,26 @@ def granted(config: dict[str, Any]) -> int:
 
 def measure(question: Question) -> Rows:
     """cos and sin, by rotating ones with the module that the model class builds."""
+    text = question.config.get("text_config", question.config)
+    # Without a length vLLM serves LongRoPE at the original length alone, and refuses longer ones than are declared.
+    model_config = read_config(question.config, max(question.length, text["max_position_embeddings"]))
+    rotary = rotary_of_kind(rotary_modules(model_config), model_config.hf_text_config, question.kind)
+    return rotated_rows(rotary, question)
+
+
+def rotary_modules(model_config: Any) -> list[Any]:
+    """The rotary modules that the model class builds from vLLM's ModelConfig, in the order of the layers.
+
+    Raises:
+        NotRunError: for an architecture of which vLLM has no model class.
+    """
     import torch
 
     registry = _engine()
     known = {**registry._TEXT_GENERATION_MODELS, **registry._MULTIMODAL_MODELS}
-    name = architecture(question.config)
+    name = model_config.architectures[0]
     if name not in known:
         raise NotRunError(f"vLLM serves {name} by transformers' own model class")
-    text = question.config.get("text_config", question.config)
-    # Without a length vLLM serves LongRoPE at the original length alone, and refuses longer ones than are declared.
-    model_config = read_config(question.config, max(question.length, text["max_position_embeddings"]))
     from vllm.config import (  # type: ignore[import-not-found, unused-ignore]
         DeviceConfig,
         VllmConfig,
@@ -82,8 +92,7 @@ def measure(question: Question) -> Rows:
         module = importlib.import_module(f"vllm.model_executor.models.{file}")
         with patched("vllm.model_executor.models.", ("get_rope",), ("Attention",)) as built, torch.device("meta"):
             getattr(module, cls)(vllm_config=engine)
-        rotary = rotary_of_kind(built, model_config.hf_text_config, question.kind)
-        return rotated_rows(rotary, question)
+    return built
 
 
 @cache
