@@ -51,6 +51,7 @@ RECORD = Path(__file__).with_name("results") / "engine_lines.jsonl"
 ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "llama_cpp": "llama.cpp", "mlx_lm": "mlx-lm"}
 _OF_FLAGS = {"vllm": "vllm serve DIR", "sglang": "python -m sglang.launch_server --model-path DIR",
              "llama.cpp": "llama-server -m ORIGINAL.gguf"}  # fmt: skip
+_ABSENT = ("does not recognize this architecture", "image processor")  # the repository's own code and files
 LAYERS, TOLERANCE = 8, 3e-4
 Config = dict[str, Any]
 
@@ -202,6 +203,8 @@ def few_layers(config: Config) -> Config:
     for name, value in list(inner.items()):
         if isinstance(value, list) and len(value) == count > LAYERS:
             inner[name] = value[:LAYERS]
+        elif isinstance(value, dict) and value and all(str(layer).isdigit() for layer in value):
+            inner[name] = {layer: entry for layer, entry in value.items() if int(layer) < LAYERS}
     inner[key] = min(count, LAYERS)
     path, outer = find_text_config(result).path, result
     for name in path[:-1]:
@@ -250,6 +253,9 @@ def sglang(line: Line, folder: str) -> tuple[Any, int, Callable[[], list[Any]]]:
     os.environ.pop("SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN", None)
     os.environ.update(variables)
     adapter.import_without_gpu()
+    from sglang.srt.plugins import load_plugins
+
+    load_plugins()  # as launch_server does, so that posenc's plug-in is there
     adapter.start_alone(folder)
     from sglang.srt.configs.model_config import ModelConfig
     from sglang.srt.server_args import prepare_server_args
@@ -412,7 +418,8 @@ def answer(line: Line, engine: str) -> Answer:
         except NotBuiltError as error:
             return Answer("not built", text=str(error))
         except Exception as error:  # whatever the engine says of its own configuration
-            return Answer("refused", text=_short(error))
+            lacks = any(words in str(error) for words in _ABSENT)
+            return Answer("not built" if lacks else "refused", text=_short(error))
         try:
             built = build()
         except Exception as error:  # kernels, parts of images and packages that are not here

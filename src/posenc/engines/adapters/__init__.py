@@ -23,7 +23,7 @@ from posenc.arguments import shown
 Rows = list[list[float]]
 Measures = Literal["cos and sin", "logits"]
 NAMES = (
-    "transformers", "vllm", "sglang", "llama_cpp_converter", "llama_cpp_gguf", "mlx_lm", "litgpt", "torchtitan",
+    "transformers", "vllm", "sglang", "llama_cpp_converter", "llama_cpp_gguf", "llama_cpp_flags", "mlx_lm", "litgpt", "torchtitan",
     "torchtune", "unsloth", "exllamav3",
 )  # fmt: skip
 

@@ -85,11 +85,13 @@ def rotary_modules(model_config: Any) -> list[Any]:
         set_current_vllm_config,
     )
 
-    engine = VllmConfig(model_config=model_config, device_config=DeviceConfig(device="cpu"))
-    with set_current_vllm_config(engine):
+    device = DeviceConfig(device="cpu")
+    with set_current_vllm_config(VllmConfig(device_config=device)):  # without a model, for which all groups are made
         _alone()
+    engine = VllmConfig(model_config=model_config, device_config=device)
+    with set_current_vllm_config(engine):
         file, cls = known[name]
-        module = importlib.import_module(f"vllm.model_executor.models.{file}")
+        module = importlib.import_module(file if "." in file else f"vllm.model_executor.models.{file}")
         with patched("vllm.model_executor.models.", ("get_rope",), ("Attention",)) as built, torch.device("meta"):
             getattr(module, cls)(vllm_config=engine)
     return built

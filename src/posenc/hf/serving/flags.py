@@ -115,7 +115,7 @@ def _of_engine(config: RopeConfig, engine: str, exact: bool, declared: int | Non
     """The flags of one engine, or why there are none."""
     try:
         if engine == "llama.cpp":
-            words, block = _of_llama_cpp(config, declared)
+            words, block = llama_cpp_words(config, declared)
             checked = _checked(config, engine, [block], declared, version)
             if checked.wrong:
                 raise ValueError(f"{checked}; write the file: posenc gguf")
@@ -190,9 +190,9 @@ def _overrides(
     config: RopeConfig, blocks: dict[str, Block | None], engine: str, exact: bool, declared: int | None
 ) -> Block:
     """The keys that override the config's own in the engine, nested as the text model's part is."""
-    text_config, blocks = config.text_config, dict(blocks)
+    text_config, blocks = config.text_config, _as_in_file(config, blocks)
     if engine == "sglang" and not exact and list(blocks) == [ALL]:
-        (rope_block,) = find_rope_blocks(text_config)
+        rope_block = next(block for block in find_rope_blocks(text_config) if block.values is not None)
         blocks[ALL] = _override(blocks[ALL] or {}, rope_block.effective)
     overrides: Block = {"rope_parameters": blocks[ALL] if list(blocks) == [ALL] else blocks}
     if "rope_theta" in text_config and list(blocks) == [ALL]:  # version 4's key, which must not contradict the block
@@ -203,6 +203,21 @@ def _overrides(
     for name in reversed(text_config.path):
         overrides = {name: overrides}
     return overrides
+
+
+def _as_in_file(config: RopeConfig, blocks: dict[str, Block | None]) -> dict[str, Block | None]:
+    """The blocks by kind of layers, or one for all where the code of the model decides which layers rotate.
+
+    Cohere 2, EXAONE 4 and AFMoE leave their full-attention layers without a rotation by their code: the file has one
+    block, and vLLM's and SGLang's classes of them read no other form (models/commandr.py, exaone4.py, afmoe.py).
+    """
+    in_file = config.text_config.get("rope_parameters") or {}
+    by_kind = any(isinstance(value, dict) for value in in_file.values())
+    rotating = [block for block in blocks.values() if block is not None]
+    by_code = all(block is not None or config.parsed.layers.get(kind) is None for kind, block in blocks.items())
+    if len(rotating) < len(blocks) and by_code and not by_kind and all(block == rotating[0] for block in rotating):
+        return {ALL: rotating[0]}
+    return dict(blocks)
 
 
 def _block(rotation: Rotation, text_config: TextConfig, engine: str, declared: int | None, exact: bool) -> Block:
@@ -243,8 +258,16 @@ def _in(convention: Convention, rope: RoPESpec, declared: int | None) -> Block:
     return {key: value for key, value in block.items() if key != LENGTH}
 
 
-def _of_llama_cpp(config: RopeConfig, declared: int | None) -> tuple[list[str], Block]:
-    """Words of llama-server, and the block that they say."""
+def llama_cpp_words(config: RopeConfig, declared: int | None) -> tuple[list[str], Block]:
+    """Words of llama-server, and the block that they say, whether or not llama.cpp computes it right.
+
+    Args:
+        config: as `serve_flags` takes it.
+        declared: tokens to serve; None: the server decides.
+
+    Raises:
+        ValueError: for a rotation that no flags say.
+    """
     rotation = config.rotations.get(FULL, next(iter(config.rotations.values())))
     if rotation is None:
         raise ValueError("no layer rotates")
