@@ -17,8 +17,8 @@ The configs are tests/golden/published_configs.jsonl. Of each that rotates, the 
     refused   the engine's code raises after parsing
     not built the model class needs compiled kernels or parts that are not here; parsed alone
 
-Float32 loses angle: at position p and frequency w the tolerance is 3e-4 + 4 p w 2^-24 times the gain, the rounding of a
-float32 frequency and of its product with the position, doubled.
+Float32 loses angle: at position p and frequency w the tolerance is 3e-4 + 16 p w 2^-24 times the gain: four
+roundings of float32 in the frequency and four in its product with the position, doubled.
 Environment: as CONTRIBUTING.md says for `posenc engines check`; one interpreter may have all engines.
 """
 
@@ -28,11 +28,11 @@ import argparse
 import contextlib
 import copy
 import datetime
-import hashlib
 import importlib.metadata
 import json
 import math
 import os
+import platform
 import re
 import shlex
 import sys
@@ -42,7 +42,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from posenc.hf import extend_config, read_rope
-from posenc.hf.config.text_config import find_text_config, max_length
+from posenc.hf.config.text_config import find_text_config, layers_without_rope, max_length
 from posenc.hf.serving.flags import serve_flags
 
 ROOT = Path(__file__).parents[1]
@@ -52,7 +52,7 @@ ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "llama_cpp": "llama.cpp", "mlx_lm
 _OF_FLAGS = {"vllm": "vllm serve DIR", "sglang": "python -m sglang.launch_server --model-path DIR",
              "llama.cpp": "llama-server -m ORIGINAL.gguf"}  # fmt: skip
 _ABSENT = ("does not recognize this architecture", "image processor")  # the repository's own code and files
-LAYERS, TOLERANCE = 8, 3e-4
+TOLERANCE = 3e-4
 Config = dict[str, Any]
 
 
@@ -193,26 +193,32 @@ def _parsing() -> Iterator[None]:
 
 
 def few_layers(config: Config) -> Config:
-    """The config with its first `LAYERS` layers, which have every kind that the model has."""
+    """The config with its first layers only: at least two, and as many as have every kind of layers."""
+    from posenc.hf.config.layer_kinds import layer_kinds
+
     result = copy.deepcopy(config)
-    inner = find_text_config(result).config
+    text_config = find_text_config(result)
+    inner = dict(text_config.config)
     key = next((key for key in ("num_hidden_layers", "n_layer", "num_layers") if key in inner), None)
     if key is None:
         return result
-    count = inner[key]
-    for name, value in list(inner.items()):
-        if isinstance(value, list) and len(value) == count > LAYERS:
-            inner[name] = value[:LAYERS]
+    kinds = layer_kinds(find_text_config(config))
+    unrotated = set(layers_without_rope(find_text_config(config)))
+    kinds = [f"{kind} {layer in unrotated}" for layer, kind in enumerate(kinds)]
+    count, kept = inner[key], max([2, *(kinds.index(kind) + 1 for kind in kinds)])
+    for name, value in inner.items():
+        if isinstance(value, list) and len(value) == count > kept:
+            inner[name] = value[:kept]
         elif isinstance(value, dict) and value and all(str(layer).isdigit() for layer in value):
-            inner[name] = {layer: entry for layer, entry in value.items() if int(layer) < LAYERS}
-    inner[key] = min(count, LAYERS)
-    path, outer = find_text_config(result).path, result
-    for name in path[:-1]:
+            inner[name] = {layer: entry for layer, entry in value.items() if int(layer) < kept}
+    inner[key] = min(count, kept)
+    outer = result
+    for name in text_config.path[:-1]:
         outer = outer[name]
-    if path:
-        outer[path[-1]] = inner
-        return result
-    return dict(inner)
+    if not text_config.path:
+        return inner
+    outer[text_config.path[-1]] = inner
+    return result
 
 
 def words_of(line: Line, folder: str) -> tuple[list[str], dict[str, str]]:
@@ -225,7 +231,7 @@ def words_of(line: Line, folder: str) -> tuple[list[str], dict[str, str]]:
     return [folder if word in ("DIR", "ORIGINAL") else word for word in words], variables
 
 
-def vllm(line: Line, folder: str) -> tuple[Any, int, Callable[[], list[Any]]]:
+def vllm(line: Line, folder: str) -> tuple[int | None, Callable[[], list[Any]]]:
     """vLLM's ModelConfig, the length that it grants, and a function that builds the rotary modules."""
     from posenc.engines.adapters import vllm as adapter
 
@@ -241,10 +247,10 @@ def vllm(line: Line, folder: str) -> tuple[Any, int, Callable[[], list[Any]]]:
         parsed = make_arg_parser(FlexibleArgumentParser()).parse_args([*words[2:], "--skip-tokenizer-init"])
     parsed.model = parsed.model_tag  # as vllm serve does, entrypoints/cli/serve.py
     model_config = EngineArgs.from_cli_args(parsed).create_model_config()
-    return model_config.hf_text_config, model_config.max_model_len, lambda: adapter.rotary_modules(model_config)
+    return model_config.max_model_len, lambda: adapter.rotary_modules(model_config)
 
 
-def sglang(line: Line, folder: str) -> tuple[Any, int, Callable[[], list[Any]]]:
+def sglang(line: Line, folder: str) -> tuple[int | None, Callable[[], list[Any]]]:
     """SGLang's ModelConfig, the length that it grants, and a function that builds the rotary modules."""
     from posenc.engines.adapters import sglang as adapter
 
@@ -264,11 +270,7 @@ def sglang(line: Line, folder: str) -> tuple[Any, int, Callable[[], list[Any]]]:
         arguments = prepare_server_args([*words[3:], "--device", "cpu", "--skip-tokenizer-init"])
     model_config = ModelConfig.from_server_args(arguments)
     name = model_config.hf_config.architectures[0]
-    return (
-        model_config.hf_text_config,
-        model_config.context_len,
-        lambda: adapter.rotary_modules(model_config, _sglang_file(name)),
-    )
+    return model_config.context_len, lambda: adapter.rotary_modules(model_config, _sglang_file(name))
 
 
 def _sglang_file(architecture: str) -> str:
@@ -280,7 +282,7 @@ def _sglang_file(architecture: str) -> str:
     raise NotBuiltError(f"SGLang has no model class {architecture}")
 
 
-def mlx_lm(line: Line, folder: str) -> tuple[Any, int, Callable[[], list[Any]]]:
+def mlx_lm(line: Line, folder: str) -> tuple[int | None, Callable[[], list[Any]]]:
     """The model class of mlx-lm; its server grants whatever is asked."""
     from mlx_lm import server
     from mlx_lm.utils import _get_classes
@@ -310,13 +312,72 @@ def mlx_lm(line: Line, folder: str) -> tuple[Any, int, Callable[[], list[Any]]]:
         ropes = [_rope_of(layer) for layer in model.layers]
         return [rope for rope in ropes if rope is not None]
 
-    return None, 0, build
+    return None, build
 
 
 def _rope_of(layer: Any) -> Any:
     """The rotation of a layer of mlx-lm, which is a module or a partial function."""
     attention = getattr(layer, "self_attn", None) or getattr(layer, "attention", None)
     return next((getattr(attention, name) for name in ("rope", "rotary_emb") if hasattr(attention, name)), None)
+
+
+def llama_cpp(line: Line) -> Answer:
+    """Whether llama-server's parser, the converter's and posenc's own take the commands of a line."""
+    from posenc.engines.adapters.llama_cpp_flags import context_parameters
+    from posenc_cli.arguments import parser_of
+    from posenc_cli.parsing import UsageError
+
+    granted = None
+    for command in line.text.split("; "):
+        words = shlex.split(command)
+        try:
+            with _parsing():
+                if words[0] == "llama-server":
+                    parsed = context_parameters(words[1:])
+                    granted = parsed["n_ctx"] or None
+                    _check_server(read_rope(line.meant), words, parsed)
+                elif words[0] == "posenc":
+                    parser_of(words[1]).parse_args(words[2:])
+                else:
+                    assert words[:2] == ["python", "convert_hf_to_gguf.py"]
+                    _converter_parser()(words[2:])
+        except (ParserExit, RuntimeError, UsageError) as error:
+            return Answer("not parsed", text=_short(error))
+    return Answer("parsed", granted=granted)
+
+
+def _check_server(read: Any, words: list[str], parsed: dict[str, Any]) -> None:
+    """Raise a RuntimeError where the parameters of the context are not what the rotation says."""
+    from posenc.hf.serving.flags import llama_cpp_words
+
+    if "--rope-freq-base" not in words:
+        return
+    _, block = llama_cpp_words(read, None)
+    kinds = {"default": 0, "linear": 1, "yarn": 2}
+    wanted = {"rope_freq_base": block["rope_theta"], "rope_scaling_type": kinds[block["rope_type"]]}
+    if block["rope_type"] != "default":
+        wanted["rope_freq_scale"] = 1 / block["factor"]
+    if block["rope_type"] == "yarn":
+        wanted["yarn_orig_ctx"] = block["original_max_position_embeddings"]
+    for name, value in wanted.items():
+        if not math.isclose(parsed[name], value, rel_tol=1e-6):
+            raise RuntimeError(f"{name} is {parsed[name]:g} where the rotation says {value:g}")
+
+
+def _converter_parser() -> Callable[[list[str]], Any]:
+    """The parser of convert_hf_to_gguf.py, which reads sys.argv."""
+    vendor = os.environ["VENDOR"]
+    sys.path[:0] = [path for path in (vendor, f"{vendor}/gguf-py") if path not in sys.path]
+    import convert_hf_to_gguf
+
+    def parse(words: list[str]) -> Any:
+        before, sys.argv = sys.argv, ["convert_hf_to_gguf.py", *words]
+        try:
+            return convert_hf_to_gguf.parse_args()
+        finally:
+            sys.argv = before
+
+    return parse
 
 
 BUILD = {"vllm": vllm, "sglang": sglang, "mlx_lm": mlx_lm}
@@ -331,22 +392,20 @@ def positions(original: int, length: int) -> tuple[int, ...]:
     return tuple(sorted(position for position in wanted if position < length))
 
 
-def rotating_layers(config: Config) -> list[str]:
-    """The kind of rotation of each layer that rotates, first to last; "all" where all rotate alike."""
+def rotations_of_layers(config: Config) -> list[str | None]:
+    """The kind of rotation of each layer, first to last; "all" where all rotate alike, None where one does not."""
     from posenc.hf.config.layer_kinds import layer_kinds
     from posenc.hf.config.rope_block import ALL
-    from posenc.hf.config.text_config import layers_without_rope
     from posenc.hf.families.layer_patterns import NO_ATTENTION
 
     read = read_rope(config)
-    text_config = read.text_config
-    kinds = layer_kinds(text_config) or [ALL] * int(text_config.get("num_hidden_layers") or LAYERS)
-    without = set() if "no_rope_layers" not in text_config else set(layers_without_rope(text_config))
+    kinds = layer_kinds(read.text_config) or [ALL] * int(read.text_config.get("num_hidden_layers"))
+    without = set(layers_without_rope(read.text_config))
     names = [kind if kind in read.rotations else ALL for kind in kinds]
     return [
-        name for layer, (kind, name) in enumerate(zip(kinds, names, strict=True))
-        if kind not in NO_ATTENTION and layer not in without and read.rotations.get(name) is not None
-    ]  # fmt: skip
+        name if kind not in NO_ATTENTION and layer not in without and read.rotations.get(name) is not None else None
+        for layer, (kind, name) in enumerate(zip(kinds, names, strict=True))
+    ]
 
 
 def truths(line: Line) -> tuple[dict[str, tuple[list[float], float]], str]:
@@ -377,7 +436,7 @@ def ratio(rows: Any, theta: list[float], gain: float, at: tuple[int, ...]) -> fl
     if actual.shape != right.shape:
         return math.inf
     angles = torch.outer(torch.tensor(at, dtype=torch.float64), torch.tensor(theta, dtype=torch.float64))
-    allowed = TOLERANCE + 4 * abs(gain) * 2.0**-24 * angles.repeat(1, 2)
+    allowed = TOLERANCE + 16 * abs(gain) * 2.0**-24 * angles.repeat(1, 2)
     return float(((actual - right).abs() / allowed).max())
 
 
@@ -404,15 +463,19 @@ def rows(engine: str, rotary: Any, at: tuple[int, ...], config: Config, length: 
     return result
 
 
-def answer(line: Line, engine: str) -> Answer:
-    """What the engine makes of a line."""
+def answer(line: Line) -> Answer:
+    """What the engine makes of a line: with few layers, or with all where its configuration refuses few."""
+    first = _answer(line, few_layers(line.config))
+    return first if first.state not in ("refused", "not built") else _answer(line, copy.deepcopy(line.config))
+
+
+def _answer(line: Line, config: Config) -> Answer:
     with tempfile.TemporaryDirectory(prefix="posenc-lines-") as folder:
-        small = few_layers(line.config)
         for key in ("quantization_config", "auto_map", "compression_config"):
-            small.pop(key, None)
-        (Path(folder) / "config.json").write_text(json.dumps({**small, "dtype": "float32", "torch_dtype": "float32"}))
+            config.pop(key, None)
+        (Path(folder) / "config.json").write_text(json.dumps({**config, "dtype": "float32", "torch_dtype": "float32"}))
         try:
-            _, granted, build = BUILD[engine](line, folder)
+            granted, build = BUILD[line.engine](line, folder)
         except ParserExit as error:
             return Answer("not parsed", text=str(error))
         except NotBuiltError as error:
@@ -421,52 +484,99 @@ def answer(line: Line, engine: str) -> Answer:
             lacks = any(words in str(error) for words in _ABSENT)
             return Answer("not built" if lacks else "refused", text=_short(error))
         try:
-            built = build()
-        except Exception as error:  # kernels, parts of images and packages that are not here
+            built = build() or build()  # a second time where the first one imported the file of the text part
+        except (Exception, SystemExit) as error:  # kernels, parts of images and packages that are not here
             return Answer("not built", text=_short(error), granted=granted)
         try:
-            return _judged(line, engine, built, small)._replace(granted=granted or None)
+            return _judged(line, built, config)._replace(granted=granted)
         except Exception as error:  # what its rotary class says
             return Answer("refused", text=_short(error), granted=granted)
 
 
-def _judged(line: Line, engine: str, built: list[Any], small: Config) -> Answer:
+def _judged(line: Line, built: list[Any], config: Config) -> Answer:
     from posenc.hf.config.rotation import text_rope
     from posenc.hf.explanation.report import trained_length
 
-    layers = rotating_layers(few_layers(line.meant))
-    each, rest = divmod(len(built), len(layers))
-    read = read_rope(line.meant)
-    if not each or (rest and engine == "mlx_lm"):
-        return Answer("not built", text=f"the class builds {len(built)} rotary modules for {len(layers)} layers")
+    layers = rotations_of_layers(config)
+    rotating = [kind for kind in layers if kind is not None]
+    if line.engine == "mlx_lm" and len(built) == len(layers):  # one in each layer, called where the layer rotates
+        rotating = layers
+    each, rest = divmod(len(built), len(rotating))
+    if not each or (rest and line.engine == "mlx_lm"):
+        return Answer("not built", text=f"the class builds {len(built)} rotary modules for {len(rotating)} layers")
     built = built[rest:][::each]  # those of an image part come first; an indexer has one of its own
-    frequencies, doubt = truths(line)
+    read = read_rope(line.meant)
+    truth, doubt = truths(line)
     worst, wrong = 0.0, []
-    for kind, (theta, gain) in frequencies.items():
+    for kind, (theta, gain) in truth.items():
         rope = read.rotations[kind]
-        original = min(trained_length(read, text_rope(rope)) or line.length, line.length) if rope else line.length
-        at = positions(original, line.length)
-        rotary = built[layers.index(kind)]
-        gap = ratio(rows(engine, rotary, at, line.meant, line.length), theta, gain, at)
+        original = (trained_length(read, text_rope(rope)) if rope else 0) or line.length
+        at = positions(min(original, line.length), line.length)
+        gap = ratio(rows(line.engine, built[rotating.index(kind)], at, line.meant, line.length), theta, gain, at)
         worst = max(worst, gap)
         wrong += [kind] if gap > 1 else []
-    state = "wrong" if wrong else "right"
-    text = f"layers of kind {', '.join(wrong)}" if wrong and len(frequencies) > 1 else ""
+    text = f"layers of kind {', '.join(wrong)}" if wrong and len(truth) > 1 else ""
     text += f"; posenc alone: {doubt}" if doubt else ""
-    return Answer(state, worst * TOLERANCE if math.isfinite(worst) else None, text.removeprefix("; "))
+    gap = worst * TOLERANCE if math.isfinite(worst) else None
+    return Answer("wrong" if wrong else "right", gap, text.removeprefix("; "))
 
 
-def _short(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:240]
+def _short(error: BaseException) -> str:
+    words = " ".join(f"{type(error).__name__}: {error}".split())
+    return re.sub(r"/tmp/[\w./-]+", "DIR", words)[:200]
+
+
+# ------------------------------------------------------------------------------------------------------------ record
+
+
+def read() -> tuple[list[Config], list[Config]]:
+    """Heads and lines of the record."""
+    entries = [json.loads(line) for line in RECORD.read_text(encoding="utf-8").splitlines()] if RECORD.exists() else []
+    return [entry for entry in entries if "model" not in entry], [entry for entry in entries if "model" in entry]
+
+
+def head(engine: str) -> Config:
+    """Versions, machine, date and command of the lines of an engine."""
+    import torch
+    import transformers
+
+    import posenc
+
+    package = {"llama_cpp": "llama_cpp_python", "mlx_lm": "mlx-lm"}.get(engine, engine)
+    return {
+        "engine": engine, "version": importlib.metadata.version(package),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "reference": f"posenc {posenc.__version__}, transformers {transformers.__version__}, torch {torch.__version__}",
+        "machine": f"{platform.system()} {platform.machine()}, CPU, Python {platform.python_version()}",
+        "command": f"python benchmarks/engine_lines.py {engine}",
+    }  # fmt: skip
+
+
+def measure(engine: str) -> None:
+    """Ask an engine about every line of today, and write its part of the record anew."""
+    heads, lines = read()
+    heads = [*(entry for entry in heads if entry["engine"] != engine), head(engine)]
+    lines = [entry for entry in lines if entry["engine"] != engine]
+    for model, config in published():
+        for line in printed(model, config):
+            if line.engine != engine:
+                continue
+            result = llama_cpp(line) if engine == "llama_cpp" else answer(line)
+            if result.gap is not None:
+                result = result._replace(gap=float(f"{result.gap:.2g}"))
+            told = {key: value for key, value in result._asdict().items() if value not in (None, "")}
+            lines.append({"model": model, "command": line.command, "engine": engine, "line": line.text, **told})
+            sys.stderr.write(f"{model}  {line.command}  {engine}  {result}\n")
+    order = list(ENGINES)
+    entries = sorted(heads, key=lambda entry: order.index(entry["engine"]))
+    entries += sorted(lines, key=lambda entry: (order.index(entry["engine"]), entry["model"]))
+    RECORD.write_text("".join(json.dumps(entry) + "\n" for entry in entries), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    only = sys.argv[2:]
-    for name, config in published():
-        if only and name not in only:
-            continue
-        for line in printed(name, config):
-            if line.engine == sys.argv[1]:
-                import time
-                t = time.time()
-                print(name, line.command, line.text[:60], line.length, answer(line, line.engine), f"{time.time()-t:.1f}", flush=True)
+    if sys.argv[1] == "printed":
+        for model, config in published():
+            for line in printed(model, config):
+                sys.stdout.write(f"{model}\t{line.command}\t{line.text}\n")
+    else:
+        measure(sys.argv[1])

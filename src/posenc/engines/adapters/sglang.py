@@ -24,7 +24,8 @@ _FILES = {
     "llama": "llama", "mistral": "mistral", "qwen2": "qwen2", "qwen3": "qwen3", "phi3": "llama", "stablelm": "stablelm",
     "glm4": "glm4", "cohere": "commandr", "olmo2": "olmo2", "granite": "granite", "gpt_oss": "gpt_oss",
     "gemma3_text": "gemma3_causal", "gemma3": "gemma3_mm", "gemma4_text": "gemma4_causal",
-    "qwen2_5_vl": "qwen2_5_vl", "qwen3_vl": "qwen3_vl",
+    "qwen2_5_vl": "qwen2_5_vl", "qwen3_vl": "qwen3_vl", "gemma": "gemma", "gemma2": "gemma2", "olmo": "olmo",
+    "qwen3_moe": "qwen3_moe",
 }  # fmt: skip
 
 

@@ -35,10 +35,13 @@ from posenc.hf.config.text_config import TextConfig, length_key, max_length
 from posenc.hf.config.write import Layers, extended_length, share_of
 from posenc.hf.families.layer_patterns import FULL
 from posenc.hf.limits import TOKENS
-from posenc.hf.serving.engines import FLAGS, SGLANG, UNKNOWN, VLLM, Verdict, newest, verdict, versions
+from posenc.hf.serving.engines import FLAGS, SGLANG, UNKNOWN, VLLM, Verdict, engine_result, newest, verdict, versions
 from posenc.hf.serving.plugin_block import plugin_block
 
 _FLAGS = {"vllm": ("--hf-overrides", "--max-model-len"), "sglang": ("--json-model-override-args", "--context-length")}
+# SGLang 0.5.23 copies text_config's keys outside before it applies overrides, and builds this text model from the outer
+# config (models/qwen3_vl.py:1342): an override inside text_config alone changes the granted length and no rotation.
+_FROM_OUTER = "qwen3_vl_text"
 _ENGINES = {"vllm": VLLM, "sglang": SGLANG, "llama.cpp": FLAGS}  # as their records are named
 
 
@@ -127,6 +130,9 @@ def _of_engine(config: RopeConfig, engine: str, exact: bool, declared: int | Non
             raise ValueError(str(checked) if multimodal else f"{checked}; posenc's plug-in serves it (--exact)")
     except ValueError as error:
         return Flags(engine, reason=str(error), version=version)
+    if exact and not _hands_on_blocks(config, engine, version):
+        reason = f"{engine}'s model class of {config.text_config.model_type} hands no rope block on to its rotary class"
+        return Flags(engine, reason=f"{reason}, so that the plug-in is not asked", version=version)
     flag, length_flag = _FLAGS[engine]
     words = [flag, json.dumps(_overrides(config, blocks, engine, exact, declared)), *_length(declared, length_flag)]
     note, right, measured = _note(config.rotations, engine, exact, declared), checked.right, str(checked)
@@ -136,6 +142,14 @@ def _of_engine(config: RopeConfig, engine: str, exact: bool, declared: int | Non
             None, f"not measured: the plug-in was tried in {', '.join(versions(_ENGINES[engine]))}"
         )  # fmt: skip
     return Flags(engine, tuple(words), "", note, version, right, measured)
+
+
+def _hands_on_blocks(config: RopeConfig, engine: str, version: str) -> bool:
+    """Whether the model class was not measured to leave the block out: it then computes every scaling as none."""
+    rows = [
+        engine_result(_ENGINES[engine], row, "v5", config.text_config.model_type, version) for row in ("default", "yarn")
+    ]
+    return not (rows[0].wrong or (rows[1].state == "ignored" and rows[1].text == "all scaling"))
 
 
 def _checked(
@@ -200,8 +214,11 @@ def _overrides(
     longest = max((length for length in (declared, max_length(text_config)) if length), default=None)
     if longest is not None:  # also where the file has it: the flags may be used with the original weights
         overrides[length_key(text_config)] = longest
+    inner = overrides
     for name in reversed(text_config.path):
         overrides = {name: overrides}
+    if engine == "sglang" and text_config.model_type == _FROM_OUTER:
+        overrides = {**inner, **overrides}
     return overrides
 
 
