@@ -71,22 +71,26 @@ def _check(
     as_markdown: bool,
 ) -> int:
     from posenc.engines.adapters import NAMES
-    from posenc.engines.check import markdown, run_check, table
+    from posenc.engines.cases import cases
+    from posenc.engines.check import length_lines, markdown, run_check, table
 
     heads, cells, absent = run_check(
         engines or NAMES, rows=ropes, pythons=_interpreters(pythons), record=Path(out) if out else None,
         remedies=remedies, progress=_report,
     )  # fmt: skip
+    granted = length_lines(cells, cases())
     if as_json:
         content = {"engines": [head._asdict() for head in heads], "cells": [cell._asdict() for cell in cells],
-                   "not_installed": absent}  # fmt: skip
+                   "granted": granted, "not_installed": absent}  # fmt: skip
         sys.stdout.write(json.dumps(content, indent=1) + "\n")
     elif as_markdown:
         sys.stdout.write(markdown(cells) if cells else "")
+        sys.stdout.write("".join(["\n", *(f"- {line}\n" for line in granted)]) if granted else "")
     else:
         for head in heads:
             sys.stdout.write(f"{head.engine} {head.version}   {head.measures}   {head.code}   {head.date}\n")
         sys.stdout.write("\n" + _aligned(list(table(cells))) if cells else "")
+        sys.stdout.write("".join(["\n", *(f"{line}\n" for line in granted)]) if granted else "")
     if not as_json:
         for line in absent:
             sys.stderr.write(f"{line}\n")

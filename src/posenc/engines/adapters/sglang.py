@@ -115,4 +115,5 @@ ADAPTER = Adapter(
     "sglang", "pip install --no-deps sglang==0.5.23, and what its imports ask for", installed("sglang"), "cos and sin",
     measure, "ModelConfig, the model class and its rotary modules, native PyTorch",
     route="cos and sin are what the module's forward_native makes of ones; attention kernels are not built",
+    granted=granted,
 )  # fmt: skip

@@ -113,4 +113,5 @@ ADAPTER = Adapter(
     "vllm", "pip install --no-deps vllm==0.33.0, and what its imports ask for", installed("vllm"), "cos and sin",
     measure, "ModelConfig, the model class and its rotary modules, native PyTorch",
     route="cos and sin are what the module's forward_native makes of ones; attention kernels are not built",
+    granted=granted,
 )  # fmt: skip

@@ -42,6 +42,11 @@ _FLAGS = {"vllm": ("--hf-overrides", "--max-model-len"), "sglang": ("--json-mode
 # SGLang 0.5.23 copies text_config's keys outside before it applies overrides, and builds this text model from the outer
 # config (models/qwen3_vl.py:1342): an override inside text_config alone changes the granted length and no rotation.
 _FROM_OUTER = "qwen3_vl_text"
+# vLLM 0.33.0, config/speculative.py:1400: "Dict overrides stay target-only"; measured by benchmarks/draft_heads.py.
+_DRAFTS = (
+    "a draft model or multi-token prediction (--speculative-config) does not get these overrides: write them into its "
+    "config.json"
+)
 _ENGINES = {"vllm": VLLM, "sglang": SGLANG, "llama.cpp": FLAGS}  # as their records are named
 
 
@@ -53,7 +58,8 @@ class Flags(NamedTuple):
         words: arguments to add, one by one; empty where flags cannot express the rotation, or the engine computes it
             wrong.
         reason: why there are no words.
-        note: a caveat: of LongRoPE, which list of factors the engine uses at which lengths.
+        note: caveats: of LongRoPE, which list of factors the engine uses at which lengths; of vLLM, that a draft model
+            does not get a changed rotation.
         version: of the engine that the words are for.
         right: whether that version was measured to compute the rotation right; None: not measured.
         measured: what was measured, or what was not.
@@ -135,7 +141,8 @@ def _of_engine(config: RopeConfig, engine: str, exact: bool, declared: int | Non
         return Flags(engine, reason=f"{reason}, so that the plug-in is not asked", version=version)
     flag, length_flag = _FLAGS[engine]
     words = [flag, json.dumps(_overrides(config, blocks, engine, exact, declared)), *_length(declared, length_flag)]
-    note, right, measured = _note(config.rotations, engine, exact, declared), checked.right, str(checked)
+    notes = [_note(config.rotations, engine, exact, declared), _DRAFTS if engine == "vllm" and _changed(config) else ""]
+    note, right, measured = "; ".join(filter(None, notes)), checked.right, str(checked)
     if exact:
         tried = version in versions(_ENGINES[engine])
         right, measured = (True, "posenc's table in the engine's own class, compared with posenc's") if tried else (
@@ -164,11 +171,15 @@ def _checked(
 def _declared(config: RopeConfig) -> int | None:
     """Tokens that the model is to serve: what it declares, or what a changed rotation reaches."""
     declared = max_length(config.text_config)
-    old = config.parsed.layers
-    changed = any(not equivalent(rope, old.get(kind)) for kind, rope in config.rotations.items())
     # Llama 3.2 declares 131,072, and factor times original length is twice that: an unchanged rotation adds nothing.
-    reached = extended_length(config.rotations, recipes=changed)
+    reached = extended_length(config.rotations, recipes=_changed(config))
     return max((length for length in (declared, reached) if length), default=None)
+
+
+def _changed(config: RopeConfig) -> bool:
+    """Whether the rotation to serve is another than that of the file."""
+    old = config.parsed.layers
+    return any(not equivalent(rope, old.get(kind)) for kind, rope in config.rotations.items())
 
 
 def _length(declared: int | None, flag: str) -> list[str]:
