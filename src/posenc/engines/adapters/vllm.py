@@ -61,7 +61,7 @@ def measure(question: Question) -> Rows:
     """cos and sin, by rotating ones with the module that the model class builds."""
     text = question.config.get("text_config", question.config)
     # Without a length vLLM serves LongRoPE at the original length alone, and refuses longer ones than are declared.
-    model_config = read_config(question.config, max(question.length, text["max_position_embeddings"]))
+    model_config = read_config(question.config, text["max_position_embeddings"])
     rotary = rotary_of_kind(rotary_modules(model_config), model_config.hf_text_config, question.kind)
     return rotated_rows(rotary, question)
 
@@ -84,6 +84,7 @@ def rotary_modules(model_config: Any) -> list[Any]:
         VllmConfig,
         set_current_vllm_config,
     )
+    from vllm.model_executor.layers import rotary_embedding  # type: ignore[import-not-found, unused-ignore]
 
     device = DeviceConfig(device="cpu")
     with set_current_vllm_config(VllmConfig(device_config=device)):  # without a model, for which all groups are made
@@ -92,6 +93,7 @@ def rotary_modules(model_config: Any) -> list[Any]:
     with set_current_vllm_config(engine):
         file, cls = known[name]
         module = importlib.import_module(file if "." in file else f"vllm.model_executor.models.{file}")
+        rotary_embedding._ROPE_DICT.clear()  # of modules that an earlier build may have left on the meta device
         with patched("vllm.model_executor.models.", ("get_rope",), ("Attention",)) as built, torch.device("meta"):
             getattr(module, cls)(vllm_config=engine)
     return built
