@@ -73,7 +73,7 @@ def _check(
 ) -> int:
     from posenc.engines.adapters import NAMES
     from posenc.engines.cases import cases
-    from posenc.engines.check import length_lines, markdown, run_check, table
+    from posenc.engines.check import disputes, length_lines, markdown, run_check, table, witness_names
 
     heads, cells, absent = run_check(
         engines or NAMES, rows=ropes, pythons=_interpreters(pythons), record=Path(out) if out else None,
@@ -81,8 +81,11 @@ def _check(
     )  # fmt: skip
     granted = length_lines(cells, cases())
     if as_json:
+        names = {cell.case for cell in cells}
         content = {"engines": [head._asdict() for head in heads], "cells": [cell._asdict() for cell in cells],
-                   "granted": granted, "not_installed": absent}  # fmt: skip
+                   "granted": granted,
+                   "witnesses": {case.name: witness_names(case) for case in cases() if case.name in names},
+                   "not_installed": absent}  # fmt: skip
         sys.stdout.write(json.dumps(content, indent=1) + "\n")
     elif as_markdown:
         sys.stdout.write(markdown(cells) if cells else "")
@@ -91,6 +94,7 @@ def _check(
         for head in heads:
             sys.stdout.write(f"{head.engine} {head.version}   {head.measures}   {head.code}   {head.date}\n")
         sys.stdout.write("\n" + _aligned(list(table(cells))) if cells else "")
+        sys.stdout.write("".join(f"{line}\n" for line in disputes(cells)))
         sys.stdout.write("".join(["\n", *(f"{line}\n" for line in granted)]) if granted else "")
     if not as_json:
         for line in [*absent, *_without_answers(heads, cells)]:

@@ -16,6 +16,9 @@ Departs from the source: nothing; the paper's pairs are layout="interleaved", th
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
@@ -201,9 +204,14 @@ class RoPE(RotaryEncoding, RoPESpec):
             if known is None:
                 return None
             table = known[1]
-        cos, sin = table
-        heads, both = q.shape[1], rotate_doubled(torch.cat([q, k], 1), cos, sin)
+        heads, both = q.shape[1], rotate_doubled(torch.cat([q, k], 1), *table)
         return both.narrow(1, 0, heads), both.narrow(1, heads, k.shape[1])
+
+    def newest_tables(self) -> Callable[[int, torch.dtype], Table | None] | None:
+        """See `RotaryEncoding.newest_tables`; the tables that `forward` finds too."""
+        if type(self) is not RoPE or self._fixed is None or self._fewest is not None or self.layout != "half":
+            return None
+        return partial(self._decode_tables.at, self._fixed) if self.rotary_dim == self.head_dim else None
 
     extra_repr = RoPESpec.extra_repr
 

@@ -61,7 +61,8 @@ def measure(question: Question) -> Rows:
     """cos and sin, by rotating ones with the module that the model class builds."""
     text = question.config.get("text_config", question.config)
     # Without a length vLLM serves LongRoPE at the original length alone, and refuses longer ones than are declared.
-    model_config = read_config(question.config, text["max_position_embeddings"])
+    longest = max(max(question.positions) + 1, text["max_position_embeddings"])
+    model_config = read_config(question.config, longest)
     rotary = rotary_of_kind(rotary_modules(model_config), model_config.hf_text_config, question.kind)
     return rotated_rows(rotary, question)
 

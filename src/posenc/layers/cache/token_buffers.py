@@ -9,7 +9,8 @@ back through the keys, writing in place would change tensors that autograd has s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -36,6 +37,7 @@ class TokenBuffers:
         self.held: TokenData = []
         self.start = self.stop = self.room = 0
         self.shared = False  # whether a copy of the cache holds the same tensors
+        self.writer: StepWriter | None = None  # of single tokens
 
     def __len__(self) -> int:
         return self.stop - self.start
@@ -64,28 +66,17 @@ class TokenBuffers:
             views.append(held.narrow(axis, start, stop + tokens - start))
         return views
 
-    def write_one(self, new: TokenData) -> tuple[Tensor, Tensor, TokenData] | None:
-        """As `write` of one token for which there is room: keys, values, features; None if it fits no held tensors."""
-        held, start, stop, views = self.held, self.start, self.stop, TokenData()
-        if len(held) != len(new):
+    def write_one(
+        self, k: Tensor, v: Tensor, features: Sequence[Tensor | None]
+    ) -> tuple[Tensor, Tensor, Sequence[Tensor | None]] | None:
+        """As `write` of one token for which there is room and of which nothing else is kept; `StepWriter.write`."""
+        held = self.held
+        writer = self.writer
+        if writer is None or not writer.serves(held[K], held[V], held[FEATURES:]):
+            writer = self.writer = StepWriter(held[K], held[V], held[FEATURES:])
+        if held[POSITIONS] is not None or held[PADDING] is not None or held[SEGMENTS] is not None:
             return None
-        for buffer, part in zip(held, new, strict=True):
-            if buffer is None or part is None:
-                if buffer is not part:
-                    return None
-                views.append(None)
-                continue
-            if not is_a_token_of(buffer, part):
-                return None
-            views.append(part)
-        for kind, (buffer, part) in enumerate(zip(held, new, strict=True)):
-            if buffer is not None and part is not None:
-                buffer.narrow(2, stop, 1).copy_(part)
-                views[kind] = buffer.narrow(2, start, stop + 1 - start)
-        k, v = views[K], views[V]
-        if k is None or v is None:
-            raise RuntimeError("keys and values are always there")
-        return k, v, views[FEATURES:]
+        return writer.write(k, v, features, self.start, self.stop)
 
     def publish(self, tokens: int) -> None:
         """Count tokens that were written among the live ones."""
@@ -176,11 +167,59 @@ class TokenBuffers:
         self.held, self.room, self.start, self.stop, self.shared = allocated, room, 0, len(self), False
 
 
-def is_a_token_of(held: Tensor, new: Tensor) -> bool:
-    """Whether one new token, ``(batch, heads, 1, ...)``, is of the shape and kind of those that are held."""
-    if held.dtype != new.dtype or held.device != new.device or new.shape[2] != 1:
-        return False
-    return held.shape[:2] == new.shape[:2] and held.shape[3:] == new.shape[3:]
+class StepWriter:
+    """Writes single tokens into tensors ``(batch, heads, room, ...)``; knows what fits them.
+
+    Args:
+        k, v: keys and values.
+        features: what encodings remember, None for nothing.
+    """
+
+    def __init__(self, k: Tensor | None, v: Tensor | None, features: Sequence[Tensor | None]) -> None:
+        if k is None or v is None:
+            raise RuntimeError("keys and values are always there")
+        self.k, self.v, self.features = k, v, tuple(features)
+        self._of_k, self._of_v = _token_shape(k), _token_shape(v)
+        self._of_features = [None if t is None else (_token_shape(t), t.dtype) for t in features]
+        self._nothing = [None] * len(features) if not any(t is not None for t in features) else None
+
+    def serves(self, k: Tensor | None, v: Tensor | None, features: Sequence[Tensor | None]) -> bool:
+        """Whether these are the tensors it writes into."""
+        same = k is self.k and v is self.v and len(features) == len(self.features)
+        return same and all(map(operator.is_, features, self.features))
+
+    def write(
+        self, k: Tensor, v: Tensor, features: Sequence[Tensor | None], start: int, stop: int
+    ) -> tuple[Tensor, Tensor, Sequence[Tensor | None]] | None:
+        """Write a token at ``stop``, for which there is room.
+
+        Returns:
+            Views of the tokens from ``start`` to the new one: keys, values, features. None, and nothing is written,
+            where the token is not of their shapes and dtypes.
+        """
+        held_k, held_v, count = self.k, self.v, stop + 1 - start
+        if k.shape != self._of_k or v.shape != self._of_v or k.dtype is not held_k.dtype or v.dtype is not held_v.dtype:
+            return None
+        views: Sequence[Tensor | None] | None = self._nothing
+        if views is None or any(t is not None for t in features):
+            kinds = [None if t is None else (t.shape, t.dtype) for t in features]
+            if kinds != self._of_features:
+                return None
+            views = [_written(*pair, start, stop) for pair in zip(self.features, features, strict=True)]
+        held_k.narrow(2, stop, 1).copy_(k)
+        held_v.narrow(2, stop, 1).copy_(v)
+        return held_k.narrow(2, start, count), held_v.narrow(2, start, count), views
+
+
+def _token_shape(held: Tensor) -> torch.Size:
+    return torch.Size([*held.shape[:2], 1, *held.shape[3:]])
+
+
+def _written(held: Tensor | None, new: Tensor | None, start: int, stop: int) -> Tensor | None:
+    if held is None or new is None:
+        return None
+    held.narrow(2, stop, 1).copy_(new)
+    return held.narrow(2, start, stop + 1 - start)
 
 
 def num_tokens(parts: TokenData) -> int:
