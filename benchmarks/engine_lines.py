@@ -158,7 +158,7 @@ def _of_serving_file(model: str, config: Config, extended: Config, length: int) 
             yield Line(model, "SERVING.md", engine, line.strip(), config if original else written, extended, length)
 
 
-# ------------------------------------------------------------------------------------------------ what engines make of it
+# ----------------------------------------------------------------------------------------------- what engines answer
 
 
 class NotBuiltError(Exception):

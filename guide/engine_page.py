@@ -251,13 +251,14 @@ def _printed_lines() -> Iterator[str]:
         f"All lines of {len(right)} configs were built and right in at least one engine. *Not built*: the words were "
         "parsed, and the model class needs compiled kernels, the repository's own code, an image processor, or is "
         "transformers' own, which vLLM wraps; nothing is known of the rotation then. "
-        "[The record](../benchmarks/results/engine_lines.jsonl) has every line; `python benchmarks/engine_lines.py vllm` "
-        "makes it."
+        "[The record](../benchmarks/results/engine_lines.jsonl) has every line; `python benchmarks/engine_lines.py "
+        "vllm` makes it."
     )
     failed = [line for line in lines if line["state"] in ("wrong", "refused", "not parsed")]
     if failed:
         yield "\n".join(
-            f"- {line['model']}, {title(line['engine'])}, {line['command']}: {line['state']}. {_code(line.get('text', ''))}"
+            f"- {line['model']}, {title(line['engine'])}, {line['command']}: {line['state']}. "
+            f"{_code(line.get('text', ''))}"
             for line in failed
         )
 

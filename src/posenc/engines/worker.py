@@ -1,8 +1,8 @@
 """One engine in a process of its own: ``python -m posenc.engines.worker ADAPTER``, a JSON line for each question.
 
 The first line that it writes is its version (null: not installed). Each line that it reads is a `Question`; it answers
-{"rows": …} or {"granted": tokens}, {"refused": the engine's error} or {"not_run": why the adapter does not ask}. What the engine prints goes
-to stderr, so that it cannot end up among the answers.
+{"rows": …} or {"granted": tokens}, {"refused": the engine's error} or {"not_run": why the adapter does not ask}. What
+the engine prints goes to stderr, so that it cannot end up among the answers.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ from posenc.arguments import shown
 Rows = list[list[float]]
 Measures = Literal["cos and sin", "logits"]
 NAMES = (
-    "transformers", "vllm", "sglang", "llama_cpp_converter", "llama_cpp_gguf", "llama_cpp_flags", "mlx_lm", "litgpt", "torchtitan",
-    "torchtune", "unsloth", "exllamav3", "lmdeploy",
+    "transformers", "vllm", "sglang", "llama_cpp_converter", "llama_cpp_gguf", "llama_cpp_flags", "mlx_lm", "litgpt",
+    "torchtitan", "torchtune", "unsloth", "exllamav3", "lmdeploy",
 )  # fmt: skip
 
 

@@ -37,9 +37,9 @@ _SAME_MROPE = {
     "qwen3_5_text": "qwen3_vl_text", "qwen3_5_moe_text": "qwen3_vl_text", "qwen3_vl_moe_text": "qwen3_vl_text",
     "qwen2_vl_text": "qwen2_5_vl_text", "qwen2_vl": "qwen2_5_vl_text", "qwen2_5_vl": "qwen2_5_vl_text",
 }  # fmt: skip
-# Model types that a rotary class of the records does not speak for, by engine and version: state, text, rows and date. No
-# case of the catalogue asks about them; benchmarks/engine_lines.py saw them in released configs. MiMo-V2's class hands
-# the base alone on (vLLM, models/mimo_v2.py:304), GLM-4.5V's M-RoPE has slow pairs under YaRN up to 1.27 times too fast.
+# Model types of which other types' results say nothing, by engine and version: state, text, rows and date. No case of
+# the catalogue asks about them; benchmarks/engine_lines.py saw them in released configs. MiMo-V2's class hands the base
+# alone on (vLLM, models/mimo_v2.py:304); GLM-4.5V's M-RoPE has slow pairs under YaRN up to 1.27 times too fast.
 _SEEN: dict[tuple[str, str, str], tuple[State, str, tuple[str, ...], str]] = {
     (VLLM, "0.33.0", "mimo_v2_flash"): ("ignored", "all scaling", ("yarn", "linear", "llama3", "per layer: yarn"),
                                         "2026-11-26"),

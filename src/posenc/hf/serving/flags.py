@@ -42,8 +42,8 @@ _FLAGS = {"vllm": ("--hf-overrides", "--max-model-len"), "sglang": ("--json-mode
 # SGLang 0.5.23 copies text_config's keys outside before it applies overrides, and builds this text model from the outer
 # config (models/qwen3_vl.py:1342): an override inside text_config alone changes the granted length and no rotation.
 _FROM_OUTER = "qwen3_vl_text"
-# Whose text_config SGLang 0.5.23 reads as a plain dictionary, which an override replaces (utils/hf_transformers/config.py,
-# get_config); its ModelConfig then refuses the config.
+# Whose text_config SGLang 0.5.23 reads as a plain dictionary, which an override replaces (get_config in
+# utils/hf_transformers/config.py); its ModelConfig then refuses the config.
 _REPLACED = ("minimax_m3_vl",)
 # vLLM 0.33.0, config/speculative.py:1400: "Dict overrides stay target-only"; measured by benchmarks/draft_heads.py.
 _DRAFTS = (
