@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -72,29 +73,47 @@ def _check(
 ) -> int:
     from posenc.engines.adapters import NAMES
     from posenc.engines.cases import cases
-    from posenc.engines.check import disputes, markdown, run_check, table, witness_names
+    from posenc.engines.check import disputes, length_lines, markdown, run_check, table, witness_names
 
     heads, cells, absent = run_check(
         engines or NAMES, rows=ropes, pythons=_interpreters(pythons), record=Path(out) if out else None,
         remedies=remedies, progress=_report,
     )  # fmt: skip
+    granted = length_lines(cells, cases())
     if as_json:
         names = {cell.case for cell in cells}
         content = {"engines": [head._asdict() for head in heads], "cells": [cell._asdict() for cell in cells],
+                   "granted": granted,
                    "witnesses": {case.name: witness_names(case) for case in cases() if case.name in names},
                    "not_installed": absent}  # fmt: skip
         sys.stdout.write(json.dumps(content, indent=1) + "\n")
     elif as_markdown:
         sys.stdout.write(markdown(cells) if cells else "")
+        sys.stdout.write("".join(["\n", *(f"- {line}\n" for line in granted)]) if granted else "")
     else:
         for head in heads:
             sys.stdout.write(f"{head.engine} {head.version}   {head.measures}   {head.code}   {head.date}\n")
         sys.stdout.write("\n" + _aligned(list(table(cells))) if cells else "")
         sys.stdout.write("".join(f"{line}\n" for line in disputes(cells)))
+        sys.stdout.write("".join(["\n", *(f"{line}\n" for line in granted)]) if granted else "")
     if not as_json:
-        for line in absent:
+        for line in [*absent, *_without_answers(heads, cells)]:
             sys.stderr.write(f"{line}\n")
     return _code([cell.state for cell in cells])
+
+
+def _without_answers(heads: list[Any], cells: list[Any]) -> list[str]:
+    """A line for each engine of which nothing was compared, with the reasons."""
+    lines = []
+    for head in heads:
+        mine = [cell for cell in cells if cell.engine == head.engine]
+        if mine and all(cell.state == "not run" for cell in mine):
+            reasons = Counter(cell.text for cell in mine).most_common(3)
+            lines.append(
+                f"{head.engine}: nothing was compared: "
+                + "; ".join(f"{reason} ({count} cases)" for reason, count in reasons)
+            )
+    return lines
 
 
 def _check_checkpoint(checkpoint: str, engines: list[str], pythons: list[str], as_json: bool) -> int:

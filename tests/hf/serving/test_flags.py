@@ -251,3 +251,22 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     for wrong in ("vllm", "vlm=1"):
         assert run(["serve-flags", str(tmp_path), "--engine-version", wrong]) == 2
         assert "got" in capsys.readouterr().err
+
+
+def test_layers_without_rotation_by_code_leave_one_block() -> None:
+    """vLLM's and SGLang's classes of Cohere 2 take one block; a block by kind, with null, they refuse."""
+    from tests.golden import configs
+
+    published = {line["model"]: line["config"] for line in configs("published_configs")}
+    for model in ("CohereForAI/c4ai-command-r7b-12-2024", "LGAI-EXAONE/EXAONE-4.0-32B", "arcee-ai/Trinity-Mini"):
+        for result in serve_flags(read_rope(published[model]))[:2]:
+            block = json.loads(result.words[1])["rope_parameters"]
+            assert "rope_type" in block
+            assert None not in [value for key, value in block.items() if key.endswith("attention")]
+    laguna = serve_flags(read_rope(published["poolside/Laguna-XS.2"]))[0]
+    blocks = json.loads(laguna.words[1])["rope_parameters"]
+    assert [blocks[kind]["partial_rotary_factor"] for kind in ("full_attention", "sliding_attention")] == [0.5, 1.0]
+    gemma = {each.engine: each for each in serve_flags(read_rope(published["google/gemma-2-9b"]).with_rope(
+        RoPE(256, scaling=YARN)), exact=True)}  # fmt: skip
+    assert "hands no rope block on" in gemma["sglang"].reason
+    assert gemma["vllm"].words

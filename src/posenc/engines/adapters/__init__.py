@@ -23,8 +23,8 @@ from posenc.arguments import shown
 Rows = list[list[float]]
 Measures = Literal["cos and sin", "logits"]
 NAMES = (
-    "transformers", "vllm", "sglang", "llama_cpp_converter", "llama_cpp_gguf", "mlx_lm", "litgpt", "torchtitan",
-    "torchtune", "unsloth", "exllamav3",
+    "transformers", "vllm", "sglang", "llama_cpp_converter", "llama_cpp_gguf", "llama_cpp_flags", "mlx_lm", "litgpt",
+    "torchtitan", "torchtune", "unsloth", "exllamav3", "lmdeploy",
 )  # fmt: skip
 
 
@@ -38,6 +38,7 @@ class Question(NamedTuple):
         kind: of layers, for rotary classes ("all" where all layers rotate alike).
         folder: of a checkpoint with this config and random weights; "" for rotary classes.
         tokens: the text, for whole models.
+        about: "rotation", or "length": what a server grants where no option says a length.
     """
 
     config: dict[str, Any]
@@ -46,6 +47,7 @@ class Question(NamedTuple):
     kind: str = "all"
     folder: str = ""
     tokens: tuple[int, ...] = ()
+    about: str = "rotation"
 
 
 class NotRunError(Exception):
@@ -66,6 +68,8 @@ class Adapter:
         code: which code of the engine runs.
         models: model types that it is asked with; empty: all.
         route: which numbers are the engine's own, and what the adapter does to them.
+        granted: gives the tokens that a server grants for a config where no option says a length, by the engine's own
+            configuration code; None: the adapter does not ask.
     """
 
     name: str
@@ -76,6 +80,7 @@ class Adapter:
     code: str
     models: tuple[str, ...] = ()
     route: str = ""
+    granted: Callable[[dict[str, Any]], int] | None = None
 
 
 def installed(package: str) -> Callable[[], str | None]:

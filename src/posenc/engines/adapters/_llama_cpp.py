@@ -1,17 +1,26 @@
-"""A GGUF file in llama.cpp, through llama_cpp_python's own build of it: what both of its adapters run."""
+"""A GGUF file in llama.cpp, through llama_cpp_python's own build of it: what its adapters run."""
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from posenc.engines.adapters import Question, Rows
 
 _CALLBACKS: list[object] = []
 
 
-def run_gguf(path: Path, question: Question) -> Rows:
-    """Logits of a GGUF file in llama.cpp, in float32 without flash attention."""
+def run_gguf(path: Path, question: Question, flags: Mapping[str, Any] | None = None) -> Rows:
+    """Logits of a GGUF file in llama.cpp, in float32 without flash attention.
+
+    Args:
+        path: of the file.
+        question: text and positions.
+        flags: fields of llama.cpp's context parameters that a command line sets, but for the length, which the text
+            decides.
+    """
     import llama_cpp as engine  # type: ignore[import-not-found, unused-ignore]
     import numpy as np
 
@@ -26,6 +35,8 @@ def run_gguf(path: Path, question: Question) -> Rows:
     parameters = engine.llama_context_default_params()
     parameters.n_ctx = parameters.n_batch = parameters.n_ubatch = max(len(question.tokens), 256)
     parameters.type_k = parameters.type_v = parameters.flash_attn_type = 0
+    for name, value in (flags or {}).items():
+        setattr(parameters, name, value)
     parameters.n_threads = parameters.n_threads_batch = 1
     running = engine.llama_init_from_model(model, parameters)
     batch = engine.llama_batch_init(len(question.tokens), 0, 1)
