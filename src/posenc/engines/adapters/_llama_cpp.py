@@ -11,7 +11,10 @@ _CALLBACKS: list[object] = []
 
 
 def run_gguf(path: Path, question: Question) -> Rows:
-    """Logits of a GGUF file in llama.cpp, in float32 without flash attention."""
+    """Logits of a GGUF file in llama.cpp, in float32 without flash attention.
+
+    ``question.options`` are fields of its context parameters, and ``kv_overrides``: float keys of the file by name.
+    """
     import llama_cpp as engine  # type: ignore[import-not-found, unused-ignore]
     import numpy as np
 
@@ -20,13 +23,22 @@ def run_gguf(path: Path, question: Question) -> Rows:
     )  # llama.cpp calls it until it is replaced, so it must outlive it
     engine.llama_log_set(silent, ctypes.c_void_p(0))
     _CALLBACKS.append(silent)
-    model = engine.llama_model_load_from_file(str(path).encode(), engine.llama_model_default_params())
+    loading, options = engine.llama_model_default_params(), dict(question.options)
+    overrides = options.pop("kv_overrides", {})
+    replaced = (engine.llama_model_kv_override * (len(overrides) + 1))()  # an empty key ends it
+    for entry, (key, value) in zip(replaced, overrides.items(), strict=False):
+        entry.tag, entry.key, entry.value.val_f64 = engine.LLAMA_KV_OVERRIDE_TYPE_FLOAT, key.encode(), value
+    if overrides:
+        loading.kv_overrides = replaced
+    model = engine.llama_model_load_from_file(str(path).encode(), loading)
     if not model:
         raise RuntimeError("llama.cpp does not load the file")
     parameters = engine.llama_context_default_params()
     parameters.n_ctx = parameters.n_batch = parameters.n_ubatch = max(len(question.tokens), 256)
     parameters.type_k = parameters.type_v = parameters.flash_attn_type = 0
     parameters.n_threads = parameters.n_threads_batch = 1
+    for name, value in options.items():
+        setattr(parameters, name, value)
     running = engine.llama_init_from_model(model, parameters)
     batch = engine.llama_batch_init(len(question.tokens), 0, 1)
     batch.n_tokens = len(question.tokens)

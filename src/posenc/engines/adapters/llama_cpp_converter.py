@@ -6,21 +6,52 @@ environment variable VENDOR; it runs in a process of its own.
 
 from __future__ import annotations
 
+import json
 import os
 import runpy
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from posenc.engines.adapters import Adapter, Question, Rows, installed
 from posenc.engines.adapters._llama_cpp import run_gguf
 
 
 def measure(question: Question) -> Rows:
-    """Logits of the whole text, of the converted file."""
-    target = Path(question.folder) / "converted.gguf"
-    convert(Path(question.folder), target)
-    return run_gguf(target, question)
+    """Logits of the whole text, of the converted file; under the option "rope" of what posenc writes of it."""
+    folder, options = Path(question.folder), dict(question.options)
+    target = folder / "converted.gguf"
+    rope = options.pop("rope", None)
+    if rope is not None:
+        write_anew(folder, target, rope)
+    else:
+        convert(folder, target)
+    return run_gguf(target, question._replace(options=options))
+
+
+def write_anew(folder: Path, target: Path, rope: dict[str, Any]) -> None:
+    """Convert the checkpoint without its scaling, and write the rotation as `posenc gguf` does.
+
+    Args:
+        folder: of the checkpoint, whose config.json is replaced.
+        target: where the file goes.
+        rope: the block to write.
+    """
+    from posenc.hf import write_gguf
+    from posenc.hf.config.rope_argument import parse_rope_argument
+
+    saved = json.loads((folder / "config.json").read_text())
+    for key in ("rope_parameters", "rope_scaling", "rope_theta"):
+        saved.pop(key, None)
+    share = {key: rope[key] for key in ("partial_rotary_factor",) if key in rope}
+    bare = {"rope_type": "default", "rope_theta": rope["rope_theta"], **share}
+    (folder / "config.json").write_text(json.dumps({**saved, "rope_parameters": bare}))
+    unscaled = folder / "unscaled.gguf"
+    convert(folder, unscaled)
+    target.unlink(missing_ok=True)
+    write_gguf(unscaled, target, partial(parse_rope_argument, json.dumps(rope)))
 
 
 def convert(folder: Path, target: Path) -> None:

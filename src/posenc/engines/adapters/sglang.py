@@ -13,6 +13,8 @@ import os
 import sys
 import tempfile
 import types
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +30,11 @@ _FILES = {
 }  # fmt: skip
 
 
-def read_config(config: dict[str, Any]) -> Any:
-    """SGLang's ModelConfig of a config.json, after the process was told to be on a CPU and alone."""
+def read_config(config: dict[str, Any], overrides: Mapping[str, Any] | None = None) -> Any:
+    """SGLang's ModelConfig of a config.json under ``--json-model-override-args overrides``.
+
+    The process is told to be on a CPU and alone.
+    """
     os.environ["HF_HUB_OFFLINE"] = "1"
     extension = types.ModuleType("vllm._custom_ops")  # imported by name where there is no GPU, and not called here
     extension.rotary_embedding = None  # type: ignore[attr-defined]
@@ -40,7 +45,7 @@ def read_config(config: dict[str, Any]) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         whole = {**config, "architectures": [architecture(config)], "dtype": "float32", "torch_dtype": "float32"}
         (Path(folder) / "config.json").write_text(json.dumps(whole))
-        result = ModelConfig(model_path=folder, dtype="float32")
+        result = ModelConfig(model_path=folder, dtype="float32", model_override_args=json.dumps(dict(overrides or {})))
         _alone(folder)
     return result
 
@@ -83,7 +88,10 @@ def measure(question: Question) -> Rows:
 
     if question.config["model_type"] not in _FILES:
         raise NotRunError(f"the adapter does not build SGLang's model class of {question.config['model_type']}")
-    model_config = read_config(question.config)
+    options = dict(question.options)
+    if options.pop("plugin", False):
+        _with_plugin()
+    model_config = read_config(question.config, **options)
     module = importlib.import_module(f"sglang.srt.models.{_FILES[question.config['model_type']]}")
     classes = module.EntryClass if isinstance(module.EntryClass, list) else [module.EntryClass]
     cls = next(cls for cls in classes if cls.__name__ == architecture(question.config))
@@ -91,6 +99,19 @@ def measure(question: Question) -> Rows:
     with patched("sglang.srt.models.", factories, ("RadixAttention",)) as built, torch.device("meta"):
         cls(model_config.hf_config)
     return rotated_rows(rotary_of_kind(built, model_config.hf_text_config, question.kind), question)
+
+
+@cache
+def _with_plugin() -> None:
+    """posenc's plug-in, as SGLang loads it: registered, and the hooks applied."""
+    from sglang.srt.plugins.hook_registry import (  # type: ignore[import-not-found, unused-ignore]
+        HookRegistry,
+    )
+
+    from posenc.hf.serving.sglang_plugin import register
+
+    register()
+    HookRegistry.apply_hooks()
 
 
 ADAPTER = Adapter(

@@ -11,6 +11,7 @@ import importlib
 import json
 import os
 import tempfile
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -33,8 +34,8 @@ def _engine() -> Any:
     return registry
 
 
-def read_config(config: dict[str, Any], length: int | None = None) -> Any:
-    """vLLM's ModelConfig of a config.json, served with ``--max-model-len length``."""
+def read_config(config: dict[str, Any], length: int | None = None, overrides: Mapping[str, Any] | None = None) -> Any:
+    """vLLM's ModelConfig of a config.json, served with ``--max-model-len length`` and ``--hf-overrides overrides``."""
     _engine()
     from vllm.config import ModelConfig  # type: ignore[import-not-found, unused-ignore]
 
@@ -42,8 +43,9 @@ def read_config(config: dict[str, Any], length: int | None = None) -> Any:
     whole = {**config, "architectures": [architecture(config)], "dtype": "float32", "torch_dtype": "float32"}
     (Path(folder) / "config.json").write_text(json.dumps(whole))
     return ModelConfig(
-        model=folder, tokenizer=folder, skip_tokenizer_init=True, dtype="float32", seed=0, max_model_len=length
-    )
+        model=folder, tokenizer=folder, skip_tokenizer_init=True, dtype="float32", seed=0, max_model_len=length,
+        hf_overrides=dict(overrides or {}),
+    )  # fmt: skip
 
 
 @cache
@@ -68,7 +70,12 @@ def measure(question: Question) -> Rows:
         raise NotRunError(f"vLLM serves {name} by transformers' own model class")
     text = question.config.get("text_config", question.config)
     # Without a length vLLM serves LongRoPE at the original length alone, and refuses longer ones than are declared.
-    model_config = read_config(question.config, max(question.length, text["max_position_embeddings"]))
+    options = {"max_model_len": max(question.length, text["max_position_embeddings"]), **question.options}
+    if options.pop("plugin", False):
+        from posenc.hf.serving.vllm_plugin import register
+
+        register()
+    model_config = read_config(question.config, options.pop("max_model_len"), **options)
     from vllm.config import (  # type: ignore[import-not-found, unused-ignore]
         DeviceConfig,
         VllmConfig,
