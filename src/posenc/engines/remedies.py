@@ -384,8 +384,8 @@ def _plugin(flag: str, case: Case, truth: Truth) -> Iterator[Change]:
 def _litgpt_config(case: Case, truth: Truth) -> Iterator[Change]:
     """litgpt weighs the two frequencies of YaRN the wrong way round, so that swapped ends of the ramp set it right.
 
-    Its ramp starts at the pair where a wave turns beta_fast times in the original length. Betas are computed here from
-    the pairs that transformers' rounding gives, and are not rounded again.
+    It rounds the swapped ends outwards, down the slow one and up the fast one: betas a quarter of a pair beyond the
+    pairs where transformers' ramp ends are rounded to these.
     """
     block = _block_of(case.config) or {}
     if block.get("rope_type") != "yarn":
@@ -404,9 +404,9 @@ def _litgpt_config(case: Case, truth: Truth) -> Iterator[Change]:
     if abs(gain - 1) > 1e-12:  # mscale alone: mscale_all_dim would change the softmax scale of the model too
         adjustments["mscale"] = (gain - 1) / (_yarn_gain(block) - 1)
     swapped = {"beta_fast": block.get("beta_slow", 1.0), "beta_slow": block.get("beta_fast", 32.0)}
-    exact = {"beta_fast": beta(end), "beta_slow": beta(start), "truncate": False}
+    exact = {"beta_fast": beta(round(end) + 0.25), "beta_slow": beta(round(start) - 0.25)}
     for what, betas in (("beta_fast and beta_slow swapped", swapped),
-                        ("beta_fast and beta_slow swapped and of whole pairs, without truncate", exact)):  # fmt: skip
+                        ("beta_fast and beta_slow swapped, and such that its rounding meets the ends of the ramp", exact)):  # fmt: skip
         yield Change("config", f"{what}, the gain as mscale", case.config, {"rope_adjustments": {**adjustments, **betas}})
 
 
