@@ -35,7 +35,7 @@ from posenc.arguments import shown
 from posenc.engines.adapters import Adapter, Question, load_adapter
 from posenc.engines.cases import Case, cases
 from posenc.engines.process import EngineProcess
-from posenc.engines.remedies import Change, changes, override_option, overrides
+from posenc.engines.remedies import Change, as_flag, changes
 from posenc.engines.theirs import rotary_module, their_frequencies
 from posenc.engines.tiny import build_model, logits, save, text
 
@@ -292,36 +292,44 @@ def check_case(process: EngineProcess, adapter: Adapter, case: Case, place: Path
         return Cell(*head, error.state, text=str(error))
 
 
-def with_remedy(process: EngineProcess, adapter: Adapter, case: Case, cell: Cell, place: Path) -> Cell:
-    """The cell with the first change after which the same engine is right, or with all that were tried.
+def found_remedy(process: EngineProcess, adapter: Adapter, case: Case, place: Path) -> dict[str, Any]:
+    """The first change after which the same engine is right, with all that were tried before; its fields are in the
+    README of the records.
 
     Args:
         process: with the engine.
         adapter: whose engine it is.
-        case: the configuration.
-        cell: what the engine makes of it.
+        case: a configuration that it does not compute right.
         place: an existing folder for checkpoints.
     """
     truth = frequencies(case.config, case.length)
     asked = _Asked(process, adapter, case, truth, place)
-    tried = list[dict[str, Any]]()
-    for change in changes(adapter.name, case, truth):
-        state, gap, text = asked.about(change)
-        tried.append({"how": change.how, "what": change.what, "state": state} | _present(gap=_rounded(gap), text=text))
+    every, tried = list(changes(adapter.name, case, truth)), list[dict[str, Any]]()
+    flagged = {change.what: as_flag(adapter.name, change, case) for change in every}
+    for change in (*every, *filter(None, flagged.values())):  # a flag may reach code that the file's keys do not
+        state, gap, words = asked.about(change)
+        tried.append({"how": change.how, "what": change.what, "state": state} | _present(gap=_rounded(gap), text=words))
         if state != "right":
             continue
-        keys = {key: value for key, value in change.config.items() if case.config.get(key) != value}
-        keys |= {key: None for key in case.config if key not in change.config}
-        if adapter.name not in ("vllm", "sglang") and change.options and not change.flags:
-            keys = dict(change.options)  # fields of the engine's own config
-        remedy = {"how": change.how, "what": change.what, "verdict": state, "gap": _rounded(gap)}
-        remedy |= _present(keys=keys, flags=list(change.flags), only=change.only)
-        if change.how == "config" and not change.options:
-            remedy |= {"same": _same_meaning(change.config, case, truth), **asked.by_override(change)}
-        return cell._replace(remedy={**remedy, "tried": tried})
+        fields = {"keys": _changed_keys(change, case), "flags": list(change.flags), "only": change.only}
+        remedy = {"how": change.how, "what": change.what, "verdict": state, "gap": _rounded(gap)} | _present(**fields)
+        if change.config != case.config:
+            remedy["same"] = _same_meaning(change.config, case, truth)
+        flag = flagged.get(change.what)
+        if flag is not None:
+            state, gap, _ = asked.about(flag)
+            remedy |= {"flags": list(flag.flags), "flags_gap": _rounded(gap)} if state == "right" else {}
+        return {**remedy, "tried": tried}
     best = {"verdict": min((one["state"] for one in tried), key=_RANK.index)} if tried else {}
-    words = "; ".join(one["what"] for one in tried)
-    return cell._replace(remedy={"how": "none", "what": words, **best, "tried": tried})
+    return {"how": "none", "what": "; ".join(one["what"] for one in tried), **best, "tried": tried}
+
+
+def _changed_keys(change: Change, case: Case) -> dict[str, Any]:
+    """Keys of config.json that the change sets, None for those that go; or fields of an engine's own config."""
+    if change.how == "config" and change.options:
+        return dict(change.options)
+    new = {key: value for key, value in change.config.items() if case.config.get(key) != value}
+    return new | {key: None for key in case.config if key not in change.config}
 
 
 class _Asked:
@@ -358,28 +366,24 @@ class _Asked:
         gap = max(gap for _, gap in results)
         return "right" if all(fits for fits, _ in results) else "off", gap if math.isfinite(gap) else None, ""
 
-    def by_override(self, change: Change) -> dict[str, Any]:
-        """The flags that say the changed keys beside the unchanged file, where that is right too."""
-        named, keys = override_option(self.adapter.name), overrides(change, self.case)
-        if named is None or keys is None:
-            return {}
-        option, flag = named
-        state, gap, _ = self.about(change._replace(config=self.case.config, options={option: keys}))
-        return {"flags": [flag, json.dumps(keys)], "flags_gap": _rounded(gap)} if state == "right" else {}
 
+def _same_meaning(config: dict[str, Any], case: Case, truth: Mapping[str, tuple[list[float], float]]) -> bool:
+    """Whether transformers reads a changed config as the case's, at its length."""
+    from transformers import AutoConfig
 
-def _same_meaning(config: dict[str, Any], case: Case, truth: dict[str, tuple[list[float], float]]) -> bool:
-    """Whether posenc and transformers read a changed config as the case's, at its length."""
     try:
-        changed = frequencies(config, case.length)
-    except (LookupError, ValueError, KeyError):
+        module = rotary_module(AutoConfig.for_model(**copy.deepcopy(config)))
+        changed = {kind: their_frequencies(module, case.length, kind) for kind in truth}
+    except Exception:  # whatever transformers raises for a config that only an engine reads
         return False
-    return set(changed) == set(truth) and all(
-        len(theta) == len(changed[kind][0])
-        and all(math.isclose(a, b, rel_tol=SAME) for a, b in zip([*theta, gain], [*changed[kind][0], changed[kind][1]],
-                                                                 strict=True))
+    return all(
+        len(theta) == len(changed[kind][0]) and all(map(_close, [*theta, gain], [*changed[kind][0], changed[kind][1]]))
         for kind, (theta, gain) in truth.items()
-    )  # fmt: skip
+    )
+
+
+def _close(actual: float, right: float) -> bool:
+    return math.isclose(actual, right, rel_tol=SAME)
 
 
 def _rounded(gap: float | None) -> float | None:
@@ -491,10 +495,11 @@ def run_check(
                     _append(record, cell)
                     progress(f"{adapter.name}  {case.name}  {cell}")
                 if remedies and cell.state in _WRONG and not (cell.remedy or {}).get("date"):
-                    cell = with_remedy(process, adapter, case, cell, Path(place))
-                    cell.remedy.update(date=_today(), reference=head.reference, command=f"{head.command} --remedies")
-                    _append(record, Remedied(*cell[:3], cell.remedy))
-                    progress(f"{adapter.name}  {case.name}  {cell.remedy['how']}: {cell.remedy['what']}")
+                    remedy = found_remedy(process, adapter, case, Path(place))
+                    remedy |= {"date": _today(), "reference": head.reference, "command": f"{head.command} --remedies"}
+                    cell = cell._replace(remedy=remedy)
+                    _append(record, Remedied(*cell[:3], remedy))
+                    progress(f"{adapter.name}  {case.name}  {remedy['how']}: {remedy['what']}")
                 cells.append(cell)
     return heads, cells, absent
 

@@ -73,25 +73,36 @@ def changes(engine: str, case: Case, truth: Truth) -> Iterator[Change]:
             yield change
 
 
-def override_option(engine: str) -> tuple[str, str] | None:
-    """The adapter's option and the flag by which an engine takes other keys than the file's; None without one."""
-    return {"vllm": ("overrides", "--hf-overrides"), "sglang": ("overrides", "--json-model-override-args")}.get(engine)
+_OVERRIDES = {"vllm": "--hf-overrides", "sglang": "--json-model-override-args"}
 
 
-def overrides(change: Change, case: Case) -> Block | None:
-    """The changed keys as such a flag takes them; None where a key would have to go, which it cannot say."""
+def as_flag(engine: str, change: Change, case: Case) -> Change | None:
+    """Changed keys as the engine's own flag says them beside the unchanged file; None where it cannot."""
+    keys = _overrides(change.config, case) if change.how == "config" and engine in _OVERRIDES else None
+    if keys is None:
+        return None
+    flag = _OVERRIDES[engine]
+    words = (flag, json.dumps(keys))
+    return Change("flag", f"{change.what}, by {flag}", case.config, {"overrides": keys}, words, change.only)
 
-    def changed(after: Block, before: Block) -> Block:
-        result = {}
-        for key, value in after.items():
-            if key == "text_config":
-                result[key] = changed(value, before.get(key) or {})
-            elif before.get(key) != value and not (key == "rope_scaling" and "rope_parameters" in after):
-                result[key] = value  # version 5 has one block under both names: the later would replace the other
-        return {key: value for key, value in result.items() if value != {}}
 
-    after, before = change.config.get("text_config", change.config), case.config.get("text_config", case.config)
-    return None if set(before) - set(after) else changed(change.config, case.config) or None
+def _overrides(config: Block, case: Case) -> Block | None:
+    """The keys that differ from the case's, under version 5's name; None where a key would have to go."""
+    after = _both_spellings(config) or config
+
+    def changed(after: Block, before: Block) -> Block | None:
+        if set(before) - set(after):
+            return None
+        new = {key: value for key, value in after.items() if before.get(key) != value}
+        if "rope_parameters" in after:  # the engines' configs have one block under both names
+            new |= {"rope_parameters": after["rope_parameters"]}
+            new.pop("rope_scaling", None)
+        return new
+
+    if "text_config" not in after:
+        return changed(after, case.config)
+    inner = changed(after["text_config"], case.config["text_config"])
+    return None if inner is None else {"text_config": inner}
 
 
 # ------------------------------------------------------------------------------------------------------- other words
@@ -103,8 +114,8 @@ def _respelled(case: Case, truth: Truth) -> Iterator[Change]:
     blocks: dict[str, Callable[[Block], Block]] = {
         "betas written out": _betas,
         "attention_factor written out, without mscale": partial(_attention_factor, gain=gain),
-        "the gain as mscale and mscale_all_dim": partial(_gain_as_mscale, gain=gain),
         "attn_factor = attention_factor / (0.1 ln factor + 1)": partial(_attn_factor, gain=gain),
+        "the gain as mscale and mscale_all_dim": partial(_gain_as_mscale, gain=gain),
         "short_mscale and long_mscale with the value of the gain": partial(_list_gains, gain=gain),
     }
     inner = case.config.get("text_config", case.config)
@@ -201,7 +212,8 @@ def _rewritten(case: Case, truth: Truth) -> Iterator[Change]:
     mlx-lm and exllamav3 compute the gain g as sqrt(ln D / ln L) from it and from the declared length D, so that
     L = D^(1/g²) gives the wanted one there.
     """
-    if len(truth) != 1 or _block_of(case.config) is None:
+    if _block_of(case.config) is None:
+        yield from _layers_rewritten(case, truth)
         return
     theta, gain = next(iter(truth.values()))
     block, only = _block_of(case.config) or {}, _texts(case)
@@ -212,13 +224,8 @@ def _rewritten(case: Case, truth: Truth) -> Iterator[Change]:
         yield Change("config", "the rope type default, with the rope_theta of this length", _with(case, plain), only=only)
     if "mrope_section" in block or not all(frequency > 0 for frequency in theta):
         return  # LongRoPE has no sections in these engines, and no factor stops a pair
-    width = 2 * len(theta)
-    factors = [block["rope_theta"] ** (-2 * pair / width) / frequency for pair, frequency in enumerate(theta)]
     declared = max(case.length, case.config.get("text_config", case.config)["max_position_embeddings"])
-    lists = {
-        "rope_type": "longrope", "rope_theta": block["rope_theta"], **kept, "short_factor": factors,
-        "long_factor": factors, "attention_factor": gain, "short_mscale": gain, "long_mscale": gain,
-    }  # fmt: skip
+    lists = _lists(theta, gain, block["rope_theta"]) | kept
     what = "the rope type longrope, its two lists the frequencies of this case, the gain written out"
     if block.get("rope_type") == "longrope":
         what = f"both lists the {'short' if case.length <= case.original else 'long'} one, the gain written out"
@@ -230,6 +237,29 @@ def _rewritten(case: Case, truth: Truth) -> Iterator[Change]:
     for words, original in originals.items():
         full = {**lists, "original_max_position_embeddings": original, "factor": declared / original}
         yield Change("config", words, _with(case, full, declared), only=only)
+
+
+def _lists(theta: list[float], gain: float, base: float) -> Block:
+    """LongRoPE whose lists, equal ones, make these frequencies."""
+    factors = [base ** (-pair / len(theta)) / frequency for pair, frequency in enumerate(theta)]
+    return {"rope_type": "longrope", "rope_theta": base, "short_factor": factors, "long_factor": factors,
+            "attention_factor": gain, "short_mscale": gain, "long_mscale": gain}  # fmt: skip
+
+
+def _layers_rewritten(case: Case, truth: Truth) -> Iterator[Change]:
+    """Each kind of layers whose block scales, under version 5's names."""
+    config = case.config.get("text_config", case.config)
+    nested = config.get("rope_parameters")
+    if not isinstance(nested, dict) or any(not frequency > 0 for theta, _ in truth.values() for frequency in theta):
+        return
+    length = {"original_max_position_embeddings": case.original, "factor": case.length / case.original}
+    blocks = {
+        kind: block if block["rope_type"] == "default" else {**_lists(*truth[kind], block["rope_theta"]), **length}
+        for kind, block in nested.items()
+    }
+    inner = {**config, "rope_parameters": blocks}
+    whole = {**case.config, "text_config": inner} if "text_config" in case.config else inner
+    yield Change("config", "the rope type longrope for the kinds of layers that scale, the gain written out", whole)
 
 
 def _block_of(config: Block) -> Block | None:
@@ -299,7 +329,7 @@ def _vllm_flags(case: Case, truth: Truth) -> Iterator[Change]:
         # beta turns in L tokens starts at 4 beta in 4 L.
         betas = {"beta_fast": 4 * block.get("beta_fast", 32.0), "beta_slow": 4 * block.get("beta_slow", 1.0)}
         config = _blocks_changed(case.config, lambda block: {**block, **betas})
-        words = overrides(Change("flag", "", config), case) or {}
+        words = _overrides(config, case) or {}
         yield Change("flag", "four times the betas, for this engine alone", case.config, {"overrides": words},
                      ("--hf-overrides", json.dumps(words)))  # fmt: skip
 

@@ -81,12 +81,14 @@ def measure(question: Question) -> Rows:
         VllmConfig,
         set_current_vllm_config,
     )
+    from vllm.model_executor.layers import rotary_embedding  # type: ignore[import-not-found, unused-ignore]
 
     engine = VllmConfig(model_config=model_config, device_config=DeviceConfig(device="cpu"))
     with set_current_vllm_config(engine):
         _alone()
         file, cls = known[name]
         module = importlib.import_module(f"vllm.model_executor.models.{file}")
+        rotary_embedding._ROPE_DICT.clear()  # its key has no served length, which a server does not change
         with patched("vllm.model_executor.models.", ("get_rope",), ("Attention",)) as built, torch.device("meta"):
             getattr(module, cls)(vllm_config=engine)
         rotary = rotary_of_kind(built, model_config.hf_text_config, question.kind)
