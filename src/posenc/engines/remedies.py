@@ -6,7 +6,8 @@
     tools        `posenc gguf` in the converter's place, posenc's plug-in in the engine (`serve-flags --exact`)
 
 The check runs them in this order in the same engine and keeps the first that is right, with all that were tried before
-it. The target is the truth of the unchanged case.
+it; for llama.cpp's converter, which reads few keys, flags and files come first. The target is the truth of the
+unchanged case.
 Source: for what each engine reads, the lines that docs/engine-table.md links to, and vLLM 0.33.0 rotary_embedding,
     llama.cpp src/llama-context.cpp (yarn_attn_factor, rope_attn_factor), litgpt 0.5.13 model.py (build_rope_cache).
 """
@@ -14,6 +15,7 @@ Source: for what each engine reads, the lines that docs/engine-table.md links to
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -65,9 +67,11 @@ def changes(engine: str, case: Case, truth: Truth) -> Iterator[Change]:
     if engine in _NO_CONFIG:
         yield from _NO_CONFIG[engine](case, truth)
         return
+    keys, types = _respelled(case, truth), _rewritten(case, truth)
+    flags, tools = (kind.get(engine, _none)(case, truth) for kind in (_FLAGS, _TOOLS))
+    order = (flags, tools, keys, types) if engine == "llama_cpp_converter" else (keys, flags, types, tools)
     seen = [case.config]
-    for change in (*_respelled(case, truth), *_FLAGS.get(engine, _none)(case, truth), *_rewritten(case, truth),
-                   *_TOOLS.get(engine, _none)(case, truth)):  # fmt: skip
+    for change in itertools.chain(*order):
         if change.options or change.config not in seen:
             seen += [] if change.options else [change.config]
             yield change
@@ -217,7 +221,7 @@ def _rewritten(case: Case, truth: Truth) -> Iterator[Change]:
         return
     theta, gain = next(iter(truth.values()))
     block, only = _block_of(case.config) or {}, _texts(case)
-    kept = {key: block[key] for key in ("partial_rotary_factor", "mrope_section", "mrope_interleaved") if key in block}
+    kept: Block = {key: block[key] for key in ("partial_rotary_factor", "mrope_section", "mrope_interleaved") if key in block}
     base = _base_of(theta)
     if base is not None and gain == 1 and block.get("rope_type", "default") != "default":
         plain = {"rope_type": "default", "rope_theta": base, **kept}
@@ -229,7 +233,7 @@ def _rewritten(case: Case, truth: Truth) -> Iterator[Change]:
     what = "the rope type longrope, its two lists the frequencies of this case, the gain written out"
     if block.get("rope_type") == "longrope":
         what = f"both lists the {'short' if case.length <= case.original else 'long'} one, the gain written out"
-    originals = {what: case.original}
+    originals: dict[str, float] = {what: case.original}
     if gain >= 1:
         length = declared ** (1 / gain**2)
         whole = abs(length - round(length)) < 1e-9 * length

@@ -6,12 +6,16 @@ environment variable VENDOR; it runs in a process of its own.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import multiprocessing
+import multiprocessing.context
 import os
 import runpy
-import subprocess
+import shutil
 import sys
-from functools import partial
+import tempfile
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +50,8 @@ def write_anew(folder: Path, target: Path, rope: dict[str, Any]) -> None:
     for key in ("rope_parameters", "rope_scaling", "rope_theta"):
         saved.pop(key, None)
     share = {key: rope[key] for key in ("partial_rotary_factor",) if key in rope}
-    bare = {"rope_type": "default", "rope_theta": rope["rope_theta"], **share}
-    (folder / "config.json").write_text(json.dumps({**saved, "rope_parameters": bare}))
+    bare = {"rope_type": "default", "rope_theta": 10_000.0, **share}  # one conversion for all: write_gguf has the base
+    (folder / "config.json").write_text(json.dumps({**saved, "rope_parameters": bare}, sort_keys=True))
     unscaled = folder / "unscaled.gguf"
     convert(folder, unscaled)
     target.unlink(missing_ok=True)
@@ -55,7 +59,7 @@ def write_anew(folder: Path, target: Path, rope: dict[str, Any]) -> None:
 
 
 def convert(folder: Path, target: Path) -> None:
-    """Run the script.
+    """Run the script, once for each checkpoint of this process: remedies ask about the same ones again.
 
     Raises:
         RuntimeError: with the last line that it prints, where it fails.
@@ -65,18 +69,39 @@ def convert(folder: Path, target: Path) -> None:
     vendor = os.environ.get("VENDOR", "")
     if not (Path(vendor) / "convert_hf_to_gguf.py").is_file():
         raise ValueError("VENDOR must be the folder vendor/llama.cpp of llama_cpp_python's source distribution")
-    target.unlink(missing_ok=True)
-    command = [sys.executable, "-m", __name__, str(folder), str(target)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        last = done.stderr.strip().splitlines()[-1]
-        raise ImportError(last) if "ModuleNotFoundError" in last else RuntimeError(last)
+    content = b"".join((folder / name).read_bytes() for name in ("config.json", "model.safetensors"))
+    kept = Path(_kept().name) / f"{hashlib.sha256(content).hexdigest()}.gguf"
+    if not kept.is_file():
+        errors = kept.with_suffix(".txt")
+        process = _imported().Process(target=_script, args=(str(folder), str(kept), str(errors)))
+        process.start()
+        process.join()
+        if process.exitcode:
+            kept.unlink(missing_ok=True)
+            last = errors.read_text(encoding="utf-8").strip().splitlines()[-1]
+            raise ImportError(last) if "ModuleNotFoundError" in last else RuntimeError(last)
+    shutil.copyfile(kept, target)
 
 
-def _script(folder: str, target: str) -> None:
+@cache
+def _kept() -> tempfile.TemporaryDirectory[str]:
+    """Of converted files."""
+    return tempfile.TemporaryDirectory(prefix="posenc-gguf-")
+
+
+@cache
+def _imported() -> multiprocessing.context.ForkServerContext:
+    """Processes that start with what the script imports, which takes longer than a conversion."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch", "transformers.models.auto.tokenization_auto", __name__])
+    return context
+
+
+def _script(folder: str, target: str, errors: str) -> None:
     vendor = os.environ["VENDOR"]
     sys.path[:0] = [vendor, f"{vendor}/gguf-py"]
     sys.argv = ["convert_hf_to_gguf.py", folder, "--outfile", target, "--outtype", "f32"]
+    os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
     from conversion.base import TextModel  # type: ignore[import-not-found, unused-ignore]
 
     # The script knows tokenizers by a hash of released ones; the tiny one is a GPT-2's by kind.
@@ -90,6 +115,3 @@ ADAPTER = Adapter(
     ("llama", "qwen3", "mistral", "stablelm", "olmo2", "granite"),  # whose tiny checkpoints the script converts
     route="logits of the whole model in float32; the script's check of the tokenizer's hash is answered with gpt-2",
 )  # fmt: skip
-
-if __name__ == "__main__":
-    _script(*sys.argv[1:])
