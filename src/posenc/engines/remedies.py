@@ -214,7 +214,7 @@ def _rewritten(case: Case, truth: Truth) -> Iterator[Change]:
 
     ``original_max_position_embeddings`` of LongRoPE is free where both lists are equal and the gain is written out;
     mlx-lm and exllamav3 compute the gain g as sqrt(ln D / ln L) from it and from the declared length D, so that
-    L = D^(1/g²) gives the wanted one there.
+    L = D^(1/g²), rounded to a whole token, gives the wanted one there.
     """
     if _block_of(case.config) is None:
         yield from _layers_rewritten(case, truth)
@@ -222,6 +222,8 @@ def _rewritten(case: Case, truth: Truth) -> Iterator[Change]:
     theta, gain = next(iter(truth.values()))
     block, only = _block_of(case.config) or {}, _texts(case)
     kept: Block = {key: block[key] for key in ("partial_rotary_factor", "mrope_section", "mrope_interleaved") if key in block}
+    share = 2 * len(theta) / case.config.get("text_config", case.config)["head_dim"]
+    kept |= {"partial_rotary_factor": share} if share != 1 else {}
     base = _base_of(theta)
     if base is not None and gain == 1 and block.get("rope_type", "default") != "default":
         plain = {"rope_type": "default", "rope_theta": base, **kept}
@@ -233,11 +235,9 @@ def _rewritten(case: Case, truth: Truth) -> Iterator[Change]:
     what = "the rope type longrope, its two lists the frequencies of this case, the gain written out"
     if block.get("rope_type") == "longrope":
         what = f"both lists the {'short' if case.length <= case.original else 'long'} one, the gain written out"
-    originals: dict[str, float] = {what: case.original}
+    originals = {what: case.original}
     if gain >= 1:
-        length = declared ** (1 / gain**2)
-        whole = abs(length - round(length)) < 1e-9 * length
-        originals[f"{what} and by original_max_position_embeddings"] = round(length) if whole else length
+        originals[f"{what} and by original_max_position_embeddings"] = round(declared ** (1 / gain**2))
     for words, original in originals.items():
         full = {**lists, "original_max_position_embeddings": original, "factor": declared / original}
         yield Change("config", words, _with(case, full, declared), only=only)
