@@ -151,7 +151,8 @@ def _field(cells: Sequence[Cell]) -> str:
 def _remedies_introduction() -> str:
     return (
         "A remedy was itself run in the engine, on the same case, and the figure behind it is what is then left of the "
-        "difference from transformers. Other keys go into config.json, or behind the flag that stands with them. *No "
+        "difference from transformers. Other keys go into config.json, or behind the flag that stands with them; *both "
+        "spellings* is the block with version 4's and version 5's keys. *No "
         "way by flags or other keys* means that what was tried is named and none of it was right. Lengths and numbers "
         "are those of the tiny cases, whose original length is 256. `posenc serve-flags`, `posenc extend` with its "
         "SERVING.md, and `posenc recommend --engine` print no command for these cells."

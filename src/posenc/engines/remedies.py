@@ -1,4 +1,4 @@
-"""What may make an engine right that reads a case's config wrongly: other keys, its own flags, posenc's files, plug-ins.
+"""What may make an engine right that reads a case's config wrongly: other keys, flags, posenc's files and plug-ins.
 
     respelled    the same block in other words: both versions' keys, a default written out, a gain under another name
     flags        what the engine's command line, or its own config where it reads no config.json, says of a rotation
@@ -29,6 +29,7 @@ Block = dict[str, Any]
 Truth = Mapping[str, tuple[list[float], float]]  # frequencies (radians a token) and gain by kind of layers
 _PLACES = ("rope_parameters", "rope_scaling")
 _OUTSIDE = ("rope_theta", "partial_rotary_factor")
+_KEPT = ("partial_rotary_factor", "mrope_section", "mrope_interleaved")  # whatever the rope type
 _LLAMA_WORDS = {
     "rope_scaling_type": "--rope-scaling", "rope_freq_base": "--rope-freq-base", "rope_freq_scale": "--rope-freq-scale",
     "yarn_orig_ctx": "--yarn-orig-ctx", "yarn_beta_fast": "--yarn-beta-fast", "yarn_beta_slow": "--yarn-beta-slow",
@@ -221,16 +222,18 @@ def _rewritten(case: Case, truth: Truth) -> Iterator[Change]:
         return
     theta, gain = next(iter(truth.values()))
     block, only = _block_of(case.config) or {}, _texts(case)
-    kept: Block = {key: block[key] for key in ("partial_rotary_factor", "mrope_section", "mrope_interleaved") if key in block}
-    share = 2 * len(theta) / case.config.get("text_config", case.config)["head_dim"]
+    kept: Block = {key: block[key] for key in _KEPT if key in block}
+    inner = case.config.get("text_config", case.config)
+    share = 2 * len(theta) / inner["head_dim"]
     kept |= {"partial_rotary_factor": share} if share != 1 else {}
     base = _base_of(theta)
     if base is not None and gain == 1 and block.get("rope_type", "default") != "default":
         plain = {"rope_type": "default", "rope_theta": base, **kept}
-        yield Change("config", "the rope type default, with the rope_theta of this length", _with(case, plain), only=only)
+        what = "the rope type default, with the rope_theta of this length"
+        yield Change("config", what, _with(case, plain), only=only)
     if "mrope_section" in block or not all(frequency > 0 for frequency in theta):
         return  # LongRoPE has no sections in these engines, and no factor stops a pair
-    declared = max(case.length, case.config.get("text_config", case.config)["max_position_embeddings"])
+    declared = max(case.length, inner["max_position_embeddings"])
     lists = _lists(theta, gain, block["rope_theta"]) | kept
     what = "the rope type longrope, its two lists the frequencies of this case, the gain written out"
     if block.get("rope_type") == "longrope":
@@ -269,7 +272,8 @@ def _layers_rewritten(case: Case, truth: Truth) -> Iterator[Change]:
 def _block_of(config: Block) -> Block | None:
     """The one block with version-5 names; None for a block for each kind of layers."""
     config = config.get("text_config", config)
-    block = config.get("rope_parameters") or {"rope_theta": config.get("rope_theta"), **(config.get("rope_scaling") or {})}
+    older = {"rope_theta": config.get("rope_theta"), **(config.get("rope_scaling") or {})}
+    block = config.get("rope_parameters") or older
     if any(isinstance(value, dict) for value in block.values()) or "rope_local_base_freq" in config:
         return None
     share = {key: config[key] for key in ("partial_rotary_factor",) if key in config}
@@ -285,7 +289,8 @@ def _with(case: Case, block: Block, declared: int | None = None) -> Block:
         known = MODELS.get(config["model_type"], Model()).share_key
         gone = (*_PLACES, *_OUTSIDE, known, "original_max_position_embeddings")
         rest = {key: value for key, value in config.items() if key not in gone}
-        return spelled({**rest, "max_position_embeddings": max(declared or 0, rest["max_position_embeddings"])}, block, "both")
+        rest["max_position_embeddings"] = max(declared or 0, rest["max_position_embeddings"])
+        return spelled(rest, block, "both")
 
     return of(case.config)
 
@@ -334,8 +339,10 @@ def _vllm_flags(case: Case, truth: Truth) -> Iterator[Change]:
         betas = {"beta_fast": 4 * block.get("beta_fast", 32.0), "beta_slow": 4 * block.get("beta_slow", 1.0)}
         config = _blocks_changed(case.config, lambda block: {**block, **betas})
         words = _overrides(config, case) or {}
-        yield Change("flag", "four times the betas, for this engine alone", case.config, {"overrides": words},
-                     ("--hf-overrides", json.dumps(words)))  # fmt: skip
+        what = (
+            f"beta_fast {betas['beta_fast']:g} and beta_slow {betas['beta_slow']:g}, four times theirs, in vLLM alone"
+        )
+        yield Change("flag", what, case.config, {"overrides": words}, ("--hf-overrides", json.dumps(words)))
 
 
 def _exllamav3_flags(case: Case, truth: Truth) -> Iterator[Change]:
@@ -359,12 +366,16 @@ def _llama_cpp_flags(case: Case, truth: Truth) -> Iterator[Change]:
     elif kind == "linear":
         fields |= {"rope_scaling_type": 1, "rope_freq_scale": 1 / block["factor"]}
     elif kind == "yarn":
-        fields |= {"rope_scaling_type": 2, "rope_freq_scale": 1 / block["factor"],
-                   "yarn_orig_ctx": block["original_max_position_embeddings"],
-                   "yarn_beta_fast": block.get("beta_fast", 32.0), "yarn_beta_slow": block.get("beta_slow", 1.0)}  # fmt: skip
+        fields |= {
+            "rope_scaling_type": 2, "rope_freq_scale": 1 / block["factor"],
+            "yarn_orig_ctx": block["original_max_position_embeddings"],
+            "yarn_beta_fast": block.get("beta_fast", 32.0), "yarn_beta_slow": block.get("beta_slow", 1.0),
+        }  # fmt: skip
     else:
         return
-    words = [word for name, flag in _LLAMA_WORDS.items() if name in fields for word in (flag, _said(name, fields[name]))]
+    words = [
+        word for name, flag in _LLAMA_WORDS.items() if name in fields for word in (flag, _said(name, fields[name]))
+    ]
     usual = _yarn_gain(block) if kind == "yarn" else 1.0
     if abs(gain / usual - 1) > 1e-9:
         key = f"{'llama' if case.model == 'mistral' else case.model}.rope.scaling.attn_factor"
@@ -381,7 +392,7 @@ def _said(name: str, value: float) -> str:
 
 
 def _gguf_files(case: Case, truth: Truth) -> Iterator[Change]:
-    """`posenc gguf` on the file of the unscaled config, with the case's block, and where that cannot be, its spectrum."""
+    """`posenc gguf` on the file of the unscaled config: with the case's block, and with its spectrum at this length."""
     block = _block_of(case.config)
     if block is None:
         return
@@ -439,9 +450,12 @@ def _litgpt_config(case: Case, truth: Truth) -> Iterator[Change]:
         adjustments["mscale"] = (gain - 1) / (_yarn_gain(block) - 1)
     swapped = {"beta_fast": block.get("beta_slow", 1.0), "beta_slow": block.get("beta_fast", 32.0)}
     exact = {"beta_fast": beta(round(end) + 0.25), "beta_slow": beta(round(start) - 0.25)}
-    for what, betas in (("beta_fast and beta_slow swapped", swapped),
-                        ("beta_fast and beta_slow swapped, and such that its rounding meets the ends of the ramp", exact)):  # fmt: skip
-        yield Change("config", f"{what}, the gain as mscale", case.config, {"rope_adjustments": {**adjustments, **betas}})
+    for what, betas in {
+        "beta_fast and beta_slow swapped": swapped,
+        "beta_fast and beta_slow swapped, and such that its rounding meets the ends of the ramp": exact,
+    }.items():
+        options = {"rope_adjustments": {**adjustments, **betas}}
+        yield Change("config", f"{what}, the gain as mscale", case.config, options)
 
 
 def _ramp(theta: list[float], block: Block) -> tuple[float, float]:

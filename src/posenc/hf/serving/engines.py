@@ -70,8 +70,8 @@ def _texts(only: str) -> str:
     """For which texts, without the length of the measured case."""
     if not only:
         return ""
-    within = "up to the original length" if only.startswith(_AT_MOST) else "beyond the original length"
-    return f", for texts {within if only[0] in 'am' else 'of one length'} only"
+    known = {_AT_MOST: "up to the original length", "more than": "beyond the original length"}
+    return f", for texts {next((known[start] for start in known if only.startswith(start)), 'of one length')} only"
 
 
 class EngineResult(NamedTuple):
