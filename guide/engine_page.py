@@ -154,7 +154,7 @@ def _remedies_introduction() -> str:
         "difference from transformers. Other keys go into config.json, or behind the flag that stands with them; *both "
         "spellings* is the block with version 4's and version 5's keys. *No "
         "way by flags or other keys* means that what was tried is named and none of it was right. Lengths and numbers "
-        "are those of the tiny cases, whose original length is 256. `posenc serve-flags`, `posenc extend` with its "
+        "belong to the tiny cases, whose original length is 256. `posenc serve-flags`, `posenc extend` with its "
         "SERVING.md, and `posenc recommend --engine` print no command for these cells."
     )
 
@@ -163,7 +163,7 @@ def _wrong_table(cells: Sequence[Cell]) -> str:
     lines = ["| rope type | keys | model types | what it does | instead | why |", "|" + "---|" * 6]
     groups: dict[tuple[str, str, str, str], list[Cell]] = {}
     for cell in cells:
-        groups.setdefault((cell.row, _what(cell), instead(cell), _why(cell)), []).append(cell)
+        groups.setdefault((cell.row, _what(cell), remedy_words(cell), _why(cell)), []).append(cell)
     for (row, what, remedy, why), members in groups.items():
         keys = ", ".join(dict.fromkeys(cell.spelling for cell in members))
         models = ", ".join(dict.fromkeys(cell.model for cell in members))
@@ -183,7 +183,7 @@ def _what(cell: Cell) -> str:
     return words[cell.state]
 
 
-def instead(cell: Cell) -> str:
+def remedy_words(cell: Cell) -> str:
     """What makes a wrong cell right, without its figure; or what was tried in vain."""
     remedy: Mapping[str, Any] | None = cell.remedy
     if not remedy:

@@ -82,12 +82,12 @@ def tried(remedy: Mapping[str, Any]) -> str:
     """What was tried where nothing is right: each change once, and how else it was tried."""
     words: dict[str, None] = {}
     spelled, flags = False, dict[str, None]()
-    for what in (one["what"] for one in remedy["tried"]):
-        plain, by, flag = what.partition(", by --")
+    for what in (attempt["what"] for attempt in remedy["tried"]):
+        change, by, flag = what.partition(", by --")
         flags |= {f"--{flag}": None} if by else {}
-        plain, both = plain.removeprefix("both spellings, "), plain.startswith("both spellings, ")
+        change, both = change.removeprefix("both spellings, "), change.startswith("both spellings, ")
         spelled = spelled or both
-        words |= {plain: None}
+        words |= {change: None}
     ways = (["under both versions' keys"] if spelled else []) + [f"by {flag}" for flag in flags]
     return "; ".join([*words, *([f"the changed keys also {' and '.join(ways)}"] if ways else [])])
 

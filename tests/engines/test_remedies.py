@@ -1,4 +1,4 @@
-"""Remedies: each kind of change is tried, and every wrong cell of the records has one that helps, or has none."""
+"""Remedies: each kind of change is tried, and every wrong cell of the records has a remedy, or has none."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from guide.engine_page import engine_page, instead
+from guide.engine_page import engine_page, remedy_words
 from guide.engine_table import tried
 
 from posenc.engines.cases import Case, cases
@@ -48,7 +48,7 @@ def test_what_nothing_mends_names_what_was_tried() -> None:
     assert (remedy["how"], remedy["verdict"]) == ("none", "off")
     assert "longrope" in remedy["what"]
     assert len(remedy["tried"]) >= 4
-    assert all(one["state"] == "off" and one["gap"] > 0.1 for one in remedy["tried"])
+    assert all(attempt["state"] == "off" and attempt["gap"] > 0.1 for attempt in remedy["tried"])
 
 
 def test_a_key_under_another_name_is_found_and_added_to_the_record(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_key_under_another_name_is_found_and_added_to_the_record(tmp_path: Pat
     assert remedy["what"] == "the gain as mscale and mscale_all_dim"
     assert remedy["gap"] < RIGHT["cos and sin"]
     assert remedy["keys"]["rope_parameters"]["mscale_all_dim"] == 1.0
-    assert [one["state"] for one in remedy["tried"]] == ["off", "off", "right"]
+    assert [attempt["state"] for attempt in remedy["tried"]] == ["off", "off", "right"]
     assert remedy["command"] == "posenc engines check --engine key --remedies"
     run_check([f"{FAKE}:KEY"], questions=wanted, record=record, remedies=True, progress=lines.append)
     assert len(lines) == 1, "what was tried is not tried again"
@@ -95,7 +95,7 @@ def test_the_gain_that_two_lengths_make() -> None:
     """mlx-lm 0.32.2 and exllamav3 1.6.5: sqrt(1 + ln(D / L) / ln L)."""
     case = case_of("llama/yarn: truncate false/v5/256/1024")
     truth = frequencies(case.config, case.length)
-    change = next(one for one in changes("mlx_lm", case, truth) if "by original_max" in one.what)
+    change = next(change for change in changes("mlx_lm", case, truth) if "by original_max" in change.what)
     declared = change.config["max_position_embeddings"]
     original = change.config["rope_scaling"]["original_max_position_embeddings"]
     assert math.sqrt(1 + math.log(declared / original) / math.log(original)) == pytest.approx(truth["all"][1], rel=1e-4)
@@ -104,11 +104,11 @@ def test_the_gain_that_two_lengths_make() -> None:
 def test_flags_of_engines() -> None:
     case = case_of("llama/yarn: attention_factor/v4/256/1024")
     truth = frequencies(case.config, case.length)
-    flags = next(one for one in changes("llama_cpp_converter", case, truth) if one.how == "flag")
+    flags = next(change for change in changes("llama_cpp_converter", case, truth) if change.how == "flag")
     line = " ".join(flags.flags)
     assert line.startswith("--rope-scaling yarn --rope-freq-base 10000 --rope-freq-scale 0.25 --yarn-orig-ctx 256")
     assert line.endswith(f"--override-kv llama.rope.scaling.attn_factor=float:{1 / (0.1 * math.log(4) + 1):.9g}")
-    added = next(one for one in changes("sglang", case, truth) if one.what.startswith("attn_factor"))
+    added = next(change for change in changes("sglang", case, truth) if change.what.startswith("attn_factor"))
     flag = as_flag("sglang", added, case)
     assert flag is not None
     assert flag.config == case.config
@@ -141,7 +141,7 @@ def test_every_wrong_cell_has_a_remedy_that_was_run_or_none_that_helps() -> None
         assert remedy is not None, cell.case
         assert {"date", "reference", "command"} <= set(remedy), cell.case
         assert remedy["tried"], cell.case
-        states = [one["state"] for one in remedy["tried"]]
+        states = [attempt["state"] for attempt in remedy["tried"]]
         if remedy["how"] == "none":
             assert "right" not in states, cell.case
             assert set(states) - {"not run"}, f"{cell.case}: nothing reached the engine"
@@ -155,7 +155,7 @@ def test_every_wrong_cell_has_a_remedy_that_was_run_or_none_that_helps() -> None
 def test_the_page_says_the_same() -> None:
     page = engine_page()
     for cell in wrong_cells():
-        words = instead(cell)
+        words = remedy_words(cell)
         assert f"| {words}" in page, cell.case
         assert words.startswith("**no way by flags") == ((cell.remedy or {})["how"] == "none")
     assert "not tried |" not in page

@@ -303,11 +303,11 @@ def found_remedy(process: EngineProcess, adapter: Adapter, case: Case, place: Pa
         place: an existing folder for checkpoints.
     """
     truth = frequencies(case.config, case.length)
-    asked = _Asked(process, adapter, case, truth, place)
+    trial = _Trial(process, adapter, case, truth, place)
     every, tried = list(changes(adapter.name, case, truth)), list[dict[str, Any]]()
     flagged = {change.what: as_flag(adapter.name, change, case) for change in every}
     for change in (*every, *filter(None, flagged.values())):  # a flag may reach code that the file's keys do not
-        state, gap, words = asked.about(change)
+        state, gap, words = trial.about(change)
         tried.append({"how": change.how, "what": change.what, "state": state} | _present(gap=_rounded(gap), text=words))
         if state != "right":
             continue
@@ -317,11 +317,11 @@ def found_remedy(process: EngineProcess, adapter: Adapter, case: Case, place: Pa
             remedy["same"] = _same_meaning(change.config, case, truth)
         flag = flagged.get(change.what)
         if flag is not None:
-            state, gap, _ = asked.about(flag)
+            state, gap, _ = trial.about(flag)
             remedy |= {"flags": list(flag.flags), "flags_gap": _rounded(gap)} if state == "right" else {}
         return {**remedy, "tried": tried}
-    best = {"verdict": min((one["state"] for one in tried), key=_RANK.index)} if tried else {}
-    return {"how": "none", "what": "; ".join(one["what"] for one in tried), **best, "tried": tried}
+    best = {"verdict": min((attempt["state"] for attempt in tried), key=_RANK.index)} if tried else {}
+    return {"how": "none", "what": "; ".join(attempt["what"] for attempt in tried), **best, "tried": tried}
 
 
 def _changed_keys(change: Change, case: Case) -> dict[str, Any]:
@@ -332,7 +332,7 @@ def _changed_keys(change: Change, case: Case) -> dict[str, Any]:
     return new | {key: None for key in case.config if key not in change.config}
 
 
-class _Asked:
+class _Trial:
     """One case's engine under changes, against the truth of the unchanged case."""
 
     def __init__(
@@ -353,8 +353,8 @@ class _Asked:
                 folder.mkdir(exist_ok=True)
                 save(self.model, folder, change.config)
                 tokens = tuple(text(self.case.length)[0].tolist())
-                whole = question._replace(folder=str(folder), tokens=tokens)
-                results = [judged(_asked(self.process, whole), self.logits, "logits")]
+                of_checkpoint = question._replace(folder=str(folder), tokens=tokens)
+                results = [judged(_asked(self.process, of_checkpoint), self.logits, "logits")]
             else:
                 results = [
                     judged(_asked(self.process, question._replace(kind=kind)),

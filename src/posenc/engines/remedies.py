@@ -29,7 +29,7 @@ Block = dict[str, Any]
 Truth = Mapping[str, tuple[list[float], float]]  # frequencies (radians a token) and gain by kind of layers
 _PLACES = ("rope_parameters", "rope_scaling")
 _OUTSIDE = ("rope_theta", "partial_rotary_factor")
-_KEPT = ("partial_rotary_factor", "mrope_section", "mrope_interleaved")  # whatever the rope type
+_OTHER_KEYS = ("partial_rotary_factor", "mrope_section", "mrope_interleaved")  # whatever the rope type
 _LLAMA_WORDS = {
     "rope_scaling_type": "--rope-scaling", "rope_freq_base": "--rope-freq-base", "rope_freq_scale": "--rope-freq-scale",
     "yarn_orig_ctx": "--yarn-orig-ctx", "yarn_beta_fast": "--yarn-beta-fast", "yarn_beta_slow": "--yarn-beta-slow",
@@ -44,7 +44,7 @@ class Change(NamedTuple):
         how: "config": other keys; "flag": the engine's own options; "tool": posenc's file or plug-in.
         what: in words.
         config: the config.json after the change.
-        options: what the engine is told beside it (`posenc.engines.adapters.Question`).
+        options: what the engine is told next to it (`posenc.engines.adapters.Question`).
         flags: the same as words of the engine's command line.
         only: the texts for which the change can be right, where it cannot be for all.
     """
@@ -82,7 +82,7 @@ _OVERRIDES = {"vllm": "--hf-overrides", "sglang": "--json-model-override-args"}
 
 
 def as_flag(engine: str, change: Change, case: Case) -> Change | None:
-    """Changed keys as the engine's own flag says them beside the unchanged file; None where it cannot."""
+    """Changed keys as the engine's own flag says them, with the file unchanged; None where it cannot."""
     keys = _overrides(change.config, case) if change.how == "config" and engine in _OVERRIDES else None
     if keys is None:
         return None
@@ -222,7 +222,7 @@ def _rewritten(case: Case, truth: Truth) -> Iterator[Change]:
         return
     theta, gain = next(iter(truth.values()))
     block, only = _block_of(case.config) or {}, _texts(case)
-    kept: Block = {key: block[key] for key in _KEPT if key in block}
+    kept: Block = {key: block[key] for key in _OTHER_KEYS if key in block}
     inner = case.config.get("text_config", case.config)
     share = 2 * len(theta) / inner["head_dim"]
     kept |= {"partial_rotary_factor": share} if share != 1 else {}
@@ -335,7 +335,7 @@ def _vllm_flags(case: Case, truth: Truth) -> Iterator[Change]:
         yield Change("flag", what, config, *served)
     if block.get("rope_type") == "yarn" and "mrope_section" in block:
         # The table of M-RoPE computes YaRN's ramp from four times the original length, and a ramp that starts at
-        # beta turns in L tokens starts at 4 beta in 4 L.
+        # beta rotations in L tokens starts at 4 beta in 4 L.
         betas = {"beta_fast": 4 * block.get("beta_fast", 32.0), "beta_slow": 4 * block.get("beta_slow", 1.0)}
         config = _blocks_changed(case.config, lambda block: {**block, **betas})
         words = _overrides(config, case) or {}
@@ -374,7 +374,10 @@ def _llama_cpp_flags(case: Case, truth: Truth) -> Iterator[Change]:
     else:
         return
     words = [
-        word for name, flag in _LLAMA_WORDS.items() if name in fields for word in (flag, _said(name, fields[name]))
+        word
+        for name, flag in _LLAMA_WORDS.items()
+        if name in fields
+        for word in (flag, _flag_value(name, fields[name]))
     ]
     usual = _yarn_gain(block) if kind == "yarn" else 1.0
     if abs(gain / usual - 1) > 1e-9:
@@ -384,7 +387,7 @@ def _llama_cpp_flags(case: Case, truth: Truth) -> Iterator[Change]:
     yield Change("flag", "llama.cpp's flags on the converted file", case.config, fields, tuple(words), _texts(case))
 
 
-def _said(name: str, value: float) -> str:
+def _flag_value(name: str, value: float) -> str:
     return _LLAMA_SCALINGS[int(value)] if name == "rope_scaling_type" else f"{value:.9g}"
 
 
@@ -440,7 +443,7 @@ def _litgpt_config(case: Case, truth: Truth) -> Iterator[Change]:
     width, base = 2 * len(theta), block["rope_theta"]
 
     def beta(pair: float) -> float:
-        """Turns within the original length of a wave at this place between the pairs."""
+        """Rotations within the original length of a wave at this place between the pairs."""
         return float(block["original_max_position_embeddings"] / (2 * math.pi) * base ** (-2 * pair / width))
 
     adjustments: dict[str, Any] = {

@@ -39,7 +39,7 @@ class Question(NamedTuple):
         kind: of layers, for rotary classes ("all" where all layers rotate alike).
         folder: of a checkpoint with this config and random weights; "" for rotary classes.
         tokens: the text, for whole models.
-        options: what the engine is told beside the config, by the names of its own arguments; only remedies have any.
+        options: what the engine is told next to the config, by the names of its own arguments; only remedies have any.
     """
 
     config: dict[str, Any]

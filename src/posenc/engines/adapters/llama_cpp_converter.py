@@ -70,21 +70,21 @@ def convert(folder: Path, target: Path) -> None:
     if not (Path(vendor) / "convert_hf_to_gguf.py").is_file():
         raise ValueError("VENDOR must be the folder vendor/llama.cpp of llama_cpp_python's source distribution")
     content = b"".join((folder / name).read_bytes() for name in ("config.json", "model.safetensors"))
-    kept = Path(_kept().name) / f"{hashlib.sha256(content).hexdigest()}.gguf"
-    if not kept.is_file():
-        errors = kept.with_suffix(".txt")
-        process = _imported().Process(target=_script, args=(str(folder), str(kept), str(errors)))
+    converted = Path(_converted_files().name) / f"{hashlib.sha256(content).hexdigest()}.gguf"
+    if not converted.is_file():
+        errors = converted.with_suffix(".txt")
+        process = _imported().Process(target=_script, args=(str(folder), str(converted), str(errors)))
         process.start()
         process.join()
         if process.exitcode:
-            kept.unlink(missing_ok=True)
+            converted.unlink(missing_ok=True)
             last = errors.read_text(encoding="utf-8").strip().splitlines()[-1]
             raise ImportError(last) if "ModuleNotFoundError" in last else RuntimeError(last)
-    shutil.copyfile(kept, target)
+    shutil.copyfile(converted, target)
 
 
 @cache
-def _kept() -> tempfile.TemporaryDirectory[str]:
+def _converted_files() -> tempfile.TemporaryDirectory[str]:
     """Of converted files."""
     return tempfile.TemporaryDirectory(prefix="posenc-gguf-")
 
