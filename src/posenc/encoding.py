@@ -154,6 +154,13 @@ class RotaryEncoding(Encoding):
         """Rotate queries, where they are not rotated as keys are."""
         return self.rotate(x, table)
 
+    def rotate_newest(self, q: Tensor, k: Tensor, position: int) -> tuple[Tensor, Tensor] | None:
+        """Structure: `forward` of a single token at a known position, for decode steps; None: call `forward`.
+
+        Overridden where tables of the next steps are kept. Tensors are plain ones on the CPU that want no gradient.
+        """
+        return None
+
 
 class BiasEncoding(Encoding):
     """Adds to the scores a term that depends only on positions."""

@@ -391,9 +391,12 @@ def draw_call(seed: int, *, plain: bool = False, lengths: tuple[int, int] | None
         encodings = [e if s.kind in remaining else e.to(dtype) for e, s in zip(encodings, specs, strict=True)]
     batch = 1 if keys > 60 else draw.choice([1, 1, 2, 2, 3])
     notes, tensors = [f"strength {strength:g}"], []
+    huge = not (dtype == torch.float16 and "FoPE" in kinds)  # whose sums multiply by up to ten: beyond float16's range
     shapes = ((sizes.heads, queries, sizes.head_dim), (sizes.num_kv_heads, keys, sizes.head_dim))
     for name, shape in (*zip("qk", shapes, strict=True), ("v", (sizes.num_kv_heads, keys, sizes.value_dim))):
-        tensor, size = (draw.normal(batch, *shape).to(dtype), "") if plain else draw_tensor(draw, dtype, batch, *shape)
+        tensor, size = (
+            (draw.normal(batch, *shape).to(dtype), "") if plain else draw_tensor(draw, dtype, batch, *shape, huge=huge)
+        )
         tensor, strides = with_strides(draw, tensor)
         tensors.append(tensor)
         notes += [f"{name} {strides}{size}"] if strides != "contiguous" or size else []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -109,6 +111,45 @@ def test_cropped_reordered_and_cleared(window):
             x, wrong, expected = x.flip(0), wrong.flip(0), expected.flip(0)
     cache.clear()
     assert gap(in_pieces(module, x, [3] * 4, cache), expected) < CLOSE
+
+
+@torch.no_grad()
+def test_steps_between_calls_of_other_kinds():
+    """What steps write ahead stays hidden, and what others have written since is seen."""
+    module, x, wrong = layer(RoPE(8), ALiBi(HEADS)), tokens(20), tokens(20, seed=2)
+    expected, cache = module(x), module.static_cache(2, 24)
+    real = torch.ones(2, 1, dtype=torch.bool)
+    torch._dynamo.reset()
+    compiled = torch.compile(module, backend="aot_eager")
+
+    def passes(first, stop, run=module, **kept):
+        actual = run(x[:, first:stop], cache=cache, **kept)
+        return gap(actual, expected[:, first:stop]) < CLOSE
+
+    assert passes(0, 3) and passes(3, 4) and passes(4, 5)  # two steps: slots and positions are marked ahead
+    assert passes(5, 6, attention_mask=real) and passes(6, 7)  # by a mask over all slots
+    module(wrong[:, :1], cache=cache)
+    cache.crop(1)
+    assert passes(7, 8) and passes(8, 11) and passes(11, 12)
+    assert passes(12, 13, compiled) and passes(13, 14) and passes(14, 15, compiled) and passes(15, 16)
+    torch._dynamo.reset()
+    fork = copy.deepcopy(cache)
+    assert passes(16, 17)
+    assert gap(module(x[:, 16:17], cache=fork), expected[:, 16:17]) < CLOSE
+    cache.clear()
+    assert passes(0, 1) and passes(1, 2)
+
+
+@torch.no_grad()
+def test_a_step_sees_padding_that_came_since_the_last():
+    module, x = layer(RoPE(8)), tokens(8)
+    cache, plain = module.static_cache(2, 12), layer(RoPE(8))
+    keep = torch.tensor([[True] * 8, [True] * 3 + [False] + [True] * 4])
+    for at in range(8):
+        padding = None if keep[:, at].all() else keep[:, at : at + 1]
+        last = module(x[:, at : at + 1], cache=cache, attention_mask=padding)
+    assert gap(last[:1], plain(x[:1])[:, -1:]) < CLOSE
+    assert gap(last[1:], plain(x[1:, keep[1]])[:, -1:]) < CLOSE
 
 
 class Counter:

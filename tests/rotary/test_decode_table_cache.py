@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from posenc import PositionInterpolation, RoPE, YaRN
+from posenc.layers import KVCache, SelfAttention
 from tests.samples import gap, qkv
 
 BLOCK = 64  # positions whose tables a module computes together
@@ -35,6 +36,40 @@ def test_steps_are_rows_of_a_whole_call(make, dtype, first):
         for got, expected in zip(rotated, full, strict=True):
             bound = {torch.float64: 1e-15, torch.float32: 5e-7}.get(dtype, 0.02)
             assert gap(got, expected[:, :, step : step + 1]) <= bound
+
+
+@pytest.mark.parametrize("make", KINDS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_a_known_position_is_rotated_as_any(make, dtype):
+    rope, other, (q, k, _) = make(), make(), (t.to(dtype) for t in qkv(2, 4, 1, head_dim=16, num_kv_heads=2))
+    served = 0
+    for at in [5, 6, 7, 64, 65, 2**31 + 5, 2**31 + 6]:
+        place, rotated = torch.tensor([at]), rope.rotate_newest(q, k, at)
+        if rotated is not None:
+            served += 1
+            assert all(torch.equal(a, b) for a, b in zip(rotated, other(q, k, place, place), strict=True))
+        else:
+            other(q, k, place, place)
+    assert served == (0 if rope.layout == "interleaved" or rope.rotary_dim == 8 else 4)  # where the step before was near
+
+
+class Backwards(RoPE):
+    def forward(self, q, k, q_pos, k_pos):
+        return super().forward(q, k, -q_pos, -k_pos)
+
+
+@pytest.mark.parametrize("static", [False, True])
+def test_steps_of_a_layer_ask_subclasses_and_hooks(static):
+    torch.manual_seed(0)
+    for watched in (False, True):
+        layer = SelfAttention(32, 2, encodings=[RoPE(16) if watched else Backwards(16)]).eval()
+        if watched:
+            layer.encodings[0].register_forward_hook(lambda module, inputs, rotated: (-rotated[0], rotated[1]))
+        x, cache = torch.randn(1, 6, 32), layer.static_cache(1, 9) if static else KVCache()
+        with torch.no_grad():
+            expected = layer(x)
+            steps = torch.cat([layer(token, cache=cache) for token in x.split(1, 1)], 1)
+        assert gap(steps, expected) < 1e-5
 
 
 def test_a_block_of_positions_is_computed_once():

@@ -18,13 +18,13 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
-from posenc.backends import step
+from posenc.backends import sdpa, step
 from posenc.backends.inputs.attention_call import AttentionCall, CallPositions, StaticCall
 from posenc.backends.inputs.features import remember
 from posenc.backends.inputs.query_blocks import reach_of
@@ -57,6 +57,9 @@ class Kind(NamedTuple):
     weight: int | None
     rotates: bool
     rewrites: bool
+    scale: float
+    window: int | None
+    causal: bool | None  # the kernel's flag, where that is all that q, k and v need: `sdpa.at_kernel`
     run: Callable[[AttentionCall], Tensor]
 
 
@@ -138,18 +141,23 @@ def attend(
         if ref() is not encoding:
             del _KINDS[key]
             return None
-    bias = tuple([acting[i] for i in kind.bias]) if kind.bias else ()
-    score = tuple([acting[i] for i in kind.score]) if kind.score else ()
-    weight = None if kind.weight is None else acting[kind.weight]
-    static = StaticCall(bias, score, weight, *kind.fixed)  # type: ignore[arg-type]  # as they came from one
+    bias: tuple[Any, ...] = tuple([acting[i] for i in kind.bias]) if kind.bias else ()
+    score: tuple[Any, ...] = tuple([acting[i] for i in kind.score]) if kind.score else ()
+    weight: Any = None if kind.weight is None else acting[kind.weight]
     remembered = [None] * len(acting) if features is None else remember(acting, None, features, k)
-    positions = CallPositions(q.shape[2], k.shape[2], q.device, None)
-    unrotated = None
+    of_score = tuple([remembered[i] for i in kind.score]) if score else ()
+    unrotated = positions = None
     if kind.rotates:
+        positions = CallPositions(q.shape[2], k.shape[2], q.device, None)
         unrotated = q, k
         q, k = rotated(acting, q, k, *positions.read(), None, None, None)
+    if kind.causal is not None:
+        return sdpa.kernel(q, k, v, None, kind.causal, kind.scale, 0.0)
+    if kind.run is step.run and not kind.rewrites:
+        return step.attend(q, k, v, bias, score, of_score, weight, kind.scale, kind.window)
     call = AttentionCall(
-        static, q, k, v, positions, tuple([remembered[i] for i in kind.score]) if score else (),
+        StaticCall(bias, score, weight, *kind.fixed),  # type: ignore[arg-type]  # as they came from one
+        q, k, v, positions or CallPositions(q.shape[2], k.shape[2], q.device, None), of_score,
         None if kind.weight is None else remembered[kind.weight], None, None, unrotated,
     )  # fmt: skip
     return kind.run(rewritten(call) if kind.rewrites else call)
@@ -182,6 +190,8 @@ def keep(
     if len(_KINDS) >= MOST:
         _KINDS.clear()
     weight = next((i for i, e in enumerate(acting) if isinstance(e, WeightEncoding)), None)
+    rewrites = given is not call and (run is not step.run or given.score != call.score)
+    at_kernel = run is sdpa.run and not rewrites and sdpa.at_kernel(given)
 
     def gone(_: object, kinds: dict[Key, Kind] = _KINDS) -> None:  # also when modules are gone, at the very end
         kinds.pop(key, None)
@@ -194,6 +204,9 @@ def keep(
         tuple(i for i, e in enumerate(acting) if isinstance(e, ScoreEncoding)),
         weight,
         any(isinstance(e, RotaryEncoding) for e in acting),
-        given is not call and (run is not step.run or given.score != call.score),
+        rewrites,
+        call.scale,
+        call.window,
+        bool(call.causal) and call.q.shape[2] > 1 if at_kernel else None,
         run,
     )

@@ -73,6 +73,12 @@ def bare(call: AttentionCall) -> bool:
     return not call.causal or call.q.shape[2] == 1 or _square(call)
 
 
+def at_kernel(call: AttentionCall) -> bool:
+    """Whether `run` gives q, k and v to the kernel as they are, with nothing but its causal flag."""
+    alone = call.scale > 0 and call.v.shape[-1] == call.q.shape[-1] and call.dropout is None and call.sink is None
+    return alone and bare(call)
+
+
 def sliding(call: AttentionCall) -> bool:
     """Whether a window by the order of the indices is all that hides keys, and far shorter than the text."""
     return call.window is not None and call.ordered and 4 * call.window <= call.k.shape[2]

@@ -13,6 +13,8 @@ numbers, so that what counts here is how few there are.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -20,7 +22,7 @@ from torch.nn import functional as F
 from posenc.backends import sdpa
 from posenc.backends.derivatives import only_plain_operations
 from posenc.backends.inputs.attention_call import AttentionCall, score_dtype
-from posenc.encoding import Encoding, ScoreEncoding
+from posenc.encoding import BiasEncoding, Encoding, ScoreEncoding, WeightEncoding
 from posenc.structure import Sticks
 from posenc.tracing import tracing
 
@@ -88,31 +90,43 @@ def strategy(call: AttentionCall) -> str:
 
 def run(call: AttentionCall) -> Tensor:
     """The query's result, ``(batch, heads, 1, value_dim)`` in the dtype of q."""
-    static, k, v, row = call.static, call.k, call.v, _row(call)
-    if static.window is not None and static.window < k.shape[2]:
-        first, count = k.shape[2] - static.window, static.window
-        k, v = k.narrow(2, first, count), v.narrow(2, first, count)
-        row = None if row is None else row.narrow(-1, first, count)
-    if static.weight is not None:
-        sticks = static.weight.fast_form()
+    static = call.static
+    return attend(
+        call.q, call.k, call.v, static.bias, static.score, call.score_features, static.weight, static.scale,
+        static.window,
+    )  # fmt: skip
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Sequence[BiasEncoding],
+    score: Sequence[ScoreEncoding],
+    score_features: Sequence[Tensor | None],
+    weight: WeightEncoding | None,
+    scale: float,
+    window: int | None,
+) -> Tensor:
+    """`run` without an `AttentionCall` around its arguments, which take their names from there."""
+    keys = k.shape[2]
+    row: Tensor | None = None  # all that is added to the scores, (heads, keys) or (batch | 1, heads, keys)
+    for encoding in bias:
+        part = encoding.of_newest(keys, like=q)
+        row = part if row is None else row + part
+    for scored, features in zip(score, score_features, strict=True):
+        part = scored.of_newest(features, k, scale)
+        row = part if row is None else row + part
+    if window is not None and window < keys:
+        k, v = k.narrow(2, keys - window, window), v.narrow(2, keys - window, window)
+        row = None if row is None else row.narrow(-1, keys - window, window)
+    if weight is not None:
+        sticks = weight.fast_form()
         assert isinstance(sticks, Sticks)
-        return _broken(call.q, k, v, static.scale, row, sticks)
+        return _broken(q, k, v, scale, row, sticks)
     assert row is not None
     mask = row.unsqueeze(-2) if row.ndim == 3 else row.view(1, -1, 1, row.shape[-1])  # of 4 axes the kernel copies none
-    return sdpa.kernel(call.q, k, v, mask, False, static.scale, 0.0)
-
-
-def _row(call: AttentionCall) -> Tensor | None:
-    """All that is added to the scores, ``(heads, keys)`` or ``(batch | 1, heads, keys)``; None: nothing."""
-    static, keys = call.static, call.k.shape[2]
-    row: Tensor | None = None
-    for bias in static.bias:
-        part = bias.of_newest(keys, like=call.q)
-        row = part if row is None else row + part
-    for encoding, features in zip(static.score, call.score_features, strict=True):
-        part = encoding.of_newest(features, call.k, static.scale)
-        row = part if row is None else row + part
-    return row
+    return sdpa.kernel(q, k, v, mask, False, scale, 0.0)
 
 
 def _broken(q: Tensor, k: Tensor, v: Tensor, scale: float, row: Tensor | None, sticks: Sticks) -> Tensor:

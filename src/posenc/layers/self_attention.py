@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.nn import functional as F
 from torch.nn.modules import module as calls
 
 from posenc.arguments import check_flag
+from posenc.backends import sdpa
 from posenc.backends.call import Backend, attention, check_backend
 from posenc.backends.inputs.dropout import check_dropout
 from posenc.backends.inputs.validation import (
@@ -27,13 +30,26 @@ from posenc.backends.inputs.validation import (
     is_plain,
     plain_axes,
 )
-from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, ScoreEncoding, Table
+from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, ScoreEncoding, Table, attribute_changes
 from posenc.layers.cache import KVCache, StaticKVCache
 from posenc.layers.default_positions import default_positions
 from posenc.layers.validation import check_input, check_options, check_positions, check_widths, real_tokens
 from posenc.layers.visible_keys import NewTokens, may_learn, visible_keys, window_bounds
 from posenc.positions._counted import special
 from posenc.positions.videos import on_all_axes
+
+
+class StepPlan(NamedTuple):
+    """What decode steps need to know of a layer; it holds until an attribute of the layer or of an encoding is set."""
+
+    changes: int  # of encodings' attributes, when it was made
+    modules: tuple[nn.Module | None, ...]  # of ``encodings``, when it was made
+    acting: list[Encoding]
+    rotary: list[RotaryEncoding]
+    not_rotary: list[int]  # places in ``acting``
+    remembers: bool  # whether some encoding keeps something of each token
+    at_kernel: bool  # whether rotated queries and keys go to the fused kernel as they are
+    possible: bool  # whether this layer's steps are of the kind that `SelfAttention._step` takes
 
 
 class SelfAttention(nn.Module):
@@ -190,47 +206,104 @@ class SelfAttention(nn.Module):
     if TYPE_CHECKING:  # nn.Module types calls as Any
         __call__ = forward
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        self.__dict__["_step_plan"] = None
+
     def _step(self, x: Tensor, cache: KVCache | StaticKVCache) -> Tensor | None:
         """One more token of a text that has nothing to look at but its tokens; None: `forward` goes its whole way.
 
         Such steps make up a generation, and consist of the overhead of calls: what `forward` works out for any call
-        (positions, visibility, what to keep) is known here beforehand.
+        (positions, visibility, what to keep) is known here beforehand. The weights of a model's layers go through the
+        processor's caches in every step, so that all that Python touches comes from memory: few functions, few
+        attributes, few operations. What can change without `__setattr__` is looked at each time: hooks, replaced
+        modules and parameters, modes of PyTorch, the cache.
         """
-        if type(x) is not Tensor or x.ndim != 3 or x.shape[1] != 1 or x.shape[2] != self.dim or x.shape[0] == 0:
+        if type(x) is not Tensor or not isinstance(cache, KVCache | StaticKVCache) or torch.is_grad_enabled():
             return None
-        if torch.is_grad_enabled() or not x.is_cpu or special():
+        shape = x.shape
+        if len(shape) != 3 or shape[1] != 1 or shape[2] != self.dim or shape[0] == 0 or not x.is_cpu or special():
             return None
-        kind = type(self)
-        if kind._project is not SelfAttention._project or kind._positions is not SelfAttention._positions:
+        if forward_ad._current_level >= 0 or torch.is_autocast_enabled("cpu"):
             return None
-        acting = self._acting()
-        if self.axes > 1 or self.causal is not True or self.window is not None or self._modules["embeddings"]:
+        modules: dict[str, Any] = self._modules  # none of them is None
+        encodings, plan = modules["encodings"], self.__dict__.get("_step_plan")
+        if (
+            plan is None or plan.changes != attribute_changes() or plan.modules != tuple(encodings._modules.values())
+        ):  # fmt: skip
+            plan = self.__dict__["_step_plan"] = self._plan_steps(tuple(encodings._modules.values()))
+        if not plan.possible:
             return None
-        if (self.training and self.dropout) or not rotates_before_cache(acting, None, None):
-            return None
-        position = cache.next_step(x.device, reads_positions=self.axes > 0)
+        position = cache.next_step(reads_positions=self.axes > 0)
         if position is None:
             return None
-        q, k, v, _ = self._project(x, None, None, cache, None)
-        q, k = _rotate(acting, q, k, position, None, None)
-        remembered = [e.remember(x) if isinstance(e, ScoreEncoding) else None for e in acting]
-        written = cache.write_step(k, v, remembered)
+        batch, q_proj, k_proj = shape[0], modules["q_proj"], modules["k_proj"]
+        v_proj, o_proj, q_norm, k_norm = modules["v_proj"], modules["o_proj"], modules["q_norm"], modules["k_norm"]
+        plain = (
+            type(q_proj) is type(k_proj) is type(v_proj) is type(o_proj) is nn.Linear
+            and type(q_norm) is type(k_norm) is nn.Identity
+            and _unwatched(q_proj, k_proj, v_proj, o_proj, q_norm, k_norm)
+        )
+        if plain:
+            size, of_keys = (batch, self.num_heads, 1, self.head_dim), (batch, self.num_kv_heads, 1, self.head_dim)
+            q, k, v = _linear(q_proj, x).view(size), _linear(k_proj, x).view(of_keys), _linear(v_proj, x).view(of_keys)
+        else:
+            q, k, v, _ = self._project(x, None, None, cache, None)
+        rotary = plan.rotary
+        rotated = rotary[0].rotate_newest(q, k, position) if len(rotary) == 1 and _unwatched(rotary[0]) else None
+        if rotated is not None:
+            q, k = rotated
+        elif rotary:
+            q, k = _rotate(rotary, q, k, cache.step_position(position, x.device), None, None)
+        acting = plan.acting
+        remembered: list[Tensor | None] = [None] * len(acting)
+        if plan.remembers:
+            remembered = [e.remember(x) if isinstance(e, ScoreEncoding) else None for e in acting]
+        written = cache.write_step(k, v, remembered, position)
         if written is None:
             return None
         keys, values, features = written
-        left: list[Encoding] = []
-        of_left: list[Tensor | None] = []
-        for encoding, of_encoding in zip(acting, features, strict=True):
-            if not isinstance(encoding, RotaryEncoding):
-                left.append(encoding)
-                of_left.append(of_encoding)
-        call = partial(
-            attention, encodings=left, features=of_left, causal=True, scale=self.scale, backend=self.backend,
-            softcap=self.softcap,
-        )  # fmt: skip
-        merged = self._merge(self._attend(q, keys, values, call), x)
-        cache.count_step()  # only now: a call that fails leaves the cache as it was
+        if plan.at_kernel and q.dtype is keys.dtype:
+            out = sdpa.kernel(q, keys, values, None, False, self.scale, 0.0)  # as `attention` would, after more checks
+        else:
+            call = partial(
+                attention, encodings=[acting[i] for i in plan.not_rotary],
+                features=[features[i] for i in plan.not_rotary], causal=True, scale=self.scale, backend=self.backend,
+                softcap=self.softcap,
+            )  # fmt: skip
+            out = self._attend(q, keys, values, call)
+        if plain and type(self)._merge is SelfAttention._merge:
+            merged = _linear(o_proj, out.reshape(batch, 1, -1))
+        else:
+            merged = self._merge(out, x)
+        cache.count_step(position)  # only now: a call that fails leaves the cache as it was
         return merged
+
+    def _plan_steps(self, modules: tuple[nn.Module | None, ...]) -> StepPlan:
+        """What `_step` looks up once; ``modules`` are those of ``encodings``."""
+        kind, acting = type(self), [e for e in modules if isinstance(e, Encoding)]
+        not_rotary = [i for i, e in enumerate(acting) if not isinstance(e, RotaryEncoding)]
+        return StepPlan(
+            attribute_changes(),
+            modules,
+            acting,
+            [e for e in acting if isinstance(e, RotaryEncoding)],
+            not_rotary,
+            any(isinstance(e, ScoreEncoding) for e in acting),
+            at_kernel=not not_rotary
+            and kind._attend is SelfAttention._attend
+            and self.softcap is None
+            and self.backend == "auto"
+            and (self.scale is None or 0 < self.scale < math.inf),
+            possible=kind._project is SelfAttention._project
+            and kind._positions is SelfAttention._positions
+            and self.axes <= 1
+            and self.causal is True
+            and self.window is None
+            and not (self.training and self.dropout)
+            and len(self.embeddings) == 0
+            and rotates_before_cache(acting, None, None),
+        )
 
     def static_cache(
         self,
@@ -283,9 +356,9 @@ class SelfAttention(nn.Module):
         tables: Sequence[Table] | None,
     ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
         """q ``(batch, heads, tokens, head_dim)``, k, v ``(batch, num_kv_heads, tokens, head_dim)``; `KVCache.last`."""
-        q = self._by_heads(_linear(self.q_proj, x), self.num_heads)
-        k = self._by_heads(_linear(self.k_proj, x), self.num_kv_heads)
-        v = self._by_heads(_linear(self.v_proj, x), self.num_kv_heads)
+        q = self._by_heads(_project_by(self.q_proj, x), self.num_heads)
+        k = self._by_heads(_project_by(self.k_proj, x), self.num_kv_heads)
+        v = self._by_heads(_project_by(self.v_proj, x), self.num_kv_heads)
         return _normed(self.q_norm, q), _normed(self.k_norm, k), v, ()
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, call: Callable[..., Tensor]) -> Tensor:
@@ -302,7 +375,7 @@ class SelfAttention(nn.Module):
     def _merge(self, out: Tensor, x: Tensor) -> Tensor:
         """The heads' results ``(batch, heads, tokens, head_dim)`` as ``(batch, tokens, dim)``."""
         single = out.shape[2] == 1
-        return _linear(self.o_proj, out.reshape(x.shape[0], 1, -1) if single else out.transpose(1, 2).flatten(2))
+        return _project_by(self.o_proj, out.reshape(x.shape[0], 1, -1) if single else out.transpose(1, 2).flatten(2))
 
     def _positions(
         self,
@@ -334,22 +407,31 @@ def _normed(norm: nn.Module, x: Tensor) -> Tensor:
     return normed
 
 
-def _linear(projection: nn.Module, x: Tensor) -> Tensor:
+def _project_by(projection: nn.Module, x: Tensor) -> Tensor:
     """``projection(x)``; a plain linear layer's, without the module's call, which takes a third of a short step."""
     if type(projection) is nn.Linear and _unwatched(projection):
-        weights = projection._parameters
-        weight = weights.get("weight")
-        if weight is not None:
-            return F.linear(x, weight, weights.get("bias"))
+        return _linear(projection, x)
     projected: Tensor = projection(x)
     return projected
 
 
-def _unwatched(module: nn.Module) -> bool:
-    """Whether a call of a module is its class's `forward` and nothing else: no hooks, no replaced or compiled call."""
-    hooks = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
-    if hooks or "forward" in module.__dict__ or module._compiled_call_impl is not None:
-        return False
+def _linear(projection: nn.Module, x: Tensor) -> Tensor:
+    """What a linear layer without hooks does with its parameters."""
+    weights = projection._parameters
+    weight = weights.get("weight")
+    if weight is None:  # it was put elsewhere
+        projected: Tensor = projection(x)
+        return projected
+    return F.linear(x, weight, weights.get("bias"))
+
+
+def _unwatched(*modules: nn.Module) -> bool:
+    """Whether modules' calls are their classes' `forward` and nothing else: no hooks, no replaced or compiled call."""
+    for module in modules:
+        if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks:
+            return False
+        if module._compiled_call_impl is not None or "forward" in module.__dict__:
+            return False
     return not (
         calls._global_forward_hooks or calls._global_forward_pre_hooks or calls._global_backward_hooks
         or calls._global_backward_pre_hooks

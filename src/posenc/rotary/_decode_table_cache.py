@@ -44,17 +44,18 @@ class DecodeTableCache:
             positions: of one token, whatever its shape.
             dtype: of the table.
         """
-        if not _readable(positions):
-            return None
-        at = int(positions)
-        near, self._last = 0 <= at - self._last <= 1, at
-        number, row = divmod(at, BLOCK)
+        return self.at(table, int(positions), dtype) if _readable(positions) else None
+
+    def at(self, table: RotationTable, position: int, dtype: torch.dtype) -> tuple[Tensor, Tensor] | None:
+        """`find` of a position that is known to be a number on the CPU."""
+        near, self._last = 0 <= position - self._last <= 1, position
+        number, row = divmod(position, BLOCK)
         block = self._blocks.get(dtype)
         if block is None or block[0] != number:
             if not near:
                 return None
             with torch.inference_mode(False), torch.no_grad():
-                block_positions = torch.arange(number * BLOCK, (number + 1) * BLOCK, device=positions.device)
+                block_positions = torch.arange(number * BLOCK, (number + 1) * BLOCK, device="cpu")
                 cos, sin = (t.unbind(0) for t in doubled(*table.table(block_positions, dtype)))  # no slices in a step
                 block = self._blocks[dtype] = (number, list(zip(cos, sin, strict=True)))
         return block[1][row]

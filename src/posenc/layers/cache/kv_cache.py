@@ -197,36 +197,40 @@ class KVCache:
             length=length, positions_from_caller=positions_from_caller,
         )  # fmt: skip
 
-    def next_step(self, device: torch.device, *, reads_positions: bool) -> Tensor | None:
-        """The position of the next token, ``(1,)``, where nothing but keys and values is kept of it; None elsewhere.
+    def next_step(self, *, reads_positions: bool) -> int | None:
+        """The position of the next token, where nothing but keys and values is kept of it; None elsewhere.
 
         That is: it follows tokens 0, 1, 2, …, there is room for it, and nobody gave positions, padding, documents,
         a window or a length.
 
         Args:
-            device: of the position.
             reads_positions: whether the layer reads any.
         """
         buffers = self._buffers
-        tokens = buffers.stop - buffers.start
-        if not 0 < tokens == self.next or buffers.stop >= buffers.room or buffers.shared or self.last:
+        if buffers.start or not 0 < buffers.stop == self.next or buffers.stop >= buffers.room:
+            return None
+        if buffers.shared or self.last:
             return None
         if self.window is not None or self.dropped_window is not None or self.uncompacted is not None:
             return None
         if not (self.rotated and self.length is None and self.counted_only) or self.positions_from_caller:
             return None
-        return self._ahead.at(self.next, device)
+        return self.next
+
+    def step_position(self, position: int, device: torch.device) -> Tensor:
+        """What `next_step` gave as a tensor ``(1,)``, which nobody may write into."""
+        return self._ahead.at(position, device)
 
     def write_step(
-        self, k: Tensor, v: Tensor, features: Sequence[Tensor | None]
+        self, k: Tensor, v: Tensor, features: Sequence[Tensor | None], position: int
     ) -> tuple[Tensor, Tensor, list[Tensor | None]] | None:
-        """Write one token for which there is a `next_step`: all keys, values and features, or None if it does not fit.
+        """Write the token of a `next_step`: all keys, values and features, or None if it does not fit.
 
         It counts after `count_step` only.
         """
-        return self._buffers.write_one([k, v, None, None, None, *features])
+        return self._buffers.write_one(k, v, features, self._ahead.at(position, k.device))
 
-    def count_step(self) -> None:
+    def count_step(self, position: int) -> None:
         """Keep the token of `write_step`."""
         self._buffers.publish(1)
         self.seen, self.next, self.version = self.seen + 1, self.next + 1, self.version + 1

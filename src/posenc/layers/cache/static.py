@@ -9,14 +9,14 @@ get their positions. A chunk of several tokens, and encodings that go by the ord
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from posenc.layers.cache.token_buffers import is_a_token_of
-from posenc.positions._counted import Ahead, counted, special
+from posenc.layers.cache.token_buffers import StepWriter
+from posenc.positions._counted import AHEAD, Ahead, counted, special
 from posenc.tracing import tracing
 
 
@@ -36,6 +36,52 @@ class PendingSlots(NamedTuple):
     first: int | None = (
         None  # the first new slot, where ``slot_positions`` and ``real`` are those of the new ones alone
     )
+
+
+class PlainTokens:
+    """What was seen of a cache's tensors: all tokens are real. It holds until somebody writes into one of them.
+
+    Looking at them takes longer than the other work of a step; PyTorch counts the writes into a tensor, those of a
+    compiled graph too. The next slots are marked and get their positions ahead: nobody attends to one before its token.
+
+    Args:
+        held: the cache's buffers.
+        tokens: that are there.
+        counted: whether their positions are 0, 1, 2, ….
+    """
+
+    def __init__(self, held: Mapping[str, Tensor | None], tokens: int, counted: bool) -> None:
+        positions, real, count, seen = held["positions"], held["real"], held["count"], held["seen"]
+        if positions is None or real is None or count is None or seen is None:
+            raise RuntimeError("they are always there")
+        self.positions, self.real, self.count, self.seen = positions, real, count, seen
+        self.counted, self.known_to = counted, tokens  # slots that are marked and have their positions
+        self.note(tokens)
+
+    def holds(self, held: Mapping[str, Tensor | None]) -> bool:
+        """Whether nobody else has written since, into the tensors that the cache still has."""
+        if held["seen"] is not self.seen or held["count"] is not self.count or held["real"] is not self.real:
+            return False
+        return held["positions"] is self.positions and self._versions() == self.versions
+
+    def note(self, tokens: int) -> None:
+        """So many tokens are there now, and what was seen is true of them too."""
+        self.tokens, self.versions = tokens, self._versions()
+
+    def add(self, position: int, capacity: int) -> None:
+        """One more token, at the position that is its slot."""
+        if position >= self.known_to:
+            stop = min(position + AHEAD, capacity)
+            if self.positions.ndim == 2:
+                self.positions.narrow(1, position, stop - position).copy_(torch.arange(position, stop))
+            self.real.narrow(1, position, stop - position).fill_(True)
+            self.known_to = stop
+        self.count.add_(1)
+        self.seen.add_(1)
+        self.note(position + 1)
+
+    def _versions(self) -> tuple[int, ...]:
+        return self.seen._version, self.count._version, self.real._version, self.positions._version
 
 
 class StaticKVCache(nn.Module):
@@ -91,6 +137,8 @@ class StaticKVCache(nn.Module):
             held = None if part is None else part.new_zeros(batch_size, part.shape[1], capacity, *part.shape[3:])
             self.register_buffer(name, held, persistent=False)
         self._features, self._ahead = names[2:], Ahead()
+        self._plain: PlainTokens | None = None
+        self._writer: StepWriter | None = None
         device = self.k.device
         places = (batch_size, capacity) if axes == 1 else (batch_size, capacity, axes)
         for name, buffer in (
@@ -147,6 +195,8 @@ class StaticKVCache(nn.Module):
             tensor = None if part is None else getattr(self, name).index_copy_(2, slots, part.detach())
             tensors.append(tensor)
         visible, key_positions, window = real, slot_positions, self.window
+        if window is None:  # steps mark slots ahead of their tokens
+            visible = real & (torch.arange(self.capacity, device=k.device) < self.seen + tokens)
         if in_order:
             order = (self.seen + tokens + torch.arange(self.capacity, device=k.device)) % self.capacity
             tensors = [None if t is None else t.index_select(2, order) for t in tensors]
@@ -203,45 +253,44 @@ class StaticKVCache(nn.Module):
             seen,
         )  # fmt: skip
 
-    def next_step(self, device: torch.device, *, reads_positions: bool) -> Tensor | None:
+    def next_step(self, *, reads_positions: bool) -> int | None:
         """The position of the next token as `KVCache.next_step` has it; looks at the numbers, on the CPU alone."""
-        if self.window is not None or not self.rotated or self.length is not None or not self.seen.is_cpu:
+        if self.window is not None or not self.rotated or self.length is not None:
             return None
-        seen = int(self.seen)
-        if seen >= self.capacity or not self._all_real(seen) or (reads_positions and not self._counted(seen)):
+        plain = self._plain
+        if plain is None or not plain.holds(self._buffers):
+            self._plain = plain = self._look()
+        if plain is None or plain.tokens >= self.capacity or (reads_positions and not plain.counted):
             return None
-        return self._ahead.at(seen, device)
+        return plain.tokens
+
+    def step_position(self, position: int, device: torch.device) -> Tensor:
+        """What `next_step` gave as a tensor ``(1,)``, which nobody may write into."""
+        return self._ahead.at(position, device)
 
     def write_step(
-        self, k: Tensor, v: Tensor, features: Sequence[Tensor | None]
+        self, k: Tensor, v: Tensor, features: Sequence[Tensor | None], position: int
     ) -> tuple[Tensor, Tensor, list[Tensor | None]] | None:
-        """Write one token for which there is a `next_step`, as `KVCache.write_step` does."""
-        if len(features) != len(self._features):
-            return None
-        seen, parts = int(self.seen), (k, v, *features)
-        buffers: list[Tensor | None] = [self.k, self.v, *(getattr(self, name) for name in self._features)]
-        for held, part in zip(buffers, parts, strict=True):
-            if held is None or part is None:
-                if held is not part:
-                    return None
-            elif not is_a_token_of(held, part):
-                return None
-        for index, (held, part) in enumerate(zip(buffers, parts, strict=True)):
-            if held is not None and part is not None:
-                held.narrow(2, seen, 1).copy_(part)
-                buffers[index] = held.narrow(2, 0, seen + 1)
-        keys, values, *remembered = buffers
-        if keys is None or values is None:
-            raise RuntimeError("keys and values are always there")
-        return keys, values, remembered
+        """Write the token of a `next_step`, as `KVCache.write_step` does."""
+        held = self._buffers
+        kept = (held["k"], held["v"], *(held[name] for name in self._features))
+        if self._writer is None or not self._writer.serves(kept):
+            self._writer = StepWriter(kept)
+        return self._writer.write((k, v, *features), self._ahead.at(position, k.device), 0, position)
 
-    def count_step(self) -> None:
+    def count_step(self, position: int) -> None:
         """Count the token of `write_step`."""
-        seen = int(self.seen)
-        self.positions.narrow(1, seen, 1).fill_(seen)
-        self.real.narrow(1, seen, 1).fill_(True)
-        self.count.add_(1)
-        self.seen.add_(1)
+        if self._plain is None:
+            raise RuntimeError("next_step comes first")
+        self._plain.add(position, self.capacity)
+
+    def _look(self) -> PlainTokens | None:
+        """What the tensors say of the tokens, if it is what steps need."""
+        seen = self.seen
+        if not seen.is_cpu or any(t is not None and t.is_inference() for t in self._buffers.values()):
+            return None  # tensors of inference mode count no writes
+        tokens = int(seen)
+        return PlainTokens(self._buffers, tokens, self._counted(tokens)) if self._all_real(tokens) else None
 
     def _all_real(self, seen: int) -> bool:
         """Whether no row has any padding."""
@@ -260,10 +309,14 @@ class StaticKVCache(nn.Module):
             raise ValueError(f"tokens must be an integer from 0 to the {seen} that came, got {tokens!r}")
         if self.window is not None and seen > self.capacity and tokens > self.capacity - self.window + 1:
             raise ValueError(f"tokens must be at most capacity - window + 1 = {self.capacity - self.window + 1}")
+        plain = self._plain if self._plain is not None and self._plain.holds(self._buffers) else None
         slots = torch.arange(seen - tokens, seen, device=self.real.device) % self.capacity
         self.count.sub_(self.real[:, slots].sum(1, keepdim=True))
-        self.real[:, slots] = False
+        if self.window is not None:  # else `seen` hides them
+            self.real[:, slots] = False
         self.seen.sub_(tokens)
+        if plain is not None:
+            plain.note(seen - tokens)
 
     def reorder(self, rows: Tensor) -> None:
         """Row i becomes what row ``rows[i]`` was; as many rows as there were."""

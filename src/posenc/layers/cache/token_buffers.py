@@ -9,7 +9,8 @@ back through the keys, writing in place would change tensors that autograd has s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -36,6 +37,7 @@ class TokenBuffers:
         self.held: TokenData = []
         self.start = self.stop = self.room = 0
         self.shared = False  # whether a copy of the cache holds the same tensors
+        self._writer: StepWriter | None = None
 
     def __len__(self) -> int:
         return self.stop - self.start
@@ -64,28 +66,22 @@ class TokenBuffers:
             views.append(held.narrow(axis, start, stop + tokens - start))
         return views
 
-    def write_one(self, new: TokenData) -> tuple[Tensor, Tensor, TokenData] | None:
-        """As `write` of one token for which there is room: keys, values, features; None if it fits no held tensors."""
-        held, start, stop, views = self.held, self.start, self.stop, TokenData()
-        if len(held) != len(new):
+    def write_one(
+        self, k: Tensor, v: Tensor, features: Sequence[Tensor | None], place: Tensor
+    ) -> tuple[Tensor, Tensor, TokenData] | None:
+        """As `write` of one token for which there is room: keys, values, features; None if it fits no held tensors.
+
+        Args:
+            k, v, features: of the token; nothing else is kept of any.
+            place: ``stop`` as a tensor ``(1,)``.
+        """
+        held = self.held
+        if held[POSITIONS] is not None or held[PADDING] is not None or held[SEGMENTS] is not None:
             return None
-        for buffer, part in zip(held, new, strict=True):
-            if buffer is None or part is None:
-                if buffer is not part:
-                    return None
-                views.append(None)
-                continue
-            if not is_a_token_of(buffer, part):
-                return None
-            views.append(part)
-        for kind, (buffer, part) in enumerate(zip(held, new, strict=True)):
-            if buffer is not None and part is not None:
-                buffer.narrow(2, stop, 1).copy_(part)
-                views[kind] = buffer.narrow(2, start, stop + 1 - start)
-        k, v = views[K], views[V]
-        if k is None or v is None:
-            raise RuntimeError("keys and values are always there")
-        return k, v, views[FEATURES:]
+        kept = (held[K], held[V], *held[FEATURES:])
+        if self._writer is None or not self._writer.serves(kept):
+            self._writer = StepWriter(kept)
+        return self._writer.write((k, v, *features), place, self.start, self.stop)
 
     def publish(self, tokens: int) -> None:
         """Count tokens that were written among the live ones."""
@@ -176,11 +172,53 @@ class TokenBuffers:
         self.held, self.room, self.start, self.stop, self.shared = allocated, room, 0, len(self), False
 
 
-def is_a_token_of(held: Tensor, new: Tensor) -> bool:
-    """Whether one new token, ``(batch, heads, 1, ...)``, is of the shape and kind of those that are held."""
-    if held.dtype != new.dtype or held.device != new.device or new.shape[2] != 1:
-        return False
-    return held.shape[:2] == new.shape[:2] and held.shape[3:] == new.shape[3:]
+class StepWriter:
+    """Writes single tokens into tensors on the CPU ``(batch, heads, room, ...)``; knows what fits them.
+
+    Args:
+        held: keys, values, and what encodings remember; None for nothing.
+    """
+
+    def __init__(self, held: Sequence[Tensor | None]) -> None:
+        self.held = tuple(held)
+        self._shapes = [None if t is None else torch.Size([*t.shape[:2], 1, *t.shape[3:]]) for t in held]
+        self._dtypes = [None if t is None else t.dtype for t in held]
+
+    def serves(self, held: Sequence[Tensor | None]) -> bool:
+        """Whether these are the tensors it writes into."""
+        return len(held) == len(self.held) and all(map(operator.is_, held, self.held))
+
+    def write(
+        self, new: Sequence[Tensor | None], place: Tensor, start: int, stop: int
+    ) -> tuple[Tensor, Tensor, TokenData] | None:
+        """Write a token at ``stop``, for which there is room.
+
+        Args:
+            new: of the token, in the order of ``held``.
+            place: ``stop`` as a tensor ``(1,)``.
+
+        Returns:
+            Views of the tokens from ``start`` to the new one: keys, values, and the list of the others. None, and
+            nothing is written, where the token is not of their shapes and dtypes.
+        """
+        if len(new) != len(self.held):
+            return None
+        for part, shape, dtype in zip(new, self._shapes, self._dtypes, strict=True):
+            if part is None:
+                if shape is not None:
+                    return None
+            elif part.shape != shape or part.dtype is not dtype:
+                return None
+        count, views = stop + 1 - start, TokenData()
+        for buffer, part in zip(self.held, new, strict=True):
+            if buffer is None or part is None:
+                views.append(None)
+            else:  # one call less than a slice and a copy into it
+                views.append(buffer.index_copy_(2, place, part).narrow(2, start, count))
+        k, v, *features = views
+        if k is None or v is None:
+            raise RuntimeError("keys and values are always there")
+        return k, v, features
 
 
 def num_tokens(parts: TokenData) -> int:
