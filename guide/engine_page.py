@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from guide.engine_evidence import evidence
 from guide.engine_table import REFERENCE, cases_by_name, tried
 from posenc.engines.adapters import NAMES as ADAPTERS
 from posenc.engines.check import Cell, Engine, committed, worst
@@ -72,6 +73,7 @@ def engine_page() -> str:
         mine = [cell for cell in cells if cell.engine == head.engine and cell.state in _WRONG]
         if mine:
             parts += [f"### {title(head.engine)} {head.version}", _wrong_table(mine)]
+    parts += evidence(cells)
     parts += ["## Read it in a program", _program()]
     return "\n\n".join(parts) + "\n"
 
@@ -102,19 +104,18 @@ def _versions(heads: Iterable[Engine], cells: Sequence[Cell]) -> str:
         lines.append(f"| {title(head.engine)} | {head.version} | {head.code} | {what} | {head.date} | {numbers} |")
     reference = " · ".join(dict.fromkeys(head.reference for head in heads))
     return "\n".join(lines) + (
-        f"\n\nThe truth: {reference}, where the two agree to 1e-6. The code of each method's authors was not run "
-        "here as a third witness: YaRN with only one of `mscale` and `mscale_all_dim` is a case in which it may "
-        "decide otherwise."
+        f"\n\nThe truth: {reference}, where these agree to 1e-6 with each other and with the code of the rope type's "
+        "authors ([who says what is right](#who-says-what-is-right))."
     )
 
 
 def _legend() -> str:
     return (
         "✓ right. A number: off by so much. *ignored*: the answer is right for the same config without that key, or "
-        "without any scaling. *refused*: the engine raises an error. *disputed*: posenc and transformers differ, so "
-        "that there is no truth. –: not asked. A cell is the worst of the model types that were asked; the types that "
-        "are wrong stand behind it where others are right. Keys: v4 are `rope_theta` and `rope_scaling`, v5 is "
-        "`rope_parameters`."
+        "without any scaling. *refused*: the engine raises an error. *disputed*: posenc, transformers and the authors' "
+        "code differ, so that there is no truth ([all values](#disputed)). –: not asked. A cell is the worst of the "
+        "model types that were asked; the types that are wrong stand behind it where others are right. Keys: v4 are "
+        "`rope_theta` and `rope_scaling`, v5 is `rope_parameters`."
     )
 
 

@@ -41,6 +41,10 @@ def without_scaling(question: Question) -> Rows:
     return _rows(config, question)
 
 
+def off(question: Question) -> Rows:
+    return _rows(question.config, question, 1.001)
+
+
 def faulty(question: Question) -> Rows:
     """A fault for each row."""
     row = (question.config.get("rope_parameters") or question.config["rope_scaling"] or {}).get("rope_type", "default")
@@ -56,6 +60,10 @@ def faulty(question: Question) -> Rows:
     return _rows(question.config, question, 1.001 if row == "yarn" else 1.0)
 
 
+def no_logits(question: Question) -> Rows:
+    return [[0.0] * 300 for _ in question.positions]
+
+
 def _version() -> str:
     return "1.0"
 
@@ -67,5 +75,7 @@ def _absent() -> None:
 RIGHT = Adapter("right", "pip install right", _version, "cos and sin", right, "fake")
 KEY = Adapter("key", "pip install key", _version, "cos and sin", without_attention_factor, "fake")
 SCALING = Adapter("scaling", "pip install scaling", _version, "cos and sin", without_scaling, "fake")
+OFF = Adapter("off", "pip install off", _version, "cos and sin", off, "fake")
 FAULTY = Adapter("faulty", "pip install faulty", _version, "cos and sin", faulty, "fake")
+LOGITS = Adapter("logits", "pip install logits", _version, "logits", no_logits, "fake")
 ABSENT = Adapter("absent", "pip install absent==2", _absent, "cos and sin", right, "fake")

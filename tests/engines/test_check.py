@@ -64,12 +64,31 @@ def test_layers_of_two_kinds_are_both_asked() -> None:
     assert [cell.state for cell in cells] == ["right"]
 
 
+def test_mrope_that_is_wrong_and_models_that_transformers_does_not_run_are_cells() -> None:
+    wanted = [case for case in cases() if case.row == "M-RoPE on text: yarn"]
+    _, cells, _ = run_check([f"{FAKE}:OFF"], questions=wanted, remedies=True)
+    assert {(cell.state, round(cell.gap or 0, 3)) for cell in cells} == {("off", 0.001)}
+    assert {cell.remedy["how"] for cell in cells if cell.remedy} == {"none"}
+    wanted = [case for case in wanted if case.model.endswith("_text")]
+    wanted += [case for case in cases() if case.model == "deepseek_v3"][:1]
+    _, cells, _ = run_check([f"{FAKE}:LOGITS"], questions=wanted)
+    assert {cell.state for cell in cells} == {"not run"}
+    assert all("transformers does not run a whole model of this config" in cell.text for cell in cells)
+
+
+def test_a_config_without_a_truth_is_not_run(tmp_path: Path) -> None:
+    for config, words in (({"model_type": "opt"}, "no rotary module"), ({"model_type": "mimo"}, "mimo")):
+        case = Case(check.OWN, config["model_type"], "v5", config, 128, 256)
+        _, cells, _ = run_check([f"{FAKE}:RIGHT"], questions=[case])
+        assert (cells[0].state, words in cells[0].text) == ("not run", True), cells
+
+
 def test_a_config_that_posenc_and_transformers_read_differently_is_disputed(monkeypatch: pytest.MonkeyPatch) -> None:
     theirs = check.their_frequencies
     monkeypatch.setattr(check, "their_frequencies", lambda *a: (theirs(*a)[0], theirs(*a)[1] + 1e-5))
     cell = of("RIGHT", "yarn")["yarn"]
     assert cell.state == "disputed"
-    assert "the gain 1.138" in cell.text
+    assert "the gain is 1.13862944 in posenc, 1.13863944 in transformers" in cell.text
 
 
 def test_a_record_is_resumed(tmp_path: Path) -> None:
@@ -130,7 +149,12 @@ def test_the_committed_records_can_be_read() -> None:
     engines = {head.engine for head in heads}
     assert {cell.engine for cell in cells} == engines >= {"transformers", "exllamav3", "unsloth"}
     assert {cell.case for cell in cells} <= known
-    assert {cell.state for cell in cells if cell.engine == "transformers"} == {"right"}
+    own = [cell for cell in cells if cell.engine == "transformers"]
+    assert {cell.state for cell in own} == {"right", "disputed"}
+    assert all("this engine: as in posenc and transformers" in cell.text for cell in own if cell.state == "disputed")
+    disputed = {(cell.engine, cell.case) for cell in cells if cell.state == "disputed"}
+    lone = "yarn: one of mscale and mscale_all_dim"
+    assert disputed == {(c.engine, c.case) for c in cells if c.row == lone and c.state != "not run"} != set()
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

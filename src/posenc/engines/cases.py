@@ -84,12 +84,14 @@ class Model(NamedTuple):
         rows: the kinds of blocks that it is asked with; empty: all that its rotated channels allow.
         spellings: in which released configurations of this type are written.
         share_key: name of the share of rotated channels outside the block.
+        share: of rotated channels, where it is not 1 in the model type's released configurations, which all say it.
     """
 
     keys: Mapping[str, Any] = MappingProxyType({})
     rows: tuple[str, ...] = ()
     spellings: tuple[Spelling, ...] = SPELLINGS
     share_key: str = "partial_rotary_factor"
+    share: float | None = None
 
 
 _PARTIAL = ("partial", "partial: yarn")
@@ -103,9 +105,9 @@ MODELS: dict[str, Model] = {
     "qwen3": Model(rows=_ALL),
     "mistral": Model({"sliding_window": None}, ("default", "yarn", "yarn: betas", "llama3")),
     "phi3": Model({"pad_token_id": 0}, ("default", "longrope", "longrope: attention_factor", "partial")),
-    "stablelm": Model(rows=("default", "linear", "yarn", *_PARTIAL)),
+    "stablelm": Model(rows=("default", "linear", "yarn", *_PARTIAL), share=0.25),
     "gpt_neox": Model(rows=("default", "linear", "dynamic", "yarn", *_PARTIAL), share_key="rotary_pct"),
-    "glm4": Model(rows=("default", "yarn", *_PARTIAL)),
+    "glm4": Model(rows=("default", "yarn", *_PARTIAL), share=0.5),
     "cohere": Model(rows=("default", "linear", "yarn", "llama3")),
     "olmo2": Model(rows=("default", "linear", "yarn")),
     "granite": Model(rows=("default", "linear", "yarn", "llama3")),
@@ -118,9 +120,26 @@ MODELS: dict[str, Model] = {
 
 def cases(original: int = ORIGINAL, head_dim: int = HEAD) -> Iterator[Case]:
     """All cases of one head and one trained length."""
-    yield from vector_cases(original, head_dim)
+    yield from map(_with_share, vector_cases(original, head_dim))
     yield from _between_cases(original, head_dim)
     yield from _nested_cases(original, head_dim)
+
+
+def _with_share(case: Case) -> Case:
+    """The case with the share of rotated channels that released configurations of its model type say.
+
+    The vectors leave it to transformers' default, and an engine without that default refuses such a config, which
+    nobody publishes.
+    """
+    share = MODELS[case.model].share if case.model in MODELS else None
+    if share is None or case.row in _PARTIAL:
+        return case
+    config = copy.deepcopy(case.config)
+    if case.spelling != "v4":
+        config["rope_parameters"]["partial_rotary_factor"] = share
+    if case.spelling != "v5":
+        config["partial_rotary_factor"] = share
+    return case._replace(config=config)
 
 
 def vector_cases(original: int = ORIGINAL, head_dim: int = HEAD) -> Iterator[Case]:

@@ -1,12 +1,13 @@
 """Whether engines compute positions right: every adapter on every case, each in a process of its own.
 
-    truth     cos and sin times the gain, in float64 from posenc's frequencies, where transformers' own module agrees to
-              1e-6; of whole models transformers' logits, where the frequencies agree
+    truth     cos and sin times the gain, in float64 from posenc's frequencies, where transformers' own module and the
+              code of the rope type's authors (`posenc.engines.witnesses`) agree to 1e-6; of whole models transformers'
+              logits, where the frequencies agree. Where the authors' code says nothing there are two witnesses
     right     within 3e-4 for cos and sin, within 1e-3 of the largest logit for logits: rounding of float32
     ignored   the answer is right for the same config without the key of the row, or without any scaling
     off       neither, with the largest difference
     refused   the engine raises, ends or does not answer; its own words
-    disputed  posenc and transformers differ, so that there is no truth
+    disputed  the witnesses differ, so that there is no truth: all their values, and whose the engine's answer is
     not run   the adapter does not ask its engine this, and says why
 
 Positions: 0, half the original length L, L, 2 L and 4 L - 1, as far as text and declared length reach. Results are
@@ -31,13 +32,14 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from posenc.arguments import shown
+from posenc.arguments import one_line, shown
 from posenc.engines.adapters import Adapter, Question, load_adapter
 from posenc.engines.cases import Case, cases
 from posenc.engines.process import EngineProcess
 from posenc.engines.remedies import Change, as_flag, changes
 from posenc.engines.theirs import rotary_module, their_frequencies
 from posenc.engines.tiny import build_model, logits, save, text
+from posenc.engines.witnesses import witness, witnesses_of
 
 State = Literal["right", "off", "ignored", "refused", "disputed", "not run"]
 AGREE, RIGHT = 1e-6, {"cos and sin": 3e-4, "logits": 1e-3}
@@ -141,36 +143,101 @@ def positions_of(case: Case) -> tuple[int, ...]:
     return tuple(sorted({position for position in wanted if position < end}))
 
 
-def frequencies(config: Mapping[str, Any], length: int) -> dict[str, tuple[list[float], float]]:
-    """Frequencies and gain of each kind of layers that rotates, where posenc and transformers agree.
+Rotation = tuple[list[float], float]  # frequencies in radians a token, and the gain
+
+
+class Answer(NamedTuple):
+    """What one witness makes of one kind of layers.
+
+    Attributes:
+        theta: frequencies in radians a token.
+        gain: None where the witness does not have the key that decides it.
+    """
+
+    theta: list[float]
+    gain: float | None
+
+
+class DisputedError(LookupError):
+    """The witnesses differ; the text says where, with all values.
+
+    Attributes:
+        answers: frequencies and gain of each kind of layers, by whose they are.
+    """
+
+    def __init__(self, text: str, answers: dict[str, dict[str, Answer]]) -> None:
+        super().__init__(text)
+        self.answers = answers
+
+
+def witnessed(config: Mapping[str, Any], length: int) -> dict[str, dict[str, Answer]]:
+    """What each witness makes of each kind of layers that rotates: posenc, transformers and the authors' code.
 
     Raises:
-        LookupError: where they differ, with both values.
+        LookupError: for a config that transformers does not read, so that there is no truth.
     """
     from transformers import AutoConfig
 
     from posenc.hf import read_rope
     from posenc.hf.config.rotation import text_rope
 
-    module = rotary_module(AutoConfig.for_model(**copy.deepcopy(dict(config))))
-    agreed = {}
+    try:
+        module = rotary_module(AutoConfig.for_model(**copy.deepcopy(dict(config))))
+    except Exception as error:  # its validators have error classes of their own
+        raise LookupError(one_line(f"no truth, as transformers does not read it: {error}")[:240]) from error
+    answers = {}
     for kind, rotation in read_rope(dict(config)).rotations.items():
         if rotation is None:
             continue
         spectrum = text_rope(rotation).spectrum(length)
-        theta, gain = spectrum.theta.tolist(), float(spectrum.gain)
-        expected, expected_gain = their_frequencies(module, length, kind)
-        if len(theta) != len(expected):
-            raise LookupError(f"{kind}: posenc rotates {len(theta)} pairs, transformers {len(expected)}")
-        gaps = [abs(a - b) / (b or 1.0) for a, b in zip(theta, expected, strict=True)]
-        worst = max(range(len(gaps)), key=gaps.__getitem__)
-        if max(gaps[worst], abs(gain / expected_gain - 1)) > AGREE:
-            raise LookupError(
-                f"{kind}: pair {worst} has {theta[worst]:.9g} in posenc and {expected[worst]:.9g} in transformers, "
-                f"the gain {gain:.9g} and {expected_gain:.9g}"
-            )
-        agreed[kind] = theta, gain
-    return agreed
+        answers[kind] = {"posenc": Answer(spectrum.theta.tolist(), float(spectrum.gain)),
+                         "transformers": Answer(*their_frequencies(module, length, kind))}  # fmt: skip
+        third = witness(config, length, kind)
+        if third is not None:
+            answers[kind][third.source.name] = Answer(third.theta, third.gain)
+    return answers
+
+
+def frequencies(config: Mapping[str, Any], length: int) -> dict[str, Rotation]:
+    """Frequencies and gain of each kind of layers that rotates, where all witnesses agree.
+
+    Raises:
+        DisputedError: where they differ, with all values.
+    """
+    answers = witnessed(config, length)
+    for kind, answer in answers.items():
+        if words := difference(answer):
+            raise DisputedError(f"in layers of kind {kind}: {words}" if len(answers) > 1 else words, answers)
+    return {kind: (answer["posenc"].theta, answer["posenc"].gain or 1.0) for kind, answer in answers.items()}
+
+
+def witness_names(case: Case) -> tuple[str, ...]:
+    """Whose answers have to agree for a case to have a truth."""
+    return ("posenc", "transformers", *(source.name for source in witnesses_of(case.config, case.length)))
+
+
+def difference(answers: Mapping[str, Answer]) -> str:
+    """What the witnesses disagree on, with all values; "" where they agree."""
+    pairs = {name: len(answer.theta) for name, answer in answers.items()}
+    if len(set(pairs.values())) > 1:
+        return _values("the number of pairs", pairs)
+    gaps = [_spread([answer.theta[pair] for answer in answers.values()]) for pair in range(pairs["posenc"])]
+    worst, words = max(range(len(gaps)), key=gaps.__getitem__), list[str]()
+    if gaps[worst] > AGREE:
+        words.append(_values(f"pair {worst}", {name: answer.theta[worst] for name, answer in answers.items()}))
+    gains = {name: answer.gain for name, answer in answers.items() if answer.gain is not None}
+    if _spread(list(gains.values())) > AGREE:
+        words.append(_values("the gain", gains))
+    return "; ".join(words)
+
+
+def _spread(values: Sequence[float]) -> float:
+    """The largest relative difference from the first value; from 0 the absolute one."""
+    return max(abs(value - values[0]) for value in values) / (abs(values[0]) or 1.0)
+
+
+def _values(what: str, values: Mapping[str, float]) -> str:
+    return f"{what} is " + ", ".join(f"{value:.9g} in {name}" for name, value in values.items())
 
 
 def cos_and_sin(theta: Sequence[float], gain: float, positions: Iterable[int]) -> Tensor:
@@ -272,8 +339,12 @@ def check_case(process: EngineProcess, adapter: Adapter, case: Case, place: Path
     positions = positions_of(case)
     try:
         truth = frequencies(case.config, case.length)
+    except DisputedError as error:
+        return _disputed(process, adapter, case, place, error)
     except LookupError as error:
-        return Cell(*head, "disputed", text=str(error))
+        return Cell(*head, "not run", text=str(error))
+    if not truth:
+        return Cell(*head, "not run", text="no layer of this config rotates")
     try:
         if adapter.measures == "cos and sin":
             parts = {kind: _asked(process, Question(case.config, positions, case.length, kind)) for kind in truth}
@@ -290,6 +361,53 @@ def check_case(process: EngineProcess, adapter: Adapter, case: Case, place: Path
         return Cell(*head, "off", gap if math.isfinite(gap) else None, _shapes(actual, right))
     except _NoAnswerError as error:
         return Cell(*head, error.state, text=str(error))
+
+
+def _disputed(process: EngineProcess, adapter: Adapter, case: Case, place: Path, dispute: DisputedError) -> Cell:
+    """The cell of a case without a truth, with the name of each witness whose answer is the engine's."""
+    head, positions = (adapter.name, process.version or "", case.name), positions_of(case)
+    try:
+        if adapter.measures == "cos and sin":
+            kinds = dispute.answers
+            parts = {kind: _asked(process, Question(case.config, positions, case.length, kind)) for kind in kinds}
+            names = dict.fromkeys(name for answers in kinds.values() for name in answers)
+            same = [name for name in names if all(_is_of(rows, kinds[kind].get(name), positions) for kind, rows in
+                                                  parts.items())]  # fmt: skip
+        else:
+            folder, _ = _checkpoint(case, place, positions)
+            tokens = tuple(text(case.length)[0].tolist())
+            actual = _asked(process, Question(case.config, positions, case.length, "all", str(folder), tokens))
+            same = [name for name, config in _configs_of(case.config, dispute.answers).items()
+                    if judged(actual, _logits_of(config, positions, case.length), "logits")[0]]  # fmt: skip
+    except _NoAnswerError as error:
+        return Cell(*head, error.state, text=str(error))
+    whose = f"as in {' and '.join(same)}" if same else "as in none of them"
+    return Cell(*head, "disputed", text=f"{dispute}; this engine: {whose}")
+
+
+def _configs_of(config: Mapping[str, Any], answers: Mapping[str, Mapping[str, Answer]]) -> dict[str, dict[str, Any]]:
+    """A config for each witness under which transformers computes what that witness does.
+
+    Of a witness that differs in the gain alone: its gain, as ``attention_factor``. One that differs in frequencies has
+    no such config, and is left out.
+    """
+    result = {"transformers": dict(config)}
+    for kind in answers.values():
+        theirs = kind["transformers"]
+        for name, answer in kind.items():
+            if name != "transformers" and answer.gain is not None and not difference(
+                {"posenc": theirs, name: answer._replace(gain=theirs.gain)}
+            ):  # fmt: skip
+                gain = {"attention_factor": answer.gain}
+                result[name] = _mapped(config, lambda block, gain=gain: {**block, **gain})  # type: ignore[misc]
+    return result
+
+
+def _is_of(rows: Tensor, answer: Answer | None, positions: tuple[int, ...]) -> bool:
+    """Whether an engine's rows are those of a witness, which says all that decides them."""
+    if answer is None or answer.gain is None:
+        return False
+    return judged(rows, cos_and_sin(answer.theta, answer.gain, positions), "cos and sin")[0]
 
 
 def found_remedy(process: EngineProcess, adapter: Adapter, case: Case, place: Path) -> dict[str, Any]:
@@ -395,11 +513,11 @@ def _present(**fields: Any) -> dict[str, Any]:
 
 
 def _of_classes(
-    parts: dict[str, Tensor], truth: dict[str, tuple[list[float], float]], case: Case, positions: tuple[int, ...]
+    parts: dict[str, Tensor], truth: dict[str, Rotation], case: Case, positions: tuple[int, ...]
 ) -> tuple[State, float | None, str]:
     """State, gap and text of the rows of each kind of layers."""
 
-    def compared(expected: dict[str, tuple[list[float], float]]) -> dict[str, tuple[bool, float]]:
+    def compared(expected: dict[str, Rotation]) -> dict[str, tuple[bool, float]]:
         rights = {kind: cos_and_sin(theta, gain, positions) for kind, (theta, gain) in expected.items()}
         return {kind: judged(rows, rights[kind], "cos and sin") for kind, rows in parts.items() if kind in rights}
 
@@ -431,12 +549,21 @@ def _logits_of(config: dict[str, Any], positions: tuple[int, ...], length: int) 
 
 
 def _checkpoint(case: Case, place: Path, positions: tuple[int, ...]) -> tuple[Path, Tensor]:
-    """A folder with the case's checkpoint, written over the last one, and transformers' logits."""
+    """A folder with the case's checkpoint, written over the last one, and transformers' logits.
+
+    Raises:
+        _NoAnswerError: where transformers does not run the tiny model, so that there is nothing to compare with.
+    """
     folder = place / "checkpoint"
     folder.mkdir(exist_ok=True)
-    model = build_model(case.config)
+    try:
+        model = build_model(case.config)
+        right = logits(model, text(case.length), positions)
+    except (ValueError, RuntimeError) as error:  # a text part that is no model alone; sizes that the class refuses
+        words = one_line(f"{type(error).__name__}: {error}")[:160]
+        raise _NoAnswerError("not run", f"transformers does not run a whole model of this config: {words}") from error
     save(model, folder, case.config)
-    return folder, logits(model, text(case.length), positions)
+    return folder, right
 
 
 # ---------------------------------------------------------------------------------------------------------------- run
@@ -617,11 +744,17 @@ def _field(cells: Sequence[Cell]) -> str:
     return words.get(cell.state, cell.state) + where
 
 
+def disputes(cells: Iterable[Cell]) -> list[str]:
+    """A line for each disputed row and engine, with all values."""
+    return list(dict.fromkeys(f"{cell.row} in {cell.engine} is {cell}" for cell in cells if cell.state == "disputed"))
+
+
 def markdown(cells: Sequence[Cell]) -> str:
-    """The table as Markdown."""
+    """The table as Markdown, and the disputed rows with all values."""
     rows = list(table(cells))
     lines = ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]) + "\n"
+    below = [f"\n- {line}" for line in disputes(cells)]
+    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]) + "\n" + "".join(below) + "\n" * bool(below)
 
 
 @cache

@@ -70,7 +70,7 @@ def measure(question: Question) -> Rows:
         raise NotRunError(f"vLLM serves {name} by transformers' own model class")
     text = question.config.get("text_config", question.config)
     # Without a length vLLM serves LongRoPE at the original length alone, and refuses longer ones than are declared.
-    options = {"max_model_len": max(question.length, text["max_position_embeddings"]), **question.options}
+    options = {"max_model_len": max(max(question.positions) + 1, text["max_position_embeddings"]), **question.options}
     if options.pop("plugin", False):
         from posenc.hf.serving.vllm_plugin import register
 

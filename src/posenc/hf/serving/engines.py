@@ -113,8 +113,10 @@ class EngineResult(NamedTuple):
 
     def __str__(self) -> str:
         name, what = f"{title(self.engine)} {self.version}", f"{self.row} ({SPELLINGS[self.spelling]})"
-        if self.state in ("not measured", "disputed"):
-            return f"{what} was not measured in {name}" if self.state == "not measured" else f"{what} is disputed"
+        if self.state == "not measured":
+            return f"{what} was not measured in {name}"
+        if self.state == "disputed":
+            return f"{what} is disputed: {self.text} ({name}, measured {self.date})"
         words = {
             "right": f"computes {what} right",
             "off": f"computes {what} {_number(self.gap)}off",
@@ -155,10 +157,13 @@ class Verdict(NamedTuple):
         return True if self.results and not self.unmeasured else None
 
     def __str__(self) -> str:
-        """What is wrong, with its remedy; what was not measured; or what was measured right."""
+        """What is wrong, with its remedy; what is disputed; what was not measured; or what was measured right."""
         if self.wrong:
             parts = [f"{r}; {r.remedy or 'no remedy was measured'}" for r in self.wrong]
             return "; ".join(dict.fromkeys(parts))
+        disputed = [str(result) for result in self.results if result.state == "disputed"]
+        if disputed:
+            return "; ".join(dict.fromkeys(disputed))
         if self.right:
             models = dict.fromkeys(result.model for result in self.results)
             rows = dict.fromkeys(result.row for result in self.results)
