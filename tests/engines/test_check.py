@@ -61,7 +61,7 @@ def test_off_refused_ended_and_not_run() -> None:
 def test_layers_of_two_kinds_are_both_asked() -> None:
     wanted = [case for case in cases() if case.model == "gemma4_text"]
     _, cells, _ = run_check([f"{FAKE}:RIGHT"], questions=wanted)
-    assert [cell.state for cell in cells] == ["right"]
+    assert [cell.state for cell in cells] == ["right", "right"]  # the share alone, and with a factor
 
 
 def test_mrope_that_is_wrong_and_models_that_transformers_does_not_run_are_cells() -> None:

@@ -72,25 +72,28 @@ def _check(
 ) -> int:
     from posenc.engines.adapters import NAMES
     from posenc.engines.cases import cases
-    from posenc.engines.check import disputes, markdown, run_check, table, witness_names
+    from posenc.engines.check import disputes, length_lines, markdown, run_check, table, witness_names
 
     heads, cells, absent = run_check(
         engines or NAMES, rows=ropes, pythons=_interpreters(pythons), record=Path(out) if out else None,
         remedies=remedies, progress=_report,
     )  # fmt: skip
+    granted = length_lines(cells, cases())
     if as_json:
         asked = {cell.case for cell in cells}
         content = {"engines": [head._asdict() for head in heads], "cells": [cell._asdict() for cell in cells],
                    "witnesses": {case.name: witness_names(case) for case in cases() if case.name in asked},
-                   "not_installed": absent}  # fmt: skip
+                   "granted": granted, "not_installed": absent}  # fmt: skip
         sys.stdout.write(json.dumps(content, indent=1) + "\n")
     elif as_markdown:
         sys.stdout.write(markdown(cells) if cells else "")
+        sys.stdout.write("".join(["\n", *(f"- {line}\n" for line in granted)]) if granted else "")
     else:
         for head in heads:
             sys.stdout.write(f"{head.engine} {head.version}   {head.measures}   {head.code}   {head.date}\n")
         sys.stdout.write("\n" + _aligned(list(table(cells))) if cells else "")
         sys.stdout.write("".join(f"{line}\n" for line in disputes(cells)))
+        sys.stdout.write("".join(["\n", *(f"{line}\n" for line in granted)]) if granted else "")
     if not as_json:
         for line in absent:
             sys.stderr.write(f"{line}\n")

@@ -123,6 +123,7 @@ def cases(original: int = ORIGINAL, head_dim: int = HEAD) -> Iterator[Case]:
     yield from map(_with_share, vector_cases(original, head_dim))
     yield from _between_cases(original, head_dim)
     yield from _nested_cases(original, head_dim)
+    yield from _later_cases(original, head_dim)
 
 
 def _with_share(case: Case) -> Case:
@@ -241,6 +242,31 @@ def _between_cases(original: int, head_dim: int) -> Iterator[Case]:
     for case in vector_cases(original, head_dim):
         if case.row == "dynamic" and case.length > original:
             yield case._replace(length=original * 3)
+
+
+_LATER = {  # model types whose classes in some engine hand no block on, though the engine's rotary class would read it
+    "gemma": Model(rows=("default", "linear", "llama3", "yarn")),
+    "gemma2": Model({"query_pre_attn_scalar": HEAD, "sliding_window": 4096}, ("default", "linear", "llama3", "yarn")),
+    "olmo": Model(rows=("default", "linear", "llama3", "yarn")),
+    "qwen3_moe": Model({"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64},
+                       ("default", "linear", "llama3", "yarn")),
+}  # fmt: skip
+
+
+def _later_cases(original: int, head_dim: int) -> Iterator[Case]:
+    """What came after the published vectors: more model types, and a factor next to Gemma 4's share."""
+    for model, known in _LATER.items():
+        for row in known.rows:
+            block = rope_blocks(original, head_dim // 2)[row]
+            declared = original if row == "default" else round(original * FACTOR)
+            config = {**_sizes(head_dim), **known.keys, "model_type": model, "max_position_embeddings": declared}
+            for spelling in known.spellings:
+                yield Case(row, model, spelling, spelled(config, block, spelling), original, original * 4)
+    for case in _per_layer_cases(original, head_dim):
+        if case.model == "gemma4_text":
+            config = copy.deepcopy(case.config)
+            config["rope_parameters"]["full_attention"]["factor"] = FACTOR
+            yield case._replace(row="proportional: factor", config=config)
 
 
 def _nested_cases(original: int, head_dim: int) -> Iterator[Case]:

@@ -67,6 +67,8 @@ class Cell(NamedTuple):
         text: what is ignored, the engine's error, both values, or why it was not run.
         remedy: a change after which the same engine is right, as `posenc.engines.remedies` tries them; None where no
             change was tried. Its fields are in the README of the records.
+        granted: tokens that a server of the engine grants for the config where no option says a length; None where the
+            adapter does not ask, or the engine refuses.
     """
 
     engine: str
@@ -76,6 +78,7 @@ class Cell(NamedTuple):
     gap: float | None = None
     text: str = ""
     remedy: dict[str, Any] | None = None
+    granted: int | None = None
 
     @property
     def row(self) -> str:
@@ -616,9 +619,13 @@ def run_check(
             if not before:
                 _append(record, head)
             for case in chosen:
-                cell = before.get(case.name)
+                cell = known = before.get(case.name)
                 if cell is None:
                     cell = check_case(process, adapter, case, Path(place))
+                if adapter.granted is not None and cell.granted is None and cell.state != "not run":
+                    told = process.ask(Question(case.config, (), case.length, about="length"))
+                    cell = cell._replace(granted=told["granted"]) if "granted" in told else cell
+                if cell is not known:
                     _append(record, cell)
                     progress(f"{adapter.name}  {case.name}  {cell}")
                 if remedies and cell.state in _WRONG and not (cell.remedy or {}).get("date"):
@@ -732,6 +739,32 @@ def table(cells: Sequence[Cell]) -> Iterator[list[str]]:
             ]
             fields.append(_field(here) if here else "–")
         yield [row, spelling, *fields]
+
+
+def declared_length(case: Case) -> int:
+    """Tokens that the config of a case declares."""
+    config = case.config.get("text_config", case.config)
+    return int(config["max_position_embeddings"])
+
+
+def lengths(cells: Iterable[Cell], known: Iterable[Case]) -> dict[tuple[str, int, int, int], list[Cell]]:
+    """Cells by what a server grants: engine, original length, declared length and granted tokens."""
+    by_name = {case.name: case for case in known}
+    groups: dict[tuple[str, int, int, int], list[Cell]] = {}
+    for cell in cells:
+        case = by_name.get(cell.case)
+        if cell.granted is not None and case is not None:
+            groups.setdefault((cell.engine, case.original, declared_length(case), cell.granted), []).append(cell)
+    return groups
+
+
+def length_lines(cells: Iterable[Cell], known: Iterable[Case]) -> list[str]:
+    """A sentence for each engine and granted length."""
+    return [
+        f"{engine} grants {granted:,} tokens where {declared:,} are declared (original length {original:,}): "
+        f"{', '.join(dict.fromkeys(cell.row for cell in group))}"
+        for (engine, original, declared, granted), group in lengths(cells, known).items()
+    ]
 
 
 def _field(cells: Sequence[Cell]) -> str:

@@ -327,7 +327,7 @@ def _none(case: Case, truth: Truth) -> Iterable[Change]:
 def _vllm_flags(case: Case, truth: Truth) -> Iterator[Change]:
     block = _block_of(case.config) or {}
     if block.get("rope_type") == "longrope" and case.length <= case.original:
-        served = {"max_model_len": case.original}, ("--max-model-len", str(case.original)), _texts(case)
+        served = {"length": case.original}, ("--max-model-len", str(case.original)), _texts(case)
         yield Change("flag", "serve at most the original length", case.config, *served)
         gain = next(iter(truth.values()))[1]
         config = _blocks_changed(case.config, partial(_list_gains, gain=gain))

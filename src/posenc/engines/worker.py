@@ -1,7 +1,7 @@
 """One engine in a process of its own: ``python -m posenc.engines.worker ADAPTER``, a JSON line for each question.
 
 The first line that it writes is its version (null: not installed). Each line that it reads is a `Question`; it answers
-{"rows": …}, {"refused": the engine's error} or {"not_run": why the adapter does not ask}. What the engine prints goes
+{"rows": …} or {"granted": tokens}, {"refused": the engine's error} or {"not_run": why the adapter does not ask}. What the engine prints goes
 to stderr, so that it cannot end up among the answers.
 """
 
@@ -19,6 +19,10 @@ from posenc.engines.adapters import Adapter, NotRunError, Question, load_adapter
 def answer(adapter: Adapter, question: Question) -> dict[str, Any]:
     """What an engine says to one question."""
     try:
+        if question.about == "length":
+            if adapter.granted is None:
+                raise NotRunError("the adapter does not ask for the granted length")
+            return {"granted": adapter.granted(question.config)}
         return {"rows": adapter.measure(question)}
     except NotRunError as error:
         return {"not_run": one_line(str(error))}

@@ -24,7 +24,7 @@ from posenc.arguments import shown
 Rows = list[list[float]]
 Measures = Literal["cos and sin", "logits"]
 NAMES = (
-    "transformers", "vllm", "sglang", "llama_cpp_converter", "llama_cpp_gguf", "mlx_lm", "litgpt", "torchtitan",
+    "transformers", "vllm", "sglang", "llama_cpp_converter", "llama_cpp_gguf", "llama_cpp_flags", "mlx_lm", "litgpt", "torchtitan",
     "torchtune", "unsloth", "exllamav3",
 )  # fmt: skip
 
@@ -40,6 +40,7 @@ class Question(NamedTuple):
         folder: of a checkpoint with this config and random weights; "" for rotary classes.
         tokens: the text, for whole models.
         options: what the engine is told next to the config, by the names of its own arguments; only remedies have any.
+        about: "rotation", or "length": what a server grants where no option says a length.
     """
 
     config: dict[str, Any]
@@ -49,6 +50,7 @@ class Question(NamedTuple):
     folder: str = ""
     tokens: tuple[int, ...] = ()
     options: Mapping[str, Any] = MappingProxyType({})
+    about: str = "rotation"
 
 
 class NotRunError(Exception):
@@ -69,6 +71,8 @@ class Adapter:
         code: which code of the engine runs.
         models: model types that it is asked with; empty: all.
         route: which numbers are the engine's own, and what the adapter does to them.
+        granted: gives the tokens that a server grants for a config where no option says a length, by the engine's own
+            configuration code; None: the adapter does not ask.
     """
 
     name: str
@@ -79,6 +83,7 @@ class Adapter:
     code: str
     models: tuple[str, ...] = ()
     route: str = ""
+    granted: Callable[[dict[str, Any]], int] | None = None
 
 
 def installed(package: str) -> Callable[[], str | None]:

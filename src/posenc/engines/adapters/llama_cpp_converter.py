@@ -27,12 +27,12 @@ def measure(question: Question) -> Rows:
     """Logits of the whole text, of the converted file; under the option "rope" of what posenc writes of it."""
     folder, options = Path(question.folder), dict(question.options)
     target = folder / "converted.gguf"
-    rope = options.pop("rope", None)
+    rope, overrides = options.pop("rope", None), options.pop("kv_overrides", None)
     if rope is not None:
         write_anew(folder, target, rope)
     else:
         convert(folder, target)
-    return run_gguf(target, question._replace(options=options))
+    return run_gguf(target, question, options, overrides)
 
 
 def write_anew(folder: Path, target: Path, rope: dict[str, Any]) -> None:

@@ -16,10 +16,10 @@ def measure(question: Question) -> Rows:
         raise NotRunError("posenc gguf reads a block; asked once, by version 5's")
     if question.config["model_type"] != "llama":
         raise NotRunError("asked with Llama alone")
-    folder, options = Path(question.folder), dict(question.options)
+    folder = Path(question.folder)
     target = folder / "posenc.gguf"
-    write_anew(folder, target, options.pop("rope", block))
-    return run_gguf(target, question._replace(options=options))
+    write_anew(folder, target, question.options.get("rope", block))
+    return run_gguf(target, question)
 
 
 ADAPTER = Adapter(

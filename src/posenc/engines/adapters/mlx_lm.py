@@ -21,6 +21,7 @@ def measure(question: Question) -> Rows:
 ADAPTER = Adapter(
     "mlx_lm", "pip install --no-deps mlx-lm==0.32.2 && pip install 'mlx[cpu]'", installed("mlx-lm"), "logits", measure,
     "mlx_lm.utils.load_model and the model's own call",
-    ("llama", "qwen2", "qwen3", "mistral", "phi3", "stablelm", "glm4", "olmo2", "granite"),
+    ("llama", "qwen2", "qwen3", "mistral", "phi3", "stablelm", "glm4", "olmo2", "granite",
+     "cohere", "gemma", "gemma2", "qwen3_moe"),
     route="logits of the whole model on a CPU in float32",
 )  # fmt: skip

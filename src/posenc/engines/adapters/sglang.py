@@ -26,7 +26,8 @@ _FILES = {
     "llama": "llama", "mistral": "mistral", "qwen2": "qwen2", "qwen3": "qwen3", "phi3": "llama", "stablelm": "stablelm",
     "glm4": "glm4", "cohere": "commandr", "olmo2": "olmo2", "granite": "granite", "gpt_oss": "gpt_oss",
     "gemma3_text": "gemma3_causal", "gemma3": "gemma3_mm", "gemma4_text": "gemma4_causal",
-    "qwen2_5_vl": "qwen2_5_vl", "qwen3_vl": "qwen3_vl",
+    "qwen2_5_vl": "qwen2_5_vl", "qwen3_vl": "qwen3_vl", "gemma": "gemma", "gemma2": "gemma2", "olmo": "olmo",
+    "qwen3_moe": "qwen3_moe",
 }  # fmt: skip
 
 
@@ -35,25 +36,31 @@ def read_config(config: dict[str, Any], overrides: Mapping[str, Any] | None = No
 
     The process is told to be on a CPU and alone.
     """
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    extension = types.ModuleType("vllm._custom_ops")  # imported by name where there is no GPU, and not called here
-    extension.rotary_embedding = None  # type: ignore[attr-defined]
-    extension.__getattr__ = lambda name: None  # type: ignore[method-assign]
-    sys.modules.setdefault("vllm._custom_ops", extension)
+    import_without_gpu()
     from sglang.srt.configs.model_config import ModelConfig  # type: ignore[import-not-found, unused-ignore]
 
     with tempfile.TemporaryDirectory() as folder:
         whole = {**config, "architectures": [architecture(config)], "dtype": "float32", "torch_dtype": "float32"}
         (Path(folder) / "config.json").write_text(json.dumps(whole))
         result = ModelConfig(model_path=folder, dtype="float32", model_override_args=json.dumps(dict(overrides or {})))
-        _alone(folder)
+        start_alone(folder)
     return result
+
+
+def import_without_gpu() -> None:
+    """Let SGLang be imported where there is no GPU."""
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    extension = types.ModuleType("vllm._custom_ops")  # imported by name where there is no GPU, and not called here
+    extension.rotary_embedding = None  # type: ignore[attr-defined]
+    extension.__getattr__ = lambda name: None  # type: ignore[method-assign]
+    sys.modules.setdefault("vllm._custom_ops", extension)
 
 
 _STARTED: list[bool] = []
 
 
-def _alone(folder: str) -> None:
+def start_alone(folder: str) -> None:
+    """Tell SGLang's process groups, once, that this process is alone; ``folder`` has a config.json."""
     if _STARTED:
         return
     _STARTED.append(True)
@@ -84,21 +91,32 @@ def granted(config: dict[str, Any]) -> int:
 
 def measure(question: Question) -> Rows:
     """cos and sin, by rotating ones with the module that the model class builds."""
-    import torch
-
     if question.config["model_type"] not in _FILES:
         raise NotRunError(f"the adapter does not build SGLang's model class of {question.config['model_type']}")
     options = dict(question.options)
     if options.pop("plugin", False):
         _with_plugin()
     model_config = read_config(question.config, **options)
-    module = importlib.import_module(f"sglang.srt.models.{_FILES[question.config['model_type']]}")
+    built = rotary_modules(model_config, _FILES[question.config["model_type"]])
+    return rotated_rows(rotary_of_kind(built, model_config.hf_text_config, question.kind), question)
+
+
+def rotary_modules(model_config: Any, file: str) -> list[Any]:
+    """The rotary modules that the model class builds from SGLang's ModelConfig, in the order of the layers.
+
+    Args:
+        model_config: as `read_config` gives it.
+        file: of ``srt/models`` with the class, without its ending.
+    """
+    import torch
+
+    module = importlib.import_module(f"sglang.srt.models.{file}")
     classes = module.EntryClass if isinstance(module.EntryClass, list) else [module.EntryClass]
-    cls = next(cls for cls in classes if cls.__name__ == architecture(question.config))
+    cls = next(cls for cls in classes if cls.__name__ == model_config.hf_config.architectures[0])
     factories = ("get_rope", "get_rope_wrapper")
     with patched("sglang.srt.models.", factories, ("RadixAttention",)) as built, torch.device("meta"):
         cls(model_config.hf_config)
-    return rotated_rows(rotary_of_kind(built, model_config.hf_text_config, question.kind), question)
+    return built
 
 
 @cache
@@ -118,4 +136,5 @@ ADAPTER = Adapter(
     "sglang", "pip install --no-deps sglang==0.5.23, and what its imports ask for", installed("sglang"), "cos and sin",
     measure, "ModelConfig, the model class and its rotary modules, native PyTorch",
     route="cos and sin are what the module's forward_native makes of ones; attention kernels are not built",
+    granted=granted,
 )  # fmt: skip

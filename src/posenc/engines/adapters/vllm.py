@@ -61,21 +61,31 @@ def granted(config: dict[str, Any]) -> int:
 
 def measure(question: Question) -> Rows:
     """cos and sin, by rotating ones with the module that the model class builds."""
-    import torch
-
-    registry = _engine()
-    known = {**registry._TEXT_GENERATION_MODELS, **registry._MULTIMODAL_MODELS}
-    name = architecture(question.config)
-    if name not in known:
-        raise NotRunError(f"vLLM serves {name} by transformers' own model class")
     text = question.config.get("text_config", question.config)
     # Without a length vLLM serves LongRoPE at the original length alone, and refuses longer ones than are declared.
-    options = {"max_model_len": max(max(question.positions) + 1, text["max_position_embeddings"]), **question.options}
+    options = {"length": max(max(question.positions) + 1, text["max_position_embeddings"]), **question.options}
     if options.pop("plugin", False):
         from posenc.hf.serving.vllm_plugin import register
 
         register()
-    model_config = read_config(question.config, options.pop("max_model_len"), **options)
+    model_config = read_config(question.config, **options)
+    rotary = rotary_of_kind(rotary_modules(model_config), model_config.hf_text_config, question.kind)
+    return rotated_rows(rotary, question)
+
+
+def rotary_modules(model_config: Any) -> list[Any]:
+    """The rotary modules that the model class builds from vLLM's ModelConfig, in the order of the layers.
+
+    Raises:
+        NotRunError: for an architecture of which vLLM has no model class.
+    """
+    import torch
+
+    registry = _engine()
+    known = {**registry._TEXT_GENERATION_MODELS, **registry._MULTIMODAL_MODELS}
+    name = model_config.architectures[0]
+    if name not in known:
+        raise NotRunError(f"vLLM serves {name} by transformers' own model class")
     from vllm.config import (  # type: ignore[import-not-found, unused-ignore]
         DeviceConfig,
         VllmConfig,
@@ -83,16 +93,17 @@ def measure(question: Question) -> Rows:
     )
     from vllm.model_executor.layers import rotary_embedding  # type: ignore[import-not-found, unused-ignore]
 
-    engine = VllmConfig(model_config=model_config, device_config=DeviceConfig(device="cpu"))
-    with set_current_vllm_config(engine):
+    device = DeviceConfig(device="cpu")
+    with set_current_vllm_config(VllmConfig(device_config=device)):  # without a model, for which all groups are made
         _alone()
+    engine = VllmConfig(model_config=model_config, device_config=device)
+    with set_current_vllm_config(engine):
         file, cls = known[name]
-        module = importlib.import_module(f"vllm.model_executor.models.{file}")
+        module = importlib.import_module(file if "." in file else f"vllm.model_executor.models.{file}")
         rotary_embedding._ROPE_DICT.clear()  # its key has no served length, which a server does not change
         with patched("vllm.model_executor.models.", ("get_rope",), ("Attention",)) as built, torch.device("meta"):
             getattr(module, cls)(vllm_config=engine)
-        rotary = rotary_of_kind(built, model_config.hf_text_config, question.kind)
-        return rotated_rows(rotary, question)
+    return built
 
 
 @cache
@@ -111,4 +122,5 @@ ADAPTER = Adapter(
     "vllm", "pip install --no-deps vllm==0.33.0, and what its imports ask for", installed("vllm"), "cos and sin",
     measure, "ModelConfig, the model class and its rotary modules, native PyTorch",
     route="cos and sin are what the module's forward_native makes of ones; attention kernels are not built",
+    granted=granted,
 )  # fmt: skip

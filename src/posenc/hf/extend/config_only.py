@@ -313,6 +313,12 @@ def _change_of(
         recipe = documented_block(text_config.model_type, values, length)
         change = grown_scaling(values, method, length, declared, latent=text_config.rotation.latent)
         return replace(change, documented=recipe)
+    if (taken := text_config.rotation.rope_types):
+        raise ValueError(
+            f"method: transformers' code of {text_config.model_type} takes the rope types {' and '.join(taken)} alone, "
+            "and no formula gives longrope's factors; without --config-only, posenc extend --method longrope searches "
+            "them on the model"
+        )
     recipe = documented_for(text_config.model_type, declared, values["rope_theta"]) if original is None else None
     start = original or (recipe.original if recipe is not None else block.trained or declared)
     if start is None:

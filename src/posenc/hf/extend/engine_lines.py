@@ -56,7 +56,7 @@ class EngineLine(NamedTuple):
 
     def __str__(self) -> str:
         if not self.command:
-            return f"{self.engine}: no. {self.text}"
+            return f"{self.engine}: {'no. ' if self.right is False else ''}{self.text}"
         return f"{self.engine}: {self.command}   ({self.text})"
 
 
@@ -192,4 +192,6 @@ def _mlx(text_config: TextConfig, serving: _ServedConfig, name: str) -> EngineLi
         older = serving.spelling.endswith("v5") and text_config.family.since < 5 and both.right
         advice = f". posenc convert {name} --spelling both adds the keys that it reads: {both}" if older else ""
         return EngineLine(engine, "", False, f"{checked}{advice}")
+    if checked.right is None:  # mlx-lm's model classes read other keys each: Gemma's reads no scaling
+        return EngineLine(engine, "", None, str(checked))
     return EngineLine(engine, f"mlx_lm.server --model {name}", checked.right, str(checked))

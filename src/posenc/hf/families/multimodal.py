@@ -285,7 +285,9 @@ MULTIMODAL: dict[str, Family] = {
     ),
     "perception_lm": Family(text_type="llama"),
     "phi4_multimodal": Family(
-        RotationRules(default_share=True, original=4096, null_head_dim="fails"),
+        RotationRules(
+            default_share=True, original=4096, null_head_dim="fails", rope_types=("default", "longrope")
+        ),
         layers=LayerPattern(window=Window(every_layer=True)),
         sizes=Sizes(3072, 32, 32, 131_072),
     ),

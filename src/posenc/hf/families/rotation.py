@@ -64,6 +64,8 @@ class RotationRules:
         null_head_dim: what a ``head_dim`` of null does in transformers 5.23, measured by building the smallest model:
             "fails"; "allowed"; "fails if scaled" for every rope type but "default". Not stated, it fails where the
             family has a default width (which its class validates as an integer) and is allowed elsewhere.
+        rope_types: the only ones that transformers' config class takes (5.23: Phi3Config.validate_rope, which also takes
+            "yarn" for an old name of "longrope"); empty: all.
         head_dim_required: the default of transformers' own class is null, so that a missing ``head_dim`` does the same.
     """
 
@@ -98,6 +100,7 @@ class RotationRules:
     head_dim_first: bool = False
     null_head_dim: NullHeadDim = ""
     head_dim_required: bool = False
+    rope_types: tuple[str, ...] = ()
 
     @property
     def section_keys(self) -> dict[str, Any]:

@@ -35,10 +35,18 @@ from posenc.hf.config.text_config import TextConfig, length_key, max_length
 from posenc.hf.config.write import Layers, extended_length, share_of
 from posenc.hf.families.layer_patterns import FULL
 from posenc.hf.limits import TOKENS
-from posenc.hf.serving.engines import FLAGS, SGLANG, UNKNOWN, VLLM, Verdict, newest, verdict, versions
+from posenc.hf.serving.engines import FLAGS, SGLANG, UNKNOWN, VLLM, Verdict, engine_result, newest, verdict, versions
 from posenc.hf.serving.plugin_block import plugin_block
 
 _FLAGS = {"vllm": ("--hf-overrides", "--max-model-len"), "sglang": ("--json-model-override-args", "--context-length")}
+# SGLang 0.5.23 copies text_config's keys outside before it applies overrides, and builds this text model from the outer
+# config (models/qwen3_vl.py:1342): an override inside text_config alone changes the granted length and no rotation.
+_FROM_OUTER = "qwen3_vl_text"
+# vLLM 0.33.0, config/speculative.py:1400: "Dict overrides stay target-only"; measured by benchmarks/draft_heads.py.
+_DRAFTS = (
+    "a draft model or multi-token prediction (--speculative-config) does not get these overrides: write them into its "
+    "config.json"
+)
 _ENGINES = {"vllm": VLLM, "sglang": SGLANG, "llama.cpp": FLAGS}  # as their records are named
 
 
@@ -50,7 +58,8 @@ class Flags(NamedTuple):
         words: arguments to add, one by one; empty where flags cannot express the rotation, or the engine computes it
             wrong.
         reason: why there are no words.
-        note: a caveat: of LongRoPE, which list of factors the engine uses at which lengths.
+        note: caveats: of LongRoPE, which list of factors the engine uses at which lengths; of vLLM, that a draft model
+            does not get a changed rotation.
         version: of the engine that the words are for.
         right: whether that version was measured to compute the rotation right; None: not measured.
         measured: what was measured, or what was not.
@@ -115,7 +124,7 @@ def _of_engine(config: RopeConfig, engine: str, exact: bool, declared: int | Non
     """The flags of one engine, or why there are none."""
     try:
         if engine == "llama.cpp":
-            words, block = _of_llama_cpp(config, declared)
+            words, block = llama_cpp_words(config, declared)
             checked = _checked(config, engine, [block], declared, version)
             if checked.wrong:
                 raise ValueError(f"{checked}; write the file: posenc gguf")
@@ -127,15 +136,27 @@ def _of_engine(config: RopeConfig, engine: str, exact: bool, declared: int | Non
             raise ValueError(str(checked) if multimodal else f"{checked}; posenc's plug-in serves it (--exact)")
     except ValueError as error:
         return Flags(engine, reason=str(error), version=version)
+    if exact and not _hands_on_blocks(config, engine, version):
+        reason = f"{engine}'s model class of {config.text_config.model_type} hands no rope block on to its rotary class"
+        return Flags(engine, reason=f"{reason}, so that the plug-in is not asked", version=version)
     flag, length_flag = _FLAGS[engine]
     words = [flag, json.dumps(_overrides(config, blocks, engine, exact, declared)), *_length(declared, length_flag)]
-    note, right, measured = _note(config.rotations, engine, exact, declared), checked.right, str(checked)
+    notes = [_note(config.rotations, engine, exact, declared), _DRAFTS if engine == "vllm" and _changed(config) else ""]
+    note, right, measured = "; ".join(filter(None, notes)), checked.right, str(checked)
     if exact:
         tried = version in versions(_ENGINES[engine])
         right, measured = (True, "posenc's table in the engine's own class, compared with posenc's") if tried else (
             None, f"not measured: the plug-in was tried in {', '.join(versions(_ENGINES[engine]))}"
         )  # fmt: skip
     return Flags(engine, tuple(words), "", note, version, right, measured)
+
+
+def _hands_on_blocks(config: RopeConfig, engine: str, version: str) -> bool:
+    """Whether the model class was not measured to leave the block out: it then computes every scaling as none."""
+    rows = [
+        engine_result(_ENGINES[engine], row, "v5", config.text_config.model_type, version) for row in ("default", "yarn")
+    ]
+    return not (rows[0].wrong or (rows[1].state == "ignored" and rows[1].text == "all scaling"))
 
 
 def _checked(
@@ -150,11 +171,15 @@ def _checked(
 def _declared(config: RopeConfig) -> int | None:
     """Tokens that the model is to serve: what it declares, or what a changed rotation reaches."""
     declared = max_length(config.text_config)
-    old = config.parsed.layers
-    changed = any(not equivalent(rope, old.get(kind)) for kind, rope in config.rotations.items())
     # Llama 3.2 declares 131,072, and factor times original length is twice that: an unchanged rotation adds nothing.
-    reached = extended_length(config.rotations, recipes=changed)
+    reached = extended_length(config.rotations, recipes=_changed(config))
     return max((length for length in (declared, reached) if length), default=None)
+
+
+def _changed(config: RopeConfig) -> bool:
+    """Whether the rotation to serve is another than that of the file."""
+    old = config.parsed.layers
+    return any(not equivalent(rope, old.get(kind)) for kind, rope in config.rotations.items())
 
 
 def _length(declared: int | None, flag: str) -> list[str]:
@@ -190,9 +215,9 @@ def _overrides(
     config: RopeConfig, blocks: dict[str, Block | None], engine: str, exact: bool, declared: int | None
 ) -> Block:
     """The keys that override the config's own in the engine, nested as the text model's part is."""
-    text_config, blocks = config.text_config, dict(blocks)
+    text_config, blocks = config.text_config, _as_in_file(config, blocks)
     if engine == "sglang" and not exact and list(blocks) == [ALL]:
-        (rope_block,) = find_rope_blocks(text_config)
+        rope_block = next(block for block in find_rope_blocks(text_config) if block.values is not None)
         blocks[ALL] = _override(blocks[ALL] or {}, rope_block.effective)
     overrides: Block = {"rope_parameters": blocks[ALL] if list(blocks) == [ALL] else blocks}
     if "rope_theta" in text_config and list(blocks) == [ALL]:  # version 4's key, which must not contradict the block
@@ -200,9 +225,27 @@ def _overrides(
     longest = max((length for length in (declared, max_length(text_config)) if length), default=None)
     if longest is not None:  # also where the file has it: the flags may be used with the original weights
         overrides[length_key(text_config)] = longest
+    inner = overrides
     for name in reversed(text_config.path):
         overrides = {name: overrides}
+    if engine == "sglang" and text_config.model_type == _FROM_OUTER:
+        overrides = {**inner, **overrides}
     return overrides
+
+
+def _as_in_file(config: RopeConfig, blocks: dict[str, Block | None]) -> dict[str, Block | None]:
+    """The blocks by kind of layers, or one for all where the code of the model decides which layers rotate.
+
+    Cohere 2, EXAONE 4 and AFMoE leave their full-attention layers without a rotation by their code: the file has one
+    block, and vLLM's and SGLang's classes of them read no other form (models/commandr.py, exaone4.py, afmoe.py).
+    """
+    in_file = config.text_config.get("rope_parameters") or {}
+    by_kind = any(isinstance(value, dict) for value in in_file.values())
+    rotating = [block for block in blocks.values() if block is not None]
+    by_code = all(block is not None or config.parsed.layers.get(kind) is None for kind, block in blocks.items())
+    if len(rotating) < len(blocks) and by_code and not by_kind and all(block == rotating[0] for block in rotating):
+        return {ALL: rotating[0]}
+    return dict(blocks)
 
 
 def _block(rotation: Rotation, text_config: TextConfig, engine: str, declared: int | None, exact: bool) -> Block:
@@ -243,8 +286,16 @@ def _in(convention: Convention, rope: RoPESpec, declared: int | None) -> Block:
     return {key: value for key, value in block.items() if key != LENGTH}
 
 
-def _of_llama_cpp(config: RopeConfig, declared: int | None) -> tuple[list[str], Block]:
-    """Words of llama-server, and the block that they say."""
+def llama_cpp_words(config: RopeConfig, declared: int | None) -> tuple[list[str], Block]:
+    """Words of llama-server, and the block that they say, whether or not llama.cpp computes it right.
+
+    Args:
+        config: as `serve_flags` takes it.
+        declared: tokens to serve; None: the server decides.
+
+    Raises:
+        ValueError: for a rotation that no flags say.
+    """
     rotation = config.rotations.get(FULL, next(iter(config.rotations.values())))
     if rotation is None:
         raise ValueError("no layer rotates")
