@@ -245,8 +245,9 @@ def _between_cases(original: int, head_dim: int) -> Iterator[Case]:
 
 
 _LATER = {  # model types whose classes in some engine hand no block on, though the engine's rotary class would read it
-    "gemma": Model(rows=("default", "linear", "llama3", "yarn")),
-    "gemma2": Model({"query_pre_attn_scalar": HEAD, "sliding_window": 4096}, ("default", "linear", "llama3", "yarn")),
+    "gemma": Model({"tie_word_embeddings": True}, ("default", "linear", "llama3", "yarn")),
+    "gemma2": Model({"query_pre_attn_scalar": HEAD, "sliding_window": 4096, "tie_word_embeddings": True,
+                     "hidden_act": "gelu_pytorch_tanh"}, ("default", "linear", "llama3", "yarn")),
     "olmo": Model(rows=("default", "linear", "llama3", "yarn")),
     "qwen3_moe": Model({"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64},
                        ("default", "linear", "llama3", "yarn")),
