@@ -34,7 +34,13 @@ SITUATIONS: dict[str, Needs] = {
     "An image encoder for other resolutions": Needs(kind="vision", train_length=196, length=784),
     "A vision-language model": Needs(kind="vision-language", length=32768),
     "An image generator": Needs(kind="image-generation"),
+    "FLUX.1 at 2,048 × 2,048 pixels, without training": Needs(
+        model="checkpoint", kind="image-generation", train_length=4096, length=16384
+    ),
     "Video": Needs(kind="video"),
+    "A video model at twice its frames, without training": Needs(
+        model="checkpoint", kind="video", train_length=32760, length=63960
+    ),
     "Speech": Needs(kind="speech"),
     "Music": Needs(kind="music"),
     "Proteins": Needs(kind="protein", train_length=1024, length=1024),

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
+MIXED = ("tests/hf/extend/test_longrope2.py",)
 FREQUENCIES = ("tests/frequencies", "tests/rotary/test_rope.py")
 
 
@@ -56,6 +57,24 @@ MUTANTS = (
     Mutant("LongRoPE's gain: no root", "frequencies/longrope.py",
            "math.sqrt(1 + math.log(factor) / math.log(original_length))",
            "(1 + math.log(factor) / math.log(original_length))", FREQUENCIES),
+    Mutant("LongRoPE2's critical pair: rounded down", "frequencies/host.py",
+           "math.ceil(pairs * math.log(length / (2 * math.pi * periods), base))",
+           "math.floor(pairs * math.log(length / (2 * math.pi * periods), base))", ("tests/search/test_longrope2.py",)),
+    Mutant("LongRoPE2's rule: a pair too far", "frequencies/longrope.py",
+           "factor ** (pair / critical)", "factor ** ((pair + 1) / critical)", ("tests/search/test_longrope2.py",)),
+    Mutant("LongRoPE2's bounds: from 1 on", "search/longrope2.py",
+           "range(candidates.theoretical, candidates.first - 1, -1)), factor\n",
+           "range(candidates.theoretical, candidates.first - 1, -1)), 1.0\n", ("tests/search/test_longrope2.py",)),
+    Mutant("needle's loss: a token of the question counts", "evaluation/needles.py",
+           "len(prompt.question) - shared", "len(prompt.question) - shared + 1", MIXED),
+    Mutant("mixed windows: documents attend to each other", "hf/extend/tuning.py",
+           "mask = None if row.packed else torch.ones_like(row.tokens)", "mask = torch.ones_like(row.tokens)", MIXED),
+    Mutant("mixed windows: a document's first token counts", "hf/extend/tuning.py",
+           "(positions > 0).expand", "(positions >= 0).expand", MIXED),
+    Mutant("mixed windows: kinds weighted alike", "hf/extend/tuning.py",
+           " * (len(row.tokens) / recipe.batch)", "", MIXED),
+    Mutant("mixed windows: short windows under a gain", "hf/extend/extension.py",
+           "gain=1.0 if self.documents else None", "gain=None", MIXED),
     Mutant("ALiBi's slopes: the other half of the finer ladder", "bias/alibi.py",
            "_powers(2 * power, max_exponent)[::2]", "_powers(2 * power, max_exponent)[1::2]", ("tests/bias",)),
     Mutant("ALiBi's slopes: from exponent 0", "bias/alibi.py",

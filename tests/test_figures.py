@@ -15,11 +15,11 @@ from posenc import AxialRoPE, CoPE, NTKAware, PositionInterpolation, RoPE, Stick
 from posenc.bias import alibi_slopes
 from posenc.catalogue import CATALOGUE
 from posenc.catalogue.studies import studies
-from posenc.figures import Bars, Curves, Flow, Heat, Plane, alone, figure, in_page, names, save
+from posenc.figures import Bars, Curves, Flow, Heat, Plane, Stacked, Tokens, alone, figure, in_page, names, save
 from posenc.figures.axes import linear_ticks, log_ticks
 from posenc.figures.content import KEYS, LOGIT, OPEN, SEED, SENTENCES, SHUT
 from posenc.figures.named import NAMED, SHOWN
-from posenc.frequencies import LongRoPE
+from posenc.frequencies import DyPE, LongRoPE
 from posenc.positions import grid
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -155,6 +155,74 @@ def test_wavelengths_are_those_of_the_scalings() -> None:
         assert [y for _, y in shown.series[name]] == pytest.approx(expected, rel=1e-6)
         if scaling is not None:
             assert [y for _, y in slower.series[name]] == pytest.approx((unscaled / theta).tolist(), rel=1e-5)
+
+
+def test_channels_of_generators_are_those_of_their_rotation() -> None:
+    shown = figure("axes-split")
+    assert isinstance(shown, Stacked)
+    assert shown.rows["Wan, Cosmos"] == [("first axis", 44), ("rows", 42), ("columns", 42)]
+    assert shown.rows["MiniMax-H3"][-1] == ("not rotated", 32)
+    sin = AxialRoPE.of_model("minimax-h3").table(torch.ones(1, 3, dtype=torch.long))[1]
+    assert int((sin.abs() > 0).sum()) == sum(width for kind, width in shown.rows["MiniMax-H3"][:-1]) / 2
+    lengths = {name: sum(width for _, width in row) for name, row in shown.rows.items()}
+    assert set(lengths.values()) == {128, 96, 64}
+    paths = ElementTree.fromstring(alone(shown)).iter(f"{SVG}path")
+    segments = [path for path in paths if "stroke-width:18" in path.get("style", "")]
+    assert len(segments) == sum(map(len, shown.rows.values()))
+
+
+def test_tokens_stand_where_the_builder_puts_them() -> None:
+    shown = figure("token-grids")
+    assert isinstance(shown, Tokens)
+    assert shown.panels["FLUX.1"]["text"] == [(0, 0)] * 5
+    qwen = shown.panels["Qwen-Image"]
+    assert (min(qwen["picture"]), max(qwen["picture"])) == ((-3, -2), (2, 1))
+    assert qwen["text"] == [(3 + word, 3 + word) for word in range(5)], "behind the longer half of the picture"
+    assert shown.panels["CogVideoX"]["picture"][-1] == (37.5, 22.5), "of 45 columns and 30 rows"
+    first = figure("reference-axes")
+    assert isinstance(first, Tokens)
+    rows_of = {title: {y for _, y in kinds.get("reference", [])} for title, kinds in first.panels.items()}
+    assert rows_of == {"FLUX.1 Kontext": {1}, "FLUX.2": {10}, "Qwen-Image-Edit": {1}, "Z-Image": set()}
+    root = ElementTree.fromstring(alone(Tokens({"a": {"b": [(0, 0)] * 3, "c": [(1, 2)]}}, "x", "y", "label", "c")))
+    texts = [text.text for text in root.iter(f"{SVG}text")]
+    assert "× 3" in texts
+    assert len([path for path in root.iter(f"{SVG}path") if "line" in path.get("class", "")]) == 2 + 2, "and a legend"
+
+
+def test_periods_of_generators_are_those_of_their_axes() -> None:
+    for title, model, axis, width in (("FLUX.1", "flux-1", 1, 56), ("Z-Image", "z-image", 1, 48)):
+        rope = AxialRoPE.of_model(model)
+        step = torch.zeros(1, 3, dtype=torch.long)
+        step[0, axis] = 1
+        cos, sin = (part[0].double() for part in rope.table(step))
+        angles = torch.atan2(sin, cos)
+        expected = (2 * math.pi / angles[angles > 0]).tolist()
+        assert len(expected) == width / 2
+        assert [y for _, y in curves("row-periods").series[title]] == pytest.approx(expected, rel=1e-3)
+    slowed = dict(curves("riflex-periods").series["with RIFLEx"])
+    trained = dict(curves("riflex-periods").series["HunyuanVideo"])
+    assert {pair for pair in trained if trained[pair] != slowed[pair]} == {4}
+    assert round(trained[4]) == 50
+    assert slowed[4] == pytest.approx(66 / 0.9, rel=1e-6)
+    wave = dict(curves("riflex-angle").series["with RIFLEx"])
+    assert wave[60] == pytest.approx(math.cos(60 * 0.9 * 2 * math.pi / 66), abs=1e-6)
+
+
+def test_slowdown_of_larger_pictures_is_that_of_the_scalings() -> None:
+    fixed, steps, trained = curves("larger-pictures"), curves("dype-steps"), RoPE(56).spectrum().theta
+    assert [y for _, y in fixed.series["PI"]] == pytest.approx([2.0] * 28)
+    assert [y for _, y in fixed.series["DyPE, first step"]] == [y for _, y in steps.series["t = 1"]]
+    late = RoPE(56, scaling=DyPE(128, original_length=64, timestep=0.1)).spectrum().theta
+    assert [y for _, y in steps.series["t = 0.1"]] == pytest.approx((trained / late).tolist(), rel=1e-6)
+    unchanged = [sum(y < 1.001 for _, y in line) for line in steps.series.values()]
+    assert unchanged == sorted(unchanged), "ever more pairs are as they were trained"
+
+
+def test_a_level_is_named_where_no_line_runs() -> None:
+    left = {"a": [(x / 10, 1.05) for x in range(30)] + [(10.0, 3.0)]}
+    root = ElementTree.fromstring(alone(Curves(left, "x", "y", "label", "caption", levels={"level": 1.0})))
+    anchors = {text.text: text.get("text-anchor") for text in root.iter(f"{SVG}text")}
+    assert anchors["level: 1"] == "end"
 
 
 def test_the_block_marks_all_hook_points() -> None:

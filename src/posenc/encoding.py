@@ -22,7 +22,8 @@ returns None. Positions are ``(tokens,)`` or ``(batch, tokens)``, written ``(*ba
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import torch
@@ -74,8 +75,23 @@ class Encoding(nn.Module):
 
 
 def attribute_changes() -> int:
-    """How often an attribute of any encoding was set or deleted so far."""
+    """How often an attribute of any encoding was set or deleted, or a hook registered, so far."""
     return _CHANGES[0]
+
+
+def _counted(register: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of `nn.Module` that registers a hook, which counts as a change of attributes."""
+
+    @functools.wraps(register)
+    def counting(self: Encoding, *args: Any, **kwargs: Any) -> Any:
+        _CHANGES[0] += 1
+        return register(self, *args, **kwargs)
+
+    return counting
+
+
+for _name in ("forward_pre", "forward", "backward", "full_backward", "full_backward_pre"):
+    setattr(Encoding, f"register_{_name}_hook", _counted(getattr(nn.Module, f"register_{_name}_hook")))
 
 
 class EmbeddingEncoding(Encoding):
@@ -154,10 +170,12 @@ class RotaryEncoding(Encoding):
         """Rotate queries, where they are not rotated as keys are."""
         return self.rotate(x, table)
 
-    def rotate_newest(self, q: Tensor, k: Tensor, position: int) -> tuple[Tensor, Tensor] | None:
-        """Structure: `forward` of a single token at a known position, for decode steps; None: call `forward`.
+    def newest_tables(self) -> Callable[[int, torch.dtype], Table | None] | None:
+        """Structure: the rotation of a single token at a known position, for decode steps on the CPU.
 
-        Overridden where tables of the next steps are kept. Tensors are plain ones on the CPU that want no gradient.
+        Returns:
+            A function of position and dtype that gives what `rotate_doubled` takes, or None where it does not know
+            the position yet. None, if the rotation has another form: call `forward`.
         """
         return None
 

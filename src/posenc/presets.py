@@ -29,7 +29,7 @@ from posenc.arguments import check_choice, check_whole
 from posenc.embedding.sinusoidal_grid import SinusoidalGrid
 from posenc.encoding import Encoding
 from posenc.positions import Audio, latents
-from posenc.positions.diffusion import AXES, Model
+from posenc.positions.diffusion import AXES, Keyframe, Model
 from posenc.positions.parts import Part
 from posenc.positions.validation import Sizes
 from posenc.rotary._conventions import DIFFUSION_MODELS, growing
@@ -60,6 +60,7 @@ def preset(
     table: int | None = None,
     scale: float | Sequence[float] | None = None,
     frames: Sequence[int] | None = None,
+    keyframes: Sequence[Keyframe] | None = None,
     **changes: Any,
 ) -> Preset:
     """The encoding and the positions of a released model.
@@ -68,7 +69,7 @@ def preset(
         model: one of `MODELS`.
         parts: the tokens of a row: `Text`, `Image`, `Video`, `Audio` of `posenc.positions`.
         scaling: for every axis, or one (or None) for each; of models with axial or multimodal RoPE.
-        fps, trained, table, scale, frames: of the positions; see `latents`.
+        fps, trained, table, scale, frames, keyframes: of the positions; see `latents`.
         changes: further arguments of the encoding in the place of the model's own.
 
     Raises:
@@ -83,7 +84,9 @@ def preset(
     torch.Size([27, 3])
     """
     check_choice("model", model, MODELS)
-    positions = latents(parts, model=model, fps=fps, trained=trained, table=table, scale=scale, frames=frames)
+    positions = latents(
+        parts, model=model, fps=fps, trained=trained, table=table, scale=scale, frames=frames, keyframes=keyframes
+    )
     arguments = changes if scaling is None else {**changes, "scaling": scaling}
     if model == "ltx-2" and any(isinstance(part, Audio) for part in parts):
         arguments = {"axes": 1, **arguments}
@@ -123,7 +126,10 @@ def _ltx_2(head_dim: int = 128, num_heads: int = 32, axes: int = 3, base: float 
     return MixedRoPE(head_dim, num_heads=num_heads, axes=axes, frequencies=by_head, learned=False, layout="half")
 
 
-def _ideogram_4(head_dim: int = 128, sections: Sequence[int] = (24, 20, 20), **changes: Any) -> Encoding:
+def _ideogram_4(head_dim: int = 256, sections: Sequence[int] = (24, 20, 20), **changes: Any) -> Encoding:
+    """Time has every pair that rows and columns leave, whatever its section says: of 128 pairs all but 40."""
+    check_whole("head_dim", head_dim, least=2)
+    sections = (head_dim // 2 - sum(sections[1:]), *sections[1:])
     return MRoPE(head_dim, **{"sections": sections, "interleaved": True, "base": 5e6, **changes})
 
 

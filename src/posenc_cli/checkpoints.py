@@ -86,8 +86,9 @@ def _extend() -> argparse.ArgumentParser:
         "extend",
         "The result is a new folder; the checkpoint itself is never written to.",
         epilog="Stopped in any way, the same command continues. auto tries yarn, ntk, llama3 and dynamic_ntk; "
-        "progressive searches, trains, and searches again (LongRoPE's recipe); drope drops the rotation of all layers "
-        "and trains at the original length. --config-only needs neither weights nor "
+        "longrope2 searches by numbers hidden in texts; progressive searches, trains, and searches again (LongRoPE's "
+        "recipe; with --short-share LongRoPE2's, which searches once); drope drops the rotation of all layers and "
+        "trains at the original length. --config-only needs neither weights nor "
         "torch: it prints a diff of the config, what it costs, and a line for each engine.",
     )
     parser.add_argument("path", help=f"a folder of transformers, or a GGUF file; with --config-only also {_PATH}")
@@ -95,8 +96,8 @@ def _extend() -> argparse.ArgumentParser:
     parser.add_argument(
         "--method", default="auto", metavar="NAME",
         help="auto, pi, ntk, ntk_by_parts, yarn, llama3 (each also with +resonance), dynamic_ntk, longrope, "
-        "self_extend, rerope, leaky_rerope, dual_chunk, string, lm_infinite, streaming_llm, progressive, drope "
-        "(default: %(default)s)",
+        "longrope2, self_extend, rerope, leaky_rerope, dual_chunk, string, lm_infinite, streaming_llm, progressive, "
+        "drope (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--config-only", action="store_true",
@@ -130,7 +131,7 @@ def _extend() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", dest="as_json", help="print the numbers as JSON")
     _trust(parser)
-    search = parser.add_argument_group("longrope, progressive and auto")
+    search = parser.add_argument_group("longrope, longrope2, progressive and auto")
     _search(search)
     search.add_argument(
         "--pieces", type=int, default=2, metavar="N", help="texts for each candidate (default: %(default)s)"
@@ -154,6 +155,11 @@ def _extend() -> argparse.ArgumentParser:
     training.add_argument(
         "--lr", type=float, metavar="RATE", help="learning rate (default: 2e-5; drope: 1e-4, the authors' for 7B)"
     )
+    training.add_argument(
+        "--short-share", type=float, default=0.0, metavar="X",
+        help="progressive: share of rows that are short windows under the original rotation, documents masked from "
+        "each other, as LongRoPE2 trains (its paper: 0.3; default: none)",
+    )  # fmt: skip
     training.add_argument(
         "--qk-norm", choices=("head", "full"),
         help="drope: give queries and keys a norm, within each head (class Qwen3) or over all of them (class OLMoE)",
@@ -201,7 +207,7 @@ def _evaluate() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--methods", type=_names, default=["as_is", "cut", "chunked"], metavar="NAME,NAME",
-        help="as_is, cut, chunked, and methods of posenc extend but auto, progressive and drope "
+        help="as_is, cut, chunked, and methods of posenc extend but auto, longrope2, progressive and drope "
         "(default: as_is,cut,chunked)",
     )  # fmt: skip
     parser.add_argument(

@@ -126,18 +126,28 @@ def test_steps_between_calls_of_other_kinds():
         actual = run(x[:, first:stop], cache=cache, **kept)
         return gap(actual, expected[:, first:stop]) < CLOSE
 
-    assert passes(0, 3) and passes(3, 4) and passes(4, 5)  # two steps: slots and positions are marked ahead
-    assert passes(5, 6, attention_mask=real) and passes(6, 7)  # by a mask over all slots
+    assert passes(0, 3)
+    assert passes(3, 4)
+    assert passes(4, 5)  # two steps: slots and positions are marked ahead
+    assert passes(5, 6, attention_mask=real)
+    assert passes(6, 7)  # by a mask over all slots
     module(wrong[:, :1], cache=cache)
     cache.crop(1)
-    assert passes(7, 8) and passes(8, 11) and passes(11, 12)
-    assert passes(12, 13, compiled) and passes(13, 14) and passes(14, 15, compiled) and passes(15, 16)
+    assert passes(7, 8)
+    assert passes(8, 11)
+    assert passes(11, 12)
+    assert passes(12, 13, compiled)
+    assert passes(13, 14)
+    assert passes(14, 15, compiled)
+    assert passes(15, 16)
     torch._dynamo.reset()
     fork = copy.deepcopy(cache)
+
     assert passes(16, 17)
     assert gap(module(x[:, 16:17], cache=fork), expected[:, 16:17]) < CLOSE
     cache.clear()
-    assert passes(0, 1) and passes(1, 2)
+    assert passes(0, 1)
+    assert passes(1, 2)
 
 
 @torch.no_grad()

@@ -117,6 +117,35 @@ def bria(load: Load) -> tuple[Theirs, Preset]:
     return adjacent(*module(ours.positions.double())), ours
 
 
+def ovis_image(load: Load) -> tuple[Theirs, Preset]:
+    pipeline = shipped("pipelines.ovis_image.pipeline_ovis_image").OvisImagePipeline
+    numbered = pipeline._prepare_latent_image_ids(1, 3, 4, CPU, torch.float64)
+    words = torch.arange(3)[:, None] * torch.tensor([0, 1, 1])  # as its _get_messages and encode_prompt count
+    places = torch.cat([words, numbered]).double()
+    module = load("transformer_ovis_image").OvisImagePosEmbed(10000, [16, 56, 56])
+    return adjacent(*module(places)), preset("ovis-image", [Text(3), Image(3, 4)])
+
+
+def longcat_image(load: Load) -> tuple[Theirs, Preset]:
+    """Text, the picture behind it, and a reference (LongCat-Image-Edit)."""
+    ids = shipped("pipelines.longcat_image.pipeline_longcat_image_edit").prepare_pos_ids
+    pictures = [ids(1 + n, "image", (5, 5), height=3, width=4) for n in (0, 1)]
+    places = torch.cat([ids(0, "text", num_token=5), *pictures]).double()
+    module = load("transformer_longcat_image").LongCatImagePosEmbed(10000, [16, 56, 56])
+    return adjacent(*module(places)), preset("longcat-image", [Text(5), Image(3, 4), Image(3, 4)])
+
+
+def motif_video(load: Load) -> tuple[Theirs, Preset]:
+    module = load("transformer_motif_video").MotifVideoRotaryPosEmbed(2, 1, [16, 56, 56])
+    return adjacent(*module(torch.zeros(1, 16, 3, 8, 10))), preset("hunyuan-video", [Video(3, 4, 5)])
+
+
+def sana_video(load: Load) -> tuple[Theirs, Preset]:
+    module = load("transformer_sana_video").WanRotaryPosEmbed(112, (1, 2, 2), 1024)
+    widths = {"head_dim": 112, "axes_dims": (40, 36, 36)}
+    return adjacent(*module(torch.zeros(1, 16, 3, 8, 12))), preset("wan", [Video(3, 4, 6)], **widths)
+
+
 def qwen_image(load: Load) -> tuple[Theirs, Preset]:
     module = load("transformer_qwenimage").QwenEmbedRope(10000, [16, 56, 56], scale_rope=True)
     tables = module([[(1, 5, 7), (1, 6, 4)]], device=CPU, max_txt_seq_len=3)
@@ -275,7 +304,7 @@ def kandinsky_5(load: Load) -> tuple[Theirs, Preset]:
 
 def ideogram_4(load: Load) -> tuple[Theirs, Preset]:
     ours = preset("ideogram-4", [Text(3), Image(2, 4)])
-    module = load("transformer_ideogram4").Ideogram4MRoPE(128, 5000000, (24, 20, 20))
+    module = load("transformer_ideogram4").Ideogram4MRoPE(256, 5000000, (24, 20, 20))
     return halves(*module(ours.positions[None])), ours
 
 
@@ -287,6 +316,17 @@ def minimax_h3(load: Load) -> tuple[Theirs, Preset]:
     places = torch.cat([words, torch.cat([times.repeat_interleave(24)[:, None], frames.repeat(6, 1)], -1)])
     module = load("transformer_minimax_h3").MiniMaxH3RotaryPosEmbed()
     return halves(*module(places)), preset("minimax-h3", [Text(3), Video(6, 4, 6)])
+
+
+def minimax_h3_keyframes(load: Load) -> tuple[Theirs, Preset]:
+    """Pictures that are to be the first and the last frame, sound of two channels, and 17 latent frames."""
+    steps = shipped("modular_pipelines.minimax_h3.before_denoise")
+    tags, sizes = torch.ones(3, dtype=torch.long), (17, 8, 12, 5, (1, 2, 2))
+    build = next(kind.build_packed_sequence for kind in vars(steps).values() if hasattr(kind, "build_packed_sequence"))
+    places, *_ = build(tags, *sizes, 2, 2, 0, ("first", "last"))
+    module = load("transformer_minimax_h3").MiniMaxH3RotaryPosEmbed()
+    parts: list[Part] = [Text(3), Image(4, 6), Image(4, 6), Audio(5), Audio(5), Video(17, 4, 6)]
+    return halves(*module(places)), preset("minimax-h3", parts, keyframes=("first", "last"))
 
 
 def sd3(load: Load) -> tuple[Theirs, Preset]:
@@ -301,10 +341,11 @@ def pixart(load: Load) -> tuple[Theirs, Preset]:
 
 
 CASES: list[Case] = [
-    flux, flux_2, flux_3, krea_2, bria, qwen_image, qwen_image_layered, qwen_image_2_1, nucleus, wan,
-    skyreels_v2, chrono_edit, hunyuan_video, hunyuan_video_1_5, framepack, hunyuan_image, hunyuan_dit, lumina_next,
-    lumina_2, z_image, cogvideox, cogvideox_1_5, easyanimate, cogvideox_2b, cogview_4, glm_image, cosmos, mochi, ltx,
-    ltx_2, ltx_2_sound, kandinsky_5, ideogram_4, minimax_h3, sd3, pixart,
+    flux, flux_2, flux_3, krea_2, bria, ovis_image, longcat_image, motif_video, sana_video, qwen_image,
+    qwen_image_layered, qwen_image_2_1, nucleus, wan, skyreels_v2, chrono_edit, hunyuan_video, hunyuan_video_1_5,
+    framepack, hunyuan_image, hunyuan_dit, lumina_next, lumina_2, z_image, cogvideox, cogvideox_1_5, easyanimate,
+    cogvideox_2b, cogview_4, glm_image, cosmos, mochi, ltx, ltx_2, ltx_2_sound, kandinsky_5, ideogram_4, minimax_h3,
+    minimax_h3_keyframes, sd3, pixart,
 ]  # fmt: skip
 # of their float32 angles at these positions, as in tests/golden/diffusion/manifest.json; others 2e-5
 AS_SHIPPED: dict[Case, float] = {

@@ -10,6 +10,7 @@ import torch
 
 from posenc import PositionInterpolation, RoPE, YaRN
 from posenc.layers import KVCache, SelfAttention
+from posenc.rotary._rotate import rotate_doubled
 from tests.samples import gap, qkv
 
 BLOCK = 64  # positions whose tables a module computes together
@@ -42,15 +43,16 @@ def test_steps_are_rows_of_a_whole_call(make, dtype, first):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_a_known_position_is_rotated_as_any(make, dtype):
     rope, other, (q, k, _) = make(), make(), (t.to(dtype) for t in qkv(2, 4, 1, head_dim=16, num_kv_heads=2))
-    served = 0
-    for at in [5, 6, 7, 64, 65, 2**31 + 5, 2**31 + 6]:
-        place, rotated = torch.tensor([at]), rope.rotate_newest(q, k, at)
-        if rotated is not None:
+    served, tables = 0, rope.newest_tables()
+    assert (tables is None) == (rope.layout == "interleaved" or rope.rotary_dim == 8)
+    for at in [5, 6, 7, 64, 65, 2**31 + 5, 2**31 + 6] if tables else []:
+        place, table = torch.tensor([at]), tables(at, torch.float64 if dtype == torch.float64 else torch.float32)
+        expected = other(q, k, place, place)
+        if table is not None:
             served += 1
-            assert all(torch.equal(a, b) for a, b in zip(rotated, other(q, k, place, place), strict=True))
-        else:
-            other(q, k, place, place)
-    assert served == (0 if rope.layout == "interleaved" or rope.rotary_dim == 8 else 4)  # where the step before was near
+            assert torch.equal(rotate_doubled(q, *table), expected[0])
+            assert torch.equal(rotate_doubled(k, *table), expected[1])
+    assert served == (4 if tables else 0)  # where the step before was near
 
 
 class Backwards(RoPE):

@@ -163,6 +163,50 @@ def attend(
     return kind.run(rewritten(call) if kind.rewrites else call)
 
 
+class ClosedStep(NamedTuple):
+    """A decode step that goes to `step.attend` whatever the number of its keys, up to `step.LONG`."""
+
+    batch: int
+    dtype: torch.dtype
+    bias: list[BiasEncoding]
+    score: list[ScoreEncoding]
+    score_at: tuple[int, ...]  # places of ``score`` in the call's list
+    weight: WeightEncoding | None
+    scale: float
+
+    def takes(self, q: Tensor, k: Tensor) -> bool:
+        """Whether a step differs from the one it was made of in nothing but numbers and the number of keys."""
+        return q.dtype is k.dtype is self.dtype and q.shape[0] == self.batch and k.shape[2] <= step.LONG
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, features: Sequence[Tensor | None]) -> Tensor:
+        """The result of a step that it takes; ``features`` of all encodings of the list."""
+        of_score = [features[i] for i in self.score_at]
+        return step.attend(q, k, v, self.bias, self.score, of_score, self.weight, self.scale, None)
+
+
+def closed_step(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    encodings: Sequence[Encoding],
+    features: Sequence[Tensor | None],
+    options: tuple[object, ...],
+) -> ClosedStep | None:
+    """How a call that was just made is repeated by layers that ask for nothing else; None where it was another kind.
+
+    Args:
+        options: as `key_of` takes them, without a window.
+    """
+    key = key_of(q, k, v, encodings, features, options, torch.is_grad_enabled())
+    kind = None if key is None else _KINDS.get(key)
+    if kind is None or kind.run is not step.run or kind.rewrites or kind.rotates or k.shape[2] > step.LONG:
+        return None
+    bias = [e for e in encodings if isinstance(e, BiasEncoding)]
+    score = [e for e in encodings if isinstance(e, ScoreEncoding)]
+    weight = next((e for e in encodings if isinstance(e, WeightEncoding)), None)
+    return ClosedStep(q.shape[0], q.dtype, bias, score, kind.score, weight, kind.scale)
+
+
 def keep(
     key: Key,
     acting: Sequence[Encoding],

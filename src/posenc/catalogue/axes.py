@@ -36,14 +36,15 @@ ENTRIES: tuple[Entry, ...] = (
         hook_point="rotary",
         encoding=AxialRoPE,
         title="Axial RoPE: each pair is rotated by one coordinate",
-        formula="q, k ← R(p) q, R(p) k, pairs rotated by p_axis·theta_t, theta_t = base^(−2·axes·t/head_dim)",
+        formula="q, k ← R(p) q, R(p) k, pairs rotated by p_axis·theta_t, theta_t = base^(−2t/channels of the axis)",
         source="Heo et al., arXiv 2403.13298, section 3.2",
         parameters="none; head_dim/2 for each class token with learned angles",
         cost="one rotation of q and k per layer",
         past_training="angles never seen in training on every axis that is longer",
         reads="distances",
-        extension="coordinates rescaled to the training range, or other frequencies",
-        used_in="EVA-02 (arXiv 2303.11331); Pixtral (arXiv 2410.07073); DINOv3 (arXiv 2508.10104)",
+        extension="coordinates rescaled to the training range, or a scaling of each axis: PI, NTK, YaRN, DyPE, RIFLEx",
+        used_in="EVA-02 (arXiv 2303.11331); DINOv3 (arXiv 2508.10104); FLUX.1 and FLUX.2 (diffusers 0.42); "
+        "Qwen-Image (arXiv 2508.02324); Wan (arXiv 2503.20314); HunyuanVideo (arXiv 2412.03603)",
     ),
     Entry(
         name="mixed",
@@ -57,7 +58,7 @@ ENTRIES: tuple[Entry, ...] = (
         past_training="angles never seen in training",
         reads="distances",
         extension="coordinates rescaled to the training range",
-        used_in="its paper's own models; no other is known to us",
+        used_in="its paper's own models; Mochi, with frequencies of its own (diffusers 0.42, transformer_mochi.py)",
     ),
     Entry(
         name="mrope",
@@ -71,7 +72,7 @@ ENTRIES: tuple[Entry, ...] = (
         past_training="angles never seen in training; a large image takes fewer positions than it has tokens",
         reads="distances",
         extension="any scaling of its frequencies",
-        used_in="Qwen2-VL (arXiv 2409.12191); Qwen2.5-VL (arXiv 2502.13923)",
+        used_in="Qwen2-VL (arXiv 2409.12191); Qwen2.5-VL (arXiv 2502.13923); Ideogram 4 (diffusers 0.42)",
         defaults=_sections,
     ),
     Entry(

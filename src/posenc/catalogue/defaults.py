@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 from posenc.catalogue.entry import Shape
 from posenc.frequencies.clipped import pairs_to_clip
+from posenc.frequencies.host import first_incomplete_pair
+from posenc.frequencies.longrope import below_critical
 from posenc.frequencies.riflex import identify_k
 
 IN_ORDER = {
@@ -31,6 +33,18 @@ def factors_of_the_search(shape: Shape) -> dict[str, object]:
         return options
     seed = [longer ** (j / max(1, pairs - 1)) for j in range(pairs)]
     return {**options, "short": [1.0] * pairs, "long": seed, "factors": seed}
+
+
+def factors_of_the_theory(shape: Shape) -> dict[str, object]:
+    """LongRoPE2's factors before any search: the factor from the theoretical critical pair on, the NTK rule below."""
+    options, pairs, train_length = factor(shape), pairs_of(shape), shape.get("train_length")
+    longer, base = options.get("factor"), shape.get("base", 10_000.0)
+    if pairs is None or not isinstance(longer, float) or not isinstance(train_length, int):
+        return options
+    pair = first_incomplete_pair(pairs, base if isinstance(base, int | float) else 10_000.0, train_length)
+    critical = min(max(pair, 0), pairs - 1)
+    long = [*below_critical(longer, critical), *[longer] * (pairs - critical)]
+    return {**options, "short": [1.0] * pairs, "long": long, "gain": 1.0}
 
 
 def pairs_of(shape: Shape) -> int | None:

@@ -32,7 +32,8 @@ ENTRIES = (
         past_training="sums of waves never seen in training",
         reads="positions",
         extension="coordinates rescaled to the training range",
-        used_in="MoCo v3 (arXiv 2104.02057); MAE (arXiv 2111.06377)",
+        used_in="MAE (arXiv 2111.06377); DiT (arXiv 2212.09748); Stable Diffusion 3 (arXiv 2403.03206); CogVideoX-2B "
+        "(arXiv 2408.06072)",
     ),
     Entry(
         name="learned_grid",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from posenc.catalogue.defaults import factor, factors_of_the_search
+from posenc.catalogue.defaults import factor, factors_of_the_search, factors_of_the_theory
 from posenc.catalogue.entry import Entry
 from posenc.frequencies.modules import (
     DynamicLongRoPE,
@@ -191,6 +191,23 @@ ENTRIES = (
         used_in="Phi-3 mini 128K (arXiv 2404.14219)",
         extends_context=True,
         defaults=factors_of_the_search,
+    ),
+    Entry(
+        name="longrope2",
+        hook_point="rotary",
+        encoding=RoPE,
+        scaling=LongRoPE,
+        title="LongRoPE2: RoPE with searched factors from a searched critical pair on, and the NTK rule below it",
+        formula="theta_j ← theta_j / lambda_j,  lambda_j = lambda_r^(j/r) for j < r;  no gain, lambda = 1 up to L",
+        source="Shang et al., arXiv 2502.20082, sections 3.2 and 3.3, algorithms 1 and 2",
+        parameters="none (factors come from a search)",
+        cost="a table per row length",
+        past_training="the long factors beyond the training length; plain RoPE up to it",
+        reads="distances and lengths",
+        extension="is itself an extension: another search at a longer length",
+        used_in="Phi-4-mini-instruct: its long factors follow this rule with critical pair 31 of 48 (config.json)",
+        extends_context=True,
+        defaults=factors_of_the_theory,
     ),
     Entry(
         name="dynamic_longrope",

@@ -57,11 +57,11 @@ def run(
         return 0
     known = check_convention(convention)
     with naming(path):
-        transformer = diffusion_config(Path(path))
+        transformer = diffusion_config(path)
         if transformer is not None:
             if live or layers:
                 raise ValueError("--live and --layers: not for a transformer of diffusers, whose blocks are all alike")
-            sys.stdout.write((diffusion_json if as_json else diffusion_text)(transformer) + "\n")
+            sys.stdout.write((diffusion_json if as_json else diffusion_text)(*transformer) + "\n")
             return 0
     if live:
         return _compare_modules(path, as_json=as_json, trust_remote_code=trust_remote_code)

@@ -54,7 +54,7 @@ def _extend(
     last: int | None, lengths: list[int] | None, original_length: int | None, retrieval: int, dtype: str, device: str,
     device_map: str | None, as_json: bool, search: int | None, generations: int, pieces: int, intermediate: int | None,
     tokens: int | None, steps: int, batch: int, warmup: int, rank: int, save_every: int, seed: int,
-    lr: float | None, qk_norm: Literal["head", "full"] | None, temperature: float | Literal["auto"],
+    lr: float | None, short_share: float, qk_norm: Literal["head", "full"] | None, temperature: float | Literal["auto"],
     trust_remote_code: bool,
 ) -> int:  # fmt: skip
     """Extend the model of a folder or a GGUF file, and print what was measured.
@@ -69,7 +69,8 @@ def _extend(
         raise ValueError(f"extend needs {error.name}: pip install 'posenc[hf]', in a clone '.[hf]'") from error
     recipe = replace(
         RECIPE if method == "drope" else Recipe(), intermediate=intermediate, steps=steps, batch=batch, tokens=tokens,
-        warmup=warmup, rank=rank, save_every=save_every, seed=seed, qk_norm=qk_norm, temperature=temperature,
+        warmup=warmup, rank=rank, save_every=save_every, seed=seed, short_share=short_share,
+        qk_norm=qk_norm, temperature=temperature,
         **({} if lr is None else {"lr": lr}),
     )  # fmt: skip
     with naming(path), resumable(None if out is None else lambda: saved_state(out)):

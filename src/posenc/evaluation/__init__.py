@@ -2,6 +2,7 @@
 
     likelihood.py      loss on the last tokens of a text, the same tokens at every length
     retrieval.py       facts hidden in documents, in the manner of RULER;  generate.py: greedy decoding
+    needles.py         documents of which one hidden number is scored, for LongRoPE2's search
     documents.py       whole documents;  log.py: measurements that survive a kill
     statistics.py      intervals, paired tests, equivalence;  report.py: tables and verdicts
 
@@ -13,6 +14,8 @@ from posenc.evaluation.documents import read_documents as read_documents
 from posenc.evaluation.generate import Generation as Generation
 from posenc.evaluation.generate import generate as generate
 from posenc.evaluation.likelihood import token_losses as token_losses
+from posenc.evaluation.needles import ScoredText as ScoredText
+from posenc.evaluation.needles import needle_documents as needle_documents
 from posenc.evaluation.report import Contrast as Contrast
 from posenc.evaluation.report import Evaluation as Evaluation
 from posenc.evaluation.report import Reading as Reading
@@ -30,7 +33,7 @@ from posenc.evaluation.statistics import paired_shares as paired_shares
 from posenc.evaluation.statistics import share_interval as share_interval
 
 __all__ = [
-    "Document", "read_documents", "token_losses", "Generation", "generate", "Task", "Prompt", "draw_task",
-    "build_prompt", "score", "Interval", "Comparison", "mean_interval", "paired_means", "share_interval",
-    "paired_shares", "holm", "Reading", "Contrast", "Evaluation",
+    "Document", "read_documents", "token_losses", "ScoredText", "needle_documents", "Generation", "generate", "Task",
+    "Prompt", "draw_task", "build_prompt", "score", "Interval", "Comparison", "mean_interval", "paired_means",
+    "share_interval", "paired_shares", "holm", "Reading", "Contrast", "Evaluation",
 ]  # fmt: skip

@@ -23,6 +23,7 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, get_args
 
 import torch
@@ -212,6 +213,18 @@ def spans(tokens: int, window: int, overlap: int) -> list[tuple[int, int]]:
     count = math.ceil((tokens - overlap) / (window - overlap))
     starts = [round(n * (tokens - window) / (count - 1)) for n in range(count)]
     return [(start, start + window) for start in starts]
+
+
+def encode(tokenizer: Any, text: str) -> list[int]:
+    """The tokens of a text, without special ones."""
+    ids: list[int] = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+    return ids
+
+
+@cache
+def ends_sentence(tokenizer: Any, token: int) -> bool:
+    """Whether a sentence or a line ends with a token."""
+    return str(tokenizer.decode([token])).rstrip(" ").endswith((".", "!", "?", "\n"))
 
 
 def special_prefix(tokenizer: Any) -> list[int]:

@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
-from posenc.figures.drawn import Bars, Curves, Figure, Flow, Heat, Plane
+from posenc.figures.drawn import Bars, Curves, Figure, Flow, Heat, Plane, Stacked, Tokens
 from posenc.figures.files import figure, names, save
 from posenc.figures.svg import alone, in_page
 
-__all__ = ["Bars", "Curves", "Figure", "Flow", "Heat", "Plane", "alone", "figure", "in_page", "names", "save"]
+__all__ = [
+    "Bars",
+    "Curves",
+    "Figure",
+    "Flow",
+    "Heat",
+    "Plane",
+    "Stacked",
+    "Tokens",
+    "alone",
+    "figure",
+    "in_page",
+    "names",
+    "save",
+]

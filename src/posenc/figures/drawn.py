@@ -1,4 +1,4 @@
-"""What a figure shows, as data: a heat map, curves, bars, vectors in a plane, or a flow chart, with its texts."""
+"""What a figure shows, as data: a map, curves, bars, vectors in a plane, tokens on a grid, a flow chart; and texts."""
 
 from __future__ import annotations
 
@@ -117,6 +117,54 @@ class Plane:
 
 
 @dataclass(frozen=True)
+class Stacked:
+    """Horizontal bars of segments that follow one another: how a whole is divided.
+
+    Attributes:
+        rows: by the name of the bar, from the top, its segments: their kind and their length, above 0.
+        across: what a length is.
+        label: alternative text: what is to be seen.
+        caption: what the figure shows.
+    """
+
+    rows: Mapping[str, Sequence[tuple[str, float]]]
+    across: str
+    label: str
+    caption: str
+
+    def table(self) -> str:
+        """The segments as CSV, a line each."""
+        cells = [(name, kind, length) for name, segments in self.rows.items() for kind, length in segments]
+        return _csv(("row", "segment", self.across), cells)
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Tokens at two coordinates, in panels with scales of their own; a sign and a colour for each kind of token.
+
+    Attributes:
+        panels: by title, the points (across, down) of each kind by name; equal points are drawn once.
+        across, down: what the coordinates are; `down` grows downwards, as rows of a picture do.
+        label: alternative text: what is to be seen.
+        caption: what the figure shows.
+    """
+
+    panels: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]
+    across: str
+    down: str
+    label: str
+    caption: str
+
+    def table(self) -> str:
+        """The tokens as CSV, a line each."""
+        cells = [
+            (title, kind, x, y) for title, kinds in self.panels.items() for kind, points in kinds.items()
+            for x, y in points
+        ]  # fmt: skip
+        return _csv(("panel", "tokens", self.across, self.down), cells)
+
+
+@dataclass(frozen=True)
 class Flow:
     """A flow chart of components, from the bottom to the top.
 
@@ -148,7 +196,7 @@ class Flow:
         return _csv(("from", "to"), self.arrows)
 
 
-Figure = Heat | Curves | Bars | Plane | Flow
+Figure = Heat | Curves | Bars | Plane | Stacked | Tokens | Flow
 
 
 def _csv(heads: Sequence[str], cells: Sequence[Sequence[object]]) -> str:

@@ -8,7 +8,7 @@ import torch
 
 from posenc.catalogue.studies import studies
 from posenc.embedding.sinusoidal import Sinusoidal
-from posenc.figures import biases, content, rotations, structure
+from posenc.figures import biases, content, generators, rotations, structure
 from posenc.figures.drawn import Curves, Figure, Heat
 from posenc.figures.mechanisms import TOKENS
 
@@ -74,4 +74,8 @@ NAMED: dict[str, Callable[[], Figure]] = {
     "axial-grid": rotations.axial_grid, "axial-channels": rotations.axial_channels,
     "context-extension": rotations.context_extension, "slowdown": rotations.slowdown,
     "unseen-angles": rotations.unseen_angles, "measured": _measured,
+    "axes-split": generators.axes_split, "token-grids": generators.token_grids,
+    "reference-axes": generators.reference_axes, "row-periods": generators.row_periods,
+    "larger-pictures": generators.larger_pictures, "dype-steps": generators.dype_steps,
+    "riflex-periods": generators.riflex_periods, "riflex-angle": generators.riflex_angle,
 }  # fmt: skip

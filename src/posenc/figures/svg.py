@@ -5,12 +5,14 @@ Drawings are about 460 units wide at most with letters of 15, which are 11 pixel
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import Counter
 from collections.abc import Sequence
 from html import escape
 
 from posenc.figures.axes import linear_ticks, log_ticks, number, tick, title
-from posenc.figures.drawn import Bars, Curves, Figure, Flow, Heat, Plane
+from posenc.figures.drawn import Bars, Curves, Figure, Flow, Heat, Plane, Stacked, Tokens
 
 WIDTH, HEIGHT, LEFT, RIGHT, BELOW, ABOVE, LINE, LETTER = 460, 280, 76, 16, 48, 14, 22, 8.2
 COLOURS = ("#1b6ac9", "#c2410c", "#15803d", "#7c3aed", "#b91c8c", "#64748b", "#8a6d00", "#0e7490")
@@ -19,6 +21,7 @@ DASHES = ("none", "9 5", "2 5", "12 4 2 4")  # lines that lie on one another, or
 SERIES = len(COLOURS)
 SQUARE, SCALE = 16.0, 80  # of a heat map: the largest side of a cell, and the room for the scale of its colours
 BAR, NUMBER = 24, 46  # of bars: from row to row, and the room for a number
+_PALE = "stroke-linecap:butt;stroke-opacity:.35"  # a segment: the number on it can be read by day and by night
 COLUMN, ROW, BOX, LONGEST = 93, 58, (88, 40), 10  # of a flow: from box to box, a box, letters in a line
 STYLE = (
     "text{font:15px sans-serif}.heat rect,.bar{fill:#1b6ac9}.frame{fill:none;stroke:#000;stroke-opacity:.4}"
@@ -42,7 +45,7 @@ def in_page(shown: Figure) -> str:
     box = f'viewBox="0 0 {wide:.0f} {tall:.0f}" style="max-width:{wide:.0f}px"'
     drawing = f'<svg {box} role="img" aria-label="{escape(shown.label)}">{inside}</svg>'
     kind = type(shown).__name__.lower()
-    legend, caption = _legend(_entries(shown)), escape(shown.caption)
+    legend, caption = _legend(shown), escape(shown.caption)
     return f'<figure class="drawing {kind}">{drawing}{legend}<figcaption>{caption}</figcaption></figure>'
 
 
@@ -58,7 +61,7 @@ def alone(shown: Figure, *, at_night: bool = False) -> str:
     each = 44 + LETTER * max(map(len, names), default=0)
     columns = max(1, int((wide - 8) / each))
     inside += "".join(
-        _entry(i, name, 8 + i % columns * each, tall + i // columns * LINE) for i, name in enumerate(names)
+        _entry(shown, i, name, 8 + i % columns * each, tall + i // columns * LINE) for i, name in enumerate(names)
     )
     tall += math.ceil(len(names) / columns) * LINE + 6 * bool(names)
     ground, style = ("", STYLE) if not at_night else ('<rect class="paper" width="100%" height="100%"/>', STYLE + NIGHT)
@@ -80,14 +83,22 @@ def _content(shown: Figure) -> tuple[float, float, str]:
             return _bars(shown)
         case Plane():
             return _plane(shown)
+        case Stacked():
+            return _stacked(shown)
+        case Tokens():
+            return _tokens(shown)
         case Flow():
             return _flow(shown)
 
 
 def _entries(shown: Figure) -> list[str]:
-    """The names of a legend: of lines, or of vectors that every circle has; none where there is but one."""
+    """The names of a legend: of lines, segments, tokens, or vectors that every circle has; none where there is one."""
     if isinstance(shown, Curves):
         names = list(shown.series)
+    elif isinstance(shown, Stacked):
+        names = list(dict.fromkeys(kind for segments in shown.rows.values() for kind, _ in segments))
+    elif isinstance(shown, Tokens):
+        names = list(dict.fromkeys(kind for kinds in shown.panels.values() for kind in kinds))
     elif isinstance(shown, Plane) and not shown.trail:
         names = list(next(iter(shown.circles.values())))
     else:
@@ -160,12 +171,29 @@ def _curves(shown: Curves) -> tuple[float, float, str]:
             if len(line) > 1
             else f'<path class="line s{i % SERIES}" style="stroke-width:8" d="M{places[0]}h0"/>'
         )
+    passed = [place for line in shown.series.values() for place in _along([(across(x), up(y)) for x, y in line])]
     for name, y in shown.levels.items():
         parts.append(f'<path class="level" d="M{LEFT} {up(y):.1f}h{wide}"/>')
-        parts.append(_text(LEFT + 6, up(y) - 5, f"{name}: {number(y)}", "start"))
+        words = f"{name}: {number(y)}"
+        near = [x for x, other in passed if -22 < other - up(y) < 2]
+        at_left, at_right = (
+            sum(start < x < start + LETTER * len(words) for x in near)
+            for start in (LEFT, LEFT + wide - LETTER * len(words))
+        )
+        x, anchor = (LEFT + wide - 6, "end") if at_left > at_right else (LEFT + 6, "start")
+        parts.append(_text(x, up(y) - 5, words, anchor))
     parts.append(_text(LEFT + wide / 2, HEIGHT - 8, title(shown.across, log=shown.log_x)))
     parts.append(_upright(ABOVE + tall / 2, title(shown.down, log=shown.log)))
     return WIDTH, HEIGHT, "".join(parts)
+
+
+def _along(places: Sequence[tuple[float, float]], apart: float = 4.0) -> list[tuple[float, float]]:
+    """Places along a line, some units apart, to see what it crosses."""
+    passed = list(places)
+    for (x, y), (to_x, to_y) in itertools.pairwise(places):
+        steps = math.ceil(math.dist((x, y), (to_x, to_y)) / apart)
+        passed += [(x + (to_x - x) * i / steps, y + (to_y - y) * i / steps) for i in range(1, steps)]
+    return passed
 
 
 def _bars(shown: Bars) -> tuple[float, float, str]:
@@ -218,6 +246,83 @@ def _plane(shown: Plane) -> tuple[float, float, str]:
     return WIDTH, high + 14, "".join(parts) + words
 
 
+def _stacked(shown: Stacked) -> tuple[float, float, str]:
+    kinds, longest = _entries(shown), max(sum(length for _, length in row) for row in shown.rows.values())
+    left, top = 16 + LETTER * max(map(len, shown.rows)), 4
+    unit, low = (WIDTH - left - 8) / longest, top + BAR * len(shown.rows)
+    parts = []
+    for mark in linear_ticks(0, longest, 4):
+        parts.append(f'<path class="grid" d="M{left + mark * unit:.1f} {top}V{low}"/>')
+        parts.append(_text(left + mark * unit, low + 18, tick(mark)))
+    for y, (name, segments) in enumerate(shown.rows.items()):
+        x, middle = left, top + (y + 0.5) * BAR
+        parts.append(_text(left - 8, middle + 5, name, "end"))
+        for kind, length in segments:
+            place, wide = kinds.index(kind), length * unit
+            bar = f"{_PALE};stroke-width:{BAR - 6}"
+            parts.append(f'<path class="line s{place}" style="{bar}" d="M{x + 1:.1f} {middle:.1f}h{wide - 2:.1f}"/>')
+            if wide > 2 * LETTER:
+                parts.append(_text(x + wide / 2, middle + 5, number(length)))
+            x += wide
+    parts.append(_text(left + longest * unit / 2, low + 40, shown.across))
+    return WIDTH, low + BELOW, "".join(parts)
+
+
+def _tokens(shown: Tokens) -> tuple[float, float, str]:
+    """Panels in rows of two."""
+    kinds, parts = _entries(shown), []
+    each, tall, left = WIDTH / 2, 186, 52
+    wide, high = each - left - 14, tall - 64
+    for place, (heading, groups) in enumerate(shown.panels.items()):
+        x0, y0 = place % 2 * each + left, place // 2 * tall + 28
+        points = [point for group in groups.values() for point in group]
+        (low_x, high_x), (low_y, high_y) = (_span([point[axis] for point in points]) for axis in (0, 1))
+
+        def across(x: float, x0: float = x0, low: float = low_x, most: float = high_x) -> float:
+            return x0 + (x - low) / (most - low) * wide
+
+        def down(y: float, y0: float = y0, low: float = low_y, most: float = high_y) -> float:
+            return y0 + (y - low) / (most - low) * high
+
+        parts.append(_text(x0 + wide / 2, y0 - 10, heading))
+        parts.append(f'<rect class="frame" x="{x0:.1f}" y="{y0:.1f}" width="{wide:.1f}" height="{high:.1f}"/>')
+        for x in linear_ticks(low_x, high_x, 4):
+            line = "level" if x == 0 else "grid"
+            parts.append(f'<path class="{line}" d="M{across(x):.1f} {y0:.1f}v{high:.1f}"/>')
+            parts.append(_text(across(x), y0 + high + 17, tick(x)))
+        for y in linear_ticks(low_y, high_y, 4):
+            line = "level" if y == 0 else "grid"
+            parts.append(f'<path class="{line}" d="M{x0:.1f} {down(y):.1f}h{wide:.1f}"/>')
+            parts.append(_text(x0 - 6, down(y) + 5, tick(y), "end"))
+        for kind, group in groups.items():
+            for (x, y), count in Counter(group).items():
+                parts.append(_sign(kinds.index(kind), across(x), down(y)))
+                if count == len(group) > 1:  # all of them at one place
+                    parts.append(_text(across(x) + 9, down(y) - 5, f"× {count}", "start"))
+    low = math.ceil(len(shown.panels) / 2) * tall
+    parts.append(_text(WIDTH / 2 + left / 2, low + 6, f"{shown.across} →"))
+    parts.append(_upright(low / 2, f"← {shown.down}"))
+    return WIDTH, low + 14, "".join(parts)
+
+
+def _span(values: Sequence[float]) -> tuple[float, float]:
+    """The range of a panel's axis: the values and 0, and some room around them."""
+    low, high = min(*values, 0.0), max(*values, 0.0)
+    room = max(0.8, 0.08 * (high - low))
+    return low - room, high + room
+
+
+def _sign(kind: int, x: float, y: float, size: float = 5.0) -> str:
+    """A square, a cross or a diamond: kinds differ without colours, and where they lie on one another."""
+    side, wide = 1.2 * size, 2 * size
+    path = (
+        f"M{x - side / 2:.1f} {y - side / 2:.1f}h{side:.1f}v{side:.1f}h{-side:.1f}z",
+        f"M{x - size:.1f} {y - size:.1f}l{wide:.1f} {wide:.1f}m0 {-wide:.1f}l{-wide:.1f} {wide:.1f}",
+        f"M{x:.1f} {y - size:.1f}l{size:.1f} {size:.1f}l{-size:.1f} {size:.1f}l{-size:.1f} {-size:.1f}z",
+    )[kind % 3]
+    return f'<path class="line s{kind % SERIES}" style="stroke-width:2" d="{path}"/>'
+
+
 def _flow(shown: Flow) -> tuple[float, float, str]:
     highest = max(row for _, row in shown.boxes.values())
     wide = max(column for column, _ in shown.boxes.values()) * COLUMN + BOX[0] + 2
@@ -250,21 +355,29 @@ def _wrapped(words: str) -> list[str]:
     return [words[:cut], words[cut + 1 :]]
 
 
-def _legend(names: Sequence[str]) -> str:
+def _legend(shown: Figure) -> str:
+    names = _entries(shown)
     if not names:
         return ""
     items = "".join(
-        f'<span><svg viewBox="0 0 32 8" aria-hidden="true"><path class="line s{i % SERIES}"{_dash(i)} d="M1 4h30"/>'
-        f"</svg>{escape(name)}</span>"
+        f'<span><svg viewBox="0 0 32 8" aria-hidden="true">{_sample(shown, i, 1, 4)}</svg>{escape(name)}</span>'
         for i, name in enumerate(names)
     )
     return f'<div class="legend">{items}</div>'
 
 
-def _entry(place: int, name: str, x: float, y: float) -> str:
+def _entry(shown: Figure, place: int, name: str, x: float, y: float) -> str:
     """A line of the legend inside a drawing."""
-    stroke = f'<path class="line s{place % SERIES}"{_dash(place)} d="M{x:.0f} {y + 4:.0f}h30"/>'
-    return stroke + _text(x + 36, y + 9, name, "start")
+    return _sample(shown, place, x, y + 4) + _text(x + 36, y + 9, name, "start")
+
+
+def _sample(shown: Figure, place: int, x: float, y: float) -> str:
+    """How a series, a kind of segment or a kind of token is drawn, 30 wide."""
+    if isinstance(shown, Tokens):
+        return _sign(place, x + 15, y, 3.0)  # as high as the sample of a line
+    if isinstance(shown, Stacked):
+        return f'<path class="line s{place % SERIES}" style="{_PALE};stroke-width:8" d="M{x:.0f} {y:.0f}h30"/>'
+    return f'<path class="line s{place % SERIES}"{_dash(place)} d="M{x:.0f} {y:.0f}h30"/>'
 
 
 def _dash(place: int) -> str:

@@ -25,7 +25,7 @@ from typing import Literal
 import torch
 
 from posenc.arguments import check_choice, check_whole
-from posenc.frequencies.host import check_base
+from posenc.frequencies.host import check_base, first_incomplete_pair
 
 Rule = Literal["similar", "critical"]
 _LONGEST, _BLOCK = 2**24, 4096  # tokens; distances looked at together
@@ -70,7 +70,7 @@ def base_for(
         raise ValueError("trained must be given for rule='critical': the tokens that the model was trained at")
     check_whole("trained", trained, least=7, most=_LONGEST)
     check_base(base)
-    fully_rotated = 2 * math.ceil(head_dim / 2 * math.log(trained / (2 * math.pi), base))
+    fully_rotated = 2 * first_incomplete_pair(head_dim // 2, base, trained)
     critical = min(max(fully_rotated, 2), head_dim)
     return max(float(base), (length / (2 * math.pi)) ** (head_dim / critical)) if length > trained else float(base)
 

@@ -251,6 +251,18 @@ def geometric(dim: int, base: float, *, denominator: int | None = None) -> list[
         return [float((-2 * j * log_base / below).exp()) for j in range((dim + 1) // 2)]
 
 
+def first_incomplete_pair(pairs: int, base: float, length: int, periods: float = 1.0) -> int:
+    """The first pair of RoPE, from 0, that completes at most ``periods`` periods within ``length`` tokens.
+
+    ceil(pairs · log_base(length / (2π · periods))), which lies outside 0 … pairs − 1 where every pair completes more or
+    none does. Half the critical dimension of Liu et al., Scaling Laws of RoPE-based Extrapolation, arXiv 2310.05209.
+
+    >>> first_incomplete_pair(48, 10_000.0, 2048), first_incomplete_pair(64, 500_000.0, 8192)
+    (31, 35)
+    """
+    return math.ceil(pairs * math.log(length / (2 * math.pi * periods), base))
+
+
 def turns(theta: list[float]) -> list[int]:
     """Each frequency as a fraction of a rotation in 64-bit fixed point, round(theta / 2π · 2⁶⁴) wrapped to int64."""
     with decimal.localcontext(prec=60):

@@ -161,6 +161,18 @@ class DynamicLongRoPE(Formula):
         return f"{shown(self.factors)}, original_length={self.original_length}, factor={self.factor:g}{start}"
 
 
+def below_critical(factor: float, critical: int) -> list[float]:
+    """LongRoPE2's factors of the pairs below a critical one, as a larger base gives them.
+
+    The base that slows the critical pair by ``factor`` slows pair j by factor^(j / critical).
+    Source: Shang et al., LongRoPE2, arXiv 2502.20082, algorithm 2, lines 7 and 8.
+
+    >>> below_critical(4.0, 2)
+    [1.0, 2.0]
+    """
+    return [factor ** (pair / critical) for pair in range(critical)]
+
+
 def gain_of(gain: Policy | float, factor: float, original_length: int) -> float:
     """The factor on rotated q and k under a policy."""
     if gain == "su":

@@ -3,10 +3,11 @@
     theta_k ← share · 2π / length,   all other frequencies as they are;   k counts from 1
 
 ``length`` = latent frames of the longer video. The pair k is the one whose period, 2π / theta_k in latent frames, is
-nearest to the number N at which longer videos visibly repeat (`identify_k`). Only where length > N, and on the time
-axis alone: ``AxialRoPE(…, scaling=(RIFLEx(…), None, None))``. The new frequency can be slower than the next one, so
-that the spectrum is no longer sorted. Values in use: HunyuanVideo k 4 (N 50; base 256, 16 channels), CogVideoX-5B k 2
-(N 20), Wan 2.1 k 6 (44 channels). Users report lower quality on Wan.
+nearest to the number N at which longer videos visibly repeat (`identify_k`). Only where length > N (below share · N the
+pair would become faster), and on the time axis alone: ``AxialRoPE(…, scaling=(RIFLEx(…), None, None))``. The new
+frequency can be slower than the next one, so that the spectrum is no longer sorted. Values in use: HunyuanVideo k 4
+(N 50; base 256, 16 channels), CogVideoX-5B k 2 (N 20), Wan 2.1 k 6 (N 51; 44 channels). Users report lower quality on
+Wan.
 
 Source: Zhao et al., RIFLEx: A Free Lunch for Length Extrapolation in Video Diffusion Transformers, arXiv 2502.15894,
     eq. 8.
@@ -33,7 +34,8 @@ class RIFLEx(Formula):
         share: of a full rotation over ``length``, above 0.
 
     >>> from posenc import AxialRoPE
-    >>> wan = AxialRoPE(128, axes_dims=(44, 42, 42), scaling=(RIFLEx(6, length=40), None, None))
+    >>> frames = RIFLEx(4, length=66)  # HunyuanVideo's 261 frames
+    >>> hunyuan = AxialRoPE(128, axes_dims=(16, 56, 56), base=256.0, scaling=(frames, None, None))
     """
 
     def __init__(self, k: int, *, length: int, share: float = 0.9) -> None:

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.nn.modules import module as calls
 
 from posenc.arguments import check_flag
-from posenc.backends import sdpa
+from posenc.backends import prepared, sdpa
 from posenc.backends.call import Backend, attention, check_backend
 from posenc.backends.inputs.dropout import check_dropout
 from posenc.backends.inputs.validation import (
@@ -37,6 +37,7 @@ from posenc.layers.validation import check_input, check_options, check_positions
 from posenc.layers.visible_keys import NewTokens, may_learn, visible_keys, window_bounds
 from posenc.positions._counted import special
 from posenc.positions.videos import on_all_axes
+from posenc.rotary._rotate import FEW, rotate_doubled
 
 
 class StepPlan(NamedTuple):
@@ -46,9 +47,12 @@ class StepPlan(NamedTuple):
     modules: tuple[nn.Module | None, ...]  # of ``encodings``, when it was made
     acting: list[Encoding]
     rotary: list[RotaryEncoding]
+    tables: Callable[[int, torch.dtype], Table | None] | None  # `newest_tables`, if that is all the rotation there is
     not_rotary: list[int]  # places in ``acting``
     remembers: bool  # whether some encoding keeps something of each token
     at_kernel: bool  # whether rotated queries and keys go to the fused kernel as they are
+    closed: prepared.ClosedStep | None  # the other steps, once one has been made
+    closed_for: tuple[int, torch.dtype] | None  # rows and dtype for which that was looked up
     possible: bool  # whether this layer's steps are of the kind that `SelfAttention._step` takes
 
 
@@ -210,6 +214,9 @@ class SelfAttention(nn.Module):
         super().__setattr__(name, value)
         self.__dict__["_step_plan"] = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_step_plan": None}  # copies make their own
+
     def _step(self, x: Tensor, cache: KVCache | StaticKVCache) -> Tensor | None:
         """One more token of a text that has nothing to look at but its tokens; None: `forward` goes its whole way.
 
@@ -219,7 +226,7 @@ class SelfAttention(nn.Module):
         attributes, few operations. What can change without `__setattr__` is looked at each time: hooks, replaced
         modules and parameters, modes of PyTorch, the cache.
         """
-        if type(x) is not Tensor or not isinstance(cache, KVCache | StaticKVCache) or torch.is_grad_enabled():
+        if type(x) is not Tensor or not isinstance(cache, (KVCache, StaticKVCache)) or torch.is_grad_enabled():
             return None
         shape = x.shape
         if len(shape) != 3 or shape[1] != 1 or shape[2] != self.dim or shape[0] == 0 or not x.is_cpu or special():
@@ -249,12 +256,14 @@ class SelfAttention(nn.Module):
             q, k, v = _linear(q_proj, x).view(size), _linear(k_proj, x).view(of_keys), _linear(v_proj, x).view(of_keys)
         else:
             q, k, v, _ = self._project(x, None, None, cache, None)
-        rotary = plan.rotary
-        rotated = rotary[0].rotate_newest(q, k, position) if len(rotary) == 1 and _unwatched(rotary[0]) else None
-        if rotated is not None:
-            q, k = rotated
-        elif rotary:
-            q, k = _rotate(rotary, q, k, cache.step_position(position, x.device), None, None)
+        same = plan.tables is not None and q.dtype is k.dtype and q.numel() <= FEW // 2
+        wide = torch.float64 if q.dtype is torch.float64 else torch.float32
+        table = plan.tables(position, wide) if same and plan.tables is not None else None
+        if table is not None:
+            both = rotate_doubled(torch.cat([q, k], 1), *table)
+            q, k = both.narrow(1, 0, self.num_heads), both.narrow(1, self.num_heads, self.num_kv_heads)
+        elif plan.rotary:
+            q, k = _rotate(plan.rotary, q, k, cache.step_position(position, x.device), None, None)
         acting = plan.acting
         remembered: list[Tensor | None] = [None] * len(acting)
         if plan.remembers:
@@ -263,15 +272,21 @@ class SelfAttention(nn.Module):
         if written is None:
             return None
         keys, values, features = written
-        if plan.at_kernel and q.dtype is keys.dtype:
-            out = sdpa.kernel(q, keys, values, None, False, self.scale, 0.0)  # as `attention` would, after more checks
+        if plan.at_kernel and q.dtype is keys.dtype:  # both as `attention` would, after more checks
+            out = sdpa.kernel(q, keys, values, None, False, self.scale, 0.0)
+        elif plan.closed is not None and plan.closed.takes(q, keys):
+            out = plan.closed.attend(q, keys, values, [features[i] for i in plan.not_rotary])
         else:
+            left, of_left = [acting[i] for i in plan.not_rotary], [features[i] for i in plan.not_rotary]
             call = partial(
-                attention, encodings=[acting[i] for i in plan.not_rotary],
-                features=[features[i] for i in plan.not_rotary], causal=True, scale=self.scale, backend=self.backend,
+                attention, encodings=left, features=of_left, causal=True, scale=self.scale, backend=self.backend,
                 softcap=self.softcap,
             )  # fmt: skip
             out = self._attend(q, keys, values, call)
+            if plan.closed_for != (batch, q.dtype) and type(self)._attend is SelfAttention._attend:
+                options = (True, self.scale, None, 0.0, self.softcap, 0.0, self.backend)
+                closed = prepared.closed_step(q, keys, values, left, of_left, options)
+                self.__dict__["_step_plan"] = plan._replace(closed=closed, closed_for=(batch, q.dtype))
         if plain and type(self)._merge is SelfAttention._merge:
             merged = _linear(o_proj, out.reshape(batch, 1, -1))
         else:
@@ -282,12 +297,15 @@ class SelfAttention(nn.Module):
     def _plan_steps(self, modules: tuple[nn.Module | None, ...]) -> StepPlan:
         """What `_step` looks up once; ``modules`` are those of ``encodings``."""
         kind, acting = type(self), [e for e in modules if isinstance(e, Encoding)]
+        rotary = [e for e in acting if isinstance(e, RotaryEncoding)]
+        alone = len(rotary) == 1 and _unwatched(rotary[0])  # setting a hook counts as a change of attributes
         not_rotary = [i for i, e in enumerate(acting) if not isinstance(e, RotaryEncoding)]
         return StepPlan(
             attribute_changes(),
             modules,
             acting,
-            [e for e in acting if isinstance(e, RotaryEncoding)],
+            rotary,
+            rotary[0].newest_tables() if alone and getattr(rotary[0], "head_dim", 0) == self.head_dim else None,
             not_rotary,
             any(isinstance(e, ScoreEncoding) for e in acting),
             at_kernel=not not_rotary
@@ -295,6 +313,8 @@ class SelfAttention(nn.Module):
             and self.softcap is None
             and self.backend == "auto"
             and (self.scale is None or 0 < self.scale < math.inf),
+            closed=None,
+            closed_for=None,
             possible=kind._project is SelfAttention._project
             and kind._positions is SelfAttention._positions
             and self.axes <= 1

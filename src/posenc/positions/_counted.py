@@ -61,9 +61,8 @@ class Ahead:
 
 def special() -> bool:
     """Whether a tracer, a mode of dispatch or a transform would mix its stand-ins with real tensors."""
-    return bool(
-        tracing()
-        or torch._C._len_torch_dispatch_stack()
-        or torch._C._functorch.get_dynamic_layer_stack_depth()
-        or torch._C._get_tracing_state() is not None
-    )
+    return bool(tracing() or _dispatch_modes() or _transforms() or _tracer() is not None)
+
+
+_dispatch_modes, _tracer = torch._C._len_torch_dispatch_stack, torch._C._get_tracing_state
+_transforms = torch._C._functorch.get_dynamic_layer_stack_depth

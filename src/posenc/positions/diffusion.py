@@ -1,6 +1,8 @@
 """Positions in diffusion transformers: where text, picture, frames and reference pictures stand on their axes.
 
     flux-1, krea-2      text (0, 0, 0), every token; pictures (n, row, column), n = 0, then 1 for references (Kontext)
+    ovis-image          text (0, l, l); the picture (0, row, column)
+    longcat-image       text (0, l, l); pictures (1 + n, T + row, T + column), n = 0, then 1 for the reference
     flux-2              text (0, 0, 0, l); pictures (10 n, row, column, 0)
     flux-3              text (0, 0, 0, l); pictures (0, row / 2, column / 2, −n)
     qwen-image          pictures (n, row − ⌈H/2⌉, column − ⌈W/2⌉); text s + l on all axes, s = max ⌊H/2⌋, ⌊W/2⌋ of all
@@ -24,7 +26,8 @@
     kandinsky-5         (frame, row, column)
     ideogram-4          text (l, l, l); picture (65536, 65536 + row, 65536 + column)
     minimax-h3          text (l, 0, 0); frames at T + 5/3 · (0, 1, 5, 9, 13, 17, 18, …);
-                        rows and columns in the middle of 0 … 32, as far out as √(H / W) and √(W / H)
+                        rows and columns in the middle of 0 … 32, as far out as √(H / W) and √(W / H);
+                        pictures that are to be its first or last frame at T, or at the end less 5/3
     sd3                 (row + top, column + left) / (table / trained), the middle of the table
     pixart              i · trained / n / 2 for rows and columns
 
@@ -45,12 +48,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
-from posenc.arguments import check_several, check_whole, shown
+from posenc.arguments import check_choice, check_several, check_whole, shown
 from posenc.positions.builders import check_name, register
 from posenc.positions.checking import NOWHERE
 from posenc.positions.grids import affine, floored, grid
@@ -58,11 +61,14 @@ from posenc.positions.parts import Audio, Image, Part, Text, Video, checked
 from posenc.positions.validation import Sizes, number_of, numbers, sizes_of
 
 Model = Literal[
-    "flux-1", "flux-2", "flux-3", "krea-2", "qwen-image", "qwen-image-layered", "qwen-image-2.1", "wan", "chrono-edit",
-    "hunyuan-video", "framepack", "hunyuan-image", "hunyuan-dit", "lumina-next", "lumina-2", "z-image", "cogvideox",
-    "cogvideox-1.5", "cogvideox-2b", "easyanimate", "cogview-4", "glm-image", "cosmos", "mochi", "ltx", "ltx-2",
-    "kandinsky-5", "ideogram-4", "minimax-h3", "sd3", "pixart",
+    "flux-1", "ovis-image", "longcat-image", "flux-2", "flux-3", "krea-2", "qwen-image", "qwen-image-layered",
+    "qwen-image-2.1", "wan", "chrono-edit", "hunyuan-video", "framepack", "hunyuan-image", "hunyuan-dit",
+    "lumina-next", "lumina-2", "z-image", "cogvideox", "cogvideox-1.5", "cogvideox-2b", "easyanimate", "cogview-4",
+    "glm-image", "cosmos", "mochi", "ltx", "ltx-2", "kandinsky-5", "ideogram-4", "minimax-h3", "sd3", "pixart",
 ]  # fmt: skip
+
+
+Keyframe = Literal["first", "last"]
 
 
 class _Row(NamedTuple):
@@ -71,7 +77,7 @@ class _Row(NamedTuple):
     Attributes:
         words: tokens of text in all.
         grids: frames, rows and columns of the pictures and videos, in their order.
-        fps, trained, table, scale, frames: see `latents`; None where the model does not read them.
+        fps, trained, table, scale, frames, keyframes: see `latents`; None where the model does not read them.
     """
 
     parts: Sequence[Part]
@@ -82,6 +88,7 @@ class _Row(NamedTuple):
     table: int
     scale: tuple[float, ...]
     frames: Sequence[int] | None
+    keyframes: Sequence[str]  # of each picture and video, "" for videos
 
 
 Place = Callable[[Tensor, int, "_Row"], Tensor]  # (tokens, 3) of a counted grid, the picture's number: its coordinates
@@ -120,6 +127,7 @@ def latents(
     table: int | None = None,
     scale: float | Sequence[float] | None = None,
     frames: Sequence[int] | None = None,
+    keyframes: Sequence[Keyframe] | None = None,
 ) -> Tensor:
     """Positions ``(tokens, axes)`` of the tokens of one row, in the order of its parts.
 
@@ -135,6 +143,8 @@ def latents(
         scale: divides coordinates, one number or one an axis: "flux-3" (1, 2, 2, 1), "cogvideox-2b" (1, 1.875, 1.875),
             "pixart" 2, "kandinsky-5" 1 (videos of 480p: (1, 2, 2)), "lumina-next" 1.
         frames: the numbers of a video's frames, of "framepack".
+        keyframes: which frame of the video each picture is to be, "first" or "last", of "minimax-h3"; default the
+            first. Its references, which have a clock of their own, are not built here.
 
     Raises:
         ValueError: for an unknown model, an option that it does not read, sound where there is none, and for more
@@ -148,7 +158,8 @@ def latents(
     """
     check_name("latents", model)
     rule, parts = _RULES[model], checked(parts)
-    options = {"fps": fps, "trained": trained, "table": table, "scale": scale, "frames": frames}
+    options: dict[str, Any] = {"fps": fps, "trained": trained, "table": table, "scale": scale, "frames": frames}
+    options["keyframes"] = keyframes
     for name, value in options.items():
         if value is not None and name not in rule.takes:
             reads = ", ".join(rule.takes) or "no option"
@@ -205,13 +216,20 @@ def _row(parts: Sequence[Part], rule: _Rule, options: Mapping[str, Any]) -> _Row
         check_whole("table", table)
         if grids and max(grids[0][1:]) > table:
             raise ValueError(f"table must be at least as large as the picture {grids[0][1:]}, got {table}")
+    images = sum(isinstance(part, Image) for part in pictures)
+    anchors = ["first"] * images if options["keyframes"] is None else check_several("keyframes", options["keyframes"])
+    for anchor in anchors:
+        check_choice("keyframes", anchor, get_args(Keyframe))
+    if len(anchors) != images:
+        raise ValueError(f"keyframes must be one for each picture in parts, got {shown(anchors)} for {shown(parts)}")
+    following = iter(anchors)
     return _Row(
         parts, sum(part.tokens for part in parts if isinstance(part, Text)), grids,
         None if options["fps"] is None else number_of("fps", options["fps"], above=0),
         () if options["trained"] is None else sizes_of("trained", options["trained"], 2),
         0 if table is None else table,
         () if options["scale"] is None else _positive("scale", options["scale"], rule.axes),
-        numbered,
+        numbered, [next(following) if isinstance(part, Image) else "" for part in pictures],
     )  # fmt: skip
 
 
@@ -266,6 +284,15 @@ def _scaled(places: Tensor, number: int, row: _Row) -> Tensor:
 
 def _references_next(places: Tensor, number: int, row: _Row) -> Tensor:
     return places + torch.tensor([min(number, 1), 0, 0])
+
+
+def _all_but_first(counted: Tensor, row: _Row) -> Tensor:
+    """Text counts on rows and columns."""
+    return torch.stack([torch.zeros_like(counted), counted, counted], -1)
+
+
+def _behind_text(places: Tensor, number: int, row: _Row) -> Tensor:
+    return places + torch.tensor([1 + min(number, 1), row.words, row.words])
 
 
 def _flux_2(places: Tensor, number: int, row: _Row) -> Tensor:
@@ -426,12 +453,19 @@ _UNIT, _ACROSS = 5 / 3, 32
 
 
 def _minimax_h3(places: Tensor, number: int, row: _Row) -> Tensor:
-    """A picture before the video stands at its first frame."""
+    """A picture before the video is to be its first frame or its last, and stands there."""
     frames, height, width = row.grids[number]
-    spans = torch.tensor([_UNIT * _SPANS[frame % len(_SPANS)] for frame in range(frames)], dtype=torch.float64)
-    times = row.words + torch.cat([spans.new_zeros(1), spans[:-1].cumsum(0)])
+    times = row.words + _starts(frames)[:-1]
+    if row.keyframes[number] == "last":
+        times = row.words + _starts(row.grids[-1][0])[-1:] - _UNIT
     by_side = [_of_side(size, height, width)[places[:, axis]] for axis, size in ((1, height), (2, width))]
     return torch.stack([times[places[:, 0]], *by_side], -1)
+
+
+def _starts(frames: int) -> Tensor:
+    """Where latent frames of MiniMax-H3 begin, and where the last one ends."""
+    spans = torch.tensor([_UNIT * _SPANS[frame % len(_SPANS)] for frame in range(frames)], dtype=torch.float64)
+    return torch.cat([spans.new_zeros(1), spans.cumsum(0)])
 
 
 def _of_side(size: int, height: int, width: int) -> Tensor:
@@ -468,6 +502,8 @@ def _pixart(places: Tensor, number: int, row: _Row) -> Tensor:
 _RULES: dict[str, _Rule] = {
     "flux-1": _Rule(3, _references_next, _origin, one_picture=False),
     "krea-2": _Rule(3, _counted, _origin),
+    "ovis-image": _Rule(3, _counted, _all_but_first),
+    "longcat-image": _Rule(3, _behind_text, _all_but_first, one_picture=False),
     "flux-2": _Rule(4, _flux_2, _on(3, 4), one_picture=False),
     "flux-3": _Rule(4, _flux_3, _on(3, 4), {"scale": (1, 2, 2, 1)}, one_picture=False),
     "qwen-image": _Rule(3, _centred, _behind_pictures, one_picture=False),
@@ -499,7 +535,7 @@ _RULES: dict[str, _Rule] = {
         text_elsewhere="its text has blocks of its own, with RoPE(64, layout='interleaved')",
     ),
     "ideogram-4": _Rule(3, _far, _all_axes),
-    "minimax-h3": _Rule(3, _minimax_h3, _on(0, 3), one_picture=False, sound=_minimax_h3_sound),
+    "minimax-h3": _Rule(3, _minimax_h3, _on(0, 3), {"keyframes": None}, one_picture=False, sound=_minimax_h3_sound),
     "sd3": _Rule(2, _middle_of_table, takes={"trained": 64, "table": 192}),
     "pixart": _Rule(2, _pixart, takes={"trained": 64, "scale": 2}),
 }

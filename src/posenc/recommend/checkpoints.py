@@ -15,7 +15,7 @@ _UNTRAINED, _TUNED = {**_ROPE, "tune": False}, {**_ROPE, "tune": True}
 _SCALED: When = {**_UNTRAINED, "task": _USED_WHOLE}
 _TRAINED: When = {**_TUNED, "task": _USED_WHOLE}
 _OTHERS = ("video", "vision-language", "image-generation", "speech", "music", "protein", "algorithmic", "other")
-_OTHER: When = {**_OLD, "kind": _OTHERS}
+_OTHER: When = {**_OLD, "kind": tuple(kind for kind in _OTHERS if kind not in ("image-generation", "video"))}
 _CACHED: When = {**_OLD, "kind": tuple(kind for kind in KINDS if kind not in ("encoder", "vision"))}
 _OWN_CODE = ("any", "transformers")  # where posenc's own attention can run
 
@@ -142,6 +142,10 @@ TUNED = (
          {**_TRAINED, "ratio": _LONGER}),
     Rule("practice", "LongRoPE: factors searched on the model's own loss, then fine-tuned (Phi-3 128k).", "practice",
          ("longrope", "phi3"), {**_TRAINED, "ratio": {"above": 1.0, "upto": 32.0}}),
+    Rule("practice", "LongRoPE2, where short prompts must stay good: factors searched by hidden numbers, then short "
+         "documents trained under the original rotation together with long ones (2k and 8k to 128k with 10 billion "
+         "tokens; posenc extend --method progressive --short-share 0.3).", "practice", ("longrope2",),
+         {**_TRAINED, "ratio": _LONGER}),
     Rule("practice", "Save the scaling with the weights, and look at the config again after merging and converting: "
                      "posenc doctor and posenc explain read it at each step.", "by definition", ("docs/doctor.md",),
          {**_TUNED, "ratio": _LONGER}),
@@ -172,7 +176,7 @@ MEMORY = (
 
 DRAWN = (
     Rule("default", "Change nothing: this is the length that the model was trained at.", "by definition",
-         ("docs/images.md",), {**_OLD, "kind": "vision", "ratio": {"above": 0.999, "upto": 1.0}}),
+         ("docs/vision.md",), {**_OLD, "kind": "vision", "ratio": {"above": 0.999, "upto": 1.0}}),
     Rule("default", "Interpolate a learned table (ViT), or scale the coordinates of axial RoPE to the range of "
                     "training (DINOv3: [−1, 1]); then fine-tune briefly at the new resolution.", "practice",
          ("vit", "dinov3"), {**_OLD, "kind": "vision", "tune": True}),
@@ -181,7 +185,7 @@ DRAWN = (
                     "loses accuracy on a finer grid.", "practice", ("vit", "dinov3", "docs/results/images/table.md"),
          {**_OLD, "kind": "vision"}),
     Rule("check", "posenc compare --task images     (finer and larger grids, counted or scaled positions, from your "
-                  "own folder with --data)", "by definition", ("docs/images.md",), {**_OLD, "kind": "vision"}),
+                  "own folder with --data)", "by definition", ("docs/vision.md",), {**_OLD, "kind": "vision"}),
     *(Rule("default", "YaRN in the block of the text part (text_config), with its mrope keys kept, if the model card "
            f"documents it: image and text positions share its frequencies.{then}", "practice",
            ("qwen3_vl_card", "qwen3_vl"), {**_OLD, "kind": "vision-language", "ratio": _LONGER, "tune": tune})
@@ -190,13 +194,36 @@ DRAWN = (
                   "more slowly than tokens. Qwen2.5-VL's advises against YaRN: it harms localization in time and "
                   "space.",
          "practice", ("qwen3_vl_card", "qwen25_vl_card"), {**_OLD, "kind": "vision-language", "ratio": _LONGER}),
+    Rule("default", "Fine-tune at the larger size with YaRN on rows and columns, each with its own factor; UltraFlux "
+                    "trains FLUX at 4K so, over rounded wavelengths.", "practice", ("ultraflux",),
+         {**_OLD, "kind": "image-generation", "ratio": _LONGER, "tune": True}),
+    Rule("default", "Generate at a size of training (FLUX.1: up to 2 megapixels) and upscale in a second pass. If one "
+                    "pass must do it: DyPE on rows and columns, up to about twice the side: "
+                    "posenc.diffusers.attach(transformer, dype()).", "practice", ("flux_sizes", "dype"),
+         {**_OLD, "kind": "image-generation", "ratio": _LONGER}),
+    Rule("costs", "Without training, structure and detail suffer: FLUX.1 shows bands at 2,048 pixels as it is; users "
+                  "of DyPE report wrong proportions above.", "practice", ("flux_bands", "dype_users"),
+         {**_OLD, "kind": "image-generation", "ratio": _LONGER, "tune": False}),
+    Rule("default", "RIFLEx on the frames, if longer videos start again; then fine-tune: its authors report better "
+                    "videos after 1,000 steps at the original length.", "practice", ("riflex", "riflex_training"),
+         {**_OLD, "kind": "video", "ratio": _LONGER, "tune": True}),
+    Rule("default", "Stay within the trained frames and join clips, or slide a context window over them. RIFLEx on the "
+                    "frames helps where videos start again (HunyuanVideo and Wan from 201 frames on): "
+                    "posenc.diffusers.attach(transformer, riflex(k, repeats_at=N)).", "practice",
+         ("wan_frames", "riflex"), {**_OLD, "kind": "video", "ratio": _LONGER}),
+    Rule("costs", "RIFLEx treats repetition alone: quality degrades beyond the trained frames in all models, as its "
+                  "authors found later, and a port reports a loss on Wan.", "practice", ("ultravico", "riflex_port"),
+         {**_OLD, "kind": "video", "ratio": _LONGER}),
+    Rule("note", "Which sizes and frames each model repeats at, what each method costs and who says so: the page on "
+                 "images and video.", "by definition", ("docs/images.md",),
+         {**_OLD, "kind": ("image-generation", "video"), "ratio": _LONGER}),
     *(Rule("default", "Nothing is known here about extending {a_what}. If it rotates, YaRN with factor {factor} "
                       f"is what language models do; {then}.", "practice", ("yarn",), {**_OTHER, "tune": tune})
       for tune, then in ((True, "fine-tune and test it at {length} tokens"),
                          (False, "test it at {length} tokens before anybody uses it"))),
     Rule("unknown", "Nothing recorded here extends {a_what}.", "not known", ("docs/findings.md",),
          {**_OLD, "kind": _OTHERS}),
-    Rule("unknown", "No released image encoder was tried here.", "not known", ("docs/images.md",),
+    Rule("unknown", "No released image encoder was tried here.", "not known", ("docs/vision.md",),
          {**_OLD, "kind": "vision"}),
 )  # fmt: skip
 

@@ -158,21 +158,26 @@ IMAGES = (
     Rule("instead", "A learned table (ViT), interpolated for another resolution and then fine-tuned, if you continue "
                     "from a checkpoint that has one.", "practice", ("vit",), _kind("vision")),
     Rule("check", "posenc compare axial sinusoidal_grid learned_grid mixed --task images --data FOLDER --seeds 5",
-         "by definition", ("docs/images.md",), _kind("vision")),
+         "by definition", ("docs/vision.md",), _kind("vision")),
     Rule("default", "RoPE on three axes: time, row and column, each with its share of the channels.", "practice",
          ("vjepa2", "cogvideox"), _kind("video")),
-    Rule("practice", "V-JEPA 2 rotates by time, row and column in an encoder; CogVideoX does in a generator. Give time "
-                     "in seconds where frame rates differ (Qwen2.5-VL), or as text between the frames (Qwen3-VL).",
-                     "practice", ("vjepa2", "cogvideox", "qwen25_vl", "qwen3_vl"),
+    Rule("practice", "V-JEPA 2 rotates by time, row and column in an encoder; CogVideoX (16, 24 and 24 channels), "
+                     "HunyuanVideo (16, 56, 56) and Wan (44, 42, 42) do in generators. Give time in seconds where "
+                     "frame rates differ (Qwen2.5-VL), or as text between the frames (Qwen3-VL).",
+                     "practice", ("vjepa2", "cogvideox", "hunyuan_video", "wan", "qwen25_vl", "qwen3_vl"),
          _kind("video")),
     Rule("default", "M-RoPE in the layout of the family that you start from: contiguous sections in Qwen2-VL and "
          "Qwen2.5-VL, interleaved channels in Qwen3-VL.", "practice", ("qwen2_vl", "qwen25_vl", "qwen3_vl"),
          _kind("vision-language")),
     Rule("instead", "Plain RoPE over one sequence of text and image tokens, as in Gemma 3.", "practice",
          ("gemma3",), _kind("vision-language")),
-    Rule("default", "Axial RoPE over row and column (FLUX.1: 56 channels each and 16 for a further index, base "
-         "10,000).",
-         "practice", ("flux",), _kind("image-generation")),
+    Rule("default", "Axial RoPE over row and column, and a narrow axis that tells pictures apart (FLUX.1 and "
+         "Qwen-Image: 56, 56 and 16 channels, base 10,000).",
+         "practice", ("flux", "qwen_image"), _kind("image-generation")),
+    Rule("practice", "Text stands at the origin (FLUX.1), on an axis of its own (FLUX.2), behind the centred picture "
+                     "(Qwen-Image) or before it (Z-Image); references stand on the first axis. The page on images and "
+                     "video has some thirty models.", "practice", ("flux", "qwen_image", "docs/images.md"),
+         _kind("image-generation")),
     Rule("instead", "A 2D sinusoid added to the patches (DiT), interpolated and cropped for other sizes (Stable "
                     "Diffusion 3).", "practice", ("dit", "sd3"), _kind("image-generation")),
     Rule("unknown", "Nothing recorded here trains {a_what}; image classification is the only picture task.",

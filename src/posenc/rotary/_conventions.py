@@ -80,6 +80,8 @@ def _rescaled_bases(axes_dims: Sequence[int], scale: Sequence[float]) -> tuple[f
 
 DIFFUSION_MODELS: dict[str, Released] = {
     "flux-1": Released((16, 56, 56)),
+    "ovis-image": Released((16, 56, 56)),
+    "longcat-image": Released((16, 56, 56)),
     "flux-2": Released((32, 32, 32, 32), 2_000.0),
     "flux-3": Released((32, 32, 32, 32)),
     "krea-2": Released((32, 48, 48), 1_000.0),

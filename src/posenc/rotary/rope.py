@@ -16,6 +16,9 @@ Departs from the source: nothing; the paper's pairs are layout="interleaved", th
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
@@ -201,25 +204,16 @@ class RoPE(RotaryEncoding, RoPESpec):
             if known is None:
                 return None
             table = known[1]
-        return _together(q, k, table)
+        heads, both = q.shape[1], rotate_doubled(torch.cat([q, k], 1), *table)
+        return both.narrow(1, 0, heads), both.narrow(1, heads, k.shape[1])
 
-    def rotate_newest(self, q: Tensor, k: Tensor, position: int) -> tuple[Tensor, Tensor] | None:
-        """See `RotaryEncoding.rotate_newest`; by the tables that `forward` finds too, without its questions."""
+    def newest_tables(self) -> Callable[[int, torch.dtype], Table | None] | None:
+        """See `RotaryEncoding.newest_tables`; the tables that `forward` finds too."""
         if type(self) is not RoPE or self._fixed is None or self._fewest is not None or self.layout != "half":
             return None
-        if not self.rotary_dim == self.head_dim == q.shape[-1] or q.dtype is not k.dtype or q.numel() > FEW // 2:
-            return None
-        dtype = torch.float64 if q.dtype is torch.float64 else torch.float32
-        table = self._decode_tables.at(self._fixed, position, dtype)
-        return None if table is None else _together(q, k, table)
+        return partial(self._decode_tables.at, self._fixed) if self.rotary_dim == self.head_dim else None
 
     extra_repr = RoPESpec.extra_repr
-
-
-def _together(q: Tensor, k: Tensor, doubled: Table) -> tuple[Tensor, Tensor]:
-    """Few queries and keys rotated at once, by `doubled` cos and sin."""
-    heads, both = q.shape[1], rotate_doubled(torch.cat([q, k], 1), *doubled)
-    return both.narrow(1, 0, heads), both.narrow(1, heads, k.shape[1])
 
 
 def _is_cpu_tensor(q: Tensor, k: Tensor) -> bool:

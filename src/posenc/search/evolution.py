@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from posenc.search.moves import Draw, Move, Parents, between, exchange, from_centre, redraw, segment
-from posenc.search.space import Candidate, Space
+from posenc.search.space import Candidate, Seed, Space
 
 WIDER, TRIES = 1.5, 20  # a move that led to a candidate already known is made wider and tried again
 
@@ -22,9 +22,10 @@ class Settings:
         crossovers: new candidates of a generation that come from several.
         parents: best candidates so far that new ones come from.
         generations: after the population; evaluations are population + generations · (mutations + crossovers).
-        probability: that a mutation changes a pair, or the start tokens.
+        probability: that a mutation changes a pair, or the start tokens or critical pair.
         step: of the grid of factors, from 1 on.
-        bound: largest factor, in multiples of the search's ``factor``.
+        bound: largest factor, in multiples of the search's ``factor``; None: the paper's, 1.25 for LongRoPE and 2 for
+            LongRoPE2.
     """
 
     population: int = 64
@@ -34,7 +35,7 @@ class Settings:
     generations: int = 40
     probability: float = 0.3
     step: float = 0.01
-    bound: float = 1.25
+    bound: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("population", "mutations", "crossovers", "parents", "generations"):
@@ -49,13 +50,13 @@ class Settings:
             raise ValueError(f"probability must be above 0 and at most 1, got {self.probability!r}")
         if not (math.isfinite(self.step) and self.step >= 1e-6):
             raise ValueError(f"step must be a finite number of at least 1e-6, got {self.step!r}")
-        if not (math.isfinite(self.bound) and self.bound >= 1):
+        if self.bound is not None and not (math.isfinite(self.bound) and self.bound >= 1):
             raise ValueError(f"bound must be a finite number of at least 1, got {self.bound!r}")
 
 
 def generations(
     space: Space,
-    seeds: Mapping[str, list[float]],
+    seeds: Mapping[str, Seed],
     settings: Settings,
     seed: int,
     history: Mapping[Candidate, float],
@@ -64,7 +65,7 @@ def generations(
 
     Args:
         space: what may be tried.
-        seeds: logarithms of factors to start from.
+        seeds: what to start from.
         settings: sizes.
         seed: of the random numbers; they and ``history`` alone decide what comes.
         history: fitness of everything tried, lower is better, in the order in which it was yielded; the caller adds
@@ -72,16 +73,17 @@ def generations(
     """
     draw = Draw(seed)
     brood = Brood(space, history)
-    for name, logs in seeds.items():
+    for name, start in seeds.items():
         if len(brood) < settings.population:
-            brood.add_if_new(space.nearest(logs, space.start_tokens[0]), name)
+            brood.add_if_new(space.nearest(*start), name)
+    starts = [logs for logs, _ in seeds.values()]
     while len(brood) < settings.population:
-        if not brood.breed("between seeds", lambda wider: between(draw, space, list(seeds.values()), wider)):
+        if not brood.breed("between seeds", lambda wider: between(draw, space, starts, wider)):
             break
     yield brood.children
     for _ in range(settings.generations):
         brood = Brood(space, history)
-        parents = Parents(history, settings.parents)
+        parents = Parents(space, history, settings.parents)
         _breed(brood, parents, draw, space, settings)
         if not brood.children:
             return
@@ -124,6 +126,6 @@ def _breed(brood: Brood, parents: Parents, draw: Draw, space: Space, settings: S
             brood.breed("segment", lambda wider: segment(draw, space, parents, settings.probability, wider))
     for index in range(settings.crossovers):
         if index < settings.crossovers // 4:
-            brood.breed("exchange", lambda wider: exchange(draw, parents, settings.probability, wider))
+            brood.breed("exchange", lambda wider: exchange(draw, space, parents, settings.probability, wider))
         else:
-            brood.breed("centre", lambda wider: from_centre(draw, parents, wider))
+            brood.breed("centre", lambda wider: from_centre(draw, space, parents, wider))

@@ -22,19 +22,21 @@ Departs from the source: sizes, bounds, grid and seeds are the paper's (the rele
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from posenc.frequencies.host import check_base, check_length
 from posenc.search.evaluate import Objective, evaluate
 from posenc.search.evolution import Settings, generations
 from posenc.search.journal import Evaluation, Journal
-from posenc.search.space import Candidate, Space, seeds
+from posenc.search.space import Candidate, Seed, Space, seeds
 
 START_TOKENS = (0, 1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 64, 128, 256)
 """The choices of the paper."""
+BOUND = 1.25  # largest factor of the paper, in multiples of the extension's
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ class Result:
         curve: best fitness after the population and after each generation.
         log: every evaluation, a generation after the other.
         exhausted: whether the search ended because every candidate had been tried.
+        critical: the real critical dimension of LongRoPE2 as a pair; 0 where all factors were searched.
     """
 
     factors: tuple[float, ...]
@@ -77,6 +80,7 @@ class Result:
     curve: tuple[float, ...]
     log: tuple[Evaluation, ...]
     exhausted: bool
+    critical: int = 0
 
 
 def search(
@@ -123,18 +127,43 @@ def search(
     2048
     """
     settings = settings or Settings()
-    _check(pairs, base, original_length, factor, start_tokens, seed)
+    bound = BOUND if settings.bound is None else settings.bound
+    check_problem(pairs, base, original_length, factor, seed)
+    _check_start_tokens(start_tokens)
     choices = tuple(sorted(start_tokens))
     problem = {"pairs": pairs, "base": float(base), "original_length": original_length, "factor": float(factor)}
-    book = Journal(
-        None if journal is None else Path(journal),
-        {**problem, "start_tokens": list(choices), "seed": seed, **asdict(settings)},
-    )
-    space = Space(pairs, settings.bound * factor, settings.step, choices)
+    return run(
+        objective, Space(pairs, bound * factor, settings.step, choices),
+        {name: (logs, choices[0]) for name, logs in seeds(pairs, base, original_length, factor).items()},
+        {**problem, "start_tokens": list(choices), "seed": seed, **asdict(replace(settings, bound=bound))},
+        seed=seed, settings=settings, executor=executor, journal=journal, progress=progress,
+    )  # fmt: skip
+
+
+def run(
+    objective: Objective,
+    space: Space,
+    start: Mapping[str, Seed],
+    header: dict[str, Any],
+    *,
+    seed: int,
+    settings: Settings,
+    executor: Executor | None,
+    journal: str | Path | None,
+    progress: Callable[[Progress], None] | None,
+) -> Result:
+    """The evolution over a space, evaluated and written down: what the searches of this package share.
+
+    Args:
+        objective, seed, settings, executor, journal, progress: as `search` has them.
+        space: what may be tried.
+        start: what the population starts from.
+        header: plain data that says what is searched, for the journal.
+    """
+    book = Journal(None if journal is None else Path(journal), header)
     history: dict[Candidate, float] = {}
     log: list[Evaluation] = []
     curve: list[float] = []
-    start = seeds(pairs, base, original_length, factor)
     for generation, origins in enumerate(generations(space, start, settings, seed, history)):
         fitness = _fitness_of(generation, origins, history, objective, executor, book)
         history |= {candidate: fitness[candidate] for candidate in origins}  # in this order, whichever came first
@@ -174,9 +203,8 @@ def _ranked(value: float) -> float:
     return value if math.isfinite(value) else math.inf
 
 
-def _check(
-    pairs: int, base: float, original_length: int, factor: float, start_tokens: Sequence[int], seed: int
-) -> None:
+def check_problem(pairs: int, base: float, original_length: int, factor: float, seed: int) -> None:
+    """Raise a ValueError that names the argument which makes no sense for a search."""
     for name, value, least in (("pairs", pairs, 1), ("seed", seed, 0)):
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
@@ -184,6 +212,9 @@ def _check(
     check_length(original_length)
     if isinstance(factor, bool) or not (math.isfinite(factor) and factor > 1):
         raise ValueError(f"factor must be a finite number above 1, got {factor!r}")
+
+
+def _check_start_tokens(start_tokens: Sequence[int]) -> None:
     if not isinstance(start_tokens, Sequence) or not start_tokens or len(set(start_tokens)) != len(start_tokens):
         raise ValueError(f"start_tokens must be a sequence of one or more different numbers, got {start_tokens!r}")
     for number in start_tokens:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from posenc.search.space import Candidate, Space
 
 Logs = list[float]
-Move = Callable[[float], tuple[Logs, int]]  # how much wider than usual → logarithms of factors, start tokens
+Move = Callable[[float], tuple[Logs, int]]  # how much wider than usual → logarithms of factors, a choice
 
 FINEST, WIDEST = 0.003, 1.0  # steps of a segment: less than half a step of the grid at 1.01, and a factor of e
 PLATEAU = 0.3  # of the moves of a segment make it level
@@ -42,11 +42,11 @@ class Draw:
 class Parents:
     """The best of everything tried, best first; candidates without a fitness only where there is nothing else."""
 
-    def __init__(self, history: Mapping[Candidate, float], count: int) -> None:
+    def __init__(self, space: Space, history: Mapping[Candidate, float], count: int) -> None:
         ranked = sorted(history, key=history.__getitem__)  # of equals the earlier one first
         finite = [candidate for candidate in ranked if math.isfinite(history[candidate])]
         self.candidates = (finite or ranked)[:count]
-        self.logs = [[math.log(factor) for factor in candidate.factors] for candidate in self.candidates]
+        self.logs = [space.logs(candidate) for candidate in self.candidates]
         best = self.logs[:CENTRE]
         weights = [math.log(len(best) + 0.5) - math.log(rank + 1) for rank in range(len(best))]
         total = sum(weights)
@@ -68,26 +68,26 @@ def between(draw: Draw, space: Space, seeds: Sequence[Logs], wider: float) -> tu
     first, second, share = seeds[draw.below(len(seeds))], seeds[draw.below(len(seeds))], draw.random()
     logs = [a + share * (b - a) for a, b in zip(first, second, strict=True)]
     _move(logs, _run(draw, len(logs)), 0.3 * math.exp(draw.normal()) * draw.normal() * wider)
-    return logs, space.start_tokens[draw.below(len(space.start_tokens))]
+    return logs, space.choices[draw.below(len(space.choices))]
 
 
 def redraw(draw: Draw, space: Space, parents: Parents, probability: float) -> tuple[Logs, int]:
     """The paper's mutation: some pairs anew between their neighbours."""
     parent = draw.rank(len(parents))
-    ends = [0.0, *parents.logs[parent], space.log_limit]
+    ends = [space.log_least, *parents.logs[parent], space.log_limit]
     for pair in range(1, len(ends) - 1):
         if draw.random() < probability:
             ends[pair] = ends[pair - 1] + draw.random() * (ends[pair + 1] - ends[pair - 1])
-    return ends[1:-1], _start(draw, space, parents.candidates[parent], probability)
+    return ends[1:-1], _choice(draw, space, parents.candidates[parent], probability)
 
 
 def segment(draw: Draw, space: Space, parents: Parents, probability: float, wider: float) -> tuple[Logs, int]:
-    """A parent with neighbouring factors multiplied by one number or made equal, or with other start tokens only."""
+    """A parent with neighbouring factors multiplied by one number or made equal, or with another choice only."""
     parent = draw.rank(len(parents))
     logs, before = list(parents.logs[parent]), parents.candidates[parent]
-    start_tokens = _start(draw, space, before, probability)
-    if start_tokens != before.start_tokens and draw.random() < 0.5:
-        return logs, start_tokens
+    choice = _choice(draw, space, before, probability)
+    if choice != space.choice(before) and draw.random() < 0.5:
+        return logs, choice
     if draw.random() < PLATEAU:
         run = _run(draw, len(logs))
         source = max(run.start - 1, 0) if draw.random() < 0.5 else min(run.stop, len(logs) - 1)
@@ -95,10 +95,10 @@ def segment(draw: Draw, space: Space, parents: Parents, probability: float, wide
     else:
         step = FINEST * (WIDEST / FINEST) ** draw.random() * wider
         _move(logs, _run(draw, len(logs)), step if draw.random() < 0.5 else -step)
-    return logs, start_tokens
+    return logs, choice
 
 
-def exchange(draw: Draw, parents: Parents, probability: float, wider: float) -> tuple[Logs, int]:
+def exchange(draw: Draw, space: Space, parents: Parents, probability: float, wider: float) -> tuple[Logs, int]:
     """The paper's crossover: some pairs of one parent instead of another's; blurred after a first try."""
     first, other = draw.rank(len(parents)), draw.below(len(parents))
     blur = FINEST * (wider - 1)
@@ -106,10 +106,10 @@ def exchange(draw: Draw, parents: Parents, probability: float, wider: float) -> 
         (b if draw.random() < probability else a) + blur * draw.normal()
         for a, b in zip(parents.logs[first], parents.logs[other], strict=True)
     ]
-    return logs, parents.candidates[other if draw.random() < probability else first].start_tokens
+    return logs, space.choice(parents.candidates[other if draw.random() < probability else first])
 
 
-def from_centre(draw: Draw, parents: Parents, wider: float) -> tuple[Logs, int]:
+def from_centre(draw: Draw, space: Space, parents: Parents, wider: float) -> tuple[Logs, int]:
     """A step from the centre of the best, as wide as the parents are apart."""
     first, other = (parents.logs[draw.below(len(parents))] for _ in range(2))
     reach = REACH * wider * draw.normal()
@@ -117,7 +117,7 @@ def from_centre(draw: Draw, parents: Parents, wider: float) -> tuple[Logs, int]:
         centre + reach * (a - b) + SPREAD * wider * spread * draw.normal()
         for centre, a, b, spread in zip(parents.centre, first, other, parents.spread, strict=True)
     ]
-    return logs, parents.candidates[draw.rank(len(parents))].start_tokens
+    return logs, space.choice(parents.candidates[draw.rank(len(parents))])
 
 
 def _run(draw: Draw, pairs: int) -> range:
@@ -132,7 +132,7 @@ def _move(logs: Logs, run: range, step: float) -> None:
         logs[pair] += step
 
 
-def _start(draw: Draw, space: Space, parent: Candidate, probability: float) -> int:
+def _choice(draw: Draw, space: Space, parent: Candidate, probability: float) -> int:
     if draw.random() < probability:
-        return space.start_tokens[draw.below(len(space.start_tokens))]
-    return parent.start_tokens
+        return space.choices[draw.below(len(space.choices))]
+    return space.choice(parent)

@@ -1,13 +1,14 @@
-"""What a search may try: non-decreasing factors on a grid, and a number of start tokens."""
+"""What a search may try: non-decreasing factors on a grid, and a number of start tokens or a critical pair."""
 
 from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from posenc.frequencies.host import geometric
+from posenc.frequencies.longrope import below_critical
 from posenc.frequencies.modules import NTKAware, PositionInterpolation, YaRN
 from posenc.frequencies.spectrum import Scaling, Spectrum, host_float64
 
@@ -24,50 +25,112 @@ class Candidate(NamedTuple):
     start_tokens: int
 
 
+Seed = tuple[list[float], int]
+"""Logarithms of factors to start from, and one of the space's choices."""
+
+
 class Space:
-    """All candidates: factors 1 + k · step, k = 0 … top, and the choices of start tokens.
+    """All candidates: factors 1 + k · step up to a limit, not falling, and the choices of start tokens.
 
     Args:
         pairs: factors of a candidate.
         limit: factors do not pass it.
         step: of the grid.
-        start_tokens: the choices.
+        choices: values of a candidate's second number, here its start tokens.
+        least: the smallest factor that a search may choose.
+
+    Attributes:
+        log_least, log_limit: logarithms of the smallest and the largest factor of the grid.
+        size: number of candidates.
     """
 
-    def __init__(self, pairs: int, limit: float, step: float, start_tokens: tuple[int, ...]) -> None:
-        self.pairs, self.step, self.start_tokens = pairs, step, start_tokens
-        self.top = math.floor((limit - 1) / step + 1e-9)
-        self.log_limit = math.log(self._factor(self.top))
-        self.size = math.comb(self.top + pairs, pairs) * len(start_tokens)
+    def __init__(self, pairs: int, limit: float, step: float, choices: tuple[int, ...], least: float = 1.0) -> None:
+        self.pairs, self.step, self.choices = pairs, step, choices
+        self.bottom, self.top = math.ceil((least - 1) / step - 1e-9), math.floor((limit - 1) / step + 1e-9)
+        if self.bottom > self.top:
+            raise ValueError(
+                f"step: no factor 1 + k · {step:g} lies between {least:g} and {limit:g}: use a smaller one"
+            )
+        self.log_least, self.log_limit = math.log(self._factor(self.bottom)), math.log(self._factor(self.top))
+        levels = self.top - self.bottom
+        self.size = sum(math.comb(levels + free, free) for free in (pairs - self.first(choice) for choice in choices))
 
-    def nearest(self, logs: Iterable[float], start_tokens: int) -> Candidate:
+    def first(self, choice: int) -> int:
+        """The first pair whose factor is free."""
+        del choice
+        return 0
+
+    def choice(self, candidate: Candidate) -> int:
+        """A candidate's second number, one of the choices."""
+        return candidate.start_tokens
+
+    def logs(self, candidate: Candidate) -> list[float]:
+        """The logarithms of a candidate's free factors; the smallest one for the pairs before them."""
+        first = self.first(self.choice(candidate))
+        return [self.log_least] * first + [math.log(factor) for factor in candidate.factors[first:]]
+
+    def nearest(self, logs: Sequence[float], choice: int) -> Candidate:
         """The candidate at these logarithms of factors, brought into bounds, into order, and onto the grid.
 
         Clipping and sorting never lead away from a target that lies in bounds and in order.
         """
-        inside = sorted(min(max(x, 0.0), self.log_limit) for x in logs)
-        return self._candidate([round(math.expm1(x) / self.step) for x in inside], start_tokens)
+        inside = sorted(min(max(x, self.log_least), self.log_limit) for x in logs[self.first(choice) :])
+        levels = [round(math.expm1(x) / self.step) for x in inside]
+        return self._candidate([min(max(level, self.bottom), self.top) for level in levels], choice)
 
     def next_free(self, candidate: Candidate, taken: Container[Candidate]) -> Candidate | None:
         """The first candidate not taken, from this one on in lexicographic order and around; None if all are."""
-        levels = [round((factor - 1) / self.step) for factor in candidate.factors]
-        start = self.start_tokens.index(candidate.start_tokens)
+        choice = self.choices.index(self.choice(candidate))
+        levels = [round((f - 1) / self.step) for f in candidate.factors[self.first(self.choices[choice]) :]]
         for _ in range(self.size):
             full = bisect.bisect_left(levels, self.top)  # from here on all are at the top; the one before can rise
             if full > 0:
-                levels[full - 1 :] = [levels[full - 1] + 1] * (self.pairs - full + 1)
+                levels[full - 1 :] = [levels[full - 1] + 1] * (len(levels) - full + 1)
             else:
-                levels, start = [0] * self.pairs, (start + 1) % len(self.start_tokens)
-            candidate_ = self._candidate(levels, self.start_tokens[start])
+                choice = (choice + 1) % len(self.choices)
+                levels = [self.bottom] * (self.pairs - self.first(self.choices[choice]))
+            candidate_ = self._candidate(levels, self.choices[choice])
             if candidate_ not in taken:
                 return candidate_
         return None
 
-    def _candidate(self, levels: Sequence[int], start_tokens: int) -> Candidate:
-        return Candidate(tuple(self._factor(min(max(k, 0), self.top)) for k in levels), start_tokens)
+    def _candidate(self, levels: Sequence[int], choice: int) -> Candidate:
+        """The candidate with these free factors."""
+        return Candidate(tuple(map(self._factor, levels)), choice)
 
     def _factor(self, level: int) -> float:
         return round(1 + level * self.step, 10)  # 1.07, not 1.0699999999999998
+
+
+class CriticalSpace(Space):
+    """The candidates of LongRoPE2: factors from a critical pair r on, which is a choice; below it the NTK rule.
+
+        lambda_i = lambda_r^(i / r),  i < r:    RoPE with the base that slows pair r by lambda_r
+
+    The space remembers the critical pair of each candidate that it made; where two lead to the same factors, the first.
+
+    Source: Shang et al., LongRoPE2, arXiv 2502.20082, section 3.2, algorithm 2, lines 4 to 8.
+    """
+
+    def __init__(self, pairs: int, limit: float, step: float, choices: tuple[int, ...], least: float) -> None:
+        super().__init__(pairs, limit, step, choices, least)
+        self._critical: dict[Candidate, int] = {}
+
+    def first(self, choice: int) -> int:
+        """The critical pair itself."""
+        return choice
+
+    def choice(self, candidate: Candidate) -> int:
+        """The critical pair."""
+        return self._critical[candidate]
+
+    def _candidate(self, levels: Sequence[int], choice: int) -> Candidate:
+        free = tuple(map(self._factor, levels))
+        # Rounded, so that a journal suits another machine, whose power may differ in the last bit.
+        below = tuple(round(factor, 10) for factor in below_critical(free[0], choice))
+        candidate = Candidate((*below, *free), 0)
+        self._critical.setdefault(candidate, choice)
+        return candidate
 
 
 def seeds(pairs: int, base: float, original_length: int, factor: float) -> dict[str, list[float]]:

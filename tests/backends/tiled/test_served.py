@@ -57,6 +57,7 @@ SERVED = {
     "dynamic_yarn": ALL,
     "llama3": ALL,
     "longrope": ALL,
+    "longrope2": ALL,
     "dynamic_longrope": ALL,
     "resonance": ALL,
     "riflex": ALL,

@@ -192,7 +192,8 @@ def test_models_without_a_rotation_are_read_as_they_are() -> None:
     ("given", "message"),
     [
         ({"tasks": ["squad"]}, "tasks: perplexity"),
-        ({"methods": ["progressive"]}, "chooses or trains"),
+        ({"methods": ["progressive"]}, "chooses, searches or trains"),
+        ({"methods": ["longrope2"]}, "chooses, searches or trains"),
         ({"methods": ["cut@2"]}, "takes no factor"),
         ({"methods": ["yarn@1"]}, "factor above 1"),
         ({"methods": ["yran"]}, "did you mean yarn"),

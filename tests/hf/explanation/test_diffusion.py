@@ -6,9 +6,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import posenc_cli
+from posenc.hf.config.rope_config import read_rope
 from posenc.hf.explanation.diffusion import diffusion_config, diffusion_facts, diffusion_text
 from posenc.hf.families.diffusion import DIFFUSION
 from posenc.presets import MODELS
@@ -24,6 +27,9 @@ def test_defaults_of_each_class_are_the_presets(name: str) -> None:
         "LuminaNextDiT2DModel",
         "CogView4Transformer2DModel",
         "GlmImageTransformer2DModel",
+        "SanaVideoTransformer3DModel",
+        "LTX2VideoTransformer3DModel",
+        "Ideogram4Transformer2DModel",
     ):
         return
     released = DIFFUSION_MODELS[facts["preset"]]
@@ -31,17 +37,61 @@ def test_defaults_of_each_class_are_the_presets(name: str) -> None:
     assert facts["findings"] == []
 
 
+FLUX = {"_class_name": "FluxTransformer2DModel", "axes_dims_rope": [16, 56, 40]}
+
+
+def pipeline(folder: Path, **parts: Any) -> Path:
+    """A pipeline as diffusers saves it: an index, and a folder for each part."""
+    index: dict[str, Any] = {"_class_name": "Pipeline", "_diffusers_version": "0.42.0", "image_encoder": [None, None]}
+    for name, config in parts.items():
+        index[name] = ["diffusers", config["_class_name"]]
+        (folder / name).mkdir(parents=True)
+        (folder / name / "config.json").write_text(json.dumps(config))
+    (folder / "model_index.json").write_text(json.dumps(index))
+    return folder
+
+
 def test_a_pipeline_is_read_by_its_transformer_without_torch(tmp_path: Path) -> None:
-    (tmp_path / "transformer").mkdir()
-    config = {"_class_name": "FluxTransformer2DModel", "axes_dims_rope": [16, 56, 40]}
-    (tmp_path / "transformer" / "config.json").write_text(json.dumps(config))
-    assert diffusion_config(tmp_path) == config
+    pipeline(tmp_path, vae={"_class_name": "AutoencoderKL"}, transformer=FLUX)
+    assert diffusion_config(tmp_path) == (FLUX, {})
     words = [sys.executable, "-X", "importtime", "-m", "posenc", "explain", str(tmp_path)]
     done = subprocess.run(words, check=True, capture_output=True, text=True)
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "posenc.hf.explanation.diffusion" in imported
-    assert not {"torch", "transformers", "diffusers"} & imported
+    assert not {"torch", "transformers", "diffusers", "huggingface_hub"} & imported
     assert "fault: the axes have 112 channels in all, a head has 128" in done.stdout
+    (tmp_path / "model_index.json").unlink()
+    assert diffusion_config(tmp_path) == (FLUX, {})  # a download of the transformer alone
+
+
+def test_a_pipeline_of_several_transformers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wan = {"_class_name": "WanTransformer3DModel", "patch_size": [1, 2, 2]}
+    other = {**wan, "attention_head_dim": 64}
+    pipeline(
+        tmp_path, transformer_2={**wan, "in_channels": 36}, transformer=wan, vae={"_class_name": "AutoencoderKLWan"}
+    )
+    assert posenc_cli.run(["explain", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.endswith("\ntransformer_2: the same\n")
+    (tmp_path / "transformer_2" / "config.json").write_text(json.dumps(other))
+    assert posenc_cli.run(["explain", str(tmp_path)]) == 0
+    assert "transformer_2: different; posenc explain FOLDER/transformer_2 shows it" in capsys.readouterr().out
+    assert posenc_cli.run(["explain", str(tmp_path / "transformer_2"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rotation"]["axes"][0]["channels"] == 24
+
+
+def test_pipelines_that_cannot_be_read(tmp_path: Path) -> None:
+    unet = pipeline(tmp_path / "sdxl", unet={"_class_name": "UNet2DConditionModel"}, vae={"_class_name": "VAE"})
+    with pytest.raises(ValueError, match=r"names no transformer, whose positions could be read: unet, vae"):
+        diffusion_config(unet)
+    flux = pipeline(tmp_path / "flux", transformer=FLUX)
+    with pytest.raises(ValueError, match=r"is a pipeline of diffusers \(model_index.json\)"):
+        read_rope(flux)
+    (flux / "transformer" / "config.json").unlink()
+    with pytest.raises(FileNotFoundError, match=r"has no transformer/config.json, which model_index.json names"):
+        diffusion_config(flux)
+    (flux / "model_index.json").write_text("[]")
+    with pytest.raises(ValueError, match="must hold a JSON object"):
+        diffusion_config(flux)
 
 
 def test_what_is_refused() -> None:

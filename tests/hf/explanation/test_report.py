@@ -148,7 +148,22 @@ FINDINGS += [
     ({"model_type": "phi3", "rope_parameters": {**LONG, "rope_type": "su"}}, "rope_type", "su-fails"),
     ({"model_type": "phi3", "rope_parameters": {**LONG, "rope_type": "yarn"}},
      "rope_type", "first-spelling-of-longrope"),
+    ({"rope_parameters": {**LONG, "long_factor": [4.0 ** (min(pair, 40) / 40) for pair in range(64)]}},
+     "long_factor", "critical-pair", "pair 40 by 4 ", "a gain of 1.0954"),
+    ({"rope_parameters": {**LONG, "long_factor": [4.0 ** (min(pair, 40) / 40) for pair in range(64)],
+                          "attention_factor": 1.0}},
+     "long_factor", "critical-pair", "no gain, so they are rotated as before"),
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", [
+    {}, {"short_factor": [4.0 ** (min(pair, 40) / 40) for pair in range(64)]},
+    {"long_factor": [1.0 + pair / 20 for pair in range(64)]}, {"long_factor": [1.0] * 64},
+])  # fmt: skip
+def test_other_lists_have_no_critical_pair(change: dict[str, Any]) -> None:
+    block = {**LONG, **change}
+    config = {"model_type": "llama", "hidden_size": 8192, "num_attention_heads": 64, "max_position_embeddings": 4096}
+    assert "critical-pair" not in {f.name for f in read_rope({**config, "rope_parameters": block}).findings}
 
 
 @pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: finding[2])

@@ -186,7 +186,44 @@ def test_a_repository_with_params_json(server: dict[str, Any]) -> None:
 
 
 def test_a_repository_without_a_config(server: dict[str, Any]) -> None:
-    with pytest.raises(HubError, match=r"has no config.json or params.json on the Hugging Face Hub"):
+    with pytest.raises(HubError, match=r"has no config.json or params.json or model_index.json on the Hugging Face"):
+        config_folder(MODEL)
+
+
+INDEX = {
+    "_class_name": "WanPipeline", "transformer": ["diffusers", "WanTransformer3DModel"],
+    "transformer_2": ["diffusers", "WanTransformer3DModel"], "vae": ["diffusers", "AutoencoderKLWan"],
+    "image_encoder": [None, None],
+}  # fmt: skip
+WAN = {"_class_name": "WanTransformer3DModel", "attention_head_dim": 128}
+
+
+def test_of_a_pipeline_the_transformers_configs_are_downloaded(
+    server: dict[str, Any], root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {"model_index.json": INDEX, "transformer/config.json": WAN, "transformer_2/config.json": WAN}
+    server["files"] |= files | {"vae/config.json": {}, "transformer/diffusion_pytorch_model.safetensors": 1}
+    assert posenc_cli.run(["explain", "org/model"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("WanTransformer3DModel (diffusers)")
+    assert out.endswith("transformer_2: the same\n")
+    requests = ["config.json", "params.json", "model_index.json"]
+    requests += ["transformer/config.json", "transformer_2/config.json"]
+    assert server["asked"] == requests
+    reference = root / "models--org--model" / "refs" / "main"  # which huggingface_hub writes
+    reference.parent.mkdir()
+    reference.write_text(COMMIT)
+    snapshot = config_folder(MODEL)
+    assert server["asked"] == requests, "read from the cache"
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (snapshot / "transformer_2" / "config.json").unlink()
+    with pytest.raises(HubError, match=r"hf download org/model --include model_index.json '\*/config.json'"):
+        config_folder(MODEL)
+
+
+def test_a_pipeline_whose_transformer_has_no_config(server: dict[str, Any]) -> None:
+    server["files"] |= {"model_index.json": INDEX, "transformer/config.json": WAN}
+    with pytest.raises(HubError, match=r"has no transformer_2/config.json .* which its model_index.json names"):
         config_folder(MODEL)
 
 

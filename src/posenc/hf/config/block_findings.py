@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from posenc.arguments import shown
+from posenc.frequencies.longrope import below_critical
 from posenc.hf.config.block_schema import ENGINES, TRAINED, VLLM, WITH_ALPHA, Block
 from posenc.hf.config.parse import Reading
 from posenc.hf.config.rope_block import ALL, OUTSIDE, SCALED_FROM, RopeBlock, at
@@ -325,6 +326,14 @@ def on_types(text_config: TextConfig, rope_block: RopeBlock, rope: Rotation) -> 
         yield Finding("long_factor", text, "rotation-dropped")
     if rope_type == "longrope":
         yield from _on_longrope(text_config, rope_block, values)
+        pair, gain = _critical_pair(values), float(text_rope(rope).spectrum(1).gain)
+        if pair is not None:
+            text = (
+                f"slows pair {pair} by {values['long_factor'][pair]:g} and the pairs below it as a larger base does, "
+            )
+            text += "which is LongRoPE2's rule (arXiv 2502.20082); short texts keep the unscaled frequencies"
+            text += f", with a gain of {gain:.6g}" if gain != 1 else " and have no gain, so they are rotated as before"
+            yield Finding("long_factor", text, "critical-pair")
         short, long = (sum(values[key]) / len(values[key]) for key in ("short_factor", "long_factor"))
         if short > long:
             text = f"slows the pairs by {short:.4g} on average, and long_factor by {long:.4g}: were the two exchanged?"
@@ -347,6 +356,18 @@ def _on_gain(rope_block: RopeBlock, rope: Rotation) -> Iterator[Finding]:
         )
         text += f"alone: there also give attn_factor = {gain / usual:.6g}, which multiplies that"
         yield Finding(key, text, "yarn-gain-in-engines")
+
+
+def _critical_pair(values: Block) -> int | None:
+    """The pair below which the long factors follow LongRoPE2's rule, under short factors of 1; None where none is."""
+    long = values["long_factor"]
+    if any(factor != 1 for factor in values["short_factor"]):
+        return None
+    for pair in range(len(long) - 1, 2, -1):  # two factors between 1 and the pair's own are the least that shows a rule
+        expected = below_critical(long[pair], pair)
+        if long[pair] > 1 and all(abs(a - b) < 1e-6 * b for a, b in zip(long, expected, strict=False)):
+            return pair
+    return None
 
 
 def _on_longrope(text_config: TextConfig, rope_block: RopeBlock, values: Block) -> Iterator[Finding]:

@@ -21,7 +21,7 @@ import json
 import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,6 +41,8 @@ from posenc.evaluation.retrieval import (
     Prompt,
     build_prompt,
     draw_task,
+    encode,
+    ends_sentence,
     score,
     spans,
     special_prefix,
@@ -99,8 +101,7 @@ class Evaluator:
 
     def encode(self, text: str) -> list[int]:
         """A text as tokens, without special ones."""
-        ids: list[int] = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-        return ids
+        return encode(self.tokenizer, text)
 
     def key(self, method: Method, target: int, task: str, length: int, item: _Item) -> str:
         """Everything that decides a measurement, as text."""
@@ -148,7 +149,8 @@ class Evaluator:
         depth, answer_tokens = self.depth(item.number), self._answer_tokens(task)
         prompt = build_prompt(
             draw_task(task, item.number), item.tokens.tolist(), length, depth / 100, encode=self.encode,
-            ends=self._ends, seed=item.number, prefix=self.prefix, answer_tokens=answer_tokens,
+            ends=partial(ends_sentence, self.tokenizer), seed=item.number, prefix=self.prefix,
+            answer_tokens=answer_tokens,
         )  # fmt: skip
         expected = prompt.task.expected
         room = self.trained - answer_tokens - len(prompt.before) - len(prompt.question)
@@ -197,15 +199,6 @@ class Evaluator:
     def _decode(self, tokens: Sequence[int]) -> str:
         text: str = self.tokenizer.decode(tokens, skip_special_tokens=True)
         return text
-
-    def _ends(self, token: int) -> bool:
-        return _ends_text(self.tokenizer, token)
-
-
-@cache
-def _ends_text(tokenizer: Any, token: int) -> bool:
-    """Whether a sentence or a line ends with a token."""
-    return str(tokenizer.decode([token])).rstrip(" ").endswith((".", "!", "?", "\n"))
 
 
 def evaluate(

@@ -8,8 +8,8 @@
 after; it needs the package transformers. `extend_config` changes keys of the config, without weights or torch.
 
 extension       extend(), from the first measurement to the folder;  result: measurements in words
-methods         by name: scalings of the frequencies, LongRoPE's search, remapped distances
-search          LongRoPE's factors, alone or in its recipe, resumable;  tuning: the training loop
+methods         by name: scalings of the frequencies, searched factors, remapped distances
+search          factors of LongRoPE and LongRoPE2, alone or in their recipes, resumable;  tuning: the training loop
 rotary_modules  rebuilds and restores the rotary modules of a live model
 loading         loads folders and GGUF files;  folder: the extended model, its state, commands for engines
 weight_files    links weights that do not change

@@ -23,6 +23,7 @@ from posenc.evaluation.likelihood import (
     windows_of,
 )
 from posenc.evaluation.log import MeasurementLog, fingerprint
+from posenc.evaluation.needles import ScoredText, needle_documents
 from posenc.hf.attach import detach
 from posenc.hf.extend.drope import RECIPE, TEMPERATURES, check_qk_norm, dropped_config, with_qk_norm
 from posenc.hf.extend.estimate import Workload, duration, memory_text, within_memory
@@ -31,6 +32,7 @@ from posenc.hf.extend.loading import is_folder_of_transformers, load_causal_lm
 from posenc.hf.extend.measure import Decoding, WindowLosses, decoding_gap, measure_losses
 from posenc.hf.extend.methods import (
     AUTO,
+    BY_NEEDLES,
     DISTANCES,
     DROPE,
     PROGRESSIVE,
@@ -42,8 +44,14 @@ from posenc.hf.extend.methods import (
 from posenc.hf.extend.result import Extension
 from posenc.hf.extend.retrieval import Retrieval, RetrievalTask
 from posenc.hf.extend.rotary_modules import RotaryModules, apply, scaled_config
-from posenc.hf.extend.search import SIZES, FactorSearch, intermediate_length, progressive_search
-from posenc.hf.extend.tuning import Recipe, draw_rows, tune
+from posenc.hf.extend.search import (
+    SIZES,
+    FactorSearch,
+    intermediate_length,
+    mixed_window_training,
+    progressive_search,
+)
+from posenc.hf.extend.tuning import Recipe, check_documents_masked, draw_rows, draw_short_rows, tune
 from posenc.hf.extend.weight_files import weight_files
 from posenc.hf.limits import TOKENS
 from posenc.search import Settings
@@ -57,16 +65,22 @@ class ContextExtension:
     def __init__(
         self, rotations: RotaryModules, method: str, original: int, length: int, windows: Windows,
         lengths: tuple[int, ...], sizes: Settings, pieces: int, recipe: Recipe, retrieval: RetrievalTask | None,
-        source: Path | None, progress: Callable[[str], None],
+        source: Path | None, progress: Callable[[str], None], tokenizer: Any = None,
     ) -> None:  # fmt: skip
         self.rotations, self.method, self.original, self.length = rotations, method, original, length
         self.windows, self.lengths, self.sizes, self.pieces = windows, lengths, sizes, pieces
         self.recipe, self.retrieval, self.source, self.progress = recipe, retrieval, source, progress
         self.weights = fingerprint(rotations.model)
         self.choices: dict[str, tuple[float, ...]] = {}
+        if recipe.short_share and method != PROGRESSIVE:
+            raise ValueError(f"short_share mixes the windows of method progressive, which trains, got method {method}")
+        self.mixed = bool(recipe.short_share)
         self.workload = Workload(rotations.model, self._readings())
         if method == PROGRESSIVE:
             intermediate_length(recipe, original, length)
+        self.documents: list[ScoredText] = []
+        if method == BY_NEEDLES or self.mixed:
+            self.documents = needle_documents(windows.before, tokenizer, length, pieces)
 
     def request(self) -> dict[str, Any]:
         """Everything that decides the outcome, as plain data."""
@@ -89,11 +103,11 @@ class ContextExtension:
             readings[self.length] += self.pieces * len(auto_methods(self._ropes()))
         sizes, recipe = self.sizes, self.recipe
         searches = self.pieces * (sizes.population + sizes.generations * (sizes.mutations + sizes.crossovers))
-        if self.method == SEARCHED:
+        if self.method in (SEARCHED, BY_NEEDLES) or self.mixed:
             readings[self.length] += searches
         if self.method == PROGRESSIVE:
             middle = intermediate_length(recipe, self.original, self.length)
-            for n in {middle, self.length, self.original}:
+            for n in {middle, self.length, self.original} if not self.mixed else ():
                 readings[n] += searches
             readings[recipe.tokens or middle] += 3 * recipe.steps * recipe.batch
         if self.method == DROPE:
@@ -117,7 +131,7 @@ class ContextExtension:
         gap_before = self._decoding_gap(self.rotations.model, method, cache, "before")
         self.progress(f"extending by {method}")
         model, config = self._apply(method, output, cache)
-        if method in (SEARCHED, *TRAINED_BY):
+        if method in (SEARCHED, BY_NEEDLES, *TRAINED_BY):
             self.workload.left = Counter(self._readings_after())
         label = f"after {method} {fingerprint(model)}"
         after = self._measure(cache, label)
@@ -233,12 +247,17 @@ class ContextExtension:
             return
         if self.method in (AUTO, SEARCHED, PROGRESSIVE):
             evenly_spaced_pieces(self.windows.before, self.length, self.pieces)  # refuses a text that is too short
-        if self.method in (SEARCHED, PROGRESSIVE):
-            self._searcher()
+        if self.method in (SEARCHED, BY_NEEDLES, PROGRESSIVE):
+            searcher = self._searcher()
+            if self.documents:
+                searcher.critical_pairs()
+        if self.mixed:
+            draw_short_rows(self.windows.before, self.recipe, self.length, self.original, 0)
+            check_documents_masked(rotations.model)
         if self.method == AUTO:
             names = auto_methods(rotations.long_range_ropes(self.original).values())
         else:
-            names = ("pi",) if self.method in (SEARCHED, PROGRESSIVE) else (self.method,)
+            names = ("pi",) if self.method in (SEARCHED, BY_NEEDLES, PROGRESSIVE) else (self.method,)
         for name in names:
             with rotations.temporarily(scaled_config(rotations, name, self.original, self.length)):
                 pass
@@ -290,17 +309,25 @@ class ContextExtension:
             return apply(rotations, method, self.original, self.length), {}
         if method == PROGRESSIVE:
             assert output.state is not None
-            trained = progressive_search(
-                self._searcher(), self.windows.before, self.recipe, pieces=self.pieces, work=output.state,
-                progress=self.progress,
-            )  # fmt: skip
+            searcher, text, work = self._searcher(), self.windows.before, output.state
+            if self.mixed:
+                trained = mixed_window_training(
+                    searcher, text, self.recipe, documents=self.documents, work=work, progress=self.progress
+                )
+            else:
+                trained = progressive_search(
+                    searcher, text, self.recipe, pieces=self.pieces, work=work, progress=self.progress
+                )
             return trained, self._rotation_keys()
-        if method == SEARCHED:
-            searcher = self._searcher()
-            factors = searcher.search(
-                evenly_spaced_pieces(self.windows.before, self.length, self.pieces), trained=self.original,
-                factor=self.length / self.original, journal=output.file("search.jsonl"), progress=self.progress,
-            )  # fmt: skip
+        if method in (SEARCHED, BY_NEEDLES):
+            searcher, journal = self._searcher(), output.file("search.jsonl")
+            if method == BY_NEEDLES:
+                factors = searcher.search_by_needles(self.documents, journal=journal, progress=self.progress)
+            else:
+                factors = searcher.search(
+                    evenly_spaced_pieces(self.windows.before, self.length, self.pieces), trained=self.original,
+                    factor=self.length / self.original, journal=journal, progress=self.progress,
+                )  # fmt: skip
             rotations.rebuild(searcher.config((1.0,) * searcher.pairs, factors))
         else:
             rotations.rebuild(scaled_config(rotations, method, self.original, self.length))
@@ -309,7 +336,7 @@ class ContextExtension:
     def _searcher(self) -> FactorSearch:
         return FactorSearch(
             self.rotations, original_length=self.original, length=self.length, last=self.windows.last,
-            settings=self.sizes, seed=self.recipe.seed,
+            settings=self.sizes, seed=self.recipe.seed, gain=1.0 if self.documents else None,
         )  # fmt: skip
 
     def _rotation_keys(self) -> dict[str, Any]:
@@ -346,7 +373,7 @@ class ContextExtension:
 
         Where the length matters, decoding crosses the original one; elsewhere a short text shows as much.
         """
-        length_dependent = method in (SEARCHED, PROGRESSIVE, "dynamic_ntk")
+        length_dependent = method in (SEARCHED, BY_NEEDLES, PROGRESSIVE, "dynamic_ntk")
         crosses = length_dependent or method in DISTANCES
         return min(self.length, self.original + _STEPS // 2) if crosses else min(self.length, _SHORT), length_dependent
 
@@ -407,8 +434,9 @@ def extend(
         last: tokens at the end of each that are scored; None: 512, or an eighth of the original length if that is less.
         retrieval: prompts of each length with a hidden fact, which both models are asked for; 0: none. They are
             measured at the original length and at ``length``, and need a tokenizer.
-        search: sizes of the search of "longrope" and "progressive"; None: 48 evaluations.
-        pieces: of text that a search and "auto" judge on.
+        search: sizes of the search of "longrope", "longrope2" and "progressive"; None: 48 evaluations.
+        pieces: of text that a search and "auto" judge on; for "longrope2" each is a needle document, which needs a
+            tokenizer.
         recipe: numbers of "progressive" and "drope"; None: `Recipe()`, and `posenc.hf.extend.drope.RECIPE`.
         overwrite: whether an existing folder ``out`` may be replaced.
         dtype, device: of a model that is loaded; "auto": the dtype of the file; cuda, mps or cpu, the first there is.
@@ -451,7 +479,7 @@ def extend(
     job = ContextExtension(
         rotations, name, original, length, scored, measured_at, search or SIZES, pieces,
         recipe or (RECIPE if name == DROPE else Recipe()), prompts,
-        source, progress,
+        source, progress, tokenizer,
     )  # fmt: skip
     job.check_applicable()  # before a folder for its state exists
     output = OutputFolder(out, job.request(), overwrite=overwrite)

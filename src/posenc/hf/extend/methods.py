@@ -3,9 +3,10 @@
 pi  ntk  part_ntk  ntk_by_parts  yarn  yarn_by_turns  llama3     each also with +resonance
 dynamic_ntk                                                      depends on the current length
 longrope                                                         factors searched on the model's own loss
+longrope2                                                        critical pair and factors, searched by needles
 self_extend  rerope  leaky_rerope  dual_chunk  string            remapped distances, unchanged frequencies
 lm_infinite  streaming_llm                                       windows plus the first tokens
-progressive                                                      LongRoPE's recipe, which trains (`search`)
+progressive                                                      recipes of LongRoPE and LongRoPE2, which train
 drope                                                            no rotation at all, then training (`drope`)
 auto                                                             the one of `auto_methods` with the lowest loss
 """
@@ -26,11 +27,12 @@ from posenc.frequencies.modules import YaRN
 from posenc.frequencies.resonance import Resonance
 from posenc.rotary.rope import RoPE
 
-SEARCHED, PROGRESSIVE, DROPE, AUTO, RESONANT = "longrope", "progressive", "drope", "auto", "+resonance"
+SEARCHED, BY_NEEDLES, PROGRESSIVE, DROPE, AUTO = "longrope", "longrope2", "progressive", "drope", "auto"
+RESONANT = "+resonance"
 TRAINED_BY = (PROGRESSIVE, DROPE)  # methods that change the weights
 DISTANCES = ("self_extend", "rerope", "leaky_rerope", "dual_chunk", "string", "lm_infinite", "streaming_llm")
 SCALED = (*FACTORED, "dynamic_ntk")
-METHODS = (*SCALED, SEARCHED, *DISTANCES, PROGRESSIVE, DROPE, AUTO)
+METHODS = (*SCALED, SEARCHED, BY_NEEDLES, *DISTANCES, PROGRESSIVE, DROPE, AUTO)
 CHOICES = ("yarn", "ntk", "llama3", "dynamic_ntk")
 _NO_ROPE_TYPE = sorted({*DYNAMIC} - {*SCALED})  # scalings that are no rope type of transformers
 

@@ -28,7 +28,7 @@ from posenc.hf.config.block_schema import Block
 AUTO = "auto"
 METHODS = (AUTO, "yarn", "linear", "dynamic", "llama3")
 _ALIASES = {"pi": "linear", "dynamic_ntk": "dynamic"}
-_MEASURED = ("ntk", "longrope", "progressive", "drope", "self_extend", "rerope", "dual_chunk", "part_ntk")
+_MEASURED = ("ntk", "longrope", "longrope2", "progressive", "drope", "self_extend", "rerope", "dual_chunk", "part_ntk")
 _NAMES = {"yarn": "YaRN", "linear": "Linear scaling", "dynamic": "Dynamic NTK", "llama3": "Llama 3's scaling"}
 _QWEN = "https://huggingface.co/Qwen"
 

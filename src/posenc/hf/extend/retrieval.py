@@ -10,13 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
 
 from posenc.evaluation.generate import end_tokens_of, generate
 from posenc.evaluation.likelihood import evenly_spaced_pieces
-from posenc.evaluation.retrieval import Kind, Prompt, build_prompt, draw_task, score, special_prefix
+from posenc.evaluation.retrieval import (
+    Kind,
+    Prompt,
+    build_prompt,
+    draw_task,
+    encode,
+    ends_sentence,
+    score,
+    special_prefix,
+)
 from posenc.evaluation.statistics import paired_shares, share_interval
 
 KIND: Kind = "niah_single"
@@ -83,7 +93,8 @@ class RetrievalTask:
         return [
             build_prompt(
                 draw_task(KIND, n), pieces[n % len(pieces)].tolist(), length, _DEPTHS[n % len(_DEPTHS)],
-                encode=self._encode, ends=self._ends, seed=n, prefix=self._prefix, answer_tokens=ANSWER_TOKENS,
+                encode=partial(encode, self.tokenizer), ends=partial(ends_sentence, self.tokenizer),
+                seed=n, prefix=self._prefix, answer_tokens=ANSWER_TOKENS,
             )
             for n in range(self.count)
         ]  # fmt: skip
@@ -111,13 +122,6 @@ class RetrievalTask:
         )
         return complete(generation.tokens)
 
-    def _encode(self, text: str) -> list[int]:
-        ids: list[int] = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-        return ids
-
     def _decode(self, tokens: Sequence[int]) -> str:
         text: str = self.tokenizer.decode(tokens, skip_special_tokens=True)
         return text
-
-    def _ends(self, token: int) -> bool:
-        return self._decode([token]).rstrip(" ").endswith((".", "!", "?", "\n"))

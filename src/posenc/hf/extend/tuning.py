@@ -3,6 +3,18 @@
 The rows of a step depend on the seed and the step's number alone, so that a killed and resumed run gives the result of
 an uninterrupted one. Where a row has fewer tokens than the context length, positions are skipped (PoSE,
 `posenc.positions.skipped`).
+
+Mixed windows (LongRoPE2) train both sets of factors of a "longrope" rotation at once. A share of the rows are short
+windows: documents of at most the training length, packed to the size of a row, each at positions from 0 and masked from
+the others. The rest are long ones, a single text each. transformers takes the short factors where no position of a call
+reaches the training length, else the long ones, so rows of the two kinds are in calls of their own:
+
+    loss of a step = (short rows / rows) · mean loss of short rows + (long rows / rows) · mean loss of long rows
+
+Source: Shang et al., LongRoPE2, arXiv 2502.20082, section 3.3, table 1, figures 5 and 10.
+Departs from the source: the authors pack whole documents of at most the training length, with BOS and EOS, and train
+    windows of both kinds in one batch; here the text has no borders of documents, so a document is a piece of it of the
+    training length at a random place, the last one of a row shorter; with one row a step, steps are of one kind.
 Needs the package accelerate; LoRA the package peft.
 """
 
@@ -10,7 +22,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -41,6 +53,8 @@ class Recipe:
         save_every: steps between two saved states.
         seed: of rows, of LoRA and of the searches.
         qk_norm: of DroPE: "head" or "full" gives queries and keys a norm within each head or over all of them.
+        short_share: of progressive extension: the share of rows that are short windows under the original rotation, as
+            LongRoPE2 trains; 0: none, LongRoPE's recipe. The paper's is 0.3 of the tokens (table 1).
         temperature: of DroPE: factor on the attention logits after the training; "auto": the one of
             `posenc.hf.extend.drope.TEMPERATURES` with the lowest loss at the target length.
     """
@@ -54,6 +68,7 @@ class Recipe:
     rank: int = 0
     save_every: int = 10
     seed: int = 0
+    short_share: float = 0.0
     qk_norm: Literal["head", "full"] | None = None
     temperature: float | Literal["auto"] = 1.0
 
@@ -66,6 +81,9 @@ class Recipe:
             if getattr(self, name) is not None:
                 check_whole(name, getattr(self, name), least=2, most=TOKENS)
         check_number("lr", self.lr, above=0)
+        check_number("short_share", self.short_share, least=0)
+        if self.short_share >= 1:
+            raise ValueError(f"short_share must be below 1, as no long window would be trained, got {self.short_share}")
         if self.qk_norm not in (None, "head", "full"):
             raise ValueError(f"qk_norm must be head, full or None, got {self.qk_norm!r}")
         if self.qk_norm is not None and self.rank:
@@ -75,15 +93,81 @@ class Recipe:
 
 
 class Row(NamedTuple):
-    """The rows of one step, ``(batch, tokens)`` each."""
+    """The rows of one call, ``(batch, tokens)`` each."""
 
     tokens: Tensor
     positions: Tensor
     scored: Tensor  # bool: whether a token's loss counts
+    packed: bool = False  # whether a row is several documents, which do not attend to each other
+
+    def to(self, device: torch.device) -> Row:
+        """The same on a device."""
+        return Row(self.tokens.to(device), self.positions.to(device), self.scored.to(device), self.packed)
+
+
+def draw_step(
+    text: Tensor, recipe: Recipe, length: int, step: int, process: int = 0, *, original_length: int | None = None
+) -> list[Row]:
+    """The rows of a step: short windows, long windows or both; without mixed windows long ones alone.
+
+    Over the steps the share of short rows is as near to the recipe's as whole rows allow.
+
+    Args:
+        text, recipe, length, step, process: as `draw_rows` has them.
+        original_length: the training length in tokens, which mixed windows need.
+
+    Raises:
+        ValueError: as `draw_rows` and `draw_short_rows`.
+    """
+    if not recipe.short_share:
+        return [draw_rows(text, recipe, length, step, process)]
+    if original_length is None:
+        raise ValueError("original_length must be given where windows are mixed (short_share)")
+    expected = recipe.batch * recipe.short_share
+    short = int(expected * (step + 1) + 1e-9) - int(expected * step + 1e-9)
+    rows = []
+    if short:
+        rows.append(draw_short_rows(text, replace(recipe, batch=short), length, original_length, step, process))
+    if short < recipe.batch:
+        rows.append(draw_rows(text, replace(recipe, batch=recipe.batch - short), length, step, process))
+    return rows
+
+
+def draw_short_rows(
+    text: Tensor, recipe: Recipe, length: int, original_length: int, step: int, process: int = 0
+) -> Row:
+    """The short windows of a step: documents of the training length, packed to rows as long as the long ones.
+
+    Args:
+        text: tokens ``(tokens,)``.
+        recipe: numbers.
+        length: the context length of the long windows, in tokens.
+        original_length: the training length, in tokens.
+        step, process: as in `draw_rows`.
+
+    Raises:
+        ValueError: for a text that is shorter than a document, and for rows of at most the training length, as
+            the skipped positions of a long row could then stay below it, where the short factors hold.
+    """
+    size = min(recipe.tokens or length, length)
+    if size <= original_length:
+        raise ValueError(
+            f"tokens: with mixed windows (short_share) rows must have more than the {original_length:,} tokens of the "
+            f"training length, got {size:,}"
+        )
+    if len(text) < original_length:
+        raise ValueError(f"text: documents have {original_length:,} tokens, and only {len(text):,} are not scored")
+    positions = torch.arange(size) % original_length
+    starts = torch.randint(
+        len(text) - original_length + 1, (recipe.batch, -(-size // original_length)),
+        generator=_generator(f"{recipe.seed} {step} {process} short"),
+    )  # fmt: skip
+    places = starts.repeat_interleave(original_length, dim=1)[:, :size] + positions
+    return Row(text[places], positions.expand(recipe.batch, -1), (positions > 0).expand(recipe.batch, -1), packed=True)
 
 
 def draw_rows(text: Tensor, recipe: Recipe, length: int, step: int, process: int = 0) -> Row:
-    """The rows of a step.
+    """The rows of a step, each one text of the context length.
 
     Args:
         text: tokens ``(tokens,)``.
@@ -99,8 +183,7 @@ def draw_rows(text: Tensor, recipe: Recipe, length: int, step: int, process: int
     longest = min(length, len(text))
     if longest < size:
         raise ValueError(f"text: rows have {size:,} tokens, and only {len(text):,} are not scored")
-    seed = hashlib.sha256(f"{recipe.seed} {step} {process}".encode()).digest()[:6]
-    generator = torch.Generator().manual_seed(int.from_bytes(seed, "big"))
+    generator = _generator(f"{recipe.seed} {step} {process}")
     starts = torch.randint(len(text) - longest + 1, (recipe.batch, 1), generator=generator)
     row = skipped(size, length, text_length=longest, batch=recipe.batch, generator=generator)
     scored = torch.ones(recipe.batch, size, dtype=torch.bool)
@@ -109,12 +192,18 @@ def draw_rows(text: Tensor, recipe: Recipe, length: int, step: int, process: int
     return Row(text[starts + row.tokens], row.positions, scored)
 
 
+def _generator(key: str) -> torch.Generator:
+    seed = hashlib.sha256(key.encode()).digest()[:6]
+    return torch.Generator().manual_seed(int.from_bytes(seed, "big"))
+
+
 def tune(
     model: nn.Module,
     text: Tensor,
     recipe: Recipe,
     length: int,
     *,
+    original_length: int | None = None,
     state: Path,
     progress: Callable[[str], None] = lambda text: None,
     on_step: Callable[[int, float], None] | None = None,
@@ -126,6 +215,8 @@ def tune(
         text: tokens to draw from.
         recipe: numbers.
         length: the context length, in tokens.
+        original_length: the training length, in tokens, where the recipe mixes windows; the model's rotation is then
+            "longrope" with this original length.
         state: a file for weights, optimizer and step, from which a later call resumes.
         progress: is called with a line of text after each save.
         on_step: is called after each step with its number, from 1, and its loss in nats.
@@ -143,26 +234,25 @@ def tune(
         torch.manual_seed(recipe.seed + step)  # of dropout
         for group in optimizer.param_groups:
             group["lr"] = recipe.lr * _lr_share(step, recipe)
-        row = Row(
-            *(
-                tensor.to(accelerator.device)
-                for tensor in draw_rows(text, recipe, length, step, accelerator.process_index)
-            )
-        )
-        loss = row_loss(prepared, row)
-        accelerator.backward(loss)
+        loss = 0.0
+        for row in draw_step(
+            text, recipe, length, step, accelerator.process_index, original_length=original_length
+        ):  # one backward for each, which keeps the memory of one
+            part = row_loss(prepared, row.to(accelerator.device)) * (len(row.tokens) / recipe.batch)
+            accelerator.backward(part)
+            loss += part.item()
         accelerator.clip_grad_norm_(prepared.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
         if on_step is not None:
-            on_step(step + 1, loss.item())
+            on_step(step + 1, loss)
         if (step + 1) % recipe.save_every == 0 or step + 1 == recipe.steps:
             if accelerator.is_main_process:
                 saved = {name: weight.detach().cpu() for name, weight in weights.items()}
                 checkpoint = {"step": step + 1, "weights": saved, "optimizer": optimizer.state_dict()}
                 write_atomically(state, partial(torch.save, checkpoint), replace=True)
             accelerator.wait_for_everyone()
-            progress(f"step {step + 1} of {recipe.steps}: {loss.item():.4f} nats")
+            progress(f"step {step + 1} of {recipe.steps}: {loss:.4f} nats")
     trained: Any = accelerator.unwrap_model(prepared, keep_fp32_wrapper=False)  # without the autocast of training
     tuned: nn.Module = trained.merge_and_unload() if recipe.rank else trained
     return tuned.requires_grad_(True).eval()
@@ -171,14 +261,45 @@ def tune(
 def row_loss(model: nn.Module, row: Row) -> Tensor:
     """The mean loss of the tokens that count.
 
-    An attention mask is passed although nothing is padded: without one, transformers takes a skip in the positions for
-    the start of another document, which does not attend to the one before.
+    Without an attention mask, transformers takes a jump in the positions for the start of another document, which does
+    not attend to the one before. That is so for packed documents; other rows get a mask although nothing is padded.
     """
-    out: Any = model(
-        input_ids=row.tokens, position_ids=row.positions, attention_mask=torch.ones_like(row.tokens), use_cache=False
-    )
+    mask = None if row.packed else torch.ones_like(row.tokens)
+    out: Any = model(input_ids=row.tokens, position_ids=row.positions, attention_mask=mask, use_cache=False)
     losses = functional.cross_entropy(out.logits[:, :-1].float().transpose(1, 2), row.tokens[:, 1:], reduction="none")
     return losses[row.scored[:, 1:]].mean()
+
+
+@torch.no_grad()
+def check_documents_masked(model: nn.Module) -> None:
+    """Raise a ValueError for a model whose packed documents would attend to each other.
+
+    Two documents are read packed, the second one alone, and both as one text: packed, the second must give the logits
+    that it has alone, up to a tenth of what attention to the first one changes, which no rounding reaches.
+    """
+    was_training, device, count = model.training, next(model.parameters()).device, 4
+    embedding: Any = model.get_input_embeddings()  # type: ignore[operator]
+    tokens = (torch.arange(2 * count, device=device) * 7 + 1)[None] % embedding.num_embeddings
+    positions = torch.arange(2 * count, device=device)[None] % count
+
+    def logits(part: slice, mask: Tensor | None) -> Tensor:
+        output: Any = model(
+            input_ids=tokens[:, part], position_ids=positions[:, part], attention_mask=mask, use_cache=False
+        )
+        return output.logits[:, -count:].float()  # type: ignore[no-any-return]
+
+    model.eval()
+    try:
+        both, second = slice(None), slice(count, None)
+        alone = logits(second, None)
+        packed, joined = logits(both, None), logits(both, torch.ones_like(tokens))
+    finally:
+        model.train(was_training)
+    if (packed - alone).abs().max() > 0.1 * (joined - alone).abs().max():
+        raise ValueError(
+            f"short_share: {type(model).__name__} does not mask packed documents from each other, so short windows "
+            "cannot be trained as LongRoPE2 does: use short_share 0"
+        )
 
 
 def _lr_share(step: int, recipe: Recipe) -> float:

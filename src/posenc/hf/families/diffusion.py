@@ -29,7 +29,8 @@ class DiffusionFamily:
         defaults: of the keys that are read.
         layout: "interleaved" or "half".
         attaches: whether `posenc.diffusers.attach` knows its transformer.
-        rotates: "" or why it does not.
+        adds: "" or what it adds to its tokens, where it does not rotate.
+        learned: "" or how it rotates, where its frequencies are weights.
         notes: what to watch out for.
     """
 
@@ -41,7 +42,8 @@ class DiffusionFamily:
     defaults: Config = field(default_factory=dict)
     layout: str = "interleaved"
     attaches: bool = False
-    rotates: Callable[[Config], str] = lambda config: ""
+    adds: Callable[[Config], str] = lambda config: ""
+    learned: str = ""
     notes: tuple[str, ...] = ()
 
     def filled(self, config: Config) -> dict[str, Any]:
@@ -77,11 +79,17 @@ def _cosmos_bases(config: Config) -> list[float]:
     ]
 
 
+def _shares(head_dim: int, sections: Sequence[int]) -> list[int]:
+    """Interleaved M-RoPE: rows and columns have their sections, frames every pair that is left."""
+    rows, columns = sections[1], sections[2]
+    return [head_dim - 2 * (rows + columns), 2 * rows, 2 * columns]
+
+
 def _listed(key: str) -> Callable[[Config], Sequence[int]]:
     return lambda config: config[key]
 
 
-def _no_rotation(config: Config) -> str:
+def _adds_in_2b(config: Config) -> str:
     """CogVideoX-2B and its like."""
     if config["use_rotary_positional_embeddings"]:
         return ""
@@ -108,14 +116,22 @@ _COGVIDEOX = {
 DIFFUSION: dict[str, DiffusionFamily] = {
     "FluxTransformer2DModel": DiffusionFamily("flux-1", _FLUX_1, defaults=_flux_like(1e4), attaches=True),
     "ChromaTransformer2DModel": DiffusionFamily("flux-1", _FLUX_1, defaults=_flux_like(1e4), attaches=True),
-    "BriaTransformer2DModel": DiffusionFamily("flux-1", _FLUX_1, defaults=_flux_like(1e4)),
+    "BriaTransformer2DModel": DiffusionFamily("flux-1", _FLUX_1, defaults=_flux_like(1e4), attaches=True),
+    "BriaFiboTransformer2DModel": DiffusionFamily("flux-1", _FLUX_1, defaults=_flux_like(1e4), attaches=True),
+    "OvisImageTransformer2DModel": DiffusionFamily(
+        "ovis-image", "text at (0, l, l), the picture at (0, row, column)", defaults=_flux_like(1e4), attaches=True
+    ),
+    "LongCatImageTransformer2DModel": DiffusionFamily(
+        "longcat-image", "text at (0, l, l), pictures behind it at (1 + n, tokens + row, tokens + column)",
+        defaults=_flux_like(1e4), attaches=True,
+    ),
     "Flux2Transformer2DModel": DiffusionFamily(
         "flux-2", "text at (0, 0, 0, l), pictures at (10 n, row, column, 0)", (*TIME_ROW_COLUMN, "text"),
         defaults=_flux_like(2e3, axes_dims_rope=(32,) * 4), attaches=True,
     ),
     "Flux3Transformer2DModel": DiffusionFamily(
         "flux-3", "text at (0, 0, 0, l), pictures at (0, row / 2, column / 2, −n)", (*TIME_ROW_COLUMN, "text"),
-        defaults=_flux_like(1e4, axes_dims_rope=(32,) * 4),
+        defaults=_flux_like(1e4, axes_dims_rope=(32,) * 4), attaches=True,
     ),
     "Krea2Transformer2DModel": DiffusionFamily(
         "krea-2", "text at (0, 0, 0), the picture at (0, row, column)",
@@ -127,18 +143,29 @@ DIFFUSION: dict[str, DiffusionFamily] = {
     ),
     "QwenImage21Transformer2DModel": DiffusionFamily(
         "qwen-image-2.1", "text counts on all axes; a picture at (count, centred row, centred column), then count + "
-        "max(H, W)", defaults=_flux_like(1e4), notes=("coordinates reach from −1,024 to 8,191",),
+        "max(H, W)", defaults=_flux_like(1e4), attaches=True, notes=("coordinates reach from −1,024 to 8,191",),
     ),
-    "NucleusMoEImageTransformer2DModel": DiffusionFamily("qwen-image", _QWEN, defaults=_flux_like(1e4)),
+    "NucleusMoEImageTransformer2DModel": DiffusionFamily(
+        "qwen-image", _QWEN, defaults=_flux_like(1e4), attaches=True
+    ),
     "WanTransformer3DModel": DiffusionFamily(
         "wan", _GRID, widths=_thirds, defaults=_WAN, attaches=True, notes=(_TABLE,)
     ),
     "WanVACETransformer3DModel": DiffusionFamily(
         "wan", _GRID, widths=_thirds, defaults=_WAN, attaches=True, notes=(_TABLE,)
     ),
-    "SkyReelsV2Transformer3DModel": DiffusionFamily("wan", _GRID, widths=_thirds, defaults=_WAN, notes=(_TABLE,)),
+    "WanAnimateTransformer3DModel": DiffusionFamily(
+        "wan", _GRID, widths=_thirds, defaults=_WAN, attaches=True, notes=(_TABLE,)
+    ),
+    "SanaVideoTransformer3DModel": DiffusionFamily(
+        "wan", _GRID, widths=_thirds, defaults={**_WAN, "attention_head_dim": 112}, attaches=True, notes=(_TABLE,)
+    ),
+    "SkyReelsV2Transformer3DModel": DiffusionFamily(
+        "wan", _GRID, widths=_thirds, defaults=_WAN, attaches=True, notes=(_TABLE,)
+    ),
     "ChronoEditTransformer3DModel": DiffusionFamily(
-        "chrono-edit", "(frame, row, column), two frames are 0 and 7", widths=_thirds, defaults=_WAN, notes=(_TABLE,)
+        "chrono-edit", "(frame, row, column), two frames are 0 and 7", widths=_thirds, defaults=_WAN, attaches=True,
+        notes=(_TABLE,),
     ),
     "HunyuanVideoTransformer3DModel": DiffusionFamily(
         "hunyuan-video", _GRID, widths=_listed("rope_axes_dim"), defaults=_HUNYUAN, attaches=True
@@ -148,7 +175,10 @@ DIFFUSION: dict[str, DiffusionFamily] = {
     ),
     "HunyuanVideoFramepackTransformer3DModel": DiffusionFamily(
         "framepack", "(number of the frame, row, column), the numbers given by the call; text is not rotated",
-        widths=_listed("rope_axes_dim"), defaults=_HUNYUAN,
+        widths=_listed("rope_axes_dim"), defaults=_HUNYUAN, attaches=True,
+    ),
+    "MotifVideoTransformer3DModel": DiffusionFamily(
+        "hunyuan-video", _GRID, widths=_listed("rope_axes_dim"), defaults=_HUNYUAN, attaches=True
     ),
     "HunyuanImageTransformer2DModel": DiffusionFamily(
         "hunyuan-image", "(row, column); text is not rotated", ROW_COLUMN, _listed("rope_axes_dim"),
@@ -157,7 +187,7 @@ DIFFUSION: dict[str, DiffusionFamily] = {
     "HunyuanDiT2DModel": DiffusionFamily(
         "hunyuan-dit", "rows and columns spread over the part of a 32 × 32 grid that has the picture's shape",
         ROW_COLUMN, _halves, defaults={"attention_head_dim": 88, "rope_theta": 10_000.0},
-        notes=("the column has the first pairs",),
+        attaches=True, notes=("the column has the first pairs",),
     ),
     "LuminaNextDiT2DModel": DiffusionFamily(
         "lumina-next", "(row, column)", ROW_COLUMN,
@@ -167,7 +197,7 @@ DIFFUSION: dict[str, DiffusionFamily] = {
     ),
     "Lumina2Transformer2DModel": DiffusionFamily(
         "lumina-2", "caption at (l, 0, 0), the picture at (length of the caption, row, column)",
-        widths=_listed("axes_dim_rope"), attaches=False,
+        widths=_listed("axes_dim_rope"), attaches=True,
         defaults={"axes_dim_rope": (32, 32, 32), "rope_theta": 10_000.0, "axes_lens": (300, 512, 512)},
         notes=("positions end at axes_lens = {axes_lens}",),
     ),
@@ -180,11 +210,11 @@ DIFFUSION: dict[str, DiffusionFamily] = {
     "CogVideoXTransformer3DModel": DiffusionFamily(
         "cogvideox", "frames counted, rows and columns spread over the part of the trained grid that has the picture's "
         "shape (with patch_size_t, CogVideoX 1.5: counted); text is not rotated",
-        widths=_eighths, defaults=_COGVIDEOX, attaches=True, rotates=_no_rotation,
+        widths=_eighths, defaults=_COGVIDEOX, attaches=True, adds=_adds_in_2b,
     ),
     "EasyAnimateTransformer3DModel": DiffusionFamily(
         "easyanimate", "as CogVideoX on a grid of 30 × 45", widths=_eighths,
-        defaults={"attention_head_dim": 64, "rope_theta": 10_000.0},
+        defaults={"attention_head_dim": 64, "rope_theta": 10_000.0}, attaches=True,
     ),
     "CogView4Transformer2DModel": DiffusionFamily(
         "cogview-4", "(⌊row · 256 / H⌋, ⌊column · 256 / W⌋); text is not rotated", ROW_COLUMN, _halves, layout="half",
@@ -192,7 +222,7 @@ DIFFUSION: dict[str, DiffusionFamily] = {
     ),
     "GlmImageTransformer2DModel": DiffusionFamily(
         "glm-image", "(row, column); text is not rotated", ROW_COLUMN, _halves, layout="half",
-        defaults={"attention_head_dim": 40, "rope_theta": 10_000.0},
+        defaults={"attention_head_dim": 40, "rope_theta": 10_000.0}, attaches=True,
     ),
     "CosmosTransformer3DModel": DiffusionFamily(
         "cosmos", "(24 · frame / fps, row, column), without fps the frame's number", widths=_thirds,
@@ -212,18 +242,39 @@ DIFFUSION: dict[str, DiffusionFamily] = {
     ),
     "Kandinsky5Transformer3DModel": DiffusionFamily(
         "kandinsky-5", "(frame, row, column); text has RoPE in blocks of its own", widths=_listed("axes_dims"),
-        defaults={"axes_dims": (16, 24, 24), "rope_theta": 10_000.0},
+        defaults={"axes_dims": (16, 24, 24), "rope_theta": 10_000.0}, attaches=True,
         notes=("the pipeline divides rows and columns by 2 for videos of 480 to 854 pixels",),
     ),
     "MiniMaxH3Transformer3DModel": DiffusionFamily(
         "minimax-h3", "text at (l, 0, 0), frames behind it in steps of 5/3 · (1, 4, 4, 4, 4), rows and columns in the "
         "middle of 0 … 32", widths=lambda config: [2 * config["rope_freq_dim"]] * 3, layout="half",
-        defaults={"rope_freq_dim": 16, "rope_theta": 10_000.0, "attention_head_dim": 128},
+        defaults={"rope_freq_dim": 16, "rope_theta": 10_000.0, "attention_head_dim": 128}, attaches=True,
     ),
-    "SD3Transformer2DModel": DiffusionFamily("sd3", "", rotates=_adds_sincos("sd3")),
-    "PixArtTransformer2DModel": DiffusionFamily("pixart", "", rotates=_adds_sincos("pixart")),
+    "LTX2VideoTransformer3DModel": DiffusionFamily(
+        "ltx-2",
+        "the middle of a token: (seconds / 20, pixel / 2048, pixel / 2048) from −1 to 1; sound by its seconds alone; "
+        "text is not rotated",
+        widths=lambda config: [config["num_attention_heads"] * config["attention_head_dim"] // 6 * 2] * 3,
+        defaults={
+            "attention_head_dim": 128, "num_attention_heads": 32, "rope_theta": 10_000.0, "rope_type": "interleaved",
+        }, attaches=True,
+        notes=(
+            "frequencies grow, π/2 · base^(t/(n − 1)), and run over the width of all heads; rope_type {rope_type}",
+            "sound has one axis, frequencies of its own width, and cross-attention to the video by seconds alone",
+        ),
+    ),
+    "Ideogram4Transformer2DModel": DiffusionFamily(
+        "ideogram-4", "text at (l, l, l), the picture at (65536, 65536 + row, 65536 + column)",
+        widths=lambda config: _shares(config["attention_head_dim"], config["mrope_section"]),
+        defaults={"attention_head_dim": 256, "mrope_section": (24, 20, 20), "rope_theta": 5e6}, layout="half",
+        attaches=True, notes=(
+            "M-RoPE: pairs of one RoPE over the whole head, dealt out alternately; sections {mrope_section}",
+        ),
+    ),
+    "SD3Transformer2DModel": DiffusionFamily("sd3", "", adds=_adds_sincos("sd3")),
+    "PixArtTransformer2DModel": DiffusionFamily("pixart", "", adds=_adds_sincos("pixart")),
     "MochiTransformer3DModel": DiffusionFamily(
-        "mochi", "", rotates=lambda config: "rotates by learned frequencies, which are weights (pos_frequencies): "
+        "mochi", "", attaches=True, learned="rotates by learned frequencies, which are weights (pos_frequencies): "
         "MixedRoPE(128, num_heads=24, axes=3, frequencies=…), preset 'mochi'",
     ),
 }  # fmt: skip

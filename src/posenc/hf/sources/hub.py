@@ -2,7 +2,8 @@
 
 The local cache of the Hub is read first, in plain Python: importing huggingface_hub takes longer than the rest of a
 command. Only what the cache lacks is downloaded, through huggingface_hub, and only config files: never weights. A local
-path that exists always comes before the Hub.
+path that exists always comes before the Hub. A pipeline of diffusers has its index and the config files of its
+transformers (`posenc.hf.sources.pipeline`).
 
     HF_HUB/models--org--name/refs/main              the commit of a branch or tag, as text
     HF_HUB/models--org--name/snapshots/COMMIT/...   the files of a commit, links into blobs/
@@ -24,6 +25,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from posenc.arguments import one_line
+from posenc.hf.sources.pipeline import INDEX, parts_of, transformers_of
 from posenc.input_files import printable
 
 MAIN_FILES = ("config.json", "params.json")  # the first that a repository has; the second next to Mistral's own weights
@@ -113,6 +115,20 @@ def cached_folder(model: HubId) -> Path | None:
     Raises:
         HubError: where the cache names a commit and does not have it, or has a link to nothing.
     """
+    snapshot = _snapshot(model)
+    if snapshot is None:
+        return None
+    for name in (*MAIN_FILES, INDEX):
+        file = snapshot / name
+        if file.exists():
+            return snapshot if name in MAIN_FILES or not _missing_parts(file) else None
+        if file.is_symlink():
+            raise _broken(model, file, "links to a file that is not there")
+    return None
+
+
+def _snapshot(model: HubId) -> Path | None:
+    """The folder of the commit that a model's revision is in the cache, which need not exist."""
     repository = cache() / f"models--{model.name.replace('/', '--')}"
     commit = model.revision
     if _COMMIT.fullmatch(commit) is None:
@@ -125,14 +141,13 @@ def cached_folder(model: HubId) -> Path | None:
             raise _broken(model, reference, f"cannot be read: {one_line(error)}") from error
         if _COMMIT.fullmatch(commit) is None:
             raise _broken(model, reference, "holds no commit")
-    snapshot = repository / "snapshots" / commit
-    for name in MAIN_FILES:
-        file = snapshot / name
-        if file.exists():
-            return snapshot
-        if file.is_symlink():
-            raise _broken(model, file, "links to a file that is not there")
-    return None
+    return repository / "snapshots" / commit
+
+
+def _missing_parts(index: Path) -> list[str]:
+    """The config files of a pipeline's transformers that are not next to its index."""
+    names = [f"{name}/config.json" for name in transformers_of(parts_of(index))]
+    return [name for name in names if not (index.parent / name).exists()]
 
 
 def _broken(model: HubId, path: Path, what: str) -> HubError:
@@ -142,7 +157,10 @@ def _broken(model: HubId, path: Path, what: str) -> HubError:
 
 def _advice(model: HubId) -> str:
     revision = "" if model.revision == "main" else f" --revision {model.revision}"
-    return f"hf download {model.name} config.json{revision}"
+    snapshot = _snapshot(model)
+    is_pipeline = snapshot is not None and (snapshot / INDEX).exists()
+    files = f"--include {INDEX} '*/config.json'" if is_pipeline else "config.json"
+    return f"hf download {model.name} {files}{revision}"
 
 
 def _downloaded(model: HubId) -> Path:
@@ -157,23 +175,29 @@ def _downloaded(model: HubId) -> Path:
         ) from error
     check_connection(model)
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it writes a line for each attempt
-    folder: Path | None = None
+
+    def fetched(name: str) -> Path | None:
+        try:
+            return Path(hf_hub_download(model.name, name, revision=model.revision))
+        except LocalEntryNotFoundError:  # derives from the next, and means that the network failed
+            raise
+        except EntryNotFoundError:
+            return None
+
     with _in_words(model):
-        for name in (*MAIN_FILES, *SIDE_FILES):
-            if folder is None and name in SIDE_FILES:
-                raise HubError(f"{model} has no {' or '.join(MAIN_FILES)} on the Hugging Face Hub: no model to read")
-            if folder is not None and name in MAIN_FILES:
-                continue
-            try:
-                path = Path(hf_hub_download(model.name, name, revision=model.revision))
-            except LocalEntryNotFoundError:  # derives from the next, and means that the network failed
-                raise
-            except EntryNotFoundError:
-                continue
-            folder = folder or path.parent
-    if folder is None:
-        raise HubError(f"{model} has no {' or '.join(MAIN_FILES)} on the Hugging Face Hub: no model to read")
-    return folder
+        for name in MAIN_FILES:
+            if (file := fetched(name)) is not None:
+                for side in SIDE_FILES:
+                    fetched(side)
+                return file.parent
+        index = fetched(INDEX)
+        if index is None:
+            files = " or ".join((*MAIN_FILES, INDEX))
+            raise HubError(f"{model} has no {files} on the Hugging Face Hub: no model to read")
+        for name in _missing_parts(index):
+            if fetched(name) is None:
+                raise HubError(f"{model} has no {name} on the Hugging Face Hub, which its {INDEX} names")
+        return index.parent
 
 
 def check_connection(model: HubId) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 from posenc.arguments import shown
 from posenc.hf.limits import BITS, DEPTH, FILE_BYTES, KEYS
 from posenc.hf.sources.hub import MAIN_FILES, local_source
+from posenc.hf.sources.pipeline import INDEX
 from posenc.input_files import UnreadableFileError, printable, read_json, told
 
 Config = dict[str, Any]
@@ -47,6 +48,10 @@ def load(source: Source) -> Config:
 
 def _of_file(path: Path) -> Config:
     path = local_source(path)
+    if path.is_dir() and (path / INDEX).exists() and not any((path / name).exists() for name in MAIN_FILES):
+        raise ValueError(
+            f"config: {told(path)} is a pipeline of diffusers ({INDEX}), whose transformers only posenc explain reads"
+        )
     if path.is_dir():
         path = next((path / name for name in MAIN_FILES if (path / name).exists()), path / MAIN_FILES[0])
     if not path.exists():

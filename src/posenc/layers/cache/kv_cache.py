@@ -223,12 +223,12 @@ class KVCache:
 
     def write_step(
         self, k: Tensor, v: Tensor, features: Sequence[Tensor | None], position: int
-    ) -> tuple[Tensor, Tensor, list[Tensor | None]] | None:
+    ) -> tuple[Tensor, Tensor, Sequence[Tensor | None]] | None:
         """Write the token of a `next_step`: all keys, values and features, or None if it does not fit.
 
         It counts after `count_step` only.
         """
-        return self._buffers.write_one(k, v, features, self._ahead.at(position, k.device))
+        return self._buffers.write_one(k, v, features)
 
     def count_step(self, position: int) -> None:
         """Keep the token of `write_step`."""

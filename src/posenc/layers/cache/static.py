@@ -270,13 +270,13 @@ class StaticKVCache(nn.Module):
 
     def write_step(
         self, k: Tensor, v: Tensor, features: Sequence[Tensor | None], position: int
-    ) -> tuple[Tensor, Tensor, list[Tensor | None]] | None:
+    ) -> tuple[Tensor, Tensor, Sequence[Tensor | None]] | None:
         """Write the token of a `next_step`, as `KVCache.write_step` does."""
         held = self._buffers
-        kept = (held["k"], held["v"], *(held[name] for name in self._features))
-        if self._writer is None or not self._writer.serves(kept):
-            self._writer = StepWriter(kept)
-        return self._writer.write((k, v, *features), self._ahead.at(position, k.device), 0, position)
+        remembered, writer = [held[name] for name in self._features], self._writer
+        if writer is None or not writer.serves(held["k"], held["v"], remembered):
+            writer = self._writer = StepWriter(held["k"], held["v"], remembered)
+        return writer.write(k, v, features, 0, position)
 
     def count_step(self, position: int) -> None:
         """Count the token of `write_step`."""

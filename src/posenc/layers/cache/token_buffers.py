@@ -37,7 +37,7 @@ class TokenBuffers:
         self.held: TokenData = []
         self.start = self.stop = self.room = 0
         self.shared = False  # whether a copy of the cache holds the same tensors
-        self._writer: StepWriter | None = None
+        self.writer: StepWriter | None = None  # of single tokens
 
     def __len__(self) -> int:
         return self.stop - self.start
@@ -67,21 +67,16 @@ class TokenBuffers:
         return views
 
     def write_one(
-        self, k: Tensor, v: Tensor, features: Sequence[Tensor | None], place: Tensor
-    ) -> tuple[Tensor, Tensor, TokenData] | None:
-        """As `write` of one token for which there is room: keys, values, features; None if it fits no held tensors.
-
-        Args:
-            k, v, features: of the token; nothing else is kept of any.
-            place: ``stop`` as a tensor ``(1,)``.
-        """
+        self, k: Tensor, v: Tensor, features: Sequence[Tensor | None]
+    ) -> tuple[Tensor, Tensor, Sequence[Tensor | None]] | None:
+        """As `write` of one token for which there is room and of which nothing else is kept; `StepWriter.write`."""
         held = self.held
+        writer = self.writer
+        if writer is None or not writer.serves(held[K], held[V], held[FEATURES:]):
+            writer = self.writer = StepWriter(held[K], held[V], held[FEATURES:])
         if held[POSITIONS] is not None or held[PADDING] is not None or held[SEGMENTS] is not None:
             return None
-        kept = (held[K], held[V], *held[FEATURES:])
-        if self._writer is None or not self._writer.serves(kept):
-            self._writer = StepWriter(kept)
-        return self._writer.write((k, v, *features), place, self.start, self.stop)
+        return writer.write(k, v, features, self.start, self.stop)
 
     def publish(self, tokens: int) -> None:
         """Count tokens that were written among the live ones."""
@@ -173,52 +168,58 @@ class TokenBuffers:
 
 
 class StepWriter:
-    """Writes single tokens into tensors on the CPU ``(batch, heads, room, ...)``; knows what fits them.
+    """Writes single tokens into tensors ``(batch, heads, room, ...)``; knows what fits them.
 
     Args:
-        held: keys, values, and what encodings remember; None for nothing.
+        k, v: keys and values.
+        features: what encodings remember, None for nothing.
     """
 
-    def __init__(self, held: Sequence[Tensor | None]) -> None:
-        self.held = tuple(held)
-        self._shapes = [None if t is None else torch.Size([*t.shape[:2], 1, *t.shape[3:]]) for t in held]
-        self._dtypes = [None if t is None else t.dtype for t in held]
-
-    def serves(self, held: Sequence[Tensor | None]) -> bool:
-        """Whether these are the tensors it writes into."""
-        return len(held) == len(self.held) and all(map(operator.is_, held, self.held))
-
-    def write(
-        self, new: Sequence[Tensor | None], place: Tensor, start: int, stop: int
-    ) -> tuple[Tensor, Tensor, TokenData] | None:
-        """Write a token at ``stop``, for which there is room.
-
-        Args:
-            new: of the token, in the order of ``held``.
-            place: ``stop`` as a tensor ``(1,)``.
-
-        Returns:
-            Views of the tokens from ``start`` to the new one: keys, values, and the list of the others. None, and
-            nothing is written, where the token is not of their shapes and dtypes.
-        """
-        if len(new) != len(self.held):
-            return None
-        for part, shape, dtype in zip(new, self._shapes, self._dtypes, strict=True):
-            if part is None:
-                if shape is not None:
-                    return None
-            elif part.shape != shape or part.dtype is not dtype:
-                return None
-        count, views = stop + 1 - start, TokenData()
-        for buffer, part in zip(self.held, new, strict=True):
-            if buffer is None or part is None:
-                views.append(None)
-            else:  # one call less than a slice and a copy into it
-                views.append(buffer.index_copy_(2, place, part).narrow(2, start, count))
-        k, v, *features = views
+    def __init__(self, k: Tensor | None, v: Tensor | None, features: Sequence[Tensor | None]) -> None:
         if k is None or v is None:
             raise RuntimeError("keys and values are always there")
-        return k, v, features
+        self.k, self.v, self.features = k, v, tuple(features)
+        self._of_k, self._of_v = _token_shape(k), _token_shape(v)
+        self._of_features = [None if t is None else (_token_shape(t), t.dtype) for t in features]
+        self._nothing = [None] * len(features) if not any(t is not None for t in features) else None
+
+    def serves(self, k: Tensor | None, v: Tensor | None, features: Sequence[Tensor | None]) -> bool:
+        """Whether these are the tensors it writes into."""
+        same = k is self.k and v is self.v and len(features) == len(self.features)
+        return same and all(map(operator.is_, features, self.features))
+
+    def write(
+        self, k: Tensor, v: Tensor, features: Sequence[Tensor | None], start: int, stop: int
+    ) -> tuple[Tensor, Tensor, Sequence[Tensor | None]] | None:
+        """Write a token at ``stop``, for which there is room.
+
+        Returns:
+            Views of the tokens from ``start`` to the new one: keys, values, features. None, and nothing is written,
+            where the token is not of their shapes and dtypes.
+        """
+        held_k, held_v, count = self.k, self.v, stop + 1 - start
+        if k.shape != self._of_k or v.shape != self._of_v or k.dtype is not held_k.dtype or v.dtype is not held_v.dtype:
+            return None
+        views: Sequence[Tensor | None] | None = self._nothing
+        if views is None or any(t is not None for t in features):
+            kinds = [None if t is None else (t.shape, t.dtype) for t in features]
+            if kinds != self._of_features:
+                return None
+            views = [_written(*pair, start, stop) for pair in zip(self.features, features, strict=True)]
+        held_k.narrow(2, stop, 1).copy_(k)
+        held_v.narrow(2, stop, 1).copy_(v)
+        return held_k.narrow(2, start, count), held_v.narrow(2, start, count), views
+
+
+def _token_shape(held: Tensor) -> torch.Size:
+    return torch.Size([*held.shape[:2], 1, *held.shape[3:]])
+
+
+def _written(held: Tensor | None, new: Tensor | None, start: int, stop: int) -> Tensor | None:
+    if held is None or new is None:
+        return None
+    held.narrow(2, stop, 1).copy_(new)
+    return held.narrow(2, start, stop + 1 - start)
 
 
 def num_tokens(parts: TokenData) -> int:
