@@ -43,7 +43,7 @@ Result = tuple[str, Block, str, float | str]  # the cell and its block, how it w
 YARN: Block = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 256, "rope_theta": 10_000.0}
 LINEAR: Block = {"rope_type": "linear", "factor": 4.0, "rope_theta": 10_000.0}
 DYNAMIC: Block = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 10_000.0}
-PLAIN: Block = {"rope_type": "default", "rope_theta": 10_000.0}
+DEFAULT: Block = {"rope_type": "default", "rope_theta": 10_000.0}
 LLAMA3: Block = {
     "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     "original_max_position_embeddings": 256, "rope_theta": 10_000.0,
@@ -58,41 +58,41 @@ LONGROPE: Block = {
 
 
 def waves() -> list[float]:
-    """Tokens of a full turn of each pair: arXiv 2104.09864, eq. 15."""
+    """Tokens of a full cycle of each pair: arXiv 2104.09864, eq. 15."""
     return [2 * math.pi * BASE ** (2 * pair / HEAD) for pair in range(PAIRS)]
 
 
 def by_hand(block: Block) -> tuple[list[float], float]:
-    """Radians a token, and the gain, from turns of a pair in the original length."""
+    """Radians a token, and the gain, from cycles of a pair in the original length."""
     kind, factor = block["rope_type"], block.get("factor", 1.0)
-    plain, turns = [2 * math.pi / wave for wave in waves()], [ORIGINAL / wave for wave in waves()]
+    unscaled, cycles = [2 * math.pi / wave for wave in waves()], [ORIGINAL / wave for wave in waves()]
     if kind == "default":
-        return plain, 1.0
+        return unscaled, 1.0
     if kind == "linear":  # arXiv 2306.15595, eq. 4
-        return [theta / factor for theta in plain], 1.0
+        return [theta / factor for theta in unscaled], 1.0
     if kind == "dynamic":  # arXiv 2309.00071, section 3.3: base (s n/L - s + 1)^(d/(d-2)) for n tokens, L declared
         base = BASE * (factor * LONGEST / ORIGINAL - factor + 1) ** (HEAD / (HEAD - 2))
         return [base ** (-2 * pair / HEAD) for pair in range(PAIRS)], 1.0
-    if kind == "llama3":  # linear in turns between low_freq_factor and high_freq_factor
+    if kind == "llama3":  # linear in cycles between low_freq_factor and high_freq_factor
         low, high = block["low_freq_factor"], block["high_freq_factor"]
-        kept = [min(max((turn - low) / (high - low), 0.0), 1.0) for turn in turns]
-        return [theta * (share + (1 - share) / factor) for theta, share in zip(plain, kept, strict=True)], 1.0
+        unchanged = [min(max((cycle - low) / (high - low), 0.0), 1.0) for cycle in cycles]
+        return [theta * (share + (1 - share) / factor) for theta, share in zip(unscaled, unchanged, strict=True)], 1.0
     if kind == "longrope":  # arXiv 2402.13753, and the gain of its code
         gain = block.get("attention_factor", math.sqrt(1 + math.log(LONGEST / ORIGINAL, ORIGINAL)))
-        return [theta / long for theta, long in zip(plain, block["long_factor"], strict=True)], gain
-    # yarn, arXiv 2309.00071: the pair that makes `times` turns, is where base^(2j/d) = L / (2 pi times)
+        return [theta / long for theta, long in zip(unscaled, block["long_factor"], strict=True)], gain
+    # yarn, arXiv 2309.00071: the pair with `times` cycles is where base^(2j/d) = L / (2 pi times)
     fast, slow = (HEAD / 2 * math.log(ORIGINAL / (2 * math.pi * times), BASE)
                   for times in (block.get("beta_fast", 32), block.get("beta_slow", 1)))  # fmt: skip
     if block.get("truncate", True):
         fast, slow = float(max(math.floor(fast), 0)), float(math.ceil(slow))
     scaled = [min(max((pair - fast) / (slow - fast), 0.0), 1.0) for pair in range(PAIRS)]
-    theta = [own * (1 - share + share / factor) for own, share in zip(plain, scaled, strict=True)]
+    theta = [frequency * (1 - share + share / factor) for frequency, share in zip(unscaled, scaled, strict=True)]
     sharp = {key: 0.1 * block.get(key, default) * math.log(factor) + 1
              for key, default in (("mscale", 1.0), ("mscale_all_dim", 0.0))}  # fmt: skip
     return theta, block.get("attention_factor", sharp["mscale"] / sharp["mscale_all_dim"])
 
 
-def turned(block: Block, positions: list[int] | None = None) -> Array:
+def phasors(block: Block, positions: list[int] | None = None) -> Array:
     """gain exp(i position theta), (positions, pairs)."""
     theta, gain = by_hand(block)
     return gain * np.exp(1j * np.outer(POSITIONS if positions is None else positions, theta))
@@ -100,7 +100,7 @@ def turned(block: Block, positions: list[int] | None = None) -> Array:
 
 def gap_of(rows: Array, block: Block, positions: list[int] | None = None) -> float:
     """The largest difference of gain cos and gain sin."""
-    difference = rows - turned(block, positions)
+    difference = rows - phasors(block, positions)
     return float(max(np.abs(difference.real).max(), np.abs(difference.imag).max()))
 
 
@@ -235,7 +235,7 @@ def of_torchtitan() -> list[Result]:
     scaled = {"scaling": "llama", "scaling_factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
               "original_max_position_embeddings": 256}  # fmt: skip
     results: list[Result] = []
-    for case, block, more, at in (("llama/default/v5/256/1024", PLAIN, {"scaling": "none"}, [0, 128, 255]),
+    for case, block, more, at in (("llama/default/v5/256/1024", DEFAULT, {"scaling": "none"}, [0, 128, 255]),
                                   ("llama/llama3/v5/256/1024", LLAMA3, scaled, POSITIONS)):  # fmt: skip
         rotary = ComplexRoPE(ComplexRoPE.Config(dim=HEAD, max_seq_len=LONGEST, theta=10_000.0, **more))
 
@@ -260,9 +260,9 @@ def of_torchtune() -> list[Result]:
 
     scaled = Llama3ScaledRoPE(HEAD, LONGEST, 10_000, scale_factor=8, low_freq_factor=1, high_freq_factor=4,
                               old_context_len=256)  # fmt: skip
-    plain, near = RotaryPositionalEmbeddings(HEAD, LONGEST, 10_000), [0, 128, 255]
+    unscaled, near = RotaryPositionalEmbeddings(HEAD, LONGEST, 10_000), [0, 128, 255]
     results: list[Result] = []
-    for case, rotary, block, at in (("llama/default/v5/256/1024", plain, PLAIN, near),
+    for case, rotary, block, at in (("llama/default/v5/256/1024", unscaled, DEFAULT, near),
                                     ("llama/llama3/v5/256/1024", scaled, LLAMA3, POSITIONS)):  # fmt: skip
 
         def ask(query: Any, rotary: Any = rotary, at: list[int] = at) -> Any:
@@ -364,13 +364,13 @@ def weights() -> dict[str, Array]:
                    f"{at}.self_attn.v_proj": (KV_HEADS * HEAD, WIDTH), f"{at}.self_attn.o_proj": (WIDTH, WIDTH),
                    f"{at}.mlp.gate_proj": (INNER, WIDTH), f"{at}.mlp.up_proj": (INNER, WIDTH),
                    f"{at}.mlp.down_proj": (WIDTH, INNER)}  # fmt: skip
-    drawn = {}
+    matrices = {}
     for name, shape in shapes.items():
         sharp = 2.0 if "q_proj" in name or "k_proj" in name else 1.0
-        drawn[f"{name}.weight"] = (draw.standard_normal(shape) * sharp / math.sqrt(shape[1])).astype(np.float32)
+        matrices[f"{name}.weight"] = (draw.standard_normal(shape) * sharp / math.sqrt(shape[1])).astype(np.float32)
     norms = ["model.norm"] + [f"model.layers.{layer}.{name}_layernorm" for layer in range(LAYERS)
                               for name in ("input", "post_attention")]  # fmt: skip
-    return drawn | {f"{name}.weight": np.ones(WIDTH, np.float32) for name in norms}
+    return matrices | {f"{name}.weight": np.ones(WIDTH, np.float32) for name in norms}
 
 
 def words() -> list[int]:
@@ -381,7 +381,7 @@ def words() -> list[int]:
 def logits_by_hand(block: Block) -> Array:
     """The Llama in numpy float64, at POSITIONS: arXiv 2302.13971, with grouped queries."""
     w = {name.removesuffix(".weight"): value.astype(np.float64) for name, value in weights().items()}
-    turn = turned(block, list(range(LONGEST)))
+    rotation = phasors(block, list(range(LONGEST)))
     future = np.triu(np.full((LONGEST, LONGEST), -np.inf), 1)
 
     def norm(x: Array) -> Array:
@@ -391,7 +391,7 @@ def logits_by_hand(block: Block) -> Array:
         parts = x.reshape(LONGEST, count, HEAD).transpose(1, 0, 2)
         if not rotate:
             return parts
-        z = (parts[..., :PAIRS] + 1j * parts[..., PAIRS:]) * turn
+        z = (parts[..., :PAIRS] + 1j * parts[..., PAIRS:]) * rotation
         return np.concatenate([z.real, z.imag], -1)
 
     x = w["model.embed_tokens"][words()]
@@ -521,12 +521,12 @@ def of_llama_cpp_converter() -> list[Result]:
 def of_llama_cpp_gguf() -> list[Result]:
     results: list[Result] = []
     with tempfile.TemporaryDirectory() as place:
-        plain = Path(place) / "plain.gguf"
-        _converted(Path(place) / "folder", {"rope_theta": 10_000.0}, plain)
+        unscaled = Path(place) / "unscaled.gguf"
+        _converted(Path(place) / "folder", {"rope_theta": 10_000.0}, unscaled)
         for case, block in (("llama/yarn: betas/v5/256/1024", {**YARN, "beta_fast": 16.0, "beta_slow": 2.0}),
                             ("llama/dynamic/v5/256/1024", DYNAMIC)):  # fmt: skip
             target, route = Path(place) / f"{len(results)}.gguf", "the command posenc gguf, then llama_cpp.Llama"
-            command = [sys.executable, "-m", "posenc", "gguf", str(plain), str(target), "--rope", json.dumps(block)]
+            command = [sys.executable, "-m", "posenc", "gguf", str(unscaled), str(target), "--rope", json.dumps(block)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
                 results.append((case, block, route, done.stderr.strip().splitlines()[-1].replace(place, "FOLDER")))
@@ -551,10 +551,10 @@ def lines_of(engine: str) -> list[dict[str, Any]]:
     lines = []
     for case, block, route, gap in ENGINES[engine]():
         if isinstance(gap, str):
-            found: dict[str, Any] = {"verdict": "refused", "text": gap}
+            outcome: dict[str, Any] = {"verdict": "refused", "text": gap}
         else:
-            found = {"verdict": "right" if gap <= RIGHT[measures] else "wrong", "gap": float(f"{gap:.3g}")}
-        lines.append({**facts, "case": case, "route": route, **found, "block": block})
+            outcome = {"verdict": "right" if gap <= RIGHT[measures] else "wrong", "gap": float(f"{gap:.3g}")}
+        lines.append({**facts, "case": case, "route": route, **outcome, "block": block})
     return lines
 
 

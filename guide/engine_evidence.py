@@ -95,25 +95,25 @@ def _hand(cells: Sequence[Cell]) -> str:
         cell = known.get((line["engine"], line["case"]))
         if cell is not None:
             words = f"{cell.state}, {cell.gap:.2g}" if cell.gap is not None else cell.state
-            own = f"{line['verdict']}, {line['gap']:.2g}" if "gap" in line else line["verdict"]
+            by_hand = f"{line['verdict']}, {line['gap']:.2g}" if "gap" in line else line["verdict"]
             lines.append(
-                f"| {title(line['engine'])} | {line['case']} | {own} | {words} | {line['route']} | {line['date']} |"
+                f"| {title(line['engine'])} | {line['case']} | {by_hand} | {words} | {line['route']} | {line['date']} |"
             )
     return (
         "Two cells of each engine, a right and a wrong one where there is a wrong one, were computed again by "
         "[a script](../benchmarks/engine_hand_checks.py) that shares no code "
         "with the check: the engine's class or program is called by hand on a config written by hand, and compared "
-        "with formulas of its own; whole models with a Llama in numpy. Gaps of logits are of other random weights than "
-        "those of the table.\n\n" + "\n".join(lines)
+        "with formulas of its own; whole models with a Llama in numpy. Gaps of logits belong to other random weights "
+        "than the gaps of the table.\n\n" + "\n".join(lines)
     )
 
 
 def _vectors() -> str:
     lines = ["| engine | version | date | pass | fail | refused | not asked |", "|" + "---|" * 7]
-    for engine, told in vector_runs().items():
-        counts = Counter(result["result"] for result in told["cases"].values())
+    for engine, run in vector_runs().items():
+        counts = Counter(result["result"] for result in run["cases"].values())
         numbers = " | ".join(str(counts[name]) for name in ("pass", "fail", "refused", "not run"))
-        lines.append(f"| {title(engine)} | {told['version']} | {told['date']} | {numbers} |")
+        lines.append(f"| {title(engine)} | {run['version']} | {run['date']} | {numbers} |")
     return (
         "The [published vectors](engines.md#test-vectors) given to engines' rotary classes, with the numbers of the "
         "file alone to compare with (heads of 64 channels, original length 4,096). A test holds each result against "

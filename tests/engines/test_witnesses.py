@@ -22,6 +22,7 @@ from posenc.engines.check import (
     witness_names,
     witnessed,
 )
+from posenc.engines.checkpoint import check_checkpoint
 from posenc.engines.witnesses import Witness, witness
 from posenc_cli import run
 from tests.golden import load
@@ -118,6 +119,16 @@ def test_the_command_shows_all_values_and_names_the_witnesses(
     witnesses = json.loads(capsys.readouterr().out)["witnesses"]
     assert witnesses["llama/yarn: attention_factor/v5/256/1024"] == ["posenc", "transformers", "jquesnelle/yarn"]
     assert witness_names(named("stablelm/partial/v5/256/1024"))[2:] == ("EleutherAI/gpt-neox",)
+
+
+def test_the_record_of_a_disputed_config_is_told(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(
+        json.dumps(named("llama/yarn: one of mscale and mscale_all_dim/v4/256/1024").config)
+    )
+    lines = {line.engine: line for line in check_checkpoint(tmp_path)}
+    assert {lines[name].state for name in ("vllm", "sglang", "mlx_lm")} == {"disputed"}
+    assert "this engine: as in posenc and transformers" in lines["vllm"].text
+    assert "this engine: as in deepseek-ai/DeepSeek-VL2" in lines["mlx_lm"].text
 
 
 def test_a_config_that_their_code_cannot_read_has_two_witnesses() -> None:

@@ -80,9 +80,9 @@ def _check(
     )  # fmt: skip
     granted = length_lines(cells, cases())
     if as_json:
-        asked = {cell.case for cell in cells}
+        names = {cell.case for cell in cells}
         content = {"engines": [head._asdict() for head in heads], "cells": [cell._asdict() for cell in cells],
-                   "witnesses": {case.name: witness_names(case) for case in cases() if case.name in asked},
+                   "witnesses": {case.name: witness_names(case) for case in cases() if case.name in names},
                    "granted": granted, "not_installed": absent}  # fmt: skip
         sys.stdout.write(json.dumps(content, indent=1) + "\n")
     elif as_markdown:

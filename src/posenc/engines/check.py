@@ -391,15 +391,15 @@ def _disputed(process: EngineProcess, adapter: Adapter, case: Case, place: Path,
 def _configs_of(config: Mapping[str, Any], answers: Mapping[str, Mapping[str, Answer]]) -> dict[str, dict[str, Any]]:
     """A config for each witness under which transformers computes what that witness does.
 
-    Of a witness that differs in the gain alone: its gain, as ``attention_factor``. One that differs in frequencies has
-    no such config, and is left out.
+    For a witness that differs in the gain alone: the config with that gain as ``attention_factor``. A witness that
+    differs in frequencies has no such config, and is left out.
     """
     result = {"transformers": dict(config)}
     for kind in answers.values():
-        theirs = kind["transformers"]
+        reference = kind["transformers"]
         for name, answer in kind.items():
             if name != "transformers" and answer.gain is not None and not difference(
-                {"posenc": theirs, name: answer._replace(gain=theirs.gain)}
+                {"posenc": reference, name: answer._replace(gain=reference.gain)}
             ):  # fmt: skip
                 gain = {"attention_factor": answer.gain}
                 result[name] = _mapped(config, lambda block, gain=gain: {**block, **gain})  # type: ignore[misc]

@@ -103,6 +103,8 @@ def _recorded(engine: str, config: dict[str, Any]) -> Line:
     model_type = text_config.model_type if text_config.known else UNKNOWN
     checked = verdict(engine, blocks, spelling=spelling_of(text_config), model_type=model_type)
     state: State = "right" if checked.right else "not run"
+    if any(result.state == "disputed" for result in checked.results):
+        state = "disputed"
     if checked.wrong:
         state = next(state for state in ("off", "ignored", "refused") if state in {r.state for r in checked.wrong})
     return Line(engine, state, "record", str(checked))

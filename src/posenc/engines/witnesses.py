@@ -8,12 +8,12 @@ formula with numbers that the authors' own files computed (tests/golden).
     default        theta_j = base^(-2j/d)                                            Meta
     linear         theta_j / s: positions are multiplied by 1/s                      kaiokendev
     dynamic        base' = base (s n/L - (s - 1))^(d/(d-2)) for texts of n > L       YaRN's authors
-    yarn           ramp between the pairs that turn beta_fast and beta_slow times,
+    yarn           ramp between the pairs of beta_fast and beta_slow rotations,
                    rounded outwards; gain 0.1 ln s + 1                               YaRN's authors
                    gain (0.1 m ln s + 1) / (0.1 a ln s + 1) of mscale m (1 where
                    absent) and mscale_all_dim a (0)                                  DeepSeek
                    ramp without rounding                                             OpenAI
-    llama3         by wavelength: kept, blended or divided by s                      Meta
+    llama3         by wavelength: unchanged, blended or divided by s                 Meta
     longrope       theta_j / factor_j, gain sqrt(1 + ln s / ln L)                    Microsoft
     proportional   the first share of pairs rotates, exponents over the whole head   Google
     partial        RoPE over the first share of channels                             EleutherAI
@@ -119,25 +119,25 @@ def dynamic(base: float, width: int, factor: float, original: int, length: int) 
 def yarn(
     base: float, width: int, factor: float, original: int, beta_fast: float, beta_slow: float, rounded: bool
 ) -> list[float]:
-    """Interpolated frequencies where a pair turns rarely in the original length, unchanged ones where it turns often.
+    """Interpolated frequencies for pairs with few rotations in the original length, unchanged ones for many.
 
     Raises:
         LookupError: without rounding, for a ramp that reaches past the pairs, which OpenAI's code refuses.
     """
 
-    def pair_that_turns(times: float) -> float:
+    def pair_with(times: float) -> float:
         return (width * math.log(original / (times * 2 * math.pi))) / (2 * math.log(base))
 
-    low, high = pair_that_turns(beta_fast), pair_that_turns(beta_slow)
+    low, high = pair_with(beta_fast), pair_with(beta_slow)
     if rounded:
         low, high = max(math.floor(low), 0), min(math.ceil(high), width - 1)
         high += 0.001 if low == high else 0.0
     elif not 0 < low < high < width / 2 - 1:
         raise LookupError(f"OpenAI's code takes ramps within the pairs only, not {low:.3g} to {high:.3g}")
     frequencies = []
-    for pair, kept in enumerate(rope(base, width)):
+    for pair, frequency in enumerate(rope(base, width)):
         share = 1 - min(max((pair - low) / (high - low), 0.0), 1.0)
-        frequencies.append(kept / factor * (1 - share) + kept * share)
+        frequencies.append(frequency / factor * (1 - share) + frequency * share)
     return frequencies
 
 
@@ -208,8 +208,8 @@ def witness(config: Mapping[str, Any], length: int, kind: str = "all") -> Witnes
         return None
     try:
         block = _block(text, kind)
-        asked = _READERS.get(block.get("rope_type", "default"))
-        return None if asked is None else asked(block, text, length, kind)
+        reader = _READERS.get(block.get("rope_type", "default"))
+        return None if reader is None else reader(block, text, length, kind)
     except (LookupError, TypeError):  # a key that their code asks for is not there, or is null
         return None
 
@@ -232,18 +232,18 @@ def _block(text: Mapping[str, Any], kind: str) -> dict[str, Any]:
     Raises:
         KeyError: for a config that does not say the base.
     """
-    told = text.get("rope_parameters") or {}
-    if kind in told:
-        told = told[kind]
-    elif not told:
-        told = dict(text.get("rope_scaling") or {})
+    keys = text.get("rope_parameters") or {}
+    if kind in keys:
+        keys = keys[kind]
+    elif not keys:
+        keys = dict(text.get("rope_scaling") or {})
         local = kind == "sliding_attention" and "rope_local_base_freq" in text
-        told = {"rope_theta": text["rope_local_base_freq"]} if local else {**told, "rope_theta": text["rope_theta"]}
-    block = {"rope_type": told.get("type", "default"), **{key: value for key, value in told.items() if key != "type"}}
+        keys = {"rope_theta": text["rope_local_base_freq"]} if local else {**keys, "rope_theta": text["rope_theta"]}
+    block = {"rope_type": keys.get("type", "default"), **{key: value for key, value in keys.items() if key != "type"}}
     for key in ("partial_rotary_factor", "rotary_pct"):
         if text.get(key) is not None:
             block.setdefault("partial_rotary_factor", text[key])
-    return {"rope_theta": told["rope_theta"], **block}
+    return {"rope_theta": keys["rope_theta"], **block}
 
 
 def _width(block: Block, text: Mapping[str, Any], kind: str) -> int:
