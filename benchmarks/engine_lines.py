@@ -52,6 +52,7 @@ ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "llama_cpp": "llama.cpp", "mlx_lm
 _OF_FLAGS = {"vllm": "vllm serve DIR", "sglang": "python -m sglang.launch_server --model-path DIR",
              "llama.cpp": "llama-server -m ORIGINAL.gguf"}  # fmt: skip
 _ABSENT = ("does not recognize this architecture", "image processor")  # the repository's own code and files
+_COUNTS = ("num_hidden_layers", "n_layer", "num_layers")
 TOLERANCE = 3e-4
 Config = dict[str, Any]
 
@@ -199,7 +200,7 @@ def few_layers(config: Config) -> Config:
     result = copy.deepcopy(config)
     text_config = find_text_config(result)
     inner = dict(text_config.config)
-    key = next((key for key in ("num_hidden_layers", "n_layer", "num_layers") if key in inner), None)
+    key = next((key for key in _COUNTS if key in inner), None)
     if key is None:
         return result
     kinds = layer_kinds(find_text_config(config))
@@ -399,7 +400,8 @@ def rotations_of_layers(config: Config) -> list[str | None]:
     from posenc.hf.families.layer_patterns import NO_ATTENTION
 
     read = read_rope(config)
-    kinds = layer_kinds(read.text_config) or [ALL] * int(read.text_config.get("num_hidden_layers"))
+    count = next(int(value) for key in _COUNTS if (value := read.text_config.get(key)) is not None)
+    kinds = layer_kinds(read.text_config) or [ALL] * count
     without = set(layers_without_rope(read.text_config))
     names = [kind if kind in read.rotations else ALL for kind in kinds]
     return [
@@ -481,16 +483,33 @@ def _answer(line: Line, config: Config) -> Answer:
         except NotBuiltError as error:
             return Answer("not built", text=str(error))
         except Exception as error:  # whatever the engine says of its own configuration
-            lacks = any(words in str(error) for words in _ABSENT)
-            return Answer("not built" if lacks else "refused", text=_short(error))
+            if any(words in str(error) for words in _ABSENT):
+                return Answer("not built", text=_short(error))
+            if _refuses_itself(line, folder):
+                return Answer("not built", text=f"refuses the config without posenc's words too: {_short(error)}")
+            return Answer("refused", text=_short(error))
         try:
-            built = build() or build()  # a second time where the first one imported the file of the text part
+            built = build()
+            if len(built) < len([kind for kind in rotations_of_layers(config) if kind is not None]):
+                built = build()  # the first time imported the file of the text part, whose modules were not kept
         except (Exception, SystemExit) as error:  # kernels, parts of images and packages that are not here
             return Answer("not built", text=_short(error), granted=granted)
         try:
             return _judged(line, built, config)._replace(granted=granted)
         except Exception as error:  # what its rotary class says
             return Answer("refused", text=_short(error), granted=granted)
+
+
+def _refuses_itself(line: Line, folder: str) -> bool:
+    """Whether the engine refuses the config where its command line names nothing but the folder."""
+    bare = {"vllm": "vllm serve DIR", "sglang": "python -m sglang.launch_server --model-path DIR"}
+    if line.engine not in bare:
+        return False
+    try:
+        BUILD[line.engine](line._replace(text=bare[line.engine]), folder)
+    except Exception:  # whatever it says
+        return True
+    return False
 
 
 def _judged(line: Line, built: list[Any], config: Config) -> Answer:

@@ -17,10 +17,13 @@ from typing import Any
 
 from guide.engine_evidence import evidence
 from guide.engine_table import REFERENCE, cases_by_name, tried
+from guide.records import ROOT
 from posenc.engines.adapters import NAMES as ADAPTERS
-from posenc.engines.check import Cell, Engine, committed, worst
+from posenc.engines.check import Cell, Engine, committed, lengths, worst
 from posenc.hf.serving.engines import SPELLINGS, title
 
+LINES = ROOT / "benchmarks" / "results" / "engine_lines.jsonl"
+DRAFTS = ROOT / "benchmarks" / "results" / "draft_heads.json"
 CAUSES = Path(__file__).with_name("engine_causes.json")
 _WRONG = ("off", "ignored", "refused")
 _FOLDER = "upstream"
@@ -73,6 +76,8 @@ def engine_page() -> str:
         mine = [cell for cell in cells if cell.engine == head.engine and cell.state in _WRONG]
         if mine:
             parts += [f"### {title(head.engine)} {head.version}", _wrong_table(mine)]
+    parts += ["## The lines that posenc prints", *_printed_lines(), "## The length that a server grants", _lengths(cells)]
+    parts += ["## Draft models and multi-token prediction", _drafts()]
     parts += evidence(cells)
     parts += ["## Read it in a program", _program()]
     return "\n\n".join(parts) + "\n"
@@ -223,6 +228,83 @@ def _line(cause: Mapping[str, Any]) -> str:
 
 def _code(text: str) -> str:
     return f"`{text.replace('|', '/').replace('`', '')}`"
+
+
+_LINE_STATES = ("right", "parsed", "wrong", "refused", "not built", "not parsed")
+
+
+def _printed_lines() -> Iterator[str]:
+    """What engines make of the lines that posenc prints for published configs."""
+    entries = [json.loads(line) for line in LINES.read_text(encoding="utf-8").splitlines()]
+    heads = [entry for entry in entries if "model" not in entry]
+    lines = [entry for entry in entries if "model" in entry]
+    models = len({line["model"] for line in lines})
+    yield (
+        f"Every line that `posenc serve-flags` (also with `--exact`), `posenc extend --config-only` and its SERVING.md "
+        f"print for {models} published configs went through the engine's own argument parser, and its own "
+        "configuration code applied the overrides. Then the engine's model class was built with few layers but the "
+        "released heads and rope block, and its rotary modules were compared with posenc and transformers at positions "
+        "0, 1, L/2, L, 2 L and 4 L − 1, as far as the served length reaches. `posenc recommend` prints no line of an "
+        "engine. Of llama.cpp the parsers alone ran here; its column *flags* above has whole models."
+    )
+    table = ["| engine | version | date | lines | configs | " + " | ".join(_LINE_STATES) + " |", "|" + "---|" * 11]
+    for head in heads:
+        mine = [line for line in lines if line["engine"] == head["engine"]]
+        counts = " | ".join(str(sum(line["state"] == state for line in mine)) for state in _LINE_STATES)
+        configs = len({line["model"] for line in mine})
+        name = {"llama_cpp": "llama.cpp (llama_cpp_python)"}.get(head["engine"], title(head["engine"]))
+        table.append(f"| {name} | {head['version']} | {head['date']} | {len(mine)} | {configs} | {counts} |")
+    yield "\n".join(table)
+    right = {line["model"] for line in lines if line["state"] == "right"}
+    yield (
+        f"All lines of {len(right)} configs were built and right in at least one engine. *Not built*: the words were "
+        "parsed, and the model class needs compiled kernels, the repository's own code, an image processor, or is "
+        "transformers' own, which vLLM wraps; nothing is known of the rotation then. "
+        "[The record](../benchmarks/results/engine_lines.jsonl) has every line; `python benchmarks/engine_lines.py vllm` "
+        "makes it."
+    )
+    failed = [line for line in lines if line["state"] in ("wrong", "refused", "not parsed")]
+    if failed:
+        yield "\n".join(
+            f"- {line['model']}, {title(line['engine'])}, {line['command']}: {line['state']}. {_code(line.get('text', ''))}"
+            for line in failed
+        )
+
+
+def _lengths(cells: Sequence[Cell]) -> str:
+    known = list(cases_by_name().values())
+    table = ["| engine | original length | declared | granted | rope types |", "|" + "---|" * 5]
+    for (engine, original, declared, granted), group in sorted(lengths(cells, known).items()):
+        rows = ", ".join(dict.fromkeys(cell.row for cell in group))
+        table.append(f"| {title(engine)} | {original:,} | {declared:,} | {granted:,} | {rows} |")
+    return (
+        "Where no option says a length, by the engine's own configuration code. Other engines were not asked.\n\n"
+        + "\n".join(table)
+    )
+
+
+def _drafts() -> str:
+    content = json.loads(DRAFTS.read_text(encoding="utf-8"))
+    table = ["| engine | version | date | draft | YaRN in the files | YaRN by override |", "|" + "---|" * 6]
+    for engine, entry in content.items():
+        for kind, ways in entry["drafts"].items():
+            fields = " | ".join(_draft(ways[way]) for way in ("in the files", "by override"))
+            table.append(f"| {title(engine)} | {entry['version']} | {entry['date']} | {kind} | {fields} |")
+    return (
+        "The config object that the engine's own code makes for a draft, where the model is served with YaRN for four "
+        "times its length (1,024 tokens). vLLM applies a dictionary of `--hf-overrides` to the model alone "
+        "([speculative.py:1400](https://github.com/vllm-project/vllm/blob/v0.33.0/vllm/config/speculative.py#L1400)), "
+        "so that multi-token prediction drafts under another rotation than the model's: write the block into "
+        "config.json. No draft was built and no token drafted "
+        "([record](../benchmarks/results/draft_heads.json), `python benchmarks/draft_heads.py vllm`). Other engines "
+        "were not looked at.\n\n" + "\n".join(table)
+    )
+
+
+def _draft(way: Mapping[str, Any]) -> str:
+    if "refused" in way:
+        return f"refused: {_code(way['refused'])}"
+    return f"{'the same block' if way['same'] else way['rope_type']}, {way['granted']:,} tokens"
 
 
 def _program() -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -95,9 +96,23 @@ def _check(
         sys.stdout.write("".join(f"{line}\n" for line in disputes(cells)))
         sys.stdout.write("".join(["\n", *(f"{line}\n" for line in granted)]) if granted else "")
     if not as_json:
-        for line in absent:
+        for line in [*absent, *_without_answers(heads, cells)]:
             sys.stderr.write(f"{line}\n")
     return _code([cell.state for cell in cells])
+
+
+def _without_answers(heads: list[Any], cells: list[Any]) -> list[str]:
+    """A line for each engine of which nothing was compared, with the reasons."""
+    lines = []
+    for head in heads:
+        mine = [cell for cell in cells if cell.engine == head.engine]
+        if mine and all(cell.state == "not run" for cell in mine):
+            reasons = Counter(cell.text for cell in mine).most_common(3)
+            lines.append(
+                f"{head.engine}: nothing was compared: "
+                + "; ".join(f"{reason} ({count} cases)" for reason, count in reasons)
+            )
+    return lines
 
 
 def _check_checkpoint(checkpoint: str, engines: list[str], pythons: list[str], as_json: bool) -> int:

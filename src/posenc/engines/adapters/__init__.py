@@ -25,7 +25,7 @@ Rows = list[list[float]]
 Measures = Literal["cos and sin", "logits"]
 NAMES = (
     "transformers", "vllm", "sglang", "llama_cpp_converter", "llama_cpp_gguf", "llama_cpp_flags", "mlx_lm", "litgpt", "torchtitan",
-    "torchtune", "unsloth", "exllamav3",
+    "torchtune", "unsloth", "exllamav3", "lmdeploy",
 )  # fmt: skip
 
 

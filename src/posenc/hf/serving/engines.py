@@ -38,6 +38,10 @@ _SAME_MROPE = {
     "qwen3_5_text": "qwen3_vl_text", "qwen3_5_moe_text": "qwen3_vl_text", "qwen3_vl_moe_text": "qwen3_vl_text",
     "qwen2_vl_text": "qwen2_5_vl_text", "qwen2_vl": "qwen2_5_vl_text", "qwen2_5_vl": "qwen2_5_vl_text",
 }  # fmt: skip
+# Model classes that hand the base alone on to the rotary class, by engine, version and model type: no scaling acts. They
+# are not in the records, because transformers reads these configs differently, so that there is no truth to compare
+# with. Seen by benchmarks/engine_lines.py; vLLM 0.33.0, models/mimo_v2.py:304.
+_BASE_ALONE = {("vllm", "0.33.0", "mimo_v2_flash"): "2026-11-26"}
 
 
 class Remedy(NamedTuple):
@@ -228,6 +232,9 @@ def engine_result(engine: str, row: str, spelling: str = "v5", model_type: str =
     version = version or newest(engine)
     content = engine_table()["engines"].get(engine, {}).get(version)
     nothing = EngineResult(engine, version, row, spelling, "not measured")
+    date = _BASE_ALONE.get((engine, version, model_type))
+    if date is not None and not {"default", "partial", "per layer: default"} & {row}:
+        return nothing._replace(state="ignored", text="all scaling", date=date, model=model_type)
     if content is None:
         return nothing
     rows = content["rows"].get(row, {})

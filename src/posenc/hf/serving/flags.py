@@ -258,6 +258,8 @@ def _block(rotation: Rotation, text_config: TextConfig, engine: str, declared: i
     block = _in(convention, rope, declared)
     if rope.rotary_dim != rope.head_dim and not text_config.rotation.latent:
         block["partial_rotary_factor"] = share_of(rope)
+    elif text_config.get("partial_rotary_factor") not in (None, 1):  # the engine else takes the share outside the block
+        block["partial_rotary_factor"] = 1.0
     return block | keys_of(rotation, text_config.rotation, {})
 
 
