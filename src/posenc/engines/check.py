@@ -413,9 +413,9 @@ def _is_of(rows: Tensor, answer: Answer | None, positions: tuple[int, ...]) -> b
     return judged(rows, cos_and_sin(answer.theta, answer.gain, positions), "cos and sin")[0]
 
 
-def found_remedy(process: EngineProcess, adapter: Adapter, case: Case, place: Path) -> dict[str, Any]:
+def found_remedy(process: EngineProcess, adapter: Adapter, case: Case, place: Path) -> dict[str, Any] | None:
     """The first change after which the same engine is right, with all that were tried before; its fields are in the
-    README of the records.
+    README of the records. None where nothing that is known to try reached the engine.
 
     Args:
         process: with the engine.
@@ -441,8 +441,11 @@ def found_remedy(process: EngineProcess, adapter: Adapter, case: Case, place: Pa
             state, gap, _ = trial.about(flag)
             remedy |= {"flags": list(flag.flags), "flags_gap": _rounded(gap)} if state == "right" else {}
         return {**remedy, "tried": tried}
-    best = {"verdict": min((attempt["state"] for attempt in tried), key=_RANK.index)} if tried else {}
-    return {"how": "none", "what": "; ".join(attempt["what"] for attempt in tried), **best, "tried": tried}
+    states = {attempt["state"] for attempt in tried} - {"not run"}
+    if not states:
+        return None
+    words = "; ".join(attempt["what"] for attempt in tried)
+    return {"how": "none", "what": words, "verdict": min(states, key=_RANK.index), "tried": tried}
 
 
 def _changed_keys(change: Change, case: Case) -> dict[str, Any]:
@@ -630,10 +633,14 @@ def run_check(
                     progress(f"{adapter.name}  {case.name}  {cell}")
                 if remedies and cell.state in _WRONG and not (cell.remedy or {}).get("date"):
                     remedy = found_remedy(process, adapter, case, Path(place))
-                    remedy |= {"date": _today(), "reference": head.reference, "command": f"{head.command} --remedies"}
-                    cell = cell._replace(remedy=remedy)
-                    _append(record, Remedied(*cell[:3], remedy))
-                    progress(f"{adapter.name}  {case.name}  {remedy['how']}: {remedy['what']}")
+                    if remedy is None:
+                        progress(f"{adapter.name}  {case.name}  no change reached the engine")
+                    else:
+                        remedy |= {"date": _today(), "reference": head.reference}
+                        remedy |= {"command": f"{head.command} --remedies"}
+                        cell = cell._replace(remedy=remedy)
+                        _append(record, Remedied(*cell[:3], remedy))
+                        progress(f"{adapter.name}  {case.name}  {remedy['how']}: {remedy['what']}")
                 cells.append(cell)
     return heads, cells, absent
 
