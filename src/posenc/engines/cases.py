@@ -244,13 +244,13 @@ def _between_cases(original: int, head_dim: int) -> Iterator[Case]:
             yield case._replace(length=original * 3)
 
 
+_SCALED = ("linear", "llama3", "yarn")
+_GEMMA: Block = {"tie_word_embeddings": True, "hidden_act": "gelu_pytorch_tanh"}  # as released; SGLang reads the second
 _LATER = {  # model types whose classes in some engine hand no block on, though the engine's rotary class would read it
-    "gemma": Model({"tie_word_embeddings": True}, ("default", "linear", "llama3", "yarn")),
-    "gemma2": Model({"query_pre_attn_scalar": HEAD, "sliding_window": 4096, "tie_word_embeddings": True,
-                     "hidden_act": "gelu_pytorch_tanh"}, ("default", "linear", "llama3", "yarn")),
-    "olmo": Model(rows=("default", "linear", "llama3", "yarn")),
-    "qwen3_moe": Model({"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64},
-                       ("default", "linear", "llama3", "yarn")),
+    "gemma": Model(_GEMMA, _SCALED),
+    "gemma2": Model({**_GEMMA, "query_pre_attn_scalar": HEAD, "sliding_window": 4096}, _SCALED),
+    "olmo": Model(rows=_SCALED),
+    "qwen3_moe": Model({"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}, _SCALED),
 }  # fmt: skip
 
 
@@ -259,8 +259,8 @@ def _later_cases(original: int, head_dim: int) -> Iterator[Case]:
     for model, known in _LATER.items():
         for row in known.rows:
             block = rope_blocks(original, head_dim // 2)[row]
-            declared = original if row == "default" else round(original * FACTOR)
-            config = {**_sizes(head_dim), **known.keys, "model_type": model, "max_position_embeddings": declared}
+            config = {**_sizes(head_dim), **known.keys, "model_type": model}
+            config["max_position_embeddings"] = round(original * FACTOR)
             for spelling in known.spellings:
                 yield Case(row, model, spelling, spelled(config, block, spelling), original, original * 4)
     for case in _per_layer_cases(original, head_dim):

@@ -109,11 +109,13 @@ def rotary_modules(model_config: Any, file: str) -> list[Any]:
         file: of ``srt/models`` with the class, without its ending.
     """
     import torch
+    from sglang.srt.layers.rotary_embedding import factory  # type: ignore[import-not-found, unused-ignore]
 
     module = importlib.import_module(f"sglang.srt.models.{file}")
     classes = module.EntryClass if isinstance(module.EntryClass, list) else [module.EntryClass]
     cls = next(cls for cls in classes if cls.__name__ == model_config.hf_config.architectures[0])
     factories = ("get_rope", "get_rope_wrapper")
+    factory._ROPE_DICT.clear()  # of modules that an earlier build may have left on the meta device
     with patched("sglang.srt.models.", factories, ("RadixAttention",)) as built, torch.device("meta"):
         cls(model_config.hf_config)
     return built

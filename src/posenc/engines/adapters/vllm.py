@@ -100,7 +100,7 @@ def rotary_modules(model_config: Any) -> list[Any]:
     with set_current_vllm_config(engine):
         file, cls = known[name]
         module = importlib.import_module(file if "." in file else f"vllm.model_executor.models.{file}")
-        rotary_embedding._ROPE_DICT.clear()  # its key has no served length, which a server does not change
+        rotary_embedding._ROPE_DICT.clear()  # its key has neither the device nor the served length
         with patched("vllm.model_executor.models.", ("get_rope",), ("Attention",)) as built, torch.device("meta"):
             getattr(module, cls)(vllm_config=engine)
     return built

@@ -42,6 +42,9 @@ _FLAGS = {"vllm": ("--hf-overrides", "--max-model-len"), "sglang": ("--json-mode
 # SGLang 0.5.23 copies text_config's keys outside before it applies overrides, and builds this text model from the outer
 # config (models/qwen3_vl.py:1342): an override inside text_config alone changes the granted length and no rotation.
 _FROM_OUTER = "qwen3_vl_text"
+# Whose text_config SGLang 0.5.23 reads as a plain dictionary, which an override replaces (utils/hf_transformers/config.py,
+# get_config); its ModelConfig then refuses the config.
+_REPLACED = ("minimax_m3_vl",)
 # vLLM 0.33.0, config/speculative.py:1400: "Dict overrides stay target-only"; measured by benchmarks/draft_heads.py.
 _DRAFTS = (
     "a draft model or multi-token prediction (--speculative-config) does not get these overrides: write them into its "
@@ -139,6 +142,9 @@ def _of_engine(config: RopeConfig, engine: str, exact: bool, declared: int | Non
     if exact and not _hands_on_blocks(config, engine, version):
         reason = f"{engine}'s model class of {config.text_config.model_type} hands no rope block on to its rotary class"
         return Flags(engine, reason=f"{reason}, so that the plug-in is not asked", version=version)
+    if engine == "sglang" and config.text_config.path and config.config.get("model_type") in _REPLACED:
+        reason = "SGLang puts an override in the place of this model's whole text_config: write config.json instead"
+        return Flags(engine, reason=reason, version=version)
     flag, length_flag = _FLAGS[engine]
     words = [flag, json.dumps(_overrides(config, blocks, engine, exact, declared)), *_length(declared, length_flag)]
     notes = [_note(config.rotations, engine, exact, declared), _DRAFTS if engine == "vllm" and _changed(config) else ""]
