@@ -32,6 +32,12 @@ GOALS = {  # most times of the base, forward and forward + backward; the other r
     "posenc CoPE": (2.0, 2.0),
     "posenc FIRE": (1.5, 1.7),
     "posenc Transformer-XL": (2.0, 2.0),
+    "posenc PaTH": (2.5, 2.5),
+    "posenc PaTH-FoX": (2.5, 2.5),
+    "posenc DAPE": (3.0, 4.0),
+    "posenc DAPE over FIRE": (4.0, 5.0),
+    "posenc KERPLE's weight": (2.0, 2.0),
+    "posenc mixture of RoPE, ALiBi and NoPE": (1.5, 1.5),
 }
 BASE = "SDPA, causal, no encoding"
 SMALL = 512  # tokens at which the memory of dense candidates is measured first

@@ -83,8 +83,9 @@ def _check(
     if as_json:
         names = {cell.case for cell in cells}
         content = {"engines": [head._asdict() for head in heads], "cells": [cell._asdict() for cell in cells],
+                   "granted": granted,
                    "witnesses": {case.name: witness_names(case) for case in cases() if case.name in names},
-                   "granted": granted, "not_installed": absent}  # fmt: skip
+                   "not_installed": absent}  # fmt: skip
         sys.stdout.write(json.dumps(content, indent=1) + "\n")
     elif as_markdown:
         sys.stdout.write(markdown(cells) if cells else "")

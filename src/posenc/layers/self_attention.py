@@ -35,9 +35,12 @@ from posenc.layers.cache import KVCache, StaticKVCache
 from posenc.layers.default_positions import default_positions
 from posenc.layers.validation import check_input, check_options, check_positions, check_widths, real_tokens
 from posenc.layers.visible_keys import NewTokens, may_learn, visible_keys, window_bounds
-from posenc.positions._counted import special
 from posenc.positions.videos import on_all_axes
 from posenc.rotary._rotate import FEW, rotate_doubled
+
+# What a step asks of PyTorch, looked up once.
+_dispatch_modes, _tracer = torch._C._len_torch_dispatch_stack, torch._C._get_tracing_state
+_transforms, _autocast = torch._C._functorch.get_dynamic_layer_stack_depth, torch.is_autocast_enabled
 
 
 class StepPlan(NamedTuple):
@@ -163,12 +166,12 @@ class SelfAttention(nn.Module):
                 cache's, else all.
                 The cache forgets tokens behind it, and no later call may then attend further.
         """
-        check_input(x, self.dim)
-        attention_mask = real_tokens(attention_mask)
         if cache is not None and positions is None and attention_mask is None and mask is None and segments is None:
             stepped = self._step(x, cache) if tables is None and length is None and window is None else None
             if stepped is not None:
                 return stepped
+        check_input(x, self.dim)
+        attention_mask = real_tokens(attention_mask)
         if self.plain_positions and positions is not None and is_plain(positions, x[:, None], self.axes):
             positions = on_all_axes(positions, self.axes)
         check_positions(x, positions, attention_mask, 1 if positions is None and self.plain_positions else self.axes)
@@ -229,9 +232,11 @@ class SelfAttention(nn.Module):
         if type(x) is not Tensor or not isinstance(cache, (KVCache, StaticKVCache)) or torch.is_grad_enabled():
             return None
         shape = x.shape
-        if len(shape) != 3 or shape[1] != 1 or shape[2] != self.dim or shape[0] == 0 or not x.is_cpu or special():
+        if len(shape) != 3 or shape[1] != 1 or shape[2] != self.dim or shape[0] == 0 or not x.is_cpu:
             return None
-        if forward_ad._current_level >= 0 or torch.is_autocast_enabled("cpu"):
+        if torch.compiler.is_compiling() or _dispatch_modes() or _transforms() or _tracer() is not None:
+            return None
+        if forward_ad._current_level >= 0 or _autocast("cpu"):
             return None
         modules: dict[str, Any] = self._modules  # none of them is None
         encodings, plan = modules["encodings"], self.__dict__.get("_step_plan")
