@@ -576,16 +576,15 @@ def measure(engine: str) -> None:
     heads, lines = read()
     heads = [*(entry for entry in heads if entry["engine"] != engine), head(engine)]
     lines = [entry for entry in lines if entry["engine"] != engine]
-    for model, config in published():
-        for line in printed(model, config):
-            if line.engine != engine:
-                continue
-            result = llama_cpp(line) if engine == "llama_cpp" else answer(line)
-            if result.gap is not None:
-                result = result._replace(gap=float(f"{result.gap:.2g}"))
-            told = {key: value for key, value in result._asdict().items() if value not in (None, "")}
-            lines.append({"model": model, "command": line.command, "engine": engine, "line": line.text, **told})
-            sys.stderr.write(f"{model}  {line.command}  {engine}  {result}\n")
+    # Before an engine is imported: SGLang registers model types with transformers, for which SERVING.md then has lines.
+    today = [line for model, config in published() for line in printed(model, config) if line.engine == engine]
+    for line in today:
+        result = llama_cpp(line) if engine == "llama_cpp" else answer(line)
+        if result.gap is not None:
+            result = result._replace(gap=float(f"{result.gap:.2g}"))
+        told = {key: value for key, value in result._asdict().items() if value not in (None, "")}
+        lines.append({"model": line.model, "command": line.command, "engine": engine, "line": line.text, **told})
+        sys.stderr.write(f"{line.model}  {line.command}  {engine}  {result}\n")
     order = list(ENGINES)
     entries = sorted(heads, key=lambda entry: order.index(entry["engine"]))
     entries += sorted(lines, key=lambda entry: (order.index(entry["engine"]), entry["model"]))

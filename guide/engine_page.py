@@ -76,7 +76,12 @@ def engine_page() -> str:
         mine = [cell for cell in cells if cell.engine == head.engine and cell.state in _WRONG]
         if mine:
             parts += [f"### {title(head.engine)} {head.version}", _wrong_table(mine)]
-    parts += ["## The lines that posenc prints", *_printed_lines(), "## The length that a server grants", _lengths(cells)]
+    parts += [
+        "## The lines that posenc prints",
+        *_printed_lines(),
+        "## The length that a server grants",
+        _lengths(cells),
+    ]
     parts += ["## Draft models and multi-token prediction", _drafts()]
     parts += evidence(cells)
     parts += ["## Read it in a program", _program()]

@@ -313,7 +313,7 @@ def _change_of(
         recipe = documented_block(text_config.model_type, values, length)
         change = grown_scaling(values, method, length, declared, latent=text_config.rotation.latent)
         return replace(change, documented=recipe)
-    if (taken := text_config.rotation.rope_types):
+    if taken := text_config.rotation.rope_types:
         raise ValueError(
             f"method: transformers' code of {text_config.model_type} takes the rope types {' and '.join(taken)} alone, "
             "and no formula gives longrope's factors; without --config-only, posenc extend --method longrope searches "

@@ -584,9 +584,7 @@ DECODERS: dict[str, Family] = {
     ),
     "phi": Family(RotationRules(share=0.5, default_share=True, null_head_dim="fails"), sizes=Sizes(2048, 32, 24, 2048)),
     "phi3": Family(
-        RotationRules(
-            default_share=True, original=4096, null_head_dim="fails", rope_types=("default", "longrope")
-        ),
+        RotationRules(default_share=True, original=4096, null_head_dim="fails", rope_types=("default", "longrope")),
         layers=LayerPattern(window=Window(every_layer=True)),
         sizes=Sizes(3072, 32, 32, 4096),
     ),

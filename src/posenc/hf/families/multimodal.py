@@ -285,9 +285,7 @@ MULTIMODAL: dict[str, Family] = {
     ),
     "perception_lm": Family(text_type="llama"),
     "phi4_multimodal": Family(
-        RotationRules(
-            default_share=True, original=4096, null_head_dim="fails", rope_types=("default", "longrope")
-        ),
+        RotationRules(default_share=True, original=4096, null_head_dim="fails", rope_types=("default", "longrope")),
         layers=LayerPattern(window=Window(every_layer=True)),
         sizes=Sizes(3072, 32, 32, 131_072),
     ),

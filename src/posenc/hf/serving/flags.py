@@ -160,7 +160,8 @@ def _of_engine(config: RopeConfig, engine: str, exact: bool, declared: int | Non
 def _hands_on_blocks(config: RopeConfig, engine: str, version: str) -> bool:
     """Whether the model class was not measured to leave the block out: it then computes every scaling as none."""
     rows = [
-        engine_result(_ENGINES[engine], row, "v5", config.text_config.model_type, version) for row in ("default", "yarn")
+        engine_result(_ENGINES[engine], row, "v5", config.text_config.model_type, version)
+        for row in ("default", "yarn")
     ]
     return not (rows[0].wrong or (rows[1].state == "ignored" and rows[1].text == "all scaling"))
 
