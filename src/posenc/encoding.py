@@ -225,7 +225,7 @@ class BiasEncoding(Encoding):
 
 
 class Reads(NamedTuple):
-    """What a score or weight encoding reads of a call besides the scores.
+    """What a score or weight encoding reads of a call apart from the scores.
 
     Backends, caches and other encodings rely on it: what no encoding reads may be changed, dropped or never computed.
     """

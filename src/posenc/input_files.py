@@ -40,12 +40,12 @@ def open_regular(path: Path) -> BinaryIO:
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     kind = path.stat().st_mode  # opening a socket or a device may fail or act before fstat could say what it is
     if not stat.S_ISREG(kind):
-        raise UnreadableFileError(f"{told(path)} is {_kind(kind)}; a regular file is needed")
+        raise UnreadableFileError(f"{path_text(path)} is {_kind(kind)}; a regular file is needed")
     file = os.fdopen(os.open(path, flags), "rb")
     kind = os.fstat(file.fileno()).st_mode  # another file may stand there by now
     if not stat.S_ISREG(kind):
         file.close()
-        raise UnreadableFileError(f"{told(path)} is {_kind(kind)}; a regular file is needed")
+        raise UnreadableFileError(f"{path_text(path)} is {_kind(kind)}; a regular file is needed")
     return file
 
 
@@ -68,11 +68,11 @@ def read_bytes(path: Path, most: int) -> bytes:
         size = os.fstat(file.fileno()).st_size
         if size > most:
             raise UnreadableFileError(
-                f"{told(path)} has {size:,} bytes, more than the {most:,} that are read of such a file"
+                f"{path_text(path)} has {size:,} bytes, more than the {most:,} that are read of such a file"
             )
         content = file.read(most + 1)  # a file of /proc says that it has 0
     if len(content) > most:
-        raise UnreadableFileError(f"{told(path)} has more than the {most:,} bytes that are read of such a file")
+        raise UnreadableFileError(f"{path_text(path)} has more than the {most:,} bytes that are read of such a file")
     return content
 
 
@@ -91,7 +91,7 @@ def decoded(path: Path, content: bytes) -> str:
         return content.decode("utf-8").removeprefix(_MARK)
     except UnicodeDecodeError as error:
         wide = "UTF-16 or UTF-32" if content.startswith(_WIDE) else f"not utf-8 (byte {error.start:,})"
-        raise UnreadableFileError(f"{told(path)} is {wide}; UTF-8 is needed") from None
+        raise UnreadableFileError(f"{path_text(path)} is {wide}; UTF-8 is needed") from None
 
 
 def parse_json(path: Path, content: bytes) -> Any:
@@ -104,22 +104,24 @@ def parse_json(path: Path, content: bytes) -> Any:
     if is_lfs_pointer(content):
         raise UnreadableFileError(lfs_text(path))
     if not content.strip(b"\0 \t\r\n"):
-        raise UnreadableFileError(f"{told(path)} is {'filled with zeros' if content.strip() else 'empty'}: no JSON")
+        raise UnreadableFileError(
+            f"{path_text(path)} is {'filled with zeros' if content.strip() else 'empty'}: no JSON"
+        )
     text = decoded(path, content)
     if content.count(b"{") + content.count(b"[") > CONTAINERS:
         raise UnreadableFileError(
-            f"{told(path)} has more than {CONTAINERS:,} objects and lists; no such file of a model has"
+            f"{path_text(path)} has more than {CONTAINERS:,} objects and lists; no such file of a model has"
         )
     if content.count(b",") > VALUES:
-        raise UnreadableFileError(f"{told(path)} has more than {VALUES:,} values; no such file of a model has")
+        raise UnreadableFileError(f"{path_text(path)} has more than {VALUES:,} values; no such file of a model has")
     try:
         value = json.loads(text, object_pairs_hook=_object)
     except _TwiceError as error:
-        raise UnreadableFileError(f"{told(path)}: {error}") from None
+        raise UnreadableFileError(f"{path_text(path)}: {error}") from None
     except RecursionError:
-        raise UnreadableFileError(f"{told(path)} is nested deeper than {DEPTH} objects and lists") from None
+        raise UnreadableFileError(f"{path_text(path)} is nested deeper than {DEPTH} objects and lists") from None
     except ValueError as error:  # no JSON, or an integer of thousands of digits
-        raise UnreadableFileError(f"{told(path)} is no JSON: {error}") from None
+        raise UnreadableFileError(f"{path_text(path)} is no JSON: {error}") from None
     if isinstance(value, dict | list):
         _check_depth(path, value)
     return value
@@ -171,7 +173,9 @@ def _check_depth(path: Path, value: dict[str, Any] | list[Any]) -> None:
         if not inner:
             return
         level = inner
-    raise UnreadableFileError(f"{told(path)}: {level[0][0].strip('.')} is nested deeper than {DEPTH} objects and lists")
+    raise UnreadableFileError(
+        f"{path_text(path)}: {level[0][0].strip('.')} is nested deeper than {DEPTH} objects and lists"
+    )
 
 
 def is_lfs_pointer(content: bytes) -> bool:
@@ -181,7 +185,7 @@ def is_lfs_pointer(content: bytes) -> bool:
 
 def lfs_text(path: Path) -> str:
     """The error about a pointer of Git LFS instead of a file."""
-    return f"{told(path)} is a pointer of Git LFS, not the file itself: run git lfs pull in its folder"
+    return f"{path_text(path)} is a pointer of Git LFS, not the file itself: run git lfs pull in its folder"
 
 
 @contextmanager
@@ -190,16 +194,16 @@ def naming(path: Path | str) -> Iterator[None]:
     try:
         yield
     except UnicodeError as error:  # whose arguments are no text
-        raise UnreadableFileError(f"{told(path)}: {error}") from error
+        raise UnreadableFileError(f"{path_text(path)}: {error}") from error
     except ValueError as error:
-        if str(path) in str(error) or told(path) in str(error):
+        if str(path) in str(error) or path_text(path) in str(error):
             raise
-        error.args = (f"{told(path)}: {error}", *error.args[1:])
+        error.args = (f"{path_text(path)}: {error}", *error.args[1:])
         raise
 
 
-def told(path: Path | str) -> str:
-    """A path in an error, on one line."""
+def path_text(path: Path | str) -> str:
+    """A path for an error message, on one line."""
     return printable(str(path))
 
 

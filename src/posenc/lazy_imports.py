@@ -26,9 +26,9 @@ def lazy_names(
     modules, other_names = set(submodules.split()), aliases or {}
 
     def get(name: str) -> Any:
-        own = other_names.get(name, name)
-        if own in home:
-            value = getattr(import_module(home[own]), own)
+        canonical = other_names.get(name, name)
+        if canonical in home:
+            value = getattr(import_module(home[canonical]), canonical)
             setattr(sys.modules[package], name, value)  # found without this function from now on
             return value
         if name in modules:

@@ -217,7 +217,7 @@ def _evaluate() -> argparse.ArgumentParser:
     parser.add_argument("--count", type=int, default=20, metavar="N", help="documents to read (default: %(default)s)")
     parser.add_argument(
         "--depths", type=_percentages, default=[10, 30, 50, 70, 90], metavar="P,P",
-        help="where facts are hidden, percent of the document, in turn (default: 10,30,50,70,90)",
+        help="where facts are hidden, percent of the document, cycled through (default: 10,30,50,70,90)",
     )  # fmt: skip
     parser.add_argument(
         "--scored", type=int, default=512, metavar="N", help="tokens whose loss is measured (default: %(default)s)"

@@ -23,12 +23,12 @@ def engines_parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", dest="as_json", help="print the result as JSON")
     check = parser.add_argument_group("check")
     check.add_argument(
-        "--engine", action="append", default=[], metavar="NAME", dest="engines",
-        help="engine to check; may be repeated (default: all that are installed). FILE.py:NAME is an adapter of yours",
+        "--engine", action="extend", nargs="+", default=[], metavar="NAME", dest="engines",
+        help="engines to check (default: all that are installed). FILE.py:NAME is an adapter of yours",
     )  # fmt: skip
     check.add_argument(
-        "--rope", action="append", default=[], metavar="TYPE", dest="ropes",
-        help="rope type, as yarn, or one of its rows, as 'yarn: betas'; may be repeated (default: all)",
+        "--rope", action="extend", nargs="+", default=[], metavar="TYPE", dest="ropes",
+        help="rope type, as yarn, or one of its rows, as 'yarn: betas'; several may follow (default: all)",
     )  # fmt: skip
     check.add_argument(
         "--python", action="append", default=[], metavar="NAME=PATH", dest="pythons",

@@ -69,14 +69,14 @@ class Case(NamedTuple):
         path: what the command is given.
         arguments: of the command, with ``{path}`` and ``{out}``.
         config: the configuration whose rotation must be read where anything is; None where the damage touches it.
-        told: whether the damage must be told: a fault, a suspicion, a note or an error that names the file.
+        reported: whether posenc must report the damage: a fault, a suspicion, a note or an error that names the file.
         words: what was done.
     """
 
     path: Path
     arguments: list[str]
     config: Config | None
-    told: bool
+    reported: bool
     words: str
 
 
@@ -362,7 +362,7 @@ def gguf(rng: random.Random, folder: Path) -> Case:
     return Case(path, command, None, sound, f"{kind} of {name!r} {junk!r:.40}")
 
 
-def beside(rng: random.Random, folder: Path) -> Case:
+def side_file(rng: random.Random, folder: Path) -> Case:
     """A damaged tokenizer_config.json, generation_config.json, tokenizer.json or params.json with a sound config."""
     config = rng.choice(configs())
     _write(folder, config)
@@ -397,5 +397,5 @@ def params(rng: random.Random, folder: Path) -> Case:
 
 KINDS: list[Callable[[random.Random, Path], Case]] = [
     *[values] * 6, *[stranger] * 2, *[hostile] * 2, *[spelled] * 4, strange_file, *[weights] * 4, shards, *[gguf] * 5,
-    *[beside] * 3, *[params] * 2,
+    *[side_file] * 3, *[params] * 2,
 ]  # fmt: skip

@@ -149,6 +149,6 @@ def make(spec: Spec, draw: Draw, *, strength: float = 0.5) -> Encoding:
     return cast("Encoding", module.eval())
 
 
-def plain(spec: Spec) -> Spec:
+def without_scaling(spec: Spec) -> Spec:
     """Without a scaling, of which a mixture takes none that depends on the length."""
     return Spec(spec.kind, {name: value for name, value in spec.options.items() if name != "scaling"})

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import cast
 
-from tests.fuzz.draw import Draw, Sizes, Spec, plain
+from tests.fuzz.draw import Draw, Sizes, Spec, without_scaling
 from tests.fuzz.rotations import axial, comrope, fope, grape_m, liere, mixed, mrope, rope, rope_pp, tape, xpos
 
 
@@ -197,7 +197,7 @@ def grape_ap(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
 
 
 def moving(draw: Draw, sizes: Sizes) -> dict[str, object]:
-    rotation = plain(Spec("RoPE", rope(draw, sizes, 1)))
+    rotation = without_scaling(Spec("RoPE", rope(draw, sizes, 1)))
     return {"rotation": rotation, "window": draw.choice([1, 2, 5, 12, 40])}
 
 
@@ -245,7 +245,7 @@ def mixture(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
         kinds = [draw.choice(part) for part in (rotations, biases, scores) if draw.chance(0.45)]
         if sizes.head_dim % 2:
             kinds = [kind for kind in kinds if kind not in ("RoPE", "MixedRoPE")]
-        members.append([plain(spec) for spec in make_specs(draw, kinds, sizes, axes)])
+        members.append([without_scaling(spec) for spec in make_specs(draw, kinds, sizes, axes)])
     return {
         "members": members, "num_heads": sizes.heads, "adaptive": draw.chance(0.4), "dim": sizes.dim
     }  # fmt: skip

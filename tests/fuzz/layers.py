@@ -85,14 +85,14 @@ def packed(call: RandomCall, draw: Draw) -> float:
 def alone(
     call: RandomCall,
     leaves: dict[str, Tensor],
-    own: dict[str, Tensor],
+    text: dict[str, Tensor],
     rounding: Rounding,
     options: dict[str, object],
 ) -> Tensor:
     """The definition's result for one text, whose positions count from 0."""
-    at = counted(torch.arange(own["k"].shape[2]), call.axes)
+    at = counted(torch.arange(text["k"].shape[2]), call.axes)
     return define(
-        own["q"], own["k"], own["v"], call.encoded(leaves), q_pos=at, k_pos=at, x=own["x"], axes=call.axes,
+        text["q"], text["k"], text["v"], call.encoded(leaves), q_pos=at, k_pos=at, x=text["x"], axes=call.axes,
         rounding=rounding, **options,  # type: ignore[arg-type]
     )  # fmt: skip
 
@@ -228,7 +228,7 @@ def whole_padding(padding: Tensor, tokens: int) -> Tensor:
 
 
 Definition = Callable[[Rounding, Mapping[str, Tensor]], Results]
-BESIDE = [*BIAS[1], *(kind for kind in SCORE[1] if kind != "Mixture"), *WEIGHT]
+COMPANIONS = [*BIAS[1], *(kind for kind in SCORE[1] if kind != "Mixture"), *WEIGHT]
 
 
 def draw_states(seed: int, *, most: int = 24) -> RandomCall:
@@ -237,7 +237,7 @@ def draw_states(seed: int, *, most: int = 24) -> RandomCall:
     heads, tokens, batch = draw.choice([1, 2, 3, 4]), draw.integer(1, most), draw.choice([1, 2, 3])
     width = draw.choice([2, 4, 6, 8])
     sizes = Sizes(heads, heads, width, width, heads * draw.choice([2, 3]))
-    kinds = draw.sample(sorted(set(BESIDE)), draw.weighted({0: 4, 1: 4, 2: 2}))
+    kinds = draw.sample(sorted(set(COMPANIONS)), draw.weighted({0: 4, 1: 4, 2: 2}))
     if set(WEIGHT) <= set(kinds):  # one takes the place of softmax
         kinds.pop()
     specs = [_without_values(spec) for spec in make_specs(draw, ["TAPE", *kinds], sizes, 1)]
@@ -262,10 +262,10 @@ def _without_values(spec: Spec) -> Spec:
 
 @dataclass
 class Batch:
-    """How a text is laid out, and what its layers are told."""
+    """How a text is laid out, and the options of its layers."""
 
     at: Tensor
-    given: bool
+    positions_given: bool
     attention_mask: Tensor | None  # of all tokens
     documents: Tensor | None
     options: dict[str, object]
@@ -329,7 +329,7 @@ def _through(layers: Sequence[TAPEAttention], x: Tensor, cut: Sequence[int], bat
     outputs, first = list[tuple[Tensor, Tensor, Tensor]](), 0
     for size in cut:
         here = slice(first, first + size)
-        stream, states, where = x[:, here], None, batch.at[..., here] if batch.given else None
+        stream, states, where = x[:, here], None, batch.at[..., here] if batch.positions_given else None
         padding = (
             None
             if batch.attention_mask is None or (first and bool(batch.attention_mask[:, here].all()))
@@ -376,9 +376,9 @@ def _defined(
             linear(x, of_layer[f"{n}_proj.weight"], None, rounding).unflatten(-1, (sizes.heads, -1)).transpose(1, 2)
             for n in "qkv"
         )
-        turning = Encoded("TAPE", {}, {"cos": states[0], "sin": states[1]})
+        tape_encoded = Encoded("TAPE", {}, {"cos": states[0], "sin": states[1]})
         out, *read = define(
-            q, k, torch.cat([v, *states], -1), [turning, *encoded[1:]], q_pos=at, k_pos=at, x=x,
+            q, k, torch.cat([v, *states], -1), [tape_encoded, *encoded[1:]], q_pos=at, k_pos=at, x=x,
             mask=None if batch.attention_mask is None else batch.attention_mask[:, None], segments=batch.documents,
             scale=scale, rounding=rounding, **batch.options,  # type: ignore[arg-type]
         ).chunk(3, -1)  # fmt: skip
@@ -401,7 +401,7 @@ def _gradients(
         materialize_grads=True, allow_unused=True,
     )  # fmt: skip
 
-    def wanted(rounding: Rounding) -> Results:
+    def expected(rounding: Rounding) -> Results:
         leaves = {n: t.detach().double().requires_grad_() for n, t in inputs.items()}
         results = definition(rounding, leaves)
         gradients = torch.autograd.grad(
@@ -410,4 +410,4 @@ def _gradients(
         )  # fmt: skip
         return {f"gradient of {n}": g for n, g in zip(leaves, gradients, strict=True)}
 
-    return judge({f"gradient of {n}": g for n, g in zip(inputs, values, strict=True)}, wanted, dtype)
+    return judge({f"gradient of {n}": g for n, g in zip(inputs, values, strict=True)}, expected, dtype)

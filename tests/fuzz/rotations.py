@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.fuzz.draw import Draw, Sizes, Spec, plain
+from tests.fuzz.draw import Draw, Sizes, Spec, without_scaling
 
 
 def layout(draw: Draw) -> str:
@@ -154,7 +154,7 @@ def axial(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
 
 
 def _frequencies(draw: Draw, axes: int, pairs: int, *heads: int) -> list[object]:
-    """Given ones: of each head and axis, of each axis, or where there are no heads of all axes alike."""
+    """Explicit frequencies: per head and axis, per axis, or without heads the same for all axes."""
     first = [draw.number(-2, 2) for _ in range(pairs)]
     if not heads and draw.chance(0.3):
         return list(first)
@@ -213,7 +213,7 @@ def comrope(draw: Draw, sizes: Sizes, axes: int, *, partition: bool) -> dict[str
 
 
 def rope_pp(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
-    options = plain(Spec("RoPE", rope(draw, sizes, axes))).options
+    options = without_scaling(Spec("RoPE", rope(draw, sizes, axes))).options
     return options | {"num_heads": sizes.heads, "imaginary": draw.choice(["odd", "half", "all"])}
 
 

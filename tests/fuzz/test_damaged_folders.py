@@ -115,7 +115,7 @@ def judge(case: Case, out: Path) -> Outcome:
         assert not done.err, done.err[:300]
         if "--json" in arguments and "--layers" not in arguments:  # which prints a sentence a layer
             strict(done.out)
-    if case.told:
+    if case.reported:
         assert done.code != OK or "note" in done.out, f"not told: {done.out[:300]}"
     if "--in-place" not in arguments:
         now = {
@@ -133,16 +133,16 @@ def check_reading(case: Case, arguments: list[str], done: Outcome) -> None:
     command = arguments[0]
     if case.config is None:
         return
-    sound = plain(facts(read_rope(case.config))["layers"])
+    sound = as_json(facts(read_rope(case.config))["layers"])
     if command == "explain":
         assert done.code == OK, f"a sound rotation is refused: {done.err[:300]}"
         if "--json" in arguments and "--layers" not in arguments:  # which prints a sentence a layer
             assert strict(done.out)["layers"] == sound, "another rotation is told"
     elif "--in-place" not in arguments and not command.startswith("gguf"):
-        assert plain(facts(read_rope(case.path))["layers"]) == sound
+        assert as_json(facts(read_rope(case.path))["layers"]) == sound
 
 
-def plain(value: Any) -> Any:
+def as_json(value: Any) -> Any:
     """As JSON has it."""
     return json.loads(json.dumps(value))
 

@@ -142,10 +142,10 @@ def run(seed: int, calls: int) -> Counter[str]:
             expected_text, expected = outcome(call, options, mode)
         where = f"seed {seed}, call {number}: {call}; {options}; {mode}"
         assert text == expected_text, f"{where}\n{text!r}\nanew: {expected_text!r}"
-        for ours, theirs in zip(got, expected, strict=True):
+        for result, reference in zip(got, expected, strict=True):
             bound = TOLERANCE[torch.bfloat16 if mode["autocast"] else call.dtype]
             torch.testing.assert_close(
-                ours, theirs, rtol=bound, atol=bound, equal_nan=True, msg=f"{where}\n{ours}\n{theirs}"
+                result, reference, rtol=bound, atol=bound, equal_nan=True, msg=f"{where}\n{result}\n{reference}"
             )
         done["refused" if text else "agreed"] += 1
     return done
@@ -176,9 +176,9 @@ def test_known_calls_are_used():
     known = 0
     attend = prepared.attend
 
-    def counting(*given: object) -> Tensor | None:
+    def counting(*args: object) -> Tensor | None:
         nonlocal known
-        out = attend(*given)  # type: ignore[arg-type]
+        out = attend(*args)  # type: ignore[arg-type]
         known += out is not None
         return out
 

@@ -123,7 +123,7 @@ def test_evidence_is_what_the_outcome_rests_on(part: Part) -> None:
         ("fox", "alibi under its window", 16), ("fox", "rope under its window", 16),
     ]  # fmt: skip
     keys = {"fox": ("fox", FULL), **{f"{spec} under its window": (spec, WINDOW) for spec in ("alibi", "rope")}}
-    cells = {name: found.cells[2048].mean for name, key in keys.items() if (found := table.row(*key))}
+    cells = {name: cells_row.cells[2048].mean for name, key in keys.items() if (cells_row := table.row(*key))}
     for item in evidence:
         assert isinstance(item, DifferenceEvidence)
         assert item.difference.mean == pytest.approx(cells["fox"] - cells[item.other])
@@ -153,9 +153,9 @@ def test_models_that_do_not_use_their_context_test_no_claim_on_length(gain: floa
         "keeps": keeps("alibi"), "loses": loses("rope"), "gains": gains("fox"), "serves": serves("alibi", 16),
         "better": better("fox", "rope"), "better at 1×": better("t5", "alibi", times=1),
     }  # fmt: skip
-    found = outcomes(tests, short)
-    assert found.pop("better at 1×") == "supported"
-    assert set(found.values()) == {"not testable here"}
+    claims = outcomes(tests, short)
+    assert claims.pop("better at 1×") == "supported"
+    assert set(claims.values()) == {"not testable here"}
 
 
 @pytest.mark.parametrize("ngram", [1.6, None])
@@ -174,8 +174,8 @@ def test_rows_tuned_otherwise_test_no_claim() -> None:
     tests = {"t5": better("t5", "alibi", times=1), "kerple": harmless("kerple", "alibi")}
     tuned = part_of(dataclasses.replace(run, tuning={"t5": "one grid", "alibi": "another"}))
     assert outcomes(tests, tuned) == dict.fromkeys(tests, "not testable here")
-    alike = part_of(dataclasses.replace(run, tuning=dict.fromkeys(TRUTH, "one grid")))
-    assert outcomes(tests, alike) == {"t5": "supported", "kerple": "supported"}
+    same_tuning = part_of(dataclasses.replace(run, tuning=dict.fromkeys(TRUTH, "one grid")))
+    assert outcomes(tests, same_tuning) == {"t5": "supported", "kerple": "supported"}
 
 
 def test_a_gap_to_the_source_forbids_a_contradiction(part: Part) -> None:
@@ -183,7 +183,7 @@ def test_a_gap_to_the_source_forbids_a_contradiction(part: Part) -> None:
     assert list(outcomes(tests, part, gap="Another recipe.").values()) == ["not found here", "supported"]
 
 
-def test_runs_that_disagree_are_told_apart(part: Part) -> None:
+def test_runs_that_disagree_are_distinguished(part: Part) -> None:
     other = part_of(run_of({**TRUTH, "rope": Truth(1.7), "alibi": Truth(1.7)}, data="prose", lengths=(1, 16)))
     tests = {"rope keeps": keeps("rope"), "alibi keeps": keeps("alibi"), "t5 gains": gains("t5")}
     assert outcomes(tests, part, other) == {

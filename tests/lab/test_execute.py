@@ -291,12 +291,12 @@ REVERSE = """
 import torch
 
 from posenc.lab.metrics import Metric, Values
-from posenc.lab.tasks.sequences import NO_ANSWER, Drawn, Sequences
+from posenc.lab.tasks.sequences import NO_ANSWER, DrawnSequences, Sequences
 
 
 class Reverse(Sequences):
     name, title = "reverse", "A string, backwards"
-    asked = "After a random string, its tokens are due in reverse order."
+    question = "After a random string, its tokens are due in reverse order."
     shows = "Each answer lies at another distance, so a fixed offset does not help."
     metrics = (*Sequences.metrics, Metric("last", "of last tokens", "higher", margin=0.05, percent=True))
     unit = 2
@@ -313,7 +313,7 @@ class Reverse(Sequences):
     def draw(self, config, length, count, generator):
         text = torch.randint(5, (count, length // 2), generator=generator)
         due = text.flip(1)
-        return Drawn(torch.cat([text, due], 1), torch.cat([torch.full_like(text, NO_ANSWER), due], 1))
+        return DrawnSequences(torch.cat([text, due], 1), torch.cat([torch.full_like(text, NO_ANSWER), due], 1))
 
     def evaluate(self, model, data, rows, config, device):
         for values in super().evaluate(model, data, rows, config, device):

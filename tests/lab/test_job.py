@@ -193,12 +193,13 @@ def test_a_checkpoint_comes_back_and_others_are_refused_and_left_alone(tmp_path:
     assert loaded is not None
     assert (loaded.step, loaded.seconds, loaded.peak_memory) == (2, 0.5, 7)
     assert torch.equal(loaded.model["w"], torch.ones(3))
-    whole = path.read_bytes()
+    complete = path.read_bytes()
     torch.save({"format": "posenc-lab-checkpoint/2", "model": _Bomb()}, path)
     bomb = path.read_bytes()
     torch.save({"model": {}}, path)
     for content, words in (
-        (whole[: len(whole) // 2], "truncated"), (whole[:10], "truncated"), (b"", "truncated"), (bomb, "no checkpoint"),
+        (complete[: len(complete) // 2], "truncated"), (complete[:10], "truncated"), (b"", "truncated"),
+        (bomb, "no checkpoint"),
         (path.read_bytes(), "not written by this version"),
     ):  # fmt: skip
         path.write_bytes(content)
@@ -206,7 +207,7 @@ def test_a_checkpoint_comes_back_and_others_are_refused_and_left_alone(tmp_path:
             read_checkpoint(path, "id")
         assert str(path) in str(caught.value)
         assert path.read_bytes() == content
-    path.write_bytes(whole)
+    path.write_bytes(complete)
     with pytest.raises(ValueError, match="another configuration"):
         read_checkpoint(path, "other")
 

@@ -11,7 +11,7 @@ import torch
 
 from posenc.lab.config import Config
 from posenc.lab.tasks import addition, counting, flipflop, task_named
-from posenc.lab.tasks.sequences import NO_ANSWER, Drawn, Sequences
+from posenc.lab.tasks.sequences import NO_ANSWER, DrawnSequences, Sequences
 
 Answers = dict[int, tuple[int, int]]  # by place: what is due, and how many tokens back lies what it needs; 0: not told
 
@@ -93,7 +93,7 @@ def quick(name: str, **numbers: Any) -> tuple[Sequences[Any], Config]:
     return task, task.profile("quick").config.replaced(numbers)
 
 
-def sequences_of(name: str, times: int, count: int, seed: int = 0) -> Drawn:
+def sequences_of(name: str, times: int, count: int, seed: int = 0) -> DrawnSequences:
     task, config = quick(name)
     length = times * config.training.train_length or task.trained_lengths(config)[0]
     return task.draw(config, length, count, torch.Generator().manual_seed(seed))
@@ -119,7 +119,7 @@ def test_chance_is_what_the_best_blind_guess_gets(name: str) -> None:
     task, config = quick(name)
     answers = sequences_of(name, 8, 400).answers[:, config.training.train_length :]
     answers = answers[answers != NO_ANSWER]
-    best = 0 if task.whole else answers.bincount().max().item() / len(answers)
+    best = 0 if task.exact_match else answers.bincount().max().item() / len(answers)
     assert task.metrics_of(config)[0].chance == pytest.approx(best, abs=0.035)
 
 

@@ -219,7 +219,7 @@ def hostile_run() -> Run:
     """A run whose every text from a file tries to break out of the format it is printed in."""
     run = run_of(FEW, seeds=2, lengths=(1, 16))
     metric = dataclasses.replace(run.decides, unit=f"bits {HOSTILE}")
-    words = dataclasses.replace(run.words, title=HOSTILE, asked=HOSTILE, shows=HOSTILE)
+    words = dataclasses.replace(run.words, title=HOSTILE, question=HOSTILE, shows=HOSTILE)
     return dataclasses.replace(
         run, metrics=(metric,), words=words, command=f"posenc\n```\n{HOSTILE}", remarks=(HOSTILE,),
         curves=(Curve("by_position", HOSTILE, "bits"),), facts={HOSTILE: f"1.5 {metric.unit}"},

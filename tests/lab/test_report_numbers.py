@@ -165,12 +165,14 @@ def test_every_row_is_compared_with_both_baselines_and_its_window(table: Table, 
     assert row_of(table, "rope", WINDOW).contrasts == {}
     assert row_of(table, "alibi").contrasts.keys() == {"rope under its window", OWN_WINDOW}
     assert row_of(table, "learned").contrasts == {}
-    made = [contrast for row in table.rows for contrast in row.contrasts.values()]
+    contrasts = [contrast for row in table.rows for contrast in row.contrasts.values()]
     verdicts = [row.verdict.test for row in table.rows if row.verdict.test]
-    assert (len(made), len(verdicts)) == (5 + 4 + 5, 8), "rope − its window counts twice: as baseline and as own window"
-    every = [*(contrast.p for contrast in made), *(test.p for test in verdicts)]
+    assert (len(contrasts), len(verdicts)) == (5 + 4 + 5, 8), (
+        "rope − its window counts twice: as baseline and as own window"
+    )
+    every = [*(contrast.p for contrast in contrasts), *(test.p for test in verdicts)]
     assert table.tests == len(every)
-    assert [contrast.adjusted for contrast in made] == pytest.approx(holm(every)[: len(made)])
+    assert [contrast.adjusted for contrast in contrasts] == pytest.approx(holm(every)[: len(contrasts)])
 
 
 def test_seeds_that_did_not_learn_count_in_cells_and_contrasts_but_not_for_length() -> None:

@@ -15,7 +15,7 @@ from posenc.lab.models.decoder import Decoder, LabModel
 from posenc.lab.specs import standard_encodings
 from posenc.lab.tasks import task_named
 from posenc.lab.tasks.copy import Copy
-from posenc.lab.tasks.sequences import NO_ANSWER, Drawn, SequenceData, Sequences
+from posenc.lab.tasks.sequences import NO_ANSWER, DrawnSequences, SequenceData, Sequences
 
 NAMES = ("passkey", "recall", "flipflop", "counting", "copy", "addition")
 TINY = {"windows": 6, "lengths": (1, 2, 4), "batch_size": 4, "dim": 16, "layers": 1, "heads": 2}
@@ -246,16 +246,19 @@ EARLY = torch.cat([ZEROS[:, :1], ZEROS[:, 1:] + NO_ANSWER], 1)
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (Drawn(ZEROS.float(), ZEROS), r"drew tokens as torch.float32 \(6, 64\); torch.int64 \(6, 64\) is needed"),
-        (Drawn(ZEROS, ZEROS[:, 1:]), r"drew answers as torch.int64 \(6, 63\)"),
-        (Drawn(ZEROS + 16, ZEROS), "drew tokens 16 to 16; its vocabulary has 0 to 15"),
-        (Drawn(ZEROS, ZEROS + NO_ANSWER), "drew a sequence of 64 tokens without an answer"),
-        (Drawn(ZEROS, EARLY), "fewer than two sequences of 64 tokens have answers that count"),
+        (
+            DrawnSequences(ZEROS.float(), ZEROS),
+            r"drew tokens as torch.float32 \(6, 64\); torch.int64 \(6, 64\) is needed",
+        ),
+        (DrawnSequences(ZEROS, ZEROS[:, 1:]), r"drew answers as torch.int64 \(6, 63\)"),
+        (DrawnSequences(ZEROS + 16, ZEROS), "drew tokens 16 to 16; its vocabulary has 0 to 15"),
+        (DrawnSequences(ZEROS, ZEROS + NO_ANSWER), "drew a sequence of 64 tokens without an answer"),
+        (DrawnSequences(ZEROS, EARLY), "fewer than two sequences of 64 tokens have answers that count"),
     ],
 )
-def test_a_puzzle_that_draws_wrong_sequences_is_refused(wrong: Drawn, words: str) -> None:
+def test_a_puzzle_that_draws_wrong_sequences_is_refused(wrong: DrawnSequences, words: str) -> None:
     class Wrong(Copy):
-        def draw(self, config: Config, length: int, count: int, generator: torch.Generator) -> Drawn:
+        def draw(self, config: Config, length: int, count: int, generator: torch.Generator) -> DrawnSequences:
             return wrong
 
     task, (_, config) = Wrong(), task_and_config("copy")

@@ -38,24 +38,28 @@ def test_the_grid_is_the_same_for_all_and_combines_both_rates() -> None:
     assert [common.factors(point)["lr"] for point in common.points] == pytest.approx([2**0.5, 2, 2**1.5, 4, 2**2.5])
     assert {point[:1] for point in both.points} == set(common.points)
     assert len(both.points) == 15
-    own = {both.factors(point)["own"] for point in both.points}
-    assert sorted(own) == pytest.approx([30 / 10**0.5, 30, 30 * 10**0.5])
+    own_rates = {both.factors(point)["own"] for point in both.points}
+    assert sorted(own_rates) == pytest.approx([30 / 10**0.5, 30, 30 * 10**0.5])
     assert {seed for _, _, seed in both.untried()} == set(range(SEEDS))
 
 
 def test_a_best_point_inside_ends_the_search() -> None:
     search = Search(1.0)
     assert len(searched(search, bowl(3, 0))) == 15
-    found = search.conclude("spec")
-    assert (found.tuned, found.points, found.at_limit) == (pytest.approx({"lr": 2**1.5, "own": 1.0}), 15, False)
-    assert found.loss == pytest.approx(1.5), "the mean over seeds"
+    conclusion = search.conclude("spec")
+    assert (conclusion.tuned, conclusion.points, conclusion.at_limit) == (
+        pytest.approx({"lr": 2**1.5, "own": 1.0}),
+        15,
+        False,
+    )
+    assert conclusion.loss == pytest.approx(1.5), "the mean over seeds"
 
 
 def test_an_edge_that_is_best_is_moved_until_the_best_lies_inside() -> None:
     search = Search(1.0)
     points = searched(search, bowl(7, -2))
     assert {common for common, _ in points} == set(range(1, 9))
-    assert {own for _, own in points} == set(range(-3, 2))
+    assert {own_rate for _, own_rate in points} == set(range(-3, 2))
     assert len(points) == 8 * 5, "every combination"
     assert search.conclude("spec").tuned == pytest.approx({"lr": 2**3.5, "own": 0.1})
     low = Search(None)
@@ -115,20 +119,20 @@ def test_a_stopped_search_goes_on_and_ends_the_same(
     assert trials.groupby("spec").size().to_dict() == {"rope": 5 * SEEDS, "t5": 15 * SEEDS}
     assert trials["train_loss"].notna().all()
     means = trials.groupby(["spec", "trial"])["train_loss"].mean()
-    for spec, found in conclusions.items():
-        assert found.loss == pytest.approx(means[spec].min(), rel=1e-5)
+    for spec, conclusion in conclusions.items():
+        assert conclusion.loss == pytest.approx(means[spec].min(), rel=1e-5)
     assert not list(jobs.glob("*/checkpoint.pt"))
     records, _ = read_records(out / "tune" / "records.parquet")
     assert {"train_loss", "probe"} < set(records["metric"])
-    assert read_tuned(out) == {spec: found.tuned for spec, found in conclusions.items()}
+    assert read_tuned(out) == {spec: conclusion.tuned for spec, conclusion in conclusions.items()}
     assert read_procedures(out) == {"t5": PROCEDURE, "rope": PROCEDURE}
-    kept = jobs / "t5-seed0-trial0" / "records.parquet"
-    before = kept.stat().st_mtime_ns
+    written_records = jobs / "t5-seed0-trial0" / "records.parquet"
+    before = written_records.stat().st_mtime_ns
     for name in ("rope-seed0-trial0", "rope-seed1-trial4", "t5-seed1-trial3"):  # as if it had been stopped
         shutil.rmtree(jobs / name)
     assert tune(request, 2, console, InProcess()) == conclusions
     pd.testing.assert_frame_equal(pd.read_csv(out / "trials.csv"), trials)
-    assert kept.stat().st_mtime_ns == before
+    assert written_records.stat().st_mtime_ns == before
 
 
 def test_further_encodings_join_and_other_numbers_are_refused(

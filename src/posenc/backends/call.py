@@ -117,13 +117,13 @@ def attention(
         if q.shape[0] == 0 or q.shape[2] == 0:
             check_backend(backend)
             return v.new_zeros(*q.shape[:3], v.shape[3])
-        given, call = call, call if backend == "dense" else rewritten(call)
+        validated, call = call, call if backend == "dense" else rewritten(call)
         chosen = choose(call, backend)
         reach = reach_of(acting, q.dtype)
         if reach is not None and len(ranges := blocks(call, reach)) > 1:
             return attend_in_blocks(partial(attention, backend=backend), ranges, q, k, v, acting, options, call)
         if key is not None:
-            prepared.keep(key, acting, given, call, BACKENDS[chosen].run)
+            prepared.keep(key, acting, validated, call, BACKENDS[chosen].run)
         if call.dropout is not None:
             call = call._replace(dropout=call.dropout.with_seed(q.device))
         out: Tensor = BACKENDS[chosen].run(call)

@@ -47,7 +47,7 @@ _ENCODINGS = StaticCall._fields.index("weight") + 1  # fields of a `StaticCall` 
 
 
 class Kind(NamedTuple):
-    """All that one kind of call needs besides its tensors and encodings."""
+    """Everything a kind of call needs apart from its tensors and encodings."""
 
     encodings: tuple[weakref.ref[Encoding], ...]
     changes: int  # of attributes, when it was made
@@ -80,7 +80,7 @@ def key_of(
     options: tuple[object, ...],
     grad: bool,
 ) -> Key | None:
-    """The description of a call; None for one that is not described.
+    """The description of a call; None if the call has none.
 
     Args:
         options: causal, scale, window, tolerance, softcap, dropout and backend, as they were given.
@@ -211,7 +211,7 @@ def keep(
     key: Key,
     acting: Sequence[Encoding],
     call: AttentionCall,
-    given: AttentionCall,
+    backend_call: AttentionCall,
     run: Callable[[AttentionCall], Tensor],
 ) -> None:
     """Know a kind of call from now on, if what was worked out for this one holds for all of them.
@@ -220,7 +220,7 @@ def keep(
         key: what `key_of` gave.
         acting: all encodings of the call.
         call: as `prepare_call` gave it.
-        given: the same as the backend got it.
+        backend_call: the same call as the backend received it.
         run: of the backend that was chosen.
     """
     if call.dropout is not None or not call.aligned or call.static.axes != 1 or call.spans is not None:
@@ -234,8 +234,8 @@ def keep(
     if len(_KINDS) >= MOST:
         _KINDS.clear()
     weight = next((i for i, e in enumerate(acting) if isinstance(e, WeightEncoding)), None)
-    rewrites = given is not call and (run is not step.run or given.score != call.score)
-    at_kernel = run is sdpa.run and not rewrites and sdpa.at_kernel(given)
+    rewrites = backend_call is not call and (run is not step.run or backend_call.score != call.score)
+    at_kernel = run is sdpa.run and not rewrites and sdpa.at_kernel(backend_call)
 
     def gone(_: object, kinds: dict[Key, Kind] = _KINDS) -> None:  # also when modules are gone, at the very end
         kinds.pop(key, None)

@@ -174,7 +174,7 @@ def kernel(
     dropped: float,
     sink: Tensor | None = None,
 ) -> Tensor:
-    """The fused kernel. Few queries: heads that share keys go in as rows, so that each key is read once."""
+    """The fused kernel. For few queries, heads that share keys become rows: each key is loaded only once."""
     if sink is not None:
         return sdpa_sink.attend(q, k, v, mask, sink, causal=causal, scale=scale)
     (batch, heads, queries), num_kv_heads = q.shape[:3], k.shape[1]

@@ -158,8 +158,8 @@ def _broken(q: Tensor, k: Tensor, v: Tensor, scale: float, row: Tensor | None, s
         return out
     remainder = left.narrow(-1, 0, 1).neg().exp_() if keys else left.new_ones(batch, heads, 1)
     if sticks.remainder == "own":
-        own = v.narrow(2, v.shape[2] - 1, 1)
-        receiver = own if heads == num_kv_heads else own.repeat_interleave(heads // num_kv_heads, 1)
+        newest_value = v.narrow(2, v.shape[2] - 1, 1)
+        receiver = newest_value if heads == num_kv_heads else newest_value.repeat_interleave(heads // num_kv_heads, 1)
     else:
         assert sticks.vector is not None
         receiver = sticks.vector.to(out.dtype).unsqueeze(-2)
@@ -170,7 +170,7 @@ _TRIANGLES: dict[int, Tensor] = {}
 
 
 def _triangle(keys: int, like: Tensor) -> Tensor | None:
-    """Ones below the diagonal, with which a product sums over later keys in one call; None where it is no quicker."""
+    """Ones below the diagonal: one matrix product with them sums over later keys; None where that is not faster."""
     if not 0 < keys <= FEW or like.dtype != torch.float32 or torch.get_float32_matmul_precision() != "highest":
         return None
     triangle = _TRIANGLES.get(keys)

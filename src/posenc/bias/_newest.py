@@ -1,7 +1,7 @@
 """What decode steps need of a bias by distance and no parameter changes: kept from step to step, never recomputed.
 
-Distances of one query, the last of its keys, are 1 − keys … 0: those of a shorter text are the last entries of a longer
-one's. So one row, made for twice the keys whenever it is too short, serves all steps of all texts.
+The newest query stands at the last key, so its distances are 1 − keys … 0, and the row of a shorter sequence is the end
+of the row of a longer one. One row, recomputed for twice the keys whenever it is too short, serves every decode step.
 """
 
 from __future__ import annotations

@@ -119,12 +119,17 @@ class FIRE(BiasEncoding):
     def of_newest(self, keys: int, *, like: Tensor) -> Tensor:
         """The network with units and heads first, so that the row is contiguous; the normaliser as one number."""
         inner, outer = self._modules["inner"], self._modules["outer"]
-        c_parameter = _own(self, "c")
+        c_parameter = _parameter(self, "c")
         dtype = precision(like, c_parameter)
         distance = self._newest.find(keys, (dtype,), like, lambda before: -before.to(dtype))
-        c, limit = abs(float(c_parameter)), max(keys - 1, abs(float(_own(self, "multiplier")) * self.threshold))
+        c, limit = abs(float(c_parameter)), max(keys - 1, abs(float(_parameter(self, "multiplier")) * self.threshold))
         share = 1 / (math.log1p(c * limit) + _EPS)
-        layers = _own(inner, "weight"), _own(inner, "bias"), _own(outer, "weight"), _own(outer, "bias")
+        layers = (
+            _parameter(inner, "weight"),
+            _parameter(inner, "bias"),
+            _parameter(outer, "weight"),
+            _parameter(outer, "bias"),
+        )
         first, first_bias, second, second_bias = (t if t.dtype == dtype else t.to(dtype) for t in layers)
         units = torch.addcmul(first_bias.unsqueeze(-1), first, (distance * c).log1p_(), value=share)
         units = F.leaky_relu(units, self.leak) if self.leak else units.relu_()
@@ -155,7 +160,7 @@ class FIRE(BiasEncoding):
         return f"{self.num_heads}, hidden={self.hidden}, c={self.first_c:g}, threshold={self.threshold:g}{leak}"
 
 
-def _own(module: nn.Module | None, name: str) -> Tensor:
+def _parameter(module: nn.Module | None, name: str) -> Tensor:
     """A parameter, past `nn.Module.__getattr__` where it is a plain one: a step's numbers take less time than that."""
     assert module is not None
     parameter = module._parameters.get(name)

@@ -39,7 +39,7 @@ class Entry:
         encoding: the class, or None for the empty list.
         title, formula, source, parameters, cost: for readers.
         past_training: what happens past the training length, by definition rather than by measurement.
-        reads: what a score depends on besides q·k, of `READS`, joined by " and ".
+        reads: what a score depends on apart from q·k, of `READS`, joined by " and ".
         extension: what can be done about lengths that were not trained.
         used_in: released models that have it, with their sources; or that none is known.
         scaling: of the frequencies of a rotation; its options and the encoding's are given alike.

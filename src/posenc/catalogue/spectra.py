@@ -51,7 +51,7 @@ ENTRIES = (
         encoding=RoPE,
         scaling=DyPE,
         title="DyPE: frequencies of a larger picture, interpolated at the start of denoising and plain at its end",
-        formula="theta ← PartNTK(factor) with its turns times timestep², factor = length / original_length",
+        formula="theta ← PartNTK(factor) with its thresholds times timestep², factor = length / original_length",
         source="Issachar et al., arXiv 2510.20766, section 3",
         parameters="none",
         cost="a table per step of the denoising",

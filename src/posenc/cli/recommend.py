@@ -34,18 +34,19 @@ def run(
         answers = {name: _ask(name) for name in QUESTIONS}
         train_length = train_length or _ask_length("What is its training length in tokens?", LENGTH)
         length = length or _ask_length("What is the longest context in tokens?", train_length)
-    given: dict[str, Any] = {"model": "checkpoint" if tune else "new", "kind": "decoder", "task": "general",
-                             "engine": "any"}  # fmt: skip
+    choices: dict[str, Any] = {
+        "model": "checkpoint" if tune else "new", "kind": "decoder", "task": "general", "engine": "any",
+    }  # fmt: skip
     trained = LENGTH
     if path is not None:
         with naming(path):
             checkpoint, kind_read = read_checkpoint(Path(path))
-        given |= {"model": "checkpoint", "kind": kind_read, "checkpoint": checkpoint}
+        choices |= {"model": "checkpoint", "kind": kind_read, "checkpoint": checkpoint}
         trained = checkpoint.declared or LENGTH
-    given |= {name: value for name, value in answers.items() if value is not None}
+    choices |= {name: value for name, value in answers.items() if value is not None}
     trained = trained if train_length is None else train_length
     longest = trained if length is None else length
-    needs = Needs(**given, train_length=trained, length=longest, tune=tune, memory=memory)
+    needs = Needs(**choices, train_length=trained, length=longest, tune=tune, memory=memory)
     answer = recommend(needs)
     sys.stdout.write(json.dumps(asdict(answer), indent=2) + "\n" if as_json else as_text(answer))
     return 0

@@ -47,7 +47,7 @@ def read_documents(paths: Sequence[str | Path] = ()) -> list[Document]:
 
 
 def _text_files(folder: Path, *, library: bool) -> Iterator[Path]:
-    """Text files below a folder; of the standard library no tests and no packages that are installed beside it."""
+    """Text files below a folder; from the standard library's folder neither tests nor installed packages."""
     for file in folder.rglob("*"):
         parts = set(file.relative_to(folder).parts[:-1])
         if library and (file.suffix != ".py" or parts & {"test", "tests", "site-packages", "dist-packages"}):

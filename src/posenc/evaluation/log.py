@@ -23,7 +23,7 @@ class MeasurementLog:
         lock: whether this process alone may write, as long as it lives; readers are not kept out.
 
     Raises:
-        ValueError: for a file that holds something else, which names the line; for one that another process has locked.
+        ValueError: for a file that holds something else, naming the line; for a file that another process has locked.
     """
 
     def __init__(self, path: Path | None = None, *, lock: bool = False) -> None:
@@ -65,7 +65,7 @@ class MeasurementLog:
 
 
 def locked(path: Path, *, wait: bool = False) -> TextIO:
-    """An open file beside ``path`` that holds its lock; closing it, and the end of the process in any way, frees it.
+    """An open file next to ``path`` that holds its lock; closing it, and the end of the process in any way, frees it.
 
     Raises:
         ValueError: where another process holds the lock, unless ``wait``.

@@ -12,7 +12,7 @@ lines; the one that is asked for (the first assignment of a chain) lies at a giv
 Source: Hsieh et al., RULER: What's the Real Context Size of Your Long-Context Language Models?, arXiv 2404.06654,
 section 3 and appendix B: tasks, numbers of facts and hops, seven-digit values, answer lengths (128 and 30 tokens), the
 solved example before a chain.
-Departs from the source: the sentences of prompts are worded anew, so that scores are not those of its tables; the text
+Departs from the source: prompts have sentences of our own, so that scores do not compare with RULER's tables; the text
 around is a real document, different in each prompt, where RULER repeats essays or a line of filler; the depth is
 stratified instead of drawn.
 """
@@ -112,16 +112,16 @@ def draw_task(kind: Kind, seed: int) -> Task:
         "Secret numbers are hidden in the following text. Remember each of them, because you will be asked for "
         f"{'some' if several else 'one'} of them at the end.\n\n"
     )
-    asked = f"all secret numbers of the {keys[0]}" if several else f"the secret number of the {keys[0]}"
+    subject = f"all secret numbers of the {keys[0]}" if several else f"the secret number of the {keys[0]}"
     verb = "are" if several else "is"
-    question = f"\n\nWhat {verb} {asked} in the text above? In the text above, {asked} {verb}"
+    question = f"\n\nWhat {verb} {subject} in the text above? In the text above, {subject} {verb}"
     return Task(kind, before, facts, False, question, tuple(values[: FACTS if several else 1]))
 
 
 def _chain(rng: random.Random) -> Task:
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
     names = ["".join(rng.choices(letters, k=5)) for _ in range(2 * (HOPS + 1))]
-    example, asked = names[: HOPS + 1], names[HOPS + 1 :]
+    example, chain = names[: HOPS + 1], names[HOPS + 1 :]
     numbers = [str(number) for number in rng.sample(range(10_000, 100_000), 2)]
 
     def assignments(variables: Sequence[str], number: str) -> list[str]:
@@ -139,8 +139,8 @@ def _chain(rng: random.Random) -> Task:
         "Values are assigned to variables, and variables to other variables, within a text. Follow the chain.\n\n"
         f"{solved}.\n\n"
     )
-    facts = tuple(assignments(asked, numbers[1]))
-    return Task("variable_tracking", before, facts, True, question(asked, numbers[1]), tuple(asked))
+    facts = tuple(assignments(chain, numbers[1]))
+    return Task("variable_tracking", before, facts, True, question(chain, numbers[1]), tuple(chain))
 
 
 def build_prompt(

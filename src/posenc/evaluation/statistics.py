@@ -52,7 +52,7 @@ def mean_interval(values: Sequence[float], *, confidence: float = 0.95) -> Inter
     """The mean of at least two values with Student's interval.
 
     Raises:
-        ValueError: for fewer than two values, or one that is not finite.
+        ValueError: for fewer than two values, or a value that is not finite.
     """
     from scipy.stats import t
 
@@ -87,7 +87,7 @@ def share_interval(successes: int, n: int, *, confidence: float = 0.95) -> Inter
 
 
 def paired_shares(a: Sequence[bool], b: Sequence[bool], *, confidence: float = 0.95) -> Comparison:
-    """The share of ``a`` less that of ``b``; item n of both is the same one.
+    """The share of successes in ``a`` minus the share in ``b``, paired: item n is the same in both.
 
     The interval is R. G. Newcombe's method 10 (Improved confidence intervals for the difference between binomial
     proportions based on paired data, Statistics in Medicine 17 (1998) 2635–2650, without continuity correction): it has

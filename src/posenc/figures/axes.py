@@ -8,15 +8,15 @@ from collections.abc import Collection
 FEW = 6  # so many values of a logarithmic axis are ticks themselves
 
 
-def linear_ticks(low: float, high: float, wanted: int = 5) -> list[float]:
-    """About as many multiples of 1, 2 or 5 times a power of ten as are wanted, within the range.
+def linear_ticks(low: float, high: float, count: int = 5) -> list[float]:
+    """About ``count`` multiples of 1, 2 or 5 times a power of ten, within the range.
 
     >>> linear_ticks(0, 64)
     [0.0, 20.0, 40.0, 60.0]
     """
     if high <= low:
         return [low]
-    rough = (high - low) / wanted
+    rough = (high - low) / count
     ten = 10.0 ** math.floor(math.log10(rough))
     step = next(ten * m for m in (1, 2, 5, 10) if ten * m >= rough * (1 - 1e-9))
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)

@@ -22,7 +22,7 @@ def _sinusoids() -> Figure:
         series,
         "position",
         "embedding",
-        "three waves over 65 positions: a fast one, a slower one, and a slow one that only rises",
+        "three waves over 65 positions: a fast one, a slower one, and one so slow it only rises",
         "Three channels of the sinusoidal embedding: fast, slower, slowest. Together they are the hands of a clock.",
     )
 

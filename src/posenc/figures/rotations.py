@@ -42,7 +42,7 @@ def rotation() -> Plane:
 
 
 def rotation_offset() -> Plane:
-    """A query and a key at two places with the same offset."""
+    """A query and a key at two pairs of positions with equal offset."""
     rope = RoPE(WIDTH)
     q, k = _unit(FAST), _unit(FAST, angle=math.pi / 5)
     circles = {}

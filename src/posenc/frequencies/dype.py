@@ -1,12 +1,12 @@
 """DyPE: frequencies of a larger picture that follow the denoising, interpolated at its start and plain at its end.
 
     s = length / original_length,   nothing changes where s ≤ 1
-    yarn    PartNTK's blend with its turns times timestep²;   gain = 0.1 ln s + 1
+    yarn    PartNTK's blend, thresholds times timestep²;   gain = 0.1 ln s + 1
     ntk     the base times s^(2 · timestep² · d/(d−2))
 
 ``length`` = the largest coordinate of the axis + 1, in patches; timestep 1 is pure noise, 0 the picture. Early steps
 lay out coarse structure, for which all frequencies are interpolated; late ones draw detail, for which the trained ones
-serve. ``dynamic=False`` is the fixed form at every step, with turns (or the exponent s alone) as at timestep 1. Of the
+serve. ``dynamic=False`` is the fixed form at every step: thresholds, or the exponent, as at timestep 1. Of the
 spatial axes alone: ``scaling=(None, DyPE(…), DyPE(…))``. Keys must not be kept from one step to the next. Released for
 FLUX.1 (original_length 64) and Qwen-Image (83).
 

@@ -72,9 +72,9 @@ class Vector:
     def new_ones(self, shape: tuple[int, ...]) -> Vector:
         return Vector([1.0] * shape[0]) if shape else Vector(1.0)
 
-    def _each(self, function: Callable[..., float], *others: Vector | float) -> Vector:
-        """A function of each number, and of the numbers of others at the same place; one number goes with all."""
-        vectors = (self, *(other if isinstance(other, Vector) else Vector(other) for other in others))
+    def _each(self, function: Callable[..., float], *operands: Vector | float) -> Vector:
+        """A function of each number and of the operands' numbers at the same index; a single number broadcasts."""
+        vectors = (self, *(other if isinstance(other, Vector) else Vector(other) for other in operands))
         size = max(len(vector) for vector in vectors)
         columns = (vector._values * (size if len(vector) == 1 else 1) for vector in vectors)
         results = [function(*row) for row in zip(*columns, strict=True)]
@@ -147,8 +147,8 @@ class Vector:
         return self._each(lambda value: max if value > max else min if value < min else value)
 
     def where(self, condition: Vector, other: Vector) -> Vector:
-        """Own numbers where the condition holds, those of ``other`` elsewhere."""
-        return self._each(lambda own, holds, else_: own if holds else else_, condition, other)
+        """This vector's numbers where the condition holds, ``other``'s elsewhere."""
+        return self._each(lambda value, holds, else_: value if holds else else_, condition, other)
 
 
 class Start(NamedTuple):

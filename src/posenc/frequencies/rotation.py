@@ -132,38 +132,40 @@ class MRoPESpec:
         if (sections is None) == (order is None):
             raise ValueError("give sections, or order: the axis of each pair")
         pairs = self.rope.rotary_dim // 2
-        self._given = None if order is None else _checked_order(order, axes, pairs, sorted_out=interleaved or time_last)
-        if self._given is not None:
-            sections = [self._given.count(axis) for axis in range(axes)]
+        self._explicit_order = (
+            None if order is None else _checked_order(order, axes, pairs, sorted_out=interleaved or time_last)
+        )
+        if self._explicit_order is not None:
+            sections = [self._explicit_order.count(axis) for axis in range(axes)]
         self.head_dim, self.axes = self.rope.head_dim, axes
         self.sections = tuple(check_several("sections", cast(Sequence[int], sections)))
         self.interleaved, self.time_last = check_flag("interleaved", interleaved), check_flag("time_last", time_last)
         self.length_dependent = self.rope.length_dependent
-        if self._given is None:
+        if self._explicit_order is None:
             _check_sections(self.sections, axes, pairs, chunked=not (interleaved or time_last))
         if self.interleaved and self.time_last:
             raise ValueError("interleaved and time_last are two orders of the pairs: choose one")
 
     def arguments(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        own = {name: getattr(self, name) for name in ("head_dim", "sections", "interleaved", "time_last", "axes")}
-        if self._given is not None:
-            own |= {"sections": None, "order": self._given}
-        return {**own, **{name: getattr(self.rope, name) for name in ("base", "layout", "rotary_dim", "scaling")}}
+        arguments = {name: getattr(self, name) for name in ("head_dim", "sections", "interleaved", "time_last", "axes")}
+        if self._explicit_order is not None:
+            arguments |= {"sections": None, "order": self._explicit_order}
+        return {**arguments, **{name: getattr(self.rope, name) for name in ("base", "layout", "rotary_dim", "scaling")}}
 
     @property
     def has_own_order(self) -> bool:
         """Whether the axis of each pair was given."""
-        return self._given is not None
+        return self._explicit_order is not None
 
     def order(self) -> list[int]:
         """The axis whose coordinate rotates each pair; −1: none."""
-        if self._given is not None:
-            return list(self._given)
+        if self._explicit_order is not None:
+            return list(self._explicit_order)
         pairs, axes = sum(self.sections), self.axes
         if self.time_last:
             *places, time = self.sections
-            return _in_turn([(axis, size) for axis, size in enumerate(places, 1)]) + [0] * time
+            return _alternating([(axis, size) for axis, size in enumerate(places, 1)]) + [0] * time
         if not self.interleaved:
             return [i % axes for i, size in enumerate(self.sections) for _ in range(size)]
         return [j % axes if j < axes * self.sections[j % axes] else 0 for j in range(pairs)]
@@ -180,8 +182,8 @@ class MRoPESpec:
 
     def extra_repr(self) -> str:
         """Head, sections and axes in words."""
-        if self._given is not None:
-            return f"{self.head_dim}, order={shown(self._given)}, axes={self.axes}"
+        if self._explicit_order is not None:
+            return f"{self.head_dim}, order={shown(self._explicit_order)}, axes={self.axes}"
         kind = ", interleaved=True" if self.interleaved else ", time_last=True" if self.time_last else ""
         return f"{self.head_dim}, sections={self.sections}{kind}, axes={self.axes}"
 
@@ -230,13 +232,13 @@ def _checked_order(order: Sequence[int], axes: int, pairs: int, *, sorted_out: b
     listed = check_several("order", order)
     if len(listed) != pairs or any(type(axis) is not int or not -1 <= axis < axes for axis in listed):
         raise ValueError(
-            f"order must be the axis of each of {pairs} pairs, 0..{axes - 1}, or -1 for one that does not rotate, got "
-            f"{shown(order)}"
+            f"order must be the axis of each of {pairs} pairs, 0..{axes - 1}, or -1 for a pair that does not rotate, "
+            f"got {shown(order)}"
         )
     return tuple(listed)
 
 
-def _in_turn(sizes: list[tuple[int, int]]) -> list[int]:
+def _alternating(sizes: list[tuple[int, int]]) -> list[int]:
     """Axes dealt out alternately, each as often as its size says."""
     rounds = range(max(size for _, size in sizes))
     return [axis for i in rounds for axis, size in sizes if i < size]

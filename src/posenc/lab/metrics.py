@@ -115,5 +115,6 @@ class Words:
 
     task: Line
     title: Line  # a few words
-    asked: Line  # what is asked, a sentence or two
+    # Run folders name it "asked"; both spellings are read, the old one is written.
+    question: Annotated[Line, Field(validation_alias=AliasChoices("question", "asked"))]  # a sentence or two
     shows: Line  # what success and failure mean, a sentence or two

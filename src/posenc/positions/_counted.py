@@ -1,6 +1,6 @@
 """Default positions, 0, 1, 2, …, as tensors that calls of one size share, so that tables of them can be kept as well.
 
-Whoever gets one must not write into it; one that was written into is never handed out again.
+Callers must not write into these tensors; a tensor that was written into is never handed out again.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from posenc.tracing import tracing
 
-KEPT, MOST = 32, 2**16  # tensors, and tokens of one
+MAX_TENSORS, MOST = 32, 2**16  # tensors kept, and tokens of one tensor
 AHEAD = 64  # steps
 _BY_RANGE: dict[tuple[int, int, torch.device], Tensor] = {}
 _BY_ID: dict[int, Tensor] = {}
@@ -24,13 +24,13 @@ def counted(first: int, stop: int, device: torch.device) -> Tensor:
     if known is not None and known._version == 0:
         return known
     with torch.inference_mode(False):
-        made = torch.arange(first, stop, device=device)
-    if type(made) is Tensor:
-        if len(_BY_RANGE) >= KEPT:
+        numbers = torch.arange(first, stop, device=device)
+    if type(numbers) is Tensor:
+        if len(_BY_RANGE) >= MAX_TENSORS:
             _BY_RANGE.clear()
             _BY_ID.clear()
-        _BY_RANGE[first, stop, device] = _BY_ID[id(made)] = made
-    return made
+        _BY_RANGE[first, stop, device] = _BY_ID[id(numbers)] = numbers
+    return numbers
 
 
 def is_counted(positions: Tensor) -> bool:
@@ -39,24 +39,24 @@ def is_counted(positions: Tensor) -> bool:
 
 
 class Ahead:
-    """Positions of the next steps of a text, ``(1,)`` each, made for some at once. Copies start empty."""
+    """Positions of the next decode steps, ``(1,)`` each, computed in blocks. Copies start empty."""
 
     def __init__(self) -> None:
-        self._first, self._made = 0, tuple[Tensor, ...]()
+        self._first, self._block = 0, tuple[Tensor, ...]()
 
     def __getstate__(self) -> dict[str, object]:
-        return {"_first": 0, "_made": ()}
+        return {"_first": 0, "_block": ()}
 
     def at(self, position: int, device: torch.device) -> Tensor:
         """One position, ``(1,)`` int64."""
-        made, index = self._made, position - self._first
-        if 0 <= index < len(made) and made[index].device == device:
-            return made[index]
+        block, index = self._block, position - self._first
+        if 0 <= index < len(block) and block[index].device == device:
+            return block[index]
         with torch.inference_mode(False):
-            made = torch.arange(position, position + AHEAD, device=device).unsqueeze(-1).unbind(0)
-        if type(made[0]) is Tensor:  # no stand-in of a tracing mode
-            self._first, self._made = position, made
-        return made[0]
+            block = torch.arange(position, position + AHEAD, device=device).unsqueeze(-1).unbind(0)
+        if type(block[0]) is Tensor:  # no stand-in of a tracing mode
+            self._first, self._block = position, block
+        return block[0]
 
 
 def special() -> bool:

@@ -14,8 +14,8 @@ _TO_FOUR = {"above": 1.0, "upto": 4.0}
 _UNTRAINED, _TUNED = {**_ROPE, "tune": False}, {**_ROPE, "tune": True}
 _SCALED: When = {**_UNTRAINED, "task": _USED_WHOLE}
 _TRAINED: When = {**_TUNED, "task": _USED_WHOLE}
-_OTHERS = ("video", "vision-language", "image-generation", "speech", "music", "protein", "algorithmic", "other")
-_OTHER: When = {**_OLD, "kind": tuple(kind for kind in _OTHERS if kind not in ("image-generation", "video"))}
+_OTHER_KINDS = ("video", "vision-language", "image-generation", "speech", "music", "protein", "algorithmic", "other")
+_OTHER: When = {**_OLD, "kind": tuple(kind for kind in _OTHER_KINDS if kind not in ("image-generation", "video"))}
 _CACHED: When = {**_OLD, "kind": tuple(kind for kind in KINDS if kind not in ("encoder", "vision"))}
 _OWN_CODE = ("any", "transformers")  # where posenc's own attention can run
 
@@ -56,10 +56,10 @@ FACTS = (
          {**_OLD, "scaled": True, "tune": True, "ratio": _LONGER, "task": _USED_WHOLE}),
     Rule("default", "Change nothing: {name} declares {declared} tokens, and every scaling changes what the model was "
          "trained with.", "by definition", ("docs/interpolation.md",),
-         {**_OLD, "given": True, "ratio": {"upto": 1.0}, "kind": (*TEXT, *_OTHERS)}),
+         {**_OLD, "given": True, "ratio": {"upto": 1.0}, "kind": (*TEXT, *_OTHER_KINDS)}),
     Rule("default", "Change nothing: {length} tokens are within the training length, and every scaling changes what "
                     "the model was trained with.", "by definition", ("docs/interpolation.md",),
-         {**_OLD, "ratio": {"upto": 1.0}, "kind": (*TEXT, *_OTHERS)}),
+         {**_OLD, "ratio": {"upto": 1.0}, "kind": (*TEXT, *_OTHER_KINDS)}),
     Rule("note", "{name} has a block of type {scaling} already. Unless it follows the length, it acts on short prompts "
                  "too. Remove it only if the model card adds it for long prompts alone, as Qwen's do.",
                  "practice", ("qwen3_card",),
@@ -68,7 +68,7 @@ FACTS = (
          ("docs/rotary.md",), {**_OLD, "scaled": True, "ratio": _LONGER}),
     Rule("note", "Only the global layers of {name} need a change: in the others no distance reaches {window} tokens.",
          "by definition", ("docs/interpolation.md",), {**_ROPE, "pattern": "mixed", "ratio": _LONGER}),
-    Rule("note", "The length that a configuration declares need not be one that the model was trained at: DeepSeek-V3 "
+    Rule("note", "The length that a configuration declares need not be a training length of the model: DeepSeek-V3 "
                  "declares 163,840 tokens and was trained at 128k.", "practice", ("deepseek_v3", "deepseek_v3_card"),
          {**_TEXT, "given": True, "scheme": "rope"}),
     Rule("note", "This supposes RoPE. Give the config.json: a learned table (BERT) ends at its last row, and a bias by "
@@ -174,7 +174,7 @@ MEMORY = (
                  "by definition", ("docs/decoding.md",), {**_CACHED, "budget": ("over", "fits"), "given": False}),
 )  # fmt: skip
 
-DRAWN = (
+IMAGES = (
     Rule("default", "Change nothing: this is the length that the model was trained at.", "by definition",
          ("docs/vision.md",), {**_OLD, "kind": "vision", "ratio": {"above": 0.999, "upto": 1.0}}),
     Rule("default", "Interpolate a learned table (ViT), or scale the coordinates of axial RoPE to the range of "
@@ -222,7 +222,7 @@ DRAWN = (
       for tune, then in ((True, "fine-tune and test it at {length} tokens"),
                          (False, "test it at {length} tokens before anybody uses it"))),
     Rule("unknown", "Nothing recorded here extends {a_what}.", "not known", ("docs/findings.md",),
-         {**_OLD, "kind": _OTHERS}),
+         {**_OLD, "kind": _OTHER_KINDS}),
     Rule("unknown", "No released image encoder was tried here.", "not known", ("docs/vision.md",),
          {**_OLD, "kind": "vision"}),
 )  # fmt: skip
@@ -271,7 +271,7 @@ CHECKS = (
          "by definition", ("docs/evaluate.md",), {**_OLD, "kind": ("encoder", "encoder-decoder")}),
     Rule("check", "Your own task at {train_length} and {length} tokens, before and after: no command of posenc "
                   "evaluates {a_what}.", "by definition", ("docs/evaluate.md",),
-         {**_OLD, "kind": _OTHERS}),
+         {**_OLD, "kind": _OTHER_KINDS}),
 )  # fmt: skip
 
-RULES = (*FACTS, *STREAMS, *TUNED[-1:], *UNTRAINED, *TUNED[:-1], *MEMORY, *DRAWN, *UNKNOWN, *CHECKS)
+RULES = (*FACTS, *STREAMS, *TUNED[-1:], *UNTRAINED, *TUNED[:-1], *MEMORY, *IMAGES, *UNKNOWN, *CHECKS)

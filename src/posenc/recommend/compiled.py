@@ -14,7 +14,7 @@ from posenc.recommend import SOURCES, rules
 from posenc.recommend.needs import ALGORITHMIC, CACHE_A_TOKEN, DECODERS, GIB, KINDS, MODELS, TASKS
 from posenc.recommend.rule import ENGINE_NAMES, SECTIONS, Rule
 
-_GIVEN = ("given", "scaled", "scheme", "pattern", "block")  # features of a configuration, which the page has none of
+_CONFIG_FEATURES = ("given", "scaled", "scheme", "pattern", "block")  # unknown on the page, which reads no config
 
 
 def compiled() -> dict[str, Any]:
@@ -38,5 +38,5 @@ def as_script() -> str:
 def _may_match(rule: Rule) -> bool:
     """Whether a rule can hold where no configuration was given."""
     unknown = {"given": False, "scaled": False, "scheme": "unknown", "pattern": "unknown", "block": ""}
-    conditions = {name: rule.when[name] for name in _GIVEN if name in rule.when}
+    conditions = {name: rule.when[name] for name in _CONFIG_FEATURES if name in rule.when}
     return all(unknown[name] in (c if isinstance(c, tuple) else (c,)) for name, c in conditions.items())

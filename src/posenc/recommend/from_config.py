@@ -44,8 +44,8 @@ def checkpoint_of(config: RopeConfig, model: Model, path: Path) -> Checkpoint:
     # Where kinds of layers differ, the widest attention decides what the model can reach.
     widest = max(rotations, key=lambda r: (r["window"] is None, r["longest_length"] or 0), default=None)
     declared = widest["longest_length"] if widest else None
-    # A window as long as the declared context, as in Phi-3, keeps no distance out; nor does a window beside which
-    # compressed keys of all earlier tokens are visible, as in DeepSeek-V4.
+    # A window as long as the declared context, as in Phi-3, keeps no distance out; nor does a window in a layer that
+    # also attends to compressed keys of all earlier tokens, as in DeepSeek-V4.
     windowed = [layer for layer in attending if layer.window is not None and layer.kind not in _COMPRESSED
                 and (declared is None or layer.window < declared)]  # fmt: skip
     windows = [layer.window for layer in windowed if layer.window is not None]

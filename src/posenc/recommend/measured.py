@@ -128,9 +128,9 @@ def _counting(study: Study) -> Iterator[Rule]:
 
 
 def _recall(study: Study) -> Iterator[Rule]:
-    kept = [name for name in ("kerple", "stick-breaking", "fire") if study.rows[name].verdict == "equivalent"]
+    flat = [name for name in ("kerple", "stick-breaking", "fire") if study.rows[name].verdict == "equivalent"]
     words = (
-        f"In recall from farther back than any training sequence, {', '.join(kept)} stay within 2 points of no change "
+        f"In recall from farther back than any training sequence, {', '.join(flat)} stay within 2 points of no change "
         f"up to {study.longest} times the training length, and RoPE changes by {_change(study.rows['rope'], study)} "
         f"points ({study.rows['rope'].seeds} trainings, {_FROM_64}): too small and too short to choose by for "
         "{length} tokens."

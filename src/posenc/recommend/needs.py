@@ -138,5 +138,7 @@ class Needs:
             return CACHE_A_TOKEN * self.length / GIB
         if self.checkpoint.cache is None:
             return None
-        kept = sum(self.length if most is None else min(most, self.length) for most in self.checkpoint.cached_tokens)
-        return self.checkpoint.cache * kept / GIB
+        held_tokens = sum(
+            self.length if most is None else min(most, self.length) for most in self.checkpoint.cached_tokens
+        )
+        return self.checkpoint.cache * held_tokens / GIB

@@ -7,7 +7,7 @@ from posenc.recommend.rule import Condition, Rule, When
 _NEW: When = {"model": "new"}
 _LM: When = {**_NEW, "kind": ("decoder", "code"), "algorithmic": False}
 _RESEARCH: When = {**_NEW, "kind": "research", "algorithmic": False}
-_WHOLE: When = {**_LM, "task": ("general", "perplexity", "retrieval")}  # the whole context must be usable
+_FULL_CONTEXT: When = {**_LM, "task": ("general", "perplexity", "retrieval")}  # the whole context must be usable
 _STREAM: When = {**_LM, "task": "streaming"}
 _LONGER = {"above": 1.0}
 _SAME = {"upto": 1.0}
@@ -32,10 +32,10 @@ DECODER = (
          "practice", ("llama2", "llama3"), _LM),
     Rule("practice", "A raised base and staged continued pretraining: Llama 3 (base 500,000 from the start, 8k to 128k "
          "in six stages; 3.1 adds a factor-8 block), Qwen2.5 (base 1,000,000), and the recipe known as ABF.",
-         "practice", ("llama3", "llama31", "qwen25", "abf"), {**_WHOLE, "ratio": _LONGER}),
+         "practice", ("llama3", "llama31", "qwen25", "abf"), {**_FULL_CONTEXT, "ratio": _LONGER}),
     Rule("practice", "YaRN over a shorter training length: DeepSeek-V3 (base 10,000, two further phases of 1,000 "
          "steps), gpt-oss (base 150,000, factor 32 over 4,096), Kimi-K2 (base 50,000, factor 32 over 4,096).",
-         "practice", ("deepseek_v3", "deepseek_v3_card", "gpt_oss", "kimi_k2"), {**_WHOLE, "ratio": _LONGER}),
+         "practice", ("deepseek_v3", "deepseek_v3_card", "gpt_oss", "kimi_k2"), {**_FULL_CONTEXT, "ratio": _LONGER}),
     Rule("practice", "Code models raise the base and train on whole repositories: Code Llama (base 1,000,000, "
                      "fine-tuned at 16,384 tokens, used up to 100k), Qwen2.5-Coder (base 1,000,000 at 32,768, YaRN to "
                      "131,072).", "practice",
@@ -48,11 +48,11 @@ DECODER = (
                    "one global; gpt-oss: every second layer has a window of 128), or linear attention in most layers "
                    "(Qwen3.5: three of four).",
                    "practice", ("llama31", "qwen25", "deepseek_v3_card", "gemma3", "gpt_oss", "qwen3_5"),
-         {**_WHOLE, "budget": ("none", "fits"), "length": {"above": 32768}}),
+         {**_FULL_CONTEXT, "budget": ("none", "fits"), "length": {"above": 32768}}),
     Rule("memory", "A bfloat16 cache for {length} tokens takes {cache} GiB in the shape of Llama 3 8B (32 layers, 8 "
          "key/value heads of 128 channels), and you have {memory}. Use local and global layers (Gemma 3: five local "
          "layers with a window of 1,024 to one global), fewer key/value heads, or linear attention in most layers "
-         "(Qwen3.5: three of four).", "practice", ("gemma3", "qwen3_5"), {**_WHOLE, "budget": "over"}),
+         "(Qwen3.5: three of four).", "practice", ("gemma3", "qwen3_5"), {**_FULL_CONTEXT, "budget": "over"}),
     Rule("memory", "With full attention a bfloat16 cache for {length} tokens would take {cache} GiB in the shape of "
          "Llama 3 8B (32 layers, 8 key/value heads of 128 channels), and you have {memory}. A window in every layer "
          "stops that growth.", "by definition", ("docs/decoding.md",), {**_STREAM, "budget": "over"}),
@@ -68,7 +68,7 @@ DECODER = (
          {**_LM, "task": "retrieval", "engine": ("any", "transformers")}),
     Rule("check", "posenc evaluate CHECKPOINT --tasks niah,ruler,perplexity --lengths {train_length_digits},"
          "{length_digits}     (after each stage)", "by definition", ("docs/evaluate.md",),
-         {**_WHOLE, "ratio": _LONGER}),
+         {**_FULL_CONTEXT, "ratio": _LONGER}),
     Rule("check", "posenc evaluate CHECKPOINT --tasks perplexity --lengths {train_length_digits},{length_digits}",
          "by definition", ("docs/evaluate.md",), {**_STREAM, "ratio": _LONGER}),
     Rule("check", "posenc evaluate CHECKPOINT --tasks niah,ruler,perplexity --lengths {length_digits}", "by definition",
@@ -213,24 +213,26 @@ SEQUENCES = (
 
 # What a budget and a task mean for kinds whose rules above do not ask for them.
 _WITHOUT_CACHE = ("encoder", "vision")
-_OTHERS = ("research", "encoder-decoder", "video", "vision-language", "image-generation", "speech", "music", "protein",
-           "algorithmic", "other")  # fmt: skip
+_OTHER_KINDS = (
+    "research", "encoder-decoder", "video", "vision-language", "image-generation", "speech", "music", "protein",
+    "algorithmic", "other",
+)  # fmt: skip
 ANY_KIND = (
     Rule("memory", "An encoder keeps no key/value cache, so a budget of {memory} GiB for it decides nothing.",
          "by definition", ("docs/decoding.md",), {"kind": _WITHOUT_CACHE, "budget": ("over", "fits", "unknown")}),
     Rule("memory", "Where it decodes with a key/value cache: {cache} GiB for {length} tokens in bfloat16 in the shape "
                    "of Llama 3 8B (32 layers, 8 key/value heads of 128 channels), and you have {memory}. A sliding "
                    "window in some or all layers bounds it.",
-                   "by definition", ("docs/decoding.md",), {**_NEW, "kind": _OTHERS, "budget": "over"}),
+                   "by definition", ("docs/decoding.md",), {**_NEW, "kind": _OTHER_KINDS, "budget": "over"}),
     Rule("memory", "Where it decodes with a key/value cache: {cache} GiB for {length} tokens in bfloat16 in the shape "
                    "of Llama 3 8B (32 layers, 8 key/value heads of 128 channels), within your {memory}.",
                    "by definition",
-         ("docs/decoding.md",), {**_NEW, "kind": _OTHERS, "budget": "fits"}),
+         ("docs/decoding.md",), {**_NEW, "kind": _OTHER_KINDS, "budget": "fits"}),
     Rule("note", "For endless streams: a sliding window in every layer bounds the memory, and what left the window "
                  "cannot be used.", "by definition", ("docs/interpolation.md",),
-         {"kind": (*_OTHERS, *_WITHOUT_CACHE), "task": "streaming"}),
+         {"kind": (*_OTHER_KINDS, *_WITHOUT_CACHE), "task": "streaming"}),
     Rule("unknown", "How far back {a_what} can retrieve with this encoding was not measured here.", "not known",
-         ("docs/findings.md",), {"kind": (*_OTHERS, *_WITHOUT_CACHE), "task": "retrieval"}),
+         ("docs/findings.md",), {"kind": (*_OTHER_KINDS, *_WITHOUT_CACHE), "task": "retrieval"}),
 )  # fmt: skip
 
 RULES = (*ALGORITHMS, *DECODER, *RESEARCH, *ENCODERS, *IMAGES, *SEQUENCES, *ANY_KIND)

@@ -160,21 +160,23 @@ def widths_of(
     for width in widths:
         check_whole("axes_dims", width, least=2, most=head_dim)
     if not 1 <= len(widths) <= MOST_AXES or any(width % 2 for width in widths) or sum(widths) != rotated:
-        asked = f"rotary_dim = {rotated}" if rotary_dim is not None else f"head_dim = {rotated}, or give rotary_dim"
-        raise ValueError(f"axes_dims must be even and add up to {asked}; got {shown(axes_dims)}, {sum(widths)} in all")
+        expected = f"rotary_dim = {rotated}" if rotary_dim is not None else f"head_dim = {rotated}, or give rotary_dim"
+        raise ValueError(
+            f"axes_dims must be even and add up to {expected}; got {shown(axes_dims)}, {sum(widths)} in all"
+        )
     if rules.woven and len(set(widths)) > 1:
         raise ValueError(f"axes_dims must be alike for {convention!r}, whose axes alternate; got {shown(axes_dims)}")
     return tuple(widths)
 
 
 def scalings_of(scaling: object, axes: int) -> tuple[nn.Module | None, ...]:
-    """A scaling for each axis; a ValueError for another count, and for one that follows the length or is learned."""
-    one = isinstance(scaling, nn.Module | Formula)
-    given = [scaling] * axes if one else check_several("scaling", cast(Iterable[object], scaling))
-    if len(given) != axes:
-        raise ValueError(f"scaling must be one for all axes, or one or None for each of {axes}, got {len(given)}")
+    """A scaling for each axis; a ValueError for another count and for a scaling that follows the length or learns."""
+    is_single = isinstance(scaling, nn.Module | Formula)
+    scalings = [scaling] * axes if is_single else check_several("scaling", cast(Iterable[object], scaling))
+    if len(scalings) != axes:
+        raise ValueError(f"scaling must be one for all axes, or one or None for each of {axes}, got {len(scalings)}")
     checked: list[nn.Module | None] = []
-    for each in given:
+    for each in scalings:
         if each is None:
             checked.append(None)
             continue

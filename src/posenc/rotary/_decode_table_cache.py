@@ -84,7 +84,7 @@ class CountedTables:
         return {"_kept": {}}
 
     def find(self, table: RotationTable, positions: Tensor, dtype: torch.dtype) -> tuple[Table, Table] | None:
-        """cos and sin ``(tokens, pairs)``, and both `doubled`; None where these are no default positions.
+        """cos and sin ``(tokens, pairs)``, and both `doubled`; None unless these are default positions.
 
         Args:
             table: of ``(pairs,)``, the same in every call.
@@ -97,9 +97,9 @@ class CountedTables:
         if known is not None and known[0] is positions:
             return known[1:]
         with torch.inference_mode(False), torch.no_grad():
-            plain = table.table(positions, dtype)
-            both = plain, doubled(*plain)
-        if plain[0].numel() <= NUMBERS:
+            per_pair = table.table(positions, dtype)
+            both = per_pair, doubled(*per_pair)
+        if per_pair[0].numel() <= NUMBERS:
             if len(self._kept) >= TABLES:
                 self._kept.clear()
             self._kept[id(positions), dtype] = (positions, *both)

@@ -1,4 +1,4 @@
-"""MHRoPE: each head reads one coordinate of a token with all frequencies of RoPE: time, row or column.
+"""MHRoPE: each head rotates by one coordinate of a token, time, row or column, with all frequencies of RoPE.
 
     angle[h, j] = theta_j · p_axis(h),   theta_j = base^(−2j / rotary_dim)
     heads (2, 3, 3) of 8 key heads:   axis(h) = t t h h h w w w

@@ -173,7 +173,7 @@ def pair_order(
     """
     if design in ("mhrope", "v2pe"):
         other = "MHRoPE deals out whole heads" if design == "mhrope" else "it has one coordinate, which RoPE rotates by"
-        raise ValueError(f"design must be one that deals out pairs, got {design!r}: {other}")
+        raise ValueError(f"design must be a design that assigns pairs to axes, got {design!r}: {other}")
     check_choice("design", design, (*_CHUNKED, *_INTERLEAVED, "videorope", "hope", "mm-rope"))
     check_choice("code", code, ("comparison", "authors"))
     counts = check_several("sections", sections)

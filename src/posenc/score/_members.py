@@ -89,7 +89,7 @@ def alone(member: Sequence[Encoding], scores: Tensor, context: Context, features
 def read_by(
     member: Sequence[Encoding], weights: Tensor, context: Context, features: Sequence[Tensor | None]
 ) -> Tensor | None:
-    """What the list reads besides v, ``(batch, heads, queries, value_dim)``; None if nothing."""
+    """The value terms that the list adds to v's, ``(batch, heads, queries, value_dim)``; None if it adds none."""
     total: Tensor | None = None
     after = rotated(member, context) if scores_of(member) else context
     for score, features_of_score in zip(scores_of(member), features, strict=True):

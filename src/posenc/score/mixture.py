@@ -5,7 +5,7 @@
 
 score_m(s) is what member m alone makes of the scores s handed in: s_ij + scale · (R q_i·R k_j − q_i·k_j) for a
 rotation R, s_ij + b_ij for a bias. A member may be a list of encodings; the empty list (NoPE) leaves s as it is. What
-members read besides v (Shaw) counts with the same weights. x is the layer's input. All weights start equal. Past the
+members add to the values (Shaw) counts with the same weights. x is the layer's input. All weights start equal. Past the
 training length each member does what it does alone, at weights that were learned before.
 Source: no paper. Circulating notes that choose dynamically between RoPE (arXiv 2104.09864, eq. 15) and ALiBi
     (arXiv 2108.12409, section 3) have s + w_r · (s_rope − s) + w_a · b; this is the sound form of that idea.

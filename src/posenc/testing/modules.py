@@ -15,7 +15,7 @@ from posenc.testing.numerics import result
 
 @applies_to(*EVERYWHERE)
 def state_dict_is_parameters(case: Case) -> None:
-    """A state dict holds the parameters alone, of sizes that no call changes; no floating buffer exists besides it."""
+    """A state dict holds the parameters alone, of sizes that no call changes; modules have no floating buffer."""
     encodings = case.make()
     probe = Probe(case, encodings, dtype=torch.float32)
     before = shapes(encodings)

@@ -54,11 +54,11 @@ def seen_pairs(
     return allowed if mask is None else allowed & mask
 
 
-def sink_of(instead: Sequence[Encoded], scores: Tensor) -> Tensor | None:
+def sink_of(weight_encodings: Sequence[Encoded], scores: Tensor) -> Tensor | None:
     """The logits of a sink, ``(batch, heads, queries, 1)``, or None."""
-    if not instead:
+    if not weight_encodings:
         return None
-    (encoded,) = instead
+    (encoded,) = weight_encodings
     logit = torch.full(scores.shape[1:2], encoded.number("logit", 0.0), dtype=torch.float64)
     logits = encoded.parameters["logits"] if encoded.option("learned", True) else logit
     return logits.view(-1, 1, 1).expand(*scores.shape[:3], 1) + 0.0
@@ -85,7 +85,7 @@ def softmax(scores: Tensor, call: Call, sink: Tensor | None = None) -> Tensor:
 def stick_breaking(encoded: Encoded, scores: Tensor, call: Call) -> tuple[Tensor, Tensor | None]:
     """Weights, and what is read in the place of weight that was not given: from the newest key back, key by key."""
     keys, rounding = scores.shape[-1], call.rounding
-    is_own = torch.arange(keys) == call.own[:, None]
+    is_own = torch.arange(keys) == call.key_index[:, None]
     taken = call.sees if encoded.option("attend_current", False) else call.sees & ~is_own
     log_left, size = torch.zeros(scores.shape[:-1], dtype=torch.float64), torch.zeros(scores.shape[:-1])
     weights: list[Tensor] = [torch.zeros(())] * keys
@@ -154,7 +154,7 @@ class Members:
             assert call.x is not None
             by_token = linear(call.x, self.encoded.parameters["weight"], None, call.rounding)
             of_heads = by_token.unflatten(-1, (-1, len(self.lists))).transpose(1, 2)
-            logits = logits + of_heads[:, :, call.own.clamp(min=0)]
+            logits = logits + of_heads[:, :, call.key_index.clamp(min=0)]
         return call.rounding.near(logits.softmax(-1))
 
     def mixed(self, scores: Tensor, call: Call) -> Tensor:
@@ -184,7 +184,7 @@ class Members:
         return call
 
     def read(self, weights: Tensor, call: Call) -> Tensor | None:
-        """What the members read besides v, with the same shares."""
+        """The value terms that members add to v, with the same shares."""
         total: Tensor | None = None
         for member, share in zip(self.lists, self.shares(call).unbind(-1), strict=True):
             for e in member:
@@ -286,7 +286,7 @@ def attend(call: Call, encodings: Sequence[Encoded]) -> Tensor:
             call = ROTATIONS[encoded.kind](encoded, call)
     for encoded in encodings:
         if encoded.kind == "XPos":
-            call = rotary.faded(encoded, call)
+            call = rotary.decay(encoded, call)
     moving = [encoded for encoded in encodings if encoded.kind in MOVED]
     if moving:
         scores, held = moved(moving[0], call)
@@ -299,14 +299,14 @@ def attend(call: Call, encodings: Sequence[Encoded]) -> Tensor:
     for encoded in encodings:
         if encoded.kind in SCORES:
             scores = SCORES[encoded.kind](encoded, scores, call)
-    instead = [encoded for encoded in encodings if encoded.kind in WEIGHTS]
+    weight_encodings = [encoded for encoded in encodings if encoded.kind in WEIGHTS]
     read: list[Tensor | None] = []
-    sticks, sink = [e for e in instead if e.kind == "StickBreaking"], None
+    sticks, sink = [e for e in weight_encodings if e.kind == "StickBreaking"], None
     if sticks:
         weights, remainder = stick_breaking(sticks[0], scores, call)
         read.append(remainder)
     else:
-        sink = sink_of(instead, scores)
+        sink = sink_of(weight_encodings, scores)
         weights = softmax(scores, call, sink)
     read += [READS[e.kind](e, weights, call) for e in encodings if e.kind in READS]
     stored = rounding.stored(rounding.near(weights, weights.detach() + LEFT_OUT))

@@ -130,30 +130,30 @@ def _clip(x: Tensor) -> Tensor:
     return x.clamp(0.0, 1.0)
 
 
-def _by_turns(part: Encoded, was: Frequencies, low: float, high: float) -> Frequencies:
-    """Slow pairs divided by the factor, fast ones left alone, with a ramp in the full turns of training."""
-    turns = part.number("original_length", 1) * was.theta / (2 * math.pi)
-    stays = (turns >= high).double() if low == high else _clip((turns - low) / (high - low))
+def _by_rotations(part: Encoded, was: Frequencies, low: float, high: float) -> Frequencies:
+    """Slow pairs divided by the factor, fast ones left alone, with a ramp in the full rotations of training."""
+    rotations = part.number("original_length", 1) * was.theta / (2 * math.pi)
+    stays = (rotations >= high).double() if low == high else _clip((rotations - low) / (high - low))
     return replace(was, theta=(1 - stays) * was.theta / part.number("factor", 1) + stays * was.theta)
 
 
 def _by_parts(part: Encoded, was: Frequencies, length: float | None) -> Frequencies:
-    return _by_turns(part, was, part.number("alpha", 1), part.number("beta", 32))
+    return _by_rotations(part, was, part.number("alpha", 1), part.number("beta", 32))
 
 
 def _llama3(part: Encoded, was: Frequencies, length: float | None) -> Frequencies:
-    return _by_turns(part, was, part.number("low_freq_factor", 1), part.number("high_freq_factor", 4))
+    return _by_rotations(part, was, part.number("low_freq_factor", 1), part.number("high_freq_factor", 4))
 
 
 def _index_ramp(theta: Tensor, original: float, fast: float, slow: float, *, truncate: bool) -> Tensor:
-    """0 for pairs with at least ``fast`` full turns within the original length, 1 below ``slow``: a line in the index.
+    """0 for pairs with at least ``fast`` rotations within the original length, 1 below ``slow``: a line in the index.
 
     theta is geometric along the pairs; ends are rounded outwards, then limited to 0 and d − 1, as in released code.
     """
     pairs = theta.shape[-1]
     logs = theta.log()
     fall = (logs[..., :1] - logs[..., -1:]) / (pairs - 1)
-    low, high = ((logs[..., :1] - math.log(2 * math.pi * turns / original)) / fall for turns in (fast, slow))
+    low, high = ((logs[..., :1] - math.log(2 * math.pi * rotations / original)) / fall for rotations in (fast, slow))
     if truncate:
         low, high = low.floor(), high.ceil()
     low, high = low.clamp(min=0), high.clamp(max=2 * pairs - 1)
@@ -283,8 +283,8 @@ def _multi_scale(part: Encoded, was: Frequencies, length: float | None) -> Frequ
 
 
 def _proportional(part: Encoded, was: Frequencies, length: float | None) -> Frequencies:
-    turning = int(part.number("fraction", 1) * 2 * was.theta.shape[-1] // 2)
-    keep = torch.arange(was.theta.shape[-1]) < turning
+    channels_rotated = int(part.number("fraction", 1) * 2 * was.theta.shape[-1] // 2)
+    keep = torch.arange(was.theta.shape[-1]) < channels_rotated
     return replace(was, theta=torch.where(keep, was.theta, 0.0))
 
 

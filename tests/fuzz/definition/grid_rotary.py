@@ -31,12 +31,12 @@ def by_pairs(
     *,
     shift: int = 0,
     gain: float = 1.0,
-    own: Tensor | None = None,
+    unplaced: Tensor | None = None,
 ) -> Call:
     """Each pair is rotated by one coordinate: ``chosen`` is (axis, theta) of each.
 
     Args:
-        own: angles ``(rows, pairs)`` of tokens without a place, which their last coordinate numbers.
+        unplaced: angles ``(rows, pairs)`` of tokens without a place, which their last coordinate numbers.
     """
     out = []
     for x, positions in ((call.q, call.q_pos), (call.k, call.k_pos)):
@@ -46,10 +46,10 @@ def by_pairs(
         thetas = torch.tensor([theta for _, theta in chosen], dtype=torch.float64)
         far = moved.double().abs().amax(-1)[:, None, :, None] * (thetas + FRACTION)
         cos, sin = waves(torch.cat(parts, -1)[:, None], call.rounding, far)
-        if own is not None:
+        if unplaced is not None:
             number = positions[..., -1].long()
-            here = (lost & (number >= 0) & (number < len(own)))[:, None, :, None]
-            of_token = own[number.clamp(0, len(own) - 1)][:, None]
+            here = (lost & (number >= 0) & (number < len(unplaced)))[:, None, :, None]
+            of_token = unplaced[number.clamp(0, len(unplaced) - 1)][:, None]
             cos, sin = (torch.where(here, f(of_token), wave) for f, wave in ((torch.cos, cos), (torch.sin, sin)))
         strength = torch.where(lost, 1.0, torch.tensor(gain, dtype=torch.float64))[:, None, :, None]
         cos, sin = cos * strength, sin * strength
@@ -95,15 +95,15 @@ def axial(encoded: Encoded, call: Call) -> Call:
                     short, long = encoded.number("min_period", 1), encoded.number("max_period", 1)
                     theta = 2 * math.pi / (short * (long / short) ** (t / max(1, pairs - 1)))
             if encoded.option("frequencies") is not None:
-                theta = given(encoded, axes)[axis][t]
+                theta = frequencies_of(encoded, axes)[axis][t]
             chosen.append((axis, theta))
     if kind in ("kimi-k2.5", "visionllama", "efficient-loftr"):  # the first pair of each axis, then the second
         chosen = [chosen[axis * pairs + t] for t in range(pairs) for axis in range(axes)]
     layout, angles = str(encoded.option("layout") or layout), encoded.parameters.get("angles")
-    return by_pairs(call, chosen, layout, axes, shift=shift, own=angles)
+    return by_pairs(call, chosen, layout, axes, shift=shift, unplaced=angles)
 
 
-def given(encoded: Encoded, axes: int) -> list[list[float]]:
+def frequencies_of(encoded: Encoded, axes: int) -> list[list[float]]:
     """Frequencies of each axis, given for all of them or one by one."""
     rows: list[object] = encoded.option("frequencies")  # type: ignore[assignment]
     return rows if isinstance(rows[0], list) else [rows] * axes  # type: ignore[return-value, list-item]
@@ -254,10 +254,12 @@ class Exponential(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         """The corner of exp([[Aᵀ, G], [0, Aᵀ]]), with G of size 1 (Mathias 1996)."""
-        turned_, block = ctx.saved_tensors[0].mT, gradient.shape[-1]
+        transposed, block = ctx.saved_tensors[0].mT, gradient.shape[-1]
         size = gradient.abs().amax((-2, -1), keepdim=True)
         unit = gradient / torch.where(size > 0, size, 1.0)
-        both = torch.cat([torch.cat([turned_, unit], -1), torch.cat([torch.zeros_like(turned_), turned_], -1)], -2)
+        both = torch.cat(
+            [torch.cat([transposed, unit], -1), torch.cat([torch.zeros_like(transposed), transposed], -1)], -2
+        )
         corner: Tensor = torch.linalg.matrix_exp(both)[..., :block, block:]
         return corner * size
 

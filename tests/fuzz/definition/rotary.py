@@ -112,7 +112,7 @@ def first_waves(encoded: Encoded, positions: Tensor, heads: int, rounding: Round
 
 
 def xpos(encoded: Encoded, call: Call) -> Call:
-    """xPos as a rotation; its decay acts after all rotations of a list, see `faded`."""
+    """xPos as a rotation; its decay acts after all rotations of a list, see `decay`."""
     width = encoded.count("head_dim")
     theta = geometric(encoded.number("base", 10_000.0), width // 2, width)
     layout, rounding = str(encoded.option("layout", "interleaved")), call.rounding
@@ -123,7 +123,7 @@ def xpos(encoded: Encoded, call: Call) -> Call:
     return replace(call, q=parts[0], k=parts[1])
 
 
-def faded(encoded: Encoded, call: Call) -> Call:
+def decay(encoded: Encoded, call: Call) -> Call:
     """xPos' decay zeta^((p_i − p_j) / scale_base) of each pair, split between query and key around any middle."""
     width, gamma = encoded.count("head_dim"), encoded.number("gamma", 0.4)
     zeta = torch.tensor([(2 * j / width + gamma) / (1 + gamma) for j in range(width // 2)], dtype=torch.float64)
@@ -143,7 +143,7 @@ def faded(encoded: Encoded, call: Call) -> Call:
 
 
 def rope_pp(encoded: Encoded, call: Call) -> Call:
-    """RoPE++: queries of imaginary heads a quarter turn behind, (a, b) → (b, −a), then RoPE."""
+    """RoPE++: queries of imaginary heads a quarter rotation behind, (a, b) → (b, −a), then RoPE."""
     kind, heads = encoded.option("imaginary", "odd"), call.q.shape[1]
     width, layout = encoded.count("rotary_dim", encoded.count("head_dim")), str(encoded.option("layout", "half"))
     behind = list(call.q.unbind(-1))

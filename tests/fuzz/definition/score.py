@@ -170,11 +170,11 @@ def data_alibi(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
     heads, parameters, factor = scores.shape[1], encoded.parameters, encoded.number("post_log_scale", 1.0)
     form, keys = encoded.option("form", "causal"), torch.arange(scores.shape[-1])
     projected = linear(call.x, parameters["weight"], parameters.get("bias"), call.rounding)
-    own_key = call.own[:, None]
+    own_key = call.key_index[:, None]
     if form == "rows":
         width = encoded.count("gate_dim", 8)
         of_queries, of_keys = (part.unflatten(-1, (heads, width)).transpose(1, 2) for part in projected.chunk(2, -1))
-        actual = of_queries[:, :, call.own.clamp(min=0)]
+        actual = of_queries[:, :, call.key_index.clamp(min=0)]
         gates = _log_sigmoid(products(actual, of_keys, call.rounding) * width**-0.5, call) * factor
         counted = call.sees & (keys < own_key)
         through = decays(gates, counted, call) + torch.where(counted, gates, 0.0)  # l = j counts as well
@@ -235,7 +235,7 @@ def token_relative(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
     rounding, extent = call.rounding, encoded.count("extent")
     heads, queries = scores.shape[1], scores.shape[2]
     built = linear(call.x, encoded.parameters["weight"], None, rounding)
-    built = built.view(*built.shape[:2], heads, -1).transpose(1, 2)[:, :, call.own.clamp(min=0)]
+    built = built.view(*built.shape[:2], heads, -1).transpose(1, 2)[:, :, call.key_index.clamp(min=0)]
     by_row = products(built, encoded.parameters["profiles"].T, rounding)
     assert by_row.shape[2] == queries
     away = distances(call)[:, None]
@@ -304,7 +304,7 @@ def path(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
     left, parts, sizes = call.q, [torch.zeros(())] * k.shape[2], list[Tensor]()
     for j in reversed(range(k.shape[2])):
         parts[j] = products(left, k[:, :, j : j + 1], rounding).squeeze(-1)
-        met = (call.own >= j)[:, None]
+        met = (call.key_index >= j)[:, None]
         along = products(left, w[:, :, j : j + 1], rounding) * beta[:, :, j, None, None]
         sizes.append(left.detach().abs().amax(-1, keepdim=True))
         largest = torch.stack(sizes[-TOGETHER:]).amax(0)
@@ -376,7 +376,7 @@ def grape_ap(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
     radian = torch.ones(width // 2, dtype=torch.float64)
     far = call.k_pos.double().abs()[:, None, :, None] * (radian + FRACTION)
     cos, sin = waves(-angles(call.k_pos, radian)[:, None], rounding, far)
-    logits = products(p[:, :, call.own], rotated_pairs(unit, cos, sin, "half"), rounding) / width
+    logits = products(p[:, :, call.key_index], rotated_pairs(unit, cos, sin, "half"), rounding) / width
     gates = rounding.near(rounding.bent(logits, F.logsigmoid(logits)))
     slopes = torch.tensor(slopes_of(Encoded("ALiBi", {"num_heads": scores.shape[1]})), dtype=torch.float64)
     return rounding.near(scores + slopes[:, None, None] * decays(gates, call.sees, call))
@@ -389,7 +389,7 @@ def _steps(encoded: Encoded, call: Call) -> Tensor:
     shares = call.x.unflatten(-1, (num_kv_heads, -1))
     length = rounding.near((rounding.near(shares.square().sum(-1, keepdim=True)) + 1e-6).sqrt())
     shares = rounding.near(shares / length)
-    steps = _said(encoded, shares, call)
+    steps = _angle_steps(encoded, shares, call)
     if encoded.option("taps", 4) is None:
         phi = rounding.near(steps - _before(steps, call), steps.detach().abs() + _before(steps, call).detach().abs())
     else:
@@ -406,7 +406,7 @@ def _steps(encoded: Encoded, call: Call) -> Tensor:
     return phi if encoded.option("gate") is None else rounding.near(phi * _gate(encoded, shares, call))
 
 
-def _said(encoded: Encoded, shares: Tensor, call: Call) -> Tensor:
+def _angle_steps(encoded: Encoded, shares: Tensor, call: Call) -> Tensor:
     """What tokens say by shares ``(batch, keys, num_kv_heads, share)``, as ``(batch, num_kv_heads, keys, pairs)``."""
     up, rounding = encoded.parameters["up"], call.rounding
     if encoded.option("rank", 16) is not None:
@@ -464,8 +464,8 @@ def _in_their_place(scores: Tensor, angle: Tensor, call: Call) -> Tensor:
     A query before the first key, as there are where it is not among them, has not been rotated.
     """
     rounding, rows = call.rounding, angle.shape[1]
-    begun = (call.own >= 0)[:, None]
-    of_queries = torch.where(begun, angle[:, :, call.own.clamp(min=0)], 0.0)
+    begun = (call.key_index >= 0)[:, None]
+    of_queries = torch.where(begun, angle[:, :, call.key_index.clamp(min=0)], 0.0)
     parts = []
     for x, at in ((call.q, of_queries), (call.k, angle)):
         of_heads = at[:, [head * rows // x.shape[1] for head in range(x.shape[1])]]

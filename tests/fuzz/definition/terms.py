@@ -120,7 +120,7 @@ class Call:
     softcap: float | None = None
 
     @property
-    def own(self) -> Tensor:
+    def key_index(self) -> Tensor:
         """The index of each query among the keys, ``(queries,)``: queries are the last of them."""
         return torch.arange(self.q.shape[2]) + (self.k.shape[2] - self.q.shape[2])
 

@@ -24,14 +24,14 @@ NEOX: Config = {"model_type": "gpt_neox", "hidden_size": 64, "num_attention_head
 GEMMA = preset("gemma-4")
 GEMMA_3: Config = {"model_type": "gemma3_text", "head_dim": 64, "max_position_embeddings": 32768}
 LAGUNA: Config = {"model_type": "laguna", "head_dim": 128, "max_position_embeddings": 131072, "sliding_window": 512}
-PLAIN: Config = {"rope_type": "default", "rope_theta": 1e4}
+DEFAULT_ROPE: Config = {"rope_type": "default", "rope_theta": 1e4}
 
 
-def llama(block: Config, **given: Any) -> Config:
+def llama(block: Config, **keys: Any) -> Config:
     """A Llama of 8,192 tokens with this block."""
     return {
         "model_type": "llama", "head_dim": 64, "max_position_embeddings": 8192, "rope_theta": 5e5,
-        "rope_scaling": block, **given,
+        "rope_scaling": block, **keys,
     }  # fmt: skip
 
 
@@ -41,7 +41,7 @@ PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was
         {**LLAMA_31, "transformers_version": "4.57.1", "rope_parameters": {**LLAMA_3, "rope_theta": 5e5}},
     ),
     ({"key-ignored"}, "GPT-NeoX's share under another family's key", {**NEOX, "partial_rotary_factor": 0.5}),
-    ({"base-lost"}, "a base lost beside llama3", {**LLAMA_31, "rope_scaling": LLAMA_3}),
+    ({"base-lost"}, "a base lost next to llama3", {**LLAMA_31, "rope_scaling": LLAMA_3}),
     ({"base-lost"}, "a base lost", {"model_type": "mistral", "head_dim": 128, "max_position_embeddings": 131072}),
     (
         {"base-lost", "linear-over-llama3"}, "linear over llama3, the base lost",
@@ -68,7 +68,7 @@ PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was
     ({"key-ignored"}, "the key of another family", {**NEOX, "rope_theta": 5e5}),
     (
         {"share-ignored"}, "a share that the code ignores",
-        llama({}, rope_parameters={**PLAIN, "partial_rotary_factor": 0.5}, rope_theta=None),
+        llama({}, rope_parameters={**DEFAULT_ROPE, "partial_rotary_factor": 0.5}, rope_theta=None),
     ),
     ({"layout-key-ignored"}, "the other layout", llama({}, rope_scaling=None, rope_interleave=True)),
     (
@@ -97,11 +97,11 @@ PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was
     ),
     (
         {"unreadable"}, "a flat block for several kinds of layers",
-        {"model_type": "gemma4_text", "head_dim": 64, "rope_parameters": PLAIN},
+        {"model_type": "gemma4_text", "head_dim": 64, "rope_parameters": DEFAULT_ROPE},
     ),
     ({"unreadable"}, "fewer kinds than layers", llama({}, num_hidden_layers=4, layer_types=["full_attention"] * 3)),
     (
-        {"head-width-differs"}, "another head_dim than the part that turns",
+        {"head-width-differs"}, "another head_dim than the part that rotates",
         {
             "model_type": "deepseek_v3", "qk_rope_head_dim": 64, "head_dim": 128, "rope_theta": 1e4,
             "max_position_embeddings": 4096,
@@ -110,7 +110,7 @@ PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was
     ({"head-width-null"}, "a width that is null", {**QWEN, "head_dim": None, "hidden_size": 4096,
                                                   "num_attention_heads": 32}),
     (
-        {"head-width-null"}, "no width beside a scaling in Mixtral",
+        {"head-width-null"}, "no width with a scaling in Mixtral",
         {"model_type": "mixtral", "hidden_size": 4096, "num_attention_heads": 32, "rope_theta": 1e6,
          "max_position_embeddings": 131072, "rope_scaling": YARN},
     ),
@@ -122,8 +122,8 @@ PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was
     ({"scaling-unread"}, "a scaling in a model without a rotation", {"model_type": "gpt2", "rope_scaling": LINEAR}),
     (
         {"block-of-no-layer"}, "a block for layers that there are not",
-        {**GEMMA_3, "rope_parameters": {"global": PLAIN, "full_attention": {**PLAIN, "rope_theta": 1e6},
-                                      "sliding_attention": PLAIN}},
+        {**GEMMA_3, "rope_parameters": {"global": DEFAULT_ROPE, "full_attention": {**DEFAULT_ROPE, "rope_theta": 1e6},
+                                      "sliding_attention": DEFAULT_ROPE}},
     ),
     ({"bases-exchanged"}, "the bases of layers exchanged", {**GEMMA_3, "rope_theta": 1e4, "rope_local_base_freq": 1e6}),
     (
@@ -176,7 +176,7 @@ NOTED: list[tuple[str, Config]] = [  # a note, and no alarm
     ("dual-chunk-unread", {**QWEN, "dual_chunk_attention_config": {"original_max_position_embeddings": 32768}}),
     (
         "key-outside-blocks",
-        {**LAGUNA, "rope_parameters": {"full_attention": PLAIN, "original_max_position_embeddings": 4096}},
+        {**LAGUNA, "rope_parameters": {"full_attention": DEFAULT_ROPE, "original_max_position_embeddings": 4096}},
     ),
     ("yarn-on-short-prompts", {**QWEN, "rope_scaling": YARN}),
     ("length-beyond-base", {**QWEN, "rope_theta": 1e4}),
@@ -213,7 +213,7 @@ SILENT: list[tuple[str, Config]] = [  # as released: nothing to say at all of th
 ]  # fmt: skip
 MENDED = {  # of the planted, those that a correction mends for certain, and the rotation that is right
     "version 5 read by version 4": {**LLAMA_31, "rope_theta": 5e5, "rope_scaling": LLAMA_3},
-    "a base lost beside llama3": {**LLAMA_31, "rope_theta": 5e5, "rope_scaling": LLAMA_3},
+    "a base lost next to llama3": {**LLAMA_31, "rope_theta": 5e5, "rope_scaling": LLAMA_3},
     "linear over llama3, the base lost": {**LLAMA_31, "rope_theta": 5e5, "rope_scaling": LLAMA_3},
     "linear over llama3": {**LLAMA_31, "rope_theta": 5e5, "rope_scaling": LLAMA_3},
     "llama3 lost": {**LLAMA_31, "rope_theta": 5e5, "rope_scaling": LLAMA_3},

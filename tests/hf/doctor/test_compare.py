@@ -120,8 +120,8 @@ def test_gguf_metadata_against_a_config() -> None:
     gguf |= {f"llama.{key}": value for key, value in keys.items()} | {"llama.rope.dimension_count": 128}
     config = {**LLAMA, "num_key_value_heads": 8}
     theta = text_rope(read_rope(config).rope).spectrum().theta
-    plain = text_rope(read_rope({**config, "rope_scaling": None}).rope).spectrum().theta
-    factors = (plain / theta).float().tolist()
+    unscaled = text_rope(read_rope({**config, "rope_scaling": None}).rope).spectrum().theta
+    factors = (unscaled / theta).float().tolist()
     assert codes(config, {**gguf, "rope_freqs.weight": factors}) == (0, {"keys"})
     assert codes(config, {**gguf, "tensors.without_factors": True})[1] == {"rotation"}
 
@@ -280,13 +280,13 @@ def test_a_lora_fine_tune_merged_saved_and_converted_does_not_drift(
     merged.save_pretrained(tmp_path / "merged")
     before = transformers.AutoModelForCausalLM.from_pretrained(base).state_dict()
     assert any(not torch.equal(weight, before[name]) for name, weight in merged.state_dict().items())
-    plain = as_gguf(merged, tmp_path / "plain.gguf", base=1e4)
-    write_gguf(plain, tmp_path / "merged.gguf", read_rope(tmp_path / "merged"))
+    source = as_gguf(merged, tmp_path / "plain.gguf", base=1e4)
+    write_gguf(source, tmp_path / "merged.gguf", read_rope(tmp_path / "merged"))
 
     for step in ("adapter", "merged", "merged.gguf"):
         comparison = compare(base, tmp_path / step)
         assert not comparison.drifted, str(comparison)
-    lost = compare(base, plain)
+    lost = compare(base, source)
     assert lost.exit_code() == 1
     assert [difference.aspect for difference in lost.differences] == ["rotation"]
     assert lost.differences[0].layers == (0, 1)

@@ -91,21 +91,21 @@ def frequencies(path: Path, theta: torch.Tensor) -> None:
 
 
 def test_what_lies_beside_a_configuration(tmp_path: Path) -> None:
-    plain = llama({}, rope_scaling=None)
+    unscaled = llama({}, rope_scaling=None)
     place = folder(
-        tmp_path / "lengths", config=plain, tokenizer_config={"model_max_length": 32768},
+        tmp_path / "lengths", config=unscaled, tokenizer_config={"model_max_length": 32768},
         generation_config={"max_length": 16384},
     )  # fmt: skip
     report = examine(place)
     assert report.names() == {"generation-length-beyond"}
     assert "tokenizer-length-beyond" in {item.name for item in report.findings}
-    assert examine(folder(tmp_path / "none", config=plain, tokenizer_config={"model_max_length": int(1e30)})).healthy
+    assert examine(folder(tmp_path / "none", config=unscaled, tokenizer_config={"model_max_length": int(1e30)})).healthy
     params = {"dim": 4096, "n_layers": 32, "n_heads": 64, "rope_theta": 1e6, "vocab_size": 32000}
-    report = examine(folder(tmp_path / "params", config=plain, params=params))
+    report = examine(folder(tmp_path / "params", config=unscaled, params=params))
     assert report.names() == {"other-file-differs"}
     assert "base 1e+06" in str(report)
     params["rope_theta"] = 5e5
-    assert examine(folder(tmp_path / "alike", config=plain, params=params)).healthy
+    assert examine(folder(tmp_path / "alike", config=unscaled, params=params)).healthy
 
 
 @pytest.mark.parametrize("base", [1e4, 1e6, 1e7])

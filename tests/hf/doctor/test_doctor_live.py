@@ -125,8 +125,8 @@ def test_llama_3s_recipe_comes_back(tmp_path: Path) -> None:
         "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
         "original_max_position_embeddings": 8192, "rope_theta": 5e5,
     }  # fmt: skip
-    given = {"vocab_size": 128256, "tie_word_embeddings": True, "max_position_embeddings": 131072}
-    folder = saved(looking_back(rope_parameters=block, **given), tmp_path / "model")
+    sizes = {"vocab_size": 128256, "tie_word_embeddings": True, "max_position_embeddings": 131072}
+    folder = saved(looking_back(rope_parameters=block, **sizes), tmp_path / "model")
     right = logits(folder)
     rewritten(folder, rope_parameters={"rope_type": "linear", "factor": 2.0})
     assert (logits(folder) - right).abs().max() > 1e-2

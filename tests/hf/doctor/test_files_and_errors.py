@@ -84,7 +84,7 @@ def test_what_cannot_be_copied_is_named(tmp_path: Path, capsys: pytest.CaptureFi
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
-def full(*given: object, **options: object) -> None:
+def full(*args: object, **options: object) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
@@ -113,7 +113,7 @@ def test_a_disk_that_fills_while_a_model_is_written(
     looking_back = importlib.import_module("tests.hf.looking_back")
     folder = looking_back.saved(looking_back.looking_back(), tmp_path / "model")
 
-    def fails(*given: object, **options: object) -> None:
+    def fails(*args: object, **options: object) -> None:
         if error == "system":
             full()
         raise safetensors.SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
@@ -250,8 +250,8 @@ def test_a_tokenizer_of_another_model(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_a_pipe_beside_a_gguf_file_is_not_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("transformers")
     pytest.importorskip("gguf")
-    looking_back, made = (importlib.import_module(f"tests.hf.{name}") for name in ("looking_back", "gguf.files"))
-    path = made.as_gguf(looking_back.looking_back(), tmp_path / "x.gguf", base=5e5)
+    looking_back, files = (importlib.import_module(f"tests.hf.{name}") for name in ("looking_back", "gguf.files"))
+    path = files.as_gguf(looking_back.looking_back(), tmp_path / "x.gguf", base=5e5)
     os.mkfifo(tmp_path / "tokenizer_config.json")
     assert posenc_cli.run(["extend", str(path), "--length", "512", "--method", "yarn"]) == 2
     one_line(capsys.readouterr().err, str(tmp_path / "tokenizer_config.json"))

@@ -442,9 +442,12 @@ def test_quantised_projections_are_left_alone(models: Callable[..., Path]) -> No
 
 @pytest.mark.parametrize("prefix", ["", "base_model.model.", "module."])
 def test_prefixes_of_names_do_not_matter(prefix: str, models: Callable[..., Path]) -> None:
-    for model_type, own in (("llama", "model."), ("bert", "bert."), ("gpt2", "transformer."), ("vit", "")):
+    for model_type, base_prefix in (("llama", "model."), ("bert", "bert."), ("gpt2", "transformer."), ("vit", "")):
         folder = models(model_type)
-        edit(folder, lambda tensors, own=own: {prefix + name.removeprefix(own): t for name, t in tensors.items()})
+        edit(
+            folder,
+            lambda tensors, base=base_prefix: {prefix + name.removeprefix(base): t for name, t in tensors.items()},
+        )
         assert examine(folder).healthy
         key = {"llama": "num_key_value_heads", "gpt2": "n_positions", "vit": "image_size"}.get(
             model_type, "max_position_embeddings"
@@ -462,7 +465,7 @@ def sharded(models: Callable[..., Path]) -> Path:
 
 def test_shards_and_what_is_left_over(models: Callable[..., Path]) -> None:
     folder = sharded(models)
-    first, *others = sorted(folder.glob("model-*.safetensors"))
+    first, *rest = sorted(folder.glob("model-*.safetensors"))
     index = json.loads((folder / "model.safetensors.index.json").read_text())
     shutil.copy(first, folder / "model.safetensors")
     assert "weights-left-over" in examine(folder).names()
@@ -472,13 +475,13 @@ def test_shards_and_what_is_left_over(models: Callable[..., Path]) -> None:
     (folder / "model-00001-of-00099.safetensors").unlink()
     assert examine(folder).healthy
     name = next(name for name, file in index["weight_map"].items() if file == first.name)
-    tensors = safetensors.load_file(others[0])
-    safetensors.save_file({**tensors, name: torch.ones(1)}, others[0], metadata={"format": "pt"})
+    tensors = safetensors.load_file(rest[0])
+    safetensors.save_file({**tensors, name: torch.ones(1)}, rest[0], metadata={"format": "pt"})
     assert "tensor-twice" in examine(folder).names()
-    safetensors.save_file({**tensors, "further": torch.ones(1)}, others[0], metadata={"format": "pt"})
+    safetensors.save_file({**tensors, "further": torch.ones(1)}, rest[0], metadata={"format": "pt"})
     assert alarm(examine(folder), "tensors-unlisted")
-    safetensors.save_file(tensors, others[0], metadata={"format": "pt"})
-    others[-1].write_bytes(others[-1].read_bytes()[:-10])
+    safetensors.save_file(tensors, rest[0], metadata={"format": "pt"})
+    rest[-1].write_bytes(rest[-1].read_bytes()[:-10])
     assert "weights-unreadable" in examine(folder).names()
 
 

@@ -38,10 +38,10 @@ def documents(count: int = 4, length: int = 1500) -> list[Document]:
     return [Document(f"{n}.txt", text[:length], f"{n:064}") for n, text in enumerate(texts)]
 
 
-def asked(**given: Any) -> dict[str, Any]:
+def request(**options: Any) -> dict[str, Any]:
     return {
         "tokenizer": byte_tokenizer(), "documents": documents(), "count": 2, "tasks": ["perplexity"], "scored": 8,
-        "lengths": [TRAINED, 2 * TRAINED], "trained_length": TRAINED, **given,
+        "lengths": [TRAINED, 2 * TRAINED], "trained_length": TRAINED, **options,
     }  # fmt: skip
 
 
@@ -63,78 +63,81 @@ class Lookup(nn.Module):
         text = bytes(read).decode(errors="replace")
         context, _, tail = text.rpartition(" is")
         key = context[context.rindex("secret number of the ") :]
-        found = text.find(f"{key} is ", 0, len(context) - len(key))
-        value = text[found + len(key) + 4 :].split(".")[0] if found >= 0 else "0000000"
+        start = text.find(f"{key} is ", 0, len(context) - len(key))
+        value = text[start + len(key) + 4 :].split(".")[0] if start >= 0 else "0000000"
         logits = torch.zeros(1, 1, 256)
         answer = f" {value}.\n"
-        logits[0, 0, ord(answer[min(len(tail), len(answer) - 1)])] = 20.0 if found >= 0 else 4.0
+        logits[0, 0, ord(answer[min(len(tail), len(answer) - 1)])] = 20.0 if start >= 0 else 4.0
         return SimpleNamespace(logits=logits, past_key_values=read)
 
 
-def test_greedy_decoding_is_that_of_transformers() -> None:
+def test_greedy_decoding_equals_transformers() -> None:
     model = small()
     prompt = torch.randint(1, 256, (40,), generator=torch.Generator().manual_seed(0))
-    found = generate(model, prompt, 12)
-    theirs = model.generate(prompt[None], max_new_tokens=12, do_sample=False, eos_token_id=None)[0, 40:]
-    assert found.tokens == theirs.tolist()
-    logits = last_logits(model, torch.cat([prompt, theirs])[None], 13)[0, :-1].log_softmax(-1)
-    expected = logits.gather(1, theirs[:, None])[:, 0].tolist()
-    assert found.log_probabilities == pytest.approx(expected, abs=1e-4)
+    generated = generate(model, prompt, 12)
+    reference = model.generate(prompt[None], max_new_tokens=12, do_sample=False, eos_token_id=None)[0, 40:]
+    assert generated.tokens == reference.tolist()
+    logits = last_logits(model, torch.cat([prompt, reference])[None], 13)[0, :-1].log_softmax(-1)
+    expected = logits.gather(1, reference[:, None])[:, 0].tolist()
+    assert generated.log_probabilities == pytest.approx(expected, abs=1e-4)
 
 
 def test_decoding_ends_where_it_is_told_to() -> None:
     model, prompt = small(), torch.arange(1, 30)
-    whole = generate(model, prompt, 6).tokens
-    assert generate(model, prompt, 6, end_tokens=frozenset({whole[3]})).tokens == whole[: whole.index(whole[3])]
-    assert generate(model, prompt, 6, stop=lambda tokens: len(tokens) == 2).tokens == whole[:2]
+    uninterrupted = generate(model, prompt, 6).tokens
+    assert (
+        generate(model, prompt, 6, end_tokens=frozenset({uninterrupted[3]})).tokens
+        == uninterrupted[: uninterrupted.index(uninterrupted[3])]
+    )
+    assert generate(model, prompt, 6, stop=lambda tokens: len(tokens) == 2).tokens == uninterrupted[:2]
 
 
 def test_the_same_tokens_are_scored_at_every_length() -> None:
     model = small()
-    found = evaluate(model, **asked(methods=["as_is", "cut"]))
+    evaluation = evaluate(model, **request(methods=["as_is", "cut"]))
     tokenizer = byte_tokenizer()
     for item in range(2):
         document = sorted(documents(), key=lambda d: d.name)[0:4][item]
         tokens = torch.tensor(tokenizer(document.text)["input_ids"][: 2 * TRAINED])
         for length in (TRAINED, 2 * TRAINED):
-            value = found.values("perplexity", length, "as_is")[item]
+            value = evaluation.values("perplexity", length, "as_is")[item]
             assert value == pytest.approx(float(token_losses(model, tokens[-length:], 8).mean()), abs=1e-6)
-        cut = found.values("perplexity", 2 * TRAINED, "cut")[item]
-        assert cut == found.values("perplexity", TRAINED, "as_is")[item]
+        cut = evaluation.values("perplexity", 2 * TRAINED, "cut")[item]
+        assert cut == evaluation.values("perplexity", TRAINED, "as_is")[item]
 
 
 def test_every_method_is_applied_and_taken_back() -> None:
     model, ids = small(), torch.arange(1, 2 * TRAINED)[None]
     with torch.no_grad():
         before = model(ids).logits
-    found = evaluate(model, **asked(methods=ALL, search=FEW))
+    evaluation = evaluate(model, **request(methods=ALL, search=FEW))
     with torch.no_grad():
         assert torch.equal(model(ids).logits, before)
-    far = {name: found.values("perplexity", 2 * TRAINED, name).get(0) for name in ALL}
+    far = {name: evaluation.values("perplexity", 2 * TRAINED, name).get(0) for name in ALL}
     assert far.pop("chunked") is None
     assert far.pop("yarn") == far["yarn@2"]  # twice the trained length is the longest here
     assert len(set(far.values())) == len(far)
-    assert found.values("perplexity", TRAINED, "yarn") != found.values("perplexity", TRAINED, "as_is")
+    assert evaluation.values("perplexity", TRAINED, "yarn") != evaluation.values("perplexity", TRAINED, "as_is")
 
 
 @pytest.mark.parametrize("task", ["niah_single", "niah_multikey"])
 def test_cutting_loses_what_is_far_and_chunks_find_it(task: str) -> None:
     model = Lookup()
-    found = evaluate(
-        model, **asked(tasks=[task], trained_length=600, lengths=[600, 1200], scored=8, answer_tokens=16, count=4,
+    evaluation = evaluate(
+        model, **request(tasks=[task], trained_length=600, lengths=[600, 1200], scored=8, answer_tokens=16, count=4,
                        methods=["as_is", "cut", "chunked"], depths=[5, 95])
     )  # fmt: skip
-    assert list(found.values(task, 1200, "as_is").values()) == [1, 1, 1, 1]
-    assert list(found.values(task, 1200, "cut").values()) == [0, 1, 0, 1]  # depths in turn
-    assert list(found.values(task, 1200, "chunked").values()) == [1, 1, 1, 1]
-    windows = {r.item: r.details["window"] for r in found.readings if r.method == "chunked" and r.length == 1200}
+    assert list(evaluation.values(task, 1200, "as_is").values()) == [1, 1, 1, 1]
+    assert list(evaluation.values(task, 1200, "cut").values()) == [0, 1, 0, 1]  # depths alternate
+    assert list(evaluation.values(task, 1200, "chunked").values()) == [1, 1, 1, 1]
+    windows = {r.item: r.details["window"] for r in evaluation.readings if r.method == "chunked" and r.length == 1200}
     assert windows[0] < windows[1]
 
 
 def test_no_chunk_is_longer_than_the_model_was_trained_on() -> None:
     model = Lookup()
     evaluate(
-        model, **asked(tasks=["niah_single"], trained_length=600, lengths=[1400], answer_tokens=16,
+        model, **request(tasks=["niah_single"], trained_length=600, lengths=[1400], answer_tokens=16,
                        methods=["cut", "chunked"])
     )  # fmt: skip
     assert model.longest <= 600
@@ -142,14 +145,14 @@ def test_no_chunk_is_longer_than_the_model_was_trained_on() -> None:
 
 def test_nothing_is_measured_twice_and_parts_make_a_whole(tmp_path: Path) -> None:
     model, lines = small(), list[str]()
-    settings = asked(methods=["as_is", "yarn"], tasks=["perplexity"], count=3)
-    whole = evaluate(model, out=tmp_path / "whole", **settings)
+    settings = request(methods=["as_is", "yarn"], tasks=["perplexity"], count=3)
+    complete = evaluate(model, out=tmp_path / "whole", **settings)
     again = evaluate(model, out=tmp_path / "whole", progress=lines.append, **settings)
     assert not lines
-    assert again.record() == whole.record()
+    assert again.record() == complete.record()
     evaluate(model, out=tmp_path / "parts", part=(1, 2), **settings)
     parts = evaluate(model, out=tmp_path / "parts", part=(2, 2), **settings)
-    assert [(r.item, r.value) for r in parts.readings] == [(r.item, r.value) for r in whole.readings]
+    assert [(r.item, r.value) for r in parts.readings] == [(r.item, r.value) for r in complete.readings]
     record = json.loads((tmp_path / "parts" / "record.json").read_text())
     assert len(record["readings"]) == 2 * 2 * 3
     assert (tmp_path / "parts" / "table.md").read_text().startswith("# LlamaForCausalLM")
@@ -157,39 +160,39 @@ def test_nothing_is_measured_twice_and_parts_make_a_whole(tmp_path: Path) -> Non
 
 def test_a_cut_off_line_is_measured_again(tmp_path: Path) -> None:
     model = small()
-    whole = evaluate(model, out=tmp_path, **asked(methods=["as_is"]))
+    complete = evaluate(model, out=tmp_path, **request(methods=["as_is"]))
     path = tmp_path / "readings.jsonl"
     path.write_bytes(path.read_bytes()[:-20])
     lines: list[str] = []
-    again = evaluate(model, out=tmp_path, progress=lines.append, **asked(methods=["as_is"]))
-    assert [r.value for r in again.readings] == [r.value for r in whole.readings]
+    again = evaluate(model, out=tmp_path, progress=lines.append, **request(methods=["as_is"]))
+    assert [r.value for r in again.readings] == [r.value for r in complete.readings]
     assert sum("nats" in line or "perplexity" in line for line in lines) == 1
 
 
 def test_another_process_cannot_write_into_the_same_log(tmp_path: Path) -> None:
     held = MeasurementLog(tmp_path / "readings.jsonl", lock=True)
     with pytest.raises(ValueError, match="another process"):
-        evaluate(small(), out=tmp_path, **asked(methods=["as_is"]))
+        evaluate(small(), out=tmp_path, **request(methods=["as_is"]))
     del held
 
 
 def test_a_log_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "readings.jsonl").write_text('{"key": 1}\n')
     with pytest.raises(ValueError, match="line 1 is no measurement"):
-        evaluate(small(), out=tmp_path, **asked(methods=["as_is"]))
+        evaluate(small(), out=tmp_path, **request(methods=["as_is"]))
 
 
 def test_models_without_a_rotation_are_read_as_they_are() -> None:
     config = GPT2Config(n_layer=1, n_embd=32, n_head=2, n_positions=2 * TRAINED, vocab_size=256, bos_token_id=0,
                         eos_token_id=0)  # fmt: skip
-    found = evaluate(GPT2LMHeadModel(config).eval(), **asked(methods=["as_is", "cut"], trained_length=TRAINED))
-    assert len(found.readings) == 8
+    evaluation = evaluate(GPT2LMHeadModel(config).eval(), **request(methods=["as_is", "cut"], trained_length=TRAINED))
+    assert len(evaluation.readings) == 8
     with pytest.raises(ValueError, match="position_embeddings"):
-        evaluate(GPT2LMHeadModel(config).eval(), **asked(methods=["yarn"]))
+        evaluate(GPT2LMHeadModel(config).eval(), **request(methods=["yarn"]))
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("options", "message"),
     [
         ({"tasks": ["squad"]}, "tasks: perplexity"),
         ({"methods": ["progressive"]}, "chooses, searches or trains"),
@@ -204,9 +207,9 @@ def test_models_without_a_rotation_are_read_as_they_are() -> None:
         ({"tokenizer": None}, "tokenizer"),
     ],
 )
-def test_requests_that_make_no_sense(given: dict[str, Any], message: str) -> None:
+def test_requests_that_make_no_sense(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        evaluate(small(), **asked(**given))
+        evaluate(small(), **request(**options))
 
 
 def test_methods_by_name() -> None:
@@ -222,19 +225,19 @@ def test_a_table_says_what_was_shown() -> None:
     def shares(method: str, right: int) -> list[Reading]:
         return [Reading(method, "niah_single", 200, n, float(n < right), 1.0) for n in range(12)]
 
-    found = Evaluation(
+    evaluation = Evaluation(
         {"model": "m", "trained_length": 100},
         (*readings("cut", 0), *readings("yarn", 0.3), *readings("self_extend", 0.001), *shares("chunked", 12),
          *shares("yarn", 2), *shares("cut", 11)),
     )  # fmt: skip
-    verdicts = {(c.task, c.method): c.verdict for c in found.contrasts()}
+    verdicts = {(c.task, c.method): c.verdict for c in evaluation.contrasts()}
     assert verdicts == {
         ("perplexity", "yarn"): "worse", ("perplexity", "self_extend"): "equivalent",
         ("niah_single", "yarn"): "worse", ("niah_single", "cut"): "inconclusive",
     }  # fmt: skip
     short = Evaluation({"model": "m", "trained_length": 200}, (*readings("cut", 0), *readings("as_is", 0)))
     assert not short.contrasts()  # the same text in the same model
-    text = str(found)
+    text = str(evaluation)
     assert text.splitlines()[2] == "**perplexity, 200 tokens, against cut: equivalent self_extend; worse yarn.**"
     assert "| yarn | 17 [2, 48] (n 12) |" in text
 
@@ -252,8 +255,8 @@ def test_a_stopped_command_goes_on(tmp_path: Path) -> None:
         "--trained-length", "600", "--documents", str(tmp_path / "texts"), "--threads", "1", "--out",
     ]  # fmt: skip
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    whole = subprocess.run([*command, str(tmp_path / "whole")], capture_output=True, text=True, env=environment)
-    assert whole.returncode == 0, whole.stderr
+    complete = subprocess.run([*command, str(tmp_path / "whole")], capture_output=True, text=True, env=environment)
+    assert complete.returncode == 0, complete.stderr
     stopped = subprocess.Popen([*command, str(tmp_path / "cut")], stderr=subprocess.DEVNULL, env=environment)
     log = tmp_path / "cut" / "readings.jsonl"
     while stopped.poll() is None and (not log.exists() or log.read_bytes().count(b"\n") < 7):
@@ -267,24 +270,24 @@ def test_a_stopped_command_goes_on(tmp_path: Path) -> None:
         return [(r["method"], r["task"], r["length"], r["item"], round(r["value"], 5)) for r in record["readings"]]
 
     assert values("cut") == values("whole")
-    assert whole.stdout.splitlines()[0] == "# model, read at up to 1,200 tokens"
+    assert complete.stdout.splitlines()[0] == "# model, read at up to 1,200 tokens"
 
 
 def test_search_settings_are_used(tmp_path: Path) -> None:
     few = Settings(population=4, mutations=1, crossovers=1, parents=2, generations=1)
     model = small()
-    evaluate(model, out=tmp_path, **asked(methods=["longrope"], search=few, count=1))
+    evaluate(model, out=tmp_path, **request(methods=["longrope"], search=few, count=1))
     factors = json.loads((tmp_path / f"longrope-{2 * TRAINED}.json").read_text())
     assert len(factors["factors"]) == model.config.hidden_size // model.config.num_attention_heads // 2
     lines: list[str] = []
-    evaluate(model, out=tmp_path, progress=lines.append, **asked(methods=["longrope"], search=few, count=2))
+    evaluate(model, out=tmp_path, progress=lines.append, **request(methods=["longrope"], search=few, count=2))
     assert len(lines) == 3  # one announcement and the second document at two lengths: no search
 
 
 def test_it_loads_a_folder(tmp_path: Path) -> None:
     saved(tmp_path / "model", small())
-    found = evaluate(tmp_path / "model", **asked(tokenizer=None, methods=["as_is"]))
+    evaluation = evaluate(tmp_path / "model", **request(tokenizer=None, methods=["as_is"]))
     live = AutoModelForCausalLM.from_pretrained(tmp_path / "model").eval()
-    assert found.values("perplexity", TRAINED, "as_is") == pytest.approx(
-        evaluate(live, **asked(methods=["as_is"])).values("perplexity", TRAINED, "as_is")
+    assert evaluation.values("perplexity", TRAINED, "as_is") == pytest.approx(
+        evaluate(live, **request(methods=["as_is"])).values("perplexity", TRAINED, "as_is")
     )

@@ -18,20 +18,20 @@ from posenc.hf.families.layer_patterns import FULL, SLIDING
 SMALL: dict[str, Any] = {"num_hidden_layers": 8, "hidden_size": 64, "num_attention_heads": 4}
 
 
-def told(model_type: str, **more: Any) -> list[tuple[bool, int | None, str, bool]]:
-    """Of each layer: whether it turns, its window, its sink, whether it has a temperature."""
+def layers_of(model_type: str, **more: Any) -> list[tuple[bool, int | None, str, bool]]:
+    """Of each layer: whether it rotates, its window, its sink, whether it has a temperature."""
     layers = model_from_config({**SMALL, "model_type": model_type, **more}).layers
     return [(item.rotation is not None, item.window, item.sink, item.temperature is not None) for item in layers]
 
 
-PLAIN = (True, None, "", False)
+FULL_ROPE = (True, None, "", False)
 
 
 @pytest.mark.parametrize(
     ("model_type", "more", "period"),
     [
-        ("llama", {}, [PLAIN]),
-        ("smollm3", {}, [PLAIN, PLAIN, PLAIN, (False, None, "", False)]),
+        ("llama", {}, [FULL_ROPE]),
+        ("smollm3", {}, [FULL_ROPE, FULL_ROPE, FULL_ROPE, (False, None, "", False)]),
         ("cohere2", {"sliding_window": 16}, [(True, 16, "", False)] * 3 + [(False, None, "", False)]),
         ("llama4_text", {"head_dim": 16}, [(True, 8192, "", False)] * 3 + [(False, None, "", True)]),
         ("gpt_oss", {"sliding_window": 16}, [(True, 16, "learned", False), (True, None, "learned", False)]),
@@ -41,7 +41,7 @@ PLAIN = (True, None, "", False)
     ],
 )  # fmt: skip
 def test_schedules(model_type: str, more: dict[str, Any], period: list[Any]) -> None:
-    assert told(model_type, **more) == (period * 8)[:8]
+    assert layers_of(model_type, **more) == (period * 8)[:8]
 
 
 def test_kinds_bases_and_scales() -> None:

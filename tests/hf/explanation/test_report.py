@@ -84,9 +84,9 @@ def test_every_checkpoint_can_be_explained(name: str) -> None:
     read = read_rope(config)
     json.dumps(facts(read), allow_nan=False)
     text = as_text(read)
-    for kind, turn in expected.items():
+    for kind, rope in expected.items():
         assert kind == "all" or f"layers       {kind}" in text
-        assert f"{turn.head_dim} channels" in text if turn else "rotation     none" in text
+        assert f"{rope.head_dim} channels" in text if rope else "rotation     none" in text
     assert all(finding.text in text for finding in read.findings)
     assert max(map(len, text.splitlines())) < 2500
 
@@ -173,8 +173,8 @@ def test_findings(finding: tuple[Any, ...]) -> None:
         "model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "max_position_embeddings": 4096,
         "rope_theta": 1e6,
     }  # fmt: skip
-    plain = read_rope(config).findings
-    assert plain == (), "a plain configuration needs no finding"
+    baseline_findings = read_rope(config).findings
+    assert baseline_findings == (), "a plain configuration needs no finding"
     if "rope_parameters" in change:
         del config["rope_theta"]
     findings = read_rope({**config, **change}).findings
@@ -267,6 +267,6 @@ def test_a_learned_table_that_attached_encodings_replace_is_told_as_unused() -> 
     gpt2 = {"model_type": "gpt2", "n_positions": 1024, "n_embd": 768, "n_head": 12, "n_layer": 2}
     rope = {"name": "rope", "shared": True, "options": {"base": 10000.0}}
     replaced = explain({**gpt2, "posenc": {"encodings": [rope]}}).facts["encodings"]
-    kept = explain({**gpt2, "posenc": {"encodings": [{"name": "own"}, rope]}}).facts["encodings"]
-    assert replaced[1]["text"].endswith("(1,024 rows); not used beside what is attached")
-    assert kept[1]["text"].endswith("(1,024 rows)")
+    with_own_rotation = explain({**gpt2, "posenc": {"encodings": [{"name": "own"}, rope]}}).facts["encodings"]
+    assert replaced[1]["text"].endswith("(1,024 rows); not used with the attached encodings")
+    assert with_own_rotation[1]["text"].endswith("(1,024 rows)")

@@ -1,4 +1,4 @@
-"""Whole layers of a few families against transformers' own attention; tests/reference compares those of all."""
+"""Whole layers of a few families against transformers' own attention; tests/reference compares all families."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What each attention layer of a transformers model is given and gives: its queries and keys before it turns them.
+"""Inputs and outputs of each attention layer of a transformers model, with queries and keys before their rotation.
 
-A model runs twice. In the first run its own eager attention is watched: what comes out of it is what ours must equal.
-In the second run each attention module gets what it got in the first, and its rotation and temperature are put out of
-action, so that its attention is given queries and keys as the projections and norms make them. No ``forward`` is
-touched: functions of the modelling files are replaced by name, and modules are watched by hooks.
+A model runs twice. The first run records the output of its own eager attention, which posenc's must equal. The second
+run replays the inputs of each attention module with rotation and temperature disabled, so that the attention receives
+queries and keys as the projections and norms compute them. No ``forward`` is touched: functions of the modelling files
+are replaced by name, and hooks record modules.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Layer(NamedTuple):
         module: of the model.
         number: of the layer, from 0; None where the module does not say.
         q, k, v: as projections and norms give them, ``(batch, heads, tokens, channels)``.
-        out: what the model's own attention gives, ``(batch, heads, tokens, channels)``.
+        out: what the model's original attention gives, ``(batch, heads, tokens, channels)``.
     """
 
     module: nn.Module
@@ -71,9 +71,9 @@ def gaps(layers: list[Layer], facts: Model, scaled: Callable[[nn.Module], float]
     """How far each layer is from `LayerAttention` of its facts, and of facts with a fault planted.
 
     Args:
-        layers: what the model's own attention is given and gives.
+        layers: what the model's original attention is given and gives.
         facts: what its configuration says.
-        scaled: factor that the model's queries and keys carry already before they are turned.
+        scaled: factor that the model's queries and keys carry already before they are rotated.
     """
     attending = [number for number, item in enumerate(facts.layers) if item.attends]
     result = []
@@ -91,17 +91,22 @@ def gaps(layers: list[Layer], facts: Model, scaled: Callable[[nn.Module], float]
 
 
 def faults_of(facts: LayerFacts, width: int) -> dict[str, LayerFacts]:
-    """The same layer with one thing wrong, by the name of what is; ``width`` is that of a head."""
+    """Copies of a layer's facts with one mistake each, by the name of the mistake.
+
+    Args:
+        facts: of the layer.
+        width: channels of a head.
+    """
     result = {"causal": facts._replace(causal=not facts.causal)}
     if facts.scale is not None:
         result["scale"] = facts._replace(scale=facts.scale * 1.1)
     if facts.rotation is not None:
         rope = text_rope(facts.rotation)
         other: Layout = "half" if rope.layout == "interleaved" else "interleaved"
-        turns = partial(RoPE, rope.head_dim, rotary_dim=rope.rotary_dim)
+        rope_with = partial(RoPE, rope.head_dim, rotary_dim=rope.rotary_dim)
         result["rotation"] = facts._replace(spec=None)
-        result["base"] = facts._replace(spec=turns(base=rope.base * 2, layout=rope.layout, scaling=rope.scaling))
-        result["layout"] = facts._replace(spec=turns(base=rope.base, layout=other, scaling=rope.scaling))
+        result["base"] = facts._replace(spec=rope_with(base=rope.base * 2, layout=rope.layout, scaling=rope.scaling))
+        result["layout"] = facts._replace(spec=rope_with(base=rope.base, layout=other, scaling=rope.scaling))
     if facts.window is not None:
         result["window"] = facts._replace(window=facts.window - 1)
         result["no window"] = facts._replace(window=None, ahead=0)
@@ -147,9 +152,9 @@ def layers_of(model: nn.Module, run: Callable[[], object], *, skip: str = "Cross
         skip: attention of modules whose class has this in its name is left out, as is attention to another text.
     """
     codes = _codes(model)
-    with torch.no_grad(), _inputs_kept(model) as inputs, _watched(model, codes) as calls:
+    with torch.no_grad(), _recorded_inputs(model) as inputs, _watched(model, codes) as calls:
         run()
-    with torch.no_grad(), _inputs_given(model, inputs), _still(model, codes), _watched(model, codes) as bare:
+    with torch.no_grad(), _replayed_inputs(model, inputs), _still(model, codes), _watched(model, codes) as bare:
         run()
     assert [call.module for call in calls] == [call.module for call in bare], "the second run went another way"
     result = []
@@ -169,32 +174,32 @@ def _codes(model: nn.Module) -> list[ModuleType]:
 
 @contextmanager
 def _watched(model: nn.Module, codes: list[ModuleType]) -> Iterator[list[_Call]]:
-    """The calls of the eager attention of these files, of methods ``_attn``, and of PyTorch's own function."""
+    """The calls of the eager attention of these files, of methods ``_attn``, and of PyTorch's original function."""
     calls: list[_Call] = []
     running: list[nn.Module] = []
 
-    def of_file(own: Callable[..., Any]) -> Callable[..., Any]:
-        def attend(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *args: Any, **given: Any) -> Any:
-            result = own(module, query, key, value, *args, **given)
+    def of_file(original: Callable[..., Any]) -> Callable[..., Any]:
+        def attend(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Any:
+            result = original(module, query, key, value, *args, **kwargs)
             calls.append(_Call(module, query, key, value, result[0].transpose(1, 2)))
             return result
 
         return attend
 
-    def of_module(module: nn.Module, own: Callable[..., Any]) -> Callable[..., Any]:
-        def attend(query: Tensor, key: Tensor, value: Tensor, *args: Any, **given: Any) -> Any:
-            result = own(query, key, value, *args, **given)
+    def of_module(module: nn.Module, original: Callable[..., Any]) -> Callable[..., Any]:
+        def attend(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Any:
+            result = original(query, key, value, *args, **kwargs)
             calls.append(_Call(module, query, key, value, result[0]))
             return result
 
         return attend
 
-    def of_torch(query: Tensor, key: Tensor, value: Tensor, *args: Any, **given: Any) -> Any:
-        result = own_sdpa(query, key, value, *args, **given)
+    def of_torch(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Any:
+        result = torch_sdpa(query, key, value, *args, **kwargs)
         calls.append(_Call(running[-1], query, key, value, result))
         return result
 
-    own_sdpa = nn.functional.scaled_dot_product_attention
+    torch_sdpa = nn.functional.scaled_dot_product_attention
     handles = [
         module.register_forward_pre_hook(lambda module, _: running.append(module)) for module in _attentions(model)
     ]
@@ -212,7 +217,7 @@ def _watched(model: nn.Module, codes: list[ModuleType]) -> Iterator[list[_Call]]
         handle.remove()
 
 
-Given = tuple[tuple[Any, ...], dict[str, Any]]
+CallArguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def _attentions(model: nn.Module) -> list[nn.Module]:
@@ -220,25 +225,25 @@ def _attentions(model: nn.Module) -> list[nn.Module]:
 
 
 @contextmanager
-def _inputs_kept(model: nn.Module) -> Iterator[dict[nn.Module, list[Given]]]:
+def _recorded_inputs(model: nn.Module) -> Iterator[dict[nn.Module, list[CallArguments]]]:
     """What each attention module is given, call by call."""
-    kept: dict[nn.Module, list[Given]] = {}
+    recorded: dict[nn.Module, list[CallArguments]] = {}
 
     def keep(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
-        kept.setdefault(module, []).append((args, dict(named)))
+        recorded.setdefault(module, []).append((args, dict(named)))
 
     handles = [module.register_forward_pre_hook(keep, with_kwargs=True) for module in _attentions(model)]
-    yield kept
+    yield recorded
     for handle in handles:
         handle.remove()
 
 
 @contextmanager
-def _inputs_given(model: nn.Module, kept: dict[nn.Module, list[Given]]) -> Iterator[None]:
+def _replayed_inputs(model: nn.Module, recorded: dict[nn.Module, list[CallArguments]]) -> Iterator[None]:
     """Each attention module gets the states that it got, whatever came before it."""
-    left = {module: list(calls) for module, calls in kept.items()}
+    left = {module: list(calls) for module, calls in recorded.items()}
 
-    def give(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> Given:
+    def give(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> CallArguments:
         old, old_named = left[module].pop(0)
         same = {name: old_named[name] for name in named if name.endswith("hidden_states")}
         return (*old[:1], *args[1:]), {**named, **same}
@@ -251,12 +256,12 @@ def _inputs_given(model: nn.Module, kept: dict[nn.Module, list[Given]]) -> Itera
 
 @contextmanager
 def _still(model: nn.Module, codes: list[ModuleType]) -> Iterator[None]:
-    """Nothing turns, and no temperature acts."""
+    """Nothing rotates, and no temperature acts."""
     with ExitStack() as stack:
         for code in codes:
-            for name, own in vars(code).copy().items():
-                if _ROTATES.match(name) and inspect.isfunction(own):
-                    stack.enter_context(mock.patch.object(code, name, _unturned(own)))
+            for name, original in vars(code).copy().items():
+                if _ROTATES.match(name) and inspect.isfunction(original):
+                    stack.enter_context(mock.patch.object(code, name, _without_rotation(original)))
                 elif name in _HEATS:
                     stack.enter_context(mock.patch.object(code, name, return_value=torch.ones(())))
         for module in model.modules():
@@ -266,20 +271,20 @@ def _still(model: nn.Module, codes: list[ModuleType]) -> Iterator[None]:
         tables = [item for item in model.modules() if _TABLES.search(type(item).__name__) and not list(item.children())]
         handles = [module.register_forward_hook(lambda _, __, out: _of_nothing(out)) for module in tables]
         factors = [item for item in model.modules() if type(item).__name__ in _MODULES]
-        handles += [module.register_forward_hook(lambda _, given, __: given[0]) for module in factors]
+        handles += [module.register_forward_hook(lambda _, inputs, __: inputs[0]) for module in factors]
         norms = [item for name, item in model.named_modules() if name.endswith(_FOLLOWING)]
-        handles += [module.register_forward_hook(lambda _, given, __: given[0]) for module in norms]
+        handles += [module.register_forward_hook(lambda _, inputs, __: inputs[0]) for module in norms]
         yield
         for handle in handles:
             handle.remove()
 
 
-def _unturned(own: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that rotates one tensor or two, as `own` does, by nothing."""
+def _without_rotation(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that rotates one tensor or two, as `original` does, by nothing."""
 
-    def rotate(*given: Any, **named: Any) -> Any:
-        result = own(*given, **named)
-        return tuple([*given, *named.values()][: len(result)]) if isinstance(result, tuple) else given[0]
+    def rotate(*args: Any, **named: Any) -> Any:
+        result = original(*args, **named)
+        return tuple([*args, *named.values()][: len(result)]) if isinstance(result, tuple) else args[0]
 
     return rotate
 

@@ -98,7 +98,7 @@ def run(call: AttentionCall) -> Tensor:
             q, k = chained[0].q, chained[0].k
     writer = SpecWriter(q, k, call.v, call.visibility, call.scale, tolerance, call.softcap)
     for blocks in chained:
-        writer.term(TileTerm("chain", {"whole": blocks.whole, "near": blocks.near}))
+        writer.term(TileTerm("chain", {"products": blocks.products, "near": blocks.near}))
     if call.dropout is not None:
         writer.drop(call.dropout)
 

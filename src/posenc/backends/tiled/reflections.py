@@ -36,7 +36,7 @@ class Blocks(NamedTuple):
 
     q: Tensor  # (batch, heads, queries, width), at the start of each query's block
     k: Tensor  # (batch, num_kv_heads, keys, width), at the end of each key's block
-    whole: Tensor  # (batch, num_kv_heads, blocks, width, width): what a block does to a row vector
+    products: Tensor  # (batch, num_kv_heads, blocks, width, width): each block's product of reflections
     near: Tensor  # (batch, heads, queries, BLOCK): products of queries with the keys of their own blocks
 
 
@@ -96,13 +96,13 @@ def _blocked(x: Tensor, ahead: int) -> Tensor:
 
 
 class Chain(Term):
-    """Instead of the products of queries and keys: ``whole`` and ``near`` of `reflections.Blocks`."""
+    """Instead of the products of queries and keys: ``products`` and ``near`` of `reflections.Blocks`."""
 
     scans = True
 
     @classmethod
     def build(cls, tensors: dict[str, Tensor], context: TermContext) -> Chain:
-        return cls(tensors["whole"], tensors["near"])
+        return cls(tensors["products"], tensors["near"])
 
     def add(self, scores: Tensor, q: Tensor, tile: Tile, mask: Tensor | None) -> object:
         return None  # `products` has made the scores already
@@ -146,13 +146,13 @@ class Chain(Term):
             of_k: gradients of the reversed keys, changed in place.
             scale: of the products.
         """
-        of_whole, of_near = self.gradients
+        of_products, of_near = self.gradients
         own_keys = self._own_keys(tile)
         met = self._met(tile)
         here = of_near[tile.batch, tile.heads, tile.start : tile.stop, met - own_keys : met]
         here.add_(grad[..., :own_keys].flip(-1), alpha=scale)
         folded = grad.reshape(k.shape[0], -1, tile.columns)
-        of_blocks, sums = self.tensors[0][tile.batch, tile.kv], of_whole[tile.batch, tile.kv]
+        of_blocks, sums = self.tensors[0][tile.batch, tile.kv], of_products[tile.batch, tile.kv]
         of_state: Tensor | None = None
         for (block, columns), state in zip(reversed(list(self._older(tile, own_keys))), reversed(states), strict=True):
             part = folded[..., columns]

@@ -39,7 +39,7 @@ from posenc.hf.attach.supported import (
     takes_rotation,
 )
 from posenc.hf.config.encoding_spec import (
-    OWN,
+    LAYER_ROTATION,
     EncodingSpec,
     Sizes,
     asks_for_own,
@@ -174,7 +174,7 @@ class _AttachedEncodings:
         if self.instances:
             return {"built_in_python": [one_line(encoding) for encoding in self.instances]}
         specs = [{key: value for key, value in spec.items() if key != "shared"} for spec in self.specs]
-        return {"encodings": [*([{"name": OWN}] if self.keep_rotation else []), *specs]}
+        return {"encodings": [*([{"name": LAYER_ROTATION}] if self.keep_rotation else []), *specs]}
 
     def build(self, number: int, module: Any, facts: Sequence[LayerFacts], before: str | None) -> Attached:
         """The module of one layer."""
@@ -208,8 +208,8 @@ class _AttachedEncodings:
 def _begins_with_own(encodings: object) -> bool:
     """Whether the first of these encodings is the layers' own rotation."""
     if isinstance(encodings, str):
-        return encodings.partition("+")[0].strip().lower() == OWN
-    return isinstance(encodings, Sequence) and bool(encodings) and encodings[0] == {"name": OWN}
+        return encodings.partition("+")[0].strip().lower() == LAYER_ROTATION
+    return isinstance(encodings, Sequence) and bool(encodings) and encodings[0] == {"name": LAYER_ROTATION}
 
 
 def _remaps_own_rotation(encodings: object) -> bool:

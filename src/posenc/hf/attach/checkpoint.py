@@ -29,7 +29,7 @@ from posenc.hf.attach.attachment import load as load_attached
 from posenc.hf.config.posenc_config import is_posenc_config
 from posenc.hf.sources.load import Config, load, missing
 from posenc.hf.sources.tensor_files import problems_of_weights, tensors_in
-from posenc.input_files import naming, printable, told
+from posenc.input_files import naming, path_text, printable
 
 _WEIGHTS = ("*.safetensors", "*.bin")
 _TOKENIZER_PREFIXES = ("token", "vocab", "merges", "special", "chat_template", "spiece")
@@ -58,7 +58,7 @@ def init_model(folder: Path, *, trust_remote_code: bool = False) -> nn.Module:
     """
     if not folder.is_dir():
         what = "is no folder, so no model can be built" if folder.exists() else ""
-        raise ValueError(f"path: {told(folder)} {what}" if what else f"path: {missing(folder)}")
+        raise ValueError(f"path: {path_text(folder)} {what}" if what else f"path: {missing(folder)}")
     if has_weights(folder):
         return load_model(folder, trust_remote_code=trust_remote_code)
     check_folder(folder, trust_remote_code=trust_remote_code)
@@ -90,12 +90,12 @@ def load_model(
             cannot load.
     """
     if not folder.is_dir():
-        raise ValueError(f"path: {missing(folder) if not folder.exists() else f'{told(folder)} is no folder'}")
+        raise ValueError(f"path: {missing(folder) if not folder.exists() else f'{path_text(folder)} is no folder'}")
     if not has_weights(folder):
-        raise ValueError(f"path: {told(folder)} has no weights ({', '.join(_WEIGHTS)})")
+        raise ValueError(f"path: {path_text(folder)} has no weights ({', '.join(_WEIGHTS)})")
     check_folder(folder, trust_remote_code=trust_remote_code)
     for name, text in problems_of_weights(folder):
-        raise ValueError(f"{told(folder / name)} {text}")
+        raise ValueError(f"{path_text(folder / name)} {text}")
     with loading(folder, "the model"):
         config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code, local_files_only=True)
         _check_size(folder, config, trust_remote_code)
@@ -130,7 +130,7 @@ def check_folder(folder: Path, *, trust_remote_code: bool) -> None:
             config = load(folder / name)
     kernel = next(_kernels(config), None)
     if kernel is not None and not trust_remote_code:
-        raise ValueError(f"{told(folder)}: its config.json names {printable(kernel)[:100]}, {_UNTRUSTED}")
+        raise ValueError(f"{path_text(folder)}: its config.json names {printable(kernel)[:100]}, {_UNTRUSTED}")
     if is_posenc_config(config):  # a folder that `posenc export` wrote needs no code but posenc's
         importlib.import_module("posenc.hf.modeling")  # which tells transformers of its class
 
@@ -144,7 +144,7 @@ def check_regular(folder: Path) -> None:
             and not stat.S_ISREG(path.stat().st_mode)
             and not path.is_dir()
         ):
-            raise ValueError(f"{told(path)} is no regular file")
+            raise ValueError(f"{path_text(path)} is no regular file")
 
 
 def _kernels(config: Any) -> Iterator[str]:
@@ -167,14 +167,14 @@ def loading(source: Path, what: str) -> Iterator[None]:
     except BaseException as error:  # a panic of Rust is no Exception
         text = one_line(error)
         if "trust_remote_code" in text:
-            raise ValueError(f"{told(source)} has {_UNTRUSTED}") from None
+            raise ValueError(f"{path_text(source)} has {_UNTRUSTED}") from None
         if isinstance(error, pickle.UnpicklingError) or "weights_only" in text:
             text = "its pickled weights hold more than tensors, which is not opened, as that can run code"
         elif str(source) in text and isinstance(error, ValueError) and len(text) < _MAX_ERROR:
             raise ValueError(printable(text)) from error
         kind = "" if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: "
         brief = text if len(text) <= _MAX_ERROR else f"{text[:_MAX_ERROR]} …"
-        raise ValueError(f"{told(source)}: transformers cannot load {what}: {printable(kind + brief)}") from error
+        raise ValueError(f"{path_text(source)}: transformers cannot load {what}: {printable(kind + brief)}") from error
 
 
 def _check_size(folder: Path, config: Any, trust_remote_code: bool) -> None:

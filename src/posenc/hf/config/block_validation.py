@@ -84,7 +84,7 @@ def _another_base(block: Block, pairs: int | None) -> Block:
 
 
 def unknown_key(key: str, value: Any, rope_type: str, free: list[str], allowed: Collection[str]) -> Problem:
-    """A key that a rope type does not have; ``free`` are those of its ``allowed`` ones that have no value yet.
+    """A key that a rope type does not have; ``free`` are the ``allowed`` keys that have no value yet.
 
     A misspelling by a letter or two means the key that it resembles, also where that has a default value.
     """

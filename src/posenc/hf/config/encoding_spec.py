@@ -25,7 +25,7 @@ from posenc.hf.sources.load import Config
 from posenc.rotary.rope import RoPE
 from posenc.schedule import Schedule
 
-OWN = "own"  # the value of "rotation" that means the layer's rotation
+LAYER_ROTATION = "own"  # the value of "rotation" that means the layer's rotation
 _WIDEST = 2**15  # channels of a stream: the widest has 18,432; fixed waves have that many numbers
 _IN_TOKENS = ("length", "distance", "position", "threshold", "window", "tokens")  # options that may be longer
 _COUNTS = {  # what a size may be at most
@@ -187,7 +187,7 @@ def create(spec: EncodingSpec, sizes: Sizes, layer_rotation: RotaryEncoding | No
 def asks_for_own(spec: Mapping[str, Any]) -> bool:
     """Whether an encoding is to rotate as the layer itself does."""
     options = spec.get("options")
-    return isinstance(options, Mapping) and options.get("rotation") == OWN
+    return isinstance(options, Mapping) and options.get("rotation") == LAYER_ROTATION
 
 
 def _listed(encodings: object, layers: int) -> list[Mapping[str, Any]]:

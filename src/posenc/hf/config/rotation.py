@@ -159,10 +159,10 @@ def rotates_nothing(rotation: Rotation) -> bool:
     DroPE leaves such a rotation (`posenc.hf.extend.drope`). Its gain may still scale the attention logits.
     """
     rope = text_rope(rotation)
-    return has_one_spectrum(rope) and not any(map(turns, rope.spectrum().theta.tolist()))
+    return has_one_spectrum(rope) and not any(map(rotates, rope.spectrum().theta.tolist()))
 
 
-def turns(frequency: float) -> bool:
+def rotates(frequency: float) -> bool:
     """Whether a pair of this frequency, in radians a token, rotates within any length that a config may declare."""
     return frequency * TOKENS > _LAST_DIGIT
 

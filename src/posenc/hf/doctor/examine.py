@@ -26,7 +26,7 @@ from posenc.hf.sources.load import Source
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-MOST = 4096  # tokens of a text that the loss is measured at, unless told otherwise
+MOST = 4096  # default number of tokens that the loss is measured on
 
 
 def examine(

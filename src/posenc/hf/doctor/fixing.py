@@ -24,7 +24,7 @@ from posenc.hf.findings import CONFIG, Finding
 from posenc.hf.limits import FILE_BYTES
 from posenc.hf.sources.formats import translate
 from posenc.hf.sources.load import Config, load
-from posenc.input_files import told
+from posenc.input_files import path_text
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -202,15 +202,17 @@ def _check_room(path: Path, out: Path) -> None:
     needed = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     free = shutil.disk_usage(where).free
     if needed > free:
-        raise ValueError(f"out: {told(out)} needs {needed:,} bytes, and {free:,} are free there; nothing was written")
+        raise ValueError(
+            f"out: {path_text(out)} needs {needed:,} bytes, and {free:,} are free there; nothing was written"
+        )
 
 
 def _copy_regular(source: str, target: str) -> None:
     """Copy a regular file; a named pipe or a device would be read without end."""
     if not Path(source).is_file():
-        raise ValueError(f"fix: {told(source)} is no regular file, which cannot be copied")
+        raise ValueError(f"fix: {path_text(source)} is no regular file, which cannot be copied")
     try:
         shutil.copy2(source, target)
     except OSError as error:  # copytree would collect these and copy the rest
         reason = error.strerror or str(error)
-        raise ValueError(f"fix: {told(source)} cannot be copied: {reason}; nothing was written") from error
+        raise ValueError(f"fix: {path_text(source)} cannot be copied: {reason}; nothing was written") from error

@@ -85,7 +85,7 @@ def parts_of(config: Config, shapes: Shapes) -> list[Part]:
     """The parts of a model whose tensors and config are both there, the text part first.
 
     Raises:
-        ValueError: for a config whose parts cannot be told.
+        ValueError: for a config whose parts cannot be determined.
     """
     stacks: dict[str, dict[int, dict[str, Shape]]] = {}
     outside: dict[str, Shape] = {}

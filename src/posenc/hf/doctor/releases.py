@@ -109,8 +109,12 @@ def _on_base(rope_block: RopeBlock, release: Release) -> Iterator[Finding]:
     base = rope_block.effective["rope_theta"]
     if not base < release.base:
         return
-    given = f"is {base:g}" if "rope_theta" in (rope_block.values or {}) else f"is not given, so that {base:g} is used"
-    text = f"{given}, and {release.example}, of the same sizes and vocabulary, has {release.base:g}: every frequency "
+    base_text = (
+        f"is {base:g}" if "rope_theta" in (rope_block.values or {}) else f"is not given, so that {base:g} is used"
+    )
+    text = (
+        f"{base_text}, and {release.example}, of the same sizes and vocabulary, has {release.base:g}: every frequency "
+    )
     text += (
         "is wrong for its weights; copy rope_theta of the original checkpoint, or --accept this finding for a model "
     )

@@ -29,7 +29,7 @@ from posenc.hf.explanation.report import longest_length
 from posenc.hf.findings import Finding, Level
 from posenc.hf.limits import TOKENS, is_count, is_number
 from posenc.hf.sources.load import Config, load
-from posenc.input_files import UnreadableFileError, is_lfs_pointer, lfs_text, open_regular, read_bytes, told
+from posenc.input_files import UnreadableFileError, is_lfs_pointer, lfs_text, open_regular, path_text, read_bytes
 
 TOKENIZER, TOKENIZER_JSON, GENERATION = "tokenizer_config.json", "tokenizer.json", "generation_config.json"
 _SENTENCE = tuple(
@@ -242,7 +242,7 @@ def tokenizer_settings(path: Path) -> dict[str, Any]:
         text = read_bytes(path, _TOKENIZER_BYTES).decode("utf-8", "replace")
         settings = {key: value for key, (value, _, _) in _members(text).items()}
     if not settings and not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
-        raise UnreadableFileError(f"{told(path)} must hold a JSON object")
+        raise UnreadableFileError(f"{path_text(path)} must hold a JSON object")
     return settings
 
 
@@ -260,11 +260,11 @@ def with_tokenizer_settings(text: str, inside: str, keys: Mapping[str, Any]) -> 
 def _members(text: str) -> dict[str, tuple[Any, int, int]]:
     """Truncation and padding at the top level of a JSON object, each with the place of its text.
 
-    Stops where both are found, or where the text ends within a value.
+    Stops once both have been read, or where the text ends within a value.
     """
     decoder, at = json.JSONDecoder(), text.find("{") + 1
-    found: dict[str, tuple[Any, int, int]] = {}
-    while at and len(found) < len(_SETTINGS):
+    settings: dict[str, tuple[Any, int, int]] = {}
+    while at and len(settings) < len(_SETTINGS):
         try:
             key, at = decoder.raw_decode(text, _skip(text, at, ","))
             start = _skip(text, at, ":")
@@ -272,8 +272,8 @@ def _members(text: str) -> dict[str, tuple[Any, int, int]]:
         except (ValueError, RecursionError):
             break
         if key in _SETTINGS:
-            found[str(key)] = (value, start, at)
-    return found
+            settings[str(key)] = (value, start, at)
+    return settings
 
 
 def _skip(text: str, at: int, sign: str) -> int:
@@ -389,14 +389,13 @@ def _on_image(part: Config, config: Config) -> Iterator[Finding]:
     expected = _height_and_width(vision.get("image_size"))
     cropped = part.get("do_center_crop") is True or ("do_center_crop" not in part and "crop_size" in part)
     key = "crop_size" if cropped and "crop_size" in part else "size"
-    given = _height_and_width(part.get(key))
-    if not types & _FIXED_SIZE or expected is None or given is None or given == expected:
+    processor_size = _height_and_width(part.get(key))
+    if not types & _FIXED_SIZE or expected is None or processor_size is None or processor_size == expected:
         return
     if key == "size" and part.get("do_resize") is False:
         return
-    text = (
-        f"of {{file}} is {given[0]} × {given[1]} pixels, and {path}image_size {expected[0]} × {expected[1]}: the model "
-    )
+    text = f"of {{file}} is {processor_size[0]} × {processor_size[1]} pixels, and {path}image_size "
+    text += f"{expected[0]} × {expected[1]}: the model "
     text += "refuses such images, since its table has a row for each patch of that size (interpolate_pos_encoding=True "
     text += "resizes the table)"
     keys = {key: {"height": expected[0], "width": expected[1]}}
@@ -418,8 +417,8 @@ def _on_patches(part: Config, config: Config) -> Iterator[Finding]:
         return
     for key, names in _PATCHES.items():
         name = next((name for name in names if is_count(vision.get(name))), None)
-        given, expected = _height_and_width(part.get(key)), None if name is None else vision[name]
-        if given is None or expected is None or given == (expected, expected):
+        patch_size, expected = _height_and_width(part.get(key)), None if name is None else vision[name]
+        if patch_size is None or expected is None or patch_size == (expected, expected):
             continue
         text = f"of {{file}} is {shown(part[key])}, and {path}{name} {expected}: the preprocessor cuts an image into "
         text += "other patches than the model has positions for"

@@ -246,7 +246,7 @@ def evaluate(
         progress: is called with a line of text for each measurement.
 
     Returns:
-        The readings that this call asked for, those of other parts included where the folder has them.
+        The readings that this call asked for, including readings of other parts where the folder has them.
 
     Raises:
         ValueError: for a request that makes no sense, too few long documents, or a model whose rotation cannot be read.
@@ -410,13 +410,13 @@ def _items(
 
 
 def _open_logs(folder: Path | None, part: tuple[int, int]) -> list[MeasurementLog]:
-    """This process's log, then those of other parts."""
+    """This process's log, then the logs of other parts."""
     if folder is None:
         return [MeasurementLog()]
     folder.mkdir(parents=True, exist_ok=True)
-    own = folder / ("readings.jsonl" if part == (1, 1) else f"readings-{part[0]}of{part[1]}.jsonl")
-    other_parts = [path for path in sorted(folder.glob("readings*.jsonl")) if path != own]
-    return [MeasurementLog(own, lock=True), *map(MeasurementLog, other_parts)]
+    log_path = folder / ("readings.jsonl" if part == (1, 1) else f"readings-{part[0]}of{part[1]}.jsonl")
+    other_parts = [path for path in sorted(folder.glob("readings*.jsonl")) if path != log_path]
+    return [MeasurementLog(log_path, lock=True), *map(MeasurementLog, other_parts)]
 
 
 def _session(log: MeasurementLog, model: nn.Module) -> str:

@@ -35,7 +35,7 @@ class Method(NamedTuple):
         """From text.
 
         Raises:
-            ValueError: for a name that is no method, one that trains or chooses, and a factor that is not above 1.
+            ValueError: for an unknown name, a method that trains or chooses, and a factor that is not above 1.
         """
         match = _NAME.fullmatch(text)
         if match is None:

@@ -108,8 +108,8 @@ def _numbers(family: DiffusionFamily, filled: Mapping[str, Any]) -> tuple[list[i
         widths, bases = list(family.widths(filled)), list(family.bases(filled))
     except (TypeError, KeyError, ValueError, ZeroDivisionError) as error:
         raise ValueError(f"{shown(dict(filled))} has no sizes of this class: {error!r}") from error
-    whole = all(isinstance(width, int) and not isinstance(width, bool) and width >= 2 for width in widths)
-    if not whole or len(widths) != len(family.axes) or any(width % 2 for width in widths):
+    valid = all(isinstance(width, int) and not isinstance(width, bool) and width >= 2 for width in widths)
+    if not valid or len(widths) != len(family.axes) or any(width % 2 for width in widths):
         raise ValueError(f"channels must be even, one number for each of {len(family.axes)} axes, got {shown(widths)}")
     bases = bases * len(widths) if len(bases) == 1 else bases
     if len(bases) != len(widths) or not all(math.isfinite(base) and base > 1 for base in bases):

@@ -24,7 +24,7 @@ from posenc.hf.config.non_rotary import SchemeFacts
 from posenc.hf.config.posenc_config import DEFAULTS, attached_names, is_posenc_config
 from posenc.hf.config.rope_block import ALL
 from posenc.hf.config.rope_config import RopeConfig, read_rope
-from posenc.hf.config.rotation import AXES, Rotation, counts, order_of, text_rope, turns
+from posenc.hf.config.rotation import AXES, Rotation, counts, order_of, rotates, text_rope
 from posenc.hf.config.scalings import Convention
 from posenc.hf.config.text_config import TextConfig, max_length
 from posenc.hf.explanation.describe import layer_lines, ranges, schedule_facts, schedule_lines
@@ -59,7 +59,7 @@ def _encodings(config: RopeConfig) -> list[Facts]:
         schemes = tuple(SchemeFacts(*describe_spec(spec)) for spec in posenc_specs(config.config))
     attached = attached_names(config.config)
     if attached is not None and "own" not in attached.words.split(" + "):  # learned tables are switched off then
-        schemes = tuple(each._replace(text=f"{each.text}; not used beside what is attached") for each in schemes)
+        schemes = tuple(each._replace(text=f"{each.text}; not used with the attached encodings") for each in schemes)
     return [*_attached(config), *map(_scheme, schemes)]
 
 
@@ -87,7 +87,7 @@ def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
     farthest = min(bounds, default=None)
     spectrum = rope.spectrum(longest)
     theta, unscaled = spectrum.theta.tolist(), geometric(rope.rotary_dim, rope.base)
-    rotating = [pair for pair, frequency in enumerate(theta) if turns(frequency)]
+    rotating = [pair for pair, frequency in enumerate(theta) if rotates(frequency)]
     waves, scaled = (_wavelengths([of[pair] for pair in rotating]) for of in (unscaled, theta))
     gain = float(spectrum.gain)
     return {

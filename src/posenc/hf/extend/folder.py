@@ -53,7 +53,7 @@ from posenc.hf.serving.engines import (
 from posenc.hf.serving.flags import Flags, serve_flags
 from posenc.hf.sources.gguf_metadata import ARCHITECTURES
 from posenc.hf.sources.load import Config
-from posenc.input_files import read_json, told
+from posenc.input_files import path_text, read_json
 
 RECORD, SERVING = "extension.json", "SERVING.md"
 
@@ -264,7 +264,7 @@ def _read_object(path: Path) -> dict[str, Any]:
     """The object in a JSON file; a ValueError that names the file for anything else."""
     content = read_json(path, FILE_BYTES)
     if not isinstance(content, dict):
-        raise ValueError(f"{told(path)} was not written by posenc extend; it was left as it is: move it away")
+        raise ValueError(f"{path_text(path)} was not written by posenc extend; it was left as it is: move it away")
     return content
 
 

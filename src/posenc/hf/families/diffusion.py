@@ -1,7 +1,7 @@
 """Transformers of diffusers by class: how each rotates queries and keys, read from the keys of its config.json.
 
-The facts are those of diffusers 0.42, models/transformers/*.py: keys and defaults of the constructors, widths and bases
-of the modules of positions. `posenc.positions.latents` has the positions by the name of the preset, `posenc.presets`
+The facts come from diffusers 0.42, models/transformers/*.py: keys and defaults of the constructors, widths and bases of
+the position modules. `posenc.positions.latents` has the positions by the name of the preset, `posenc.presets`
 the encodings. Classes whose rotation was not compared have no record.
 """
 

@@ -194,7 +194,7 @@ def _length(declared: int | None, flag: str) -> list[str]:
 
 
 def _note(layers: Layers, engine: str, exact: bool, declared: int | None) -> str:
-    """Which of LongRoPE's lists serves which texts: one for all where vLLM or the plug-in is told a length."""
+    """Which of LongRoPE's factor lists applies at which length: a single one if vLLM or the plug-in gets a length."""
     scalings = (step for rope in layers.values() if rope is not None for step in steps_of(text_rope(rope).scaling))
     originals = [step.original_length for step in scalings if isinstance(step, LongRoPE) and step.short != step.long]
     if not originals or (engine != "vllm" and not exact):
@@ -208,7 +208,7 @@ def _note(layers: Layers, engine: str, exact: bool, declared: int | None) -> str
 
 
 def _blocks(config: RopeConfig, engine: str, exact: bool, declared: int | None) -> dict[str, Block | None]:
-    """A block in the engine's convention for each kind of layers, None for one that does not rotate."""
+    """A block in the engine's convention for each kind of layers, None for layers that do not rotate."""
     blocks = {
         kind: None if rotation is None else _block(rotation, config.text_config, engine, declared, exact)
         for kind, rotation in config.rotations.items()

@@ -22,7 +22,7 @@ from posenc.hf.limits import FILE_BYTES
 from posenc.hf.sources.formats import load_config, translate
 from posenc.hf.sources.hub import SIDE_FILES, hub_id, local_source
 from posenc.hf.sources.load import Config, Source
-from posenc.input_files import open_regular, parse_json, read_text, told
+from posenc.input_files import open_regular, parse_json, path_text, read_text
 
 Link = Literal["hard links", "symbolic links", "copies"]
 CONFIG = "config.json"
@@ -85,9 +85,11 @@ class ConfigFiles:
             raise ValueError(f"{self.model} is a GGUF file without a config.json: the lines that are printed write it")
         if out is not None:
             if os.path.lexists(out):
-                raise ValueError(f"out: {told(out)} exists; nothing is overwritten: give another folder")
+                raise ValueError(f"out: {path_text(out)} exists; nothing is overwritten: give another folder")
             if self.folder is not None and self.folder.resolve() in out.resolve().parents:
-                raise ValueError(f"out: {told(out)} lies in the folder that is copied: give a folder outside of it")
+                raise ValueError(
+                    f"out: {path_text(out)} lies in the folder that is copied: give a folder outside of it"
+                )
         elif self.of_the_hub:
             raise ValueError(f"{self.model} lies in the cache of the Hub, which is not written to: give --out DIR")
         elif self.folder is None and self.file is None:
@@ -113,7 +115,7 @@ def read_files(source: Source) -> ConfigFiles:
         return ConfigFiles(str(source), translate(load_config(path)).config, gguf=str(path))
     config = load_config(path)  # which says what is wrong with a path
     if (program := translate(config).program) or (path.is_dir() and not (path / CONFIG).exists()):
-        raise ValueError(f"{told(path)} is a file of {program or 'another program'}; a config.json is needed")
+        raise ValueError(f"{path_text(path)} is a file of {program or 'another program'}; a config.json is needed")
     if not path.is_dir():
         return ConfigFiles(str(source), config, {CONFIG: read_text(path, FILE_BYTES)}, file=path)
     names = [name for name in (CONFIG, *SIDE_FILES) if (path / name).is_file()]

@@ -26,7 +26,7 @@ import gguf
 from posenc.hf.limits import CHANNELS
 from posenc.hf.sources.gguf_metadata import FACTORS, NO_FACTORS
 from posenc.hf.sources.load import Config
-from posenc.input_files import UnreadableFileError, is_lfs_pointer, lfs_text, open_regular, printable, told
+from posenc.input_files import UnreadableFileError, is_lfs_pointer, lfs_text, open_regular, path_text, printable
 
 _VERSIONS = (2, 3)
 _STRING, _ARRAY = 8, 9
@@ -91,14 +91,16 @@ def scanned(path: Path) -> Scanned:
             raise UnreadableFileError(lfs_text(path))
         if len(start) < 24 or start[:4] != b"GGUF":
             raise UnreadableFileError(
-                f"config: {told(path)} is no GGUF file: it does not begin with GGUF and its version"
+                f"config: {path_text(path)} is no GGUF file: it does not begin with GGUF and its version"
             )
         length = os.fstat(file.fileno()).st_size
         with mmap.mmap(file.fileno(), length, access=mmap.ACCESS_READ) as data:
             try:
                 return _Scan(data, length).run()
             except _DamagedError as error:
-                raise UnreadableFileError(f"config: {told(path)} is no GGUF file, or a damaged one: {error}") from None
+                raise UnreadableFileError(
+                    f"config: {path_text(path)} is no GGUF file, or a damaged one: {error}"
+                ) from None
 
 
 class _DamagedError(ValueError):
@@ -268,7 +270,9 @@ def reader_of(path: Path) -> gguf.GGUFReader:
     try:
         return gguf.GGUFReader(path)
     except (ValueError, IndexError, KeyError, TypeError, OverflowError) as error:
-        raise UnreadableFileError(f"config: {told(path)} is no GGUF that the package gguf reads: {error}") from error
+        raise UnreadableFileError(
+            f"config: {path_text(path)} is no GGUF that the package gguf reads: {error}"
+        ) from error
 
 
 def metadata_in(reader: gguf.GGUFReader) -> Config:

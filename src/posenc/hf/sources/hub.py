@@ -224,8 +224,8 @@ def _unreachable(model: HubId, reason: str) -> str:
 def _in_words(model: HubId) -> Iterator[None]:
     """Let each error of huggingface_hub be one line that says what to do.
 
-    Errors are told apart by the names of their classes, because errors of the network come from requests in version 0
-    of the package, and from httpx since version 1.
+    Errors are distinguished by the names of their classes, because network errors come from requests in version 0 of
+    the package, and from httpx since version 1.
     """
     try:
         yield

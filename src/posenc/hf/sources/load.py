@@ -11,7 +11,7 @@ from posenc.arguments import shown
 from posenc.hf.limits import BITS, DEPTH, FILE_BYTES, KEYS
 from posenc.hf.sources.hub import MAIN_FILES, local_source
 from posenc.hf.sources.pipeline import INDEX
-from posenc.input_files import UnreadableFileError, printable, read_json, told
+from posenc.input_files import UnreadableFileError, path_text, printable, read_json
 
 Config = dict[str, Any]
 
@@ -50,7 +50,8 @@ def _of_file(path: Path) -> Config:
     path = local_source(path)
     if path.is_dir() and (path / INDEX).exists() and not any((path / name).exists() for name in MAIN_FILES):
         raise ValueError(
-            f"config: {told(path)} is a pipeline of diffusers ({INDEX}), whose transformers only posenc explain reads"
+            f"config: {path_text(path)} is a pipeline of diffusers ({INDEX}), whose transformers only posenc explain "
+            "reads"
         )
     if path.is_dir():
         path = next((path / name for name in MAIN_FILES if (path / name).exists()), path / MAIN_FILES[0])
@@ -58,15 +59,15 @@ def _of_file(path: Path) -> Config:
         raise FileNotFoundError(f"config: {missing(path)}; give a config.json, or a folder that has one")
     config = read_json(path, FILE_BYTES)
     if not isinstance(config, dict):
-        raise UnreadableFileError(f"config: {told(path)} must hold a JSON object, found a {type(config).__name__}")
+        raise UnreadableFileError(f"config: {path_text(path)} must hold a JSON object, found a {type(config).__name__}")
     if len(config) > KEYS:
         raise UnreadableFileError(
-            f"config: {told(path)} has {len(config):,} keys; no configuration has more than {KEYS:,}"
+            f"config: {path_text(path)} has {len(config):,} keys; no configuration has more than {KEYS:,}"
         )
     try:
         return _copied_whole(config)
     except ValueError as error:
-        raise UnreadableFileError(f"config: {told(path)}: {error}") from None
+        raise UnreadableFileError(f"config: {path_text(path)}: {error}") from None
 
 
 def missing(path: Path | str) -> str:
@@ -75,7 +76,7 @@ def missing(path: Path | str) -> str:
     if re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", text, re.ASCII) and not Path(text).parent.exists():
         name = text.rpartition("/")[2]
         return f"{text} is no local folder; for a model of the Hugging Face Hub: hf download {text} --local-dir {name}"
-    return f"{told(path)} does not exist"
+    return f"{path_text(path)} does not exist"
 
 
 def _copied_whole(config: Any) -> Config:

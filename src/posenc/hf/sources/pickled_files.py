@@ -17,7 +17,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from posenc.input_files import UnreadableFileError, open_regular, told
+from posenc.input_files import UnreadableFileError, open_regular, path_text
 
 _LARGEST = 64 * 2**20  # bytes of data.pkl: 2**18 tensors need some 40 MB
 _DEPTH = 4
@@ -69,16 +69,18 @@ def shapes_in(path: Path) -> dict[str, tuple[int, ...]]:
             with zipfile.ZipFile(file) as archive:
                 (inner,) = (item for item in archive.infolist() if item.filename.endswith("/data.pkl"))
                 if inner.file_size > _LARGEST:
-                    raise UnreadableFileError(f"{told(path)} has {inner.file_size:,} bytes of names and shapes")
+                    raise UnreadableFileError(f"{path_text(path)} has {inner.file_size:,} bytes of names and shapes")
                 content = archive.read(inner)
         except (zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError, EOFError) as error:
             if isinstance(error, UnreadableFileError):
                 raise
-            raise UnreadableFileError(f"{told(path)} is no archive that torch 1.6 or later writes: {error}") from None
+            raise UnreadableFileError(
+                f"{path_text(path)} is no archive that torch 1.6 or later writes: {error}"
+            ) from None
     try:
         value = _ShapesOnly(io.BytesIO(content)).load()
     except Exception as error:  # a damaged pickle raises errors of any kind
-        raise UnreadableFileError(f"{told(path)} is not read, since its pickle has {error}") from None
+        raise UnreadableFileError(f"{path_text(path)} is not read, since its pickle has {error}") from None
     shapes: dict[str, tuple[int, ...]] = {}
     _collect(value, "", shapes, 0)
     return shapes

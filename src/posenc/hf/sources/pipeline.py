@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from posenc.hf.limits import FILE_BYTES
-from posenc.input_files import UnreadableFileError, read_json, told
+from posenc.input_files import UnreadableFileError, path_text, read_json
 
 INDEX = "model_index.json"
 _MAIN = "transformer"
@@ -26,7 +26,7 @@ def parts_of(index: Path) -> dict[str, str]:
     """The parts of a pipeline and their classes, as its ``model_index.json`` names them."""
     content = read_json(index, FILE_BYTES)
     if not isinstance(content, Mapping):
-        raise UnreadableFileError(f"{told(index)} must hold a JSON object, found a {type(content).__name__}")
+        raise UnreadableFileError(f"{path_text(index)} must hold a JSON object, found a {type(content).__name__}")
     return {name: value[1] for name, value in content.items() if _is_part(value)}
 
 
@@ -53,9 +53,11 @@ def transformer_configs(folder: Path) -> dict[str, Path]:
     parts = parts_of(index)
     names = transformers_of(parts)
     if not names:
-        raise ValueError(f"{told(index)} names no transformer, whose positions could be read: {', '.join(parts)}")
+        raise ValueError(f"{path_text(index)} names no transformer, whose positions could be read: {', '.join(parts)}")
     configs = {name: folder / name / "config.json" for name in names}
     missing = [name for name, config in configs.items() if not config.exists()]
     if missing:
-        raise FileNotFoundError(f"{told(folder)} has no {missing[0]}/config.json, which {INDEX} names: download it")
+        raise FileNotFoundError(
+            f"{path_text(folder)} has no {missing[0]}/config.json, which {INDEX} names: download it"
+        )
     return configs

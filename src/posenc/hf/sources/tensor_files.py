@@ -2,7 +2,7 @@
 
 A safetensors file begins with the length of its header (8 bytes), then the header in JSON: of each tensor its type, its
 shape and where its bytes lie. All of that is checked against the length of the file before anything is believed, so
-that a damaged or half-downloaded file is told by its name. Pickled weights are never opened here: reading one can run
+that an error names a damaged or half-downloaded file. Pickled weights are never opened here: reading one can run
 code.
 
 Source: the format's description and the limits of the safetensors package (a header of at most 100 MB, no gaps between
@@ -25,9 +25,9 @@ from posenc.input_files import (
     lfs_text,
     open_regular,
     parse_json,
+    path_text,
     printable,
     read_json,
-    told,
 )
 
 HEADER_BYTES = 100_000_000
@@ -72,7 +72,7 @@ class Entry(NamedTuple):
                 file.seek(self.begin + offset)
                 contents.append(file.read(length))
                 if len(contents[-1]) != length:
-                    raise UnreadableFileError(f"{told(self.file)} is truncated")
+                    raise UnreadableFileError(f"{path_text(self.file)} is truncated")
         return contents
 
 
@@ -90,19 +90,19 @@ def tensors_in(path: Path) -> dict[str, Entry]:
             raise UnreadableFileError(lfs_text(path))
         if len(start) < 10:
             raise UnreadableFileError(
-                f"{told(path)} has {len(start)} bytes, which no safetensors file is: download it again"
+                f"{path_text(path)} has {len(start)} bytes, which no safetensors file is: download it again"
             )
         size = int.from_bytes(start[:8], "little")
         if size > min(HEADER_BYTES, length - 8):
             text = f"says of its header that it has {size:,} bytes, and the file has {length:,}"
-            raise UnreadableFileError(f"{told(path)} {text}: it is damaged, truncated or no safetensors file")
+            raise UnreadableFileError(f"{path_text(path)} {text}: it is damaged, truncated or no safetensors file")
         file.seek(8)
         header = parse_json(path, file.read(size))
     if not isinstance(header, dict) or not header:
-        raise UnreadableFileError(f"{told(path)} is no safetensors file: its header is no object of tensors")
+        raise UnreadableFileError(f"{path_text(path)} is no safetensors file: its header is no object of tensors")
     if len(header) > TENSORS:
         raise UnreadableFileError(
-            f"{told(path)} has {len(header):,} tensors, more than the {TENSORS:,} that are read of a file"
+            f"{path_text(path)} has {len(header):,} tensors, more than the {TENSORS:,} that are read of a file"
         )
     tensors = {name: _entry(path, name, entry, 8 + size) for name, entry in header.items() if name != "__metadata__"}
     _check_offsets(path, tensors, 8 + size, length)
@@ -119,12 +119,12 @@ def _entry(path: Path, name: str, entry: Any, base: int) -> Entry:
         or not (isinstance(places, list) and len(places) == 2)
         or not all(type(number) is int and 0 <= number <= _LARGEST for number in places)
     ):
-        raise UnreadableFileError(f"{told(path)} is damaged: of the tensor {_brief(name)} it says {shown(entry)}")
+        raise UnreadableFileError(f"{path_text(path)} is damaged: of the tensor {_brief(name)} it says {shown(entry)}")
     begin, end = places
     bits = _BITS.get(dtype)  # a type that is newer than this table is left to those who know it
     if end < begin or (bits is not None and (end - begin) * 8 != math.prod(sizes) * bits):
         text = f"{_brief(name)} of type {_brief(dtype)} and shape {shown(sizes)} cannot have bytes {begin:,} to {end:,}"
-        raise UnreadableFileError(f"{told(path)} is damaged: the tensor {text}")
+        raise UnreadableFileError(f"{path_text(path)} is damaged: the tensor {text}")
     return Entry(path, dtype, tuple(sizes), base + begin, base + end)
 
 
@@ -134,12 +134,14 @@ def _check_offsets(path: Path, tensors: dict[str, Entry], base: int, length: int
     for name, entry in sorted(tensors.items(), key=lambda item: (item[1].begin, item[1].end)):
         if entry.begin != at:
             what = "overlaps another" if entry.begin < at else f"begins {entry.begin - at:,} bytes behind the last"
-            raise UnreadableFileError(f"{told(path)} is damaged: the tensor {_brief(name)} {what}")
+            raise UnreadableFileError(f"{path_text(path)} is damaged: the tensor {_brief(name)} {what}")
         at = entry.end
     if at > length:
-        raise UnreadableFileError(f"{told(path)} is truncated: its tensors need {at:,} bytes, and it has {length:,}")
+        raise UnreadableFileError(
+            f"{path_text(path)} is truncated: its tensors need {at:,} bytes, and it has {length:,}"
+        )
     if at < length:
-        raise UnreadableFileError(f"{told(path)} is damaged: it has {length - at:,} bytes behind its last tensor")
+        raise UnreadableFileError(f"{path_text(path)} is damaged: it has {length - at:,} bytes behind its last tensor")
 
 
 def _brief(name: str) -> str:
@@ -190,19 +192,21 @@ def shards_of(index: Path) -> dict[str, str]:
     known = read_json(index, INDEX_BYTES)
     shards = known.get("weight_map") if isinstance(known, dict) else None
     if not isinstance(shards, dict) or not all(isinstance(shard, str) for shard in shards.values()):
-        raise UnreadableFileError(f"{told(index)} is no index of shards: weight_map must be an object of file names")
+        raise UnreadableFileError(
+            f"{path_text(index)} is no index of shards: weight_map must be an object of file names"
+        )
     strange = next(
         (shard for shard in shards.values() if Path(shard).name != shard or shard in ("", "..") or "\0" in shard), None
     )
     if strange is not None:
-        raise UnreadableFileError(f"{told(index)} names {_brief(strange)}, which is no file of the same folder")
+        raise UnreadableFileError(f"{path_text(index)} names {_brief(strange)}, which is no file of the same folder")
     return shards
 
 
 def loaded_files(folder: Path) -> list[Path]:
     """The safetensors files of a folder that transformers loads: one file, or else those that the index names.
 
-    Without both, every file but those of other programs and of trainers; missing shards are left out.
+    Without both, every file except files of other programs and of trainers; missing shards are left out.
     """
     single, index = folder / "model.safetensors", folder / _INDEXES[0]
     if single.exists():
@@ -235,4 +239,4 @@ def _without(path: Path, error: Exception | str) -> str:
     """An error without the path that it begins with."""
     if isinstance(error, OSError):
         return f"cannot be read: {error.strerror or error}"
-    return str(error).removeprefix(told(path)).lstrip(": ")
+    return str(error).removeprefix(path_text(path)).lstrip(": ")

@@ -113,7 +113,7 @@ def measure_costs(
             threads are read besides.
         lengths: tokens that one layer reads, growing; the whole model reads the training length.
         seconds: for the timed rounds of one cell. A call of more than twenty times as long is not made.
-        on_progress: told which share of the work is done, and what comes now.
+        on_progress: called with the share of the work that is done and the next step.
         command: as it was typed.
 
     Raises:

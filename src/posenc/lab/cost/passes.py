@@ -166,7 +166,7 @@ def path_of(layer: nn.Module, x: Tensor, cache: KVCache | None = None) -> str:
     acting: list[Encoding] = [e for e in layer.encodings if isinstance(e, Encoding)]
     features = [e.remember(x) if isinstance(e, ScoreEncoding) else None for e in acting]
     if cache is not None:
-        if cache.v is not None:  # a layer may keep more beside its values
+        if cache.v is not None:  # a layer may cache more than its values
             v = v.repeat(1, 1, 1, cache.v.shape[-1] // v.shape[-1])
         draft = cache.extended(k, v, features, rotated=cache.rotated, length=cache.length)
         k, v, features = draft.k, draft.v, draft.features

@@ -42,7 +42,7 @@ class Ratio(NamedTuple):
 
 
 def wait_for(device: torch.device) -> None:
-    """Until the device has done what it was given."""
+    """Wait until the device has finished its queued work."""
     if device.type != "cpu":
         torch.accelerator.synchronize(device)
 

@@ -9,7 +9,7 @@ a package.
 Each window hides one key per depth and asks for all of them after the scored tokens, so that one prefill measures loss
 and retrieval. The order of the questions rotates from window to window, so that no depth is always asked last; earlier
 questions stand there with their correct answers. After Mohtashami and Jaggi, Landmark Attention, arXiv 2305.16300,
-section 4.2, with several keys, told apart by a colour, in meaningful text.
+section 4.2, with several keys, distinguished by a colour, in meaningful text.
 """
 
 from __future__ import annotations

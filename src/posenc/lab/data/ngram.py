@@ -53,14 +53,14 @@ class NGrams:
         tokens, contexts, known = pieces.astype(np.int64), np.zeros(pieces.shape, np.int64), 1
         for order in range(1, min(orders, pieces.shape[1]) + 1):
             keys = contexts * vocabulary + tokens[:, order - 1 :]
-            found, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
-            of_context = found // vocabulary
-            self._keys.append(found)
+            unique_keys, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
+            of_context = unique_keys // vocabulary
+            self._keys.append(unique_keys)
             self._counts.append(counts)
             self._context_counts.append(np.bincount(of_context, counts, known).astype(np.int64))
             self._continuations.append(np.bincount(of_context, minlength=known))
             # The n-gram that ends one token earlier is the context of the next order's.
-            contexts, known = inverse.reshape(keys.shape)[:, :-1], len(found)
+            contexts, known = inverse.reshape(keys.shape)[:, :-1], len(unique_keys)
 
     def bits(self, windows: Tokens, scored: int) -> list[NDArray[np.float64]]:
         """Bits of the last ``scored`` tokens of each window, ``(windows, scored)``, for each order from 1 on.

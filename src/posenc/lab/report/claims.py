@@ -296,8 +296,8 @@ def better(spec: str, *compared: str, times: int | None = None, must_learn: bool
             return None
         if at > 1 and not data.uses_context(spec):
             return None
-        others = [data.opponent(other, at) for other in compared]
-        differences = data.differences((spec, FULL), others, at)
+        opponents = [data.opponent(other, at) for other in compared]
+        differences = data.differences((spec, FULL), opponents, at)
         if not differences:
             return None
         sign = 1 if data.table.metric.better == "higher" else -1
@@ -306,7 +306,7 @@ def better(spec: str, *compared: str, times: int | None = None, must_learn: bool
         supported = len(gains) == len(differences) and min(gains) > 0
         evidence = [
             DifferenceEvidence(spec, f"{other} under its window" if view == WINDOW else other, at, contrast)
-            for (other, view), contrast in zip(others, differences, strict=True)
+            for (other, view), contrast in zip(opponents, differences, strict=True)
         ]
         return Finding(1 if supported else -1 if gains and max(gains) < 0 else 0, tuple(evidence))
 

@@ -601,15 +601,15 @@ def _planned_contrasts(
         if baseline not in at_last:
             omissions.append(Omission("no baseline", (label,)))
             continue
-        others = [key for key in full if key != baseline]
-        same_weights = [key for key in others if key[0] == baseline[0]]
-        tuned_alike = [key for key in others if run.tuning_of(key[0]) == run.tuning_of(baseline[0])]
-        compared = [key for key in others if (key in same_weights or key in tuned_alike) and key not in above]
+        rest = [key for key in full if key != baseline]
+        same_weights = [key for key in rest if key[0] == baseline[0]]
+        tuned_alike = [key for key in rest if run.tuning_of(key[0]) == run.tuning_of(baseline[0])]
+        compared = [key for key in rest if (key in same_weights or key in tuned_alike) and key not in above]
         compared = [] if baseline in above else compared
-        made = {(key, label): pair for key in compared if (pair := _common(at_last[key], at_last[baseline]))}
-        pairs |= made
-        unpaired = [named[key] for key in compared if (key, label) not in made]
-        otherwise = [named[key] for key in others if key not in same_weights and key not in tuned_alike]
+        paired_values = {(key, label): pair for key in compared if (pair := _common(at_last[key], at_last[baseline]))}
+        pairs |= paired_values
+        unpaired = [named[key] for key in compared if (key, label) not in paired_values]
+        otherwise = [named[key] for key in rest if key not in same_weights and key not in tuned_alike]
         omissions += [Omission("no common seed", (label, *unpaired))] if unpaired else []
         omissions += [Omission("tuned otherwise", (label, *otherwise))] if otherwise else []
     for key in full:
@@ -632,13 +632,16 @@ def _contrasts(
     }
     # The same weights under a window differ by no luck of training, so seeds in two groups say nothing there.
     parts = [
-        ({name: pair for name, pair in pairs.items() if (name[1] == OWN_WINDOW) == own}, {} if own else seed_means)
-        for own in (False, True)
+        (
+            {name: pair for name, pair in pairs.items() if (name[1] == OWN_WINDOW) == own_window},
+            {} if own_window else seed_means,
+        )
+        for own_window in (False, True)
     ]
     p_values = [[paired(*pair).p for pair in part.values()] for part, _ in parts]
     by_row = dict[Key, dict[str, Contrast]]()
-    for (part, seeds), others in zip(parts, reversed(p_values), strict=True):
-        differences = contrasts(list(part.values()), seeds, untrained=untrained, others=[*others, *verdict_p])
+    for (part, seeds), other_p in zip(parts, reversed(p_values), strict=True):
+        differences = contrasts(list(part.values()), seeds, untrained=untrained, other_p=[*other_p, *verdict_p])
         for (key, label), contrast in zip(part, differences, strict=True):
             by_row.setdefault(key, {})[label] = contrast
     return by_row, [p for values in p_values for p in values]

@@ -84,8 +84,8 @@ def main_table(run: Run, table: Table) -> TextTable:
     for row in table.full_rows:
         steps = ABSENT if row.steps_to_learn is None else f"{row.steps_to_learn:,.0f}"
         share = row.learned_share
-        told = not metric.language or table.baselines is not None
-        learned_seeds = f"{share.count} of {share.seeds}" if told else ABSENT
+        criterion_known = not metric.language or table.baselines is not None
+        learned_seeds = f"{share.count} of {share.seeds}" if criterion_known else ABSENT
         cells = [row.spec, *([] if run.pretrained else [learned_seeds, steps])]
         cells += [uses_context(row)] if reach else []
         cells += [with_error(row.cells.get(length), metric) for length in table.lengths]

@@ -46,8 +46,8 @@ def add_baselines(path: Path) -> Run:
     run = read_run(path)
     task = task_named(run.task)
     config = task.profile("quick").config.replaced({k: v for k, v in run.numbers.items() if k != "task"})
-    kept = (path / "data").is_dir()
-    data = task.load(path / "data", config) if kept else task.data(_source(run, task), config)
+    has_data = (path / "data").is_dir()
+    data = task.load(path / "data", config) if has_data else task.data(_source(run, task), config)
     if data.identity() != run.data:
         differing = ", ".join(name for name, digest in data.identity().items() if run.data.get(name) != digest)
         raise ValueError(

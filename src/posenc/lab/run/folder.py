@@ -29,6 +29,7 @@ FORMAT = "posenc-lab-run/2"
 FILE, RECORDS = "run.json", "records.parquet"
 TRIALS = "trials.csv"  # of posenc tune
 BASELINE_RECORDS = f"{BASELINES}.parquet"
+_WRITTEN_NAMES = {"learned": "learnt", "question": "asked"}  # keys of run.json that differ from the attributes
 Tokens = Annotated[int, Field(gt=0, le=2**24)]
 
 
@@ -125,8 +126,9 @@ class Run:
 def write_run(run: Run, *, machine: Mapping[str, Any]) -> None:
     """Write run.json; ``machine`` is what changes the rounding of a result."""
     record = {
-        "format": FORMAT, "words": asdict(run.words), "metrics": [_metric_record(m) for m in run.metrics],
-        "curves": [asdict(c) for c in run.curves], "numbers": json.loads(json.dumps(run.numbers)),
+        "format": FORMAT, "words": _as_written(asdict(run.words)),
+        "metrics": [_metric_record(m) for m in run.metrics], "curves": [asdict(c) for c in run.curves],
+        "numbers": json.loads(json.dumps(run.numbers)),
         "rounding": dict(machine), "shown": run.shown, "data": run.data, "facts": run.facts, "versions": run.versions,
         "machine": run.machine, "command": run.command, "rates": run.rates,
         "tuning": run.tuning, "protocol": run.protocol,
@@ -232,7 +234,12 @@ def _joined(group: Sequence[Run]) -> Run:
 
 def _metric_record(metric: Metric) -> dict[str, Any]:
     record = {name: value for name, value in asdict(metric).items() if value not in (None, float("inf"))}
-    return {"learnt" if name == "learned" else name: value for name, value in record.items()}
+    return _as_written(record)
+
+
+def _as_written(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A record under the keys of earlier run folders, so that old versions of posenc read new folders."""
+    return {_WRITTEN_NAMES.get(name, name): value for name, value in record.items()}
 
 
 def _refuse_missing_metrics(run: Run) -> None:

@@ -143,7 +143,7 @@ def _open_run(request: RunRequest, task: Task, config: Config, data: Data, versi
     """Write run.json, or check that the existing one describes the same run."""
     refuse_links(request.out / name for name in ("jobs", "replaced", "slurm", FILE))
     path, rounding = request.out / FILE, dataclasses.asdict(config.machine)
-    words = Words(task.name, task.title, task.asked, task.shows)
+    words = Words(task.name, task.title, task.question, task.shows)
     tuned = {spec: describe_factors(factors) for spec, factors in read_tuned(request.out).items() if factors}
     run = Run(
         request.out, words, task.metrics_of(config), task.curves_of(config), config.deciding(), config.shown(),

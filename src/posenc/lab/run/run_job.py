@@ -73,7 +73,7 @@ def run_job(
         folder: of the job.
         rows: names of the rows in the records.
         accelerator: of this rank under torchrun; default a new one for this process.
-        trackers: that are told the numbers: `posenc.lab.run.tracking.TRACKERS`.
+        trackers: receive the numbers: `posenc.lab.run.tracking.TRACKERS`.
         should_stop: called after each step; True saves a checkpoint and raises `StoppedError`.
         on_progress: called after progress.json was written.
         lock_seconds: to wait for another worker to let go of the folder.

@@ -5,8 +5,8 @@
     run           name of the job, id from its identity       a folder with the name of the job
     files         OUT/wandb, which WANDB_MODE=offline needs   there
 
-A tracker is told numbers and changes none. A job that is continued goes on with the same run there: W&B knows it by its
-id; TensorBoard drops the steps after the checkpoint, which are computed again.
+A tracker receives numbers and changes none. A continued job goes on with the same run there: W&B knows it by its id;
+TensorBoard drops the steps after the checkpoint, which are computed again.
 
     train/loss  train/learning_rate  train/grad_norm  train/<tokens or bytes>_per_second        each step
     eval/<metric>                                         at the training length, while a model is trained
@@ -55,7 +55,7 @@ class JobTracker:
 
     Args:
         names: of `TRACKERS`; none on ranks other than the first.
-        job: whose numbers they are told.
+        job: whose numbers the trackers receive.
         out: folder of the run.
     """
 

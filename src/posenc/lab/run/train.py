@@ -35,7 +35,7 @@ from posenc.lab.tasks.task import Data, Planned, Task
 
 
 class StoppedError(Exception):
-    """Raised when a training was told to stop; its checkpoint is written."""
+    """Raised when a training is asked to stop, after its checkpoint was written."""
 
 
 def make_accelerator(config: Config) -> Accelerator:

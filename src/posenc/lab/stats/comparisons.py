@@ -113,7 +113,7 @@ def contrasts(
     seed_means: Mapping[str, npt.ArrayLike],
     *,
     untrained: bool = False,
-    others: Sequence[float] = (),
+    other_p: Sequence[float] = (),
 ) -> list[Contrast]:
     """A family of planned contrasts with p-values adjusted together.
 
@@ -122,12 +122,12 @@ def contrasts(
         seed_means: the mean of each seed, for every row of the table by name; cautions are computed from them. Empty
             where a and b are the same weights, which differ by no luck of training.
         untrained: whether a released model is compared with itself, so that one seed is all there is.
-        others: p-values of other tests of the same table, which are adjusted together with these.
+        other_p: p-values of other tests of the same table, which are adjusted together with these.
     """
     differences = [paired(a, b) for a, b in pairs]
     gaps = {name: _widest_gap(values) for name, values in seed_means.items()}
-    adjusted = holm([*(contrast.p for contrast in differences), *others])[: len(differences)]
-    tests = len(differences) + len(others)
+    adjusted = holm([*(contrast.p for contrast in differences), *other_p])[: len(differences)]
+    tests = len(differences) + len(other_p)
     return [
         replace(contrast, adjusted=p, caution=_caution(a, b, gaps, tests) if p <= LEVEL and not untrained else None)
         for contrast, p, (a, b) in zip(differences, adjusted, pairs, strict=True)

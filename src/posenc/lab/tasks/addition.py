@@ -18,7 +18,7 @@ from torch import Tensor
 from posenc.lab.config import Config, Options, Profile, number
 from posenc.lab.metrics import Metric
 from posenc.lab.specs import Shape, encoding_names, entry_of
-from posenc.lab.tasks.sequences import NO_ANSWER, Drawn, Sequences
+from posenc.lab.tasks.sequences import NO_ANSWER, DrawnSequences, Sequences
 from posenc.positions import abacus
 
 BASE, PLUS, EQUALS, END = 10, 10, 11, 12
@@ -37,7 +37,7 @@ class Addition(Sequences[AdditionNumbers]):
 
     name = "addition"
     title = "Sums of longer numbers than were trained"
-    asked = (
+    question = (
         "Two numbers of equally many digits are written least significant digit first, and their sum is due; it counts "
         "only if all its digits are right and it ends where it should."
     )
@@ -49,7 +49,7 @@ class Addition(Sequences[AdditionNumbers]):
         Metric("accuracy", "of sums", "higher", learned=0.95, percent=True),
         Metric("digits", "of digits", "higher", chance=1 / BASE, percent=True),
     )
-    options, whole, ids, unit = AdditionNumbers, True, True, 3
+    options, exact_match, ids, unit = AdditionNumbers, True, True, 3
     sizes: ClassVar = {
         "quick": {
             "train_length": 21, "lengths": (1, 2, 3), "steps": 3000, "batch_size": 64, "dim": 128, "layers": 3,
@@ -86,7 +86,7 @@ class Addition(Sequences[AdditionNumbers]):
         rows = digits_of(config.training.train_length) + self.numbers(config).shift + 2
         return replace(super().shape(config), options={"abacus": {"max_length": rows, "init_std": 0.5}})
 
-    def defined(self, spec: str, config: Config, test: Drawn) -> bool:
+    def defined(self, spec: str, config: Config, test: DrawnSequences) -> bool:
         """Tables of ids end at ids, others at places."""
         ids = [name for name in encoding_names(spec) if entry_of(name).own_positions]
         rest = [name for name in encoding_names(spec) if name not in ids]
@@ -100,7 +100,7 @@ class Addition(Sequences[AdditionNumbers]):
         shift = 0 if generator is None else int(torch.randint(most + 1, (1,), generator=generator))
         return abacus(tokens, range(BASE), shift=shift)
 
-    def draw(self, config: Config, length: int, count: int, generator: torch.Generator) -> Drawn:
+    def draw(self, config: Config, length: int, count: int, generator: torch.Generator) -> DrawnSequences:
         """See the module."""
         digits = digits_of(length)
         parts = torch.randint(BASE, (2, count, digits), generator=generator)
@@ -113,7 +113,7 @@ class Addition(Sequences[AdditionNumbers]):
         sign = torch.full((count, 1), PLUS)
         tokens = torch.cat([parts[0], sign, parts[1], sign + (EQUALS - PLUS), total], 1)
         expected = torch.cat([total, torch.full((count, 1), END)], 1)
-        return Drawn(tokens, torch.cat([torch.full((count, length - digits - 2), NO_ANSWER), expected], 1))
+        return DrawnSequences(tokens, torch.cat([torch.full((count, length - digits - 2), NO_ANSWER), expected], 1))
 
 
 def digits_of(length: int) -> int:

@@ -205,7 +205,7 @@ class Checkpoint(Task):
 
     name = "checkpoint"
     title = "Context extension of a pretrained model"
-    asked = (
+    question = (
         "How far beyond its training length does this model work, without any further training? At every length the "
         "same tokens are scored; passkeys are hidden in the text before them."
     )

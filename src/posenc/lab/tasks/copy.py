@@ -14,7 +14,7 @@ from typing import ClassVar
 import torch
 
 from posenc.lab.config import Config, Options, number
-from posenc.lab.tasks.sequences import NO_ANSWER, Drawn, Sequences
+from posenc.lab.tasks.sequences import NO_ANSWER, DrawnSequences, Sequences
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Copy(Sequences[CopyNumbers]):
 
     name = "copy"
     title = "The token a fixed distance back"
-    asked = "Tokens are random; after each, the token a fixed number of tokens before it is due."
+    question = "Tokens are random; after each, the token a fixed number of tokens before it is due."
     shows = (
         "The distance is the same at all lengths: this asks whether an encoding can point at an exact distance, and "
         "whether it still can far from the start. Preferring what is near is not enough."
@@ -50,8 +50,8 @@ class Copy(Sequences[CopyNumbers]):
         """One token of all."""
         return 1 / self.numbers(config).symbols
 
-    def draw(self, config: Config, length: int, count: int, generator: torch.Generator) -> Drawn:
+    def draw(self, config: Config, length: int, count: int, generator: torch.Generator) -> DrawnSequences:
         """See the module."""
         lag = self.numbers(config).lag
         tokens = torch.randint(self.numbers(config).symbols, (count, length), generator=generator)
-        return Drawn(tokens, torch.cat([torch.full((count, lag), NO_ANSWER), tokens[:, : length - lag]], 1))
+        return DrawnSequences(tokens, torch.cat([torch.full((count, lag), NO_ANSWER), tokens[:, : length - lag]], 1))

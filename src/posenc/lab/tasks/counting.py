@@ -15,7 +15,7 @@ from typing import ClassVar
 import torch
 
 from posenc.lab.config import Config, Options, number
-from posenc.lab.tasks.sequences import BY_DISTANCE, Drawn, Sequences
+from posenc.lab.tasks.sequences import BY_DISTANCE, DrawnSequences, Sequences
 
 PASS, TICK, RESET, ZERO = 0, 1, 2, 3  # the first answer
 RESETS, TICKS = 0.1, 0.4  # how often
@@ -33,7 +33,7 @@ class Counting(Sequences[CountingNumbers]):
 
     name = "counting"
     title = "How many since the last reset"
-    asked = "Ticks, resets and tokens without meaning; after each, the number of ticks since the last reset is due."
+    question = "Ticks, resets and tokens without meaning; after each, the number of ticks since the last reset is due."
     shows = (
         "Resets are as frequent in long sequences as in short ones, so hardly any answer needs tokens further back "
         "than in training: what is lost, is lost to the length alone."
@@ -54,7 +54,7 @@ class Counting(Sequences[CountingNumbers]):
         on = TICKS / (TICKS + RESETS)
         return float(max(1 - on, on ** self.numbers(config).limit))
 
-    def draw(self, config: Config, length: int, count: int, generator: torch.Generator) -> Drawn:
+    def draw(self, config: Config, length: int, count: int, generator: torch.Generator) -> DrawnSequences:
         """See the module. Before the first reset, what is needed reaches back to the start."""
         limit = self.numbers(config).limit
         chance = torch.rand((count, length), generator=generator, dtype=torch.float64)
@@ -63,4 +63,4 @@ class Counting(Sequences[CountingNumbers]):
         before = ticks - torch.where(reset, ticks, 0).cummax(1).values  # since the last reset, however many
         since = place - torch.where(reset, place, -1).cummax(1).values
         tokens = torch.where(reset, RESET, torch.where(tick & (before <= limit), TICK, PASS))
-        return Drawn(tokens, ZERO + before.clamp(max=limit), since)
+        return DrawnSequences(tokens, ZERO + before.clamp(max=limit), since)

@@ -143,7 +143,7 @@ class Extension(Text):
 
     name = "extension"
     title = "Context extension of a text model with RoPE, in bits per byte"
-    asked = (
+    question = (
         "How far beyond its training length does a model with RoPE work if its frequencies are scaled: at once, or "
         "after a short fine-tuning on longer sequences? At every length the same bytes are scored."
     )

@@ -14,7 +14,7 @@ from typing import ClassVar
 import torch
 
 from posenc.lab.config import Config, Options, number
-from posenc.lab.tasks.sequences import BY_DISTANCE, NO_ANSWER, Drawn, Sequences
+from posenc.lab.tasks.sequences import BY_DISTANCE, NO_ANSWER, DrawnSequences, Sequences
 
 WRITE, READ, IGNORE = 2, 3, 4  # after the bits
 
@@ -33,7 +33,7 @@ class FlipFlop(Sequences[FlipFlopNumbers]):
 
     name = "flipflop"
     title = "The last bit that was written"
-    asked = (
+    question = (
         "Instructions write a bit, read it, or carry a bit to be ignored; at each reading the last bit written is due."
     )
     shows = (
@@ -55,7 +55,7 @@ class FlipFlop(Sequences[FlipFlopNumbers]):
         """A coin."""
         return 0.5
 
-    def draw(self, config: Config, length: int, count: int, generator: torch.Generator) -> Drawn:
+    def draw(self, config: Config, length: int, count: int, generator: torch.Generator) -> DrawnSequences:
         """See the module. A slot is an instruction and its bit; the last one reads."""
         slots, ignored = length // 2, self.numbers(config).ignored
         chance = torch.rand((count, slots), generator=generator, dtype=torch.float64)
@@ -69,4 +69,4 @@ class FlipFlop(Sequences[FlipFlopNumbers]):
         nothing = torch.full_like(bits, NO_ANSWER)
         answers = torch.stack([torch.where(reads, bits, NO_ANSWER), nothing], -1)
         distances = torch.stack([torch.where(reads, 2 * (slot - written) - 1, 0), 0 * nothing], -1)
-        return Drawn(torch.stack([order, bits], -1).flatten(1), answers.flatten(1), distances.flatten(1))
+        return DrawnSequences(torch.stack([order, bits], -1).flatten(1), answers.flatten(1), distances.flatten(1))

@@ -121,7 +121,7 @@ class Images(Task):
 
     name = "images"
     title = "Images, on grids of tokens that were not trained"
-    asked = (
+    question = (
         "Which class does a small grey picture belong to, when its tokens are moved, finer or more than in training?"
     )
     shows = (

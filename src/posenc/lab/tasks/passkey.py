@@ -17,7 +17,7 @@ from typing import ClassVar
 import torch
 
 from posenc.lab.config import Config, Options, number
-from posenc.lab.tasks.sequences import BY_DISTANCE, NO_ANSWER, Drawn, Sequences
+from posenc.lab.tasks.sequences import BY_DISTANCE, NO_ANSWER, DrawnSequences, Sequences
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Passkey(Sequences[PasskeyNumbers]):
 
     name = "passkey"
     title = "A few words hidden in a long text"
-    asked = (
+    question = (
         "A text goes through its words in order, again and again; at a place drawn at random a few of them stand out "
         "of order, and at the end they are asked for, one after the other."
     )
@@ -56,7 +56,7 @@ class Passkey(Sequences[PasskeyNumbers]):
         """Any word but the one before and the next."""
         return 1 / (self.numbers(config).words - 2)
 
-    def draw(self, config: Config, length: int, count: int, generator: torch.Generator) -> Drawn:
+    def draw(self, config: Config, length: int, count: int, generator: torch.Generator) -> DrawnSequences:
         """See the module."""
         words, needle = self.numbers(config).words, self.numbers(config).needle
         ask = length - needle
@@ -71,4 +71,4 @@ class Passkey(Sequences[PasskeyNumbers]):
         tokens[:, ask:] = torch.cat([tokens[:, ask - 1 : ask], key[:, :-1]], 1)
         before = torch.zeros(count, ask, dtype=torch.int64)
         distances = (ask - hidden[:, :1]).expand(count, needle)  # the same for all words
-        return Drawn(tokens, torch.cat([before + NO_ANSWER, key], 1), torch.cat([before, distances], 1))
+        return DrawnSequences(tokens, torch.cat([before + NO_ANSWER, key], 1), torch.cat([before, distances], 1))

@@ -3,7 +3,7 @@
     .. .. k3 v1 .. .. k7 v4 .. .. k7 .. .. .. k3 .. ..
                                   └ v4        └ v1
 
-The value is due but not shown again: otherwise the last keys could be told by what is left. All keys are asked in the
+The value is due but not shown again: otherwise the last keys would follow by elimination. All keys are asked in the
 last part, each as far from where it was shown as a draw decides, all octaves alike as far as there is room: 8 to 16
 tokens back as often as 16 to 32. Past the trained length half of the keys lie within it, the others beyond it.
 Multi-query associative recall after Arora et al., Zoology, arXiv 2312.04927, section 4.1.
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from posenc.lab.config import Config, Options, number
-from posenc.lab.tasks.sequences import BY_DISTANCE, NO_ANSWER, Drawn, Sequences
+from posenc.lab.tasks.sequences import BY_DISTANCE, NO_ANSWER, DrawnSequences, Sequences
 
 NOISE = 8  # tokens without meaning
 
@@ -36,7 +36,7 @@ class Recall(Sequences[RecallNumbers]):
 
     name = "recall"
     title = "Which value belongs to a key"
-    asked = (
+    question = (
         "Pairs of a key and a value are strewn among tokens without meaning; at the end each key comes back once, and "
         "after it its value is due."
     )
@@ -66,7 +66,7 @@ class Recall(Sequences[RecallNumbers]):
             raise ValueError(f"--pairs {o.pairs}: at most --symbols {o.symbols} are needed")
         super().check(config)
 
-    def draw(self, config: Config, length: int, count: int, generator: torch.Generator) -> Drawn:
+    def draw(self, config: Config, length: int, count: int, generator: torch.Generator) -> DrawnSequences:
         """See the module. A slot is two tokens."""
         pairs, symbols, slots = self.numbers(config).pairs, self.numbers(config).symbols, length // 2
         trained = config.training.train_length
@@ -83,7 +83,7 @@ class Recall(Sequences[RecallNumbers]):
         tokens[row, shown] = torch.stack([keys, values], -1)
         tokens[row, queried, 0] = keys
         answers[row, queried, 0], distances[row, queried, 0] = values, 2 * (queried - shown) - 1
-        return Drawn(tokens.flatten(1), answers.flatten(1), distances.flatten(1))
+        return DrawnSequences(tokens.flatten(1), answers.flatten(1), distances.flatten(1))
 
 
 def _places(queried: Tensor, slots: int, trained: int, generator: torch.Generator) -> Tensor:

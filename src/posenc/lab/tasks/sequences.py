@@ -6,7 +6,7 @@ Which answers count is the same at every length:
   the sequence, so that beyond 1× none of them is at a trained position;
 - where a task controls the distance of an answer (`beyond`), and beyond the training length, only those that depend on
   tokens farther back than that; a sequence without one has no value;
-- where only whole sequences count (`whole`), all answers.
+- where only fully correct sequences count (`exact_match`), all answers.
 
 A task of this kind is a subclass that names its question and draws sequences (docs/extending.md). If it also returns
 the distance of each answer, the report has a curve of accuracy by distance.
@@ -39,14 +39,14 @@ NO_ANSWER = -100  # where nothing is to be said; what `cross_entropy` ignores
 FILE = "tests.json"
 
 
-class Drawn(NamedTuple):
+class DrawnSequences(NamedTuple):
     """Sequences, and what is to be said after each of their tokens."""
 
     tokens: Tensor  # (count, length) int64
     answers: Tensor  # (count, length) int64, NO_ANSWER where nothing is to be said; each row has an answer
     distances: Tensor | None = None  # (count, length) int64: so many tokens back lies what an answer needs; 0: not said
 
-    def checked(self, task: str, count: int, length: int, vocabulary: int) -> Drawn:
+    def checked(self, task: str, count: int, length: int, vocabulary: int) -> DrawnSequences:
         """The same, if it is what a puzzle must draw; a ValueError that says what is wrong."""
         for name, part in zip(self._fields, self, strict=True):
             if part is not None and (part.shape != (count, length) or part.dtype != torch.int64):
@@ -67,7 +67,7 @@ class SequenceData:
     """The tests, which are the same in every run; training needs nothing but the numbers."""
 
     task: str
-    tests: tuple[Drawn, ...]  # by length
+    tests: tuple[DrawnSequences, ...]  # by length
 
     def identity(self) -> dict[str, str]:
         """SHA-256 of the sequences of each length."""
@@ -108,25 +108,25 @@ def read_sequences(folder: Path, config: Config) -> SequenceData:
         if len(stored) != 12 * count * length or hashlib.sha256(stored).hexdigest() != record.get(name):
             raise ValueError(f"{path} is truncated or not of this run: remove {folder} and start again")
         parts = torch.from_numpy(np.frombuffer(stored, "<i4").astype(np.int64)).view(3, count, length)
-        tests.append(Drawn(*parts))
+        tests.append(DrawnSequences(*parts))
     return SequenceData(config.task, tuple(tests))
 
 
 BY_DISTANCE = Curve("accuracy_by_distance", axis="distance in tokens", of="accuracy")
 
 
-def by_sequence(metric: str, right: Tensor, counted: Tensor, *, whole: bool) -> Values:
+def by_sequence(metric: str, right: Tensor, counted: Tensor, *, exact_match: bool) -> Values:
     """The share of right answers of each sequence; items are the numbers of those that have an answer that counts.
 
     Args:
         metric: its name.
         right: ``(count, length)`` of bool, where the right answer was given.
         counted: as ``right``, which answers count.
-        whole: whether a sequence has 1 if all of them are right, and otherwise 0.
+        exact_match: whether a sequence has 1 if all of them are right, and otherwise 0.
     """
     counts, right_counts = counted.sum(1), (right & counted).sum(1)
     items = counts.nonzero()[:, 0]
-    shares = (right_counts == counts).double() if whole else right_counts / counts.clamp(min=1).double()
+    shares = (right_counts == counts).double() if exact_match else right_counts / counts.clamp(min=1).double()
     return Values(metric, shares[items].tolist(), items=items.tolist())
 
 
@@ -161,7 +161,7 @@ class Sequences(Task, Generic[N]):
     metrics: ClassVar[tuple[Metric, ...]] = (Metric("accuracy", "of answers", "higher", learned=0.95, percent=True),)
     per_second = "sequences"
     unit: ClassVar[int] = 2  # tokens that every length is a multiple of
-    whole: ClassVar[bool] = False  # whether a sequence counts only if all its answers are right
+    exact_match: ClassVar[bool] = False  # whether a sequence counts only if all its answers are right
     beyond: ClassVar[bool] = False  # whether, past the trained length, only answers that lie beyond it count
     sizes: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # own numbers, by profile; each has those before it too
 
@@ -178,7 +178,7 @@ class Sequences(Task, Generic[N]):
         """The share of right answers of the best guess that does not look back."""
 
     @abstractmethod
-    def draw(self, config: Config, length: int, count: int, generator: torch.Generator) -> Drawn:
+    def draw(self, config: Config, length: int, count: int, generator: torch.Generator) -> DrawnSequences:
         """``count`` sequences of ``length`` tokens, a multiple of ``unit``, by this generator alone.
 
         Each has an answer that is due in its last half or the last half of the trained length, whichever is shorter.
@@ -193,7 +193,7 @@ class Sequences(Task, Generic[N]):
         """Places of digits in their numbers, ``(count, length)``, moved at random in training; None without numbers."""
         return None
 
-    def defined(self, spec: str, config: Config, test: Drawn) -> bool:
+    def defined(self, spec: str, config: Config, test: DrawnSequences) -> bool:
         """Whether no table of an encoding ends before a test does."""
         return test.tokens.shape[1] <= config.training.train_length or not ends_at_table(spec)
 
@@ -288,16 +288,16 @@ class Sequences(Task, Generic[N]):
     def probe(self, model: LabModel, data: Data, config: Config, device: torch.device) -> float:
         """Accuracy at the trained length on at most `PROBED` sequences."""
         tokens, answers, distances = cast(SequenceData, data).tests[0]
-        first = Drawn(tokens[:PROBED], answers[:PROBED], None if distances is None else distances[:PROBED])
+        first = DrawnSequences(tokens[:PROBED], answers[:PROBED], None if distances is None else distances[:PROBED])
         accuracy, *_ = self._accuracies(self._right(model, first, config, device, None), first, config)
         return sum(accuracy.values) / len(accuracy.values)
 
-    def late(self, config: Config, test: Drawn) -> Tensor:
-        """Answers due in the last half of the trained length, all if sequences count whole: as ``answers``, bool."""
+    def late(self, config: Config, test: DrawnSequences) -> Tensor:
+        """Answers due in the last half of the trained length, all under `exact_match`: as ``answers``, bool."""
         length, due = test.tokens.shape[1], test.answers != NO_ANSWER
-        return due if self.whole else due & (torch.arange(length) >= length - config.training.train_length // 2)
+        return due if self.exact_match else due & (torch.arange(length) >= length - config.training.train_length // 2)
 
-    def counted(self, config: Config, test: Drawn) -> Tensor:
+    def counted(self, config: Config, test: DrawnSequences) -> Tensor:
         """Answers that count, as ``answers``, bool; see the module."""
         late, trained = self.late(config, test), config.training.train_length
         if not self.beyond or test.distances is None or test.tokens.shape[1] <= trained:
@@ -305,7 +305,9 @@ class Sequences(Task, Generic[N]):
         return late & (test.distances > trained)
 
     @torch.no_grad()
-    def _right(self, model: LabModel, test: Drawn, config: Config, device: torch.device, window: int | None) -> Tensor:
+    def _right(
+        self, model: LabModel, test: DrawnSequences, config: Config, device: torch.device, window: int | None
+    ) -> Tensor:
         """Where a model, shown the right answers before, gives the right one: ``(count, length)`` of bool."""
         right = []
         for rows in batches_within(range(len(test.tokens)), test.tokens.shape[1], config.model.heads):
@@ -315,11 +317,11 @@ class Sequences(Task, Generic[N]):
             right.append(logits.argmax(-1).cpu() == test.answers[rows])
         return torch.cat(right)
 
-    def _accuracies(self, right: Tensor, test: Drawn, config: Config) -> Iterator[Values]:
-        """Accuracy by sequence; where sequences count whole, also of single answers; and by distance if known."""
+    def _accuracies(self, right: Tensor, test: DrawnSequences, config: Config) -> Iterator[Values]:
+        """Accuracy by sequence; under `exact_match` also of single answers; and by distance if known."""
         counted = self.counted(config, test)
-        yield by_sequence(self.decides.name, right, counted, whole=self.whole)
-        for metric in self.metrics[1:] if self.whole else ():
-            yield by_sequence(metric.name, right, counted, whole=False)
+        yield by_sequence(self.decides.name, right, counted, exact_match=self.exact_match)
+        for metric in self.metrics[1:] if self.exact_match else ():
+            yield by_sequence(metric.name, right, counted, exact_match=False)
         if BY_DISTANCE in self.curves and test.distances is not None:
             yield by_distance(right, self.late(config, test), test.distances)

@@ -52,7 +52,7 @@ class Task(ABC):
 
     name: ClassVar[str]
     title: ClassVar[str]  # of a report, a few words
-    asked: ClassVar[str]  # what is asked, a sentence or two
+    question: ClassVar[str]  # what the model must predict, a sentence or two
     shows: ClassVar[str]  # what success and failure mean, a sentence or two
     metrics: ClassVar[tuple[Metric, ...]]  # the first one decides
     curves: ClassVar[tuple[Curve, ...]] = ()

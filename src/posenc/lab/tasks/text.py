@@ -222,7 +222,7 @@ class Text(Task):
 
     name = "text"
     title = "Bits per byte of a language model, by context length"
-    asked = (
+    question = (
         "What is the next byte? Models are trained on short pieces of text and read longer ones; at every length the "
         "same bytes are scored, and only the text before them grows."
     )

@@ -66,10 +66,10 @@ def _tune(
         folder = default_folder(task_name, profile.name) if out is None else out
         request = RunRequest(profile, task.source if data is None else data, folder, context.obj)
         console = plain_console()
-        for spec, found in tuner.tune(request, workers, console).items():
-            limit = ", at the limit of the search" if found.at_limit else ""
-            best = f"{describe_factors(found.tuned)}: loss {found.loss:.4f}"
-            console.print(f"{spec}: {best}, the best of {found.points} rates{limit}")
+        for spec, conclusion in tuner.tune(request, workers, console).items():
+            limit = ", at the limit of the search" if conclusion.at_limit else ""
+            best = f"{describe_factors(conclusion.tuned)}: loss {conclusion.loss:.4f}"
+            console.print(f"{spec}: {best}, the best of {conclusion.points} rates{limit}")
     console.print(f"Written to {folder / FILE}; posenc compare reads it there.")
 
 

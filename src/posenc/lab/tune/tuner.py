@@ -43,7 +43,8 @@ from posenc.lab.tasks import task_named
 from posenc.lab.tasks.task import Planned
 
 FOLDER, SEEDS = "tune", 2
-COMMON, OWN = range(1, 6), (-1, 0, 1)  # exponents of √2 of the profile's rate, and of √10 of the encoding's own
+COMMON_RATES = range(1, 6)  # exponents of √2, times the profile's rate
+OWN_RATES = (-1, 0, 1)  # exponents of √10, times the encoding's own rate
 LIMITS = ((-4, 12), (-5, 5))  # to which the grid may grow: factors of 0.25 to 64, and of 0.003 to 316
 PROCEDURE = (
     "grid of common rates (5 steps of √2 around × 2.83) and own rates (3 steps of √10 around the encoding's), every "
@@ -68,16 +69,16 @@ class Search:
     """The search for the rates of one encoding.
 
     Args:
-        own: the encoding's own rate relative to the model's; None for an encoding without parameters.
+        own_rate: the encoding's own rate relative to the model's; None for an encoding without parameters.
     """
 
-    own: float | None
+    own_rate: float | None
     losses: dict[tuple[Exponents, int], float | None] = field(default_factory=dict)  # by point and seed; None: failed
 
     @property
     def points(self) -> list[Exponents]:
         """The grid in the order of its trials: as it began, and as the losses have made it grow."""
-        points = list(itertools.product(COMMON, *([] if self.own is None else [OWN])))
+        points = list(itertools.product(COMMON_RATES, *([] if self.own_rate is None else [OWN_RATES])))
         while (grown := self._grown(points)) != points:
             points = grown
         return points
@@ -109,7 +110,7 @@ class Search:
     def factors(self, point: Exponents) -> Tuned:
         """From a point to factors."""
         factors = {"lr": 2.0 ** (point[0] / 2)}
-        return factors if self.own is None else {**factors, "own": self.own * 10.0 ** (point[1] / 2)}
+        return factors if self.own_rate is None else {**factors, "own": self.own_rate * 10.0 ** (point[1] / 2)}
 
     def _grown(self, points: list[Exponents]) -> list[Exponents]:
         """The grid with a further line at each edge that the best point lies on; the same until all were tried."""
@@ -169,9 +170,9 @@ def tune(
     collect_records(prepared.out)
     _write_trials(request.out / TRIALS, candidates)
     conclusions = {c.planned.spec: c.search.conclude(c.planned.spec) for c in candidates}
-    losses = {spec: {"best": found.loss, "points": found.points} for spec, found in conclusions.items()}
+    losses = {spec: {"best": conclusion.loss, "points": conclusion.points} for spec, conclusion in conclusions.items()}
     facts = {"numbers": prepared.config.deciding(), "data": prepared.data.identity(), "versions": prepared.versions}
-    chosen = {**earlier.encodings, **{spec: found.tuned for spec, found in conclusions.items()}}
+    chosen = {**earlier.encodings, **{spec: conclusion.tuned for spec, conclusion in conclusions.items()}}
     procedures = {**earlier.procedures, **dict.fromkeys(conclusions, PROCEDURE)}
     more = {"losses": {**earlier.losses, **losses}, "procedures": procedures, "command": prepared.run.command}
     write_tuned(request.out, chosen, {**more, **facts})
@@ -182,12 +183,12 @@ def _candidate(prepared: PreparedRun, planned: Planned) -> _Candidate:
     """An encoding with the trainings that were finished before."""
     rates = build_for_inspection(planned.spec, prepared.task.shape(planned.config)).lr_multipliers.values()
     candidate = _Candidate(planned, Search(max(rates) if rates else None))
-    while found := {
+    while finished := {
         (point, seed): loss
         for number, point, seed in candidate.search.untried()
         if (loss := _read(prepared, _job(prepared, candidate, number, point, seed))) is not None
     }:
-        candidate.search.losses |= found
+        candidate.search.losses |= finished
     return candidate
 
 

@@ -39,10 +39,10 @@ class PendingSlots(NamedTuple):
 
 
 class PlainTokens:
-    """What was seen of a cache's tensors: all tokens are real. It holds until somebody writes into one of them.
+    """A cache whose tokens are all real, as read from its tensors; valid until one of them is written by somebody else.
 
-    Looking at them takes longer than the other work of a step; PyTorch counts the writes into a tensor, those of a
-    compiled graph too. The next slots are marked and get their positions ahead: nobody attends to one before its token.
+    Reading them takes longer than the other work of a step; PyTorch counts the writes into a tensor, including writes
+    by a compiled graph. The next slots are marked and get positions ahead: nobody attends to one before its token.
 
     Args:
         held: the cache's buffers.
@@ -137,7 +137,7 @@ class StaticKVCache(nn.Module):
             held = None if part is None else part.new_zeros(batch_size, part.shape[1], capacity, *part.shape[3:])
             self.register_buffer(name, held, persistent=False)
         self._features, self._ahead = names[2:], Ahead()
-        self._plain: PlainTokens | None = None
+        self._known_tokens: PlainTokens | None = None
         self._writer: StepWriter | None = None
         device = self.k.device
         places = (batch_size, capacity) if axes == 1 else (batch_size, capacity, axes)
@@ -257,12 +257,12 @@ class StaticKVCache(nn.Module):
         """The position of the next token as `KVCache.next_step` has it; looks at the numbers, on the CPU alone."""
         if self.window is not None or not self.rotated or self.length is not None:
             return None
-        plain = self._plain
-        if plain is None or not plain.holds(self._buffers):
-            self._plain = plain = self._look()
-        if plain is None or plain.tokens >= self.capacity or (reads_positions and not plain.counted):
+        known = self._known_tokens
+        if known is None or not known.holds(self._buffers):
+            self._known_tokens = known = self._look()
+        if known is None or known.tokens >= self.capacity or (reads_positions and not known.counted):
             return None
-        return plain.tokens
+        return known.tokens
 
     def step_position(self, position: int, device: torch.device) -> Tensor:
         """What `next_step` gave as a tensor ``(1,)``, which nobody may write into."""
@@ -280,9 +280,9 @@ class StaticKVCache(nn.Module):
 
     def count_step(self, position: int) -> None:
         """Count the token of `write_step`."""
-        if self._plain is None:
+        if self._known_tokens is None:
             raise RuntimeError("next_step comes first")
-        self._plain.add(position, self.capacity)
+        self._known_tokens.add(position, self.capacity)
 
     def _look(self) -> PlainTokens | None:
         """What the tensors say of the tokens, if it is what steps need."""
@@ -309,14 +309,16 @@ class StaticKVCache(nn.Module):
             raise ValueError(f"tokens must be an integer from 0 to the {seen} that came, got {tokens!r}")
         if self.window is not None and seen > self.capacity and tokens > self.capacity - self.window + 1:
             raise ValueError(f"tokens must be at most capacity - window + 1 = {self.capacity - self.window + 1}")
-        plain = self._plain if self._plain is not None and self._plain.holds(self._buffers) else None
+        known = (
+            self._known_tokens if self._known_tokens is not None and self._known_tokens.holds(self._buffers) else None
+        )
         slots = torch.arange(seen - tokens, seen, device=self.real.device) % self.capacity
         self.count.sub_(self.real[:, slots].sum(1, keepdim=True))
         if self.window is not None:  # else `seen` hides them
             self.real[:, slots] = False
         self.seen.sub_(tokens)
-        if plain is not None:
-            plain.note(seen - tokens)
+        if known is not None:
+            known.note(seen - tokens)
 
     def reorder(self, rows: Tensor) -> None:
         """Row i becomes what row ``rows[i]`` was; as many rows as there were."""
