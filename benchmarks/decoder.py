@@ -4,8 +4,8 @@
 
 12 layers, 512 wide, 8 heads, float32, batch 1, greedy. By hand: linear layers, a rotation by tables made beforehand,
 `scaled_dot_product_attention` and a cache allocated beforehand, written in place; all else is the same modules, and all
-decoders share their weights. posenc's decoders have `SelfAttention` with a `KVCache` a layer, made anew for every text. Candidates run
-in one process, round-robin, by turns first; ratios are of times of the same round.
+decoders share their weights. posenc's decoders have `SelfAttention` with a `KVCache` a layer, made anew for every text.
+Candidates run in one process, round-robin, by turns first; ratios are of times of the same round.
 """
 
 from __future__ import annotations

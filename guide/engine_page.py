@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from guide.engine_evidence import evidence
-from guide.engine_table import REFERENCE, cases_by_name
+from guide.engine_table import REFERENCE, cases_by_name, tried
 from guide.records import ROOT
 from posenc.engines.adapters import NAMES as ADAPTERS
 from posenc.engines.check import Cell, Engine, committed, lengths, worst
@@ -27,6 +27,7 @@ DRAFTS = ROOT / "benchmarks" / "results" / "draft_heads.json"
 CAUSES = Path(__file__).with_name("engine_causes.json")
 _WRONG = ("off", "ignored", "refused")
 _FOLDER = "upstream"
+_LONGEST = 120  # letters of a flag; lists of factors are longer
 
 
 @cache
@@ -160,9 +161,12 @@ def _field(cells: Sequence[Cell]) -> str:
 
 def _remedies_introduction() -> str:
     return (
-        "A remedy was itself run in the engine, on the same case. *None found* means that what was tried "
-        "is named and none of it was right; *not tried* that no remedy was run. `posenc serve-flags`, "
-        "`posenc extend` with its SERVING.md, and `posenc recommend --engine` print no command for these cells."
+        "A remedy was itself run in the engine, on the same case, and the figure behind it is what is then left of the "
+        "difference from transformers. Other keys go into config.json, or behind the flag that stands with them; *both "
+        "spellings* is the block with version 4's and version 5's keys. *No "
+        "way by flags or other keys* means that what was tried is named and none of it was right. Lengths and numbers "
+        "belong to the tiny cases, whose original length is 256. `posenc serve-flags`, `posenc extend` with its "
+        "SERVING.md, and `posenc recommend --engine` print no command for these cells."
     )
 
 
@@ -170,11 +174,13 @@ def _wrong_table(cells: Sequence[Cell]) -> str:
     lines = ["| rope type | keys | model types | what it does | instead | why |", "|" + "---|" * 6]
     groups: dict[tuple[str, str, str, str], list[Cell]] = {}
     for cell in cells:
-        groups.setdefault((cell.row, _what(cell), _instead(cell), _why(cell)), []).append(cell)
-    for (row, what, instead, why), members in groups.items():
+        groups.setdefault((cell.row, _what(cell), remedy_words(cell), _why(cell)), []).append(cell)
+    for (row, what, remedy, why), members in groups.items():
         keys = ", ".join(dict.fromkeys(cell.spelling for cell in members))
         models = ", ".join(dict.fromkeys(cell.model for cell in members))
-        lines.append(f"| {row} | {keys} | {models} | {what} | {instead} | {why} |")
+        left = max(((cell.remedy or {}).get("gap") or 0.0 for cell in members), default=0.0)
+        figure = f" ({left:.1e} off)" if left else ""
+        lines.append(f"| {row} | {keys} | {models} | {what} | {remedy}{figure} | {why} |")
     return "\n".join(lines)
 
 
@@ -188,16 +194,24 @@ def _what(cell: Cell) -> str:
     return words[cell.state]
 
 
-def _instead(cell: Cell) -> str:
+def remedy_words(cell: Cell) -> str:
+    """What makes a wrong cell right, without its figure; or what was tried in vain."""
     remedy: Mapping[str, Any] | None = cell.remedy
     if not remedy:
         return "not tried"
     if remedy["how"] == "none":
-        tried = f" (tried: {remedy['what']})" if remedy.get("what") else ""
-        return f"none found by other keys{tried}; flags were not tried"
-    limit = f", for texts of {remedy['only']:,} tokens only" if remedy.get("only") else ""
-    flags = f": {_code(' '.join(map(str, remedy['flags'])))}" if remedy.get("flags") else ""
+        return f"**no way by flags or other keys** (tried: {tried(remedy)})"
+    limit = f", for texts of {remedy['only']} only" if remedy.get("only") else ""
+    words = [str(word) for word in remedy.get("flags", ())]
+    if remedy["how"] == "config":  # the flag takes the changed keys as JSON
+        flags = f", in config.json or by {_code(words[0])}" if words else ""
+    else:
+        flags = f": {_code(' '.join(_shortened(word) for word in words))}" if words else ""
     return f"{remedy['what']}{flags}{limit}"
+
+
+def _shortened(word: str) -> str:
+    return word if len(word) <= _LONGEST else f"{word[:_LONGEST]}…"
 
 
 def _why(cell: Cell) -> str:

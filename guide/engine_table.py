@@ -69,18 +69,39 @@ def _remedy(cell: Cell) -> dict[str, Any] | None:
     remedy = cell.remedy
     if not remedy:
         return None
-    words = {key: remedy[key] for key in ("how", "what", "flags", "verdict", "gap", "only") if remedy.get(key)}
-    added = _added_keys(cases_by_name()[cell.case].config, remedy.get("keys") or {})
-    return {**words, **({"adds": added} if added else {})}
+    words = {key: remedy[key] for key in ("how", "verdict", "gap", "only") if remedy.get(key)}
+    words |= {"what": tried(remedy) if remedy["how"] == "none" else remedy["what"]}
+    flags = list(remedy.get("flags", ()))
+    if remedy["how"] != "flag" or any("{" in word for word in flags):  # numbers of the tiny case say nothing to others
+        flags = [word for word in flags if word.startswith("--")]
+    adds = _added_keys(cases_by_name()[cell.case].config, remedy.get("keys") or {})
+    return words | ({"flags": flags} if flags else {}) | ({"adds": adds} if adds else {})
+
+
+def tried(remedy: Mapping[str, Any]) -> str:
+    """What was tried where nothing is right: each change once, and how else it was tried."""
+    words: dict[str, None] = {}
+    spelled, flags = False, dict[str, None]()
+    for what in (attempt["what"] for attempt in remedy["tried"]):
+        change, by, flag = what.partition(", by --")
+        flags |= {f"--{flag}": None} if by else {}
+        change, both = change.removeprefix("both spellings, "), change.startswith("both spellings, ")
+        spelled = spelled or both
+        words |= {change: None}
+    ways = (["under both versions' keys"] if spelled else []) + [f"by {flag}" for flag in flags]
+    return "; ".join([*words, *([f"the changed keys also {' and '.join(ways)}"] if ways else [])])
 
 
 def _added_keys(config: Mapping[str, Any], keys: Mapping[str, Any]) -> list[str]:
-    """Keys of the remedy's block that the case's block lacks."""
+    """Keys of the remedy's block that the case's block lacks, where adding them is all that it does."""
     added: dict[str, None] = {}
-    for name in ("rope_parameters", "rope_scaling"):
-        before, after = config.get(name) or {}, keys.get(name) or {}
-        if before and after:
-            added |= dict.fromkeys(key for key, value in after.items() if value is not None and key not in before)
+    for name, after in keys.items():
+        before = config.get(name)
+        if name not in ("rope_parameters", "rope_scaling") or not isinstance(before, dict) or not after:
+            return []
+        if any(after.get(key) != value for key, value in before.items()):
+            return []
+        added |= dict.fromkeys(key for key in after if key not in before)
     return list(added)
 
 

@@ -36,7 +36,7 @@ def engines_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     check.add_argument("--out", metavar="FILE", help="record of JSON lines; finished cases in it are not run again")
     check.add_argument(
-        "--remedies", action="store_true", help="where an engine is not right, run changed configs that mean the same"
+        "--remedies", action="store_true", help="where an engine is not right, try other keys, its flags, plug-ins"
     )
     check.add_argument("--markdown", action="store_true", dest="as_markdown", help="print the table as Markdown")
     probe = parser.add_argument_group("probe")

@@ -36,13 +36,14 @@ from posenc.arguments import one_line, shown
 from posenc.engines.adapters import Adapter, Question, load_adapter
 from posenc.engines.cases import Case, cases
 from posenc.engines.process import EngineProcess
-from posenc.engines.remedies import changes
+from posenc.engines.remedies import Change, as_flag, changes
 from posenc.engines.theirs import rotary_module, their_frequencies
 from posenc.engines.tiny import build_model, logits, save, text
 from posenc.engines.witnesses import witness, witnesses_of
 
 State = Literal["right", "off", "ignored", "refused", "disputed", "not run"]
 AGREE, RIGHT = 1e-6, {"cos and sin": 3e-4, "logits": 1e-3}
+SAME = 1e-5  # of a changed config, whose numbers were computed from float32 ones
 _KEYS = {
     "attention_factor": ("attention_factor",), "mscale and mscale_all_dim": ("mscale", "mscale_all_dim"),
     "one of mscale and mscale_all_dim": ("mscale",), "betas": ("beta_fast", "beta_slow"),
@@ -99,6 +100,20 @@ class Cell(NamedTuple):
         words = {"off": f"off by {self.gap:.2g}" if self.gap is not None else "off", "ignored": "key ignored"}
         what = words.get(self.state, self.state)
         return f"{what}: {self.text}" if self.text else what
+
+
+class Remedied(NamedTuple):
+    """The remedy of a cell that stands on a line of its own, so that remedies can be run after the cells.
+
+    Attributes:
+        engine, version, case: of the cell.
+        remedy: replaces the cell's own.
+    """
+
+    engine: str
+    version: str
+    case: str
+    remedy: dict[str, Any]
 
 
 class Engine(NamedTuple):
@@ -398,42 +413,109 @@ def _is_of(rows: Tensor, answer: Answer | None, positions: tuple[int, ...]) -> b
     return judged(rows, cos_and_sin(answer.theta, answer.gain, positions), "cos and sin")[0]
 
 
-def with_remedy(process: EngineProcess, adapter: Adapter, case: Case, cell: Cell, place: Path) -> Cell:
-    """The cell with the first change of the config after which the same engine is right, or with all that were tried.
+def found_remedy(process: EngineProcess, adapter: Adapter, case: Case, place: Path) -> dict[str, Any] | None:
+    """The first change after which the same engine is right, with all that were tried before; its fields are in the
+    README of the records. None where nothing that is known to try reached the engine.
 
     Args:
         process: with the engine.
         adapter: whose engine it is.
-        case: the configuration.
-        cell: what the engine makes of it.
+        case: a configuration that it does not compute right.
         place: an existing folder for checkpoints.
     """
-    positions, tried, states = positions_of(case), list[str](), list[State]()
     truth = frequencies(case.config, case.length)
-    for what, config in changes(case):
-        tried.append(what)
-        try:
-            if adapter.measures == "cos and sin":
-                parts = {kind: _asked(process, Question(config, positions, case.length, kind)) for kind in truth}
-                rights = {kind: cos_and_sin(*truth[kind], positions) for kind in parts}
-                results = [judged(rows, rights[kind], "cos and sin") for kind, rows in parts.items()]
-            else:
-                folder, right = _checkpoint(case, place, positions, config)
-                tokens = tuple(text(case.length)[0].tolist())
-                question = Question(config, positions, case.length, "all", str(folder), tokens)
-                results = [judged(_asked(process, question), right, "logits")]
-        except _NoAnswerError as error:
-            states.append(error.state)
+    trial = _Trial(process, adapter, case, truth, place)
+    every, tried = list(changes(adapter.name, case, truth)), list[dict[str, Any]]()
+    flagged = {change.what: as_flag(adapter.name, change, case) for change in every}
+    for change in (*every, *filter(None, flagged.values())):  # a flag may reach code that the file's keys do not
+        state, gap, words = trial.about(change)
+        tried.append({"how": change.how, "what": change.what, "state": state} | _present(gap=_rounded(gap), text=words))
+        if state != "right":
             continue
-        fits, gap = all(fits for fits, _ in results), max(gap for _, gap in results)
-        states.append("right" if fits else "off")
-        if fits:
-            keys = {key: value for key, value in config.items() if case.config.get(key) != value}
-            remedy = {"how": "config", "what": what, "keys": keys, "verdict": "right", "gap": float(f"{gap:.3g}")}
-            return cell._replace(remedy=remedy)
-    words = "; ".join(tried) or "no other config that means the same is known"
-    best = {"verdict": min(states, key=_RANK.index)} if states else {}
-    return cell._replace(remedy={"how": "none", "what": words, **best})
+        fields = {"keys": _changed_keys(change, case), "flags": list(change.flags), "only": change.only}
+        remedy = {"how": change.how, "what": change.what, "verdict": state, "gap": _rounded(gap)} | _present(**fields)
+        if change.config != case.config:
+            remedy["same"] = _same_meaning(change.config, case, truth)
+        flag = flagged.get(change.what)
+        if flag is not None:
+            state, gap, _ = trial.about(flag)
+            remedy |= {"flags": list(flag.flags), "flags_gap": _rounded(gap)} if state == "right" else {}
+        return {**remedy, "tried": tried}
+    states = {attempt["state"] for attempt in tried} - {"not run"}
+    if not states:
+        return None
+    words = "; ".join(attempt["what"] for attempt in tried)
+    return {"how": "none", "what": words, "verdict": min(states, key=_RANK.index), "tried": tried}
+
+
+def _changed_keys(change: Change, case: Case) -> dict[str, Any]:
+    """Keys of config.json that the change sets, None for those that go; or fields of an engine's own config."""
+    if change.how == "config" and change.options:
+        return dict(change.options)
+    new = {key: value for key, value in change.config.items() if case.config.get(key) != value}
+    return new | {key: None for key in case.config if key not in change.config}
+
+
+class _Trial:
+    """One case's engine under changes, against the truth of the unchanged case."""
+
+    def __init__(
+        self, process: EngineProcess, adapter: Adapter, case: Case, truth: dict[str, tuple[list[float], float]],
+        place: Path,
+    ) -> None:  # fmt: skip
+        self.process, self.adapter, self.case, self.truth, self.place = process, adapter, case, truth, place
+        self.positions = positions_of(case)
+        self.model = build_model(case.config) if adapter.measures == "logits" else None
+        self.logits = logits(self.model, text(case.length), self.positions) if self.model is not None else None
+
+    def about(self, change: Change) -> tuple[State, float | None, str]:
+        """State, gap and the engine's words after a change."""
+        question = Question(change.config, self.positions, self.case.length, options=change.options)
+        try:
+            if self.logits is not None:
+                folder = self.place / "checkpoint"
+                folder.mkdir(exist_ok=True)
+                save(self.model, folder, change.config)
+                tokens = tuple(text(self.case.length)[0].tolist())
+                of_checkpoint = question._replace(folder=str(folder), tokens=tokens)
+                results = [judged(_asked(self.process, of_checkpoint), self.logits, "logits")]
+            else:
+                results = [
+                    judged(_asked(self.process, question._replace(kind=kind)),
+                           cos_and_sin(*self.truth[kind], self.positions), "cos and sin")
+                    for kind in self.truth
+                ]  # fmt: skip
+        except _NoAnswerError as error:
+            return error.state, None, str(error)
+        gap = max(gap for _, gap in results)
+        return "right" if all(fits for fits, _ in results) else "off", gap if math.isfinite(gap) else None, ""
+
+
+def _same_meaning(config: dict[str, Any], case: Case, truth: Mapping[str, tuple[list[float], float]]) -> bool:
+    """Whether transformers reads a changed config as the case's, at its length."""
+    from transformers import AutoConfig
+
+    try:
+        module = rotary_module(AutoConfig.for_model(**copy.deepcopy(config)))
+        changed = {kind: their_frequencies(module, case.length, kind) for kind in truth}
+    except Exception:  # whatever transformers raises for a config that only an engine reads
+        return False
+    return all(
+        len(theta) == len(changed[kind][0]) and all(map(_close, [*theta, gain], [*changed[kind][0], changed[kind][1]]))
+        for kind, (theta, gain) in truth.items()
+    )
+
+
+def _close(actual: float, right: float) -> bool:
+    return math.isclose(actual, right, rel_tol=SAME)
+
+
+def _rounded(gap: float | None) -> float | None:
+    return None if gap is None else float(f"{gap:.3g}")
+
+
+def _present(**fields: Any) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if value not in (None, "", [], {})}
 
 
 def _of_classes(
@@ -472,12 +554,8 @@ def _logits_of(config: dict[str, Any], positions: tuple[int, ...], length: int) 
     return logits(build_model(config), text(length), positions)
 
 
-def _checkpoint(
-    case: Case, place: Path, positions: tuple[int, ...], config: dict[str, Any] | None = None
-) -> tuple[Path, Tensor]:
+def _checkpoint(case: Case, place: Path, positions: tuple[int, ...]) -> tuple[Path, Tensor]:
     """A folder with the case's checkpoint, written over the last one, and transformers' logits.
-
-    With ``config`` the weights and the logits are those of the case, and config.json has these keys.
 
     Raises:
         _NoAnswerError: where transformers does not run the tiny model, so that there is nothing to compare with.
@@ -490,7 +568,7 @@ def _checkpoint(
     except (ValueError, RuntimeError) as error:  # a text part that is no model alone; sizes that the class refuses
         words = one_line(f"{type(error).__name__}: {error}")[:160]
         raise _NoAnswerError("not run", f"transformers does not run a whole model of this config: {words}") from error
-    save(model, folder, config or case.config)
+    save(model, folder, case.config)
     return folder, right
 
 
@@ -545,16 +623,24 @@ def run_check(
                 _append(record, head)
             for case in chosen:
                 cell = known = before.get(case.name)
-                if cell is None or (remedies and cell.state in _WRONG and cell.remedy is None):
+                if cell is None:
                     cell = check_case(process, adapter, case, Path(place))
-                    if remedies and cell.state in _WRONG:
-                        cell = with_remedy(process, adapter, case, cell, Path(place))
                 if adapter.granted is not None and cell.granted is None and cell.state != "not run":
                     told = process.ask(Question(case.config, (), case.length, about="length"))
                     cell = cell._replace(granted=told["granted"]) if "granted" in told else cell
                 if cell is not known:
                     _append(record, cell)
                     progress(f"{adapter.name}  {case.name}  {cell}")
+                if remedies and cell.state in _WRONG and not (cell.remedy or {}).get("date"):
+                    remedy = found_remedy(process, adapter, case, Path(place))
+                    if remedy is None:
+                        progress(f"{adapter.name}  {case.name}  no change reached the engine")
+                    else:
+                        remedy |= {"date": _today(), "reference": head.reference}
+                        remedy |= {"command": f"{head.command} --remedies"}
+                        cell = cell._replace(remedy=remedy)
+                        _append(record, Remedied(*cell[:3], remedy))
+                        progress(f"{adapter.name}  {case.name}  {remedy['how']}: {remedy['what']}")
                 cells.append(cell)
     return heads, cells, absent
 
@@ -584,38 +670,45 @@ def _head(adapter: Adapter, version: str) -> Engine:
 
     reference = f"posenc {posenc.__version__}, transformers {transformers.__version__}, torch {torch.__version__}"
     machine = f"{platform.system()} {platform.machine()}, CPU, Python {platform.python_version()}"
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
     command = f"posenc engines check --engine {adapter.name}"
     return Engine(
-        adapter.name, version, adapter.measures, adapter.code, adapter.requirement, reference, machine, today,
+        adapter.name, version, adapter.measures, adapter.code, adapter.requirement, reference, machine, _today(),
         adapter.route, command,
     )  # fmt: skip
 
 
-def _append(record: Path | None, entry: Engine | Cell) -> None:
+def _today() -> str:
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
+def _append(record: Path | None, entry: Engine | Cell | Remedied) -> None:
     if record is None:
         return
     content = {key: value for key, value in entry._asdict().items() if value not in (None, "")}
     if isinstance(entry, Cell) and entry.gap is not None:
-        content["gap"] = float(f"{entry.gap:.3g}")
+        content["gap"] = _rounded(entry.gap)
     with record.open("a", encoding="utf-8") as file:
         file.write(json.dumps(content) + "\n")
 
 
 def read_record(path: Path) -> tuple[list[Engine], list[Cell]]:
-    """Heads and cells of a record; of a cell that stands there twice the last.
+    """Heads and cells of a record, with their remedies; of what stands there twice the last.
 
     Raises:
         ValueError: for a line that is neither, with its number. A last line without an end, as an interrupted run
             leaves it, is left out.
     """
     heads, cells = dict[tuple[str, str, str], Engine](), dict[tuple[str, str, str], Cell]()
+    remedies = dict[tuple[str, str, str], dict[str, Any]]()
     content = path.read_text(encoding="utf-8")
     complete = content[: content.rfind("\n") + 1]
     for number, line in enumerate(complete.splitlines(), 1):
         try:
             entry = json.loads(line)
-            if "case" in entry:
+            if "case" in entry and "state" not in entry:
+                told = Remedied(**entry)
+                remedies[told[:3]] = told.remedy
+            elif "case" in entry:
                 cell = Cell(**entry)
                 cells[cell[:3]] = cell
             else:
@@ -625,6 +718,9 @@ def read_record(path: Path) -> tuple[list[Engine], list[Cell]]:
             raise ValueError(f"{path}, line {number}: not a line of posenc engines check: {error}") from error
     if len(complete) < len(content):
         path.write_text(complete, encoding="utf-8")
+    for key, remedy in remedies.items():
+        if key in cells and cells[key].state in _WRONG:
+            cells[key] = cells[key]._replace(remedy=remedy)
     return list(heads.values()), list(cells.values())
 
 

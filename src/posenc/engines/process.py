@@ -51,7 +51,7 @@ class EngineProcess:
         if process is None or process.stdin is None:
             return {"refused": "its process does not start again"}
         try:
-            process.stdin.write(json.dumps(question._asdict()) + "\n")
+            process.stdin.write(json.dumps({**question._asdict(), "options": dict(question.options)}) + "\n")
             process.stdin.flush()
         except OSError:  # it has ended; reading says how
             pass

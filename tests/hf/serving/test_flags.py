@@ -200,8 +200,10 @@ def test_keys_that_a_remedy_adds_make_a_block_right(monkeypatch: pytest.MonkeyPa
     assert verdict(SGLANG, [block]).right is False
     assert "attn_factor" in str(verdict(SGLANG, [block]))
     assert verdict(SGLANG, [{**block, "attn_factor": 0.9}]).right
-    monkeypatch.setitem(row, "v5", [{"state": "ignored", "models": ["llama"], "remedy": {"how": "none"}}])
-    assert "no remedy by other keys was found" in str(verdict(SGLANG, [{**block, "attn_factor": 0.9}]))
+    remedy = {"how": "none", "what": "betas written out"}
+    monkeypatch.setitem(row, "v5", [{"state": "ignored", "models": ["llama"], "remedy": remedy}])
+    said = str(verdict(SGLANG, [{**block, "attn_factor": 0.9}]))
+    assert "no way by flags or other keys (tried: betas written out)" in said
 
 
 def test_rows_of_several_kinds_of_layers() -> None:

@@ -13,9 +13,10 @@ import importlib
 import importlib.metadata
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from posenc.arguments import shown
@@ -38,6 +39,7 @@ class Question(NamedTuple):
         kind: of layers, for rotary classes ("all" where all layers rotate alike).
         folder: of a checkpoint with this config and random weights; "" for rotary classes.
         tokens: the text, for whole models.
+        options: what the engine is told next to the config, by the names of its own arguments; only remedies have any.
         about: "rotation", or "length": what a server grants where no option says a length.
     """
 
@@ -47,6 +49,7 @@ class Question(NamedTuple):
     kind: str = "all"
     folder: str = ""
     tokens: tuple[int, ...] = ()
+    options: Mapping[str, Any] = MappingProxyType({})
     about: str = "rotation"
 
 

@@ -12,7 +12,9 @@ from posenc.engines.adapters import Question, Rows
 _CALLBACKS: list[object] = []
 
 
-def run_gguf(path: Path, question: Question, flags: Mapping[str, Any] | None = None) -> Rows:
+def run_gguf(
+    path: Path, question: Question, flags: Mapping[str, Any] | None = None, overrides: Mapping[str, float] | None = None
+) -> Rows:
     """Logits of a GGUF file in llama.cpp, in float32 without flash attention.
 
     Args:
@@ -20,6 +22,7 @@ def run_gguf(path: Path, question: Question, flags: Mapping[str, Any] | None = N
         question: text and positions.
         flags: fields of llama.cpp's context parameters that a command line sets, but for the length, which the text
             decides.
+        overrides: keys of the file, of float values, as ``--override-kv`` sets them.
     """
     import llama_cpp as engine  # type: ignore[import-not-found, unused-ignore]
     import numpy as np
@@ -29,7 +32,13 @@ def run_gguf(path: Path, question: Question, flags: Mapping[str, Any] | None = N
     )  # llama.cpp calls it until it is replaced, so it must outlive it
     engine.llama_log_set(silent, ctypes.c_void_p(0))
     _CALLBACKS.append(silent)
-    model = engine.llama_model_load_from_file(str(path).encode(), engine.llama_model_default_params())
+    loading, overrides = engine.llama_model_default_params(), overrides or {}
+    replaced = (engine.llama_model_kv_override * (len(overrides) + 1))()  # an empty key ends it
+    for entry, (key, value) in zip(replaced, overrides.items(), strict=False):
+        entry.tag, entry.key, entry.value.val_f64 = engine.LLAMA_KV_OVERRIDE_TYPE_FLOAT, key.encode(), value
+    if overrides:
+        loading.kv_overrides = replaced
+    model = engine.llama_model_load_from_file(str(path).encode(), loading)
     if not model:
         raise RuntimeError("llama.cpp does not load the file")
     parameters = engine.llama_context_default_params()

@@ -34,7 +34,7 @@ def measure(question: Question) -> Rows:
         head_dim=head_size(question.config), rope_theta=block["rope_theta"], rope_scaling=block,
         partial_rotary_factor=block.get("partial_rotary_factor", 1.0),
         max_position_embeddings=config.max_position_embeddings,
-        original_max_position_embeddings=block.get("original_max_position_embeddings"),
+        original_max_position_embeddings=block.get("original_max_position_embeddings"), **question.options,
     ))  # fmt: skip
     sin, cos = rotary.compute_sincos(torch.tensor(question.positions))
     half = cos.shape[-1] // 2  # in the NeoX layout both halves are equal

@@ -39,7 +39,7 @@ def measure(question: Question) -> Rows:
         model = GPT(Config(
             block_size=question.length, n_layer=1, n_head=4, n_embd=4 * head_size(question.config), vocab_size=300,
             padded_vocab_size=300, rotary_percentage=block.get("partial_rotary_factor", 1.0),
-            rope_base=block["rope_theta"], **settings,
+            rope_base=block["rope_theta"], **{**settings, **question.options},
         ))  # fmt: skip
     cos, sin = model.rope_cache(device=torch.device("cpu"))
     at, half = torch.tensor(question.positions), cos.shape[-1] // 2

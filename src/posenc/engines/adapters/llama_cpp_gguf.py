@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from functools import partial
 from pathlib import Path
 
 from posenc.engines.adapters import Adapter, NotRunError, Question, Rows, installed
 from posenc.engines.adapters._llama_cpp import run_gguf
-from posenc.engines.adapters.llama_cpp_converter import convert
+from posenc.engines.adapters.llama_cpp_converter import write_anew
 
 
 def measure(question: Question) -> Rows:
     """Logits of the whole text, of a converted file whose rotation posenc writes anew."""
-    from posenc.hf import write_gguf
-    from posenc.hf.config.rope_argument import parse_rope_argument
-
     block = question.config.get("rope_parameters")
     if not isinstance(block, dict) or "rope_scaling" in question.config:
         raise NotRunError("posenc gguf reads a block; asked once, by version 5's")
     if question.config["model_type"] != "llama":
         raise NotRunError("asked with Llama alone")
     folder = Path(question.folder)
-    config = json.loads((folder / "config.json").read_text())
-    bare = {**config, "rope_parameters": {"rope_type": "default", "rope_theta": block["rope_theta"]}}
-    (folder / "config.json").write_text(json.dumps(bare))
-    unscaled, target = folder / "unscaled.gguf", folder / "posenc.gguf"
-    convert(folder, unscaled)
-    target.unlink(missing_ok=True)
-    write_gguf(unscaled, target, partial(parse_rope_argument, json.dumps(block)))
+    target = folder / "posenc.gguf"
+    write_anew(folder, target, question.options.get("rope", block))
     return run_gguf(target, question)
 
 

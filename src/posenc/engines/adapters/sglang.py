@@ -13,6 +13,8 @@ import os
 import sys
 import tempfile
 import types
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +31,18 @@ _FILES = {
 }  # fmt: skip
 
 
-def read_config(config: dict[str, Any]) -> Any:
-    """SGLang's ModelConfig of a config.json, after the process was told to be on a CPU and alone."""
+def read_config(config: dict[str, Any], overrides: Mapping[str, Any] | None = None) -> Any:
+    """SGLang's ModelConfig of a config.json under ``--json-model-override-args overrides``.
+
+    The process is told to be on a CPU and alone.
+    """
     import_without_gpu()
     from sglang.srt.configs.model_config import ModelConfig  # type: ignore[import-not-found, unused-ignore]
 
     with tempfile.TemporaryDirectory() as folder:
         whole = {**config, "architectures": [architecture(config)], "dtype": "float32", "torch_dtype": "float32"}
         (Path(folder) / "config.json").write_text(json.dumps(whole))
-        result = ModelConfig(model_path=folder, dtype="float32")
+        result = ModelConfig(model_path=folder, dtype="float32", model_override_args=json.dumps(dict(overrides or {})))
         start_alone(folder)
     return result
 
@@ -88,7 +93,10 @@ def measure(question: Question) -> Rows:
     """cos and sin, by rotating ones with the module that the model class builds."""
     if question.config["model_type"] not in _FILES:
         raise NotRunError(f"the adapter does not build SGLang's model class of {question.config['model_type']}")
-    model_config = read_config(question.config)
+    options = dict(question.options)
+    if options.pop("plugin", False):
+        _with_plugin()
+    model_config = read_config(question.config, **options)
     built = rotary_modules(model_config, _FILES[question.config["model_type"]])
     return rotated_rows(rotary_of_kind(built, model_config.hf_text_config, question.kind), question)
 
@@ -111,6 +119,19 @@ def rotary_modules(model_config: Any, file: str) -> list[Any]:
     with patched("sglang.srt.models.", factories, ("RadixAttention",)) as built, torch.device("meta"):
         cls(model_config.hf_config)
     return built
+
+
+@cache
+def _with_plugin() -> None:
+    """posenc's plug-in, as SGLang loads it: registered, and the hooks applied."""
+    from sglang.srt.plugins.hook_registry import (  # type: ignore[import-not-found, unused-ignore]
+        HookRegistry,
+    )
+
+    from posenc.hf.serving.sglang_plugin import register
+
+    register()
+    HookRegistry.apply_hooks()
 
 
 ADAPTER = Adapter(

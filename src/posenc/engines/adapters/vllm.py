@@ -11,6 +11,7 @@ import importlib
 import json
 import os
 import tempfile
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -33,8 +34,8 @@ def _engine() -> Any:
     return registry
 
 
-def read_config(config: dict[str, Any], length: int | None = None) -> Any:
-    """vLLM's ModelConfig of a config.json, served with ``--max-model-len length``."""
+def read_config(config: dict[str, Any], length: int | None = None, overrides: Mapping[str, Any] | None = None) -> Any:
+    """vLLM's ModelConfig of a config.json, served with ``--max-model-len length`` and ``--hf-overrides overrides``."""
     _engine()
     from vllm.config import ModelConfig  # type: ignore[import-not-found, unused-ignore]
 
@@ -42,8 +43,9 @@ def read_config(config: dict[str, Any], length: int | None = None) -> Any:
     whole = {**config, "architectures": [architecture(config)], "dtype": "float32", "torch_dtype": "float32"}
     (Path(folder) / "config.json").write_text(json.dumps(whole))
     return ModelConfig(
-        model=folder, tokenizer=folder, skip_tokenizer_init=True, dtype="float32", seed=0, max_model_len=length
-    )
+        model=folder, tokenizer=folder, skip_tokenizer_init=True, dtype="float32", seed=0, max_model_len=length,
+        hf_overrides=dict(overrides or {}),
+    )  # fmt: skip
 
 
 @cache
@@ -61,8 +63,12 @@ def measure(question: Question) -> Rows:
     """cos and sin, by rotating ones with the module that the model class builds."""
     text = question.config.get("text_config", question.config)
     # Without a length vLLM serves LongRoPE at the original length alone, and refuses longer ones than are declared.
-    longest = max(max(question.positions) + 1, text["max_position_embeddings"])
-    model_config = read_config(question.config, longest)
+    options = {"length": max(max(question.positions) + 1, text["max_position_embeddings"]), **question.options}
+    if options.pop("plugin", False):
+        from posenc.hf.serving.vllm_plugin import register
+
+        register()
+    model_config = read_config(question.config, **options)
     rotary = rotary_of_kind(rotary_modules(model_config), model_config.hf_text_config, question.kind)
     return rotated_rows(rotary, question)
 
@@ -94,7 +100,7 @@ def rotary_modules(model_config: Any) -> list[Any]:
     with set_current_vllm_config(engine):
         file, cls = known[name]
         module = importlib.import_module(file if "." in file else f"vllm.model_executor.models.{file}")
-        rotary_embedding._ROPE_DICT.clear()  # of modules that an earlier build may have left on the meta device
+        rotary_embedding._ROPE_DICT.clear()  # its key has neither the device nor the served length
         with patched("vllm.model_executor.models.", ("get_rope",), ("Attention",)) as built, torch.device("meta"):
             getattr(module, cls)(vllm_config=engine)
     return built

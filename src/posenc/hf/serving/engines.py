@@ -27,6 +27,7 @@ _NESTED = "nested "  # before the spelling of a block that stands in a config's 
 SPELLINGS = {"v4": "version-4 keys", "v5": "version-5 keys", "both": "both versions' keys"}
 SPELLINGS |= {f"{_NESTED}{spelling}": f"{words} in text_config" for spelling, words in SPELLINGS.items()}
 WITHIN = ", within the original length"  # of rows whose frequencies follow the length
+_AT_MOST = "at most"  # how a remedy for texts within the original length says so
 State = Literal["right", "off", "ignored", "refused", "disputed", "not measured"]
 WRONG: tuple[State, ...] = ("off", "ignored", "refused")
 _OWN_LAYOUT = ("M-RoPE", "per layer")  # rows in which each model type's own code decides, not the engine's rotary class
@@ -51,23 +52,34 @@ class Remedy(NamedTuple):
     """What was run in the same engine to make a wrong cell right.
 
     Attributes:
-        how: "config", "flag", or "none" where nothing that was tried is right.
-        what: the change, in words.
-        flags: of the command line.
-        adds: keys that a config's block needs more.
-        only: the change is right for texts up to the original length alone.
+        how: "config": other keys; "flag": options of the engine; "tool": a file or plug-in of posenc; "none" where
+            nothing that was tried is right.
+        what: the change, in words; for "none" what was tried.
+        flags: of the command line; of changed keys the name of the flag that takes them too.
+        adds: keys that a config's block needs more, where it needs nothing else.
+        only: the texts of the measured case for which the change is right; "": all.
+        gap: from transformers, after the change; None for "none".
     """
 
-    how: Literal["config", "flag", "none"]
+    how: Literal["config", "flag", "tool", "none"]
     what: str
     flags: tuple[str, ...] = ()
     adds: tuple[str, ...] = ()
-    only: bool = False
+    only: str = ""
+    gap: float | None = None
 
     def __str__(self) -> str:
         if self.how == "none":
-            return f"no remedy by other keys was found{f' (tried: {self.what})' if self.what else ''}"
-        return self.what + (", for texts within the original length only" if self.only else "")
+            return f"no way by flags or other keys (tried: {self.what})"
+        return self.what + _texts(self.only)
+
+
+def _texts(only: str) -> str:
+    """For which texts, without the length of the measured case."""
+    if not only:
+        return ""
+    known = {_AT_MOST: "up to the original length", "more than": "beyond the original length"}
+    return f", for texts {next((known[start] for start in known if only.startswith(start)), 'of one length')} only"
 
 
 class EngineResult(NamedTuple):
@@ -294,7 +306,7 @@ def _remedy(entry: Mapping[str, Any] | None) -> Remedy | None:
         return None
     return Remedy(
         entry["how"], entry.get("what", ""), tuple(entry.get("flags", ())), tuple(entry.get("adds", ())),
-        "only" in entry,
+        entry.get("only", ""), entry.get("gap"),
     )  # fmt: skip
 
 
@@ -388,10 +400,12 @@ def verdict(
 def _has_remedy(result: EngineResult, block: Block) -> bool:
     """Whether a config has what made the row right: the added keys, and a served length within the original one."""
     remedy = result.remedy
-    if remedy is None or remedy.how == "none" or not (remedy.adds or remedy.only):
+    if remedy is None or remedy.how in ("none", "tool"):
         return False
     added = all(block.get(key) is not None for key in remedy.adds)
-    return added and (not remedy.only or result.row.endswith(WITHIN))
+    if remedy.how == "flag":  # the length that is served, which the row stands for
+        return added and remedy.only.startswith(_AT_MOST) and result.row.endswith(WITHIN)
+    return bool(remedy.adds) and added and not remedy.only
 
 
 def spelling_of(text_config: TextConfig) -> str:

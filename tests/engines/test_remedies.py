@@ -1,0 +1,177 @@
+"""Remedies: each kind of change is tried, and every wrong cell of the records has a remedy, or has none."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from guide.engine_page import engine_page, remedy_words
+from guide.engine_table import tried
+
+from posenc.engines.cases import Case, cases
+from posenc.engines.check import RIGHT, Cell, committed, frequencies, read_record, run_check
+from posenc.engines.remedies import as_flag, changes
+from posenc.hf.serving.engines import engine_result
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+FAKE = Path(__file__).with_name("fake.py")
+WRONG = ("off", "ignored", "refused")
+
+
+def case_of(name: str) -> Case:
+    return next(case for case in cases() if case.name == name)
+
+
+def whats(engine: str, name: str) -> list[str]:
+    case = case_of(name)
+    return [change.what for change in changes(engine, case, frequencies(case.config, case.length))]
+
+
+def of(name: str, case: str) -> Cell:
+    _, (cell,), _ = run_check([f"{FAKE}:{name}"], questions=[case_of(case)], remedies=True)
+    return cell
+
+
+def test_without_any_scaling_another_base_still_says_dynamic_scaling_of_one_length() -> None:
+    remedy = of("SCALING", "llama/dynamic/v5/256/1024").remedy
+    assert remedy is not None
+    assert remedy["what"] == "the rope type default, with the rope_theta of this length"
+    assert (remedy["only"], remedy["same"]) == ("1,024 tokens", True)
+
+
+def test_what_nothing_mends_names_what_was_tried() -> None:
+    remedy = of("SCALING", "llama/yarn: truncate false/v5/256/1024").remedy
+    assert remedy is not None
+    assert (remedy["how"], remedy["verdict"]) == ("none", "off")
+    assert "longrope" in remedy["what"]
+    assert len(remedy["tried"]) >= 4
+    assert all(attempt["state"] == "off" and attempt["gap"] > 0.1 for attempt in remedy["tried"])
+
+
+def test_a_key_under_another_name_is_found_and_added_to_the_record(tmp_path: Path) -> None:
+    record, wanted = tmp_path / "r.jsonl", [case_of("llama/yarn: attention_factor/v5/256/1024")]
+    run_check([f"{FAKE}:KEY"], questions=wanted, record=record)
+    before = record.read_text()
+    lines: list[str] = []
+    run_check([f"{FAKE}:KEY"], questions=wanted, record=record, remedies=True, progress=lines.append)
+    assert record.read_text().startswith(before)
+    _, (cell,) = read_record(record)
+    remedy = cell.remedy
+    assert remedy is not None
+    assert (cell.state, remedy["how"], remedy["verdict"], remedy["same"]) == ("ignored", "config", "right", True)
+    assert remedy["what"] == "the gain as mscale and mscale_all_dim"
+    assert remedy["gap"] < RIGHT["cos and sin"]
+    assert remedy["keys"]["rope_parameters"]["mscale_all_dim"] == 1.0
+    assert [attempt["state"] for attempt in remedy["tried"]] == ["off", "off", "right"]
+    assert remedy["command"] == "posenc engines check --engine key --remedies"
+    run_check([f"{FAKE}:KEY"], questions=wanted, record=record, remedies=True, progress=lines.append)
+    assert len(lines) == 1, "what was tried is not tried again"
+    record.write_text(before.replace('"ignored"', '"right"') + record.read_text()[len(before) :])
+    assert read_record(record)[1][0].remedy is None, "a cell that is right by now needs none"
+
+
+def test_changed_types_have_the_frequencies_of_the_case() -> None:
+    """posenc and transformers read every change that rewrites the type as the case itself."""
+    names = (
+        "llama/yarn: truncate false/v4/256/1024", "qwen3/dynamic/v5/256/768", "phi3/longrope/both/256/128",
+        "llama/llama3/v5/256/1024", "llava/yarn/nested v5/256/1024", "gpt_neox/partial: yarn/v4/256/1024",
+    )  # fmt: skip
+    for name in names:
+        case = case_of(name)
+        truth = frequencies(case.config, case.length)
+        rewritten = [change for change in changes("mine", case, truth)
+                     if change.what.startswith(("the rope type", "both lists"))]  # fmt: skip
+        assert rewritten, name
+        for change in rewritten:
+            ((theta, gain),) = frequencies(change.config, case.length).values()
+            assert theta == pytest.approx(truth["all"][0], rel=1e-6), (name, change.what)
+            assert gain == pytest.approx(truth["all"][1], rel=1e-6), (name, change.what)
+
+
+def test_the_gain_that_two_lengths_make() -> None:
+    """mlx-lm 0.32.2 and exllamav3 1.6.5: sqrt(1 + ln(D / L) / ln L)."""
+    case = case_of("llama/yarn: truncate false/v5/256/1024")
+    truth = frequencies(case.config, case.length)
+    change = next(change for change in changes("mlx_lm", case, truth) if "by original_max" in change.what)
+    declared = change.config["max_position_embeddings"]
+    original = change.config["rope_scaling"]["original_max_position_embeddings"]
+    assert math.sqrt(1 + math.log(declared / original) / math.log(original)) == pytest.approx(truth["all"][1], rel=1e-4)
+
+
+def test_flags_of_engines() -> None:
+    case = case_of("llama/yarn: attention_factor/v4/256/1024")
+    truth = frequencies(case.config, case.length)
+    flags = next(change for change in changes("llama_cpp_converter", case, truth) if change.how == "flag")
+    line = " ".join(flags.flags)
+    assert line.startswith("--rope-scaling yarn --rope-freq-base 10000 --rope-freq-scale 0.25 --yarn-orig-ctx 256")
+    assert line.endswith(f"--override-kv llama.rope.scaling.attn_factor=float:{1 / (0.1 * math.log(4) + 1):.9g}")
+    added = next(change for change in changes("sglang", case, truth) if change.what.startswith("attn_factor"))
+    flag = as_flag("sglang", added, case)
+    assert flag is not None
+    assert flag.config == case.config
+    assert flag.flags[0] == "--json-model-override-args"
+    said = json.loads(flag.flags[1])
+    assert "rope_scaling" not in said
+    assert said["rope_parameters"]["attn_factor"] == pytest.approx(1 / (0.1 * math.log(4) + 1))
+    assert as_flag("mlx_lm", added, case) is None
+    assert "serve at most the original length" in whats("vllm", "phi3/longrope/v4/256/128")
+    assert "serve at most the original length" not in whats("vllm", "phi3/longrope/v4/256/1024")
+    sections = whats("vllm", "qwen2_5_vl/M-RoPE on text: yarn/nested v5/256/1024")
+    assert "beta_fast 128 and beta_slow 4, four times theirs, in vLLM alone" in sections
+    assert not any("longrope" in what for what in sections), "vLLM's LongRoPE has no sections"
+    assert whats("vllm", "llama/yarn/v5/256/1024")[-1].startswith("posenc's plug-in")
+    assert whats("torchtune", "llama/yarn/v5/256/1024") == []
+
+
+# ---------------------------------------------------------------------------------------------------------- the records
+
+
+def wrong_cells() -> Iterable[Cell]:
+    return [cell for cell in committed()[1] if cell.state in WRONG]
+
+
+def test_every_wrong_cell_has_a_remedy_that_was_run_or_none_that_helps() -> None:
+    measures = {head[:2]: head.measures for head in committed()[0]}
+    assert wrong_cells()
+    for cell in wrong_cells():
+        remedy = cell.remedy
+        assert remedy is not None, cell.case
+        assert {"date", "reference", "command"} <= set(remedy), cell.case
+        assert remedy["tried"], cell.case
+        states = [attempt["state"] for attempt in remedy["tried"]]
+        if remedy["how"] == "none":
+            assert "right" not in states, cell.case
+            assert set(states) - {"not run"}, f"{cell.case}: nothing reached the engine"
+        else:
+            assert states[-1] == remedy["verdict"] == "right", cell.case
+            assert states.count("right") == 1
+            assert remedy["gap"] <= RIGHT[measures[cell[:2]]], cell.case
+            assert remedy.get("keys") or remedy.get("flags"), cell.case
+
+
+def test_the_page_says_the_same() -> None:
+    page = engine_page()
+    for cell in wrong_cells():
+        words = remedy_words(cell)
+        assert f"| {words}" in page, cell.case
+        assert words.startswith("**no way by flags") == ((cell.remedy or {})["how"] == "none")
+    assert "not tried |" not in page
+
+
+def test_the_advice_says_the_same() -> None:
+    """`engine_result`, which the commands that advise print, has a remedy of the recorded cells."""
+    recorded: dict[tuple[str, ...], set[tuple[str, str]]] = {}
+    for cell in wrong_cells():
+        remedy = cell.remedy or {}
+        words = tried(remedy) if remedy["how"] == "none" else remedy["what"]
+        recorded.setdefault((cell.engine, cell.row, cell.spelling, cell.model), set()).add((remedy["how"], words))
+    for (engine, row, spelling, model), remedies in recorded.items():
+        result = engine_result(engine, row, spelling, model)
+        assert result.wrong, (engine, row, spelling, model)
+        if result.spelling == spelling:
+            assert result.remedy is not None
+            assert (result.remedy.how, result.remedy.what) in remedies
+            assert ("no way by flags" in str(result.remedy)) == (result.remedy.how == "none")
