@@ -338,6 +338,37 @@ def of_exllamav3() -> list[Result]:
     return results
 
 
+def of_lmdeploy() -> list[Result]:
+    """By the module that its PyTorch engine builds; its kernel that applies cos and sin is for a GPU."""
+    import torch
+    from lmdeploy.pytorch.nn import rotary_embedding  # type: ignore[import-not-found, unused-ignore]
+    from transformers import LlamaConfig
+
+    results: list[Result] = []
+    for case, block in (("llama/yarn/v5/256/1024", YARN),
+                        ("llama/longrope: attention_factor/v5/256/1024", {**LONGROPE, "attention_factor": 1.0})):  # fmt: skip
+        config = LlamaConfig(
+            hidden_size=128, num_attention_heads=4, head_dim=HEAD, max_position_embeddings=LONGEST,
+            rope_parameters=dict(block),
+        )  # fmt: skip
+        cos, sin = rotary_embedding.build_rotary_embedding_from_config(config)(
+            torch.zeros(1), torch.tensor([POSITIONS])
+        )
+
+        def ask(query: Any, cos: Any = cos, sin: Any = sin) -> Any:
+            return query * cos[0] + torch.cat([-query[:, PAIRS:], query[:, :PAIRS]], -1) * sin[0]
+
+        results.append(
+            (
+                case,
+                block,
+                "the module on a LlamaConfig by hand; cos and sin applied by hand",
+                gap_of(rotated(ask), block),
+            )
+        )
+    return results
+
+
 def _without_init(*packages: str) -> None:
     """Packages whose modules are imported as they are, without running an ``__init__`` that asks for a GPU."""
     spec = importlib.util.find_spec(packages[0])
@@ -495,11 +526,11 @@ def _converted(folder: Path, keys: dict[str, Any], target: Path) -> None:
         raise RuntimeError(done.stderr.strip().splitlines()[-1])
 
 
-def _llama_cpp_logits(path: Path) -> Array:
+def _llama_cpp_logits(path: Path, **flags: float) -> Array:
     from llama_cpp import Llama  # type: ignore[import-not-found, unused-ignore]
 
     model = Llama(str(path), n_ctx=LONGEST, n_batch=LONGEST, n_ubatch=LONGEST, logits_all=True, type_k=0, type_v=0,
-                  flash_attn=False, n_threads=1, n_threads_batch=1, verbose=False)  # fmt: skip
+                  flash_attn=False, n_threads=1, n_threads_batch=1, verbose=False, **flags)  # fmt: skip
     model.eval(words())
     return np.array(model.scores[POSITIONS], dtype=np.float64)
 
@@ -535,9 +566,27 @@ def of_llama_cpp_gguf() -> list[Result]:
     return results
 
 
+def of_llama_cpp_flags() -> list[Result]:
+    """The parameters behind --rope-scaling yarn and its like, given to llama_cpp.Llama; the file has no scaling."""
+    results: list[Result] = []
+    with tempfile.TemporaryDirectory() as place:
+        plain = Path(place) / "plain.gguf"
+        _converted(Path(place) / "folder", {"rope_theta": 10_000.0}, plain)
+        for case, block, options in (
+            ("llama/yarn/v5/256/1024", YARN, {}),
+            ("llama/yarn: betas/v5/256/1024", {**YARN, "beta_fast": 16.0, "beta_slow": 2.0},
+             {"yarn_beta_fast": 16.0, "yarn_beta_slow": 2.0}),
+        ):  # fmt: skip
+            flags = {"rope_scaling_type": 2, "rope_freq_scale": 0.25, "yarn_orig_ctx": ORIGINAL, **options}
+            gap = gap_of_logits(_llama_cpp_logits(plain, **flags), block)
+            results.append((case, block, "llama_cpp.Llama with parameters by hand", gap))
+    return results
+
+
 # ------------------------------------------------------------------------------------------------------------- record
 
-_PACKAGES = {"mlx_lm": "mlx-lm", "llama_cpp_converter": "llama_cpp_python", "llama_cpp_gguf": "llama_cpp_python"}
+_LLAMA_CPP = ("llama_cpp_converter", "llama_cpp_gguf", "llama_cpp_flags")
+_PACKAGES = {"mlx_lm": "mlx-lm", **dict.fromkeys(_LLAMA_CPP, "llama_cpp_python")}
 ENGINES: dict[str, Callable[[], list[Result]]] = {
     name.removeprefix("of_"): function for name, function in list(globals().items()) if name.startswith("of_")
 }

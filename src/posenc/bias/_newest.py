@@ -21,9 +21,10 @@ class NewestRow:
     def __init__(self) -> None:
         self._form: tuple[object, ...] = ()
         self._row: Tensor | None = None
+        self._part: Tensor | None = None  # the end of it that was asked for last: layers ask one after another
 
     def __getstate__(self) -> dict[str, object]:
-        return {"_form": (), "_row": None}
+        return {"_form": (), "_row": None, "_part": None}
 
     def __deepcopy__(self, memo: object) -> Self:
         return type(self)()
@@ -39,13 +40,15 @@ class NewestRow:
         """
         row, form = self._row, (*form, like.dtype == torch.float64, like.device)
         if row is not None and self._form == form and row.shape[-1] >= keys:
-            return row.narrow(-1, row.shape[-1] - keys, keys)
+            if self._part is None or self._part.shape[-1] != keys:
+                self._part = row.narrow(-1, row.shape[-1] - keys, keys)
+            return self._part
         if keys > MOST:
             return make(_distances(keys, like))
         with torch.inference_mode(False), torch.no_grad():
             row = make(_distances(max(FEWEST, 2 * keys), like))
         if type(row) is Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(row):
-            self._form, self._row = form, row
+            self._form, self._row, self._part = form, row, None
         return row.narrow(-1, row.shape[-1] - keys, keys)
 
 

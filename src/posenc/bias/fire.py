@@ -130,7 +130,7 @@ class FIRE(BiasEncoding):
             _parameter(outer, "weight"),
             _parameter(outer, "bias"),
         )
-        first, first_bias, second, second_bias = (t if t.dtype == dtype else t.to(dtype) for t in layers)
+        first, first_bias, second, second_bias = [t if t.dtype is dtype else t.to(dtype) for t in layers]
         units = torch.addcmul(first_bias.unsqueeze(-1), first, (distance * c).log1p_(), value=share)
         units = F.leaky_relu(units, self.leak) if self.leak else units.relu_()
         return torch.addmm(second_bias.unsqueeze(-1), second, units)

@@ -265,8 +265,7 @@ class SelfAttention(nn.Module):
         wide = torch.float64 if q.dtype is torch.float64 else torch.float32
         table = plan.tables(position, wide) if same and plan.tables is not None else None
         if table is not None:
-            both = rotate_doubled(torch.cat([q, k], 1), *table)
-            q, k = both.narrow(1, 0, self.num_heads), both.narrow(1, self.num_heads, self.num_kv_heads)
+            q, k = rotate_doubled(q, *table), rotate_doubled(k, *table)  # the second finds all code in the cache
         elif plan.rotary:
             q, k = _rotate(plan.rotary, q, k, cache.step_position(position, x.device), None, None)
         acting = plan.acting
