@@ -344,28 +344,22 @@ def of_lmdeploy() -> list[Result]:
     from lmdeploy.pytorch.nn import rotary_embedding  # type: ignore[import-not-found, unused-ignore]
     from transformers import LlamaConfig
 
+    route = "the module on a LlamaConfig by hand; cos and sin applied by hand"
     results: list[Result] = []
-    for case, block in (("llama/yarn/v5/256/1024", YARN),
-                        ("llama/longrope: attention_factor/v5/256/1024", {**LONGROPE, "attention_factor": 1.0})):  # fmt: skip
-        config = LlamaConfig(
+    for case, block in {
+        "llama/yarn/v5/256/1024": YARN,
+        "llama/longrope: attention_factor/v5/256/1024": {**LONGROPE, "attention_factor": 1.0},
+    }.items():
+        rotary = rotary_embedding.build_rotary_embedding_from_config(LlamaConfig(
             hidden_size=128, num_attention_heads=4, head_dim=HEAD, max_position_embeddings=LONGEST,
             rope_parameters=dict(block),
-        )  # fmt: skip
-        cos, sin = rotary_embedding.build_rotary_embedding_from_config(config)(
-            torch.zeros(1), torch.tensor([POSITIONS])
-        )
+        ))  # fmt: skip
+        cos, sin = rotary(torch.zeros(1), torch.tensor([POSITIONS]))
 
         def ask(query: Any, cos: Any = cos, sin: Any = sin) -> Any:
             return query * cos[0] + torch.cat([-query[:, PAIRS:], query[:, :PAIRS]], -1) * sin[0]
 
-        results.append(
-            (
-                case,
-                block,
-                "the module on a LlamaConfig by hand; cos and sin applied by hand",
-                gap_of(rotated(ask), block),
-            )
-        )
+        results.append((case, block, route, gap_of(rotated(ask), block)))
     return results
 
 

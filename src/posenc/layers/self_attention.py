@@ -254,7 +254,7 @@ class SelfAttention(nn.Module):
         plain = (
             type(q_proj) is type(k_proj) is type(v_proj) is type(o_proj) is nn.Linear
             and type(q_norm) is type(k_norm) is nn.Identity
-            and _unwatched(q_proj, k_proj, v_proj, o_proj, q_norm, k_norm)
+            and _unwatched_forward(q_proj, k_proj, v_proj, o_proj, q_norm, k_norm)
         )
         if plain:
             size, of_keys = (batch, self.num_heads, 1, self.head_dim), (batch, self.num_kv_heads, 1, self.head_dim)
@@ -451,15 +451,19 @@ def _linear(projection: nn.Module, x: Tensor) -> Tensor:
 
 def _unwatched(*modules: nn.Module) -> bool:
     """Whether modules' calls are their classes' `forward` and nothing else: no hooks, no replaced or compiled call."""
+    if calls._global_backward_hooks or calls._global_backward_pre_hooks or not _unwatched_forward(*modules):
+        return False
+    return not any(module._backward_hooks or module._backward_pre_hooks for module in modules)
+
+
+def _unwatched_forward(*modules: nn.Module) -> bool:
+    """`_unwatched` where no backward pass follows."""
     for module in modules:
-        if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks:
+        if module._forward_hooks or module._forward_pre_hooks or module._compiled_call_impl is not None:
             return False
-        if module._compiled_call_impl is not None or "forward" in module.__dict__:
+        if "forward" in module.__dict__:
             return False
-    return not (
-        calls._global_forward_hooks or calls._global_forward_pre_hooks or calls._global_backward_hooks
-        or calls._global_backward_pre_hooks
-    )  # fmt: skip
+    return not (calls._global_forward_hooks or calls._global_forward_pre_hooks)
 
 
 def rotates_before_cache(encodings: Sequence[Encoding], length: int | None, tables: Sequence[Table] | None) -> bool:
