@@ -41,8 +41,8 @@ def near(own: object, authors_numbers: object) -> bool:
 
 
 def test_each_formula_is_what_the_authors_files_compute() -> None:
-    """`tests/golden/rope_authors.py` ran those files, at the commits that the witnesses name."""
-    told = load("rope_authors")
+    """`tests/golden/authors_rope.py` ran those files, at the commits that the witnesses name."""
+    told = load("authors_rope")
     base, head, original, factor = 1e4, 32, 256, 4.0
     assert near(authors.rope(base, head), told["default"])
     assert near(authors.llama3(5e5, head, 8.0, 1.0, 4.0, 8192), told["llama3_base_500000_original_8192"])

@@ -75,6 +75,7 @@ CALLS: list[Call] = [
     call("latents", parts=[Image(2, 2)], model="sd3", trained=64, table=192),
     call("latents", parts=[Image(2, 2)], model="pixart", scale=2.0),
     call("latents", parts=[Video(2, 2, 2)], model="framepack", frames=[0, 1]),
+    call("latents", parts=[Text(2), Image(2, 2), Video(2, 2, 2)], model="minimax-h3", keyframes=("first",)),
     of_part(Text, "qwen2-vl", tokens=3),
     of_part(Audio, "qwen2.5-omni", tokens=3),
     of_part(Image, "qwen2-vl", height=2, width=2),

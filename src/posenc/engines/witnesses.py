@@ -191,7 +191,8 @@ _HEADS: dict[str, tuple[str, ...]] = {"deepseek_v3": ("qk_rope_head_dim",), "gem
 _SHARE_DECIDES = ("stablelm", "glm4", "gpt_neox")  # whose classes have a default share other than 1
 _TYPES = (
     "llama", "qwen2", "qwen3", "mistral", "phi3", "stablelm", "gpt_neox", "glm4", "cohere", "olmo2", "granite",
-    "deepseek_v3", "gpt_oss", "gemma3_text", "gemma4_text", "exaone4", "qwen2_5_vl_text", "qwen3_vl_text",
+    "gemma", "gemma2", "olmo", "qwen3_moe", "deepseek_v3", "gpt_oss", "gemma3_text", "gemma4_text", "exaone4",
+    "qwen2_5_vl_text", "qwen3_vl_text",
 )  # fmt: skip  # whose keys are read here
 
 

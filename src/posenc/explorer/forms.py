@@ -13,7 +13,7 @@ COMMAND = "posenc doctor"  # which judges what the page does not
 _LLAMA, _DEFAULTS = ROTARY["llama"], RotationRules()
 _MAY_DIFFER = (  # between families that are read alike
     "base", "share", "default_share", "layout", "block", "original", "head_dim", "sections", "order",
-    "head_dim_first", "null_head_dim", "head_dim_required",
+    "head_dim_first", "null_head_dim", "head_dim_required", "rope_types",
 )  # fmt: skip
 _STRANGE = (  # keys that change what layers do, whatever the family
     "alibi", "position_embedding_type", "qk_rope_head_dim", "kv_channels", "no_rope_layers", "no_rope_layer_interval",
@@ -49,6 +49,7 @@ def _facts(family: Family) -> dict[str, Any]:
         "original": rotation.original,
         "head_dim": rotation.head_dim,
         "block": {**rotation.section_keys, **block},
+        "ropeTypes": rotation.rope_types,  # none: all
         # every layer attends to all of the past, unless a config lists kinds
         "uniform": (family.layers, family.attention) == (_LLAMA.layers, _LLAMA.attention),
     }

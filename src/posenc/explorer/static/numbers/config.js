@@ -36,6 +36,8 @@ const rotationOf = (config, block, family, forms, silent, findings) => {
   };
   if ("rotary_dim" in found && !("partial_rotary_factor" in found)) delete v.partial_rotary_factor;
   const type = checked(v, forms);
+  if (family.ropeTypes.length && !family.ropeTypes.includes(type))
+    refuse("rope_type", `is ${shownValue(type)}, which this family's config class refuses; it takes ${family.ropeTypes.join(", ")}`);
   for (const key of forms.types[type].required)
     if (!(key in v)) refuse(key, `is missing, which rope type ${type} needs`);
   if (SCALED_FROM.includes(type) && v.original_max_position_embeddings === undefined) {

@@ -1,6 +1,6 @@
-"""Writes rope_authors.npz: frequencies and gains that the authors' own files of each rope type compute.
+"""Writes authors_rope.npz: frequencies and gains that the authors' own files of each rope type compute.
 
-    python -m tests.golden.rope_authors FOLDER     # with a clone of each repository as FOLDER/OWNER+NAME (or …/repo)
+    python -m tests.golden.authors_rope FOLDER     # with a clone of each repository as FOLDER/OWNER+NAME (or …/repo)
 
 The functions are run out of the file at the commit that `posenc.engines.witnesses` names, unchanged but for casts to
 float32, which become float64. Sizes are those of `posenc.engines.cases`: 32 channels, base 10,000, 256 tokens, ×4.
@@ -23,7 +23,7 @@ import torch
 
 from posenc.engines import witnesses
 
-FILE = Path(__file__).with_name("rope_authors.npz")
+FILE = Path(__file__).with_name("authors_rope.npz")
 HEAD, BASE, ORIGINAL, FACTOR = 32, 10_000.0, 256, 4.0
 FACTORS = [1 + 3 * pair / 15 for pair in range(16)]
 
