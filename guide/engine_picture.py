@@ -26,7 +26,7 @@ COLUMNS = {  # engine and spelling of the config, by what the picture calls them
     (VLLM, "v5"): "vLLM", (SGLANG, "v5"): "SGLang", (CONVERTER, "v5"): "llama.cpp convert",
     (MLX, "v4"): "mlx-lm, v4 keys", (MLX, "v5"): "mlx-lm, v5 keys", ("litgpt", "v5"): "litgpt",
     ("torchtitan", "v5"): "torchtitan", ("torchtune", "v5"): "torchtune",
-    ("unsloth", "v5"): "unsloth", ("exllamav3", "v5"): "exllamav3",
+    ("unsloth", "v5"): "unsloth", ("exllamav3", "v5"): "exllamav3", ("lmdeploy", "v5"): "LMDeploy",
 }  # fmt: skip
 ROWS = (
     "default", "linear", "llama3", "yarn", "yarn: attention_factor", "yarn: mscale and mscale_all_dim", "yarn: betas",
