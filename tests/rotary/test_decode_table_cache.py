@@ -7,6 +7,7 @@ import pickle
 
 import pytest
 import torch
+from torch.nn.modules.module import register_module_forward_hook
 
 from posenc import PositionInterpolation, RoPE, YaRN
 from posenc.layers import KVCache, SelfAttention
@@ -58,6 +59,23 @@ def test_a_known_position_is_rotated_as_any(make, dtype):
 class Backwards(RoPE):
     def forward(self, q, k, q_pos, k_pos):
         return super().forward(q, k, -q_pos, -k_pos)
+
+
+def test_steps_of_a_layer_call_a_rotation_that_a_global_hook_watches():
+    layer, x, cache = SelfAttention(32, 2, encodings=[RoPE(16)]).eval(), torch.randn(1, 8, 32), KVCache()
+    with torch.no_grad():
+        layer(x[:, :3], cache=cache)
+        for at in range(3, 6):  # the plan is made, and tables are kept
+            layer(x[:, at : at + 1], cache=cache)
+        watched = []
+        handle = register_module_forward_hook(lambda module, inputs, outputs: watched.append(type(module)))
+        try:
+            layer(x[:, 6:7], cache=cache)
+        finally:
+            handle.remove()
+        layer(x[:, 7:], cache=cache)
+    assert watched.count(RoPE) == 1
+    assert watched.count(torch.nn.Linear) == 4
 
 
 @pytest.mark.parametrize("static", [False, True])

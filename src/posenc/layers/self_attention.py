@@ -262,6 +262,7 @@ class SelfAttention(nn.Module):
         else:
             q, k, v, _ = self._project(x, None, None, cache, None)
         same = plan.tables is not None and q.dtype is k.dtype and q.numel() <= FEW // 2
+        same = same and not (calls._global_forward_hooks or calls._global_forward_pre_hooks)  # which would see RoPE
         wide = torch.float64 if q.dtype is torch.float64 else torch.float32
         table = plan.tables(position, wide) if same and plan.tables is not None else None
         if table is not None:
