@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import posenc
-from posenc import ALiBi, CoPE, RoPE, ScoreEncoding, Shaw, T5Bias, attention, explain
+from posenc import FIRE, KERPLE, ALiBi, CoPE, RoPE, ScoreEncoding, Shaw, T5Bias, attention, explain
 from posenc.backends.call import BACKENDS as ALL_BACKENDS
 from posenc.backends.inputs.attention_call import prepare_call
 from tests.samples import BACKENDS, gap, qkv
@@ -191,3 +191,17 @@ def test_the_static_part_is_equal_for_the_steps_of_a_generation():
     assert len(parts) == 1
     rest = [prepare_call(*qkv(1, 4, 1, 5), encodings, **option).static for option in ({"scale": 1.0}, {"window": 3})]
     assert len({*parts, *rest}) == 3
+
+
+@pytest.mark.parametrize("make", [lambda: T5Bias(4, init_std=1.0), lambda: KERPLE(4), lambda: FIRE(4)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_one_query_under_parameters_that_were_cast_to_float64(make, dtype):
+    bias = make()
+    q, k, v = torch.randn(1, 4, 1, 8).to(dtype), *torch.randn(2, 1, 4, 20, 8).to(dtype)
+    with torch.no_grad():
+        for cast in (torch.float32, torch.float64):  # the second call is of a kind that is known from the first
+            bias.to(cast)
+            expected = attention(q.double(), k.double(), v.double(), [bias], backend="dense")
+            assert (attention(q, k, v, [bias]).double() - expected).abs().max() < (
+                2e-2 if dtype != torch.float32 else 1e-5
+            )

@@ -125,6 +125,8 @@ def attend(
         assert isinstance(sticks, Sticks)
         return _broken(q, k, v, scale, row, sticks)
     assert row is not None
+    if row.dtype == torch.float64 != q.dtype:  # of parameters in float64: the kernel takes float32 or its own dtype
+        row = row.float()
     mask = row.unsqueeze(-2) if row.ndim == 3 else row.view(1, -1, 1, row.shape[-1])  # of 4 axes the kernel copies none
     return sdpa.kernel(q, k, v, mask, False, scale, 0.0)
 
