@@ -132,14 +132,24 @@ def windows_of(tokens: Tensor, longest: int, count: int, last: int) -> Windows:
 
 @torch.no_grad()
 def token_losses(model: nn.Module, tokens: Tensor, last: int) -> Tensor:
-    """Losses ``(last,)`` of the last tokens of a text, each given all before it."""
+    """Losses ``(last,)`` of the last tokens of a text, each given all before it.
+
+    Raises:
+        ValueError: for logits that are not finite, as of a float16 model whose numbers overflow.
+    """
     was_training, device = model.training, device_of(model)
     model.eval()
     try:
         logits = last_logits(model, tokens[None].to(device), last + 1)[0, :-1]
     finally:
         model.train(was_training)
-    return functional.cross_entropy(logits.float(), tokens[-last:].to(device), reduction="none").cpu()
+    losses = functional.cross_entropy(logits.float(), tokens[-last:].to(device), reduction="none").cpu()
+    if not losses.isfinite().all():
+        raise ValueError(
+            f"model: its loss at {len(tokens):,} tokens is not finite: check its weights; in float16 numbers overflow, "
+            "so try --dtype float32"
+        )
+    return losses
 
 
 def last_logits(model: nn.Module, tokens: Tensor, count: int) -> Tensor:

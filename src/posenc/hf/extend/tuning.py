@@ -11,6 +11,10 @@ reaches the training length, else the long ones, so rows of the two kinds are in
 
     loss of a step = (short rows / rows) · mean loss of short rows + (long rows / rows) · mean loss of long rows
 
+Weights of less than 32 bits are trained in float32, which needs the memory of a float32 model, and rounded to their own
+dtype at the end. bfloat16 has 8 bits of precision: at the rate of 2e-5 it rounds most of AdamW's updates away. In
+float16 the square of a gradient below 2e-4 is 0, and AdamW divides by it.
+
 Source: Shang et al., LongRoPE2, arXiv 2502.20082, section 3.3, table 1, figures 5 and 10.
 Departs from the source: the authors pack whole documents of at most the training length, with BOS and EOS, and train
     windows of both kinds in one batch; here the text has no borders of documents, so a document is a piece of it of the
@@ -21,6 +25,7 @@ Needs the package accelerate; LoRA the package peft.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -224,6 +229,7 @@ def tune(
     accelerate = _package("accelerate")
     accelerator = accelerate.Accelerator(cpu=next(model.parameters()).device.type == "cpu")
     torch.manual_seed(recipe.seed)
+    dtypes = {} if recipe.rank else _widen(model)  # peft makes LoRA's own weights float32
     wrapped = _with_lora(model, recipe.rank) if recipe.rank else model
     weights = {name: weight for name, weight in wrapped.named_parameters() if weight.requires_grad}
     optimizer: Any = torch.optim.AdamW(list(weights.values()), lr=recipe.lr, betas=(0.9, 0.95), weight_decay=0.0)
@@ -241,6 +247,11 @@ def tune(
             part = row_loss(prepared, row.to(accelerator.device)) * (len(row.tokens) / recipe.batch)
             accelerator.backward(part)
             loss += part.item()
+        if not math.isfinite(loss):
+            raise ValueError(
+                f"lr: the loss of step {step + 1} is {loss}, so the weights would be lost: use a lower rate than "
+                f"{recipe.lr:g} (--lr) and another folder, or check the weights of the model"
+            )
         accelerator.clip_grad_norm_(prepared.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
@@ -255,6 +266,8 @@ def tune(
             progress(f"step {step + 1} of {recipe.steps}: {loss:.4f} nats")
     trained: Any = accelerator.unwrap_model(prepared, keep_fp32_wrapper=False)  # without the autocast of training
     tuned: nn.Module = trained.merge_and_unload() if recipe.rank else trained
+    for weight, dtype in dtypes.items():
+        weight.data = weight.data.to(dtype)
     return tuned.requires_grad_(True).eval()
 
 
@@ -307,6 +320,14 @@ def _lr_share(step: int, recipe: Recipe) -> float:
     rising = (step + 1) / (recipe.warmup + 1)
     falling = (recipe.steps - step) / max(1, recipe.steps - recipe.warmup)
     return min(1.0, rising, falling)
+
+
+def _widen(model: nn.Module) -> dict[nn.Parameter, torch.dtype]:
+    """Make 16-bit weights float32; returns them with the dtypes that they had."""
+    dtypes = {weight: weight.dtype for weight in model.parameters() if weight.dtype in (torch.bfloat16, torch.float16)}
+    for weight in dtypes:
+        weight.data = weight.data.float()
+    return dtypes
 
 
 def _with_lora(model: nn.Module, rank: int) -> nn.Module:
