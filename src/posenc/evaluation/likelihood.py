@@ -162,11 +162,34 @@ def call_model(
     model: nn.Module, tokens: Tensor, count: int, *, use_cache: bool, cache: Any = None,
     position_ids: Tensor | None = None, attention_mask: Tensor | None = None,
 ) -> Any:  # fmt: skip
-    """Call a model; it computes only the last ``count`` logits where its forward can leave out others."""
+    """Call a model; it computes only the last ``count`` logits where its forward can leave out others.
+
+    A call without a cache does not depend on the calls before it.
+    """
+    if cache is None:
+        _forget_length(model)
     last_only = {"logits_to_keep": count} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
     optional = {"position_ids": position_ids, "attention_mask": attention_mask}
     options = {name: tensor for name, tensor in optional.items() if tensor is not None}
     return model(input_ids=tokens, past_key_values=cache, use_cache=use_cache, **last_only, **options)
+
+
+def _forget_length(model: nn.Module) -> None:
+    """Give rotary modules with dynamic NTK the frequencies that they had before the first text.
+
+    transformers 5.23 (modeling_rope_utils.py, dynamic_frequency_update) keeps the frequencies of the longest text so
+    far until a text is shorter than the training length, so that a loss would depend on what was read before.
+    """
+    for module in model.modules():
+        original = getattr(module, "original_max_seq_len", None)
+        if original is None:
+            continue
+        for name in [name for name in vars(module) if name.endswith("max_seq_len_cached")]:
+            buffer = name.replace("max_seq_len_cached", "inv_freq")
+            first = getattr(module, name.replace("max_seq_len_cached", "original_inv_freq"), None)
+            if getattr(module, name) > original and isinstance(first, Tensor):
+                module.register_buffer(buffer, first.to(getattr(module, buffer).device), persistent=False)
+                setattr(module, name, original)
 
 
 def device_of(model: nn.Module) -> torch.device:

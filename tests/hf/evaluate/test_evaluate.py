@@ -106,6 +106,23 @@ def test_the_same_tokens_are_scored_at_every_length() -> None:
         assert cut == evaluation.values("perplexity", TRAINED, "as_is")[item]
 
 
+@pytest.mark.parametrize("name", ["llama", "gemma3_text"])
+@pytest.mark.parametrize("length", [TRAINED - 4, TRAINED, TRAINED + 20])
+def test_a_loss_under_dynamic_ntk_does_not_depend_on_what_was_read_before(name: str, length: int) -> None:
+    dynamic: dict[str, Any] = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
+    options: dict[str, Any] = {"rope_parameters": dynamic}
+    if name == "gemma3_text":
+        kinds = {"sliding_attention": {"rope_type": "default", "rope_theta": 1e4}, "full_attention": dynamic}
+        options = {"rope_parameters": kinds, "layer_types": list(kinds)}
+    model = small(name, **options)
+    tokens = torch.randint(1, 256, (2 * TRAINED,), generator=torch.Generator().manual_seed(0))
+    first = token_losses(model, tokens[:length], 8)
+    long = token_losses(model, tokens, 8)
+    assert torch.equal(token_losses(model, tokens[:length], 8), first)
+    assert torch.equal(token_losses(model, tokens, 8), long)
+    assert generate(model, tokens[:length], 4) == generate(small(name, **options), tokens[:length], 4)
+
+
 def test_every_method_is_applied_and_taken_back() -> None:
     model, ids = small(), torch.arange(1, 2 * TRAINED)[None]
     with torch.no_grad():
