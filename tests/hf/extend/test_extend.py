@@ -173,6 +173,23 @@ def test_factors_that_depend_on_the_length_are_not_scaled_again(method: str) -> 
     assert inspect(model).agrees
 
 
+@pytest.mark.parametrize("method", ["yarn", "llama3", "pi", "ntk_by_parts", "auto"])
+def test_a_config_class_that_takes_few_rope_types_gets_factors(method: str, tmp_path: Path) -> None:
+    model = small("phi3", sliding_window=None, original_max_position_embeddings=TRAINED, partial_rotary_factor=0.5)
+    done = extend(model, TARGET, method, out=tmp_path / "new", **asked())
+    opened, ids = AutoModelForCausalLM.from_pretrained(tmp_path / "new"), text(TARGET)[None]
+    assert opened.config.rope_parameters["rope_type"] in ("default", "longrope")
+    assert "dynamic_ntk" not in done.choices
+    for length in (TRAINED // 2, TRAINED, TRAINED + 1, TARGET):
+        assert torch.equal(logits(opened, ids[:, :length]), logits(done.model, ids[:, :length]))
+
+
+def test_a_config_class_that_takes_few_rope_types_has_no_dynamic_ntk() -> None:
+    model = small("phi3", sliding_window=None, original_max_position_embeddings=TRAINED)
+    with pytest.raises(ValueError, match="takes the rope types default and longrope alone, not dynamic"):
+        extend(model, TARGET, "dynamic_ntk", **asked())
+
+
 def test_refuses_by_name() -> None:
     late = small()
     late.config.rope_parameters = {"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}

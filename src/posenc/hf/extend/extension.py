@@ -100,7 +100,7 @@ class ContextExtension:
         if self.retrieval is not None:
             readings.update(self.retrieval.readings())
         if self.method == AUTO:
-            readings[self.length] += self.pieces * len(auto_methods(self._ropes()))
+            readings[self.length] += self.pieces * len(self._auto_methods())
         sizes, recipe = self.sizes, self.recipe
         searches = self.pieces * (sizes.population + sizes.generations * (sizes.mutations + sizes.crossovers))
         if self.method in (SEARCHED, BY_NEEDLES) or self.mixed:
@@ -116,8 +116,11 @@ class ContextExtension:
                 readings[self.length] += self.pieces * len(TEMPERATURES)
         return readings
 
-    def _ropes(self) -> list[Any]:
-        return list(self.rotations.long_range_ropes(self.original).values())
+    def _auto_methods(self) -> tuple[str, ...]:
+        rotations = self.rotations
+        return auto_methods(
+            rotations.long_range_ropes(self.original).values(), rotations.read.text_config.rotation.rope_types
+        )
 
     def run(self, output: OutputFolder, tokenizer: Any) -> Extension:
         """Measure, apply the method, measure again, and write the folder."""
@@ -255,7 +258,7 @@ class ContextExtension:
             draw_short_rows(self.windows.before, self.recipe, self.length, self.original, 0)
             check_documents_masked(rotations.model)
         if self.method == AUTO:
-            names = auto_methods(rotations.long_range_ropes(self.original).values())
+            names = self._auto_methods()
         else:
             names = ("pi",) if self.method in (SEARCHED, BY_NEEDLES, PROGRESSIVE) else (self.method,)
         for name in names:
@@ -346,7 +349,7 @@ class ContextExtension:
 
     def _choose(self, cache: MeasurementLog) -> str:
         """The method with the lowest loss at the target, on tokens that no window scores."""
-        names = auto_methods(self._ropes())
+        names = self._auto_methods()
         new = {name: scaled_config(self.rotations, name, self.original, self.length) for name in names}
         return self._lowest_loss(new, cache)
 

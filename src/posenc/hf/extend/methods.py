@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import copy
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from torch import nn
@@ -53,15 +53,20 @@ def check_method(method: object) -> str:
     return method
 
 
-def auto_methods(ropes: Iterable[RoPE]) -> tuple[str, ...]:
+def auto_methods(ropes: Iterable[RoPE], rope_types: Sequence[str] = ()) -> tuple[str, ...]:
     """The methods that "auto" compares for a model with these rotations.
+
+    Args:
+        ropes: of the model.
+        rope_types: the only ones that its config class takes; empty: all.
 
     ntk and pi can be applied on top of any scaling, and YaRN's factor can grow. Where YaRN scales the softmax too, it
     is the only rope type that can express that.
     """
     scalings = [rope.scaling for rope in ropes if rope.scaling is not None]
     if not scalings:
-        return CHOICES
+        fixed = rope_types and "dynamic" not in rope_types  # the others have factors that longrope takes
+        return tuple(name for name in CHOICES if not (fixed and name == "dynamic_ntk"))
     if not all(isinstance(scaling, YaRN) for scaling in scalings):
         return ("ntk", "pi")
     scales_softmax = any(isinstance(scaling, YaRN) and scaling.softmax_factor != 1 for scaling in scalings)

@@ -28,8 +28,9 @@ from posenc.hf.attach.live_model import inspect, is_rotary_module
 from posenc.hf.attach.supported import takes_rotation
 from posenc.hf.config.rope_block import ALL
 from posenc.hf.config.rope_config import RopeConfig, read_rope
+from posenc.hf.config.rope_keys import find_rope_blocks
 from posenc.hf.config.rotation import Rotation, text_rope, to_longrope
-from posenc.hf.config.text_config import length_key, max_length
+from posenc.hf.config.text_config import find_text_config, length_key, max_length
 from posenc.hf.config.write import extended_length
 from posenc.hf.explanation.layer_facts import LayerFacts, model_from_config
 from posenc.hf.extend.methods import remapping_spec, scaled_rope
@@ -137,14 +138,28 @@ class RotaryModules:
         """
         try:
             new = self._config(ropes)
+            self._check_rope_types(new)
         except ValueError:
             self._check_writable(ropes)
+            if any(rope.length_dependent for rope in ropes.values()):  # no list of factors depends on the length
+                raise
             ropes = {kind: text_rope(to_longrope(rope, original_length)) for kind, rope in ropes.items()}
             new = self._config(ropes)
         key = length_key(self.read.text_config)
         if all(_block_lacks_length(rope) for rope in ropes.values()):
             return {**new, key: length}
         return new
+
+    def _check_rope_types(self, config: Mapping[str, Any]) -> None:
+        """Raise a ValueError for a rope type that the config class of this model type refuses when it is opened."""
+        taken = self.read.text_config.rotation.rope_types
+        for block in find_rope_blocks(find_text_config(dict(config))):
+            rope_type = None if block.values is None else block.effective.get("rope_type")
+            if taken and rope_type is not None and rope_type not in taken:
+                raise ValueError(
+                    f"method: transformers' code of {self.read.text_config.model_type} takes the rope types "
+                    f"{' and '.join(taken)} alone, not {rope_type}: use a method with fixed frequencies, such as yarn"
+                )
 
     def _check_writable(self, ropes: Mapping[str, RoPESpec]) -> None:
         """Raise a ValueError where a factor for each pair cannot express the model's own scaling."""
