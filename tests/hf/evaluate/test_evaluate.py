@@ -290,15 +290,36 @@ def test_a_stopped_command_goes_on(tmp_path: Path) -> None:
     assert complete.stdout.splitlines()[0] == "# model, read at up to 1,200 tokens"
 
 
-def test_search_settings_are_used(tmp_path: Path) -> None:
-    few = Settings(population=4, mutations=1, crossovers=1, parents=2, generations=1)
+def test_one_search_serves_any_number_of_documents(tmp_path: Path) -> None:
     model = small()
-    evaluate(model, out=tmp_path, **request(methods=["longrope"], search=few, count=1))
-    factors = json.loads((tmp_path / f"longrope-{2 * TRAINED}.json").read_text())
+    evaluate(model, out=tmp_path, **request(methods=["longrope"], search=FEW, count=1))
+    (path,) = tmp_path.glob(f"longrope-{2 * TRAINED}-*.json")
+    factors = json.loads(path.read_text())
     assert len(factors["factors"]) == model.config.hidden_size // model.config.num_attention_heads // 2
     lines: list[str] = []
-    evaluate(model, out=tmp_path, progress=lines.append, **request(methods=["longrope"], search=few, count=2))
+    evaluate(model, out=tmp_path, progress=lines.append, **request(methods=["longrope"], search=FEW, count=2))
     assert len(lines) == 3  # one announcement and the second document at two lengths: no search
+    with pytest.raises(ValueError, match="3 of at least 128 tokens and 2 others"):  # two of the four were searched on
+        evaluate(model, out=tmp_path, **request(methods=["longrope"], search=FEW, count=3))
+
+
+@pytest.mark.parametrize("changed", ["weights", "search", "scored", "documents"])
+def test_factors_of_another_search_are_not_taken(changed: str, tmp_path: Path) -> None:
+    first, model = request(methods=["longrope"], search=FEW, count=1), small()
+    second = dict(first)
+    if changed == "weights":
+        with torch.no_grad():
+            model.model.layers[0].self_attn.q_proj.weight.mul_(3.0)
+    elif changed == "search":
+        second["search"] = Settings(population=12, mutations=4, crossovers=4, parents=6, generations=3)
+    elif changed == "scored":
+        second["scored"] = 24
+    else:
+        second["documents"] = [*documents()[:2], *documents(8)[6:]]  # those that are searched on
+    evaluate(small(), out=tmp_path / "both", **first)
+    both = evaluate(model, out=tmp_path / "both", **second)
+    fresh = evaluate(model, out=tmp_path / "fresh", **second)
+    assert [reading.value for reading in both.readings] == [reading.value for reading in fresh.readings]
 
 
 def test_it_loads_a_folder(tmp_path: Path) -> None:

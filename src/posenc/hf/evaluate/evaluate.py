@@ -22,6 +22,7 @@ import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,8 +51,9 @@ from posenc.evaluation.retrieval import (
 from posenc.hf.atomic_write import write_atomically
 from posenc.hf.attach.attention_function import NAME
 from posenc.hf.config.rope_config import read_rope
-from posenc.hf.evaluate.methods import UNCHANGED, Method, applied
+from posenc.hf.evaluate.methods import UNCHANGED, Method, applied, search_digest
 from posenc.hf.extend.loading import load_causal_lm
+from posenc.hf.extend.methods import SEARCHED
 from posenc.hf.extend.rotary_modules import RotaryModules, declared_length
 from posenc.hf.extend.search import SIZES
 from posenc.hf.limits import TOKENS
@@ -97,7 +99,7 @@ class Evaluator:
         self.log, self.known, self.progress = log, known, progress
         self.weights, self.prefix = fingerprint(model), special_prefix(tokenizer)
         self.end_tokens = end_tokens_of(model, tokenizer)
-        self.session = ""
+        self.session = self.search = ""  # of LongRoPE: everything that decides its factors, hashed
 
     def encode(self, text: str) -> list[int]:
         """A text as tokens, without special ones."""
@@ -106,6 +108,8 @@ class Evaluator:
     def key(self, method: Method, target: int, task: str, length: int, item: _Item) -> str:
         """Everything that decides a measurement, as text."""
         name = str(method) if method.name in UNCHANGED else f"{method.name} to {target}"
+        if method.name == SEARCHED:
+            name += f" by search {self.search}"
         if task == PERPLEXITY:
             how = f"last {self.scored}"
         else:
@@ -283,16 +287,16 @@ def evaluate(
         live, tokenizer, trained=trained, lengths=chosen_lengths, scored=scored, answer_tokens=answer_tokens,
         depths=depths, log=logs[0], known=logs[1:], progress=progress,
     )  # fmt: skip
-    needs_search = any(method.name == "longrope" for method in chosen_methods)
-    extra = _SEARCH_DOCUMENTS if needs_search else 0
-    items = _items(documents, evaluator.encode, max(chosen_lengths), count, extra)
-    check_vocabulary(torch.cat([item.tokens for item in items]), live)
+    targets = [m.target(trained, max(chosen_lengths)) for m in chosen_methods if m.name == SEARCHED]
+    items, pieces = _items(documents, evaluator.encode, max(chosen_lengths), count, max(targets, default=None))
+    check_vocabulary(torch.cat([*(item.tokens for item in items), *pieces]), live)
+    evaluator.search = search_digest(evaluator.weights, trained, search or SIZES, pieces, scored)
     evaluator.session = _session(logs[0], live)
     for _ in _measure(
-        evaluator, rotations, chosen_methods, chosen_tasks, chosen_lengths, items, count, part, search, folder
+        evaluator, rotations, chosen_methods, chosen_tasks, chosen_lengths, items, pieces, part, search, folder
     ):
         pass
-    readings = tuple(_known(evaluator, chosen_methods, chosen_tasks, chosen_lengths, items[:count]))
+    readings = tuple(_known(evaluator, chosen_methods, chosen_tasks, chosen_lengths, items))
     settings = {
         "model": name, "weights": evaluator.weights, "trained_length": trained, "dtype": _dtype(live),
         "lengths": list(chosen_lengths), "methods": list(map(str, chosen_methods)), "tasks": list(chosen_tasks),
@@ -322,11 +326,11 @@ def _applies(method: Method, task: str) -> bool:
 
 def _measure(
     evaluator: Evaluator, rotations: RotaryModules | None, methods: Sequence[Method], tasks: Sequence[str],
-    lengths: Sequence[int], items: Sequence[_Item], count: int, part: tuple[int, int], search: Settings | None,
-    folder: Path | None,
+    lengths: Sequence[int], items: Sequence[_Item], pieces: Sequence[Tensor], part: tuple[int, int],
+    search: Settings | None, folder: Path | None,
 ) -> Iterator[Reading]:  # fmt: skip
     """Measure what is missing, method by method; a method that has nothing to do is not applied."""
-    own_items = [item for item in items[:count] if item.number % part[1] == part[0] - 1]
+    own_items = [item for item in items if item.number % part[1] == part[0] - 1]
     for method in methods:
         target = method.target(evaluator.trained, max(lengths))
         requested = [
@@ -341,7 +345,7 @@ def _measure(
         evaluator.progress(f"{method}: {len(missing):,} of {len(requested):,} readings to make")
         with applied(
             method, rotations, evaluator.trained, max(lengths), search=search or SIZES,
-            pieces=[item.tokens for item in items[count:]], scored=evaluator.scored, folder=folder,
+            pieces=pieces, scored=evaluator.scored, folder=folder, digest=evaluator.search,
         ):  # fmt: skip
             for task, length, item in missing:
                 yield evaluator.read(method, target, task, length, item)
@@ -384,29 +388,51 @@ def _lengths(lengths: Iterable[int] | None, trained: int, scored: int) -> tuple[
 
 
 def _items(
-    documents: Iterable[str | Path] | Iterable[Document], encode: Callable[[str], list[int]], longest: int, count: int,
-    extra: int,
-) -> list[_Item]:  # fmt: skip
-    """The first documents that are long enough, ``count`` and then ``extra`` ones for a search."""
+    documents: Iterable[str | Path] | Iterable[Document],
+    encode: Callable[[str], list[int]],
+    longest: int,
+    count: int,
+    target: int | None,
+) -> tuple[list[_Item], list[Tensor]]:
+    """The first ``count`` documents that are long enough, and the beginnings of the last ones, for LongRoPE's search.
+
+    Taken from the end, the texts of the search are the same for every ``count``.
+
+    Args:
+        documents, count: of `evaluate`.
+        encode: a text as tokens.
+        longest: tokens that a document has at least.
+        target: tokens of each text of the search; None: there is none.
+    """
     sources = list(documents)
     if sources and all(isinstance(each, Document) for each in sources):
         candidates: list[Document] = [each for each in sources if isinstance(each, Document)]
     else:
         candidates = read_documents([str(each) for each in sources])
-    items: list[_Item] = []
-    for document in candidates:
-        if len(document.text) < longest:  # no tokenizer here has tokens of less than a character on average
-            continue
+
+    def tokens_of(document: Document, least: int) -> Tensor | None:
+        if len(document.text) < least:  # no tokenizer here has tokens of less than a character on average
+            return None
         tokens = encode(document.text)
-        if len(tokens) >= longest:
-            items.append(_Item(len(items), document, torch.tensor(tokens[:longest], dtype=torch.long)))
-        if len(items) == count + extra:
-            return items
-    also = f" and {extra} for LongRoPE's search" if extra else ""
-    raise ValueError(
-        f"documents: {count}{also} of at least {longest:,} tokens are needed, and {len(items)} of {len(candidates)} "
-        "are as long: give more or longer ones, fewer with --count, or shorter lengths"
-    )
+        return torch.tensor(tokens[:least], dtype=torch.long) if len(tokens) >= least else None
+
+    def first(candidates: Iterable[Document], wanted: int, least: int) -> list[tuple[Document, Tensor]]:
+        chosen = ((document, tokens) for document in candidates if (tokens := tokens_of(document, least)) is not None)
+        return list(islice(chosen, wanted))
+
+    evaluated = first(candidates, count, longest)
+    extra, least = (0, longest) if target is None else (_SEARCH_DOCUMENTS, max(longest, target))
+    read = {document.sha256 for document, _ in evaluated}
+    searched = first((document for document in reversed(candidates) if document.sha256 not in read), extra, least)
+    if len(evaluated) < count or len(searched) < extra:
+        also = f" and {extra} others of at least {least:,} for LongRoPE's search" if extra else ""
+        raise ValueError(
+            f"documents: {count} of at least {longest:,} tokens{also} are needed, and of {len(candidates)} there are "
+            f"{len(evaluated)}{f' and {len(searched)}' if extra else ''}: give more or longer ones, fewer with --count, "
+            "or shorter lengths"
+        )
+    items = [_Item(number, document, tokens) for number, (document, tokens) in enumerate(evaluated)]
+    return items, [tokens for _, tokens in searched]
 
 
 def _open_logs(folder: Path | None, part: tuple[int, int]) -> list[MeasurementLog]:

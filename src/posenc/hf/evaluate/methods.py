@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
@@ -71,6 +73,7 @@ def applied(
     pieces: Sequence[Tensor],
     scored: int,
     folder: Path | None,
+    digest: str,
 ) -> Iterator[None]:
     """Context manager: the model under a method, restored afterwards.
 
@@ -83,6 +86,7 @@ def applied(
         pieces: texts that it judges by, of at least the target's tokens; none of them is evaluated.
         scored: tokens of each at its end.
         folder: where the search keeps what it has found; None: nowhere.
+        digest: of `search_digest`, for the names of its files.
     """
     target = method.target(trained, longest)
     if rotations is None or method.name in UNCHANGED or target <= trained:
@@ -95,7 +99,8 @@ def applied(
             detach(rotations.model)
     elif method.name == SEARCHED:
         searcher = FactorSearch(rotations, original_length=trained, length=target, last=scored, settings=search, seed=0)
-        factors = _searched_factors(searcher, [piece[-target:] for piece in pieces], trained, target, folder)
+        path = None if folder is None else folder / f"longrope-{target}-{digest}.json"
+        factors = _searched_factors(searcher, [piece[:target] for piece in pieces], trained, target, path)
         with rotations.temporarily(searcher.config((1.0,) * searcher.pairs, factors)):
             yield
     else:
@@ -103,13 +108,23 @@ def applied(
             yield
 
 
+def search_digest(weights: str, trained: int, settings: Settings, pieces: Sequence[Tensor], scored: int) -> str:
+    """A hash of everything but the target that decides the factors of LongRoPE's search.
+
+    Args:
+        weights: the model's `posenc.evaluation.log.fingerprint`.
+        trained, settings, pieces, scored: as `applied` and `FactorSearch` take them.
+    """
+    content = json.dumps([weights, trained, asdict(settings), [piece.tolist() for piece in pieces], scored])
+    return hashlib.sha256(content.encode()).hexdigest()[:8]
+
+
 def _searched_factors(
-    searcher: FactorSearch, pieces: Sequence[Tensor], trained: int, target: int, folder: Path | None
+    searcher: FactorSearch, pieces: Sequence[Tensor], trained: int, target: int, path: Path | None
 ) -> tuple[float, ...]:
     """LongRoPE's factors; one of several processes searches them, and the others wait for what it has found."""
-    if folder is None:
+    if path is None:
         return searcher.search(pieces, trained=trained, factor=target / trained)
-    path = folder / f"longrope-{target}.json"
     with locked(path, wait=True):
         if not path.exists():
             factors = searcher.search(
