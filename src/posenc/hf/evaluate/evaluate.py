@@ -428,8 +428,8 @@ def _items(
         also = f" and {extra} others of at least {least:,} for LongRoPE's search" if extra else ""
         raise ValueError(
             f"documents: {count} of at least {longest:,} tokens{also} are needed, and of {len(candidates)} there are "
-            f"{len(evaluated)}{f' and {len(searched)}' if extra else ''}: give more or longer ones, fewer with --count, "
-            "or shorter lengths"
+            f"{len(evaluated)}{f' and {len(searched)}' if extra else ''}: give more or longer ones, fewer with "
+            "--count, or shorter lengths"
         )
     items = [_Item(number, document, tokens) for number, (document, tokens) in enumerate(evaluated)]
     return items, [tokens for _, tokens in searched]
