@@ -222,11 +222,16 @@ def test_models_without_a_rotation_are_read_as_they_are() -> None:
         ({"part": (3, 2)}, "part"),
         ({"count": 5}, "5 of at least"),
         ({"tokenizer": None}, "tokenizer"),
+        ({"methods": ["as_is", "cut"], "scored": TRAINED, "lengths": [2 * TRAINED]}, "cut reads 64 tokens"),
+        ({"methods": ["as_is", "cut"], "tasks": ["niah_single"], "lengths": [900]}, "leave -.* of 64 tokens for the"),
+        ({"tasks": ["perplexity", "niah_single"], "lengths": [900, 300]}, "300 tokens have no room for niah_single"),
     ],
 )
 def test_requests_that_make_no_sense(options: dict[str, Any], message: str) -> None:
+    lines: list[str] = []
     with pytest.raises(ValueError, match=message):
-        evaluate(small(), **request(**options))
+        evaluate(small(), progress=lines.append, **request(**options))
+    assert not lines  # refused before anything is measured
 
 
 def test_methods_by_name() -> None:

@@ -150,14 +150,12 @@ class Evaluator:
 
     def _answer(self, method: Method, task: Any, length: int, item: _Item) -> dict[str, Any]:
         """Greedily decode the answer to a prompt, and score it."""
-        depth, answer_tokens = self.depth(item.number), self._answer_tokens(task)
-        prompt = build_prompt(
-            draw_task(task, item.number), item.tokens.tolist(), length, depth / 100, encode=self.encode,
-            ends=partial(ends_sentence, self.tokenizer), seed=item.number, prefix=self.prefix,
-            answer_tokens=answer_tokens,
-        )  # fmt: skip
-        expected = prompt.task.expected
-        room = self.trained - answer_tokens - len(prompt.before) - len(prompt.question)
+        depth, answer_tokens, prompt = (
+            self.depth(item.number),
+            self._answer_tokens(task),
+            self._prompt(task, length, item),
+        )
+        expected, room = prompt.task.expected, self._room(prompt)
         if method.name == CHUNKED:
             answer, extra = self._most_confident(prompt, room, answer_tokens)
         else:
@@ -166,9 +164,39 @@ class Evaluator:
             generation = generate(self.model, prompt.window(text), answer_tokens, end_tokens=self.end_tokens, stop=done)
             answer, extra = self._decode(generation.tokens), {}
         return {
-            "value": score(answer, expected), "depth": depth, "expected": list(expected),
+            "value": score(answer, expected), "depth": self.depth(item.number), "expected": list(expected),
             "answer": answer[:_ANSWER_SHOWN], **extra,
         }  # fmt: skip
+
+    def _prompt(self, task: Any, length: int, item: _Item) -> Prompt:
+        return build_prompt(
+            draw_task(task, item.number), item.tokens.tolist(), length, self.depth(item.number) / 100,
+            encode=self.encode, ends=partial(ends_sentence, self.tokenizer), seed=item.number, prefix=self.prefix,
+            answer_tokens=self._answer_tokens(task),
+        )  # fmt: skip
+
+    def _room(self, prompt: Prompt) -> int:
+        """Tokens of a text that the prompt and its answer leave within the trained length."""
+        return self.trained - self._answer_tokens(prompt.task.kind) - len(prompt.before) - len(prompt.question)
+
+    def check_room(self, methods: Sequence[Method], tasks: Sequence[str], items: Sequence[_Item]) -> None:
+        """Raise a ValueError for prompts or controls without room, before anything is measured."""
+        controls = [method.name for method in methods if method.name in (CUT, CHUNKED)]
+        if PERPLEXITY in tasks and CUT in controls and self.trained <= self.scored:
+            raise ValueError(
+                f"scored: {CUT} reads {self.trained:,} tokens, the trained length, and cannot score {self.scored:,} of "
+                f"them: score fewer (--scored) or leave {CUT} out"
+            )
+        for task in tasks:
+            for item in items if task != PERPLEXITY else ():
+                prompt = self._prompt(task, min(self.lengths), item)
+                room = self._room(prompt)
+                if controls and room <= prompt.longest_fact:
+                    raise ValueError(
+                        f"trained_length: {task} and its answer leave {room:,} of {self.trained:,} tokens for the text, "
+                        f"too few for {' and '.join(controls)}: allow a shorter answer (--answer-tokens) "
+                        "or leave them out"
+                    )
 
     def _most_confident(self, prompt: Prompt, room: int, answer_tokens: int) -> tuple[str, dict[str, Any]]:
         """The answer of the window that is surest of it, by the mean log-probability of its first line."""
@@ -291,6 +319,7 @@ def evaluate(
     items, pieces = _items(documents, evaluator.encode, max(chosen_lengths), count, max(targets, default=None))
     check_vocabulary(torch.cat([*(item.tokens for item in items), *pieces]), live)
     evaluator.search = search_digest(evaluator.weights, trained, search or SIZES, pieces, scored)
+    evaluator.check_room(chosen_methods, chosen_tasks, items)
     evaluator.session = _session(logs[0], live)
     for _ in _measure(
         evaluator, rotations, chosen_methods, chosen_tasks, chosen_lengths, items, pieces, part, search, folder
