@@ -150,11 +150,7 @@ class Evaluator:
 
     def _answer(self, method: Method, task: Any, length: int, item: _Item) -> dict[str, Any]:
         """Greedily decode the answer to a prompt, and score it."""
-        depth, answer_tokens, prompt = (
-            self.depth(item.number),
-            self._answer_tokens(task),
-            self._prompt(task, length, item),
-        )
+        answer_tokens, prompt = self._answer_tokens(task), self._prompt(task, length, item)
         expected, room = prompt.task.expected, self._room(prompt)
         if method.name == CHUNKED:
             answer, extra = self._most_confident(prompt, room, answer_tokens)
@@ -193,8 +189,8 @@ class Evaluator:
                 room = self._room(prompt)
                 if controls and room <= prompt.longest_fact:
                     raise ValueError(
-                        f"trained_length: {task} and its answer leave {room:,} of {self.trained:,} tokens for the text, "
-                        f"too few for {' and '.join(controls)}: allow a shorter answer (--answer-tokens) "
+                        f"trained_length: {task} and its answer leave {room:,} of {self.trained:,} tokens for the "
+                        f"text, too few for {' and '.join(controls)}: allow a shorter answer (--answer-tokens) "
                         "or leave them out"
                     )
 
