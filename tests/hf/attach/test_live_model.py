@@ -73,3 +73,12 @@ def test_windows_and_attached_encodings() -> None:
 def test_only_models_of_transformers() -> None:
     with pytest.raises(ValueError, match="model"):
         inspect(torch.nn.Linear(2, 2))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_cast_is_not_taken_for_another_configuration(dtype: torch.dtype) -> None:
+    name, model = str(dtype).removeprefix("torch."), built("llama").to(dtype)
+    for cast in (model, model.float()):  # widened again, the frequencies stay rounded
+        text = str(inspect(cast))
+        assert f"rounded to {name}" in text
+        assert "another configuration" not in text

@@ -130,7 +130,7 @@ def _layer(number: int, module: Any, facts: LayerFacts, rotary: nn.Module | None
     if table is not None and isinstance(facts.rotation, RoPE):
         gap = _gap(*table, facts.rotation)
         if gap > _TOLERANCE:
-            differs.append(Difference("rotation", _difference_in_words(*table, facts.rotation)))
+            differs.append(Difference("rotation", _difference_in_words(*table, facts.rotation, rotary)))
     scale = getattr(module, "scaling", None)
     if isinstance(scale, float) and facts.scale is not None and abs(scale / facts.scale - 1) > 1e-6:
         text = f"attention logits are multiplied by {scale:g}, the configuration says {facts.scale:g}"
@@ -169,7 +169,16 @@ def _gap(cos: Tensor, sin: Tensor, rope: RoPE) -> float:
     return float(torch.maximum((cos - gain * angles.cos()).abs(), (sin - gain * angles.sin()).abs()).max())
 
 
-def _difference_in_words(cos: Tensor, sin: Tensor, rope: RoPE) -> str:
+def _rounded_to(rotary: Any) -> str:
+    """The 16-bit dtype that a module's frequencies were cast to, "" for none; widened again, they stay rounded."""
+    buffers = [buffer for name, buffer in rotary.named_buffers() if "inv_freq" in name]
+    for dtype in (torch.bfloat16, torch.float16):
+        if any(torch.equal(buffer, buffer.to(dtype).to(buffer.dtype)) for buffer in buffers):
+            return str(dtype).removeprefix("torch.")
+    return ""
+
+
+def _difference_in_words(cos: Tensor, sin: Tensor, rope: RoPE, rotary: Any) -> str:
     """What is different: the gain, or the frequencies of how many pairs."""
     spectrum = rope.spectrum(_POSITIONS[-1] + 1)
     gain = float(torch.hypot(cos[1], sin[1]).mean())
@@ -177,6 +186,12 @@ def _difference_in_words(cos: Tensor, sin: Tensor, rope: RoPE) -> str:
         return f"the module's gain is {gain:.4g}, the configuration's {float(spectrum.gain):.4g}"
     theta = torch.atan2(sin[1], cos[1])
     ratio = theta / spectrum.theta.cpu()
+    off, dtype = float((ratio - 1).abs().max()), _rounded_to(rotary)
+    if off < 2**-7 and dtype:
+        return (
+            f"the module's frequencies are rounded to {dtype}, by up to {off:.1%}, as model.to(torch.{dtype}) does: load "
+            f"the model in that dtype instead, from_pretrained(FOLDER, dtype={dtype!r})"
+        )
     count = int(((ratio - 1).abs() > 1e-2).sum())
     worst = int((ratio.log().abs()).argmax())
     return (
