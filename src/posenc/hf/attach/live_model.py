@@ -189,8 +189,8 @@ def _difference_in_words(cos: Tensor, sin: Tensor, rope: RoPE, rotary: Any) -> s
     off, dtype = float((ratio - 1).abs().max()), _rounded_to(rotary)
     if off < 2**-7 and dtype:
         return (
-            f"the module's frequencies are rounded to {dtype}, by up to {off:.1%}, as model.to(torch.{dtype}) does: load "
-            f"the model in that dtype instead, from_pretrained(FOLDER, dtype={dtype!r})"
+            f"the module's frequencies are rounded to {dtype}, by up to {off:.1%}, as model.to(torch.{dtype}) does: "
+            f"load the model in that dtype instead, from_pretrained(FOLDER, dtype={dtype!r})"
         )
     count = int(((ratio - 1).abs() > 1e-2).sum())
     worst = int((ratio.log().abs()).argmax())
