@@ -79,7 +79,9 @@ def locked(path: Path, *, wait: bool = False) -> TextIO:
         fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         file.close()
-        raise ValueError(f"{path}: another process is measuring into it: wait, or give each its own part") from error
+        raise ValueError(
+            f"{path}: another process is writing there: wait, or give each a part or folder of its own"
+        ) from error
     return file
 
 

@@ -253,6 +253,22 @@ def test_a_full_disk_leaves_the_measurements_and_nothing_half_written(
     assert (tmp_path / "new" / "extension.json").exists()
 
 
+def test_another_process_does_not_work_on_the_same_state(tmp_path: Path) -> None:
+    out, lines = tmp_path / "new", list[str]()
+
+    def second(line: str) -> None:
+        if line.startswith("  window 2"):
+            with pytest.raises(ValueError, match="another process is writing there"):
+                extend(small(), TARGET, "yarn", out=out, progress=lines.append, **asked())
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        extend(small(), TARGET, "yarn", out=out, progress=second, **asked())
+    assert not lines
+    extend(small(), TARGET, "yarn", out=out, **asked())  # the first one is gone
+    assert not (tmp_path / "new.work").exists()
+
+
 def test_a_full_disk_within_the_log_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = MeasurementLog(tmp_path / "measured.jsonl")
     log.put("first", 1)

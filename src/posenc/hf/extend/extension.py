@@ -489,7 +489,10 @@ def extend(
     if output.finished is not None:
         finished = load_causal_lm(str(output.path), **loading)
         return replace(Extension.of_record(output.finished, str(out)), model=finished.model)
-    return job.run(output, tokenizer)
+    try:
+        return job.run(output, tokenizer)
+    finally:
+        output.close()
 
 
 def _check_trainable(model: Any, method: str) -> None:

@@ -24,12 +24,13 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from torch import nn
 from transformers import AutoConfig
 
 from posenc.arguments import one_line, shown
+from posenc.evaluation.log import locked
 from posenc.frequencies.modules import LongRoPE
 from posenc.hf.atomic_write import naming_target, write_atomically
 from posenc.hf.config.rope_config import RopeConfig, read_rope
@@ -71,13 +72,14 @@ class OutputFolder:
         finished: the record in ``path`` where that is the outcome of the same request.
 
     Raises:
-        ValueError: for a folder that exists and is something else.
+        ValueError: for a folder that exists and is something else, and for a state that another process works on.
     """
 
     def __init__(self, path: str | Path | None, request: Mapping[str, Any], *, overwrite: bool) -> None:
         self.path = None if path is None else Path(path)
         self.state: Path | None = None
         self.finished: dict[str, Any] | None = None
+        self._lock: TextIO | None = None
         if self.path is None:
             return
         canonical_request, state = json.loads(json.dumps(request)), self.path.with_name(f"{self.path.name}.work")
@@ -104,6 +106,13 @@ class OutputFolder:
                 f"out: {state} holds the state of another call, with {key} = {shown(before.get(key))}, not "
                 f"{shown(canonical_request.get(key))}; it was left as it is: repeat that call, or move it away"
             )
+        self._lock = locked(request_file)  # two processes would train and search over each other's results
+
+    def close(self) -> None:
+        """Let another process work on the state."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     def file(self, name: str) -> Path | None:
         """The path of a file of the state; None where nothing is written."""
@@ -182,6 +191,7 @@ class OutputFolder:
         except BaseException:
             shutil.rmtree(new, ignore_errors=True)
             raise
+        self.close()  # Windows removes no open file
         shutil.rmtree(self.state)
         return weights
 
