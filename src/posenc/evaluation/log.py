@@ -1,7 +1,7 @@
 """A log of measurements, one JSON object a line: what is in it is not measured again.
 
 Lines are appended and flushed one by one, so that a process that is killed loses at most the measurement that it was
-making; a line that was cut off is removed when the log is opened.
+making; a line that was cut off is removed before the next one is added.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class MeasurementLog:
     def __init__(self, path: Path | None = None, *, lock: bool = False) -> None:
         self.path = path
         self.known: dict[str, Any] = {}
+        self._complete: int | None = None  # bytes before a line that was cut off
         if path is not None and lock:
             self._lock = locked(path)
         if path is None or not path.exists():
@@ -41,9 +42,8 @@ class MeasurementLog:
                 self.known[record["key"]] = record["value"]
             except (ValueError, KeyError, TypeError) as error:
                 raise ValueError(f"{path}: line {number} is no measurement: remove the line or the file") from error
-        if complete != content:  # killed within a line
-            with path.open("r+b") as file:
-                file.truncate(len(complete))
+        if complete != content:  # killed within a line, or another process is writing it
+            self._complete = len(complete)
 
     def get(self, key: str) -> Any:
         """The value of a key; None where it was not measured."""
@@ -54,6 +54,9 @@ class MeasurementLog:
         line = json.dumps({"key": key, "value": value}, allow_nan=False).encode() + b"\n"
         if self.path is not None:
             try:
+                if self._complete is not None:
+                    os.truncate(self.path, self._complete)
+                    self._complete = None
                 with self.path.open("ab") as file:
                     file.write(line)
                     file.flush()

@@ -175,6 +175,27 @@ def test_nothing_is_measured_twice_and_parts_make_a_whole(tmp_path: Path) -> Non
     assert (tmp_path / "parts" / "table.md").read_text().startswith("# LlamaForCausalLM")
 
 
+def test_the_last_of_several_processes_reports_what_all_have_read(tmp_path: Path) -> None:
+    model, options = small(), request(methods=["as_is"])
+
+    def other_part(line: str) -> None:
+        if "document 1" in line and not (tmp_path / "readings-2of2.jsonl").exists():
+            evaluate(small(), out=tmp_path, part=(2, 2), **options)
+
+    evaluate(model, out=tmp_path, part=(1, 2), progress=other_part, **options)
+    assert len(json.loads((tmp_path / "record.json").read_text())["readings"]) == 2 * 2
+
+
+def test_a_reader_leaves_the_line_that_another_process_is_writing(tmp_path: Path) -> None:
+    path, line = tmp_path / "readings.jsonl", b'{"key": "a", "value": 1}\n'
+    path.write_bytes(line + b'{"key": "b", ')
+    reader = MeasurementLog(path)
+    assert reader.known == {"a": 1}
+    with path.open("ab") as file:  # the other process goes on
+        file.write(b'"value": 2}\n')
+    assert MeasurementLog(path).known == {"a": 1, "b": 2}
+
+
 def test_a_cut_off_line_is_measured_again(tmp_path: Path) -> None:
     model = small()
     complete = evaluate(model, out=tmp_path, **request(methods=["as_is"]))

@@ -321,6 +321,9 @@ def evaluate(
         evaluator, rotations, chosen_methods, chosen_tasks, chosen_lengths, items, pieces, part, search, folder
     ):
         pass
+    if folder is not None:
+        logs = [logs[0], *_logs_of_others(folder, logs[0])]  # which have grown in the meantime
+        evaluator.known = logs[1:]
     readings = tuple(_known(evaluator, chosen_methods, chosen_tasks, chosen_lengths, items))
     settings = {
         "model": name, "weights": evaluator.weights, "trained_length": trained, "dtype": _dtype(live),
@@ -466,8 +469,12 @@ def _open_logs(folder: Path | None, part: tuple[int, int]) -> list[MeasurementLo
         return [MeasurementLog()]
     folder.mkdir(parents=True, exist_ok=True)
     log_path = folder / ("readings.jsonl" if part == (1, 1) else f"readings-{part[0]}of{part[1]}.jsonl")
-    other_parts = [path for path in sorted(folder.glob("readings*.jsonl")) if path != log_path]
-    return [MeasurementLog(log_path, lock=True), *map(MeasurementLog, other_parts)]
+    log = MeasurementLog(log_path, lock=True)
+    return [log, *_logs_of_others(folder, log)]
+
+
+def _logs_of_others(folder: Path, log: MeasurementLog) -> list[MeasurementLog]:
+    return [MeasurementLog(path) for path in sorted(folder.glob("readings*.jsonl")) if path != log.path]
 
 
 def _session(log: MeasurementLog, model: nn.Module) -> str:
