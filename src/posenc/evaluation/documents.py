@@ -23,7 +23,7 @@ class Document(NamedTuple):
 
 
 def read_documents(paths: Sequence[str | Path] = ()) -> list[Document]:
-    """Documents in order of their names; the hash of the name decides the order in which they are used.
+    """Documents by the hash of their names, which decides the order in which they are used; a copy of one is left out.
 
     Args:
         paths: text files, and folders that are searched for text files; none: the Python sources of the installed
@@ -33,6 +33,7 @@ def read_documents(paths: Sequence[str | Path] = ()) -> list[Document]:
         ValueError: for a path that does not exist, a folder without text files, or a text that is not UTF-8.
     """
     documents: dict[str, Document] = {}
+    texts: set[str] = set()
     for path in map(Path, paths or [sysconfig.get_path("stdlib")]):
         if not path.exists():
             raise ValueError(f"documents: there is nothing at {path}; give text files, or folders with them")
@@ -41,8 +42,13 @@ def read_documents(paths: Sequence[str | Path] = ()) -> list[Document]:
             raise ValueError(f"documents: {path} holds no text files ({', '.join(sorted(SUFFIXES))})")
         for file in files:
             text = read_text(file, BYTES)
+            sha256 = hashlib.sha256(text.encode()).hexdigest()
+            if sha256 in texts:
+                continue
             name = file.name if path.is_file() else file.relative_to(path).as_posix()
-            documents[name] = Document(name, text, hashlib.sha256(text.encode()).hexdigest())
+            name = file.as_posix() if name in documents else name
+            texts.add(sha256)
+            documents[name] = Document(name, text, sha256)
     return sorted(documents.values(), key=lambda document: hashlib.sha256(document.name.encode()).digest())
 
 
