@@ -269,7 +269,8 @@ def test_a_configuration_is_read(config: dict[str, Any], facts: dict[str, Any], 
     assert checkpoint.name == "my-model"
     assert {name: getattr(checkpoint, name) for name in facts} == facts
     assert found_kind == kind
-    assert posenc_cli.run(["recommend", str(path), "--length", "16384"]) == 0
+    trained = [] if checkpoint.declared is not None else ["--train-length", "512"]
+    assert posenc_cli.run(["recommend", str(path), "--length", "16384", *trained]) == 0
 
 
 @pytest.mark.parametrize(
@@ -391,3 +392,25 @@ def test_a_terminal_is_asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     assert posenc_cli.run(["recommend"]) == 0
     assert "YaRN with factor 4" in capsys.readouterr().out
     assert next(answers, None) is None
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_type": "t5", "num_heads": 6, "d_model": 64, "d_kv": 16, "num_layers": 2},
+        {**CONFIG, "model_type": "llama", "rope_scaling": {"type": "linear", "factor": 2.0}},
+    ],
+)
+def test_a_length_that_no_config_declares_is_not_made_up(
+    config: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = {key: value for key, value in config.items() if key != "max_position_embeddings"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    command = ["recommend", str(tmp_path / "config.json"), "--length"]
+    assert posenc_cli.run([*command, "2048"]) == 2
+    assert "declares no context length" in capsys.readouterr().err
+    for length in ("256", "512", "1024"):
+        assert posenc_cli.run([*command, length, "--train-length", "512"]) == 0
+        answer = capsys.readouterr().out
+        assert "None" not in answer
+        assert "declares" not in answer

@@ -61,7 +61,12 @@ def _recommend() -> argparse.ArgumentParser:
     )  # fmt: skip
     for name, (question, answers) in QUESTIONS.items():
         parser.add_argument(f"--{name}", choices=answers, help=f"{question} (default: {answers[0]})")
-    parser.add_argument("--train-length", type=int, metavar="TOKENS", help="training length (default: 4096)")
+    parser.add_argument(
+        "--train-length",
+        type=int,
+        metavar="TOKENS",
+        help="training length (default: 4096; with CONFIG, as it declares)",
+    )
     parser.add_argument("--length", type=int, metavar="TOKENS", help="longest context (default: the training length)")
     parser.add_argument("--tune", action="store_true", help="the checkpoint may be fine-tuned")
     parser.add_argument("--memory", type=float, metavar="GIB", help="for the key/value cache of one sequence")

@@ -42,6 +42,10 @@ def run(
         with naming(path):
             checkpoint, kind_read = read_checkpoint(Path(path))
         choices |= {"model": "checkpoint", "kind": kind_read, "checkpoint": checkpoint}
+        if checkpoint.declared is None and train_length is None:
+            raise ValueError(
+                f"{path}: declares no context length: give the one that the model was trained at (--train-length)"
+            )
         trained = checkpoint.declared or LENGTH
     choices |= {name: value for name, value in answers.items() if value is not None}
     trained = trained if train_length is None else train_length

@@ -56,7 +56,7 @@ FACTS = (
          {**_OLD, "scaled": True, "tune": True, "ratio": _LONGER, "task": _USED_WHOLE}),
     Rule("default", "Change nothing: {name} declares {declared} tokens, and every scaling changes what the model was "
          "trained with.", "by definition", ("docs/interpolation.md",),
-         {**_OLD, "given": True, "ratio": {"upto": 1.0}, "kind": (*TEXT, *_OTHER_KINDS)}),
+         {**_OLD, "declares": True, "ratio": {"upto": 1.0}, "kind": (*TEXT, *_OTHER_KINDS)}),
     Rule("default", "Change nothing: {length} tokens are within the training length, and every scaling changes what "
                     "the model was trained with.", "by definition", ("docs/interpolation.md",),
          {**_OLD, "ratio": {"upto": 1.0}, "kind": (*TEXT, *_OTHER_KINDS)}),
@@ -65,12 +65,12 @@ FACTS = (
                  "practice", ("qwen3_card",),
          {**_OLD, "scaled": True, "ratio": {"upto": 1.0}}),
     Rule("note", "{name} has a block of type {scaling} already, and declares {declared} tokens.", "by definition",
-         ("docs/rotary.md",), {**_OLD, "scaled": True, "ratio": _LONGER}),
+         ("docs/rotary.md",), {**_OLD, "scaled": True, "declares": True, "ratio": _LONGER}),
     Rule("note", "Only the global layers of {name} need a change: in the others no distance reaches {window} tokens.",
          "by definition", ("docs/interpolation.md",), {**_ROPE, "pattern": "mixed", "ratio": _LONGER}),
     Rule("note", "The length that a configuration declares need not be a training length of the model: DeepSeek-V3 "
                  "declares 163,840 tokens and was trained at 128k.", "practice", ("deepseek_v3", "deepseek_v3_card"),
-         {**_TEXT, "given": True, "scheme": "rope"}),
+         {**_TEXT, "declares": True, "scheme": "rope"}),
     Rule("note", "This supposes RoPE. Give the config.json: a learned table (BERT) ends at its last row, and a bias by "
                  "distance (T5) or ALiBi has no frequencies to scale.", "by definition",
          ("docs/methods/learned.md", "docs/methods/t5.md", "docs/methods/alibi.md"),

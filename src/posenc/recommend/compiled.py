@@ -14,7 +14,14 @@ from posenc.recommend import SOURCES, rules
 from posenc.recommend.needs import ALGORITHMIC, CACHE_A_TOKEN, DECODERS, GIB, KINDS, MODELS, TASKS
 from posenc.recommend.rule import ENGINE_NAMES, SECTIONS, Rule
 
-_CONFIG_FEATURES = ("given", "scaled", "scheme", "pattern", "block")  # unknown on the page, which reads no config
+_CONFIG_FEATURES = (
+    "given",
+    "scaled",
+    "scheme",
+    "pattern",
+    "block",
+    "declares",
+)  # unknown on the page, which reads no config
 
 
 def compiled() -> dict[str, Any]:
@@ -37,6 +44,7 @@ def as_script() -> str:
 
 def _may_match(rule: Rule) -> bool:
     """Whether a rule can hold where no configuration was given."""
-    unknown = {"given": False, "scaled": False, "scheme": "unknown", "pattern": "unknown", "block": ""}
+    unknown = {"given": False, "scaled": False, "scheme": "unknown", "pattern": "unknown", "block": "",
+               "declares": False}  # fmt: skip
     conditions = {name: rule.when[name] for name in _CONFIG_FEATURES if name in rule.when}
     return all(unknown[name] in (c if isinstance(c, tuple) else (c,)) for name, c in conditions.items())

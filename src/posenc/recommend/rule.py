@@ -101,7 +101,8 @@ def features(needs: Needs) -> dict[str, Any]:
         "window": known.window if known else None, "scaling": known.scaling if known else "",
         "scaled": known is not None and bool(known.scaling),
         "block": known.scaling.partition("(")[0] if known else "",
-        "declared": known.declared if known else None,
+        "declares": known is not None and known.declared is not None,
+        "declared": known.declared if known and known.declared is not None else needs.train_length,
     }  # fmt: skip
 
 
