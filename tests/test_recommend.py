@@ -223,7 +223,7 @@ def test_streams_of_a_scaled_checkpoint_get_a_window_and_no_longer_context() -> 
         ({"pattern": "global-nope", "window": 4096}, "global layers have no positional encoding"),
         ({"pattern": "windows", "window": 4096}, "no distance reaches 4,096 tokens"),
         ({"scaling": "Llama3(8, original_length=8192)", "declared": 16384}, "by 2, and never scale twice"),
-        ({"scaling": "LongRoPE(32, original_length=4096)"}, "Search anew"),
+        ({"scaling": "LongRoPE(32, original_length=4096)"}, "Remap distances"),
         ({"declared": 65536}, "Change nothing: my-model declares 65,536 tokens"),
     ],
 )

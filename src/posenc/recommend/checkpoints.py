@@ -44,8 +44,8 @@ FACTS = (
                  "retrieval of it.", "by definition", ("docs/interpolation.md",),
          {**_OLD, "scheme": "rope", "pattern": "windows", "ratio": _LONGER}),
     Rule("default", "Its LongRoPE lists were searched and trained for {declared} tokens; no recipe is known here that "
-         "extends them without training. Search anew and fine-tune (posenc extend --method progressive), or read the "
-         "text in chunks.", "practice", ("longrope", "phi3"),
+         "extends them, and posenc extend does not search on top of them. Remap distances (posenc extend --method "
+         "self_extend), or read the text in chunks.", "practice", ("longrope", "phi3"),
          {**_OLD, "block": "LongRoPE", "ratio": _LONGER, "task": _USED_WHOLE}),
     Rule("default", "Multiply the factor of the block that {name} has, {scaling}, by {factor}, and never scale twice. "
                     "Do so only if its model card documents such a length; otherwise fine-tune, or read the text in "

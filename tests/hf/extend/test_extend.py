@@ -168,9 +168,10 @@ def test_factors_that_depend_on_the_length_are_not_scaled_again(method: str) -> 
     block = {"rope_type": "longrope", "short_factor": [1.1] * pairs, "long_factor": [3.0] * pairs,
              "original_max_position_embeddings": TRAINED // 4, "rope_theta": 10000.0}  # fmt: skip
     model = small("phi3", sliding_window=None, rope_parameters=block, original_max_position_embeddings=TRAINED // 4)
-    with pytest.raises(ValueError, match="scaled already"):
+    with pytest.raises(ValueError, match=r"scaled already.*self_extend"):
         extend(model, TARGET, method, **asked())
     assert inspect(model).agrees
+    assert extend(model, TARGET, "self_extend", **asked()).method == "self_extend"  # the advice works
 
 
 @pytest.mark.parametrize("method", ["yarn", "llama3", "pi", "ntk_by_parts", "auto"])

@@ -316,8 +316,8 @@ def _change_of(
     if taken := text_config.rotation.rope_types:
         raise ValueError(
             f"method: transformers' code of {text_config.model_type} takes the rope types {' and '.join(taken)} alone, "
-            "and no formula gives longrope's factors; without --config-only, posenc extend --method longrope searches "
-            "them on the model"
+            "which --config-only does not write; without it, posenc extend --method yarn writes YaRN's frequencies as "
+            "longrope's factors, and --method longrope searches factors on the model"
         )
     recipe = documented_for(text_config.model_type, declared, values["rope_theta"]) if original is None else None
     start = original or (recipe.original if recipe is not None else block.trained or declared)

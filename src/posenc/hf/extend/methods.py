@@ -98,7 +98,8 @@ def scaled_rope(rope: RoPE, method: str, factor: float, original_length: int) ->
         return rope.replace(scaling=composed)
     except ValueError as error:
         has = one_line(rope.scaling)
-        advice = "no method that scales frequencies can" if rope.length_dependent else "use pi or ntk"
+        remapped = "no method that scales frequencies can; self_extend remaps distances instead"
+        advice = remapped if rope.length_dependent else "use pi or ntk"
         raise ValueError(
             f"model: its frequencies are scaled already, by {has}, which {method} cannot start from: {advice}"
         ) from error

@@ -215,8 +215,8 @@ def grown_scaling(block: Block, method: str, length: int, declared: int, *, late
     if kind == "longrope":
         raise ValueError(
             f"method: rope type 'longrope' has a factor for each pair, searched for {declared:,} tokens, and no "
-            "formula gives factors for another length; without --config-only, posenc extend --method longrope searches "
-            "them on the model"
+            "formula gives factors for another length, nor does posenc extend search on top of them; without "
+            "--config-only, --method self_extend remaps distances instead"
         )
     if kind not in ("yarn", "llama3", "linear", "proportional"):
         follows = ": its frequencies follow the length of the text already" if kind.startswith("dynamic") else ""

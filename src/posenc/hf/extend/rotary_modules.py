@@ -171,7 +171,7 @@ class RotaryModules:
             if rope.length_dependent:
                 raise ValueError(
                     f"model: its frequencies are scaled already, by {has}; they depend on the length of the text, and "
-                    "no method here scales such frequencies further"
+                    "no method here scales such frequencies further: use self_extend, which remaps distances"
                 )
             if self.read.softmax_factor(kind) != 1:
                 raise ValueError(

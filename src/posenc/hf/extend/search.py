@@ -68,7 +68,8 @@ class FactorSearch:
             )
         ((self.kind, self.rope),) = ropes.items()
         if self.rope.scaling is not None:
-            advice = " or ".join(auto_methods((self.rope,)))
+            remapped = "self_extend, which remaps distances"
+            advice = remapped if self.rope.length_dependent else " or ".join(auto_methods((self.rope,)))
             raise ValueError(
                 f"model: its frequencies are scaled already, which the search cannot start from: use {advice}"
             )
