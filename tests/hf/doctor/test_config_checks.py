@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -293,3 +294,19 @@ def test_default_configurations_of_transformers_raise_no_alarm() -> None:
             alarms[name] = names
     assert examined > 300
     assert alarms == {name: names for name, names in TRUE_OF_DEFAULTS.items() if name in auto.CONFIG_MAPPING_NAMES}
+
+
+def test_factors_of_resonance_rope_are_no_suspicion() -> None:
+    wavelengths = [2 * math.pi * 10_000.0 ** (pair / 64) for pair in range(64)]
+    factors = [round(wavelength) / wavelength for wavelength in wavelengths]
+    assert factors[0] < 0.96
+
+    def names(factors: list[float]) -> set[str]:
+        block = {"rope_type": "longrope", "short_factor": factors, "long_factor": factors, "rope_theta": 10_000.0,
+                 "original_max_position_embeddings": 4096}  # fmt: skip
+        config = {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 2,
+                  "max_position_embeddings": 8192, "rope_parameters": block}  # fmt: skip
+        return {finding.name for finding in examine(config).findings}
+
+    assert "factors-below-one" not in names(factors)
+    assert "factors-below-one" in names([0.97, *factors[1:]])

@@ -11,7 +11,8 @@ training length with factor 20, Llama 3.1 with factor 8).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from posenc.arguments import shown
@@ -283,6 +284,14 @@ _LEAST_GAIN, _MOST_GAIN = 0.7, 2.0  # YaRN's own gain is 1 to 1.42 for factors u
 _SLOWEST_BASE, _FASTEST_BASE = 500, 1e11  # published bases: 1,000 (nomic) to some 10^10
 
 
+def _has_whole_wavelengths(factors: Sequence[float], base: Any) -> bool:
+    """Whether factors are Resonance RoPE's (arXiv 2403.00071), which rounds the fastest pair's 2π tokens to 6."""
+    if not is_number(base, 1, BASE):
+        return False
+    slowed = (2 * math.pi * factor * base ** (pair / len(factors)) for pair, factor in enumerate(factors))
+    return all(abs(wavelength - round(wavelength)) < 1e-3 for wavelength in slowed if wavelength < 1000)
+
+
 def _on_block(text_config: TextConfig, rope_block: RopeBlock) -> Iterator[Finding]:
     values, block, longest = rope_block.effective, rope_block.values or {}, rope_block.longest
     rope_type, factor = values.get("rope_type", "default"), values.get("factor")
@@ -302,7 +311,7 @@ def _on_block(text_config: TextConfig, rope_block: RopeBlock) -> Iterator[Findin
     if rope_type == "longrope":
         for key in ("short_factor", "long_factor"):
             small = min(values[key])
-            if small < 1 - 1e-6:
+            if small < 1 - 1e-6 and not _has_whole_wavelengths(values[key], base):
                 text = f"holds {small:g}: a factor below 1 makes a pair rotate faster than in training, and published "
                 text += "lists begin at 1; were other numbers meant?"
                 yield Finding(key, text, "factors-below-one", "suspicion")
