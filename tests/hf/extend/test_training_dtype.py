@@ -13,7 +13,7 @@ pytest.importorskip("accelerate")
 
 from posenc.evaluation import token_losses
 from posenc.hf.extend import Recipe, extend
-from tests.hf.extend.extended import TARGET, asked, saved, small
+from tests.hf.extend.extended import TARGET, TRAINED, asked, saved, small
 
 GENTLE = Recipe(steps=6, warmup=1, lr=2e-5, save_every=2)
 
@@ -61,3 +61,15 @@ def test_a_loss_that_is_not_finite_is_an_error_with_its_cause(tmp_path: Path) ->
     model.model.embed_tokens.weight.data[7] = torch.nan
     with pytest.raises(ValueError, match="its loss at 3 tokens is not finite"):
         token_losses(model, torch.tensor([7, 8, 9]), 1)
+
+
+@pytest.mark.parametrize(("method", "tokens"), [("drope", TRAINED), ("progressive", 96)])
+def test_a_lack_of_memory_in_training_is_one_line(
+    method: str, tokens: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def out_of_memory(*_: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    monkeypatch.setattr("posenc.hf.extend.tuning.row_loss", out_of_memory)
+    with pytest.raises(ValueError, match=f"training on rows of {tokens} tokens: use fewer --tokens"):
+        extend(small(), TARGET, method, out=tmp_path / "new", **asked())

@@ -170,19 +170,30 @@ def gigabytes(size: int) -> str:
 
 
 @contextmanager
-def within_memory(model: nn.Module, tokens: int) -> Iterator[None]:
-    """Let a lack of memory become a ValueError of one line, which says at how many tokens and what to do."""
+def within_memory(model: nn.Module, tokens: int, *, trains: bool = False) -> Iterator[None]:
+    """Let a lack of memory become a ValueError of one line, which says at how many tokens and what to do.
+
+    Args:
+        model: on its device.
+        tokens: of a reading, or of a row that is trained on.
+        trains: whether gradients and the optimizer need memory too.
+    """
     try:
         yield
     except (torch.OutOfMemoryError, MemoryError) as error:
-        raise _too_little(model, tokens) from error
+        raise _too_little(model, tokens, trains) from error
     except RuntimeError as error:  # of the allocator of the processor, and of MPS
         if "can't allocate memory" not in str(error) and "out of memory" not in str(error):
             raise
-        raise _too_little(model, tokens) from error
+        raise _too_little(model, tokens, trains) from error
 
 
-def _too_little(model: nn.Module, tokens: int) -> ValueError:
+def _too_little(model: nn.Module, tokens: int, trains: bool) -> ValueError:
+    if trains:
+        what = (
+            f"training on rows of {tokens:,} tokens: use fewer --tokens, a smaller --batch, LoRA (--rank 16) or another"
+        )
+        return ValueError(f"device {device_of(model)}: its memory does not suffice for {what} --device")
     return ValueError(
         f"device {device_of(model)}: its memory does not suffice for {tokens:,} tokens: use a shorter --length, a "
         "smaller --dtype, another --device or --device-map auto"

@@ -133,7 +133,8 @@ class ContextExtension:
         method = self._choose(cache) if self.method == AUTO else self.method
         gap_before = self._decoding_gap(self.rotations.model, method, cache, "before")
         self.progress(f"extending by {method}")
-        model, config = self._apply(method, output, cache)
+        with within_memory(self.rotations.model, self.length):
+            model, config = self._apply(method, output, cache)
         if method in (SEARCHED, BY_NEEDLES, *TRAINED_BY):
             self.workload.left = Counter(self._readings_after())
         label = f"after {method} {fingerprint(model)}"

@@ -38,6 +38,7 @@ from torch.nn import functional
 
 from posenc.arguments import LONGEST, check_number, check_whole
 from posenc.hf.atomic_write import write_atomically
+from posenc.hf.extend.estimate import within_memory
 from posenc.hf.limits import TOKENS
 from posenc.positions.skipping import skipped
 
@@ -244,8 +245,9 @@ def tune(
         for row in draw_step(
             text, recipe, length, step, accelerator.process_index, original_length=original_length
         ):  # one backward for each, which keeps the memory of one
-            part = row_loss(prepared, row.to(accelerator.device)) * (len(row.tokens) / recipe.batch)
-            accelerator.backward(part)
+            with within_memory(model, row.tokens.shape[1], trains=True):
+                part = row_loss(prepared, row.to(accelerator.device)) * (len(row.tokens) / recipe.batch)
+                accelerator.backward(part)
             loss += part.item()
         if not math.isfinite(loss):
             raise ValueError(
@@ -253,7 +255,8 @@ def tune(
                 f"{recipe.lr:g} (--lr) and another folder, or check the weights of the model"
             )
         accelerator.clip_grad_norm_(prepared.parameters(), 1.0)
-        optimizer.step()
+        with within_memory(model, recipe.tokens or length, trains=True):  # AdamW's two moments
+            optimizer.step()
         optimizer.zero_grad()
         if on_step is not None:
             on_step(step + 1, loss)
