@@ -227,3 +227,11 @@ def test_a_stray_base_rotates_nothing() -> None:
 def test_the_window_of_a_rotation_is_that_of_its_layers(model: str, kind: str, window: int | None) -> None:
     config = next(line["config"] for line in PUBLISHED if line["model"] == model)
     assert facts(read_rope(config))["layers"][kind]["window"] == window
+
+
+def test_a_second_length_of_an_unknown_family_is_named() -> None:
+    (config,) = (line["config"] for line in PUBLISHED if line["model"] == "Qwen/Qwen-7B")
+    text = " ".join(as_text(read_rope(config)).split())
+    assert "seq_length = 8,192 is not read, and max_position_embeddings = 32,768 is" in text
+    same = as_text(read_rope({**config, "seq_length": config["max_position_embeddings"]}))
+    assert "seq_length" not in same

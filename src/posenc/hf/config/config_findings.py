@@ -168,6 +168,14 @@ def _on_kinds(text_config: TextConfig, kinds: list[str]) -> Iterator[Finding]:
         yield Finding(pattern.period_key, text, "layer-orders-differ", "suspicion")
 
 
+OTHER_LENGTHS = (
+    "model_max_length",
+    "max_sequence_length",
+    "max_seq_length",
+    "max_seq_len",
+    "seq_length",
+    "seq_len",
+)  # keys that repeat or contradict the declared length
 _WORDS = {"rope", "rotary", "theta", "alibi", "ntk", "logn", "yarn"}
 _BASES = {"rope_base", "rotary_base", "rotary_theta", "rope_embedding_base", "rotary_embedding_base"}
 _UNDERSTOOD = {
@@ -295,6 +303,14 @@ def _on_unread(text_config: TextConfig, rope_blocks: list[RopeBlock], used: set[
             yield Finding(key, text, "base-unread", "suspicion" if text_config.known else "note")
         elif _WORDS & set(re.split(r"[^a-z0-9]+|(?<=[a-z])(?=[0-9])", key.lower())):
             yield Finding(key, "seems to concern positions, and is not read", "key-unread")
+        elif not has_code and key in OTHER_LENGTHS and is_count(value, TOKENS) and value != max_length(text_config):
+            declared, read = max_length(text_config), length_key(text_config)
+            if declared is not None:
+                text = (
+                    f"= {value:,} is not read, and {read} = {declared:,} is: the model's own code or its authors say "
+                )
+                text += "which of them is the training length"
+                yield Finding(key, text, "length-unread")
 
 
 def _misspelt(text_config: TextConfig, key: str, near: str) -> Finding:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from posenc.arguments import check_flag, check_whole, shown
+from posenc.hf.config.config_findings import OTHER_LENGTHS
 from posenc.hf.config.layer_kinds import layer_kinds, window_of
 from posenc.hf.config.non_rotary import position_schemes
 from posenc.hf.config.posenc_config import attached_names, is_posenc_config
@@ -54,7 +55,6 @@ _CUTTING = {  # files with a length at which texts are cut, and its key
     "tokenizer_config.json": "model_max_length", "generation_config.json": "max_length",
     "sentence_bert_config.json": "max_seq_length",
 }  # fmt: skip
-_OTHER_LENGTHS = ("model_max_length", "max_sequence_length", "max_seq_length", "max_seq_len", "seq_length", "seq_len")
 _COMPRESSED = (COMPRESSED, HEAVILY_COMPRESSED)  # kinds that attend to compressed tokens beyond their window
 _STUDY = (
     "+0.0117 nats a token (95 % interval +0.0098 to +0.0137) at 2,048 tokens, of SmolLM2-135M under YaRN from 8,192 to "
@@ -357,7 +357,7 @@ def _copied_lengths(text_config: TextConfig, length: int, declared: int | None) 
     one.
     """
     copies, notes = [], []
-    for key in _OTHER_LENGTHS:
+    for key in OTHER_LENGTHS:
         value = text_config.get(key)
         if not is_count(value, TOKENS) or value >= length or key == length_key(text_config):
             continue
