@@ -44,7 +44,7 @@ def run(
         choices |= {"model": "checkpoint", "kind": kind_read, "checkpoint": checkpoint}
         if checkpoint.declared is None and train_length is None:
             raise ValueError(
-                f"{path}: declares no context length: give the one that the model was trained at (--train-length)"
+                f"{path}: declares no context length: give the training length of the model (--train-length)"
             )
         trained = checkpoint.declared or LENGTH
     choices |= {name: value for name, value in answers.items() if value is not None}

@@ -444,9 +444,9 @@ def _items(
         tokens = encode(document.text)
         return torch.tensor(tokens[:least], dtype=torch.long) if len(tokens) >= least else None
 
-    def first(candidates: Iterable[Document], wanted: int, least: int) -> list[tuple[Document, Tensor]]:
+    def first(candidates: Iterable[Document], number: int, least: int) -> list[tuple[Document, Tensor]]:
         chosen = ((document, tokens) for document in candidates if (tokens := tokens_of(document, least)) is not None)
-        return list(islice(chosen, wanted))
+        return list(islice(chosen, number))
 
     evaluated = first(candidates, count, longest)
     extra, least = (0, longest) if target is None else (_SEARCH_DOCUMENTS, max(longest, target))
