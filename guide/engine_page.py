@@ -73,9 +73,9 @@ def engine_page() -> str:
     parts = [_introduction(), "## Versions", _versions(heads, cells), "## The table", _legend(), _table(heads, cells)]
     parts += ["## What is wrong, and what to do instead", _remedies_introduction()]
     for head in heads:
-        mine = [cell for cell in cells if cell.engine == head.engine and cell.state in _WRONG]
-        if mine:
-            parts += [f"### {title(head.engine)} {head.version}", _wrong_table(mine)]
+        wrong = [cell for cell in cells if cell.engine == head.engine and cell.state in _WRONG]
+        if wrong:
+            parts += [f"### {title(head.engine)} {head.version}", _wrong_table(wrong)]
     parts += [
         "## The lines that posenc prints",
         *_printed_lines(),
@@ -145,18 +145,18 @@ def _table(heads: Sequence[Engine], cells: Sequence[Cell]) -> str:
 
 
 def _field(cells: Sequence[Cell]) -> str:
-    asked = [cell for cell in cells if cell.state != "not run"]
-    if not asked:
+    answered = [cell for cell in cells if cell.state != "not run"]
+    if not answered:
         return "–"
-    cell = worst(asked)
+    cell = worst(answered)
     if cell.state == "right":
         return "✓"
     number = "" if cell.gap is None else f"{cell.gap:.2g}"
     words = {"off": number or "*other width*", "ignored": f"*ignored* {number}".rstrip()}.get(
         cell.state, f"*{cell.state}*"
     )
-    wrong = dict.fromkeys(other.model for other in asked if other.state != "right")
-    return words if len(wrong) == len({other.model for other in asked}) else f"{words} ({', '.join(wrong)})"
+    wrong = dict.fromkeys(other.model for other in answered if other.state != "right")
+    return words if len(wrong) == len({other.model for other in answered}) else f"{words} ({', '.join(wrong)})"
 
 
 def _remedies_introduction() -> str:
@@ -254,11 +254,11 @@ def _printed_lines() -> Iterator[str]:
     )
     table = ["| engine | version | date | lines | configs | " + " | ".join(_LINE_STATES) + " |", "|" + "---|" * 11]
     for head in heads:
-        mine = [line for line in lines if line["engine"] == head["engine"]]
-        counts = " | ".join(str(sum(line["state"] == state for line in mine)) for state in _LINE_STATES)
-        configs = len({line["model"] for line in mine})
+        of_engine = [line for line in lines if line["engine"] == head["engine"]]
+        counts = " | ".join(str(sum(line["state"] == state for line in of_engine)) for state in _LINE_STATES)
+        configs = len({line["model"] for line in of_engine})
         name = {"llama_cpp": "llama.cpp (llama_cpp_python)"}.get(head["engine"], title(head["engine"]))
-        table.append(f"| {name} | {head['version']} | {head['date']} | {len(mine)} | {configs} | {counts} |")
+        table.append(f"| {name} | {head['version']} | {head['date']} | {len(of_engine)} | {configs} | {counts} |")
     yield "\n".join(table)
     right = {line["model"] for line in lines if line["state"] == "right"}
     yield (

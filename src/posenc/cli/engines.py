@@ -106,9 +106,9 @@ def _without_answers(heads: list[Any], cells: list[Any]) -> list[str]:
     """A line for each engine of which nothing was compared, with the reasons."""
     lines = []
     for head in heads:
-        mine = [cell for cell in cells if cell.engine == head.engine]
-        if mine and all(cell.state == "not run" for cell in mine):
-            reasons = Counter(cell.text for cell in mine).most_common(3)
+        of_engine = [cell for cell in cells if cell.engine == head.engine]
+        if of_engine and all(cell.state == "not run" for cell in of_engine):
+            reasons = Counter(cell.text for cell in of_engine).most_common(3)
             lines.append(
                 f"{head.engine}: nothing was compared: "
                 + "; ".join(f"{reason} ({count} cases)" for reason, count in reasons)

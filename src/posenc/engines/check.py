@@ -52,7 +52,7 @@ _KEYS = {
 _BLOCKS = ("rope_parameters", "rope_scaling")
 _UNSCALED = ("rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved")  # keys that no scaling needs
 _WRONG = ("off", "ignored", "refused")
-OWN = "config"  # the row of a config that is none of the catalogue's, of which any key may be ignored
+USER_CONFIG = "config"  # the row of a config that is none of the catalogue's, of which any key may be ignored
 
 
 class Cell(NamedTuple):
@@ -142,8 +142,8 @@ def positions_of(case: Case) -> tuple[int, ...]:
     original = case.original
     declared = case.config.get("text_config", case.config).get("max_position_embeddings", case.length)
     end = case.length if case.row == "dynamic" else min(case.length, declared)
-    wanted = (0, original // 2, original, 2 * original, 4 * original - 1, end - 1)
-    return tuple(sorted({position for position in wanted if position < end}))
+    candidates = (0, original // 2, original, 2 * original, 4 * original - 1, end - 1)
+    return tuple(sorted({position for position in candidates if position < end}))
 
 
 Rotation = tuple[list[float], float]  # frequencies in radians a token, and the gain
@@ -255,7 +255,7 @@ def without_keys(case: Case) -> dict[str, dict[str, Any]]:
     """The case's config without the keys of its row, and without any scaling, by what is left out."""
     result = {}
     for name, keys in _KEYS.items():
-        if name in case.row.split(": ") or case.row == OWN:
+        if name in case.row.split(": ") or case.row == USER_CONFIG:
             outside = {key: value for key, value in case.config.items() if key not in keys}
             reduced = _mapped(outside, partial(_without, keys))
             if reduced != case.config:
@@ -300,21 +300,21 @@ def judged(actual: Tensor, right: Tensor, measures: str) -> tuple[bool, float]:
     return gap <= RIGHT[measures], gap
 
 
-def _asked(process: EngineProcess, question: Question) -> Tensor:
+def _ask_rows(process: EngineProcess, question: Question) -> Tensor:
     """The engine's rows.
 
     Raises:
         _NoAnswerError: with state and text of the cell.
     """
-    told = process.ask(question)
-    if "rows" not in told:
+    answer = process.ask(question)
+    if "rows" not in answer:
         raise (
-            _NoAnswerError("not run", told["not_run"])
-            if "not_run" in told
-            else _NoAnswerError("refused", told.get("refused", f"an answer without rows: {shown(told)}"))
+            _NoAnswerError("not run", answer["not_run"])
+            if "not_run" in answer
+            else _NoAnswerError("refused", answer.get("refused", f"an answer without rows: {shown(answer)}"))
         )
     try:
-        return torch.tensor(told["rows"], dtype=torch.float64)
+        return torch.tensor(answer["rows"], dtype=torch.float64)
     except (TypeError, ValueError) as error:
         raise _NoAnswerError("refused", f"rows of unequal length: {error}") from error
 
@@ -350,11 +350,11 @@ def check_case(process: EngineProcess, adapter: Adapter, case: Case, place: Path
         return Cell(*head, "not run", text="no layer of this config rotates")
     try:
         if adapter.measures == "cos and sin":
-            parts = {kind: _asked(process, Question(case.config, positions, case.length, kind)) for kind in truth}
+            parts = {kind: _ask_rows(process, Question(case.config, positions, case.length, kind)) for kind in truth}
             return Cell(*head, *_of_classes(parts, truth, case, positions))
         folder, right = _checkpoint(case, place, positions)
         tokens = tuple(text(case.length)[0].tolist())
-        actual = _asked(process, Question(case.config, positions, case.length, "all", str(folder), tokens))
+        actual = _ask_rows(process, Question(case.config, positions, case.length, "all", str(folder), tokens))
         fits, gap = judged(actual, right, "logits")
         if fits:
             return Cell(*head, "right", gap)
@@ -372,14 +372,14 @@ def _disputed(process: EngineProcess, adapter: Adapter, case: Case, place: Path,
     try:
         if adapter.measures == "cos and sin":
             kinds = dispute.answers
-            parts = {kind: _asked(process, Question(case.config, positions, case.length, kind)) for kind in kinds}
+            parts = {kind: _ask_rows(process, Question(case.config, positions, case.length, kind)) for kind in kinds}
             names = dict.fromkeys(name for answers in kinds.values() for name in answers)
             same = [name for name in names if all(_is_of(rows, kinds[kind].get(name), positions) for kind, rows in
                                                   parts.items())]  # fmt: skip
         else:
             folder, _ = _checkpoint(case, place, positions)
             tokens = tuple(text(case.length)[0].tolist())
-            actual = _asked(process, Question(case.config, positions, case.length, "all", str(folder), tokens))
+            actual = _ask_rows(process, Question(case.config, positions, case.length, "all", str(folder), tokens))
             same = [name for name, config in _configs_of(case.config, dispute.answers).items()
                     if judged(actual, _logits_of(config, positions, case.length), "logits")[0]]  # fmt: skip
     except _NoAnswerError as error:
@@ -478,10 +478,10 @@ class _Trial:
                 save(self.model, folder, change.config)
                 tokens = tuple(text(self.case.length)[0].tolist())
                 of_checkpoint = question._replace(folder=str(folder), tokens=tokens)
-                results = [judged(_asked(self.process, of_checkpoint), self.logits, "logits")]
+                results = [judged(_ask_rows(self.process, of_checkpoint), self.logits, "logits")]
             else:
                 results = [
-                    judged(_asked(self.process, question._replace(kind=kind)),
+                    judged(_ask_rows(self.process, question._replace(kind=kind)),
                            cos_and_sin(*self.truth[kind], self.positions), "cos and sin")
                     for kind in self.truth
                 ]  # fmt: skip
@@ -626,8 +626,8 @@ def run_check(
                 if cell is None:
                     cell = check_case(process, adapter, case, Path(place))
                 if adapter.granted is not None and cell.granted is None and cell.state != "not run":
-                    told = process.ask(Question(case.config, (), case.length, about="length"))
-                    cell = cell._replace(granted=told["granted"]) if "granted" in told else cell
+                    answer = process.ask(Question(case.config, (), case.length, about="length"))
+                    cell = cell._replace(granted=answer["granted"]) if "granted" in answer else cell
                 if cell is not known:
                     _append(record, cell)
                     progress(f"{adapter.name}  {case.name}  {cell}")
@@ -659,7 +659,7 @@ def _matches(case: Case, row: str) -> bool:
 
 def _same(cell: Cell, head: Engine, heads: list[Engine]) -> bool:
     """Whether a recorded cell was measured with the versions of today."""
-    known = {(one.engine, one.version, one.reference) for one in heads}
+    known = {(entry.engine, entry.version, entry.reference) for entry in heads}
     return (cell.engine, cell.version) == head[:2] and (head.engine, head.version, head.reference) in known
 
 
@@ -706,8 +706,8 @@ def read_record(path: Path) -> tuple[list[Engine], list[Cell]]:
         try:
             entry = json.loads(line)
             if "case" in entry and "state" not in entry:
-                told = Remedied(**entry)
-                remedies[told[:3]] = told.remedy
+                remedied = Remedied(**entry)
+                remedies[remedied[:3]] = remedied.remedy
             elif "case" in entry:
                 cell = Cell(**entry)
                 cells[cell[:3]] = cell

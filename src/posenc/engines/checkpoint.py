@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from posenc.arguments import shown
 from posenc.engines.adapters import NAMES, load_adapter
 from posenc.engines.cases import Case
-from posenc.engines.check import OWN, State, check_case
+from posenc.engines.check import USER_CONFIG, State, check_case
 from posenc.engines.process import EngineProcess
 from posenc.hf import read_rope
 from posenc.hf.config.rope_keys import find_rope_blocks
@@ -79,7 +79,7 @@ def _run_here(engine: str, config: dict[str, Any], python: str) -> Line | None:
         return Line(adapter.name, "not run", "run here", "the config has no rotation, or does not say its length")
     text_config = find_text_config(config)
     original = min(trained or longest, longest) or longest
-    case = Case(OWN, text_config.model_type, "v5", dict(text_config), original, longest)
+    case = Case(USER_CONFIG, text_config.model_type, "v5", dict(text_config), original, longest)
     with EngineProcess(engine, python or sys.executable) as process, tempfile.TemporaryDirectory() as place:
         if process.version is None:
             return None

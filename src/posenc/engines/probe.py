@@ -297,17 +297,17 @@ def _point(tokens: int, usage: dict[str, Any], losses: list[float] | None, base:
 
 def _searched(endpoint: Endpoint, tokens: int, characters: int) -> Point:
     """Secret numbers at three depths of the text, one request each."""
-    found, arrived = 0, None
+    hits, arrived = 0, None
     for seed, depth in enumerate(_DEPTHS):
         task = draw_task("niah_single", seed)
         text = _text()[-characters:]
         place = text.find(". ", int(depth * len(text))) + 2
         prompt = f"{task.before}{text[:place]}{task.facts[0]} {text[place:]}{task.question}"
         choice = endpoint.complete(prompt, _ANSWER)
-        found += task.expected[0] in str(choice.get("text", ""))
+        hits += task.expected[0] in str(choice.get("text", ""))
         counted = choice["usage"].get("prompt_tokens")
         arrived = counted if isinstance(counted, int) else arrived
-    return Point(tokens, arrived, numbers_found=found, hidden=len(_DEPTHS))
+    return Point(tokens, arrived, numbers_found=hits, hidden=len(_DEPTHS))
 
 
 def _judge(result: Probe, longest: int) -> None:

@@ -171,8 +171,8 @@ def _attention_factor(block: Block, gain: float) -> Block:
 
 
 def _attn_factor(block: Block, gain: float) -> Block:
-    given = block["rope_type"] == "yarn" and "attention_factor" in block
-    return {**block, "attn_factor": gain / _yarn_gain(block)} if given else block
+    has_gain = block["rope_type"] == "yarn" and "attention_factor" in block
+    return {**block, "attn_factor": gain / _yarn_gain(block)} if has_gain else block
 
 
 def _list_gains(block: Block, gain: float) -> Block:
@@ -222,19 +222,19 @@ def _rewritten(case: Case, truth: Truth) -> Iterator[Change]:
         return
     theta, gain = next(iter(truth.values()))
     block, only = _block_of(case.config) or {}, _texts(case)
-    kept: Block = {key: block[key] for key in _OTHER_KEYS if key in block}
+    other_keys: Block = {key: block[key] for key in _OTHER_KEYS if key in block}
     inner = case.config.get("text_config", case.config)
     share = 2 * len(theta) / inner["head_dim"]
-    kept |= {"partial_rotary_factor": share} if share != 1 else {}
+    other_keys |= {"partial_rotary_factor": share} if share != 1 else {}
     base = _base_of(theta)
     if base is not None and gain == 1 and block.get("rope_type", "default") != "default":
-        plain = {"rope_type": "default", "rope_theta": base, **kept}
+        unscaled = {"rope_type": "default", "rope_theta": base, **other_keys}
         what = "the rope type default, with the rope_theta of this length"
-        yield Change("config", what, _with(case, plain), only=only)
+        yield Change("config", what, _with(case, unscaled), only=only)
     if "mrope_section" in block or not all(frequency > 0 for frequency in theta):
         return  # LongRoPE has no sections in these engines, and no factor stops a pair
     declared = max(case.length, inner["max_position_embeddings"])
-    lists = _lists(theta, gain, block["rope_theta"]) | kept
+    lists = _lists(theta, gain, block["rope_theta"]) | other_keys
     what = "the rope type longrope, its two lists the frequencies of this case, the gain written out"
     if block.get("rope_type") == "longrope":
         what = f"both lists the {'short' if case.length <= case.original else 'long'} one, the gain written out"
@@ -265,8 +265,8 @@ def _layers_rewritten(case: Case, truth: Truth) -> Iterator[Change]:
         for kind, block in nested.items()
     }
     inner = {**config, "rope_parameters": blocks}
-    whole = {**case.config, "text_config": inner} if "text_config" in case.config else inner
-    yield Change("config", "the rope type longrope for the kinds of layers that scale, the gain written out", whole)
+    changed = {**case.config, "text_config": inner} if "text_config" in case.config else inner
+    yield Change("config", "the rope type longrope for the kinds of layers that scale, the gain written out", changed)
 
 
 def _block_of(config: Block) -> Block | None:
@@ -327,12 +327,12 @@ def _none(case: Case, truth: Truth) -> Iterable[Change]:
 def _vllm_flags(case: Case, truth: Truth) -> Iterator[Change]:
     block = _block_of(case.config) or {}
     if block.get("rope_type") == "longrope" and case.length <= case.original:
-        served = {"length": case.original}, ("--max-model-len", str(case.original)), _texts(case)
-        yield Change("flag", "serve at most the original length", case.config, *served)
+        limited_length = {"length": case.original}, ("--max-model-len", str(case.original)), _texts(case)
+        yield Change("flag", "serve at most the original length", case.config, *limited_length)
         gain = next(iter(truth.values()))[1]
         config = _blocks_changed(case.config, partial(_list_gains, gain=gain))
         what = "serve at most the original length, with short_mscale and long_mscale of the value of the gain"
-        yield Change("flag", what, config, *served)
+        yield Change("flag", what, config, *limited_length)
     if block.get("rope_type") == "yarn" and "mrope_section" in block:
         # The table of M-RoPE computes YaRN's ramp from four times the original length, and a ramp that starts at
         # beta rotations in L tokens starts at 4 beta in 4 L.
@@ -467,8 +467,8 @@ def _ramp(theta: list[float], block: Block) -> tuple[float, float]:
     Raises:
         ValueError: where fewer than two pairs stand on the slope.
     """
-    plain = [block["rope_theta"] ** (-pair / len(theta)) for pair in range(len(theta))]
-    shares = [(1 - after / before) / (1 - 1 / block["factor"]) for before, after in zip(plain, theta, strict=True)]
+    base_theta = [block["rope_theta"] ** (-pair / len(theta)) for pair in range(len(theta))]
+    shares = [(1 - after / before) / (1 - 1 / block["factor"]) for before, after in zip(base_theta, theta, strict=True)]
     inside = [(pair, share) for pair, share in enumerate(shares) if 1e-6 < share < 1 - 1e-6]
     if len(inside) < 2:
         raise ValueError(f"YaRN's ramp has {len(inside)} pairs on its slope; two say where it starts and ends")

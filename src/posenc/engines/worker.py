@@ -47,9 +47,9 @@ def main() -> None:
     except Exception as error:  # an engine that cannot be imported is not installed, and says why
         write({"version": None, "reason": one_line(f"{type(error).__name__}: {error}")})
     for line in sys.stdin:
-        told = json.loads(line)
-        lists = {key: tuple(told[key]) for key in ("positions", "tokens")}
-        write(answer(adapter, Question(**{**told, **lists})))
+        message = json.loads(line)
+        lists = {key: tuple(message[key]) for key in ("positions", "tokens")}
+        write(answer(adapter, Question(**{**message, **lists})))
 
 
 if __name__ == "__main__":

@@ -35,8 +35,8 @@ def measure(question: Question) -> Rows:
         raise NotRunError(f"posenc prints no flags: {error}") from error
     folder = Path(question.folder)
     config = json.loads((folder / "config.json").read_text())
-    plain = {"rope_type": "default", **{key: block[key] for key in _UNSCALED if key in block}}
-    (folder / "config.json").write_text(json.dumps({**config, "rope_parameters": plain}))
+    unscaled = {"rope_type": "default", **{key: block[key] for key in _UNSCALED if key in block}}
+    (folder / "config.json").write_text(json.dumps({**config, "rope_parameters": unscaled}))
     target = folder / "plain.gguf"
     convert(folder, target)
     flags = context_parameters(["-m", str(target), *words])

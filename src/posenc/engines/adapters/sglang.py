@@ -40,8 +40,8 @@ def read_config(config: dict[str, Any], overrides: Mapping[str, Any] | None = No
     from sglang.srt.configs.model_config import ModelConfig  # type: ignore[import-not-found, unused-ignore]
 
     with tempfile.TemporaryDirectory() as folder:
-        whole = {**config, "architectures": [architecture(config)], "dtype": "float32", "torch_dtype": "float32"}
-        (Path(folder) / "config.json").write_text(json.dumps(whole))
+        loadable = {**config, "architectures": [architecture(config)], "dtype": "float32", "torch_dtype": "float32"}
+        (Path(folder) / "config.json").write_text(json.dumps(loadable))
         result = ModelConfig(model_path=folder, dtype="float32", model_override_args=json.dumps(dict(overrides or {})))
         start_alone(folder)
     return result

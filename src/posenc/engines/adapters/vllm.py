@@ -40,8 +40,8 @@ def read_config(config: dict[str, Any], length: int | None = None, overrides: Ma
     from vllm.config import ModelConfig  # type: ignore[import-not-found, unused-ignore]
 
     folder = _folder().name
-    whole = {**config, "architectures": [architecture(config)], "dtype": "float32", "torch_dtype": "float32"}
-    (Path(folder) / "config.json").write_text(json.dumps(whole))
+    loadable = {**config, "architectures": [architecture(config)], "dtype": "float32", "torch_dtype": "float32"}
+    (Path(folder) / "config.json").write_text(json.dumps(loadable))
     return ModelConfig(
         model=folder, tokenizer=folder, skip_tokenizer_init=True, dtype="float32", seed=0, max_model_len=length,
         hf_overrides=dict(overrides or {}),
