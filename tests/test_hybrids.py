@@ -189,8 +189,8 @@ def call_of(encodings: list[Encoding], given: dict[str, Tensor]) -> tuple[tuple,
     return (*projected(x, given), inside), {"q_pos": POSITIONS[-QUERIES:], "k_pos": POSITIONS, "x": x}
 
 
-def by_library(encodings: list[Encoding], given: dict[str, Tensor], backend: str) -> Tensor:
-    arguments, options = call_of(encodings, given)
+def by_library(encodings: list[Encoding], arrays: dict[str, Tensor], backend: str) -> Tensor:
+    arguments, options = call_of(encodings, arrays)
     return attention(*arguments, **options, backend=backend)
 
 

@@ -52,11 +52,11 @@ def test_what_nothing_mends_names_what_was_tried() -> None:
 
 
 def test_a_key_under_another_name_is_found_and_added_to_the_record(tmp_path: Path) -> None:
-    record, wanted = tmp_path / "r.jsonl", [case_of("llama/yarn: attention_factor/v5/256/1024")]
-    run_check([f"{FAKE}:KEY"], questions=wanted, record=record)
+    record, questions = tmp_path / "r.jsonl", [case_of("llama/yarn: attention_factor/v5/256/1024")]
+    run_check([f"{FAKE}:KEY"], questions=questions, record=record)
     before = record.read_text()
     lines: list[str] = []
-    run_check([f"{FAKE}:KEY"], questions=wanted, record=record, remedies=True, progress=lines.append)
+    run_check([f"{FAKE}:KEY"], questions=questions, record=record, remedies=True, progress=lines.append)
     assert record.read_text().startswith(before)
     _, (cell,) = read_record(record)
     remedy = cell.remedy
@@ -67,7 +67,7 @@ def test_a_key_under_another_name_is_found_and_added_to_the_record(tmp_path: Pat
     assert remedy["keys"]["rope_parameters"]["mscale_all_dim"] == 1.0
     assert [attempt["state"] for attempt in remedy["tried"]] == ["off", "off", "right"]
     assert remedy["command"] == "posenc engines check --engine key --remedies"
-    run_check([f"{FAKE}:KEY"], questions=wanted, record=record, remedies=True, progress=lines.append)
+    run_check([f"{FAKE}:KEY"], questions=questions, record=record, remedies=True, progress=lines.append)
     assert len(lines) == 1, "what was tried is not tried again"
     record.write_text(before.replace('"ignored"', '"right"') + record.read_text()[len(before) :])
     assert read_record(record)[1][0].remedy is None, "a cell that is right by now needs none"
@@ -113,9 +113,9 @@ def test_flags_of_engines() -> None:
     assert flag is not None
     assert flag.config == case.config
     assert flag.flags[0] == "--json-model-override-args"
-    said = json.loads(flag.flags[1])
-    assert "rope_scaling" not in said
-    assert said["rope_parameters"]["attn_factor"] == pytest.approx(1 / (0.1 * math.log(4) + 1))
+    overrides = json.loads(flag.flags[1])
+    assert "rope_scaling" not in overrides
+    assert overrides["rope_parameters"]["attn_factor"] == pytest.approx(1 / (0.1 * math.log(4) + 1))
     assert as_flag("mlx_lm", added, case) is None
     assert "serve at most the original length" in whats("vllm", "phi3/longrope/v4/256/128")
     assert "serve at most the original length" not in whats("vllm", "phi3/longrope/v4/256/1024")

@@ -36,8 +36,8 @@ def named(name: str) -> Case:
     return next(case for case in cases() if case.name == name)
 
 
-def near(own: object, authors_numbers: object) -> bool:
-    return bool(np.allclose(own, np.asarray(authors_numbers), rtol=1e-9, atol=0))
+def near(computed: object, authors_numbers: object) -> bool:
+    return bool(np.allclose(computed, np.asarray(authors_numbers), rtol=1e-9, atol=0))
 
 
 def test_each_formula_is_what_the_authors_files_compute() -> None:
@@ -96,8 +96,8 @@ def test_the_witness_imports_nothing_of_posenc() -> None:
 
 @pytest.mark.parametrize("name", ["RIGHT", "OFF"])
 def test_a_disputed_cell_names_whose_answer_the_engine_gives(name: str) -> None:
-    wanted = [case for case in cases() if case.row == DISPUTED and case.spelling == "v5" and case.model == "llama"]
-    _, cells, _ = run_check([f"{FAKE}:{name}"], questions=wanted)
+    questions = [case for case in cases() if case.row == DISPUTED and case.spelling == "v5" and case.model == "llama"]
+    _, cells, _ = run_check([f"{FAKE}:{name}"], questions=questions)
     assert [cell.state for cell in cells] == ["disputed"]
     whose = {"RIGHT": "as in posenc and transformers", "OFF": "as in none of them"}[name]
     assert cells[0].text == (

@@ -49,9 +49,9 @@ def test_rotations_are_those_of_transformers(name: str) -> None:
             own_name = "main" if kind.kind == "sliding_attention" else "compress"
         theta, gain = theirs(module, row.declared, own_name)
         spectrum = rope.spectrum(row.declared)
-        own = spectrum.theta.tolist()
-        assert theta.tolist() == pytest.approx(own[: len(theta)], rel=2e-5), kind.kind
-        assert not any(own[len(theta) :])
+        expected = spectrum.theta.tolist()
+        assert theta.tolist() == pytest.approx(expected[: len(theta)], rel=2e-5), kind.kind
+        assert not any(expected[len(theta) :])
         assert gain == pytest.approx(float(spectrum.gain), rel=1e-5)
 
 

@@ -56,7 +56,7 @@ def test_padding_alone_is_enough_for_every_encoding(name, where):
     module = full.attend
     length = {"length": LENGTH} if case.length_dependent else {}
     out = module(x, attention_mask=real, **length)
-    steps = in_pieces(lambda part, **kept: module(part, **kept, **length), x, [1, 6, 1, 4], attention_mask=real)
+    steps = in_pieces(lambda part, **options: module(part, **options, **length), x, [1, 6, 1, 4], attention_mask=real)
     for row in range(2):
         actual = x[row : row + 1, real[row]]
         alone = module(actual, **length)

@@ -122,8 +122,8 @@ def test_steps_between_calls_of_other_kinds():
     torch._dynamo.reset()
     compiled = torch.compile(module, backend="aot_eager")
 
-    def passes(first, stop, run=module, **kept):
-        actual = run(x[:, first:stop], cache=cache, **kept)
+    def passes(first, stop, run=module, **options):
+        actual = run(x[:, first:stop], cache=cache, **options)
         return gap(actual, expected[:, first:stop]) < CLOSE
 
     assert passes(0, 3)
@@ -153,13 +153,13 @@ def test_steps_between_calls_of_other_kinds():
 @torch.no_grad()
 def test_a_step_sees_padding_that_came_since_the_last():
     module, x = layer(RoPE(8)), tokens(8)
-    cache, plain = module.static_cache(2, 12), layer(RoPE(8))
+    cache, reference = module.static_cache(2, 12), layer(RoPE(8))
     keep = torch.tensor([[True] * 8, [True] * 3 + [False] + [True] * 4])
     for at in range(8):
         padding = None if keep[:, at].all() else keep[:, at : at + 1]
         last = module(x[:, at : at + 1], cache=cache, attention_mask=padding)
-    assert gap(last[:1], plain(x[:1])[:, -1:]) < CLOSE
-    assert gap(last[1:], plain(x[1:, keep[1]])[:, -1:]) < CLOSE
+    assert gap(last[:1], reference(x[:1])[:, -1:]) < CLOSE
+    assert gap(last[1:], reference(x[1:, keep[1]])[:, -1:]) < CLOSE
 
 
 class Counter:

@@ -113,9 +113,9 @@ def test_code_of_models_without_a_rotation(name: str) -> None:
     rotates = re.search(r"apply_rotary|RotaryEmbedding\(", source)
     of_images = ("glm5_next_text", "inkling2_text")  # whose files hold a vision tower too
     assert rotates is None or name in ("jamba", "nemotron_h", *of_images), "its code rotates something"
-    for one in NON_ROTARY[name].schemes:
-        evidence = next((pattern for known, pattern in EVIDENCE.items() if one.text.endswith(known)), "")
-        assert re.search(evidence, source), f"no {evidence} for {one.text}"
+    for scheme in NON_ROTARY[name].schemes:
+        evidence = next((pattern for known, pattern in EVIDENCE.items() if scheme.text.endswith(known)), "")
+        assert re.search(evidence, source), f"no {evidence} for {scheme.text}"
 
 
 def test_our_reading_of_these_configurations_is_reported() -> None:

@@ -140,14 +140,14 @@ def test_the_factor_of_yarn_grows_and_the_softmax_with_it(method: str) -> None:
     model, ids = small("deepseek_v3", rope_parameters=KIMI), text(TARGET)[None]
     config = copy.deepcopy(model.config)
     config.rope_parameters = {**KIMI, "factor": 4 * FACTOR}
-    theirs = type(model)(config).eval()
-    theirs.load_state_dict(model.state_dict())
+    reference = type(model)(config).eval()
+    reference.load_state_dict(model.state_dict())
     before = logits(model, ids)
-    found = extend(model, TARGET, method, **asked())
-    assert found.method == "yarn"
+    extension = extend(model, TARGET, method, **asked())
+    assert extension.method == "yarn"
     assert model.config.rope_parameters == config.rope_parameters
     assert model.config.max_position_embeddings == TARGET
-    torch.testing.assert_close(logits(model, ids), logits(theirs, ids), rtol=0, atol=1e-5)
+    torch.testing.assert_close(logits(model, ids), logits(reference, ids), rtol=0, atol=1e-5)
     assert (logits(model, ids) - before).abs().max() > 1e-2
     assert inspect(model).agrees
 
@@ -233,14 +233,14 @@ ROUNDED = Decoding(64, 1e-7, 1e-7, "float32", False)
 
 
 def test_a_verdict_honours_its_interval() -> None:
-    def made(before: tuple[float, ...], cut: tuple[float, ...], after: tuple[float, ...]) -> Extension:
+    def extension_of(before: tuple[float, ...], cut: tuple[float, ...], after: tuple[float, ...]) -> Extension:
         return Extension("yarn", 64, 128, {64: WindowLosses(cut), 128: WindowLosses(before)},
                          {64: WindowLosses(cut), 128: WindowLosses(after)}, {}, ROUNDED, {})  # fmt: skip
 
-    better = made((5.0, 5.2), (3.0, 3.1), (2.8, 2.91))
-    worse = made((5.0, 5.2), (3.0, 3.1), (3.3, 3.41))
-    noise = made((5.0, 5.2), (3.0, 3.1), (3.1, 3.02))
-    single = made((5.0,), (3.0,), (2.9,))
+    better = extension_of((5.0, 5.2), (3.0, 3.1), (2.8, 2.91))
+    worse = extension_of((5.0, 5.2), (3.0, 3.1), (3.3, 3.41))
+    noise = extension_of((5.0, 5.2), (3.0, 3.1), (3.1, 3.02))
+    single = extension_of((5.0,), (3.0,), (2.9,))
     assert [item.is_improvement for item in (better, worse, noise, single)] == [True, False, None, None]
     again = Extension.of_record(json.loads(json.dumps(better.record())), "x")
     assert (again.after, again.decoding) == (better.after, better.decoding)
@@ -275,41 +275,41 @@ def test_a_gap_of_decoding_is_held_against_the_model_before(
 def test_decoding_in_bfloat16(method: str, tmp_path: Path) -> None:
     """A bfloat16 model has a gap before it is extended; a reason is given to frequencies that depend on the length."""
     small().save_pretrained(tmp_path)
-    found = extend(tmp_path, TARGET, method, dtype="bfloat16", **asked())
-    assert found.decoding.before > 1e-4
-    assert found.decoding.dtype == "bfloat16"
-    assert found.decoding.length_dependent == (method != "yarn")
-    assert method != "yarn" or found.decoding.equal
+    extension = extend(tmp_path, TARGET, method, dtype="bfloat16", **asked())
+    assert extension.decoding.before > 1e-4
+    assert extension.decoding.dtype == "bfloat16"
+    assert extension.decoding.length_dependent == (method != "yarn")
+    assert method != "yarn" or extension.decoding.equal
 
 
 def test_more_tokens_than_any_model_has_channels(tmp_path: Path) -> None:
     """Lengths are tokens: 262,144 and more are no slip, and a text that is too short is named before all measuring."""
-    told: list[str] = []
+    printed: list[str] = []
     with pytest.raises(ValueError, match="--text"):
-        extend(small(), 2**20, "yarn", text=text(), original_length=2**18, progress=told.append)
-    assert told == []
+        extend(small(), 2**20, "yarn", text=text(), original_length=2**18, progress=printed.append)
+    assert printed == []
     assert Recipe(tokens=2**18, intermediate=2**20, steps=2**18).steps == 2**18
 
 
 @pytest.mark.parametrize("method", ["yarn", "self_extend", "auto", "longrope"])
 def test_what_does_not_apply_is_refused_before_anything_is_measured(method: str, tmp_path: Path) -> None:
-    told: list[str] = []
+    printed: list[str] = []
     config = MistralConfig(**{**small().config.to_dict(), "model_type": "mistral", "sliding_window": TRAINED // 2})
     model = MistralForCausalLM(config).eval()
     with pytest.raises(ValueError, match="layer"):
-        extend(model, TARGET, method, **asked(), out=tmp_path / "longer", progress=told.append)
-    assert told == []
+        extend(model, TARGET, method, **asked(), out=tmp_path / "longer", progress=printed.append)
+    assert printed == []
     assert not list(tmp_path.iterdir()), "the state of a refused call would stand in the way of the next one"
 
 
 @pytest.mark.parametrize("method", ["yarn", "auto"])
 def test_a_missing_width_on_which_transformers_fails_is_named_before_anything_is_measured(method: str) -> None:
-    told: list[str] = []
+    printed: list[str] = []
     sizes = {**small().config.to_dict(), "model_type": "mixtral", "head_dim": None, "num_local_experts": 2}
     model = MixtralForCausalLM(MixtralConfig(**sizes)).eval()
     with pytest.raises(ValueError, match=r"head_dim: \d+"):
-        extend(model, TARGET, method, **asked(), progress=told.append)
-    assert told == []
+        extend(model, TARGET, method, **asked(), progress=printed.append)
+    assert printed == []
 
 
 def test_the_choice_is_the_lowest_and_decoding_is_told() -> None:
@@ -401,8 +401,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_the_built_in_text_is_long() -> None:
-    found = tokens_of(None, lambda letters, **arguments: {"input_ids": list(letters.encode())})
-    assert len(found) > 300_000
+    ids = tokens_of(None, lambda letters, **arguments: {"input_ids": list(letters.encode())})
+    assert len(ids) > 300_000
 
 
 def test_a_gguf_file_turns_as_it_says(tmp_path: Path) -> None:
@@ -410,10 +410,10 @@ def test_a_gguf_file_turns_as_it_says(tmp_path: Path) -> None:
     model, file = small(), tmp_path / "model.gguf"
     said = {"original_context_length": 64, "factor": 4.0, "type": "yarn"}
     as_gguf(model, file, base=5000.0, context_length=256, **{f"rope.scaling.{key}": item for key, item in said.items()})
-    found = load_causal_lm(file)
-    assert found.tokenizer is None
+    loaded = load_causal_lm(file)
+    assert loaded.tokenizer is None
     want = RoPE(16, base=5000.0, scaling=YaRN(4.0, original_length=64)).spectrum()
-    turned: Any = found.model.model.rotary_emb
+    turned: Any = loaded.model.model.rotary_emb
     torch.testing.assert_close(turned.inv_freq.double(), want.theta, rtol=1e-6, atol=0)
     assert turned.attention_scaling == pytest.approx(float(want.gain))
     out = tmp_path / "out"
