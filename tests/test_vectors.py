@@ -107,10 +107,10 @@ def test_the_reader_in_cpp(tmp_path: Path) -> None:
 def test_transformers_reads_every_case_as_the_file_says() -> None:
     from transformers import AutoConfig
 
-    from posenc.engines.theirs import rotary_module, their_frequencies
+    from posenc.engines.transformers_rotary import rotary_module, transformers_frequencies
 
     def as_transformers_reads(config: dict[str, Any], length: int, kind: str) -> tuple[list[float], float]:
         module = rotary_module(AutoConfig.for_model(**json.loads(json.dumps(config))))
-        return their_frequencies(module, length, kind)
+        return transformers_frequencies(module, length, kind)
 
     assert reader().check(as_transformers_reads, tolerance=1e-6) == []

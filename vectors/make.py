@@ -20,7 +20,7 @@ import torch
 from transformers import AutoConfig
 
 from posenc.engines.cases import Case, vector_cases
-from posenc.engines.theirs import rotary_module, their_frequencies
+from posenc.engines.transformers_rotary import rotary_module, transformers_frequencies
 from posenc.hf import model_from_config, read_rope
 from posenc.hf.config.rotation import text_rope
 
@@ -47,7 +47,7 @@ def vector(case: Case) -> dict[str, Any]:
         rope = text_rope(rotation)
         spectrum = rope.spectrum(case.length)
         theta, gain = spectrum.theta.tolist(), float(spectrum.gain)
-        expected, expected_gain = their_frequencies(module, case.length, kind)
+        expected, expected_gain = transformers_frequencies(module, case.length, kind)
         if len(theta) != len(expected):
             raise LookupError(f"{case.name}: {len(theta)} and {len(expected)} pairs")
         gap = max(abs(a - b) / (b or 1.0) for a, b in zip(theta, expected, strict=True))

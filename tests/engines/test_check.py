@@ -84,8 +84,8 @@ def test_a_config_without_a_truth_is_not_run(tmp_path: Path) -> None:
 
 
 def test_a_config_that_posenc_and_transformers_read_differently_is_disputed(monkeypatch: pytest.MonkeyPatch) -> None:
-    unpatched = check.their_frequencies
-    monkeypatch.setattr(check, "their_frequencies", lambda *a: (unpatched(*a)[0], unpatched(*a)[1] + 1e-5))
+    unpatched = check.transformers_frequencies
+    monkeypatch.setattr(check, "transformers_frequencies", lambda *a: (unpatched(*a)[0], unpatched(*a)[1] + 1e-5))
     cell = of("RIGHT", "yarn")["yarn"]
     assert cell.state == "disputed"
     assert "the gain is 1.13862944 in posenc, 1.13863944 in transformers" in cell.text

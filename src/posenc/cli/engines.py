@@ -73,7 +73,7 @@ def _check(
 ) -> int:
     from posenc.engines.adapters import NAMES
     from posenc.engines.cases import cases
-    from posenc.engines.check import disputes, length_lines, markdown, run_check, table, witness_names
+    from posenc.engines.check import disputes, length_lines, markdown, reference_names, run_check, table
 
     heads, cells, absent = run_check(
         engines or NAMES, rows=ropes, pythons=_interpreters(pythons), record=Path(out) if out else None,
@@ -84,7 +84,7 @@ def _check(
         names = {cell.case for cell in cells}
         content = {"engines": [head._asdict() for head in heads], "cells": [cell._asdict() for cell in cells],
                    "granted": granted,
-                   "witnesses": {case.name: witness_names(case) for case in cases() if case.name in names},
+                   "references": {case.name: reference_names(case) for case in cases() if case.name in names},
                    "not_installed": absent}  # fmt: skip
         sys.stdout.write(json.dumps(content, indent=1) + "\n")
     elif as_markdown:

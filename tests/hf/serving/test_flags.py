@@ -143,7 +143,7 @@ def test_no_line_that_an_engine_computes_wrong(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(engine_table()["engines"][VLLM][newest(VLLM)]["rows"]["yarn"], "v5", [wrong])
     result = flags(YARN)
     assert not result["vllm"].words
-    assert all(words in result["vllm"].reason for words in ("0.25 off", newest(VLLM), "another key"))
+    assert all(words in result["vllm"].reason for words in ("largest difference 0.25", newest(VLLM), "another key"))
     assert result["sglang"].words
     assert flags(YARN, exact=True)["vllm"].words
 
@@ -208,7 +208,7 @@ def test_keys_that_a_remedy_adds_make_a_block_right(monkeypatch: pytest.MonkeyPa
     remedy = {"how": "none", "what": "betas written out"}
     monkeypatch.setitem(row, "v5", [{"state": "ignored", "models": ["llama"], "remedy": remedy}])
     text = str(verdict(SGLANG, [{**block, "attn_factor": 0.9}]))
-    assert "no way by flags or other keys (tried: betas written out)" in text
+    assert "no remedy found (tried: betas written out)" in text
 
 
 def test_rows_of_several_kinds_of_layers() -> None:

@@ -21,7 +21,7 @@ CONVERTER, WRITER, FLAGS = "llama_cpp_converter", "llama_cpp_gguf", "llama_cpp_f
 UNKNOWN = "?"  # in place of a model type that posenc does not know: an engine's code of it may not read these keys
 NAMES = {
     VLLM: "vLLM", SGLANG: "SGLang", MLX: "mlx-lm", CONVERTER: "llama.cpp's converter",
-    WRITER: "llama.cpp, posenc gguf", FLAGS: "llama.cpp, flags",
+    WRITER: "llama.cpp, posenc gguf", FLAGS: "llama.cpp, flags", "lmdeploy": "LMDeploy",
 }  # fmt: skip
 _NESTED = "nested "  # before the spelling of a block that stands in a config's text_config
 SPELLINGS = {"v4": "version-4 keys", "v5": "version-5 keys", "both": "both versions' keys"}
@@ -70,7 +70,7 @@ class Remedy(NamedTuple):
 
     def __str__(self) -> str:
         if self.how == "none":
-            return f"no way by flags or other keys (tried: {self.what})"
+            return f"no remedy found (tried: {self.what})"
         return self.what + _texts(self.only)
 
 
@@ -83,11 +83,11 @@ def _texts(only: str) -> str:
 
 
 class EngineResult(NamedTuple):
-    """What one engine makes of one row in one spelling.
+    """The measured result of one engine for one row in one spelling.
 
     Attributes:
         engine: its adapter's name.
-        version: that was measured, or that was asked for and not measured.
+        version: that was measured, or the requested one that was not measured.
         row: the kind of block: a rope type, or one with a key that changes its meaning.
         spelling: a key of `SPELLINGS`.
         state: as `posenc.engines.check` says, or "not measured".
@@ -127,15 +127,15 @@ class EngineResult(NamedTuple):
             return f"{what} is disputed: {self.text} ({name}, measured {self.date})"
         words = {
             "right": f"computes {what} right",
-            "off": f"computes {what} {_number(self.gap)}off",
-            "ignored": f"ignores {self.text} in {what}, {_number(self.gap)}off",
+            "off": f"computes {what} differently from transformers{_difference(self.gap)}",
+            "ignored": f"ignores {self.text} in {what}{_difference(self.gap)}",
             "refused": f"refuses {what}: {self.text}",
         }
         return f"{name} {words[self.state]} (measured {self.date}, {self.model})"
 
 
 class Verdict(NamedTuple):
-    """What one engine makes of a config: its results for each row that the config belongs to.
+    """The measured results of one engine for each row that a config belongs to.
 
     Attributes:
         engine: its adapter's name.
@@ -186,8 +186,8 @@ class Verdict(NamedTuple):
         return f"not measured: {', '.join(rows)} with {spelling}" if rows else "not measured"
 
 
-def _number(gap: float | None) -> str:
-    return "" if gap is None else f"{gap:.2g} "
+def _difference(gap: float | None) -> str:
+    return "" if gap is None else f", largest difference {gap:.2g}"
 
 
 def _measures(verdict: Verdict) -> str:

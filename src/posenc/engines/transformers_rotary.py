@@ -1,4 +1,4 @@
-"""What transformers' own code makes of a configuration: its rotary module, and the frequencies and gain of a call."""
+"""The rotary module that transformers builds for a configuration, and the frequencies and gain of a call to it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def rotary_module(config: Any) -> Any:
     raise LookupError(f"{config.model_type}: transformers' code of this model type has no rotary module")
 
 
-def their_frequencies(module: Any, length: int, kind: str = "all") -> tuple[list[float], float]:
+def transformers_frequencies(module: Any, length: int, kind: str = "all") -> tuple[list[float], float]:
     """Frequencies (radians a token) and gain in a call that spans ``length`` tokens.
 
     Args:
