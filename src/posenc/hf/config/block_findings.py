@@ -311,8 +311,8 @@ def on_types(text_config: TextConfig, rope_block: RopeBlock, rope: Rotation) -> 
     values = rope_block.effective
     rope_type = values.get("rope_type", "default")
     if rope.length_dependent:
-        text = "makes the frequencies depend on the length: declare a length, or cache keys un-rotated; "
-        text += "transformers looks at the longest row of a batch"
+        text = "makes the frequencies depend on the sequence length: declare a length, or cache keys unrotated; "
+        text += "transformers uses the longest row of a batch"
         yield Finding("rope_type", f"{rope_type!r} {text}", "length-dependent")
     if rope_type == "dynamic" and values["factor"] > 1:
         f = values["factor"]

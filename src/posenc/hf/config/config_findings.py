@@ -294,7 +294,7 @@ def _on_unread(text_config: TextConfig, rope_blocks: list[RopeBlock], used: set[
             text = f"= {shown(value)} is not read for this model type, and the base that is read is {read}"
             yield Finding(key, text, "base-unread", "suspicion" if text_config.known else "note")
         elif _WORDS & set(re.split(r"[^a-z0-9]+|(?<=[a-z])(?=[0-9])", key.lower())):
-            yield Finding(key, "seems to concern positions, and is not read", "key-unread")
+            yield Finding(key, "looks like a key for positions, but this model type does not read it", "key-unread")
 
 
 def _misspelt(text_config: TextConfig, key: str, near: str) -> Finding:

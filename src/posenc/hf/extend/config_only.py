@@ -249,7 +249,7 @@ def _check_rotation_limits(config: Config, text_config: TextConfig) -> None:
         limit = (
             f". The table ends at {rows:,}; a longer one must be trained (posenc.embedding.grow_table)" if rows else ""
         )
-        raise ValueError(f"{text_config.model_type}: rotation is not what limits the length: {has}{limit}")
+        raise ValueError(f"{text_config.model_type} has no rotation to extend. Its positions: {has}{limit}")
     if text_config.rotation.fixed:
         raise ValueError(f"{text_config.model_type}: its code fixes the frequencies, whatever a config says")
     if text_config.rotation.bases_choose:

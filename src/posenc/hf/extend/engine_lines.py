@@ -134,8 +134,9 @@ def _server(engine: str, command: str, serving: _ServedConfig, name: str) -> Eng
     checked = serving.verdict(engine)
     if checked.wrong:
         multimodal = any(_SECTION in block for block in serving.blocks if block)  # which the plug-in does not have
-        plug_in = f". With posenc's plug-in: posenc serve-flags {name} --exact --length {serving.length}"
-        return EngineLine(_named(engine), "", False, str(checked) if multimodal else f"{checked}{plug_in}")
+        plug_in = f"; or posenc's plug-in: posenc serve-flags {name} --exact --length {serving.length}"
+        no_plug_in = multimodal or checked.plug_in_failed
+        return EngineLine(_named(engine), "", False, str(checked) if no_plug_in else f"{checked}{plug_in}")
     return EngineLine(_named(engine), command, checked.right, str(checked))
 
 

@@ -158,6 +158,12 @@ class Verdict(NamedTuple):
         return tuple(result for result in self.results if not (result.wrong or result.right))
 
     @property
+    def plug_in_failed(self) -> bool:
+        """Whether posenc's plug-in was run on a wrong row and did not make it right."""
+        remedies = [result.remedy for result in self.wrong if result.remedy is not None]
+        return any(remedy.how == "none" and "plug-in" in remedy.what for remedy in remedies)
+
+    @property
     def right(self) -> bool | None:
         """True where every row was measured right, False where one was measured wrong, else None."""
         if self.wrong:
@@ -167,7 +173,7 @@ class Verdict(NamedTuple):
     def __str__(self) -> str:
         """What is wrong, with its remedy; what is disputed; what was not measured; or what was measured right."""
         if self.wrong:
-            parts = [f"{r}; {r.remedy or 'no remedy was measured'}" for r in self.wrong]
+            parts = [f"{r}; {_advice(r.remedy)}" for r in self.wrong]
             return "; ".join(dict.fromkeys(parts))
         disputed = [str(result) for result in self.results if result.state == "disputed"]
         if disputed:
@@ -184,6 +190,12 @@ class Verdict(NamedTuple):
         spelling = SPELLINGS[self.results[0].spelling] if self.results else ""
         rows = dict.fromkeys(result.row for result in self.unmeasured)
         return f"not measured: {', '.join(rows)} with {spelling}" if rows else "not measured"
+
+
+def _advice(remedy: Remedy | None) -> str:
+    if remedy is None:
+        return "no remedy was measured"
+    return str(remedy) if remedy.how == "none" else f"remedy: {remedy}"
 
 
 def _difference(gap: float | None) -> str:
