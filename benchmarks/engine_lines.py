@@ -1,13 +1,13 @@
-"""Whether engines take the lines that posenc prints: each line of each published config through the engine's own code.
+"""Run the engine commands that posenc prints for published configs through the engines' own code.
 
     python benchmarks/engine_lines.py vllm      # or sglang, mlx_lm, llama_cpp: appends to results/engine_lines.jsonl
-    python benchmarks/engine_lines.py printed   # prints the lines of today, without any engine
+    python benchmarks/engine_lines.py printed   # prints the current lines, without any engine
 
-The configs are tests/golden/published_configs.jsonl. Of each that rotates, the lines of `posenc serve-flags` (also with
-``--exact``), of `posenc extend --config-only` to twice the declared length and of the SERVING.md of that extension.
-`posenc recommend --engine` prints no command of an engine but names commands of posenc.
+The configs are tests/golden/published_configs.jsonl. For each that rotates, the lines come from `posenc serve-flags`
+(also with ``--exact``), from `posenc extend --config-only` to twice the declared length and from the SERVING.md of that
+extension. `posenc recommend --engine` prints no engine command, only commands of posenc.
 
-    parsed    the engine's own argument parser takes the words: vLLM's make_arg_parser and EngineArgs, SGLang's
+    parsed    the engine's own argument parser accepts the arguments: vLLM's make_arg_parser and EngineArgs, SGLang's
               prepare_server_args, mlx_lm.server's main, llama-server's common_params_parse
     right     the engine's own configuration code reads config.json and the overrides, its model class is built on the
               meta device with few layers (same heads, widths and rope block), and the rotary modules of every kind of
@@ -15,7 +15,7 @@ The configs are tests/golden/published_configs.jsonl. Of each that rotates, the 
               4 L - 1, as far as the served length reaches
     wrong     they do not, by how much
     refused   the engine's code raises after parsing
-    not built the model class needs compiled kernels or parts that are not here; parsed alone
+    not built the model class needs compiled kernels or parts that are not installed; parsed only
 
 Float32 loses angle: at position p and frequency w the tolerance is 3e-4 + 16 p w 2^-24 times the gain: four
 roundings of float32 in the frequency and four in its product with the position, doubled.
@@ -166,7 +166,7 @@ class NotBuiltError(Exception):
 
 
 class Answer(NamedTuple):
-    """What an engine makes of a line.
+    """The result of one printed line in an engine.
 
     Attributes:
         state: as the module says.
@@ -466,7 +466,7 @@ def rows(engine: str, rotary: Any, at: tuple[int, ...], config: Config, length: 
 
 
 def answer(line: Line) -> Answer:
-    """What the engine makes of a line: with few layers, or with all where its configuration refuses few."""
+    """The engine's result for a line: with few layers, or with all where its configuration refuses few."""
     first = _answer(line, few_layers(line.config))
     return first if first.state not in ("refused", "not built") else _answer(line, copy.deepcopy(line.config))
 

@@ -52,7 +52,7 @@ def _rows(cells: Iterable[Cell]) -> dict[str, Any]:
     for cell in map(worst, by_model.values()):
         entries = rows.setdefault(cell.row, {}).setdefault(cell.spelling, [])
         answer: dict[str, Any] = {"state": cell.state, "text": cell.text, "remedy": _remedy(cell)}
-        if cell.state not in ("right", "disputed"):  # a figure that is shown is that of the model type itself
+        if cell.state not in ("right", "disputed"):  # a figure that is shown belongs to the model type itself
             answer["gap"] = float(f"{cell.gap:.2g}") if cell.gap is not None else None
         answer = {key: value for key, value in answer.items() if value is not None and value != ""}
         for entry in entries:

@@ -1,4 +1,4 @@
-"""``posenc engines``: whether engines compute positions right, and whether a running server applies its model's."""
+"""``posenc engines``: check engines' rotation code, and probe whether a running server applies its model's scaling."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _without_answers(heads: list[Any], cells: list[Any]) -> list[str]:
 
 
 def _check_checkpoint(checkpoint: str, engines: list[str], pythons: list[str], as_json: bool) -> int:
-    """What the records say of the kinds of blocks of a config, and what the engines that run here make of it."""
+    """Recorded results for a config's kinds of blocks, and results of the engines that run here."""
     from posenc.engines.checkpoint import check_checkpoint
     from posenc.input_files import naming
 

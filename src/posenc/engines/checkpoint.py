@@ -1,7 +1,7 @@
-"""Will an engine compute this config right? From the committed measurements, or from the engine itself if it is here.
+"""Whether an engine computes one config right: by the committed records, or by running the installed engine.
 
-An engine whose rotary class runs (`Adapter.measures` "cos and sin") is asked about the config itself. For the others,
-and for engines that are not installed, the measured kinds of blocks of the config count (`posenc.hf.serving.engines`).
+An engine whose rotary class runs (`Adapter.measures` "cos and sin") runs on the config itself. For the others, and for
+engines that are not installed, the recorded kinds of blocks of the config count (`posenc.hf.serving.engines`).
 """
 
 from __future__ import annotations

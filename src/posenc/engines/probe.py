@@ -1,15 +1,15 @@
-"""Does a running server apply its model's positions? Asked from outside, without weights and without a second engine.
+"""Test from outside whether a running server applies its model's rope scaling: no weights, no second engine.
 
-    loss of one passage     with n tokens of text before it, n growing: the same tokens cost about the same as long as
-                            positions are right, and more where a scaling was dropped and positions leave what the model
-                            was trained at
-    tokens that arrive      the server's own count: it stops growing where a prompt is truncated
-    longest prompt          where a longer one is refused, the context is capped
-    secret numbers          where the server gives no probabilities of prompts: hidden at several depths and asked for,
-                            answered greedily, right by exact match
+    loss of one passage     with n tokens of text before it, n growing: the loss of the same tokens stays about the same
+                            while positions are right, and rises if a scaling was dropped and positions go beyond the
+                            training length
+    tokens that arrive      the server's own count: it stops growing if a prompt is truncated
+    longest prompt          if a longer one is refused, the context is capped
+    secret numbers          for servers without probabilities of prompts: numbers hidden at several depths, answered
+                            greedily, scored by exact match
 
-A rise of the loss shows that the model, as it is served, reads worse at these positions; that a scaling was dropped
-follows only if the model with it reads as well there as before, which its authors say and this probe does not know.
+A rise of the loss shows that the served model is worse at these positions. It shows a dropped scaling only if the model
+with its scaling is as good there as at shorter lengths: its authors report that, this probe cannot measure it.
 
 Statistics: paired differences of the passage's tokens with Student's interval; tokens of one passage are not
 independent, so that the intervals are too narrow for anything finer than the margins here.
@@ -250,7 +250,7 @@ class _Losses(NamedTuple):
 
     @property
     def shifted(self) -> bool:
-        """Whether the server's probabilities are one token off, as those of llama_cpp_python are."""
+        """Whether the server's probabilities are shifted by one token, as in llama_cpp_python's server."""
         with_token, row_before = (sum(losses) / len(losses) for losses in self)
         return with_token > row_before + _SHIFTED
 

@@ -1,4 +1,4 @@
-"""A worker with one engine, as the check talks to it: a crash or a hang of an engine loses one answer, not the run."""
+"""The check's side of a worker process with one engine: a crash or hang of the engine loses one answer, not the run."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""What may make an engine right that reads a case's config wrongly: other keys, flags, posenc's files and plug-ins.
+"""Changes that may make an engine compute a case right: other keys, flags, posenc's files and plug-ins.
 
-    respelled    the same block in other words: both versions' keys, a default written out, a gain under another name
-    flags        what the engine's command line, or its own config where it reads no config.json, says of a rotation
+    respelled    the same block with other keys: both versions' keys, a default written out, a gain under another name
+    flags        options of the engine's command line, or of its own config where it reads no config.json
     rewritten    another rope type with the same frequencies and gain at the case's length
-    tools        `posenc gguf` in the converter's place, posenc's plug-in in the engine (`serve-flags --exact`)
+    tools        `posenc gguf` instead of the converter, posenc's plug-in in the engine (`serve-flags --exact`)
 
 The check runs them in this order in the same engine and keeps the first that is right, with all that were tried before
-it; for llama.cpp's converter, which reads few keys, flags and files come first. The target is the truth of the
-unchanged case.
+it; for llama.cpp's converter, which reads few keys, flags and files come first. The target is the reference value of
+the unchanged case.
 Source: for what each engine reads, the lines that docs/engine-table.md links to, and vLLM 0.33.0 rotary_embedding,
     llama.cpp src/llama-context.cpp (yarn_attn_factor, rope_attn_factor), litgpt 0.5.13 model.py (build_rope_cache).
 """

@@ -1,8 +1,8 @@
-"""One engine in a process of its own: ``python -m posenc.engines.worker ADAPTER``, a JSON line for each question.
+"""Runs one engine in a process of its own: ``python -m posenc.engines.worker ADAPTER``, a JSON line per question.
 
-The first line that it writes is its version (null: not installed). Each line that it reads is a `Question`; it answers
-{"rows": …} or {"granted": tokens}, {"refused": the engine's error} or {"not_run": why the adapter does not ask}. What
-the engine prints goes to stderr, so that it cannot end up among the answers.
+The first line of output has the engine's version (null: not installed). Each line of input is a `Question`; the output
+is {"rows": …} or {"granted": tokens}, {"refused": the engine's error} or {"not_run": why the adapter does not test it}.
+What the engine prints goes to stderr, so it cannot end up among the answers.
 """
 
 from __future__ import annotations

@@ -300,7 +300,7 @@ class SelfAttention(nn.Module):
         return merged
 
     def _plan_steps(self, modules: tuple[nn.Module | None, ...]) -> StepPlan:
-        """What `_step` looks up once; ``modules`` are those of ``encodings``."""
+        """The lookups that `_step` needs only once; ``modules`` are the modules of ``encodings``."""
         kind, acting = type(self), [e for e in modules if isinstance(e, Encoding)]
         rotary = [e for e in acting if isinstance(e, RotaryEncoding)]
         alone = len(rotary) == 1 and _unwatched(rotary[0])  # setting a hook counts as a change of attributes

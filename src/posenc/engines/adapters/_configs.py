@@ -1,4 +1,4 @@
-"""What several adapters need: transformers' object of a config, its block of one kind of layers, rows from a table."""
+"""Helpers of several adapters: transformers' config object, the rope block of one kind of layers, rows from a table."""
 
 from __future__ import annotations
 

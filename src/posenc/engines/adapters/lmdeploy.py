@@ -1,6 +1,6 @@
 """LMDeploy: the rotary module that its PyTorch engine builds from a config, on a CPU.
 
-Its own code reads the config object of transformers; the models' classes, which call this function, are not built.
+LMDeploy's code reads the config object of transformers; the model classes that call this function are not built.
 Source: LMDeploy 0.18.0, pytorch/nn/rotary_embedding.py (build_rotary_embedding_from_config).
 """
 

@@ -1,7 +1,7 @@
 """SGLang: the rotary modules that its own model classes build from a config.json, on a CPU.
 
-SGLang's ModelConfig reads the file and its model class is built on the meta device, so that spelling, nesting and the
-keys that a model class passes on are SGLang's. The modules that ``get_rope`` returns are kept and asked.
+SGLang's ModelConfig reads the file and its model class is built on the meta device, so spelling, nesting and the keys
+that a model class passes on are handled by SGLang. The modules that ``get_rope`` returns are collected and called.
 Source: SGLang 0.5.23, srt/configs/model_config.py, srt/models, srt/layers/rotary_embedding/factory.py.
 """
 

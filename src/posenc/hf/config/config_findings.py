@@ -1,4 +1,4 @@
-"""What a reader should know of a configuration that can be understood: defaults, doubts, contradictions.
+"""Findings on a readable configuration: defaults in use, ambiguous keys, contradictions.
 
 Each finding names a key. Those on transformers were confirmed by running version 5.23, and
 `tests/reference/test_hf_config.py` holds them.

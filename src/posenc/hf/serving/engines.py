@@ -1,8 +1,8 @@
-"""What engines compute right and wrong, as their own code was measured, and questions about one config.
+"""Measured results of engines' rotation code, and lookups of them for one config.
 
-engine_table.json is made from the records of `posenc engines check` (python -m guide.engine_table): for each engine,
-version, row (a kind of rope block) and spelling (keys of transformers 4, 5 or both) the states, the gap and the remedy
-that was run in that engine. Needs no torch.
+engine_table.json is made from the records of `posenc engines check` (python -m guide.engine_table). For each engine,
+version, row (a kind of rope block) and spelling (keys of transformers 4, 5 or both) it has the state, the largest
+difference from transformers and the remedy that was run in that engine. Needs no torch.
 """
 
 from __future__ import annotations
@@ -389,7 +389,7 @@ def verdict(
     length: int | None = None,
     version: str = "",
 ) -> Verdict:
-    """What an engine makes of a config.
+    """The measured results of an engine for a config.
 
     A row that was measured wrong counts as right where the config has what its remedy adds: the keys of the block, or
     a served length within the original one.

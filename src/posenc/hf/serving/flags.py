@@ -1,15 +1,15 @@
 """Command-line flags with which engines serve a model under a rotation.
 
-    vLLM         --hf-overrides, with a block in its convention;  --max-model-len
-    SGLang       --json-model-override-args, the same in its own;  --context-length
-    llama.cpp    --rope-*, --yarn-*, -c;  whatever these cannot say must stand in the file (`write_gguf`)
+    vLLM         --hf-overrides, with a block in vLLM's convention;  --max-model-len
+    SGLang       --json-model-override-args, with a block in SGLang's convention;  --context-length
+    llama.cpp    --rope-*, --yarn-*, -c;  whatever these cannot express must be in the file (`write_gguf`)
 
 A fixed spectrum without a rope type is written as longrope, with a factor for each pair. A length-dependent one needs a
-declared length and posenc's plug-ins. No flag is given that the engine was measured to compute wrong
-(`posenc.hf.serving.engines`): the reason and the remedy stand in its place.
+declared length and posenc's plug-ins. If an engine was measured to compute a block wrong (`posenc.hf.serving.engines`),
+the reason and the remedy are returned instead of flags.
 Source: vLLM 0.33, rotary_embedding/__init__.py (get_rope), engine arguments; SGLang 0.5.23,
-    rotary_embedding/factory.py, server_args.py, utils/hf_transformers/config.py (it merges an override into the block
-    that the file has, so that every key of that block is said anew); llama.cpp, common/arg.cpp.
+    rotary_embedding/factory.py, server_args.py, utils/hf_transformers/config.py (it merges an override into the file's
+    block, so every key of that block is written out); llama.cpp, common/arg.cpp.
 """
 
 from __future__ import annotations
