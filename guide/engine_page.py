@@ -119,7 +119,7 @@ def _versions(heads: Iterable[Engine], cells: Sequence[Cell]) -> str:
     return "\n".join(lines) + (
         f"\n\nReference: {reference}, where these agree to 1e-6 with each other and with the formula of the rope "
         "type's authors ([reference values](#reference-values)). The last four columns count configurations. "
-        "llama.cpp's version is that of the package llama_cpp_python, whose vendored llama.cpp ran."
+        "For llama.cpp the version belongs to the package llama_cpp_python, whose vendored llama.cpp ran."
     )
 
 

@@ -85,7 +85,7 @@ def qkv(
     return tensors[0], tensors[1], tensors[2]
 
 
-def served(q: Tensor, k: Tensor, v: Tensor, encodings: list, **call: object) -> Tensor | None:
+def run_or_none(q: Tensor, k: Tensor, v: Tensor, encodings: list, **call: object) -> Tensor | None:
     """The result of a call by a backend's name; None where that backend says that it cannot serve it."""
     try:
         return attention(q, k, v, encodings, **call)

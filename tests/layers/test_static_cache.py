@@ -31,8 +31,8 @@ def tokens(length=LENGTH, seed=1) -> torch.Tensor:
     return torch.randn(2, length, DIM, generator=torch.Generator().manual_seed(seed))
 
 
-def in_pieces(module, x, sizes, cache, **kept) -> torch.Tensor:
-    cut = {name: tensor.split(sizes, -1) for name, tensor in kept.items()}
+def in_pieces(module, x, sizes, cache, **options) -> torch.Tensor:
+    cut = {name: tensor.split(sizes, -1) for name, tensor in options.items()}
     parts = enumerate(x.split(sizes, 1))
     return torch.cat([module(part, cache=cache, **{name: cut[name][i] for name in cut}) for i, part in parts], 1)
 
@@ -59,10 +59,10 @@ def test_every_encoding_of_texts(name, window):
 @pytest.mark.parametrize("sizes", [[6] + [1] * 6, [1] * LENGTH, [6, 2, 4]], ids=str)
 @pytest.mark.parametrize("where", ["left", "right"])
 @pytest.mark.parametrize(
-    "made", [lambda: [RoPE(8)], lambda: [T5Bias(HEADS, init_std=1.0)], lambda: [ForgetGate(DIM, num_heads=HEADS)]]
+    "build", [lambda: [RoPE(8)], lambda: [T5Bias(HEADS, init_std=1.0)], lambda: [ForgetGate(DIM, num_heads=HEADS)]]
 )
-def test_rows_of_different_lengths(made, where, sizes):
-    module, x = layer(*made()), tokens()
+def test_rows_of_different_lengths(build, where, sizes):
+    module, x = layer(*build()), tokens()
     real = torch.ones(2, LENGTH, dtype=torch.bool)
     real[1, slice(0, 3) if where == "left" else slice(4, 6)] = False
     out = in_pieces(module, x, sizes, module.static_cache(2, LENGTH), attention_mask=real)
