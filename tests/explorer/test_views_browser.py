@@ -17,7 +17,7 @@ from posenc.catalogue.studies import raw
 from posenc.explorer import page
 from posenc.frequencies import DyPE
 from tests.chromium import DESKTOP, PHONE, SCREENS, set_screen
-from tests.explorer.conftest import GIVEN
+from tests.explorer.conftest import ARGUMENTS
 from tests.samples import mostly_slow
 
 pytestmark = pytest.mark.browser
@@ -328,8 +328,8 @@ def test_a_pasted_configuration_is_drawn_or_refused_in_words(browser: Any, explo
     assert re.findall(r"\d+", text_of(browser, "config"))[:2] == ["16", "0"], "layers and faults"
     area = browser.execute_script("return document.querySelector('#config textarea')")
     for text, faults in (
-        (json.dumps(GIVEN["gpt-oss"]), ["0"]),
-        (json.dumps(GIVEN["broken"]), ["1"]),
+        (json.dumps(ARGUMENTS["gpt-oss"]), ["0"]),
+        (json.dumps(ARGUMENTS["broken"]), ["1"]),
         ("{", []),
         ("", []),
     ):
@@ -341,7 +341,7 @@ def test_a_pasted_configuration_is_drawn_or_refused_in_words(browser: Any, explo
 
 def test_the_page_opens_with_the_config_of_the_command_line(browser: Any, explorer: Path) -> None:
     show(browser, explorer)
-    assert address(browser) == {"view": "config", "config": next(iter(GIVEN))}
+    assert address(browser) == {"view": "config", "config": next(iter(ARGUMENTS))}
     charts = browser.execute_script("return document.querySelectorAll('#config figure polyline').length")
     assert charts == 2, "wavelengths before and after"
 

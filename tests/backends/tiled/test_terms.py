@@ -10,12 +10,12 @@ from posenc import ForgetGate, attention
 from tests.backends.tiled.compare import (
     Fading,
     PerKey,
+    build_encodings,
     called,
     differentiated,
     errors,
     expect_dense,
     expect_same,
-    made,
 )
 from tests.samples import gap
 
@@ -47,7 +47,7 @@ def test_gates_of_any_strength(gate, more):
 @pytest.mark.parametrize("other", ["alibi", "t5"])
 def test_gates_with_a_function_of_the_distance(other, gates):
     """Where queries are zero, gates decide alone, and nothing may be cut off that they leave."""
-    encodings, tensors = [*made(other), Fading(*gates)], called(600, batch=1)
+    encodings, tensors = [*build_encodings(other), Fading(*gates)], called(600, batch=1)
     tensors[0] = tensors[0] * 0.01
     got, expected = (differentiated(encodings, tensors, backend=backend) for backend in ("tiled", "dense"))
     expect_same(got, expected, 1e-9)
