@@ -35,7 +35,7 @@ def test_a_right_server(probabilities: bool) -> None:
 def test_a_dropped_scaling(probabilities: bool) -> None:
     outcome = run_probe(Rule(right_until=ORIGINAL, probabilities=probabilities))
     assert outcome.scaling == "dropped"
-    assert outcome.faults == ["positions beyond 4,096 tokens are read worse: the scaling is not applied"]
+    assert outcome.faults == [f"worse beyond 4,096 tokens, by {outcome.method}: the scaling is probably not applied"]
     if probabilities:
         assert outcome.points[-1].rise is not None
         assert outcome.points[-1].rise.mean == pytest.approx(1.5, abs=0.3)
@@ -60,7 +60,7 @@ def test_a_cap_that_the_refusal_names() -> None:
 def test_a_truncated_prompt(probabilities: bool) -> None:
     outcome = run_probe(Rule(keeps=4000, probabilities=probabilities))
     assert outcome.truncated_at == 4000
-    assert outcome.faults == ["longer prompts are truncated to 4,000 tokens without an error"]
+    assert outcome.faults == ["prompts are truncated to 4,000 tokens without an error"]
     assert outcome.scaling == "not measured"  # nothing beyond it arrived
 
 
@@ -68,7 +68,7 @@ def test_probabilities_that_are_one_token_off() -> None:
     outcome = run_probe(Rule(right_until=ORIGINAL, one_off=True))
     assert outcome.scaling == "dropped"
     assert outcome.points[0].loss == pytest.approx(2.0, abs=0.3)
-    assert "one token off" in outcome.notes[0]
+    assert "shifted by one token" in outcome.notes[0]
     assert run_probe(Rule(one_off=True)).scaling == "applied"
 
 
@@ -106,8 +106,8 @@ def test_a_server_that_refuses_everything_and_one_that_is_not_there() -> None:
 def test_the_report() -> None:
     outcome = run_probe(Rule(right_until=ORIGINAL, declares=LENGTH))
     text = str(outcome)
-    assert "the server grants   16,384 tokens" in text
-    assert "FAULT  positions beyond 4,096 tokens" in text
+    assert "context length      16,384 tokens" in text
+    assert "FAULT  worse beyond 4,096 tokens" in text
     assert json.loads(outcome.json())["faults"] == outcome.faults
 
 
@@ -118,7 +118,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     with serving(Rule(right_until=ORIGINAL)) as url:
         line = ["engines", "probe", "--endpoint", f"{url}/v1", "--checkpoint", str(tmp_path)]
         assert run(line) == 1
-        assert "FAULT  positions beyond 4,096 tokens" in capsys.readouterr().out
+        assert "FAULT  worse beyond 4,096 tokens" in capsys.readouterr().out
         assert run([*line, "--requests", "4", "--json"]) == 3
         assert json.loads(capsys.readouterr().out)["requests"] == 4
     with serving(Rule()) as url:

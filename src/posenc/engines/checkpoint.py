@@ -27,7 +27,7 @@ from posenc.hf.sources.formats import load_config
 
 
 class Line(NamedTuple):
-    """What is known of one engine and the config.
+    """The result for one engine and the config.
 
     Attributes:
         engine: the adapter's name.
@@ -42,6 +42,8 @@ class Line(NamedTuple):
     text: str
 
     def __str__(self) -> str:
+        if self.state == "not run" and self.source == "record":
+            return f"{self.engine}: {self.text}"  # which says that nothing was measured
         return f"{self.engine}: {self.state} ({self.source}). {self.text}"
 
 
@@ -67,7 +69,7 @@ def check_checkpoint(path: Path, engines: Sequence[str] = (), pythons: Mapping[s
 
 
 def _run_here(engine: str, config: dict[str, Any], python: str) -> Line | None:
-    """The engine's own answer; None where it is not installed or runs whole models only."""
+    """The result of running the engine; None where it is not installed or runs whole models only."""
     adapter = load_adapter(engine)
     if adapter.measures != "cos and sin":
         return None
@@ -90,7 +92,7 @@ def _run_here(engine: str, config: dict[str, Any], python: str) -> Line | None:
 
 
 def _recorded(engine: str, config: dict[str, Any]) -> Line:
-    """What the committed table says of the kinds of blocks of a config."""
+    """The committed results for the kinds of blocks of a config."""
     text_config = find_text_config(config)
     blocks = [
         None if block.values is None else {key: value for key, value in block.effective.items() if value is not None}
