@@ -173,9 +173,9 @@ def _field(cells: Sequence[Cell]) -> str:
 def _remedies_introduction() -> str:
     return (
         "Every remedy was run in the engine on the same case; the figure in brackets is the remaining difference from "
-        "transformers. Changed keys go into config.json, or into the flag that is named with them. *Both spellings* is "
-        "the block with version 4's and version 5's keys. *No remedy found*: none of the listed changes was right; "
-        "another may exist. Lengths and numbers belong to the tiny cases, whose original length is 256 tokens. "
+        "transformers. Changed keys go into config.json, or into the flag that is named with them. *Both versions' "
+        "keys* is the block with version 4's and version 5's keys. *No remedy found*: none of the listed changes was "
+        "right; another may exist. Lengths and numbers belong to the tiny cases, whose original length is 256 tokens. "
         "`posenc serve-flags`, `posenc extend` with its SERVING.md, and `posenc recommend --engine` print no command "
         "for these cells."
     )

@@ -85,7 +85,7 @@ def tried(remedy: Mapping[str, Any]) -> str:
     for what in (attempt["what"] for attempt in remedy["tried"]):
         change, by, flag = what.partition(", by --")
         flags |= {f"--{flag}": None} if by else {}
-        change, both = change.removeprefix("both spellings, "), change.startswith("both spellings, ")
+        change, both = change.removeprefix("both versions' keys, "), change.startswith("both versions' keys, ")
         spelled = spelled or both
         words |= {change: None}
     ways = (["under both versions' keys"] if spelled else []) + [f"by {flag}" for flag in flags]

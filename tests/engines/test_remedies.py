@@ -38,7 +38,7 @@ def of(name: str, case: str) -> Cell:
 def test_without_any_scaling_another_base_still_says_dynamic_scaling_of_one_length() -> None:
     remedy = of("SCALING", "llama/dynamic/v5/256/1024").remedy
     assert remedy is not None
-    assert remedy["what"] == "the rope type default, with the rope_theta of this length"
+    assert remedy["what"] == "rope type default with the rope_theta that this length gives"
     assert (remedy["only"], remedy["same"]) == ("1,024 tokens", True)
 
 
@@ -82,8 +82,8 @@ def test_changed_types_have_the_frequencies_of_the_case() -> None:
     for name in names:
         case = case_of(name)
         truth = frequencies(case.config, case.length)
-        rewritten = [change for change in changes("mine", case, truth)
-                     if change.what.startswith(("the rope type", "both lists"))]  # fmt: skip
+        starts = ("rope type", "short_factor in both", "long_factor in both")
+        rewritten = [change for change in changes("mine", case, truth) if change.what.startswith(starts)]
         assert rewritten, name
         for change in rewritten:
             ((theta, gain),) = frequencies(change.config, case.length).values()
@@ -120,7 +120,7 @@ def test_flags_of_engines() -> None:
     assert "serve at most the original length" in whats("vllm", "phi3/longrope/v4/256/128")
     assert "serve at most the original length" not in whats("vllm", "phi3/longrope/v4/256/1024")
     sections = whats("vllm", "qwen2_5_vl/M-RoPE on text: yarn/nested v5/256/1024")
-    assert "beta_fast 128 and beta_slow 4, four times theirs, in vLLM alone" in sections
+    assert "beta_fast 128 and beta_slow 4, four times the case's, in vLLM only" in sections
     assert not any("longrope" in what for what in sections), "vLLM's LongRoPE has no sections"
     assert whats("vllm", "llama/yarn/v5/256/1024")[-1].startswith("posenc's plug-in")
     assert whats("torchtune", "llama/yarn/v5/256/1024") == []
