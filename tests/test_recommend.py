@@ -320,7 +320,7 @@ def test_rules_of_thumb_are_thirteen_with_four_conditions_each() -> None:
     assert all(len(judgements) == 4 for judgements in thumbs.values())
     (short,) = [j for j in thumbs["yarn"] if "short" in j.condition]
     assert short.verdict == "false", "a static factor costs short texts"
-    assert "+0.609 ± 0.046" in short.text, "the static factor's price, not that of factor 1"
+    assert "+0.609 ± 0.046" in short.text, "the static factor's cost, not factor 1's"
     inconclusive = [j for judgements in thumbs.values() for j in judgements if j.verdict == "inconclusive"]
     assert all(j.basis == "measured here" for j in inconclusive)
 

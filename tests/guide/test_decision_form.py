@@ -64,7 +64,7 @@ def test_the_form_gives_the_sentences_of_python(browser: Any, page: Path) -> Non
 
 
 def open_form(browser: Any, address: str) -> None:
-    """Load an address as a new document, not as another place of the one that is open, and wait for its form."""
+    """Load an address as a new document, not as an anchor of the open page, and wait for its form."""
     browser.get("about:blank")
     browser.get(address)
     ready = "return document.getElementById('recommend-kind') !== null"

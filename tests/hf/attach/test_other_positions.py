@@ -140,7 +140,7 @@ def test_decoding_padding_and_training(name: str, encodings: str) -> None:
 
 @torch.no_grad()
 def test_falcon_with_alibi_is_given_a_rotation() -> None:
-    """ALiBi is taken out of its mask: the logits are those of the same weights without ALiBi, which rotate."""
+    """ALiBi is taken out of its mask: the logits equal the same weights' without ALiBi, which rotate."""
     model, ids = model_of("falcon", FALCON_ALIBI), tokens()
     mask = torch.ones_like(ids)
     mask[0, :3] = 0

@@ -1,4 +1,4 @@
-"""Extended models: what turns, what is measured, what is written, and that a stop loses nothing."""
+"""Extended models: the rotation, the measurements, the written folder, and that a stop loses nothing."""
 
 from __future__ import annotations
 
@@ -283,7 +283,7 @@ def test_decoding_in_bfloat16(method: str, tmp_path: Path) -> None:
 
 
 def test_more_tokens_than_any_model_has_channels(tmp_path: Path) -> None:
-    """Lengths are tokens: 262,144 and more are no slip, and a text that is too short is named before all measuring."""
+    """Lengths are tokens: 262,144 and more are valid, and a text that is too short is named before all measuring."""
     printed: list[str] = []
     with pytest.raises(ValueError, match="--text"):
         extend(small(), 2**20, "yarn", text=text(), original_length=2**18, progress=printed.append)
@@ -318,7 +318,7 @@ def test_the_choice_is_the_lowest_and_decoding_is_told() -> None:
     assert len(extension.choices) == 4
     model, ids = small(), text(TRAINED + 4)
     assert decoding_gap(model, ids, 8) < 1e-4
-    extend(model, TARGET, "longrope", **request())  # short and long factors: cached keys were turned by short ones
+    extend(model, TARGET, "longrope", **request())  # short and long factors: cached keys were rotated by short ones
     assert decoding_gap(model, ids, 8) > 1e-2
 
 

@@ -71,7 +71,7 @@ def test_dynamic_of_sglang_is_computed_once() -> None:
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
 class TestBothEngines:
     def test_gain_of_longrope(self, engine: str) -> None:
-        """Of lengths, or of two keys of their own; attention_factor and factor count for nothing."""
+        """Of lengths, or of two keys of their own; attention_factor and factor have no effect."""
         lists = {"rope_type": "longrope", "short_factor": [1.0] * 64, "long_factor": [2.0] * 64}
         lists["original_max_position_embeddings"] = 2048
         silent = math.sqrt(1 + math.log(4) / math.log(2048))
