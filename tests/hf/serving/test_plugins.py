@@ -44,7 +44,7 @@ class RotaryEmbedding(nn.Module):
 
     def forward(self, positions: Tensor, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         cos, sin = self.cos_sin_cache[positions.flatten()].chunk(2, -1)
-        return self._turned(query, cos, sin), self._turned(key, cos, sin)
+        return self._rotate(query, cos, sin), self._rotate(key, cos, sin)
 
     def _rotate(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         heads = x.view(len(cos), -1, self.head_size)
