@@ -4,8 +4,8 @@
 
 Rows: posenc's own choice of backend, and what users do today: a dense bias for the fused kernel, built per call or
 beforehand, the attention of x-transformers and of transformers (extra `reference`), the definition. float32, causal, 8
-heads of width 64 unless options say otherwise. Gradients go to q, k, v, all parameters, and x where gates are made of
-it: then projecting x to gates is inside the timing, on both sides. What builds length × length matrices and would need
+heads of width 64 unless options say otherwise. Gradients go to q, k, v, all parameters, and x where gates are computed
+from it: then projecting x to gates is inside the timing, on both sides. What builds length × length matrices and needs
 more than --dense-limit GiB, judged by its peak at 512 tokens, is left out with a dash.
 
 "gates near 0" and "long sticks" have scores of mean −6 and −8, so that counts do not fill up and no stick is used up

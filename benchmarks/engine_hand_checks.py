@@ -564,15 +564,15 @@ def of_llama_cpp_flags() -> list[Result]:
     """The parameters behind --rope-scaling yarn and its like, given to llama_cpp.Llama; the file has no scaling."""
     results: list[Result] = []
     with tempfile.TemporaryDirectory() as place:
-        plain = Path(place) / "plain.gguf"
-        _converted(Path(place) / "folder", {"rope_theta": 10_000.0}, plain)
+        unscaled = Path(place) / "plain.gguf"
+        _converted(Path(place) / "folder", {"rope_theta": 10_000.0}, unscaled)
         for case, block, options in (
             ("llama/yarn/v5/256/1024", YARN, {}),
             ("llama/yarn: betas/v5/256/1024", {**YARN, "beta_fast": 16.0, "beta_slow": 2.0},
              {"yarn_beta_fast": 16.0, "yarn_beta_slow": 2.0}),
         ):  # fmt: skip
             flags = {"rope_scaling_type": 2, "rope_freq_scale": 0.25, "yarn_orig_ctx": ORIGINAL, **options}
-            gap = gap_of_logits(_llama_cpp_logits(plain, **flags), block)
+            gap = gap_of_logits(_llama_cpp_logits(unscaled, **flags), block)
             results.append((case, block, "llama_cpp.Llama with parameters by hand", gap))
     return results
 

@@ -1,13 +1,13 @@
-"""Whether engines take the lines that posenc prints: each line of each published config through the engine's own code.
+"""Run the engine commands that posenc prints for published configs through the engines' own code.
 
     python benchmarks/engine_lines.py vllm      # or sglang, mlx_lm, llama_cpp: appends to results/engine_lines.jsonl
-    python benchmarks/engine_lines.py printed   # prints the lines of today, without any engine
+    python benchmarks/engine_lines.py printed   # prints the current lines, without any engine
 
-The configs are tests/golden/published_configs.jsonl. Of each that rotates, the lines of `posenc serve-flags` (also with
-``--exact``), of `posenc extend --config-only` to twice the declared length and of the SERVING.md of that extension.
-`posenc recommend --engine` prints no command of an engine but names commands of posenc.
+The configs are tests/golden/published_configs.jsonl. For each that rotates, the lines come from `posenc serve-flags`
+(also with ``--exact``), from `posenc extend --config-only` to twice the declared length and from the SERVING.md of that
+extension. `posenc recommend --engine` prints no engine command, only commands of posenc.
 
-    parsed    the engine's own argument parser takes the words: vLLM's make_arg_parser and EngineArgs, SGLang's
+    parsed    the engine's own argument parser accepts the arguments: vLLM's make_arg_parser and EngineArgs, SGLang's
               prepare_server_args, mlx_lm.server's main, llama-server's common_params_parse
     right     the engine's own configuration code reads config.json and the overrides, its model class is built on the
               meta device with few layers (same heads, widths and rope block), and the rotary modules of every kind of
@@ -15,7 +15,7 @@ The configs are tests/golden/published_configs.jsonl. Of each that rotates, the 
               4 L - 1, as far as the served length reaches
     wrong     they do not, by how much
     refused   the engine's code raises after parsing
-    not built the model class needs compiled kernels or parts that are not here; parsed alone
+    not built the model class needs compiled kernels or parts that are not installed; parsed only
 
 Float32 loses angle: at position p and frequency w the tolerance is 3e-4 + 16 p w 2^-24 times the gain: four
 roundings of float32 in the frequency and four in its product with the position, doubled.
@@ -166,7 +166,7 @@ class NotBuiltError(Exception):
 
 
 class Answer(NamedTuple):
-    """What an engine makes of a line.
+    """The result of one printed line in an engine.
 
     Attributes:
         state: as the module says.
@@ -206,13 +206,13 @@ def few_layers(config: Config) -> Config:
     kinds = layer_kinds(find_text_config(config))
     unrotated = set(layers_without_rope(find_text_config(config)))
     kinds = [f"{kind} {layer in unrotated}" for layer, kind in enumerate(kinds)]
-    count, kept = inner[key], max([2, *(kinds.index(kind) + 1 for kind in kinds)])
+    count, num_layers = inner[key], max([2, *(kinds.index(kind) + 1 for kind in kinds)])
     for name, value in inner.items():
-        if isinstance(value, list) and len(value) == count > kept:
-            inner[name] = value[:kept]
+        if isinstance(value, list) and len(value) == count > num_layers:
+            inner[name] = value[:num_layers]
         elif isinstance(value, dict) and value and all(str(layer).isdigit() for layer in value):
-            inner[name] = {layer: entry for layer, entry in value.items() if int(layer) < kept}
-    inner[key] = min(count, kept)
+            inner[name] = {layer: entry for layer, entry in value.items() if int(layer) < num_layers}
+    inner[key] = min(count, num_layers)
     outer = result
     for name in text_config.path[:-1]:
         outer = outer[name]
@@ -355,12 +355,12 @@ def _check_server(read: Any, words: list[str], parsed: dict[str, Any]) -> None:
         return
     _, block = llama_cpp_words(read, None)
     kinds = {"default": 0, "linear": 1, "yarn": 2}
-    wanted = {"rope_freq_base": block["rope_theta"], "rope_scaling_type": kinds[block["rope_type"]]}
+    expected = {"rope_freq_base": block["rope_theta"], "rope_scaling_type": kinds[block["rope_type"]]}
     if block["rope_type"] != "default":
-        wanted["rope_freq_scale"] = 1 / block["factor"]
+        expected["rope_freq_scale"] = 1 / block["factor"]
     if block["rope_type"] == "yarn":
-        wanted["yarn_orig_ctx"] = block["original_max_position_embeddings"]
-    for name, value in wanted.items():
+        expected["yarn_orig_ctx"] = block["original_max_position_embeddings"]
+    for name, value in expected.items():
         if not math.isclose(parsed[name], value, rel_tol=1e-6):
             raise RuntimeError(f"{name} is {parsed[name]:g} where the rotation says {value:g}")
 
@@ -389,8 +389,8 @@ BUILD = {"vllm": vllm, "sglang": sglang, "mlx_lm": mlx_lm}
 
 def positions(original: int, length: int) -> tuple[int, ...]:
     """0, 1, L/2, L, 2 L, 4 L - 1 and the last, within the served length."""
-    wanted = {0, 1, original // 2, original, 2 * original, 4 * original - 1, length - 1}
-    return tuple(sorted(position for position in wanted if position < length))
+    candidates = {0, 1, original // 2, original, 2 * original, 4 * original - 1, length - 1}
+    return tuple(sorted(position for position in candidates if position < length))
 
 
 def rotations_of_layers(config: Config) -> list[str | None]:
@@ -415,7 +415,7 @@ def truths(line: Line) -> tuple[dict[str, tuple[list[float], float]], str]:
     from posenc.engines.check import frequencies
     from posenc.hf.config.rotation import text_rope
 
-    own = {
+    posenc_values = {
         kind: (spectrum.theta.tolist(), float(spectrum.gain))
         for kind, rotation in read_rope(line.meant).rotations.items() if rotation is not None
         for spectrum in (text_rope(rotation).spectrum(line.length),)
@@ -424,7 +424,7 @@ def truths(line: Line) -> tuple[dict[str, tuple[list[float], float]], str]:
     try:
         return frequencies(line.meant, 16 if fixed else line.length), ""
     except Exception as error:  # transformers has no such model, or another opinion: posenc's alone
-        return own, f"{type(error).__name__}: {error}"[:160]
+        return posenc_values, f"{type(error).__name__}: {error}"[:160]
 
 
 def ratio(rows: Any, theta: list[float], gain: float, at: tuple[int, ...]) -> float:
@@ -466,7 +466,7 @@ def rows(engine: str, rotary: Any, at: tuple[int, ...], config: Config, length: 
 
 
 def answer(line: Line) -> Answer:
-    """What the engine makes of a line: with few layers, or with all where its configuration refuses few."""
+    """The engine's result for a line: with few layers, or with all where its configuration refuses few."""
     first = _answer(line, few_layers(line.config))
     return first if first.state not in ("refused", "not built") else _answer(line, copy.deepcopy(line.config))
 
@@ -582,8 +582,8 @@ def measure(engine: str) -> None:
         result = llama_cpp(line) if engine == "llama_cpp" else answer(line)
         if result.gap is not None:
             result = result._replace(gap=float(f"{result.gap:.2g}"))
-        told = {key: value for key, value in result._asdict().items() if value not in (None, "")}
-        lines.append({"model": line.model, "command": line.command, "engine": engine, "line": line.text, **told})
+        fields = {key: value for key, value in result._asdict().items() if value not in (None, "")}
+        lines.append({"model": line.model, "command": line.command, "engine": engine, "line": line.text, **fields})
         sys.stderr.write(f"{line.model}  {line.command}  {engine}  {result}\n")
     order = list(ENGINES)
     entries = sorted(heads, key=lambda entry: order.index(entry["engine"]))

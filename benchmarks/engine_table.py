@@ -1,4 +1,7 @@
-"""How far engines are from transformers: the figures of src/posenc/hf/serving/engine_table.json, column by column.
+"""How far four engines are from transformers, by a script that shares no code with `posenc engines check`.
+
+The table that posenc carries, src/posenc/hf/serving/engine_table.json, is made from the check's records, not from this
+script; docs/serving.md quotes its plug-in runs.
 
     python benchmarks/engine_table.py vllm        # or sglang, llama.cpp, mlx-lm; prints one JSON object
     python benchmarks/engine_table.py vllm-plug-in    # or sglang-plug-in: posenc's table in the engine's class

@@ -7,8 +7,8 @@ PyTorch's profiler; forward alone, at lengths where its record of all tiles woul
 "Resident" is the growth of the process's peak over the call, after a call with 512 tokens has brought code and thread
 pools: it has in it what the C library's allocator keeps of memory that was freed. float32, causal, 8 heads of width 64
 unless options say otherwise. With the backward pass the gradients of q, k, v and the parameters are part of both, and
-of x where gates are made of it (at 16,384 tokens 32 MiB that plain SDPA has no part in). Linear growth doubles from
-half the length, a matrix quadruples.
+of x where gates are computed from it (at 16,384 tokens 32 MiB that plain SDPA has no part in). Linear growth doubles
+from half the length, a matrix quadruples.
 """
 
 from __future__ import annotations

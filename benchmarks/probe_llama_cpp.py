@@ -6,7 +6,7 @@
 The model was trained at 8,192 tokens. Of the four, "right" serves 12,288 tokens under YaRN with factor 2 by llama.cpp's
 own flags; "dropped" serves them without; "capped" grants 4,096; "truncated" is the first one behind a server that
 keeps the end of long prompts, which none of llama.cpp's own does without an error. Numbers come from llama.cpp's code.
-For each token of a prompt that it echoes, the server sorts the whole vocabulary and turns all tokens before it into
+For each token of a prompt that it echoes, the server sorts the whole vocabulary and decodes all tokens before it into
 text, hours at these lengths: it is started with the sort replaced by a choice of the largest eight, of which it sends
 five, and with the text of each token alone, which is the same in this vocabulary.
 """
@@ -82,7 +82,7 @@ def llama_server(*flags: str, context: int) -> Iterator[str]:
 
 @contextmanager
 def keeping_the_end(url: str, characters: int) -> Iterator[str]:
-    """A server in front of another one that cuts the beginning of long prompts."""
+    """A proxy that cuts the beginning of long prompts before it passes them on."""
 
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, *arguments: Any) -> None: ...

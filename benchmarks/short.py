@@ -90,14 +90,14 @@ def calls_of(args: argparse.Namespace, tokens: int, kind: str) -> str:
     if queries > 1:
         cos, sin = (torch.cat([t, t], -1) for t in RoPE(WIDTH).table(torch.arange(queries)))
         candidates["RoPE by hand, tables made before"] = partial(
-            once, lambda: F.scaled_dot_product_attention(turned(q, cos, sin), turned(k, cos, sin), v, is_causal=True)
+            once, lambda: F.scaled_dot_product_attention(by_hand(q, cos, sin), by_hand(k, cos, sin), v, is_causal=True)
         )
     with torch.set_grad_enabled(trained):
         timed = rounds(candidates, partial(once, sdpa), args.rounds, calls_for(tokens))
     return table(f"`attention`, {kind}, {tokens} tokens, 8 heads of width 64", "call", timed)
 
 
-def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def by_hand(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """The rotation as people write it."""
     a, b = x.chunk(2, -1)
     return x * cos + torch.cat([-b, a], -1) * sin

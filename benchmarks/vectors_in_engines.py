@@ -45,7 +45,7 @@ def gap_of(rows: list[list[float]], entry: dict[str, Any]) -> float:
 
 
 def result_of(process: EngineProcess, vector: dict[str, Any]) -> dict[str, Any]:
-    """What an engine makes of one vector: "pass" or "fail" with the gap, "refused", or "not run", with its words."""
+    """An engine's result for one vector: "pass" or "fail" with the gap, "refused", or "not run", with the reason."""
     declared = vector["length"] if "/dynamic/" in vector["name"] else vector["config"]["max_position_embeddings"]
     positions = tuple(at for at in vector["positions"] if at < min(vector["length"], declared))
     gaps = []

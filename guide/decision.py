@@ -11,7 +11,7 @@ from posenc.recommend.compiled import as_script
 from posenc.recommend.rule import SECTIONS
 from posenc.recommend.rules_of_thumb import Judgement, rules_of_thumb
 
-RULES = "recommend-rules.js"  # beside docs/assets/recommend.js
+RULES = "recommend-rules.js"  # next to docs/assets/recommend.js
 SITUATIONS: dict[str, Needs] = {
     "A new language model, 4k in training, 128k wanted": Needs(length=131072),
     "The same, served by vLLM": Needs(length=131072, engine="vllm"),

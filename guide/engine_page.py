@@ -1,7 +1,7 @@
-"""The page of what engines compute, and texts for their issue trackers, from the records of `posenc engines check`.
+"""The page of engines' measured rotations, and texts for their issue trackers, from `posenc engines check`'s records.
 
     engine_page()     docs/engine-table.md: engine, rope type and keys with figures, versions, dates and remedies
-    issue_texts()     docs/upstream/NAME.md: for each engine what it computes differently, as facts that can be repeated
+    issue_texts()     docs/upstream/NAME.md: for each engine its reproducible differences from transformers
 
 ``engine_causes.json`` has, by engine, version and rows, the line of the engine's source that decides, and what it does;
 everything else comes from the records. `guide.pages` writes the pages.
@@ -28,6 +28,7 @@ CAUSES = Path(__file__).with_name("engine_causes.json")
 _WRONG = ("off", "ignored", "refused")
 _FOLDER = "upstream"
 _LONGEST = 120  # letters of a flag; lists of factors are longer
+_UNTESTED = "–"
 
 
 @cache
@@ -73,11 +74,11 @@ def engine_page() -> str:
     parts = [_introduction(), "## Versions", _versions(heads, cells), "## The table", _legend(), _table(heads, cells)]
     parts += ["## What is wrong, and what to do instead", _remedies_introduction()]
     for head in heads:
-        mine = [cell for cell in cells if cell.engine == head.engine and cell.state in _WRONG]
-        if mine:
-            parts += [f"### {title(head.engine)} {head.version}", _wrong_table(mine)]
+        wrong = [cell for cell in cells if cell.engine == head.engine and cell.state in _WRONG]
+        if wrong:
+            parts += [f"### {title(head.engine)} {head.version}", _wrong_table(wrong)]
     parts += [
-        "## The lines that posenc prints",
+        "## The commands that posenc prints",
         *_printed_lines(),
         "## The length that a server grants",
         _lengths(cells),
@@ -91,46 +92,53 @@ def engine_page() -> str:
 def _introduction() -> str:
     return (
         "# Which engine computes which rotation right?\n\n"
-        "Each engine's own code ran on tiny configurations of every rope type, key and spelling, and its answer was "
-        "compared with transformers. [Engines](engines.md) says how the check works, how to run it on your engine or "
-        "your config, and how to add an engine. A figure is the largest difference: of gain · cos and gain · sin for "
-        "rotary classes, of logits over the largest logit for whole models."
+        "Each engine's own code ran on tiny configurations of every rope type, key and spelling, on a CPU, and the "
+        "result was compared with transformers. [Engines](engines.md) describes the check, how to run it on your "
+        "engine or your config, and how to add an engine.\n\n"
+        "A figure is the largest difference from the reference. For rotary classes it is the difference of gain · cos "
+        "and gain · sin, so 2 is the most that a gain of 1 allows. For whole models with random weights it is the "
+        "difference of logits, divided by the largest logit."
     )
 
 
 def _versions(heads: Iterable[Engine], cells: Sequence[Cell]) -> str:
     lines = [
-        "| engine | version | what ran | compared | date | right | wrong | disputed | not asked |",
+        "| engine | version | what ran | compared | date | right | wrong | disputed | not tested |",
         "|" + "---|" * 9,
     ]
     for head in heads:
         counts = {
             state: sum(cell.engine == head.engine and cell.state in states for cell in cells)
             for state, states in (("right", ("right",)), ("wrong", _WRONG), ("disputed", ("disputed",)),
-                                  ("not asked", ("not run",)))
+                                  ("not tested", ("not run",)))
         }  # fmt: skip
         numbers = " | ".join(str(count) for count in counts.values())
         what = "logits" if head.measures == "logits" else "gain · cos, gain · sin"
         lines.append(f"| {title(head.engine)} | {head.version} | {head.code} | {what} | {head.date} | {numbers} |")
     reference = " · ".join(dict.fromkeys(head.reference for head in heads))
     return "\n".join(lines) + (
-        f"\n\nThe truth: {reference}, where these agree to 1e-6 with each other and with the code of the rope type's "
-        "authors ([who says what is right](#who-says-what-is-right))."
+        f"\n\nReference: {reference}, where these agree to 1e-6 with each other and with the formula of the rope "
+        "type's authors ([reference values](#reference-values)). The last four columns count configurations. "
+        "For llama.cpp the version belongs to the package llama_cpp_python, whose vendored llama.cpp ran."
     )
 
 
 def _legend() -> str:
     return (
-        "✓ right. A number: off by so much. *ignored*: the answer is right for the same config without that key, or "
-        "without any scaling. *refused*: the engine raises an error. *disputed*: posenc, transformers and the authors' "
-        "code differ, so that there is no truth ([all values](#disputed)). –: not asked. A cell is the worst of the "
-        "model types that were asked; the types that are wrong stand behind it where others are right. Keys: v4 are "
-        "`rope_theta` and `rope_scaling`, v5 is `rope_parameters`."
+        "- ✓: equal to the reference within 3e-4 (cos and sin) or 1e-3 (logits).\n"
+        "- A number: the largest difference. *other width*: another number of channels is rotated.\n"
+        "- *ignored*: the result is right for the same config without that key, or without any scaling.\n"
+        "- *refused*: the engine raises an error.\n"
+        "- *disputed*: posenc, transformers and the authors' code differ ([all values](#disputed)).\n"
+        "- –: not tested.\n\n"
+        "Each cell shows the worst result of the model types tested; if only some are wrong, their names follow in "
+        "brackets. Keys: v4 is `rope_theta` with `rope_scaling`, v5 is `rope_parameters`, both has the two; *nested* "
+        "blocks are in `text_config`. Rows that no engine was tested on are left out."
     )
 
 
 def _table(heads: Sequence[Engine], cells: Sequence[Cell]) -> str:
-    """Rows by keys; spellings that all engines answer alike share a line."""
+    """Rows by keys; spellings with the same results share a line, and rows without a result are left out."""
     names = [f"{title(head.engine)}" for head in heads]
     lines = ["| rope type | keys | " + " | ".join(names) + " |", "|" + "---|" * (len(names) + 2)]
     for row in dict.fromkeys(cell.row for cell in cells):
@@ -140,38 +148,41 @@ def _table(heads: Sequence[Engine], cells: Sequence[Cell]) -> str:
             if here:
                 answers = tuple(_field([cell for cell in here if cell.engine == head.engine]) for head in heads)
                 fields.setdefault(answers, []).append(spelling)
-        lines += [f"| {row} | {', '.join(keys)} | " + " | ".join(answers) + " |" for answers, keys in fields.items()]
+        lines += [
+            f"| {row} | {', '.join(keys)} | " + " | ".join(answers) + " |"
+            for answers, keys in fields.items() if set(answers) != {_UNTESTED}
+        ]  # fmt: skip
     return "\n".join(lines)
 
 
 def _field(cells: Sequence[Cell]) -> str:
-    asked = [cell for cell in cells if cell.state != "not run"]
-    if not asked:
-        return "–"
-    cell = worst(asked)
+    answered = [cell for cell in cells if cell.state != "not run"]
+    if not answered:
+        return _UNTESTED
+    cell = worst(answered)
     if cell.state == "right":
         return "✓"
     number = "" if cell.gap is None else f"{cell.gap:.2g}"
     words = {"off": number or "*other width*", "ignored": f"*ignored* {number}".rstrip()}.get(
         cell.state, f"*{cell.state}*"
     )
-    wrong = dict.fromkeys(other.model for other in asked if other.state != "right")
-    return words if len(wrong) == len({other.model for other in asked}) else f"{words} ({', '.join(wrong)})"
+    wrong = dict.fromkeys(other.model for other in answered if other.state != "right")
+    return words if len(wrong) == len({other.model for other in answered}) else f"{words} ({', '.join(wrong)})"
 
 
 def _remedies_introduction() -> str:
     return (
-        "A remedy was itself run in the engine, on the same case, and the figure behind it is what is then left of the "
-        "difference from transformers. Other keys go into config.json, or behind the flag that stands with them; *both "
-        "spellings* is the block with version 4's and version 5's keys. *No "
-        "way by flags or other keys* means that what was tried is named and none of it was right. Lengths and numbers "
-        "belong to the tiny cases, whose original length is 256. `posenc serve-flags`, `posenc extend` with its "
-        "SERVING.md, and `posenc recommend --engine` print no command for these cells."
+        "Every remedy was run in the engine on the same case; the figure in brackets is the remaining difference from "
+        "transformers. Changed keys go into config.json, or into the flag that is named with them. *Both versions' "
+        "keys* is the block with version 4's and version 5's keys. *No remedy found*: none of the listed changes was "
+        "right; another may exist. Lengths and numbers belong to the tiny cases, whose original length is 256 tokens. "
+        "`posenc serve-flags`, `posenc extend` with its SERVING.md, and `posenc recommend --engine` print no command "
+        "for these cells."
     )
 
 
 def _wrong_table(cells: Sequence[Cell]) -> str:
-    lines = ["| rope type | keys | model types | what it does | instead | why |", "|" + "---|" * 6]
+    lines = ["| rope type | keys | model types | what it does | remedy | cause |", "|" + "---|" * 6]
     groups: dict[tuple[str, str, str, str], list[Cell]] = {}
     for cell in cells:
         groups.setdefault((cell.row, _what(cell), remedy_words(cell), _why(cell)), []).append(cell)
@@ -179,28 +190,28 @@ def _wrong_table(cells: Sequence[Cell]) -> str:
         keys = ", ".join(dict.fromkeys(cell.spelling for cell in members))
         models = ", ".join(dict.fromkeys(cell.model for cell in members))
         left = max(((cell.remedy or {}).get("gap") or 0.0 for cell in members), default=0.0)
-        figure = f" ({left:.1e} off)" if left else ""
+        figure = f" (remaining difference {left:.1e})" if left else ""
         lines.append(f"| {row} | {keys} | {models} | {what} | {remedy}{figure} | {why} |")
     return "\n".join(lines)
 
 
 def _what(cell: Cell) -> str:
-    number = "" if cell.gap is None else f"{cell.gap:.2g} off"
+    number = "" if cell.gap is None else f"differs by {cell.gap:.2g}"
     words = {
-        "off": ", ".join(filter(None, (number or "off", cell.text))),
-        "ignored": f"ignores {cell.text}: {number}",
+        "off": ", ".join(filter(None, (number or "differs", cell.text))),
+        "ignored": ", ".join(filter(None, (f"ignores {cell.text}", number))),
         "refused": f"refuses: {_code(cell.text)}",
     }
     return words[cell.state]
 
 
 def remedy_words(cell: Cell) -> str:
-    """What makes a wrong cell right, without its figure; or what was tried in vain."""
+    """What makes a wrong cell right, without its figure; or what was tried without success."""
     remedy: Mapping[str, Any] | None = cell.remedy
     if not remedy:
         return "not tried"
     if remedy["how"] == "none":
-        return f"**no way by flags or other keys** (tried: {tried(remedy)})"
+        return f"**no remedy found** (tried: {tried(remedy)})"
     limit = f", for texts of {remedy['only']} only" if remedy.get("only") else ""
     words = [str(word) for word in remedy.get("flags", ())]
     if remedy["how"] == "config":  # the flag takes the changed keys as JSON
@@ -239,33 +250,33 @@ _LINE_STATES = ("right", "parsed", "wrong", "refused", "not built", "not parsed"
 
 
 def _printed_lines() -> Iterator[str]:
-    """What engines make of the lines that posenc prints for published configs."""
+    """Results of the engines' own code for the commands that posenc prints for published configs."""
     entries = [json.loads(line) for line in LINES.read_text(encoding="utf-8").splitlines()]
     heads = [entry for entry in entries if "model" not in entry]
     lines = [entry for entry in entries if "model" in entry]
     models = len({line["model"] for line in lines})
     yield (
-        f"Every line that `posenc serve-flags` (also with `--exact`), `posenc extend --config-only` and its SERVING.md "
-        f"print for {models} published configs went through the engine's own argument parser, and its own "
-        "configuration code applied the overrides. Then the engine's model class was built with few layers but the "
-        "released heads and rope block, and its rotary modules were compared with posenc and transformers at positions "
-        "0, 1, L/2, L, 2 L and 4 L − 1, as far as the served length reaches. `posenc recommend` prints no line of an "
-        "engine. Of llama.cpp the parsers alone ran here; its column *flags* above has whole models."
+        f"Every command that `posenc serve-flags` (also with `--exact`), `posenc extend --config-only` and its "
+        f"SERVING.md print for {models} published configs went through the engine's own argument parser, and the "
+        "engine's own configuration code applied the overrides. Then the engine's model class was built with few "
+        "layers but the released heads and rope block. Its rotary modules were compared with posenc and transformers "
+        "at positions 0, 1, L/2, L, 2 L and 4 L − 1, as far as the served length reaches. Of llama.cpp the parsers "
+        "alone ran here; its column *flags* above has whole models. `posenc recommend` prints no engine command."
     )
-    table = ["| engine | version | date | lines | configs | " + " | ".join(_LINE_STATES) + " |", "|" + "---|" * 11]
+    table = ["| engine | version | date | commands | configs | " + " | ".join(_LINE_STATES) + " |", "|" + "---|" * 11]
     for head in heads:
-        mine = [line for line in lines if line["engine"] == head["engine"]]
-        counts = " | ".join(str(sum(line["state"] == state for line in mine)) for state in _LINE_STATES)
-        configs = len({line["model"] for line in mine})
+        of_engine = [line for line in lines if line["engine"] == head["engine"]]
+        counts = " | ".join(str(sum(line["state"] == state for line in of_engine)) for state in _LINE_STATES)
+        configs = len({line["model"] for line in of_engine})
         name = {"llama_cpp": "llama.cpp (llama_cpp_python)"}.get(head["engine"], title(head["engine"]))
-        table.append(f"| {name} | {head['version']} | {head['date']} | {len(mine)} | {configs} | {counts} |")
+        table.append(f"| {name} | {head['version']} | {head['date']} | {len(of_engine)} | {configs} | {counts} |")
     yield "\n".join(table)
     right = {line["model"] for line in lines if line["state"] == "right"}
     yield (
-        f"All lines of {len(right)} configs were built and right in at least one engine. *Not built*: the words were "
-        "parsed, and the model class needs compiled kernels, the repository's own code, an image processor, or is "
-        "transformers' own, which vLLM wraps; nothing is known of the rotation then. "
-        "[The record](../benchmarks/results/engine_lines.jsonl) has every line; `python benchmarks/engine_lines.py "
+        f"For {len(right)} configs at least one engine built a command and computed it right. *Not built*: the "
+        "arguments were parsed, but the model class needs compiled kernels, the repository's own code or an image "
+        "processor, or is transformers' own, which vLLM wraps; the rotation was not checked then. "
+        "[The record](../benchmarks/results/engine_lines.jsonl) has every command; `python benchmarks/engine_lines.py "
         "vllm` makes it."
     )
     failed = [line for line in lines if line["state"] in ("wrong", "refused", "not parsed")]
@@ -281,11 +292,11 @@ def _lengths(cells: Sequence[Cell]) -> str:
     known = list(cases_by_name().values())
     table = ["| engine | original length | declared | granted | rope types |", "|" + "---|" * 5]
     for (engine, original, declared, granted), group in sorted(lengths(cells, known).items()):
-        rows = ", ".join(dict.fromkeys(cell.row for cell in group))
+        rows = "; ".join(dict.fromkeys(cell.row for cell in group))
         table.append(f"| {title(engine)} | {original:,} | {declared:,} | {granted:,} | {rows} |")
     return (
-        "Where no option says a length, by the engine's own configuration code. Other engines were not asked.\n\n"
-        + "\n".join(table)
+        "The context length in tokens that the engine's own configuration code sets if no option gives one. *Declared* "
+        "is `max_position_embeddings`. Other engines were not tested.\n\n" + "\n".join(table)
     )
 
 
@@ -297,13 +308,14 @@ def _drafts() -> str:
             fields = " | ".join(_draft(ways[way]) for way in ("in the files", "by override"))
             table.append(f"| {title(engine)} | {entry['version']} | {entry['date']} | {kind} | {fields} |")
     return (
-        "The config object that the engine's own code makes for a draft, where the model is served with YaRN for four "
-        "times its length (1,024 tokens). vLLM applies a dictionary of `--hf-overrides` to the model alone "
+        "Which rope block a draft model gets when the model is served with YaRN for four times its original length "
+        "(1,024 tokens). vLLM applies a dictionary of `--hf-overrides` to the model alone "
         "([speculative.py:1400](https://github.com/vllm-project/vllm/blob/v0.33.0/vllm/config/speculative.py#L1400)), "
-        "so that multi-token prediction drafts under another rotation than the model's: write the block into "
-        "config.json. No draft was built and no token drafted "
-        "([record](../benchmarks/results/draft_heads.json), `python benchmarks/draft_heads.py vllm`). Other engines "
-        "were not looked at.\n\n" + "\n".join(table)
+        "so multi-token prediction layers draft under another rotation than the model's. Write the block into "
+        "config.json instead.\n\n"
+        "Checked was the config object that each engine's own code makes for the draft; no draft model was built and "
+        "no token drafted ([record](../benchmarks/results/draft_heads.json), `python benchmarks/draft_heads.py vllm`). "
+        "Other engines were not tested.\n\n" + "\n".join(table)
     )
 
 
@@ -344,10 +356,10 @@ def issue_texts() -> dict[str, str]:
                 [f"# {name} {head.version}: differences from transformers", _setting(head), *sections]
             ) + "\n"  # fmt: skip
     introduction = (
-        "# Texts for the engines' issue trackers\n\nFacts alone, from the [records](../engine-table.md): the "
-        "configuration, the difference from transformers, and the line that decides. None of them was filed by this "
-        "project: search the tracker first, and run the command again with the engine's newest version. The number "
-        "counts the texts."
+        "# Texts for the engines' issue trackers\n\nEach text has the configuration, the difference from transformers "
+        "and the line of source that causes it, from the [records](../engine-table.md). This project filed none of "
+        "them. Search the tracker first, and run the command again with the engine's newest version. The number is the "
+        "count of texts."
     )
     pages[f"{_FOLDER}/README.md"] = "\n\n".join([introduction, "\n".join(listed)]) + "\n"
     return pages
@@ -374,12 +386,12 @@ def _issues(wrong: Sequence[Cell]) -> Iterator[str]:
         models = ", ".join(dict.fromkeys(cell.model for cell in cells))
         keys = ", ".join(SPELLINGS[spelling] for spelling in dict.fromkeys(cell.spelling for cell in cells))
         yield "\n\n".join([
-            f"## {', '.join(rows)}",
+            f"## {'; '.join(rows)}",
             f"{cause['cause']} Source: [{_line(cause)}]({_url(cause)}).",
             f"Model types: {models}. Written with {keys}.",
             f"The case with the largest difference, `{shown.case}`, {_what(shown)}:",
             f"```json\n{config}\n```",
-            f"To repeat it: `posenc engines check --engine {shown.engine} --rope \"{shown.case.split('/')[1]}\"`",
+            f"To reproduce: `posenc engines check --engine {shown.engine} --rope \"{shown.case.split('/')[1]}\"`",
         ])  # fmt: skip
 
 

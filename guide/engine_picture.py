@@ -47,7 +47,7 @@ def engines_tried() -> int:
 
 
 def engines_off() -> int:
-    """Those of them that were measured to compute at least one kind of rotation differently from transformers."""
+    """Engines and libraries of the picture that compute at least one kind of rotation differently from transformers."""
     return len({engine for engine, _ in COLUMNS if any(_is_off(result) for result in engine_results(engine))})
 
 

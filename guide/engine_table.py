@@ -34,8 +34,8 @@ def derived() -> dict[str, Any]:
     engines: dict[str, Any] = {}
     for head in sorted(heads, key=lambda head: (head.engine, head.date)):
         if head.engine != REFERENCE:
-            mine = [cell for cell in cells if (cell.engine, cell.version) == head[:2] and cell.state != "not run"]
-            engines.setdefault(head.engine, {})[head.version] = {**_facts(head), "rows": _rows(mine)}
+            answered = [cell for cell in cells if (cell.engine, cell.version) == head[:2] and cell.state != "not run"]
+            engines.setdefault(head.engine, {})[head.version] = {**_facts(head), "rows": _rows(answered)}
     return {"about": ABOUT, "engines": engines}
 
 
@@ -46,13 +46,13 @@ def _facts(head: Engine) -> dict[str, str]:
 def _rows(cells: Iterable[Cell]) -> dict[str, Any]:
     """Row → spelling → entries, one for each answer that several model types share."""
     rows: dict[str, dict[str, list[dict[str, Any]]]] = {}
-    alike: dict[tuple[str, str, str], list[Cell]] = {}
+    by_model: dict[tuple[str, str, str], list[Cell]] = {}
     for cell in cells:  # a row is asked at several lengths, and has to be right at all
-        alike.setdefault((cell.row, cell.spelling, cell.model), []).append(cell)
-    for cell in map(worst, alike.values()):
+        by_model.setdefault((cell.row, cell.spelling, cell.model), []).append(cell)
+    for cell in map(worst, by_model.values()):
         entries = rows.setdefault(cell.row, {}).setdefault(cell.spelling, [])
         answer: dict[str, Any] = {"state": cell.state, "text": cell.text, "remedy": _remedy(cell)}
-        if cell.state not in ("right", "disputed"):  # a figure that is shown is that of the model type itself
+        if cell.state not in ("right", "disputed"):  # a figure that is shown belongs to the model type itself
             answer["gap"] = float(f"{cell.gap:.2g}") if cell.gap is not None else None
         answer = {key: value for key, value in answer.items() if value is not None and value != ""}
         for entry in entries:
@@ -85,7 +85,7 @@ def tried(remedy: Mapping[str, Any]) -> str:
     for what in (attempt["what"] for attempt in remedy["tried"]):
         change, by, flag = what.partition(", by --")
         flags |= {f"--{flag}": None} if by else {}
-        change, both = change.removeprefix("both spellings, "), change.startswith("both spellings, ")
+        change, both = change.removeprefix("both versions' keys, "), change.startswith("both versions' keys, ")
         spelled = spelled or both
         words |= {change: None}
     ways = (["under both versions' keys"] if spelled else []) + [f"by {flag}" for flag in flags]

@@ -45,7 +45,7 @@ def _line(path: Path, page: str) -> str:
     text = path.read_text(encoding="utf-8")
     title = re.search(r"^# (.+)$", text, re.M)
     description = first_sentences(text)
-    link = f"- [{_plain(title[1]) if title else page}]({page.removesuffix('.md')}.html)"
+    link = f"- [{_strip_markup(title[1]) if title else page}]({page.removesuffix('.md')}.html)"
     return f"{link}: {description}" if description else link
 
 
@@ -56,19 +56,19 @@ def first_sentences(text: str) -> str:
     'One link is here. Two.'
     """
     for part in re.split(r"\n{2,}", _LEFT_OUT.sub("", text)):
-        prose = _plain(part)
+        prose = _strip_markup(part)
         if prose and not re.match(r"[#|<!:>-]|\*\*?posenc", part.strip()):
             sentences = re.split(r"(?<=[.:?]) (?=[A-Z\"(`])", prose)
-            kept = sentences[0]
+            summary = sentences[0]
             for sentence in sentences[1:]:
-                if len(kept) + len(sentence) >= _LENGTH:
+                if len(summary) + len(sentence) >= _LENGTH:
                     break
-                kept += f" {sentence}"
-            return kept
+                summary += f" {sentence}"
+            return summary
     return ""
 
 
-def _plain(markdown: str) -> str:
+def _strip_markup(markdown: str) -> str:
     """Markdown without links, emphasis, escapes and tags, in one line."""
     text = re.sub(r"!\[[^\]]*\]\([^)]*\)", "", markdown)
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)

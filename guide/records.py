@@ -67,7 +67,7 @@ def compact(source: Path, target: Path) -> None:
 
 
 def write_report(run: Path, out: Path) -> None:
-    """What ``posenc report`` makes of a run."""
+    """The files that ``posenc report`` writes for a run."""
     if posenc(["report", str(run), "--out", str(out)]):
         raise RuntimeError(f"{run}: posenc report failed")
 

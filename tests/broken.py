@@ -124,7 +124,7 @@ class LooksAtLength(ALiBi):
         return super().of_distance(distance) / distance.shape[-1]
 
 
-class Whole(ALiBi):
+class WholeScores(ALiBi):
     """Rounds positions to whole numbers, without gradients of its own."""
 
     def forward(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
@@ -444,7 +444,7 @@ CAUGHT: tuple[tuple[type, str], ...] = (
     (LooksAtLength, "offset_positions"),
     (AbsoluteProduct, "common_shift"),
     (LooksAtBatch, "per_row_positions"),
-    (Whole, "fractional_positions"),
+    (WholeScores, "fractional_positions"),
     (Float32Angles, "far_positions"),
     (Spoils, "inputs_unharmed"),
     (RowsOnly, "positions_matter"),

@@ -85,7 +85,7 @@ def qkv(
     return tensors[0], tensors[1], tensors[2]
 
 
-def served(q: Tensor, k: Tensor, v: Tensor, encodings: list, **call: object) -> Tensor | None:
+def run_or_none(q: Tensor, k: Tensor, v: Tensor, encodings: list, **call: object) -> Tensor | None:
     """The result of a call by a backend's name; None where that backend says that it cannot serve it."""
     try:
         return attention(q, k, v, encodings, **call)
@@ -110,13 +110,13 @@ def expect_golden(
     slack: float = 10.0,
     **options: object,
 ) -> None:
-    """Compare attention's results, and its weights where the file has some, with those of a golden file.
+    """Compare attention's results, and its weights where the file has some, with a golden file.
 
     Args:
         golden: the file, loaded in the dtype of the call; its scale is that of the call.
         encodings: under which.
         tolerance: of results and weights; gradients may be ``slack`` times as far off.
-        gradients: parameters and features by the file's name, to compare with those of q, k and v; None: compare none.
+        gradients: parameters and features by the file's name, to compare in addition to q, k and v; None: none.
         options: of `attention`.
     """
     leaves = {name: golden[name].clone().requires_grad_(gradients is not None) for name in "qkv"}

@@ -89,7 +89,7 @@ def numbers() -> list[tuple[type, str, str]]:
     return results
 
 
-def given(kind: type, name: str) -> dict[str, object]:
+def valid_arguments(kind: type, name: str) -> dict[str, object]:
     """Arguments with which the constructor is content."""
     parameters = inspect.signature(kind).parameters
     built = {n: VALID[n] for n, p in parameters.items() if p.default is p.empty and n in VALID}
@@ -128,7 +128,7 @@ CASES = [pytest.param(k, n, s, id=f"{k.__name__}-{n}") for k, n, s in numbers()]
 
 @pytest.mark.parametrize(("kind", "name", "sort"), CASES)
 def test_a_bad_number_is_named(kind, name, sort):
-    content = given(kind, name)
+    content = valid_arguments(kind, name)
     kind(**content)
     for value in bad(kind, name, sort):
         with pytest.raises(ValueError) as error:
@@ -136,7 +136,7 @@ def test_a_bad_number_is_named(kind, name, sort):
         assert name in str(error.value), f"{value!r}: {error.value}"
 
 
-def others() -> list[object]:
+def invalid_values() -> list[object]:
     """Each constructor with each argument that is no number: names, flags, sequences, encodings."""
     numbered = {(kind, name) for kind, name, _ in numbers()}
     return [
@@ -147,9 +147,9 @@ def others() -> list[object]:
     ]
 
 
-@pytest.mark.parametrize(("kind", "name"), others())
+@pytest.mark.parametrize(("kind", "name"), invalid_values())
 def test_whatever_is_given_is_taken_or_refused_by_name(kind, name):
-    content = given(kind, name)
+    content = valid_arguments(kind, name)
     for value in ANYTHING:
         try:
             kind(**(content | {name: value}))
@@ -171,7 +171,7 @@ def flags() -> list[object]:
 
 @pytest.mark.parametrize(("kind", "name"), flags())
 def test_a_flag_is_true_or_false(kind, name):
-    content = given(kind, name)
+    content = valid_arguments(kind, name)
     for value in (None, "no", 2, 0.5, [], math.nan, torch.ones(2), torch.ones(()), numpy.ones(2)):
         with pytest.raises(ValueError, match=rf"\b{name}\b"):
             kind(**(content | {name: value}))

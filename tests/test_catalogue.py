@@ -152,7 +152,7 @@ def test_other_names_mean_one_encoding_each() -> None:
         encoding_info("linear")
 
 
-OWN = '''
+OWN_CLASS = '''
 import torch
 from torch import nn
 from posenc import T5Bias
@@ -186,7 +186,7 @@ class Slope(DistanceBias):
 
 
 def test_a_class_of_ones_own_has_its_rate_sharing_and_lengths(tmp_path: Path) -> None:
-    (tmp_path / "own_of_catalogue.py").write_text(OWN)
+    (tmp_path / "own_of_catalogue.py").write_text(OWN_CLASS)
     specs = [f"own_of_catalogue:{name}" for name in ("Copy", "Slope", "Fixed")]
     shape = Shape(dim=16, heads=4, layers=3, train_length=40)
     with allow_imports(ImportAllowlist(frozenset(specs), tmp_path)):

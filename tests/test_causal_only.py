@@ -13,7 +13,7 @@ from posenc.testing.cases import Case
 
 
 @pytest.mark.parametrize(
-    ("encoding", "wanted"),
+    ("encoding", "expected"),
     [
         (T5Bias(4), True),
         (T5Bias(4, bidirectional=True), False),
@@ -27,8 +27,8 @@ from posenc.testing.cases import Case
     ],
     ids=repr,
 )
-def test_said_of_each(encoding, wanted):
-    assert encoding.causal_only is wanted
+def test_said_of_each(encoding, expected):
+    assert encoding.causal_only is expected
 
 
 def test_the_catalogue():

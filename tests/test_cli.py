@@ -466,8 +466,8 @@ def test_python_dash_m_works() -> None:
 
 def test_the_laboratory_starts_without_packages_of_other_extras() -> None:
     """In an environment with the extra ``lab`` alone, `posenc compare` is the README's command."""
-    others = ("transformers", "tokenizers", "gguf", "ray", "lm_eval", "onnx", "onnxruntime")
-    code = f"import sys\nfor name in {others}: sys.modules[name] = None\n"
+    missing = ("transformers", "tokenizers", "gguf", "ray", "lm_eval", "onnx", "onnxruntime")
+    code = f"import sys\nfor name in {missing}: sys.modules[name] = None\n"
     code += "import posenc_cli; sys.argv[1:] = ['compare', '--help']; sys.exit(posenc_cli.main())"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr[-2000:]
@@ -478,8 +478,8 @@ def test_the_laboratory_starts_without_packages_of_other_extras() -> None:
 def test_commands_that_need_no_extra_start_with_torch_alone(command: list[str], tmp_path: Path) -> None:
     sizes = {"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2, "max_position_embeddings": 128}
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", **sizes, "rope_theta": 10000.0}))
-    others = ("scipy", "numpy", "pandas", "transformers", "tokenizers", "safetensors", "gguf", "typer", "rich")
-    code = f"import sys\nfor name in {others}: sys.modules[name] = None\n"
+    missing = ("scipy", "numpy", "pandas", "transformers", "tokenizers", "safetensors", "gguf", "typer", "rich")
+    code = f"import sys\nfor name in {missing}: sys.modules[name] = None\n"
     code += f"import posenc_cli; sys.argv[1:] = {command}; sys.exit(posenc_cli.main())"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert ran.returncode in (0, 3), ran.stderr[-2000:]

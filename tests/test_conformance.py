@@ -166,7 +166,7 @@ BY_STRUCTURE = (
 CASES = (*(Case.from_catalogue(name, OPTIONS.get(name)) for name in CATALOGUE), *VARIANTS)
 
 
-def whole(case: Case) -> bool:
+def is_full(case: Case) -> bool:
     """Whether a case is an encoding of its own, neither a variant of one nor a scaling of frequencies."""
     return case not in VARIANTS and CATALOGUE[case.name].scaling is None
 
@@ -188,7 +188,7 @@ def slow(check: str, case: Case) -> bool:
         return case.name not in COMPILED
     if subject(check) not in ("positions", "numerics") and other_numbers(case):
         return True
-    return check in SLOW or (check in BY_STRUCTURE and (not whole(case) or case.name in SAME_KIND))
+    return check in SLOW or (check in BY_STRUCTURE and (not is_full(case) or case.name in SAME_KIND))
 
 
 def groups() -> Iterator[object]:

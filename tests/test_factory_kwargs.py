@@ -17,7 +17,7 @@ SHAPE = {"dim": 32, "num_heads": 4, "head_dim": 8, "max_length": 16, "train_leng
 NAMES = [name for name, entry in CATALOGUE.items() if entry.encoding is not None]
 
 
-def made(name: str, **options: object) -> torch.nn.Module:
+def build(name: str, **options: object) -> torch.nn.Module:
     torch.manual_seed(0)
     entry = CATALOGUE[name]
     shape = SHAPE if "size" in entry.needs else {word: size for word, size in SHAPE.items() if word != "size"}
@@ -27,7 +27,7 @@ def made(name: str, **options: object) -> torch.nn.Module:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", NAMES)
 def test_dtype_is_a_cast_at_construction(name, dtype):
-    got, expected = made(name, dtype=dtype), made(name).to(dtype)
+    got, expected = build(name, dtype=dtype), build(name).to(dtype)
     assert got.state_dict().keys() == expected.state_dict().keys()
     for (key, a), b in zip(got.state_dict().items(), expected.state_dict().values(), strict=True):
         assert a.dtype == dtype, key
@@ -36,7 +36,7 @@ def test_dtype_is_a_cast_at_construction(name, dtype):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_device(name):
-    assert {p.device.type for p in made(name, device="meta").parameters()} <= {"meta"}
+    assert {p.device.type for p in build(name, device="meta").parameters()} <= {"meta"}
 
 
 def test_classes_take_them_themselves():
@@ -52,14 +52,14 @@ def test_classes_take_them_themselves():
 
 
 def test_a_class_without_these_keywords_is_placed_by_the_catalogue_alone():
-    class Own(KERPLE):
+    class Subclass(KERPLE):
         def __init__(self, num_heads: int) -> None:
             super().__init__(num_heads, kind="power", dtype=torch.float64)
             self.more = torch.nn.Parameter(torch.zeros(2))
 
-    assert {name: p.dtype for name, p in Own(4).named_parameters()}["more"] == torch.float32
+    assert {name: p.dtype for name, p in Subclass(4).named_parameters()}["more"] == torch.float32
     with pytest.raises(TypeError, match="dtype"):
-        Own(4, dtype=torch.float64)
+        Subclass(4, dtype=torch.float64)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_names_of_other_libraries_are_answered_with_the_name_here(make, here):
     [({"dtype": torch.int64}, "dtype must be a floating dtype"), ({"dtype": "bfloat16"}, "dtype must be"),
      ({"device": "nowhere"}, "device must be a device"), ({"device": 1.5}, "device must be a device")],
 )  # fmt: skip
-@pytest.mark.parametrize("make", [lambda **options: T5Bias(4, **options), lambda **options: made("t5", **options)])
+@pytest.mark.parametrize("make", [lambda **options: T5Bias(4, **options), lambda **options: build("t5", **options)])
 def test_refusals_name_the_argument(make, options, words):
     with pytest.raises(ValueError, match=words):
         make(**options)

@@ -157,7 +157,7 @@ UNSEEN = {"FIRE.outer.bias"}  # one number for all keys of a query: softmax does
 EACH = pytest.mark.parametrize("name", HYBRIDS)
 
 
-def made(name: str, dtype: torch.dtype = torch.float64) -> list[Encoding]:
+def build(name: str, dtype: torch.dtype = torch.float64) -> list[Encoding]:
     """The list with every parameter moved, so that zero tables matter."""
     torch.manual_seed(3)
     encodings = [encoding.to(dtype) for encoding in HYBRIDS[name].make()]
@@ -176,27 +176,27 @@ def inputs() -> dict[str, Tensor]:
     return {n: (t if n == "x" else t * DIM**-0.5).requires_grad_() for n, t in samples.items()}
 
 
-def projected(x: Tensor, given: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    q, k, v = ((x @ given[w]).unflatten(-1, (-1, WIDTH)).transpose(1, 2) for w in ("wq", "wk", "wv"))
+def projected(x: Tensor, arrays: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    q, k, v = ((x @ arrays[w]).unflatten(-1, (-1, WIDTH)).transpose(1, 2) for w in ("wq", "wk", "wv"))
     return q[:, :, -QUERIES:], k, v
 
 
-def call_of(encodings: list[Encoding], given: dict[str, Tensor]) -> tuple[tuple, dict]:
+def call_of(encodings: list[Encoding], arrays: dict[str, Tensor]) -> tuple[tuple, dict]:
     """Arguments of `attention`: embeddings act before the projections, everything else inside."""
-    x, inside = given["x"], [e for e in encodings if not isinstance(e, EmbeddingEncoding)]
+    x, inside = arrays["x"], [e for e in encodings if not isinstance(e, EmbeddingEncoding)]
     for encoding in encodings:
         x = encoding(x, POSITIONS) if isinstance(encoding, EmbeddingEncoding) else x
-    return (*projected(x, given), inside), {"q_pos": POSITIONS[-QUERIES:], "k_pos": POSITIONS, "x": x}
+    return (*projected(x, arrays), inside), {"q_pos": POSITIONS[-QUERIES:], "k_pos": POSITIONS, "x": x}
 
 
-def by_library(encodings: list[Encoding], given: dict[str, Tensor], backend: str) -> Tensor:
-    arguments, options = call_of(encodings, given)
+def by_library(encodings: list[Encoding], arrays: dict[str, Tensor], backend: str) -> Tensor:
+    arguments, options = call_of(encodings, arrays)
     return attention(*arguments, **options, backend=backend)
 
 
-def by_hand(name: str, encodings: list[Encoding], given: dict[str, Tensor]) -> Tensor:
-    x = HYBRIDS[name].embed(given["x"])
-    q, k, v = projected(x, given)
+def by_hand(name: str, encodings: list[Encoding], arrays: dict[str, Tensor]) -> Tensor:
+    x = HYBRIDS[name].embed(arrays["x"])
+    q, k, v = projected(x, arrays)
     scene = Scene(x, q, *(t.repeat_interleave(HEADS // KV_HEADS, 1) for t in (k, v)))
     scores = HYBRIDS[name].scores(scene, encodings)
     return scores.masked_fill(~scene.seen, -torch.inf).softmax(-1) @ scene.v
@@ -204,7 +204,7 @@ def by_hand(name: str, encodings: list[Encoding], given: dict[str, Tensor]) -> T
 
 def serving(name: str) -> list[str]:
     """The backends that take such a call, by what explain says."""
-    arguments, options = call_of(made(name), inputs())
+    arguments, options = call_of(build(name), inputs())
     results = []
     for backend in BACKENDS:
         with suppress(ValueError):
@@ -220,10 +220,10 @@ def test_values_and_gradients_equal_the_formula(name):
 
 
 def values_and_gradients_are_those_of_the_formula(name: str, backend: str) -> None:
-    encodings, given = made(name), inputs()
-    out, expected = by_library(encodings, given, backend), by_hand(name, encodings, given)
+    encodings, arrays = build(name), inputs()
+    out, expected = by_library(encodings, arrays, backend), by_hand(name, encodings, arrays)
     assert gap(out, expected) < 1e-12, backend
-    leaves = {**given, **{f"{type(e).__name__}.{n}": p for e in encodings for n, p in e.named_parameters()}}
+    leaves = {**arrays, **{f"{type(e).__name__}.{n}": p for e in encodings for n, p in e.named_parameters()}}
     downstream = torch.randn(out.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     got = torch.autograd.grad(out, list(leaves.values()), downstream)
     exact = torch.autograd.grad(expected, list(leaves.values()), downstream)
@@ -234,7 +234,7 @@ def values_and_gradients_are_those_of_the_formula(name: str, backend: str) -> No
 
 @EACH
 def test_explain_names_the_backend(name):
-    encodings = made(name)
+    encodings = build(name)
     arguments, options = call_of(encodings, inputs())
     explanation = explain(*arguments, **options)
     assert {explanation.backend, *explanation.refused} == set(BACKENDS)
@@ -246,24 +246,24 @@ def test_explain_names_the_backend(name):
 @EACH
 def test_each_member_matters(name):
     """The sizes above are such that no half of a list could be ignored unseen."""
-    encodings, given = made(name), inputs()
-    full = by_library(encodings, given, "auto")
+    encodings, arrays = build(name), inputs()
+    full = by_library(encodings, arrays, "auto")
     for left_out in range(2):
-        assert gap(full, by_library([encodings[1 - left_out]], given, "auto")) > 1e-3
+        assert gap(full, by_library([encodings[1 - left_out]], arrays, "auto")) > 1e-3
 
 
 @EACH
 def test_order_between_hook_points_follows_the_data_flow(name):
-    encodings, given = made(name), inputs()
-    turned_around = by_library(encodings[::-1], given, "auto")
-    assert gap(turned_around, by_library(encodings, given, "auto")) < 1e-13
+    encodings, arrays = build(name), inputs()
+    turned_around = by_library(encodings[::-1], arrays, "auto")
+    assert gap(turned_around, by_library(encodings, arrays, "auto")) < 1e-13
 
 
 @EACH
 @settings(bounded, max_examples=5)
 @given(sizes=st.lists(st.integers(1, 6), min_size=2, max_size=6))
 def test_decoding_in_any_chunks(name, sizes):
-    layer = SelfAttention(DIM, HEADS, num_kv_heads=KV_HEADS, encodings=made(name, torch.float32))
+    layer = SelfAttention(DIM, HEADS, num_kv_heads=KV_HEADS, encodings=build(name, torch.float32))
     x = torch.randn(2, sum(sizes), DIM, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         cache = KVCache()

@@ -16,7 +16,9 @@ BARE |= {"dual_chunk", "leaky_rerope", "lm_infinite", "rerope", "self_extend", "
 SLACK = {"distance_mlp": 1e-4}  # float32 through layers that see distances as they are
 
 
-def found(name: str, backend: str, *, tokens: int, size: float = 1.0, scale: float | None = None) -> list[torch.Tensor]:
+def gradients(
+    name: str, backend: str, *, tokens: int, size: float = 1.0, scale: float | None = None
+) -> list[torch.Tensor]:
     """The result, and the gradients of q, k and v for a gradient of order one."""
     case = Case.from_catalogue(name)
     encodings = case.make(torch.float32)
@@ -33,7 +35,7 @@ def found(name: str, backend: str, *, tokens: int, size: float = 1.0, scale: flo
 def test_any_magnitude(name):
     for size, scale in ((0.0, None), (1.0, 0.0), (1e-30, None), (1e4, None), (1e15, None))[: 4 if name in BARE else 5]:
         for backend in ("dense", "auto"):
-            assert all(t.isfinite().all() for t in found(name, backend, tokens=40, size=size, scale=scale)), (
+            assert all(t.isfinite().all() for t in gradients(name, backend, tokens=40, size=size, scale=scale)), (
                 size,
                 scale,
             )
@@ -43,6 +45,6 @@ def test_any_magnitude(name):
 @pytest.mark.parametrize("tokens", [127, 128, 129, 255, 256, 257, 511, 512, 513])
 @pytest.mark.parametrize("name", NAMES)
 def test_lengths_around_blocks(name, tokens):
-    pairs = zip(found(name, "auto", tokens=tokens), found(name, "dense", tokens=tokens), strict=True)
+    pairs = zip(gradients(name, "auto", tokens=tokens), gradients(name, "dense", tokens=tokens), strict=True)
     for got, expected in pairs:
         assert (got - expected).abs().max() <= SLACK.get(name, 3e-5) * max(1.0, float(expected.abs().max()))

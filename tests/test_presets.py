@@ -21,10 +21,12 @@ from posenc.presets import MODELS, Preset, preset
 from tests.samples import gap
 
 FOLDER = Path(__file__).parent / "golden" / "diffusion"
-MADE: dict[str, dict[str, Any]] = {
-    name: made for name, made in json.loads((FOLDER / "manifest.json").read_text()).items() if "tolerances" in made
+MANIFEST: dict[str, dict[str, Any]] = {
+    name: settings
+    for name, settings in json.loads((FOLDER / "manifest.json").read_text()).items()
+    if "tolerances" in settings
 }
-Made = dict[str, Any]
+Settings = dict[str, Any]
 
 
 def arrays(name: str) -> dict[str, Tensor]:
@@ -32,44 +34,44 @@ def arrays(name: str) -> dict[str, Tensor]:
         return {key: torch.from_numpy(file[key]) for key in file.files if file[key].dtype.kind != "U"}
 
 
-def of_ltx(made: Made, given: dict[str, Tensor]) -> Preset:
-    return Preset(AxialRoPE(made["dim"], axes=3, convention="ltx"), given["positions"])
+def of_ltx(settings: Settings, expected: dict[str, Tensor]) -> Preset:
+    return Preset(AxialRoPE(settings["dim"], axes=3, convention="ltx"), expected["positions"])
 
 
-def of_ltx_2(made: Made, given: dict[str, Tensor]) -> Preset:
-    options: dict[str, Any] = {"fps": made["fps"]} if "fps" in made else {}
-    sound = made["modality"] == "audio"
-    parts = [Audio(made["frames"])] if sound else [Video(*made["fhw"])]
-    if made["rope_type"] == "split":
-        return preset("ltx-2", parts, head_dim=made["head_dim"], num_heads=made["heads"], **options)
+def of_ltx_2(settings: Settings, expected: dict[str, Tensor]) -> Preset:
+    options: dict[str, Any] = {"fps": settings["fps"]} if "fps" in settings else {}
+    sound = settings["modality"] == "audio"
+    parts = [Audio(settings["frames"])] if sound else [Video(*settings["fhw"])]
+    if settings["rope_type"] == "split":
+        return preset("ltx-2", parts, head_dim=settings["head_dim"], num_heads=settings["heads"], **options)
     positions = latents(parts, model="ltx-2", **options)
-    return Preset(AxialRoPE(made["dim"], axes=1 if sound else 3, convention="ltx"), positions)
+    return Preset(AxialRoPE(settings["dim"], axes=1 if sound else 3, convention="ltx"), positions)
 
 
-def of_hunyuan_dit(made: Made, given: dict[str, Tensor]) -> Preset:
-    return preset("hunyuan-dit", [Image(*made["grid"])], head_dim=made["head_dim"])
+def of_hunyuan_dit(settings: Settings, expected: dict[str, Tensor]) -> Preset:
+    return preset("hunyuan-dit", [Image(*settings["grid"])], head_dim=settings["head_dim"])
 
 
-def of_lumina_next(made: Made, given: dict[str, Tensor]) -> Preset:
-    rope = AxialRoPE(made["head_dim"], convention="lumina-next", base=made["theta"] * made["ntk_factor"])
-    return Preset(rope, given["positions"] / made["linear_factor"])
+def of_lumina_next(settings: Settings, expected: dict[str, Tensor]) -> Preset:
+    rope = AxialRoPE(settings["head_dim"], convention="lumina-next", base=settings["theta"] * settings["ntk_factor"])
+    return Preset(rope, expected["positions"] / settings["linear_factor"])
 
 
-def of_mochi(made: Made, given: dict[str, Tensor]) -> Preset:
-    frequencies = given["pos_frequencies"].transpose(0, 1)
+def of_mochi(settings: Settings, expected: dict[str, Tensor]) -> Preset:
+    frequencies = expected["pos_frequencies"].transpose(0, 1)
     heads, _, pairs = frequencies.shape
     options: dict[str, Any] = {"head_dim": 2 * pairs, "num_heads": heads, "frequencies": frequencies, "learned": False}
-    return preset("mochi", [Video(*made["grid"])], **options)
+    return preset("mochi", [Video(*settings["grid"])], **options)
 
 
-def of_ideogram_4(made: Made, given: dict[str, Tensor]) -> Preset:
-    sizes = {"head_dim": made["head_dim"], "sections": made["mrope_section"], "base": float(made["theta"])}
-    return Preset(preset("ideogram-4", [Image(1, 1)], **sizes).encoding, given["positions"])
+def of_ideogram_4(settings: Settings, expected: dict[str, Tensor]) -> Preset:
+    sizes = {"head_dim": settings["head_dim"], "sections": settings["mrope_section"], "base": float(settings["theta"])}
+    return Preset(preset("ideogram-4", [Image(1, 1)], **sizes).encoding, expected["positions"])
 
 
-def of_qwen_image_2_1(made: Made, given: dict[str, Tensor]) -> Preset:
-    is_picture = iter(made["image_pad_mask"])
-    sizes = [Image(*shape[1:]) for shape in made["img_shapes"]]
+def of_qwen_image_2_1(settings: Settings, expected: dict[str, Tensor]) -> Preset:
+    is_picture = iter(settings["image_pad_mask"])
+    sizes = [Image(*shape[1:]) for shape in settings["img_shapes"]]
     parts: list[Any] = []
     words = 0
     for picture in is_picture:
@@ -80,27 +82,27 @@ def of_qwen_image_2_1(made: Made, given: dict[str, Tensor]) -> Preset:
         words = 0
         for _ in range(parts[-1].height * parts[-1].width - 1):
             next(is_picture)
-    widths = made["axes_dims"]
+    widths = settings["axes_dims"]
     return preset("qwen-image-2.1", [*parts, Text(words)], head_dim=sum(widths), axes_dims=widths)
 
 
-def of_sd3(made: Made, given: dict[str, Tensor]) -> Preset:
-    width, trained = made["embed_dim"], made["base_size"]
-    if "pos_embed_max_size" not in made:
-        return preset("pixart", [Image(*made["grid_size"])], dim=width, trained=trained, scale=2.0)
-    if made["pos_embed_max_size"] is None:
-        side = made["height"] // made["patch"]
+def of_sd3(settings: Settings, expected: dict[str, Tensor]) -> Preset:
+    width, trained = settings["embed_dim"], settings["base_size"]
+    if "pos_embed_max_size" not in settings:
+        return preset("pixart", [Image(*settings["grid_size"])], dim=width, trained=trained, scale=2.0)
+    if settings["pos_embed_max_size"] is None:
+        side = settings["height"] // settings["patch"]
         return preset("pixart", [Image(side, side)], dim=width, trained=trained, scale=1.0)
-    size = [side // made["patch"] for side in made["crop_latent"]]
-    return preset("sd3", [Image(*size)], dim=width, trained=trained, table=made["pos_embed_max_size"])
+    size = [side // settings["patch"] for side in settings["crop_latent"]]
+    return preset("sd3", [Image(*size)], dim=width, trained=trained, table=settings["pos_embed_max_size"])
 
 
-def of_cogvideox_2b(made: Made, given: dict[str, Tensor]) -> Preset:
-    width, height = made["spatial_size_wh"]
-    return preset("cogvideox-2b", [Video(made["temporal_size"], height, width)], dim=made["embed_dim"])
+def of_cogvideox_2b(settings: Settings, expected: dict[str, Tensor]) -> Preset:
+    width, height = settings["spatial_size_wh"]
+    return preset("cogvideox-2b", [Video(settings["temporal_size"], height, width)], dim=settings["embed_dim"])
 
 
-KINDS: dict[str, Callable[[Made, dict[str, Tensor]], Preset]] = {
+KINDS: dict[str, Callable[[Settings, dict[str, Tensor]], Preset]] = {
     "LTXVideoRotaryPosEmbed": of_ltx,
     "LTX2AudioVideoRotaryPosEmbed": of_ltx_2,
     "get_2d_rotary_pos_embed": of_hunyuan_dit,
@@ -114,27 +116,27 @@ KINDS: dict[str, Callable[[Made, dict[str, Tensor]], Preset]] = {
 }
 
 
-@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("name", MANIFEST)
 def test_equal_to_diffusers_in_float64_and_in_float32(name: str) -> None:
-    made, given = MADE[name], arrays(name)
-    encoding, positions = KINDS[made["module"]](made, given)
-    tolerances = dict(zip((torch.float64, torch.float32), made["tolerances"], strict=True))
+    settings, expected = MANIFEST[name], arrays(name)
+    encoding, positions = KINDS[settings["module"]](settings, expected)
+    tolerances = dict(zip((torch.float64, torch.float32), settings["tolerances"], strict=True))
     # the files of these two have coordinates before they are divided
-    if made["module"] not in ("get_2d_rotary_pos_embed_lumina", "get_3d_sincos_pos_embed"):
-        assert gap(positions.double().reshape(given["positions"].shape), given["positions"]) < 1e-12
+    if settings["module"] not in ("get_2d_rotary_pos_embed_lumina", "get_3d_sincos_pos_embed"):
+        assert gap(positions.double().reshape(expected["positions"].shape), expected["positions"]) < 1e-12
     for dtype, tolerance in tolerances.items():
         like = torch.zeros(1, dtype=dtype)
         if isinstance(encoding, SinusoidalGrid):
-            assert gap(encoding.encode(positions, dtype), given["embedding"]) < tolerance
+            assert gap(encoding.encode(positions, dtype), expected["embedding"]) < tolerance
             continue
         assert isinstance(encoding, RotaryEncoding)
         table = encoding.table(positions, like=like)
         assert table[0].dtype == dtype
         for part, right in zip(table, ("cos", "sin"), strict=True):
-            assert gap(part, given[right]) < tolerance
-        for part_name in ("q", "k") if "q" in given else ():
-            rotated = encoding.rotate(given[part_name].to(dtype), table)
-            assert gap(rotated, given[f"{part_name}_rot"]) < 10 * tolerance
+            assert gap(part, expected[right]) < tolerance
+        for part_name in ("q", "k") if "q" in expected else ():
+            rotated = encoding.rotate(expected[part_name].to(dtype), table)
+            assert gap(rotated, expected[f"{part_name}_rot"]) < 10 * tolerance
 
 
 def test_every_model_has_both_and_they_fit() -> None:
@@ -162,27 +164,32 @@ def test_attention_takes_a_preset() -> None:
 
 
 def test_ltx_heads_have_frequencies_of_their_own() -> None:
-    whole, positions = preset("ltx-2", [Video(2, 2, 3)], head_dim=32, num_heads=4)
-    assert isinstance(whole, MixedRoPE)
-    one = AxialRoPE(128, axes=3, convention="ltx", layout="half")
-    dealt = whole.table(positions)[0]
-    assert gap(dealt.transpose(0, 1).flatten(1), one.table(positions)[0]) < 1e-6
-    assert one.table(positions)[0][:, :1].eq(1).all()  # 128 mod 6 channels in front rest
+    ltx, positions = preset("ltx-2", [Video(2, 2, 3)], head_dim=32, num_heads=4)
+    assert isinstance(ltx, MixedRoPE)
+    shared = AxialRoPE(128, axes=3, convention="ltx", layout="half")
+    dealt = ltx.table(positions)[0]
+    assert gap(dealt.transpose(0, 1).flatten(1), shared.table(positions)[0]) < 1e-6
+    assert shared.table(positions)[0][:, :1].eq(1).all()  # 128 mod 6 channels in front rest
     assert not torch.equal(dealt[1], dealt[2])
 
 
 @pytest.mark.parametrize("convention", ["lumina-next", "visionllama", "efficient-loftr", "kimi-k2.5"])
 def test_axes_that_take_turns_can_be_scaled(convention: str) -> None:
     positions = grid(3, 4).double()
-    plain = AxialRoPE(16, convention=convention)
+    unscaled = AxialRoPE(16, convention=convention)
     same = AxialRoPE(16, convention=convention, scaling=PositionInterpolation(1.0))
     rows = AxialRoPE(16, convention=convention, scaling=(PositionInterpolation(2.0), None))
     x = torch.randn(1, 1, 12, 16, dtype=torch.float64)
     like = {"like": x}
-    assert gap(plain.rotate(x, plain.table(positions, **like)), same.rotate(x, same.table(positions, **like))) < 1e-14
+    assert (
+        gap(unscaled.rotate(x, unscaled.table(positions, **like)), same.rotate(x, same.table(positions, **like)))
+        < 1e-14
+    )
     shift = 1 if convention == "efficient-loftr" else 0
     halved = (positions + shift) / torch.tensor([2.0, 1.0]) - shift
-    assert gap(plain.rotate(x, plain.table(halved, **like)), rows.rotate(x, rows.table(positions, **like))) < 1e-14
+    assert (
+        gap(unscaled.rotate(x, unscaled.table(halved, **like)), rows.rotate(x, rows.table(positions, **like))) < 1e-14
+    )
 
 
 def test_models_that_number_in_ways_of_their_own() -> None:

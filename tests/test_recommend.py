@@ -46,7 +46,7 @@ def texts(answer: Answer, section: str | None = None) -> str:
     return "\n".join(s.text for s in answer.sentences if section in (None, s.section))
 
 
-def given(**changes: Any) -> Needs:
+def checkpoint_with(**changes: Any) -> Needs:
     """A checkpoint with RoPE of 8,192 tokens, to be used at 32,768, with changes of its facts."""
     checkpoint = dataclasses.replace(ROPE_CHECKPOINT, **changes)
     return Needs("checkpoint", train_length=checkpoint.declared or 8192, length=32768, checkpoint=checkpoint)
@@ -70,7 +70,7 @@ def test_every_rule_answers_somebody() -> None:
              {"pattern": "global-nope", "window": 512}, {"cache": None},
              {"scaling": "YaRN(4, original_length=2048)"}, {"scaling": "LongRoPE(4)"})  # fmt: skip
     for changes in facts:
-        needs = given(**changes)
+        needs = checkpoint_with(**changes)
         for tune, memory, length in itertools.product((False, True), (None, 1.0), (4096, 16384, 131072)):
             cases.append(features(dataclasses.replace(needs, tune=tune, memory=memory, length=length)))
     unused = [rule.text for rule in rules() if not any(matches(rule.when, case) for case in cases)]
@@ -134,9 +134,9 @@ def test_the_study_of_context_extension_says_what_advice_says_of_it() -> None:
     (row,) = [line.split(" | ") for line in table.splitlines() if line.startswith("| yarn | 12,288 |")]
     assert (row[3], row[5].rstrip(" |")) == ("100", "equivalent")
     needs = Needs("checkpoint", train_length=8192, length=12288)
-    said = texts(recommend(needs), "measured")
-    assert "equivalent to cutting the text" in said
-    assert "100 documents" in said
+    sentence = texts(recommend(needs), "measured")
+    assert "equivalent to cutting the text" in sentence
+    assert "100 documents" in sentence
     for farther in (dataclasses.replace(needs, length=32768), dataclasses.replace(needs, tune=True)):
         assert "equivalent to cutting" not in texts(recommend(farther)), "the study did not go there"
 
@@ -157,9 +157,9 @@ def test_small_text_models_order_nothing() -> None:
 def test_an_engine_is_answered_from_its_table(engine: str) -> None:
     for model in MODELS:
         answer = recommend(Needs(model=model, length=16384, engine=engine))
-        (said, *_) = [s for s in answer.sentences if s.section == "engine"]
-        assert said.basis == "engine table"
-        assert "YaRN" in texts(answer, "default") or "yarn" in said.text
+        (sentence, *_) = [s for s in answer.sentences if s.section == "engine"]
+        assert sentence.basis == "engine table"
+        assert "YaRN" in texts(answer, "default") or "yarn" in sentence.text
         assert "Dynamic NTK" not in texts(answer)
         assert "Self-Extend" not in texts(answer), "posenc's attention does not run there"
     sglang = texts(recommend(Needs("checkpoint", length=16384, engine="sglang")), "engine")
@@ -194,16 +194,18 @@ def test_engine_task_memory_and_tuning_act_for_every_kind(kind: str, model: str)
 
 def test_the_cache_is_that_of_the_model() -> None:
     assert Needs(length=131072).cache_gib == 16.0, "Llama 3 8B: 128 KiB a token"
-    needs = dataclasses.replace(given(), memory=3.9)
+    needs = dataclasses.replace(checkpoint_with(), memory=3.9)
     assert needs.cache_gib == 4.0
     assert "4 GiB here, and you have 3.9" in texts(recommend(needs), "memory")
-    windows = dataclasses.replace(given(cached_tokens=(None, 1024, 65536)), length=32768)
+    windows = dataclasses.replace(checkpoint_with(cached_tokens=(None, 1024, 65536)), length=32768)
     assert windows.cache_gib == 4096 * (32768 + 1024 + 32768) / 2**30, "a longer window than the context keeps it"
-    assert "could not be read" in texts(recommend(dataclasses.replace(given(cache=None), memory=1.0)), "memory")
+    assert "could not be read" in texts(
+        recommend(dataclasses.replace(checkpoint_with(cache=None), memory=1.0)), "memory"
+    )
 
 
 def test_streams_of_a_scaled_checkpoint_get_a_window_and_no_longer_context() -> None:
-    scaled = dataclasses.replace(given(scaling="Llama3(8, original_length=1024)"), task="streaming")
+    scaled = dataclasses.replace(checkpoint_with(scaling="Llama3(8, original_length=1024)"), task="streaming")
     assert recommend(scaled).default.startswith("StreamingLLM")
     tuned = texts(recommend(dataclasses.replace(scaled, tune=True)))
     assert not any(word in tuned for word in ("YaRN", "yarn", "LongRoPE", "RULER", "ruler"))
@@ -228,7 +230,7 @@ def test_streams_of_a_scaled_checkpoint_get_a_window_and_no_longer_context() -> 
     ],
 )
 def test_the_facts_of_a_checkpoint_change_the_answer(facts: dict[str, Any], words_of_default: str) -> None:
-    assert words_of_default in recommend(given(**facts)).default
+    assert words_of_default in recommend(checkpoint_with(**facts)).default
 
 
 CONFIG = {"num_attention_heads": 8, "num_key_value_heads": 2, "hidden_size": 512, "num_hidden_layers": 4,
@@ -319,7 +321,7 @@ def test_rules_of_thumb_are_thirteen_with_four_conditions_each() -> None:
     assert all(len(judgements) == 4 for judgements in thumbs.values())
     (short,) = [j for j in thumbs["yarn"] if "short" in j.condition]
     assert short.verdict == "false", "a static factor costs short texts"
-    assert "+0.609 ± 0.046" in short.text, "the static factor's price, not that of factor 1"
+    assert "+0.609 ± 0.046" in short.text, "the static factor's cost, not factor 1's"
     inconclusive = [j for judgements in thumbs.values() for j in judgements if j.verdict == "inconclusive"]
     assert all(j.basis == "measured here" for j in inconclusive)
 

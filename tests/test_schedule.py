@@ -135,6 +135,6 @@ def test_a_model_of_transformers_keeps_it(spec: str, tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_configuration_that_holds_none(wrong: dict[str, object], words: str) -> None:
     modeling = pytest.importorskip("posenc.hf.modeling")
-    given = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 4, "train_length": 16, **wrong}
+    sizes = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 4, "train_length": 16, **wrong}
     with pytest.raises(ValueError, match=words):
-        modeling.PosencModel(modeling.PosencConfig(**given))
+        modeling.PosencModel(modeling.PosencConfig(**sizes))

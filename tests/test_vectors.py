@@ -44,10 +44,10 @@ def test_posenc_reads_every_case_as_the_file_says() -> None:
 def test_layers_are_those_that_explain_tells() -> None:
     for case in CASES:
         layers = model_from_config(case["config"]).layers
-        told = [{"kind": layer.kind, "rotates": layer.spec is not None, "window": layer.window} for layer in layers]
-        assert case["layers"] == told, case["name"]
+        facts = [{"kind": layer.kind, "rotates": layer.spec is not None, "window": layer.window} for layer in layers]
+        assert case["layers"] == facts, case["name"]
         rotations = read_rope(case["config"]).rotations
-        assert {kind for kind, told in case["kinds"].items() if told} == {k for k, r in rotations.items() if r}
+        assert {kind for kind, facts in case["kinds"].items() if facts} == {k for k, r in rotations.items() if r}
 
 
 def test_the_file_has_every_case_of_the_catalogue_once() -> None:
@@ -60,7 +60,10 @@ def test_the_file_has_every_case_of_the_catalogue_once() -> None:
 def test_a_reader_that_forgets_the_gain_is_found() -> None:
     off = reader().check(lambda *case: (as_posenc_reads(*case)[0], 1.0))
     with_gain = {
-        case["name"] for case in CASES for told in case["kinds"].values() if told and abs(told["gain"] - 1) > 1e-6
+        case["name"]
+        for case in CASES
+        for expected in case["kinds"].values()
+        if expected and abs(expected["gain"] - 1) > 1e-6
     }
     assert {name for name, _, _ in off} == with_gain
     assert all("yarn" in name or "longrope" in name for name in with_gain)
@@ -77,12 +80,12 @@ def test_a_changed_digit_of_cos_or_sin_is_found_by_the_reader(key: str, tmp_path
 
 
 def test_any_changed_digit_is_found_by_the_checksum() -> None:
-    told = (FOLDER / "rope-v1.json.sha256").read_text().split()[0]
+    checksum = (FOLDER / "rope-v1.json.sha256").read_text().split()[0]
     content = FILE.read_bytes()
-    assert hashlib.sha256(content).hexdigest() == told
+    assert hashlib.sha256(content).hexdigest() == checksum
     place = content.index(b'"inv_freq":[1.0,0.') + len(b'"inv_freq":[1.0,0.') + 9
     changed = content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
-    assert hashlib.sha256(changed).hexdigest() != told
+    assert hashlib.sha256(changed).hexdigest() != checksum
 
 
 def test_readers_in_other_languages_are_short() -> None:
@@ -104,10 +107,10 @@ def test_the_reader_in_cpp(tmp_path: Path) -> None:
 def test_transformers_reads_every_case_as_the_file_says() -> None:
     from transformers import AutoConfig
 
-    from posenc.engines.theirs import rotary_module, their_frequencies
+    from posenc.engines.transformers_rotary import rotary_module, transformers_frequencies
 
     def as_transformers_reads(config: dict[str, Any], length: int, kind: str) -> tuple[list[float], float]:
         module = rotary_module(AutoConfig.for_model(**json.loads(json.dumps(config))))
-        return their_frequencies(module, length, kind)
+        return transformers_frequencies(module, length, kind)
 
     assert reader().check(as_transformers_reads, tolerance=1e-6) == []

@@ -20,7 +20,7 @@ import torch
 from transformers import AutoConfig
 
 from posenc.engines.cases import Case, vector_cases
-from posenc.engines.theirs import rotary_module, their_frequencies
+from posenc.engines.transformers_rotary import rotary_module, transformers_frequencies
 from posenc.hf import model_from_config, read_rope
 from posenc.hf.config.rotation import text_rope
 
@@ -47,7 +47,7 @@ def vector(case: Case) -> dict[str, Any]:
         rope = text_rope(rotation)
         spectrum = rope.spectrum(case.length)
         theta, gain = spectrum.theta.tolist(), float(spectrum.gain)
-        expected, expected_gain = their_frequencies(module, case.length, kind)
+        expected, expected_gain = transformers_frequencies(module, case.length, kind)
         if len(theta) != len(expected):
             raise LookupError(f"{case.name}: {len(theta)} and {len(expected)} pairs")
         gap = max(abs(a - b) / (b or 1.0) for a, b in zip(theta, expected, strict=True))
@@ -60,10 +60,10 @@ def vector(case: Case) -> dict[str, Any]:
             "cos": [[_short(gain * math.cos(angle)) for angle in row] for row in angles],
             "sin": [[_short(gain * math.sin(angle)) for angle in row] for row in angles],
         }  # fmt: skip
-    told = [{"kind": layer.kind, "rotates": layer.spec is not None, "window": layer.window} for layer in layers]
+    layer_facts = [{"kind": layer.kind, "rotates": layer.spec is not None, "window": layer.window} for layer in layers]
     return {
         "name": case.name, "config": case.config, "length": case.length, "positions": positions(case.original),
-        "layers": told, "kinds": kinds,
+        "layers": layer_facts, "kinds": kinds,
     }  # fmt: skip
 
 
@@ -73,10 +73,10 @@ def _short(number: float) -> float:
 
 def content() -> tuple[dict[str, Any], list[str]]:
     """The file, and the cases on which posenc and transformers differ."""
-    made, disputed = [], []
+    written, disputed = [], []
     for case in vector_cases(ORIGINAL, HEAD):
         try:
-            made.append(vector(case))
+            written.append(vector(case))
         except LookupError as error:
             disputed.append(str(error))
     import transformers
@@ -85,7 +85,7 @@ def content() -> tuple[dict[str, Any], list[str]]:
     return {
         "format": 1, "licence": "CC0-1.0", "about": about,
         "agreed": f"posenc and transformers {transformers.__version__}, frequencies and gains to {TOLERANCE:g}",
-        "cases": made,
+        "cases": written,
     }, disputed  # fmt: skip
 
 

@@ -115,10 +115,10 @@ def _ltx_2(head_dim: int = 128, num_heads: int = 32, axes: int = 3, base: float 
     count = pairs // axes
     woven = [(0, 0.0)] * (pairs - axes * count)
     woven += [(axis, theta) for theta in growing(count, base) for axis in range(axes)]
-    own = head_dim // 2
+    width = head_dim // 2
     by_head = [
         [
-            [theta if read == axis else 0.0 for read, theta in woven[head * own : (head + 1) * own]]
+            [theta if read == axis else 0.0 for read, theta in woven[head * width : (head + 1) * width]]
             for axis in range(axes)
         ]
         for head in range(num_heads)

@@ -13,10 +13,10 @@ def engines_parser() -> argparse.ArgumentParser:
         "engines",
         "check: run engines' own code on tiny models of every rope type and compare with transformers. "
         "probe: ask a running server for completions at growing lengths; no weights and no second engine are needed.",
-        epilog="Exit code of probe: 0 where positions are right up to --length, 1 for a fault (scaling not applied, "
-        "context capped, prompts truncated), 3 where that remains open. Of check: 0 where every answer is right, 1 "
-        "where an engine is off or ignores a key, 3 where it refuses or nothing could be compared. 2 for bad usage or "
-        "a server that cannot be reached.",
+        epilog="Exit codes of probe: 0 if positions are right up to --length, 1 for a fault (scaling not applied, "
+        "context capped, prompts truncated), 3 if inconclusive. Of check: 0 if every result is right, 1 if an engine "
+        "is off or ignores a key, 3 if it refuses or nothing could be compared. Of both: 2 for bad usage or a server "
+        "that cannot be reached.",
     )
     parser.add_argument("what", choices=("check", "probe"), help="what to do")
     parser.add_argument("--checkpoint", metavar="PATH", help="the model: a folder, a config.json or a GGUF file")
@@ -24,11 +24,11 @@ def engines_parser() -> argparse.ArgumentParser:
     check = parser.add_argument_group("check")
     check.add_argument(
         "--engine", action="extend", nargs="+", default=[], metavar="NAME", dest="engines",
-        help="engines to check (default: all that are installed). FILE.py:NAME is an adapter of yours",
+        help="engines to check (default: all that are installed); FILE.py:NAME is your own adapter",
     )  # fmt: skip
     check.add_argument(
         "--rope", action="extend", nargs="+", default=[], metavar="TYPE", dest="ropes",
-        help="rope type, as yarn, or one of its rows, as 'yarn: betas'; several may follow (default: all)",
+        help="rope types (yarn) or rows of the table ('yarn: betas') (default: all)",
     )  # fmt: skip
     check.add_argument(
         "--python", action="append", default=[], metavar="NAME=PATH", dest="pythons",
@@ -36,28 +36,32 @@ def engines_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     check.add_argument("--out", metavar="FILE", help="record of JSON lines; finished cases in it are not run again")
     check.add_argument(
-        "--remedies", action="store_true", help="where an engine is not right, try other keys, its flags, plug-ins"
+        "--remedies",
+        action="store_true",
+        help="for each wrong result, try other keys, flags and plug-ins in the engine",
     )
     check.add_argument("--markdown", action="store_true", dest="as_markdown", help="print the table as Markdown")
     probe = parser.add_argument_group("probe")
-    probe.add_argument("--endpoint", metavar="URL", help="root of a server with /v1/completions")
+    probe.add_argument("--endpoint", metavar="URL", help="base URL of a server with /v1/completions")
     probe.add_argument(
         "--original", type=int, metavar="TOKENS",
-        help="training length before the scaling, up to which positions are taken to be right (default: as "
-        "--checkpoint says, or half of --length)",
+        help="training length before the scaling, up to which positions are assumed right (default: from "
+        "--checkpoint, or half of --length)",
     )  # fmt: skip
     probe.add_argument(
         "--length", type=int, metavar="TOKENS",
-        help="longest context to ask for (default: as --checkpoint or the server says, or 8192)",
+        help="longest prompt to send (default: from --checkpoint or the server, else 8192)",
     )  # fmt: skip
-    probe.add_argument("--model", default="", metavar="NAME", help="model to ask for (default: the server's first)")
+    probe.add_argument(
+        "--model", default="", metavar="NAME", help="model name in requests (default: the server's first)"
+    )
     probe.add_argument(
         "--api-key-env", default="", metavar="VARIABLE", help="environment variable with the key to send"
     )
     probe.add_argument(
-        "--requests", type=int, default=40, metavar="N", help="most requests to send (default: %(default)s)"
+        "--requests", type=int, default=40, metavar="N", help="maximum number of requests (default: %(default)s)"
     )
     probe.add_argument(
-        "--seconds", type=float, default=1800.0, metavar="S", help="most seconds to take (default: %(default)g)"
+        "--seconds", type=float, default=1800.0, metavar="S", help="maximum time in seconds (default: %(default)g)"
     )
     return parser

@@ -43,7 +43,7 @@ def called(name: str, queries: int, keys: int, dtype: torch.dtype = torch.float6
     return options
 
 
-def stated(name: str, options: dict[str, object]) -> dict[str, object]:
+def with_causal(name: str, options: dict[str, object]) -> dict[str, object]:
     """The options of a call, with the order of the tokens stated where positions have several coordinates."""
     return {"causal": True, **options} if case_of(name).axes > 1 else options
 
@@ -52,7 +52,7 @@ def backends_of(name: str, queries: int, keys: int, **options: object) -> list[s
     """Names of the backends that serve a trained call, the definition aside."""
     keywords, encodings = called(name, queries, keys), encodings_of(name)
     keywords["q"].requires_grad_()
-    refused = explain(**keywords, encodings=encodings, backend="dense", **stated(name, options)).refused
+    refused = explain(**keywords, encodings=encodings, backend="dense", **with_causal(name, options)).refused
     return [backend for backend in ("tiled", "rows", "sdpa") if refused[backend] == "not asked for"]
 
 
@@ -64,7 +64,7 @@ def differentiated(
     for leaf in "qkv":
         keywords[leaf].requires_grad_()
     torch.manual_seed(3)
-    out = attention(**keywords, encodings=encodings, backend=backend, **stated(name, options))
+    out = attention(**keywords, encodings=encodings, backend=backend, **with_causal(name, options))
     leaves = [
         keywords["q"],
         keywords["k"],

@@ -20,7 +20,7 @@ from tests.backends.catalogue import (
     differentiated,
     encodings_of,
     only_causal,
-    stated,
+    with_causal,
 )
 from tests.backends.tiled.compare import Largest
 from tests.samples import few_spectra, gap, mostly_slow, qkv
@@ -119,7 +119,7 @@ def test_backends_equal_the_definition(name, situation):
 @pytest.mark.parametrize("name", few_spectra(ENCODINGS))
 def test_none_is_none(name):
     options, encodings = called(name, 9, 9), encodings_of(name)
-    options |= stated(name, {})
+    options |= with_causal(name, {})
     assert torch.equal(
         attention(**options, encodings=encodings, dropout=0.0), attention(**options, encodings=encodings)
     )

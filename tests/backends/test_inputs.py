@@ -44,8 +44,8 @@ class TestOrder:
         q_pos, k_pos = torch.arange(3, 6), torch.arange(6)
         for shift in (0, 5000, -7):
             for kind in (torch.int64, torch.int32, torch.float32, torch.int16):
-                given = {"q_pos": (q_pos + shift).to(kind), "k_pos": (k_pos + shift).to(kind).expand(2, -1)}
-                assert gap(attention(q, k, v, encodings, backend=backend, **given), expected) < 1e-4
+                options = {"q_pos": (q_pos + shift).to(kind), "k_pos": (k_pos + shift).to(kind).expand(2, -1)}
+                assert gap(attention(q, k, v, encodings, backend=backend, **options), expected) < 1e-4
 
     @EACH_BACKEND
     @EACH_LIST
@@ -258,11 +258,11 @@ def test_segments_come_in_pairs():
 def test_a_bias_may_be_wider_than_the_call(case, backend):
     tensors, positions = qkv(), torch.arange(6)
     bias = ALiBi(4) if case == "positions" else T5Bias(4, init_std=1.0, bidirectional=True)
-    given = {} if case == "weight" else {"q_pos": positions}
-    expected = attention(*tensors, [bias], backend=backend, **given)
+    options = {} if case == "weight" else {"q_pos": positions}
+    expected = attention(*tensors, [bias], backend=backend, **options)
     if case == "positions":
-        given = {"q_pos": positions.double()}
-    got = attention(*tensors, [bias.double()], backend=backend, **given)
+        options = {"q_pos": positions.double()}
+    got = attention(*tensors, [bias.double()], backend=backend, **options)
     assert got.dtype == torch.float32
     assert gap(got, expected) < CLOSE
 
@@ -282,7 +282,7 @@ def test_shapes_without_numbers(backend):
 
 
 @pytest.mark.parametrize("name", ["q_pos", "k_pos"])
-@pytest.mark.parametrize("given", [[0, 1, 2, 3, 4, 5], torch.ones(6, dtype=torch.bool)], ids=["list", "bool"])
-def test_the_side_that_was_given_is_named(name, given):
+@pytest.mark.parametrize("value", [[0, 1, 2, 3, 4, 5], torch.ones(6, dtype=torch.bool)], ids=["list", "bool"])
+def test_the_side_that_was_given_is_named(name, value):
     with pytest.raises(ValueError, match=name):
-        attention(*qkv(), [RoPE(8)], **{name: given})
+        attention(*qkv(), [RoPE(8)], **{name: value})

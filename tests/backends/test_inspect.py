@@ -13,7 +13,7 @@ from posenc.backends.distributed.parallel import merged
 from posenc.backends.inputs.attention_call import prepare_call
 from posenc.backends.inspect import attention_lse, read_attention
 from posenc.score import Mixture
-from tests.backends.catalogue import ENCODINGS, UNLIKE, called, case_of, encodings_of, only_causal, stated
+from tests.backends.catalogue import ENCODINGS, UNLIKE, called, case_of, encodings_of, only_causal, with_causal
 from tests.backends.tiled.compare import Largest
 from tests.golden import load
 from tests.samples import ShortReach, few_spectra, gap, mostly_slow, qkv
@@ -37,7 +37,7 @@ def finite(scores: Tensor) -> Tensor:
 def result_of(name: str, keywords: dict, options: dict) -> tuple[Tensor, Tensor]:
     """``weights @ v`` and what encodings read besides v; and what attention gives."""
     encodings = encodings_of(name)
-    options = stated(name, options)
+    options = with_causal(name, options)
     read = read_attention(**keywords, encodings=encodings, **options)
     v = keywords["v"].repeat_interleave(keywords["q"].shape[1] // keywords["k"].shape[1], 1)
     out = read.weights @ v
@@ -93,7 +93,7 @@ def test_some_queries_and_the_log_sum_exp_alone(name, situation):
         pytest.skip("no order of positions with several coordinates")
     keywords, encodings = called(name, queries, keys), encodings_of(name)
     options = {**options, "softcap": 2.0}
-    options = stated(name, options)
+    options = with_causal(name, options)
     full = read_attention(**keywords, encodings=encodings, **options)
     for cut in (slice(-1, None), slice(0, 2), slice(1, queries - 1)):
         some = read_attention(**keywords, encodings=encodings, queries=cut, **options)

@@ -85,15 +85,15 @@ def test_any_iterable_of_encodings() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cls", "given", "word"),
+    ("cls", "arguments", "word"),
     [
         (RoPE, {"head_dim": 64, "theta": 1e4}, "base"), (RoPE, {"head_dim": 64, "rope_theta": 1e4}, "base"),
         (RoPE, {"dim": 64}, "head_dim"), (ALiBi, {"heads": 8}, "num_heads"), (T5Bias, {"n_heads": 8}, "num_heads"),
     ],
 )  # fmt: skip
-def test_the_words_of_other_libraries_are_named(cls: type, given: dict[str, object], word: str) -> None:
+def test_the_words_of_other_libraries_are_named(cls: type, arguments: dict[str, object], word: str) -> None:
     with pytest.raises(TypeError, match=rf"called {word} here"):
-        cls(**given)
+        cls(**arguments)
 
 
 @pytest.mark.parametrize("call", [attention, explain, posenc.attention_lse, posenc.sharded_attention])

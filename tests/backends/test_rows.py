@@ -26,16 +26,16 @@ LISTS = {
 }
 OPTIONS = {
     "plain": lambda queries, keys: {},
-    "mask of keys": lambda queries, keys: {"mask": drawn(2, 4, 1, keys) < 0.7},
-    "mask": lambda queries, keys: {"mask": drawn(2, 1, queries, keys) < 0.7},
-    "unseeing rows": lambda queries, keys: {"mask": (drawn(queries, 1) < 0.7).expand(-1, keys)},
+    "mask of keys": lambda queries, keys: {"mask": random_tensor(2, 4, 1, keys) < 0.7},
+    "mask": lambda queries, keys: {"mask": random_tensor(2, 1, queries, keys) < 0.7},
+    "unseeing rows": lambda queries, keys: {"mask": (random_tensor(queries, 1) < 0.7).expand(-1, keys)},
     "packed": lambda queries, keys: {"segments": torch.arange(keys) // 30},
     "window": lambda queries, keys: {"window": 20},
     "positions": lambda queries, keys: {"q_pos": torch.arange(queries) * 2, "k_pos": torch.arange(keys).expand(2, -1)},
 }
 
 
-def drawn(*shape: int) -> torch.Tensor:
+def random_tensor(*shape: int) -> torch.Tensor:
     return torch.rand(shape, generator=torch.Generator().manual_seed(2))
 
 
@@ -47,7 +47,7 @@ def results(backend: str, name: str, queries: int, keys: int, **options: object)
             for parameter in (p for e in encodings for p in e.parameters()):
                 parameter.add_(torch.rand_like(parameter) * 0.3)
     tensors = qkv(2, 4, queries, keys, num_kv_heads=2, value_dim=5, dtype=torch.float64, transposed=True)
-    leaves = [t.requires_grad_() for t in (*tensors, drawn(2, keys, 6).double())]
+    leaves = [t.requires_grad_() for t in (*tensors, random_tensor(2, keys, 6).double())]
     out = attention(*leaves[:3], encodings, x=leaves[3], backend=backend, **options)
     parameters = [p for e in encodings for p in e.parameters()]
     target = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view(out.shape)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from posenc import attention
 from posenc.backends.call import BACKENDS
-from tests.backends.catalogue import ENCODINGS, called, encodings_of, stated
+from tests.backends.catalogue import ENCODINGS, called, encodings_of, with_causal
 
 TOKENS = 9
 
@@ -17,7 +17,7 @@ def second_gradients(name: str, backend: str) -> list[Tensor] | None:
     """Gradients of the squared gradients of a plain sum, whose own gradient needs none; None: there is no graph."""
     options, encodings = called(name, TOKENS, TOKENS), encodings_of(name)
     leaves = [options[leaf].requires_grad_() for leaf in "qkv"]
-    total = attention(**options, encodings=encodings, backend=backend, **stated(name, {})).sum()
+    total = attention(**options, encodings=encodings, backend=backend, **with_causal(name, {})).sum()
     first = torch.autograd.grad(total, leaves, create_graph=True, allow_unused=True)
     squares = [gradient.square().sum() for gradient in first if gradient is not None]
     sum_of_squares = torch.stack(squares).sum()

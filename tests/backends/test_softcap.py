@@ -20,7 +20,7 @@ from tests.backends.catalogue import (
     differentiated,
     encodings_of,
     only_causal,
-    stated,
+    with_causal,
 )
 from tests.backends.tiled.compare import Largest
 from tests.samples import few_spectra, gap, mostly_slow, qkv
@@ -60,7 +60,7 @@ CHANGE_PRODUCTS = {
 @pytest.mark.parametrize("name", few_spectra(ENCODINGS))
 def test_a_cap_far_above_the_scores_is_none(name):
     options, encodings = called(name, 9, 9), encodings_of(name)
-    options |= stated(name, {})
+    options |= with_causal(name, {})
     assert gap(attention(**options, encodings=encodings, softcap=1e7), attention(**options, encodings=encodings)) < 1e-9
 
 
@@ -72,7 +72,7 @@ def test_what_is_added_stays(name):
         pytest.skip("puts another product in its place, or sees or multiplies the scores: tested below")
     rotary = [e for e in encodings if hasattr(e, "rotate")]
     rest = [e for e in encodings if e not in rotary]
-    options |= stated(name, {})
+    options |= with_causal(name, {})
     products = read_attention(**options, encodings=rotary).scores
     baseline, under = (read_attention(**options, encodings=encodings, softcap=cap).scores for cap in (None, CAP))
     seen = baseline.isfinite()

@@ -50,14 +50,14 @@ def prepared(call: Call) -> AttentionCall:
     return rewritten(prepare_call(*call.tensors, call.encodings, features=None, scale=None, **call.options))
 
 
-def served(case: Case) -> list[Situation]:
+def supported(case: Case) -> list[Situation]:
     """The situations in which the kernels serve a case."""
     if all(isinstance(encoding, EmbeddingEncoding) for encoding in case.fresh()):
         return []
     return [s for s in situations(case) if backend.unsupported(prepared(in_float32(call_of(case, s), "cpu"))) is None]
 
 
-PAIRS = [pytest.param(case, s, id=f"{case.name}-{s.name}") for case in CASES for s in (served(case) if RUNS else ())]
+PAIRS = [pytest.param(case, s, id=f"{case.name}-{s.name}") for case in CASES for s in (supported(case) if RUNS else ())]
 
 
 @pytest.mark.skipif(not RUNS, reason="needs Triton, and an NVIDIA GPU or TRITON_INTERPRET=1")

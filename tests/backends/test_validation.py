@@ -146,7 +146,7 @@ def test_positions_are_counted_only_where_somebody_reads_them(monkeypatch):
     built = []
     arange = torch.arange
     monkeypatch.setattr(_counted, "_BY_RANGE", {})  # what earlier calls have made
-    monkeypatch.setattr(torch, "arange", lambda *given, **options: built.append(given) or arange(*given, **options))
+    monkeypatch.setattr(torch, "arange", lambda *bounds, **options: built.append(bounds) or arange(*bounds, **options))
     q, k, v = qkv(queries=1, keys=6)
     attention(q, k, v)
     assert not built

@@ -89,7 +89,7 @@ LISTS = {
 BACKENDS = ("auto", "dense", "sdpa", "rows", "tiled")
 
 
-def served(backend: str, name: str, causal: object) -> bool:
+def is_supported(backend: str, name: str, causal: object) -> bool:
     """Kernels look at no scores, rows need the order of indices, tiles need counted positions with a distance."""
     if backend == "sdpa":
         return name in ("nope", "rope+t5")
@@ -122,7 +122,7 @@ class TestWindow:
     @pytest.mark.parametrize("causal", mostly_slow([True, False], True))
     @pytest.mark.parametrize("name", LISTS)
     def test_equals_a_mask(self, name, causal, backend):
-        if not served(backend, name, causal):
+        if not is_supported(backend, name, causal):
             return
         apart = torch.arange(self.QUERIES)[:, None] + self.KEYS - self.QUERIES - torch.arange(self.KEYS)
         for window in (1, 7, 64, 1000):
@@ -133,7 +133,7 @@ class TestWindow:
     @pytest.mark.parametrize("backend", BACKENDS)
     @pytest.mark.parametrize("name", LISTS)
     def test_goes_by_positions_where_the_order_does(self, name, backend):
-        if not served(backend, name, "positions"):
+        if not is_supported(backend, name, "positions"):
             return
         source = torch.Generator().manual_seed(3)
         k_pos = torch.stack([torch.randperm(self.KEYS, generator=source) for _ in range(2)])

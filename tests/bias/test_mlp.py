@@ -20,16 +20,16 @@ def of(weights, options):
     bias = DistanceMLP(options["heads"], hidden=options["dim"], layers=layers, log=options["log_distance"], norm=norm)
     renamed = {}
     for i in range(layers + 1):
-        theirs = f"mlp.{i}.0" if i < layers else f"mlp.{i}"
-        renamed |= {f"linears.{i}.{word}": weights[f"{theirs}.{word}"] for word in ("weight", "bias")}
+        name = f"mlp.{i}.0" if i < layers else f"mlp.{i}"
+        renamed |= {f"linears.{i}.{word}": weights[f"{name}.{word}"] for word in ("weight", "bias")}
     for i in range(layers if norm else 0):
-        theirs = {"weight": "weight", "bias": "bias"} if i else {"weight": "gamma"}
-        renamed |= {f"norms.{i}.{actual}": weights[f"mlp.{i}.1.{word}"] for actual, word in theirs.items()}
+        name = {"weight": "weight", "bias": "bias"} if i else {"weight": "gamma"}
+        renamed |= {f"norms.{i}.{actual}": weights[f"mlp.{i}.1.{word}"] for actual, word in name.items()}
     bias.double().load_state_dict(renamed)
     return bias
 
 
-def theirs(options, queries, keys):
+def by_authors(options, queries, keys):
     """Weights and bias of x-transformers in float64, its cast to float32 widened; the golden files were made so."""
     library = pytest.importorskip("x_transformers.x_transformers")
     with torch.random.fork_rng(devices=[]):
@@ -58,7 +58,7 @@ def test_bias_of_x_transformers(name, dtype):
 @pytest.mark.parametrize(("depth", "log", "norm"), [*product((1, 2, 4), (False, True), (False, True))])
 def test_against_x_transformers(depth, log, norm):
     options = {"dim": 12, "heads": 3, "depth": depth, "log_distance": log, "norm": norm}
-    weights, expected = theirs(options, 9, 14)
+    weights, expected = by_authors(options, 9, 14)
     positions = torch.arange(14).double()
     assert gap(of(weights, options)(positions[5:], positions), expected) < 1e-12
 

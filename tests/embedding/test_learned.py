@@ -86,8 +86,10 @@ def test_gradients():
     x = torch.randn(2, 3, 3, dtype=torch.float64, requires_grad=True)
     names, values = zip(*((n, p.detach().requires_grad_()) for n, p in encoding.named_parameters()), strict=True)
 
-    def run(x, *given):
-        return torch.func.functional_call(encoding, dict(zip(names, given, strict=True)), (x, torch.tensor([0, 2, 2])))
+    def run(x, *arguments):
+        return torch.func.functional_call(
+            encoding, dict(zip(names, arguments, strict=True)), (x, torch.tensor([0, 2, 2]))
+        )
 
     torch.autograd.gradcheck(run, (x, *values))
 

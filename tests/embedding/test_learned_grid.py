@@ -15,7 +15,7 @@ from tests.samples import gap, refusals
 CLS = torch.tensor([[NOWHERE, 0]])
 
 
-def drawn(size, *, dim=3, prefix=0, dtype=torch.float64, **options):
+def random_grid(size, *, dim=3, prefix=0, dtype=torch.float64, **options):
     torch.manual_seed(0)
     return LearnedGrid(dim, size=size, prefix=prefix, init_std=1.0, **options).to(dtype)
 
@@ -55,7 +55,7 @@ def test_images_and_videos_of_liere(name):
 @pytest.mark.parametrize("mode", ["bicubic", "bilinear"])
 @pytest.mark.parametrize(("old", "new"), [((5,), (8,)), ((7,), (3,)), ((4, 9), (6, 6)), ((3, 5), (2, 11))])
 def test_resizing_and_reading_between_rows_agree(old, new, mode):
-    encoding = drawn(old, interpolation=mode)
+    encoding = random_grid(old, interpolation=mode)
     positions = stretched(old, new)
     read = encoding.encode(positions.squeeze(-1) if len(old) == 1 else positions)
     assert gap(read, encoding.resized(new).table) < 1e-12
@@ -68,7 +68,7 @@ def test_resizing_and_reading_between_rows_agree(old, new, mode):
 @pytest.mark.parametrize("size", [(5,), (3, 4), (2, 3, 4)])
 @pytest.mark.parametrize("mode", ["bicubic", "bilinear"])
 def test_whole_coordinates_read_rows(size, mode):
-    encoding, positions = drawn(size, prefix=1, interpolation=mode), grid(*size)
+    encoding, positions = random_grid(size, prefix=1, interpolation=mode), grid(*size)
     positions = positions.squeeze(-1) if len(size) == 1 else positions
     for dtype in (torch.int64, torch.int32, torch.int16, torch.float32, torch.float64):
         assert torch.equal(encoding.encode(positions.to(dtype)), encoding.table[1:]), dtype
@@ -78,7 +78,7 @@ def test_whole_coordinates_read_rows(size, mode):
 
 @pytest.mark.parametrize("mode", ["bicubic", "bilinear"])
 def test_rows_count_on_past_the_border(mode):
-    encoding = drawn((3, 4), interpolation=mode)
+    encoding = random_grid((3, 4), interpolation=mode)
     corners = torch.tensor([[-0.5, -0.5], [2.5, 3.5]])
     if mode == "bilinear":
         assert gap(encoding.encode(corners), encoding.table[[0, -1]]) < 1e-12
@@ -88,7 +88,7 @@ def test_rows_count_on_past_the_border(mode):
 
 @pytest.mark.parametrize("floating", [False, True])
 def test_prefix_rows(floating):
-    encoding = drawn((2, 2), prefix=2)
+    encoding = random_grid((2, 2), prefix=2)
     positions = torch.cat([torch.tensor([[NOWHERE, c] for c in (1, 0, 2, 7)]), grid(2, 2)])
     out = encoding.encode(positions.double() if floating else positions)
     assert torch.equal(out[:2], encoding.table[[1, 0]])
@@ -100,7 +100,7 @@ def test_prefix_rows(floating):
 
 @pytest.mark.parametrize("floating", [False, True])
 def test_no_prefix_rows_means_that_nothing_is_added(floating):
-    encoding, x = drawn((2, 2), dtype=torch.float32), torch.randn(2, 2, 3)
+    encoding, x = random_grid((2, 2), dtype=torch.float32), torch.randn(2, 2, 3)
     positions = torch.tensor([[NOWHERE, 0], [1, 1]])
     out = encoding(x, positions.float() if floating else positions)
     assert torch.equal(out[:, 0], x[:, 0])
@@ -109,14 +109,14 @@ def test_no_prefix_rows_means_that_nothing_is_added(floating):
 
 @pytest.mark.parametrize("prefix", [0, 1])
 def test_one_axis_has_at_most_one_prefix_row(prefix):
-    encoding = drawn((4,), prefix=prefix)
+    encoding = random_grid((4,), prefix=prefix)
     out = encoding.encode(torch.tensor([NOWHERE, 2]))
     assert torch.equal(out[0], encoding.table[0] if prefix else torch.zeros(3, dtype=torch.float64))
     assert torch.equal(out[1], encoding.table[prefix + 2])
 
 
 def test_precision():
-    encoding = drawn((3, 3), dtype=torch.bfloat16)
+    encoding = random_grid((3, 3), dtype=torch.bfloat16)
     assert encoding.encode(grid(3, 3)).dtype == torch.bfloat16
     between = torch.tensor([[0.5, 1.25]])
     assert torch.equal(encoding.encode(between), encoding.float().encode(between)), "float32 between rows"
@@ -125,7 +125,7 @@ def test_precision():
 
 
 def test_gradients():
-    encoding = drawn((2, 3), prefix=1)
+    encoding = random_grid((2, 3), prefix=1)
     values = encoding.table.detach().requires_grad_()
     positions = torch.tensor([[0.3, 1.7], [-0.4, 2.4], [NOWHERE, 0], [1.2, 0.1]], dtype=torch.float64)
     fixed, moving = positions[2:3], positions[[0, 1, 3]].requires_grad_()
@@ -143,7 +143,7 @@ def test_gradients():
 
 @pytest.mark.slow
 def test_one_graph_for_fractional_coordinates():
-    encoding = drawn((4, 5), prefix=1, dtype=torch.float32)
+    encoding = random_grid((4, 5), prefix=1, dtype=torch.float32)
     torch._dynamo.reset()
     compiled = torch.compile(encoding, fullgraph=True, dynamic=True, backend="aot_eager")
     for tokens in (3, 6, 9):
@@ -159,7 +159,7 @@ OUTSIDE = [(0, 5), (4, 0), (-1, 0), (NOWHERE, -1), (0.0, 4.6), (-0.6, 0.0), (0.0
 @pytest.mark.parametrize("wrong", OUTSIDE)
 def test_no_place_outside_is_read(wrong):
     with pytest.raises(ValueError, match="positions"):
-        drawn((4, 5), prefix=1)(torch.zeros(1, 1, 3).double(), torch.tensor([wrong]))
+        random_grid((4, 5), prefix=1)(torch.zeros(1, 1, 3).double(), torch.tensor([wrong]))
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_no_place_outside_is_read(wrong):
 )
 def test_no_compiled_code_reads_a_neighbouring_row(wrong):
     """(0, 5) lies where row (1, 0) begins: compiled, where no value may be looked at, the lookup refuses it."""
-    encoding = drawn((4, 5), prefix=1)
+    encoding = random_grid((4, 5), prefix=1)
     x, positions = torch.zeros(1, 1, 3).double(), torch.tensor([wrong])
     torch._dynamo.reset()
     with pytest.raises(IndexError):
@@ -184,7 +184,7 @@ def test_initial_table():
 
 class TestResized:
     def test_same_size_is_a_copy_and_the_old_one_stays(self):
-        encoding = drawn((3, 4), prefix=2, interpolation="bilinear").eval()
+        encoding = random_grid((3, 4), prefix=2, interpolation="bilinear").eval()
         before = encoding.table.clone()
         same = encoding.resized((3, 4))
         assert torch.equal(same.table, before)
@@ -195,21 +195,21 @@ class TestResized:
         assert torch.equal(encoding.table, before)
 
     def test_equal_counts_of_rows_are_not_equal_sizes(self):
-        encoding = drawn((4, 9), prefix=1)
+        encoding = random_grid((4, 9), prefix=1)
         other = encoding.resized((6, 6))
         assert other.size == (6, 6)
         assert torch.equal(other.table[0], encoding.table[0])
         assert gap(other.table, encoding.table) > 0.1
 
     def test_options(self):
-        encoding = drawn((4, 4))
+        encoding = random_grid((4, 4))
         ends = encoding.resized((7, 7), mode="bilinear", align_corners=True)
         assert gap(ends.table.view(7, 7, 3)[::2, ::2], encoding.table.view(4, 4, 3)) < 1e-12
         assert ends.interpolation == "bicubic"
         assert gap(encoding.resized((2, 2)).table, encoding.resized((2, 2), antialias=True).table) > 1e-3
 
     def test_a_frozen_table_stays_frozen(self):
-        assert not drawn((2, 2)).requires_grad_(False).resized((3, 3)).table.requires_grad
+        assert not random_grid((2, 2)).requires_grad_(False).resized((3, 3)).table.requires_grad
 
 
 class TestFromTable:

@@ -13,10 +13,10 @@ def _rows(config: dict[str, Any], question: Question, gain_off: float = 1.0) -> 
     import torch
     from transformers import AutoConfig
 
-    from posenc.engines.theirs import rotary_module, their_frequencies
+    from posenc.engines.transformers_rotary import rotary_module, transformers_frequencies
 
     module = rotary_module(AutoConfig.for_model(**copy.deepcopy(config)))
-    theta, gain = their_frequencies(module, question.length, question.kind)
+    theta, gain = transformers_frequencies(module, question.length, question.kind)
     angles = torch.outer(torch.tensor(question.positions).double(), torch.tensor(theta).double())
     rows: Rows = (gain * gain_off * torch.cat([angles.cos(), angles.sin()], -1)).tolist()
     return rows

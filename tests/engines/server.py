@@ -72,12 +72,12 @@ def serving(rule: Rule) -> Iterator[str]:
                 far = [place >= rule.right_until for place in range(len(tokens))] if rule.right_until else []
                 values = [-cost - (rule.rise if far and far[place] else 0) for place, cost in enumerate(noise)]
                 echoed = "".join(tokens)
-                told: dict[str, Any] = {"tokens": [*tokens, " x"], "token_logprobs": [*values, -1.0]}
+                logprobs: dict[str, Any] = {"tokens": [*tokens, " x"], "token_logprobs": [*values, -1.0]}
                 if rule.one_off:
                     likeliest = zip([*tokens[1:], " x", " y"], [*values[1:], -1.0, -1.0], strict=True)
-                    told["top_logprobs"] = [{token: value} for token, value in likeliest]
-                    told["token_logprobs"] = [None, *(-12.0 for _ in tokens)]
-                choice |= {"text": f"{echoed} x", "logprobs": told}
+                    logprobs["top_logprobs"] = [{token: value} for token, value in likeliest]
+                    logprobs["token_logprobs"] = [None, *(-12.0 for _ in tokens)]
+                choice |= {"text": f"{echoed} x", "logprobs": logprobs}
             usage = {"prompt_tokens": len(tokens)} if rule.counts else {}
             return self._answer(200, {"choices": [choice], "usage": usage})
 

@@ -19,10 +19,10 @@ FAKE = Path(__file__).with_name("fake.py")
 
 
 def of(name: str, *rows: str, spelling: str = "v5", model: str = "llama") -> dict[str, Cell]:
-    wanted = [case for case in cases() if case.model == model and case.spelling == spelling and case.row in rows]
-    _, cells, absent = run_check([f"{FAKE}:{name}"], questions=wanted)
+    questions = [case for case in cases() if case.model == model and case.spelling == spelling and case.row in rows]
+    _, cells, absent = run_check([f"{FAKE}:{name}"], questions=questions)
     assert absent == []
-    assert len(cells) == len(wanted) > 0
+    assert len(cells) == len(questions) > 0
     return {cell.row: cell for cell in cells}
 
 
@@ -59,59 +59,59 @@ def test_off_refused_ended_and_not_run() -> None:
 
 
 def test_layers_of_two_kinds_are_both_asked() -> None:
-    wanted = [case for case in cases() if case.model == "gemma4_text"]
-    _, cells, _ = run_check([f"{FAKE}:RIGHT"], questions=wanted)
+    questions = [case for case in cases() if case.model == "gemma4_text"]
+    _, cells, _ = run_check([f"{FAKE}:RIGHT"], questions=questions)
     assert [cell.state for cell in cells] == ["right", "right"]  # the share alone, and with a factor
 
 
 def test_mrope_that_is_wrong_and_models_that_transformers_does_not_run_are_cells() -> None:
-    wanted = [case for case in cases() if case.row == "M-RoPE on text: yarn"]
-    _, cells, _ = run_check([f"{FAKE}:OFF"], questions=wanted, remedies=True)
+    questions = [case for case in cases() if case.row == "M-RoPE on text: yarn"]
+    _, cells, _ = run_check([f"{FAKE}:OFF"], questions=questions, remedies=True)
     assert {(cell.state, round(cell.gap or 0, 3)) for cell in cells} == {("off", 0.001)}
     assert {cell.remedy["how"] for cell in cells if cell.remedy} == {"none"}
-    wanted = [case for case in wanted if case.model.endswith("_text")]
-    wanted += [case for case in cases() if case.model == "deepseek_v3"][:1]
-    _, cells, _ = run_check([f"{FAKE}:LOGITS"], questions=wanted)
+    questions = [case for case in questions if case.model.endswith("_text")]
+    questions += [case for case in cases() if case.model == "deepseek_v3"][:1]
+    _, cells, _ = run_check([f"{FAKE}:LOGITS"], questions=questions)
     assert {cell.state for cell in cells} == {"not run"}
     assert all("transformers does not run a whole model of this config" in cell.text for cell in cells)
 
 
 def test_a_config_without_a_truth_is_not_run(tmp_path: Path) -> None:
     for config, words in (({"model_type": "opt"}, "no rotary module"), ({"model_type": "mimo"}, "mimo")):
-        case = Case(check.OWN, config["model_type"], "v5", config, 128, 256)
+        case = Case(check.USER_CONFIG, config["model_type"], "v5", config, 128, 256)
         _, cells, _ = run_check([f"{FAKE}:RIGHT"], questions=[case])
         assert (cells[0].state, words in cells[0].text) == ("not run", True), cells
 
 
 def test_a_config_that_posenc_and_transformers_read_differently_is_disputed(monkeypatch: pytest.MonkeyPatch) -> None:
-    theirs = check.their_frequencies
-    monkeypatch.setattr(check, "their_frequencies", lambda *a: (theirs(*a)[0], theirs(*a)[1] + 1e-5))
+    unpatched = check.transformers_frequencies
+    monkeypatch.setattr(check, "transformers_frequencies", lambda *a: (unpatched(*a)[0], unpatched(*a)[1] + 1e-5))
     cell = of("RIGHT", "yarn")["yarn"]
     assert cell.state == "disputed"
     assert "the gain is 1.13862944 in posenc, 1.13863944 in transformers" in cell.text
 
 
 def test_a_record_is_resumed(tmp_path: Path) -> None:
-    record, wanted = tmp_path / "record.jsonl", [case for case in cases() if case.model == "olmo2"]
+    record, questions = tmp_path / "record.jsonl", [case for case in cases() if case.model == "olmo2"]
     lines: list[str] = []
-    run_check([f"{FAKE}:RIGHT"], questions=wanted[:4], record=record, progress=lines.append)
+    run_check([f"{FAKE}:RIGHT"], questions=questions[:4], record=record, progress=lines.append)
     assert len(lines) == 4
     content = record.read_text()
     record.write_text(content + '{"engine": "right", "ver')  # as an interrupted run leaves it
-    run_check([f"{FAKE}:RIGHT"], questions=wanted, record=record, progress=lines.append)
-    assert len(lines) == len(wanted)
+    run_check([f"{FAKE}:RIGHT"], questions=questions, record=record, progress=lines.append)
+    assert len(lines) == len(questions)
     heads, cells = read_record(record)
     assert [head.engine for head in heads] == ["right"]
-    assert [cell.case for cell in cells] == [case.name for case in wanted]
+    assert [cell.case for cell in cells] == [case.name for case in questions]
     record.write_text("{}\n")
     with pytest.raises(ValueError, match="line 1: not a line of posenc engines check"):
         read_record(record)
 
 
 def test_the_reference_is_right_by_its_own_forward() -> None:
-    wanted = [case for case in cases() if case.spelling == "v5" and case.row in ("yarn", "partial", "longrope")]
-    wanted += [case for case in cases() if case.row.startswith(("per layer", "M-RoPE"))]
-    _, cells, _ = run_check(["transformers"], questions=wanted)
+    questions = [case for case in cases() if case.spelling == "v5" and case.row in ("yarn", "partial", "longrope")]
+    questions += [case for case in cases() if case.row.startswith(("per layer", "M-RoPE"))]
+    _, cells, _ = run_check(["transformers"], questions=questions)
     assert {(cell.case, cell.state, cell.text) for cell in cells if cell.state != "right"} == set()
 
 
@@ -135,9 +135,9 @@ def test_an_adapter_from_the_page(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "engines.md").read_text(encoding="utf-8")
     code = page.partition("```python\n")[2].partition("```")[0]
     (tmp_path / "mine.py").write_text(code)
-    wanted = [case for case in cases() if case.name in ("llama/yarn/v5/256/1024", "qwen2/yarn/v5/256/1024")]
+    questions = [case for case in cases() if case.name in ("llama/yarn/v5/256/1024", "qwen2/yarn/v5/256/1024")]
     try:
-        _, cells, _ = run_check([f"{tmp_path / 'mine.py'}:MINE"], questions=wanted)
+        _, cells, _ = run_check([f"{tmp_path / 'mine.py'}:MINE"], questions=questions)
     finally:
         sys.modules.pop("mine", None)  # which other tests write as well
     assert {cell.model: cell.state for cell in cells} == {"llama": "right", "qwen2": "not run"}
@@ -149,9 +149,11 @@ def test_the_committed_records_can_be_read() -> None:
     engines = {head.engine for head in heads}
     assert {cell.engine for cell in cells} == engines >= {"transformers", "exllamav3", "unsloth"}
     assert {cell.case for cell in cells} <= known
-    own = [cell for cell in cells if cell.engine == "transformers"]
-    assert {cell.state for cell in own} == {"right", "disputed"}
-    assert all("this engine: as in posenc and transformers" in cell.text for cell in own if cell.state == "disputed")
+    reference = [cell for cell in cells if cell.engine == "transformers"]
+    assert {cell.state for cell in reference} == {"right", "disputed"}
+    assert all(
+        "this engine: as in posenc and transformers" in cell.text for cell in reference if cell.state == "disputed"
+    )
     disputed = {(cell.engine, cell.case) for cell in cells if cell.state == "disputed"}
     lone = "yarn: one of mscale and mscale_all_dim"
     assert disputed == {(c.engine, c.case) for c in cells if c.row == lone and c.state != "not run"} != set()

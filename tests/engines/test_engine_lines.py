@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore")
-MEND = "run benchmarks/engine_lines.py for the engine, and mend what prints a line that is wrong"
+RERUN = "run benchmarks/engine_lines.py for the engine, and mend what prints a line that is wrong"
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def test_the_record_is_of_the_lines_of_today(lines: Any) -> None:
     models = {model for model, _ in chosen}
     known = {(line["model"], line["command"], line["engine"], line["line"]) for line in recorded}
     printed = {line.key for model, config in chosen for line in lines.printed(model, config)}
-    assert printed == {key for key in known if key[0] in models}, MEND
+    assert printed == {key for key in known if key[0] in models}, RERUN
 
 
 def test_every_line_is_parsed_and_none_is_wrong(lines: Any) -> None:
@@ -35,7 +35,7 @@ def test_every_line_is_parsed_and_none_is_wrong(lines: Any) -> None:
     assert {head["engine"] for head in heads} == set(lines.ENGINES)
     assert all(head["version"] and head["date"] and head["command"] for head in heads)
     failed = [line for line in recorded if line["state"] not in ("right", "parsed", "not built")]
-    assert failed == [], MEND
+    assert failed == [], RERUN
     assert len({line["model"] for line in recorded}) >= 30
     assert len({line["model"] for line in recorded if line["state"] == "right"}) >= 30
     assert all(line["gap"] <= lines.TOLERANCE for line in recorded if line["state"] == "right")

@@ -38,7 +38,7 @@ def of(name: str, case: str) -> Cell:
 def test_without_any_scaling_another_base_still_says_dynamic_scaling_of_one_length() -> None:
     remedy = of("SCALING", "llama/dynamic/v5/256/1024").remedy
     assert remedy is not None
-    assert remedy["what"] == "the rope type default, with the rope_theta of this length"
+    assert remedy["what"] == "rope type default with the rope_theta that this length gives"
     assert (remedy["only"], remedy["same"]) == ("1,024 tokens", True)
 
 
@@ -52,11 +52,11 @@ def test_what_nothing_mends_names_what_was_tried() -> None:
 
 
 def test_a_key_under_another_name_is_found_and_added_to_the_record(tmp_path: Path) -> None:
-    record, wanted = tmp_path / "r.jsonl", [case_of("llama/yarn: attention_factor/v5/256/1024")]
-    run_check([f"{FAKE}:KEY"], questions=wanted, record=record)
+    record, questions = tmp_path / "r.jsonl", [case_of("llama/yarn: attention_factor/v5/256/1024")]
+    run_check([f"{FAKE}:KEY"], questions=questions, record=record)
     before = record.read_text()
     lines: list[str] = []
-    run_check([f"{FAKE}:KEY"], questions=wanted, record=record, remedies=True, progress=lines.append)
+    run_check([f"{FAKE}:KEY"], questions=questions, record=record, remedies=True, progress=lines.append)
     assert record.read_text().startswith(before)
     _, (cell,) = read_record(record)
     remedy = cell.remedy
@@ -67,7 +67,7 @@ def test_a_key_under_another_name_is_found_and_added_to_the_record(tmp_path: Pat
     assert remedy["keys"]["rope_parameters"]["mscale_all_dim"] == 1.0
     assert [attempt["state"] for attempt in remedy["tried"]] == ["off", "off", "right"]
     assert remedy["command"] == "posenc engines check --engine key --remedies"
-    run_check([f"{FAKE}:KEY"], questions=wanted, record=record, remedies=True, progress=lines.append)
+    run_check([f"{FAKE}:KEY"], questions=questions, record=record, remedies=True, progress=lines.append)
     assert len(lines) == 1, "what was tried is not tried again"
     record.write_text(before.replace('"ignored"', '"right"') + record.read_text()[len(before) :])
     assert read_record(record)[1][0].remedy is None, "a cell that is right by now needs none"
@@ -82,8 +82,8 @@ def test_changed_types_have_the_frequencies_of_the_case() -> None:
     for name in names:
         case = case_of(name)
         truth = frequencies(case.config, case.length)
-        rewritten = [change for change in changes("mine", case, truth)
-                     if change.what.startswith(("the rope type", "both lists"))]  # fmt: skip
+        starts = ("rope type", "short_factor in both", "long_factor in both")
+        rewritten = [change for change in changes("mine", case, truth) if change.what.startswith(starts)]
         assert rewritten, name
         for change in rewritten:
             ((theta, gain),) = frequencies(change.config, case.length).values()
@@ -113,14 +113,14 @@ def test_flags_of_engines() -> None:
     assert flag is not None
     assert flag.config == case.config
     assert flag.flags[0] == "--json-model-override-args"
-    said = json.loads(flag.flags[1])
-    assert "rope_scaling" not in said
-    assert said["rope_parameters"]["attn_factor"] == pytest.approx(1 / (0.1 * math.log(4) + 1))
+    overrides = json.loads(flag.flags[1])
+    assert "rope_scaling" not in overrides
+    assert overrides["rope_parameters"]["attn_factor"] == pytest.approx(1 / (0.1 * math.log(4) + 1))
     assert as_flag("mlx_lm", added, case) is None
     assert "serve at most the original length" in whats("vllm", "phi3/longrope/v4/256/128")
     assert "serve at most the original length" not in whats("vllm", "phi3/longrope/v4/256/1024")
     sections = whats("vllm", "qwen2_5_vl/M-RoPE on text: yarn/nested v5/256/1024")
-    assert "beta_fast 128 and beta_slow 4, four times theirs, in vLLM alone" in sections
+    assert "beta_fast 128 and beta_slow 4, four times the case's, in vLLM only" in sections
     assert not any("longrope" in what for what in sections), "vLLM's LongRoPE has no sections"
     assert whats("vllm", "llama/yarn/v5/256/1024")[-1].startswith("posenc's plug-in")
     assert whats("torchtune", "llama/yarn/v5/256/1024") == []
@@ -157,7 +157,7 @@ def test_the_page_says_the_same() -> None:
     for cell in wrong_cells():
         words = remedy_words(cell)
         assert f"| {words}" in page, cell.case
-        assert words.startswith("**no way by flags") == ((cell.remedy or {})["how"] == "none")
+        assert words.startswith("**no remedy found") == ((cell.remedy or {})["how"] == "none")
     assert "not tried |" not in page
 
 
@@ -174,4 +174,4 @@ def test_the_advice_says_the_same() -> None:
         if result.spelling == spelling:
             assert result.remedy is not None
             assert (result.remedy.how, result.remedy.what) in remedies
-            assert ("no way by flags" in str(result.remedy)) == (result.remedy.how == "none")
+            assert ("no remedy found" in str(result.remedy)) == (result.remedy.how == "none")

@@ -44,9 +44,9 @@ def test_the_config_by_hand_is_the_config_of_the_cell(line: dict[str, Any]) -> N
 def test_every_engine_has_two_cells_by_hand_and_one_of_them_is_wrong_where_any_is() -> None:
     newest = {head.engine: head.version for head in sorted(committed()[0], key=lambda head: head.date)}
     for engine, version in newest.items():
-        mine = [line for line in LINES if (line["engine"], line["version"]) == (engine, version)]
-        assert len({line["case"] for line in mine}) >= 2, engine
-        verdicts = {line["verdict"] for line in mine}
+        of_engine = [line for line in LINES if (line["engine"], line["version"]) == (engine, version)]
+        assert len({line["case"] for line in of_engine}) >= 2, engine
+        verdicts = {line["verdict"] for line in of_engine}
         states = {cell.state for key, cell in cells().items() if key[:2] == (engine, version)}
         assert "right" in verdicts, engine
         assert (verdicts != {"right"}) == bool(states & WRONG), engine
@@ -70,11 +70,11 @@ def test_the_formulas_by_hand_are_those_of_the_vectors() -> None:
 
 @pytest.mark.parametrize("engine", ["transformers", "vllm", "sglang"])
 def test_vectors_pass_and_fail_as_the_table_says(engine: str) -> None:
-    told, known = vector_runs()[engine], cells()
-    assert set(told["cases"]) == set(VECTORS)
-    for name, result in told["cases"].items():
+    run, known = vector_runs()[engine], cells()
+    assert set(run["cases"]) == set(VECTORS)
+    for name, result in run["cases"].items():
         model, row, spelling, original, length = name.split("/")
-        cell = known[engine, told["version"], f"{model}/{row}/{spelling}/256/{int(length) * 256 // int(original)}"]
+        cell = known[engine, run["version"], f"{model}/{row}/{spelling}/256/{int(length) * 256 // int(original)}"]
         expected = {"right": "pass", "off": "fail", "ignored": "fail"}.get(cell.state, cell.state)
         if cell.state == "disputed":  # the file has posenc's and transformers' gain
             assert "this engine: as in posenc and transformers" in cell.text
@@ -85,14 +85,14 @@ def test_vectors_pass_and_fail_as_the_table_says(engine: str) -> None:
 def test_a_changed_digit_fails() -> None:
     """An engine that passes fails where one number of the vector is another."""
     vector = VECTORS["llama/yarn/v5/4096/16384"]
-    told = vector["kinds"]["all"]
+    expected = vector["kinds"]["all"]
     right = [[0.0] * 64 for _ in vector["positions"]]
-    for row, cos, sin in zip(right, told["cos"], told["sin"], strict=True):
-        for pair, first, second in zip(told["pairs"], cos, sin, strict=True):
+    for row, cos, sin in zip(right, expected["cos"], expected["sin"], strict=True):
+        for pair, first, second in zip(expected["pairs"], cos, sin, strict=True):
             row[pair], row[pair + 32] = first, second
-    assert vectors_in_engines.gap_of(right, told) == 0
+    assert vectors_in_engines.gap_of(right, expected) == 0
     for key in ("cos", "sin"):
-        changed = copy.deepcopy(told)
+        changed = copy.deepcopy(expected)
         changed[key][5][2] += 1e-3
         assert vectors_in_engines.gap_of(right, changed) == pytest.approx(1e-3)
-    assert vectors_in_engines.gap_of([row[:32] for row in right], told) > vectors_in_engines.PASS
+    assert vectors_in_engines.gap_of([row[:32] for row in right], expected) > vectors_in_engines.PASS

@@ -17,9 +17,9 @@ def encode(text: str) -> list[int]:
     return list(text.encode())
 
 
-def prompt_of(kind: Kind, seed: int = 3, length: int = 4000, depth: float = 0.5, **given: Any) -> Any:
-    ends = given.pop("ends", lambda token: chr(token) in ".!\n")
-    return build_prompt(draw_task(kind, seed), DOCUMENT, length, depth, encode=encode, ends=ends, seed=seed, **given)
+def prompt_of(kind: Kind, seed: int = 3, length: int = 4000, depth: float = 0.5, **options: Any) -> Any:
+    ends = options.pop("ends", lambda token: chr(token) in ".!\n")
+    return build_prompt(draw_task(kind, seed), DOCUMENT, length, depth, encode=encode, ends=ends, seed=seed, **options)
 
 
 def text_of(tokens: torch.Tensor) -> str:
@@ -47,8 +47,8 @@ def test_prompts_are_drawn_by_their_number_alone(kind: Kind) -> None:
 
 def test_what_is_asked_for_cannot_be_guessed_from_the_rest() -> None:
     task = draw_task("niah_multikey", 0)
-    others = " ".join((task.before, task.question, *task.facts[1:]))
-    assert task.expected[0] not in others
+    rest = " ".join((task.before, task.question, *task.facts[1:]))
+    assert task.expected[0] not in rest
     assert len({fact.split(" is ")[0] for fact in task.facts}) == 4
     several = draw_task("niah_multivalue", 0)
     assert len(set(several.expected)) == 4
@@ -100,10 +100,10 @@ def test_scores_are_shares_of_expected_strings() -> None:
 
 @pytest.mark.parametrize("tokens", [1, 99, 100, 101, 250, 1000])
 def test_windows_cover_a_text_and_share_enough(tokens: int) -> None:
-    found = spans(tokens, 100, 20)
-    assert found[0][0] == 0
-    assert found[-1][1] == tokens
-    assert all(end - start == min(tokens, 100) for start, end in found)
-    assert all(a[1] - b[0] >= 20 for a, b in itertools.pairwise(found))
+    covered = spans(tokens, 100, 20)
+    assert covered[0][0] == 0
+    assert covered[-1][1] == tokens
+    assert all(end - start == min(tokens, 100) for start, end in covered)
+    assert all(a[1] - b[0] >= 20 for a, b in itertools.pairwise(covered))
     with pytest.raises(ValueError, match="cannot share"):
         spans(tokens, 20, 20)

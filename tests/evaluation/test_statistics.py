@@ -29,17 +29,17 @@ def table(both: int, only_a: int, only_b: int, neither: int) -> tuple[list[bool]
 
 
 def test_newcombe_s_paired_interval() -> None:
-    found = paired_shares(*table(36, 12, 2, 0))
+    difference = paired_shares(*table(36, 12, 2, 0))
     # By hand: Wilson's limits of 48 and 38 of 50, φ = −24/√(48·2·38·12).
-    assert (found.low, found.high) == pytest.approx((0.0569, 0.3404), abs=5e-5)
+    assert (difference.low, difference.high) == pytest.approx((0.0569, 0.3404), abs=5e-5)
 
 
 def test_readings_that_never_disagree_have_an_interval_with_a_width() -> None:
-    found = paired_shares([True] * 20, [True] * 20)
-    assert found.mean == 0
-    assert found.p == 1
-    assert found.low < -0.1
-    assert found.high > 0.1
+    difference = paired_shares([True] * 20, [True] * 20)
+    assert difference.mean == 0
+    assert difference.p == 1
+    assert difference.low < -0.1
+    assert difference.high > 0.1
 
 
 def test_mcnemar_and_holm_are_statsmodels() -> None:
@@ -49,19 +49,19 @@ def test_mcnemar_and_holm_are_statsmodels() -> None:
     p = []
     for _ in range(20):
         cells = tuple(rng.randrange(1, 9) for _ in range(4))
-        ours = paired_shares(*table(*cells)).p  # type: ignore[arg-type]
-        theirs = contingency.mcnemar([[cells[0], cells[1]], [cells[2], cells[3]]], exact=True).pvalue
-        assert ours == pytest.approx(theirs, abs=1e-12)
-        p.append(ours * rng.random() / 5)
+        p_value = paired_shares(*table(*cells)).p  # type: ignore[arg-type]
+        expected = contingency.mcnemar([[cells[0], cells[1]], [cells[2], cells[3]]], exact=True).pvalue
+        assert p_value == pytest.approx(expected, abs=1e-12)
+        p.append(p_value * rng.random() / 5)
     assert holm(p) == pytest.approx(list(multitest.multipletests(p, method="holm")[1]))
 
 
 def test_means_are_student_s() -> None:
     rng = random.Random(1)
     a, b = [rng.gauss(1, 1) for _ in range(17)], [rng.gauss(0, 1) for _ in range(17)]
-    found, theirs = paired_means(a, b), stats.ttest_rel(a, b)
-    limits = theirs.confidence_interval(0.95)
-    assert (found.p, found.low, found.high) == pytest.approx((theirs.pvalue, limits.low, limits.high))
+    difference, t_test = paired_means(a, b), stats.ttest_rel(a, b)
+    limits = t_test.confidence_interval(0.95)
+    assert (difference.p, difference.low, difference.high) == pytest.approx((t_test.pvalue, limits.low, limits.high))
     assert mean_interval(a).half_width == pytest.approx(stats.sem(a) * stats.t.ppf(0.975, 16))
     assert share_interval(5, 5).low == pytest.approx(0.025 ** (1 / 5))  # exact, in closed form
 
@@ -93,6 +93,6 @@ def test_the_interval_of_paired_shares_covers_the_truth() -> None:
     rng, covered, runs = random.Random(2), 0, 400
     for _ in range(runs):
         pairs = [(rng.random() < 0.8, rng.random() < 0.6) for _ in range(60)]
-        found = paired_shares([a for a, _ in pairs], [b for _, b in pairs])
-        covered += found.low <= 0.2 <= found.high
+        difference = paired_shares([a for a, _ in pairs], [b for _, b in pairs])
+        covered += difference.low <= 0.2 <= difference.high
     assert 0.92 < covered / runs < 0.99

@@ -13,7 +13,7 @@ from posenc.explorer import page
 from tests.chromium import chromium
 from tests.hf.checkpoints import CHECKPOINTS
 
-GIVEN: dict[str, dict[str, Any]] = {
+ARGUMENTS: dict[str, dict[str, Any]] = {
     "smollm2": {
         "model_type": "llama", "hidden_size": 576, "num_attention_heads": 9, "num_hidden_layers": 30,
         "max_position_embeddings": 8192, "rope_theta": 100000,
@@ -32,11 +32,11 @@ GIVEN: dict[str, dict[str, Any]] = {
 def explorer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page with a folder for each configuration of `GIVEN`."""
     base = tmp_path_factory.mktemp("explorer")
-    for name, config in GIVEN.items():
+    for name, config in ARGUMENTS.items():
         (base / name).mkdir()
         (base / name / "config.json").write_text(json.dumps(config))
     path = base / "explorer.html"
-    path.write_text(page([base / name for name in GIVEN]), encoding="utf-8")
+    path.write_text(page([base / name for name in ARGUMENTS]), encoding="utf-8")
     return path
 
 

@@ -16,7 +16,7 @@ from posenc.explorer import page
 from posenc.explorer.page import script
 from posenc.hf import facts, preset, read_rope
 from posenc.hf.config.rotation import text_rope
-from tests.explorer.conftest import GIVEN
+from tests.explorer.conftest import ARGUMENTS
 
 STATIC = Path(posenc_cli.__file__).parents[1] / "posenc" / "explorer" / "static"
 MOST = 3 * 2**20  # bytes
@@ -48,10 +48,10 @@ def test_every_script_and_style_is_in_the_page() -> None:
 
 def test_given_configurations_are_shown_as_posenc_reads_them(explorer: Path) -> None:
     models = {model["name"]: model for model in data_of(explorer.read_text(encoding="utf-8"))["models"]}
-    assert list(models)[: len(GIVEN)] == list(GIVEN), "in the order that was given, before the examples"
+    assert list(models)[: len(ARGUMENTS)] == list(ARGUMENTS), "in the order that was given, before the examples"
     for name in ("smollm2", "llama-3.1", "gpt-oss", "qwen2-vl"):
-        read, model = read_rope(GIVEN[name]), models[name]
-        assert len(model["layers"]) == GIVEN[name]["num_hidden_layers"]
+        read, model = read_rope(ARGUMENTS[name]), models[name]
+        assert len(model["layers"]) == ARGUMENTS[name]["num_hidden_layers"]
         assert [finding["text"] for finding in model["findings"]] == [finding.text for finding in read.findings]
         shown = model["kinds"]["all"]
         longest = facts(read)["layers"]["all"]["longest_length"]

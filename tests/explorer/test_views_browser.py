@@ -17,7 +17,7 @@ from posenc.catalogue.studies import raw
 from posenc.explorer import page
 from posenc.frequencies import DyPE
 from tests.chromium import DESKTOP, PHONE, SCREENS, set_screen
-from tests.explorer.conftest import GIVEN
+from tests.explorer.conftest import ARGUMENTS
 from tests.samples import mostly_slow
 
 pytestmark = pytest.mark.browser
@@ -39,7 +39,7 @@ def show(browser: Any, path: Path, width: int = DESKTOP, scheme: str = "light", 
     browser.get(path.as_uri() + state)
 
 
-def said(browser: Any, view: str) -> str:
+def text_of(browser: Any, view: str) -> str:
     text: str = browser.execute_script("return document.querySelector(arguments[0]).textContent", f"#{view} .said")
     return text
 
@@ -116,7 +116,7 @@ def test_every_control_has_a_name_and_takes_the_keyboard(browser: Any, explorer:
     for view in ("wavelengths", "rotation", "biases", "logits", "content", "generators", "precision"):
         show(browser, explorer, state=f"#view={view}")
         picture = "return document.querySelector(arguments[0]).innerHTML"
-        before = (said(browser, view), browser.execute_script(picture, f"#{view} figure"), address(browser))
+        before = (text_of(browser, view), browser.execute_script(picture, f"#{view} figure"), address(browser))
         slider = browser.execute_script(
             "const all = [...document.querySelectorAll(arguments[0])].filter(e => e.checkVisibility());"
             "all[0].focus(); return all[0]",
@@ -124,7 +124,7 @@ def test_every_control_has_a_name_and_takes_the_keyboard(browser: Any, explorer:
         )
         slider.send_keys(LEFT * 3)
         time.sleep(0.3)  # the address follows
-        after = (said(browser, view), browser.execute_script(picture, f"#{view} figure"), address(browser))
+        after = (text_of(browser, view), browser.execute_script(picture, f"#{view} figure"), address(browser))
         assert before[:2] != after[:2], f"{view}: the slider changes what is seen"
         assert before[2] != after[2], f"{view}: and the address"
     assert not browser.get_log("browser")
@@ -155,7 +155,7 @@ def test_the_address_holds_every_control_and_a_pasted_link_restores_it(browser: 
     show(browser, explorer, state=link)
     assert browser.execute_script("return location.hash") == link, "values between a slider's steps are kept"
     assert noted(browser) == ""
-    assert "within 5,000 tokens. In a sequence of 15,000" in said(browser, "wavelengths")
+    assert "within 5,000 tokens. In a sequence of 15,000" in text_of(browser, "wavelengths")
     for view in VIEWS:
         show(browser, explorer, state=f"#view={view}")
         shown = browser.execute_script(
@@ -170,9 +170,9 @@ def test_the_address_holds_every_control_and_a_pasted_link_restores_it(browser: 
         )
         assert boxes == len(shown), f"{view}: every control has a key"
         hash_before = browser.execute_script("return location.hash")
-        numbers_before = said(browser, view)
+        numbers_before = text_of(browser, view)
         show(browser, explorer, state=hash_before)
-        assert (browser.execute_script("return location.hash"), said(browser, view)) == (hash_before, numbers_before)
+        assert (browser.execute_script("return location.hash"), text_of(browser, view)) == (hash_before, numbers_before)
         assert noted(browser) == "", view
     text = '{"model_type": "llama", "head_dim": 64, "rope_theta": 5e5, "note": "50 % & más = +1, #2"}'
     show(browser, explorer, state="#view=config&config=pasted")
@@ -295,12 +295,12 @@ def test_generators_are_scaled_as_posenc_scales_them(browser: Any, explorer: Pat
     for pair in (1, 14, 28):
         expected = 2 * math.pi / float(spectrum.theta[pair - 1])
         assert periods[str(pair)] == pytest.approx(expected, rel=1e-3)
-    assert f"Gain on cos and sin: {float(spectrum.gain):.4g}" in said(browser, "generators")
+    assert f"Gain on cos and sin: {float(spectrum.gain):.4g}" in text_of(browser, "generators")
     wan = "#view=generators&axis=Wan: frames&scaling=riflex&factor=2&noise=1&pair=0"
     show(browser, explorer, state=wan.replace(" ", "%20"))
     trained, faster = 2 * math.pi / float(RoPE(44).spectrum().theta[5]), 42 / 0.9
     words = f"Pair 6 comes round after {trained:.4g} latent frames, with RIFLEx after {faster:.4g}: it is faster"
-    assert words in said(browser, "generators")
+    assert words in text_of(browser, "generators")
     assert not browser.get_log("browser")
 
 
@@ -309,7 +309,7 @@ def test_play_moves_the_position_and_pause_keeps_it(browser: Any, explorer: Path
     button = browser.execute_script("return document.querySelector('#rotation .play')")
     query = "return document.querySelector('#rotation .plane .query').getAttribute('x2')"
     angle = re.compile("the angle between them is ([^ ]+)°")
-    before, between = browser.execute_script(query), angle.findall(said(browser, "rotation"))
+    before, between = browser.execute_script(query), angle.findall(text_of(browser, "rotation"))
     button.send_keys(" ")  # the keyboard starts it
     time.sleep(1)
     assert browser.execute_script("return document.querySelector('#rotation .said').ariaLive") == "off"
@@ -317,7 +317,7 @@ def test_play_moves_the_position_and_pause_keeps_it(browser: Any, explorer: Path
     position = int(address(browser)["position"])
     assert position < 20, "from the start again after the end"
     assert browser.execute_script(query) != before
-    assert angle.findall(said(browser, "rotation")) == between
+    assert angle.findall(text_of(browser, "rotation")) == between
     time.sleep(0.4)
     assert int(address(browser)["position"]) == position, "it has stopped"
     assert not browser.get_log("browser")
@@ -325,23 +325,23 @@ def test_play_moves_the_position_and_pause_keeps_it(browser: Any, explorer: Path
 
 def test_a_pasted_configuration_is_drawn_or_refused_in_words(browser: Any, explorer: Path) -> None:
     show(browser, explorer, state="#view=config&config=pasted")
-    assert re.findall(r"\d+", said(browser, "config"))[:2] == ["16", "0"], "layers and faults"
+    assert re.findall(r"\d+", text_of(browser, "config"))[:2] == ["16", "0"], "layers and faults"
     area = browser.execute_script("return document.querySelector('#config textarea')")
     for text, faults in (
-        (json.dumps(GIVEN["gpt-oss"]), ["0"]),
-        (json.dumps(GIVEN["broken"]), ["1"]),
+        (json.dumps(ARGUMENTS["gpt-oss"]), ["0"]),
+        (json.dumps(ARGUMENTS["broken"]), ["1"]),
         ("{", []),
         ("", []),
     ):
         browser.execute_script(CHANGE, area, text)
-        assert re.findall(r"\d+", said(browser, "config"))[:1] == faults
+        assert re.findall(r"\d+", text_of(browser, "config"))[:1] == faults
     assert "JSON" in browser.execute_script("return document.querySelector('#config pre').textContent")
     assert not browser.get_log("browser")
 
 
 def test_the_page_opens_with_the_config_of_the_command_line(browser: Any, explorer: Path) -> None:
     show(browser, explorer)
-    assert address(browser) == {"view": "config", "config": next(iter(GIVEN))}
+    assert address(browser) == {"view": "config", "config": next(iter(ARGUMENTS))}
     charts = browser.execute_script("return document.querySelectorAll('#config figure polyline').length")
     assert charts == 2, "wavelengths before and after"
 
@@ -359,7 +359,7 @@ def test_the_text_one_types_is_what_attention_reads(browser: Any, explorer: Path
     )
     assert counts == ["2.0", "2.0", "2.0", "1.0", "1.0", "1.0", "0.0"], "full stops, counted from the query back"
     browser.execute_script(CHANGE, area, "  ")
-    assert said(browser, "content")
+    assert text_of(browser, "content")
     assert not browser.get_log("browser")
 
 

@@ -27,7 +27,7 @@ def test_no_base_is_lowered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"rule": "best"}, "rule"),
         ({"rule": "critical"}, "trained"),
@@ -36,6 +36,6 @@ def test_no_base_is_lowered() -> None:
         ({"length": 0}, "length"),
     ],
 )
-def test_what_does_not_fit_is_refused(options: dict, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_what_does_not_fit_is_refused(options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         base_for(**{"length": 100, **options})

@@ -422,8 +422,8 @@ class TestGraphs:
             example = (torch.arange(20).expand(2, -1), torch.tensor([[20], [20]]))
             program = torch.export.export(module, example, dynamic_shapes=shapes).module()
             for tokens in (20, 45):
-                given = torch.arange(tokens).expand(2, -1), torch.tensor([[tokens], [33]])
-                assert gap(program(*given), module(*given)) < 1e-6
+                positions_and_spans = torch.arange(tokens).expand(2, -1), torch.tensor([[tokens], [33]])
+                assert gap(program(*positions_and_spans), module(*positions_and_spans)) < 1e-6
 
     def test_operators(self):
         clex = trained(3, step=0.5)

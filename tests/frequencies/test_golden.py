@@ -66,7 +66,7 @@ def clipped(spec: Spec, _: Arrays) -> nn.Module:
     return nn.Sequential(llama3(spec["llama3_scaling"], {}), clip) if spec["llama3_scaling"] else clip
 
 
-MADE: dict[str, Callable[[Spec, Arrays], nn.Module]] = {
+SCALINGS: dict[str, Callable[[Spec, Arrays], nn.Module]] = {
     "linear": lambda spec, _: PositionInterpolation(spec["factor"]),
     "ntk": lambda spec, _: NTKAware(spec["factor"]),
     "dynamic": lambda spec, _: DynamicNTK(spec["factor"], original_length=spec["max_position_embeddings"]),
@@ -100,7 +100,7 @@ PATTERNS = (
     "longrope_*_d*",
 )
 FILES = [name for pattern in (*PATTERNS, "resonance_*", "multiscale_*") for name in names(pattern)]
-FILES = [name for name in FILES if config(name)["method"] in MADE]
+FILES = [name for name in FILES if config(name)["method"] in SCALINGS]
 
 
 class Sample(NamedTuple):
@@ -118,7 +118,7 @@ def sample(name: str, layout: str = "half", dtype: torch.dtype = torch.float64) 
     length = spec.get("seq_len", spec.get("main_len"))
     if spec["method"] == "longrope":
         length = spec["original_length"] + 1
-    scaling = MADE[spec["method"]](spec, load(name))
+    scaling = SCALINGS[spec["method"]](spec, load(name))
     rope = RoPE(
         head_dim,
         base=spec.get("theta", spec.get("rope_theta", 10_000.0)),
@@ -131,7 +131,7 @@ def sample(name: str, layout: str = "half", dtype: torch.dtype = torch.float64) 
 
 def test_every_file_of_a_scaling_is_used():
     assert len(FILES) > 40
-    assert {config(name)["method"] for name in FILES} == set(MADE)
+    assert {config(name)["method"] for name in FILES} == set(SCALINGS)
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -94,8 +94,8 @@ class TestLengths:
         scaling = DYNAMIC[name]
         compiled = torch.compile(scaling, fullgraph=True, backend="eager")
         for length in (L, 3 * L):
-            given = spectrum(torch.full((2, 1, 1), float(length), dtype=torch.float64))
-            assert gap(compiled(given).theta, scaling(given).theta) < 1e-15
+            at_length = spectrum(torch.full((2, 1, 1), float(length), dtype=torch.float64))
+            assert gap(compiled(at_length).theta, scaling(at_length).theta) < 1e-15
 
     def test_frequencies_never_rise_with_the_length(self, name):
         thetas = torch.stack([DYNAMIC[name](spectrum(length)).theta for length in sorted(LENGTHS)])

@@ -41,7 +41,7 @@ def library_result(call: RandomCall, backend: str = "auto", **more: object) -> T
     return attention(call.q, call.k, call.v, call.encodings, backend=backend, **options)  # type: ignore[arg-type]
 
 
-def plain(call: RandomCall, draw: Draw) -> float:
+def by_default(call: RandomCall, draw: Draw) -> float:
     """The result of the backend that the library takes by itself, with or without a backward pass in sight."""
     if draw.chance(0.35):
         call.notes.append("requires_grad")

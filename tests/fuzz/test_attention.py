@@ -29,7 +29,8 @@ from tests.fuzz.refusals import legitimate, must_refuse
 
 Mode = Callable[[RandomCall, Draw], float]
 MODES: dict[str, Mode] = {
-    "plain": modes.plain, "every_backend": modes.every_backend, "backward": modes.backward, "packed": layers.packed,
+    "plain": modes.by_default, "every_backend": modes.every_backend, "backward": modes.backward,
+    "packed": layers.packed,
     "padded": layers.padded, "decoded": layers.decoded, "equivalent_values": refusals.equivalent_values,
     "refused": refusals.refused, "forward_derivative": modes.forward_derivative,
     "function_gradient": modes.function_gradient, "mapped": modes.mapped, "compiled": modes.compiled,

@@ -161,16 +161,16 @@ def _short(config: Config) -> str:
 
 def compared(read: RopeConfig) -> int:
     """1 where transformers answers and rotates equally, or a finding says what it does; 0 where it does not answer."""
-    reference = importlib.import_module("tests.hf.theirs")
+    reference = importlib.import_module("tests.hf.transformers_models")
     text_config = find_text_config(read.config)
     try:
         with bounded():
-            module = reference.their_rotary(
+            module = reference.rotary_module(
                 {**text_config.config, "model_type": TEXT.get(text_config.model_type, text_config.model_type)}
             )
             flat = hasattr(module, "inv_freq")
             rotations = {
-                (kind, length): reference.theirs(module, length, "all" if flat else kind)
+                (kind, length): reference.transformers_frequencies(module, length, "all" if flat else kind)
                 for kind, rope in read.layers.items()
                 for length in (LENGTHS if rope is not None else ())
             }
@@ -216,7 +216,7 @@ def test_ten_thousand_mutations(capsys: pytest.CaptureFixture[str]) -> None:
 
 def defaults() -> list[Config]:
     """What transformers itself saves for every family with a rotation."""
-    reference = importlib.import_module("tests.hf.theirs")
+    reference = importlib.import_module("tests.hf.transformers_models")
     configs = []
     for name in ROTARY:
         try:

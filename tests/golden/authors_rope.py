@@ -2,8 +2,8 @@
 
     python -m tests.golden.authors_rope FOLDER     # with a clone of each repository as FOLDER/OWNER+NAME (or …/repo)
 
-The functions are run out of the file at the commit that `posenc.engines.witnesses` names, unchanged but for casts to
-float32, which become float64. Sizes are those of `posenc.engines.cases`: 32 channels, base 10,000, 256 tokens, ×4.
+The functions are run out of the file at the commit that `posenc.engines.reference_formulas` names, unchanged but for
+casts to float32, which become float64. Sizes as in `posenc.engines.cases`: 32 channels, base 10,000, 256 tokens, ×4.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from posenc.engines import witnesses
+from posenc.engines import reference_formulas as authors
 
 FILE = Path(__file__).with_name("authors_rope.npz")
 HEAD, BASE, ORIGINAL, FACTOR = 32, 10_000.0, 256, 4.0
 FACTORS = [1 + 3 * pair / 15 for pair in range(16)]
 
 
-def names_of(folder: Path, source: witnesses.Source, *wanted: str) -> dict[str, Any]:
+def names_of(folder: Path, source: authors.Source, *names: str) -> dict[str, Any]:
     """Functions and classes of an authors' file, in float64."""
     repository, commit, lines = source.lines.split(" ")
     clone = folder / repository.replace("/", "+")
@@ -41,48 +41,48 @@ def names_of(folder: Path, source: witnesses.Source, *wanted: str) -> dict[str, 
     known: dict[str, Any] = {"torch": torch, "nn": torch.nn, "math": math, "jnp": numpy,
                              "jax": SimpleNamespace(Array=np.ndarray)}  # fmt: skip
     for node in ast.parse(text).body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in wanted:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in names:
             exec(compile(ast.Module([node], []), lines, "exec"), known)
     return known
 
 
-def made(folder: Path) -> dict[str, Any]:
+def compute_arrays(folder: Path) -> dict[str, Any]:
     """The arrays by name."""
     torch.set_default_dtype(torch.float64)
     arrays: dict[str, Any] = {}
-    meta = names_of(folder, witnesses.META, "precompute_freqs_cis", "apply_scaling")
+    meta = names_of(folder, authors.META, "precompute_freqs_cis", "apply_scaling")
     arrays["default"] = meta["precompute_freqs_cis"](HEAD, 2, BASE).angle()[1]
     arrays["llama3_base_500000_original_8192"] = meta["precompute_freqs_cis"](HEAD, 2, 5e5, use_scaled=True).angle()[1]
-    linear = names_of(folder, witnesses.KAIOKENDEV, "DilatedRotaryEmbedding")["DilatedRotaryEmbedding"](HEAD)
+    linear = names_of(folder, authors.KAIOKENDEV, "DilatedRotaryEmbedding")["DilatedRotaryEmbedding"](HEAD)
     arrays["linear_sin"] = linear.sin_cached[0, 0, 1, : HEAD // 2]
-    dynamic = names_of(folder, witnesses.DYNAMIC, "LlamaDynamicScaledRotaryEmbedding")
+    dynamic = names_of(folder, authors.DYNAMIC, "LlamaDynamicScaledRotaryEmbedding")
     for length in (128, 768, 1024):
         module = dynamic["LlamaDynamicScaledRotaryEmbedding"](HEAD, ORIGINAL, BASE, ntk=FACTOR)
         module(torch.zeros(1), seq_len=length)
         arrays[f"dynamic_{length}"] = module.inv_freq
-    yarn = names_of(folder, witnesses.YARN, "find_correction_dim", "find_correction_range", "linear_ramp_mask",
+    yarn = names_of(folder, authors.YARN, "find_correction_dim", "find_correction_range", "linear_ramp_mask",
                     "get_mscale", "LlamaYaRNScaledRotaryEmbedding")["LlamaYaRNScaledRotaryEmbedding"]  # fmt: skip
     for name, width, betas in (("yarn", HEAD, {}), ("yarn_betas", HEAD, {"beta_fast": 16, "beta_slow": 2}),
                                ("yarn_partial", HEAD // 2, {})):  # fmt: skip
         module = yarn(width, 1024, BASE, FACTOR, ORIGINAL, **betas)
         arrays[name], arrays[f"{name}_gain"] = module.inv_freq, module.mscale
     deepseek = names_of(
-        folder, witnesses.DEEPSEEK, "yarn_find_correction_dim", "yarn_find_correction_range", "yarn_get_mscale",
+        folder, authors.DEEPSEEK, "yarn_find_correction_dim", "yarn_find_correction_range", "yarn_get_mscale",
         "yarn_linear_ramp_mask", "DeepseekV2RotaryEmbedding", "DeepseekV2YarnRotaryEmbedding",
     )["DeepseekV2YarnRotaryEmbedding"]  # fmt: skip
     for name, scales in (("deepseek", {}), ("deepseek_pair", {"mscale": 1.0, "mscale_all_dim": 0.5}),
                          ("deepseek_lone", {"mscale": 0.707})):  # fmt: skip
         module = deepseek(HEAD, 1024, BASE, None, FACTOR, ORIGINAL, **scales)
         arrays[name], arrays[f"{name}_gain"] = module.inv_freq, module.cos_cached[0, 0]
-    openai = names_of(folder, witnesses.OPENAI, "RotaryEmbedding")["RotaryEmbedding"]
+    openai = names_of(folder, authors.OPENAI, "RotaryEmbedding")["RotaryEmbedding"]
     module = openai(HEAD, BASE, torch.float64, ORIGINAL, FACTOR)
     arrays["openai_gain"], arrays["openai"] = module._compute_concentration_and_inv_freq()
-    microsoft = names_of(folder, witnesses.MICROSOFT, "LongRoPEScaledRotaryEmbedding")["LongRoPEScaledRotaryEmbedding"]
+    microsoft = names_of(folder, authors.MICROSOFT, "LongRoPEScaledRotaryEmbedding")["LongRoPEScaledRotaryEmbedding"]
     module = microsoft(
         HEAD, FACTORS, max_position_embeddings=1024, original_max_position_embeddings=ORIGINAL, base=BASE
     )
     arrays["longrope"], arrays["longrope_gain"] = module._calc_inv_freq(1024, None), module.mscale
-    google = names_of(folder, witnesses.GOOGLE, "apply_rope")["apply_rope"]
+    google = names_of(folder, authors.GOOGLE, "apply_rope")["apply_rope"]
     ones = np.concatenate([np.ones((1, 1, 1, HEAD // 2)), np.zeros((1, 1, 1, HEAD // 2))], -1)
     rotated = google(ones, np.ones((1, 1)), base_frequency=1e6, rope_proportion=0.25)[0, 0, 0]
     arrays["proportional_base_1000000"] = np.arctan2(rotated[HEAD // 2 :], rotated[: HEAD // 2])
@@ -91,7 +91,7 @@ def made(folder: Path) -> dict[str, Any]:
 
 def main(folder: str) -> None:
     told = {"head_dim": HEAD, "base": BASE, "original": ORIGINAL, "factor": FACTOR, "long_factor": FACTORS}
-    np.savez(FILE, config_json=json.dumps(told), **made(Path(folder)))
+    np.savez(FILE, config_json=json.dumps(told), **compute_arrays(Path(folder)))
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def drawn(count: int) -> list[Needs]:
+def random_needs(count: int) -> list[Needs]:
     """Possible needs, drawn at random."""
     draw, needs = random.Random(1), []
     while len(needs) < count:
@@ -55,16 +55,16 @@ def drawn(count: int) -> list[Needs]:
 
 def test_the_form_gives_the_sentences_of_python(browser: Any, page: Path) -> None:
     open_form(browser, page.as_uri())
-    asked = drawn(400)
-    plain = [{name: getattr(needs, name) for name in NAMES} for needs in asked]
-    answers = browser.execute_script("return arguments[0].map(posencRecommend.recommend)", plain)
-    for needs, answer in zip(asked, answers, strict=True):
+    all_needs = random_needs(400)
+    rows = [{name: getattr(needs, name) for name in NAMES} for needs in all_needs]
+    answers = browser.execute_script("return arguments[0].map(posencRecommend.recommend)", rows)
+    for needs, answer in zip(all_needs, answers, strict=True):
         expected = [{**asdict(s), "sources": list(s.sources)} for s in recommend(needs).sentences]
         assert answer == expected, needs
 
 
 def open_form(browser: Any, address: str) -> None:
-    """Load an address as a new document, not as another place of the one that is open, and wait for its form."""
+    """Load an address as a new document, not as an anchor of the open page, and wait for its form."""
     browser.get("about:blank")
     browser.get(address)
     ready = "return document.getElementById('recommend-kind') !== null"

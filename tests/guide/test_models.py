@@ -33,7 +33,7 @@ def text_config(row: ReleasedModel) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", [row.name for row in released_models() if row.ropes])
 def test_rotations_are_those_of_transformers(name: str) -> None:
-    from tests.hf.theirs import their_rotary, theirs
+    from tests.hf.transformers_models import rotary_module, transformers_frequencies
 
     row = ROWS[name]
     if name == "gpt-j-6b":  # which has no rotary module, but a table
@@ -42,16 +42,16 @@ def test_rotations_are_those_of_transformers(name: str) -> None:
         sines = create_sinusoidal_positions(2, row.config["rotary_dim"])[1, : row.config["rotary_dim"] // 2]
         assert torch.allclose(sines, torch.tensor(row.ropes[0][1].spectrum().theta.tolist()).sin(), rtol=1e-5)
         return
-    module = their_rotary(text_config(row))
+    module = rotary_module(text_config(row))
     for kind, rope in row.ropes:
         own_name = next((n for n in (kind.kind, "compress", "main") if hasattr(module, f"{n}_inv_freq")), "all")
         if name == "DeepSeek-V4-Flash":
             own_name = "main" if kind.kind == "sliding_attention" else "compress"
-        theta, gain = theirs(module, row.declared, own_name)
+        theta, gain = transformers_frequencies(module, row.declared, own_name)
         spectrum = rope.spectrum(row.declared)
-        own = spectrum.theta.tolist()
-        assert theta.tolist() == pytest.approx(own[: len(theta)], rel=2e-5), kind.kind
-        assert not any(own[len(theta) :])
+        expected = spectrum.theta.tolist()
+        assert theta.tolist() == pytest.approx(expected[: len(theta)], rel=2e-5), kind.kind
+        assert not any(expected[len(theta) :])
         assert gain == pytest.approx(float(spectrum.gain), rel=1e-5)
 
 

@@ -46,7 +46,7 @@ def show(browser: Any, path: Path, width: int, scheme: str) -> None:
     browser.get(path.as_uri())
 
 
-def asked(browser: Any) -> list[str]:
+def requests(browser: Any) -> list[str]:
     """Addresses that pages have asked a network for, since the last call."""
     messages = [json.loads(line["message"])["message"] for line in browser.get_log("performance")]
     urls = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
@@ -61,7 +61,7 @@ def test_pages_are_whole_on_every_screen_without_a_network(browser: Any, site: P
         assert browser.execute_script("return document.documentElement.scrollWidth") <= width, page
         paper = browser.execute_script("return getComputedStyle(document.body).backgroundColor.match(/[\\d.]+/g)")
         assert (sum(map(float, paper[:3])) > 600) == (scheme == "light"), page
-    assert not asked(browser)
+    assert not requests(browser)
 
 
 def test_formulas_and_drawings_are_drawn(browser: Any, site: Path) -> None:
@@ -147,4 +147,4 @@ def test_the_search_answers_from_disk(browser: Any, site: Path, words: str, page
             break
         time.sleep(0.25)
     assert any(page in link for link in links[:20]), links
-    assert not asked(browser)
+    assert not requests(browser)

@@ -19,11 +19,11 @@ BACK, LETTERS, HEAD = 17, 16, 32
 FIRST = ord("a")
 
 
-def looking_back(base: float = 5e5, sharp: float = 20.0, **given: Any) -> LlamaForCausalLM:
+def looking_back(base: float = 5e5, sharp: float = 20.0, **changes: Any) -> LlamaForCausalLM:
     """The model; ``sharp`` is how much more it looks there than elsewhere."""
     sizes = {"vocab_size": 256, "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
     block = {"rope_type": "default", "rope_theta": base}
-    known = {"intermediate_size": 8, "max_position_embeddings": 256, "rope_parameters": block, **sizes, **given}
+    known = {"intermediate_size": 8, "max_position_embeddings": 256, "rope_parameters": block, **sizes, **changes}
     model = LlamaForCausalLM(LlamaConfig(**known)).eval()
     angles = (BACK - 1) * base ** -(torch.arange(HEAD // 2) / (HEAD // 2))  # the next token stands one further
     with torch.no_grad():

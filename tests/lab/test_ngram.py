@@ -68,8 +68,8 @@ def test_probabilities_sum_to_one_after_any_context() -> None:
 
 def test_a_context_that_only_ends_pieces_falls_back_to_the_shorter_one() -> None:
     model = NGrams(np.array([[0, 0, 1]]), 2)
-    one, two = model.bits(np.array([[1, 0]]), 1)[:2]
-    assert one[0, 0] == two[0, 0]
+    unigram, bigram = model.bits(np.array([[1, 0]]), 1)[:2]
+    assert unigram[0, 0] == bigram[0, 0]
 
 
 def test_tokens_outside_of_the_vocabulary_and_no_tokens_are_refused() -> None:

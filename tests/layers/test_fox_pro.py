@@ -16,7 +16,7 @@ from tests.samples import gap, refusals
 
 DIM, HEADS, LENGTH = 32, 4, 12
 CLOSE = 1e-5
-THEIRS = {  # our names: the authors'
+AUTHORS_NAMES = {  # our names: the authors'
     "q_proj.weight": "q_proj__weight",
     "k_proj.weight": "k_proj__linear__weight",
     "k_shift.weight": "k_proj__shift_proj__weight",
@@ -46,9 +46,9 @@ def tokens(batch=2, length=LENGTH) -> torch.Tensor:
     return torch.randn(batch, length, DIM, generator=torch.Generator().manual_seed(1))
 
 
-def in_pieces(module, x, sizes, **kept) -> torch.Tensor:
+def in_pieces(module, x, sizes, **options) -> torch.Tensor:
     """x read in pieces with one cache; ``kept`` are cut along their last axis as x is."""
-    cache, cut = KVCache(), {name: tensor.split(sizes, -1) for name, tensor in kept.items()}
+    cache, cut = KVCache(), {name: tensor.split(sizes, -1) for name, tensor in options.items()}
     outs = [
         module(part, cache=cache, **{name: parts[n] for name, parts in cut.items()})
         for n, part in enumerate(x.split(sizes, 1))
@@ -63,7 +63,9 @@ class TestGolden:
     def test_layer_and_decoding(self):
         golden = load("foxlayer_pro")
         module = FoXPro(32, 4).double()
-        module.load_state_dict({actual: golden[f"p_{reference}"] for actual, reference in THEIRS.items()}, strict=True)
+        module.load_state_dict(
+            {actual: golden[f"p_{reference}"] for actual, reference in AUTHORS_NAMES.items()}, strict=True
+        )
         x, first = golden["x"], int(golden["prefill_len"])
         assert gap(module(x), golden["out"]) < 1e-11
         assert gap(in_pieces(module, x, [first] + [1] * (x.shape[1] - first)), golden["decode_out"]) < 1e-11
@@ -73,7 +75,7 @@ class TestGolden:
     def test_shifted_and_normed_keys_and_values(self):
         golden = load("foxlayer_pro")
         module = FoXPro(32, 4).double()
-        module.load_state_dict({actual: golden[f"p_{reference}"] for actual, reference in THEIRS.items()})
+        module.load_state_dict({actual: golden[f"p_{reference}"] for actual, reference in AUTHORS_NAMES.items()})
         cache = KVCache()
         module(golden["x"], cache=cache)
         assert gap(cache.k, golden["inner_k"]) < 1e-12

@@ -53,13 +53,13 @@ def test_the_list_of_rotations_is_whole():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("made", [
+@pytest.mark.parametrize("build", [
     lambda: RoPE(64), lambda: RoPE(64, layout="interleaved", rotary_dim=32),
     lambda: RoPE(64, scaling=YaRN(4.0, original_length=32)), lambda: RoPE(64, scaling=NTKAware(4.0)),
     lambda: MRoPE(64, sections=(8, 12, 12)),
 ])  # fmt: skip
-def test_right_to_one_rounding_far_out(made, dtype):
-    rope, k = made(), keys(2, 64).to(dtype)
+def test_right_to_one_rounding_far_out(build, dtype):
+    rope, k = build(), keys(2, 64).to(dtype)
     near = spread(torch.arange(LENGTH), rope.axes)
     exact = rope.rotate(k.double(), rope.table(near, like=k.double()))
     result = rerotate(rope.rotate(k, rope.table(near + 2**20, like=k)), rope, -(2**20))
@@ -101,9 +101,9 @@ def tokens(length=LENGTH) -> torch.Tensor:
 
 
 class TestCaches:
-    @pytest.mark.parametrize("made", [lambda: [RoPE(8), ALiBi(HEADS)], lambda: [XPos(8)], lambda: [FIRE(HEADS)]])
-    def test_a_shift_is_a_text_that_began_elsewhere(self, made):
-        module, x, cache = layer(*made()), tokens(), KVCache()
+    @pytest.mark.parametrize("build", [lambda: [RoPE(8), ALiBi(HEADS)], lambda: [XPos(8)], lambda: [FIRE(HEADS)]])
+    def test_a_shift_is_a_text_that_began_elsewhere(self, build):
+        module, x, cache = layer(*build()), tokens(), KVCache()
         module(x[:, :8], cache=cache)
         module.shift(cache, 100)
         assert (cache.next, cache.gap) == (108, 100)
@@ -127,15 +127,15 @@ class TestCaches:
             assert gap(out, module(remaining)[:, -1:]) < 1e-4
             assert cache.next <= 6 + sinks
 
-    @pytest.mark.parametrize("given", [False, True])
-    def test_rows_with_positions_of_their_own(self, given):
+    @pytest.mark.parametrize("with_positions", [False, True])
+    def test_rows_with_positions_of_their_own(self, with_positions):
         module, x, cache = layer(RoPE(8), ALiBi(HEADS)), tokens(), KVCache()
         real = torch.arange(LENGTH) >= torch.tensor([[0], [3]])
         positions = (real.cumsum(-1) - 1).clamp(min=0)
-        first = {"positions": positions[:, :8]} if given else {}
+        first = {"positions": positions[:, :8]} if with_positions else {}
         module(x[:, :8], cache=cache, attention_mask=real[:, :8], **first)
         module.shift(cache, 7)
-        rest = {"positions": positions[:, 8:] + 7} if given else {}
+        rest = {"positions": positions[:, 8:] + 7} if with_positions else {}
         out = module(x[:, 8:], cache=cache, **rest)
         assert gap(out, module(x, positions + 7, attention_mask=real)[:, 8:]) < CLOSE
 

@@ -37,8 +37,8 @@ def padded(where) -> torch.Tensor:
     return real
 
 
-def in_pieces(module, x, sizes, **kept) -> torch.Tensor:
-    cache, cut = KVCache(), {name: tensor.split(sizes, -1) for name, tensor in kept.items()}
+def in_pieces(module, x, sizes, **options) -> torch.Tensor:
+    cache, cut = KVCache(), {name: tensor.split(sizes, -1) for name, tensor in options.items()}
     parts = enumerate(x.split(sizes, 1))
     return torch.cat([module(part, cache=cache, **{name: cut[name][i] for name in cut}) for i, part in parts], 1)
 
@@ -56,7 +56,7 @@ def test_padding_alone_is_enough_for_every_encoding(name, where):
     module = full.attend
     length = {"length": LENGTH} if case.length_dependent else {}
     out = module(x, attention_mask=real, **length)
-    steps = in_pieces(lambda part, **kept: module(part, **kept, **length), x, [1, 6, 1, 4], attention_mask=real)
+    steps = in_pieces(lambda part, **options: module(part, **options, **length), x, [1, 6, 1, 4], attention_mask=real)
     for row in range(2):
         actual = x[row : row + 1, real[row]]
         alone = module(actual, **length)
@@ -68,11 +68,11 @@ def test_padding_alone_is_enough_for_every_encoding(name, where):
 
 @pytest.mark.parametrize("where", HOLES)
 @pytest.mark.parametrize(
-    "made", [lambda: [Sinusoidal(DIM)], lambda: [T5Bias(HEADS, init_std=1.0)], lambda: [FIRE(HEADS)]]
+    "build", [lambda: [Sinusoidal(DIM)], lambda: [T5Bias(HEADS, init_std=1.0)], lambda: [FIRE(HEADS)]]
 )
-def test_padding_that_lies_in_the_past(made, where):
+def test_padding_that_lies_in_the_past(build, where):
     """A prompt with padding, then steps that have none and say nothing of it."""
-    module, real, x = layer(*made()), padded(where), tokens(LENGTH + 3)
+    module, real, x = layer(*build()), padded(where), tokens(LENGTH + 3)
     cache = KVCache()
     module(x[:, :LENGTH], attention_mask=real, cache=cache)
     steps = torch.cat([module(part, cache=cache) for part in x[:, LENGTH:].split([1, 2], 1)], 1)
@@ -101,9 +101,9 @@ def test_a_table_is_not_left_by_padding():
 @pytest.mark.parametrize("sizes", [[LENGTH], [1] * LENGTH, [5, 4, 3]], ids=str)
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("hole", [False, True])
-@pytest.mark.parametrize("made", [lambda: [Sinusoidal(DIM)], lambda: [FIRE(HEADS)], lambda: [RoPE(8), ALiBi(HEADS)]])
-def test_documents_count_by_themselves(made, hole, shared, sizes):
-    module, x = layer(*made()), tokens()
+@pytest.mark.parametrize("build", [lambda: [Sinusoidal(DIM)], lambda: [FIRE(HEADS)], lambda: [RoPE(8), ALiBi(HEADS)]])
+def test_documents_count_by_themselves(build, hole, shared, sizes):
+    module, x = layer(*build()), tokens()
     segments = torch.tensor([7] * 4 + [3] + [9] * 5 + [2] * 2)
     segments = segments if shared else torch.stack([segments, torch.tensor([4] * 6 + [1] * 6)])
     remaining = {"segments": segments}

@@ -63,12 +63,12 @@ def tokens(batch=2, length=LENGTH) -> torch.Tensor:
     return torch.randn(batch, length, DIM, generator=torch.Generator().manual_seed(1))
 
 
-def in_steps(module, x, sizes, **kept) -> torch.Tensor:
+def in_steps(module, x, sizes, **options) -> torch.Tensor:
     """x read in pieces with one cache; ``kept`` are cut along their last axis as x is."""
     cache, outs, start = KVCache(), [], 0
     for size in sizes:
         stop = start + size
-        outs.append(module(x[:, start:stop], cache=cache, **{n: t[..., start:stop] for n, t in kept.items()}))
+        outs.append(module(x[:, start:stop], cache=cache, **{n: t[..., start:stop] for n, t in options.items()}))
         start = stop
     assert len(cache) == start
     return torch.cat(outs, 1)
@@ -163,9 +163,9 @@ class TestSeveralCoordinates:
     )
 
     @STEPS
-    @pytest.mark.parametrize("made", LISTS)
-    def test_equals_prefill(self, made, sizes):
-        module, x = layer(made()), tokens()
+    @pytest.mark.parametrize("build", LISTS)
+    def test_equals_prefill(self, build, sizes):
+        module, x = layer(build()), tokens()
         for positions in (grid(3, 3), torch.stack([grid(3, 3) + 4, with_prefix(grid(2, 4))]), grid(3, 3) * 0.5):
             full, cache, outs, start = module(x, positions), KVCache(), [], 0
             for size in sizes:
@@ -175,9 +175,9 @@ class TestSeveralCoordinates:
             assert gap(torch.cat(outs, 1), full) < CLOSE
             assert cache.positions.shape[1:] == (LENGTH, 2)
 
-    @pytest.mark.parametrize("made", LISTS)
+    @pytest.mark.parametrize("build", LISTS)
     @pytest.mark.parametrize("cache", [None, KVCache()])
-    def test_positions_must_be_given(self, made, cache):
+    def test_positions_must_be_given(self, build, cache):
         for positions in (
             None,
             torch.arange(LENGTH),
@@ -185,7 +185,7 @@ class TestSeveralCoordinates:
             grid(3, 3)[None].expand(3, -1, -1),
         ):
             with pytest.raises(ValueError, match="positions"):
-                layer(made())(tokens(), positions, cache=cache)
+                layer(build())(tokens(), positions, cache=cache)
 
     def test_positions_that_nobody_reads_may_be_of_any_kind(self):
         x = tokens()
@@ -328,6 +328,6 @@ class TestSoftcapAndDropout:
 def test_hooks_of_a_norm_that_does_nothing_are_called():
     layer, heard = SelfAttention(16, 2), []
     layer(torch.randn(1, 3, 16))
-    layer.q_norm.register_forward_hook(lambda *given: heard.append(given[2].shape))
+    layer.q_norm.register_forward_hook(lambda *arguments: heard.append(arguments[2].shape))
     layer(torch.randn(1, 3, 16))
     assert heard == [(1, 2, 3, 8)]

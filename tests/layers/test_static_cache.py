@@ -31,8 +31,8 @@ def tokens(length=LENGTH, seed=1) -> torch.Tensor:
     return torch.randn(2, length, DIM, generator=torch.Generator().manual_seed(seed))
 
 
-def in_pieces(module, x, sizes, cache, **kept) -> torch.Tensor:
-    cut = {name: tensor.split(sizes, -1) for name, tensor in kept.items()}
+def in_pieces(module, x, sizes, cache, **options) -> torch.Tensor:
+    cut = {name: tensor.split(sizes, -1) for name, tensor in options.items()}
     parts = enumerate(x.split(sizes, 1))
     return torch.cat([module(part, cache=cache, **{name: cut[name][i] for name in cut}) for i, part in parts], 1)
 
@@ -59,10 +59,10 @@ def test_every_encoding_of_texts(name, window):
 @pytest.mark.parametrize("sizes", [[6] + [1] * 6, [1] * LENGTH, [6, 2, 4]], ids=str)
 @pytest.mark.parametrize("where", ["left", "right"])
 @pytest.mark.parametrize(
-    "made", [lambda: [RoPE(8)], lambda: [T5Bias(HEADS, init_std=1.0)], lambda: [ForgetGate(DIM, num_heads=HEADS)]]
+    "build", [lambda: [RoPE(8)], lambda: [T5Bias(HEADS, init_std=1.0)], lambda: [ForgetGate(DIM, num_heads=HEADS)]]
 )
-def test_rows_of_different_lengths(made, where, sizes):
-    module, x = layer(*made()), tokens()
+def test_rows_of_different_lengths(build, where, sizes):
+    module, x = layer(*build()), tokens()
     real = torch.ones(2, LENGTH, dtype=torch.bool)
     real[1, slice(0, 3) if where == "left" else slice(4, 6)] = False
     out = in_pieces(module, x, sizes, module.static_cache(2, LENGTH), attention_mask=real)
@@ -122,8 +122,8 @@ def test_steps_between_calls_of_other_kinds():
     torch._dynamo.reset()
     compiled = torch.compile(module, backend="aot_eager")
 
-    def passes(first, stop, run=module, **kept):
-        actual = run(x[:, first:stop], cache=cache, **kept)
+    def passes(first, stop, run=module, **options):
+        actual = run(x[:, first:stop], cache=cache, **options)
         return gap(actual, expected[:, first:stop]) < CLOSE
 
     assert passes(0, 3)
@@ -153,13 +153,13 @@ def test_steps_between_calls_of_other_kinds():
 @torch.no_grad()
 def test_a_step_sees_padding_that_came_since_the_last():
     module, x = layer(RoPE(8)), tokens(8)
-    cache, plain = module.static_cache(2, 12), layer(RoPE(8))
+    cache, reference = module.static_cache(2, 12), layer(RoPE(8))
     keep = torch.tensor([[True] * 8, [True] * 3 + [False] + [True] * 4])
     for at in range(8):
         padding = None if keep[:, at].all() else keep[:, at : at + 1]
         last = module(x[:, at : at + 1], cache=cache, attention_mask=padding)
-    assert gap(last[:1], plain(x[:1])[:, -1:]) < CLOSE
-    assert gap(last[1:], plain(x[1:, keep[1]])[:, -1:]) < CLOSE
+    assert gap(last[:1], reference(x[:1])[:, -1:]) < CLOSE
+    assert gap(last[1:], reference(x[1:, keep[1]])[:, -1:]) < CLOSE
 
 
 class Counter:

@@ -37,11 +37,11 @@ def sight(window=WINDOW, sinks=0, length=LENGTH) -> torch.Tensor:
     return (index[:, None] - index < window) | (index < sinks)
 
 
-def in_pieces(module, x, sizes, cache, **kept) -> torch.Tensor:
+def in_pieces(module, x, sizes, cache, **options) -> torch.Tensor:
     out, start = [], 0
     for size in sizes:
         here = slice(start, start + size)
-        out.append(module(x[:, here], cache=cache, **{name: t[..., here] for name, t in kept.items()}))
+        out.append(module(x[:, here], cache=cache, **{name: t[..., here] for name, t in options.items()}))
         start += size
     assert cache.seen == start
     return torch.cat(out, 1)
@@ -118,9 +118,9 @@ def test_memory_moves_only_now_and_then():
 
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("window", [1, 2, WINDOW])
-@pytest.mark.parametrize("made", [lambda: RoPE(8), lambda: ALiBi(HEADS), lambda: FIRE(HEADS)])
-def test_any_window(made, window, causal):
-    module, x = layer(made(), causal=causal), tokens()
+@pytest.mark.parametrize("build", [lambda: RoPE(8), lambda: ALiBi(HEADS), lambda: FIRE(HEADS)])
+def test_any_window(build, window, causal):
+    module, x = layer(build(), causal=causal), tokens()
     steps = in_pieces(module, x, [1] * LENGTH, KVCache(window=window))
     for step in (0, 3, LENGTH - 1):
         expected = module(x[:, : step + 1], window=window)[:, -1:]
@@ -148,9 +148,9 @@ COUNTED = (
     ],
     ids=str,
 )
-@pytest.mark.parametrize("made", COUNTED)
-def test_a_window_counts_real_tokens(made, holes, learns, sinks, sizes):
-    module, x = layer(*made()).requires_grad_(learns), tokens()
+@pytest.mark.parametrize("build", COUNTED)
+def test_a_window_counts_real_tokens(build, holes, learns, sinks, sizes):
+    module, x = layer(*build()).requires_grad_(learns), tokens()
     real = torch.ones(2, LENGTH, dtype=torch.bool)
     for start, stop in holes:
         real[1, start:stop] = False

@@ -41,12 +41,12 @@ def test_positions_and_rotation_of_the_model(name):
     with np.load(FOLDER / f"{name}.npz", allow_pickle=False) as file:
         expected = {key: torch.from_numpy(file[key]) for key in file.files}
     positions = latents(parts, model=model)
-    kept = positions[:: max(1, len(positions) // 24)]  # as many rows as the file has
-    assert torch.equal(kept.double(), expected["positions"])
-    made = json.loads((FOLDER / "manifest.json").read_text())[name]
+    sampled = positions[:: max(1, len(positions) // 24)]  # as many rows as the file has
+    assert torch.equal(sampled.double(), expected["positions"])
+    settings = json.loads((FOLDER / "manifest.json").read_text())[name]
     rope = AxialRoPE.of_model(model)
-    if made["head_dim"] == rope.head_dim:
-        cos, sin = rope.table(kept, like=expected["cos"])
+    if settings["head_dim"] == rope.head_dim:
+        cos, sin = rope.table(sampled, like=expected["cos"])
         assert gap(cos, expected["cos"]) < 1e-11
         assert gap(sin, expected["sin"]) < 1e-11
 

@@ -35,18 +35,18 @@ ALL: tuple[Design, ...] = (*COUNTED, "circlerope", "v2pe")
 
 def options(case):
     """The comparison's configuration as arguments of `multimodal`."""
-    given, design = case["options"], NAMES.get(case["design"], case["design"])
+    options, design = case["options"], NAMES.get(case["design"], case["design"])
     result = {"design": design}
-    if given.get("spatial_reset"):
+    if options.get("spatial_reset"):
         result["reset"] = True
     if design == "mm-rope":
-        result["scale"] = given["position_scale"]
+        result["scale"] = options["position_scale"]
     if design == "v2pe":
-        result["span"] = given["visual_stride"]
+        result["span"] = options["visual_stride"]
     elif design != "circlerope":
-        result["stride"] = given["temporal_stride"]
+        result["stride"] = options["temporal_stride"]
     if design == "circlerope":
-        result["circle"] = Circle(given["radius"], given["alpha"], given["move_to_origin"])
+        result["circle"] = Circle(options["radius"], options["alpha"], options["move_to_origin"])
     return result
 
 

@@ -128,10 +128,10 @@ def test_augmented_leaves_tokens_without_a_place():
 
 
 @pytest.mark.parametrize(
-    "drawn", [lambda g: perturbed(grid(3, 3), 3, generator=g), lambda g: augmented(grid(3, 3), jitter=2, generator=g)]
+    "perturb", [lambda g: perturbed(grid(3, 3), 3, generator=g), lambda g: augmented(grid(3, 3), jitter=2, generator=g)]
 )
-def test_generators_decide(drawn):
-    first, again, other = (drawn(torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
+def test_generators_decide(perturb):
+    first, again, other = (perturb(torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
 

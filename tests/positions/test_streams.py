@@ -68,7 +68,7 @@ def test_half_seconds(name):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "rate", "wanted"),
+    ("seconds", "rate", "expected"),
     [
         (0.5, 2.0, [0, 1, 2, 3, 4]),
         (0.7, 2.0, [0, 1, 2, 4, 5]),
@@ -79,10 +79,10 @@ def test_half_seconds(name):
         (0.0, 25.0, [0, 0, 0, 0, 0]),
     ],
 )
-def test_frame_rates(seconds, rate, wanted):
+def test_frame_rates(seconds, rate, expected):
     row = stream([Video(5, 1, 1, seconds), Text(1)], family="qwen2.5-vl", tokens_per_second=rate)
-    assert row[:5, 0].tolist() == wanted
-    assert row[5].tolist() == [wanted[-1] + 1] * 3
+    assert row[:5, 0].tolist() == expected
+    assert row[5].tolist() == [expected[-1] + 1] * 3
 
 
 def test_frames_as_pictures():
@@ -102,16 +102,16 @@ def test_several_images():
 
 @bounded
 @given(parts, st.sampled_from(FAMILIES))
-def test_parts_begin_where_all_before_them_ends(found, family):
-    full = stream(found, family=family)
+def test_parts_begin_where_all_before_them_ends(parts, family):
+    full = stream(parts, family=family)
     assert full.dtype == torch.int64
-    assert len(full) == sum(part.tokens if isinstance(part, Text | Audio) else _size(part) for part in found)
-    for cut in range(1, len(found)):
-        before, after = stream(found[:cut], family=family), stream(found[cut:], family=family)
+    assert len(full) == sum(part.tokens if isinstance(part, Text | Audio) else _size(part) for part in parts)
+    for cut in range(1, len(parts)):
+        before, after = stream(parts[:cut], family=family), stream(parts[cut:], family=family)
         start = following(before)[0] if len(before) else 0
         assert torch.equal(full, torch.cat([before, after + start]))
     if len(full):
-        assert torch.equal(stream([*found, Text(2)], family=family)[-2:], following(full, 2))
+        assert torch.equal(stream([*parts, Text(2)], family=family)[-2:], following(full, 2))
 
 
 def _size(part) -> int:

@@ -28,10 +28,10 @@ def test_as_the_authors(name):
     assert torch.equal(by_time, arrays[key].permute(1, 2, 0))
 
 
-@pytest.mark.parametrize("given", [[[2, 4, 4]], torch.tensor([[2, 4, 4]], dtype=torch.int32)])
-def test_as_the_authors_of_qwen3(given):
+@pytest.mark.parametrize("grid_thw", [[[2, 4, 4]], torch.tensor([[2, 4, 4]], dtype=torch.int32)])
+def test_as_the_authors_of_qwen3(grid_thw):
     arrays, _ = vision("mrope_index_qwen3__video")
-    got = call(arrays["input_ids"], "qwen3-vl", video_grid_thw=given)
+    got = call(arrays["input_ids"], "qwen3-vl", video_grid_thw=grid_thw)
     assert torch.equal(got, arrays["position_ids"].permute(1, 2, 0))
 
 

@@ -51,7 +51,7 @@ _NAMES = [name for name, family in ROTARY.items() if not family.not_compared]
 
 
 @pytest.fixture(scope="module")
-def found() -> Iterator[dict[str, Itself]]:
+def results() -> Iterator[dict[str, Itself]]:
     results: dict[str, Itself] = {}
     yield results
     same = [name for name, first in results.items() if first.same]
@@ -60,17 +60,17 @@ def found() -> Iterator[dict[str, Itself]]:
 
 
 @pytest.mark.parametrize("name", [name for name in _NAMES if name not in _REASONS])
-def test_a_family_with_its_own_rotation(name: str, found: dict[str, Itself]) -> None:
-    found[name] = first = itself(name)
+def test_a_family_with_its_own_rotation(name: str, results: dict[str, Itself]) -> None:
+    results[name] = first = itself(name)
     assert first.gap < LOOSE.get(name, 1e-5)
     assert first.back
     assert first.same is not False
 
 
-def test_forty_families_generate_the_same(found: dict[str, Itself]) -> None:
-    if len(found) < 40:
+def test_forty_families_generate_the_same(results: dict[str, Itself]) -> None:
+    if len(results) < 40:
         pytest.skip("counts what the tests before it found")
-    assert sum(item.same is True for item in found.values()) >= 40
+    assert sum(item.same is True for item in results.values()) >= 40
 
 
 @pytest.mark.parametrize("name", _REASONS)

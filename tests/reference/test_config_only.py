@@ -21,7 +21,7 @@ pytest.importorskip("transformers")
 
 import transformers
 
-from tests.hf.theirs import model_of, theirs
+from tests.hf.transformers_models import model_of, transformers_frequencies
 
 pytestmark = pytest.mark.reference
 logging.getLogger("transformers").setLevel(logging.CRITICAL)
@@ -60,7 +60,7 @@ def test_written_folders_rotate_as_intended(model: Extended, tmp_path: Path) -> 
     kinds = set(getattr(module, "layer_types", None) or ["all"])
     assert kinds == set(intended), "each kind of layers that transformers rotates is compared"
     for kind, rope in intended.items():
-        theta, gain = theirs(module, None, kind)
+        theta, gain = transformers_frequencies(module, None, kind)
         spectrum = rope.spectrum()
         torch.testing.assert_close(theta.double(), spectrum.theta, rtol=2e-5, atol=0)
         assert gain == pytest.approx(float(spectrum.gain), rel=1e-6)

@@ -57,67 +57,67 @@ def widened(name: str) -> Any:
     return copy
 
 
-class Theirs(NamedTuple):
+class DiffusersTables(NamedTuple):
     """Numbers of diffusers: cos and sin ``(…, pairs)``, or an embedding alone."""
 
     cos: Tensor
     sin: Tensor | None = None
 
 
-def adjacent(cos: Tensor, sin: Tensor) -> Theirs:
+def adjacent(cos: Tensor, sin: Tensor) -> DiffusersTables:
     """Of tables that repeat each pair for its two channels (2j, 2j + 1)."""
-    return Theirs(cos.reshape(-1, cos.shape[-1])[:, ::2], sin.reshape(-1, sin.shape[-1])[:, ::2])
+    return DiffusersTables(cos.reshape(-1, cos.shape[-1])[:, ::2], sin.reshape(-1, sin.shape[-1])[:, ::2])
 
 
-def halves(cos: Tensor, sin: Tensor) -> Theirs:
+def halves(cos: Tensor, sin: Tensor) -> DiffusersTables:
     """Of tables that repeat all pairs for the second half of the channels."""
     cos, sin = cos.reshape(-1, cos.shape[-1]), sin.reshape(-1, sin.shape[-1])
-    return Theirs(cos[:, : cos.shape[-1] // 2], sin[:, : sin.shape[-1] // 2])
+    return DiffusersTables(cos[:, : cos.shape[-1] // 2], sin[:, : sin.shape[-1] // 2])
 
 
-def complexes(*waves: Tensor) -> Theirs:
+def complexes(*waves: Tensor) -> DiffusersTables:
     joined = torch.cat([wave.reshape(-1, wave.shape[-1]) for wave in waves])
-    return Theirs(joined.real, joined.imag)
+    return DiffusersTables(joined.real, joined.imag)
 
 
-Case = Callable[[Load], tuple[Theirs, Preset]]
+Case = Callable[[Load], tuple[DiffusersTables, Preset]]
 CPU = torch.device("cpu")
 
 
-def flux(load: Load) -> tuple[Theirs, Preset]:
-    ours = preset("flux-1", [Text(5), Image(4, 6), Image(3, 2)])
+def flux(load: Load) -> tuple[DiffusersTables, Preset]:
+    built = preset("flux-1", [Text(5), Image(4, 6), Image(3, 2)])
     module = load("transformer_flux").FluxPosEmbed(10000, [16, 56, 56])
-    return adjacent(*module(ours.positions.double())), ours
+    return adjacent(*module(built.positions.double())), built
 
 
-def flux_2(load: Load) -> tuple[Theirs, Preset]:
-    ours = preset("flux-2", [Text(7), Image(3, 4), Image(2, 3)])
+def flux_2(load: Load) -> tuple[DiffusersTables, Preset]:
+    built = preset("flux-2", [Text(7), Image(3, 4), Image(2, 3)])
     module = load("transformer_flux2").Flux2PosEmbed(2000, [32, 32, 32, 32])
-    return adjacent(*module(ours.positions.double())), ours
+    return adjacent(*module(built.positions.double())), built
 
 
-def flux_3(load: Load) -> tuple[Theirs, Preset]:
-    ours = preset("flux-3", [Text(2), Image(3, 4), Image(2, 3)])
-    theirs = shipped("modular_pipelines.flux3.before_denoise")
-    numbered = [theirs._prepare_image_ids(3, 4, 0.5), theirs._prepare_image_ids(2, 3, 0.5, l_coord=-1)]
+def flux_3(load: Load) -> tuple[DiffusersTables, Preset]:
+    built = preset("flux-3", [Text(2), Image(3, 4), Image(2, 3)])
+    before_denoise = shipped("modular_pipelines.flux3.before_denoise")
+    numbered = [before_denoise._prepare_image_ids(3, 4, 0.5), before_denoise._prepare_image_ids(2, 3, 0.5, l_coord=-1)]
     words = torch.cartesian_prod(*[torch.arange(1)] * 3, torch.arange(2))
     places = torch.cat([words, *numbered]).double()
-    return adjacent(*load("transformer_flux3").Flux3PosEmbed(10000, [32] * 4)(places)), ours
+    return adjacent(*load("transformer_flux3").Flux3PosEmbed(10000, [32] * 4)(places)), built
 
 
-def krea_2(load: Load) -> tuple[Theirs, Preset]:
+def krea_2(load: Load) -> tuple[DiffusersTables, Preset]:
     places = shipped("pipelines.krea2.pipeline_krea2").Krea2Pipeline.prepare_position_ids(3, 4, 5, CPU)
     module = load("transformer_krea2").Krea2RotaryPosEmbed(1000, [32, 48, 48])
     return adjacent(*module(places.double())), preset("krea-2", [Text(3), Image(4, 5)])
 
 
-def bria(load: Load) -> tuple[Theirs, Preset]:
-    ours = preset("flux-1", [Text(2), Image(3, 4)])
+def bria(load: Load) -> tuple[DiffusersTables, Preset]:
+    built = preset("flux-1", [Text(2), Image(3, 4)])
     module = load("transformer_bria").BriaEmbedND(10000, [16, 56, 56])
-    return adjacent(*module(ours.positions.double())), ours
+    return adjacent(*module(built.positions.double())), built
 
 
-def ovis_image(load: Load) -> tuple[Theirs, Preset]:
+def ovis_image(load: Load) -> tuple[DiffusersTables, Preset]:
     pipeline = shipped("pipelines.ovis_image.pipeline_ovis_image").OvisImagePipeline
     numbered = pipeline._prepare_latent_image_ids(1, 3, 4, CPU, torch.float64)
     words = torch.arange(3)[:, None] * torch.tensor([0, 1, 1])  # as its _get_messages and encode_prompt count
@@ -126,7 +126,7 @@ def ovis_image(load: Load) -> tuple[Theirs, Preset]:
     return adjacent(*module(places)), preset("ovis-image", [Text(3), Image(3, 4)])
 
 
-def longcat_image(load: Load) -> tuple[Theirs, Preset]:
+def longcat_image(load: Load) -> tuple[DiffusersTables, Preset]:
     """Text, the picture behind it, and a reference (LongCat-Image-Edit)."""
     ids = shipped("pipelines.longcat_image.pipeline_longcat_image_edit").prepare_pos_ids
     pictures = [ids(1 + n, "image", (5, 5), height=3, width=4) for n in (0, 1)]
@@ -135,159 +135,159 @@ def longcat_image(load: Load) -> tuple[Theirs, Preset]:
     return adjacent(*module(places)), preset("longcat-image", [Text(5), Image(3, 4), Image(3, 4)])
 
 
-def motif_video(load: Load) -> tuple[Theirs, Preset]:
+def motif_video(load: Load) -> tuple[DiffusersTables, Preset]:
     module = load("transformer_motif_video").MotifVideoRotaryPosEmbed(2, 1, [16, 56, 56])
     return adjacent(*module(torch.zeros(1, 16, 3, 8, 10))), preset("hunyuan-video", [Video(3, 4, 5)])
 
 
-def sana_video(load: Load) -> tuple[Theirs, Preset]:
+def sana_video(load: Load) -> tuple[DiffusersTables, Preset]:
     module = load("transformer_sana_video").WanRotaryPosEmbed(112, (1, 2, 2), 1024)
     widths = {"head_dim": 112, "axes_dims": (40, 36, 36)}
     return adjacent(*module(torch.zeros(1, 16, 3, 8, 12))), preset("wan", [Video(3, 4, 6)], **widths)
 
 
-def qwen_image(load: Load) -> tuple[Theirs, Preset]:
+def qwen_image(load: Load) -> tuple[DiffusersTables, Preset]:
     module = load("transformer_qwenimage").QwenEmbedRope(10000, [16, 56, 56], scale_rope=True)
     tables = module([[(1, 5, 7), (1, 6, 4)]], device=CPU, max_txt_seq_len=3)
     return complexes(*tables), preset("qwen-image", [Image(5, 7), Image(6, 4), Text(3)])
 
 
-def qwen_image_layered(load: Load) -> tuple[Theirs, Preset]:
+def qwen_image_layered(load: Load) -> tuple[DiffusersTables, Preset]:
     module = load("transformer_qwenimage").QwenEmbedLayer3DRope(10000, [16, 56, 56], scale_rope=True)
     tables = module([[(1, 2, 3), (1, 2, 3), (1, 2, 3), (1, 3, 2)]], 3, device=CPU)
     parts: list[Part] = [Image(2, 3), Image(2, 3), Image(2, 3), Image(3, 2), Text(3)]
     return complexes(*tables), preset("qwen-image-layered", parts)
 
 
-def qwen_image_2_1(load: Load) -> tuple[Theirs, Preset]:
+def qwen_image_2_1(load: Load) -> tuple[DiffusersTables, Preset]:
     module = load("transformer_qwenimage21").QwenImage21Rope(10000, [16, 56, 56])
     is_picture = torch.tensor([False] * 3 + [True] * 6 + [False] * 2 + [True] * 20 + [False])
     parts: list[Part] = [Text(3), Image(2, 3), Text(2), Image(4, 5), Text(1)]
     return complexes(module([(1, 2, 3), (1, 4, 5)], is_picture, CPU)), preset("qwen-image-2.1", parts)
 
 
-def nucleus(load: Load) -> tuple[Theirs, Preset]:
+def nucleus(load: Load) -> tuple[DiffusersTables, Preset]:
     module = load("transformer_nucleusmoe_image").NucleusMoEEmbedRope(10000, [16, 56, 56], scale_rope=True)
     return complexes(*module([(1, 5, 4)], device=CPU, max_txt_seq_len=3)), preset("qwen-image", [Image(5, 4), Text(3)])
 
 
-def wan(load: Load) -> tuple[Theirs, Preset]:
+def wan(load: Load) -> tuple[DiffusersTables, Preset]:
     module = load("transformer_wan").WanRotaryPosEmbed(128, (1, 2, 2), 1024)
     return adjacent(*module(torch.zeros(1, 16, 3, 8, 12))), preset("wan", [Video(3, 4, 6)])
 
 
-def skyreels_v2(load: Load) -> tuple[Theirs, Preset]:
+def skyreels_v2(load: Load) -> tuple[DiffusersTables, Preset]:
     module = load("transformer_skyreels_v2").SkyReelsV2RotaryPosEmbed(128, (1, 2, 2), 1024)
     return adjacent(*module(torch.zeros(1, 16, 3, 8, 12))), preset("wan", [Video(3, 4, 6)])
 
 
-def chrono_edit(load: Load) -> tuple[Theirs, Preset]:
+def chrono_edit(load: Load) -> tuple[DiffusersTables, Preset]:
     module = load("transformer_chronoedit").ChronoEditRotaryPosEmbed(128, (1, 2, 2), 1024)
     return adjacent(*module(torch.zeros(1, 16, 2, 6, 8))), preset("chrono-edit", [Video(2, 3, 4)])
 
 
-def hunyuan_video(load: Load) -> tuple[Theirs, Preset]:
+def hunyuan_video(load: Load) -> tuple[DiffusersTables, Preset]:
     module = load("transformer_hunyuan_video").HunyuanVideoRotaryPosEmbed(2, 1, [16, 56, 56])
     return adjacent(*module(torch.zeros(1, 16, 3, 8, 10))), preset("hunyuan-video", [Video(3, 4, 5)])
 
 
-def hunyuan_video_1_5(load: Load) -> tuple[Theirs, Preset]:
+def hunyuan_video_1_5(load: Load) -> tuple[DiffusersTables, Preset]:
     module = load("transformer_hunyuan_video15").HunyuanVideo15RotaryPosEmbed(1, 1, [16, 56, 56])
     return adjacent(*module(torch.zeros(1, 32, 3, 4, 5))), preset("hunyuan-video", [Video(3, 4, 5)])
 
 
-def framepack(load: Load) -> tuple[Theirs, Preset]:
+def framepack(load: Load) -> tuple[DiffusersTables, Preset]:
     module = load("transformer_hunyuan_video_framepack").HunyuanVideoFramepackRotaryPosEmbed(2, 1, [16, 56, 56])
-    ours = preset("framepack", [Video(3, 2, 4)], frames=(0, 1, 17))
-    return adjacent(*module(torch.tensor([0, 1, 17]), 4, 8, CPU)), ours
+    built = preset("framepack", [Video(3, 2, 4)], frames=(0, 1, 17))
+    return adjacent(*module(torch.tensor([0, 1, 17]), 4, 8, CPU)), built
 
 
-def hunyuan_image(load: Load) -> tuple[Theirs, Preset]:
+def hunyuan_image(load: Load) -> tuple[DiffusersTables, Preset]:
     module = load("transformer_hunyuanimage").HunyuanImageRotaryPosEmbed((1, 1), (64, 64))
     return adjacent(*module(torch.zeros(1, 16, 5, 6))), preset("hunyuan-image", [Image(5, 6)])
 
 
-def hunyuan_dit(load: Load) -> tuple[Theirs, Preset]:
+def hunyuan_dit(load: Load) -> tuple[DiffusersTables, Preset]:
     cut = shipped("pipelines.hunyuandit.pipeline_hunyuandit").get_resize_crop_region_for_grid((40, 24), 32)
     tables = load(EMBEDDINGS).get_2d_rotary_pos_embed(88, cut, (40, 24))
     return adjacent(*tables), preset("hunyuan-dit", [Image(40, 24)])
 
 
-def lumina_next(load: Load) -> tuple[Theirs, Preset]:
+def lumina_next(load: Load) -> tuple[DiffusersTables, Preset]:
     table = load(EMBEDDINGS).get_2d_rotary_pos_embed_lumina(96, 4, 5, linear_factor=2.0)
     return complexes(table), preset("lumina-next", [Image(4, 5)], scaling=PositionInterpolation(2.0))
 
 
-def lumina_2(load: Load) -> tuple[Theirs, Preset]:
+def lumina_2(load: Load) -> tuple[DiffusersTables, Preset]:
     module = load("transformer_lumina2").Lumina2RotaryPosEmbed(10000, [32, 32, 32], [300, 512, 512], 2)
     _, _, _, joined, _, _ = module(torch.zeros(1, 4, 6, 8), torch.ones(1, 5, dtype=torch.long))
     return complexes(joined[0]), preset("lumina-2", [Text(5), Image(3, 4)])
 
 
-def z_image(load: Load) -> tuple[Theirs, Preset]:
-    ours = preset("z-image", [Text(5), Image(4, 6)])
+def z_image(load: Load) -> tuple[DiffusersTables, Preset]:
+    built = preset("z-image", [Text(5), Image(4, 6)])
     module = load("transformer_z_image").RopeEmbedder(256.0, [32, 48, 48], [64, 128, 128])
-    return complexes(module(ours.positions.int())), ours
+    return complexes(module(built.positions.int())), built
 
 
-def cogvideox(load: Load) -> tuple[Theirs, Preset]:
+def cogvideox(load: Load) -> tuple[DiffusersTables, Preset]:
     pipeline = shipped("pipelines.cogvideo.pipeline_cogvideox")
     cut = pipeline.get_resize_crop_region_for_grid((8, 4), 45, 30)
     tables = load(EMBEDDINGS).get_3d_rotary_pos_embed(64, cut, (8, 4), 3)
     return adjacent(*tables), preset("cogvideox", [Video(3, 8, 4)])
 
 
-def cogvideox_1_5(load: Load) -> tuple[Theirs, Preset]:
+def cogvideox_1_5(load: Load) -> tuple[DiffusersTables, Preset]:
     tables = load(EMBEDDINGS).get_3d_rotary_pos_embed(64, None, (4, 6), 3, grid_type="slice", max_size=(30, 45))
     return adjacent(*tables), preset("cogvideox-1.5", [Video(3, 4, 6)])
 
 
-def easyanimate(load: Load) -> tuple[Theirs, Preset]:
+def easyanimate(load: Load) -> tuple[DiffusersTables, Preset]:
     module = load("transformer_easyanimate").EasyAnimateRotaryPosEmbed(2, 64)
     return adjacent(*module(torch.zeros(1, 16, 3, 18, 10))), preset("easyanimate", [Video(3, 9, 5)])
 
 
-def cogvideox_2b(load: Load) -> tuple[Theirs, Preset]:
+def cogvideox_2b(load: Load) -> tuple[DiffusersTables, Preset]:
     module = load(EMBEDDINGS).CogVideoXPatchEmbed(embed_dim=64, text_embed_dim=8, sample_width=8, sample_height=4)
     table = module._get_positional_embeddings(8, 12, 9)[0, 226:]
-    return Theirs(table), preset("cogvideox-2b", [Video(3, 4, 6)], dim=64)
+    return DiffusersTables(table), preset("cogvideox-2b", [Video(3, 4, 6)], dim=64)
 
 
-def cogview_4(load: Load) -> tuple[Theirs, Preset]:
+def cogview_4(load: Load) -> tuple[DiffusersTables, Preset]:
     module = load("transformer_cogview4").CogView4RotaryPosEmbed(128, 2, (256, 256))
     return halves(*module(torch.zeros(1, 16, 12, 20))), preset("cogview-4", [Image(6, 10)])
 
 
-def glm_image(load: Load) -> tuple[Theirs, Preset]:
+def glm_image(load: Load) -> tuple[DiffusersTables, Preset]:
     module = load("transformer_glm_image").GlmImageRotaryPosEmbed(128, 2)
     return halves(*module(torch.zeros(1, 16, 12, 20))), preset("glm-image", [Image(6, 10)])
 
 
-def cosmos(load: Load) -> tuple[Theirs, Preset]:
+def cosmos(load: Load) -> tuple[DiffusersTables, Preset]:
     module = load("transformer_cosmos").CosmosRotaryPosEmbed(128, rope_scale=(2.0, 1.0, 1.0))
     return halves(*module(torch.zeros(1, 16, 3, 4, 6), fps=30)), preset("cosmos", [Video(3, 2, 3)], fps=30)
 
 
-def mochi(load: Load) -> tuple[Theirs, Preset]:
+def mochi(load: Load) -> tuple[DiffusersTables, Preset]:
     learned = torch.randn(3, 2, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) / 16
     tables = load("transformer_mochi").MochiRoPE()(learned, 2, 3, 4, device=CPU, dtype=torch.float64)
     options: dict[str, Any] = {"head_dim": 16, "num_heads": 2, "frequencies": learned.transpose(0, 1)}
-    return Theirs(*(part.transpose(0, 1) for part in tables)), preset("mochi", [Video(2, 3, 4)], **options)
+    return DiffusersTables(*(part.transpose(0, 1) for part in tables)), preset("mochi", [Video(2, 3, 4)], **options)
 
 
-def ltx(load: Load) -> tuple[Theirs, Preset]:
+def ltx(load: Load) -> tuple[DiffusersTables, Preset]:
     module = load("transformer_ltx").LTXVideoRotaryPosEmbed(2048)
     tables = module(torch.zeros(1), 3, 4, 5, rope_interpolation_scale=(8 / 25, 32, 32))
     return adjacent(*tables), preset("ltx", [Video(3, 4, 5)])
 
 
-def ltx_2(load: Load) -> tuple[Theirs, Preset]:
+def ltx_2(load: Load) -> tuple[DiffusersTables, Preset]:
     module = load("transformer_ltx2").LTX2AudioVideoRotaryPosEmbed(128, rope_type="split", num_attention_heads=4)
     tables = module(module.prepare_coords(1, 3, 2, 4, CPU, fps=24.0))
-    return Theirs(tables[0][0], tables[1][0]), preset("ltx-2", [Video(3, 2, 4)], head_dim=32, num_heads=4)
+    return DiffusersTables(tables[0][0], tables[1][0]), preset("ltx-2", [Video(3, 2, 4)], head_dim=32, num_heads=4)
 
 
-def ltx_2_sound(load: Load) -> tuple[Theirs, Preset]:
+def ltx_2_sound(load: Load) -> tuple[DiffusersTables, Preset]:
     module = load("transformer_ltx2").LTX2AudioVideoRotaryPosEmbed(64, modality="audio")
     positions = latents([Audio(6)], model="ltx-2")
     return adjacent(*module(module.prepare_coords(1, 6, CPU))), Preset(
@@ -295,20 +295,22 @@ def ltx_2_sound(load: Load) -> tuple[Theirs, Preset]:
     )
 
 
-def kandinsky_5(load: Load) -> tuple[Theirs, Preset]:
+def kandinsky_5(load: Load) -> tuple[DiffusersTables, Preset]:
     module = load("transformer_kandinsky").Kandinsky5RoPE3D([16, 24, 24])
     counted = [torch.arange(size) for size in (3, 2, 4)]
     matrices = module((1, 3, 2, 4), counted, scale_factor=(1.0, 2.0, 2.0)).reshape(24, 32, 2, 2)
-    return Theirs(matrices[..., 0, 0], matrices[..., 1, 0]), preset("kandinsky-5", [Video(3, 2, 4)], scale=(1, 2, 2))
+    return DiffusersTables(matrices[..., 0, 0], matrices[..., 1, 0]), preset(
+        "kandinsky-5", [Video(3, 2, 4)], scale=(1, 2, 2)
+    )
 
 
-def ideogram_4(load: Load) -> tuple[Theirs, Preset]:
-    ours = preset("ideogram-4", [Text(3), Image(2, 4)])
+def ideogram_4(load: Load) -> tuple[DiffusersTables, Preset]:
+    built = preset("ideogram-4", [Text(3), Image(2, 4)])
     module = load("transformer_ideogram4").Ideogram4MRoPE(256, 5000000, (24, 20, 20))
-    return halves(*module(ours.positions[None])), ours
+    return halves(*module(built.positions[None])), built
 
 
-def minimax_h3(load: Load) -> tuple[Theirs, Preset]:
+def minimax_h3(load: Load) -> tuple[DiffusersTables, Preset]:
     steps = shipped("modular_pipelines.minimax_h3.before_denoise")
     frames, _ = steps._frame_position_grid(8, 12, 2, 2)
     times = steps._temporal_position_grid(6, 3.0)
@@ -318,7 +320,7 @@ def minimax_h3(load: Load) -> tuple[Theirs, Preset]:
     return halves(*module(places)), preset("minimax-h3", [Text(3), Video(6, 4, 6)])
 
 
-def minimax_h3_keyframes(load: Load) -> tuple[Theirs, Preset]:
+def minimax_h3_keyframes(load: Load) -> tuple[DiffusersTables, Preset]:
     """Pictures that are to be the first and the last frame, sound of two channels, and 17 latent frames."""
     steps = shipped("modular_pipelines.minimax_h3.before_denoise")
     tags, sizes = torch.ones(3, dtype=torch.long), (17, 8, 12, 5, (1, 2, 2))
@@ -329,15 +331,15 @@ def minimax_h3_keyframes(load: Load) -> tuple[Theirs, Preset]:
     return halves(*module(places)), preset("minimax-h3", parts, keyframes=("first", "last"))
 
 
-def sd3(load: Load) -> tuple[Theirs, Preset]:
+def sd3(load: Load) -> tuple[DiffusersTables, Preset]:
     sizes = {"height": 128, "width": 128, "patch_size": 2, "embed_dim": 64, "pos_embed_max_size": 192}
     module = load(EMBEDDINGS).PatchEmbed(**sizes)
-    return Theirs(module.cropped_pos_embed(10, 14)[0]), preset("sd3", [Image(5, 7)], dim=64)
+    return DiffusersTables(module.cropped_pos_embed(10, 14)[0]), preset("sd3", [Image(5, 7)], dim=64)
 
 
-def pixart(load: Load) -> tuple[Theirs, Preset]:
+def pixart(load: Load) -> tuple[DiffusersTables, Preset]:
     table = load(EMBEDDINGS).get_2d_sincos_pos_embed(64, (4, 6), base_size=64, interpolation_scale=2, output_type="pt")
-    return Theirs(table), preset("pixart", [Image(4, 6)], dim=64)
+    return DiffusersTables(table), preset("pixart", [Image(4, 6)], dim=64)
 
 
 CASES: list[Case] = [
@@ -353,27 +355,27 @@ AS_SHIPPED: dict[Case, float] = {
 }  # fmt: skip
 
 
-def differs(theirs: Theirs, ours: Preset, dtype: torch.dtype) -> float:
-    encoding, positions = ours
+def differs(expected: DiffusersTables, built: Preset, dtype: torch.dtype) -> float:
+    encoding, positions = built
     if isinstance(encoding, SinusoidalGrid):
-        return gap(encoding.encode(positions, dtype), theirs.cos)
+        return gap(encoding.encode(positions, dtype), expected.cos)
     assert isinstance(encoding, RotaryEncoding)
-    assert theirs.sin is not None
+    assert expected.sin is not None
     cos, sin = encoding.table(positions, like=torch.zeros(1, dtype=dtype))
-    return max(gap(cos, theirs.cos), gap(sin, theirs.sin))
+    return max(gap(cos, expected.cos), gap(sin, expected.sin))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_equal_to_the_module_widened_to_float64(case: Case) -> None:
-    theirs, ours = case(widened)
-    assert theirs.cos.dtype == torch.float64
-    assert differs(theirs, ours, torch.float64) < 1e-6
+    expected, built = case(widened)
+    assert expected.cos.dtype == torch.float64
+    assert differs(expected, built, torch.float64) < 1e-6
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_equal_to_the_module_as_shipped(case: Case) -> None:
-    theirs, ours = case(shipped)
-    assert differs(theirs, ours, torch.float32) < AS_SHIPPED.get(case, 2e-5)
+    expected, built = case(shipped)
+    assert differs(expected, built, torch.float32) < AS_SHIPPED.get(case, 2e-5)
 
 
 def test_flux_rotates_queries_as_diffusers_does() -> None:

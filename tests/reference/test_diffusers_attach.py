@@ -77,12 +77,12 @@ def test_the_model_rotates_by_the_attached_tables(make: Make) -> None:
 def test_ltx_is_attached_with_the_seconds_and_pixels_of_its_tokens() -> None:
     model, inputs = built(tiny.ltx)
     coordinates = torch.randn(1, 3, 24).abs() * 10
-    given = {**inputs, "video_coords": coordinates}
-    before = output(model, given)
-    assert gap(output(attach(model), given), before) < 1e-4
+    with_coordinates = {**inputs, "video_coords": coordinates}
+    before = output(model, with_coordinates)
+    assert gap(output(attach(model), with_coordinates), before) < 1e-4
     slower = {**inputs, "video_coords": coordinates / torch.tensor([2.0, 1.0, 1.0])[:, None]}
     attach(model, (PositionInterpolation(2.0), None, None))
-    assert gap(output(model, given), output(detach(model), slower)) < 1e-4
+    assert gap(output(model, with_coordinates), output(detach(model), slower)) < 1e-4
 
 
 @pytest.mark.parametrize("make", [tiny.ltx_2, tiny.ltx_2_split])

@@ -13,7 +13,7 @@ from posenc.hf.gguf import write_gguf
 
 pytest.importorskip("gguf")
 pytest.importorskip("transformers")
-from tests.hf.gguf.test_gguf_write import BASE, made
+from tests.hf.gguf.test_gguf_write import BASE, write_file
 
 pytestmark = pytest.mark.reference
 YARN = YaRN(4.0, original_length=8192)
@@ -29,7 +29,7 @@ def loaded(path: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("scaling", [YARN, Llama3(8.0, original_length=8192)], ids=lambda one: type(one).__name__)
 def test_scaling_is_dropped_and_posenc_says_so(tmp_path: Path, scaling: Any) -> None:
     target = tmp_path / "new.gguf"
-    write_gguf(made(tmp_path / "old.gguf"), target, RoPE(128, base=2 * BASE, scaling=scaling))
+    write_gguf(write_file(tmp_path / "old.gguf"), target, RoPE(128, base=2 * BASE, scaling=scaling))
     config = loaded(target)
     assert config["rope_theta"] == 2 * BASE
     assert not {"rope_scaling", "rope_parameters"} & set(config), "should transformers read it now, the finding goes"
@@ -41,7 +41,7 @@ def test_scaling_is_dropped_and_posenc_says_so(tmp_path: Path, scaling: Any) -> 
 def test_gpt_oss_does_not_load(tmp_path: Path) -> None:
     """transformers 5.23 takes the length of a key's name for its value, which NumPy 2.4 makes an error."""
     target = tmp_path / "new.gguf"
-    source = made(tmp_path / "old.gguf", "gpt-oss", attention__sliding_window=128)
+    source = write_file(tmp_path / "old.gguf", "gpt-oss", attention__sliding_window=128)
     write_gguf(source, target, RoPE(128, base=BASE, scaling=YARN))
     assert read_rope(target).rope.scaling.factor == 4.0
     try:

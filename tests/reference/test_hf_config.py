@@ -27,7 +27,7 @@ from tests.hf.config.test_write import BY_HAND
 
 pytest.importorskip("transformers")
 
-from tests.hf.theirs import TEXT, model_of, their_rotary, theirs
+from tests.hf.transformers_models import TEXT, model_of, rotary_module, transformers_frequencies
 
 pytestmark = pytest.mark.reference
 logging.getLogger("transformers").setLevel(logging.CRITICAL)
@@ -35,11 +35,11 @@ LENGTHS = (None, 1000, 5000, 70000, 300000)
 
 
 def agree(config: dict[str, Any]) -> None:
-    module = their_rotary(config)
+    module = rotary_module(config)
     flat = hasattr(module, "inv_freq")
     for kind, rope in read_rope(config).layers.items():
         for length in LENGTHS if rope is not None else ():
-            assert_equal(rope, theirs(module, length, "all" if flat else kind), length)
+            assert_equal(rope, transformers_frequencies(module, length, "all" if flat else kind), length)
 
 
 def assert_equal(rope: Rotation, result: tuple[Tensor, float], length: int | None = None) -> None:
@@ -94,11 +94,11 @@ def test_written_configurations_rotate_correctly_in_transformers(
     if version == 4 and block["rope_type"] == "proportional":
         return
     rope = RoPE(64, base=500000.0, scaling=scaling)
-    module = their_rotary(
+    module = rotary_module(
         {"model_type": "llama", "max_position_embeddings": 65536, **rope_to_config(rope, version=version)}
     )
     for length in LENGTHS:
-        assert_equal(rope, theirs(module, length), length)
+        assert_equal(rope, transformers_frequencies(module, length), length)
 
 
 @pytest.mark.parametrize("version", [4, 5])
@@ -144,7 +144,7 @@ def test_family_defaults(name: str) -> None:
     for kind, rope in read_rope(bare).layers.items():
         flat = "all" if hasattr(module, "inv_freq") else kind
         if rope is not None and (flat == "all" or hasattr(module, f"{kind}_inv_freq")):
-            assert_equal(rope, theirs(module, None, flat))
+            assert_equal(rope, transformers_frequencies(module, None, flat))
             compared += 1
     assert compared
 
@@ -186,13 +186,13 @@ class TestFaultsOfTransformers:
             **LLAMA,
             "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5},
         }
-        assert len(theirs(their_rotary(config), None)[0]) == 32
+        assert len(transformers_frequencies(rotary_module(config), None)[0]) == 32
         assert_equal(read_rope(config).rope, (10000.0 ** (-torch.arange(16) / 16), 1.0))
 
     def test_minimax_m3_ignores_its_own_rotary_dim(self) -> None:
         cls, rotary, _ = model_of("minimax_m3_vl_text")
         full = {**cls().to_dict(), "model_type": "minimax_m3_vl_text"}
-        assert len(theirs(rotary(cls()), None)[0]) == 64
+        assert len(transformers_frequencies(rotary(cls()), None)[0]) == 64
         read = read_rope(full)
         assert (full["rotary_dim"], read.rope.rotary_dim) == (64, 64)
         assert any(item.key == "rotary_dim" and "is ignored" in item.text for item in read.findings)
@@ -202,7 +202,7 @@ class TestFaultsOfTransformers:
         gain = 0.1 * math.log(40) + 1
         for alone in ({key: 2.0}, {key: 0.0}, {"mscale": 0.0, "mscale_all_dim": 0.0, key: 2.0}):
             config = {**LLAMA, "rope_parameters": {**YARN_BLOCK, **alone}}
-            assert theirs(their_rotary(config), None)[1] == pytest.approx(gain)
+            assert transformers_frequencies(rotary_module(config), None)[1] == pytest.approx(gain)
             assert float(read_rope(config).rope.spectrum().gain) == pytest.approx(gain)
 
     def test_truncate_is_ignored_in_nested_blocks(self) -> None:
@@ -210,30 +210,30 @@ class TestFaultsOfTransformers:
         config = {"model_type": "gemma3_text", "head_dim": 64, "rope_parameters": blocks}
         truncated = read_rope({**LLAMA, "rope_parameters": YARN_BLOCK}).rope
         exact = read_rope({**LLAMA, "rope_parameters": blocks[FULL]})
-        assert_equal(truncated, theirs(their_rotary(config), None, FULL))
-        assert_equal(exact.rope, theirs(their_rotary(exact.config), None))
+        assert_equal(truncated, transformers_frequencies(rotary_module(config), None, FULL))
+        assert_equal(exact.rope, transformers_frequencies(rotary_module(exact.config), None))
         assert torch.equal(read_rope(config).layers[FULL].spectrum().theta, exact.rope.spectrum().theta)
         assert not torch.allclose(exact.rope.spectrum().theta, truncated.spectrum().theta, rtol=0.1)
 
     def test_olmo3_gives_the_base_to_full_attention_alone(self) -> None:
         config = {"model_type": "olmo3", "rope_theta": 1e6, "head_dim": 64}
-        module = their_rotary(config)
+        module = rotary_module(config)
         read = read_rope(config)
-        assert_equal(read.layers[FULL], theirs(module, None, FULL))
-        assert_equal(RoPE(64, base=5e5), theirs(module, None, SLIDING))
+        assert_equal(read.layers[FULL], transformers_frequencies(module, None, FULL))
+        assert_equal(RoPE(64, base=5e5), transformers_frequencies(module, None, SLIDING))
         assert read.layers[SLIDING].base == 1e6
 
     def test_modernbert_fails_without_a_local_base(self) -> None:
         config = {"model_type": "modernbert", "local_rope_theta": None}
         with pytest.raises(TypeError):
-            their_rotary(config)
+            rotary_module(config)
         with pytest.raises(ValueError, match="rope_theta"):
             read_rope({**config, "head_dim": 64})
 
     def test_phi3_su_fails(self) -> None:
         config, _ = CHECKPOINTS["phi-3-mini-128k, first spelling"]
         with pytest.raises(KeyError, match="original_max_position_embeddings"):
-            their_rotary(config)
+            rotary_module(config)
         expected = read_rope(CHECKPOINTS["phi-3.5-mini"][0]).rope
         for length in (4096, 4097):
             assert torch.equal(read_rope(config).rope.spectrum(length).theta, expected.spectrum(length).theta)
@@ -243,14 +243,16 @@ class TestFaultsOfTransformers:
         block = {**config["rope_scaling"], "original_max_position_embeddings": 2048}
         changed = {key: value for key, value in config.items() if key != "original_max_position_embeddings"}
         changed["rope_scaling"] = block
-        assert theirs(their_rotary(changed), None)[1] == pytest.approx(math.sqrt(1 + math.log(32) / math.log(4096)))
+        assert transformers_frequencies(rotary_module(changed), None)[1] == pytest.approx(
+            math.sqrt(1 + math.log(32) / math.log(4096))
+        )
         gain = float(read_rope(changed).rope.spectrum().gain)
         assert gain == pytest.approx(math.sqrt(1 + math.log(64) / math.log(2048)))
 
     def test_phimoe_never_uses_the_long_factors(self) -> None:
         config, _ = CHECKPOINTS["phi-3.5-moe"]
         rope = read_rope(config).rope
-        cos, _ = their_rotary(config)(torch.zeros(1), torch.arange(5000)[None])
+        cos, _ = rotary_module(config)(torch.zeros(1), torch.arange(5000)[None])
         short, long = rope.spectrum(4096), rope.spectrum(5000)
         assert float(cos[0, 4999, 47]) == pytest.approx(1.25 * math.cos(4999 * short.theta[47]), abs=1e-4)
         assert float(cos[0, 4999, 47]) != pytest.approx(1.25 * math.cos(4999 * long.theta[47]), abs=1e-2)
@@ -259,27 +261,30 @@ class TestFaultsOfTransformers:
     @pytest.mark.parametrize("model_type", ["gemma3_text", "olmo3"])
     def test_a_flat_block_is_ignored_where_kinds_of_layers_differ(self, model_type: str) -> None:
         config = {"model_type": model_type, "head_dim": 64, "rope_parameters": {"rope_type": "linear", "factor": 8.0}}
-        module = their_rotary(config)
+        module = rotary_module(config)
         assert module.rope_type[FULL] == "default"
         with pytest.raises(ValueError, match=r"full_attention.*sliding_attention"):
             read_rope(config)
 
     def test_gpt_neox_ignores_rope_theta(self) -> None:
         config = {"model_type": "gpt_neox", "hidden_size": 512, "num_attention_heads": 2, "rope_theta": 5e5}
-        assert_equal(RoPE(256, rotary_dim=64), theirs(their_rotary(config), None))
+        assert_equal(RoPE(256, rotary_dim=64), transformers_frequencies(rotary_module(config), None))
         assert read_rope(config).rope.base == 5e5
 
     def test_an_original_length_next_to_the_block_silently_wins(self) -> None:
         block = {**YARN_BLOCK, "original_max_position_embeddings": 1024}
         config = {**LLAMA, "rope_parameters": block, "original_max_position_embeddings": 4096}
         right = read_rope({**LLAMA, "rope_parameters": {**block, "original_max_position_embeddings": 4096}}).rope
-        assert_equal(right, theirs(their_rotary(config), None))
+        assert_equal(right, transformers_frequencies(rotary_module(config), None))
         with pytest.raises(ValueError, match=r"rope_type|type"):
             read_rope(config)
 
     def test_a_base_next_to_the_block_is_silently_ignored(self) -> None:
         config = {**LLAMA, "rope_parameters": YARN_BLOCK, "rope_theta": 5e5}
-        assert_equal(read_rope({**LLAMA, "rope_parameters": YARN_BLOCK}).rope, theirs(their_rotary(config), None))
+        assert_equal(
+            read_rope({**LLAMA, "rope_parameters": YARN_BLOCK}).rope,
+            transformers_frequencies(rotary_module(config), None),
+        )
         with pytest.raises(ValueError, match=r"rope_type|type"):
             read_rope(config)
 
@@ -288,7 +293,7 @@ class TestFaultsOfTransformers:
     )
     def test_nonsense_is_accepted(self, change: dict[str, Any]) -> None:
         config = {**LLAMA, "rope_parameters": {**YARN_BLOCK, **change}}
-        their_rotary(config)
+        rotary_module(config)
         with pytest.raises(ValueError, match=next(iter(change))):
             read_rope(config)
 

@@ -15,7 +15,7 @@ from posenc.hf.config.text_config import find_text_config
 from posenc.hf.families import ROTATIONS
 from posenc.hf.families.layer_patterns import FULL
 from tests.hf.checkpoints import CHECKPOINTS
-from tests.reference.test_hf_config import TEXT, WITHOUT_DEFAULT_BLOCK, model_of, of_family, their_rotary
+from tests.reference.test_hf_config import TEXT, WITHOUT_DEFAULT_BLOCK, model_of, of_family, rotary_module
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.reference
@@ -24,12 +24,12 @@ VISION = [name for name, (_, turns) in CHECKPOINTS.items() if any(turn and turn.
 PLACES = torch.randint(0, 300, (1, 9, 3), generator=torch.Generator().manual_seed(0))
 
 
-def theirs(config: dict[str, Any], x: Tensor, places: Tensor) -> Tensor:
+def by_transformers(config: dict[str, Any], x: Tensor, places: Tensor) -> Tensor:
     """``x`` rotated by the family's own module and function, on places (batch, tokens, axes)."""
     config = {**config, "model_type": TEXT.get(config["model_type"], config["model_type"])}
     _, _, code = model_of(config["model_type"])
     kinds = {"layer_type": FULL} if ROTATIONS[config["model_type"]].nested else {}
-    table = their_rotary(config)(x, places.movedim(-1, 0), **kinds)
+    table = rotary_module(config)(x, places.movedim(-1, 0), **kinds)
     rotated: Tensor = code.apply_rotary_pos_emb(x, x, *table)[0]
     return rotated
 
@@ -39,7 +39,7 @@ def check(config: dict[str, Any]) -> None:
     rope = read_rope(config).rope
     assert isinstance(rope, MRoPE)
     x = torch.randn(1, 2, 9, rope.head_dim, generator=torch.Generator().manual_seed(1))
-    expected = theirs(config, x, PLACES)
+    expected = by_transformers(config, x, PLACES)
     assert gap(rope, x, expected) < 1e-3
     rest = [{"interleaved": True}, {"time_last": True}, {}]
     inner = text_rope(rope)
@@ -85,7 +85,7 @@ def test_written_configurations_rotate_correctly_in_transformers(model_type: str
     config = rope_to_config(rope, model_type=model_type, version=version)
     check(config)
     x = torch.randn(1, 1, 9, 64, generator=torch.Generator().manual_seed(2))
-    assert gap(rope, x, theirs(config, x, PLACES)) < 1e-3
+    assert gap(rope, x, by_transformers(config, x, PLACES)) < 1e-3
 
 
 class TestWhatTransformersDoes:
@@ -103,14 +103,14 @@ class TestWhatTransformersDoes:
         block = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [8, 12, 12]}
         config = {"model_type": "llama", "head_dim": 64, "rope_parameters": block}
         x = torch.randn(1, 1, 9, 64)
-        cos, sin = their_rotary(config)(x, PLACES[..., 0])
+        cos, sin = rotary_module(config)(x, PLACES[..., 0])
         actual = RoPE(64).table(PLACES[..., 0])
         torch.testing.assert_close((cos[..., :32], sin[..., :32]), actual, rtol=0, atol=1e-4)
         assert read_rope(config).rope.sections == (8, 12, 12)
 
     def test_default_sections_that_do_not_fit_fail_in_the_first_call(self) -> None:
         config = {"model_type": "glm4v_text", "head_dim": 128}
-        module = their_rotary(config)
+        module = rotary_module(config)
         with pytest.raises(RuntimeError, match="split"):
             module(torch.zeros(1), PLACES.movedim(-1, 0))
         with pytest.raises(ValueError, match=r"\[8, 12, 12\].*64"):
@@ -120,14 +120,14 @@ class TestWhatTransformersDoes:
         config = find_text_config(CHECKPOINTS["ernie-4.5-vl-28b"][0]).config
         changed = {**config, "rope_parameters": {**config["rope_parameters"], "rope_type": "linear", "factor": 2.0}}
         with pytest.raises(ValueError, match="default"):
-            their_rotary(changed)
+            rotary_module(changed)
         assert "rope_type" in [finding.key for finding in read_rope(changed).findings]
 
     def test_hunyuan_rotates_the_two_channels_of_a_pair_by_different_axes(self) -> None:
         block = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [8, 8, 8, 8]}
         config = {"model_type": "hunyuan_vl_text", "head_dim": 64, "rope_parameters": block}
         places = torch.tensor([1, 2, 3, 4]).view(4, 1, 1)
-        cos, _ = their_rotary(config)(torch.zeros(1), places)
+        cos, _ = rotary_module(config)(torch.zeros(1), places)
         first, second = cos.chunk(2, -1)
         assert not torch.allclose(first, second)
         with pytest.raises(ValueError, match=r"mrope|sections|axes"):

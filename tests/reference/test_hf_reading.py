@@ -29,7 +29,7 @@ from posenc.hf.families.position_schemes import (
 
 pytest.importorskip("transformers")
 
-from tests.hf.theirs import model_of, their_rotary, theirs
+from tests.hf.transformers_models import model_of, rotary_module, transformers_frequencies
 
 pytestmark = pytest.mark.reference
 logging.getLogger("transformers").setLevel(logging.CRITICAL)
@@ -39,7 +39,7 @@ LINEAR = {"factor": 4.0, "rope_type": "linear"}
 
 def first(config: dict[str, Any]) -> float:
     """Their first frequency: 1 over the factor of linear scaling."""
-    return float(theirs(their_rotary(config), None)[0][0])
+    return float(transformers_frequencies(rotary_module(config), None)[0][0])
 
 
 @pytest.mark.parametrize("keys", [("type", "rope_type"), ("rope_type", "type")])
@@ -57,7 +57,7 @@ def test_rope_scaling_is_obeyed_over_rope_parameters() -> None:
 def test_gemma_3_reads_rope_type_alone() -> None:
     for key, expected in (("rope_type", 0.25), ("type", 1.0)):
         config = {"model_type": "gemma3_text", "rope_scaling": {key: "linear", "factor": 4.0}}
-        assert float(theirs(their_rotary(config), None, FULL)[0][0]) == expected
+        assert float(transformers_frequencies(rotary_module(config), None, FULL)[0][0]) == expected
 
 
 @pytest.mark.parametrize("name", [name for name, family in ROTATIONS.items() if family.head_dim is not None])
@@ -113,9 +113,9 @@ def test_code_of_models_without_a_rotation(name: str) -> None:
     rotates = re.search(r"apply_rotary|RotaryEmbedding\(", source)
     of_images = ("glm5_next_text", "inkling2_text")  # whose files hold a vision tower too
     assert rotates is None or name in ("jamba", "nemotron_h", *of_images), "its code rotates something"
-    for one in NON_ROTARY[name].schemes:
-        evidence = next((pattern for known, pattern in EVIDENCE.items() if one.text.endswith(known)), "")
-        assert re.search(evidence, source), f"no {evidence} for {one.text}"
+    for scheme in NON_ROTARY[name].schemes:
+        evidence = next((pattern for known, pattern in EVIDENCE.items() if scheme.text.endswith(known)), "")
+        assert re.search(evidence, source), f"no {evidence} for {scheme.text}"
 
 
 def test_our_reading_of_these_configurations_is_reported() -> None:

@@ -15,7 +15,7 @@ T = 3
 RATE = 4
 
 
-def theirs(family, ids, mask, **options):
+def by_transformers(family, ids, mask, **options):
     """``get_rope_index`` of a model without its weights; (batch, tokens, 3), and the deltas."""
     pytest.importorskip("transformers")
     from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VLModel
@@ -31,7 +31,7 @@ def theirs(family, ids, mask, **options):
     return ids_of.permute(1, 2, 0), delta
 
 
-def ours(family, ids, mask, **options):
+def by_posenc(family, ids, mask, **options):
     options["seconds_per_grid"] = options.pop("second_per_grid_ts", None)
     rate = RATE if family == "qwen2.5-vl" else None
     return from_token_ids(
@@ -50,8 +50,8 @@ def test_pictures(family, side):
     first = [T, START, *[IMAGE] * 6, END, T, START, *[IMAGE] * 2, END]
     ids, mask = rows(first, [START, *[IMAGE] * 4, END, T, T, T], [T, T], side=side)
     grids = {"image_grid_thw": torch.tensor([[1, 4, 6], [1, 2, 4], [1, 8, 2]])}
-    expected, delta = theirs(family, ids, mask, **grids)
-    got = ours(family, ids, mask, **grids)
+    expected, delta = by_transformers(family, ids, mask, **grids)
+    got = by_posenc(family, ids, mask, **grids)
     assert torch.equal(got[mask.bool()], expected[mask.bool()])
     assert torch.equal(following(got)[:, 0, :1] - mask.sum(-1, keepdim=True), delta)
 
@@ -64,8 +64,8 @@ def test_short_videos(family, seconds):
     grids = {"image_grid_thw": torch.tensor([[1, 2, 4]]), "video_grid_thw": torch.tensor([[3, 6, 6], [3, 2, 8]])}
     if family == "qwen2.5-vl":
         grids["second_per_grid_ts"] = torch.tensor([0.25, seconds])
-    expected, delta = theirs(family, ids, mask, **grids)
-    got = ours(family, ids, mask, **grids)
+    expected, delta = by_transformers(family, ids, mask, **grids)
+    got = by_posenc(family, ids, mask, **grids)
     if seconds * 2 * RATE < 4 or family == "qwen2-vl":
         assert torch.equal(got[mask.bool()], expected[mask.bool()])
         assert torch.equal(following(got)[:, 0, :1] - mask.sum(-1, keepdim=True), delta)
@@ -79,8 +79,8 @@ def test_text_behind_a_long_video():
     """Theirs begins on ids of the video's frames; ours behind all of them."""
     ids, mask = rows([T, START, *[VIDEO] * 5, END, T])
     grids = {"video_grid_thw": torch.tensor([[5, 2, 2]])}
-    expected, _ = theirs("qwen2-vl", ids, mask, **grids)
-    got = ours("qwen2-vl", ids, mask, **grids)
+    expected, _ = by_transformers("qwen2-vl", ids, mask, **grids)
+    got = by_posenc("qwen2-vl", ids, mask, **grids)
     assert torch.equal(got[0, :7], expected[0, :7])
     assert expected[0, 7, 0] <= expected[0, 6, 0] < got[0, 7, 0] == 7
 
@@ -89,8 +89,8 @@ def test_frames_and_their_times():
     frame = [START, *[VIDEO] * 6, END]
     ids, mask = rows([T, 11, *frame, 12, 13, *frame, 12, *frame, T], [START, *[IMAGE] * 4, END, T, *frame])
     grids = {"image_grid_thw": torch.tensor([[1, 4, 4]]), "video_grid_thw": torch.tensor([[3, 4, 6], [1, 6, 4]])}
-    expected, delta = theirs("qwen3-vl", ids, mask, **grids)
-    got = ours("qwen3-vl", ids, mask, **grids)
+    expected, delta = by_transformers("qwen3-vl", ids, mask, **grids)
+    got = by_posenc("qwen3-vl", ids, mask, **grids)
     assert torch.equal(got[mask.bool()], expected[mask.bool()])
     assert torch.equal(following(got)[:, 0, :1] - mask.sum(-1, keepdim=True), delta)
 
@@ -107,7 +107,7 @@ def test_ernie_merges_frames():
     grids = {"image_grid_thw": torch.tensor([[1, 4, 6]]), "video_grid_thw": torch.tensor([[4, 4, 6], [4, 4, 4]])}
     kinds = torch.where(ids == IMAGE, 1, torch.where(ids == VIDEO, 2, 0))
     expected, delta = Ernie.get_rope_index(model, ids, mm_token_type_ids=kinds, attention_mask=mask, **grids)
-    got = ours("ernie-4.5-vl", ids, mask, **grids)
+    got = by_posenc("ernie-4.5-vl", ids, mask, **grids)
     assert torch.equal(got[mask.bool()], expected.permute(1, 2, 0)[mask.bool()])
     assert torch.equal(following(got)[:, 0, :1] - mask.sum(-1, keepdim=True), delta)
 

@@ -71,8 +71,8 @@ def numbers_of(name: str, config: PreTrainedConfig) -> list[dict[str, Any]]:
 
 TABLES = sorted(
     name for name, family in NON_ROTARY.items()
-    if any(one.table or one.patches or one.buckets for one in family.schemes)
-    and not any(one.switched_by and not one.on_by_default for one in family.schemes)
+    if any(scheme.table or scheme.patches or scheme.buckets for scheme in family.schemes)
+    and not any(scheme.switched_by and not scheme.on_by_default for scheme in family.schemes)
 )  # fmt: skip
 
 
@@ -99,4 +99,4 @@ def test_the_defaults_equal_the_classes() -> None:
             continue
         config = config_of(name)
         encodings = facts(read_rope({"model_type": name}))["encodings"]
-        assert numbers_of(name, config) == [one for one in encodings if one["rows"] or one["buckets"]], name
+        assert numbers_of(name, config) == [entry for entry in encodings if entry["rows"] or entry["buckets"]], name

@@ -16,27 +16,27 @@ from torch import Tensor
 
 from tests.golden import HERE
 
-Made = tuple[dict[str, Tensor], dict[str, Any]]
+Arrays = tuple[dict[str, Tensor], dict[str, Any]]
 
 
-def drawn(*shape: int, seed: int = 0) -> Tensor:
+def random_tensor(*shape: int, seed: int = 0) -> Tensor:
     """Normal numbers that are exact in float32."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def gemma_4() -> Made:
+def gemma_4() -> Arrays:
     """Gemma 4's vision rotary embedding on a grid of 3 × 5, x (batch, tokens, heads, width)."""
     from transformers.models.gemma4 import modeling_gemma4 as code
 
     config = SimpleNamespace(rope_parameters={"rope_type": "axial", "rope_theta": 100.0}, head_dim=24)
     places = torch.stack(torch.meshgrid(torch.arange(5), torch.arange(3), indexing="xy"), -1).reshape(1, 15, 2)
-    x = drawn(1, 15, 2, 24)
+    x = random_tensor(1, 15, 2, 24)
     cos, sin = code.Gemma4VisionRotaryEmbedding(config)(x, places)
     rotated = code.apply_multidimensional_rope(x, cos, sin, places)
     return {"x": x, "x_rot": rotated}, {"code": "transformers 5.23.0 gemma4", "sizes": [3, 5]}
 
 
-def kimi_k25() -> Made:
+def kimi_k25() -> Arrays:
     """Kimi K2.5's vision rotary embedding on a grid of 3 × 5, x (batch, tokens, heads, width)."""
     from transformers.models.kimi_k25 import modeling_kimi_k25 as code
     from transformers.vision_utils import get_vision_position_ids
@@ -44,13 +44,13 @@ def kimi_k25() -> Made:
     rope = {"rope_type": "axial", "rope_theta": 10_000.0}
     config = SimpleNamespace(rope_parameters=rope, hidden_size=48, num_attention_heads=2, head_dim=None)
     places = get_vision_position_ids(torch.tensor([[1, 3, 5]]), spatial_merge_size=1)
-    x = drawn(1, 15, 2, 24)
+    x = random_tensor(1, 15, 2, 24)
     cos, sin = code.Kimi_K25VisionRotaryEmbedding(config)(x, places)
     rotated, _ = code.apply_rotary_pos_emb_vision(x, x, cos, sin)
     return {"x": x, "x_rot": rotated}, {"code": "transformers 5.23.0 kimi_k25", "sizes": [3, 5]}
 
 
-def efficient_loftr() -> Made:
+def efficient_loftr() -> Arrays:
     """EfficientLoFTR's rotary embedding on a grid of 3 × 5: x (batch, tokens, 1, width), before it has heads."""
     from transformers.models.efficientloftr import modeling_efficientloftr as code
 
@@ -58,25 +58,25 @@ def efficient_loftr() -> Made:
         rope_parameters={"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": 4.0},
         hidden_size=48, num_attention_heads=8, head_dim=None, q_aggregation_kernel_size=4, q_aggregation_stride=4,
     )  # fmt: skip
-    x = drawn(1, 15, 1, 48)
+    x = random_tensor(1, 15, 1, 48)
     cos, sin = code.EfficientLoFTRRotaryEmbedding(config)(torch.zeros(1, 48, 12, 20))
     rotated, _ = code.apply_rotary_pos_emb(x, x, cos.reshape(1, 15, 48), sin.reshape(1, 15, 48), unsqueeze_dim=2)
     return {"x": x, "x_rot": rotated}, {"code": "transformers 5.23.0 efficientloftr", "sizes": [3, 5], "heads": 8}
 
 
-def llama_4() -> Made:
+def llama_4() -> Arrays:
     """Llama 4's vision rotary embedding on a grid of 4 × 4 and a class token, x (batch, tokens, heads, width)."""
     from transformers.models.llama4 import modeling_llama4 as code
 
     config = SimpleNamespace(
         image_size=56, patch_size=14, hidden_size=48, num_attention_heads=2, rope_parameters={"rope_theta": 10_000.0}
     )
-    x = drawn(1, 17, 2, 24)
+    x = random_tensor(1, 17, 2, 24)
     rotated, _ = code.vision_apply_rotary_emb(x, x, code.Llama4VisionRotaryEmbedding(config)(x))
     return {"x": x, "x_rot": rotated}, {"code": "transformers 5.23.0 llama4", "sizes": [4, 4]}
 
 
-def sam(window: tuple[int, int], sizes: tuple[int, int]) -> Made:
+def sam(window: tuple[int, int], sizes: tuple[int, int]) -> Arrays:
     """A layer of SAM whose tables are of one size and its picture of another, x (batch, rows, columns, channels)."""
     from transformers.models.sam import modeling_sam as code
 
@@ -88,7 +88,7 @@ def sam(window: tuple[int, int], sizes: tuple[int, int]) -> Made:
     return of_layer(layer, sizes, "transformers 5.23.0 sam")
 
 
-def vitdet(window: tuple[int, int], sizes: tuple[int, int]) -> Made:
+def vitdet(window: tuple[int, int], sizes: tuple[int, int]) -> Arrays:
     """The same of ViTDet."""
     from transformers.models.vitdet import modeling_vitdet as code
 
@@ -105,13 +105,13 @@ def filled(layer: Any, window: tuple[int, int]) -> Any:
     for seed, (name, parameter) in enumerate(layer.named_parameters()):
         rows = {"rel_pos_h": 2 * window[0] - 1, "rel_pos_w": 2 * window[1] - 1}.get(name)
         shape = parameter.shape if rows is None else (rows, parameter.shape[1])
-        parameter.data = drawn(*shape, seed=seed) * 0.5
+        parameter.data = random_tensor(*shape, seed=seed) * 0.5
     return layer
 
 
-def of_layer(layer: Any, sizes: tuple[int, int], code: str) -> Made:
+def of_layer(layer: Any, sizes: tuple[int, int], code: str) -> Arrays:
     """What a layer makes of random tokens, in float64, and its parameters, which float32 holds."""
-    x = drawn(2, *sizes, 16, seed=9)
+    x = random_tensor(2, *sizes, 16, seed=9)
     arrays = {"x": x, "rel_pos_h": layer.rel_pos_h, "rel_pos_w": layer.rel_pos_w}
     for name, linear in (("qkv", layer.qkv), ("proj", layer.proj)):
         arrays |= {f"{name}_w": linear.weight, f"{name}_b": linear.bias}
@@ -120,11 +120,11 @@ def of_layer(layer: Any, sizes: tuple[int, int], code: str) -> Made:
     return arrays, {"code": code, "sizes": list(sizes), "heads": 2}
 
 
-def pooled() -> Made:
+def pooled() -> Arrays:
     """SAM's function for queries of 6 × 4 and keys of 3 × 2, as MViTv2 pools them."""
     from transformers.models.sam.modeling_sam import SamVisionAttention
 
-    q, tables = drawn(2, 24, 8), [drawn(11, 8, seed=1), drawn(7, 8, seed=2)]
+    q, tables = random_tensor(2, 24, 8), [random_tensor(11, 8, seed=1), random_tensor(7, 8, seed=2)]
     layer = SimpleNamespace(get_rel_pos=lambda *sizes: SamVisionAttention.get_rel_pos(None, *sizes))
     bias = SamVisionAttention.get_decomposed_rel_pos(layer, q, *tables, (6, 4), (3, 2))
     arrays = {"q": q, "rel_pos_h": tables[0], "rel_pos_w": tables[1], "bias": bias.reshape(2, 24, 3, 2)}
@@ -141,10 +141,12 @@ def boxes() -> tuple[Tensor, Tensor]:
 
 def tables(sizes: tuple[int, int, int]) -> dict[str, Tensor]:
     """A table for the place in the text, for x and for y, (buckets, 3 heads)."""
-    return {f"table_{name}": drawn(n, 3, seed=n + i) for i, (name, n) in enumerate(zip("txy", sizes, strict=True))}
+    return {
+        f"table_{name}": random_tensor(n, 3, seed=n + i) for i, (name, n) in enumerate(zip("txy", sizes, strict=True))
+    }
 
 
-def layoutlm(version: int) -> Made:
+def layoutlm(version: int) -> Arrays:
     """What LayoutLM adds to the scores; version 3 over the square root of heads that are 16 wide."""
     from transformers.models.layoutlmv2.modeling_layoutlmv2 import LayoutLMv2Encoder
     from transformers.models.layoutlmv3.modeling_layoutlmv3 import LayoutLMv3Encoder
@@ -167,7 +169,7 @@ def layoutlm(version: int) -> Made:
     return {"bbox": bbox, "positions": positions, "bias": bias, **extra}, meta
 
 
-def udop() -> Made:
+def udop() -> Arrays:
     """What UDOP adds to the scores, for boxes from 0 to 1."""
     from transformers.models.udop import modeling_udop as code
 
@@ -180,7 +182,7 @@ def udop() -> Made:
     return {"bbox": bbox, "bias": added, **extra}, {"code": "transformers 5.23.0 udop"}
 
 
-def buckets() -> Made:
+def buckets() -> Arrays:
     """LayoutLMv3's buckets of all differences of a page, for several numbers of them."""
     from transformers.models.layoutlmv3.modeling_layoutlmv3 import LayoutLMv3Encoder
 
@@ -193,11 +195,11 @@ def buckets() -> Made:
     return arrays, {"code": "transformers 5.23.0 layoutlmv3", "shapes": shapes}
 
 
-def random_fourier() -> Made:
+def random_fourier() -> Arrays:
     """SAM's embedding of a picture of 3 × 5 tokens, and of points (x, y) in a picture of 64 × 64 pixels."""
     from transformers.models.sam.modeling_sam import SamPositionalEmbedding
 
-    matrix, points = drawn(2, 8), torch.tensor([[3, 60], [0, 0], [63, 17]])
+    matrix, points = random_tensor(2, 8), torch.tensor([[3, 60], [0, 0], [63, 17]])
     module = SamPositionalEmbedding(SimpleNamespace(scale=1, num_pos_feats=8)).double()
     module.positional_embedding.data = matrix.double()
     y, x = torch.meshgrid(*((torch.arange(n).double() + 0.5) / n for n in (3, 5)), indexing="ij")
@@ -207,7 +209,7 @@ def random_fourier() -> Made:
     return arrays, {"code": "transformers 5.23.0 sam"}
 
 
-MAKERS: dict[str, Callable[[], Made]] = {
+MAKERS: dict[str, Callable[[], Arrays]] = {
     "rope2d_gemma4__d24_3x5": gemma_4,
     "rope2d_kimi_k25__d24_3x5": kimi_k25,
     "rope2d_efficientloftr__d48_3x5": efficient_loftr,
@@ -225,7 +227,7 @@ MAKERS: dict[str, Callable[[], Made]] = {
 }
 
 
-def write(makers: dict[str, Callable[[], Made]]) -> None:
+def write(makers: dict[str, Callable[[], Arrays]]) -> None:
     """What they make, as files of ``tests/golden/vision``."""
     for name, make in makers.items():
         arrays, meta = make()

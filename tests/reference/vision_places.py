@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.reference.vision_models import Made, drawn, write
+from tests.reference.vision_models import Arrays, random_tensor, write
 
 
-def sam_2() -> Made:
+def sam_2() -> Arrays:
     """SAM 2's memory attention: queries of a picture of 3 × 5; keys of two pictures and 4 pointers, which stay."""
     from transformers.models.sam2_video import modeling_sam2_video as code
 
@@ -23,7 +23,7 @@ def sam_2() -> Made:
         memory_attention_downsample_rate=1, memory_attention_num_attention_heads=2,
         memory_attention_rope_feat_sizes=[5, 3],
     )  # fmt: skip
-    q, k = drawn(1, 2, 15, 16), drawn(1, 2, 34, 16, seed=1)
+    q, k = random_tensor(1, 2, 15, 16), random_tensor(1, 2, 34, 16, seed=1)
     places = code.Sam2VideoMemoryAttention.precompute_positions(config)
     cos, sin = code.Sam2VideoVisionRotaryEmbedding(config)(q, places)
     rotated = code.apply_rotary_pos_emb_2d(q, k, cos, sin, num_k_exclude_rope=4, repeat_freqs_k=True)
@@ -31,7 +31,7 @@ def sam_2() -> Made:
     return arrays, {"code": "transformers 5.23.0 sam2_video", "sizes": [3, 5], "frames": 2, "pointers": 4}
 
 
-def mlcd() -> Made:
+def mlcd() -> Arrays:
     """MLCD's rotary embedding of a class token, whose angles are learned, and a picture of 3 × 5, by its model."""
     from transformers import MLCDVisionConfig
     from transformers.models.mlcd import modeling_mlcd as code
@@ -40,7 +40,7 @@ def mlcd() -> Made:
         hidden_size=32, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, image_size=8, patch_size=2
     )
     model = code.MLCDVisionModel(config).eval()
-    tokens, x, seen = drawn(1, 8), drawn(1, 16, 2, 16, seed=1), dict[str, Any]()
+    tokens, x, seen = random_tensor(1, 8), random_tensor(1, 16, 2, 16, seed=1), dict[str, Any]()
     model.class_pos_emb.data = tokens
     model.embeddings.forward = lambda pixels: torch.zeros(1, 16, 32)
     model.encoder.register_forward_pre_hook(lambda module, args, inputs: seen.update(inputs), with_kwargs=True)
@@ -50,7 +50,7 @@ def mlcd() -> Made:
     return {"x": x, "x_rot": rotated, "angles": tokens}, {"code": "transformers 5.23.0 mlcd", "sizes": [3, 5]}
 
 
-def perceiver(sizes: list[int], bands: int, resolution: list[int]) -> Made:
+def perceiver(sizes: list[int], bands: int, resolution: list[int]) -> Arrays:
     """Perceiver's Fourier features of a grid, (tokens, channels)."""
     from transformers.models.perceiver.modeling_perceiver import PerceiverFourierPositionEncoding as Features
 
@@ -59,7 +59,7 @@ def perceiver(sizes: list[int], bands: int, resolution: list[int]) -> Made:
     return {"features": built}, {"code": "transformers 5.23.0 perceiver", "sizes": sizes, "resolution": resolution}
 
 
-def nearest() -> Made:
+def nearest() -> Arrays:
     """Rows of Idefics2's table of 8 × 8 that pictures of several sizes read, and of MiniCPM-V's of 70 × 70."""
     from transformers.models.idefics2.modeling_idefics2 import Idefics2VisionEmbeddings
     from transformers.vision_utils import get_vision_nearest_position_ids
@@ -77,7 +77,7 @@ def nearest() -> Made:
     return arrays, {"code": "transformers 5.23.0 idefics2, vision_utils", "sizes": sizes, "tables": [8, 70]}
 
 
-def windows() -> Made:
+def windows() -> Arrays:
     """Qwen2.5-VL's windows of 8 × 8 patches, of 2 × 2 merged ones each: which merged token comes when, and borders."""
     from transformers.vision_utils import get_vision_window_index
 

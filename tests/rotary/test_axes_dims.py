@@ -18,9 +18,11 @@ from posenc.positions import NOWHERE, grid
 from tests.samples import gap
 
 FOLDER = Path(__file__).parents[1] / "golden" / "diffusion"
-MADE = json.loads((FOLDER / "manifest.json").read_text())
+MANIFEST = json.loads((FOLDER / "manifest.json").read_text())
 MODULES = [
-    name for name, made in MADE.items() if "identify" not in name and "dype" not in name and "tolerances" not in made
+    name
+    for name, settings in MANIFEST.items()
+    if "identify" not in name and "dype" not in name and "tolerances" not in settings
 ]
 
 
@@ -44,7 +46,7 @@ def made_with(config: dict[str, Any]) -> AxialRoPE:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_equal_to_the_position_module_of_the_model(name: str) -> None:
-    expected, rope = arrays(name), made_with(MADE[name])
+    expected, rope = arrays(name), made_with(MANIFEST[name])
     positions = expected["positions"]
     table = rope.table(positions, like=positions)
     assert gap(table[0], expected["cos"]) < 1e-11
@@ -65,9 +67,9 @@ def test_equal_widths_are_axial_rope() -> None:
     positions = grid(3, 4, 5)
     q = torch.randn(1, 2, 60, 96, dtype=torch.float64)
     equal = AxialRoPE(96, axes=3, convention="eva-02")
-    for given in (AxialRoPE(96, axes_dims=(32, 32, 32)), AxialRoPE(96, axes=3, convention="eva-02", rotary_dim=96)):
+    for other in (AxialRoPE(96, axes_dims=(32, 32, 32)), AxialRoPE(96, axes=3, convention="eva-02", rotary_dim=96)):
         assert (
-            gap(given.rotate(q, given.table(positions, like=q)), equal.rotate(q, equal.table(positions, like=q)))
+            gap(other.rotate(q, other.table(positions, like=q)), equal.rotate(q, equal.table(positions, like=q)))
             < 1e-14
         )
 
@@ -76,8 +78,11 @@ def test_equal_widths_are_axial_rope() -> None:
 def test_conventions_keep_their_order_and_layout(convention: str) -> None:
     positions = grid(4, 5)
     q = torch.randn(1, 2, 20, 32, dtype=torch.float64)
-    equal, given = AxialRoPE(32, convention=convention), AxialRoPE(32, axes_dims=(16, 16), convention=convention)
-    assert gap(given.rotate(q, given.table(positions, like=q)), equal.rotate(q, equal.table(positions, like=q))) < 1e-13
+    equal, by_dims = AxialRoPE(32, convention=convention), AxialRoPE(32, axes_dims=(16, 16), convention=convention)
+    assert (
+        gap(by_dims.rotate(q, by_dims.table(positions, like=q)), equal.rotate(q, equal.table(positions, like=q)))
+        < 1e-13
+    )
 
 
 @pytest.mark.parametrize("layout", ["half", "interleaved", "half-by-axis"])
@@ -151,38 +156,44 @@ def test_what_is_refused(arguments: dict[str, Any], words: str) -> None:
 
 
 def test_riflex_slows_one_pair_down() -> None:
-    plain = RoPE(16, base=256.0).spectrum().theta
+    unscaled = RoPE(16, base=256.0).spectrum().theta
     theta = RoPE(16, base=256.0, scaling=RIFLEx(4, length=66)).spectrum().theta
     assert theta[3] == pytest.approx(0.9 * 2 * math.pi / 66)
-    assert theta[3] * 66 < 2 * math.pi < plain[3] * 66
-    assert gap(theta[[0, 1, 2, 4, 5, 6, 7]], plain[[0, 1, 2, 4, 5, 6, 7]]) == 0
+    assert theta[3] * 66 < 2 * math.pi < unscaled[3] * 66
+    assert gap(theta[[0, 1, 2, 4, 5, 6, 7]], unscaled[[0, 1, 2, 4, 5, 6, 7]]) == 0
     with pytest.raises(ValueError, match="k must be one of the 8 pairs"):
         RoPE(16, scaling=RIFLEx(9, length=66))
 
 
-@pytest.mark.parametrize("name", [name for name in MADE if "dype" in name])
+@pytest.mark.parametrize("name", [name for name in MANIFEST if "dype" in name])
 def test_dype_is_the_authors_at_each_step(name: str) -> None:
-    made, expected = MADE[name], arrays(name)
+    settings, expected = MANIFEST[name], arrays(name)
     positions = expected["positions"]
-    sizes = made["video_fhw"][1:] if "video_fhw" in made else [int(positions[:, axis].max()) + 1 for axis in (1, 2)]
-    options = {"original_length": made["base_patches"], "timestep": made["timestep"], "dynamic": made["dype"]}
-    steps = [DyPE(size, method=made.get("method_", "yarn"), **options) for size in sizes]
-    widths = made["axes_dims"]
-    rope = AxialRoPE(sum(widths), axes_dims=widths, base=made["theta"], scaling=(None, *steps))
+    sizes = (
+        settings["video_fhw"][1:] if "video_fhw" in settings else [int(positions[:, axis].max()) + 1 for axis in (1, 2)]
+    )
+    options = {
+        "original_length": settings["base_patches"],
+        "timestep": settings["timestep"],
+        "dynamic": settings["dype"],
+    }
+    steps = [DyPE(size, method=settings.get("method_", "yarn"), **options) for size in sizes]
+    widths = settings["axes_dims"]
+    rope = AxialRoPE(sum(widths), axes_dims=widths, base=settings["theta"], scaling=(None, *steps))
     cos, sin = rope.table(positions, like=positions)
     assert gap(cos, expected["cos"]) < 1e-12
     assert gap(sin, expected["sin"]) < 1e-12
 
 
 def test_dype_at_the_ends_of_denoising() -> None:
-    plain = RoPE(56).spectrum().theta
+    unscaled = RoPE(56).spectrum().theta
     part = RoPE(56, scaling=PartNTK(4.0, original_length=64)).spectrum().theta
     first, last = (RoPE(56, scaling=DyPE(256, timestep=timestep)).spectrum() for timestep in (1.0, 0.0))
     assert gap(first.theta, part) < 1e-15
-    assert gap(last.theta, plain) == 0
+    assert gap(last.theta, unscaled) == 0
     assert float(first.gain) == float(last.gain) == pytest.approx(0.1 * math.log(4) + 1)
     within = RoPE(56, scaling=DyPE(64, timestep=0.5)).spectrum()
-    assert gap(within.theta, plain) == 0
+    assert gap(within.theta, unscaled) == 0
     assert float(within.gain) == 1
     for arguments, word in [
         ({"timestep": 1.5}, "timestep"),

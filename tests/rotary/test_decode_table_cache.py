@@ -44,16 +44,16 @@ def test_steps_are_rows_of_a_whole_call(make, dtype, first):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_a_known_position_is_rotated_as_any(make, dtype):
     rope, other, (q, k, _) = make(), make(), (t.to(dtype) for t in qkv(2, 4, 1, head_dim=16, num_kv_heads=2))
-    served, tables = 0, rope.newest_tables()
+    table_count, tables = 0, rope.newest_tables()
     assert (tables is None) == (rope.layout == "interleaved" or rope.rotary_dim == 8)
     for at in [5, 6, 7, 64, 65, 2**31 + 5, 2**31 + 6] if tables else []:
         place, table = torch.tensor([at]), tables(at, torch.float64 if dtype == torch.float64 else torch.float32)
         expected = other(q, k, place, place)
         if table is not None:
-            served += 1
+            table_count += 1
             assert torch.equal(rotate_doubled(q, *table), expected[0])
             assert torch.equal(rotate_doubled(k, *table), expected[1])
-    assert served == (4 if tables else 0)  # where the step before was near
+    assert table_count == (4 if tables else 0)  # where the step before was near
 
 
 class Backwards(RoPE):

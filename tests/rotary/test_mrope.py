@@ -162,25 +162,27 @@ def test_replaced_arguments(options: dict[str, Any]) -> None:
 
 
 FOLDER = Path(__file__).parents[1] / "golden" / "multimodal"
-MADE = json.loads((FOLDER / "manifest.json").read_text())
+MANIFEST = json.loads((FOLDER / "manifest.json").read_text())
 DESIGNS = {"mmalloc_videorope_d32": "videorope", "mmalloc_hope_d128": "hope", "mmalloc_mmrope_d40": "mm-rope"}
 
 
-@pytest.mark.parametrize("name", [name for name in MADE if "mhrope" not in name])
+@pytest.mark.parametrize("name", [name for name in MANIFEST if "mhrope" not in name])
 def test_orders_of_the_comparison_of_designs(name):
-    made = MADE[name]
+    settings = MANIFEST[name]
     with np.load(FOLDER / f"{name}.npz", allow_pickle=False) as file:
         arrays = {key: torch.from_numpy(file[key]) for key in file.files}
     order = [-1 if axis == 3 else axis for axis in arrays["axis_of_pair"][0].tolist()]
     if name in DESIGNS:
-        sections = made["mrope_section"] if name != "mmalloc_mmrope_d40" else (len(order), 0, 0)
+        sections = settings["mrope_section"] if name != "mmalloc_mmrope_d40" else (len(order), 0, 0)
         assert pair_order(DESIGNS[name], sections) == order
-        rope = MRoPE(made["head_dim"], order=order, base=made["base"])
+        rope = MRoPE(settings["head_dim"], order=order, base=settings["base"])
     else:
-        interleaved = "Interleave" in made["module"]
-        rope = MRoPE(made["head_dim"], sections=made["mrope_section"], interleaved=interleaved, base=made["base"])
+        interleaved = "Interleave" in settings["module"]
+        rope = MRoPE(
+            settings["head_dim"], sections=settings["mrope_section"], interleaved=interleaved, base=settings["base"]
+        )
         assert rope.order() == order
-    assert MRoPE(made["head_dim"], order=order, base=made["base"]).order() == order
+    assert MRoPE(settings["head_dim"], order=order, base=settings["base"]).order() == order
     for part, table in zip(("cos", "sin"), rope.table(arrays["positions"]), strict=True):
         assert gap(table, arrays[f"{part}_authors_f32"][:, : len(order)].float()) < 1e-5
 
@@ -216,7 +218,7 @@ def test_orders_of_the_authors_of_videorope_and_hope():
     ernie = MRoPE(128, sections=(24, 24, 16), time_last=True)
     assert ernie.order() == pair_order("videorope", (16, 24, 24), code="authors")
     differ = zip(ernie.order(), pair_order("videorope", (16, 24, 24)), strict=True)
-    assert sum(theirs != ours for theirs, ours in differ) == 48
+    assert sum(ernie_pair != videorope_pair for ernie_pair, videorope_pair in differ) == 48
 
 
 @pytest.mark.parametrize("design", ["videorope", "hope"])

@@ -9,7 +9,7 @@ from posenc import Encoding, attention
 from posenc.rotary import ComRoPEAP, ComRoPELD, LieRE
 from tests.samples import gap, qkv
 
-MADE = {
+BUILDERS = {
     "comrope-ap": lambda: ComRoPEAP(8, num_heads=4, axes=2, block=4),
     "comrope-ap, one axis": lambda: ComRoPEAP(8, num_heads=4, axes=1, block=4),
     "comrope-ld, grouped keys": lambda: ComRoPELD(8, num_heads=4, num_kv_heads=2, axes=2, block=4),
@@ -18,10 +18,10 @@ MADE = {
 }
 
 
-@pytest.fixture(params=MADE)
+@pytest.fixture(params=BUILDERS)
 def case(request):
     torch.manual_seed(0)
-    encoding: Encoding = MADE[request.param]().double()
+    encoding: Encoding = BUILDERS[request.param]().double()
     q, k, v = qkv(2, 4, 5, num_kv_heads=2 if "grouped" in request.param else 4, dtype=torch.float64)
     places = torch.randint(0, 4, (5,) if encoding.axes == 1 else (5, encoding.axes))
 

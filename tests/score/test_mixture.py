@@ -178,8 +178,8 @@ class TestWeights:
         (q, k, v), options = inputs()
         out = attention(q, k, v, [mixture], **options)
         assert gap(out, attention(q, k, v, [Mixture([RoPE(WIDTH), ALiBi(HEADS), []], HEADS)], **options)) < 1e-12
-        given = torch.autograd.grad(out.square().sum(), list(mixture.parameters()))
-        assert all((gradient != 0).all() for gradient in given)
+        gradients = torch.autograd.grad(out.square().sum(), list(mixture.parameters()))
+        assert all((gradient != 0).all() for gradient in gradients)
 
     def test_finds_the_member_that_fits(self):
         """Heads of a target that only RoPE, or only ALiBi, can give are found by their weights."""
@@ -284,9 +284,9 @@ def test_catalogue_takes_a_rotation_a_bias_and_neither_or_members_of_yours():
     assert [[type(e) for e in member] for member in mixture.members] == [[RoPE], [ALiBi], []]
     assert mixture.logits.shape == (HEADS, 3)
     gate = ForgetGate(DIM, num_heads=HEADS)
-    given = create_encoding("mixture", dim=DIM, num_heads=HEADS, head_dim=7, members=[gate, []], adaptive=True)
-    assert given.members[0][0] is gate
-    assert given.weight.shape == (HEADS * 2, DIM)
+    with_gate = create_encoding("mixture", dim=DIM, num_heads=HEADS, head_dim=7, members=[gate, []], adaptive=True)
+    assert with_gate.members[0][0] is gate
+    assert with_gate.weight.shape == (HEADS * 2, DIM)
 
 
 class Careless(ScoreEncoding):

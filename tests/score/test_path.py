@@ -303,9 +303,9 @@ def test_tiles_are_the_definition(call):
     check_tiles(300, "alone", **CALLS[call])
 
 
-@pytest.mark.parametrize(("queries", "others"), [(300, name) for name in LISTS] + [(100, "gates"), (172, "alone")])
-def test_tiles_with_others(queries, others):
-    check_tiles(queries, others)
+@pytest.mark.parametrize(("queries", "combination"), [(300, name) for name in LISTS] + [(100, "gates"), (172, "alone")])
+def test_tiles_with_others(queries, combination):
+    check_tiles(queries, combination)
 
 
 def test_no_matrix_of_queries_and_keys():

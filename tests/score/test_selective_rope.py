@@ -41,12 +41,12 @@ def official(name, dtype):
     torch.testing.assert_close(rope.temperature.detach().double(), stored, rtol=2e-7, atol=0)
     expected = {}
     for actual, parameter in rope.named_parameters():
-        key, bring = reference[actual]
-        bring = bring or (lambda t: t)
+        key, reshape = reference[actual]
+        reshape = reshape or (lambda t: t)
         with torch.no_grad():
-            parameter.copy_(bring(arrays[f"param.{key}"]))
+            parameter.copy_(reshape(arrays[f"param.{key}"]))
         if parameter.requires_grad:
-            expected[actual] = bring(arrays[f"grad_param.{key}"])
+            expected[actual] = reshape(arrays[f"grad_param.{key}"])
     return rope, arrays, expected
 
 
@@ -100,9 +100,9 @@ def test_queries_and_keys_are_rotated_before_a_backend_is_chosen():
     exact = attention(q, k, v, [rope], x=x, backend="dense")
     assert explain(q, k, v, [rope], x=x).backend == "sdpa"
     assert gap(attention(q, k, v, [rope], x=x), exact) < 1e-5
-    for others in ([ForgetGate(32, num_heads=4)], [ALiBi(4)], [AttentionSink(4)]):
-        expected = attention(q, k, v, [rope, *others], x=x, backend="dense")
-        assert gap(attention(q, k, v, [rope, *others], x=x, backend="tiled"), expected) < 1e-5
+    for also in ([ForgetGate(32, num_heads=4)], [ALiBi(4)], [AttentionSink(4)]):
+        expected = attention(q, k, v, [rope, *also], x=x, backend="dense")
+        assert gap(attention(q, k, v, [rope, *also], x=x, backend="tiled"), expected) < 1e-5
     capped = {"x": x, "softcap": 2.0}
     assert (
         gap(

@@ -13,7 +13,7 @@ from posenc.backends.inputs.attention_call import prepare_call
 from posenc.layers import KVCache, SelfAttention
 from posenc.score.temperature import LogN, SSMax, StepTemperature, Temperature
 from tests.golden import config, load, names
-from tests.samples import FLOATS, expect_golden, gap, qkv, refusals, served
+from tests.samples import FLOATS, expect_golden, gap, qkv, refusals, run_or_none
 
 EACH_FLOAT = pytest.mark.parametrize(("dtype", "tolerance"), FLOATS.items(), ids=str)
 
@@ -106,7 +106,7 @@ def test_what_is_counted_on_every_backend(listed: str, call: str) -> None:
     leaves, actual = [q, k, v, *counted.parameters()], {}
     upstream = torch.randn(2, 4, 21, 8, dtype=torch.float64)
     for backend in ("dense", "auto", *BACKENDS):
-        out = served(q, k, v, encodings, x=x, backend=backend, **options)
+        out = run_or_none(q, k, v, encodings, x=x, backend=backend, **options)
         if out is None:
             continue
         actual[backend] = [out, *torch.autograd.grad(out, leaves, upstream)]

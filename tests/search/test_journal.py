@@ -33,14 +33,14 @@ def undefined_at_times(candidate: Candidate) -> float:
 
 
 @pytest.fixture
-def whole(tmp_path):
+def finished(tmp_path):
     """A finished search and its journal."""
-    path = tmp_path / "whole.jsonl"
+    path = tmp_path / "finished.jsonl"
     return search(distance, **OPTIONS, journal=path), path
 
 
-def test_a_line_for_every_evaluation(whole):
-    result, path = whole
+def test_a_line_for_every_evaluation(finished):
+    result, path = finished
     header, *lines = map(json.loads, path.read_text().splitlines())
     assert header["pairs"] == 6
     assert header["start_tokens"] == [0, 4, 16]
@@ -51,8 +51,8 @@ def test_a_line_for_every_evaluation(whole):
     assert {x["origin"] for x in lines} >= {"PI", "NTK", "YaRN", "between seeds", "redraw", "segment", "centre"}
 
 
-def test_a_finished_search_asks_nothing_more(whole):
-    result, path = whole
+def test_a_finished_search_asks_nothing_more(finished):
+    result, path = finished
     before = path.read_bytes()
 
     def never(candidate):
@@ -64,8 +64,8 @@ def test_a_finished_search_asks_nothing_more(whole):
 
 @pytest.mark.parametrize("after", [1, 11, 12, 13, 37])
 @pytest.mark.parametrize("pool", [None, ThreadPoolExecutor, ProcessPoolExecutor])
-def test_interrupted_here_and_resumed_anywhere(whole, tmp_path, after, pool):
-    result, path = whole
+def test_interrupted_here_and_resumed_anywhere(finished, tmp_path, after, pool):
+    result, path = finished
     cut = tmp_path / "cut.jsonl"
     calls = []
 
@@ -87,8 +87,8 @@ def test_interrupted_here_and_resumed_anywhere(whole, tmp_path, after, pool):
     assert sorted(cut.read_text().splitlines()) == sorted(path.read_text().splitlines())
 
 
-def test_lines_may_lie_in_any_order(whole, tmp_path):
-    result, path = whole
+def test_lines_may_lie_in_any_order(finished, tmp_path):
+    result, path = finished
     header, *lines = path.read_text().splitlines(keepends=True)
     finished = lines[: 12 + 10]
     random.Random(0).shuffle(finished)
@@ -97,8 +97,8 @@ def test_lines_may_lie_in_any_order(whole, tmp_path):
 
 
 @pytest.mark.parametrize("cut", [1, 2, 40, 100])
-def test_a_torn_last_line_is_evaluated_again(whole, cut):
-    result, path = whole
+def test_a_torn_last_line_is_evaluated_again(finished, cut):
+    result, path = finished
     content = path.read_bytes()
     path.write_bytes(content[:-cut])
     calls = []
@@ -107,8 +107,8 @@ def test_a_torn_last_line_is_evaluated_again(whole, cut):
     assert path.read_bytes() == content
 
 
-def test_a_torn_first_line_is_a_new_journal(whole, tmp_path):
-    result, path = whole
+def test_a_torn_first_line_is_a_new_journal(finished, tmp_path):
+    result, path = finished
     torn = tmp_path / "torn.jsonl"
     for size in (0, 1, 50):
         torn.write_bytes(path.read_bytes()[:size])
@@ -150,10 +150,10 @@ def test_an_objective_that_is_often_undefined(tmp_path):
         ({"settings": Settings()}, "population = 12, not 64"),
     ],
 )
-def test_a_journal_of_another_search_is_refused(whole, change, words):
-    _, path = whole
+def test_a_journal_of_another_search_is_refused(finished, change, words):
+    _, path = finished
     content = path.read_bytes()
-    with pytest.raises(ValueError, match=rf"whole\.jsonl.*\b{words}"):
+    with pytest.raises(ValueError, match=rf"finished\.jsonl.*\b{words}"):
         search(distance, **OPTIONS | change, journal=path)
     assert path.read_bytes() == content
 
@@ -168,8 +168,8 @@ def test_a_file_that_is_no_journal_is_refused_and_left(tmp_path, content):
 
 
 @pytest.mark.parametrize("line", ["no json", "{}", '{"factors": 1, "start_tokens": 0, "fitness": 1}'])
-def test_a_line_that_cannot_be_read_is_named(whole, line):
-    _, path = whole
+def test_a_line_that_cannot_be_read_is_named(finished, line):
+    _, path = finished
     lines = path.read_text().splitlines()
     lines[6] = line
     path.write_text("\n".join([*lines, "torn"]))
@@ -179,11 +179,11 @@ def test_a_line_that_cannot_be_read_is_named(whole, line):
     assert path.read_bytes() == content
 
 
-@pytest.mark.parametrize("kept", [20, None])
-def test_a_candidate_that_the_search_never_tries_is_refused(whole, kept):
+@pytest.mark.parametrize("num_lines", [20, None])
+def test_a_candidate_that_the_search_never_tries_is_refused(finished, num_lines):
     """As from a file edited by hand: going on would leave evaluations uncounted."""
-    _, path = whole
-    lines = path.read_text().splitlines()[:kept]
+    _, path = finished
+    lines = path.read_text().splitlines()[:num_lines]
     stranger = json.loads(lines[-1]) | {"factors": [1.0, 1.0, 1.0, 1.0, 1.0, 1.23]}
     path.write_text("\n".join([*lines, json.dumps(stranger)]) + "\n")
     with pytest.raises(ValueError, match="candidates"):

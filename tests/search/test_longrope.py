@@ -96,16 +96,16 @@ def test_the_seeds_come_first():
     assert seen[2][0] == 1.0
 
 
-@pytest.mark.parametrize("wanted", [0, 20, 256])
-def test_start_tokens_are_found(wanted):
+@pytest.mark.parametrize("expected", [0, 20, 256])
+def test_start_tokens_are_found(expected):
     target = [1 + 7 * (j / 15) ** 2 for j in range(16)]
 
     def objective(candidate):
         off = sum(x * x for x in offsets(candidate, target)) / 16
-        return off + 1e-3 * abs(math.log((candidate.start_tokens + 1) / (wanted + 1)))
+        return off + 1e-3 * abs(math.log((candidate.start_tokens + 1) / (expected + 1)))
 
     actual = search(objective, pairs=16, original_length=2048, factor=8.0, start_tokens=START_TOKENS)
-    assert actual.start_tokens == wanted
+    assert actual.start_tokens == expected
     assert actual.fitness < 1e-3
 
 

@@ -57,7 +57,7 @@ out = attention(q, k, v, [SelfExtend(rope, window=8, group=2)])
 reason: str = str(explain(q, k, v, [ALiBi(8)]))
 
 # by name
-made: Encoding = create_encoding("rope", head_dim=64)
+created: Encoding = create_encoding("rope", head_dim=64)
 several: list[Encoding] = parse_encodings("rope+alibi", head_dim=64, num_heads=8)
 names: list[str] = list_encodings("bias")
 title: str = encoding_info("alibi").title

@@ -14,7 +14,7 @@ from posenc.bias import Sandwich
 from posenc.layers import KVCache, SelfAttention
 from posenc.weight.sink import AttentionSink
 from tests.golden import config, load, names
-from tests.samples import FLOATS, expect_golden, gap, mostly_slow, qkv, served
+from tests.samples import FLOATS, expect_golden, gap, mostly_slow, qkv, run_or_none
 
 EACH_FLOAT = pytest.mark.parametrize(("dtype", "tolerance"), FLOATS.items(), ids=str)
 FILES = [*names("sinks_*"), *names("softmax1_*")]
@@ -77,7 +77,7 @@ def test_every_backend_gives_the_definition_and_its_gradients(listed: str, call:
     leaves, actual = [q, k, v, *(p for e in encodings for p in e.parameters())], {}
     upstream = torch.randn(2, 4, 21, 8, dtype=torch.float64)
     for backend in ("dense", *BACKENDS):
-        out = served(q, k, v, encodings, x=x, backend=backend, **CALLS[call])
+        out = run_or_none(q, k, v, encodings, x=x, backend=backend, **CALLS[call])
         if out is None:
             continue
         actual[backend] = [out, *torch.autograd.grad(out, leaves, upstream, allow_unused=True)]

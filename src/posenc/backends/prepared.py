@@ -175,7 +175,7 @@ class ClosedStep(NamedTuple):
     scale: float
 
     def takes(self, q: Tensor, k: Tensor) -> bool:
-        """Whether a step differs from the one it was made of in nothing but numbers and the number of keys."""
+        """Whether a step differs from the prepared one only in its values and the number of keys."""
         return q.dtype is k.dtype is self.dtype and q.shape[0] == self.batch and k.shape[2] <= step.LONG
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, features: Sequence[Tensor | None]) -> Tensor:
@@ -192,7 +192,7 @@ def closed_step(
     features: Sequence[Tensor | None],
     options: tuple[object, ...],
 ) -> ClosedStep | None:
-    """How a call that was just made is repeated by layers that ask for nothing else; None where it was another kind.
+    """The closed form in which a layer can repeat the step that just ran; None where the call was not such a step.
 
     Args:
         options: as `key_of` takes them, without a window.

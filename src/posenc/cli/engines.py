@@ -1,4 +1,4 @@
-"""``posenc engines``: whether engines compute positions right, and whether a running server applies its model's."""
+"""``posenc engines``: check engines' rotation code, and probe whether a running server applies its model's scaling."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _check(
 ) -> int:
     from posenc.engines.adapters import NAMES
     from posenc.engines.cases import cases
-    from posenc.engines.check import disputes, length_lines, markdown, run_check, table, witness_names
+    from posenc.engines.check import disputes, length_lines, markdown, reference_names, run_check, table
 
     heads, cells, absent = run_check(
         engines or NAMES, rows=ropes, pythons=_interpreters(pythons), record=Path(out) if out else None,
@@ -84,7 +84,7 @@ def _check(
         names = {cell.case for cell in cells}
         content = {"engines": [head._asdict() for head in heads], "cells": [cell._asdict() for cell in cells],
                    "granted": granted,
-                   "witnesses": {case.name: witness_names(case) for case in cases() if case.name in names},
+                   "references": {case.name: reference_names(case) for case in cases() if case.name in names},
                    "not_installed": absent}  # fmt: skip
         sys.stdout.write(json.dumps(content, indent=1) + "\n")
     elif as_markdown:
@@ -106,9 +106,9 @@ def _without_answers(heads: list[Any], cells: list[Any]) -> list[str]:
     """A line for each engine of which nothing was compared, with the reasons."""
     lines = []
     for head in heads:
-        mine = [cell for cell in cells if cell.engine == head.engine]
-        if mine and all(cell.state == "not run" for cell in mine):
-            reasons = Counter(cell.text for cell in mine).most_common(3)
+        of_engine = [cell for cell in cells if cell.engine == head.engine]
+        if of_engine and all(cell.state == "not run" for cell in of_engine):
+            reasons = Counter(cell.text for cell in of_engine).most_common(3)
             lines.append(
                 f"{head.engine}: nothing was compared: "
                 + "; ".join(f"{reason} ({count} cases)" for reason, count in reasons)
@@ -117,7 +117,7 @@ def _without_answers(heads: list[Any], cells: list[Any]) -> list[str]:
 
 
 def _check_checkpoint(checkpoint: str, engines: list[str], pythons: list[str], as_json: bool) -> int:
-    """What the records say of the kinds of blocks of a config, and what the engines that run here make of it."""
+    """Recorded results for a config's kinds of blocks, and results of the engines that run here."""
     from posenc.engines.checkpoint import check_checkpoint
     from posenc.input_files import naming
 

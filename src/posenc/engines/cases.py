@@ -1,4 +1,4 @@
-"""Configurations that decide whether a reader of RoPE settings is right: every rope type, its keys, and every spelling.
+"""Test configurations for readers of RoPE settings: every rope type, its keys, and every spelling.
 
 A row is a kind of block ("yarn: attention_factor"), a model gives it a layout, a head and a place in the config, and a
 spelling writes it as transformers 4 (``rope_theta`` and ``rope_scaling``), 5 (``rope_parameters``) or both. Sizes are

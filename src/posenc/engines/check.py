@@ -1,14 +1,14 @@
-"""Whether engines compute positions right: every adapter on every case, each in a process of its own.
+"""Compare engines' rotations with reference values: every adapter on every case, each in a process of its own.
 
-    truth     cos and sin times the gain, in float64 from posenc's frequencies, where transformers' own module and the
-              code of the rope type's authors (`posenc.engines.witnesses`) agree to 1e-6; of whole models transformers'
-              logits, where the frequencies agree. Where the authors' code says nothing there are two witnesses
+    truth     the reference value. Of rotary classes: gain cos and gain sin in float64 from posenc's frequencies; of
+              whole models: transformers' logits. Both only where the frequencies of posenc, of transformers' module
+              and of the authors' formula (`posenc.engines.reference_formulas`, where it covers the case) agree to 1e-6
     right     within 3e-4 for cos and sin, within 1e-3 of the largest logit for logits: rounding of float32
     ignored   the answer is right for the same config without the key of the row, or without any scaling
     off       neither, with the largest difference
-    refused   the engine raises, ends or does not answer; its own words
-    disputed  the witnesses differ, so that there is no truth: all their values, and whose the engine's answer is
-    not run   the adapter does not ask its engine this, and says why
+    refused   the engine raises, exits or does not answer; the error in its own words
+    disputed  the references differ, so there is no truth: all values, and which of them the engine follows
+    not run   the adapter does not run this case, with the reason
 
 Positions: 0, half the original length L, L, 2 L and 4 L - 1, as far as text and declared length reach. Results are
 appended to a record of JSON lines, a head for each engine and a line for each case, and a case that stands there under
@@ -36,10 +36,10 @@ from posenc.arguments import one_line, shown
 from posenc.engines.adapters import Adapter, Question, load_adapter
 from posenc.engines.cases import Case, cases
 from posenc.engines.process import EngineProcess
+from posenc.engines.reference_formulas import authors_answer, authors_sources
 from posenc.engines.remedies import Change, as_flag, changes
-from posenc.engines.theirs import rotary_module, their_frequencies
 from posenc.engines.tiny import build_model, logits, save, text
-from posenc.engines.witnesses import witness, witnesses_of
+from posenc.engines.transformers_rotary import rotary_module, transformers_frequencies
 
 State = Literal["right", "off", "ignored", "refused", "disputed", "not run"]
 AGREE, RIGHT = 1e-6, {"cos and sin": 3e-4, "logits": 1e-3}
@@ -52,11 +52,11 @@ _KEYS = {
 _BLOCKS = ("rope_parameters", "rope_scaling")
 _UNSCALED = ("rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved")  # keys that no scaling needs
 _WRONG = ("off", "ignored", "refused")
-OWN = "config"  # the row of a config that is none of the catalogue's, of which any key may be ignored
+USER_CONFIG = "config"  # the row of a config that is none of the catalogue's, of which any key may be ignored
 
 
 class Cell(NamedTuple):
-    """What one engine makes of one case.
+    """The result of one case in one engine.
 
     Attributes:
         engine: the adapter's name.
@@ -142,19 +142,19 @@ def positions_of(case: Case) -> tuple[int, ...]:
     original = case.original
     declared = case.config.get("text_config", case.config).get("max_position_embeddings", case.length)
     end = case.length if case.row == "dynamic" else min(case.length, declared)
-    wanted = (0, original // 2, original, 2 * original, 4 * original - 1, end - 1)
-    return tuple(sorted({position for position in wanted if position < end}))
+    candidates = (0, original // 2, original, 2 * original, 4 * original - 1, end - 1)
+    return tuple(sorted({position for position in candidates if position < end}))
 
 
 Rotation = tuple[list[float], float]  # frequencies in radians a token, and the gain
 
 
 class Answer(NamedTuple):
-    """What one witness makes of one kind of layers.
+    """Frequencies and gain of one kind of layers by one reference.
 
     Attributes:
         theta: frequencies in radians a token.
-        gain: None where the witness does not have the key that decides it.
+        gain: None where the reference does not have the key that decides it.
     """
 
     theta: list[float]
@@ -162,10 +162,10 @@ class Answer(NamedTuple):
 
 
 class DisputedError(LookupError):
-    """The witnesses differ; the text says where, with all values.
+    """The references differ; the text says where, with all values.
 
     Attributes:
-        answers: frequencies and gain of each kind of layers, by whose they are.
+        answers: frequencies and gain by kind of layers and name of the reference.
     """
 
     def __init__(self, text: str, answers: dict[str, dict[str, Answer]]) -> None:
@@ -173,8 +173,8 @@ class DisputedError(LookupError):
         self.answers = answers
 
 
-def witnessed(config: Mapping[str, Any], length: int) -> dict[str, dict[str, Answer]]:
-    """What each witness makes of each kind of layers that rotates: posenc, transformers and the authors' code.
+def reference_answers(config: Mapping[str, Any], length: int) -> dict[str, dict[str, Answer]]:
+    """Frequencies and gain of each kind of layers that rotates, by posenc, transformers and the authors' formulas.
 
     Raises:
         LookupError: for a config that transformers does not read, so that there is no truth.
@@ -194,33 +194,33 @@ def witnessed(config: Mapping[str, Any], length: int) -> dict[str, dict[str, Ans
             continue
         spectrum = text_rope(rotation).spectrum(length)
         answers[kind] = {"posenc": Answer(spectrum.theta.tolist(), float(spectrum.gain)),
-                         "transformers": Answer(*their_frequencies(module, length, kind))}  # fmt: skip
-        third = witness(config, length, kind)
-        if third is not None:
-            answers[kind][third.source.name] = Answer(third.theta, third.gain)
+                         "transformers": Answer(*transformers_frequencies(module, length, kind))}  # fmt: skip
+        authors = authors_answer(config, length, kind)
+        if authors is not None:
+            answers[kind][authors.source.name] = Answer(authors.theta, authors.gain)
     return answers
 
 
 def frequencies(config: Mapping[str, Any], length: int) -> dict[str, Rotation]:
-    """Frequencies and gain of each kind of layers that rotates, where all witnesses agree.
+    """Frequencies and gain of each kind of layers that rotates, where all references agree.
 
     Raises:
         DisputedError: where they differ, with all values.
     """
-    answers = witnessed(config, length)
+    answers = reference_answers(config, length)
     for kind, answer in answers.items():
         if words := difference(answer):
             raise DisputedError(f"in layers of kind {kind}: {words}" if len(answers) > 1 else words, answers)
     return {kind: (answer["posenc"].theta, answer["posenc"].gain or 1.0) for kind, answer in answers.items()}
 
 
-def witness_names(case: Case) -> tuple[str, ...]:
-    """Whose answers have to agree for a case to have a truth."""
-    return ("posenc", "transformers", *(source.name for source in witnesses_of(case.config, case.length)))
+def reference_names(case: Case) -> tuple[str, ...]:
+    """The references that must agree for a case to have a truth."""
+    return ("posenc", "transformers", *(source.name for source in authors_sources(case.config, case.length)))
 
 
 def difference(answers: Mapping[str, Answer]) -> str:
-    """What the witnesses disagree on, with all values; "" where they agree."""
+    """What the references disagree on, with all values; "" where they agree."""
     pairs = {name: len(answer.theta) for name, answer in answers.items()}
     if len(set(pairs.values())) > 1:
         return _values("the number of pairs", pairs)
@@ -255,7 +255,7 @@ def without_keys(case: Case) -> dict[str, dict[str, Any]]:
     """The case's config without the keys of its row, and without any scaling, by what is left out."""
     result = {}
     for name, keys in _KEYS.items():
-        if name in case.row.split(": ") or case.row == OWN:
+        if name in case.row.split(": ") or case.row == USER_CONFIG:
             outside = {key: value for key, value in case.config.items() if key not in keys}
             reduced = _mapped(outside, partial(_without, keys))
             if reduced != case.config:
@@ -300,21 +300,21 @@ def judged(actual: Tensor, right: Tensor, measures: str) -> tuple[bool, float]:
     return gap <= RIGHT[measures], gap
 
 
-def _asked(process: EngineProcess, question: Question) -> Tensor:
+def _ask_rows(process: EngineProcess, question: Question) -> Tensor:
     """The engine's rows.
 
     Raises:
         _NoAnswerError: with state and text of the cell.
     """
-    told = process.ask(question)
-    if "rows" not in told:
+    answer = process.ask(question)
+    if "rows" not in answer:
         raise (
-            _NoAnswerError("not run", told["not_run"])
-            if "not_run" in told
-            else _NoAnswerError("refused", told.get("refused", f"an answer without rows: {shown(told)}"))
+            _NoAnswerError("not run", answer["not_run"])
+            if "not_run" in answer
+            else _NoAnswerError("refused", answer.get("refused", f"an answer without rows: {shown(answer)}"))
         )
     try:
-        return torch.tensor(told["rows"], dtype=torch.float64)
+        return torch.tensor(answer["rows"], dtype=torch.float64)
     except (TypeError, ValueError) as error:
         raise _NoAnswerError("refused", f"rows of unequal length: {error}") from error
 
@@ -326,7 +326,7 @@ class _NoAnswerError(Exception):
 
 
 def check_case(process: EngineProcess, adapter: Adapter, case: Case, place: Path) -> Cell:
-    """What an engine makes of one case.
+    """Run one case in an engine and compare the result with the references.
 
     Args:
         process: with the engine.
@@ -350,11 +350,11 @@ def check_case(process: EngineProcess, adapter: Adapter, case: Case, place: Path
         return Cell(*head, "not run", text="no layer of this config rotates")
     try:
         if adapter.measures == "cos and sin":
-            parts = {kind: _asked(process, Question(case.config, positions, case.length, kind)) for kind in truth}
+            parts = {kind: _ask_rows(process, Question(case.config, positions, case.length, kind)) for kind in truth}
             return Cell(*head, *_of_classes(parts, truth, case, positions))
         folder, right = _checkpoint(case, place, positions)
         tokens = tuple(text(case.length)[0].tolist())
-        actual = _asked(process, Question(case.config, positions, case.length, "all", str(folder), tokens))
+        actual = _ask_rows(process, Question(case.config, positions, case.length, "all", str(folder), tokens))
         fits, gap = judged(actual, right, "logits")
         if fits:
             return Cell(*head, "right", gap)
@@ -367,19 +367,19 @@ def check_case(process: EngineProcess, adapter: Adapter, case: Case, place: Path
 
 
 def _disputed(process: EngineProcess, adapter: Adapter, case: Case, place: Path, dispute: DisputedError) -> Cell:
-    """The cell of a case without a truth, with the name of each witness whose answer is the engine's."""
+    """The cell of a case without a truth, with the names of the references that the engine agrees with."""
     head, positions = (adapter.name, process.version or "", case.name), positions_of(case)
     try:
         if adapter.measures == "cos and sin":
             kinds = dispute.answers
-            parts = {kind: _asked(process, Question(case.config, positions, case.length, kind)) for kind in kinds}
+            parts = {kind: _ask_rows(process, Question(case.config, positions, case.length, kind)) for kind in kinds}
             names = dict.fromkeys(name for answers in kinds.values() for name in answers)
             same = [name for name in names if all(_is_of(rows, kinds[kind].get(name), positions) for kind, rows in
                                                   parts.items())]  # fmt: skip
         else:
             folder, _ = _checkpoint(case, place, positions)
             tokens = tuple(text(case.length)[0].tolist())
-            actual = _asked(process, Question(case.config, positions, case.length, "all", str(folder), tokens))
+            actual = _ask_rows(process, Question(case.config, positions, case.length, "all", str(folder), tokens))
             same = [name for name, config in _configs_of(case.config, dispute.answers).items()
                     if judged(actual, _logits_of(config, positions, case.length), "logits")[0]]  # fmt: skip
     except _NoAnswerError as error:
@@ -389,10 +389,10 @@ def _disputed(process: EngineProcess, adapter: Adapter, case: Case, place: Path,
 
 
 def _configs_of(config: Mapping[str, Any], answers: Mapping[str, Mapping[str, Answer]]) -> dict[str, dict[str, Any]]:
-    """A config for each witness under which transformers computes what that witness does.
+    """For each reference, a config under which transformers computes the same as that reference.
 
-    For a witness that differs in the gain alone: the config with that gain as ``attention_factor``. A witness that
-    differs in frequencies has no such config, and is left out.
+    For a reference that differs in the gain alone: the config with that gain as ``attention_factor``. A reference
+    that differs in frequencies has no such config, and is left out.
     """
     result = {"transformers": dict(config)}
     for kind in answers.values():
@@ -407,15 +407,16 @@ def _configs_of(config: Mapping[str, Any], answers: Mapping[str, Mapping[str, An
 
 
 def _is_of(rows: Tensor, answer: Answer | None, positions: tuple[int, ...]) -> bool:
-    """Whether an engine's rows are those of a witness, which says all that decides them."""
+    """Whether an engine's rows equal a reference's; False where the reference lacks the gain."""
     if answer is None or answer.gain is None:
         return False
     return judged(rows, cos_and_sin(answer.theta, answer.gain, positions), "cos and sin")[0]
 
 
-def found_remedy(process: EngineProcess, adapter: Adapter, case: Case, place: Path) -> dict[str, Any] | None:
-    """The first change after which the same engine is right, with all that were tried before; its fields are in the
-    README of the records. None where nothing that is known to try reached the engine.
+def find_remedy(process: EngineProcess, adapter: Adapter, case: Case, place: Path) -> dict[str, Any] | None:
+    """The first change after which the same engine is right, with all changes tried before it.
+
+    The README of the records describes the fields. None where no change that is known to try reached the engine.
 
     Args:
         process: with the engine.
@@ -478,10 +479,10 @@ class _Trial:
                 save(self.model, folder, change.config)
                 tokens = tuple(text(self.case.length)[0].tolist())
                 of_checkpoint = question._replace(folder=str(folder), tokens=tokens)
-                results = [judged(_asked(self.process, of_checkpoint), self.logits, "logits")]
+                results = [judged(_ask_rows(self.process, of_checkpoint), self.logits, "logits")]
             else:
                 results = [
-                    judged(_asked(self.process, question._replace(kind=kind)),
+                    judged(_ask_rows(self.process, question._replace(kind=kind)),
                            cos_and_sin(*self.truth[kind], self.positions), "cos and sin")
                     for kind in self.truth
                 ]  # fmt: skip
@@ -497,7 +498,7 @@ def _same_meaning(config: dict[str, Any], case: Case, truth: Mapping[str, tuple[
 
     try:
         module = rotary_module(AutoConfig.for_model(**copy.deepcopy(config)))
-        changed = {kind: their_frequencies(module, case.length, kind) for kind in truth}
+        changed = {kind: transformers_frequencies(module, case.length, kind) for kind in truth}
     except Exception:  # whatever transformers raises for a config that only an engine reads
         return False
     return all(
@@ -626,13 +627,13 @@ def run_check(
                 if cell is None:
                     cell = check_case(process, adapter, case, Path(place))
                 if adapter.granted is not None and cell.granted is None and cell.state != "not run":
-                    told = process.ask(Question(case.config, (), case.length, about="length"))
-                    cell = cell._replace(granted=told["granted"]) if "granted" in told else cell
+                    answer = process.ask(Question(case.config, (), case.length, about="length"))
+                    cell = cell._replace(granted=answer["granted"]) if "granted" in answer else cell
                 if cell is not known:
                     _append(record, cell)
                     progress(f"{adapter.name}  {case.name}  {cell}")
                 if remedies and cell.state in _WRONG and not (cell.remedy or {}).get("date"):
-                    remedy = found_remedy(process, adapter, case, Path(place))
+                    remedy = find_remedy(process, adapter, case, Path(place))
                     if remedy is None:
                         progress(f"{adapter.name}  {case.name}  no change reached the engine")
                     else:
@@ -659,7 +660,7 @@ def _matches(case: Case, row: str) -> bool:
 
 def _same(cell: Cell, head: Engine, heads: list[Engine]) -> bool:
     """Whether a recorded cell was measured with the versions of today."""
-    known = {(one.engine, one.version, one.reference) for one in heads}
+    known = {(entry.engine, entry.version, entry.reference) for entry in heads}
     return (cell.engine, cell.version) == head[:2] and (head.engine, head.version, head.reference) in known
 
 
@@ -706,8 +707,8 @@ def read_record(path: Path) -> tuple[list[Engine], list[Cell]]:
         try:
             entry = json.loads(line)
             if "case" in entry and "state" not in entry:
-                told = Remedied(**entry)
-                remedies[told[:3]] = told.remedy
+                remedied = Remedied(**entry)
+                remedies[remedied[:3]] = remedied.remedy
             elif "case" in entry:
                 cell = Cell(**entry)
                 cells[cell[:3]] = cell

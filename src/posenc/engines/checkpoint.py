@@ -1,7 +1,7 @@
-"""Will an engine compute this config right? From the committed measurements, or from the engine itself if it is here.
+"""Whether an engine computes one config right: by the committed records, or by running the installed engine.
 
-An engine whose rotary class runs (`Adapter.measures` "cos and sin") is asked about the config itself. For the others,
-and for engines that are not installed, the measured kinds of blocks of the config count (`posenc.hf.serving.engines`).
+An engine whose rotary class runs (`Adapter.measures` "cos and sin") runs on the config itself. For the others, and for
+engines that are not installed, the recorded kinds of blocks of the config count (`posenc.hf.serving.engines`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from posenc.arguments import shown
 from posenc.engines.adapters import NAMES, load_adapter
 from posenc.engines.cases import Case
-from posenc.engines.check import OWN, State, check_case
+from posenc.engines.check import USER_CONFIG, State, check_case
 from posenc.engines.process import EngineProcess
 from posenc.hf import read_rope
 from posenc.hf.config.rope_keys import find_rope_blocks
@@ -27,7 +27,7 @@ from posenc.hf.sources.formats import load_config
 
 
 class Line(NamedTuple):
-    """What is known of one engine and the config.
+    """The result for one engine and the config.
 
     Attributes:
         engine: the adapter's name.
@@ -42,6 +42,8 @@ class Line(NamedTuple):
     text: str
 
     def __str__(self) -> str:
+        if self.state == "not run" and self.source == "record":
+            return f"{self.engine}: {self.text}"  # which says that nothing was measured
         return f"{self.engine}: {self.state} ({self.source}). {self.text}"
 
 
@@ -67,7 +69,7 @@ def check_checkpoint(path: Path, engines: Sequence[str] = (), pythons: Mapping[s
 
 
 def _run_here(engine: str, config: dict[str, Any], python: str) -> Line | None:
-    """The engine's own answer; None where it is not installed or runs whole models only."""
+    """The result of running the engine; None where it is not installed or runs whole models only."""
     adapter = load_adapter(engine)
     if adapter.measures != "cos and sin":
         return None
@@ -79,7 +81,7 @@ def _run_here(engine: str, config: dict[str, Any], python: str) -> Line | None:
         return Line(adapter.name, "not run", "run here", "the config has no rotation, or does not say its length")
     text_config = find_text_config(config)
     original = min(trained or longest, longest) or longest
-    case = Case(OWN, text_config.model_type, "v5", dict(text_config), original, longest)
+    case = Case(USER_CONFIG, text_config.model_type, "v5", dict(text_config), original, longest)
     with EngineProcess(engine, python or sys.executable) as process, tempfile.TemporaryDirectory() as place:
         if process.version is None:
             return None
@@ -90,7 +92,7 @@ def _run_here(engine: str, config: dict[str, Any], python: str) -> Line | None:
 
 
 def _recorded(engine: str, config: dict[str, Any]) -> Line:
-    """What the committed table says of the kinds of blocks of a config."""
+    """The committed results for the kinds of blocks of a config."""
     text_config = find_text_config(config)
     blocks = [
         None if block.values is None else {key: value for key, value in block.effective.items() if value is not None}

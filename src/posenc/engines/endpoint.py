@@ -6,8 +6,8 @@
 
 Requests are counted and bounded in time, and an answer in size; nothing else of the server is used.
 
-Source: vLLM 0.33, entrypoints/openai (prompt_logprobs beside echo); llama.cpp, tools/server/README.md; llama_cpp_python
-    0.3.36, server/types.py.
+Source: vLLM 0.33, entrypoints/openai (prompt_logprobs next to echo); llama.cpp, tools/server/README.md;
+    llama_cpp_python 0.3.36, server/types.py.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Endpoint:
 
     Attributes:
         url: its root, or the root with ``/v1``.
-        model: the name to ask for; "" for the first one that the server lists.
-        api_key: sent as a bearer token where given.
-        most_requests: after which no more are sent.
+        model: the model's name in requests; "" for the first model that the server lists.
+        api_key: sent as a bearer token if given.
+        most_requests: the limit on requests.
         seconds: of all requests together; a single one is cut off when they end.
     """
 
@@ -73,9 +73,9 @@ class Endpoint:
         """The first choice of a greedy completion, with the server's count of tokens under "usage".
 
         Raises:
-            RefusedError: where the server refuses the prompt, as for one that is too long.
-            BudgetError: where no request is left.
-            OSError: where the server cannot be reached.
+            RefusedError: if the server refuses the prompt, for example because it is too long.
+            BudgetError: if no request is left.
+            OSError: if the server cannot be reached.
         """
         body: dict[str, Any] = {
             "model": self.model, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "seed": 0,

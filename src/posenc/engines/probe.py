@@ -1,15 +1,15 @@
-"""Does a running server apply its model's positions? Asked from outside, without weights and without a second engine.
+"""Test from outside whether a running server applies its model's rope scaling: no weights, no second engine.
 
-    loss of one passage     with n tokens of text before it, n growing: the same tokens cost about the same as long as
-                            positions are right, and more where a scaling was dropped and positions leave what the model
-                            was trained at
-    tokens that arrive      the server's own count: it stops growing where a prompt is truncated
-    longest prompt          where a longer one is refused, the context is capped
-    secret numbers          where the server gives no probabilities of prompts: hidden at several depths and asked for,
-                            answered greedily, right by exact match
+    loss of one passage     with n tokens of text before it, n growing: the loss of the same tokens stays about the same
+                            while positions are right, and rises if a scaling was dropped and positions go beyond the
+                            training length
+    tokens that arrive      the server's own count: it stops growing if a prompt is truncated
+    longest prompt          if a longer one is refused, the context is capped
+    secret numbers          for servers without probabilities of prompts: numbers hidden at several depths, answered
+                            greedily, scored by exact match
 
-A rise of the loss shows that the model, as it is served, reads worse at these positions; that a scaling was dropped
-follows only if the model with it reads as well there as before, which its authors say and this probe does not know.
+A rise of the loss shows that the served model is worse at these positions. It shows a dropped scaling only if the model
+with its scaling is as good there as at shorter lengths: its authors report that, this probe cannot measure it.
 
 Statistics: paired differences of the passage's tokens with Student's interval; tokens of one passage are not
 independent, so that the intervals are too narrow for anything finer than the margins here.
@@ -68,20 +68,20 @@ class Point:
 
 @dataclass
 class Probe:
-    """What a server does with positions.
+    """The result of probing a server.
 
     Attributes:
-        endpoint: its address.
-        model: its name for the model.
-        declared: tokens that it says it grants; None where it does not say.
-        original: tokens up to which positions are known to be right; None: not told.
-        points: by growing length.
-        scaling: whether positions beyond ``original`` are read as well as those within.
+        endpoint: the server's URL.
+        model: the server's name for the model.
+        declared: the context length in tokens that the server reports; None where it reports none.
+        original: tokens up to which positions are assumed right; None: not known.
+        points: measurements by growing length.
+        scaling: whether results beyond ``original`` are as good as within.
         cap: tokens above which prompts are refused, as the server names them or as many as it took; None where none
             was refused.
         truncated_at: tokens that arrive of longer prompts; None where all arrive.
         method: "loss" or "secret numbers".
-        notes: what was not done, and why.
+        notes: what was left out, and why.
     """
 
     endpoint: str
@@ -98,14 +98,16 @@ class Probe:
 
     @property
     def faults(self) -> list[str]:
-        """What is wrong, in words; empty where nothing is."""
+        """Sentences on what is wrong; empty where nothing is."""
         faults = []
         if self.scaling == "dropped":
-            faults.append(f"positions beyond {self.original:,} tokens are read worse: the scaling is not applied")
+            faults.append(
+                f"worse beyond {self.original:,} tokens, by {self.method}: the scaling is probably not applied"
+            )
         if self.cap is not None:
             faults.append(f"the context is capped: prompts of more than about {self.cap:,} tokens are refused")
         if self.truncated_at is not None:
-            faults.append(f"longer prompts are truncated to {self.truncated_at:,} tokens without an error")
+            faults.append(f"prompts are truncated to {self.truncated_at:,} tokens without an error")
         return faults
 
     def json(self) -> str:
@@ -114,8 +116,8 @@ class Probe:
 
     def __str__(self) -> str:
         lines = [f"{printable(self.endpoint)}, model {printable(self.model)}, {self.requests} requests"]
-        granted = "does not say" if self.declared is None else f"{self.declared:,} tokens"
-        lines += [f"the server grants   {granted}", ""]
+        granted = "not reported" if self.declared is None else f"{self.declared:,} tokens"
+        lines += [f"context length      {granted}", ""]
         lines += [_line(point) for point in self.points]
         lines += ["", *(f"FAULT  {fault}" for fault in self.faults), *_scaling_lines(self)]
         lines += [f"note   {note}" for note in self.notes]
@@ -133,13 +135,13 @@ def probe(
 
     Args:
         endpoint: the server.
-        original: tokens that the model was trained at before its scaling; positions up to it are taken to be right.
-            None: half of ``length``.
-        length: the longest context to ask for, tokens; None: what the server says that it grants, or 8,192.
+        original: the training length in tokens before the scaling; positions up to it are assumed right. None: half of
+            ``length``.
+        length: the longest prompt to send, in tokens; None: the context length that the server reports, or 8,192.
         progress: is called with a line at each length.
 
     Returns:
-        What was found; what the requests and seconds of the endpoint did not allow is in its notes.
+        The result; its notes say what the limits on requests and seconds did not allow.
 
     Raises:
         ValueError: for numbers out of range, and for a server that refuses even the shortest prompt.
@@ -162,7 +164,7 @@ def probe(
 
 
 def _told_by(endpoint: Endpoint) -> tuple[str, int | None]:
-    """The name of the model and the context that the server says it grants."""
+    """The name of the model and the context length that the server reports."""
     answer = endpoint.get("/v1/models")
     models = answer.get("data") if isinstance(answer, dict) else None
     entries = [entry for entry in models or [] if isinstance(entry, dict)]
@@ -190,7 +192,7 @@ def _measure(endpoint: Endpoint, result: Probe, longest: int, progress: Callable
     shifted = losses is not None and losses.shifted
     if shifted:
         result.notes.append(
-            "the server's probabilities are one token off: the five likeliest tokens of the row before are used"
+            "the server's probabilities are shifted by one token: the five likeliest tokens of the row before are used"
         )
     base: list[float] | None = None
     reserved = (LOCAL + PASSAGE) / characters
@@ -250,7 +252,7 @@ class _Losses(NamedTuple):
 
     @property
     def shifted(self) -> bool:
-        """Whether the server's probabilities are one token off, as those of llama_cpp_python are."""
+        """Whether the server's probabilities are shifted by one token, as in llama_cpp_python's server."""
         with_token, row_before = (sum(losses) / len(losses) for losses in self)
         return with_token > row_before + _SHIFTED
 
@@ -297,17 +299,17 @@ def _point(tokens: int, usage: dict[str, Any], losses: list[float] | None, base:
 
 def _searched(endpoint: Endpoint, tokens: int, characters: int) -> Point:
     """Secret numbers at three depths of the text, one request each."""
-    found, arrived = 0, None
+    hits, arrived = 0, None
     for seed, depth in enumerate(_DEPTHS):
         task = draw_task("niah_single", seed)
         text = _text()[-characters:]
         place = text.find(". ", int(depth * len(text))) + 2
         prompt = f"{task.before}{text[:place]}{task.facts[0]} {text[place:]}{task.question}"
         choice = endpoint.complete(prompt, _ANSWER)
-        found += task.expected[0] in str(choice.get("text", ""))
+        hits += task.expected[0] in str(choice.get("text", ""))
         counted = choice["usage"].get("prompt_tokens")
         arrived = counted if isinstance(counted, int) else arrived
-    return Point(tokens, arrived, numbers_found=found, hidden=len(_DEPTHS))
+    return Point(tokens, arrived, numbers_found=hits, hidden=len(_DEPTHS))
 
 
 def _judge(result: Probe, longest: int) -> None:
@@ -353,7 +355,7 @@ def _line(point: Point) -> str:
         return f"{words[0]}   refused: {point.refused}"
     words.append(f"{point.arrived:,} arrived" if point.arrived is not None else "the server does not count them")
     if point.loss is not None:
-        words.append(f"loss {point.loss:.3f} nats")
+        words.append(f"loss {point.loss:.3f} nats a token")
     if point.rise is not None:
         words.append(f"rise {point.rise.mean:+.3f} [{point.rise.low:+.3f}, {point.rise.high:+.3f}]")
     if point.numbers_found is not None:
@@ -363,10 +365,10 @@ def _line(point: Point) -> str:
 
 def _scaling_lines(result: Probe) -> list[str]:
     if result.scaling == "applied":
-        return [f"right  positions beyond {result.original:,} tokens are read as well as those within"]
+        return [f"right  as good beyond {result.original:,} tokens as within, by {result.method}"]
     if result.scaling == "inconclusive":
-        return [f"unsure whether positions beyond {result.original:,} tokens are read as well as those within"]
-    return [] if result.scaling == "dropped" else ["unsure nothing beyond the original length was measured"]
+        return [f"open   whether it is as good beyond {result.original:,} tokens as within: inconclusive"]
+    return [] if result.scaling == "dropped" else ["open   nothing beyond the original length was measured"]
 
 
 @cache

@@ -1,4 +1,4 @@
-"""A worker with one engine, as the check talks to it: a crash or a hang of an engine loses one answer, not the run."""
+"""The check's side of a worker process with one engine: a crash or hang of the engine loses one answer, not the run."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class EngineProcess:
         self._process: subprocess.Popen[str] | None = None
         self._lines: queue.Queue[str | None] = queue.Queue()
         self._errors: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115  # it lives as long as this object
-        told = self._start()
-        self.version: str | None = told.get("version")
-        self.reason = str(told.get("reason") or told.get("refused") or "")
+        greeting = self._start()
+        self.version: str | None = greeting.get("version")
+        self.reason = str(greeting.get("reason") or greeting.get("refused") or "")
 
     def __enter__(self) -> Self:
         return self
@@ -79,8 +79,8 @@ class EngineProcess:
             code = self._process.wait() if self._process is not None else 0
             self._stop()
             return {"refused": f"its process ended with exit code {code}{self._last_error()}"}
-        told: dict[str, Any] = json.loads(line)
-        return told
+        answer: dict[str, Any] = json.loads(line)
+        return answer
 
     def _last_error(self) -> str:
         self._errors.seek(0)

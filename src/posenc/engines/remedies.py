@@ -1,13 +1,13 @@
-"""What may make an engine right that reads a case's config wrongly: other keys, flags, posenc's files and plug-ins.
+"""Changes that may make an engine compute a case right: other keys, flags, posenc's files and plug-ins.
 
-    respelled    the same block in other words: both versions' keys, a default written out, a gain under another name
-    flags        what the engine's command line, or its own config where it reads no config.json, says of a rotation
+    respelled    the same block with other keys: both versions' keys, a default written out, a gain under another name
+    flags        options of the engine's command line, or of its own config where it reads no config.json
     rewritten    another rope type with the same frequencies and gain at the case's length
-    tools        `posenc gguf` in the converter's place, posenc's plug-in in the engine (`serve-flags --exact`)
+    tools        `posenc gguf` instead of the converter, posenc's plug-in in the engine (`serve-flags --exact`)
 
 The check runs them in this order in the same engine and keeps the first that is right, with all that were tried before
-it; for llama.cpp's converter, which reads few keys, flags and files come first. The target is the truth of the
-unchanged case.
+it; for llama.cpp's converter, which reads few keys, flags and files come first. The target is the reference value of
+the unchanged case.
 Source: for what each engine reads, the lines that docs/engine-table.md links to, and vLLM 0.33.0 rotary_embedding,
     llama.cpp src/llama-context.cpp (yarn_attn_factor, rope_attn_factor), litgpt 0.5.13 model.py (build_rope_cache).
 """
@@ -121,7 +121,7 @@ def _respelled(case: Case, truth: Truth) -> Iterator[Change]:
         "attention_factor written out, without mscale": partial(_attention_factor, gain=gain),
         "attn_factor = attention_factor / (0.1 ln factor + 1)": partial(_attn_factor, gain=gain),
         "the gain as mscale and mscale_all_dim": partial(_gain_as_mscale, gain=gain),
-        "short_mscale and long_mscale with the value of the gain": partial(_list_gains, gain=gain),
+        "short_mscale and long_mscale set to the gain": partial(_list_gains, gain=gain),
     }
     inner = case.config.get("text_config", case.config)
     share = 2 * len(theta) / inner["head_dim"] if len(truth) == 1 and "head_dim" in inner else 1.0
@@ -134,9 +134,9 @@ def _respelled(case: Case, truth: Truth) -> Iterator[Change]:
         yield Change("config", what, change(case.config))
     if both is None:
         return
-    yield Change("config", "both spellings", both)
+    yield Change("config", "both versions' keys", both)
     for what, change in wholes.items():
-        yield Change("config", f"both spellings, {what}", change(both))
+        yield Change("config", f"both versions' keys, {what}", change(both))
 
 
 def _blocks_changed(config: Block, change: Callable[[Block], Block]) -> Block:
@@ -171,8 +171,8 @@ def _attention_factor(block: Block, gain: float) -> Block:
 
 
 def _attn_factor(block: Block, gain: float) -> Block:
-    given = block["rope_type"] == "yarn" and "attention_factor" in block
-    return {**block, "attn_factor": gain / _yarn_gain(block)} if given else block
+    has_gain = block["rope_type"] == "yarn" and "attention_factor" in block
+    return {**block, "attn_factor": gain / _yarn_gain(block)} if has_gain else block
 
 
 def _list_gains(block: Block, gain: float) -> Block:
@@ -222,22 +222,22 @@ def _rewritten(case: Case, truth: Truth) -> Iterator[Change]:
         return
     theta, gain = next(iter(truth.values()))
     block, only = _block_of(case.config) or {}, _texts(case)
-    kept: Block = {key: block[key] for key in _OTHER_KEYS if key in block}
+    other_keys: Block = {key: block[key] for key in _OTHER_KEYS if key in block}
     inner = case.config.get("text_config", case.config)
     share = 2 * len(theta) / inner["head_dim"]
-    kept |= {"partial_rotary_factor": share} if share != 1 else {}
+    other_keys |= {"partial_rotary_factor": share} if share != 1 else {}
     base = _base_of(theta)
     if base is not None and gain == 1 and block.get("rope_type", "default") != "default":
-        plain = {"rope_type": "default", "rope_theta": base, **kept}
-        what = "the rope type default, with the rope_theta of this length"
-        yield Change("config", what, _with(case, plain), only=only)
+        unscaled = {"rope_type": "default", "rope_theta": base, **other_keys}
+        what = "rope type default with the rope_theta that this length gives"
+        yield Change("config", what, _with(case, unscaled), only=only)
     if "mrope_section" in block or not all(frequency > 0 for frequency in theta):
         return  # LongRoPE has no sections in these engines, and no factor stops a pair
     declared = max(case.length, inner["max_position_embeddings"])
-    lists = _lists(theta, gain, block["rope_theta"]) | kept
-    what = "the rope type longrope, its two lists the frequencies of this case, the gain written out"
+    lists = _lists(theta, gain, block["rope_theta"]) | other_keys
+    what = "rope type longrope with factors for this case's frequencies, the gain written out"
     if block.get("rope_type") == "longrope":
-        what = f"both lists the {'short' if case.length <= case.original else 'long'} one, the gain written out"
+        what = f"{'short' if case.length <= case.original else 'long'}_factor in both lists, the gain written out"
     originals = {what: case.original}
     if gain >= 1:
         originals[f"{what} and by original_max_position_embeddings"] = round(declared ** (1 / gain**2))
@@ -265,8 +265,8 @@ def _layers_rewritten(case: Case, truth: Truth) -> Iterator[Change]:
         for kind, block in nested.items()
     }
     inner = {**config, "rope_parameters": blocks}
-    whole = {**case.config, "text_config": inner} if "text_config" in case.config else inner
-    yield Change("config", "the rope type longrope for the kinds of layers that scale, the gain written out", whole)
+    changed = {**case.config, "text_config": inner} if "text_config" in case.config else inner
+    yield Change("config", "rope type longrope for the kinds of layers that scale, the gain written out", changed)
 
 
 def _block_of(config: Block) -> Block | None:
@@ -327,21 +327,20 @@ def _none(case: Case, truth: Truth) -> Iterable[Change]:
 def _vllm_flags(case: Case, truth: Truth) -> Iterator[Change]:
     block = _block_of(case.config) or {}
     if block.get("rope_type") == "longrope" and case.length <= case.original:
-        served = {"length": case.original}, ("--max-model-len", str(case.original)), _texts(case)
-        yield Change("flag", "serve at most the original length", case.config, *served)
+        limited_length = {"length": case.original}, ("--max-model-len", str(case.original)), _texts(case)
+        yield Change("flag", "serve at most the original length", case.config, *limited_length)
         gain = next(iter(truth.values()))[1]
         config = _blocks_changed(case.config, partial(_list_gains, gain=gain))
-        what = "serve at most the original length, with short_mscale and long_mscale of the value of the gain"
-        yield Change("flag", what, config, *served)
+        what = "serve at most the original length, with short_mscale and long_mscale set to the gain"
+        yield Change("flag", what, config, *limited_length)
     if block.get("rope_type") == "yarn" and "mrope_section" in block:
         # The table of M-RoPE computes YaRN's ramp from four times the original length, and a ramp that starts at
         # beta rotations in L tokens starts at 4 beta in 4 L.
         betas = {"beta_fast": 4 * block.get("beta_fast", 32.0), "beta_slow": 4 * block.get("beta_slow", 1.0)}
         config = _blocks_changed(case.config, lambda block: {**block, **betas})
         words = _overrides(config, case) or {}
-        what = (
-            f"beta_fast {betas['beta_fast']:g} and beta_slow {betas['beta_slow']:g}, four times theirs, in vLLM alone"
-        )
+        fast, slow = betas.values()
+        what = f"beta_fast {fast:g} and beta_slow {slow:g}, four times the case's, in vLLM only"
         yield Change("flag", what, case.config, {"overrides": words}, ("--hf-overrides", json.dumps(words)))
 
 
@@ -403,7 +402,7 @@ def _gguf_files(case: Case, truth: Truth) -> Iterator[Change]:
     for change in (Change("tool", "", case.config), *other):
         rope = _block_of(change.config) or {}
         rope = {key: value for key, value in rope.items() if key not in ("short_mscale", "long_mscale")}
-        what = "posenc gguf writes the file" + (f": {change.what}" if change.what else "")
+        what = "a file written by posenc gguf" + (f": {change.what}" if change.what else "")
         flags = ("posenc", "gguf", "unscaled.gguf", "--rope", json.dumps(rope))
         yield Change("tool", what, case.config, {"rope": rope}, flags, change.only)
 
@@ -455,7 +454,7 @@ def _litgpt_config(case: Case, truth: Truth) -> Iterator[Change]:
     exact = {"beta_fast": beta(round(end) + 0.25), "beta_slow": beta(round(start) - 0.25)}
     for what, betas in {
         "beta_fast and beta_slow swapped": swapped,
-        "beta_fast and beta_slow swapped, and such that its rounding meets the ends of the ramp": exact,
+        "beta_fast and beta_slow swapped and adjusted so that litgpt's rounding meets the ends of the ramp": exact,
     }.items():
         options = {"rope_adjustments": {**adjustments, **betas}}
         yield Change("config", f"{what}, the gain as mscale", case.config, options)
@@ -467,8 +466,8 @@ def _ramp(theta: list[float], block: Block) -> tuple[float, float]:
     Raises:
         ValueError: where fewer than two pairs stand on the slope.
     """
-    plain = [block["rope_theta"] ** (-pair / len(theta)) for pair in range(len(theta))]
-    shares = [(1 - after / before) / (1 - 1 / block["factor"]) for before, after in zip(plain, theta, strict=True)]
+    base_theta = [block["rope_theta"] ** (-pair / len(theta)) for pair in range(len(theta))]
+    shares = [(1 - after / before) / (1 - 1 / block["factor"]) for before, after in zip(base_theta, theta, strict=True)]
     inside = [(pair, share) for pair, share in enumerate(shares) if 1e-6 < share < 1 - 1e-6]
     if len(inside) < 2:
         raise ValueError(f"YaRN's ramp has {len(inside)} pairs on its slope; two say where it starts and ends")

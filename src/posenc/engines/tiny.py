@@ -24,8 +24,8 @@ def build_model(config: dict[str, Any]) -> Any:
     """A causal language model of transformers with random weights, the same for configs of the same sizes."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    told = AutoConfig.for_model(**{**copy.deepcopy(config), **_SPECIAL})
-    model = AutoModelForCausalLM.from_config(told, attn_implementation="eager").eval().float()
+    model_config = AutoConfig.for_model(**{**copy.deepcopy(config), **_SPECIAL})
+    model = AutoModelForCausalLM.from_config(model_config, attn_implementation="eager").eval().float()
     draw = torch.Generator().manual_seed(2)
     for name, weight in model.named_parameters():
         if "norm" not in name:

@@ -1,8 +1,8 @@
-"""One engine in a process of its own: ``python -m posenc.engines.worker ADAPTER``, a JSON line for each question.
+"""Runs one engine in a process of its own: ``python -m posenc.engines.worker ADAPTER``, a JSON line per question.
 
-The first line that it writes is its version (null: not installed). Each line that it reads is a `Question`; it answers
-{"rows": …} or {"granted": tokens}, {"refused": the engine's error} or {"not_run": why the adapter does not ask}. What
-the engine prints goes to stderr, so that it cannot end up among the answers.
+The first line of output has the engine's version (null: not installed). Each line of input is a `Question`; the output
+is {"rows": …} or {"granted": tokens}, {"refused": the engine's error} or {"not_run": why the adapter does not test it}.
+What the engine prints goes to stderr, so it cannot end up among the answers.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def main() -> None:
     except Exception as error:  # an engine that cannot be imported is not installed, and says why
         write({"version": None, "reason": one_line(f"{type(error).__name__}: {error}")})
     for line in sys.stdin:
-        told = json.loads(line)
-        lists = {key: tuple(told[key]) for key in ("positions", "tokens")}
-        write(answer(adapter, Question(**{**told, **lists})))
+        message = json.loads(line)
+        lists = {key: tuple(message[key]) for key in ("positions", "tokens")}
+        write(answer(adapter, Question(**{**message, **lists})))
 
 
 if __name__ == "__main__":

@@ -22,8 +22,9 @@ COSTS = {
     "scaling-lost": "a cosine of 0.76 between right and wrong queries at 8,192 tokens, 0.50 at 60,000 "
     "(Blaizzy/mlx-vlm#1710)",
     "share-lost": "13.1 nats of divergence a token (huggingface/transformers#48241)",
-    "yarn-on-short-prompts": "quality of short prompts (vllm-project/vllm#18728, sgl-project/sglang#6030)",
-    "yarn-gain-in-engines": "a gain of 1.28 or 1.42 in the place of 1 (vllm-project/vllm#48621 and #48351, "
+    "yarn-on-short-prompts": "users report worse answers to short prompts (vllm-project/vllm#18728, "
+    "sgl-project/sglang#6030)",
+    "yarn-gain-in-engines": "a gain of 1.28 or 1.42 instead of 1 (vllm-project/vllm#48621 and #48351, "
     "sgl-project/sglang#22711)",
     "gguf-scaling-lost": "quality past the training length (ggml-org/llama.cpp#13322, ikawrakow/ik_llama.cpp#402)",
     "rotation-of-another-configuration": "a silent no-op: the loss is the unchanged model's (MakazhanAlpamys/Soup#793)",
@@ -31,7 +32,7 @@ COSTS = {
     "sinks-ignored": "another softmax in every layer (huggingface/transformers#43120, unslothai/unsloth#3142)",
     "frequencies-rounded": "an error of 180 degrees at 4,096 tokens (Modalities/modalities#462), 0.011 nats of "
     "divergence (NVIDIA-NeMo/Automodel#2549)",
-    "frequencies-uninitialised": "training loss 5 to 11 times higher (unslothai/unsloth#4112), 11.08 in the place of "
+    "frequencies-uninitialised": "training loss 5 to 11 times higher (unslothai/unsloth#4112), 11.08 instead of "
     "3.63 (pytorch/torchtitan#4783)",
     "saved-frequencies-differ": "the base of a configuration that nobody reads goes wrong unseen (Zymrael/vortex#73)",
     "weights-of-another-layout": "fluent-looking nonsense after some 20 tokens (karpathy/llama2.c#286, "

@@ -251,12 +251,12 @@ class SelfAttention(nn.Module):
             return None
         batch, q_proj, k_proj = shape[0], modules["q_proj"], modules["k_proj"]
         v_proj, o_proj, q_norm, k_norm = modules["v_proj"], modules["o_proj"], modules["q_norm"], modules["k_norm"]
-        plain = (
+        simple = (
             type(q_proj) is type(k_proj) is type(v_proj) is type(o_proj) is nn.Linear
             and type(q_norm) is type(k_norm) is nn.Identity
             and _unwatched_forward(q_proj, k_proj, v_proj, o_proj, q_norm, k_norm)
         )
-        if plain:
+        if simple:
             size, of_keys = (batch, self.num_heads, 1, self.head_dim), (batch, self.num_kv_heads, 1, self.head_dim)
             q, k, v = _linear(q_proj, x).view(size), _linear(k_proj, x).view(of_keys), _linear(v_proj, x).view(of_keys)
         else:
@@ -292,7 +292,7 @@ class SelfAttention(nn.Module):
                 options = (True, self.scale, None, 0.0, self.softcap, 0.0, self.backend)
                 closed = prepared.closed_step(q, keys, values, left, of_left, options)
                 self.__dict__["_step_plan"] = plan._replace(closed=closed, closed_for=(batch, q.dtype))
-        if plain and type(self)._merge is SelfAttention._merge:
+        if simple and type(self)._merge is SelfAttention._merge:
             merged = _linear(o_proj, out.reshape(batch, 1, -1))
         else:
             merged = self._merge(out, x)
@@ -300,7 +300,7 @@ class SelfAttention(nn.Module):
         return merged
 
     def _plan_steps(self, modules: tuple[nn.Module | None, ...]) -> StepPlan:
-        """What `_step` looks up once; ``modules`` are those of ``encodings``."""
+        """The lookups that `_step` needs only once; ``modules`` are the modules of ``encodings``."""
         kind, acting = type(self), [e for e in modules if isinstance(e, Encoding)]
         rotary = [e for e in acting if isinstance(e, RotaryEncoding)]
         alone = len(rotary) == 1 and _unwatched(rotary[0])  # setting a hook counts as a change of attributes

@@ -61,7 +61,7 @@ def on_all_axes(positions: Tensor, axes: int = 3) -> Tensor:
 
     Args:
         positions: ``(*batch, tokens)``, one coordinate.
-        axes: coordinates to make of it.
+        axes: number of coordinates.
 
     >>> on_all_axes(torch.arange(2)).tolist()
     [[0, 0, 0], [1, 1, 1]]

@@ -55,7 +55,7 @@ def engine_defaults() -> tuple[Rule, ...]:
 
 
 def _measured(engine: str, column: str) -> Rule:
-    """What the newest record says, of Llama where the engine was asked with Llama."""
+    """The newest record's results; for Llama where Llama was tested."""
     results = [result for result in engine_results(column) if result.spelling == _SPELLING[column]]
     right = [result.row for result in results if result.right]
     wrong = [f"{r.row} ({r.gap:.2g})" for r in results if r.wrong and r.gap is not None]
@@ -69,8 +69,8 @@ def _measured(engine: str, column: str) -> Rule:
     )  # fmt: skip
     text = f"{name} computes {len(right)} of {len(results)} kinds of {SPELLINGS[_SPELLING[column]]} right"
     text += f", plain {known} among them." if known else "."
-    text += f" Wrong, by the gap to transformers: {', '.join(wrong)}." if wrong else ""
-    text += f" Refused: {', '.join(refused)}." if refused else ""
+    text += f" Different from transformers (largest difference): {'; '.join(wrong)}." if wrong else ""
+    text += f" Refused (errors with the tiny test model): {'; '.join(refused)}." if refused else ""
     facts = {
         "writer": _count(engine_results(WRITER)),
         "version_5": _version_5(engine_result(MLX, "yarn", "v5", "llama")),

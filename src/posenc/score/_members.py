@@ -1,4 +1,4 @@
-"""Lists of encodings inside a score encoding: what one list alone makes of scores, and the features of several."""
+"""Lists of encodings inside a score encoding: the scores under one list alone, and the features of several lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decoding: what a cache makes of the same tokens, one at a time or in chunks."""
+"""Decoding checks: the same tokens through a cache, one at a time or in chunks, give the results of one call."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ RECIPES: dict[str, Callable[[], list[Encoding]]] = {
 }
 
 
-def drawn(shape: Sequence[int], seed: int) -> Tensor:
+def random_tensor(shape: Sequence[int], seed: int) -> Tensor:
     return torch.rand(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
@@ -185,11 +185,11 @@ SITUATIONS: dict[str, Callable[[int, int], dict[str, object]]] = {
     "bidirectional": lambda queries, keys: {"causal": False},
     "window": lambda queries, keys: {"window": 17},
     "window, bidirectional": lambda queries, keys: {"window": 9, "causal": False},
-    "mask of keys": lambda queries, keys: {"mask": drawn((2, HEADS, 1, keys), 1) > 0.3},
+    "mask of keys": lambda queries, keys: {"mask": random_tensor((2, HEADS, 1, keys), 1) > 0.3},
     "mask of all": lambda queries, keys: {
-        "mask": (drawn((queries, keys), 2) > 0.3) & (torch.arange(queries) != 9)[:, None]
+        "mask": (random_tensor((queries, keys), 2) > 0.3) & (torch.arange(queries) != 9)[:, None]
     },
-    "mask and window": lambda queries, keys: {"mask": drawn((2, 1, queries, keys), 3) > 0.3, "window": 5},
+    "mask and window": lambda queries, keys: {"mask": random_tensor((2, 1, queries, keys), 3) > 0.3, "window": 5},
     "packed": lambda queries, keys: {"segments": torch.arange(keys) // 23},
     "packed, bidirectional": lambda queries, keys: {
         "segments": torch.arange(2 * keys).view(2, -1) // 23,
@@ -197,7 +197,7 @@ SITUATIONS: dict[str, Callable[[int, int], dict[str, object]]] = {
     },
     "by positions": lambda queries, keys: {
         "causal": "positions",
-        "q_pos": (drawn((queries,), 4) * keys).long(),
+        "q_pos": (random_tensor((queries,), 4) * keys).long(),
         "k_pos": torch.arange(keys).flip(0),
         "window": 30,
     },
@@ -205,7 +205,7 @@ SITUATIONS: dict[str, Callable[[int, int], dict[str, object]]] = {
 OF_INDICES = [name for name in SITUATIONS if name != "by positions"]
 
 
-def made(name: str, dtype: torch.dtype = torch.float64) -> list[Encoding]:
+def build_encodings(name: str, dtype: torch.dtype = torch.float64) -> list[Encoding]:
     """The encodings of a name, with every parameter moved off its first value."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -225,7 +225,7 @@ def called(
     q, k, v = qkv(
         batch, HEADS, queries, keys, HEAD_DIM, num_kv_heads=KV_HEADS, value_dim=VALUE_DIM, dtype=dtype, transposed=True
     )
-    return [q, k, v, (drawn((batch, keys, dim), 5) * 2 - 1).to(dtype)]
+    return [q, k, v, (random_tensor((batch, keys, dim), 5) * 2 - 1).to(dtype)]
 
 
 def differentiated(
@@ -257,7 +257,7 @@ def expect_dense(
     recipe: str | Sequence[Encoding], queries: int, keys: int | None = None, *, tolerance: float = 1e-10, **options
 ) -> None:
     """Tiles give the values and gradients of the definition, in float64."""
-    encodings = made(recipe) if isinstance(recipe, str) else recipe
+    encodings = build_encodings(recipe) if isinstance(recipe, str) else recipe
     tensors = called(queries, keys, batch=2 if max(queries, keys or 0) < 200 else 1)
     for name in ("mask", "segments"):  # of as many rows
         inputs = options.get(name)
@@ -271,7 +271,7 @@ def errors(
     recipe: str, dtype: torch.dtype, length: int = 300, backend: str = "tiled", **options: object
 ) -> dict[str, float]:
     """By how much results and gradients in a narrow dtype differ from the float64 definition, relative to the norm."""
-    encodings = made(recipe, torch.float32)
+    encodings = build_encodings(recipe, torch.float32)
     tensors = called(length, batch=1, dtype=dtype)
     got = differentiated(encodings, tensors, backend=backend, **options)
     assert got["result"].dtype == dtype
@@ -306,7 +306,7 @@ class Inside(TorchDispatchMode):
         self.note(func, [t for t in tree_leaves(out) if isinstance(t, Tensor)])
         return out
 
-    def note(self, func, made: list[Tensor]) -> None:
+    def note(self, func, tensors: list[Tensor]) -> None:
         raise NotImplementedError
 
 
@@ -315,17 +315,17 @@ class Largest(Inside):
 
     elements = nbytes = 0
 
-    def note(self, func, made: list[Tensor]) -> None:
-        for t in made:
+    def note(self, func, tensors: list[Tensor]) -> None:
+        for t in tensors:
             nbytes = t.untyped_storage().nbytes()
             self.elements, self.nbytes = max(self.elements, nbytes // t.element_size()), max(self.nbytes, nbytes)
 
 
 class Products(Inside):
-    """How many numbers products of matrices have made."""
+    """The number of elements in results of matrix products."""
 
     elements = 0
 
-    def note(self, func, made: list[Tensor]) -> None:
+    def note(self, func, tensors: list[Tensor]) -> None:
         if func._schema.name.removeprefix("aten::") in ("bmm", "mm", "addmm", "baddbmm", "addmm_", "baddbmm_"):
-            self.elements += sum(t.numel() for t in made)
+            self.elements += sum(t.numel() for t in tensors)

@@ -10,10 +10,10 @@ from tests.backends.tiled.compare import (
     RECIPES,
     SITUATIONS,
     Largest,
+    build_encodings,
     called,
     differentiated,
     expect_dense,
-    made,
 )
 from tests.samples import gap, qkv
 
@@ -43,7 +43,7 @@ def test_narrow_types(name, wide_values, dtype):
         return  # whose tables are as narrow as the values
     q, k, v, x = called(3, 300, dtype=dtype)
     v = torch.cat([v, v], -1)[..., :8] if wide_values else v
-    encodings = made(name, torch.float32)
+    encodings = build_encodings(name, torch.float32)
     with torch.no_grad():
         out = attention(q, k, v, encodings, x=x, backend="tiled")
         exact = attention(q.double(), k.double(), v.double(), encodings, x=x.double(), backend="dense")
@@ -57,7 +57,7 @@ def test_rows_that_see_no_key(name, dtype):
     mask = torch.ones(2, 1, 3, 50, dtype=torch.bool)
     mask[1] = mask[0, :, 1] = False
     tensors = [*qkv(2, 4, 3, 50, head_dim=8, num_kv_heads=2, dtype=dtype), called(50, dtype=dtype)[3]]
-    result = differentiated(made(name, torch.float64), tensors, mask=mask)
+    result = differentiated(build_encodings(name, torch.float64), tensors, mask=mask)
     assert all(t.isfinite().all() for t in result.values())
     assert (result["result"][1] == 0).all()
     assert (result["result"][0, :, 1] == 0).all()
@@ -67,7 +67,7 @@ def test_rows_that_see_no_key(name, dtype):
 def test_training_on_a_few_queries_in_half_precision():
     """The norms of one forward pass serve another backward pass."""
     for name in ("t5", "fox", "cope"):
-        encodings, tensors = made(name), called(5, 300, batch=1, dtype=torch.bfloat16)
+        encodings, tensors = build_encodings(name), called(5, 300, batch=1, dtype=torch.bfloat16)
         actual = differentiated(encodings, tensors)
         expected = differentiated(encodings, [t.double() for t in tensors], backend="dense")
         for part, exact in expected.items():
@@ -83,7 +83,7 @@ def test_layouts_of_a_cache(layout):
         rotated = [torch.stack([t, t], 1).flatten(0, 1)[::2] for t in (q, k, v)]
     with torch.no_grad():
         for name in ("nope", "t5", "cope", "sticks"):
-            got, expected = (attention(*t, made(name), x=x, backend="tiled") for t in (rotated, (q, k, v)))
+            got, expected = (attention(*t, build_encodings(name), x=x, backend="tiled") for t in (rotated, (q, k, v)))
             assert gap(got, expected) < 2e-2
 
 
@@ -91,13 +91,13 @@ def test_layouts_of_a_cache(layout):
 def test_a_step_makes_no_wide_copy_of_the_keys(name):
     q, k, v = (t.repeat(1, 8, 1, 1) for t in called(1, 4000, batch=1, dtype=torch.bfloat16)[:3])
     with torch.no_grad(), Largest() as seen:
-        attention(q, k, v, made(name) if name != "t5" else [T5Bias(32, bidirectional=True)], backend="tiled")
+        attention(q, k, v, build_encodings(name) if name != "t5" else [T5Bias(32, bidirectional=True)], backend="tiled")
     assert seen.nbytes <= k.nbytes
 
 
 @pytest.mark.parametrize("name", SERVED)
 def test_a_step_is_the_last_row_of_a_prefill(name):
-    (q, k, v, x), encodings = called(130), made(name)
+    (q, k, v, x), encodings = called(130), build_encodings(name)
     full = attention(q, k, v, encodings, x=x, backend="tiled")
     for last in (1, 16, 20):
         step = attention(q[:, :, -last:], k, v, encodings, x=x, backend="tiled")

@@ -9,11 +9,11 @@ from posenc.backends.tiled import fused_mask
 from tests.backends.tiled.compare import (
     BORDERS,
     Fading,
+    build_encodings,
     called,
     errors,
     expect_dense,
     expect_same,
-    made,
     passes_of,
 )
 from tests.samples import mostly_slow
@@ -48,7 +48,7 @@ def test_cross_lengths(name, queries, keys, taken):
 def test_terms_that_are_not_trained(taken):
     """Frozen encodings in a training of q, k and v alone."""
     for name in LEARNED:
-        encodings, tensors = made(name), called(300, batch=1)
+        encodings, tensors = build_encodings(name), called(300, batch=1)
         for encoding in encodings:
             encoding.requires_grad_(False)
         results = []
@@ -75,5 +75,5 @@ def test_narrow_types_against_float64(name, dtype, taken):
 @pytest.mark.parametrize("gates", [(), (-0.1, -0.5, -1.0, -3.0)], ids=["fox", "given gates"])
 def test_masks_of_some_heads_at_a_time(gates, taken):
     """Masks that have to be written out hold at most 2^20 numbers; masks of all heads would have more."""
-    expect_dense([*made("t5"), Fading(*gates)] if gates else "t5+fox", 1100, tolerance=1e-9)
+    expect_dense([*build_encodings("t5"), Fading(*gates)] if gates else "t5+fox", 1100, tolerance=1e-9)
     assert taken == ["forward"]

@@ -12,11 +12,11 @@ from tests.backends.tiled.compare import (
     HEADS,
     Fading,
     PerKey,
+    build_encodings,
     called,
     differentiated,
     expect_dense,
     expect_same,
-    made,
     passes_of,
 )
 from tests.samples import gap, qkv
@@ -109,8 +109,8 @@ def test_narrow_values(name, dtype, taken):
         (lambda: [PerKey()], {"causal": False}),
         (lambda: [PerKey()], {"window": 20}),
         (lambda: [PerKey()], {"segments": torch.arange(300) // 50}),
-        (lambda: [*made("t5"), PerKey()], {}),
-        (lambda: [PerKey(), *made("sticks")], {}),
+        (lambda: [*build_encodings("t5"), PerKey()], {}),
+        (lambda: [PerKey(), *build_encodings("sticks")], {}),
     ],
     ids=["steep gates", "bidirectional", "window", "packed", "with a row", "sticks"],
 )

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from posenc import attention
-from tests.backends.tiled.compare import SITUATIONS, Largest, called, made
+from tests.backends.tiled.compare import SITUATIONS, Largest, build_encodings, called
 from tests.samples import mostly_slow
 
 LENGTH = 2048
@@ -35,7 +35,9 @@ MASKED = ("window", "window, bidirectional", "packed")
 def test_training(name):
     leaves = [t.requires_grad_() for t in called(LENGTH, batch=1, dtype=torch.float32)]
     with Largest() as seen:
-        attention(*leaves[:3], made(name, torch.float32), x=leaves[3], backend="tiled").square().sum().backward()
+        attention(
+            *leaves[:3], build_encodings(name, torch.float32), x=leaves[3], backend="tiled"
+        ).square().sum().backward()
     assert leaves[0].numel() <= seen.elements < LENGTH * LENGTH
 
 
@@ -47,12 +49,12 @@ def test_inference_under_masks_that_are_no_matrix(name, situation):
         options = SITUATIONS["window" if situation == "packed" else situation](LENGTH, LENGTH)
         if situation == "packed":
             options = {"segments": torch.arange(LENGTH) // 700}
-        attention(q, k, v, made(name, torch.float32), x=x, backend="tiled", **options)
+        attention(q, k, v, build_encodings(name, torch.float32), x=x, backend="tiled", **options)
     assert q.numel() <= seen.elements < LENGTH * LENGTH
 
 
 def test_the_measure_includes_what_the_definition_builds():
     q, k, v, x = called(LENGTH, batch=1, dtype=torch.float32)
     with torch.no_grad(), Largest() as seen:
-        attention(q, k, v, made("t5", torch.float32), x=x, backend="dense")
+        attention(q, k, v, build_encodings("t5", torch.float32), x=x, backend="dense")
     assert seen.elements >= LENGTH * LENGTH

@@ -15,7 +15,7 @@ from posenc.score import DecomposedRelative
 from tests.backends.tiled.compare import Largest
 from tests.samples import gap, qkv
 
-MADE = {
+BUILDERS = {
     "swin": lambda: SwinBias(4, (7, 9)),  # smaller than the pictures: edges count
     "beit": lambda: BEiTBias(4, (10, 12)),
     "log_cpb": lambda: LogCPB(4, axes=2, hidden=8),
@@ -37,9 +37,9 @@ CALLS = {
 }
 
 
-def made(name: str) -> Encoding:
+def build_encoding(name: str) -> Encoding:
     torch.manual_seed(0)
-    encoding = MADE[name]().double()
+    encoding = BUILDERS[name]().double()
     with torch.no_grad():
         for parameter in encoding.parameters():
             parameter.add_(torch.rand_like(parameter) * 0.5)
@@ -49,7 +49,7 @@ def made(name: str) -> Encoding:
 def differentiated(name: str, call: str, backend: str) -> list[Tensor]:
     positions, options = CALLS[call]
     keywords = {"q_pos": positions, "k_pos": positions, "causal": False, **options}
-    encoding, keys = made(name), len(keywords["k_pos"])
+    encoding, keys = build_encoding(name), len(keywords["k_pos"])
     leaves = [t.requires_grad_() for t in qkv(2, 4, len(positions), keys, num_kv_heads=2, dtype=torch.float64)]
     out = attention(*leaves, [encoding], backend=backend, **keywords)
     leaves += encoding.parameters()
@@ -57,16 +57,16 @@ def differentiated(name: str, call: str, backend: str) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("name", BUILDERS)
 def test_the_definition(name, call):
     result = (differentiated(name, call, backend) for backend in ("tiled", "dense"))
     assert all(gap(a, b) < 1e-10 for a, b in zip(*result, strict=True))
 
 
-@pytest.mark.parametrize("name", [name for name in MADE if name != "decomposed"])
+@pytest.mark.parametrize("name", [name for name in BUILDERS if name != "decomposed"])
 @pytest.mark.parametrize("positions", [PICTURE, with_prefix(PICTURE, 3)], ids=["picture", "class tokens"])
 def test_what_is_stated_is_the_bias(name, positions):
-    bias = made(name)
+    bias = build_encoding(name)
     assert isinstance(bias, BiasEncoding)
     structure = bias.offsets(positions.double(), positions.double())
     values, of_queries, of_keys = structure.values, structure.of_queries, structure.of_keys
@@ -74,7 +74,7 @@ def test_what_is_stated_is_the_bias(name, positions):
 
 
 @pytest.mark.parametrize(
-    ("index", "found"),
+    ("index", "raster"),
     [
         (torch.tensor([3, 4, 5, 13, 14, 15, 23, 24, 25]), (3, 3, 10)),
         (torch.tensor([3, 4, 5, 13, 14, 15, 23, 24, 99]), (2, 3, 10)),
@@ -83,8 +83,8 @@ def test_what_is_stated_is_the_bias(name, positions):
         (torch.tensor([8]), (1, 1, 1)),
     ],
 )
-def test_rasters(index, found):
-    assert Raster.of(index) == found
+def test_rasters(index, raster):
+    assert Raster.of(index) == raster
 
 
 def test_no_matrix_of_tokens_is_looked_up():

@@ -9,7 +9,7 @@ from torch.library import opcheck
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from posenc import attention
-from tests.backends.tiled.compare import SITUATIONS, called, differentiated, expect_same, made
+from tests.backends.tiled.compare import SITUATIONS, build_encodings, called, differentiated, expect_same
 from tests.samples import gap, mostly_slow, qkv
 
 LISTS = (
@@ -39,7 +39,7 @@ class Arguments(TorchDispatchMode):
 def arguments(name: str, **options) -> tuple:
     leaves = [t.requires_grad_() for t in called(5, 7, dtype=torch.float32)]
     with Arguments() as seen:
-        attention(*leaves[:3], made(name, torch.float32), x=leaves[3], backend="tiled", **options)
+        attention(*leaves[:3], build_encodings(name, torch.float32), x=leaves[3], backend="tiled", **options)
     tensors, *rest = seen.caught
     return [t.detach().requires_grad_(t.is_floating_point()) for t in tensors], *rest
 
@@ -71,7 +71,7 @@ def test_opcheck(name):
 
 @pytest.mark.parametrize("name", CHECKED)
 def test_gradcheck(name):
-    encodings, tensors = made(name), called(3, 5, batch=1)
+    encodings, tensors = build_encodings(name), called(3, 5, batch=1)
     leaves = [t.requires_grad_() for t in tensors]
     parameters = [p for e in encodings for p in e.parameters()]
 
@@ -95,7 +95,7 @@ COMPILED = {
 def test_compiled_training(what):
     """Growing lengths make at most two graphs, traced ahead of time with their gradients."""
     name, options = COMPILED[what]
-    encodings, graphs = made(name, torch.float32), []
+    encodings, graphs = build_encodings(name, torch.float32), []
 
     def count(graph: torch.fx.GraphModule, inputs: list[Tensor]):
         graphs.append(graph)
@@ -129,9 +129,9 @@ def test_windows_of_many_sizes_make_no_graph_each():
     q, k, v = qkv(1, 4, 40, head_dim=8)
 
     def call(window: int) -> Tensor:
-        return attention(q, k, v, made("t5", torch.float32), window=window, backend="tiled")
+        return attention(q, k, v, build_encodings("t5", torch.float32), window=window, backend="tiled")
 
-    encodings = made("t5", torch.float32)
+    encodings = build_encodings("t5", torch.float32)
     torch.compiler.reset()
     compiled = torch.compile(
         lambda window: attention(q, k, v, encodings, window=window, backend="tiled"), backend=count, fullgraph=True
@@ -145,7 +145,7 @@ def test_windows_of_many_sizes_make_no_graph_each():
 
 @pytest.mark.parametrize("name", ["t5", "fox", "everything", "sticks vector"])
 def test_inference_gives_what_training_gives(name):
-    encodings, (q, k, v, x) = made(name), called(300, batch=1)
+    encodings, (q, k, v, x) = build_encodings(name), called(300, batch=1)
     trained = differentiated(encodings, [q, k, v, x])["result"]
     with torch.no_grad():
         assert gap(attention(q, k, v, encodings, x=x, backend="tiled"), trained) < 1e-12
@@ -158,7 +158,7 @@ def test_inference_gives_what_training_gives(name):
 @pytest.mark.parametrize("name", ["t5", "fox", "everything", "sticks vector"])
 def test_gradients_of_some_equal_those_of_all_inputs(name, trained):
     """Whatever of q, k, v, x and the parameters is trained, with the others fixed."""
-    encodings, tensors = made(name), dict(zip("qkvx", called(70), strict=True))
+    encodings, tensors = build_encodings(name), dict(zip("qkvx", called(70), strict=True))
     everything = differentiated(encodings, list(tensors.values()))
     for encoding in encodings:
         encoding.requires_grad_(trained == "parameters")
@@ -180,7 +180,7 @@ def test_gradients_of_some_equal_those_of_all_inputs(name, trained):
 
 def test_nothing_that_is_given_changes():
     tensors = called(300, batch=1)
-    copies, encodings = [t.clone() for t in tensors], made("everything")
+    copies, encodings = [t.clone() for t in tensors], build_encodings("everything")
     parameters = [p.clone() for e in encodings for p in e.parameters()]
     first = differentiated(encodings, tensors)
     expect_same(differentiated(encodings, tensors), first, 1e-14)
@@ -191,7 +191,7 @@ def test_nothing_that_is_given_changes():
 
 def test_second_derivatives_are_refused_rather_than_wrong():
     q, k, v = (t.requires_grad_() for t in qkv(1, 4, 20, head_dim=8, dtype=torch.float64))
-    out = attention(q, k, v, made("t5"), backend="tiled")
+    out = attention(q, k, v, build_encodings("t5"), backend="tiled")
     (gradient,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
     with pytest.raises(RuntimeError):
         torch.autograd.grad(gradient.square().sum(), q)

@@ -25,7 +25,7 @@ LENGTH = 2 * prune.BLOCK + 200
 TOLERANCE = 4e-18
 
 
-class Given(BiasEncoding):
+class FixedBias(BiasEncoding):
     """A function of the distance by a table of numbers, for distances −limit … limit (key after the query first)."""
 
     def __init__(self, table: Tensor, *, learned: bool) -> None:
@@ -61,14 +61,16 @@ def check(encodings, tensors, tolerance=1e-10, **options) -> None:
 @pytest.mark.parametrize("learned", [True, False])
 @pytest.mark.parametrize("queries", [LENGTH, 300, 1])
 def test_steep_and_flat_heads(queries, learned, causal):
-    check([Given(sloped(2.0, 0.001, 1.0, 1.0), learned=learned)], called(queries, LENGTH, batch=1), causal=causal)
+    check([FixedBias(sloped(2.0, 0.001, 1.0, 1.0), learned=learned)], called(queries, LENGTH, batch=1), causal=causal)
 
 
 @pytest.mark.parametrize("queries", [LENGTH, 300, 1])
 @pytest.mark.parametrize("gates", [(-2.0, -1e-3, -0.3, -1.0), (-0.12,) * 4, (-9.0,) * 4])
 def test_strong_and_weak_gates(queries, gates):
     check([Fading(*gates)], called(queries, LENGTH, batch=1))
-    check([Fading(*gates), Given(sloped(0.0, 0.1, 1.0, -0.2), learned=True)], called(queries, LENGTH, batch=1), 1e-9)
+    check(
+        [Fading(*gates), FixedBias(sloped(0.0, 0.1, 1.0, -0.2), learned=True)], called(queries, LENGTH, batch=1), 1e-9
+    )
 
 
 @pytest.mark.parametrize(("queries", "causal"), [(100, False), (LENGTH, True)])
@@ -77,7 +79,7 @@ def test_strong_and_weak_gates(queries, gates):
 def test_queries_that_look_for_nothing_or_for_much(scale, size, queries, causal):
     tensors = called(queries, LENGTH, batch=1)
     tensors[0] = tensors[0] * size
-    check([Given(sloped(2.0, 0.5, 0.1, 0.01), learned=True)], tensors, 1e-9, scale=scale, causal=causal)
+    check([FixedBias(sloped(2.0, 0.5, 0.1, 0.01), learned=True)], tensors, 1e-9, scale=scale, causal=causal)
     if causal:
         check([Fading(-2.0, -0.5, -0.1, -0.01)], tensors, 1e-9, scale=scale)
 
@@ -93,7 +95,7 @@ def test_a_loud_key_is_heard_from_afar(where, causal, bias):
     k[:, :, where] *= 200
     loudest = (k[:, :, where] / k[:, :, where].norm()).repeat_interleave(HEADS // k.shape[1], 1)
     q[:, :, -1] = q[:, :, 0] = 20 * loudest
-    encoding = Given(sloped(*[1.0] * HEADS), learned=True) if bias == "row" else Fading(*[-1.0] * HEADS)
+    encoding = FixedBias(sloped(*[1.0] * HEADS), learned=True) if bias == "row" else Fading(*[-1.0] * HEADS)
     check([encoding], [q, k, v, x], 1e-9, causal=causal)
 
 
@@ -105,14 +107,14 @@ def test_rows_of_any_shape(learned):
     table[1, LENGTH + 20 : LENGTH + 90] = -1e4
     table[3, LENGTH + 100 : LENGTH + 300] = -torch.inf
     for causal in (True, False):
-        check([Given(table, learned=learned)], called(LENGTH, batch=1), 1e-9, causal=causal)
+        check([FixedBias(table, learned=learned)], called(LENGTH, batch=1), 1e-9, causal=causal)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("bias", ["row", "gates", "both"])
 def test_narrow_inputs(dtype, bias):
     q, k, v, x = called(LENGTH, batch=1, dtype=dtype)
-    encodings = [Given(sloped(2.0, 0.5, 0.1, 0.01), learned=False), Fading(-0.12, -0.5, -0.12, -0.01)]
+    encodings = [FixedBias(sloped(2.0, 0.5, 0.1, 0.01), learned=False), Fading(-0.12, -0.5, -0.12, -0.01)]
     encodings = {"row": encodings[:1], "gates": encodings[1:], "both": encodings}[bias]
     for size in (0.01, 1.0):
         out = attention(q * size, k, v, encodings, x=x, backend="tiled")
@@ -124,7 +126,7 @@ def test_products_beyond_float16():
     q, k, v = (torch.zeros(1, 2, LENGTH, 4, dtype=torch.float16) for _ in range(3))
     q[:, :, -1, 0], k[:, :, -1, 0], k[:, :, 3, 0] = 300, 300, 600
     v[:, :, 3] = 1
-    out = attention(q, k, v, [Given(sloped(1.0, 0.5), learned=False)], scale=0.5, backend="tiled")
+    out = attention(q, k, v, [FixedBias(sloped(1.0, 0.5), learned=False)], scale=0.5, backend="tiled")
     assert (out[:, :, -1] == 1).all(), "the last query sees key 3, whose score is far above all others"
 
 

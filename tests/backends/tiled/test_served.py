@@ -150,7 +150,7 @@ class ByParity(BiasEncoding):
         return ((k_pos % 2)[..., None, :] - (q_pos % 2)[..., None]).expand(4, -1, -1).float()
 
 
-GIVEN = {"q_pos": torch.arange(100)}
+POSITIONS = {"q_pos": torch.arange(100)}
 REFUSED = {
     "a weight of its own": ([Halved()], {}, "Halved states no structure"),
     "a bias of its own": ([ByParity()], {}, "ByParity states no structure"),
@@ -159,10 +159,10 @@ REFUSED = {
         {},
         "Mixture states no structure for this call",
     ),
-    "positions with a bias": ([ALiBi(4)], GIVEN, "positions"),
-    "positions with a network": ([FIRE(4)], GIVEN, "positions"),
-    "positions with vectors": ([Shaw(8, max_distance=3)], GIVEN, "positions"),
-    "positions with waves": ([TransformerXL(32, num_heads=4)], GIVEN, "positions"),
+    "positions with a bias": ([ALiBi(4)], POSITIONS, "positions"),
+    "positions with a network": ([FIRE(4)], POSITIONS, "positions"),
+    "positions with vectors": ([Shaw(8, max_distance=3)], POSITIONS, "positions"),
+    "positions with waves": ([TransformerXL(32, num_heads=4)], POSITIONS, "positions"),
     "no grid": ([LogCPB(4, axes=2)], {"q_pos": torch.arange(200).view(100, 2) ** 2}, "positions"),
     "fractions": ([LogCPB(4, axes=2)], {"q_pos": torch.rand(100, 2)}, "positions"),
 }

@@ -10,12 +10,12 @@ from tests.backends.tiled.compare import (
     BORDERS,
     CROSS,
     SITUATIONS,
+    build_encodings,
     called,
     differentiated,
     errors,
     expect_dense,
     expect_same,
-    made,
 )
 from tests.samples import gap, mostly_slow, qkv
 
@@ -41,11 +41,11 @@ def test_scores_of_any_size(name, size):
     tensors[0] = tensors[0] * size
     for options in ({}, {"causal": False}, SITUATIONS["window"](130, 130)):
         got, expected = (
-            differentiated(made(name), tensors, backend=backend, **options) for backend in ("tiled", "dense")
+            differentiated(build_encodings(name), tensors, backend=backend, **options) for backend in ("tiled", "dense")
         )
         expect_same(got, expected, 1e-8)
     narrow = [t.float() for t in tensors]
-    actual = differentiated(made(name, torch.float32), narrow)
+    actual = differentiated(build_encodings(name, torch.float32), narrow)
     assert all(t.isfinite().all() for t in actual.values())
 
 
@@ -55,7 +55,7 @@ def test_rows_that_see_no_key(name, dtype):
     """Zeros, and no gradient: a whole batch row, one query, all queries of a block."""
     mask = torch.ones(2, 1, 150, 150, dtype=torch.bool)
     mask[1] = mask[0, :, 70] = mask[0, :, 64:128] = False
-    result = differentiated(made(name, dtype), called(150, dtype=dtype), mask=mask)
+    result = differentiated(build_encodings(name, dtype), called(150, dtype=dtype), mask=mask)
     assert all(t.isfinite().all() for t in result.values())
     for unseen in ((1,), (0, slice(None), 70), (0, slice(None), slice(64, 128))):
         assert (result["result"][unseen] == 0).all()
@@ -67,7 +67,7 @@ def test_hidden_keys_may_hold_anything_finite():
     q, k, v, x = called(150)
     mask = torch.ones(2, 1, 1, 150, dtype=torch.bool)
     mask[..., 70:80] = False
-    encodings = made("t5")
+    encodings = build_encodings("t5")
     expected = attention(q, k, v, encodings, x=x, mask=mask, backend="tiled")
     k[:, :, 70:80], v[:, :, 70:80] = 1e30, -1e30
     assert gap(attention(q, k, v, encodings, x=x, mask=mask, backend="tiled"), expected) < 1e-12
@@ -113,12 +113,12 @@ def test_memory_layout_does_not_matter(name, masked):
     """Columns that lie apart, rows of the batch with gaps between them, one row for the whole batch."""
     options = SITUATIONS["mask of keys"](150, 150) if masked else {}
     contiguous = [t.contiguous() for t in called(150)]
-    expected = differentiated(made(name), contiguous, backend="dense", **options)
+    expected = differentiated(build_encodings(name), contiguous, backend="dense", **options)
     for rotated in (
         [t.mT.contiguous().mT for t in contiguous],
         [torch.stack([t, t], 1).flatten(0, 1)[::2] for t in contiguous],
     ):
-        expect_same(differentiated(made(name), rotated, **options), expected)
+        expect_same(differentiated(build_encodings(name), rotated, **options), expected)
     shared = [t[:1].expand(2, *t.shape[1:]) for t in contiguous]
-    expected = differentiated(made(name), [t.contiguous() for t in shared], backend="dense", **options)
-    expect_same(differentiated(made(name), shared, **options), expected)
+    expected = differentiated(build_encodings(name), [t.contiguous() for t in shared], backend="dense", **options)
+    expect_same(differentiated(build_encodings(name), shared, **options), expected)

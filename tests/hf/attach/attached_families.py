@@ -44,14 +44,14 @@ def itself(name: str) -> Itself:
         before = model(**call)[0]
         attach(model, "own")
         try:
-            own = model(**call)[0]
+            own_rotation = model(**call)[0]
         finally:
             detach(model)
         back = torch.equal(model(**call)[0], before)
         bare = attach(model, "nope")(**call)[0]
         detach(model)
         largest = float(before.abs().max().clamp(min=1))
-        gaps = (float((one - before).abs().max()) / largest for one in (own, bare))
+        gaps = (float((output - before).abs().max()) / largest for output in (own_rotation, bare))
         return Itself(*gaps, back, _generates(model.config))
 
 
@@ -64,19 +64,19 @@ def _generates(config: Any) -> bool | None:
     ids = torch.randint(3, 60, (2, 8), generator=torch.Generator().manual_seed(3))
     mask = torch.ones_like(ids)
     mask[0, :3] = 0
-    given = {"attention_mask": mask, "max_new_tokens": 8, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
-    before = model.generate(ids, **given)
-    return bool(torch.equal(attach(model, "own").generate(ids, **given), before))
+    options = {"attention_mask": mask, "max_new_tokens": 8, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+    before = model.generate(ids, **options)
+    return bool(torch.equal(attach(model, "own").generate(ids, **options), before))
 
 
 LEARNED = ("alibi", "fox", "cope", "stick-breaking", "t5")  # with and without parameters, features and softmax
 
 
-def decoder(name: str, **given: Any) -> Any:
+def decoder(name: str, **changes: Any) -> Any:
     """A family's smallest model of two layers, with its head."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        config = built(name, num_hidden_layers=2, **given).config
+        config = built(name, num_hidden_layers=2, **changes).config
         model = AutoModelForCausalLM.from_config(config).eval()
     randomize(model)
     return model

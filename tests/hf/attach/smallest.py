@@ -16,7 +16,7 @@ from posenc.hf import model_from_config
 from posenc.hf.families import ROTATIONS
 from tests.hf.explanation.whole_layer import Gap, gaps, layers_of
 from tests.hf.sizes import BY_TORCH, CLASSES, EMBEDDED, LATER, LENGTH, MORE, TINY
-from tests.hf.theirs import TEXT, model_of
+from tests.hf.transformers_models import TEXT, model_of
 
 SCALED: dict[str, Callable[[Any], float]] = {  # what queries and keys carry before they are turned
     "esm": lambda module: module.attention_head_size**-0.5,
@@ -24,16 +24,16 @@ SCALED: dict[str, Callable[[Any], float]] = {  # what queries and keys carry bef
 }
 
 
-def compared(name: str, **given: Any) -> list[Gap]:
+def compared(name: str, **changes: Any) -> list[Gap]:
     """How far each layer of the smallest model of a family is from ours, built from the same configuration."""
-    model = built(name, **given)
+    model = built(name, **changes)
     call = inputs(model, name)
     layers = layers_of(model, lambda: model(**call))
-    whole = {**copy.deepcopy(model.config.to_dict()), "model_type": name}
-    return gaps(layers, model_from_config(whole), SCALED.get(name))
+    full = {**copy.deepcopy(model.config.to_dict()), "model_type": name}
+    return gaps(layers, model_from_config(full), SCALED.get(name))
 
 
-def built(name: str, **given: Any) -> nn.Module:
+def built(name: str, **changes: Any) -> nn.Module:
     """The smallest model of a family, with random weights that make its scores matter.
 
     Raises:
@@ -44,7 +44,7 @@ def built(name: str, **given: Any) -> nn.Module:
     on = ROTATIONS[name].rotates_if if name in ROTATIONS else None
     known = {key for key in known if not isinstance(getattr(cls, key, 0), property)}
     sizes = {key: value for key, value in TINY.items() if key in known}
-    config = cls(**{**sizes, **(dict([on]) if on else {}), **MORE.get(name, {}), **given})
+    config = cls(**{**sizes, **(dict([on]) if on else {}), **MORE.get(name, {}), **changes})
     config._attn_implementation = "sdpa" if name in BY_TORCH else "eager"
     for key, value in LATER.get(name, {}).items():
         setattr(config, key, value)

@@ -65,13 +65,13 @@ def test_trains_under_checkpointing_with_the_same_gradients(encodings: str) -> N
     model, ids = attach(decoder("llama"), encodings), tokens()
     move(model)
     model(ids, labels=ids).loss.backward()
-    plain = {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
-    assert all(name in plain for name, _ in model.named_parameters())
+    gradients = {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
+    assert all(name in gradients for name, _ in model.named_parameters())
     model.zero_grad()
     model.train().gradient_checkpointing_enable()
     model(ids, labels=ids).loss.backward()
     for name, weight in model.named_parameters():
-        torch.testing.assert_close(weight.grad, plain[name], rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(weight.grad, gradients[name], rtol=1e-4, atol=1e-6)
     loss_falls(model)
 
 

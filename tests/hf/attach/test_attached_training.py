@@ -29,19 +29,19 @@ def logits(model: Any) -> Tensor:
 
 
 def of_encodings(model: Any) -> dict[str, Tensor]:
-    return {name: one.detach().clone() for name, one in model.named_parameters() if ".posenc." in name}
+    return {name: entry.detach().clone() for name, entry in model.named_parameters() if ".posenc." in name}
 
 
 def test_lora_trains_saves_loads_and_merges(tmp_path: Path) -> None:
     peft = pytest.importorskip("peft")
     model = attach(small(), "fox")
-    before, given = logits(model), of_encodings(model)
+    before, initial = logits(model), of_encodings(model)
     config = peft.LoraConfig(
         r=2, target_modules=["q_proj", "v_proj"], modules_to_save=["posenc"], task_type="CAUSAL_LM"
     )
     wrapped = peft.get_peft_model(model, config)
-    learnt = [name for name, one in wrapped.named_parameters() if one.requires_grad]
-    assert {part for name in learnt for part in ("lora_", ".posenc.") if part in name} == {"lora_", ".posenc."}
+    trained = [name for name, entry in wrapped.named_parameters() if entry.requires_grad]
+    assert {part for name in trained for part in ("lora_", ".posenc.") if part in name} == {"lora_", ".posenc."}
     optimizer, losses = torch.optim.Adam([p for p in wrapped.parameters() if p.requires_grad], lr=3e-2), []
     for _ in range(6):
         loss = wrapped.train()(input_ids=IDS, labels=IDS).loss
@@ -59,8 +59,8 @@ def test_lora_trains_saves_loads_and_merges(tmp_path: Path) -> None:
     merged = again.merge_and_unload()
     torch.testing.assert_close(logits(merged), after, rtol=0, atol=1e-4)
     changed = of_encodings(merged)
-    assert set(changed) == set(given)
-    assert any(not torch.equal(changed[name], given[name]) for name in given)
+    assert set(changed) == set(initial)
+    assert any(not torch.equal(changed[name], initial[name]) for name in initial)
     assert (after - before).abs().max() > 1e-2
 
 
@@ -97,7 +97,7 @@ def test_the_trainer_trains_and_its_checkpoint_is_the_model(tmp_path: Path) -> N
     )  # fmt: skip
     trainer = Trainer(model=model, args=arguments, train_dataset=data)
     trainer.train()
-    losses = [one["loss"] for one in trainer.state.log_history if "loss" in one]
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     assert losses[-1] < losses[0] - 0.1
     again = load(tmp_path / "checkpoint-6")
     torch.testing.assert_close(logits(again), logits(model), rtol=0, atol=1e-5)

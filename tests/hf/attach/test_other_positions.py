@@ -140,7 +140,7 @@ def test_decoding_padding_and_training(name: str, encodings: str) -> None:
 
 @torch.no_grad()
 def test_falcon_with_alibi_is_given_a_rotation() -> None:
-    """ALiBi is taken out of its mask: the logits are those of the same weights without ALiBi, which rotate."""
+    """ALiBi is taken out of its mask: the logits equal the same weights' without ALiBi, which rotate."""
     model, ids = model_of("falcon", FALCON_ALIBI), tokens()
     mask = torch.ones_like(ids)
     mask[0, :3] = 0
@@ -220,8 +220,8 @@ def test_the_cost_is_measured_when_asked(tmp_path: Path, capsys: pytest.CaptureF
     assert cost.new_parameters == 0
     assert cost.after.windows == pytest.approx(cost.before.windows, abs=1e-4)
     assert "equivalent" in str(cost)
-    one = attach_and_measure(tmp_path / "model", "own", tmp_path / "one", text=tmp_path / "text", windows=1)
-    assert "over 1 window of one text" in str(one)
+    cost_of_one = attach_and_measure(tmp_path / "model", "own", tmp_path / "one", text=tmp_path / "text", windows=1)
+    assert "over 1 window of one text" in str(cost_of_one)
     with pytest.raises(ValueError, match="tokens are needed"):
         attach_and_measure(tmp_path / "model", "own", tmp_path / "third", text=tmp_path / "text", windows=3000)
     assert not (tmp_path / "third").exists()

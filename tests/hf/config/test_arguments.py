@@ -62,7 +62,7 @@ CALLS: list[Call] = [
     method("to_config", version=5),
 ]  # fmt: skip
 OF_A_FILE = {"config"}  # what may be a path, whose errors are the operating system's
-BESIDE = {  # what else may be named: a key that is missing, or what does not fit
+ALSO_NAMED = {  # what else may be named: a key that is missing, or what does not fit
     "config": "rope_parameters", "as_longrope": "original_length", "rope": "layers",
 }  # fmt: skip
 
@@ -81,7 +81,7 @@ def test_whatever_is_given_is_taken_or_refused_by_name(run, valid, argument):
         try:
             run(**{**valid, argument: value})
         except refusal as error:
-            names = f"{argument}|{BESIDE.get(argument, argument)}"
+            names = f"{argument}|{ALSO_NAMED.get(argument, argument)}"
             assert re.search(rf"\b({names})\b", str(error)), f"{value!r}: {error}"  # noqa: PT017
 
 

@@ -69,8 +69,8 @@ def test_checkpoint_in_the_other_spelling_turns_the_same(name: str) -> None:
         again = read_rope(written)
         assert set(again.layers) == set(expected)
         for kind, turn in expected.items():
-            ours, theirs = again.layers[kind], read_rope(config).layers[kind]
-            assert turn is None or (ours is not None and theirs is not None and equivalent(ours, theirs))
+            rotation, read = again.layers[kind], read_rope(config).layers[kind]
+            assert turn is None or (rotation is not None and read is not None and equivalent(rotation, read))
         text = find_text_config(written).config
         if text["model_type"] != "gptj":
             assert ("rope_parameters" in text) == (version == 5) != ("rope_scaling" in text)
@@ -151,10 +151,10 @@ def test_another_layout_or_width_is_refused() -> None:
 def test_silent_blocks_take_what_stands_beside_them() -> None:
     nested = {"model_type": "gemma3_text", "head_dim": 64, "rope_parameters": {FULL: {"rope_type": "default"}}}
     assert {kind: rope.base for kind, rope in read_rope(nested).layers.items()} == {FULL: 1e6, SLIDING: 1e4}
-    beside = {**nested, "rope_theta": 5e5, "rope_local_base_freq": 3e4}
-    read = read_rope(beside)
+    with_outer = {**nested, "rope_theta": 5e5, "rope_local_base_freq": 3e4}
+    read = read_rope(with_outer)
     assert {kind: rope.base for kind, rope in read.layers.items()} == {FULL: 5e5, SLIDING: 3e4}
-    assert read.to_config() == beside
+    assert read.to_config() == with_outer
     assert read.findings == ()
     assert [finding.key for finding in read_rope(nested).findings] == ["rope_theta"] * 2
     changed = read.with_rope({SLIDING: RoPE(64, base=2e4)}).to_config()["rope_parameters"]

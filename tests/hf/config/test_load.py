@@ -136,7 +136,7 @@ def test_objects_that_hold_no_configuration() -> None:
         read_rope(Odd)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="keys"):
         read_rope({1: 2})  # type: ignore[dict-item]
-    own: dict[str, Any] = {}
-    own["own"] = own
+    recursive: dict[str, Any] = {}
+    recursive["own"] = recursive
     with pytest.raises(ValueError, match=rf"own\.own\.own.*{DEPTH}"):
-        read_rope(own)
+        read_rope(recursive)

@@ -19,7 +19,7 @@ from posenc.rotary.rope import RoPE
 from tests.hf.checkpoints import CHECKPOINTS
 from tests.hf.config.generated import configs
 
-Found = tuple[dict[str, Any], str]  # a malformed configuration, and the key that the error must name
+Malformed = tuple[dict[str, Any], str]  # a malformed configuration, and the key that the error must name
 NO_NUMBERS = [True, "4", "many", math.nan, math.inf, -1.0, -4, [4.0], {"a": 1}, 0]
 
 
@@ -33,7 +33,7 @@ def corrected(text: str) -> dict[str, Any]:
 
 
 @st.composite
-def wrong_values(draw: st.DrawFn) -> Found:
+def wrong_values(draw: st.DrawFn) -> Malformed:
     config = draw(configs())
     inner = block_of(config) or {}
     places = [(inner, key) for key in inner if key in RULES] + [
@@ -46,7 +46,7 @@ def wrong_values(draw: st.DrawFn) -> Found:
 
 
 @st.composite
-def missing_keys(draw: st.DrawFn) -> Found:
+def missing_keys(draw: st.DrawFn) -> Malformed:
     config = draw(configs("linear dynamic llama3 longrope"))
     inner = block_of(config) or {}
     rope_type = inner.get("rope_type", inner.get("type"))
@@ -57,7 +57,7 @@ def missing_keys(draw: st.DrawFn) -> Found:
 
 
 @st.composite
-def unknown_keys(draw: st.DrawFn) -> Found:
+def unknown_keys(draw: st.DrawFn) -> Malformed:
     config = draw(configs("linear dynamic yarn llama3 longrope"))
     inner = block_of(config) or {}
     old = draw(st.sampled_from([key for key in inner if key not in (*COMMON, "type")]))
@@ -70,7 +70,7 @@ def unknown_keys(draw: st.DrawFn) -> Found:
 
 
 @st.composite
-def unknown_types(draw: st.DrawFn) -> Found:
+def unknown_types(draw: st.DrawFn) -> Malformed:
     config = draw(configs("linear dynamic yarn llama3 longrope proportional"))
     inner = block_of(config) or {}
     name = "type" if "type" in inner else "rope_type"
@@ -83,7 +83,7 @@ def unknown_types(draw: st.DrawFn) -> Found:
 
 
 @st.composite
-def strange_keys(draw: st.DrawFn) -> Found:
+def strange_keys(draw: st.DrawFn) -> Malformed:
     config = draw(configs("default linear dynamic llama3 proportional"))
     key = draw(st.sampled_from(["beta_fast", "mscale", "short_factor", "attn_factor", "mixed_b", "x", "truncate"]))
     value = {"short_factor": [1.0] * 16, "truncate": True}.get(key, 2.0)
@@ -97,7 +97,7 @@ def strange_keys(draw: st.DrawFn) -> Found:
 
 
 @st.composite
-def contradictions(draw: st.DrawFn) -> Found:
+def contradictions(draw: st.DrawFn) -> Malformed:
     config = draw(configs("linear dynamic yarn llama3"))
     inner = block_of(config) or {}
     rope_type = inner.get("rope_type", inner.get("type"))
@@ -119,7 +119,7 @@ def contradictions(draw: st.DrawFn) -> Found:
 
 
 @st.composite
-def wrong_lengths(draw: st.DrawFn) -> Found:
+def wrong_lengths(draw: st.DrawFn) -> Malformed:
     config = draw(configs("longrope"))
     inner = block_of(config) or {}
     key = draw(st.sampled_from(["short_factor", "long_factor"]))
@@ -134,8 +134,8 @@ MALFORMED = st.one_of(
 
 @settings(max_examples=120, deadline=None)
 @given(MALFORMED)
-def test_malformed_configuration_names_its_key_and_shows_a_right_one(found: Found) -> None:
-    config, key = found
+def test_malformed_configuration_names_its_key_and_shows_a_right_one(malformed: Malformed) -> None:
+    config, key = malformed
     with pytest.raises(ValueError) as error:
         read_rope(config)
     text = str(error.value)

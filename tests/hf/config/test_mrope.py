@@ -82,8 +82,8 @@ def test_spellings_mean_the_same(config: dict[str, Any], version: int) -> None:
     ],
 )
 def test_the_family_decides_on_the_order_and_else_the_key(model_type: str, key: bool | None, order: str) -> None:
-    given = {} if key is None else {"mrope_interleaved": key}
-    config = config_of(model_type, mrope_section=list(SECTIONS), **given)
+    block = {} if key is None else {"mrope_interleaved": key}
+    config = config_of(model_type, mrope_section=list(SECTIONS), **block)
     rope = read_rope(config).rope
     assert order_of(rope) == order
     reported = key is not None and key != (order == "interleaved")

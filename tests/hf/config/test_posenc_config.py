@@ -14,7 +14,7 @@ from posenc.hf import as_text, facts, read_rope
 from posenc.hf.config.encoding_spec import DEFAULTS
 from posenc.hf.modeling.model_config import PosencConfig
 
-OWN = {"model_type": "posenc", "hidden_size": 64, "num_attention_heads": 2, "train_length": 128}
+CONFIG = {"model_type": "posenc", "hidden_size": 64, "num_attention_heads": 2, "train_length": 128}
 
 
 @pytest.mark.parametrize("name", ["rope+alibi", "t5", "nope", "yarn", "fox+rope", "xpos"])
@@ -32,7 +32,7 @@ def test_a_saved_folder_is_explained(tmp_path: Path, name: str) -> None:
 
 
 def test_its_rope_is_told_as_any_other() -> None:
-    read = read_rope({**OWN, "encodings": [{"name": "rope", "options": {"base": 5e5}}, {"name": "alibi"}]})
+    read = read_rope({**CONFIG, "encodings": [{"name": "rope", "options": {"base": 5e5}}, {"name": "alibi"}]})
     assert (read.rope.head_dim, read.rope.base) == (32, 5e5)
     assert facts(read)["layers"]["all"]["trained_length"] == 128
     assert "posenc    RoPE(base=500000.0)" in as_text(read)
@@ -77,9 +77,9 @@ MALFORMED: list[tuple[dict[str, Any], list[str]]] = [
 @pytest.mark.parametrize(("change", "words"), MALFORMED, ids=lambda value: str(value)[:40])
 def test_what_cannot_be_is_refused_by_name(change: dict[str, Any], words: list[str]) -> None:
     with pytest.raises(ValueError) as error:
-        read_rope({**OWN, **change})
+        read_rope({**CONFIG, **change})
     assert all(word in str(error.value) for word in words), str(error.value)
-    sizes = {key: value for key, value in OWN.items() if key != "model_type"}
+    sizes = {key: value for key, value in CONFIG.items() if key != "model_type"}
     with pytest.raises(ValueError) as error:
         PosencConfig(**{**sizes, **change}).encoding_specs()
     assert all(word in str(error.value) for word in words), str(error.value)
@@ -90,8 +90,8 @@ def test_what_cannot_be_is_refused_by_name(change: dict[str, Any], words: list[s
 )
 def test_sizes_that_do_not_fit(change: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="num_attention_heads"):
-        read_rope({**OWN, "num_attention_heads": 4, **change})
-    sizes = {key: value for key, value in OWN.items() if key != "model_type"}
+        read_rope({**CONFIG, "num_attention_heads": 4, **change})
+    sizes = {key: value for key, value in CONFIG.items() if key != "model_type"}
     with pytest.raises(Exception, match="num_attention_heads"):  # transformers wraps what is found between keys
         PosencConfig(**{**sizes, "num_attention_heads": 4, **change})
 

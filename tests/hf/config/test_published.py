@@ -49,12 +49,12 @@ def kinds_named(name: str | None, kinds: list[dict[str, Any]]) -> list[dict[str,
     return named or [kind for kind in kinds if kind["attends"] and (kind["rotates"] or name == "all")]
 
 
-def check_rotation(told: dict[str, Any], rope: RoPE, true: dict[str, Any], *, known: bool) -> None:
+def check_rotation(fact: dict[str, Any], rope: RoPE, true: dict[str, Any], *, known: bool) -> None:
     for key, name in (("base", "base"), ("rotary_channels", "rotary_dim"), ("head_dim", "head_dim"), ("gain", "gain")):
         if key in true:
-            assert math.isclose(told[name], true[key], rel_tol=1e-5), key
-    assert told["layout"] == true.get("layout", told["layout"])
-    sections = told["sections"] and sorted(axis["pairs"] for axis in told["sections"]["axes"].values())
+            assert math.isclose(fact[name], true[key], rel_tol=1e-5), key
+    assert fact["layout"] == true.get("layout", fact["layout"])
+    sections = fact["sections"] and sorted(axis["pairs"] for axis in fact["sections"]["axes"].values())
     if true.get("mrope_section") is not None:
         assert sections == sorted(true["mrope_section"])
     scaling = true.get("scaling")
@@ -106,9 +106,9 @@ def check_layers(kinds: list[dict[str, Any]], true: dict[str, Any]) -> None:
             assert kind["causal"] is not (both[kind["kind"]] if isinstance(both, dict) else both)
 
 
-def check_encodings(told: dict[str, Any], true: dict[str, Any]) -> None:
+def check_encodings(fact: dict[str, Any], true: dict[str, Any]) -> None:
     """Learned tables with their rows, T5's buckets, temperatures, the keys that an indexer picks."""
-    encodings, kinds = told["encodings"], told["schedule"]["kinds"]
+    encodings, kinds = fact["encodings"], fact["schedule"]["kinds"]
     if "table_length" in true:
         table = true["table_length"]
         rows = table if isinstance(table, dict) else {"rows": table, "usable": table}
@@ -134,29 +134,31 @@ def test_what_is_told_is_what_the_code_computes(
             read_rope(config)
         return
     read = read_rope(config)
-    told = facts(read)
-    known = "unknown-family" not in {finding["name"] for finding in told["findings"]}
-    kinds = told["schedule"]["kinds"]
-    assert told["schedule"]["problem"] is None
+    described = facts(read)
+    known = "unknown-family" not in {finding["name"] for finding in described["findings"]}
+    kinds = described["schedule"]["kinds"]
+    assert described["schedule"]["problem"] is None
     for line in true["rotation"]:
         kind = line.get("kind")
         named = (
-            [kind] if kind in told["layers"] else [name for name, item in told["layers"].items() if item is not None]
+            [kind]
+            if kind in described["layers"]
+            else [name for name, item in described["layers"].items() if item is not None]
         )
         if not line["rotates"]:
-            assert told["layers"].get(kind) is None
+            assert described["layers"].get(kind) is None
             assert not any(item["rotates"] for item in kinds_named(kind, kinds))
             continue
         assert any(item["rotates"] for item in kinds_named(kind, kinds))
         for name in named:
-            check_rotation(told["layers"][name], text_rope(read.layers[name]), line, known=known)
+            check_rotation(described["layers"][name], text_rope(read.layers[name]), line, known=known)
     if not true["rotation"]:
         assert not any(item["rotates"] for item in kinds)
-        assert all(item is None for item in told["layers"].values())
+        assert all(item is None for item in described["layers"].values())
     if "layout" in true:
-        assert {item["layout"] for item in told["layers"].values() if item is not None} <= {true["layout"]}
+        assert {item["layout"] for item in described["layers"].values() if item is not None} <= {true["layout"]}
     check_layers(kinds, true)
-    check_encodings(told, true)
+    check_encodings(described, true)
 
 
 @pytest.mark.parametrize(("config", "true"), cases())
@@ -207,8 +209,8 @@ def test_numbers_for_each_stage_are_no_fault_of_the_schedule() -> None:
 
 def test_a_stray_base_rotates_nothing() -> None:
     for name, layers in (("nemotron_h: 4B-Base-8K", [7, 18, 29, 40]), ("nemotron_h: with a rope_theta", None)):
-        told = facts(read_rope(UNUSUAL[name]))
-        kinds = [kind for kind in told["schedule"]["kinds"] if kind["attends"]]
+        described = facts(read_rope(UNUSUAL[name]))
+        kinds = [kind for kind in described["schedule"]["kinds"] if kind["attends"]]
         assert not any(kind["rotates"] for kind in kinds)
         if layers is not None:
             assert [kind["layers"] for kind in kinds] == [layers]

@@ -153,10 +153,10 @@ def test_the_path_leads_to_the_key() -> None:
 class TestWhatTransformersObeys:
     """Where two keys differ, the correction is the one that transformers 5.23 takes: tests/reference holds it."""
 
-    @pytest.mark.parametrize("turned", [False, True])
-    def test_rope_type_over_type(self, turned: bool) -> None:
+    @pytest.mark.parametrize("reverse", [False, True])
+    def test_rope_type_over_type(self, reverse: bool) -> None:
         keys = {"type": "yarn", "rope_type": "linear"}
-        block = {**dict(sorted(keys.items(), reverse=turned)), "factor": 4.0}
+        block = {**dict(sorted(keys.items(), reverse=reverse)), "factor": 4.0}
         text = refusal({**LLAMA, "rope_scaling": block})
         assert "rope_scaling.rope_type" in text
         mended = corrected(text)["rope_scaling"]

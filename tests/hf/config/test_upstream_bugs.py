@@ -59,7 +59,7 @@ PLANTED: list[tuple[str, str, str, dict[str, Any], dict[str, Any], list[str]]] =
         "yarn-on-short-prompts", "note", "rope_type",
         {"model_type": "qwen3", "head_dim": 128, "rope_theta": 1e6, "rope_scaling": YARN},
         {"model_type": "qwen3", "head_dim": 128, "rope_theta": 1e6},
-        ["at every length", "fewer than 32,768 tokens lose quality", "leave the block out"],
+        ["at every length", "changes prompts of fewer than 32,768 tokens", "remove the block"],
     ),
 ]  # fmt: skip
 

@@ -18,9 +18,9 @@ FEW = Settings(population=4, mutations=1, crossovers=1, parents=2, generations=1
 BRIEF = Recipe(intermediate=96, steps=4, warmup=1, lr=1e-3, save_every=1)
 
 
-def small(name: str = "llama", **given: Any) -> Any:
+def small(name: str = "llama", **changes: Any) -> Any:
     """A decoder of two layers that reads bytes, with weights that make its scores matter."""
-    config = built(name, num_hidden_layers=2, max_position_embeddings=TRAINED, vocab_size=256, **given).config
+    config = built(name, num_hidden_layers=2, max_position_embeddings=TRAINED, vocab_size=256, **changes).config
     config._attn_implementation = "sdpa"  # as from_pretrained takes it
     config.pad_token_id = config.bos_token_id = config.eos_token_id = 0
     model = AutoModelForCausalLM.from_config(config).eval()
@@ -33,9 +33,9 @@ def text(count: int = 700) -> Tensor:
     return torch.randint(1, 256, (count,), generator=torch.Generator().manual_seed(1))
 
 
-def asked(**given: Any) -> dict[str, Any]:
+def request(**changes: Any) -> dict[str, Any]:
     """Arguments that make an extension a matter of seconds."""
-    return {"text": text(), "windows": 2, "lengths": [TARGET], "search": FEW, "pieces": 1, "recipe": BRIEF, **given}
+    return {"text": text(), "windows": 2, "lengths": [TARGET], "search": FEW, "pieces": 1, "recipe": BRIEF, **changes}
 
 
 def saved(folder: Any, model: Any) -> None:

@@ -20,7 +20,7 @@ from posenc.hf.extend import Recipe, extend
 from posenc.hf.extend.drope import dropped_config, with_qk_norm
 from posenc.hf.extend.rotary_modules import RotaryModules
 from tests.golden import config, load, names
-from tests.hf.extend.extended import TARGET, TRAINED, asked, saved, small, text
+from tests.hf.extend.extended import TARGET, TRAINED, request, saved, small, text
 
 SHORT = Recipe(steps=3, warmup=1, lr=1e-3, save_every=1)
 WITHOUT_POSENC = """
@@ -93,7 +93,7 @@ def test_attention_without_encodings_equals_the_authors_core(name: str) -> None:
 )
 def test_plain_transformers_opens_the_folder_with_the_same_logits(recipe: Recipe, kind: str, tmp_path: Path) -> None:
     saved(tmp_path / "model", small())
-    done = extend(tmp_path / "model", TARGET, "drope", out=tmp_path / "new", **asked(recipe=recipe))
+    done = extend(tmp_path / "model", TARGET, "drope", out=tmp_path / "new", **request(recipe=recipe))
     model: Any = done.model
     tokens = text(TARGET)[None]
     torch.save(tokens, tmp_path / "tokens.pt")
@@ -116,10 +116,10 @@ def test_a_run_that_was_stopped_ends_with_the_same_weights(tmp_path: Path) -> No
         if line.startswith("step 2"):
             raise KeyboardInterrupt
 
-    uninterrupted = extend(small(), TARGET, "drope", out=tmp_path / "uninterrupted", **asked(recipe=SHORT))
+    uninterrupted = extend(small(), TARGET, "drope", out=tmp_path / "uninterrupted", **request(recipe=SHORT))
     with pytest.raises(KeyboardInterrupt):
-        extend(small(), TARGET, "drope", out=tmp_path / "stopped", progress=stop, **asked(recipe=SHORT))
-    resumed = extend(small(), TARGET, "drope", out=tmp_path / "stopped", **asked(recipe=SHORT))
+        extend(small(), TARGET, "drope", out=tmp_path / "stopped", progress=stop, **request(recipe=SHORT))
+    resumed = extend(small(), TARGET, "drope", out=tmp_path / "stopped", **request(recipe=SHORT))
     a, b = (dict(done.model.named_parameters()) for done in (uninterrupted, resumed))  # type: ignore[union-attr]
     assert all(torch.equal(a[name], b[name]) for name in a)
 
@@ -127,7 +127,7 @@ def test_a_run_that_was_stopped_ends_with_the_same_weights(tmp_path: Path) -> No
 def test_rows_have_the_original_length_at_most(tmp_path: Path) -> None:
     lines: list[str] = []
     recipe = Recipe(steps=1, warmup=0, tokens=TARGET, temperature="auto")
-    extend(small(), TARGET, "drope", out=tmp_path / "new", progress=lines.append, **asked(recipe=recipe))
+    extend(small(), TARGET, "drope", out=tmp_path / "new", progress=lines.append, **request(recipe=recipe))
     assert any(line.startswith("temperature 1.4:") for line in lines)
     assert any(line.startswith("step 1 of 1") for line in lines)
     assert TRAINED < TARGET
@@ -142,7 +142,7 @@ def test_rows_have_the_original_length_at_most(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_dropped_is_refused(recipe: Recipe, name: str, says: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=says):
-        extend(small(name), TARGET, "drope", out=tmp_path / "new", **asked(recipe=recipe))
+        extend(small(name), TARGET, "drope", out=tmp_path / "new", **request(recipe=recipe))
     assert not list(tmp_path.iterdir())
 
 

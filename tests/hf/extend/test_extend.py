@@ -1,4 +1,4 @@
-"""Extended models: what turns, what is measured, what is written, and that a stop loses nothing."""
+"""Extended models: the rotation, the measurements, the written folder, and that a stop loses nothing."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from posenc.hf.extend.result import kind_of
 from posenc.hf.extend.rotary_modules import RotaryModules
 from posenc.hf.extend.tuning import Row, draw_rows, row_loss
 from tests.hf.attach.smallest import built
-from tests.hf.extend.extended import BRIEF, TARGET, TRAINED, asked, saved, small, text
+from tests.hf.extend.extended import BRIEF, TARGET, TRAINED, request, saved, small, text
 from tests.hf.gguf.files import as_gguf
 
 logging.getLogger("transformers").setLevel(logging.CRITICAL)
@@ -60,8 +60,8 @@ LIKE_OTHERS = ("part_ntk", "yarn_by_turns", "rerope", "leaky_rerope", "dual_chun
 
 def logits(model: Any, ids: torch.Tensor) -> torch.Tensor:
     with torch.no_grad():
-        found: torch.Tensor = model(ids).logits
-    return found
+        output: torch.Tensor = model(ids).logits
+    return output
 
 
 @pytest.mark.parametrize("method", BLOCKS)
@@ -69,12 +69,12 @@ def test_turns_as_a_model_that_was_built_with_this_block(method: str) -> None:
     model, ids = small(), text(TARGET)[None]
     before = logits(model, ids)
     config = LlamaConfig(**{**model.config.to_dict(), "rope_parameters": {"rope_theta": 10000.0, **BLOCKS[method]}})
-    theirs = LlamaForCausalLM(config).eval()
-    theirs.load_state_dict(model.state_dict())
-    found = extend(model, TARGET, method, **asked())
-    torch.testing.assert_close(logits(model, ids), logits(theirs, ids), rtol=0, atol=1e-5)
+    reference = LlamaForCausalLM(config).eval()
+    reference.load_state_dict(model.state_dict())
+    extension = extend(model, TARGET, method, **request())
+    torch.testing.assert_close(logits(model, ids), logits(reference, ids), rtol=0, atol=1e-5)
     assert (logits(model, ids) - before).abs().max() > 0.1
-    assert found.model is model
+    assert extension.model is model
     assert inspect(model).agrees
 
 
@@ -91,13 +91,13 @@ def test_the_folder_opens_alone_with_the_same_logits(method: str, tmp_path: Path
         pytest.importorskip("accelerate")
     model, ids = small(), text(TARGET)[None]
     before = logits(model, ids)
-    found = extend(model, TARGET, method, out=tmp_path / "out", **asked())
+    extension = extend(model, TARGET, method, out=tmp_path / "out", **request())
     again = load(tmp_path / "out") if method in DISTANCES else AutoModelForCausalLM.from_pretrained(tmp_path / "out")
-    assert torch.equal(logits(again, ids), logits(found.model, ids))
+    assert torch.equal(logits(again, ids), logits(extension.model, ids))
     assert (logits(again, ids) - before).abs().max() > 0.05
     assert not list(tmp_path.glob("*.work"))
     assert "vLLM" in (tmp_path / "out" / "SERVING.md").read_text()
-    if found.config:  # a rope type: both spellings say it, each by itself
+    if extension.config:  # a rope type: both spellings say it, each by itself
         written = json.loads((tmp_path / "out" / "config.json").read_text())
         newer = {key: value for key, value in written.items() if key not in ("rope_theta", "rope_scaling")}
         older = {key: value for key, value in written.items() if key != "rope_parameters"}
@@ -110,7 +110,7 @@ def test_the_folder_opens_alone_with_the_same_logits(method: str, tmp_path: Path
 def test_only_layers_that_see_far_are_stretched() -> None:
     model = small("gemma3_text", sliding_window=16, layer_types=["sliding_attention", "full_attention"])
     before = copy.deepcopy(model.config.rope_parameters)
-    extend(model, TARGET, "yarn", **asked())
+    extend(model, TARGET, "yarn", **request())
     after = model.config.rope_parameters
     assert after["sliding_attention"] == before["sliding_attention"]
     assert after["full_attention"]["rope_type"] == "yarn"
@@ -122,11 +122,11 @@ def test_a_scaling_that_is_there_stays() -> None:
              "high_freq_factor": 4.0, "rope_theta": 10000.0}  # fmt: skip
     model = small(rope_parameters=block)
     inner = model.model.rotary_emb.inv_freq.clone()
-    extend(model, TARGET, "pi", **asked())
+    extend(model, TARGET, "pi", **request())
     torch.testing.assert_close(model.model.rotary_emb.inv_freq, inner / FACTOR)
     with pytest.raises(ValueError, match=r"Llama3.*yarn"):
-        extend(small(rope_parameters=block), TARGET, "yarn", **asked())
-    assert set(extend(small(rope_parameters=block), TARGET, **asked()).choices) == {"ntk", "pi"}
+        extend(small(rope_parameters=block), TARGET, "yarn", **request())
+    assert set(extend(small(rope_parameters=block), TARGET, **request()).choices) == {"ntk", "pi"}
 
 
 KIMI = {  # Kimi-K2's block for a shorter text: a step, and a factor on the softmax
@@ -140,14 +140,14 @@ def test_the_factor_of_yarn_grows_and_the_softmax_with_it(method: str) -> None:
     model, ids = small("deepseek_v3", rope_parameters=KIMI), text(TARGET)[None]
     config = copy.deepcopy(model.config)
     config.rope_parameters = {**KIMI, "factor": 4 * FACTOR}
-    theirs = type(model)(config).eval()
-    theirs.load_state_dict(model.state_dict())
+    reference = type(model)(config).eval()
+    reference.load_state_dict(model.state_dict())
     before = logits(model, ids)
-    found = extend(model, TARGET, method, **asked())
-    assert found.method == "yarn"
+    extension = extend(model, TARGET, method, **request())
+    assert extension.method == "yarn"
     assert model.config.rope_parameters == config.rope_parameters
     assert model.config.max_position_embeddings == TARGET
-    torch.testing.assert_close(logits(model, ids), logits(theirs, ids), rtol=0, atol=1e-5)
+    torch.testing.assert_close(logits(model, ids), logits(reference, ids), rtol=0, atol=1e-5)
     assert (logits(model, ids) - before).abs().max() > 1e-2
     assert inspect(model).agrees
 
@@ -157,7 +157,7 @@ def test_yarn_that_scales_the_softmax_is_not_lost(method: str) -> None:
     model, ids = small("deepseek_v3", rope_parameters=KIMI), text(TARGET)[None]
     before, block = logits(model, ids), copy.deepcopy(model.config.rope_parameters)
     with pytest.raises(ValueError, match="scaled already"):
-        extend(model, TARGET, method, **asked())
+        extend(model, TARGET, method, **request())
     assert model.config.rope_parameters == block
     assert torch.equal(logits(model, ids), before)
 
@@ -169,15 +169,15 @@ def test_factors_that_depend_on_the_length_are_not_scaled_again(method: str) -> 
              "original_max_position_embeddings": TRAINED // 4, "rope_theta": 10000.0}  # fmt: skip
     model = small("phi3", sliding_window=None, rope_parameters=block, original_max_position_embeddings=TRAINED // 4)
     with pytest.raises(ValueError, match=r"scaled already.*self_extend"):
-        extend(model, TARGET, method, **asked())
+        extend(model, TARGET, method, **request())
     assert inspect(model).agrees
-    assert extend(model, TARGET, "self_extend", **asked()).method == "self_extend"  # the advice works
+    assert extend(model, TARGET, "self_extend", **request()).method == "self_extend"  # the advice works
 
 
 @pytest.mark.parametrize("method", ["yarn", "llama3", "pi", "ntk_by_parts", "auto"])
 def test_a_config_class_that_takes_few_rope_types_gets_factors(method: str, tmp_path: Path) -> None:
     model = small("phi3", sliding_window=None, original_max_position_embeddings=TRAINED, partial_rotary_factor=0.5)
-    done = extend(model, TARGET, method, out=tmp_path / "new", **asked())
+    done = extend(model, TARGET, method, out=tmp_path / "new", **request())
     opened, ids = AutoModelForCausalLM.from_pretrained(tmp_path / "new"), text(TARGET)[None]
     assert opened.config.rope_parameters["rope_type"] in ("default", "longrope")
     assert "dynamic_ntk" not in done.choices
@@ -188,7 +188,7 @@ def test_a_config_class_that_takes_few_rope_types_gets_factors(method: str, tmp_
 def test_a_config_class_that_takes_few_rope_types_has_no_dynamic_ntk() -> None:
     model = small("phi3", sliding_window=None, original_max_position_embeddings=TRAINED)
     with pytest.raises(ValueError, match="takes the rope types default and longrope alone, not dynamic"):
-        extend(model, TARGET, "dynamic_ntk", **asked())
+        extend(model, TARGET, "dynamic_ntk", **request())
 
 
 def test_refuses_by_name() -> None:
@@ -203,7 +203,7 @@ def test_refuses_by_name() -> None:
         (built("qwen2_vl_text"), "M-RoPE"),
     ):
         with pytest.raises(ValueError, match=says):
-            extend(model, TARGET, "yarn", **asked())
+            extend(model, TARGET, "yarn", **request())
     for arguments, says in (
         ({"method": "yarm"}, "yarn"), ({"method": "dynamic_yarn"}, "dynamic_ntk"),
         ({"method": "llama3+resonances"}, "method"), ({"length": TRAINED}, "length.*64"),
@@ -213,16 +213,16 @@ def test_refuses_by_name() -> None:
         ({"method": "progressive", "recipe": Recipe(intermediate=TRAINED)}, "intermediate"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=says):
-            extend(small(), **{"length": TARGET, "method": "yarn", **asked(), **arguments})
+            extend(small(), **{"length": TARGET, "method": "yarn", **request(), **arguments})
 
 
 def test_what_fails_leaves_the_model_as_it_was() -> None:
     model = small()
     rotations, ids = RotaryModules(model), text(TARGET)[None]
-    before, said = logits(model, ids), model.config.to_dict()
+    before, config = logits(model, ids), model.config.to_dict()
     with pytest.raises(Exception, match="nonsense"):
         rotations.rebuild({"rope_parameters": {"rope_type": "nonsense", "rope_theta": 10000.0}})
-    assert model.config.to_dict() == said
+    assert model.config.to_dict() == config
     assert torch.equal(logits(model, ids), before)
 
 
@@ -233,8 +233,8 @@ def test_losses_of_the_same_tokens_at_every_length() -> None:
     assert len(windows.before) >= 0.6 * 700 - 8
     for length in (16, TARGET):
         piece = windows.tokens[windows.ends[0] - length : windows.ends[0]]
-        whole = functional.cross_entropy(logits(model, piece[None])[0, :-1], piece[1:], reduction="none")
-        torch.testing.assert_close(token_losses(model, piece, 8), whole[-8:])
+        full_loss = functional.cross_entropy(logits(model, piece[None])[0, :-1], piece[1:], reduction="none")
+        torch.testing.assert_close(token_losses(model, piece, 8), full_loss[-8:])
         assert torch.equal(piece[-8:], windows.tokens[windows.ends[0] - 8 : windows.ends[0]])
 
 
@@ -251,14 +251,14 @@ ROUNDED = Decoding(64, 1e-7, 1e-7, "float32", False)
 
 
 def test_a_verdict_honours_its_interval() -> None:
-    def made(before: tuple[float, ...], cut: tuple[float, ...], after: tuple[float, ...]) -> Extension:
+    def extension_of(before: tuple[float, ...], cut: tuple[float, ...], after: tuple[float, ...]) -> Extension:
         return Extension("yarn", 64, 128, {64: WindowLosses(cut), 128: WindowLosses(before)},
                          {64: WindowLosses(cut), 128: WindowLosses(after)}, {}, ROUNDED, {})  # fmt: skip
 
-    better = made((5.0, 5.2), (3.0, 3.1), (2.8, 2.91))
-    worse = made((5.0, 5.2), (3.0, 3.1), (3.3, 3.41))
-    noise = made((5.0, 5.2), (3.0, 3.1), (3.1, 3.02))
-    single = made((5.0,), (3.0,), (2.9,))
+    better = extension_of((5.0, 5.2), (3.0, 3.1), (2.8, 2.91))
+    worse = extension_of((5.0, 5.2), (3.0, 3.1), (3.3, 3.41))
+    noise = extension_of((5.0, 5.2), (3.0, 3.1), (3.1, 3.02))
+    single = extension_of((5.0,), (3.0,), (2.9,))
     assert [item.is_improvement for item in (better, worse, noise, single)] == [True, False, None, None]
     again = Extension.of_record(json.loads(json.dumps(better.record())), "x")
     assert (again.after, again.decoding) == (better.after, better.decoding)
@@ -293,50 +293,50 @@ def test_a_gap_of_decoding_is_held_against_the_model_before(
 def test_decoding_in_bfloat16(method: str, tmp_path: Path) -> None:
     """A bfloat16 model has a gap before it is extended; a reason is given to frequencies that depend on the length."""
     small().save_pretrained(tmp_path)
-    found = extend(tmp_path, TARGET, method, dtype="bfloat16", **asked())
-    assert found.decoding.before > 1e-4
-    assert found.decoding.dtype == "bfloat16"
-    assert found.decoding.length_dependent == (method != "yarn")
-    assert method != "yarn" or found.decoding.equal
+    extension = extend(tmp_path, TARGET, method, dtype="bfloat16", **request())
+    assert extension.decoding.before > 1e-4
+    assert extension.decoding.dtype == "bfloat16"
+    assert extension.decoding.length_dependent == (method != "yarn")
+    assert method != "yarn" or extension.decoding.equal
 
 
 def test_more_tokens_than_any_model_has_channels(tmp_path: Path) -> None:
-    """Lengths are tokens: 262,144 and more are no slip, and a text that is too short is named before all measuring."""
-    told: list[str] = []
+    """Lengths are tokens: 262,144 and more are valid, and a text that is too short is named before all measuring."""
+    printed: list[str] = []
     with pytest.raises(ValueError, match="--text"):
-        extend(small(), 2**20, "yarn", text=text(), original_length=2**18, progress=told.append)
-    assert told == []
+        extend(small(), 2**20, "yarn", text=text(), original_length=2**18, progress=printed.append)
+    assert printed == []
     assert Recipe(tokens=2**18, intermediate=2**20, steps=2**18).steps == 2**18
 
 
 @pytest.mark.parametrize("method", ["yarn", "self_extend", "auto", "longrope"])
 def test_what_does_not_apply_is_refused_before_anything_is_measured(method: str, tmp_path: Path) -> None:
-    told: list[str] = []
+    printed: list[str] = []
     config = MistralConfig(**{**small().config.to_dict(), "model_type": "mistral", "sliding_window": TRAINED // 2})
     model = MistralForCausalLM(config).eval()
     with pytest.raises(ValueError, match="layer"):
-        extend(model, TARGET, method, **asked(), out=tmp_path / "longer", progress=told.append)
-    assert told == []
+        extend(model, TARGET, method, **request(), out=tmp_path / "longer", progress=printed.append)
+    assert printed == []
     assert not list(tmp_path.iterdir()), "the state of a refused call would stand in the way of the next one"
 
 
 @pytest.mark.parametrize("method", ["yarn", "auto"])
 def test_a_missing_width_on_which_transformers_fails_is_named_before_anything_is_measured(method: str) -> None:
-    told: list[str] = []
+    printed: list[str] = []
     sizes = {**small().config.to_dict(), "model_type": "mixtral", "head_dim": None, "num_local_experts": 2}
     model = MixtralForCausalLM(MixtralConfig(**sizes)).eval()
     with pytest.raises(ValueError, match=r"head_dim: \d+"):
-        extend(model, TARGET, method, **asked(), progress=told.append)
-    assert told == []
+        extend(model, TARGET, method, **request(), progress=printed.append)
+    assert printed == []
 
 
 def test_the_choice_is_the_lowest_and_decoding_is_told() -> None:
-    found = extend(small(), TARGET, **asked())
-    assert found.method == min(found.choices, key=found.choices.__getitem__)
-    assert len(found.choices) == 4
+    extension = extend(small(), TARGET, **request())
+    assert extension.method == min(extension.choices, key=extension.choices.__getitem__)
+    assert len(extension.choices) == 4
     model, ids = small(), text(TRAINED + 4)
     assert decoding_gap(model, ids, 8) < 1e-4
-    extend(model, TARGET, "longrope", **asked())  # short and long factors: cached keys were turned by short ones
+    extend(model, TARGET, "longrope", **request())  # short and long factors: cached keys were rotated by short ones
     assert decoding_gap(model, ids, 8) > 1e-2
 
 
@@ -368,24 +368,26 @@ def test_goes_on_from_where_it_was(rank: int, tmp_path: Path) -> None:
     def run(out: str, stop: int) -> Any:
         at = []
 
-        def tell(told: str) -> None:
-            at.append(told)
+        def tell(line: str) -> None:
+            at.append(line)
             if len(at) == stop:
                 raise _StopError
 
-        return extend(small(), TARGET, "progressive", out=tmp_path / out, progress=tell, **asked(recipe=recipe))
+        return extend(small(), TARGET, "progressive", out=tmp_path / out, progress=tell, **request(recipe=recipe))
 
-    whole = run("whole", 0)
+    uninterrupted = run("whole", 0)
     for stop in (3, 5, 8):
         with pytest.raises(_StopError):
             run("parts", stop)
         assert not (tmp_path / "parts").exists()
     parts = run("parts", 0)
-    assert {**parts.record(), "after": 0, "before": 0} == {**whole.record(), "after": 0, "before": 0}
-    assert [item.windows for item in parts.after.values()] == [item.windows for item in whole.after.values()]
+    assert {**parts.record(), "after": 0, "before": 0} == {**uninterrupted.record(), "after": 0, "before": 0}
+    assert [item.windows for item in parts.after.values()] == [item.windows for item in uninterrupted.after.values()]
     other = small().state_dict()
-    assert any(not torch.equal(weight, other[name]) for name, weight in whole.model.state_dict().items())
-    for (name, item), (_, two) in zip(whole.model.named_parameters(), parts.model.named_parameters(), strict=True):
+    assert any(not torch.equal(weight, other[name]) for name, weight in uninterrupted.model.state_dict().items())
+    for (name, item), (_, two) in zip(
+        uninterrupted.model.named_parameters(), parts.model.named_parameters(), strict=True
+    ):
         assert torch.equal(item, two), name
     assert run("parts", 0).record() == parts.record()  # it is there: nothing is done again
 
@@ -394,14 +396,14 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     saved(tmp_path / "mine", small())
     before = {path.name: path.read_bytes() for path in (tmp_path / "mine").iterdir()}
     with pytest.raises(ValueError, match="mine"):
-        extend(tmp_path / "mine", TARGET, "pi", out=tmp_path / "mine", **asked())
+        extend(tmp_path / "mine", TARGET, "pi", out=tmp_path / "mine", **request())
     assert {path.name: path.read_bytes() for path in (tmp_path / "mine").iterdir()} == before
-    extend(tmp_path / "mine", TARGET, "pi", out=tmp_path / "mine", overwrite=True, **asked())
+    extend(tmp_path / "mine", TARGET, "pi", out=tmp_path / "mine", overwrite=True, **request())
     assert json.loads((tmp_path / "mine" / "config.json").read_text())["rope_parameters"]["rope_type"] == "linear"
     (tmp_path / "new.work").mkdir()
     (tmp_path / "new.work" / "request.json").write_text('{"method": "yarn"}')
     with pytest.raises(ValueError, match=r"new\.work"):
-        extend(small(), TARGET, "pi", out=tmp_path / "new", **asked())
+        extend(small(), TARGET, "pi", out=tmp_path / "new", **request())
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -419,21 +421,23 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_the_built_in_text_is_long() -> None:
-    found = tokens_of(None, lambda letters, **arguments: {"input_ids": list(letters.encode())})
-    assert len(found) > 300_000
+    ids = tokens_of(None, lambda letters, **arguments: {"input_ids": list(letters.encode())})
+    assert len(ids) > 300_000
 
 
 def test_a_gguf_file_turns_as_it_says(tmp_path: Path) -> None:
     pytest.importorskip("gguf")
     model, file = small(), tmp_path / "model.gguf"
-    said = {"original_context_length": 64, "factor": 4.0, "type": "yarn"}
-    as_gguf(model, file, base=5000.0, context_length=256, **{f"rope.scaling.{key}": item for key, item in said.items()})
-    found = load_causal_lm(file)
-    assert found.tokenizer is None
+    scaling = {"original_context_length": 64, "factor": 4.0, "type": "yarn"}
+    as_gguf(
+        model, file, base=5000.0, context_length=256, **{f"rope.scaling.{key}": item for key, item in scaling.items()}
+    )
+    loaded = load_causal_lm(file)
+    assert loaded.tokenizer is None
     want = RoPE(16, base=5000.0, scaling=YaRN(4.0, original_length=64)).spectrum()
-    turned: Any = found.model.model.rotary_emb
-    torch.testing.assert_close(turned.inv_freq.double(), want.theta, rtol=1e-6, atol=0)
-    assert turned.attention_scaling == pytest.approx(float(want.gain))
+    rotary: Any = loaded.model.model.rotary_emb
+    torch.testing.assert_close(rotary.inv_freq.double(), want.theta, rtol=1e-6, atol=0)
+    assert rotary.attention_scaling == pytest.approx(float(want.gain))
     out = tmp_path / "out"
     done = extend(tmp_path, 512, "pi", text=text(), windows=1, lengths=[512], out=out)  # on top of what it has
     torch.testing.assert_close(done.model.model.rotary_emb.inv_freq.double(), want.theta / 2, rtol=1e-6, atol=0)

@@ -28,12 +28,12 @@ from posenc.hf.extend.loading import load_causal_lm
 from posenc.hf.extend.result import Extension, choice_sentence
 from posenc.hf.extend.retrieval import Retrieval
 from posenc.hf.extend.weight_files import link_files, weight_files
-from tests.hf.extend.extended import TARGET, TRAINED, asked, saved, small, text
+from tests.hf.extend.extended import TARGET, TRAINED, request, saved, small, text
 
 
 def test_time_and_memory_are_estimated_before_the_first_window(tmp_path: Path) -> None:
     lines: list[str] = []
-    extend(small(), TARGET, "yarn", **asked(progress=lines.append, lengths=[TRAINED, TARGET]))
+    extend(small(), TARGET, "yarn", **request(progress=lines.append, lengths=[TRAINED, TARGET]))
     first_window = next(n for n, line in enumerate(lines) if line.startswith("  window"))
     estimates = [n for n, line in enumerate(lines) if line.startswith("estimate:")]
     assert len(estimates) == 2
@@ -58,7 +58,7 @@ def test_a_request_that_cannot_end_is_refused_before_anything_is_measured(
 ) -> None:
     lines: list[str] = []
     with pytest.raises(ValueError, match=says):
-        extend(small(), TARGET, method, out=tmp_path / "new", progress=lines.append, **{**asked(), **options})
+        extend(small(), TARGET, method, out=tmp_path / "new", progress=lines.append, **{**request(), **options})
     assert not lines
     assert not (tmp_path / "new.work").exists()
 
@@ -67,7 +67,7 @@ def test_a_search_over_a_scaling_is_refused_before_anything_is_measured() -> Non
     block = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 32, "rope_theta": 1e4}
     lines: list[str] = []
     with pytest.raises(ValueError, match="scaled already"):
-        extend(small(rope_parameters=block), TARGET, "longrope", progress=lines.append, **asked())
+        extend(small(rope_parameters=block), TARGET, "longrope", progress=lines.append, **request())
     assert not lines
 
 
@@ -109,13 +109,13 @@ def test_a_lack_of_memory_is_one_line(error: Exception) -> None:
 
 def test_weights_are_linked_where_only_the_configuration_changes(tmp_path: Path) -> None:
     saved(tmp_path / "model", small())
-    done = extend(tmp_path / "model", TARGET, "yarn", out=tmp_path / "new", **asked())
+    done = extend(tmp_path / "model", TARGET, "yarn", out=tmp_path / "new", **request())
     old, new = tmp_path / "model" / "model.safetensors", tmp_path / "new" / "model.safetensors"
     assert old.samefile(new)
     assert done.weights == f"hard links to the files of {tmp_path / 'model'}"
     assert done.weights in str(done)
     again = extend(
-        tmp_path / "model", TARGET, "yarn", out=tmp_path / "new", **asked()
+        tmp_path / "model", TARGET, "yarn", out=tmp_path / "new", **request()
     )  # already done: reads the record
     assert again.weights == done.weights
     original = old.read_bytes()
@@ -133,7 +133,7 @@ def test_a_replaced_source_is_not_linked(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(os, "link", refuse)  # a symbolic link would lead to the folder that is removed
     saved(tmp_path / "model", small())
     before = load_causal_lm(tmp_path / "model").model
-    done = extend(tmp_path / "model", TARGET, "yarn", out=tmp_path / "model", overwrite=True, **asked())
+    done = extend(tmp_path / "model", TARGET, "yarn", out=tmp_path / "model", overwrite=True, **request())
     assert done.weights == ""
     assert fingerprint(load_causal_lm(tmp_path / "model").model) == fingerprint(before)
 
@@ -153,7 +153,7 @@ def test_a_replaced_folder_comes_back_where_the_new_one_cannot_take_its_place(
 
     monkeypatch.setattr(Path, "replace", full)
     with pytest.raises(OSError, match="No space left"):
-        extend(tmp_path / "model", TARGET, "yarn", out=tmp_path / "new", overwrite=True, **asked())
+        extend(tmp_path / "model", TARGET, "yarn", out=tmp_path / "new", overwrite=True, **request())
     assert (tmp_path / "new" / "mine").read_text() == "precious"
 
 
@@ -161,25 +161,25 @@ def test_generation_settings_that_cannot_be_saved(tmp_path: Path) -> None:
     saved(tmp_path / "model", small())
     file = tmp_path / "model" / "generation_config.json"
     file.write_text(json.dumps({"temperature": 0.9, "do_sample": False}))
-    extend(tmp_path / "model", TARGET, "yarn", out=tmp_path / "new", **asked())  # the file is taken as it is
+    extend(tmp_path / "model", TARGET, "yarn", out=tmp_path / "new", **request())  # the file is taken as it is
     assert json.loads((tmp_path / "new" / "generation_config.json").read_text())["temperature"] == 0.9
     model, lines = small(), list[str]()
     model.generation_config.temperature = 0.9
     with pytest.raises(ValueError, match="cannot save its generation settings"):
-        extend(model, TARGET, "yarn", out=tmp_path / "other", **asked(progress=lines.append))
+        extend(model, TARGET, "yarn", out=tmp_path / "other", **request(progress=lines.append))
     assert not any(line.startswith("  window") for line in lines)
 
 
 def test_what_trains_or_remaps_writes_its_weights(tmp_path: Path) -> None:
     saved(tmp_path / "model", small())
-    done = extend(tmp_path / "model", TARGET, "rerope", out=tmp_path / "new", **asked())
+    done = extend(tmp_path / "model", TARGET, "rerope", out=tmp_path / "new", **request())
     assert done.weights == ""
     assert not (tmp_path / "model" / "model.safetensors").samefile(tmp_path / "new" / "model.safetensors")
 
 
 def test_the_dtype_of_linked_weights_is_that_of_the_files(tmp_path: Path) -> None:
     saved(tmp_path / "model", small().to(torch.bfloat16))
-    extend(tmp_path / "model", TARGET, "pi", out=tmp_path / "new", dtype="float32", **asked())
+    extend(tmp_path / "model", TARGET, "pi", out=tmp_path / "new", dtype="float32", **request())
     assert AutoModelForCausalLM.from_pretrained(tmp_path / "new").dtype == torch.bfloat16
 
 
@@ -218,7 +218,7 @@ def test_lengths_beside_the_config_no_longer_cut_texts(tmp_path: Path) -> None:
     saved(tmp_path / "model", model)
     file = tmp_path / "model" / "tokenizer_config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "model_max_length": TRAINED}))
-    extend(tmp_path / "model", TARGET, "yarn", out=tmp_path / "new", **asked())
+    extend(tmp_path / "model", TARGET, "yarn", out=tmp_path / "new", **request())
     assert AutoTokenizer.from_pretrained(tmp_path / "new").model_max_length == TARGET
     assert json.loads((tmp_path / "new" / "generation_config.json").read_text())["max_length"] == TARGET
     assert json.loads(file.read_text())["model_max_length"] == TRAINED
@@ -227,7 +227,7 @@ def test_lengths_beside_the_config_no_longer_cut_texts(tmp_path: Path) -> None:
 def test_a_limit_of_answers_that_somebody_chose_stays(tmp_path: Path) -> None:
     model = small()
     model.generation_config.max_length = TRAINED - 1
-    extend(model, TARGET, "yarn", out=tmp_path / "new", **asked())
+    extend(model, TARGET, "yarn", out=tmp_path / "new", **request())
     assert json.loads((tmp_path / "new" / "generation_config.json").read_text())["max_length"] == TRAINED - 1
 
 
@@ -239,7 +239,7 @@ def test_a_full_disk_leaves_the_measurements_and_nothing_half_written(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     saved(tmp_path / "model", small())
-    call: dict[str, Any] = {"out": tmp_path / "new", **asked()}
+    call: dict[str, Any] = {"out": tmp_path / "new", **request()}
     with monkeypatch.context() as patch:
         patch.setattr("posenc.hf.extend.folder._raise_limits", full)
         with pytest.raises(OSError, match=r"new: cannot be written: No space left.*saved in .*new\.work") as caught:
@@ -259,13 +259,13 @@ def test_another_process_does_not_work_on_the_same_state(tmp_path: Path) -> None
     def second(line: str) -> None:
         if line.startswith("  window 2"):
             with pytest.raises(ValueError, match="another process is writing there"):
-                extend(small(), TARGET, "yarn", out=out, progress=lines.append, **asked())
+                extend(small(), TARGET, "yarn", out=out, progress=lines.append, **request())
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        extend(small(), TARGET, "yarn", out=out, progress=second, **asked())
+        extend(small(), TARGET, "yarn", out=out, progress=second, **request())
     assert not lines
-    extend(small(), TARGET, "yarn", out=out, **asked())  # the first one is gone
+    extend(small(), TARGET, "yarn", out=out, **request())  # the first one is gone
     assert not (tmp_path / "new.work").exists()
 
 
@@ -288,7 +288,7 @@ def test_a_disk_without_room_is_refused_before_anything_is_measured(
     monkeypatch.setattr("posenc.hf.extend.folder._free_space", lambda folder: 1000)
     lines: list[str] = []
     with pytest.raises(ValueError, match="has 1,000 free"):
-        extend(small(), TARGET, "yarn", out=tmp_path / "new", progress=lines.append, **asked())
+        extend(small(), TARGET, "yarn", out=tmp_path / "new", progress=lines.append, **request())
     assert not any(line.startswith("  window") for line in lines)
 
 
@@ -333,24 +333,24 @@ def test_devices_and_dtypes_that_do_not_exist(options: dict[str, str], says: str
 def test_automatic_device_and_device_map(tmp_path: Path) -> None:
     pytest.importorskip("accelerate")
     saved(tmp_path / "model", small())
-    expected = extend(tmp_path / "model", TARGET, "yarn", **asked())
+    expected = extend(tmp_path / "model", TARGET, "yarn", **request())
     ways: list[dict[str, Any]] = [{"device": "auto"}, {"device_map": "auto"}]
     for options in ways:
-        done = extend(tmp_path / "model", TARGET, "yarn", **asked(), **options)
+        done = extend(tmp_path / "model", TARGET, "yarn", **request(), **options)
         assert done.after[TARGET].mean == pytest.approx(expected.after[TARGET].mean, abs=1e-4)
 
 
 def test_weights_that_accelerate_offloads(tmp_path: Path) -> None:
     pytest.importorskip("accelerate")
     saved(tmp_path / "model", small())
-    expected = extend(tmp_path / "model", TARGET, "yarn", **asked())
+    expected = extend(tmp_path / "model", TARGET, "yarn", **request())
     placed = {"model.embed_tokens": "cpu", "model.layers.0": "cpu", "model.layers.1": "disk", "model.norm": "cpu"}
     placed |= {"model.rotary_emb": "cpu", "lm_head": "cpu"}
     model = AutoModelForCausalLM.from_pretrained(
         tmp_path / "model", device_map=placed, offload_folder=str(tmp_path / "offloaded")
     )
     assert any(weight.is_meta for weight in model.parameters())
-    done = extend(model, TARGET, "yarn", **asked())
+    done = extend(model, TARGET, "yarn", **request())
     assert done.after[TARGET].windows == pytest.approx(expected.after[TARGET].windows, abs=1e-5)
 
 
@@ -379,7 +379,7 @@ def test_a_quantized_checkpoint_stays_as_it_is(tmp_path: Path) -> None:
     quantized(tmp_path / "model")
     before = load_causal_lm(tmp_path / "model").model
     assert any(buffer.dtype == torch.uint8 for buffer in before.buffers())
-    done = extend(tmp_path / "model", TARGET, "yarn", out=tmp_path / "new", **asked())
+    done = extend(tmp_path / "model", TARGET, "yarn", out=tmp_path / "new", **request())
     assert done.after[TARGET].mean < 20
     assert (tmp_path / "model" / "model.safetensors").samefile(tmp_path / "new" / "model.safetensors")
     config = AutoConfig.from_pretrained(tmp_path / "new")
@@ -393,7 +393,7 @@ def test_quantized_weights_are_not_trained(tmp_path: Path) -> None:
     pytest.importorskip("accelerate")
     quantized(tmp_path / "model")
     with pytest.raises(ValueError, match="quantised"):
-        extend(tmp_path / "model", TARGET, "progressive", out=tmp_path / "new", **asked())
+        extend(tmp_path / "model", TARGET, "progressive", out=tmp_path / "new", **request())
     assert not (tmp_path / "new.work").exists()
 
 
@@ -411,7 +411,7 @@ def test_the_fingerprint_sees_weights_in_buffers() -> None:
 def test_retrieval_is_measured_at_both_lengths_and_kept(tmp_path: Path) -> None:
     from posenc.hf.modeling.export import byte_tokenizer
 
-    options = asked(lengths=[640], last=8, text=text(3000), tokenizer=byte_tokenizer(), retrieval=2)
+    options = request(lengths=[640], last=8, text=text(3000), tokenizer=byte_tokenizer(), retrieval=2)
     model = small(name="llama")
     model.config.max_position_embeddings = 512
     lines: list[str] = []
@@ -436,11 +436,11 @@ def test_a_sentence_on_retrieval_respects_its_interval() -> None:
 
 def test_retrieval_without_a_tokenizer_or_room_is_refused_before_anything_is_measured() -> None:
     with pytest.raises(ValueError, match="tokenizer"):
-        extend(small(), TARGET, "yarn", **asked(retrieval=2))
+        extend(small(), TARGET, "yarn", **request(retrieval=2))
     from posenc.hf.modeling.export import byte_tokenizer
 
     with pytest.raises(ValueError, match="room"):
-        extend(small(), TARGET, "yarn", **asked(retrieval=2, tokenizer=byte_tokenizer()))
+        extend(small(), TARGET, "yarn", **request(retrieval=2, tokenizer=byte_tokenizer()))
 
 
 def test_the_choice_of_a_method_has_an_interval() -> None:

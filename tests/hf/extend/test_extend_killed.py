@@ -24,10 +24,19 @@ pytestmark = pytest.mark.slow
 def extended(folder: Path, out: str) -> None:
     """What the command does, in a process of its own."""
     torch.set_num_threads(1)
-    given = ["--length", "112", "--method", "progressive", "--out", str(folder / out), "--text", str(folder / "text")]
-    given += ["--windows", "2", "--lengths", "64,112", "--search", "8", "--generations", "2", "--pieces", "1"]
-    given += ["--intermediate", "96", "--steps", "12", "--save-every", "1", "--warmup", "2", "--lr", "0.001"]
-    raise SystemExit(posenc_cli.run(["extend", str(folder / "model"), *given]))
+    arguments = [
+        "--length",
+        "112",
+        "--method",
+        "progressive",
+        "--out",
+        str(folder / out),
+        "--text",
+        str(folder / "text"),
+    ]
+    arguments += ["--windows", "2", "--lengths", "64,112", "--search", "8", "--generations", "2", "--pieces", "1"]
+    arguments += ["--intermediate", "96", "--steps", "12", "--save-every", "1", "--warmup", "2", "--lr", "0.001"]
+    raise SystemExit(posenc_cli.run(["extend", str(folder / "model"), *arguments]))
 
 
 def lines(path: Path) -> int:
@@ -42,10 +51,10 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
     saved(tmp_path / "model", small())
     (tmp_path / "text").write_text("the position of a token, and its distance from another, " * 20)
     model = {path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()}
-    whole = context.Process(target=extended, args=(tmp_path, "whole"))
-    whole.start()
-    whole.join(600)
-    assert whole.exitcode == 0
+    unbroken = context.Process(target=extended, args=(tmp_path, "whole"))
+    unbroken.start()
+    unbroken.join(600)
+    assert unbroken.exitcode == 0
     work = tmp_path / "parts.work"
     moments = (
         lambda: lines(work / "measured.jsonl") > 0,
@@ -69,11 +78,11 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
     last.start()
     last.join(600)
     assert last.exitcode == 0
-    one, other = (json.loads((tmp_path / name / "extension.json").read_text()) for name in ("whole", "parts"))
-    for record in (one, other):
+    expected, other = (json.loads((tmp_path / name / "extension.json").read_text()) for name in ("whole", "parts"))
+    for record in (expected, other):
         for name in ("before", "after"):
-            record[name] = {length: told["windows"] for length, told in record[name].items()}
-    assert one == other
+            record[name] = {length: entry["windows"] for length, entry in record[name].items()}
+    assert expected == other
     weights = [load_file(tmp_path / name / "model.safetensors") for name in ("whole", "parts")]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
     assert not work.exists()

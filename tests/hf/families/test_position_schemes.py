@@ -18,7 +18,7 @@ from posenc.hf.findings import NotReadError
 PACKAGES = (posenc.embedding, posenc.rotary, posenc.bias, posenc.score, posenc.weight, posenc)
 NAMES = {name: getattr(package, name) for package in PACKAGES for name in package.__all__}
 
-SAID: list[tuple[dict[str, Any], list[str]]] = [
+DESCRIBED: list[tuple[dict[str, Any], list[str]]] = [
     ({"model_type": "gpt2", "n_positions": 1024}, ["learned", "Learned(dim, max_length=1024)"]),
     ({"model_type": "bert"}, ["learned"]),
     ({"model_type": "roberta"}, ["first two rows", "offset=2"]),
@@ -64,7 +64,7 @@ SAID: list[tuple[dict[str, Any], list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("config", "words"), SAID, ids=lambda value: str(value)[:50])
+@pytest.mark.parametrize(("config", "words"), DESCRIBED, ids=lambda value: str(value)[:50])
 def test_explain_says_which_encoding_there_is(config: dict[str, Any], words: list[str]) -> None:
     read = read_rope(config)
     text = as_text(read)
@@ -90,8 +90,8 @@ def test_every_family_is_told_in_words_and_data(name: str) -> None:
 
 
 def test_keys_turn_encodings_off():
-    plain = facts(read_rope({"model_type": "vitdet"}))["encodings"]
-    assert [item["posenc"] for item in plain] == ["LearnedGrid(dim, size=(14, 14), prefix=1)"]
+    encodings = facts(read_rope({"model_type": "vitdet"}))["encodings"]
+    assert [item["posenc"] for item in encodings] == ["LearnedGrid(dim, size=(14, 14), prefix=1)"]
     flat = {"model_type": "layoutlmv3", "has_relative_attention_bias": False, "has_spatial_attention_bias": False}
     assert len(facts(read_rope(flat))["encodings"]) == 1
     assert len(facts(read_rope({**flat, "has_spatial_attention_bias": True}))["encodings"]) == 2
@@ -107,9 +107,9 @@ def test_what_is_built_builds() -> None:
     rooms = {"dim": 64, "num_heads": 4, "window": (4, 4), "head_dim": 16}
     calls = {item["posenc"] for name in NON_ROTARY for item in facts(read_rope({"model_type": name}))["encodings"]}
     for call in filter(None, calls):
-        plain = call.split(" in the encoder")[0].replace("window=...", "window=4").replace("...", "8")
-        if not plain.startswith("encodings="):
-            built = eval(plain, {**NAMES, **rooms})  # the text that a reader would type
+        expression = call.split(" in the encoder")[0].replace("window=...", "window=4").replace("...", "8")
+        if not expression.startswith("encodings="):
+            built = eval(expression, {**NAMES, **rooms})  # the text that a reader would type
             assert isinstance(built, torch.nn.Module)
 
 

@@ -47,8 +47,8 @@ def as_gguf(model: LlamaForCausalLM, file: Path, *, base: float, **more: Any) ->
     for name, weight in model.state_dict().items():
         if "q_proj" in name or "k_proj" in name:
             weight = permute_layout(weight, head_dim, to="interleaved")
-        for theirs, ours in _NAMES.items():
-            name = name.replace(theirs, ours)
+        for llama_cpp_name, module_name in _NAMES.items():
+            name = name.replace(llama_cpp_name, module_name)
         writer.add_tensor(name, weight.contiguous().numpy())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

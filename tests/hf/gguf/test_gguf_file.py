@@ -141,9 +141,9 @@ def test_the_scan_reads_what_the_package_reads(tmp_path: Path) -> None:
     ]  # fmt: skip
     path.write_bytes(sound(*more))
     gguf_file = importlib.import_module("posenc.hf.sources.gguf_file")
-    ours, theirs = gguf_file.metadata_of(path), gguf_file.metadata_in(gguf.GGUFReader(path))
-    assert ours == theirs
-    assert [type(item) for item in ours.values()] == [type(item) for item in theirs.values()]
+    metadata, by_package = gguf_file.metadata_of(path), gguf_file.metadata_in(gguf.GGUFReader(path))
+    assert metadata == by_package
+    assert [type(item) for item in metadata.values()] == [type(item) for item in by_package.values()]
     assert gguf_file.has_tokenizer(path)
 
 
@@ -151,8 +151,8 @@ def test_a_factor_without_axes_is_one_number(tmp_path: Path) -> None:
     path = tmp_path / "x.gguf"
     path.write_bytes(sound(tensors=(FREQS._replace(shape=[]), WEIGHT)))
     gguf_file = importlib.import_module("posenc.hf.sources.gguf_file")
-    theirs = gguf_file.metadata_in(gguf_file.reader_of(path))
-    assert gguf_file.metadata_of(path)["rope_freqs.weight"] == theirs["rope_freqs.weight"] == [2.0]
+    by_package = gguf_file.metadata_in(gguf_file.reader_of(path))
+    assert gguf_file.metadata_of(path)["rope_freqs.weight"] == by_package["rope_freqs.weight"] == [2.0]
 
 
 def test_signs_that_are_no_text_are_passed_over_where_nothing_hangs_on_them(tmp_path: Path) -> None:

@@ -39,9 +39,9 @@ def yarn_of_ggml(base: float, width: int, factor: float, original: int, fast: fl
     low, high = max(0.0, math.floor(corner(fast))), min(width - 1.0, math.ceil(corner(slow)))
     thetas = []
     for pair in range(width // 2):
-        plain = base ** (-2 * pair / width)
+        theta = base ** (-2 * pair / width)
         mix = 1 - min(1.0, max(0.0, (pair - low) / max(0.001, high - low)))
-        thetas.append(plain / factor * (1 - mix) + plain * mix)
+        thetas.append(theta / factor * (1 - mix) + theta * mix)
     return thetas
 
 

@@ -20,11 +20,11 @@ gguf = pytest.importorskip("gguf")
 np = pytest.importorskip("numpy")
 
 BASE, WIDTH = 500000.0, 128
-PLAIN = [BASE ** (-2 * pair / WIDTH) for pair in range(WIDTH // 2)]
+UNSCALED = [BASE ** (-2 * pair / WIDTH) for pair in range(WIDTH // 2)]
 Q4 = np.arange(2 * 18 * 3, dtype=np.uint8).reshape(2, 54)
 
 
-def made(path: Path, arch: str = "llama", tensors: dict[str, list[float]] | None = None, **keys: Any) -> Path:
+def write_file(path: Path, arch: str = "llama", tensors: dict[str, list[float]] | None = None, **keys: Any) -> Path:
     """A file as llama.cpp's converter writes them: keys, arrays, quantized and plain weights."""
     writer = gguf.GGUFWriter(path, arch)
     writer.add_custom_alignment(64)
@@ -56,7 +56,7 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def rewritten(tmp_path: Path, change: Callable[[RoPE], RoPE], **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Keys and tensors of a file under a changed rotation; all else is held against the original here."""
-    source, target = made(tmp_path / "old.gguf", **options), tmp_path / "new.gguf"
+    source, target = write_file(tmp_path / "old.gguf", **options), tmp_path / "new.gguf"
     rope = read_rope(source).rope
     write_gguf(source, target, change(rope))
     (old, weights), (new, result) = read(source), read(target)
@@ -94,7 +94,7 @@ def test_llama_3(tmp_path: Path) -> None:
     keys, tensors = rewritten(tmp_path, under(recipe), context_length=131072)
     assert keys == {"dimension_count": 128, "freq_base": BASE, "context_length": 131072}
     factors = []
-    for theta in PLAIN:
+    for theta in UNSCALED:
         turns = 8192 * theta / (2 * math.pi)
         smooth = min(1.0, max(0.0, (turns - 1) / 3))
         factors.append(1 / ((1 - smooth) / 8 + smooth))
@@ -117,23 +117,23 @@ def test_longrope(tmp_path: Path) -> None:
     assert tensors["rope_factors_short.weight"][2].tolist() == short
     assert tensors["rope_factors_long.weight"][2].tolist() == long
     rope = read_rope(tmp_path / "new.gguf").rope
-    assert rope.spectrum(4096).theta.tolist() == pytest.approx(PLAIN, rel=1e-9)
-    assert rope.spectrum(4097).theta.tolist() == pytest.approx([t / f for t, f in zip(PLAIN, long, strict=True)])
+    assert rope.spectrum(4096).theta.tolist() == pytest.approx(UNSCALED, rel=1e-9)
+    assert rope.spectrum(4097).theta.tolist() == pytest.approx([t / f for t, f in zip(UNSCALED, long, strict=True)])
 
 
 @pytest.mark.parametrize(
-    ("scaling", "wanted"),
+    ("scaling", "expected"),
     [
         (None, {"freq_base": 1e6}),
         (PositionInterpolation(4.0), {"scaling.type": "linear", "scaling.factor": 4.0, "freq_base": 1e6}),
         (NTKAware(4.0), {"freq_base": pytest.approx(1e6 * 4 ** (128 / 126), rel=1e-7)}),
     ],
 )
-def test_bases_and_linear_scaling(tmp_path: Path, scaling: Any, wanted: dict[str, Any]) -> None:
+def test_bases_and_linear_scaling(tmp_path: Path, scaling: Any, expected: dict[str, Any]) -> None:
     """A file that had YaRN and factors loses what no longer holds."""
     before = {"rope__scaling__type": "yarn", "rope__scaling__factor": 2.0, "rope__scaling__yarn_beta_fast": 16.0}
     keys, _ = rewritten(tmp_path, under(scaling, base=1e6), **before)
-    assert keys == {"dimension_count": 128, "context_length": 8192, **wanted}
+    assert keys == {"dimension_count": 128, "context_length": 8192, **expected}
     (tmp_path / "new.gguf").unlink()
     _, tensors = rewritten(tmp_path, under(scaling, base=1e6), tensors={"rope_freqs.weight": [2.0] * 64})
     assert "rope_freqs.weight" not in tensors
@@ -147,7 +147,7 @@ def test_a_spectrum_of_ones_own_becomes_factors(tmp_path: Path) -> None:
         keys, tensors = rewritten(tmp_path, under(scaling))
         assert "scaling.type" not in keys
         assert keys["scaling.attn_factor"] == pytest.approx(0.1 * math.log(4) + 1, rel=1e-7)
-        thetas = torch.tensor(PLAIN).double() / torch.tensor(tensors["rope_freqs.weight"][2].tolist()).double()
+        thetas = torch.tensor(UNSCALED).double() / torch.tensor(tensors["rope_freqs.weight"][2].tolist()).double()
         torch.testing.assert_close(thetas, RoPE(128, base=BASE, scaling=scaling).spectrum().theta, rtol=1e-6, atol=0)
         (tmp_path / "new.gguf").unlink()
 
@@ -162,7 +162,7 @@ def test_latent_attention_and_windows(tmp_path: Path) -> None:
     deepseek = YaRN(40.0, original_length=4096, mscale=0.707, mscale_all_dim=0.707)
     keys, _ = rewritten(tmp_path, under(deepseek), arch="deepseek2", **LATENT)
     assert keys["scaling.yarn_log_multiplier"] == pytest.approx(0.0707, rel=1e-6)
-    source = made(tmp_path / "gemma.gguf", "gemma3", attention__sliding_window=512)
+    source = write_file(tmp_path / "gemma.gguf", "gemma3", attention__sliding_window=512)
     before = read_rope(source)
     layers = {
         "full_attention": RoPE(128, base=2e6, scaling=PositionInterpolation(8.0)),
@@ -183,14 +183,14 @@ def test_latent_attention_and_windows(tmp_path: Path) -> None:
 
 def test_temperature(tmp_path: Path) -> None:
     yarn = {"rope__scaling__type": "yarn", "rope__scaling__factor": 4.0, "rope__scaling__original_context_length": 4096}
-    source = made(tmp_path / "old.gguf", "mistral3", attention__temperature_scale=0.1, **yarn)
+    source = write_file(tmp_path / "old.gguf", "mistral3", attention__temperature_scale=0.1, **yarn)
     warm = read_rope(source).config
     warm["rope_parameters"]["llama_4_scaling_beta"] = 0.2
     write_gguf(source, tmp_path / "new.gguf", read_rope(warm, layout="interleaved"))
     keys, _ = read(tmp_path / "new.gguf")
     assert keys["mistral3.attention.temperature_scale"] == pytest.approx(0.2)
     assert keys["mistral3.attention.temperature_length"] == 4096
-    cold = made(tmp_path / "cold.gguf")
+    cold = write_file(tmp_path / "cold.gguf")
     warm = read_rope(cold).config
     warm["rope_parameters"]["llama_4_scaling_beta"] = 0.2
     with pytest.raises(ValueError, match="temperature"):
@@ -213,7 +213,7 @@ FREQS = [1.0] * 20 + [8.0] * 44
     ],
 )  # fmt: skip
 def test_there_and_back_is_the_identity(tmp_path: Path, arch: str, tensors: Any, keys: Any) -> None:
-    source, target = made(tmp_path / "old.gguf", arch, tensors, **keys), tmp_path / "new.gguf"
+    source, target = write_file(tmp_path / "old.gguf", arch, tensors, **keys), tmp_path / "new.gguf"
     written = write_gguf(source, target, read_rope(source))
     assert target.read_bytes() == source.read_bytes()
     assert (written.keys, written.tensors) == ({}, {})
@@ -226,12 +226,12 @@ def test_there_and_back_is_the_identity(tmp_path: Path, arch: str, tensors: Any,
 
 
 def test_the_original_is_safe(tmp_path: Path) -> None:
-    source = made(tmp_path / "old.gguf")
+    source = write_file(tmp_path / "old.gguf")
     bytes_before, other = source.read_bytes(), RoPE(128, base=1e6)
     with pytest.raises(ValueError, match=r"old\.gguf"):
         write_gguf(source, source, other)
     with pytest.raises(ValueError, match=r"there\.gguf"):
-        write_gguf(source, made(tmp_path / "there.gguf"), other)
+        write_gguf(source, write_file(tmp_path / "there.gguf"), other)
     with pytest.raises(FileNotFoundError, match=str(tmp_path / "no")):
         write_gguf(source, tmp_path / "no" / "x.gguf", other)
     assert source.read_bytes() == bytes_before
@@ -254,7 +254,7 @@ def test_the_original_is_safe(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_what_cannot_be_said(tmp_path: Path, arch: str, rope: RoPE, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        write_gguf(made(tmp_path / "old.gguf", arch), tmp_path / "new.gguf", rope)
+        write_gguf(write_file(tmp_path / "old.gguf", arch), tmp_path / "new.gguf", rope)
     assert not (tmp_path / "new.gguf").exists()
 
 

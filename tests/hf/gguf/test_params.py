@@ -46,8 +46,8 @@ def by_meta(theta: float, factor: float, high: float) -> float:
 )
 def test_llama_3_recipe_of_meta(change: dict[str, Any], factor: float, high: float) -> None:
     read = read_rope({**LLAMA_31, **change})
-    plain = [500000.0 ** (-2 * pair / 128) for pair in range(64)]
-    expected = torch.tensor([by_meta(theta, factor, high) for theta in plain], dtype=torch.float64)
+    unscaled = [500000.0 ** (-2 * pair / 128) for pair in range(64)]
+    expected = torch.tensor([by_meta(theta, factor, high) for theta in unscaled], dtype=torch.float64)
     torch.testing.assert_close(read.rope.spectrum().theta, expected, rtol=1e-12, atol=0)
     assert read.rope.layout == "interleaved"
     assert read_rope({**LLAMA_31, **change}, layout="half").rope.layout == "half"
@@ -86,10 +86,10 @@ def test_doubts_of_meta() -> None:
 def test_yarn_of_mistral(applied: bool, latent: bool) -> None:
     config = {**MISTRAL, **(LATENT if latent else {}), "yarn": {**YARN, "apply_scale": applied}}
     read = read_rope(config)
-    theirs = {"rope_type": "yarn", "factor": 16.0, "original_max_position_embeddings": 8192, "rope_theta": 1e6}
+    block = {"rope_type": "yarn", "factor": 16.0, "original_max_position_embeddings": 8192, "rope_theta": 1e6}
     width = 64 if latent else 128
-    plain = read_rope({"model_type": "llama", "head_dim": width, "rope_parameters": theirs}).rope
-    assert torch.equal(read.rope.spectrum().theta, plain.spectrum().theta)
+    unchanged = read_rope({"model_type": "llama", "head_dim": width, "rope_parameters": block}).rope
+    assert torch.equal(read.rope.spectrum().theta, unchanged.spectrum().theta)
     sharp = 0.1 * math.log(16) + 1
     assert float(read.rope.spectrum().gain) == pytest.approx(sharp if applied and not latent else 1.0)
     assert read.softmax_factor() == pytest.approx(sharp**2 if applied and latent else 1.0)

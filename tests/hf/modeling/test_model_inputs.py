@@ -30,10 +30,10 @@ IDS = torch.tensor([[1, 2, 3]])
 CALLED = [name for name in inspect.signature(PosencForCausalLM.forward).parameters if name != "self"]
 
 
-def takes_or_names(call: Callable[..., object], name: str, given: dict[str, object]) -> None:
+def takes_or_names(call: Callable[..., object], name: str, arguments: dict[str, object]) -> None:
     for value in VALUES:
         try:
-            call(**{**given, name: value})
+            call(**{**arguments, name: value})
         except FileNotFoundError:
             assert value == ""
         except ValueError as error:
@@ -42,9 +42,9 @@ def takes_or_names(call: Callable[..., object], name: str, given: dict[str, obje
 
 @pytest.mark.parametrize("key", KEYS)
 def test_configuration(key):
-    def call(**given: object) -> None:
+    def call(**arguments: object) -> None:
         try:
-            PosencConfig(**given).encoding_specs()
+            PosencConfig(**arguments).encoding_specs()
         except StrictDataclassClassValidationError as error:  # transformers wraps what is found between keys
             raise ValueError(str(error)) from error
 
@@ -74,10 +74,10 @@ def test_call(name, embedded, head):
         return
     first = {"inputs_embeds": torch.randn(1, 3, 16)} if embedded else {"input_ids": IDS}
 
-    def call(**given: object) -> None:
-        if given.get(name) is not None and {"input_ids", "inputs_embeds"} <= set(given):
-            given = {name: given[name]}  # one of them, and not both
-        model(**given)
+    def call(**arguments: object) -> None:
+        if arguments.get(name) is not None and {"input_ids", "inputs_embeds"} <= set(arguments):
+            arguments = {name: arguments[name]}  # one of them, and not both
+        model(**arguments)
 
     call(**first, past_key_values=DynamicCache())
     takes_or_names(call, name, first)

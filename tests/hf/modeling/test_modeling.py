@@ -184,9 +184,9 @@ LLAMA = {
     ],
 )
 def test_wrong_arguments_are_named(arguments: dict[str, Tensor], words: str) -> None:
-    given = {"input_ids": texts()[0], **arguments} if arguments else {}
+    inputs = {"input_ids": texts()[0], **arguments} if arguments else {}
     with pytest.raises(ValueError, match=words):
-        make("rope")(**given)
+        make("rope")(**inputs)
 
 
 @pytest.mark.parametrize(
@@ -211,9 +211,9 @@ def test_options_reach_the_encoding_and_what_is_shared_is_there_once() -> None:
     rope, bias, _ = model.model.decoder_layers()[1].self_attn.in_order()
     assert rope.base == 500.0
     assert bias is model.model.decoder_layers()[0].self_attn.in_order()[1]
-    own = [name for name, _ in model.named_parameters() if "encodings" in name]
-    assert sum("model.encodings.1" in name for name in own) == len(list(bias.parameters()))
-    assert any("layers.0.self_attn.encodings" in name for name in own)
+    names = [name for name, _ in model.named_parameters() if "encodings" in name]
+    assert sum("model.encodings.1" in name for name in names) == len(list(bias.parameters()))
+    assert any("layers.0.self_attn.encodings" in name for name in names)
     apart = make([{"name": "t5", "shared": False}])
     assert len(apart.state_dict()) == len(make("t5").state_dict()) + len(list(bias.parameters()))
 

@@ -28,13 +28,13 @@ def read(convention: str, **block: Any) -> RopeConfig:
     return result
 
 
-def holds(config: RopeConfig, wanted: list[float], gain: float = 1.0) -> None:
+def holds(config: RopeConfig, expected: list[float], gain: float = 1.0) -> None:
     """The spectrum at every length, also after it was spelled as transformers does."""
     again = read_rope(config.to_config(version=5), convention=config.reading.convention)
     for rope in (config.rope, again.rope):
         for length in (None, LENGTH, 4 * LENGTH):
             spectrum = text_rope(rope).spectrum(length)
-            torch.testing.assert_close(spectrum.theta, torch.tensor(wanted, dtype=torch.float64), rtol=1e-12, atol=0)
+            torch.testing.assert_close(spectrum.theta, torch.tensor(expected, dtype=torch.float64), rtol=1e-12, atol=0)
             assert float(spectrum.gain) == pytest.approx(gain, rel=1e-12)
 
 
@@ -49,8 +49,8 @@ class TestVLLM:
     def test_ntk_mixed(self) -> None:
         power, pairs = 0.625, WIDTH // 2
         slower = math.log(8) / pairs**power
-        wanted = [theta / math.exp(slower * (j + 1) ** power) for j, theta in enumerate(geometric(BASE))]
-        holds(read("vllm", rope_type="ntk", factor=8.0, mixed_b=power), wanted)
+        expected = [theta / math.exp(slower * (j + 1) ** power) for j, theta in enumerate(geometric(BASE))]
+        holds(read("vllm", rope_type="ntk", factor=8.0, mixed_b=power), expected)
 
     def test_dynamic_grows_from_the_trained_positions(self) -> None:
         """0.33's class: base · (f L/M − (f − 1))^(d/(d−2)), M from a key of its own."""
@@ -71,7 +71,7 @@ def test_dynamic_of_sglang_is_computed_once() -> None:
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
 class TestBothEngines:
     def test_gain_of_longrope(self, engine: str) -> None:
-        """Of lengths, or of two keys of their own; attention_factor and factor count for nothing."""
+        """Of lengths, or of two keys of their own; attention_factor and factor have no effect."""
         lists = {"rope_type": "longrope", "short_factor": [1.0] * 64, "long_factor": [2.0] * 64}
         lists["original_max_position_embeddings"] = 2048
         silent = math.sqrt(1 + math.log(4) / math.log(2048))
@@ -96,8 +96,8 @@ class TestBothEngines:
             / sharp[scales.get("mscale_all_dim", 0.0)]
             * (1.5 if engine == "sglang" else 1.0)
         )
-        plain = read_rope({**config, "rope_scaling": {"rope_type": "yarn", **dict(list(block.items())[:2])}}).rope
-        assert torch.equal(result.rope.spectrum().theta, plain.spectrum().theta)
+        rope = read_rope({**config, "rope_scaling": {"rope_type": "yarn", **dict(list(block.items())[:2])}}).rope
+        assert torch.equal(result.rope.spectrum().theta, rope.spectrum().theta)
         assert float(result.rope.spectrum().gain) == pytest.approx(gain)
         softmax = sharp[scales.get("mscale_all_dim", 0.0)] ** 2 if rope_type == "deepseek_yarn" else 1.0
         assert result.softmax_factor() == pytest.approx(softmax)
@@ -124,8 +124,8 @@ def test_gain_of_sglang() -> None:
     assert gain(attention_factor=3.0) == pytest.approx(m)
     assert gain(mscale=0.0, mscale_all_dim=1.0) == pytest.approx(1 / m), "0 is a number like others there"
     assert "attention-factor-ignored" in {item.name for item in read("sglang", **block, attention_factor=3.0).findings}
-    plain = read_rope({**LLAMA, "rope_parameters": {"rope_theta": BASE, **block, "attention_factor": 3.0}}).rope
-    written = read("sglang", **block).with_rope(plain).to_config()["rope_parameters"]
+    rope = read_rope({**LLAMA, "rope_parameters": {"rope_theta": BASE, **block, "attention_factor": 3.0}}).rope
+    written = read("sglang", **block).with_rope(rope).to_config()["rope_parameters"]
     assert written["attn_factor"] == pytest.approx(3.0 / m)
 
 

@@ -55,17 +55,17 @@ def test_engines_read_the_rotation_back(scaling: Any) -> None:
     for engine, flag in (("vllm", "--hf-overrides"), ("sglang", "--json-model-override-args")):
         words = flags(scaling)[engine].words
         assert words[0] == flag
-        said = json.loads(words[1])
-        spectrum = read_rope({**LLAMA, **said}, convention=engine).rope.spectrum()  # type: ignore[arg-type]
+        overrides = json.loads(words[1])
+        spectrum = read_rope({**LLAMA, **overrides}, convention=engine).rope.spectrum()  # type: ignore[arg-type]
         torch.testing.assert_close(spectrum.theta, right.theta, rtol=1e-12, atol=0)
         assert float(spectrum.gain) == pytest.approx(float(right.gain), rel=1e-12)
 
 
 def test_llama_cpp() -> None:
-    said = {name: " ".join(flags(scaling)["llama.cpp"].words) for name, scaling in {
+    words_of = {name: " ".join(flags(scaling)["llama.cpp"].words) for name, scaling in {
         "none": None, "linear": PositionInterpolation(2.0), "yarn": YaRN(4.0, original_length=8192, beta_fast=16.0),
     }.items()}  # fmt: skip
-    assert said == {
+    assert words_of == {
         "none": "--rope-scaling none --rope-freq-base 500000 -c 8192",
         "linear": "--rope-scaling linear --rope-scale 2 --rope-freq-base 500000 -c 8192",
         "yarn": "--rope-scaling yarn --rope-scale 4 --yarn-orig-ctx 8192 --yarn-beta-fast 16 --rope-freq-base 500000"
@@ -111,9 +111,14 @@ def test_sglang_merges_so_that_every_key_of_the_file_is_said_anew() -> None:
     for scaling in (YARN, PositionInterpolation(2.0), None):
         expected = RoPE(64, scaling=scaling)
         (result,) = (item for item in serve_flags(config.with_rope(expected)) if item.engine == "sglang")
-        said = json.loads(result.words[1])["rope_parameters"]
-        merged = {key: value for key, value in {**old, **said}.items() if value is not None}
-        there = {"rope_type", "rope_theta", "original_max_position_embeddings", *keys_of(said["rope_type"], "sglang")}
+        overrides = json.loads(result.words[1])["rope_parameters"]
+        merged = {key: value for key, value in {**old, **overrides}.items() if value is not None}
+        there = {
+            "rope_type",
+            "rope_theta",
+            "original_max_position_embeddings",
+            *keys_of(overrides["rope_type"], "sglang"),
+        }
         block = {key: value for key, value in merged.items() if key in there}
         again = read_rope({**config.config, "rope_parameters": block}, convention="sglang").rope.spectrum()
         torch.testing.assert_close(again.theta, expected.spectrum().theta, rtol=1e-12, atol=0)
@@ -127,8 +132,8 @@ def test_longrope_says_which_list_is_served() -> None:
         assert "long factors" in result["vllm"].note
         assert bool(result["sglang"].note) == exact, "SGLang looks at each batch"
         assert "short factors" in flags(scaling, exact=exact, length=8192)["vllm"].note
-    said = json.loads(flags(scaling, exact=True, length=8192)["vllm"].words[1])["rope_parameters"]
-    assert said["theta"] == RoPE(64, base=500000.0).spectrum().theta.tolist()
+    overrides = json.loads(flags(scaling, exact=True, length=8192)["vllm"].words[1])["rope_parameters"]
+    assert overrides["theta"] == RoPE(64, base=500000.0).spectrum().theta.tolist()
 
 
 def test_no_line_that_an_engine_computes_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +143,7 @@ def test_no_line_that_an_engine_computes_wrong(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(engine_table()["engines"][VLLM][newest(VLLM)]["rows"]["yarn"], "v5", [wrong])
     result = flags(YARN)
     assert not result["vllm"].words
-    assert all(words in result["vllm"].reason for words in ("0.25 off", newest(VLLM), "another key"))
+    assert all(words in result["vllm"].reason for words in ("largest difference 0.25", newest(VLLM), "another key"))
     assert result["sglang"].words
     assert flags(YARN, exact=True)["vllm"].words
 
@@ -202,8 +207,8 @@ def test_keys_that_a_remedy_adds_make_a_block_right(monkeypatch: pytest.MonkeyPa
     assert verdict(SGLANG, [{**block, "attn_factor": 0.9}]).right
     remedy = {"how": "none", "what": "betas written out"}
     monkeypatch.setitem(row, "v5", [{"state": "ignored", "models": ["llama"], "remedy": remedy}])
-    said = str(verdict(SGLANG, [{**block, "attn_factor": 0.9}]))
-    assert "no way by flags or other keys (tried: betas written out)" in said
+    text = str(verdict(SGLANG, [{**block, "attn_factor": 0.9}]))
+    assert "no remedy found (tried: betas written out)" in text
 
 
 def test_rows_of_several_kinds_of_layers() -> None:

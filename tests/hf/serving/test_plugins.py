@@ -44,9 +44,9 @@ class RotaryEmbedding(nn.Module):
 
     def forward(self, positions: Tensor, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         cos, sin = self.cos_sin_cache[positions.flatten()].chunk(2, -1)
-        return self._turned(query, cos, sin), self._turned(key, cos, sin)
+        return self._rotate(query, cos, sin), self._rotate(key, cos, sin)
 
-    def _turned(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    def _rotate(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         heads = x.view(len(cos), -1, self.head_size)
         turning, rest = heads[..., : self.rotary_dim], heads[..., self.rotary_dim :]
         pairs = turning.unflatten(-1, (2, -1) if self.is_neox_style else (-1, 2))
@@ -56,7 +56,7 @@ class RotaryEmbedding(nn.Module):
         return torch.cat([out, rest], -1).reshape(x.shape)
 
 
-def _plain(head_size: int, rotary_dim: int, rows: int, base: float, neox: bool, dtype: Any, block: Any) -> Any:
+def _rotary_class(head_size: int, rotary_dim: int, rows: int, base: float, neox: bool, dtype: Any, block: Any) -> Any:
     if block is not None and block.get("rope_type", "default") != "default":
         raise ValueError(f"Unknown RoPE scaling type {block}")
     return RotaryEmbedding(head_size, rotary_dim, rows, base, neox, dtype or torch.get_default_dtype())
@@ -68,7 +68,7 @@ def new_get_rope(
 ) -> Any:  # fmt: skip
     """vLLM 0.13's."""
     base = (rope_parameters or {}).get("rope_theta", 10000)
-    return _plain(head_size, head_size, max_position, base, is_neox_style, dtype, rope_parameters)
+    return _rotary_class(head_size, head_size, max_position, base, is_neox_style, dtype, rope_parameters)
 
 
 def old_get_rope(
@@ -77,7 +77,7 @@ def old_get_rope(
     dual_chunk_attention_config: dict[str, Any] | None = None,
 ) -> Any:  # fmt: skip
     """vLLM 0.11's and SGLang's."""
-    return _plain(head_size, rotary_dim, max_position, base, is_neox_style, dtype, rope_scaling)
+    return _rotary_class(head_size, rotary_dim, max_position, base, is_neox_style, dtype, rope_scaling)
 
 
 def modules(monkeypatch: pytest.MonkeyPatch, *names: str) -> list[ModuleType]:
@@ -150,22 +150,22 @@ def test_serves_a_spectrum(monkeypatch: pytest.MonkeyPatch, engine: Any, get_rop
     rope = SPECTRA[name]
     length = 256 if rope.length_dependent else None
     block = plugin_block(rope, length=length, tokens=256)
-    served = engine(monkeypatch, get_rope)
+    fake_engine = engine(monkeypatch, get_rope)
     call = {"head_size": 16, "max_position": 64, "is_neox_style": True, "dtype": torch.float32}
     call |= (
         {"rope_parameters": block} if get_rope is new_get_rope else {"rope_scaling": block, "rotary_dim": 16, "base": 1}
     )
-    module = served.get_rope(**call)
+    module = fake_engine.get_rope(**call)
     assert isinstance(module, RotaryEmbedding)
-    assert module is served.get_rope(**call), "one table for all layers"
+    assert module is fake_engine.get_rope(**call), "one table for all layers"
     assert module.cos_sin_cache.shape == (256, rope.rotary_dim)
     positions, q, k = torch.randint(0, 256, (7,)), torch.randn(7, 64), torch.randn(7, 32)
     table = rope.table(positions, length)
     for got, x in zip(module(positions, q, k), (q, k), strict=True):
         right = rope.rotate(x.view(7, -1, 16).transpose(0, 1)[None], table)[0].transpose(0, 1).reshape(x.shape)
         torch.testing.assert_close(got, right, rtol=1e-6, atol=1e-6)
-    plain = served.get_rope(**{key: value for key, value in call.items() if not key.startswith("rope_")})
-    assert type(plain) is RotaryEmbedding, "all else stays the engine's"
+    unchanged = fake_engine.get_rope(**{key: value for key, value in call.items() if not key.startswith("rope_")})
+    assert type(unchanged) is RotaryEmbedding, "all else stays the engine's"
 
 
 def test_angles_are_exact_and_tables_grow(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,11 +194,11 @@ def test_angles_are_exact_and_tables_grow(monkeypatch: pytest.MonkeyPatch) -> No
     ],
 )
 def test_blocks_that_cannot_be(monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], words: str) -> None:
-    served = vllm(monkeypatch, new_get_rope)
+    fake_engine = vllm(monkeypatch, new_get_rope)
     with pytest.raises(ValueError, match=words):
-        served.get_rope(4, 8, True, {**plugin_block(RoPE(4)), **change})
+        fake_engine.get_rope(4, 8, True, {**plugin_block(RoPE(4)), **change})
     with pytest.raises(ValueError, match="dual"):
-        served.get_rope(4, 8, True, plugin_block(RoPE(4)), None, {"chunk_size": 4})
+        fake_engine.get_rope(4, 8, True, plugin_block(RoPE(4)), None, {"chunk_size": 4})
 
 
 def test_what_has_no_one_spectrum() -> None:

@@ -1,7 +1,7 @@
-"""Adapters: how the check runs each engine's own code. One file an engine, whose `ADAPTER` says what it measures.
+"""Adapters: how the check runs each engine's own code. One file an engine, with an `ADAPTER`.
 
-    Question   what an engine is asked: a config, positions, and for whole models a folder with a tiny checkpoint
-    Adapter    name, how to install it, its version here, and the function that asks it
+    Question   the input of one measurement: a config, positions, and for whole models a folder with a tiny checkpoint
+    Adapter    name, how to install the engine, its installed version, and the function that runs it
 
 An adapter contains no formula of a rotation: it imports the engine, hands it the config and returns its numbers. It
 raises where the engine raises; the check records that as a refusal, in the engine's own words.

@@ -1,4 +1,4 @@
-"""What several adapters need: transformers' object of a config, its block of one kind of layers, rows from a table."""
+"""Helpers of several adapters: transformers' config object, the rope block of one kind of layers, rows from a table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from posenc.engines.adapters import NotRunError, Rows
 
 # Model types whose attention hands the block to the engine's rotary class as it stands in the config.
-PLAIN = (
+BLOCK_AS_IS = (
     "llama", "qwen2", "qwen3", "mistral", "phi3", "stablelm", "gpt_neox", "glm4", "cohere", "olmo2", "granite",
 )  # fmt: skip
 

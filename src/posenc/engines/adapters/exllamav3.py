@@ -10,7 +10,7 @@ import types
 from typing import Any
 
 from posenc.engines.adapters import Adapter, Question, Rows, installed
-from posenc.engines.adapters._configs import PLAIN, head_size, loaded, rows_of, skip_init
+from posenc.engines.adapters._configs import BLOCK_AS_IS, head_size, loaded, rows_of, skip_init
 
 
 def _prepare() -> None:
@@ -43,6 +43,6 @@ def measure(question: Question) -> Rows:
 
 ADAPTER = Adapter(
     "exllamav3", "pip install --no-deps exllamav3==1.6.5", installed("exllamav3"), "cos and sin", measure,
-    "util/rope.py: RoPE.compute_sincos, with RopeSettings from the config's block", PLAIN,
+    "util/rope.py: RoPE.compute_sincos, with RopeSettings from the config's block", BLOCK_AS_IS,
     "cos and sin are compute_sincos' own, without the compiled extension; the adapter fills RopeSettings",
 )  # fmt: skip

@@ -29,10 +29,10 @@ def measure(question: Question) -> Rows:
         unknown = set(block) - {*_KEYS[kind], "rope_type", "rope_theta", "original_max_position_embeddings"}
         if unknown:
             raise NotRunError(f"rope_adjustments has no key for {', '.join(sorted(unknown))}")
-        given = {key: block[key] for key in _KEYS[kind] if key in block}
+        adjustments = {key: block[key] for key in _KEYS[kind] if key in block}
         defaults = {"beta_fast": 32.0, "beta_slow": 1.0} if kind == "yarn" else {}
         original = block["original_max_position_embeddings"]
-        settings["rope_adjustments"] = {**defaults, **given, "original_max_seq_len": original}
+        settings["rope_adjustments"] = {**defaults, **adjustments, "original_max_seq_len": original}
     elif kind != "default":
         raise NotRunError(f"rope_adjustments has no such scaling as {kind}")
     with torch.device("meta"):

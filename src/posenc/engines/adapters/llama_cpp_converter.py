@@ -1,7 +1,7 @@
-"""llama.cpp on what its convert_hf_to_gguf.py makes of the checkpoint: whole models.
+"""llama.cpp on the file that its convert_hf_to_gguf.py writes from the checkpoint: whole models.
 
-The script is in the folder vendor/llama.cpp of llama_cpp_python's source distribution, whose path stands in the
-environment variable VENDOR; it runs in a process of its own.
+The script is in the folder vendor/llama.cpp of llama_cpp_python's source distribution; the environment variable VENDOR
+has its path. It runs in a process of its own.
 """
 
 from __future__ import annotations

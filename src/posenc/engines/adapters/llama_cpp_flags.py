@@ -1,8 +1,8 @@
 """llama.cpp on a plain GGUF file and the flags that posenc prints: whole models, by llama_cpp_python's own build of it.
 
-The file is made by llama.cpp's converter from the checkpoint without its scaling. The flags are those of `posenc
-serve-flags`; llama-server's own parser makes context parameters of them. The parser is llama_server_arguments.cpp next
-to this file, which says how it is built; the environment variable LLAMA_SERVER_ARGUMENTS has its path.
+llama.cpp's converter writes the file from the checkpoint without its scaling. `posenc serve-flags` gives the flags, and
+llama-server's own parser turns them into context parameters. The parser is llama_server_arguments.cpp next to this
+file, which says how it is built; the environment variable LLAMA_SERVER_ARGUMENTS has its path.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def measure(question: Question) -> Rows:
         raise NotRunError(f"posenc prints no flags: {error}") from error
     folder = Path(question.folder)
     config = json.loads((folder / "config.json").read_text())
-    plain = {"rope_type": "default", **{key: block[key] for key in _UNSCALED if key in block}}
-    (folder / "config.json").write_text(json.dumps({**config, "rope_parameters": plain}))
+    unscaled = {"rope_type": "default", **{key: block[key] for key in _UNSCALED if key in block}}
+    (folder / "config.json").write_text(json.dumps({**config, "rope_parameters": unscaled}))
     target = folder / "plain.gguf"
     convert(folder, target)
     flags = context_parameters(["-m", str(target), *words])
@@ -44,7 +44,7 @@ def measure(question: Question) -> Rows:
 
 
 def context_parameters(words: Sequence[str]) -> dict[str, Any]:
-    """Context parameters that llama-server makes of the words behind its name.
+    """The context parameters that llama-server's parser sets from command-line arguments.
 
     Raises:
         RuntimeError: with its parser's words, where it does not take them.

@@ -1,4 +1,4 @@
-"""llama.cpp on what `posenc gguf` writes: whole models, by llama_cpp_python's own build of llama.cpp."""
+"""llama.cpp on a file that `posenc gguf` writes: whole models, by llama_cpp_python's own build of llama.cpp."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
 """LMDeploy: the rotary module that its PyTorch engine builds from a config, on a CPU.
 
-Its own code reads the config object of transformers; the models' classes, which call this function, are not built.
+LMDeploy's code reads the config object of transformers; the model classes that call this function are not built.
 Source: LMDeploy 0.18.0, pytorch/nn/rotary_embedding.py (build_rotary_embedding_from_config).
 """
 
 from __future__ import annotations
 
 from posenc.engines.adapters import Adapter, Question, Rows, installed
-from posenc.engines.adapters._configs import PLAIN, loaded, rows_of
+from posenc.engines.adapters._configs import BLOCK_AS_IS, loaded, rows_of
 
 
 def measure(question: Question) -> Rows:
@@ -25,6 +25,6 @@ def measure(question: Question) -> Rows:
 
 ADAPTER = Adapter(
     "lmdeploy", "pip install --no-deps lmdeploy==0.18.0, and what its imports ask for", installed("lmdeploy"),
-    "cos and sin", measure, "build_rotary_embedding_from_config of its PyTorch engine", PLAIN,
+    "cos and sin", measure, "build_rotary_embedding_from_config of its PyTorch engine", BLOCK_AS_IS,
     route="cos and sin are what its rotary module returns, built from transformers' config object",
 )  # fmt: skip

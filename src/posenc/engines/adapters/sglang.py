@@ -1,7 +1,7 @@
 """SGLang: the rotary modules that its own model classes build from a config.json, on a CPU.
 
-SGLang's ModelConfig reads the file and its model class is built on the meta device, so that spelling, nesting and the
-keys that a model class passes on are SGLang's. The modules that ``get_rope`` returns are kept and asked.
+SGLang's ModelConfig reads the file and its model class is built on the meta device, so spelling, nesting and the keys
+that a model class passes on are handled by SGLang. The modules that ``get_rope`` returns are collected and called.
 Source: SGLang 0.5.23, srt/configs/model_config.py, srt/models, srt/layers/rotary_embedding/factory.py.
 """
 
@@ -40,8 +40,8 @@ def read_config(config: dict[str, Any], overrides: Mapping[str, Any] | None = No
     from sglang.srt.configs.model_config import ModelConfig  # type: ignore[import-not-found, unused-ignore]
 
     with tempfile.TemporaryDirectory() as folder:
-        whole = {**config, "architectures": [architecture(config)], "dtype": "float32", "torch_dtype": "float32"}
-        (Path(folder) / "config.json").write_text(json.dumps(whole))
+        loadable = {**config, "architectures": [architecture(config)], "dtype": "float32", "torch_dtype": "float32"}
+        (Path(folder) / "config.json").write_text(json.dumps(loadable))
         result = ModelConfig(model_path=folder, dtype="float32", model_override_args=json.dumps(dict(overrides or {})))
         start_alone(folder)
     return result

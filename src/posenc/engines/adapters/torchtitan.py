@@ -1,6 +1,6 @@
 """torchtitan: ComplexRoPE with the block's numbers under torchtitan's names; it reads no config.json.
 
-YaRN is not asked: its gain is in the softmax scale of torchtitan's models, so that cos and sin alone decide nothing.
+YaRN is not tested: torchtitan's models put its gain into the softmax scale, so cos and sin alone decide nothing.
 Source: torchtitan 0.3.0, models/common/rope.py.
 """
 

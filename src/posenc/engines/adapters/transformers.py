@@ -10,7 +10,7 @@ def measure(question: Question) -> Rows:
     """cos and sin of the module's call on the whole text."""
     import torch
 
-    from posenc.engines.theirs import rotary_module
+    from posenc.engines.transformers_rotary import rotary_module
 
     module = rotary_module(loaded(question.config))
     positions = torch.arange(question.length)[None]

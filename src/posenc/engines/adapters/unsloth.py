@@ -1,7 +1,7 @@
 """unsloth: the frequencies and gain that its LlamaRotaryEmbedding takes from a config, without a GPU.
 
-Importing unsloth needs a GPU and rewrites transformers, so that its file models/llama.py is read and the functions
-that compute frequencies are run out of it, unchanged; the class multiplies them by positions as every RoPE does.
+Importing unsloth needs a GPU and rewrites transformers. So its file models/llama.py is parsed, and the functions that
+compute frequencies are run unchanged; the adapter multiplies the frequencies by positions, as unsloth's class does.
 Source: unsloth 2026.10.9, models/llama.py (_compute_config_rope_inv_freq, LlamaRotaryEmbedding).
 """
 

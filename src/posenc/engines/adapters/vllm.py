@@ -1,7 +1,7 @@
 """vLLM: the rotary modules that its own model classes build from a config.json, on a CPU, without compiled extensions.
 
-vLLM's ModelConfig reads the file and its model class is built on the meta device, so that spelling, nesting and the
-keys that a model class passes on are vLLM's. The modules that ``get_rope`` returns are kept and asked.
+vLLM's ModelConfig reads the file and its model class is built on the meta device, so spelling, nesting and the keys
+that a model class passes on are handled by vLLM. The modules that ``get_rope`` returns are collected and called.
 Source: vLLM 0.33.0, config/model.py (ModelConfig), model_executor/models, model_executor/layers/rotary_embedding.
 """
 
@@ -40,8 +40,8 @@ def read_config(config: dict[str, Any], length: int | None = None, overrides: Ma
     from vllm.config import ModelConfig  # type: ignore[import-not-found, unused-ignore]
 
     folder = _folder().name
-    whole = {**config, "architectures": [architecture(config)], "dtype": "float32", "torch_dtype": "float32"}
-    (Path(folder) / "config.json").write_text(json.dumps(whole))
+    loadable = {**config, "architectures": [architecture(config)], "dtype": "float32", "torch_dtype": "float32"}
+    (Path(folder) / "config.json").write_text(json.dumps(loadable))
     return ModelConfig(
         model=folder, tokenizer=folder, skip_tokenizer_init=True, dtype="float32", seed=0, max_model_len=length,
         hf_overrides=dict(overrides or {}),

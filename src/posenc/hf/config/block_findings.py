@@ -311,8 +311,8 @@ def on_types(text_config: TextConfig, rope_block: RopeBlock, rope: Rotation) -> 
     values = rope_block.effective
     rope_type = values.get("rope_type", "default")
     if rope.length_dependent:
-        text = "makes the frequencies depend on the length: declare a length, or cache keys un-rotated; "
-        text += "transformers looks at the longest row of a batch"
+        text = "makes the frequencies depend on the sequence length: declare a length, or cache keys unrotated; "
+        text += "transformers uses the longest row of a batch"
         yield Finding("rope_type", f"{rope_type!r} {text}", "length-dependent")
     if rope_type == "dynamic" and values["factor"] > 1:
         f = values["factor"]
@@ -346,15 +346,16 @@ def on_types(text_config: TextConfig, rope_block: RopeBlock, rope: Rotation) -> 
 
 
 def _on_gain(rope_block: RopeBlock, rope: Rotation) -> Iterator[Finding]:
-    """A gain of YaRN that engines do not read: they make it of the factor alone."""
+    """A gain of YaRN that some engines or releases ignore: they compute it from the factor alone."""
     values = rope_block.effective
     gain, usual = float(text_rope(rope).spectrum().gain), 1 + 0.1 * math.log(max(1.0, values["factor"]))
     key = "attention_factor" if "attention_factor" in values else "mscale"
     if key in (rope_block.values or {}) and abs(gain - usual) > 1e-3 * usual:
-        text = (
-            f"makes the gain {gain:.4g} in transformers; releases of vLLM and SGLang compute {usual:.4g} from factor "
-        )
-        text += f"alone: there also give attn_factor = {gain / usual:.6g}, which multiplies that"
+        lossy, reads = "older releases of vLLM and SGLang", "vLLM 0.33.0 and SGLang 0.5.23 read"
+        if key == "attention_factor":
+            lossy, reads = "SGLang 0.5.23 and older releases of vLLM", "vLLM 0.33.0 reads"
+        text = f"makes the gain {gain:.4g} in transformers; {lossy} compute {usual:.4g} from factor alone ({reads} the "
+        text += f"key): for those also give attn_factor = {gain / usual:.6g}, which multiplies their gain"
         yield Finding(key, text, "yarn-gain-in-engines")
 
 

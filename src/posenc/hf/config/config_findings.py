@@ -1,4 +1,4 @@
-"""What a reader should know of a configuration that can be understood: defaults, doubts, contradictions.
+"""Findings on a readable configuration: defaults in use, ambiguous keys, contradictions.
 
 Each finding names a key. Those on transformers were confirmed by running version 5.23, and
 `tests/reference/test_hf_config.py` holds them.
@@ -302,7 +302,7 @@ def _on_unread(text_config: TextConfig, rope_blocks: list[RopeBlock], used: set[
             text = f"= {shown(value)} is not read for this model type, and the base that is read is {read}"
             yield Finding(key, text, "base-unread", "suspicion" if text_config.known else "note")
         elif _WORDS & set(re.split(r"[^a-z0-9]+|(?<=[a-z])(?=[0-9])", key.lower())):
-            yield Finding(key, "seems to concern positions, and is not read", "key-unread")
+            yield Finding(key, "looks like a key for positions, but this model type does not read it", "key-unread")
         elif not has_code and key in OTHER_LENGTHS and is_count(value, TOKENS) and value != max_length(text_config):
             declared, read = max_length(text_config), length_key(text_config)
             if declared is not None:

@@ -168,8 +168,6 @@ def _on_short_prompts(text_config: TextConfig, rope_block: RopeBlock) -> Iterato
     if not name.startswith(_CARDS) or values.get("rope_type") != "yarn" or values["factor"] <= 1:
         return
     original = values["original_max_position_embeddings"]
-    text = (
-        f"'yarn' holds at every length, so that prompts of fewer than {original:,} tokens lose quality too; leave the "
-    )
-    text += f"block out where no text is longer, or else let factor be the longest text over {original:,} and no more"
+    text = f"'yarn' acts at every length, so it also changes prompts of fewer than {original:,} tokens; remove the "
+    text += f"block if no text is longer, else set factor to the longest text / {original:,} and no more"
     yield Finding("rope_type", text, "yarn-on-short-prompts")

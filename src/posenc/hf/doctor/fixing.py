@@ -67,7 +67,7 @@ def fix(
 
     Args:
         source: a folder with a config.json, or that file.
-        out: a folder (a file) that does not exist, made of everything in the source.
+        out: a folder (a file) that does not exist; it gets everything in the source.
         in_place: change the source itself instead, and keep each file that changes as ``NAME.original`` beside it.
         guesses: write corrections too whose numbers the files alone cannot confirm.
         accept: names of findings to leave as they are.

@@ -109,13 +109,12 @@ def schedule_lines(schedule: Description) -> list[str]:
     if latent is not None:
         rotates = any(kind["rotates"] for kind in schedule["kinds"])
         words = {
-            "rotated": "channels that are rotated" if rotates else "channels that other models rotate",
-            "unrotated": "that are not" if rotates else "other channels", "value": "of values",
-            "keys": "of the keys' latent", "queries": "of the queries'",
+            "rotated": "rotated" if rotates else "(rotated in other models)", "unrotated": "unrotated",
+            "value": "value channels a head", "keys": "channels in the latent of keys and values",
+            "queries": "in the latent of queries",
         }  # fmt: skip
-        lines.append(
-            "  latent: " + ", ".join(f"{latent[key]} {text}" for key, text in words.items() if latent[key] is not None)
-        )
+        parts = [f"{latent[key]} {text}" for key, text in words.items() if latent[key] is not None]
+        lines.append(f"  latent attention: {', '.join(parts)}")
     return lines
 
 

@@ -115,9 +115,9 @@ class LayerFacts(_LayerFields):
     __slots__ = ()
 
     def __new__(
-        cls, kind: str, attends: bool = True, rotation: Rotation | None = None, **others: Any
+        cls, kind: str, attends: bool = True, rotation: Rotation | None = None, **fields: Any
     ) -> LayerFacts:  # the module itself is a description too
-        return super().__new__(cls, kind, attends, rotation, **others)
+        return super().__new__(cls, kind, attends, rotation, **fields)
 
     @property
     def rotation(self) -> RoPE | MRoPE | None:

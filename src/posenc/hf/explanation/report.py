@@ -278,7 +278,8 @@ def _lines(layer: Facts, *, known: bool) -> list[str]:
     if layer["scaling"] is not None:
         lines.append(f"scaled       {_between(layer['scaled_wavelengths'])}")
     gain, logits = layer["gain"], layer["logit_factor"]
-    lines.append(f"gain         {gain:.6g} on rotated q and k, so {logits:.6g} on what they give to a logit")
+    part = "the logits" if layer["rotary_dim"] == layer["head_dim"] else "the rotated channels' part of the logits"
+    lines.append(f"gain         {gain:.6g} on rotated q and k, so {logits:.6g} on {part}")
     if layer["softmax_factor"] != 1:
         lines.append(f"softmax      scale times {layer['softmax_factor']:.6g}, from mscale_all_dim")
     lines.append(f"meant for    {_tokens(layer['longest_length'])}")

@@ -1,7 +1,7 @@
 """A longer context by the config alone: which keys change, what it costs, and how to serve it. No weights are read.
 
     from posenc.hf.extend import extend_config
-    print(extend_config("Qwen/Qwen3-8B", 131072))                          # a diff, its price, a line for each engine
+    print(extend_config("Qwen/Qwen3-8B", 131072))                          # a diff, its cost, a line for each engine
     extend_config("my-model", 131072, out="my-model-128k")
 
 Only the rope block and the declared length change, in the file's own text (`posenc.hf.json_text`): every other key,
@@ -249,7 +249,7 @@ def _check_rotation_limits(config: Config, text_config: TextConfig) -> None:
         limit = (
             f". The table ends at {rows:,}; a longer one must be trained (posenc.embedding.grow_table)" if rows else ""
         )
-        raise ValueError(f"{text_config.model_type}: rotation is not what limits the length: {has}{limit}")
+        raise ValueError(f"{text_config.model_type} has no rotation to extend. Its positions: {has}{limit}")
     if text_config.rotation.fixed:
         raise ValueError(f"{text_config.model_type}: its code fixes the frequencies, whatever a config says")
     if text_config.rotation.bases_choose:

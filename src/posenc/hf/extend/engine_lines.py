@@ -1,8 +1,8 @@
 """Command lines that serve an extended config, for each engine that was measured to compute its rope blocks right.
 
-A config that is written comes before flags that override it: vLLM does not hand overrides on to a draft model, whose
-acceptance then falls to about 0 (vllm-project/vllm#58080).
-Neither server needs a variable that lifts its limit, because the written config declares the length.
+A written config is preferred to flags that override it: vLLM does not hand overrides on to a draft model, whose
+acceptance then falls to about 0 (vllm-project/vllm#58080). Neither server needs an environment variable that lifts its
+limit, because the written config declares the length.
 Source: `posenc.hf.serving.engines` for what each engine computes; vLLM 0.33, config/model.py (_get_and_verify_max_len),
     and SGLang 0.5.23, hf_transformers/common.py (get_context_length), for the length that a server grants;
     ggml-org/llama.cpp#17459 for --override-kv, which lifts the length at which llama-server cuts a context.
@@ -134,8 +134,9 @@ def _server(engine: str, command: str, serving: _ServedConfig, name: str) -> Eng
     checked = serving.verdict(engine)
     if checked.wrong:
         multimodal = any(_SECTION in block for block in serving.blocks if block)  # which the plug-in does not have
-        plug_in = f". With posenc's plug-in: posenc serve-flags {name} --exact --length {serving.length}"
-        return EngineLine(_named(engine), "", False, str(checked) if multimodal else f"{checked}{plug_in}")
+        plug_in = f"; or posenc's plug-in: posenc serve-flags {name} --exact --length {serving.length}"
+        no_plug_in = multimodal or checked.plug_in_failed
+        return EngineLine(_named(engine), "", False, str(checked) if no_plug_in else f"{checked}{plug_in}")
     return EngineLine(_named(engine), command, checked.right, str(checked))
 
 

@@ -374,7 +374,7 @@ def serving_lines_of_remapping(folder: str, name: str) -> str:
 
 
 def _verdicts(config: Mapping[str, Any], length: int) -> dict[str, Verdict]:
-    """What each engine was measured to make of the written config."""
+    """The measured result of each engine for the written config."""
     text_config = find_text_config(dict(config))
     block = text_config.config["rope_parameters"]
     blocks = [block] if "rope_type" in block else list(block.values())

@@ -181,7 +181,9 @@ BY_TOKEN = PositionScheme(
 )
 CONVOLUTION = PositionScheme("a convolution over the tokens, added to them, tells their order")
 RECURRENCE = PositionScheme("none: a recurrence reads the tokens in their order, and attention there is none")
-NOPE = PositionScheme("none in attention (NoPE): recurrent layers between tell the order", "encodings=[]")
+NOPE = PositionScheme(
+    "none in attention (NoPE); the recurrent layers between carry the order of tokens", "encodings=[]"
+)
 PIXELS = PositionScheme("none: convolutions see which pixels are neighbours")
 AXIAL_TABLES = PositionScheme("learned axial embeddings: a table for each factor of the length, joined")
 LATENTS = PositionScheme(

@@ -34,7 +34,7 @@ from posenc.hf.families.layer_patterns import FULL, SLIDING
 from posenc.hf.sources.gguf_metadata import FACTORS, SCALING, TAKE_BETAS, TEN
 from posenc.hf.sources.load import Config
 
-ROUNDING = 1e-6  # relative, of frequencies and gains made of float32 numbers
+ROUNDING = 1e-6  # relative, of frequencies and gains computed from float32 numbers
 _ORIGINAL_LENGTH, _BETA = "original_max_position_embeddings", "llama_4_scaling_beta"
 _FREQS, _SHORT, _LONG = FACTORS
 _READ_FREQS = {"llama", "granite", "granitemoe", "arcee", "llama4", "exaone4", "falcon-h1", "apertus", "mistral3"}

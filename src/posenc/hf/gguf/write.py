@@ -30,7 +30,7 @@ from posenc.hf.config.rotation import Rotation, equivalent, text_rope, with_axes
 from posenc.hf.gguf.keys import ROUNDING, GGUFChanges, changes_for
 from posenc.hf.sources.gguf_file import metadata_in, reader_of
 
-_HEADER_FIELDS = "GGUF."  # fields that the reader makes of a file's head
+_HEADER_FIELDS = "GGUF."  # fields that the reader adds for the file's header
 _ARCH = "general.architecture"
 
 

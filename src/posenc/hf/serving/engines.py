@@ -1,8 +1,8 @@
-"""What engines compute right and wrong, as their own code was measured, and questions about one config.
+"""Measured results of engines' rotation code, and lookups of them for one config.
 
-engine_table.json is made from the records of `posenc engines check` (python -m guide.engine_table): for each engine,
-version, row (a kind of rope block) and spelling (keys of transformers 4, 5 or both) the states, the gap and the remedy
-that was run in that engine. Needs no torch.
+engine_table.json is made from the records of `posenc engines check` (python -m guide.engine_table). For each engine,
+version, row (a kind of rope block) and spelling (keys of transformers 4, 5 or both) it has the state, the largest
+difference from transformers and the remedy that was run in that engine. Needs no torch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CONVERTER, WRITER, FLAGS = "llama_cpp_converter", "llama_cpp_gguf", "llama_cpp_f
 UNKNOWN = "?"  # in place of a model type that posenc does not know: an engine's code of it may not read these keys
 NAMES = {
     VLLM: "vLLM", SGLANG: "SGLang", MLX: "mlx-lm", CONVERTER: "llama.cpp's converter",
-    WRITER: "llama.cpp, posenc gguf", FLAGS: "llama.cpp, flags",
+    WRITER: "llama.cpp, posenc gguf", FLAGS: "llama.cpp, flags", "lmdeploy": "LMDeploy",
 }  # fmt: skip
 _NESTED = "nested "  # before the spelling of a block that stands in a config's text_config
 SPELLINGS = {"v4": "version-4 keys", "v5": "version-5 keys", "both": "both versions' keys"}
@@ -72,7 +72,7 @@ class Remedy(NamedTuple):
 
     def __str__(self) -> str:
         if self.how == "none":
-            return f"no way by flags or other keys (tried: {self.what})"
+            return f"no remedy found (tried: {self.what})"
         return self.what + _texts(self.only)
 
 
@@ -85,11 +85,11 @@ def _texts(only: str) -> str:
 
 
 class EngineResult(NamedTuple):
-    """What one engine makes of one row in one spelling.
+    """The measured result of one engine for one row in one spelling.
 
     Attributes:
         engine: its adapter's name.
-        version: that was measured, or that was asked for and not measured.
+        version: that was measured, or the requested one that was not measured.
         row: the kind of block: a rope type, or one with a key that changes its meaning.
         spelling: a key of `SPELLINGS`.
         state: as `posenc.engines.check` says, or "not measured".
@@ -129,15 +129,15 @@ class EngineResult(NamedTuple):
             return f"{what} is disputed: {self.text} ({name}, measured {self.date})"
         words = {
             "right": f"computes {what} right",
-            "off": f"computes {what} {_number(self.gap)}off",
-            "ignored": f"ignores {self.text} in {what}, {_number(self.gap)}off",
+            "off": f"computes {what} differently from transformers{_difference(self.gap)}",
+            "ignored": f"ignores {self.text} in {what}{_difference(self.gap)}",
             "refused": f"refuses {what}: {self.text}",
         }
         return f"{name} {words[self.state]} (measured {self.date}, {self.model})"
 
 
 class Verdict(NamedTuple):
-    """What one engine makes of a config: its results for each row that the config belongs to.
+    """The measured results of one engine for each row that a config belongs to.
 
     Attributes:
         engine: its adapter's name.
@@ -160,6 +160,12 @@ class Verdict(NamedTuple):
         return tuple(result for result in self.results if not (result.wrong or result.right))
 
     @property
+    def plug_in_failed(self) -> bool:
+        """Whether posenc's plug-in was run on a wrong row and did not make it right."""
+        remedies = [result.remedy for result in self.wrong if result.remedy is not None]
+        return any(remedy.how == "none" and "plug-in" in remedy.what for remedy in remedies)
+
+    @property
     def right(self) -> bool | None:
         """True where every row was measured right, False where one was measured wrong, else None."""
         if self.wrong:
@@ -169,7 +175,7 @@ class Verdict(NamedTuple):
     def __str__(self) -> str:
         """What is wrong, with its remedy; what is disputed; what was not measured; or what was measured right."""
         if self.wrong:
-            parts = [f"{r}; {r.remedy or 'no remedy was measured'}" for r in self.wrong]
+            parts = [f"{r}; {_advice(r.remedy)}" for r in self.wrong]
             return "; ".join(dict.fromkeys(parts))
         disputed = [str(result) for result in self.results if result.state == "disputed"]
         if disputed:
@@ -188,8 +194,14 @@ class Verdict(NamedTuple):
         return f"not measured: {', '.join(rows)} with {spelling}" if rows else "not measured"
 
 
-def _number(gap: float | None) -> str:
-    return "" if gap is None else f"{gap:.2g} "
+def _advice(remedy: Remedy | None) -> str:
+    if remedy is None:
+        return "no remedy was measured"
+    return str(remedy) if remedy.how == "none" else f"remedy: {remedy}"
+
+
+def _difference(gap: float | None) -> str:
+    return "" if gap is None else f", largest difference {gap:.2g}"
 
 
 def _measures(verdict: Verdict) -> str:
@@ -379,7 +391,7 @@ def verdict(
     length: int | None = None,
     version: str = "",
 ) -> Verdict:
-    """What an engine makes of a config.
+    """The measured results of an engine for a config.
 
     A row that was measured wrong counts as right where the config has what its remedy adds: the keys of the block, or
     a served length within the original one.

@@ -1,15 +1,15 @@
 """Command-line flags with which engines serve a model under a rotation.
 
-    vLLM         --hf-overrides, with a block in its convention;  --max-model-len
-    SGLang       --json-model-override-args, the same in its own;  --context-length
-    llama.cpp    --rope-*, --yarn-*, -c;  whatever these cannot say must stand in the file (`write_gguf`)
+    vLLM         --hf-overrides, with a block in vLLM's convention;  --max-model-len
+    SGLang       --json-model-override-args, with a block in SGLang's convention;  --context-length
+    llama.cpp    --rope-*, --yarn-*, -c;  whatever these cannot express must be in the file (`write_gguf`)
 
 A fixed spectrum without a rope type is written as longrope, with a factor for each pair. A length-dependent one needs a
-declared length and posenc's plug-ins. No flag is given that the engine was measured to compute wrong
-(`posenc.hf.serving.engines`): the reason and the remedy stand in its place.
+declared length and posenc's plug-ins. If an engine was measured to compute a block wrong (`posenc.hf.serving.engines`),
+the reason and the remedy are returned instead of flags.
 Source: vLLM 0.33, rotary_embedding/__init__.py (get_rope), engine arguments; SGLang 0.5.23,
-    rotary_embedding/factory.py, server_args.py, utils/hf_transformers/config.py (it merges an override into the block
-    that the file has, so that every key of that block is said anew); llama.cpp, common/arg.cpp.
+    rotary_embedding/factory.py, server_args.py, utils/hf_transformers/config.py (it merges an override into the file's
+    block, so every key of that block is written out); llama.cpp, common/arg.cpp.
 """
 
 from __future__ import annotations
@@ -136,14 +136,15 @@ def _of_engine(config: RopeConfig, engine: str, exact: bool, declared: int | Non
         checked = _checked(config, engine, blocks.values(), declared, version)
         if checked.wrong and not exact:
             multimodal = any(text_rope(rope) is not rope for rope in config.rotations.values() if rope is not None)
-            raise ValueError(str(checked) if multimodal else f"{checked}; posenc's plug-in serves it (--exact)")
+            no_plug_in = multimodal or checked.plug_in_failed
+            raise ValueError(str(checked) if no_plug_in else f"{checked}; or posenc's plug-in (--exact)")
     except ValueError as error:
         return Flags(engine, reason=str(error), version=version)
     if exact and not _hands_on_blocks(config, engine, version):
         reason = f"{engine}'s model class of {config.text_config.model_type} hands no rope block on to its rotary class"
-        return Flags(engine, reason=f"{reason}, so that the plug-in is not asked", version=version)
+        return Flags(engine, reason=f"{reason}, so the plug-in would have no effect", version=version)
     if engine == "sglang" and config.text_config.path and config.config.get("model_type") in _REPLACED:
-        reason = "SGLang puts an override in the place of this model's whole text_config: write config.json instead"
+        reason = "SGLang replaces this model's whole text_config by an override: write config.json instead"
         return Flags(engine, reason=reason, version=version)
     flag, length_flag = _FLAGS[engine]
     words = [flag, json.dumps(_overrides(config, blocks, engine, exact, declared)), *_length(declared, length_flag)]
@@ -169,7 +170,7 @@ def _hands_on_blocks(config: RopeConfig, engine: str, version: str) -> bool:
 def _checked(
     config: RopeConfig, engine: str, blocks: Iterable[Block | None], declared: int | None, version: str
 ) -> Verdict:
-    """What the records say of the blocks that an engine is given."""
+    """The measurements of the blocks that an engine gets."""
     text_config = config.text_config
     model_type = text_config.model_type if text_config.known else UNKNOWN
     return verdict(_ENGINES[engine], blocks, model_type=model_type, length=declared, version=version)
@@ -184,7 +185,7 @@ def _declared(config: RopeConfig) -> int | None:
 
 
 def _changed(config: RopeConfig) -> bool:
-    """Whether the rotation to serve is another than that of the file."""
+    """Whether the rotation to serve differs from the file's."""
     old = config.parsed.layers
     return any(not equivalent(rope, old.get(kind)) for kind, rope in config.rotations.items())
 
@@ -201,9 +202,8 @@ def _note(layers: Layers, engine: str, exact: bool, declared: int | None) -> str
         return ""
     long = declared is not None and declared > originals[0]
     return (
-        f"texts of every length are rotated with the {'long' if long else 'short'} factors, and transformers takes "
-        f"the short ones up to {originals[0]:,} tokens"
-        + (f"; serve at most {originals[0]:,} (--length) for those" if long else "")
+        f"every text gets the {'long' if long else 'short'} factors, while transformers uses the short factors up to "
+        f"{originals[0]:,} tokens" + (f"; for those serve at most {originals[0]:,} tokens (--length)" if long else "")
     )
 
 

@@ -41,14 +41,14 @@ def model_of(model_type: str) -> tuple[Any, Any, Any]:
     return config, rotary[0] if rotary else None, code
 
 
-def their_rotary(config: dict[str, Any]) -> nn.Module:
+def rotary_module(config: dict[str, Any]) -> nn.Module:
     """transformers' module for a copy of a configuration, whose blocks it would change."""
     cls, rotary, _ = model_of(config["model_type"])
     module: nn.Module = rotary(cls.from_dict(copy.deepcopy(config)))
     return module
 
 
-def theirs(module: Any, length: int | None, kind: str = "all") -> tuple[Tensor, float]:
+def transformers_frequencies(module: Any, length: int | None, kind: str = "all") -> tuple[Tensor, float]:
     """Frequencies and gain of their module in a call that spans ``length`` tokens."""
     prefix = "" if kind == "all" else f"{kind}_"
     if length is not None:

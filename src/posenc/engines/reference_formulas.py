@@ -1,8 +1,8 @@
-"""The third witness: what the code of a rope type's authors makes of a configuration.
+"""The third reference: the formulas of each rope type's authors, implemented again without posenc's.
 
-The check calls an answer the truth only where posenc, transformers and the authors' code agree. Their formulas stand
-here a second time on purpose: in plain Python, in float64, from the authors' files, with a reading of the keys of its
-own. Nothing of posenc's formulas is imported, so that a mistake there cannot confirm itself. The tests compare each
+The check accepts an expected value only where posenc, transformers and the authors' code agree. The formulas are
+duplicated here on purpose: in plain Python, in float64, from the authors' files, and with their own parsing of the
+config. Nothing of posenc's formulas is imported, so a mistake there cannot confirm itself. The tests compare each
 formula with numbers that the authors' own files computed (tests/golden).
 
     default        theta_j = base^(-2j/d)                                            Meta
@@ -18,7 +18,7 @@ formula with numbers that the authors' own files computed (tests/golden).
     proportional   the first share of pairs rotates, exponents over the whole head   Google
     partial        RoPE over the first share of channels                             EleutherAI
 
-Where the authors have no such key (``attention_factor`` is transformers' own) the gain has two witnesses.
+Where the authors have no such key (``attention_factor`` is transformers' own) the gain has two references.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ ELEUTHER = Source(
 )
 
 
-class Witness(NamedTuple):
-    """What authors' code makes of one kind of layers.
+class AuthorsAnswer(NamedTuple):
+    """Frequencies and gain of one kind of layers by the authors' code.
 
     Attributes:
         source: whose code.
@@ -196,8 +196,8 @@ _TYPES = (
 )  # fmt: skip  # whose keys are read here
 
 
-def witness(config: Mapping[str, Any], length: int, kind: str = "all") -> Witness | None:
-    """What the authors' code makes of one kind of layers; None where it says nothing.
+def authors_answer(config: Mapping[str, Any], length: int, kind: str = "all") -> AuthorsAnswer | None:
+    """Frequencies and gain of one kind of layers by the authors' formula; None where the authors have none.
 
     Args:
         config: the whole config.json, in either version's keys.
@@ -211,27 +211,29 @@ def witness(config: Mapping[str, Any], length: int, kind: str = "all") -> Witnes
         block = _block(text, kind)
         reader = _READERS.get(block.get("rope_type", "default"))
         return None if reader is None else reader(block, text, length, kind)
-    except (LookupError, TypeError):  # a key that their code asks for is not there, or is null
+    except (LookupError, TypeError):  # a key that the authors' code reads is missing or null
         return None
 
 
-def witnesses_of(config: Mapping[str, Any], length: int) -> dict[Source, bool]:
-    """The authors' code that is heard on a config, with whether it decides the gain too; empty: two witnesses.
+def authors_sources(config: Mapping[str, Any], length: int) -> dict[Source, bool]:
+    """The authors' code that applies to a config, and whether it decides the gain too.
+
+    Empty where only posenc and transformers can be compared.
 
     Args:
         config: the whole config.json.
         length: tokens of the text.
     """
     kinds = dict.fromkeys(["all", *config.get("text_config", config).get("layer_types", ())])
-    heard = [third for kind in kinds if (third := witness(config, length, kind)) is not None]
-    return {third.source: third.gain is not None for third in heard}
+    answers = [answer for kind in kinds if (answer := authors_answer(config, length, kind)) is not None]
+    return {answer.source: answer.gain is not None for answer in answers}
 
 
 def _block(text: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """The block of a kind of layers in version 5's names: base and share of rotated channels within.
+    """The block of a kind of layers in version 5's names, with base and share of rotated channels.
 
     Raises:
-        KeyError: for a config that does not say the base.
+        KeyError: for a config without a base.
     """
     keys = text.get("rope_parameters") or {}
     if kind in keys:
@@ -259,22 +261,22 @@ def _width(block: Block, text: Mapping[str, Any], kind: str) -> int:
     return int(head * (1.0 if block["rope_type"] == "proportional" else block.get("partial_rotary_factor", 1.0)))
 
 
-def _default(block: Block, text: Mapping[str, Any], length: int, kind: str) -> Witness:
+def _default(block: Block, text: Mapping[str, Any], length: int, kind: str) -> AuthorsAnswer:
     source = ELEUTHER if block.get("partial_rotary_factor", 1.0) != 1 else META
-    return Witness(source, rope(block["rope_theta"], _width(block, text, kind)))
+    return AuthorsAnswer(source, rope(block["rope_theta"], _width(block, text, kind)))
 
 
-def _linear(block: Block, text: Mapping[str, Any], length: int, kind: str) -> Witness:
-    return Witness(KAIOKENDEV, linear(block["rope_theta"], _width(block, text, kind), block["factor"]))
+def _linear(block: Block, text: Mapping[str, Any], length: int, kind: str) -> AuthorsAnswer:
+    return AuthorsAnswer(KAIOKENDEV, linear(block["rope_theta"], _width(block, text, kind), block["factor"]))
 
 
-def _dynamic(block: Block, text: Mapping[str, Any], length: int, kind: str) -> Witness:
+def _dynamic(block: Block, text: Mapping[str, Any], length: int, kind: str) -> AuthorsAnswer:
     original = block.get("original_max_position_embeddings") or text["max_position_embeddings"]
     width = _width(block, text, kind)
-    return Witness(DYNAMIC, dynamic(block["rope_theta"], width, block["factor"], original, length))
+    return AuthorsAnswer(DYNAMIC, dynamic(block["rope_theta"], width, block["factor"], original, length))
 
 
-def _yarn(block: Block, text: Mapping[str, Any], length: int, kind: str) -> Witness:
+def _yarn(block: Block, text: Mapping[str, Any], length: int, kind: str) -> AuthorsAnswer:
     rounded, factor = block.get("truncate", True), block["factor"]
     pairs = [block.get(key) is not None for key in ("mscale", "mscale_all_dim")]
     source = OPENAI if not rounded else DEEPSEEK if any(pairs) or text["model_type"] == "deepseek_v3" else YARN
@@ -282,32 +284,34 @@ def _yarn(block: Block, text: Mapping[str, Any], length: int, kind: str) -> Witn
     original = block["original_max_position_embeddings"]
     theta = yarn(block["rope_theta"], _width(block, text, kind), factor, original, fast, slow, rounded)
     if block.get("attention_factor") is not None or (any(pairs) and source is OPENAI):
-        return Witness(source, theta, None)
+        return AuthorsAnswer(source, theta, None)
     if source is DEEPSEEK:
-        return Witness(source, theta, deepseek_gain(factor, block.get("mscale", 1), block.get("mscale_all_dim", 0)))
-    return Witness(source, theta, yarn_gain(factor))
+        return AuthorsAnswer(
+            source, theta, deepseek_gain(factor, block.get("mscale", 1), block.get("mscale_all_dim", 0))
+        )
+    return AuthorsAnswer(source, theta, yarn_gain(factor))
 
 
-def _llama3(block: Block, text: Mapping[str, Any], length: int, kind: str) -> Witness:
+def _llama3(block: Block, text: Mapping[str, Any], length: int, kind: str) -> AuthorsAnswer:
     keys = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
-    return Witness(META, llama3(block["rope_theta"], _width(block, text, kind), *(block[key] for key in keys)))
+    return AuthorsAnswer(META, llama3(block["rope_theta"], _width(block, text, kind), *(block[key] for key in keys)))
 
 
-def _longrope(block: Block, text: Mapping[str, Any], length: int, kind: str) -> Witness:
+def _longrope(block: Block, text: Mapping[str, Any], length: int, kind: str) -> AuthorsAnswer:
     original = text.get("original_max_position_embeddings") or block["original_max_position_embeddings"]
     factors = block["long_factor" if length > original else "short_factor"]
     theta = longrope(block["rope_theta"], _width(block, text, kind), factors)
     if block.get("attention_factor") is not None:
-        return Witness(MICROSOFT, theta, None)
-    return Witness(MICROSOFT, theta, longrope_gain(text["max_position_embeddings"] / original, original))
+        return AuthorsAnswer(MICROSOFT, theta, None)
+    return AuthorsAnswer(MICROSOFT, theta, longrope_gain(text["max_position_embeddings"] / original, original))
 
 
-def _proportional(block: Block, text: Mapping[str, Any], length: int, kind: str) -> Witness:
+def _proportional(block: Block, text: Mapping[str, Any], length: int, kind: str) -> AuthorsAnswer:
     share, factor = block.get("partial_rotary_factor", 1.0), block.get("factor", 1.0)
-    return Witness(GOOGLE, proportional(block["rope_theta"], _width(block, text, kind), share, factor))
+    return AuthorsAnswer(GOOGLE, proportional(block["rope_theta"], _width(block, text, kind), share, factor))
 
 
-_READERS: dict[str, Callable[[Block, Mapping[str, Any], int, str], Witness]] = {
+_READERS: dict[str, Callable[[Block, Mapping[str, Any], int, str], AuthorsAnswer]] = {
     "default": _default, "linear": _linear, "dynamic": _dynamic, "yarn": _yarn, "llama3": _llama3,
     "longrope": _longrope, "proportional": _proportional,
 }  # fmt: skip

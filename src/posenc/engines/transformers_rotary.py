@@ -1,4 +1,4 @@
-"""What transformers' own code makes of a configuration: its rotary module, and the frequencies and gain of a call."""
+"""The rotary module that transformers builds for a configuration, and the frequencies and gain of a call to it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def rotary_module(config: Any) -> Any:
     raise LookupError(f"{config.model_type}: transformers' code of this model type has no rotary module")
 
 
-def their_frequencies(module: Any, length: int, kind: str = "all") -> tuple[list[float], float]:
+def transformers_frequencies(module: Any, length: int, kind: str = "all") -> tuple[list[float], float]:
     """Frequencies (radians a token) and gain in a call that spans ``length`` tokens.
 
     Args:
@@ -35,10 +35,10 @@ def their_frequencies(module: Any, length: int, kind: str = "all") -> tuple[list
         length: in tokens.
         kind: of layers, where the module has frequencies for each.
     """
-    own = kind if hasattr(module, f"{kind}_inv_freq") else ""
+    layer_kind = kind if hasattr(module, f"{kind}_inv_freq") else ""
     positions = torch.arange(length)[None]
     if "mrope" in repr(module.config):
         positions = positions.expand(3, 1, -1)
-    module(torch.zeros(1), positions, **({"layer_type": own} if own else {}))
-    prefix = f"{own}_" if own else ""
+    module(torch.zeros(1), positions, **({"layer_type": layer_kind} if layer_kind else {}))
+    prefix = f"{layer_kind}_" if layer_kind else ""
     return getattr(module, f"{prefix}inv_freq").double().tolist(), float(getattr(module, f"{prefix}attention_scaling"))
