@@ -15,6 +15,9 @@ from posenc.lab.report.summary import named_tables
 from posenc.lab.run.folder import pooled
 
 
+_DROPPED = {"drope": "nope"}  # what a model has once DroPE has dropped its rotation
+
+
 @cache
 def outcomes() -> tuple[JudgedClaim, ...]:
     """Every claim with what each recorded run says to it, or where none alone can, those together that may be."""
@@ -47,4 +50,4 @@ def subjects(claim: Claim) -> set[str]:
 
 
 def _names(spec: str) -> set[str]:
-    return set(re.findall(r"[a-z0-9_-]+", spec)) & set(CATALOGUE)
+    return {_DROPPED.get(name, name) for name in re.findall(r"[a-z0-9_-]+", spec)} & set(CATALOGUE)
