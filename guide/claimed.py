@@ -14,7 +14,6 @@ from posenc.lab.report.literature import CLAIMS
 from posenc.lab.report.summary import named_tables
 from posenc.lab.run.folder import pooled
 
-
 _DROPPED = {"drope": "nope"}  # what a model has once DroPE has dropped its rotation
 
 
