@@ -178,5 +178,6 @@ def _triangle(keys: int, like: Tensor) -> Tensor | None:
     triangle = _TRIANGLES.get(keys)
     if triangle is None:
         with torch.inference_mode(False):
-            triangle = _TRIANGLES[keys] = torch.ones(keys, keys).tril_(-1)
+            # Whatever the defaults are: it is kept for calls under other ones.
+            triangle = _TRIANGLES[keys] = torch.ones(keys, keys, dtype=like.dtype, device=like.device).tril_(-1)
     return triangle
