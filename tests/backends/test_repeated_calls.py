@@ -1,12 +1,13 @@
-"""What calls keep for later ones must never show: neither under other defaults, nor in subclasses, nor among threads."""
+"""What calls keep for later ones must never show: under other defaults, in subclasses, among threads."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from posenc import StickBreaking, attention
+from posenc import ALiBi, AttentionSink, ForgetGate, RoPE, StickBreaking, T5Bias, attention
 from posenc.backends import step
+from posenc.layers import SelfAttention
 from tests.samples import gap
 
 
@@ -34,3 +35,37 @@ def test_a_step_under_other_defaults(default, other_defaults):
     torch.set_default_dtype(torch.float32)
     torch.set_default_device(None)
     assert gap(attention(q, k, v, encodings), expected) < 1e-5
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(
+    ("encodings", "queries", "backend"),
+    [
+        ([AttentionSink(4)], 30, "sdpa"),
+        ([T5Bias(4)], 30, "tiled"),
+        ([ALiBi(4), ForgetGate(8, num_heads=4, kind="fixed", decay_time=(1, 64))], 30, "tiled"),
+        ([ALiBi(4)], 2, "tiled"),
+    ],
+    ids=["sink", "t5", "fox", "few"],
+)
+def test_tensors_follow_the_queries_and_no_default_device(encodings, queries, backend, masked, other_defaults):
+    options = {"backend": backend, "mask": torch.rand(queries, 30) < 0.8 if masked else None}
+    q, k, v = torch.randn(1, 4, queries, 8), *torch.randn(2, 1, 4, 30, 8).requires_grad_()
+    expected = attention(q, k, v, encodings, **{**options, "backend": "dense"})
+    exact = torch.autograd.grad(expected.square().sum(), [k, v])
+    torch.set_default_device("meta")
+    actual = attention(q, k, v, encodings, **options)
+    gradients = torch.autograd.grad(actual.square().sum(), [k, v])
+    torch.set_default_device(None)
+    assert gap(actual, expected) < 1e-5
+    assert all(gap(a, b) < 1e-4 for a, b in zip(gradients, exact, strict=True))
+
+
+@torch.no_grad()
+def test_steps_of_a_static_cache_under_another_default_device(other_defaults):
+    layer, x = SelfAttention(16, 2, encodings=[RoPE(8)]), torch.randn(1, 6, 16)
+    expected, cache = layer(x), layer.static_cache(1, 8)
+    torch.set_default_device("meta")
+    actual = torch.cat([layer(part, cache=cache) for part in x.split([3, 1, 1, 1], 1)], 1)
+    torch.set_default_device(None)
+    assert gap(actual, expected) < 1e-5

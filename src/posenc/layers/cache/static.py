@@ -73,7 +73,8 @@ class PlainTokens:
         if position >= self.known_to:
             stop = min(position + AHEAD, capacity)
             if self.positions.ndim == 2:
-                self.positions.narrow(1, position, stop - position).copy_(torch.arange(position, stop))
+                ahead = self.positions.narrow(1, position, stop - position)
+                ahead.copy_(torch.arange(position, stop, device=ahead.device))
             self.real.narrow(1, position, stop - position).fill_(True)
             self.known_to = stop
         self.count.add_(1)
