@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from posenc import ALiBi, AxialRoPE, ForgetGate, RoPE, T5Bias
+from posenc import ALiBi, AxialRoPE, ForgetGate, RoPE, StickBreaking, T5Bias
 from posenc.catalogue import CATALOGUE
-from posenc.layers import FoXPro, SelfAttention, StaticKVCache
+from posenc.layers import FoXPro, KVCache, SelfAttention, StaticKVCache
 from posenc.positions import grid
 from posenc.testing import Case
 from posenc.testing.cases import tokens_of
@@ -148,6 +148,22 @@ def test_steps_between_calls_of_other_kinds():
     cache.clear()
     assert passes(0, 1)
     assert passes(1, 2)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("encoding", [RoPE(8), ForgetGate(DIM, num_heads=HEADS), StickBreaking()], ids=str)
+@pytest.mark.parametrize("tokens_more", [1, 2])
+def test_slots_marked_ahead_stay_hidden_from_encodings_by_order(encoding, tokens_more):
+    """Steps mark slots before their tokens come; the order of the keys puts these slots before the oldest token."""
+    module, x = layer(encoding), tokens()
+    cache, growing = module.static_cache(2, 24), KVCache()
+    real = torch.ones(2, tokens_more, dtype=torch.bool)
+    real[1, tokens_more - 1] = False
+    for part in x[:, :6].split([4, 1, 1], 1):
+        module(part, cache=cache)
+        module(part, cache=growing)
+    actual, expected = (module(x[:, 6 : 6 + tokens_more], cache=c, attention_mask=real) for c in (cache, growing))
+    assert gap(actual[real], expected[real]) < CLOSE
 
 
 @torch.no_grad()

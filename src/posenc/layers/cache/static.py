@@ -201,7 +201,7 @@ class StaticKVCache(nn.Module):
         if in_order:
             order = (self.seen + tokens + torch.arange(self.capacity, device=k.device)) % self.capacity
             tensors = [None if t is None else t.index_select(2, order) for t in tensors]
-            visible, key_positions = (t.index_select(1, order) for t in (real, slot_positions))
+            visible, key_positions = (t.index_select(1, order) for t in (visible, slot_positions))
         elif window is not None:  # one query: how long ago a slot was written
             age = (self.seen - torch.arange(self.capacity, device=k.device)) % self.capacity
             visible, window = real & (age < window), None
