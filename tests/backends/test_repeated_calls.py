@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+
 import pytest
 import torch
 
@@ -125,3 +128,37 @@ def test_short_calls_follow_what_a_subclass_overrides(kind, step, factor):
     (q, k, v), positions = torch.randn(3, 1, 2, 10, 8), step * torch.arange(10)
     expected = attention(factor * q, factor * k, v, [RoPE(8)], q_pos=positions, k_pos=positions)
     assert gap(attention(q, k, v, [kind(8)]), expected) < 1e-5
+
+
+@pytest.fixture
+def frequent_switches():
+    """Threads take turns as often as Python can."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
+
+
+def test_threads_share_encodings(frequent_switches):
+    encodings, (q, k, v) = [ALiBi(2)], torch.randn(3, 1, 2, 12, 8)
+    expected = [attention(q[:, :, n - 1 : n], k[:, :, :n], v[:, :, :n], encodings) for n in range(1, 13)]
+    wrong: list[str] = []
+
+    def calls(first: int) -> None:
+        try:
+            for number in range(first, first + 1000):
+                n = number % 12 + 1
+                out = attention(q[:, :, n - 1 : n], k[:, :, :n], v[:, :, :n], encodings)
+                if gap(out, expected[n - 1]) > 1e-5:
+                    wrong.append(f"{n} keys")
+                if number % 5 == 0:
+                    encodings[0].bias_scale = 1.0  # every call that is known counts as unknown
+        except Exception as error:  # one in a thread is seen by nobody
+            wrong.append(repr(error))
+
+    threads = [threading.Thread(target=calls, args=(3 * i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
