@@ -331,3 +331,28 @@ def test_hooks_of_a_norm_that_does_nothing_are_called():
     layer.q_norm.register_forward_hook(lambda *given: heard.append(given[2].shape))
     layer(torch.randn(1, 3, 16))
     assert heard == [(1, 2, 3, 8)]
+
+
+def _doubled(module, method):
+    kept = getattr(module, method)
+    if method == "_project":
+        return lambda *given: (*(2 * part for part in kept(*given)[:3]), ())
+    return lambda *given: 2 * kept(*given)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("method", ["_attend", "_merge", "_project", "embeddings"])
+def test_a_step_follows_what_is_changed_in_the_layer(method):
+    """What steps need to know of a layer is planned once; an embedding may have been made before that."""
+    embedding, x = Sinusoidal(DIM), tokens()
+    module = layer([RoPE(8)])
+    cache, changed = KVCache(), KVCache()
+    for part in x[:, :5].split([3, 1, 1], 1):
+        module(part, cache=cache)
+        module(part, cache=changed)
+    if method == "embeddings":
+        module.embeddings.append(embedding)
+    else:
+        setattr(module, method, _doubled(module, method))
+    positions = torch.tensor([5])  # given ones are not for the way of short steps
+    assert gap(module(x[:, 5:6], cache=cache), module(x[:, 5:6], positions, cache=changed)) < 1e-5
