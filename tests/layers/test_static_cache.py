@@ -150,6 +150,15 @@ def test_steps_between_calls_of_other_kinds():
     assert passes(1, 2)
 
 
+def test_a_cache_made_in_inference_mode_serves_outside():
+    module, x = layer(RoPE(8)), tokens()
+    with torch.inference_mode():
+        cache = module.static_cache(2, LENGTH)
+        first = module(x[:, :4], cache=cache)
+    with torch.no_grad():
+        assert gap(torch.cat([first, in_pieces(module, x[:, 4:], [1, 1, 6], cache)], 1), module(x)) < CLOSE
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("encoding", [RoPE(8), ForgetGate(DIM, num_heads=HEADS), StickBreaking()], ids=str)
 @pytest.mark.parametrize("tokens_more", [1, 2])

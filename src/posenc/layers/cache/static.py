@@ -134,17 +134,24 @@ class StaticKVCache(nn.Module):
             raise ValueError(f"capacity must be at least the window of {window}, got {capacity}")
         self.capacity, self.window, self.rotated, self.length = capacity, window, rotated, length
         names = ["k", "v", *(f"feature_{number}" for number in range(len(like) - 2))]
-        for name, part in zip(names, like, strict=True):
-            held = None if part is None else part.new_zeros(batch_size, part.shape[1], capacity, *part.shape[3:])
-            self.register_buffer(name, held, persistent=False)
         self._features, self._ahead = names[2:], Ahead()
         self._known_tokens: PlainTokens | None = None
         self._writer: StepWriter | None = None
+        with torch.inference_mode(False):  # a later call may write outside of inference mode, where it must not
+            self._allocate(dict(zip(names, like, strict=True)), batch_size, axes, position_dtype)
+
+    def _allocate(
+        self, like: Mapping[str, Tensor | None], batch_size: int, axes: int, position_dtype: torch.dtype
+    ) -> None:
+        """Register the buffers, all of them empty."""
+        for name, part in like.items():
+            held = None if part is None else part.new_zeros(batch_size, part.shape[1], self.capacity, *part.shape[3:])
+            self.register_buffer(name, held, persistent=False)
         device = self.k.device
-        places = (batch_size, capacity) if axes == 1 else (batch_size, capacity, axes)
+        places = (batch_size, self.capacity) if axes == 1 else (batch_size, self.capacity, axes)
         for name, buffer in (
             ("positions", torch.zeros(places, dtype=position_dtype, device=device)),
-            ("real", torch.zeros(batch_size, capacity, dtype=torch.bool, device=device)),
+            ("real", torch.zeros(batch_size, self.capacity, dtype=torch.bool, device=device)),
             ("count", torch.zeros(batch_size, 1, dtype=torch.int64, device=device)),  # real tokens so far
             ("seen", torch.zeros((), dtype=torch.int64, device=device)),  # tokens so far
         ):
