@@ -193,6 +193,17 @@ def test_rows_changed_in_inference_mode_are_written_outside(edit):
     assert torch.equal(first, second)
 
 
+def test_copies_made_in_inference_mode_are_written_outside():
+    module, x = layer(), tokens()
+    cache = filled(module, x[:, :8])
+    with torch.inference_mode():
+        fork = copy.deepcopy(cache)
+    with torch.no_grad():
+        for step in range(8, LENGTH):
+            here = x[:, step : step + 1]
+            assert gap(module(here, cache=fork), module(here, cache=cache)) < CLOSE
+
+
 @pytest.mark.parametrize("sizes", [[10], [8, 2]], ids=str)
 def test_what_autograd_keeps_is_not_written_over_after_a_crop(sizes):
     module, x = SelfAttention(DIM, HEADS, encodings=[RoPE(8)]), tokens()

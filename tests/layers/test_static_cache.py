@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 
 import pytest
 import torch
@@ -148,6 +149,20 @@ def test_steps_between_calls_of_other_kinds():
     cache.clear()
     assert passes(0, 1)
     assert passes(1, 2)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda cache: pickle.loads(pickle.dumps(cache))])
+def test_copies_of_a_cleared_cache_hold_no_tokens(copied):
+    """How often tensors were written is how a cache knows its tokens, and starts again in copies."""
+    module, x, wrong = layer(RoPE(8)), tokens(), tokens(seed=2)
+    expected = module(x)
+    for steps in range(4):
+        cache = module.static_cache(2, LENGTH)
+        for step in range(steps):
+            module(wrong[:, step : step + 1], cache=cache)
+        cache.clear()
+        assert gap(module(x[:, :1], cache=copied(cache)), expected[:, :1]) < CLOSE
 
 
 def test_a_cache_made_in_inference_mode_serves_outside():

@@ -157,6 +157,10 @@ class StaticKVCache(nn.Module):
         ):
             self.register_buffer(name, buffer, persistent=False)
 
+    def __getstate__(self) -> dict[str, object]:
+        """Copies look at their tensors anew: how often those were written is another number for a copy."""
+        return {**self.__dict__, "_known_tokens": None, "_writer": None}
+
     def following(self, tokens: int, attention_mask: Tensor | None) -> Tensor:
         """Positions of the next tokens where they count, ``(batch, tokens)``; padding is not counted."""
         if attention_mask is None:

@@ -39,6 +39,11 @@ class TokenBuffers:
         self.shared = False  # whether anybody else may hold the same tensors: a copy of the cache, or autograd
         self.writer: StepWriter | None = None  # of single tokens
 
+    def __setstate__(self, state: dict[str, object]) -> None:
+        """A copy; nobody may write into tensors that were copied in inference mode."""
+        vars(self).update(state)
+        self.shared = self.shared or any(t is not None and t.is_inference() for t in self.held)
+
     def __len__(self) -> int:
         return self.stop - self.start
 
