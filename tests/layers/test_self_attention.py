@@ -356,3 +356,18 @@ def test_a_step_follows_what_is_changed_in_the_layer(method):
         setattr(module, method, _doubled(module, method))
     positions = torch.tensor([5])  # given ones are not for the way of short steps
     assert gap(module(x[:, 5:6], cache=cache), module(x[:, 5:6], positions, cache=changed)) < 1e-5
+
+
+@torch.no_grad()
+def test_a_step_goes_through_what_a_cache_of_ones_own_overrides():
+    class Counting(KVCache):
+        calls = 0
+
+        def take(self, *given, **options):
+            self.calls += 1
+            super().take(*given, **options)
+
+    module, x, cache = layer([RoPE(8)]), tokens(), Counting()
+    out = torch.cat([module(part, cache=cache) for part in x.split(1, 1)], 1)
+    assert cache.calls == LENGTH
+    assert gap(out, module(x)) < CLOSE

@@ -231,8 +231,9 @@ class SelfAttention(nn.Module):
         attributes, few operations. What can change without `__setattr__` is looked at each time: hooks, replaced
         modules and parameters, modes of PyTorch, the cache.
         """
-        if type(x) is not Tensor or not isinstance(cache, (KVCache, StaticKVCache)) or torch.is_grad_enabled():
-            return None
+        kind = type(cache)
+        if type(x) is not Tensor or (kind is not KVCache and kind is not StaticKVCache) or torch.is_grad_enabled():
+            return None  # a subclass may keep tokens in its own way
         shape = x.shape
         if len(shape) != 3 or shape[1] != 1 or shape[2] != self.dim or shape[0] == 0 or not x.is_cpu:
             return None
