@@ -7,6 +7,7 @@ import threading
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from posenc import FIRE, ALiBi, AttentionSink, ForgetGate, RoPE, StickBreaking, T5Bias, attention
 from posenc.backends import step
@@ -162,3 +163,16 @@ def test_threads_share_encodings(frequent_switches):
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("make", [lambda: ALiBi(2), StickBreaking], ids=["alibi", "sticks"])
+def test_stand_ins_of_tensors_do_not_meet_what_is_kept(make):
+    encodings, (q, k, v) = [make()], torch.randn(3, 1, 2, 10, 8)
+    for _ in range(2):
+        attention(q[:, :, -1:], k, v, encodings)
+    with FakeTensorMode(allow_non_fake_inputs=False) as mode:
+        q, k, v = (mode.from_tensor(t) for t in (q, k, v))
+        out = attention(q[:, :, -1:], k, v, encodings)
+    assert isinstance(out, FakeTensor)
+    assert out.shape == (1, 2, 1, 8)

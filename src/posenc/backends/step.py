@@ -175,6 +175,8 @@ def _triangle(keys: int, like: Tensor) -> Tensor | None:
     """Ones below the diagonal: one matrix product with them sums over later keys; None where that is not faster."""
     if not 0 < keys <= FEW or like.dtype != torch.float32 or torch.get_float32_matmul_precision() != "highest":
         return None
+    if type(like) is not Tensor:  # a stand-in of a tracer, which does not mix with tensors
+        return None
     triangle = _TRIANGLES.get(keys)
     if triangle is None:
         with torch.inference_mode(False):

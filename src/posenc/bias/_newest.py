@@ -37,6 +37,8 @@ class NewestRow:
             like: a tensor whose device and precision (float64 or not) the distances take.
             make: the row ``(..., keys)`` from int64 distances, float64 ones where ``like`` is.
         """
+        if type(like) is not Tensor:  # a stand-in of a tracer, which does not mix with tensors
+            return make(_distances(keys, like))
         form, kept = (*form, like.dtype == torch.float64, like.device), self._kept
         if kept is not None and kept[0] == form and kept[1].shape[-1] >= keys:
             _, row, part = kept
