@@ -152,6 +152,21 @@ def test_steps_between_calls_of_other_kinds():
 
 
 @torch.no_grad()
+def test_several_crops_reach_no_further_back_than_one():
+    module, x = layer(RoPE(8), window=WINDOW), tokens()
+    cache = module.static_cache(2, WINDOW + 3)
+    in_pieces(module, x, [3] * 4, cache)
+    cache.crop(3)
+    with pytest.raises(ValueError, match="at most 1"):
+        cache.crop(2)
+    cache.crop(1)
+    assert gap(in_pieces(module, x[:, 8:], [1, 3], cache), module(x)[:, 8:]) < CLOSE
+    cache.clear()
+    assert gap(in_pieces(module, x[:, :4], [4], cache), module(x)[:, :4]) < CLOSE
+    cache.crop(4)
+
+
+@torch.no_grad()
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda cache: pickle.loads(pickle.dumps(cache))])
 def test_copies_of_a_cleared_cache_hold_no_tokens(copied):
     """How often tensors were written is how a cache knows its tokens, and starts again in copies."""

@@ -137,6 +137,7 @@ class StaticKVCache(nn.Module):
         self._features, self._ahead = names[2:], Ahead()
         self._known_tokens: PlainTokens | None = None
         self._writer: StepWriter | None = None
+        self._oldest = 0  # the first token whose slot was not overwritten before tokens were forgotten by `crop`
         with torch.inference_mode(False):  # a later call may write outside of inference mode, where it must not
             self._allocate(dict(zip(names, like, strict=True)), batch_size, axes, position_dtype)
 
@@ -319,8 +320,14 @@ class StaticKVCache(nn.Module):
         seen = int(self.seen)
         if isinstance(tokens, bool) or not isinstance(tokens, int) or not 0 <= tokens <= seen:
             raise ValueError(f"tokens must be an integer from 0 to the {seen} that came, got {tokens!r}")
-        if self.window is not None and seen > self.capacity and tokens > self.capacity - self.window + 1:
-            raise ValueError(f"tokens must be at most capacity - window + 1 = {self.capacity - self.window + 1}")
+        oldest = max(self._oldest, seen - self.capacity)
+        most = seen - oldest - (1 if self.window is None else self.window) + 1
+        if self.window is not None and oldest > 0 and tokens > most:
+            raise ValueError(
+                f"tokens must be at most {max(0, most)}, got {tokens}: newer tokens have overwritten those that the "
+                "window would reach; give the cache a larger capacity"
+            )
+        self._oldest = oldest
         known = (
             self._known_tokens if self._known_tokens is not None and self._known_tokens.holds(self._buffers) else None
         )
@@ -342,6 +349,7 @@ class StaticKVCache(nn.Module):
 
     def clear(self) -> None:
         """Forget everything; the memory stays."""
+        self._oldest = 0
         for held in (self.real, self.count, self.seen):
             held.zero_()
 
