@@ -114,7 +114,7 @@ def test_steps_follow_what_a_subclass_overrides(kind):
                 parameter.mul_(3.0)
 
 
-class Stretched(RoPE):
+class TripledPositions(RoPE):
     def table(self, positions, length=None, *, like=None):
         return super().table(3 * positions, length, like=like)
 
@@ -124,7 +124,7 @@ class Scaled(RoPE):
         return 2 * super().rotate(x, table)
 
 
-@pytest.mark.parametrize(("kind", "step", "factor"), [(Stretched, 3, 1), (Scaled, 1, 2)])
+@pytest.mark.parametrize(("kind", "step", "factor"), [(TripledPositions, 3, 1), (Scaled, 1, 2)])
 def test_short_calls_follow_what_a_subclass_overrides(kind, step, factor):
     (q, k, v), positions = torch.randn(3, 1, 2, 10, 8), step * torch.arange(10)
     expected = attention(factor * q, factor * k, v, [RoPE(8)], q_pos=positions, k_pos=positions)
@@ -133,7 +133,7 @@ def test_short_calls_follow_what_a_subclass_overrides(kind, step, factor):
 
 @pytest.fixture
 def frequent_switches():
-    """Threads take turns as often as Python can."""
+    """Python switches between threads as often as it can."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield

@@ -334,10 +334,10 @@ def test_hooks_of_a_norm_that_does_nothing_are_called():
 
 
 def _doubled(module, method):
-    kept = getattr(module, method)
+    original = getattr(module, method)
     if method == "_project":
-        return lambda *given: (*(2 * part for part in kept(*given)[:3]), ())
-    return lambda *given: 2 * kept(*given)
+        return lambda *args: (*(2 * part for part in original(*args)[:3]), ())
+    return lambda *args: 2 * original(*args)
 
 
 @torch.no_grad()
@@ -363,9 +363,9 @@ def test_a_step_goes_through_what_a_cache_of_ones_own_overrides():
     class Counting(KVCache):
         calls = 0
 
-        def take(self, *given, **options):
+        def take(self, *args, **options):
             self.calls += 1
-            super().take(*given, **options)
+            super().take(*args, **options)
 
     module, x, cache = layer([RoPE(8)]), tokens(), Counting()
     out = torch.cat([module(part, cache=cache) for part in x.split(1, 1)], 1)

@@ -20,7 +20,7 @@ class NewestRow:
 
     # form, row, and the end of the row that was asked for last, as layers ask one after another. One tuple, which
     # threads that share an encoding replace as a whole.
-    _kept: tuple[tuple[object, ...], Tensor, Tensor] | None = None
+    _newest_part: tuple[tuple[object, ...], Tensor, Tensor] | None = None
 
     def __getstate__(self) -> dict[str, object]:
         return {}
@@ -39,12 +39,12 @@ class NewestRow:
         """
         if type(like) is not Tensor:  # a stand-in of a tracer, which does not mix with tensors
             return make(_distances(keys, like))
-        form, kept = (*form, like.dtype == torch.float64, like.device), self._kept
-        if kept is not None and kept[0] == form and kept[1].shape[-1] >= keys:
-            _, row, part = kept
+        form, known = (*form, like.dtype == torch.float64, like.device), self._newest_part
+        if known is not None and known[0] == form and known[1].shape[-1] >= keys:
+            _, row, part = known
             if part.shape[-1] != keys:
                 part = row.narrow(-1, row.shape[-1] - keys, keys)
-                self._kept = form, row, part
+                self._newest_part = form, row, part
             return part
         if keys > MOST:
             return make(_distances(keys, like))
@@ -52,7 +52,7 @@ class NewestRow:
             row = make(_distances(max(FEWEST, 2 * keys), like))
         part = row.narrow(-1, row.shape[-1] - keys, keys)
         if type(row) is Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(row):
-            self._kept = form, row, part
+            self._newest_part = form, row, part
         return part
 
 
