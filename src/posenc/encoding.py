@@ -94,6 +94,12 @@ for _name in ("forward_pre", "forward", "backward", "full_backward", "full_backw
     setattr(Encoding, f"register_{_name}_hook", _counted(getattr(nn.Module, f"register_{_name}_hook")))
 
 
+def overrides(cls: type, name: str, other: str) -> bool:
+    """Whether a class has a method from a more derived class than another one, which then says nothing of it."""
+    first = next(kind for kind in cls.__mro__ if name in vars(kind) or other in vars(kind))
+    return other not in vars(first)
+
+
 class EmbeddingEncoding(Encoding):
     """Acts on token embeddings, once, before the projections to q, k and v."""
 
@@ -184,6 +190,12 @@ class BiasEncoding(Encoding):
     """Adds to the scores a term that depends only on positions."""
 
     num_heads: int
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """A class with a `forward` of its own does not inherit what a parent class has for decode steps."""
+        super().__init_subclass__(**options)
+        if overrides(cls, "forward", "of_newest"):
+            cls.of_newest = BiasEncoding.of_newest  # type: ignore[method-assign]
 
     def forward(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
         """The bias ``(*batch, heads, queries, keys)``.

@@ -178,6 +178,59 @@ def test_modes_may_change_between_calls(modes):
         assert gap(torch.cat(out, 1), module(x)) < CLOSE
 
 
+@pytest.mark.parametrize(
+    "edit", [lambda c: c.reorder(torch.tensor([2, 0, 1])), lambda c: c.repeat(2)], ids=["reorder", "repeat"]
+)
+def test_rows_changed_in_inference_mode_are_written_outside(edit):
+    module, x, caches = layer(), tokens(), []
+    for mode in (torch.inference_mode, torch.no_grad):
+        with mode():
+            caches.append(filled(module, x[:, :8]))
+            edit(caches[-1])
+    rows = len(caches[0].k)
+    with torch.no_grad():
+        first, second = (module(x[:1, 8:9].expand(rows, -1, -1), cache=cache) for cache in caches)
+    assert torch.equal(first, second)
+
+
+def test_copies_made_in_inference_mode_are_written_outside():
+    module, x = layer(), tokens()
+    cache = filled(module, x[:, :8])
+    with torch.inference_mode():
+        fork = copy.deepcopy(cache)
+    with torch.no_grad():
+        for step in range(8, LENGTH):
+            here = x[:, step : step + 1]
+            assert gap(module(here, cache=fork), module(here, cache=cache)) < CLOSE
+
+
+@pytest.mark.parametrize("sizes", [[10], [8, 2]], ids=str)
+def test_what_autograd_keeps_is_not_written_over_after_a_crop(sizes):
+    module, x = SelfAttention(DIM, HEADS, encodings=[RoPE(8)]), tokens()
+    expected = torch.autograd.grad(module(x[:, :10]).square().sum(), list(module.parameters()))
+    cache = KVCache()
+    out = torch.cat([module(part, cache=cache) for part in x[:, :10].split(sizes, 1)], 1)
+    cache.crop(2)
+    with torch.no_grad():
+        module(tokens(seed=2)[:, :1], cache=cache)
+    for actual, exact in zip(torch.autograd.grad(out.square().sum(), list(module.parameters())), expected, strict=True):
+        assert gap(actual, exact) < 1e-4 * exact.abs().max()
+
+
+@torch.no_grad()
+def test_a_copy_keeps_its_positions_when_rows_of_the_original_change():
+    """One row of positions serves all rows of a batch, and both caches."""
+    module, x, at = layer(), tokens(), 3 * torch.arange(LENGTH)
+    cache = KVCache()
+    module(x[:, :8], at[:8], cache=cache)
+    fork = copy.copy(cache)
+    cache.reorder(torch.tensor([2, 1, 0]))
+    cache.crop(4)
+    module(x.flip(0)[:, 4:6], at[4:6] + 1, cache=cache)
+    assert torch.equal(fork.positions, at[None, :8])
+    assert gap(module(x[:, 8:9], at[8:9], cache=fork), module(x, at)[:, 8:9]) < CLOSE
+
+
 def test_fox_pro_follows_its_rows_and_refuses_to_forget_its_newest():
     torch.manual_seed(0)
     module, x = FoXPro(DIM, HEADS, encodings=[RoPE(8)], init_std=0.4).requires_grad_(False), tokens()

@@ -331,3 +331,43 @@ def test_hooks_of_a_norm_that_does_nothing_are_called():
     layer.q_norm.register_forward_hook(lambda *arguments: heard.append(arguments[2].shape))
     layer(torch.randn(1, 3, 16))
     assert heard == [(1, 2, 3, 8)]
+
+
+def _doubled(module, method):
+    original = getattr(module, method)
+    if method == "_project":
+        return lambda *args: (*(2 * part for part in original(*args)[:3]), ())
+    return lambda *args: 2 * original(*args)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("method", ["_attend", "_merge", "_project", "embeddings"])
+def test_a_step_follows_what_is_changed_in_the_layer(method):
+    """What steps need to know of a layer is planned once; an embedding may have been made before that."""
+    embedding, x = Sinusoidal(DIM), tokens()
+    module = layer([RoPE(8)])
+    cache, changed = KVCache(), KVCache()
+    for part in x[:, :5].split([3, 1, 1], 1):
+        module(part, cache=cache)
+        module(part, cache=changed)
+    if method == "embeddings":
+        module.embeddings.append(embedding)
+    else:
+        setattr(module, method, _doubled(module, method))
+    positions = torch.tensor([5])  # given ones are not for the way of short steps
+    assert gap(module(x[:, 5:6], cache=cache), module(x[:, 5:6], positions, cache=changed)) < 1e-5
+
+
+@torch.no_grad()
+def test_a_step_goes_through_what_a_cache_of_ones_own_overrides():
+    class Counting(KVCache):
+        calls = 0
+
+        def take(self, *args, **options):
+            self.calls += 1
+            super().take(*args, **options)
+
+    module, x, cache = layer([RoPE(8)]), tokens(), Counting()
+    out = torch.cat([module(part, cache=cache) for part in x.split(1, 1)], 1)
+    assert cache.calls == LENGTH
+    assert gap(out, module(x)) < CLOSE

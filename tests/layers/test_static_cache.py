@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import copy
+import pickle
 
 import pytest
 import torch
 from torch import nn
 
-from posenc import ALiBi, AxialRoPE, ForgetGate, RoPE, T5Bias
+from posenc import ALiBi, AxialRoPE, ForgetGate, RoPE, StickBreaking, T5Bias
 from posenc.catalogue import CATALOGUE
-from posenc.layers import FoXPro, SelfAttention, StaticKVCache
+from posenc.layers import FoXPro, KVCache, SelfAttention, StaticKVCache
 from posenc.positions import grid
 from posenc.testing import Case
 from posenc.testing.cases import tokens_of
@@ -148,6 +149,60 @@ def test_steps_between_calls_of_other_kinds():
     cache.clear()
     assert passes(0, 1)
     assert passes(1, 2)
+
+
+@torch.no_grad()
+def test_several_crops_reach_no_further_back_than_one():
+    module, x = layer(RoPE(8), window=WINDOW), tokens()
+    cache = module.static_cache(2, WINDOW + 3)
+    in_pieces(module, x, [3] * 4, cache)
+    cache.crop(3)
+    with pytest.raises(ValueError, match="at most 1"):
+        cache.crop(2)
+    cache.crop(1)
+    assert gap(in_pieces(module, x[:, 8:], [1, 3], cache), module(x)[:, 8:]) < CLOSE
+    cache.clear()
+    assert gap(in_pieces(module, x[:, :4], [4], cache), module(x)[:, :4]) < CLOSE
+    cache.crop(4)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda cache: pickle.loads(pickle.dumps(cache))])
+def test_copies_of_a_cleared_cache_hold_no_tokens(copied):
+    """How often tensors were written is how a cache knows its tokens, and starts again in copies."""
+    module, x, wrong = layer(RoPE(8)), tokens(), tokens(seed=2)
+    expected = module(x)
+    for steps in range(4):
+        cache = module.static_cache(2, LENGTH)
+        for step in range(steps):
+            module(wrong[:, step : step + 1], cache=cache)
+        cache.clear()
+        assert gap(module(x[:, :1], cache=copied(cache)), expected[:, :1]) < CLOSE
+
+
+def test_a_cache_made_in_inference_mode_serves_outside():
+    module, x = layer(RoPE(8)), tokens()
+    with torch.inference_mode():
+        cache = module.static_cache(2, LENGTH)
+        first = module(x[:, :4], cache=cache)
+    with torch.no_grad():
+        assert gap(torch.cat([first, in_pieces(module, x[:, 4:], [1, 1, 6], cache)], 1), module(x)) < CLOSE
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("encoding", [RoPE(8), ForgetGate(DIM, num_heads=HEADS), StickBreaking()], ids=str)
+@pytest.mark.parametrize("tokens_more", [1, 2])
+def test_slots_marked_ahead_stay_hidden_from_encodings_by_order(encoding, tokens_more):
+    """Steps mark slots before their tokens come; the order of the keys puts these slots before the oldest token."""
+    module, x = layer(encoding), tokens()
+    cache, growing = module.static_cache(2, 24), KVCache()
+    real = torch.ones(2, tokens_more, dtype=torch.bool)
+    real[1, tokens_more - 1] = False
+    for part in x[:, :6].split([4, 1, 1], 1):
+        module(part, cache=cache)
+        module(part, cache=growing)
+    actual, expected = (module(x[:, 6 : 6 + tokens_more], cache=c, attention_mask=real) for c in (cache, growing))
+    assert gap(actual[real], expected[real]) < CLOSE
 
 
 @torch.no_grad()

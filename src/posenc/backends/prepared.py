@@ -134,12 +134,12 @@ def attend(
     if kind is None:
         return None
     if kind.changes != attribute_changes():
-        del _KINDS[key]
+        _KINDS.pop(key, None)  # another thread may have been first
         return None
     acting: list[Encoding] = list(encodings)  # type: ignore[arg-type]  # what the references are to
     for ref, encoding in zip(kind.encodings, acting, strict=True):
         if ref() is not encoding:
-            del _KINDS[key]
+            _KINDS.pop(key, None)
             return None
     bias: tuple[Any, ...] = tuple([acting[i] for i in kind.bias]) if kind.bias else ()
     score: tuple[Any, ...] = tuple([acting[i] for i in kind.score]) if kind.score else ()

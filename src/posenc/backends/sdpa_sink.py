@@ -28,7 +28,7 @@ def attend(
     if logits.shape[0] != q.shape[1]:
         raise ValueError(f"num_heads of the sink is {logits.shape[0]}, but q has {q.shape[1]} heads")
     if mask is not None and mask.dtype == torch.bool:
-        mask = torch.zeros(mask.shape, dtype=q.dtype).masked_fill_(~mask, -torch.inf)
+        mask = q.new_zeros(mask.shape).masked_fill_(~mask, -torch.inf)
     out: Tensor = _operator(q, k, v, mask, logits, causal, scale)[0]
     return out
 

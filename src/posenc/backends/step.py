@@ -175,8 +175,11 @@ def _triangle(keys: int, like: Tensor) -> Tensor | None:
     """Ones below the diagonal: one matrix product with them sums over later keys; None where that is not faster."""
     if not 0 < keys <= FEW or like.dtype != torch.float32 or torch.get_float32_matmul_precision() != "highest":
         return None
+    if type(like) is not Tensor:  # a stand-in of a tracer, which does not mix with tensors
+        return None
     triangle = _TRIANGLES.get(keys)
     if triangle is None:
         with torch.inference_mode(False):
-            triangle = _TRIANGLES[keys] = torch.ones(keys, keys).tril_(-1)
+            # Whatever the defaults are: it is kept for calls under other ones.
+            triangle = _TRIANGLES[keys] = torch.ones(keys, keys, dtype=like.dtype, device=like.device).tril_(-1)
     return triangle

@@ -18,13 +18,12 @@ FEWEST, MOST = 256, 2**16  # keys: of a first row, and above which nothing is ke
 class NewestRow:
     """A function of the distances 1 − keys … 0, entry by entry, in the form that it had last. Copies start empty."""
 
-    def __init__(self) -> None:
-        self._form: tuple[object, ...] = ()
-        self._row: Tensor | None = None
-        self._part: Tensor | None = None  # the end of it that was asked for last: layers ask one after another
+    # form, row, and the end of the row that was asked for last, as layers ask one after another. One tuple, which
+    # threads that share an encoding replace as a whole.
+    _newest_part: tuple[tuple[object, ...], Tensor, Tensor] | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        return {"_form": (), "_row": None, "_part": None}
+        return {}
 
     def __deepcopy__(self, memo: object) -> Self:
         return type(self)()
@@ -38,18 +37,23 @@ class NewestRow:
             like: a tensor whose device and precision (float64 or not) the distances take.
             make: the row ``(..., keys)`` from int64 distances, float64 ones where ``like`` is.
         """
-        row, form = self._row, (*form, like.dtype == torch.float64, like.device)
-        if row is not None and self._form == form and row.shape[-1] >= keys:
-            if self._part is None or self._part.shape[-1] != keys:
-                self._part = row.narrow(-1, row.shape[-1] - keys, keys)
-            return self._part
+        if type(like) is not Tensor:  # a stand-in of a tracer, which does not mix with tensors
+            return make(_distances(keys, like))
+        form, known = (*form, like.dtype == torch.float64, like.device), self._newest_part
+        if known is not None and known[0] == form and known[1].shape[-1] >= keys:
+            _, row, part = known
+            if part.shape[-1] != keys:
+                part = row.narrow(-1, row.shape[-1] - keys, keys)
+                self._newest_part = form, row, part
+            return part
         if keys > MOST:
             return make(_distances(keys, like))
         with torch.inference_mode(False), torch.no_grad():
             row = make(_distances(max(FEWEST, 2 * keys), like))
+        part = row.narrow(-1, row.shape[-1] - keys, keys)
         if type(row) is Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(row):
-            self._form, self._row, self._part = form, row, None
-        return row.narrow(-1, row.shape[-1] - keys, keys)
+            self._newest_part = form, row, part
+        return part
 
 
 def _distances(keys: int, like: Tensor) -> Tensor:

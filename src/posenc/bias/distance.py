@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from posenc import positions as position
-from posenc.encoding import BiasEncoding
+from posenc.encoding import BiasEncoding, overrides
 
 
 class DistanceBias(BiasEncoding):
     """A bias b_h(p_key − p_query). Subclasses write `of_distance`; the dense form follows from it."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if overrides(cls, "of_distance", "of_newest"):
+            cls.of_newest = DistanceBias.of_newest  # type: ignore[method-assign]
 
     def of_distance(self, distance: Tensor) -> Tensor:
         """The bias ``(heads, *distance.shape)`` at ``distance = p_key − p_query`` (negative in the past)."""

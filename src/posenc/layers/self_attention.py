@@ -56,6 +56,8 @@ class StepPlan(NamedTuple):
     at_kernel: bool  # whether rotated queries and keys go to the fused kernel as they are
     closed: prepared.ClosedStep | None  # the other steps, once one has been made
     closed_for: tuple[int, torch.dtype] | None  # rows and dtype for which that was looked up
+    attends: bool  # whether `_attend` is the one of this class, in a subclass and in the layer itself
+    merges: bool  # the same of `_merge`
     possible: bool  # whether this layer's steps are of the kind that `SelfAttention._step` takes
 
 
@@ -229,8 +231,9 @@ class SelfAttention(nn.Module):
         attributes, few operations. What can change without `__setattr__` is looked at each time: hooks, replaced
         modules and parameters, modes of PyTorch, the cache.
         """
-        if type(x) is not Tensor or not isinstance(cache, (KVCache, StaticKVCache)) or torch.is_grad_enabled():
-            return None
+        kind = type(cache)
+        if type(x) is not Tensor or (kind is not KVCache and kind is not StaticKVCache) or torch.is_grad_enabled():
+            return None  # a subclass may keep tokens in its own way
         shape = x.shape
         if len(shape) != 3 or shape[1] != 1 or shape[2] != self.dim or shape[0] == 0 or not x.is_cpu:
             return None
@@ -244,7 +247,7 @@ class SelfAttention(nn.Module):
             plan is None or plan.changes != attribute_changes() or plan.modules != tuple(encodings._modules.values())
         ):  # fmt: skip
             plan = self.__dict__["_step_plan"] = self._plan_steps(tuple(encodings._modules.values()))
-        if not plan.possible:
+        if not plan.possible or modules["embeddings"]._modules:
             return None
         position = cache.next_step(reads_positions=self.axes > 0)
         if position is None:
@@ -288,20 +291,17 @@ class SelfAttention(nn.Module):
                 softcap=self.softcap,
             )  # fmt: skip
             out = self._attend(q, keys, values, call)
-            if plan.closed_for != (batch, q.dtype) and type(self)._attend is SelfAttention._attend:
+            if plan.closed_for != (batch, q.dtype) and plan.attends:
                 options = (True, self.scale, None, 0.0, self.softcap, 0.0, self.backend)
                 closed = prepared.closed_step(q, keys, values, left, of_left, options)
                 self.__dict__["_step_plan"] = plan._replace(closed=closed, closed_for=(batch, q.dtype))
-        if simple and type(self)._merge is SelfAttention._merge:
-            merged = _linear(o_proj, out.reshape(batch, 1, -1))
-        else:
-            merged = self._merge(out, x)
+        merged = _linear(o_proj, out.reshape(batch, 1, -1)) if simple and plan.merges else self._merge(out, x)
         cache.count_step(position)  # only now: a call that fails leaves the cache as it was
         return merged
 
     def _plan_steps(self, modules: tuple[nn.Module | None, ...]) -> StepPlan:
         """The lookups that `_step` needs only once; ``modules`` are the modules of ``encodings``."""
-        kind, acting = type(self), [e for e in modules if isinstance(e, Encoding)]
+        acting = [e for e in modules if isinstance(e, Encoding)]
         rotary = [e for e in acting if isinstance(e, RotaryEncoding)]
         alone = len(rotary) == 1 and _unwatched(rotary[0])  # setting a hook counts as a change of attributes
         not_rotary = [i for i, e in enumerate(acting) if not isinstance(e, RotaryEncoding)]
@@ -314,21 +314,26 @@ class SelfAttention(nn.Module):
             not_rotary,
             any(isinstance(e, ScoreEncoding) for e in acting),
             at_kernel=not not_rotary
-            and kind._attend is SelfAttention._attend
+            and self._is_own("_attend")
             and self.softcap is None
             and self.backend == "auto"
             and (self.scale is None or 0 < self.scale < math.inf),
             closed=None,
             closed_for=None,
-            possible=kind._project is SelfAttention._project
-            and kind._positions is SelfAttention._positions
+            attends=self._is_own("_attend"),
+            merges=self._is_own("_merge"),
+            possible=self._is_own("_project")
+            and self._is_own("_positions")
             and self.axes <= 1
             and self.causal is True
             and self.window is None
             and not (self.training and self.dropout)
-            and len(self.embeddings) == 0
             and rotates_before_cache(acting, None, None),
         )
+
+    def _is_own(self, method: str) -> bool:
+        """Whether neither a subclass nor somebody who set it on this layer has replaced a method of this class."""
+        return getattr(getattr(self, method), "__func__", None) is getattr(SelfAttention, method)
 
     def static_cache(
         self,

@@ -37,7 +37,7 @@ class DecodeTableCache:
         return {"_last": -2, "_blocks": {}}
 
     def find(self, table: RotationTable, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor] | None:
-        """Doubled cos and sin ``(2 · pairs,)`` of one position; None where the cache does not apply.
+        """Doubled cos and sin ``(1, 2 · pairs)`` of one position; None where the cache does not apply.
 
         Args:
             table: of ``(pairs,)``, the same in every call.
@@ -56,7 +56,8 @@ class DecodeTableCache:
                 return None
             with torch.inference_mode(False), torch.no_grad():
                 block_positions = torch.arange(number * BLOCK, (number + 1) * BLOCK, device="cpu")
-                cos, sin = (t.unbind(0) for t in doubled(*table.table(block_positions, dtype)))  # no slices in a step
+                # No slices in a step; one row each, as a fresh table has it, which activation checkpointing compares.
+                cos, sin = (torch.split(t, 1) for t in doubled(*table.table(block_positions, dtype)))
                 block = self._blocks[dtype] = (number, list(zip(cos, sin, strict=True)))
         return block[1][row]
 

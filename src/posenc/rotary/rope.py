@@ -192,8 +192,8 @@ class RoPE(RotaryEncoding, RoPESpec):
 
     def _short(self, q: Tensor, k: Tensor, positions: Tensor) -> tuple[Tensor, Tensor] | None:
         """Few tokens, by a table that is kept: one new token, or default positions; None where there is none."""
-        if self._fixed is None or self._fewest is not None or self.layout != "half":
-            return None
+        if self._fixed is None or self._fewest is not None or self.layout != "half" or type(self) is not RoPE:
+            return None  # a subclass may have a table or a rotation of its own
         all_channels = self.rotary_dim == self.head_dim == q.shape[-1] == k.shape[-1]
         if not all_channels or q.dtype != k.dtype or not _is_cpu_tensor(q, k) or q.numel() > FEW // 2:
             return None

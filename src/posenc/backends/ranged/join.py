@@ -41,14 +41,15 @@ class _Join(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        saved = ctx.saved_tensors  # asked once: activation checkpointing gives them out no second time
         with torch.no_grad():
-            gradients = _backward(ctx, grad)
-        return None, None, *first_only("ranged", gradients, [grad, *ctx.saved_tensors])
+            gradients = _backward(ctx, grad, saved)
+        return None, None, *first_only("ranged", gradients, [grad, *saved])
 
 
-def _backward(ctx: Any, grad: Tensor) -> list[Tensor | None]:
+def _backward(ctx: Any, grad: Tensor, saved: tuple[Tensor, ...]) -> list[Tensor | None]:
     """Gradients of the values, of a sink's logits, and of each range's queries and keys."""
-    out, norm, v, *rotated = ctx.saved_tensors
+    out, norm, v, *rotated = saved
     of_logits = None
     if ctx.sinks:
         logits, *rotated = rotated

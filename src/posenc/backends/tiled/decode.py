@@ -87,7 +87,7 @@ def _by_kernel(call: TiledCall, tile: Tile, mask: Tensor | None) -> tuple[Tensor
     """The fused kernel over key heads, with all that is added as its mask."""
     batch, heads, queries, width = call.q.shape
     kv, keys = call.k.shape[1:3]
-    added = _added(call, tile, mask, torch.zeros(batch, heads, queries, keys, dtype=call.wide))
+    added = _added(call, tile, mask, call.q.new_zeros((batch, heads, queries, keys), dtype=call.wide))
     unseen = added.amax(-1, keepdim=True) == -math.inf
     added = added.masked_fill_(unseen, 0.0).flip(-1).view(batch, kv, -1, keys)
     q = call.q.reshape(batch, kv, -1, width)

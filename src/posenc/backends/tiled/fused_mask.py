@@ -81,7 +81,7 @@ def _mask(call: TiledCall, row: Tensor | None, tile: Tile) -> Tensor:
     if view is not None and len(call.terms) == sum(isinstance(term, Row) for term in call.terms):
         return view
     shape = (tile.batch.stop - tile.batch.start, tile.heads.stop - tile.heads.start, tile.rows, tile.columns)
-    written = torch.empty(shape, dtype=call.wide)
+    written = torch.empty(shape, dtype=call.wide, device=call.q.device)
     fresh, least = view is None, 0.0
     if view is not None:
         written.copy_(view.expand(shape))
@@ -124,7 +124,7 @@ def forward(call: TiledCall) -> tuple[Tensor, Tensor]:
 
 def backward(call: TiledCall, grad: Tensor, out: Tensor, norm: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of q, k and v, where no term has one."""
-    of_call = tuple(torch.zeros(t.shape, dtype=t.dtype) for t in (call.q, call.k, call.v))
+    of_call = tuple(t.new_zeros(t.shape) for t in (call.q, call.k, call.v))
     row = _row(call)
     for part in portions.portions(call, _strips(call)):
         of_k, of_v, of_out, outs = (*map(torch.zeros_like, (part.k, part.v)), *map(part.widened, (grad, out)))

@@ -73,7 +73,8 @@ class PlainTokens:
         if position >= self.known_to:
             stop = min(position + AHEAD, capacity)
             if self.positions.ndim == 2:
-                self.positions.narrow(1, position, stop - position).copy_(torch.arange(position, stop))
+                ahead = self.positions.narrow(1, position, stop - position)
+                ahead.copy_(torch.arange(position, stop, device=ahead.device))
             self.real.narrow(1, position, stop - position).fill_(True)
             self.known_to = stop
         self.count.add_(1)
@@ -133,21 +134,33 @@ class StaticKVCache(nn.Module):
             raise ValueError(f"capacity must be at least the window of {window}, got {capacity}")
         self.capacity, self.window, self.rotated, self.length = capacity, window, rotated, length
         names = ["k", "v", *(f"feature_{number}" for number in range(len(like) - 2))]
-        for name, part in zip(names, like, strict=True):
-            held = None if part is None else part.new_zeros(batch_size, part.shape[1], capacity, *part.shape[3:])
-            self.register_buffer(name, held, persistent=False)
         self._features, self._ahead = names[2:], Ahead()
         self._known_tokens: PlainTokens | None = None
         self._writer: StepWriter | None = None
+        self._oldest = 0  # the first token whose slot was not overwritten before tokens were forgotten by `crop`
+        with torch.inference_mode(False):  # a later call may write outside of inference mode, where it must not
+            self._allocate(dict(zip(names, like, strict=True)), batch_size, axes, position_dtype)
+
+    def _allocate(
+        self, like: Mapping[str, Tensor | None], batch_size: int, axes: int, position_dtype: torch.dtype
+    ) -> None:
+        """Register the buffers, all of them empty."""
+        for name, part in like.items():
+            held = None if part is None else part.new_zeros(batch_size, part.shape[1], self.capacity, *part.shape[3:])
+            self.register_buffer(name, held, persistent=False)
         device = self.k.device
-        places = (batch_size, capacity) if axes == 1 else (batch_size, capacity, axes)
+        places = (batch_size, self.capacity) if axes == 1 else (batch_size, self.capacity, axes)
         for name, buffer in (
             ("positions", torch.zeros(places, dtype=position_dtype, device=device)),
-            ("real", torch.zeros(batch_size, capacity, dtype=torch.bool, device=device)),
+            ("real", torch.zeros(batch_size, self.capacity, dtype=torch.bool, device=device)),
             ("count", torch.zeros(batch_size, 1, dtype=torch.int64, device=device)),  # real tokens so far
             ("seen", torch.zeros((), dtype=torch.int64, device=device)),  # tokens so far
         ):
             self.register_buffer(name, buffer, persistent=False)
+
+    def __getstate__(self) -> dict[str, object]:
+        """Copies look at their tensors anew: how often those were written is another number for a copy."""
+        return {**self.__dict__, "_known_tokens": None, "_writer": None}
 
     def following(self, tokens: int, attention_mask: Tensor | None) -> Tensor:
         """Positions of the next tokens where they count, ``(batch, tokens)``; padding is not counted."""
@@ -200,7 +213,7 @@ class StaticKVCache(nn.Module):
         if in_order:
             order = (self.seen + tokens + torch.arange(self.capacity, device=k.device)) % self.capacity
             tensors = [None if t is None else t.index_select(2, order) for t in tensors]
-            visible, key_positions = (t.index_select(1, order) for t in (real, slot_positions))
+            visible, key_positions = (t.index_select(1, order) for t in (visible, slot_positions))
         elif window is not None:  # one query: how long ago a slot was written
             age = (self.seen - torch.arange(self.capacity, device=k.device)) % self.capacity
             visible, window = real & (age < window), None
@@ -307,8 +320,14 @@ class StaticKVCache(nn.Module):
         seen = int(self.seen)
         if isinstance(tokens, bool) or not isinstance(tokens, int) or not 0 <= tokens <= seen:
             raise ValueError(f"tokens must be an integer from 0 to the {seen} that came, got {tokens!r}")
-        if self.window is not None and seen > self.capacity and tokens > self.capacity - self.window + 1:
-            raise ValueError(f"tokens must be at most capacity - window + 1 = {self.capacity - self.window + 1}")
+        oldest = max(self._oldest, seen - self.capacity)
+        most = seen - oldest - (1 if self.window is None else self.window) + 1
+        if self.window is not None and oldest > 0 and tokens > most:
+            raise ValueError(
+                f"tokens must be at most {max(0, most)}, got {tokens}: newer tokens have overwritten those that the "
+                "window would reach; give the cache a larger capacity"
+            )
+        self._oldest = oldest
         known = (
             self._known_tokens if self._known_tokens is not None and self._known_tokens.holds(self._buffers) else None
         )
@@ -330,6 +349,7 @@ class StaticKVCache(nn.Module):
 
     def clear(self) -> None:
         """Forget everything; the memory stays."""
+        self._oldest = 0
         for held in (self.real, self.count, self.seen):
             held.zero_()
 

@@ -36,8 +36,13 @@ class TokenBuffers:
         self.capacity = capacity
         self.held: TokenData = []
         self.start = self.stop = self.room = 0
-        self.shared = False  # whether a copy of the cache holds the same tensors
+        self.shared = False  # whether anybody else may hold the same tensors: a copy of the cache, or autograd
         self.writer: StepWriter | None = None  # of single tokens
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        """A copy; nobody may write into tensors that were copied in inference mode."""
+        vars(self).update(state)
+        self.shared = self.shared or any(t is not None and t.is_inference() for t in self.held)
 
     def __len__(self) -> int:
         return self.stop - self.start
@@ -83,8 +88,8 @@ class TokenBuffers:
         self.stop += tokens
 
     def replace(self, tokens: TokenData) -> None:
-        """Hold these tensors as they are, without spare room."""
-        self.held, self.start, self.stop, self.shared = list(tokens), 0, num_tokens(tokens), False
+        """Hold these tensors as they are, without spare room; nobody writes into them, not even after a crop."""
+        self.held, self.start, self.stop, self.shared = list(tokens), 0, num_tokens(tokens), True
         self.room = self.stop
 
     def refill(self, tokens: TokenData) -> None:
@@ -109,9 +114,12 @@ class TokenBuffers:
 
     def change_rows(self, change: Callable[[Tensor], Tensor]) -> None:
         """Replace the rows of every tensor by others of them; one row that serves them all stays."""
-        rows = max((t.shape[0] for t in self.held if t is not None), default=1)
-        self.held = [None if t is None else change(t) if t.shape[0] == rows else t for t in self.held]
-        self.shared = False
+        old = self.held
+        rows = max((t.shape[0] for t in old if t is not None), default=1)
+        learns = torch.is_grad_enabled()
+        with torch.inference_mode(False), torch.set_grad_enabled(learns):  # as in `_with_room`
+            self.held = [t if t is None or t.shape[0] != rows else change(t) for t in old]
+        self.shared = self.shared and any(t is not None and t.shape[0] != rows for t in old)
 
     def replace_from(self, kind: int, first: int, new: Tensor) -> None:
         """Hold other tokens of a kind from the ``first`` live one on, in new memory."""

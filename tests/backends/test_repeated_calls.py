@@ -1,0 +1,178 @@
+"""What calls keep for later ones must never show: under other defaults, in subclasses, among threads."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from posenc import FIRE, ALiBi, AttentionSink, ForgetGate, RoPE, StickBreaking, T5Bias, attention
+from posenc.backends import step
+from posenc.layers import SelfAttention
+from tests.samples import gap
+
+
+@pytest.fixture
+def other_defaults():
+    """PyTorch's defaults, as they were before."""
+    yield
+    torch.set_default_dtype(torch.float32)
+    torch.set_default_device(None)
+
+
+@pytest.mark.parametrize("default", ["float64", "meta"])
+@torch.no_grad()
+def test_a_step_under_other_defaults(default, other_defaults):
+    """Sums over later keys are a product with a matrix that all later steps share."""
+    q, k, v = torch.randn(1, 2, 1, 8), *torch.randn(2, 1, 2, 10, 8)
+    encodings = [StickBreaking()]
+    expected = attention(q, k, v, encodings, backend="dense")
+    step._TRIANGLES.clear()
+    if default == "meta":
+        torch.set_default_device("meta")
+    else:
+        torch.set_default_dtype(torch.float64)
+    assert gap(attention(q, k, v, encodings), expected) < 1e-5
+    torch.set_default_dtype(torch.float32)
+    torch.set_default_device(None)
+    assert gap(attention(q, k, v, encodings), expected) < 1e-5
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(
+    ("encodings", "queries", "backend"),
+    [
+        ([AttentionSink(4)], 30, "sdpa"),
+        ([T5Bias(4)], 30, "tiled"),
+        ([ALiBi(4), ForgetGate(8, num_heads=4, kind="fixed", decay_time=(1, 64))], 30, "tiled"),
+        ([ALiBi(4)], 2, "tiled"),
+    ],
+    ids=["sink", "t5", "fox", "few"],
+)
+def test_tensors_follow_the_queries_and_no_default_device(encodings, queries, backend, masked, other_defaults):
+    options = {"backend": backend, "mask": torch.rand(queries, 30) < 0.8 if masked else None}
+    q, k, v = torch.randn(1, 4, queries, 8), *torch.randn(2, 1, 4, 30, 8).requires_grad_()
+    expected = attention(q, k, v, encodings, **{**options, "backend": "dense"})
+    exact = torch.autograd.grad(expected.square().sum(), [k, v])
+    torch.set_default_device("meta")
+    actual = attention(q, k, v, encodings, **options)
+    gradients = torch.autograd.grad(actual.square().sum(), [k, v])
+    torch.set_default_device(None)
+    assert gap(actual, expected) < 1e-5
+    assert all(gap(a, b) < 1e-4 for a, b in zip(gradients, exact, strict=True))
+
+
+@torch.no_grad()
+def test_steps_of_a_static_cache_under_another_default_device(other_defaults):
+    layer, x = SelfAttention(16, 2, encodings=[RoPE(8)]), torch.randn(1, 6, 16)
+    expected, cache = layer(x), layer.static_cache(1, 8)
+    torch.set_default_device("meta")
+    actual = torch.cat([layer(part, cache=cache) for part in x.split([3, 1, 1, 1], 1)], 1)
+    torch.set_default_device(None)
+    assert gap(actual, expected) < 1e-5
+
+
+class LearnedSlopes(ALiBi):
+    def __init__(self, num_heads: int) -> None:
+        super().__init__(num_heads)
+        self.factor = torch.nn.Parameter(torch.ones(()))
+
+    def of_distance(self, distance: torch.Tensor) -> torch.Tensor:
+        return super().of_distance(distance) * self.factor
+
+
+class Offset(T5Bias):
+    def of_distance(self, distance: torch.Tensor) -> torch.Tensor:
+        return super().of_distance(distance) - 0.5 * (distance == 0)
+
+
+class Doubled(FIRE):
+    def forward(self, q_pos: torch.Tensor, k_pos: torch.Tensor) -> torch.Tensor:
+        return 2 * super().forward(q_pos, k_pos)
+
+
+class Mixin:
+    def of_distance(self, distance: torch.Tensor) -> torch.Tensor:
+        return super().of_distance(distance) - 0.5 * (distance == 0)  # type: ignore[misc]
+
+
+class Mixed(Mixin, T5Bias):
+    pass
+
+
+@pytest.mark.parametrize("kind", [LearnedSlopes, Offset, Doubled, Mixed])
+def test_steps_follow_what_a_subclass_overrides(kind):
+    bias, (q, k, v) = kind(2), torch.randn(3, 1, 2, 10, 8)
+    for _ in range(2):
+        expected = attention(q, k, v, [bias], backend="dense")[:, :, -1:]
+        with torch.no_grad():
+            assert gap(attention(q[:, :, -1:], k, v, [bias]), expected) < 1e-5
+            for parameter in bias.parameters():
+                parameter.mul_(3.0)
+
+
+class TripledPositions(RoPE):
+    def table(self, positions, length=None, *, like=None):
+        return super().table(3 * positions, length, like=like)
+
+
+class Scaled(RoPE):
+    def rotate(self, x, table):
+        return 2 * super().rotate(x, table)
+
+
+@pytest.mark.parametrize(("kind", "step", "factor"), [(TripledPositions, 3, 1), (Scaled, 1, 2)])
+def test_short_calls_follow_what_a_subclass_overrides(kind, step, factor):
+    (q, k, v), positions = torch.randn(3, 1, 2, 10, 8), step * torch.arange(10)
+    expected = attention(factor * q, factor * k, v, [RoPE(8)], q_pos=positions, k_pos=positions)
+    assert gap(attention(q, k, v, [kind(8)]), expected) < 1e-5
+
+
+@pytest.fixture
+def frequent_switches():
+    """Python switches between threads as often as it can."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
+
+
+def test_threads_share_encodings(frequent_switches):
+    encodings, (q, k, v) = [ALiBi(2)], torch.randn(3, 1, 2, 12, 8)
+    expected = [attention(q[:, :, n - 1 : n], k[:, :, :n], v[:, :, :n], encodings) for n in range(1, 13)]
+    wrong: list[str] = []
+
+    def calls(first: int) -> None:
+        try:
+            for number in range(first, first + 1000):
+                n = number % 12 + 1
+                out = attention(q[:, :, n - 1 : n], k[:, :, :n], v[:, :, :n], encodings)
+                if gap(out, expected[n - 1]) > 1e-5:
+                    wrong.append(f"{n} keys")
+                if number % 5 == 0:
+                    encodings[0].bias_scale = 1.0  # every call that is known counts as unknown
+        except Exception as error:  # one in a thread is seen by nobody
+            wrong.append(repr(error))
+
+    threads = [threading.Thread(target=calls, args=(3 * i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("make", [lambda: ALiBi(2), StickBreaking], ids=["alibi", "sticks"])
+def test_stand_ins_of_tensors_do_not_meet_what_is_kept(make):
+    encodings, (q, k, v) = [make()], torch.randn(3, 1, 2, 10, 8)
+    for _ in range(2):
+        attention(q[:, :, -1:], k, v, encodings)
+    with FakeTensorMode(allow_non_fake_inputs=False) as mode:
+        q, k, v = (mode.from_tensor(t) for t in (q, k, v))
+        out = attention(q[:, :, -1:], k, v, encodings)
+    assert isinstance(out, FakeTensor)
+    assert out.shape == (1, 2, 1, 8)
