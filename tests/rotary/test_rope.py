@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posenc import RoPE, YaRN
+from posenc import NTKAware, RoPE, YaRN
 from posenc.rotary import permute_layout
 from tests.golden import config, load, names
 from tests.samples import bounded, gap, qkv, refusals
@@ -256,6 +256,20 @@ def test_a_decoding_step_is_the_last_row(layout):
         assert torch.allclose(step, row[:, :, -1:], atol=1e-6)
     (gradient,) = torch.autograd.grad(last[0].square().sum(), q)
     assert torch.allclose(gradient[:, :, -1], 2 * q[:, :, -1], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("base", 1e6), ("scaling", NTKAware(2.0)), ("scaling", None), ("rotary_dim", 8), ("head_dim", 32)],
+)
+def test_what_the_tables_follow_from_cannot_be_set_afterwards(name: str, value: object) -> None:
+    rope = RoPE(16)
+    with pytest.raises(ValueError, match=rf"{name} is fixed .* use replace\({name}=…\)"):
+        setattr(rope, name, value)
+    assert (rope.base, rope.rotary_dim, rope.scaling) == (10_000.0, 16, None)
+    rope.layout = "interleaved"
+    other = pickle.loads(pickle.dumps(copy.deepcopy(rope)))
+    assert repr(other) == repr(rope)
 
 
 def test_replaced_arguments() -> None:

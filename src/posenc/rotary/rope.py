@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -33,6 +34,8 @@ from posenc.rotary._decode_table_cache import CountedTables, DecodeTableCache
 from posenc.rotary._rotate import FEW, rotate_doubled, rotate_pairs, rotate_pairs_
 from posenc.rotary._rotation_table import RotationTable, check_theta, distinct_groups
 from posenc.tracing import tracing
+
+_CONSTRUCTED = ("head_dim", "base", "rotary_dim", "scaling")
 
 
 class RoPE(RotaryEncoding, RoPESpec):
@@ -89,6 +92,11 @@ class RoPE(RotaryEncoding, RoPESpec):
         self._fixed = None if changes else RotationTable.fixed(spectrum)
         self._decode_tables, self._counted_tables = DecodeTableCache(), CountedTables()
         place_parameters(self, device, dtype)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _CONSTRUCTED and "_counted_tables" in self.__dict__:
+            raise ValueError(f"{name} is fixed once a RoPE is made: its tables follow from it; use replace({name}=…)")
+        super().__setattr__(name, value)
 
     def spectrum(self, length: int | None = None) -> Spectrum:
         """The frequencies in force for a length in tokens (None: the trained one), float64, after the scaling."""
