@@ -6,6 +6,7 @@ a function of the distance is constant along anti-diagonals, which strided views
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -67,6 +68,11 @@ def room(scores: Tensor) -> Tensor:
     return wide[..., :columns]
 
 
+def lying(memory: Tensor, *shape: int) -> Tensor:
+    """The first numbers of a line of them, as a tensor of this shape: memory that one tile after another uses."""
+    return memory[: math.prod(shape)].view(shape)
+
+
 def by_distance(scores: Tensor, entries: int) -> Tensor:
     """``(..., rows, entries)`` with scores[c, x] at entry c + x and zeros elsewhere: a view of what `room` made.
 
@@ -79,11 +85,16 @@ def by_distance(scores: Tensor, entries: int) -> Tensor:
     return _view(scores, rows, entries, step - 1, 0)
 
 
+def along_distance(entries: Tensor, columns: int) -> Tensor:
+    """scores[c, x] = entries[c, c + x], ``(..., rows, columns)``: a view of ``(..., rows, rows + columns − 1)``."""
+    return _view(entries, entries.shape[-2], columns, entries.shape[-1] + 1, 0)
+
+
 def spread(scores: Tensor, entries: Tensor) -> None:
     """scores[c, x] += entries[c, c + x], in place, wherever ``entries`` (..., rows, distances) reaches."""
     rows, columns, width = *scores.shape[-2:], entries.shape[-1]
     if width == rows + columns - 1:  # every score has an entry of its own: read them through a view
-        scores.add_(_view(entries.contiguous(), rows, columns, width + 1, 0))
+        scores.add_(along_distance(entries.contiguous(), columns))
         return
     seen = min(columns, width)
     skewed = entries.new_zeros(*entries.shape[:-1], width + rows - 1)
