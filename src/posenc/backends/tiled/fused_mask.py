@@ -140,11 +140,11 @@ def _mask(call: TiledCall, row: Tensor | None, tile: Tile, memory: Tensor | None
 def _written_mask(call: TiledCall, tile: Tile, memory: Tensor) -> Tensor:
     """The same where some term computes it from queries, or with a network."""
     q = call.q[tile.batch, tile.heads, tile.start : tile.stop] * call.scale
-    first, *others = sorted(call.terms, key=lambda term: isinstance(term, Row | PerKey))
+    first, *later = sorted(call.terms, key=lambda term: isinstance(term, Row | PerKey))
     mask = first.mask(q, tile, memory)
-    if others and len(mask) < len(q):
+    if later and len(mask) < len(q):
         mask = mask.expand(len(q), -1, -1, -1).contiguous()
-    for term in others:
+    for term in later:
         term.add(mask, q, tile, None)
     hide(mask, call, tile, None)
     return mask

@@ -57,14 +57,23 @@ def products(scores: Tensor, rows: Tensor, at: Reach, left: Tensor | None, grad_
         pieces.append((near[..., : at.before].sum(-1, keepdim=True), slice(0, 1)))
     if at.near < at.entries:
         pieces.append((scores.sum(-1, keepdim=True).sub_(near.sum(-1, keepdim=True)), slice(-1, None)))
-    total = scores.new_zeros(*scores.shape[:-1], rows.shape[-1])
+    total: Tensor | None = None
     for part, where in pieces:
         if part.shape[-1]:
-            total += part @ rows[:, where]
+            product = part @ rows[:, where]
+            total = product if total is None else total.add_(product)
             if left is not None and grad_rows is not None:
-                of_rows = (part.mT @ left).sum(0)
-                grad_rows[:, where] += of_rows.sum(0, keepdim=True) if grad_rows.shape[0] == 1 else of_rows
-    return total
+                _gather(grad_rows[:, where], part, left)
+    return scores.new_zeros(*scores.shape[:-1], rows.shape[-1]) if total is None else total
+
+
+def _gather(total: Tensor, part: Tensor, left: Tensor) -> None:
+    """total_h += Σ_b part_bhᵀ · left_bh, in place; summed over heads where they share it, and have few rows."""
+    if total.shape[0] == part.shape[1]:
+        for of_row, left_row in zip(part, left, strict=True):
+            total.baddbmm_(of_row.mT, left_row)
+    else:
+        total += (part.mT @ left).sum((0, 1)).unsqueeze(0)
 
 
 def _few(tile: Tile, rows: Tensor, left: Tensor) -> bool:
