@@ -306,7 +306,7 @@ class ContextStudy:
     def __init__(self, part: str) -> None:
         self.part = part
         self.readings: dict[tuple[str, str, int], dict[str, float]] = {}  # method, task, length: value by item
-        for file in sorted((RESULTS / "context-study" / part).glob("readings-*.jsonl")):
+        for file in sorted((RESULTS / "context-study" / part).glob("readings*.jsonl")):
             for line in map(json.loads, file.read_text(encoding="utf-8").splitlines()):
                 _, *key = line["key"].split(" | ")
                 if key:  # otherwise a session

@@ -38,13 +38,14 @@ class Number(float):
     half: float = float("nan")
 
 
-def estimate(table: np.ndarray, scale: float) -> Number:
-    """The mean of a table (seeds, documents) and half of its 95 % interval, both factors random and crossed."""
+def errors(table: np.ndarray) -> list[tuple[float, float]]:
+    """Standard errors of the mean of a table (seeds, documents), with their degrees of freedom.
+
+    Both factors are random and crossed. There is one error over seeds, one over documents and, where the rest of the
+    variance is smaller than either, one over both; what is said holds for the widest.
+    """
     seeds, documents = table.shape
     mean = table.mean()
-    result = Number(scale * mean)
-    if table.size == 1:
-        return result
     by_seed, by_document = table.mean(1) - mean, table.mean(0) - mean
     rest = table - mean - by_seed[:, None] - by_document[None, :]
     factors = []
@@ -61,7 +62,33 @@ def estimate(table: np.ndarray, scale: float) -> Number:
             value = of_seeds + of_documents - error
             freedom = value**2 / (of_seeds**2 / s + of_documents**2 / d + error**2 / error_freedom)
             candidates.append((value, max(freedom, min(s, d))))
-    result.half = scale * max(stats.t.ppf(0.975, nu) * np.sqrt(value / table.size) for value, nu in candidates)
+    return [(float(np.sqrt(value / table.size)), freedom) for value, freedom in candidates]
+
+
+def half_interval(table: np.ndarray, confidence: float) -> float:
+    """Half of the interval of the mean of a table (seeds, documents)."""
+    return max(float(stats.t.ppf((1 + confidence) / 2, freedom) * error) for error, freedom in errors(table))
+
+
+def p_value(table: np.ndarray) -> float:
+    """Of no difference: that of the widest interval."""
+    return max(float(2 * stats.t.sf(abs(table.mean()) / error, freedom)) for error, freedom in errors(table))
+
+
+def holm(p: np.ndarray) -> np.ndarray:
+    """p-values adjusted by Holm within their family."""
+    order = np.argsort(p)
+    steps = np.maximum.accumulate((len(p) - np.arange(len(p))) * p[order])
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum(steps, 1)
+    return adjusted
+
+
+def estimate(table: np.ndarray, scale: float) -> Number:
+    """The mean of a table (seeds, documents) with half of its 95 % interval."""
+    result = Number(scale * table.mean())
+    if table.size > 1:
+        result.half = scale * half_interval(table, 0.95)
     return result
 
 
@@ -153,7 +180,7 @@ class Readings:
 
     def __init__(self, part: str) -> None:
         self.part, rows = part, []
-        for file in sorted((RESULTS / "context-study" / part).glob("readings-*.jsonl")):
+        for file in sorted((RESULTS / "context-study" / part).glob("readings*.jsonl")):
             for line in map(json.loads, file.read_text(encoding="utf-8").splitlines()):
                 key = line["key"].split(" | ")
                 if len(key) == 6:

@@ -2,7 +2,7 @@
 # The commands of the recorded comparisons of small models, one folder a run. Stop it any way you like; the same command
 # goes on. Larger: posenc compare --profile standard, and --profile full for a GPU.
 #
-#     sh docs/results/study.sh FOLDER [PART…]        parts: text extension designs tasks addition images
+#     sh docs/results/study.sh FOLDER [PART…]        parts: text extension drope designs tasks addition images
 set -eu
 out=$1
 shift
@@ -28,6 +28,11 @@ extension() {
     run compare rope pi ntk yarn yarn@16 streaming_llm pi+tuned yarn+tuned dynamic_yarn+tuned --task extension $small \
         --steps 1600 --windows 100 --lengths 1,2,4,8,16 --seeds 3 --no-cost --out "$out/extension"
 }
+# Its plan is in extension-drope.
+drope() {
+    run compare rope pi ntk yarn drope drope+continued pi+tuned yarn+tuned longrope+tuned --task extension $small \
+        --steps 9600 --fine-tune-steps 1920 --windows 250 --lengths 1,2,4,8,16 --seeds 3 --no-cost --out "$out/extension-drope"
+}
 # Designs of papers, as classes in designs.py or lists; in each run one rate for all.
 designs() {
     set -- $task --classes-from "$here"
@@ -50,6 +55,6 @@ tasks() { # NAME:STEPS:SEEDS; steps from trials with RoPE, ALiBi and T5's bias, 
 addition() { run compare --task addition --profile standard --seeds 3 --out "$out/addition"; }
 images() { run compare --task images --profile standard --epochs 30 --seeds 5 --out "$out/images"; }
 
-for part in ${*:-text extension designs tasks addition images}; do
+for part in ${*:-text extension drope designs tasks addition images}; do
     $part
 done

@@ -83,9 +83,10 @@ def test_untrained_rows_are_measured_on_the_one_base_and_others_start_from_it() 
     assert sum(len(plan.rows) for plan in plans.values()) == len(STANDARD)
     assert all(plan.rows == (spec,) and plan.base == "rope" for spec, plan in plans.items() if spec != "rope")
     assert (plans["rope"].base, plans["rope"].config) == (None, profile.config)
-    assert {"rope", *(f"{m}+tuned" for m in SCALED if m not in ("part_ntk", "yarn_by_turns", "dynamic_pi"))} | {
-        f"{m}+resonance+tuned" for m in ("ntk", "ntk_by_parts", "yarn")
-    } | {CONTROL} == set(plans)
+    assert {
+        "rope",
+        *(f"{m}+tuned" for m in SCALED if m not in ("part_ntk", "yarn_by_turns", "dynamic_pi", "drope")),
+    } | {f"{m}+resonance+tuned" for m in ("ntk", "ntk_by_parts", "yarn")} | {CONTROL, "drope+continued"} == set(plans)
 
 
 def test_plans_include_the_base_and_the_control() -> None:
@@ -109,8 +110,10 @@ def test_plans_include_the_base_and_the_control() -> None:
         ("dynamic_ntk@4", "@ fixes the factor of an untrained row"),
         ("yarn@4+tuned", "a whole number, or max, is needed after the @"),
         ("yarn+tuned@4", "@ fixes the factor of an untrained row"),
-        ("rope+window", "its sliding window is measured without a row of its own"),
-        ("pi+continued", "a control, of rope alone"),
+        ("rope+window", "sliding window is measured without a row of its own"),
+        ("pi+continued", r"\+continued trains at the training length, which rope \(the control\) and drope do"),
+        ("drope+tuned", r"DroPE trains at the training length, not on longer texts: use drope\+continued"),
+        ("drope@4", "drope has no factor"),
         ("rope+resonance", "rope has no factor"),
         ("longrope+resonance", r"\+resonance rounds the frequencies of a factor"),
         ("yarn+alibi", "after the method come"),
@@ -170,7 +173,7 @@ def test_all_fine_tunings_have_one_budget_and_the_same_texts(corpus: Corpus) -> 
     assert not torch.equal(TASK.batch(corpus, continued, 0, 0)[0], TASK.batch(corpus, TINY, 0, 0)[0])  # nothing twice
 
 
-@pytest.mark.parametrize("method", [name for name in SCALED if name not in ("rope", "clex", "clipped")])
+@pytest.mark.parametrize("method", [name for name in SCALED if name not in ("rope", "clex", "clipped", "drope")])
 def test_every_method_is_plain_rope_at_the_trained_length(method: str) -> None:
     unscaled = RoPE(8).spectrum().theta
     spectrum = RoPE(8, scaling=scaling(parse_row(method), 1, TRAINED)).spectrum(8)
@@ -273,6 +276,24 @@ def test_a_tuned_row_is_measured_as_it_was_trained(corpus: Corpus) -> None:
     assert set(tuned) == {("pi+tuned", FULL, 8), ("pi+tuned", FULL, 16), ("pi+tuned", FULL, 32)}
     for length in (8, 16, 32):
         assert tuned["pi+tuned", FULL, length] == pytest.approx(fixed["pi@2", FULL, length], abs=1e-6)
+
+
+def test_drope_rotates_nothing_and_is_recalibrated_on_the_texts_of_its_control(corpus: Corpus) -> None:
+    decoder, rotated = model("drope+continued"), model()
+    texts = torch.tensor([[3, 1, 2, 4, 5], [4, 2, 1, 3, 5]])  # to the last token, one layer shows a set
+    with torch.no_grad():
+        one, other = decoder(texts)[:, -1]
+        torch.testing.assert_close(one, other)
+        one, other = rotated(texts)[:, -1]
+        assert not torch.allclose(one, other, rtol=1e-3, atol=1e-5)
+    recalibrated, untrained = bits(decoder, corpus, "drope+continued"), bits(model(), corpus, "drope")
+    for length in (8, 16, 32):
+        assert recalibrated["drope+continued", FULL, length] == pytest.approx(
+            untrained["drope", FULL, length], abs=1e-6
+        )
+    plans = planned(TINY, "drope+continued", "drope")
+    assert plans["drope+continued"].config == plans[CONTROL].config
+    assert plans["rope"].rows == ("rope", "drope")
 
 
 def test_a_search_sees_training_text_alone_and_happens_once(corpus: Corpus) -> None:

@@ -146,6 +146,9 @@ TUNED = (
          "documents trained under the original rotation together with long ones (2k and 8k to 128k with 10 billion "
          "tokens; posenc extend --method progressive --short-share 0.3).", "practice", ("longrope2",),
          {**_TRAINED, "ratio": _LONGER}),
+    Rule("practice", "DroPE, where long texts are few and the budget is large: the rotation dropped in all layers, "
+         "then training at the training length alone (Llama-2-7B and SmolLM with at least 10 billion tokens; "
+         "posenc extend --method drope).", "practice", ("drope",), {**_TRAINED, "ratio": _LONGER, "kind": DECODERS}),
     Rule("practice", "Save the scaling with the weights, and look at the config again after merging and converting: "
                      "posenc doctor and posenc explain read it at each step.", "by definition", ("docs/doctor.md",),
          {**_TUNED, "ratio": _LONGER}),

@@ -94,6 +94,9 @@ SOURCES: dict[str, Source] = {
     "longrope2": _arxiv("LongRoPE2", "2502.20082",
          "critical pair and factors searched by needles, then 10 billion tokens in mixed windows: Phi-3-mini from 2k "
          "and Llama-3-8B from 8k to 128k (section 4)"),
+    "drope": _arxiv("DroPE", "2512.12167",
+         "rotation dropped after pretraining, then a recalibration at the training length; budgets in cfgs/run_cfg of "
+         "github.com/SakanaAI/DroPE: 10 billion tokens for Llama-2-7B"),
     "phi3": _card("Phi-3", "microsoft/Phi-3-mini-128k-instruct", "LongRoPE factors for a released model at 131,072"),
     "self_extend": _arxiv("Self-Extend", "2401.01325", "remaps distances at inference, without training"),
     "streaming_llm": _arxiv("StreamingLLM", "2309.17453",

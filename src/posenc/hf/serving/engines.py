@@ -33,18 +33,20 @@ WRONG: tuple[State, ...] = ("off", "ignored", "refused")
 _OWN_LAYOUT = ("M-RoPE", "per layer")  # rows in which each model type's own code decides, not the engine's rotary class
 # Model types whose M-RoPE runs the code of a measured type in vLLM 0.33.0: models/qwen3_5.py:165 and
 # models/qwen3_vl_moe.py:77 call qwen3_vl.py's mrope_positions_factor; Qwen2-VL and Qwen2.5-VL both use Qwen2's language
-# model.
+# model. models/glm4_moe.py:281 leaves that factor at its 4, as Qwen2's does, and YaRN's ramp is computed from 4 times
+# the original length (rotary_embedding/mrope.py:351): by this formula GLM-4.5V's slow pairs are 1.267 times too fast at
+# twice its 65,536 tokens, and 1.27 was measured.
 _SAME_MROPE = {
     "qwen3_5_text": "qwen3_vl_text", "qwen3_5_moe_text": "qwen3_vl_text", "qwen3_vl_moe_text": "qwen3_vl_text",
     "qwen2_vl_text": "qwen2_5_vl_text", "qwen2_vl": "qwen2_5_vl_text", "qwen2_5_vl": "qwen2_5_vl_text",
+    "glm4v_moe_text": "qwen2_5_vl_text",
 }  # fmt: skip
 # Model types of which other types' results say nothing, by engine and version: state, text, rows and date. No case of
 # the catalogue asks about them; benchmarks/engine_lines.py saw them in released configs. MiMo-V2's class hands the base
-# alone on (vLLM, models/mimo_v2.py:304); GLM-4.5V's M-RoPE has slow pairs under YaRN up to 1.27 times too fast.
+# alone on (vLLM, models/mimo_v2.py:304).
 _SEEN: dict[tuple[str, str, str], tuple[State, str, tuple[str, ...], str]] = {
     (VLLM, "0.33.0", "mimo_v2_flash"): ("ignored", "all scaling", ("yarn", "linear", "llama3", "per layer: yarn"),
                                         "2026-11-26"),
-    (VLLM, "0.33.0", "glm4v_moe_text"): ("off", "", ("M-RoPE on text: yarn",), "2026-11-26"),
 }  # fmt: skip
 
 

@@ -175,6 +175,17 @@ CLAIMS: tuple[Claim, ...] = (
         EXTENSION, better("yarn+tuned", "pi+tuned", times=8, must_learn=False),
     ),
     Claim(
+        "A model whose rotation is dropped after training needs no long texts for longer contexts, after a short "
+        "recalibration at its training length.",
+        "Gelberg et al., arXiv 2512.12167, abstract", EXTENSION, serves("drope+continued", 4), SHORT,
+    ),
+    Claim(
+        "A model whose rotation is dropped and that is recalibrated is better at longer contexts than scaled RoPE "
+        "without training.",
+        "Gelberg et al., arXiv 2512.12167, abstract", EXTENSION,
+        better("drope+continued", "pi", "ntk", "yarn", times=8), SHORT,
+    ),
+    Claim(
         "LongRoPE's searched factors extend the context 8 times without fine-tuning.",
         "Ding et al., arXiv 2402.13753, abstract",
         EXTENSION, serves("longrope", 8), SHORT,

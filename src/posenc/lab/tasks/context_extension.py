@@ -5,9 +5,11 @@ METHOD  METHOD+resonance     its frequencies scaled, with the ratio of text leng
 METHOD@32  METHOD@max        a fixed factor, as on a server with one configuration
 DISTANCE  DISTANCE@32        changed distances (self_extend, dual_chunk, …), untrained; some have a factor
 clipped                      the slowest pairs slowed down to rest, at every length alike: no factor
+drope                        no rotation in any layer, untrained; drope+continued is the method (arXiv 2512.12167)
 METHOD+tuned  METHOD+resonance+tuned   after a short fine-tuning on longer texts, with the factor of that fine-tuning
 rope+tuned                   the same fine-tuning without any scaling
 rope+continued               as many bytes more at the training length: the control for more training alone
+drope+continued              the same without rotation: DroPE's recalibration, which sees no longer text
 
 A candidate of the search is judged by the bits of the second half of a few pieces of training text, at the length that
 its factor is for. The search never sees the windows that rows are scored on. Its result depends on the weights alone,
@@ -43,9 +45,9 @@ BASE = "rope"
 _CLEX_STEP = 0.05  # of its solver: five times the default, with frequencies that differ by less than 1e-6
 
 
-SEARCHED, LEARNED, CLIPPED = "longrope", "clex", "clipped"
+SEARCHED, LEARNED, CLIPPED, DROPPED = "longrope", "clex", "clipped", "drope"
 TUNED, CONTINUED = "tuned", "continued"
-SCALED = (BASE, *FACTORED, SEARCHED, *DYNAMIC, LEARNED, CLIPPED)
+SCALED = (BASE, *FACTORED, SEARCHED, *DYNAMIC, LEARNED, CLIPPED, DROPPED)
 DISTANCES = tuple(name for name in list_encodings("score") if encoding_info(name).extends_context)
 GROWN = ("group", "factor")  # options of those that slow positions down by as much as a text needs
 METHODS = (*SCALED, *DISTANCES)
@@ -81,8 +83,8 @@ def parse_row(row: str) -> MethodRow:
     left = rest[1:] if resonance else rest
     if len(left) > 1 or not set(left) <= {TUNED, CONTINUED}:
         raise ValueError(
-            f"{row}: after the method come +resonance, then @FACTOR or +tuned; rope also has +continued, and its "
-            "sliding window is measured without a row of its own"
+            f"{row}: after the method come +resonance, then @FACTOR or +tuned; rope and drope have +continued, and "
+            "rope's sliding window is measured without a row of its own"
         )
     return MethodRow(method, resonance, int(number) if at else None, left[0] if left else "")
 
@@ -98,8 +100,10 @@ def check_row(row: str, longest: int) -> None:
     r = parse_row(row)
     if r.method == BASE and (r.resonance or r.factor is not None):
         raise ValueError(f"{row}: rope has no factor; it takes +tuned and +continued")
-    if r.method != BASE and r.training == CONTINUED:
-        raise ValueError(f"{row}: +continued is a control, of rope alone")
+    if r.method not in (BASE, DROPPED) and r.training == CONTINUED:
+        raise ValueError(f"{row}: +continued trains at the training length, which rope (the control) and drope do")
+    if r.method == DROPPED and r.training == TUNED:
+        raise ValueError(f"{row}: DroPE trains at the training length, not on longer texts: use drope+continued")
     if r.method == LEARNED and (r.training != TUNED or r.resonance):
         raise ValueError(
             f"{row}: clex learns its frequencies; before that they are NTK-aware ones, of factor 2t − 1 at t times the "
@@ -113,8 +117,8 @@ def check_row(row: str, longest: int) -> None:
         raise ValueError(f"{row}: +resonance rounds the frequencies of a factor ({', '.join(FACTORED)})")
     if r.factor is None:
         return
-    if r.method == CLIPPED:
-        raise ValueError(f"{row}: {CLIPPED} has no factor: it slows the same pairs at every length")
+    if r.method in (CLIPPED, DROPPED):
+        raise ValueError(f"{row}: {r.method} has no factor: it changes the same pairs in the same way at every length")
     if r.training or r.method in DYNAMIC:
         raise ValueError(f"{row}: @ fixes the factor of an untrained row; this one has its own")
     if not 2 <= r.factor <= longest:
@@ -126,7 +130,8 @@ def scaling(reading: MethodRow, factor: int, trained: Trained, candidate: Candid
 
     Args:
         reading: of any row but those of ``rope``.
-        factor: how many times longer than trained; 1 is plain RoPE, but for Resonance's rounding and clipped pairs.
+        factor: how many times longer than trained; 1 is plain RoPE, but for Resonance's rounding,
+            clipped pairs and DroPE.
         trained: what the base was trained on.
         found: what a search found for this factor; LongRoPE without it has plain frequencies.
     """
@@ -134,6 +139,8 @@ def scaling(reading: MethodRow, factor: int, trained: Trained, candidate: Candid
         return CLEX(trained.pairs, original_length=trained.length, max_factor=factor, step=_CLEX_STEP)
     if reading.method == CLIPPED:
         return Clipped(pairs_to_clip(trained.pairs))
+    if reading.method == DROPPED:
+        return Clipped(trained.pairs, kind="hard")  # every frequency is 0
     if reading.method == SEARCHED:
         return longrope(candidate or Candidate((1.0,) * trained.pairs, 0), factor, trained)
     built = {**FACTORED, **DYNAMIC}[reading.method](float(factor), trained)

@@ -19,6 +19,7 @@ from posenc.lab.tasks.context_extension import (
     CLIPPED,
     CONTINUED,
     DISTANCES,
+    DROPPED,
     SEARCHED,
     TUNED,
     ExtendedDecoder,
@@ -48,6 +49,7 @@ from posenc.rotary.rope import RoPE
 from posenc.search import Candidate, Settings
 
 CONTROL = f"{BASE}+{CONTINUED}"  # of rows that were trained further
+RECALIBRATED = f"{DROPPED}+{CONTINUED}"
 _FOLLOWS = ("pi", "ntk", "ntk_by_parts", "yarn", "llama3", SEARCHED)
 _TUNED = (
     BASE, "pi", "ntk", "dynamic_ntk", "ntk_by_parts", "yarn", "dynamic_yarn", "llama3", SEARCHED, "ntk+resonance",
@@ -56,12 +58,14 @@ _TUNED = (
 QUICK = (  # with T = 64 ntk_by_parts and llama3 are the same
     BASE, "pi", "ntk", "yarn", "llama3", SEARCHED, "yarn+resonance", "pi@max", "yarn@max", "longrope@max",
     "self_extend", "rerope", "dual_chunk", "lm_infinite",
-    *(f"{method}+tuned" for method in (BASE, "pi", "ntk", "yarn", "dynamic_yarn", SEARCHED, "clex")), CONTROL,
+    *(f"{method}+tuned" for method in (BASE, "pi", "ntk", "yarn", "dynamic_yarn", SEARCHED, "clex")),
+    RECALIBRATED, CONTROL,
 )  # fmt: skip
 STANDARD = (
     BASE, *DISTANCES, *(f"{method}@max" for method in DISTANCES if has_factor(method)),
     *_FOLLOWS, "yarn_by_turns", CLIPPED, "ntk+resonance", "ntk_by_parts+resonance", "yarn+resonance",
-    *(f"{method}@max" for method in _FOLLOWS), *(f"{method}+tuned" for method in _TUNED), CONTROL,
+    *(f"{method}@max" for method in _FOLLOWS), *(f"{method}+tuned" for method in _TUNED),
+    DROPPED, RECALIBRATED, CONTROL,
 )  # fmt: skip
 
 
@@ -144,8 +148,9 @@ class Extension(Text):
     name = "extension"
     title = "Context extension of a text model with RoPE, in bits per byte"
     question = (
-        "How far beyond its training length does a model with RoPE work if its frequencies are scaled: at once, or "
-        "after a short fine-tuning on longer sequences? At every length the same bytes are scored."
+        "How far beyond its training length does a model with RoPE work if its frequencies are scaled, at once or "
+        "after a short fine-tuning on longer sequences, or if its rotation is dropped? At every length the same bytes "
+        "are scored."
     )
     shows = (
         "A method helps where it is better than rope's sliding window of the training length, which is free; a "
