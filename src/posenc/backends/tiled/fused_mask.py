@@ -2,9 +2,9 @@
 
 With the order of keys reversed, a function of the distance is a strided view of one row of numbers. Terms per key and
 sums of gates are written out for one block of queries at a time, and so are a network of the distance and products of
-queries with vectors of the distance, in memory that all blocks share. The kernel also returns the log-sum-exp of each row,
-which the backward pass of the tiles reads; where no term needs a gradient, the kernel's own backward pass runs block by
-block.
+queries with vectors of the distance, in memory that all blocks share. The kernel also returns the log-sum-exp of each
+row, which the backward pass of the tiles reads; where no term needs a gradient, the kernel's own backward pass runs
+block by block.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class Network(Term):
         return units
 
     def mask(self, q: Tensor, tile: Tile, memory: Tensor) -> Tensor:
-        inner, inner_bias, outer = self.tensors[2], self.tensors[3], self.tensors[4][tile.heads]
+        inner, inner_bias = self.tensors[2:4]
         units = self._units(tile)
         bending, written = units.bending, lying(memory, 1, q.shape[1], tile.rows, tile.columns)
         factors, constants = inner[bending], inner_bias[bending]
@@ -83,8 +83,9 @@ class Network(Term):
         _, _, inner, inner_bias, outer, outer_bias = self.tensors
         first = tile.offset + tile.queries - 1
         factors = self.tensors[0][first : first + tile.rows + tile.columns - 1], self.tensors[1][tile.start : tile.stop]
-        low, high = torch.stack([torch.stack(factor.aminmax()) for factor in factors])  # x lies between their products
-        ends = torch.outer(low, high).view(-1, 1) * inner + inner_bias
+        of_distances, of_queries = (torch.stack(factor.aminmax()) for factor in factors)
+        ends = torch.outer(of_distances, of_queries)  # x lies between them
+        ends = ends.view(-1, 1) * inner + inner_bias
         straight, dead = (ends >= 0).all(0), (ends <= 0).all(0)
         bending = (~(straight | dead)).nonzero()[:, 0]
         line = outer[tile.heads] * straight

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-
 # Zeros more than a view by distance needs, whose rows BLAS takes if they do not overlap. An odd step between rows: with
 # 2,048 numbers all rows share few lines of the cache, and T5 with gradients takes 1.27 times as long.
 GAP = 1
