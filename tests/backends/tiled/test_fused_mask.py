@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from posenc import attention
 from posenc.backends.tiled import fused_mask
 from tests.backends.tiled.compare import (
     BORDERS,
@@ -19,6 +20,7 @@ from tests.backends.tiled.compare import (
 from tests.samples import mostly_slow
 
 FIXED = ("alibi", "alibi+per key")  # without a gradient, or not asked for one
+WRITTEN = ("fire", "t5+fire", "xl", "xl clamped", "rope+xl", "shaw keys")  # masks that are the result of a product
 LEARNED = ("t5", "t5 both ways", "one row for all heads", "t5+fox", "alibi+per key")
 
 
@@ -36,6 +38,24 @@ def test_equals_the_definition(name, length, causal, taken):
     assert ("backward" in taken) == (name == "alibi"), "gradients of a term come from tiles"
 
 
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("length", mostly_slow([257, 700], 257))
+@pytest.mark.parametrize("name", WRITTEN)
+def test_masks_that_are_the_result_of_a_product(name, length, causal, taken):
+    expect_dense(name, length, causal=causal)
+    if length > 257:
+        expect_dense(name, length - 99, length, causal=causal)
+    assert "forward" in taken
+    assert "backward" not in taken
+
+
+@pytest.mark.parametrize(("name", "kernel"), [("fire", True), ("shaw keys", False)])
+def test_frozen_terms_that_are_the_result_of_a_product(name, kernel, taken):
+    """A mask of the distance alone has no gradient; one computed from queries has one for them."""
+    expect_frozen_dense(name)
+    assert ("backward" in taken) == kernel
+
+
 @pytest.mark.parametrize(("queries", "keys"), [(257, 300), (300, 257), (100, 700), (700, 100)])
 @pytest.mark.parametrize("name", ["alibi", *LEARNED])
 def test_cross_lengths(name, queries, keys, taken):
@@ -48,18 +68,21 @@ def test_cross_lengths(name, queries, keys, taken):
 def test_terms_that_are_not_trained(taken):
     """Frozen encodings in a training of q, k and v alone."""
     for name in LEARNED:
-        encodings, tensors = build_encodings(name), called(300, batch=1)
-        for encoding in encodings:
-            encoding.requires_grad_(False)
-        results = []
-        for backend in ("tiled", "dense"):
-            from posenc import attention
-
-            leaves = [t.detach().requires_grad_() for t in tensors[:3]]
-            out = attention(*leaves, encodings, x=tensors[3], backend=backend)
-            results.append(dict(zip("oqkv", [out, *torch.autograd.grad(out.square().sum(), leaves)], strict=True)))
-        expect_same(*results)
+        expect_frozen_dense(name)
     assert taken.count("backward") == len(LEARNED)
+
+
+def expect_frozen_dense(name: str) -> None:
+    """Results and gradients of q, k and v alone, as by the definition."""
+    encodings, tensors = build_encodings(name), called(300, batch=1)
+    for encoding in encodings:
+        encoding.requires_grad_(False)
+    results = []
+    for backend in ("tiled", "dense"):
+        leaves = [t.detach().requires_grad_() for t in tensors[:3]]
+        out = attention(*leaves, encodings, x=tensors[3], backend=backend)
+        results.append(dict(zip("oqkv", [out, *torch.autograd.grad(out.square().sum(), leaves)], strict=True)))
+    expect_same(*results)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)

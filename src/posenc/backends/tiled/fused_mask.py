@@ -1,9 +1,10 @@
-"""PyTorch's fused kernel for blocks of queries whose bias is a cheap mask: a view, or a sum of two vectors.
+"""PyTorch's fused kernel for blocks of queries whose bias can be a mask: a view, a sum of two vectors, a product.
 
 With the order of keys reversed, a function of the distance is a strided view of one row of numbers. Terms per key and
-sums of gates are written out for one block of queries at a time. The kernel also returns the log-sum-exp of each row,
-which the backward pass of the tiles reads; where no term needs a gradient, the kernel's own backward pass runs block by
-block.
+sums of gates are written out for one block of queries at a time, and so are a network of the distance and products of
+queries with vectors of the distance, in memory that all blocks share. The kernel also returns the log-sum-exp of each
+row, which the backward pass of the tiles reads; where no term needs a gradient, the kernel's own backward pass runs
+block by block.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from posenc.backends.tiled import portions
 from posenc.backends.tiled.softmax import Softmax
 from posenc.backends.tiled.terms import Decay, PerKey, Row
 from posenc.backends.tiled.tile import Tile, hidden_future
-from posenc.backends.tiled.tiled_call import LOG2_E, TiledCall
+from posenc.backends.tiled.tiled_call import LOG2_E, TiledCall, hide
 
 BLOCK = 256  # queries of one kernel call
-MASKS = 1 << 20  # numbers of a mask that is written out
+WRITTEN = 128  # of one whose mask is the result of a product
+MASKS = 1 << 20  # numbers of a mask that is written out; twice as many where heads share what it is computed from
 
 
 def serves(call: TiledCall) -> bool:
@@ -31,7 +33,23 @@ def serves(call: TiledCall) -> bool:
         return False
     small = call.q.shape[2] * call.k.shape[2] < BLOCK * BLOCK // 4 or call.q.shape[2] < 16
     order_only = call.visibility.order_only and call.visibility.window is None and not small
-    return order_only and all(isinstance(term, Row | PerKey) for term in call.terms)
+    return order_only and (_of_keys(call) or (_written(call) and call.q.dtype == call.wide))
+
+
+def serves_backward(call: TiledCall) -> bool:
+    """Whether the kernel's backward pass can, which gives no gradient of a mask, and is slow in half precision."""
+    fixed = not call.learned and not any(term.reads_queries for term in call.terms)
+    return fixed and call.q.dtype == call.wide and serves(call)
+
+
+def _of_keys(call: TiledCall) -> bool:
+    """Whether all that is added depends on the distance or the key alone, whatever the query is."""
+    return all(isinstance(term, Row | PerKey) for term in call.terms)
+
+
+def _written(call: TiledCall) -> bool:
+    """Whether what is added can be written down before the logits are known."""
+    return call.chain is None and all(term.adds_a_mask for term in call.terms)
 
 
 def _strips(call: TiledCall) -> list[tuple[int, int]]:
@@ -40,7 +58,9 @@ def _strips(call: TiledCall) -> list[tuple[int, int]]:
     group = call.q.shape[1] // num_kv_heads
     strips = [(0, num_kv_heads)] if call.bounds is None else call.bounds.strips(num_kv_heads, group)
     if any(not isinstance(term, Row) for term in call.terms):
-        most = max(1, MASKS // (batch * BLOCK * keys * group))
+        numbers = 2 * MASKS if any(term.shares_features for term in call.terms) else MASKS // 2
+        numbers = MASKS // BLOCK if _of_keys(call) else numbers // WRITTEN
+        most = max(1, numbers // (batch * keys * group))
         strips = [(h, min(h + most, last)) for first, last in strips for h in range(first, last, most)]
     return strips
 
@@ -49,7 +69,9 @@ def _tiles(call: TiledCall, part: portions.Portion) -> Iterator[Tile]:
     """Blocks of queries."""
     queries, keys, causal = call.q.shape[2], call.k.shape[2], call.visibility.causal is True
     steep = any(isinstance(term, PerKey) and term.steep(BLOCK // 4) for term in call.terms)
-    size = BLOCK // 2 if steep else BLOCK  # sums of strong gates lose digits within a block, and few keys matter
+    size = (
+        BLOCK // 2 if steep else BLOCK if _of_keys(call) else WRITTEN
+    )  # sums of strong gates lose digits within a block, and few keys matter
     for start in range(max(0, queries - keys) if causal else 0, queries, size):
         stop = min(start + size, queries)
         near, every = queries - stop if causal else 0, slice(0, call.k.shape[0])
@@ -71,8 +93,18 @@ def _row(call: TiledCall) -> Tensor | None:
     return total
 
 
-def _mask(call: TiledCall, row: Tensor | None, tile: Tile) -> Tensor:
+def _memory(call: TiledCall, part: portions.Portion) -> Tensor | None:
+    """Where masks of a portion are written, one after another: fresh memory costs more than the product in it."""
+    if _of_keys(call):
+        return None
+    rows = min(WRITTEN, call.q.shape[2])
+    return call.q.new_empty(call.q.shape[0] * part.q.shape[1] * rows * (call.k.shape[2] + rows - 1), dtype=call.wide)
+
+
+def _mask(call: TiledCall, row: Tensor | None, tile: Tile, memory: Tensor | None) -> Tensor:
     """The bias of a block, ``(batch | 1, heads | 1, rows, columns)``, as the kernel takes it."""
+    if memory is not None:
+        return _written_mask(call, tile, memory)
     view: Tensor | None = None
     if row is not None:
         first = tile.start + tile.near
@@ -105,15 +137,29 @@ def _mask(call: TiledCall, row: Tensor | None, tile: Tile) -> Tensor:
     return written
 
 
+def _written_mask(call: TiledCall, tile: Tile, memory: Tensor) -> Tensor:
+    """The same where some term computes it from queries, or with a network."""
+    q = call.q[tile.batch, tile.heads, tile.start : tile.stop] * call.scale
+    first, *later = sorted(call.terms, key=lambda term: isinstance(term, Row | PerKey))
+    mask = first.mask(q, tile, memory)
+    if later and len(mask) < len(q):
+        mask = mask.expand(len(q), -1, -1, -1).contiguous()
+    for term in later:
+        term.add(mask, q, tile, None)
+    hide(mask, call, tile, None)
+    return mask
+
+
 def forward(call: TiledCall) -> tuple[Tensor, Tensor]:
     """Results, and log2 of what the weights of each row were divided by."""
     out = call.q.new_zeros(*call.q.shape[:3], call.v.shape[3])
     norm = call.q.new_full((*call.q.shape[:3], 1), math.inf, dtype=call.wide)
-    row = _row(call)
+    row = _row(call) if _of_keys(call) else None
     for part in portions.portions(call, _strips(call)):
+        memory = _memory(call, part)
         for tile in _tiles(call, part):
             rows, seen = slice(tile.start, tile.stop), slice(tile.near, tile.far)
-            mask = _mask(call, row, tile)
+            mask = _mask(call, row, tile, memory)
             got, of_rows = fused_cpu.forward(
                 part.q[:, :, rows], part.k[:, :, seen], part.v[:, :, seen], mask, call.scale
             )
@@ -125,14 +171,15 @@ def forward(call: TiledCall) -> tuple[Tensor, Tensor]:
 def backward(call: TiledCall, grad: Tensor, out: Tensor, norm: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of q, k and v, where no term has one."""
     of_call = tuple(t.new_zeros(t.shape) for t in (call.q, call.k, call.v))
-    row = _row(call)
+    row = _row(call) if _of_keys(call) else None
     for part in portions.portions(call, _strips(call)):
         of_k, of_v, of_out, outs = (*map(torch.zeros_like, (part.k, part.v)), *map(part.widened, (grad, out)))
+        memory = _memory(call, part)
         for tile in _tiles(call, part):
             rows, seen = slice(tile.start, tile.stop), slice(tile.near, tile.far)
             norms = ((norm[:, tile.heads, rows] + call.shift(tile)) / LOG2_E).squeeze(-1)
             tensors = of_out[:, :, rows], part.q[:, :, rows], part.k[:, :, seen], part.v[:, :, seen], outs[:, :, rows]
-            parts = fused_cpu.backward(*tensors, norms, _mask(call, row, tile), call.scale)
+            parts = fused_cpu.backward(*tensors, norms, _mask(call, row, tile, memory), call.scale)
             of_call[0][:, tile.heads, rows] = parts[0][..., : call.q.shape[3]]
             of_k[:, :, seen] += parts[1]
             of_v[:, :, seen] += parts[2]

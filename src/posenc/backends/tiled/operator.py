@@ -107,7 +107,7 @@ def _backward_operator(
 ) -> list[Tensor]:
     spec = TileSpec.read(recipe)
     call = tiled_call(spec, tensors, fixed, numbers)
-    if fused_mask.serves(call) and not call.learned and call.q.dtype == call.wide:
+    if fused_mask.serves_backward(call):
         of_tensors = [*fused_mask.backward(call, grad, out, norm), *(t.new_empty(0) for t in tensors[3:])]
         if spec.sink is not None and spec.learns_sink:
             of_tensors[spec.sink] = _sink_gradient(call, grad, out, norm).to(tensors[spec.sink].dtype)

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from posenc.backends.inputs.visibility import VisibilityMask
-from posenc.backends.tiled.tile import Tile, by_distance, diagonals
+from posenc.backends.tiled.tile import Tile, by_distance, diagonals, lying
 
 
 class Change(NamedTuple):
@@ -48,6 +48,7 @@ class Term:
     shares_features = False  # whether all heads of a tile share what it computes first
     reads_logits = False  # whether it reads logits, so that a fused kernel cannot add it
     acts_on_products = False  # whether it acts on the bare products
+    reads_queries = False  # whether it has a gradient for the call's own queries
     tensors: tuple[Tensor, ...]
     frozen: set[int]  # tensors that need no gradient, by index; where that saves work, they get none
 
@@ -83,6 +84,22 @@ class Term:
     def gradient(self, grad: Tensor, q: Tensor, tile: Tile, saved: object) -> Change:
         """Gather the gradients of the term's own tensors from the gradient of the scores, which lies in `tile.room`."""
         raise NotImplementedError
+
+    @property
+    def adds_a_mask(self) -> bool:
+        """Whether it adds numbers that neither logits nor other heads decide about, as a fused kernel's mask does."""
+        return not (self.reads_logits or self.reads_values or self.acts_on_products or self.mixes_heads)
+
+    def mask(self, q: Tensor, tile: Tile, memory: Tensor) -> Tensor:
+        """The term alone, ``(batch | 1, heads, rows, columns)``, rows perhaps with gaps between them.
+
+        Args:
+            q, tile: as in `add`.
+            memory: where it lies: numbers in a line, enough for a tile whose rows have rows − 1 more columns.
+        """
+        written = lying(memory, *q.shape[:3], tile.columns).zero_()
+        self.add(written, q, tile, None)
+        return written
 
     reads_values = False  # whether `add_output` does anything
 

@@ -199,12 +199,12 @@ def scored(
     slope = capped_(scores, call.softcap, backward=backward)
     early = len(call.terms) if call.mixes_heads else sum(term.acts_on_products for term in call.terms)
     saved = [term.add(scores, q, tile, mask) for term in call.terms[:early]]
-    _hide(scores, call, tile, mask)
+    hide(scores, call, tile, mask)
     saved += [term.add(scores, q, tile, mask) for term in call.terms[early:]]
     return scores, q, Saved(saved, slope, states)
 
 
-def _hide(scores: Tensor, call: TiledCall, tile: Tile, mask: Tensor | None) -> None:
+def hide(scores: Tensor, call: TiledCall, tile: Tile, mask: Tensor | None) -> None:
     """−inf at hidden keys, in place."""
     if mask is not None:
         scores.add_(mask)

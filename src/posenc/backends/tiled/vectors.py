@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from posenc.backends.tiled.terms import Change, Term, TermContext
-from posenc.backends.tiled.tile import Tile, by_distance, spread
+from posenc.backends.tiled.tile import Tile, along_distance, by_distance, lying, spread
 from posenc.backends.tiled.tiled_call import QUERIES
 
 
@@ -57,14 +57,28 @@ def products(scores: Tensor, rows: Tensor, at: Reach, left: Tensor | None, grad_
         pieces.append((near[..., : at.before].sum(-1, keepdim=True), slice(0, 1)))
     if at.near < at.entries:
         pieces.append((scores.sum(-1, keepdim=True).sub_(near.sum(-1, keepdim=True)), slice(-1, None)))
-    total = scores.new_zeros(*scores.shape[:-1], rows.shape[-1])
+    total: Tensor | None = None
     for part, where in pieces:
         if part.shape[-1]:
-            total += part @ rows[:, where]
+            product = part @ rows[:, where]
+            total = product if total is None else total.add_(product)
             if left is not None and grad_rows is not None:
-                of_rows = (part.mT @ left).sum(0)
-                grad_rows[:, where] += of_rows.sum(0, keepdim=True) if grad_rows.shape[0] == 1 else of_rows
-    return total
+                _gather(grad_rows[:, where], part, left)
+    return scores.new_zeros(*scores.shape[:-1], rows.shape[-1]) if total is None else total
+
+
+def _gather(total: Tensor, part: Tensor, left: Tensor) -> None:
+    """total_h += Σ_b part_bhᵀ · left_bh, in place; summed over heads where they share it, and have few rows."""
+    if total.shape[0] == part.shape[1]:
+        for of_row, left_row in zip(part, left, strict=True):
+            total.baddbmm_(of_row.mT, left_row)
+    else:
+        total += (part.mT @ left).sum((0, 1)).unsqueeze(0)
+
+
+def _few(tile: Tile, rows: Tensor, left: Tensor) -> bool:
+    """Whether a tile has so few queries that a weight meets them rather than the rows."""
+    return tile.rows * (rows.shape[1] + left.shape[3]) < rows.shape[1] * left.shape[3]
 
 
 class Vectors(Term):
@@ -83,7 +97,7 @@ class Vectors(Term):
                 tensors = {**tensors, name: F.pad(tensors[name], (0, 0, unseen, 0))}
         super().__init__(*tensors.values())
         self.names, self.first, self.scale, self.unseen = list(tensors), first - unseen, scale, unseen
-        self.reads_values = "values" in tensors
+        self.reads_values, self.reads_queries = "values" in tensors, "content" not in tensors
         self._heads: slice | None = None
         self._made: Tensor | None = None
         self._made_grad: Tensor | None = None
@@ -141,11 +155,28 @@ class Vectors(Term):
         left, weight, rows = self._left(q, tile), self._get("weight"), self._get("rows")
         assert rows is not None
         at = reach(tile, self.first, rows.shape[1])
-        if weight is not None and tile.rows * (rows.shape[1] + left.shape[3]) < rows.shape[1] * left.shape[3]:
+        if weight is not None and _few(tile, rows, left):
             add_products(scores, left @ weight[tile.heads], rows, at)  # for few queries, before rows were made
         else:
             add_products(scores, left, self._rows(tile), at)
         return left
+
+    def mask(self, q: Tensor, tile: Tile, memory: Tensor) -> Tensor:
+        left, weight, rows = self._left(q, tile), self._get("weight"), self._get("rows")
+        assert rows is not None
+        at = reach(tile, self.first, rows.shape[1])
+        if weight is not None and _few(tile, rows, left):
+            return super().mask(q, tile, memory)
+        rows, entries = self._rows(tile), lying(memory, *left.shape[:3], at.entries)
+        if at.before:
+            entries[..., : at.before] = left @ rows[:, :1].mT
+        if at.near < at.entries:
+            entries[..., at.near :] = left @ rows[:, -1:].mT
+        if at.high > at.low and at.near > at.before:
+            between = rows[:, at.low : at.high].mT.expand(left.shape[1], -1, -1)
+            for of_row, into in zip(left, entries[..., at.before : at.near], strict=True):
+                torch.bmm(of_row, between, out=into)
+        return along_distance(entries, tile.columns)
 
     def gradient(self, grad: Tensor, q: Tensor, tile: Tile, saved: object) -> Change:
         assert isinstance(saved, Tensor)
