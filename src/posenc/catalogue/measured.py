@@ -12,6 +12,7 @@ _IN_TASKS = (
 RECORDED: dict[str, tuple[str, ...]] = {
     "text": ("rope", "alibi"),
     "quick": ("nope", "sinusoidal", "learned", "rope", "alibi", "t5", "fox", "stick-breaking"),
+    "extension-drope": ("rope", "pi", "ntk", "yarn", "longrope"),
     "extension": ("rope", "pi", "ntk", "yarn", "dynamic_yarn", "streaming_llm"),
     "recall-fox-pro": ("rope", "fox"),
     "flipflop-cope-rope": ("rope", "cope"),
