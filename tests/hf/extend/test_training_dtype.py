@@ -13,7 +13,7 @@ pytest.importorskip("accelerate")
 
 from posenc.evaluation import token_losses
 from posenc.hf.extend import Recipe, extend
-from tests.hf.extend.extended import TARGET, TRAINED, asked, saved, small
+from tests.hf.extend.extended import TARGET, TRAINED, request, saved, small
 
 GENTLE = Recipe(steps=6, warmup=1, lr=2e-5, save_every=2)
 
@@ -24,7 +24,7 @@ def trained(folder: Path, dtype: torch.dtype, name: str = "new", **options: Any)
     before = {name: weight.detach().float() for name, weight in model.named_parameters()}
     if not (folder / "model").exists():
         saved(folder / "model", model)
-    done = extend(folder / "model", TARGET, "drope", out=folder / name, **asked(recipe=GENTLE, **options))
+    done = extend(folder / "model", TARGET, "drope", out=folder / name, **request(recipe=GENTLE, **options))
     return done.model, before
 
 
@@ -35,7 +35,7 @@ def test_16_bit_weights_are_trained_as_float32_ones_are(dtype: torch.dtype, tmp_
     assert all(weight.isfinite().all() for weight in model.parameters())
     wide = small()
     wide.load_state_dict(before)
-    reference: Any = extend(wide, TARGET, "drope", out=tmp_path / "wide", **asked(recipe=GENTLE)).model
+    reference: Any = extend(wide, TARGET, "drope", out=tmp_path / "wide", **request(recipe=GENTLE)).model
     for name, weight in reference.named_parameters():
         assert torch.equal(model.get_parameter(name), weight.to(dtype))
 
@@ -56,7 +56,7 @@ def test_a_stopped_training_of_16_bit_weights_ends_with_the_same_ones(tmp_path: 
 def test_a_loss_that_is_not_finite_is_an_error_with_its_cause(tmp_path: Path) -> None:
     model = small()
     with pytest.raises(ValueError, match=r"lr: the loss of step \d is"):
-        extend(model, TARGET, "drope", out=tmp_path / "new", **asked(recipe=Recipe(steps=4, warmup=0, lr=1e30)))
+        extend(model, TARGET, "drope", out=tmp_path / "new", **request(recipe=Recipe(steps=4, warmup=0, lr=1e30)))
     model = small()
     model.model.embed_tokens.weight.data[7] = torch.nan
     with pytest.raises(ValueError, match="its loss at 3 tokens is not finite"):
@@ -72,4 +72,4 @@ def test_a_lack_of_memory_in_training_is_one_line(
 
     monkeypatch.setattr("posenc.hf.extend.tuning.row_loss", out_of_memory)
     with pytest.raises(ValueError, match=f"training on rows of {tokens} tokens: use fewer --tokens"):
-        extend(small(), TARGET, method, out=tmp_path / "new", **asked())
+        extend(small(), TARGET, method, out=tmp_path / "new", **request())
