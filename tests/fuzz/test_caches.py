@@ -1,8 +1,8 @@
 """Caches under random calls against one forward pass over each row's real tokens.
 
 A layer reads tokens with a cache; in between the cache is cropped, reordered, copied, pickled or cleared, a call fails,
-and gradients or inference mode come and go. Whatever happened before, a token's result is that of the row's last place
-when the layer reads the row's real tokens at once, without a cache.
+and gradients or inference mode come and go. Whatever happened before, a token's result equals what the layer gives at
+this token in one pass over the row's real tokens, without a cache.
 
     pytest tests/fuzz/test_caches.py                                  a hundred runs
     pytest tests/fuzz/test_caches.py -m slow -n 2                     3,000 runs
