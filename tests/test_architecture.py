@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import pkgutil
 import re
 import subprocess
 import sys
@@ -197,10 +198,20 @@ def test_packages_name_what_they_export(package: str) -> None:
 
 
 def test_packages_are_reachable_after_import_posenc() -> None:
-    code = "import posenc; posenc.layers.SelfAttention; posenc.testing.check_encoding; posenc.hf.read_rope"
+    packages = [module.name for module in pkgutil.iter_modules(posenc.__path__) if module.ispkg and module.name != "cli"]
+    assert set(packages) <= set(dir(posenc))
+    code = f"import posenc\nfor name in {packages}: assert getattr(posenc, name).__name__ == 'posenc.' + name"
     subprocess.run([sys.executable, "-c", code], check=True)
     with pytest.raises(AttributeError, match="nothing"):
         posenc.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("before", ["", "import posenc, posenc.hf\n", "import posenc_cli\n"])
+def test_reading_a_configuration_loads_no_torch(before: str) -> None:
+    code = before + "from posenc.hf import read_rope\n"
+    code += "assert read_rope({'model_type': 'llama', 'head_dim': 64, 'rope_theta': 1e4}).rotations\n"
+    code += "import sys; assert not {'torch', 'numpy', 'transformers'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_import_loads_torch_only() -> None:

@@ -5,20 +5,35 @@ the names that a model builder types in a week. Every other encoding is imported
 (`posenc.embedding`, `posenc.rotary`, `posenc.bias`, `posenc.score`, `posenc.weight`; scalings of RoPE are in
 `posenc.frequencies`) or built by name with `create_encoding`.
 
-``import posenc`` loads torch and registers the operators that exported graphs call. The command line alone does
-without, until a command needs a tensor: torch takes seconds to load, and a configuration is read in a tenth of one.
+``import posenc`` loads neither torch nor any module below: each is imported when its name is first used, because torch
+takes seconds to load and a configuration is read in a tenth of one. A process that loads an exported graph of posenc
+imports `posenc.backends`, which registers the operators that such graphs call.
 """
 
 from __future__ import annotations
 
-import sys
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from posenc.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
-    from posenc import positions
+    from posenc import backends as backends
+    from posenc import bias as bias
+    from posenc import catalogue as catalogue
+    from posenc import diffusers as diffusers
+    from posenc import embedding as embedding
+    from posenc import evaluation as evaluation
+    from posenc import frequencies as frequencies
+    from posenc import functional as functional
+    from posenc import layers as layers
+    from posenc import onnx as onnx
+    from posenc import positions as positions
+    from posenc import presets as presets
+    from posenc import rotary as rotary
+    from posenc import score as score
+    from posenc import search as search
+    from posenc import testing as testing
+    from posenc import weight as weight
     from posenc.backends.call import Explanation, attention, explain
     from posenc.backends.distributed.parallel import sharded_attention
     from posenc.backends.inspect import attention_lse, read_attention
@@ -62,7 +77,8 @@ __getattr__, _NAMES = lazy_names(
         "posenc.weight": "AttentionSink StickBreaking",
     },
     aliases={"FoX": "ForgetGate"},  # the name of its paper's model
-    submodules="positions hf layers search testing functional onnx diffusers presets",
+    submodules="backends bias catalogue diffusers embedding engines evaluation explorer figures frequencies functional hf "
+    "lab layers onnx positions presets recommend rotary score search testing weight",
 )
 
 __all__ = [
@@ -80,7 +96,3 @@ __all__ = [
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_NAMES})
-
-
-if "posenc_cli" not in sys.modules and ("-m", "posenc") not in pairwise(sys.orig_argv):
-    from posenc.backends import call as _registers_operators  # noqa: F401

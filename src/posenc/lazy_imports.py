@@ -35,4 +35,4 @@ def lazy_names(
             return import_module(f"{package}.{name}")
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
-    return get, sorted({*home, *other_names})
+    return get, sorted({*home, *other_names, *modules})

@@ -1,8 +1,7 @@
 """The command ``posenc`` until torch is needed: the version, the help, the commands' arguments, the exit code.
 
-A package of its own: after it, importing `posenc` does not load torch, which takes seconds. The version, the help and
-usage errors are printed at once, configurations are read without torch, and Ctrl-C while it loads ends the program as
-at any other time. Standard library only.
+The version, the help and usage errors are printed at once, configurations are read without torch, which takes seconds
+to load, and Ctrl-C while it loads ends the program as at any other time. Standard library only.
 """
 
 from __future__ import annotations

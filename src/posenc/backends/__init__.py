@@ -9,4 +9,8 @@ A call is validated and written down once (`inputs.attention_call.AttentionCall`
 `dense` is the definition, which every other backend equals in values and gradients up to rounding. `call.BACKENDS`
 lists them, `preference` orders them by what was measured. Backends know hook points and the structures that encodings
 state, never a concrete encoding.
+
+Importing this package registers the operators that exported graphs call (`torch.export.load` needs them).
 """
+
+from posenc.backends import call as call

@@ -65,7 +65,7 @@ def recorded(name: str, **options: object) -> tuple[Tensor, tuple[list[Tensor], 
 RUN = """
 import sys
 import torch
-import posenc  # registers the operator
+import posenc.backends  # registers the operator
 
 for number in range(int(sys.argv[2])):
     program = torch.export.load(f"{sys.argv[1]}/{number}.pt2")
