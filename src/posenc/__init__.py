@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from posenc import rotary as rotary
     from posenc import score as score
     from posenc import search as search
-    from posenc import testing as testing
     from posenc import weight as weight
     from posenc.backends.call import Explanation, attention, explain
     from posenc.backends.distributed.parallel import sharded_attention
