@@ -6,6 +6,7 @@ import io
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -217,7 +218,7 @@ def test_version_needs_nothing_of_posenc_or_torch() -> None:
 
 
 def test_version_says_what_each_extra_has_and_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = ["torch>=2.6", "mpmath>=1.3; extra == 'lab'", 'no-such-package; python_version > "3" and extra == "lab"']
+    known = ["torch>=2.6", "mpmath>=1.3; extra == 'lab'", "mpmath>=1.4; extra == 'lab'", 'no-such-package; python_version > "3" and extra == "lab"']
     monkeypatch.setattr(
         installed, "requires", lambda name: [*known, "ruff; extra == 'dev'", "gone>=1; extra == 'tune'"]
     )
@@ -241,6 +242,7 @@ def test_each_command_has_help(call: Call, command: str) -> None:
     code, out, err = call(command, "--help")
     assert (code, err) == (0, "")
     assert f"posenc {command}" in out
+    assert not re.search(r"extra\s*\.", out), "what is in brackets is no markup"
     assert "--help" in out
 
 

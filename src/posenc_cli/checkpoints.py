@@ -175,8 +175,9 @@ def _convert() -> argparse.ArgumentParser:
     parser = Parser("convert", "The rotation stays the same; weights are not read.")
     parser.add_argument("path", help=_PATH.replace(" a GGUF file,", ""))
     parser.add_argument(
-        "--spelling", required=True, choices=("both", "v4", "v5"),
-        help="both: old and new readers read the config alike; v4: rope_theta and rope_scaling; v5: rope_parameters",
+        "--spelling", default="both", choices=("both", "v4", "v5"),
+        help="both: old and new readers read the config alike; v4: rope_theta and rope_scaling; v5: rope_parameters "
+        "(default: %(default)s)",
     )  # fmt: skip
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--out", metavar="FOLDER", help="new folder for the result (default: print the diff only)")

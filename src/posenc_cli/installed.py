@@ -41,15 +41,15 @@ def posenc_version() -> str:
 def extras(requirements: Iterable[str]) -> dict[str, list[str]]:
     """The packages of each extra that users choose, from requirements as a distribution's metadata write them.
 
-    >>> extras(["torch>=2.6", "gguf>=0.17; extra == 'gguf'", "ruff>=0.8; extra == 'dev'"])
+    >>> extras(["torch>=2.6", "gguf>=0.17; extra == 'gguf'", "gguf>=0.18; extra == 'gguf'", "ruff; extra == 'dev'"])
     {'gguf': ['gguf']}
     """
-    packages: dict[str, list[str]] = {}
+    packages: dict[str, dict[str, None]] = {}
     for requirement in requirements:
         package, extra = re.match(r"[\w.-]+", requirement), re.search(r"extra == ['\"]([\w.-]+)['\"]", requirement)
         if package and extra and extra[1] not in _OF_DEVELOPERS:
-            packages.setdefault(extra[1], []).append(package[0])
-    return packages
+            packages.setdefault(extra[1], {})[package[0]] = None
+    return {extra: list(names) for extra, names in packages.items()}
 
 
 def _requirements() -> list[str]:

@@ -19,11 +19,14 @@ FACTS = (
 def facts_of(entry: Entry) -> dict[str, Any]:
     """The facts of the catalogue, and how to import and create the encoding."""
     classes = [cls for cls in (entry.encoding, entry.scaling) if cls is not None]
+    imported: dict[str, list[str]] = {}
+    for cls in classes:
+        imported.setdefault(package_of(cls), []).append(cls.__name__)
     return {
         **{name: getattr(entry, name) for name in FACTS},
         "extends_context": entry.extends_context,
         "class": " with ".join(f"{cls.__module__}.{cls.__name__}" for cls in classes) or None,
-        "import": "; ".join(f"from {package_of(cls)} import {cls.__name__}" for cls in classes) or None,
+        "import": "; ".join(f"from {package} import {', '.join(names)}" for package, names in imported.items()) or None,
         "example": _example(entry),
         "tables": tables_with(entry.name),
     }

@@ -172,7 +172,10 @@ class Evaluation:
         yield "| method | " + " | ".join(f"{length:,}" for length in lengths) + " |"
         yield "| --- |" + " ---: |" * len(lengths)
         for method in methods:
-            cells = [_cell(task, self.interval(task, length, method)) for length in lengths]
+            cells = [
+                _cell(task, list(self.values(task, length, method).values()), self.interval(task, length, method))
+                for length in lengths
+            ]
             yield f"| {method} | " + " | ".join(cells) + " |"
         if not contrasts:
             return
@@ -196,9 +199,12 @@ def _complete(value: float) -> bool:
     return value == 1
 
 
-def _cell(task: str, interval: Interval | None) -> str:
-    if interval is None:
+def _cell(task: str, values: Sequence[float], interval: Interval | None) -> str:
+    """A mean with its interval; one value without an interval."""
+    if not values:
         return "–"
+    if interval is None:
+        return f"{values[0]:.4f} (n 1)" if task == PERPLEXITY else f"{sum(map(_complete, values))} of {len(values)}"
     if task == PERPLEXITY:
         return f"{interval.mean:.4f} ± {interval.half_width:.4f} (n {interval.n})"
     return f"{100 * interval.mean:.0f} [{100 * interval.low:.0f}, {100 * interval.high:.0f}] (n {interval.n})"

@@ -83,7 +83,7 @@ def _compare(
     track: Annotated[
         list[str] | None,
         typer.Option(
-            help="Also log every job to wandb or tensorboard; may be given twice. Needs the extra [track].",
+            help="Also log every job to wandb or tensorboard; may be given twice. Needs the extra \\[track].",
             show_default=False,
         ),
     ] = None,

@@ -24,13 +24,13 @@ PLANTED: list[tuple[str, str, str, dict[str, Any], dict[str, Any], list[str]]] =
         "version-5-spelling", "fault", "rope_parameters",
         {**LLAMA_31, "transformers_version": "4.57.1", "rope_parameters": {**LLAMA_3, "rope_theta": 5e5}},
         {**LLAMA_31, "transformers_version": "4.57.1", "rope_scaling": LLAMA_3, "rope_theta": 5e5},
-        ["spelling of transformers 5", "4.57.1", "10000, not 500000", "llama3", "to_config(version=4)"],
+        ["spelling of transformers 5", "4.57.1", "10000, not 500000", "llama3", "posenc convert --spelling both"],
     ),
     (
         "version-5-spelling", "note", "rope_parameters",
         {**LLAMA_31, "transformers_version": "5.0.0", "rope_parameters": {**LLAMA_3, "rope_theta": 5e5}},
         {**LLAMA_31, "rope_parameters": {**LLAMA_3, "rope_theta": 5e5}, "rope_scaling": LLAMA_3, "rope_theta": 5e5},
-        ["version 4 reads nothing of it", "for both"],
+        ["version 4 reads nothing of it", "posenc convert"],
     ),
     (
         "base-lost", "fault", "rope_theta",

@@ -255,6 +255,11 @@ def test_requests_that_make_no_sense(options: dict[str, Any], message: str) -> N
     assert not lines  # refused before anything is measured
 
 
+def test_lengths_are_refused_before_a_model_is_loaded(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="lengths: whole numbers of tokens above 512"):
+        evaluate(tmp_path / "nothing-is-here", lengths=[2048, 512])
+
+
 def test_methods_by_name() -> None:
     assert str(Method.parse("yarn@2")) == "yarn@2"
     assert Method.parse("yarn@1.5").target(1000, 4000) == 1500
@@ -283,6 +288,15 @@ def test_a_table_says_what_was_shown() -> None:
     text = str(evaluation)
     assert text.splitlines()[2] == "**perplexity, 200 tokens, against cut: equivalent self_extend; worse yarn.**"
     assert "| yarn | 17 [2, 48] (n 12) |" in text
+
+
+@pytest.mark.parametrize(
+    ("task", "value", "cell"),
+    [("niah_single", 1.0, "1 of 1"), ("niah_single", 0.5, "0 of 1"), ("perplexity", 2.25, "2.2500 (n 1)")],
+)
+def test_one_item_has_a_result_without_an_interval(task: str, value: float, cell: str) -> None:
+    evaluation = Evaluation({"model": "m", "trained_length": 100}, (Reading("as_is", task, 200, 0, value, 1.0),))
+    assert f"| as_is | {cell} |" in str(evaluation)
 
 
 def test_a_stopped_command_goes_on(tmp_path: Path) -> None:

@@ -373,7 +373,9 @@ def test_a_gguf_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "--override-kv llama.context_length=int:8192" in printed
     llama3 = extend_config(path, 8192, "llama3").engines[0].command
     assert llama3.startswith(f"posenc gguf {path} extended.gguf --rope ")
-    assert posenc_cli.run(["extend", str(path), "--length", "8192", "--config-only", "--in-place"]) == 2
+    for option in (["--in-place"], ["--out", str(tmp_path / "longer")]):
+        assert posenc_cli.run(["extend", str(path), "--length", "8192", "--config-only", *option]) == 2
+        assert "posenc gguf SOURCE TARGET --rope BLOCK" in capsys.readouterr().err
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -85,6 +85,14 @@ def test_the_pace_of_readings_estimates_what_is_left() -> None:
     assert 2 < workload.cost(128) / workload.cost(64) < 4
 
 
+def test_a_reading_that_the_machine_delays_does_not_set_the_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, clock = small(), iter([0.0, 40.0, 40.0, 41.0, 41.0, 43.0])  # readings of 40, 1 and 2 seconds
+    workload, piece = Workload(model, {64: 3}), text()
+    monkeypatch.setattr("posenc.hf.extend.estimate.time.perf_counter", lambda: next(clock))
+    workload.probe(model, piece)
+    assert workload.seconds_left == pytest.approx(3 * workload.cost(64) / workload.cost(min(256, len(piece))))
+
+
 def test_memory_counts_weights_and_the_matrix_of_eager_attention() -> None:
     model = small()
     parts = memory_needed(model, 1000, 8, decodes=False)

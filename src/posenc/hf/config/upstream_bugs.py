@@ -62,7 +62,7 @@ def _on_spelling(config: Config, text_config: TextConfig, rope_block: RopeBlock)
         losses.append(f"its base would be {family.base:g}, not {values['rope_theta']:g}")
     if values.get("rope_type", "default") != "default":
         losses.append(f"the scaling {values['rope_type']!r} would be lost")
-    text += f"{' and '.join(losses)}; for version 4 write the keys of to_config(version=4), next to these keys for both"
+    text += f"{' and '.join(losses)}; posenc convert --spelling both writes the keys of both versions"
     yield Finding("rope_parameters", text, "version-5-spelling", "fault" if written else "note")
 
 

@@ -291,6 +291,7 @@ def evaluate(
         raise ValueError(f"depths: percentages from 0 to 100 are needed, got {shown(depths)}")
     if not 1 <= part[0] <= part[1]:
         raise ValueError(f"part: (k, n) with 1 ≤ k ≤ n is needed, got {shown(part)}")
+    asked = None if lengths is None else _check_lengths(lengths, scored)  # before a model is loaded
     name = Path(model).name if isinstance(model, str | Path) else type(model).__name__
     if isinstance(model, nn.Module):
         live = model
@@ -304,7 +305,7 @@ def evaluate(
     changed = any(method.name not in UNCHANGED for method in chosen_methods)
     rotations = RotaryModules(live) if changed else None
     trained = _trained(trained_length, live, rotations)
-    chosen_lengths = _lengths(lengths, trained, scored)
+    chosen_lengths = asked or _check_lengths((trained // 4, trained, 2 * trained), scored)
     folder = None if out is None else Path(out)
     logs = _open_logs(folder, part)
     evaluator = Evaluator(
@@ -408,8 +409,9 @@ def _trained(trained_length: int | None, model: nn.Module, rotations: RotaryModu
     return trained
 
 
-def _lengths(lengths: Iterable[int] | None, trained: int, scored: int) -> tuple[int, ...]:
-    chosen = tuple(dict.fromkeys((trained // 4, trained, 2 * trained) if lengths is None else lengths))
+def _check_lengths(lengths: Iterable[int], scored: int) -> tuple[int, ...]:
+    """Each length once; a ValueError where one leaves no token before the scored ones."""
+    chosen = tuple(dict.fromkeys(lengths))
     if not chosen or any(type(n) is not int or not scored < n <= TOKENS for n in chosen):
         raise ValueError(f"lengths: whole numbers of tokens above {scored} (scored) are needed, got {shown(chosen)}")
     return chosen

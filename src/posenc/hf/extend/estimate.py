@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from posenc.evaluation.likelihood import device_of, token_losses
 
 _PROBE = 256  # tokens of the probe: enough to outweigh the overhead of calls
+_PROBES = 3
 _STATES = (
     8  # copies of the states of a layer that live at once: input, norm, queries, keys, values, output, residual, next
 )
@@ -60,12 +61,15 @@ class Workload:
         return 2.0 * self._parameters * tokens + 2.0 * self._attention * tokens**2
 
     def probe(self, model: nn.Module, tokens: Tensor) -> None:
-        """Time a short reading after a warm-up; the first real reading replaces its pace."""
+        """Time short readings after a warm-up; the first real reading replaces their pace."""
         piece = tokens[: min(_PROBE, len(tokens))]
         token_losses(model, piece, 1)
-        start = time.perf_counter()
-        token_losses(model, piece, 1)  # copies its losses to the processor, so that a GPU has finished
-        self._pace = (time.perf_counter() - start) / self.cost(len(piece))
+        seconds = []
+        for _ in range(_PROBES):
+            start = time.perf_counter()
+            token_losses(model, piece, 1)  # copies its losses to the processor, so that a GPU has finished
+            seconds.append(time.perf_counter() - start)
+        self._pace = min(seconds) / self.cost(len(piece))  # whatever else the machine does only adds to a reading
 
     def done(self, tokens: int, seconds: float | None, count: int = 1) -> None:
         """Note readings that were made; seconds None: they were known already."""
