@@ -6,6 +6,7 @@ https://download.pytorch.org/whl/cpu, as the workflows do.
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
 import tomllib
@@ -28,6 +29,8 @@ CORE = [f"tests/{part}" for part in (
 LOWEST = [
     f"tests/{part}" for part in ("bias", "embedding", "frequencies", "positions", "rotary", "test_conformance.py")
 ]
+# Where the pins must hold, with the oldest system that torch has wheels for.
+PLATFORMS = {"x86_64-unknown-linux-gnu": {}, "aarch64-apple-darwin": {"MACOSX_DEPLOYMENT_TARGET": "14.0"}}
 TESTING = ("hypothesis>=6.100", "mpmath>=1.3", "numpy>=1.26", "pytest>=8", "pytest-xdist>=3.5")
 
 nox.options.sessions = ["lint", "tests"]
@@ -55,6 +58,20 @@ def lint(session: nox.Session) -> None:
         ("citation-file-format", [Path("CITATION.cff")]),
     ):
         session.run("check-jsonschema", "--builtin-schema", f"vendor.{schema}", *map(str, files))
+
+
+@nox.session
+def resolve(session: nox.Session) -> None:
+    """Whether the pins of constraints.txt agree with one another and with every extra, on each Python and platform.
+
+    From the registry's metadata alone: no package is downloaded. uv asks PyPI and no other index.
+    """
+    session.install("uv")
+    for python, (platform, environment) in itertools.product(PYTHONS, PLATFORMS.items()):
+        session.run(
+            "uv", "pip", "compile", "--quiet", "--no-config", "--all-extras", "pyproject.toml", "constraints.txt",
+            "--python-version", python, "--python-platform", platform, env=environment, silent=True,
+        )  # fmt: skip
 
 
 @nox.session(python=PYTHONS)
@@ -85,6 +102,7 @@ def coverage(session: nox.Session) -> None:
 def reference(session: nox.Session) -> None:
     """Comparisons with other libraries, and the examples that put posenc into them."""
     session.install(*PINNED, "-e", ".[dev,reference,adapters]")
+    session.install("--no-deps", "litgpt>=0.5.13")  # asks for a huggingface_hub older than transformers does
     session.run("pytest", "-n", "auto", "-m", "reference", *session.posargs)
 
 
@@ -136,3 +154,5 @@ def tagged(session: nox.Session) -> None:
         session.error(f"CITATION.cff must say version: {version[1]}")
     if f"\n## {version[1]} " not in (ROOT / "CHANGELOG.md").read_text():
         session.error(f"CHANGELOG.md needs the heading '## {version[1]} - DATE' in place of 'Unreleased'")
+    if "git clone REPOSITORY" in (ROOT / "README.md").read_text():
+        session.error("README.md must say where to clone from in place of REPOSITORY")

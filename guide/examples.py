@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import doctest
 import inspect
+from collections.abc import Iterable
 
 import posenc
 from posenc.catalogue import Entry
@@ -31,11 +32,13 @@ def example_of(entry: Entry) -> str:
         lines.append(example.source.rstrip())
         lines += [f"# {line}" for line in example.want.splitlines() if line != _BLANK]
     code = "\n".join(lines)
-    return f"{_imports(code)}\n\n{code}\n"
+    written = {node.lineno: node for node in ast.parse(code).body if isinstance(node, ast.ImportFrom)}
+    code = "\n".join(line for number, line in enumerate(code.splitlines(), 1) if number not in written)
+    return f"{_imports(code, written.values())}\n\n{code}\n"
 
 
-def _imports(code: str) -> str:
-    """Import lines for what a piece of code reads and does not make."""
+def _imports(code: str, written: Iterable[ast.ImportFrom]) -> str:
+    """Import lines for what a piece of code reads and does not make, and those that its example has itself."""
     tree = ast.parse(code)
     imported = {alias.asname or alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom | ast.Import)
                 for alias in node.names}  # fmt: skip
@@ -58,6 +61,9 @@ def _imports(code: str) -> str:
     public: dict[str, list[str]] = {}
     for name in sorted(read & packages.keys()):
         public.setdefault(packages[name], []).append(name)
+    for statement in written:
+        names = public.setdefault(statement.module or "", [])
+        public[statement.module or ""] = sorted({*names, *(alias.name for alias in statement.names)})
     lines = ["import torch"] if "torch" in read else []
     lines += ["from torch import nn"] if "nn" in read else []
     lines += [f"from {package} import {', '.join(names)}" for package, names in sorted(public.items())]

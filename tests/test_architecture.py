@@ -198,7 +198,7 @@ def test_packages_name_what_they_export(package: str) -> None:
 
 
 def test_packages_are_reachable_after_import_posenc() -> None:
-    packages = [module.name for module in pkgutil.iter_modules(posenc.__path__) if module.ispkg and module.name != "cli"]
+    packages = [name for _, name, is_package in pkgutil.iter_modules(posenc.__path__) if is_package and name != "cli"]
     assert set(packages) <= set(dir(posenc))
     code = f"import posenc\nfor name in {packages}: assert getattr(posenc, name).__name__ == 'posenc.' + name"
     subprocess.run([sys.executable, "-c", code], check=True)

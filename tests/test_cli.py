@@ -218,7 +218,8 @@ def test_version_needs_nothing_of_posenc_or_torch() -> None:
 
 
 def test_version_says_what_each_extra_has_and_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = ["torch>=2.6", "mpmath>=1.3; extra == 'lab'", "mpmath>=1.4; extra == 'lab'", 'no-such-package; python_version > "3" and extra == "lab"']
+    twice = ["mpmath>=1.3; extra == 'lab'", "mpmath>=1.4; extra == 'lab'"]
+    known = ["torch>=2.6", *twice, 'no-such-package; python_version > "3" and extra == "lab"']
     monkeypatch.setattr(
         installed, "requires", lambda name: [*known, "ruff; extra == 'dev'", "gone>=1; extra == 'tune'"]
     )

@@ -1,27 +1,51 @@
-"""What the documentation shows is run: docstring examples, the README's Python, every file in examples/."""
+"""What the documentation shows is run: docstring examples, every file in examples/, the blocks of pages."""
+
+from __future__ import annotations
 
 import doctest
 import importlib
 import importlib.util
+import json
 import pkgutil
 import re
 import runpy
+import shlex
+import shutil
 import sys
+import tomllib
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
 
 import posenc
+from posenc_cli import run
+from posenc_cli.exit_codes import BAD_INPUT
 
 ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 SOURCE = Path(posenc.__file__).parent
 SHOWN = [path for path in sorted(SOURCE.rglob("*.py")) if ">>> " in path.read_text()]
 MODULES = [".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__") for path in SHOWN]
 SLOW = ("custom_encoding", "custom_score", "clex_training", "context_parallel")
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-README_BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+HOWTO = ROOT / "docs" / "howto"
+# README and how-to pages: every block runs. Other pages: their Python.
+RUN_WHOLE = [ROOT / "README.md", *sorted(HOWTO.glob("*.md"))]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
+NEEDED = {
+    "README": ("transformers", "accelerate"),
+    "extend-qwen3-to-128k": ("transformers",),
+    "yarn-factor": ("transformers",),
+    "fine-tune-to-64k": ("transformers", "tokenizers", "peft", "gguf"),
+    "llama-server-context": ("transformers", "gguf"),
+    "huggingface": ("transformers",),
+    "extend": ("transformers",),
+}
+ELSEWHERE = {"larger-pictures-longer-videos", "extending"}  # tests/reference/test_diffusers_page.py, tests/lab
 PUBLIC = (
     "posenc", "posenc.hf", "posenc.hf.doctor", "posenc.layers", "posenc.positions", "posenc.search", "posenc.testing",
 )  # fmt: skip
@@ -68,33 +92,221 @@ def test_examples_run(example: Path, capsys: pytest.CaptureFixture[str], monkeyp
     assert capsys.readouterr().out
 
 
-def test_readme_has_python() -> None:
-    assert README_BLOCKS
+def save_tiny(folder: str) -> None:
+    """A checkpoint of two layers that reads bytes and declares 32,768 tokens, in the place of one of useful size."""
+    from tests.hf.extend.extended import saved, small
+
+    model = small()
+    model.config.max_position_embeddings = 32768
+    shutil.rmtree(folder, ignore_errors=True)
+    saved(folder, model)
 
 
-@pytest.mark.parametrize("block", README_BLOCKS, ids=lambda block: block.splitlines()[0][:40])
-def test_readme_code_runs(block: str) -> None:
-    exec(compile(block, "README.md", "exec"), {"__name__": "readme"})
+def convert_merged() -> None:
+    """What llama.cpp's converter writes of a Llama under plain YaRN: the base and three keys of its scaling."""
+    from transformers import AutoModelForCausalLM
+
+    from tests.hf.gguf.files import as_gguf
+
+    block = json.loads(Path("merged/config.json").read_text(encoding="utf-8"))["rope_scaling"]
+    scaling = {"type": "yarn", "factor": block["factor"]}
+    scaling["original_context_length"] = block["original_max_position_embeddings"]
+    model = AutoModelForCausalLM.from_pretrained("merged")
+    as_gguf(model, Path("merged.gguf"), base=5e5, **{f"rope.scaling.{key}": value for key, value in scaling.items()})
 
 
-def test_readme_links_lead_somewhere() -> None:
-    pages = [
-        page for page in PAGES if page.stem != "index"
-    ]  # which leads to pages that the guide makes; it checks them
-    for document in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *pages):
-        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", document.read_text()):
-            assert (document.parent / target).exists(), f"{document.name}: {target}"
+def small_gguf() -> None:
+    """A GGUF file of a Llama for 4,096 tokens, in the place of a downloaded one."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from tests.hf.gguf.files import as_gguf
+
+    sizes = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4}
+    model = LlamaForCausalLM(LlamaConfig(**sizes, vocab_size=256, max_position_embeddings=4096))
+    as_gguf(model, Path("model.gguf"), base=1e4)
 
 
-# The code of extending.md comes from files, and tests/lab/test_extending.py runs it.
-@pytest.mark.parametrize("page", [page for page in PAGES if page.stem != "extending"], ids=lambda page: page.stem)
-def test_the_code_of_a_page_runs_from_top_to_bottom(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
-    if page.stem in ("huggingface", "extend"):
-        pytest.importorskip("transformers")
+class Trial(NamedTuple):
+    """How a command without shown output is tried: options that make it small, and what it must print."""
+
+    options: str
+    printed: str
+    tiny: str = ""  # the folder that is a tiny checkpoint here
+
+
+_SMALL = "--lengths 900,1200 --count 2 --scored 8 --answer-tokens 4 --trained-length 900 --device cpu --dtype float32"
+_RATE, _LOSS = r"\d+ \[\d+, \d+\] \(n 2\)", r"\d\.\d{4} ± \d\.\d{4} \(n 2\)"
+TRIALS = {
+    "posenc explain MODEL": Trial("", r"declares +32,768 tokens", "MODEL"),
+    "posenc doctor MODEL": Trial("", r"healthy in what was checked"),
+    "posenc extend MODEL --length 131072 --config-only": Trial("", r'\+ +"factor": 4\.0'),
+    "posenc extend MODEL --length 131072 --config-only --out longer": Trial("", r"Written +longer"),
+    "posenc extend MODEL --length 12288 --method yarn --windows 1 --out measured": Trial(
+        "--length 800 --original-length 400 --last 8", r"yarn"
+    ),
+    "posenc evaluate measured --tasks niah_single --lengths 2048,12288 --count 2": Trial(
+        _SMALL, rf"\| as_is \| {_RATE} \| {_RATE} \|"
+    ),
+    "posenc attach measured alibi --measure --out attached": Trial("--windows 2", r"loss"),
+    "posenc compare": Trial(
+        "rope --task copy --train-length 16 --lengths 1,2 --steps 4 --batch-size 4 --windows 8 --dim 16 --layers 1 "
+        "--heads 2 --device cpu --probes 4 --workers 1 --seeds 1",
+        r"report\.html",
+    ),
+    "posenc evaluate Qwen3-8B --tasks perplexity,niah --lengths 2048,32768 --methods as_is,yarn@4 "
+    "--trained-length 32768": Trial(_SMALL, rf"\| yarn@4 \| {_LOSS} \| {_LOSS} \|", "Qwen3-8B"),
+    "posenc evaluate Qwen3-8B-128k --tasks niah,perplexity --lengths 32768,131072 --trained-length 32768 "
+    "--dtype bfloat16 --device cuda": Trial(_SMALL, rf"\| as_is \| {_LOSS} \| {_LOSS} \|", "Qwen3-8B-128k"),
+    "posenc evaluate merged --tasks perplexity,niah --lengths 4096,65536": Trial(
+        _SMALL, rf"\| as_is \| {_LOSS} \| {_LOSS} \|"
+    ),
+}
+# What runs elsewhere than on this machine, and what stands for its result.
+STAND_INS: dict[str, Callable[[], None] | None] = {
+    "git clone REPOSITORY posenc": None,
+    "python convert_hf_to_gguf.py merged --outfile merged.gguf": convert_merged,
+    "llama-server -m model.gguf -c 16384 --rope-scaling yarn --rope-scale 4 --yarn-orig-ctx 4096": small_gguf,
+    "llama-server -m model.gguf -c 16384 --rope-scaling yarn --rope-scale 4 --yarn-orig-ctx 4096 "
+    "--override-kv llama.context_length=int:16384": None,
+    "llama-server -m longer.gguf -c 16384 -np 1": None,
+}
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder with the configuration of Qwen3-8B as it was published, which the Hub's cache has too."""
+    published = (ROOT / "tests" / "golden" / "published_configs.jsonl").read_text(encoding="utf-8").splitlines()
+    config = next(record["config"] for record in map(json.loads, published) if record["model"] == "Qwen/Qwen3-8B")
+    cached = tmp_path / "hub" / "models--Qwen--Qwen3-8B"
+    for folder in (tmp_path / "Qwen3-8B", cached / "snapshots" / f"{0:040}"):
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text(f"{0:040}")
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", [*RUN_WHOLE, *PAGES], ids=lambda page: page.stem)
+@pytest.mark.usefixtures("workplace")
+def test_blocks_of_a_page_do_what_the_page_shows(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if page.stem in ELSEWHERE:
+        pytest.skip("run by a test of its own")
+    for module in NEEDED.get(page.stem, ()):
+        pytest.importorskip(module)
+    run_blocks(page, capsys)
+
+
+def run_blocks(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Run the blocks of a page in their order, and compare what they print with what the page shows.
+
+    They share one folder. A ``console`` block has commands of posenc after "$ " and the output of each, a ``text``
+    block what the Python before it prints; "…" stands for anything within a line, and for any lines on a line of its
+    own. An ``sh`` block has commands whose output is not shown: `TRIALS` and `STAND_INS` say what becomes of each.
+    """
     names: dict[str, object] = {"__name__": page.stem}
-    for block in blocks:
-        exec(compile(block, page.name, "exec"), names)
+    made: set[str] = set()
+    printed = ""
+    for language, text in BLOCK.findall(page.read_text(encoding="utf-8")):
+        if language == "python":
+            capsys.readouterr()
+            exec(compile(text, page.name, "exec"), names)
+            printed = capsys.readouterr().out
+        elif page not in RUN_WHOLE:
+            continue
+        elif language == "text":
+            assert pattern(text).fullmatch(printed), printed
+        elif language == "sh":
+            for line in text.replace("\\\n", " ").splitlines():
+                for part in filter(None, shlex.join(shlex.split(line, comments=True)).split(" '&&' ")):
+                    run_shell(shlex.split(part), made, capsys)
+        elif language == "console":
+            for command, shown in commands(text):
+                printed = printed_by(shlex.split(command), capsys)
+                assert pattern(shown).fullmatch(printed), f"$ {command}\n{printed}"
+        else:
+            assert language == "json", f"{page.name}: a block of commands says sh or console, got {language!r}"
+
+
+def run_shell(words: list[str], made: set[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Run one command of an ``sh`` block, or see that it can be run; ``made``: environments that its section makes."""
+    program, *rest = words
+    environment, _, program = program.rpartition("/bin/")
+    assert not environment or environment in made
+    command = " ".join([program, *rest])
+    if program == "posenc":
+        trial = TRIALS[command]
+        if trial.tiny:
+            save_tiny(trial.tiny)
+        printed = printed_by([*words, *trial.options.split()], capsys)
+        assert re.search(trial.printed, printed), f"$ {command}\n{printed}"
+    elif program == "pip":
+        extras = {name for word in rest for names in re.findall(r"\[(.+)\]", word) for name in names.split(",")}
+        assert extras <= PROJECT["optional-dependencies"].keys()
+        assert rest[0] == "install"
+        assert "-c" not in rest or (ROOT / rest[rest.index("-c") + 1]).is_file()
+    elif [program, *rest[:2]] == ["python3", "-m", "venv"]:
+        made.add(rest[2])
+    elif program == "source":
+        assert rest[0].removesuffix("/bin/activate") in made
+    elif program == "pytest":
+        assert f"\n{command}\n" in (ROOT / ".ci" / "run").read_text(), "continuous integration runs the README's tests"
+    elif [program, *rest] == ["python", "-m", "guide"]:
+        assert (ROOT / "guide" / "__main__.py").is_file()
+    elif program != "cd":
+        (STAND_INS[command] or (lambda: None))()
+
+
+def printed_by(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """What a command of posenc prints, without spaces at the ends of lines."""
+    assert words[0].endswith("posenc")
+    capsys.readouterr()
+    code = run(words[1:])
+    printed, errors = capsys.readouterr()
+    assert code != BAD_INPUT, errors
+    return "".join(f"{line.rstrip()}\n" for line in printed.strip().splitlines())
+
+
+def commands(text: str) -> Iterator[tuple[str, str]]:
+    """Each command of a console block with the output below it."""
+    first, *parts = re.split(r"^\$ ", text, flags=re.M)
+    assert not first, "a console block begins with a command"
+    for part in parts:
+        command, _, shown = part.partition("\n")
+        yield command, shown
+
+
+def pattern(shown: str) -> re.Pattern[str]:
+    """What a command must print: each "…" within a line is any characters, alone on a line any lines."""
+    lines = [r"(?:.*\n)*?" if line.strip() == "…" else re.escape(line.rstrip()).replace("…", ".*") + "\n"
+             for line in shown.strip().splitlines()]  # fmt: skip
+    return re.compile("".join(lines))
+
+
+def test_a_page_that_shows_other_output_is_noticed() -> None:
+    assert pattern("a\n…\nc …\n").fullmatch("a\nb\nb\nc 3\n")
+    assert not pattern("a\n…\nc 4\n").fullmatch("a\nb\nc 3\n")
+    assert not pattern("a\n").fullmatch("a\nb\n")
+
+
+def test_every_trial_and_stand_in_is_on_a_page() -> None:
+    pages = re.sub(r"\s*\\\n\s*", " ", "\n".join(page.read_text(encoding="utf-8") for page in RUN_WHOLE))
+    assert not [command for command in (*TRIALS, *STAND_INS) if command not in pages]
+
+
+def test_code_of_the_readme_is_not_cut_on_a_page() -> None:
+    blocks = BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+    lines = [line for language, text in blocks if language != "console" for line in text.splitlines()]
+    assert max(map(len, lines)) <= 88
+
+
+@pytest.mark.parametrize("page", [*RUN_WHOLE, ROOT / "CONTRIBUTING.md", *PAGES], ids=lambda page: page.stem)
+def test_links_of_a_page_lead_somewhere(page: Path) -> None:
+    if page.stem == "index":
+        pytest.skip("leads to pages that the guide makes, which checks them")
+    for target in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), target
 
 
 @pytest.mark.parametrize("module", PUBLIC)

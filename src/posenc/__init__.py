@@ -76,8 +76,8 @@ __getattr__, _NAMES = lazy_names(
         "posenc.weight": "AttentionSink StickBreaking",
     },
     aliases={"FoX": "ForgetGate"},  # the name of its paper's model
-    submodules="backends bias catalogue diffusers embedding engines evaluation explorer figures frequencies functional hf "
-    "lab layers onnx positions presets recommend rotary score search testing weight",
+    submodules="backends bias catalogue diffusers embedding engines evaluation explorer figures frequencies functional "
+    "hf lab layers onnx positions presets recommend rotary score search testing weight",
 )
 
 __all__ = [

@@ -20,7 +20,7 @@ diffusers = pytest.importorskip("diffusers")
 
 from posenc.diffusers import attach, detach, dype, riflex  # noqa: E402
 from tests.reference.tiny_diffusers import randomized  # noqa: E402
-from tests.test_howto import HOWTO, run_blocks  # noqa: E402
+from tests.test_documentation import HOWTO, run_blocks  # noqa: E402
 
 PAGE = HOWTO / "larger-pictures-longer-videos.md"
 

@@ -83,8 +83,8 @@ class ConfigFiles:
         """Raise a ValueError where the files cannot be written, in place or to ``out``, before anything is computed."""
         if self.is_gguf:
             raise ValueError(
-                f"{self.model} is a GGUF file, which has no config.json to write: serve it by the flags that are printed "
-                "without --out, or write a copy of it with other keys: posenc gguf SOURCE TARGET --rope BLOCK"
+                f"{self.model} is a GGUF file, which has no config.json to write: serve it by the flags that are "
+                "printed without --out, or write a copy of it with other keys: posenc gguf SOURCE TARGET --rope BLOCK"
             )
         if out is not None:
             if os.path.lexists(out):
