@@ -168,10 +168,6 @@ class SelfAttention(nn.Module):
                 cache's, else all.
                 The cache forgets tokens behind it, and no later call may then attend further.
         """
-        if cache is not None and positions is None and attention_mask is None and mask is None and segments is None:
-            stepped = self._step(x, cache) if tables is None and length is None and window is None else None
-            if stepped is not None:
-                return stepped
         check_input(x, self.dim)
         attention_mask = real_tokens(attention_mask)
         if self.plain_positions and positions is not None and is_plain(positions, x[:, None], self.axes):
