@@ -53,7 +53,7 @@ def generate(
             if stop(tokens) or len(tokens) == max_new_tokens:
                 break
             step = torch.tensor([[token]], device=device)
-            out = call_model(model, step, 1, use_cache=True, cache=out.past_key_values)
+            out = call_model(model, step, 1, use_cache=True, after=out)
     finally:
         model.train(was_training)
     if not all(map(math.isfinite, log_probabilities)):

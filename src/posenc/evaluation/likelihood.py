@@ -159,19 +159,22 @@ def last_logits(model: nn.Module, tokens: Tensor, count: int) -> Tensor:
 
 
 def call_model(
-    model: nn.Module, tokens: Tensor, count: int, *, use_cache: bool, cache: Any = None,
+    model: nn.Module, tokens: Tensor, count: int, *, use_cache: bool, after: Any = None,
     position_ids: Tensor | None = None, attention_mask: Tensor | None = None,
 ) -> Any:  # fmt: skip
     """Call a model; it computes only the last ``count`` logits where its forward can leave out others.
 
-    A call without a cache does not depend on the calls before it.
+    With ``after``, what an earlier call returned, its cache goes on; a call without it does not depend on others.
     """
-    if cache is None:
+    if after is None:
         _forget_length(model)
     last_only = {"logits_to_keep": count} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
     optional = {"position_ids": position_ids, "attention_mask": attention_mask}
-    options = {name: tensor for name, tensor in optional.items() if tensor is not None}
-    return model(input_ids=tokens, past_key_values=cache, use_cache=use_cache, **last_only, **options)
+    options: dict[str, Any] = {name: tensor for name, tensor in optional.items() if tensor is not None}
+    if after is not None:  # under the name that the model has for it
+        name = "past_key_values" if getattr(after, "cache", None) is None else "cache"
+        options[name] = getattr(after, name)
+    return model(input_ids=tokens, use_cache=use_cache, **last_only, **options)
 
 
 def _forget_length(model: nn.Module) -> None:

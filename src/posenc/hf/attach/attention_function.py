@@ -33,7 +33,7 @@ from posenc.hf.attach.cache_adapter import PositionedCache
 from posenc.weight.sink import AttentionSink
 
 NAME = "posenc"
-_CACHE_ARGUMENTS = ("past_key_values", "layer_past")
+_CACHE_ARGUMENTS = ("cache", "past_key_values", "layer_past")
 
 
 class NotReachedError(ValueError):
@@ -163,7 +163,7 @@ def attend(
         # passes no mask.
         key, value = key[:, :, : query.shape[2]], value[:, :, : query.shape[2]]
     if posenc.keys.positions.shape[-1] < key.shape[2]:
-        raise ValueError(f"past_key_values do not reach {type(module).__name__} by name, so positions cannot be kept")
+        raise ValueError(f"the cache does not reach {type(module).__name__} by name, so positions cannot be kept")
     keys, acting = key.shape[2], posenc.attached.acting()
     features = [None if feature is None else feature[:, :, :keys] for feature in posenc.keys.features]
     sink = options.get("s_aux")

@@ -21,15 +21,18 @@ Attend = Callable[..., tuple[Tensor, None]]
 
 def _gptj(attend: Attend) -> Callable[..., tuple[Tensor, None]]:
     def forward(
-        self: Any, hidden_states: Tensor, layer_past: Any = None, attention_mask: Tensor | None = None, **kwargs: Any
-    ) -> tuple[Tensor, None]:
+        self: Any, hidden_states: Tensor, layer_past: Any = None, attention_mask: Tensor | None = None,
+        cache: Any = None, **kwargs: Any,
+    ) -> tuple[Tensor, None]:  # fmt: skip
         query, key, value = (
             projection(hidden_states).unflatten(-1, (self.num_attention_heads, self.head_dim)).transpose(1, 2)
             for projection in (self.q_proj, self.k_proj, self.v_proj)
         )
-        if layer_past is not None:
-            key, value = layer_past.update(key, value, self.layer_idx)
-        dropout = self.attn_dropout.p if self.training else 0.0
+        held = layer_past if cache is None else cache
+        if held is not None:
+            key, value = held.update(key, value, self.layer_idx)
+        probability = self.attn_dropout.p if hasattr(self, "attn_dropout") else self.attention_dropout
+        dropout = probability if self.training else 0.0
         out, _ = attend(
             self, query, key, value, attention_mask, scaling=self.head_dim**-0.5, dropout=dropout,
             posenc=kwargs.get("posenc"),

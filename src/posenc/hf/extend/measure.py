@@ -75,7 +75,7 @@ def decoding_gap(model: nn.Module, tokens: Tensor, steps: int) -> float:
         out = call_model(model, ids[:, :-steps], 1, use_cache=True)
         steps_logits = []
         for n in range(ids.shape[1] - steps, ids.shape[1]):
-            out = call_model(model, ids[:, n : n + 1], 1, use_cache=True, cache=out.past_key_values)
+            out = call_model(model, ids[:, n : n + 1], 1, use_cache=True, after=out)
             steps_logits.append(out.logits[:, -1:])
     finally:
         model.train(was_training)

@@ -6,10 +6,17 @@ kept un-rotated; neither has a place in the layers of transformers. So a `Dynami
 
 from __future__ import annotations
 
+from dataclasses import fields
+from typing import Any
+
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer
+from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from posenc.layers import KVCache
+
+OUT = "cache" if "cache" in {field.name for field in fields(BaseModelOutputWithPast)} else "past_key_values"
+"""What transformers calls the cache that a model returns."""
 
 
 class KVLayer(CacheLayerMixin):
@@ -39,9 +46,11 @@ class KVLayer(CacheLayerMixin):
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Nothing to do: the first call of the layer brings everything."""
 
-    def update(self, key_states: Tensor, value_states: Tensor) -> tuple[Tensor, Tensor]:
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
         """Refused: keys and values alone are not all that an encoding may keep."""
-        raise ValueError("past_key_values: this cache serves models of posenc, whose layers fill it themselves")
+        raise ValueError("cache, past_key_values: this cache serves models of posenc, whose layers fill it themselves")
 
     def get_seq_length(self) -> int:
         """Tokens seen, padding included."""
@@ -82,11 +91,12 @@ def kv_caches(cache: Cache, layers: int) -> list[KVCache]:
     """The caches of a model's layers in a transformers cache; an empty `DynamicCache` gets them now.
 
     Raises:
-        ValueError: for a cache that another model filled, or of a kind that has no room for what encodings keep.
+        ValueError: for a cache that another model filled, or of a kind that has no room for what encodings keep, and
+            for one that a call has left unfinished.
     """
     if not isinstance(cache, Cache) or cache.offloading:
         kind = f"an offloading {type(cache).__name__}" if isinstance(cache, Cache) else type(cache).__name__
-        raise ValueError(f"past_key_values must be a DynamicCache that does not offload, got {kind}")
+        raise ValueError(f"cache, past_key_values must be a DynamicCache that does not offload, got {kind}")
     for index in range(layers):
         if index == len(cache.layers):
             cache.layers.append(KVLayer())
@@ -95,5 +105,19 @@ def kv_caches(cache: Cache, layers: int) -> list[KVCache]:
             cache.layers[index] = KVLayer()
         elif not isinstance(layer, KVLayer):
             kind = f"{type(cache).__name__} with {type(layer).__name__}"
-            raise ValueError(f"past_key_values must be a DynamicCache, empty or filled by posenc, got {kind}")
-    return [layer.kv for layer in cache.layers[:layers]]
+            raise ValueError(f"cache, past_key_values must be a DynamicCache, empty or filled by posenc, got {kind}")
+    caches = [layer.kv for layer in cache.layers[:layers]]
+    seen = [kv.seen for kv in caches]
+    if len(set(seen)) > 1:
+        raise ValueError(
+            f"cache, past_key_values: the layers hold {min(seen)} to {max(seen)} tokens, as where a call was "
+            "interrupted between them: begin with an empty cache"
+        )
+    return caches
+
+
+def one_cache(cache: Any, past_key_values: Any) -> Any:
+    """The cache of a call, which gives it under one of its names."""
+    if cache is not None and past_key_values is not None:
+        raise ValueError("cache and past_key_values are two names of one argument: give one of them")
+    return past_key_values if cache is None else cache

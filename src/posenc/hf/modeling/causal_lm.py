@@ -28,9 +28,11 @@ from transformers.modeling_utils import PreTrainedModel
 from posenc import positions as position
 from posenc.arguments import LONGEST, check_flag, check_whole, shown
 from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, Table
-from posenc.hf.modeling.cache_layer import kv_caches
+from posenc.hf.modeling.cache_layer import OUT, kv_caches, one_cache
 from posenc.hf.modeling.model_config import PosencConfig as PosencConfig
+from posenc.hf.modeling.packing import documents_of
 from posenc.layers import KVCache, SelfAttention
+from posenc.layers.default_positions import default_positions
 from posenc.positions import from_mask
 
 
@@ -67,6 +69,9 @@ class Attention(SelfAttention):
             num_kv_heads=num_kv_heads, head_dim=head_dim, encodings=encodings, qk_norm=qk_norm, bias=bias,
         )  # fmt: skip
         self.window = window
+        # Caches keep positions even where no encoding of the layer reads any: the model's embeddings may, and they
+        # tell where a document begins.
+        self.axes = max(self.axes, 1)
         registered = [e for e in encodings if e not in borrowed]
         self.encodings = nn.ModuleList(registered)
         # A tuple registers nothing; an own one is found by its number, in case something wraps it.
@@ -112,7 +117,8 @@ class PosencDecoderLayer(GradientCheckpointingLayer):
         positions: Tensor | None = None,
         *,
         attention_mask: Tensor | None = None,
-        past_key_values: KVCache | None = None,
+        segments: Tensor | None = None,
+        cache: KVCache | None = None,
         tables: dict[Encoding, Table] | None = None,
         length: int | None = None,
     ) -> Tensor:
@@ -121,7 +127,8 @@ class PosencDecoderLayer(GradientCheckpointingLayer):
         acting = None if tables is None else [tables[e] for e in attend.in_order() if isinstance(e, RotaryEncoding)]
         x = x + attend(
             self.input_layernorm(x), positions,
-            attention_mask=attention_mask, cache=past_key_values, tables=acting, length=length, window=attend.window,
+            attention_mask=attention_mask, segments=segments, cache=cache, tables=acting, length=length,
+            window=attend.window,
         )  # fmt: skip
         out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
         return out
@@ -135,7 +142,7 @@ class PosencPreTrainedModel(PreTrainedModel):
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _no_split_modules: ClassVar[list[str]] = ["PosencDecoderLayer"]
-    _skip_keys_device_placement: ClassVar[list[str]] = ["past_key_values"]
+    _skip_keys_device_placement: ClassVar[list[str]] = ["cache", "past_key_values"]
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -207,43 +214,73 @@ class PosencModel(PosencPreTrainedModel):
         use_cache: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
+        *,
+        cache: Cache | None = None,
+        seq_idx: Tensor | None = None,
+        cu_seq_lens_q: Tensor | None = None,
+        cu_seq_lens_k: Tensor | None = None,
+        max_length_q: int | None = None,
+        max_length_k: int | None = None,
     ) -> BaseModelOutputWithPast | tuple[Any, ...]:
         """The stream after the last norm.
+
+        The documents of a packed row do not see each other. They are told apart by ``position_ids`` that start again,
+        with or without a mask or a cache, by ``seq_idx``, or by ``cu_seq_lens_q`` and ``cu_seq_lens_k``.
 
         Args:
             input_ids: ``(batch, tokens)``, or ``inputs_embeds`` ``(batch, tokens, hidden_size)`` in their place.
             attention_mask: ``(batch, tokens in the cache + tokens)``, 1 at real tokens.
-            position_ids: ``(batch | 1, tokens)``; default: real tokens count from 0, wherever the padding is.
-            past_key_values: a `DynamicCache`, empty or from an earlier call.
+            position_ids: ``(batch | 1, tokens)``; default: the real tokens of each document count from 0, wherever the
+                padding is.
+            past_key_values, cache: a `DynamicCache`, empty or from an earlier call, under either of its names.
             use_cache: whether to make one; default: as the configuration says, and not while training.
             output_hidden_states: whether to return the stream before each layer, and at the end.
             return_dict: False returns a tuple.
+            seq_idx: the document of each token, ``(batch | 1, tokens)``.
+            cu_seq_lens_q, cu_seq_lens_k: where the documents of a batch of one row begin, and the number of its
+                tokens, ``(documents + 1,)``; both alike.
+            max_length_q, max_length_k: not read; collators give them with ``cu_seq_lens_q``.
         """
         check_tokens(input_ids, inputs_embeds, self.config.hidden_size)
         check_flags({"use_cache": use_cache, "output_hidden_states": output_hidden_states, "return_dict": return_dict})
         x: Tensor = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        cache = one_cache(cache, past_key_values)
         if use_cache is None:
             use_cache = self.config.use_cache and not self.training and not self.rotates_cached_keys_anew()
-        if past_key_values is not None or use_cache:
+        if cache is not None or use_cache:
             self.check_cache()
-        if past_key_values is None and use_cache:
-            past_key_values = DynamicCache()
-        caches = [] if past_key_values is None else kv_caches(past_key_values, len(self.layers))
-        past = caches[0].seen if caches else 0
+        if cache is None and use_cache:
+            cache = DynamicCache()
+        caches = [] if cache is None else kv_caches(cache, len(self.layers))
+        first = caches[0] if caches else None
+        past = 0 if first is None else first.seen
         padding = _padding(attention_mask, past, x)
-        positions = _positions(position_ids, attention_mask if padding is not None else None, caches[:1], x)
+        if position_ids is not None:
+            check_positions(position_ids, x)
+        documents = documents_of(
+            x, position_ids=position_ids, padding=padding, cache=first,
+            seq_idx=seq_idx, cu_seq_lens_q=cu_seq_lens_q, cu_seq_lens_k=cu_seq_lens_k,
+        )  # fmt: skip
+        positions = position_ids
+        if positions is None and documents is not None:
+            positions = default_positions(
+                x.shape[1], x.device, attention_mask=padding, segments=documents, cache=first
+            )  # fmt: skip
+        elif positions is None:
+            positions = _positions(attention_mask if padding is not None else None, first, x)
         here = torch.arange(past, past + x.shape[1], device=x.device) if positions is None else positions
         for encoding in self.embedding_encodings():
             x = encoding(x, here)
         tables, length, seen = self._tables(here, x), self.config.declared_length, []
-        for layer, cache in zip_longest(self.layers, caches):
+        for layer, kv in zip_longest(self.layers, caches):
             seen.append(x)
-            x = layer(x, positions, attention_mask=padding, past_key_values=cache, tables=tables, length=length)
+            x = layer(
+                x, positions, attention_mask=padding, segments=documents, cache=kv, tables=tables, length=length
+            )
         x = self.norm(x)
         with_states = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
-        out = BaseModelOutputWithPast(
-            last_hidden_state=x, past_key_values=past_key_values, hidden_states=(*seen, x) if with_states else None
-        )
+        hidden_states = (*seen, x) if with_states else None
+        out = BaseModelOutputWithPast(last_hidden_state=x, hidden_states=hidden_states, **{OUT: cache})
         return out.to_tuple() if return_dict is False else out
 
     def _tables(self, positions: Tensor, like: Tensor) -> dict[Encoding, Table] | None:
@@ -260,9 +297,14 @@ class PosencModel(PosencPreTrainedModel):
 
     def check_cache(self) -> None:
         """Raise a ValueError if keys and values of earlier calls do not serve later ones."""
+        if self.training and torch.is_grad_enabled() and any(each.gradient_checkpointing for each in self.layers):
+            raise ValueError(
+                "cache, past_key_values, use_cache: activation checkpointing runs the layers a second time, which "
+                "would keep all tokens twice: give use_cache=False"
+            )
         if self.rotates_cached_keys_anew():
             raise ValueError(
-                "past_key_values: these frequencies depend on the length of a row, so every new token rotates "
+                "cache, past_key_values: these frequencies depend on the length of a row, so every new token rotates "
                 "all earlier ones anew, in all layers; give use_cache=False, or the configuration a declared_length"
             )
 
@@ -302,6 +344,13 @@ class PosencForCausalLM(PosencPreTrainedModel, GenerationMixin):
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
         logits_to_keep: int | Tensor = 0,
+        *,
+        cache: Cache | None = None,
+        seq_idx: Tensor | None = None,
+        cu_seq_lens_q: Tensor | None = None,
+        cu_seq_lens_k: Tensor | None = None,
+        max_length_q: int | None = None,
+        max_length_k: int | None = None,
     ) -> CausalLMOutputWithPast | tuple[Any, ...]:
         """Logits ``(batch, tokens, vocab_size)``; see `PosencModel.forward` for what is not named here.
 
@@ -312,15 +361,16 @@ class PosencForCausalLM(PosencPreTrainedModel, GenerationMixin):
         check_flags({"return_dict": return_dict})
         check_kept(logits_to_keep)
         out = self.model(
-            input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache, output_hidden_states
-        )
+            input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache, output_hidden_states,
+            cache=cache, seq_idx=seq_idx, cu_seq_lens_q=cu_seq_lens_q, cu_seq_lens_k=cu_seq_lens_k,
+        )  # fmt: skip
         x = out.last_hidden_state
         scored = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         logits = self.lm_head(x[:, scored])
         check_labels(labels, logits)
         loss = None if labels is None else self.loss_function(logits, labels, vocab_size=self.config.vocab_size)
         full = CausalLMOutputWithPast(
-            loss=loss, logits=logits, past_key_values=out.past_key_values, hidden_states=out.hidden_states
+            loss=loss, logits=logits, hidden_states=out.hidden_states, **{OUT: getattr(out, OUT)}
         )
         return full.to_tuple() if return_dict is False else full
 
@@ -335,15 +385,12 @@ def _padding(mask: Tensor | None, past: int, x: Tensor) -> Tensor | None:
     return mask[:, past:].bool()
 
 
-def _positions(position_ids: Tensor | None, mask: Tensor | None, caches: list[KVCache], x: Tensor) -> Tensor | None:
+def _positions(mask: Tensor | None, cache: KVCache | None, x: Tensor) -> Tensor | None:
     """Positions of the tokens of ``x``, ``(batch | 1, tokens)``; None if they count on from the cache."""
     tokens = x.shape[1]
-    if position_ids is not None:
-        check_positions(position_ids, x)
-        return position_ids
     if mask is not None:
         return from_mask(mask)[:, -tokens:]
-    before = caches[0].positions if caches else None
+    before = None if cache is None else cache.positions
     return None if before is None else before[:, -1:] + torch.arange(1, tokens + 1, device=x.device)
 
 
@@ -390,7 +437,8 @@ def check_mask(mask: Tensor, past: int, x: Tensor) -> None:
     if isinstance(mask, Tensor) and not mask.is_complex() and mask.shape == (x.shape[0], tokens):
         return
     text = f"(batch, tokens in the cache + tokens) = {(x.shape[0], tokens)}"
-    raise ValueError(f"attention_mask must be {text}, got {shown(mask)}")
+    packed = "; position_ids or seq_idx tell the documents of packed rows apart" if getattr(mask, "ndim", 2) > 2 else ""
+    raise ValueError(f"attention_mask must be {text}, got {shown(mask)}{packed}")
 
 
 def check_positions(positions: Tensor, x: Tensor) -> None:

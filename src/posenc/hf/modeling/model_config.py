@@ -57,7 +57,7 @@ class PosencConfig(PreTrainedConfig):
     """
 
     model_type = MODEL_TYPE
-    keys_to_ignore_at_inference = ("past_key_values",)
+    keys_to_ignore_at_inference = ("cache", "past_key_values")
 
     # `encoding_spec.check_size` knows what each may be, so that what is wrong is a ValueError that names the key
     vocab_size: Any = 256
