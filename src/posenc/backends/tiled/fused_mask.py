@@ -31,6 +31,8 @@ def serves(call: TiledCall) -> bool:
     """Whether the kernel can take this call."""
     if not portions.available(call) or not isinstance(call.weights, Softmax):
         return False
+    if any(isinstance(term, Decay) and term.steep(BLOCK // 2) for term in call.terms):
+        return False  # few keys keep weight: small tiles leave out more than the kernel gains
     small = call.q.shape[2] * call.k.shape[2] < BLOCK * BLOCK // 4 or call.q.shape[2] < 16
     order_only = call.visibility.order_only and call.visibility.window is None and not small
     return order_only and (_of_keys(call) or (_written(call) and call.q.dtype == call.wide))
