@@ -77,7 +77,7 @@ class PruneBounds:
         if self.row is not None:  # by how much a far key may be favoured
             span = (self.row.amax(-1) - self.row[:, queries - 1]).clamp(min=0)
         self.floor = of_queries - (self.excess + span.unsqueeze(-1)).double()
-        self.sums = decay.sums
+        self.rising = decay.sums[..., :keys].neg().contiguous()  # as a search wants them
 
     def within(self, tile: Tile) -> Tile:
         """The tile without keys that have no weight."""
@@ -88,8 +88,8 @@ class PruneBounds:
             far = min(far, max(self.high[heads]) - tile.start)
         if self.decay is not None:
             floor = self.floor[tile.batch, tile.heads, tile.start : tile.stop].amin(-1, keepdim=True)
-            sums = tile.of(self.sums)[..., : tile.keys].expand(*floor.shape[:2], -1)
-            saved = torch.searchsorted(-sums.contiguous(), -floor.contiguous(), right=True).amax()
+            rising = tile.of(self.rising).expand(*floor.shape[:2], -1).contiguous()
+            saved = torch.searchsorted(rising, -floor.contiguous(), right=True).amax()
             far = min(far, int(saved))
         return tile._replace(near=near, far=max(far, near + 1))
 

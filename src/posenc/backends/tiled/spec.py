@@ -243,10 +243,13 @@ def tiled_call(spec: TileSpec, tensors: Sequence[Tensor], fixed: Sequence[Tensor
     shared = any(term.shares_features for term in terms)
     long = k.shape[2] > LONG
     elements = 2 * ELEMENTS if shared and not long else ELEMENTS // 2 if skewed and long else ELEMENTS
+    bounds = _prune_bounds(call, spec.tolerance)
+    if bounds is not None and bounds.decay is not None and bounds.decay.steep(QUERIES):
+        elements *= 2  # most keys of a tile are left out, and what remains is overhead: more heads share it
     least = k.shape[1] if call.mixes_heads else min(k.shape[1], 2) if shared else 1  # key heads of a tile
     rows = elements // (k.shape[2] * (q.shape[1] // k.shape[1]) * least)
     rows = max(16, min(QUERIES if call.chain is None else BLOCK, rows // 16 * 16))
-    return call._replace(bounds=_prune_bounds(call, spec.tolerance), skewed=skewed, elements=elements, rows=rows)
+    return call._replace(bounds=bounds, skewed=skewed, elements=elements, rows=rows)
 
 
 def _build(kind: str, tensors: dict[str, Tensor], context: TermContext) -> Term:
