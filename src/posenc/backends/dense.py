@@ -13,6 +13,7 @@ from torch import Tensor
 from posenc.backends.inputs.attention_call import AttentionCall, widen
 from posenc.backends.inputs.features import lacking_features
 from posenc.encoding import ScoreEncoding, WeightEncoding, softcapped
+from posenc.heads import by_key_head
 
 
 def refuses(call: AttentionCall) -> str | None:
@@ -88,17 +89,6 @@ def _joined(out: Tensor, reader: ScoreEncoding | WeightEncoding, read: Tensor | 
         name, width = type(reader).__name__, read.shape[-1]
         raise ValueError(f"value_dim of {name} is {width}, but v has width {out.shape[-1]}")
     return out if read is None else out + read
-
-
-def by_key_head(rows: Tensor, per_key_head: Tensor) -> Tensor:
-    """The product of what query heads have, ``(batch, heads, m, n)``, with what their key heads have.
-
-    Groups of query heads stand on an axis of their own and key heads are broadcast along it: folding a group into the
-    rows instead would spare copies, but exporters cannot follow it at every length.
-    """
-    num_kv_heads = per_key_head.shape[1]
-    grouped = rows.view(rows.shape[0], num_kv_heads, rows.shape[1] // num_kv_heads, *rows.shape[2:])
-    return (grouped @ per_key_head.unsqueeze(2)).flatten(1, 2)
 
 
 def softmax(scores: Tensor, mask: Tensor | None) -> Tensor:

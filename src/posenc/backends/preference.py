@@ -16,7 +16,7 @@ DENSE_FIRST = ("triton", "flex", "dense", "tiled", "sdpa", "rows")
 STEP_FIRST = ("step", *TILES_FIRST)
 FEW = 16  # queries for which the whole of their scores is a small matrix
 SHORT = 90  # tokens of a picture up to which its order is that of any bias
-FEW_KEYS, FEW_SHARED_KEYS = 1024, 128  # up to which one pass over it is quicker than tiles; where heads share keys
+FEW_KEYS = 1024  # up to which one pass over it is quicker than tiles
 
 
 def preferred(call: AttentionCall) -> tuple[str, ...]:
@@ -48,8 +48,7 @@ def _of_few(call: AttentionCall) -> tuple[str, ...]:
     """The same for a decoding step, which consists of overhead where keys are few, and of reading them where not."""
     if sdpa.refuses(call) is None:
         return KERNEL_FIRST
-    shared = call.q.shape[1] != call.k.shape[1]
-    return DENSE_FIRST if call.k.shape[2] <= (FEW_SHARED_KEYS if shared else FEW_KEYS) else TILES_FIRST
+    return DENSE_FIRST if call.k.shape[2] <= FEW_KEYS else TILES_FIRST
 
 
 def kind_of(call: AttentionCall) -> str:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from posenc.arguments import check_several
 from posenc.encoding import BiasEncoding, Context, Encoding, RotaryEncoding, ScoreEncoding, softcapped
+from posenc.heads import by_key_head
 
 Members = Sequence[Sequence[Encoding]]
 Shape = tuple[int, ...]  # of the features of one token: heads, and what follows the tokens
@@ -129,10 +130,8 @@ def bias_at(encoding: BiasEncoding, context: Context, dtype: torch.dtype) -> Ten
 
 
 def products(context: Context) -> Tensor:
-    """q·k · scale, ``(batch, heads, queries, keys)``: the query heads of one key head stand on an axis of their own."""
-    q, k = context.q, context.k
-    grouped = q.view(q.shape[0], k.shape[1], -1, *q.shape[2:])
-    return (grouped @ k.unsqueeze(2).mT).flatten(1, 2) * context.scale
+    """q·k · scale, ``(batch, heads, queries, keys)``."""
+    return by_key_head(context.q, context.k.mT) * context.scale
 
 
 def shape_kept(score: ScoreEncoding, dim: int | None) -> Shape | None:

@@ -29,6 +29,7 @@ from torch.nn import functional as F
 from posenc.arguments import LONGEST, check_flag, check_heads, check_table, check_whole
 from posenc.encoding import Context, Reads, ScoreEncoding
 from posenc.factory_kwargs import Device, place_parameters
+from posenc.heads import by_key_head
 from posenc.score._inputs import check_width
 from posenc.structure import Counts, Structure, Vectors
 
@@ -160,9 +161,7 @@ class CoPE(ScoreEncoding):
 
     def counts(self, q: Tensor, context: Context) -> Tensor:
         """The positions p of keys for each query, ``(batch, heads, queries, keys)``; differentiable."""
-        keys = self._gate_keys(context)
-        grouped = q.view(q.shape[0], keys.shape[1], -1, *q.shape[2:])  # query heads of one key head on an axis
-        gates = ((grouped @ keys.unsqueeze(2).mT).flatten(1, 2) * context.scale).sigmoid()
+        gates = (by_key_head(q, self._gate_keys(context).mT) * context.scale).sigmoid()
         if context.mask is not None:
             gates = torch.where(context.mask, gates, 0.0)
         return gates.flip(-1).cumsum(-1).flip(-1).clamp(max=self.max_position)

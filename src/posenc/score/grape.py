@@ -28,6 +28,7 @@ from posenc.arguments import check_choice, check_flag, check_heads, check_number
 from posenc.bias.alibi import alibi_slopes
 from posenc.encoding import Context, ScoreEncoding, own_precision, widest
 from posenc.factory_kwargs import Device, place_parameters
+from posenc.heads import by_key_head
 from posenc.precision import softplus
 from posenc.score._inputs import check_width
 
@@ -97,21 +98,26 @@ class GRAPEA(ScoreEncoding):
         check_width(self, self.head_dim, q)
         rate: Tensor | None = None
         if self.u is not None:
-            heads = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
-            rate = self._rate(heads, self.u).unsqueeze(-2)
+            unit = self._unit(self.u, k).view(1, -1, 1, self.head_dim).expand(len(k), -1, -1, -1)
+            with own_precision(k.device.type):
+                along = by_key_head(unit, k.mT)
+            rate = self._rate(along)
         if self.v is not None:
-            of_queries = self._rate(q, self.v).unsqueeze(-1)
+            with own_precision(q.device.type):
+                along = q @ self._unit(self.v, q).unsqueeze(-1)
+            of_queries = self._rate(along)
             rate = of_queries if rate is None else rate + of_queries
         assert rate is not None
         slope = softplus(self.omega.to(scores.dtype)) * scores.new_tensor(self._slopes)
         return scores - _back(context, scores.dtype) * (slope.view(-1, 1, 1) * rate)
 
-    def _rate(self, x: Tensor, direction: Tensor) -> Tensor:
-        """softplus of what each token of each head has along a direction, ``(batch, heads, tokens)``."""
-        wide = direction.to(x.dtype)
-        unit = F.normalize(wide, dim=-1) if self.normalized else wide
-        with own_precision(x.device.type):
-            along = (x @ unit.unsqueeze(-1)).squeeze(-1)
+    def _unit(self, direction: Tensor, like: Tensor) -> Tensor:
+        """A direction of each head, ``(heads, head_dim)``, in the precision of what is projected on it."""
+        wide = direction.to(like.dtype)
+        return F.normalize(wide, dim=-1) if self.normalized else wide
+
+    def _rate(self, along: Tensor) -> Tensor:
+        """softplus of what tokens have along a direction."""
         return softplus(along * self.head_dim**-0.5)
 
     def extra_repr(self) -> str:

@@ -100,7 +100,7 @@ class GRAPEAP(ScoreEncoding):
         if self.weight is not None:
             p = features_of("GRAPEAP", context, (self.num_heads, self.path_dim), scores.dtype)
         else:
-            p = context.k.repeat_interleave(context.q.shape[1] // context.k.shape[1], 1)
+            p = context.k
             if p.shape[-1] != self.path_dim:
                 raise ValueError(f"path_dim of this GRAPEAP is {self.path_dim}, got keys of {tuple(context.k.shape)}")
         norm = p * (p.square().mean(-1, keepdim=True) + torch.finfo(p.dtype).eps).rsqrt()
@@ -111,6 +111,8 @@ class GRAPEAP(ScoreEncoding):
         if queries > keys:
             raise ValueError(f"q must have no more tokens than k under GRAPEAP, got {queries} on {keys}")
         gates = F.logsigmoid(p[:, :, keys - queries :] @ rotated.mT / self.path_dim)
+        if gates.shape[1] != scores.shape[1]:  # the heads of a group share their keys, and so their gates
+            gates = gates.repeat_interleave(scores.shape[1] // gates.shape[1], 1)
         return scores + later(gates, context.mask) * scores.new_tensor(self._slopes).view(-1, 1, 1)
 
     def extra_repr(self) -> str:

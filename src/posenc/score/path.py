@@ -31,6 +31,7 @@ from torch.nn import functional as F
 from posenc.arguments import check_heads, check_number, check_table, check_whole
 from posenc.encoding import Context, Reads, Scope, ScoreEncoding, softcapped
 from posenc.factory_kwargs import Device, place_parameters
+from posenc.heads import by_key_head
 from posenc.score._inputs import check_key_heads, check_width, features_of, wide_linear
 from posenc.score._members import products
 from posenc.structure import Reflections, single_sequence
@@ -146,7 +147,7 @@ class PaTH(ScoreEncoding):
         return w, beta
 
     def _convolved(self, raw: Tensor, previous: Tensor) -> Tensor:
-        """silu of the short convolution over w̃, each token's predecessor being ``before`` (batch | 1, keys)."""
+        """silu of the short convolution over w̃, each token's predecessor being ``previous`` (batch | 1, keys)."""
         taps = self.taps.to(raw.dtype).view(self.conv, self.num_kv_heads, 1, self.head_dim)
         none_before = F.pad(raw, (0, 0, 1, 0))  # row 0 is nothing, row t + 1 is token t
         total, back = raw * taps[0], torch.arange(raw.shape[2], device=raw.device)[None] + 1
@@ -182,20 +183,19 @@ def reflected(q: Tensor, k: Tensor, w: Tensor, beta: Tensor) -> Tensor:
     torch.Size([1, 2, 6, 6])
     """
     _check_shapes(q, k, w, beta)
-    queries, keys, group = q.shape[2], k.shape[2], q.shape[1] // k.shape[1]
-    grouped = q.view(q.shape[0], -1, group, *q.shape[2:])
+    queries, keys = q.shape[2], k.shape[2]
     steps = beta.unsqueeze(-1) * w
     if tracing():  # one block, for a graph of any length
-        return _block(grouped, grouped, k, w, steps, keys - queries)[0].flatten(1, 2)
-    left, taken = grouped, list[Tensor]()
+        return _block(q, q, k, w, steps, keys - queries)[0]
+    left, taken = q, list[Tensor]()
     for start in reversed(range(0, keys, _BLOCK)):
         first = max(0, start - (keys - queries))  # queries before it have met nothing of the block
         own_key = first + keys - queries - start
         k_b, w_b, steps_b = (t[:, :, start : start + _BLOCK] for t in (k, w, steps))
-        missed, rest = _block(grouped[..., first:, :], left[..., first:, :], k_b, w_b, steps_b, own_key)
+        missed, rest = _block(q[:, :, first:], left[:, :, first:], k_b, w_b, steps_b, own_key)
         taken.append(F.pad(missed, (0, 0, first, 0)))
-        left = torch.cat([left[..., :first, :], rest], -2)
-    return torch.cat(taken[::-1], -1).flatten(1, 2)
+        left = torch.cat([left[:, :, :first], rest], -2)
+    return torch.cat(taken[::-1], -1)
 
 
 def _check_shapes(q: Tensor, k: Tensor, w: Tensor, beta: Tensor) -> None:
@@ -208,18 +208,27 @@ def _check_shapes(q: Tensor, k: Tensor, w: Tensor, beta: Tensor) -> None:
 
 
 def _block(q: Tensor, left: Tensor, k: Tensor, w: Tensor, steps: Tensor, own_key: int) -> tuple[Tensor, Tensor]:
-    """What the keys of one block miss ``(batch, num_kv_heads, group, queries, tokens)``, and what is left of queries.
+    """What the keys of one block miss, ``(batch, heads, queries, tokens)``, and what is left of queries.
 
     Args:
-        q, left: queries before any reflection and after those of newer blocks, ``(batch, num_kv_heads, group, queries,
-            head_dim)``.
+        q, left: queries before any reflection and after those of newer blocks, ``(batch, heads, queries, head_dim)``.
         k, w, steps: of the block's tokens, ``(batch, num_kv_heads, tokens, head_dim)``; steps is beta · w.
-        own: index in the block of the first query's own token; past its end if that comes later.
+        own_key: index in the block of the first query's own token; past its end if that comes later.
     """
-    queries, tokens = left.shape[-2], w.shape[2]
+    queries, tokens = left.shape[2], w.shape[2]
     met = torch.arange(tokens, device=q.device) <= (torch.arange(queries, device=q.device) + own_key)[:, None]
-    alone = torch.where(met, left @ steps.mT.unsqueeze(2), 0.0)
-    system = (w @ steps.mT).unsqueeze(2)
-    solved = torch.linalg.solve_triangular(system, alone, upper=False, left=False, unitriangular=True)
-    missed = solved @ (w @ k.mT).tril(-1).unsqueeze(2) + (q - left) @ k.mT.unsqueeze(2)
-    return missed, left - solved @ w.unsqueeze(2)
+    solved = _solved(w @ steps.mT, torch.where(met, by_key_head(left, steps.mT), 0.0))
+    missed = by_key_head(solved, (w @ k.mT).tril(-1)) + by_key_head(q - left, k.mT)
+    return missed, left - by_key_head(solved, w)
+
+
+def _solved(system: Tensor, alone: Tensor) -> Tensor:
+    """c of c · (1 + the lower triangle of ``system`` (batch, num_kv_heads, tokens, tokens)) = ``alone``."""
+    batch, heads, queries, tokens = alone.shape
+    group = heads // system.shape[1]
+    if tracing():  # as in `by_key_head`
+        grouped, system = alone.view(batch, -1, group, queries, tokens), system.unsqueeze(2)
+    else:
+        grouped = alone.reshape(batch, -1, group * queries, tokens)
+    solved = torch.linalg.solve_triangular(system, grouped, upper=False, left=False, unitriangular=True)
+    return solved.reshape(alone.shape)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc.backends.tiled.tile import Tile, by_distance, by_key_head, diagonals, hidden_future, room, spread
+from posenc.backends.tiled.tile import Tile, by_distance, diagonals, hidden_future, room, spread
 from tests.samples import gap
 
 SHAPES = [(1, 1), (1, 7), (5, 1), (4, 4), (3, 8), (8, 3)]
@@ -79,14 +79,6 @@ def test_hidden_future(offset):
     for c in range(4):
         for x in range(6):
             assert result[c, x] == (-torch.inf if offset + c + x < 0 else 0.0)
-
-
-@pytest.mark.parametrize("group", [1, 3])
-def test_by_key_head(group):
-    rows, per_key_head = torch.randn(2, 2 * group, 4, 5), torch.randn(2, 2, 5, 6)
-    expected = rows @ per_key_head.repeat_interleave(group, 1)
-    assert gap(by_key_head(rows, per_key_head.flatten(0, 1)), expected) < 1e-5
-    assert gap(by_key_head(rows.mT.contiguous().mT, per_key_head.flatten(0, 1)), expected) < 1e-5
 
 
 @pytest.mark.parametrize(("batch", "heads"), [(3, 5), (1, 5), (3, 1), (1, 1)])

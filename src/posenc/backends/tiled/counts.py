@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from posenc.backends.tiled.terms import Change, Term, TermContext
-from posenc.backends.tiled.tile import Tile, by_key_head, suffix_sums
+from posenc.backends.tiled.tile import Tile, suffix_sums
+from posenc.heads import by_key_head
 
 _STEP = 256  # keys between two looks at whether all queries have counted to the end
 

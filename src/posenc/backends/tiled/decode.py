@@ -20,8 +20,9 @@ from posenc.backends import fused_cpu
 from posenc.backends.tiled import portions
 from posenc.backends.tiled.softmax import powers
 from posenc.backends.tiled.sticks import Sticks
-from posenc.backends.tiled.tile import Tile, by_key_head, hidden_future
+from posenc.backends.tiled.tile import Tile, hidden_future
 from posenc.backends.tiled.tiled_call import LOG2_E, TiledCall, add_extra_values, capped_, mask_of
+from posenc.heads import by_key_head
 
 MOST = 16  # queries; more of them are worth a copy of the keys
 CHUNK = 256  # keys in half precision that are widened at a time

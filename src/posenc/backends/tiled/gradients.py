@@ -7,8 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from posenc.backends.tiled.tile import Tile, by_key_head, room
+from posenc.backends.tiled.tile import Tile, room
 from posenc.backends.tiled.tiled_call import Part, Saved, TiledCall
+from posenc.heads import by_key_head
 
 
 def extra_values_gradient(call: TiledCall, of_weights: Tensor, grad: Tensor, weights: Tensor, tile: Tile) -> None:

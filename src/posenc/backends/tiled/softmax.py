@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from posenc.backends.tiled.gradients import Gradients, Known, descend, weights_gradient
-from posenc.backends.tiled.tile import Tile, by_key_head, room
+from posenc.backends.tiled.tile import Tile, room
 from posenc.backends.tiled.tiled_call import LOG2_E, SMALLEST, Part, TiledCall, add_extra_values, mask_of, scored
+from posenc.heads import by_key_head
 
 
 class Softmax:

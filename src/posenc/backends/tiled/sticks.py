@@ -15,8 +15,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from posenc.backends.tiled.gradients import Gradients, Known, descend, weights_gradient
-from posenc.backends.tiled.tile import Tile, by_key_head, room, suffix_sums
+from posenc.backends.tiled.tile import Tile, room, suffix_sums
 from posenc.backends.tiled.tiled_call import LOG2_E, SMALLEST, Part, Saved, TiledCall, add_extra_values, mask_of, scored
+from posenc.heads import by_key_head
 
 FIRST, STRETCH = 128, 1024  # keys before the first look at what is left, and at most between two looks
 

@@ -117,15 +117,6 @@ def hidden_future(offset: int, rows: int, columns: int, *, like: Tensor) -> Tens
     return torch.zeros(rows, columns, dtype=like.dtype, device=like.device).masked_fill_(apart < 0, -torch.inf)
 
 
-def by_key_head(rows: Tensor, per_key_head: Tensor) -> Tensor:
-    """``(batch, heads, m, n)`` times what key heads have, ``(batch · num_kv_heads, n, width)``.
-
-    The query heads of one key head are rows of one product. Returns ``(batch, heads, m, width)``.
-    """
-    product = torch.bmm(rows.reshape(per_key_head.shape[0], -1, rows.shape[3]), per_key_head)
-    return product.view(*rows.shape[:3], per_key_head.shape[2])
-
-
 def suffix_sums(x: Tensor, block: int = 64) -> Tensor:
     """Σ over this and all later columns: within blocks by one product with a triangle, as no total is subtracted.
 

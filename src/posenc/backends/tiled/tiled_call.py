@@ -17,7 +17,8 @@ from torch import Tensor
 from posenc.backends.inputs.visibility import VisibilityMask
 from posenc.backends.tiled.reflections import BLOCK, Chain
 from posenc.backends.tiled.terms import PerKey, Term
-from posenc.backends.tiled.tile import Tile, by_key_head, hidden_future, room
+from posenc.backends.tiled.tile import Tile, hidden_future, room
+from posenc.heads import by_key_head
 
 if TYPE_CHECKING:
     from posenc.backends.inputs.dropout import Dropout
