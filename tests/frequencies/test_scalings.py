@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 
 import pytest
 import torch
@@ -22,6 +24,7 @@ from posenc.frequencies import (
     Resonance,
     Spectrum,
 )
+from posenc.frequencies import yarn as host_yarn
 from posenc.frequencies.host import geometric
 from posenc.frequencies.spectrum import host_float64
 from tests.samples import bounded, gap, qkv, refusals
@@ -310,3 +313,18 @@ test_refusals = refusals(
 def test_llama3_needs_its_factors_in_order() -> None:
     with pytest.raises(ValueError, match="high_freq_factor"):
         Llama3(8, original_length=L, low_freq_factor=4, high_freq_factor=1)
+
+
+@pytest.mark.parametrize("scaling", [YaRN(4.0, original_length=1024), host_yarn.YaRN(4.0, original_length=1024)])
+def test_an_option_is_set_once(scaling):
+    """Rotations have made their tables of it: an edit would change the text and the spectrum alone."""
+    rope = RoPE(64, scaling=scaling)
+    positions = torch.arange(5000, 5004)
+    before = rope.table(positions)
+    for part in (scaling, rope.scaling):
+        with pytest.raises(ValueError, match="factor"):
+            part.factor = 16.0
+    assert rope.scaling.factor == 4.0
+    assert all(torch.equal(a, b) for a, b in zip(rope.table(positions), before, strict=True))
+    again = pickle.loads(pickle.dumps(copy.deepcopy(rope).eval().train()))  # noqa: S301: our own bytes
+    assert all(torch.equal(a, b) for a, b in zip(again.table(positions), before, strict=True))

@@ -185,14 +185,28 @@ class HostSpectrum(NamedTuple):
         return Vector(max(1.0, (self.length or 0) / original_length))
 
 
+def check_first_value(scaling: object, name: str) -> None:
+    """Raise a ValueError where an option of a scaling is set a second time: rotations have made their tables of it."""
+    if name in vars(scaling) and name != "training" and not name.startswith("_"):  # nn.Module's own switch and state
+        kind = type(scaling).__name__
+        raise ValueError(
+            f"{name} of {kind} cannot be changed, as tables follow from it: make a new {kind}({name}=…) and a rotation "
+            "with it, for RoPE rope.replace(scaling=…)"
+        )
+
+
 class Formula:
     """A scaling's formula: from a spectrum to a spectrum, in tensors or in Python's floats.
 
-    Constants are Python numbers, which no cast of a module can round. ``forward`` is arithmetic that broadcasts over
-    leading axes of tensors and uses what a `Vector` has too.
+    Constants are Python numbers, which no cast of a module can round, and are set once. ``forward`` is arithmetic that
+    broadcasts over leading axes of tensors and uses what a `Vector` has too.
     """
 
     length_dependent: bool = False  # whether the result depends on spectrum.length
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        check_first_value(self, name)
+        super().__setattr__(name, value)
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:
