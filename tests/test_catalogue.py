@@ -9,6 +9,7 @@ import pytest
 
 from posenc import (
     ALiBi,
+    ForgetGate,
     Learned,
     RoPE,
     Shaw,
@@ -114,7 +115,11 @@ def test_listing():
         (lambda: create_encoding("rope"), "head_dim"),
         (lambda: create_encoding("learned"), "learned"),
         (lambda: create_encoding("rope", head_dim=8, bas=2.0), "'base'"),
-        (lambda: create_encoding("nope"), "nope"),
+        (lambda: create_encoding("nope"), "encodings=[]"),
+        (lambda: create_encoding(None), "name"),
+        (lambda: encoding_info(3), "name"),
+        (lambda: parse_encodings(None), "recipe"),
+        (lambda: list_encodings([]), "hook_point"),
         (lambda: parse_encodings("rope+", head_dim=8), "''"),
         (lambda: list_encodings("bananas"), "hook_point"),
         (lambda: create_encoding("rope", head_dim=7), "rotary_dim"),
@@ -150,6 +155,13 @@ def test_other_names_mean_one_encoding_each() -> None:
     assert find("DynamicYaRN").name == "dynamic_yarn"
     with pytest.raises(ValueError, match=r"'linear'.*'pi'"):
         encoding_info("linear")
+
+
+def test_encodings_are_made_by_every_name_that_the_command_line_knows() -> None:
+    assert [type(e) for e in parse_encodings("rotary + ForgetGate", **MODEL)] == [RoPE, ForgetGate]
+    for alias, name in ALIASES.items():
+        if name != "nope":
+            assert type(create_encoding(alias, **MODEL)) is encoding_info(name).encoding
 
 
 OWN_CLASS = '''

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from posenc.arguments import shown
 from posenc.catalogue import (
     axes,
     bias,
@@ -41,7 +42,7 @@ def list_encodings(hook_point: str | None = None) -> list[str]:
     >>> list_encodings("bias")[:3]
     ['alibi', 't5', 'kerple']
     """
-    if hook_point is not None and hook_point not in HOOK_POINTS:
+    if hook_point is not None and hook_point not in tuple(HOOK_POINTS):
         raise ValueError(f"hook_point must be one of {tuple(HOOK_POINTS)}, got {hook_point!r}")
     return [entry.name for entry in CATALOGUE.values() if hook_point in (None, entry.hook_point)]
 
@@ -52,7 +53,7 @@ def encoding_info(name: str) -> Entry:
     >>> encoding_info("alibi").parameters
     'none'
     """
-    entry = CATALOGUE.get(name.lower())
+    entry = CATALOGUE.get(_text("name", name).lower())
     if entry is None:
         raise ValueError(f"no encoding is named {name!r}{suggestion(name, CATALOGUE)}")
     return entry
@@ -64,7 +65,7 @@ def find(word: str) -> Entry:
     >>> find("ForgetGate").name, find("linear").name
     ('fox', 'pi')
     """
-    entry = resolve(word, CATALOGUE)
+    entry = resolve(_text("name", word), CATALOGUE)
     if entry is None:
         raise ValueError(f"no encoding is named {word!r}{suggestion(word, CATALOGUE)}")
     return entry
@@ -74,7 +75,7 @@ def create_encoding(name: str, **shape: object) -> Encoding:
     """One encoding by name, for a model's shape.
 
     Args:
-        name: see `list_encodings`.
+        name: see `list_encodings`; its class's name or a common alias will do, as for ``posenc info``.
         shape: words that describe the model (dim, num_heads, num_kv_heads, head_dim, max_length, train_length), of
             which the encoding takes what it needs, and options of the encoding. ``train_length`` scales
             length-like options that are not given, such as T5's max_distance. ``dtype`` and ``device`` are of
@@ -86,14 +87,21 @@ def create_encoding(name: str, **shape: object) -> Encoding:
     >>> create_encoding("rope", dim=512, num_heads=8, base=500_000.0)
     RoPE(64, base=500000, layout='half')
     """
-    return encoding_info(name).create(**shape)
+    return find(name).create(**shape)
 
 
 def parse_encodings(recipe: str, **shape: object) -> list[Encoding]:
-    """A list of encodings from names joined by ``+``; "nope" is the empty list.
+    """A list of encodings from names joined by ``+``, each as in `create_encoding`; "nope" is the empty list.
 
     >>> parse_encodings("rope+alibi", head_dim=64, num_heads=2)
     [RoPE(64, base=10000, layout='half'), ALiBi(2, slopes=(0.0625, 0.003906))]
     """
-    entries = [encoding_info(name.strip()) for name in recipe.split("+")]
+    entries = [find(name.strip()) for name in _text("recipe", recipe).split("+")]
     return [entry.create(**shape) for entry in entries if entry.encoding is not None]
+
+
+def _text(name: str, value: object) -> str:
+    """The value; a ValueError unless it is a string."""
+    if not isinstance(value, str):
+        raise ValueError(f"{name} must be a string, one of posenc.list_encodings(), got {shown(value)}")
+    return value

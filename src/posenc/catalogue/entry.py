@@ -117,14 +117,14 @@ class Entry:
         return frozenset(word for word, p in parameters.items() if p.default is p.empty)
 
     def create(self, *, dtype: object = None, device: object = None, **shape: object) -> Encoding:
-        """The encoding for a model's shape; see `create`."""
+        """The encoding for a model's shape; see `create_encoding`."""
         encoding = self._constructed(shape)
         place_parameters(encoding, device, dtype)
         return encoding
 
     def _constructed(self, shape: Shape) -> Encoding:
         if self.encoding is None:
-            raise ValueError(f"{self.name} is the empty list: pass encodings=[], or use build({self.name!r})")
+            raise ValueError(f"{self.name} is the empty list: pass encodings=[] to attention")
         options = _complete(shape)
         train_length = options.get("train_length")
         if isinstance(train_length, int):
