@@ -164,6 +164,35 @@ def test_docstring_of_encoding_class(cls: type[Encoding]) -> None:
     assert not missing, f"Args: does not describe {sorted(missing)}"
 
 
+def test_docstrings_describe_arguments_that_exist() -> None:
+    wrong = []
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                unknown = described_arguments(node) - arguments(node)
+                wrong += [f"{name_of(path)}:{node.lineno} {node.name}: {word}" for word in sorted(unknown)]
+    assert not wrong, "\n".join(wrong)
+
+
+def described_arguments(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> set[str]:
+    """The words before the colons of Args:, whose lines are those that are indented least."""
+    section = re.search(r"^Args:\n((?: +.*\n?|\n)+)", ast.get_docstring(node) or "", re.M)
+    lines = [line for line in section[1].split("\n") if line] if section else []
+    least = min((len(line) - len(line.lstrip()) for line in lines), default=0)
+    heads = [line.partition(":")[0] for line in lines if len(line) - len(line.lstrip()) == least]
+    return {word.strip(" *`") for head in heads for word in head.split(",")}
+
+
+def arguments(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> set[str]:
+    """What a function takes; for a class its constructor, or its fields."""
+    if isinstance(node, ast.ClassDef):
+        own = [part for part in node.body if isinstance(part, ast.FunctionDef) and part.name in ("__init__", "__new__")]
+        fields = {ast.unparse(part.target) for part in node.body if isinstance(part, ast.AnnAssign)}
+        return fields.union(*map(arguments, own))
+    a = node.args
+    return {arg.arg for arg in [*a.posonlyargs, *a.args, *a.kwonlyargs, a.vararg, a.kwarg] if arg is not None}
+
+
 def test_encodings_are_exported_by_their_package_and_in_the_catalogue() -> None:
     entries = {entry.encoding for entry in CATALOGUE.values()}
     for cls in LEAVES:

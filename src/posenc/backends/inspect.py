@@ -166,7 +166,7 @@ def attention_lse(
     where an encoding reads scores without a causal order by index, under a compiler and under transforms of torch.func.
 
     Args:
-        q, k, v, encodings, and all keywords: as for `attention`; values are read by few encodings.
+        q, k, v, encodings, options: as for `attention`; values are read by few encodings.
 
     Returns:
         ``(batch, heads, queries)`` in float32 or better, natural, −inf where a query attends to no key; differentiable.

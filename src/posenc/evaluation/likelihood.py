@@ -71,7 +71,7 @@ def check_room(tokens: Tensor, text: Text, needed: int) -> None:
     Args:
         tokens: of the text.
         text: the argument of `tokens_of`, which the error names.
-        wanted: number of tokens that are needed.
+        needed: number of tokens that are needed.
     """
     if len(tokens) < needed:
         which = "the built-in text has" if text is None else "the text has"

@@ -85,7 +85,7 @@ def check_specs(typed: Iterable[str], shape: Shape, *, axes: int = 1, ids: bool 
     """Each spec once, each known and buildable at this shape; otherwise a ValueError that says which and why not.
 
     Args:
-        asked: as they were typed.
+        typed: as they were typed.
         shape: of the model.
         axes: coordinates of the task's positions.
         ids: whether the task has positions of another kind, for the encodings that need them.

@@ -17,7 +17,7 @@ def attend(pieces: Pieces, v: Tensor, logits: Tensor | None, scale: float, rotat
     """Attention, ``(batch, heads, queries, width)``.
 
     Args:
-        cut: the pieces.
+        pieces: the pieces.
         v: values, as wide as the others.
         logits: of a sink, ``(heads,)``, or None.
         scale: of the products, positive.

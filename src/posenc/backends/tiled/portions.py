@@ -40,7 +40,7 @@ def portions(call: TiledCall, strips: list[tuple[int, int]], more: int = 0) -> I
     """All key heads, strip by strip, no more at a time than `ELEMENTS` numbers of keys.
 
     Args:
-        work: the call.
+        call: the call.
         strips: ranges of key heads.
         more: channels beyond those of the values.
     """

@@ -89,7 +89,7 @@ def write_rotations(
 
     Args:
         text_config: the text model's config as it was read.
-        parts: what it says, by kind of layers.
+        rope_blocks: what it says, by kind of layers.
         ropes: by kind of layers, what it is to say.
         convention: as in `read_rope`.
         ignore: keys to leave alone.

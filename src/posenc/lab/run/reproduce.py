@@ -29,7 +29,7 @@ def check_reproduction(prepared: PreparedRun, console: Console, accelerator: Acc
     on a GPU and among several processes within 1e-3, which is printed. A run that has no losses yet passes.
 
     Args:
-        ready: the run, with its folder and data.
+        prepared: the run, with its folder and data.
         console: where a note is printed.
         accelerator: of this rank under torchrun, where all ranks call this together; default a new one.
 

@@ -133,7 +133,7 @@ def scaling(reading: MethodRow, factor: int, trained: Trained, candidate: Candid
         factor: how many times longer than trained; 1 is plain RoPE, but for Resonance's rounding,
             clipped pairs and DroPE.
         trained: what the base was trained on.
-        found: what a search found for this factor; LongRoPE without it has plain frequencies.
+        candidate: what a search found for this factor; LongRoPE without it has plain frequencies.
     """
     if reading.method == LEARNED:
         return CLEX(trained.pairs, original_length=trained.length, max_factor=factor, step=_CLEX_STEP)
