@@ -9,9 +9,10 @@ import pickle
 import pytest
 import torch
 
-from posenc import KERPLE, ALiBi, RoPE, T5Bias, create_encoding
+from posenc import KERPLE, ALiBi, MRoPE, RoPE, T5Bias, create_encoding
 from posenc.catalogue import CATALOGUE
-from posenc.score import DAPE
+from posenc.frequencies import CLEX
+from posenc.score import DAPE, KERPLEWeight, Mixture, SelfExtend
 
 SHAPE = {"dim": 32, "num_heads": 4, "head_dim": 8, "max_length": 16, "train_length": 16, "size": (4, 4)}
 NAMES = [name for name, entry in CATALOGUE.items() if entry.encoding is not None]
@@ -42,13 +43,49 @@ def test_device(name):
 def test_classes_take_them_themselves():
     assert T5Bias(4, dtype=torch.bfloat16).weight.dtype == torch.bfloat16
     assert T5Bias(4, device="meta", dtype=torch.float64).weight.device.type == "meta"
-    assert {p.dtype for p in DAPE(KERPLE(4), 4, dtype=torch.float64).parameters()} == {torch.float64}
     assert repr(ALiBi(4, dtype=torch.float64)) == repr(ALiBi(4)), "nothing to cast"
     for parameter in ("device", "dtype"):
         assert parameter in inspect.signature(RoPE).parameters, "a type checker and an editor must know it"
     assert repr(RoPE(64, dtype=torch.bfloat16, device="cpu")) == repr(RoPE(64)), "nothing to place"
     again = pickle.loads(pickle.dumps(copy.deepcopy(KERPLE(4, dtype=torch.float64))))
     assert again.p.dtype == torch.float64
+
+
+def test_what_the_caller_made_stays_as_it_is():
+    bias, clex = KERPLE(4), CLEX(4, original_length=16)
+    made = (
+        DAPE(bias, 4, dtype=torch.float64),
+        KERPLEWeight(bias, 4, dtype=torch.float64),
+        Mixture([bias, []], 4, dtype=torch.float64),
+        SelfExtend(RoPE(8, scaling=clex), group=2, window=4, dtype=torch.float64),
+        RoPE(8, scaling=clex, dtype=torch.float64),
+        MRoPE(8, sections=(2, 1, 1), scaling=clex, dtype=torch.float64),
+        create_encoding("dape", num_heads=4, bias=bias, dtype=torch.float64),
+    )
+    assert {p.dtype for p in (*bias.parameters(), *clex.parameters())} == {torch.float32}
+    assert made[0].inner.weight.dtype == made[0].outer.bias.dtype == made[2].logits.dtype == torch.float64
+    assert made[0].bias is made[1].bias is made[6].bias is bias
+    assert DAPE(bias, 4, device="meta").inner.weight.is_meta
+    assert not bias.p.is_meta
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_initialisers_of_models_find_no_layer_to_draw_anew(name):
+    encoding = build(name)
+    before = copy.deepcopy(encoding.state_dict())
+    encoding.apply(as_transformers_initialises)
+    assert all(torch.equal(before[key], value) for key, value in encoding.state_dict().items())
+
+
+def as_transformers_initialises(module: torch.nn.Module) -> None:
+    if isinstance(module, torch.nn.Linear | torch.nn.Embedding | torch.nn.Conv1d | torch.nn.Conv2d):
+        torch.nn.init.normal_(module.weight, std=0.02)
+        if getattr(module, "bias", None) is not None:
+            torch.nn.init.zeros_(module.bias)
+    elif "Norm" in type(module).__name__:
+        torch.nn.init.ones_(module.weight)
+        if getattr(module, "bias", None) is not None:
+            torch.nn.init.zeros_(module.bias)
 
 
 def test_a_class_without_these_keywords_is_placed_by_the_catalogue_alone():

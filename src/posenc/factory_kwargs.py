@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import ParamSpec, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from posenc.arguments import shown
 
@@ -65,22 +65,44 @@ def check_names(cls: type, names: list[str]) -> None:
             raise TypeError(f"{cls.__name__} has no argument {name!r}: it is called {OTHER_WORDS[name]} here")
 
 
-def place_parameters(module: nn.Module, device: object, dtype: object) -> None:
+def place_parameters(module: nn.Module, device: object, dtype: object, *, given: object = None) -> None:
     """Move a module's parameters to a device and cast them, at the end of its constructor; None: leave them.
 
     Initial values are drawn in the default dtype and then cast, so that modules of all dtypes start from the same
-    numbers. Modules that were handed in are parts of the new one, and move with it.
+    numbers.
+
+    Args:
+        module: all of it.
+        device, dtype: as the constructor was told.
+        given: what the caller had made before, a module or any of them: it is the caller's, and stays as it is.
 
     Raises:
         ValueError: for a dtype that is not floating, or something that is no device.
     """
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise ValueError(f"dtype must be a floating dtype such as torch.bfloat16, got {shown(dtype)}")
+    target: torch.device | None = None
     if device is not None:
         try:
             target = torch.device(device)  # type: ignore[call-overload]
         except (RuntimeError, TypeError) as error:
             raise ValueError(f"device must be a device or its name, got {shown(device)}") from error
-        module.to(target)
-    if dtype is not None:
-        module.to(dtype)
+    if target is None and dtype is None:
+        return
+
+    def placed(tensor: Tensor) -> Tensor:
+        return tensor.to(target, dtype if tensor.is_floating_point() else None)
+
+    callers = {id(part) for whole in _modules_in(given) for part in whole.modules()}
+    for part in module.modules():
+        if id(part) not in callers:
+            part._apply(placed, recurse=False)  # Module.to for one module without its parts
+
+
+def _modules_in(value: object) -> Iterator[nn.Module]:
+    """The modules of an argument: itself, or those of a sequence of sequences."""
+    if isinstance(value, nn.Module):
+        yield value
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _modules_in(part)

@@ -25,6 +25,7 @@ from torch.nn import functional as F
 
 from posenc import positions as position
 from posenc.arguments import check_heads, check_number, check_whole
+from posenc.bias._affine import Affine
 from posenc.bias._newest import NewestRow
 from posenc.encoding import BiasEncoding, own_precision
 from posenc.factory_kwargs import Device, place_parameters
@@ -76,8 +77,8 @@ class FIRE(BiasEncoding):
         self.num_heads, self.hidden, self.threshold, self.first_c = num_heads, hidden, float(threshold), float(c)
         self.leak = float(leak)
         self._newest = NewestRow()
-        self.inner = nn.Linear(1, hidden)
-        self.outer = nn.Linear(hidden, num_heads)
+        self.inner = Affine(1, hidden)
+        self.outer = Affine(hidden, num_heads)
         self.c = nn.Parameter(torch.empty(1))  # FSDP2 shards by the first axis, so that a parameter must have one
         self.multiplier = nn.Parameter(torch.empty(1))
         self.reset_parameters()
@@ -111,9 +112,9 @@ class FIRE(BiasEncoding):
         limit = self._limit(q_pos, dtype).unsqueeze(-1)
         ratio = self._log(far) / (self._log(limit) + _EPS)
         with own_precision(ratio.device.type):
-            units = F.linear(ratio.unsqueeze(-1), self.inner.weight.to(dtype), self.inner.bias.to(dtype))
+            units = self.inner(ratio.unsqueeze(-1))
             units = F.leaky_relu(units, self.leak) if self.leak else units.relu()
-            bias = F.linear(units, self.outer.weight.to(dtype), self.outer.bias.to(dtype))
+            bias = self.outer(units)
         return bias.movedim(-1, -3)
 
     def of_newest(self, keys: int, *, like: Tensor) -> Tensor:

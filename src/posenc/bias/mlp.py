@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posenc.arguments import check_flag, check_heads, check_table, check_whole
+from posenc.bias._affine import Affine
 from posenc.bias.distance import DistanceBias
 from posenc.encoding import own_precision
 from posenc.factory_kwargs import Device, place_parameters
@@ -70,14 +71,14 @@ class DistanceMLP(DistanceBias):
         self.num_heads, self.hidden, self.layers = num_heads, hidden, layers
         self.log, self.norm = check_flag("log", log), check_flag("norm", norm)
         widths = [1, *[hidden] * layers, num_heads]
-        self.linears = nn.ModuleList(nn.Linear(narrow, wide) for narrow, wide in pairwise(widths))
+        self.linears = nn.ModuleList(Affine(narrow, wide) for narrow, wide in pairwise(widths))
         self.norms = nn.ModuleList(nn.LayerNorm(hidden, bias=layer > 0) for layer in range(layers if self.norm else 0))
         place_parameters(self, device, dtype)
 
     def reset_parameters(self) -> None:
         """Draw the network anew, as PyTorch draws linear layers and layer norms."""
         for module in (*self.linears, *self.norms):
-            assert isinstance(module, nn.Linear | nn.LayerNorm)
+            assert isinstance(module, Affine | nn.LayerNorm)
             module.reset_parameters()
 
     def of_distance(self, distance: Tensor) -> Tensor:
@@ -94,9 +95,10 @@ class DistanceMLP(DistanceBias):
         """The bias ``(..., heads)`` for the network's input ``(..., 1)``."""
         with own_precision(x.device.type):
             for layer in range(self.layers):
-                x = F.linear(x, *_cast(self.linears[layer], x.dtype))
+                x = self.linears[layer](x)
                 x = F.silu(F.layer_norm(x, x.shape[-1:], *_cast(self.norms[layer], x.dtype)) if self.norm else x)
-            return F.linear(x, *_cast(self.linears[self.layers], x.dtype))
+            out: Tensor = self.linears[self.layers](x)
+            return out
 
 
 def _cast(module: nn.Module, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:

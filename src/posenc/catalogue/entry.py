@@ -119,7 +119,7 @@ class Entry:
     def create(self, *, dtype: object = None, device: object = None, **shape: object) -> Encoding:
         """The encoding for a model's shape; see `create_encoding`."""
         encoding = self._constructed(shape)
-        place_parameters(encoding, device, dtype)
+        place_parameters(encoding, device, dtype, given=list(shape.values()))
         return encoding
 
     def _constructed(self, shape: Shape) -> Encoding:

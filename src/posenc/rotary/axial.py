@@ -181,7 +181,7 @@ class AxialRoPE(RotaryEncoding):
         count = pairs * axes if self.axes_dims is None else self.rotary_dim // 2
         self.angles = nn.Parameter(torch.empty(prefix, count)) if prefix else None
         self.reset_parameters()
-        place_parameters(self, device, dtype)
+        place_parameters(self, device, dtype, given=scaling)
 
     @classmethod
     def of_model(cls, model: str, **changes: Any) -> Self:

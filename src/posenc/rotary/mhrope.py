@@ -91,7 +91,7 @@ class MHRoPE(RotaryEncoding):
         self.head_dim, self.num_heads, self.axes = head_dim, num_heads, len(self.heads)
         self.layout: Layout = layout
         self.length_dependent = self.rope.length_dependent
-        place_parameters(self, device, dtype)
+        place_parameters(self, device, dtype, given=scaling)
 
     def order(self) -> list[int]:
         """The axis of each key head; −1: the head does not rotate."""

@@ -87,7 +87,7 @@ class MRoPE(RotaryEncoding, MRoPESpec):
         self._chosen = Chosen([self.axes if axis < 0 else axis for axis in self.order()])
         self._fixed = None if self.rope._fixed is None else alone(self.rope._fixed)
         self._of_heads = self.rope._fewest is not None
-        place_parameters(self, device, dtype)
+        place_parameters(self, device, dtype, given=scaling)
 
     def spectrum(self, length: int | None = None) -> Spectrum:
         """The frequencies in force; see `RoPE.spectrum`."""

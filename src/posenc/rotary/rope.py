@@ -91,7 +91,7 @@ class RoPE(RotaryEncoding, RoPESpec):
         changes = self.length_dependent or any(True for part in parts for _ in part.parameters(recurse=False))
         self._fixed = None if changes else RotationTable.fixed(spectrum)
         self._decode_tables, self._counted_tables = DecodeTableCache(), CountedTables()
-        place_parameters(self, device, dtype)
+        place_parameters(self, device, dtype, given=scaling)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _CONSTRUCTED and "_counted_tables" in self.__dict__:

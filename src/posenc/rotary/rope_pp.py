@@ -70,7 +70,7 @@ class RoPEpp(RotaryEncoding):
         self.rope = RoPE(head_dim, base=base, layout=layout, rotary_dim=rotary_dim, scaling=scaling)
         self.head_dim, self.num_heads, self.imaginary = head_dim, num_heads, imaginary
         self.layout, self.length_dependent = self.rope.layout, self.rope.length_dependent
-        place_parameters(self, device, dtype)
+        place_parameters(self, device, dtype, given=scaling)
 
     @staticmethod
     def doubled(q: Tensor) -> Tensor:

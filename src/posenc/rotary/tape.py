@@ -87,7 +87,7 @@ class TAPE(RotaryEncoding):
         self.gate = nn.Parameter(torch.empty(position_size, dim))
         self.down = nn.Parameter(torch.empty(num_heads, position_size))
         self.reset_parameters()
-        place_parameters(self, device, dtype)
+        place_parameters(self, device, dtype, given=scaling)
 
     def reset_parameters(self) -> None:
         """mix and up back to zero; the gate and down drawn anew, as PyTorch draws linear layers."""

@@ -18,10 +18,11 @@ Departs from the source: the code is causal; keys after the query, where it has 
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from posenc.arguments import check_heads, check_whole
+from posenc.bias._affine import Affine
 from posenc.encoding import BiasEncoding, Context, Reads, ScoreEncoding, own_precision
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.score._members import bias_at, check_bias
@@ -37,7 +38,7 @@ class DAPE(ScoreEncoding):
         bias: what f adapts, such as ``KERPLE(8)`` or ``ALiBi(8)``.
         num_heads: query heads.
         hidden: units of f.
-        device, dtype: of the parameters, as in torch.nn.
+        device, dtype: of the parameters of f, as in torch.nn; the bias keeps its own.
 
     Raises:
         ValueError: for sizes below 1, or a bias that is none or has another ``num_heads``.
@@ -67,9 +68,9 @@ class DAPE(ScoreEncoding):
         check_bias(bias, num_heads)
         self.num_heads, self.hidden, self.axes = num_heads, hidden, bias.axes
         self.bias, self.causal_only = bias, bias.causal_only
-        self.inner = nn.Linear(2 * num_heads, hidden)
-        self.outer = nn.Linear(hidden, num_heads)
-        place_parameters(self, device, dtype)
+        self.inner = Affine(2 * num_heads, hidden)
+        self.outer = Affine(hidden, num_heads)
+        place_parameters(self, device, dtype, given=bias)
 
     def reset_parameters(self) -> None:
         """Draw f anew, as PyTorch draws linear layers; the bias draws its own."""
@@ -80,8 +81,8 @@ class DAPE(ScoreEncoding):
         bias = bias_at(self.bias, context, scores.dtype)
         both = torch.cat([scores, bias.expand_as(scores)], 1).movedim(1, -1)  # heads last
         with own_precision(scores.device.type):
-            units = F.leaky_relu(_linear(self.inner, both), _SLOPE)
-            return scores + bias + _linear(self.outer, units).movedim(-1, 1)
+            units = F.leaky_relu(self.inner(both), _SLOPE)
+            return scores + bias + self.outer(units).movedim(-1, 1)
 
     def fast_form(self, context: Context, *, future: bool) -> tuple[HeadMixing]:
         inner, outer = self.inner, self.outer
@@ -89,8 +90,3 @@ class DAPE(ScoreEncoding):
 
     def extra_repr(self) -> str:
         return f"{self.num_heads}, hidden={self.hidden}"
-
-
-def _linear(layer: nn.Linear, x: Tensor) -> Tensor:
-    """The layer in the precision of x."""
-    return F.linear(x, layer.weight.to(x.dtype), layer.bias.to(x.dtype))

@@ -63,7 +63,7 @@ class DualChunk(Remapped):
         if local >= size:
             raise ValueError(f"local must be below size = {size}, got {local}")
         self.size, self.local, self.chunk = size, local, size - local
-        place_parameters(self, device, dtype)
+        place_parameters(self, device, dtype, given=rotation)
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:

@@ -30,7 +30,7 @@ class KERPLEWeight(ScoreEncoding):
     Args:
         bias: the kernel's logarithm, such as ``KERPLE(8, kind="power")``.
         num_heads: query heads.
-        device, dtype: of the parameters, as in torch.nn.
+        device, dtype: as in torch.nn; of no parameter, as the bias keeps its own.
 
     Raises:
         ValueError: for sizes below 1, or a bias that is none or has another ``num_heads``.
@@ -58,7 +58,7 @@ class KERPLEWeight(ScoreEncoding):
         check_bias(bias, num_heads)
         self.num_heads, self.axes = num_heads, bias.axes
         self.bias, self.causal_only = bias, bias.causal_only
-        place_parameters(self, device, dtype)
+        place_parameters(self, device, dtype, given=bias)
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
         lost = torch.expm1(bias_at(self.bias, context, scores.dtype))

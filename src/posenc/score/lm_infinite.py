@@ -62,7 +62,7 @@ class LMInfinite(Remapped):
                 check_whole(name, value, most=LONGEST)
         self.window, self.sinks, self.limit = window, sinks, window if limit is None else limit
         self.scope = Scope(replaces=True, narrows=sinks is not None)
-        place_parameters(self, device, dtype)
+        place_parameters(self, device, dtype, given=rotation)
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:

@@ -49,7 +49,7 @@ class Mixture(ScoreEncoding):
         adaptive: whether weights also depend on the token of the query: ``attention(..., x=x)``. Its projection starts
             at zero, where it learns at once: a fresh adaptive mixture is a fresh mixture.
         dim: width of the layer's input; needed where the mixture is adaptive or a member keeps some of it.
-        device, dtype: of the parameters, as in torch.nn.
+        device, dtype: of its own parameters, as in torch.nn; members keep theirs.
 
     Put it in a list after rotations that all members share: members rotate what these have rotated.
 
@@ -112,7 +112,7 @@ class Mixture(ScoreEncoding):
         biases = [(m, e) for m, member in enumerate(lists) for e in member if isinstance(e, BiasEncoding)]
         self._shares = () if adaptive else tuple(Share(self, m, bias) for m, bias in biases)
         self.reset_parameters()
-        place_parameters(self, device, dtype)
+        place_parameters(self, device, dtype, given=lists)
 
     def reset_parameters(self) -> None:
         """Logits and projection back to zero: equal weights. Members draw their own."""

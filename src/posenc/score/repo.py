@@ -98,7 +98,7 @@ class RePo(ScoreEncoding):
         self.gate, self.content = (nn.Parameter(torch.empty(mid, dim)) for _ in range(2))
         self.final = nn.Parameter(torch.empty(num_kv_heads, mid))
         self.reset_parameters()
-        place_parameters(self, device, dtype)
+        place_parameters(self, device, dtype, given=scaling)
 
     @property
     def rho(self) -> float:

@@ -54,7 +54,7 @@ class ReRoPE(Remapped):
         self._hold(rotation)
         check_whole("window", window, most=LONGEST)
         self.window = window
-        place_parameters(self, device, dtype)
+        place_parameters(self, device, dtype, given=rotation)
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:
@@ -100,7 +100,7 @@ class LeakyReRoPE(Remapped):
         check_whole("window", window, most=LONGEST)
         check_number("factor", factor, least=1)
         self.window, self.factor = window, float(factor)
-        place_parameters(self, device, dtype)
+        place_parameters(self, device, dtype, given=rotation)
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:

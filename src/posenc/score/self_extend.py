@@ -59,7 +59,7 @@ class SelfExtend(Remapped):
         check_whole("window", window, most=LONGEST)
         check_whole("group", group, most=LONGEST)
         self.window, self.group, self.exact = window, group, check_flag("exact", exact)
-        place_parameters(self, device, dtype)
+        place_parameters(self, device, dtype, given=rotation)
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:

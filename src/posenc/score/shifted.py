@@ -63,7 +63,7 @@ class STRING(Remapped):
         if local > shift:
             raise ValueError(f"local must be at most shift = {shift}, got {local}")
         self.shift, self.local = shift, local
-        place_parameters(self, device, dtype)
+        place_parameters(self, device, dtype, given=rotation)
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:

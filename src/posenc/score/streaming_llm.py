@@ -59,7 +59,7 @@ class StreamingLLM(Remapped):
         check_whole("window", window, most=LONGEST)
         check_whole("sinks", sinks, least=0, most=LONGEST)
         self.window, self.sinks = window, sinks
-        place_parameters(self, device, dtype)
+        place_parameters(self, device, dtype, given=rotation)
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:

@@ -18,6 +18,8 @@ from posenc.backends.inputs.rewrites import rewritten
 from posenc.backends.inputs.validation import as_list
 from posenc.encoding import own_precision
 
+__all__ = ["FlexCall", "flex_call"]
+
 
 class FlexCall(NamedTuple):
     """The arguments of one call: ``flex_attention(**call._asdict())``.
