@@ -161,9 +161,10 @@ def attention_lse(
 ) -> Tensor:
     """The log-sum-exp of each query's scores in a call of `attention` with the same arguments.
 
-    With the result of `attention` it is what `posenc.backends.distributed.merged` takes, for keys that lie in several shards. Blocks of queries are
-    computed one by one, and anew in the backward pass; all of them at once where queries depend on one another (PaTH),
-    where an encoding reads scores without a causal order by index, under a compiler and under transforms of torch.func.
+    With the result of `attention` it is what `posenc.backends.distributed.merged` takes, for keys that lie in several
+    shards. Blocks of queries are computed one by one, and anew in the backward pass; all of them at once where queries
+    depend on one another (PaTH), where an encoding reads scores without a causal order by index, under a compiler and
+    under transforms of torch.func.
 
     Args:
         q, k, v, encodings, options: as for `attention`; values are read by few encodings.
