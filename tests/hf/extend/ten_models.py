@@ -1,7 +1,7 @@
 """Ten released models and the rope keys of a longer context, written down from what their authors publish.
 
 The blocks are written out by hand, not computed. Sources: the model cards and the README that `DOCUMENTED` names; where
-the authors document nothing, the rule that the module `recipes` states for the rope type.
+the authors document nothing, the rule that the module `plan` states for the rope type.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ TEN = (
         "max_position_embeddings": 131072,
         "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768},
     }, True),
-    Extended("Qwen3.5-27B", PUBLISHED["Qwen/Qwen3.5-27B"], 1048576, {
-        "max_position_embeddings": 1048576,
+    Extended("Qwen3.5-27B", PUBLISHED["Qwen/Qwen3.5-27B"], 1010000, {
+        "max_position_embeddings": 1010000,
         "rope_parameters": {
             "mrope_interleaved": True, "mrope_section": [11, 11, 10], "rope_type": "yarn", "rope_theta": 10000000,
             "partial_rotary_factor": 0.25, "factor": 4.0, "original_max_position_embeddings": 262144,
@@ -90,8 +90,9 @@ TEN = (
         "max_position_embeddings": 262144, "rope_scaling": {**_LLAMA, "factor": 16.0},
     }, False),
     Extended("Gemma 3 1B", PUBLISHED["google/gemma-3-1b-it"], 131072, {
-        "max_position_embeddings": 131072, "rope_scaling": {"rope_type": "linear", "factor": 8.0},
-    }, True),
+        "max_position_embeddings": 131072,
+        "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768},
+    }, False),
 )  # fmt: skip
 REACHED = {  # models whose config declares the length: nothing is written
     "Qwen2.5-7B": (PUBLISHED["Qwen/Qwen2.5-7B"], 131072), "Llama 3.1": (PUBLISHED["meta-llama/Llama-3.1-8B"], 131072),

@@ -15,7 +15,8 @@ import posenc_cli
 from posenc.hf import extend_config, read_rope
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import find_text_config
-from posenc.hf.extend.recipes import DOCUMENTED
+from posenc.hf.extend.documented import DOCUMENTED
+from posenc.hf.extend.plan import Refused
 from tests.hf.extend.ten_models import PUBLISHED, REACHED, TEN, Extended
 
 LLAMA = {"model_type": "llama", "head_dim": 64, "num_hidden_layers": 2, "rope_theta": 10000.0,
@@ -44,8 +45,7 @@ def test_ten_models(model: Extended) -> None:
     assert outside <= ({new.path[0]} if new.path else set(model.keys))
     assert model.config == before, "the source is left alone"
     assert (extension.change is not None and extension.change.documented is not None) == model.documented
-    assert model.documented == (("documented" in str(extension).splitlines()[0] and "https" in str(extension))
-                                or "arXiv 2503.19786" in str(extension))  # fmt: skip
+    assert model.documented == (extension.record()["documented"] is not None)
     for kind, rope in read_rope(model.config).layers.items():
         now = read_rope(extension.config).layers[kind]
         assert (rope is None) == (now is None), "layers without rotation stay without"
@@ -72,11 +72,28 @@ def test_qwen3_is_counted_from_its_training_length() -> None:
     assert full.config == extend_config(PUBLISHED["Qwen/Qwen3-8B"], 131072).config, "in two steps as in one"
     assert full.change is not None
     assert full.change.documented is not None
-    odd = extend_config(PUBLISHED["Qwen/Qwen3.5-27B"], 1010000)
-    assert odd.change is not None
-    assert odd.change.factor == 4.0, "the card's factor for the card's length"
-    assert not any("the source names at most" in note for note in odd.notes)
-    assert any("names at most 1,010,000" in note for note in extend_config(PUBLISHED["Qwen/Qwen3.5-27B"], 2**20).notes)
+    odd = extend_config(PUBLISHED["Qwen/Qwen3.5-27B"], 1010000).plan
+    assert odd.factor == 4.0, "the card's factor for the card's length"
+
+
+@pytest.mark.parametrize(
+    ("model", "longest"),
+    [("Qwen/Qwen3-8B", 131072), ("Qwen/Qwen3.5-27B", 1010000), ("Qwen/Qwen3-VL-8B-Instruct", 10**6)],
+)
+def test_a_recipe_ends_at_the_length_that_its_source_names(model: str, longest: int) -> None:
+    assert extend_config(PUBLISHED[model], longest).plan.documented is not None
+    further = extend_config(PUBLISHED[model], longest + 1).plan
+    assert further.documented is None
+    assert further.factor == pytest.approx((longest + 1) / (further.original or 0))
+    after = extend_config(extend_config(PUBLISHED[model], longest).config, longest + 1).plan
+    assert (after.documented, after.original) == (None, further.original), "nor where the file has the recipe already"
+    assert further.record()["documented"] is None
+
+
+def test_a_size_that_the_authors_did_not_extend_has_no_recipe() -> None:
+    """Gemma 3's authors scaled the 4B, 12B and 27B (arXiv 2503.19786, section 5.3); a file of 32,768 tokens is the 1B."""
+    plan = extend_config(PUBLISHED["google/gemma-3-1b-it"], 131072).plan
+    assert (plan.method, plan.factor, plan.original, plan.documented) == ("yarn", 4.0, 32768, None)
 
 
 def test_a_recipe_is_not_for_another_base() -> None:
@@ -168,25 +185,29 @@ def test_the_alias_of_mrope_under_its_first_key() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "says"),
+    ("config", "code"),
     [
-        (PUBLISHED["openai-community/gpt2"], "The table ends at 1,024"),
-        (PUBLISHED["facebook/opt-1.3b"], "The table ends at 2,048"),
-        (PUBLISHED["google-bert/bert-base-uncased"], "The table ends at 512"),
-        (PUBLISHED["google-t5/t5-small"], "has no rotation to extend"),
-        (PUBLISHED["mosaicml/mpt-7b-instruct"], "has no rotation to extend"),
-        (PUBLISHED["mistralai/Mistral-7B-v0.1"], "every layer attends within a window of 4,096 tokens"),
-        (PUBLISHED["EleutherAI/gpt-j-6b"], "its code fixes the frequencies"),
-        (PUBLISHED["ai21labs/Jamba-v0.1"], "has no rotation to extend"),
-        (PUBLISHED["microsoft/Phi-4-mini-instruct"], "searched for 131,072 tokens, and no formula"),
-        ({**LLAMA, "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "follow the length of the text already"),
-        ({key: value for key, value in LLAMA.items() if key != "max_position_embeddings"}, "--original-length"),
-        ({**LLAMA, "posenc": {"encodings": [{"name": "alibi"}]}}, "posenc's own"),
+        (PUBLISHED["openai-community/gpt2"], "table"),
+        (PUBLISHED["facebook/opt-1.3b"], "table"),
+        (PUBLISHED["google-bert/bert-base-uncased"], "table"),
+        (PUBLISHED["google-t5/t5-small"], "bias"),
+        (PUBLISHED["mosaicml/mpt-7b-instruct"], "bias"),
+        (PUBLISHED["mistralai/Mistral-7B-v0.1"], "windows"),
+        (PUBLISHED["EleutherAI/gpt-j-6b"], "fixed frequencies"),
+        (PUBLISHED["ai21labs/Jamba-v0.1"], "no positions"),
+        (PUBLISHED["microsoft/Phi-4-mini-instruct"], "longrope"),
+        ({**LLAMA, "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "follows the length"),
+        (PUBLISHED["tencent/Hunyuan-7B-Instruct"], "alpha"),
+        ({key: value for key, value in LLAMA.items() if key != "max_position_embeddings"}, "length not declared"),
+        ({**LLAMA, "posenc": {"encodings": [{"name": "alibi"}]}}, "encodings of posenc"),
+        ({**LLAMA, "max_position_embeddings": 1}, "too many times"),
     ],
 )  # fmt: skip
-def test_refusals(config: dict[str, Any], says: str) -> None:
-    with pytest.raises(ValueError, match=says) as error:
-        extend_config(config, 10**6)
+def test_refusals(config: dict[str, Any], code: str) -> None:
+    with pytest.raises(Refused) as error:
+        extend_config(config, 10**6 if code != "too many times" else 2**31)
+    assert error.value.code == code
+    assert error.value.next_step
     assert "\n" not in str(error.value)
 
 
@@ -199,7 +220,6 @@ def test_refusals(config: dict[str, Any], says: str) -> None:
         ({"length": 8192, "original_length": 8192}, "length must be more than the 8,192 tokens"),
         ({"length": 8192, "out": "a", "in_place": True}, "out or in_place"),
         ({"length": 8192, "in_place": True}, "in_place: the source is no file"),
-        ({"length": 2**31, "original_length": 1}, "times the original length"),
     ],
 )  # fmt: skip
 def test_arguments(arguments: dict[str, Any], says: str) -> None:
@@ -212,8 +232,9 @@ def test_another_method_cannot_start_from_a_scaling() -> None:
         (PUBLISHED["meta-llama/Llama-3.1-8B"], "yarn"),
         (PUBLISHED["deepseek-ai/DeepSeek-V3"], "pi"),
     ):
-        with pytest.raises(ValueError, match=r"weights were trained; .* cannot start from it: use auto"):
+        with pytest.raises(Refused) as error:
             extend_config(config, 10**6, method)
+        assert error.value.code == "scaled already"
 
 
 def test_original_length_speaks_for_a_config_that_declares_too_much() -> None:

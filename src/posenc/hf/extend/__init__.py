@@ -15,7 +15,8 @@ loading         loads folders and GGUF files;  folder: the extended model, its s
 weight_files    links weights that do not change
 measure         losses and decoding before and after, cached in a file;  retrieval: facts hidden in texts
 estimate        time and memory, before anything is measured
-config_only     extend_config();  recipes: what to write;  engine_lines: how to serve it
+plan            plan_extension(): type, factor, original length, or a refusal;  documented: the authors' recipes
+config_only     extend_config(): the plan, written;  engine_lines: how to serve it
 """
 
 from __future__ import annotations

@@ -1,0 +1,95 @@
+"""Longer contexts that the authors of a model document, each with its source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from posenc.hf.config.block_schema import Block
+
+_QWEN = "https://huggingface.co/Qwen"
+
+
+@dataclass(frozen=True)
+class Documented:
+    """How the authors of a model document a longer context of it without a change of weights.
+
+    Attributes:
+        model: that the source is about.
+        model_types: of its text config.
+        declared: lengths in the configs of released models, in tokens.
+        base: in these configs; another base is another model.
+        method: rope type.
+        original: training length that the factor counts from.
+        longest: length that the source names.
+        source: URL, or arXiv id with section.
+        factors: by length, where the source's factor is not length / original.
+        largest: factor that the source does not exceed; None: no such limit.
+        note: what the source says besides.
+    """
+
+    model: str
+    model_types: tuple[str, ...]
+    declared: tuple[int, ...]
+    base: float
+    method: str
+    original: int
+    longest: int
+    source: str
+    factors: Mapping[int, float] = field(default_factory=dict)
+    largest: float | None = None
+    note: str = ""
+
+    def factor(self, length: int) -> float | None:
+        """The factor that the source names for a length; None for a length that it does not cover."""
+        if length > self.longest:
+            return None
+        factor = self.factors.get(length, length / self.original)
+        return factor if self.largest is None else min(factor, self.largest)
+
+
+DOCUMENTED = (
+    Documented(
+        "Qwen2.5-7B-Instruct", ("qwen2", "qwen2_moe"), (32768,), 1e6, "yarn", 32768, 131072,
+        f"{_QWEN}/Qwen2.5-7B-Instruct#processing-long-texts",
+    ),
+    Documented(
+        "Qwen3-8B", ("qwen3", "qwen3_moe"), (40960, 32768), 1e6, "yarn", 32768, 131072,
+        f"{_QWEN}/Qwen3-8B#processing-long-texts",
+        note="trained at 32,768 tokens; the 40,960 of its config are 32,768 for the answer and 8,192 for the prompt",
+    ),
+    Documented(
+        "Qwen3.5", ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_5", "qwen3_5_moe"), (262144,), 1e7, "yarn", 262144,
+        1010000, f"{_QWEN}/Qwen3.5-27B#processing-ultra-long-texts", {1010000: 4.0},
+    ),
+    Documented(
+        "Qwen3-VL", ("qwen3_vl_text", "qwen3_vl_moe_text", "qwen3_vl", "qwen3_vl_moe"), (262144,), 5e6, "yarn", 262144,
+        1000000, "https://github.com/QwenLM/Qwen3-VL", {1000000: 3.0}, 3.0,
+        "factor 2 or 3 for 1M tokens and not 4, because positions of interleaved M-RoPE grow more slowly than tokens",
+    ),
+    Documented(
+        "Ling 2.0", ("bailing_moe_v2",), (32768,), 6e5, "yarn", 32768, 131072,
+        "https://github.com/inclusionAI/Ling-V2#online-inference",
+    ),
+)  # fmt: skip
+
+
+def documented_for(model_type: str, declared: int | None, base: float) -> Documented | None:
+    """The authors' recipe for a config without a scaling; None where none is known here."""
+    for recipe in DOCUMENTED:
+        if model_type in recipe.model_types and declared in recipe.declared and base == recipe.base:
+            return recipe
+    return None
+
+
+def documented_block(model_type: str, block: Block) -> Documented | None:
+    """The authors' recipe that a block follows already; else None."""
+    for recipe in DOCUMENTED:
+        same = (block["rope_type"], block["rope_theta"]) == (recipe.method, recipe.base)
+        if (
+            model_type in recipe.model_types
+            and same
+            and block.get("original_max_position_embeddings") == recipe.original
+        ):
+            return recipe
+    return None

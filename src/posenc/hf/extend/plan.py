@@ -1,0 +1,530 @@
+"""The one plan of a longer context: what to write into a config, or why nothing can be written and what to do instead.
+
+    plan_extension(find_text_config(config), 131072)
+
+`posenc recommend`, `posenc extend` with and without ``--config-only``, and `posenc serve-flags` print what it says.
+The authors' recipe comes first (`posenc.hf.extend.documented`), up to the length that they name. Beyond it, and for
+other models, the rope type decides: a config without a scaling gets one, and a config with one keeps its rope type,
+because the weights were trained under these frequencies. N is the new length, D the length that the config declares, O
+the original one:
+
+    none          YaRN by default, factor N / O; linear, dynamic or llama3 on request
+    yarn          factor N / O, other keys kept; the gain follows the factor
+    llama3        factor · N / D: slow pairs N / D times slower than in training, fast pairs as they are
+    linear        factor · N / D
+    proportional  factor · N / D; transformers divides all rotating frequencies by it
+    longrope      refused: its factors were searched for D
+    dynamic       refused: its frequencies follow the length already
+
+Source: transformers 5.23, modeling_rope_utils.py, for what a factor does.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from posenc.arguments import check_whole, shown
+from posenc.hf.config.block_schema import WITH_ALPHA, Block
+from posenc.hf.config.config_findings import OTHER_LENGTHS
+from posenc.hf.config.layer_kinds import layer_kinds, window_of
+from posenc.hf.config.non_rotary import SchemeFacts, position_schemes
+from posenc.hf.config.posenc_config import attached_names, is_posenc_config
+from posenc.hf.config.rope_block import ALL, RopeBlock, at
+from posenc.hf.config.rope_keys import find_rope_blocks
+from posenc.hf.config.text_config import TextConfig, find_text_config, layers_without_rope, length_key, max_length
+from posenc.hf.config.write import places
+from posenc.hf.extend.documented import Documented, documented_block, documented_for
+from posenc.hf.families.layer_patterns import COMPRESSED, HEAVILY_COMPRESSED, NO_ATTENTION
+from posenc.hf.limits import TIMES, TOKENS, is_count
+from posenc.hf.sources.load import Config
+
+AUTO = "auto"
+METHODS = (AUTO, "yarn", "linear", "dynamic", "llama3")
+_ALIASES = {"pi": "linear", "dynamic_ntk": "dynamic"}
+_MEASURED = ("ntk", "longrope", "longrope2", "progressive", "drope", "self_extend", "rerope", "dual_chunk", "part_ntk")
+_NAMES = {"yarn": "YaRN", "linear": "Linear scaling", "dynamic": "Dynamic NTK", "llama3": "Llama 3's scaling"}
+_UNSCALED = "default"
+_COMPRESSED = (COMPRESSED, HEAVILY_COMPRESSED)  # kinds that attend to compressed tokens beyond their window
+KeyPath = tuple[str, ...]
+Code = Literal[
+    "encodings of posenc", "table", "bias", "no positions", "fixed frequencies", "bases by layer", "windows",
+    "longrope", "follows the length", "alpha", "rope type", "scaled already",
+    "rope types of the class", "length not declared", "too many times",
+]  # fmt: skip
+
+
+class Refused(ValueError):  # noqa: N818
+    """Why a config alone cannot extend a model.
+
+    Attributes:
+        code: the reason, for programs.
+        reason: in words.
+        next_step: what to do instead.
+    """
+
+    def __init__(self, code: Code, reason: str, next_step: str) -> None:
+        super().__init__(f"{reason}. {next_step[0].upper()}{next_step[1:]}")
+        self.code, self.reason, self.next_step = code, reason, next_step
+
+
+@dataclass(frozen=True)
+class BlockChange:
+    """The change of one rope block.
+
+    Attributes:
+        keys: keys of the block to set, ``rope_type`` first; empty: the rotation stays.
+        method: rope type.
+        factor: of the new block; None where it stays.
+        original: tokens that the factor counts from; None where the rope type has no such key.
+        documented: the recipe that was followed; None: posenc knows no source of this extension.
+        notes: what a reader should know of this change.
+    """
+
+    keys: Block
+    method: str
+    factor: float | None = None
+    original: int | None = None
+    documented: Documented | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a model reaches a length.
+
+    Attributes:
+        text_config: that the plan is for.
+        length: new context length, in tokens.
+        declared: length that the config declares, in tokens; None: it declares none.
+        start: tokens that the model reaches without the plan: the original length of a config without a scaling, the
+            declared one of a config with a scaling; None: neither is known.
+        changes: of each rope block that changes.
+        change: what to tell of them: the first, or that the declared length alone changes; None: the config reaches
+            the length as it is.
+        notes: what a reader should know.
+    """
+
+    text_config: TextConfig
+    length: int
+    declared: int | None
+    start: int | None
+    changes: tuple[tuple[RopeBlock, BlockChange], ...] = ()
+    change: BlockChange | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def method(self) -> str | None:
+        """The rope type that it writes; "none" where the declared length alone changes; None: nothing to write."""
+        return None if self.change is None else self.change.method
+
+    @property
+    def factor(self) -> float | None:
+        """Of the block."""
+        return None if self.change is None else self.change.factor
+
+    @property
+    def original(self) -> int | None:
+        """Tokens that the factor counts from."""
+        return None if self.change is None else self.change.original
+
+    @property
+    def documented(self) -> Documented | None:
+        """The authors' recipe; None: posenc knows no source."""
+        return None if self.change is None else self.change.documented
+
+    @property
+    def keys(self) -> dict[KeyPath, Any]:
+        """New values by their paths in the text config."""
+        if self.change is None:
+            return {}
+        keys: dict[KeyPath, Any] = {}
+        for block, change in self.changes:
+            keys |= _keys_of(self.text_config, block, change)
+        if self.change.method != "dynamic":  # which transformers starts from the declared length
+            copies, _ = _copied_lengths(self.text_config, self.length, self.declared)
+            keys |= {(key,): self.length for key in (length_key(self.text_config), *copies)}
+        return keys
+
+    @property
+    def title(self) -> str:
+        """The plan in a sentence: method, factor, original length, source."""
+        if self.change is None:
+            return f"Nothing to write: {self.declared:,} tokens are declared, and {self.length:,} are wanted"
+        if self.change.factor is None:
+            return "Only the declared length changes: rotation does not limit this model"
+        name = _NAMES.get(self.change.method, f"Rope type {self.change.method!r}")
+        over = f" over {self.original:,} tokens" if self.original else ""
+        change = f"{name}, factor {self.change.factor:.10g}{over}"
+        if self.documented is not None:
+            return f"{change}, as documented for {self.documented.model}: {self.documented.source}"
+        return f"{change}; posenc knows no source for this extension of this model"
+
+    def command(self, model: str, out: str = "DIR") -> str:
+        """The command that writes it."""
+        words = ["posenc", "extend", model, "--length", str(self.length), "--config-only", "--out", out]
+        return shlex.join(words)
+
+    def record(self) -> dict[str, Any]:
+        """Type, factor, original length and source, as plain data."""
+        recipe = self.documented
+        return {
+            "method": self.method, "factor": self.factor, "original_length": self.original,
+            "documented": None if recipe is None else {"model": recipe.model, "source": recipe.source},
+        }  # fmt: skip
+
+
+def check_method(method: object) -> str:
+    """The rope type that a method's name stands for, or "auto"; a ValueError for any other name."""
+    name = planned_method(method)
+    if name is not None:
+        return name
+    if isinstance(method, str) and method.partition("+")[0] in _MEASURED:
+        raise ValueError(
+            f"method: {method} needs the model itself; without --config-only, posenc extend applies it and measures it"
+        )
+    near = difflib.get_close_matches(str(method), METHODS, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise ValueError(f"method must be one of {', '.join(METHODS)} for a config alone, got {shown(method)}{hint}")
+
+
+def planned_method(method: object) -> str | None:
+    """The name in `METHODS` that a method's name stands for; None: a config alone does not have it."""
+    name = _ALIASES.get(method, method) if isinstance(method, str) else None
+    return name if name in METHODS else None
+
+
+def plan_extension(
+    config: Config | TextConfig, length: int, method: str = AUTO, original_length: int | None = None
+) -> Plan:
+    """Plan how a model reaches a length by its config.
+
+    Args:
+        config: in Hugging Face's keys, as `posenc.hf.read_rope` can read it.
+        length: new context length, in tokens.
+        method: one of `METHODS`.
+        original_length: training length in tokens, where the config says another.
+
+    Raises:
+        Refused: for a model that rotation does not limit (learned tables, biases, windows in every layer), and a rope
+            type that no rule extends.
+        ValueError: for lengths that contradict each other.
+    """
+    check_whole("length", length, most=TOKENS)
+    if original_length is not None:
+        check_whole("original_length", original_length, most=TOKENS)
+    root = config.config if isinstance(config, TextConfig) else config
+    text_config = config if isinstance(config, TextConfig) else find_text_config(config)
+    _check_rotation_limits(root, text_config)
+    declared, blocks = max_length(text_config), find_rope_blocks(text_config)
+    rotating = [block for block in blocks if block.values is not None]
+    unscaled = all(block.effective.get("rope_type", _UNSCALED) == _UNSCALED for block in rotating)
+    start = start_of(text_config, original_length)
+    plan = Plan(text_config, length, declared, start)
+    if declared is not None and length <= declared and not (
+        unscaled and original_length is not None and length > original_length
+    ):  # fmt: skip
+        return replace(plan, notes=_declared_notes(rotating, declared))
+    reaching = [block for block in rotating if _reaches(text_config, blocks, block, original_length or declared)]
+    changes = tuple(
+        (block, _change_of(text_config, block, length, method, original_length, declared)) for block in reaching
+    )
+    change = changes[0][1] if changes else _without_rotation(text_config, blocks)
+    if change.factor is not None and change.factor > TIMES:
+        times = f"{length:,} tokens are {change.factor:,.0f} times the original length, and the most is {TIMES:,}"
+        raise Refused("too many times", f"length: {times}", "check --length and the length that the config declares")
+    left = [block.kind for block in rotating if block not in reaching]
+    stay = (
+        [f"{' and '.join(left)} keeps its rotation: these layers attend within a window"] if left and reaching else []
+    )
+    notes = (*change.notes, *stay, *_copied_lengths(text_config, length, declared)[1])
+    return replace(plan, changes=changes, change=change, notes=notes)
+
+
+def start_of(text_config: TextConfig, original_length: int | None = None) -> int | None:
+    """Tokens that a model reaches by training or by the scaling that it has; None where nothing says.
+
+    The length that the authors' recipe counts from, where there is one: it need not be the declared one.
+    """
+    declared = max_length(text_config)
+    blocks = [block for block in find_rope_blocks(text_config) if block.values is not None]
+    if original_length is not None or not blocks:
+        return original_length or declared
+    if any(block.effective.get("rope_type", _UNSCALED) != _UNSCALED for block in blocks):
+        return declared
+    recipe = documented_for(text_config.model_type, declared, blocks[0].effective["rope_theta"])
+    return recipe.original if recipe is not None else blocks[0].trained or declared
+
+
+def _check_rotation_limits(config: Config, text_config: TextConfig) -> None:
+    """Raise `Refused`, with what limits the length, where a model does not rotate queries and keys by its config."""
+    if is_posenc_config(config) or attached_names(config) is not None:
+        reason = "the encodings of this model are posenc's own, and no rope block decides"
+        raise Refused("encodings of posenc", reason, "see posenc.hf.attach")
+    if schemes := position_schemes(text_config, config):
+        _refuse_schemes(text_config, schemes)
+    if text_config.rotation.fixed:
+        reason = f"{text_config.model_type}: its code fixes the frequencies, whatever a config says"
+        raise Refused("fixed frequencies", reason, _REMAP)
+    if text_config.rotation.bases_choose:
+        key = text_config.key_path(text_config.rotation.bases_key or "")
+        reason = f"{key} gives each layer a base, and the code reads no scaling next to it: nothing to extend"
+        raise Refused("bases by layer", reason, "change the bases and fine-tune, or read the text in chunks")
+
+
+_REMAP = "without --config-only, --method self_extend remaps distances instead"
+_CHUNKS = "retrieve passages, or read the text in chunks"
+
+
+def _refuse_schemes(text_config: TextConfig, schemes: tuple[SchemeFacts, ...]) -> None:
+    """Raise `Refused` for a model with other encodings than a rotation."""
+    reason = f"{text_config.model_type} has no rotation to extend. Its positions: {'; '.join(s.text for s in schemes)}"
+    rows = next((scheme.positions for scheme in schemes if scheme.positions), None)
+    if any(scheme.builds.startswith("ALiBi") for scheme in schemes):
+        next_step = "use it as it is: ALiBi takes any length, and its weights decay with the distance"
+        raise Refused("bias", reason, next_step)
+    if any(scheme.buckets is not None for scheme in schemes) and not rows:
+        next_step = "use it as it is: distances beyond the last bucket share one number"
+        raise Refused("bias", reason, next_step)
+    if rows or any(scheme.rows is not None for scheme in schemes):
+        ends = f"the table ends at {rows:,}; a longer one" if rows else "a longer table"
+        next_step = f"{ends} must be trained (posenc.embedding.grow_table), or start from a checkpoint with RoPE"
+        raise Refused("table", reason, next_step)
+    raise Refused("no positions", reason, "test the length as it is, and fine-tune there where it fails")
+
+
+def _reaches(text_config: TextConfig, blocks: list[RopeBlock], block: RopeBlock, original: int | None) -> bool:
+    """Whether a layer that a block rotates attends to tokens further away than the original length."""
+    keys = text_config.rotation.kinds.get(block.kind)
+    if keys is not None and not keys.scaled:
+        return False
+    kinds, unrotated = layer_kinds(text_config), set(layers_without_rope(text_config))
+    named = {other.kind for other in blocks if other.kind != ALL and other is not block}
+    rotated = {
+        kind for layer, kind in enumerate(kinds)
+        if kind not in NO_ATTENTION and layer not in unrotated and (kind == block.kind or kind not in named)
+        and (block.kind == ALL or kind == block.kind or block.kind not in kinds)
+    }  # fmt: skip
+    if not kinds:
+        rotated = {block.kind}
+    windows = [None if kind in _COMPRESSED else window_of(text_config, kind)[0] for kind in rotated]
+    return any(window is None or (original is not None and window > original) for window in windows)
+
+
+def _without_rotation(text_config: TextConfig, blocks: list[RopeBlock]) -> BlockChange:
+    """The declared length alone, where layers without rotation reach beyond the windows of the others.
+
+    Raises:
+        Refused: where every layer attends within a window.
+    """
+    kinds, unrotated = layer_kinds(text_config), set(layers_without_rope(text_config))
+    still = {block.kind for block in blocks if block.values is None}
+    free = [
+        layer for layer, kind in enumerate(kinds)
+        if (layer in unrotated or kind in still) and kind not in NO_ATTENTION
+        and window_of(text_config, kind)[0] is None
+    ]  # fmt: skip
+    windows = sorted({size for kind in kinds if (size := window_of(text_config, kind)[0]) is not None})
+    widest = f"{windows[-1]:,} tokens" if windows else "its layers' own pattern"
+    if not free:
+        reason = (
+            f"length: rotation does not limit {text_config.model_type}: every layer attends within a window of "
+            f"{widest}, so that no distance is new"
+        )
+        raise Refused("windows", reason, "the window limits what a layer attends to, and widening it needs training")
+    text = f"layers that rotate attend within {widest}, and the {len(free)} layers that attend further have no rotation"
+    return BlockChange({}, "none", notes=(f"{text}: the rope block stays as it is",))
+
+
+def _change_of(
+    text_config: TextConfig, block: RopeBlock, length: int, method: str, original: int | None, declared: int | None
+) -> BlockChange:
+    values = block.effective
+    if values.get("rope_type", _UNSCALED) != _UNSCALED:
+        if declared is None:
+            key = text_config.key_path(length_key(text_config))
+            reason = f"{key} is missing, which says how far the scaling of this config reaches"
+            raise Refused("length not declared", reason, f"add {key}")
+        if original is not None:
+            raise ValueError("original_length: the config has a scaling, whose block says from which length it counts")
+        change = _grown_scaling(values, method, length, declared, latent=text_config.rotation.latent)
+        recipe = documented_block(text_config.model_type, values)
+        return replace(change, documented=recipe if recipe and recipe.factor(length) == change.factor else None)
+    if taken := text_config.rotation.rope_types:
+        reason = (
+            f"method: transformers' code of {text_config.model_type} takes the rope types {' and '.join(taken)} alone, "
+            "which --config-only does not write"
+        )
+        next_step = (
+            "without --config-only, posenc extend --method yarn writes YaRN's frequencies as longrope's factors, and "
+            "--method longrope searches factors on the model"
+        )
+        raise Refused("rope types of the class", reason, next_step)
+    recipe = documented_for(text_config.model_type, declared, values["rope_theta"]) if original is None else None
+    start = original or (recipe.original if recipe is not None else block.trained or declared)
+    if start is None:
+        reason = "original_length must be given: the config does not say the length that the model was trained at"
+        raise Refused("length not declared", reason, "add --original-length TOKENS")
+    if length <= start:
+        raise ValueError(f"length must be more than the {start:,} tokens of the original length, got {length:,}")
+    return _new_scaling(method, length, start, recipe)
+
+
+def _new_scaling(method: str, length: int, original: int, recipe: Documented | None) -> BlockChange:
+    """The scaling of a block that has none.
+
+    Args:
+        method: "auto" or a rope type of `METHODS`.
+        length: new context length, in tokens.
+        original: training length, in tokens.
+        recipe: of the model's authors.
+    """
+    notes, factor = [], length / original
+    followed = recipe if recipe is not None and method in (AUTO, recipe.method) else None
+    if followed is not None and followed.note:
+        notes.append(f"{followed.model}: {followed.note}")
+    if followed is not None and (named := followed.factor(length)) is None:
+        notes.append(f"{followed.source} names at most {followed.longest:,} tokens, fewer than {length:,}")
+        followed = None
+    elif followed is not None:
+        factor = named
+    kind = method if method != AUTO else followed.method if followed is not None else "yarn"
+    keys: Block = {"rope_type": kind, "factor": float(factor)}
+    if kind == "llama3":
+        keys |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    if kind in ("yarn", "llama3"):
+        keys["original_max_position_embeddings"] = original
+    if kind == "yarn":
+        notes.append(f"YaRN multiplies rotated queries and keys by {_gain(factor):.5f} (0.1 ln factor + 1)")
+    if kind == "dynamic":
+        notes.append(
+            "max_position_embeddings stays, because transformers starts dynamic NTK from it; the frequencies change as "
+            "a text grows, and keys in a cache keep the frequencies of the shorter text"
+        )
+    return BlockChange(keys, kind, float(factor), original, followed, tuple(notes))
+
+
+def _grown_scaling(block: Block, method: str, length: int, declared: int, *, latent: bool) -> BlockChange:
+    """The block of a config that has a scaling, for a longer context.
+
+    Args:
+        block: with its defaults, under the keys of version 5.
+        method: "auto", or the rope type that the block has.
+        length: new context length, in tokens.
+        declared: length that the config declares, in tokens.
+        latent: whether the attention is latent, so that mscale_all_dim scales its softmax.
+    """
+    kind = block["rope_type"]
+    if method not in (AUTO, kind):
+        reason = (
+            f"method: the config has rope type {kind!r} already, under which the weights were trained; {method} cannot "
+            "start from it"
+        )
+        raise Refused("scaled already", reason, "use auto, which keeps the rope type")
+    if kind == "longrope":
+        reason = (
+            f"method: rope type 'longrope' has a factor for each pair, searched for {declared:,} tokens, and no "
+            "formula gives factors for another length, nor does posenc extend search on top of them"
+        )
+        raise Refused("longrope", reason, _REMAP)
+    if kind == WITH_ALPHA:
+        reason = (
+            f"method: alpha = {block['alpha']:g} raises the base once, and no rule says how it grows with the length"
+        )
+        raise Refused("alpha", reason, _REMAP)
+    if kind == "dynamic":
+        reason = "method: rope type 'dynamic' needs no extension: its frequencies follow the length of the text already"
+        next_step = "serve it at the length as it is; where an engine fixes one length, posenc serve-flags --exact does"
+        raise Refused("follows the length", reason, next_step)
+    if kind not in ("yarn", "llama3", "linear", "proportional"):
+        raise Refused("rope type", f"method: no rule extends rope type {kind!r}", _REMAP)
+    old = block.get("factor") or 1.0
+    original = block.get("original_max_position_embeddings") if kind in ("yarn", "llama3") else None
+    factor: float = length / original if kind == "yarn" and original else old * (length / declared)
+    if isinstance(old, int) and float(factor).is_integer():
+        factor = int(factor)  # as the file spells it
+    notes = list(_yarn_notes(block, old, factor, latent)) if kind == "yarn" else []
+    if kind == "llama3":
+        notes.append(f"the factor grows as the length, {length / declared:.6g} times; fast pairs stay as they are")
+    if kind == "proportional":
+        notes.append("rope type 'proportional' has no YaRN form: all rotating pairs are slowed alike")
+    return BlockChange({"factor": factor}, kind, factor, original, notes=tuple(notes))
+
+
+def _yarn_notes(block: Mapping[str, Any], old: float, new: float, latent: bool) -> list[str]:
+    """What a larger factor does to the gain of a YaRN block."""
+    if block.get("attention_factor") is not None:
+        return [
+            f"attention_factor stays {block['attention_factor']:g}; YaRN's formula gives {_gain(new):.5f} for the new "
+            "factor"
+        ]
+    scale, scale_all = block.get("mscale"), block.get("mscale_all_dim")
+    if not (scale and scale_all):
+        return [f"the gain on rotated queries and keys follows the factor: {_gain(old):.5f} becomes {_gain(new):.5f}"]
+    gains = [_gain(factor, scale) / _gain(factor, scale_all) for factor in (old, new)]
+    same = f"stays {gains[0]:g}" if gains[0] == gains[1] else f"becomes {gains[1]:.5f} instead of {gains[0]:.5f}"
+    notes = [f"the gain on rotated queries and keys {same} (mscale and mscale_all_dim)"]
+    if latent:
+        scales = [_gain(factor, scale_all) ** 2 for factor in (old, new)]
+        notes.append(
+            f"mscale_all_dim scales the softmax with the factor: by {scales[1]:.5f} instead of {scales[0]:.5f}"
+        )
+    return notes
+
+
+def _gain(factor: float, scale: float = 1.0) -> float:
+    return 0.1 * scale * math.log(factor) + 1.0 if factor > 1 else 1.0
+
+
+def _keys_of(text_config: TextConfig, block: RopeBlock, change: BlockChange) -> dict[KeyPath, Any]:
+    """New values by their paths in the text config, where the block has or would have them."""
+    family, values = text_config.rotation, block.values or {}
+    has_block = bool(at(text_config.config, block.target))
+    spells_version_4 = "rope_theta" in block.sources or bool(family.kinds)
+    if not has_block and not spells_version_4 and text_config.family.since > 4:
+        block = replace(block, target=("rope_parameters",), renames={})
+    keys = dict(change.keys)
+    if not has_block:  # engines tell M-RoPE by these keys
+        keys |= {key: value for key, value in family.section_keys.items() if key not in values}
+    base: dict[KeyPath, Any] = {}
+    if "rope_parameters" in (block.target[0], *(mirror[0] for mirror in block.mirrors)):
+        home = next(path for path in (block.target, *block.mirrors) if path[0] == "rope_parameters")
+        if at(text_config.config, (*home, "rope_theta")) is None:
+            base = {(*home, "rope_theta"): block.effective["rope_theta"]}
+    return {**{path: value for key, value in keys.items() for path in places(block, key)}, **base}
+
+
+def _copied_lengths(text_config: TextConfig, length: int, declared: int | None) -> tuple[list[str], list[str]]:
+    """Other keys that repeat the declared length, and notes on those that give another one.
+
+    vLLM 0.33 grants the smallest of these lengths (model_arch_config_convertor.py), so that a copy would undo the new
+    one.
+    """
+    copies, notes = [], []
+    for key in OTHER_LENGTHS:
+        value = text_config.get(key)
+        if not is_count(value, TOKENS) or value >= length or key == length_key(text_config):
+            continue
+        if value == declared:
+            copies.append(key)
+        else:
+            notes.append(f"{key} {value:,} stays; vLLM grants the smallest length that a config names")
+    return copies, notes
+
+
+def _declared_notes(rotating: list[RopeBlock], declared: int) -> tuple[str, ...]:
+    """What the config does to reach the length that it declares."""
+    notes = []
+    for block in rotating:
+        values = block.effective
+        kind, where = values.get("rope_type", _UNSCALED), "" if block.kind == ALL else f"{block.kind}: "
+        if kind == _UNSCALED:
+            notes.append(f"{where}no scaling; the config does not say whether the model was trained at this length")
+        else:
+            factor = "" if values.get("factor") is None else f", factor {values['factor']:g}"
+            notes.append(f"{where}its rope type {kind!r}{factor} stays as it is")
+    return tuple(notes)
