@@ -35,6 +35,7 @@ from posenc.hf.extend import METHODS, Extension, Recipe, WindowLosses, extend
 from posenc.hf.extend.loading import load_causal_lm
 from posenc.hf.extend.measure import Decoding, decoding_gap
 from posenc.hf.extend.methods import BY_NEEDLES, DISTANCES
+from posenc.hf.extend.plan import Refused
 from posenc.hf.extend.result import kind_of
 from posenc.hf.extend.rotary_modules import RotaryModules
 from posenc.hf.extend.tuning import Row, draw_rows, row_loss
@@ -126,7 +127,9 @@ def test_a_scaling_that_is_there_stays() -> None:
     torch.testing.assert_close(model.model.rotary_emb.inv_freq, inner / FACTOR)
     with pytest.raises(ValueError, match=r"Llama3.*yarn"):
         extend(small(rope_parameters=block), TARGET, "yarn", **request())
-    assert set(extend(small(rope_parameters=block), TARGET, **request()).choices) == {"ntk", "pi"}
+    model = small(rope_parameters=block)
+    assert extend(model, TARGET, **request()).method == "llama3", "as the config alone would be extended"
+    assert model.config.rope_parameters == {**block, "factor": 2.0 * FACTOR}
 
 
 KIMI = {  # Kimi-K2's block for a shorter text: a step, and a factor on the softmax
@@ -162,7 +165,7 @@ def test_yarn_that_scales_the_softmax_is_not_lost(method: str) -> None:
     assert torch.equal(logits(model, ids), before)
 
 
-@pytest.mark.parametrize("method", ["yarn", "ntk", "pi", "dynamic_ntk", "longrope", "auto"])
+@pytest.mark.parametrize("method", ["yarn", "ntk", "pi", "dynamic_ntk", "longrope"])
 def test_factors_that_depend_on_the_length_are_not_scaled_again(method: str) -> None:
     pairs = built("phi3").config.hidden_size // built("phi3").config.num_attention_heads // 2
     block = {"rope_type": "longrope", "short_factor": [1.1] * pairs, "long_factor": [3.0] * pairs,
@@ -171,6 +174,9 @@ def test_factors_that_depend_on_the_length_are_not_scaled_again(method: str) -> 
     with pytest.raises(ValueError, match=r"scaled already.*self_extend"):
         extend(model, TARGET, method, **request())
     assert inspect(model).agrees
+    with pytest.raises(Refused) as refusal:
+        extend(model, TARGET, **request())
+    assert refusal.value.code == "longrope"
     assert extend(model, TARGET, "self_extend", **request()).method == "self_extend"  # the advice works
 
 
@@ -180,7 +186,6 @@ def test_a_config_class_that_takes_few_rope_types_gets_factors(method: str, tmp_
     done = extend(model, TARGET, method, out=tmp_path / "new", **request())
     opened, ids = AutoModelForCausalLM.from_pretrained(tmp_path / "new"), text(TARGET)[None]
     assert opened.config.rope_parameters["rope_type"] in ("default", "longrope")
-    assert "dynamic_ntk" not in done.choices
     for length in (TRAINED // 2, TRAINED, TRAINED + 1, TARGET):
         assert torch.equal(logits(opened, ids[:, :length]), logits(done.model, ids[:, :length]))
 
@@ -330,10 +335,7 @@ def test_a_missing_width_on_which_transformers_fails_is_named_before_anything_is
     assert printed == []
 
 
-def test_the_choice_is_the_lowest_and_decoding_is_told() -> None:
-    extension = extend(small(), TARGET, **request())
-    assert extension.method == min(extension.choices, key=extension.choices.__getitem__)
-    assert len(extension.choices) == 4
+def test_decoding_is_told() -> None:
     model, ids = small(), text(TRAINED + 4)
     assert decoding_gap(model, ids, 8) < 1e-4
     extend(model, TARGET, "longrope", **request())  # short and long factors: cached keys were rotated by short ones

@@ -47,7 +47,6 @@ def test_time_and_memory_are_estimated_before_the_first_window(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("method", "options", "says"),
     [
-        ("auto", {"text": text(TARGET + 20), "last": 10}, "searches need pieces"),
         ("longrope", {"text": text(TARGET + 20), "last": 10}, "searches need pieces"),
         ("progressive", {"recipe": Recipe(intermediate=TARGET + 1)}, "intermediate must lie"),
         ("progressive", {"text": text(TARGET + 20), "last": 10}, "searches need pieces"),

@@ -50,11 +50,12 @@ from posenc.evaluation.retrieval import (
 )
 from posenc.hf.atomic_write import write_atomically
 from posenc.hf.attach.attention_function import NAME
-from posenc.hf.config.rope_config import read_rope
+from posenc.hf.config.text_config import find_text_config
 from posenc.hf.evaluate.methods import UNCHANGED, Method, applied, search_digest
 from posenc.hf.extend.loading import load_causal_lm
 from posenc.hf.extend.methods import SEARCHED
-from posenc.hf.extend.rotary_modules import RotaryModules, declared_length
+from posenc.hf.extend.plan import start_of
+from posenc.hf.extend.rotary_modules import RotaryModules
 from posenc.hf.extend.search import SIZES
 from posenc.hf.limits import TOKENS
 from posenc.search import Settings
@@ -401,7 +402,7 @@ def _trained(trained_length: int | None, model: nn.Module, rotations: RotaryModu
         trained_length = rotations.original_length
     elif trained_length is None:
         config: Any = model.config
-        trained_length = declared_length(read_rope({k: v for k, v in config.to_dict().items() if k != NAME}))
+        trained_length = start_of(find_text_config({k: v for k, v in config.to_dict().items() if k != NAME}))
     trained = trained_length
     if trained is None:
         raise ValueError("trained_length must be given: the configuration does not say the model's length")

@@ -178,7 +178,7 @@ def _extended(files: ConfigFiles, length: int, method: str, original: int | None
             changed[name] = {(key,): new}
         every_note += [note] if note else []
     if files.is_gguf:
-        texts, changed_config, diff = {}, applied(config, changed[CONFIG]), ""
+        texts, changed_config, diff = {}, plan.applied_to(config), ""
     else:
         texts = {name: edited(files.texts[name], values) for name, values in changed.items()}
         changed_config, diff = json.loads(texts[CONFIG]), unified_diff(files.texts, texts)
@@ -251,12 +251,6 @@ def _costs(plan: Plan, folder: str) -> list[str]:
         costs.append("Linear scaling slows fast pairs too; it was published with fine-tuning (arXiv 2306.15595).")
     nothing = "Nothing is trained here. " if change.documented is None else ""
     return [*costs, f"{nothing}Measure before use: {measure}"]
-
-
-def applied(config: Config, changes: Mapping[KeyPath, Any]) -> Config:
-    """A config with other values; what it has in common with the old one is shared."""
-    result: Config = json.loads(edited(json.dumps(config), changes))
-    return result
 
 
 def _check_written(config: Config, before: TextConfig, changes: Sequence[tuple[RopeBlock, BlockChange]]) -> None:

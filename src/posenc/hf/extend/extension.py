@@ -38,9 +38,9 @@ from posenc.hf.extend.methods import (
     PROGRESSIVE,
     SEARCHED,
     TRAINED_BY,
-    auto_methods,
     check_method,
 )
+from posenc.hf.extend.plan import Plan, Refused, plan_extension, planned_method
 from posenc.hf.extend.result import Extension
 from posenc.hf.extend.retrieval import Retrieval, RetrievalTask
 from posenc.hf.extend.rotary_modules import RotaryModules, apply, scaled_config
@@ -63,11 +63,11 @@ class ContextExtension:
     """One context extension, from the first measurement to the folder."""
 
     def __init__(
-        self, rotations: RotaryModules, method: str, original: int, length: int, windows: Windows,
+        self, rotations: RotaryModules, method: str, plan: Plan | None, original: int, length: int, windows: Windows,
         lengths: tuple[int, ...], sizes: Settings, pieces: int, recipe: Recipe, retrieval: RetrievalTask | None,
         source: Path | None, progress: Callable[[str], None], tokenizer: Any = None,
     ) -> None:  # fmt: skip
-        self.rotations, self.method, self.original, self.length = rotations, method, original, length
+        self.rotations, self.method, self.plan, self.original, self.length = rotations, method, plan, original, length
         self.windows, self.lengths, self.sizes, self.pieces = windows, lengths, sizes, pieces
         self.recipe, self.retrieval, self.source, self.progress = recipe, retrieval, source, progress
         self.weights = fingerprint(rotations.model)
@@ -99,8 +99,6 @@ class ContextExtension:
         readings = Counter(dict.fromkeys(self.lengths, 2 * len(self.windows.ends)))
         if self.retrieval is not None:
             readings.update(self.retrieval.readings())
-        if self.method == AUTO:
-            readings[self.length] += self.pieces * len(self._auto_methods())
         sizes, recipe = self.sizes, self.recipe
         searches = self.pieces * (sizes.population + sizes.generations * (sizes.mutations + sizes.crossovers))
         if self.method in (SEARCHED, BY_NEEDLES) or self.mixed:
@@ -116,12 +114,6 @@ class ContextExtension:
                 readings[self.length] += self.pieces * len(TEMPERATURES)
         return readings
 
-    def _auto_methods(self) -> tuple[str, ...]:
-        rotations = self.rotations
-        return auto_methods(
-            rotations.long_range_ropes(self.original).values(), rotations.read.text_config.rotation.rope_types
-        )
-
     def run(self, output: OutputFolder, tokenizer: Any) -> Extension:
         """Measure, apply the method, measure again, and write the folder."""
         if self.method in TRAINED_BY and output.state is None:
@@ -130,7 +122,7 @@ class ContextExtension:
         self._estimate(cache, output)
         before = self._measure(cache, "before")
         answers_before = self._retrieve(cache, "before", extended=False)
-        method = self._choose(cache) if self.method == AUTO else self.method
+        method = self.method
         gap_before = self._decoding_gap(self.rotations.model, method, cache, "before")
         self.progress(f"extending by {method}")
         with within_memory(self.rotations.model, self.length):
@@ -241,7 +233,7 @@ class ContextExtension:
                 )
             detach(apply(rotations, self.method, self.original, self.length))
             return
-        if not rotations.long_range_ropes(self.original):
+        if self.plan is None and not rotations.long_range_ropes(self.original):
             raise ValueError(
                 f"method {self.method}: every layer that rotates attends within a window of at most "
                 f"{self.original:,} tokens, so no distance is new"
@@ -249,7 +241,7 @@ class ContextExtension:
         if self.method == DROPE:
             self._check_droppable()
             return
-        if self.method in (AUTO, SEARCHED, PROGRESSIVE):
+        if self.method in (SEARCHED, PROGRESSIVE):
             evenly_spaced_pieces(self.windows.before, self.length, self.pieces)  # refuses a text that is too short
         if self.method in (SEARCHED, BY_NEEDLES, PROGRESSIVE):
             searcher = self._searcher()
@@ -258,13 +250,15 @@ class ContextExtension:
         if self.mixed:
             draw_short_rows(self.windows.before, self.recipe, self.length, self.original, 0)
             check_documents_masked(rotations.model)
-        if self.method == AUTO:
-            names = self._auto_methods()
-        else:
-            names = ("pi",) if self.method in (SEARCHED, BY_NEEDLES, PROGRESSIVE) else (self.method,)
-        for name in names:
-            with rotations.temporarily(scaled_config(rotations, name, self.original, self.length)):
-                pass
+        name = "pi" if self.method in (SEARCHED, BY_NEEDLES, PROGRESSIVE) else self.method
+        with rotations.temporarily(self._scaled_config(name)):
+            pass
+
+    def _scaled_config(self, method: str) -> dict[str, Any]:
+        """The configuration that the plan writes; of a method that no config alone can have, the modules' own."""
+        if self.plan is not None:
+            return self.rotations.config_of(self.plan)
+        return scaled_config(self.rotations, method, self.original, self.length)
 
     def _check_droppable(self) -> None:
         """Raise a ValueError where DroPE cannot be applied, before anything is measured."""
@@ -334,7 +328,7 @@ class ContextExtension:
                 )  # fmt: skip
             rotations.rebuild(searcher.config((1.0,) * searcher.pairs, factors))
         else:
-            rotations.rebuild(scaled_config(rotations, method, self.original, self.length))
+            rotations.rebuild(self._scaled_config(method))
         return model, self._rotation_keys()
 
     def _searcher(self) -> FactorSearch:
@@ -347,12 +341,6 @@ class ContextExtension:
         """The keys of the live configuration on rotation and length."""
         config = self.rotations.config.to_dict()
         return {key: config[key] for key in ("rope_parameters", "max_position_embeddings") if key in config}
-
-    def _choose(self, cache: MeasurementLog) -> str:
-        """The method with the lowest loss at the target, on tokens that no window scores."""
-        names = self._auto_methods()
-        new = {name: scaled_config(self.rotations, name, self.original, self.length) for name in names}
-        return self._lowest_loss(new, cache)
 
     def _lowest_loss(self, configs: Mapping[str, dict[str, Any]], cache: MeasurementLog) -> str:
         """Which of several rotations has the lowest loss at the target, on tokens that no window scores."""
@@ -425,8 +413,8 @@ def extend(
     Args:
         model: a live causal model of transformers, which is changed in place; or its folder, or a GGUF file.
         length: the new context length, in tokens.
-        method: one of `posenc.hf.extend.METHODS`; None or "auto": the one of yarn, ntk, llama3 and dynamic_ntk with
-            the lowest loss at ``length``.
+        method: one of `posenc.hf.extend.METHODS`; None or "auto": as `extend_config` plans it, what the model's
+            authors document, else YaRN, and for a scaled model its own rope type with a larger factor.
         out: a new folder for weights, configuration, tokenizer and engine commands. The state is kept beside it, in a
             folder that ends in ``.work``, until everything is done: the same call resumes from there.
         text: to measure, search and train on: a file, tokens, or None for the built-in English (`tokens_of`).
@@ -439,7 +427,7 @@ def extend(
         retrieval: prompts of each length with a hidden fact, which both models are asked for; 0: none. They are
             measured at the original length and at ``length``, and need a tokenizer.
         search: sizes of the search of "longrope", "longrope2" and "progressive"; None: 48 evaluations.
-        pieces: of text that a search and "auto" judge on; for "longrope2" each is a needle document, which needs a
+        pieces: of text that a search judges on; for "longrope2" each is a needle document, which needs a
             tokenizer.
         recipe: numbers of "progressive" and "drope"; None: `Recipe()`, and `posenc.hf.extend.drope.RECIPE`.
         overwrite: whether an existing folder ``out`` may be replaced.
@@ -470,6 +458,9 @@ def extend(
         source = Path(model) if is_folder_of_transformers(Path(model), live) and not is_replaced else None
         tokenizer = tokenizer or own_tokenizer
     rotations = RotaryModules(live)
+    plan = _plan(name, rotations, length, original_length)
+    if plan is not None and name == AUTO:
+        name = str(plan.method)
     original = _original(original_length, rotations, length)
     last = last or max(1, min(512, original // 8))
     tokens = tokens_of(text, tokenizer)
@@ -481,7 +472,7 @@ def extend(
     if retrieval:
         prompts = RetrievalTask(tokens, tokenizer, original=original, length=length, count=retrieval)
     job = ContextExtension(
-        rotations, name, original, length, scored, measured_at, search or SIZES, pieces,
+        rotations, name, plan, original, length, scored, measured_at, search or SIZES, pieces,
         recipe or (RECIPE if name == DROPE else Recipe()), prompts,
         source, progress, tokenizer,
     )  # fmt: skip
@@ -508,6 +499,27 @@ def _check_trainable(model: Any, method: str) -> None:
             f"method {method}: it trains weights, and accelerate has offloaded some of this model: use one "
             "device that holds it"
         )
+
+
+def _plan(method: str, rotations: RotaryModules, length: int, original_length: int | None) -> Plan | None:
+    """The plan of a method that a config alone can have; None where the modules have it, or another method is asked.
+
+    Raises:
+        Refused: where "auto" has no plan.
+        ValueError: where the configuration reaches the length as it is.
+    """
+    known = planned_method(method)
+    if known is None:
+        return None
+    try:
+        plan = plan_extension(rotations.read.text_config, length, known, original_length)
+    except Refused:
+        if known == AUTO:
+            raise
+        return None  # such as YaRN as longrope's factors, or linear scaling over Llama 3's, which the modules build
+    if plan.change is None:
+        raise ValueError(f"length: {plan.title}")
+    return plan
 
 
 def _original(original_length: int | None, rotations: RotaryModules, length: int) -> int:

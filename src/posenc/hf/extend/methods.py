@@ -8,14 +8,13 @@ self_extend  rerope  leaky_rerope  dual_chunk  string            remapped distan
 lm_infinite  streaming_llm                                       windows plus the first tokens
 progressive                                                      recipes of LongRoPE and LongRoPE2, which train
 drope                                                            no rotation at all, then training (`drope`)
-auto                                                             the one of `auto_methods` with the lowest loss
+auto                                                             as the plan says (`posenc.hf.extend.plan`)
 """
 
 from __future__ import annotations
 
 import copy
 import difflib
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 from torch import nn
@@ -33,7 +32,6 @@ TRAINED_BY = (PROGRESSIVE, DROPE)  # methods that change the weights
 DISTANCES = ("self_extend", "rerope", "leaky_rerope", "dual_chunk", "string", "lm_infinite", "streaming_llm")
 SCALED = (*FACTORED, "dynamic_ntk")
 METHODS = (*SCALED, SEARCHED, BY_NEEDLES, *DISTANCES, PROGRESSIVE, DROPE, AUTO)
-CHOICES = ("yarn", "ntk", "llama3", "dynamic_ntk")
 _NO_ROPE_TYPE = sorted({*DYNAMIC} - {*SCALED})  # scalings that are no rope type of transformers
 
 
@@ -51,26 +49,6 @@ def check_method(method: object) -> str:
             f"method: {RESONANT} rounds the frequencies of a factor ({', '.join(FACTORED)}), got {method!r}"
         )
     return method
-
-
-def auto_methods(ropes: Iterable[RoPE], rope_types: Sequence[str] = ()) -> tuple[str, ...]:
-    """The methods that "auto" compares for a model with these rotations.
-
-    Args:
-        ropes: of the model.
-        rope_types: the only ones that its config class takes; empty: all.
-
-    ntk and pi can be applied on top of any scaling, and YaRN's factor can grow. Where YaRN scales the softmax too, it
-    is the only rope type that can express that.
-    """
-    scalings = [rope.scaling for rope in ropes if rope.scaling is not None]
-    if not scalings:
-        fixed = rope_types and "dynamic" not in rope_types  # the others have factors that longrope takes
-        return tuple(name for name in CHOICES if not (fixed and name == "dynamic_ntk"))
-    if not all(isinstance(scaling, YaRN) for scaling in scalings):
-        return ("ntk", "pi")
-    scales_softmax = any(isinstance(scaling, YaRN) and scaling.softmax_factor != 1 for scaling in scalings)
-    return ("yarn",) if scales_softmax else ("yarn", "ntk", "pi")
 
 
 def scaled_rope(rope: RoPE, method: str, factor: float, original_length: int) -> RoPE:

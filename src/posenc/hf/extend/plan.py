@@ -21,10 +21,11 @@ Source: transformers 5.23, modeling_rope_utils.py, for what a factor does.
 
 from __future__ import annotations
 
+import copy
 import difflib
 import math
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -33,11 +34,14 @@ from posenc.hf.config.block_schema import WITH_ALPHA, Block
 from posenc.hf.config.config_findings import OTHER_LENGTHS
 from posenc.hf.config.layer_kinds import layer_kinds, window_of
 from posenc.hf.config.non_rotary import SchemeFacts, position_schemes
+from posenc.hf.config.parse import AS_IT_SAYS, rope_of
 from posenc.hf.config.posenc_config import attached_names, is_posenc_config
 from posenc.hf.config.rope_block import ALL, RopeBlock, at
 from posenc.hf.config.rope_keys import find_rope_blocks
+from posenc.hf.config.rotation import text_rope, to_longrope
+from posenc.hf.config.scalings import LENGTH, block_of
 from posenc.hf.config.text_config import TextConfig, find_text_config, layers_without_rope, length_key, max_length
-from posenc.hf.config.write import places
+from posenc.hf.config.write import places, put
 from posenc.hf.extend.documented import Documented, documented_block, documented_for
 from posenc.hf.families.layer_patterns import COMPRESSED, HEAVILY_COMPRESSED, NO_ATTENTION
 from posenc.hf.limits import TIMES, TOKENS, is_count
@@ -47,8 +51,10 @@ AUTO = "auto"
 METHODS = (AUTO, "yarn", "linear", "dynamic", "llama3")
 _ALIASES = {"pi": "linear", "dynamic_ntk": "dynamic"}
 _MEASURED = ("ntk", "longrope", "longrope2", "progressive", "drope", "self_extend", "rerope", "dual_chunk", "part_ntk")
-_NAMES = {"yarn": "YaRN", "linear": "Linear scaling", "dynamic": "Dynamic NTK", "llama3": "Llama 3's scaling"}
+_NAMES = {"yarn": "YaRN", "linear": "Linear scaling", "dynamic": "Dynamic NTK", "llama3": "Llama 3's scaling",
+          "longrope": "A factor for each pair"}  # fmt: skip
 _UNSCALED = "default"
+_SHORT = 512  # tokens
 _COMPRESSED = (COMPRESSED, HEAVILY_COMPRESSED)  # kinds that attend to compressed tokens beyond their window
 KeyPath = tuple[str, ...]
 Code = Literal[
@@ -164,6 +170,13 @@ class Plan:
             return f"{change}, as documented for {self.documented.model}: {self.documented.source}"
         return f"{change}; posenc knows no source for this extension of this model"
 
+    def applied_to(self, config: Config) -> Config:
+        """The whole config that the plan is for, with its keys."""
+        result = copy.deepcopy(config)
+        for path, value in self.keys.items():
+            put(result, (*self.text_config.path, *path), value)
+        return result
+
     def command(self, model: str, out: str = "DIR") -> str:
         """The command that writes it."""
         words = ["posenc", "extend", model, "--length", str(self.length), "--config-only", "--out", out]
@@ -254,10 +267,15 @@ def start_of(text_config: TextConfig, original_length: int | None = None) -> int
     blocks = [block for block in find_rope_blocks(text_config) if block.values is not None]
     if original_length is not None or not blocks:
         return original_length or declared
-    if any(block.effective.get("rope_type", _UNSCALED) != _UNSCALED for block in blocks):
-        return declared
+    scaled = [block.effective for block in blocks if block.effective.get("rope_type", _UNSCALED) != _UNSCALED]
+    if scaled:  # a block of YaRN or LongRoPE reaches factor times its original length, whatever the file declares
+        reached = [
+            round((values.get("factor") or 1) * values.get("original_max_position_embeddings", 0))
+            for values in scaled if values["rope_type"] in ("yarn", "longrope")
+        ]  # fmt: skip
+        return max([*reached, declared or 0]) or None
     recipe = documented_for(text_config.model_type, declared, blocks[0].effective["rope_theta"])
-    return recipe.original if recipe is not None else blocks[0].trained or declared
+    return recipe.original if recipe is not None else declared or blocks[0].trained
 
 
 def _check_rotation_limits(config: Config, text_config: TextConfig) -> None:
@@ -350,28 +368,42 @@ def _change_of(
             reason = f"{key} is missing, which says how far the scaling of this config reaches"
             raise Refused("length not declared", reason, f"add {key}")
         if original is not None:
-            raise ValueError("original_length: the config has a scaling, whose block says from which length it counts")
+            reason = "original_length: the config has a scaling, whose block says from which length it counts"
+            raise Refused("scaled already", reason, "leave --original-length out")
         change = _grown_scaling(values, method, length, declared, latent=text_config.rotation.latent)
         recipe = documented_block(text_config.model_type, values)
         return replace(change, documented=recipe if recipe and recipe.factor(length) == change.factor else None)
-    if taken := text_config.rotation.rope_types:
-        reason = (
-            f"method: transformers' code of {text_config.model_type} takes the rope types {' and '.join(taken)} alone, "
-            "which --config-only does not write"
-        )
-        next_step = (
-            "without --config-only, posenc extend --method yarn writes YaRN's frequencies as longrope's factors, and "
-            "--method longrope searches factors on the model"
-        )
-        raise Refused("rope types of the class", reason, next_step)
     recipe = documented_for(text_config.model_type, declared, values["rope_theta"]) if original is None else None
-    start = original or (recipe.original if recipe is not None else block.trained or declared)
+    start = original or (recipe.original if recipe is not None else declared or block.trained)
     if start is None:
         reason = "original_length must be given: the config does not say the length that the model was trained at"
         raise Refused("length not declared", reason, "add --original-length TOKENS")
     if length <= start:
         raise ValueError(f"length must be more than the {start:,} tokens of the original length, got {length:,}")
-    return _new_scaling(method, length, start, recipe)
+    change = _new_scaling(method, length, start, recipe)
+    taken = text_config.rotation.rope_types
+    return change if not taken or change.method in taken else _as_longrope(text_config, block, change, start, taken)
+
+
+def _as_longrope(
+    text_config: TextConfig, block: RopeBlock, change: BlockChange, start: int, taken: Sequence[str]
+) -> BlockChange:
+    """The same frequencies as a factor for each pair, for a config class that takes few rope types.
+
+    Raises:
+        Refused: where they depend on the length, so that no list of factors has them.
+    """
+    if change.method == "dynamic":
+        reason = (
+            f"method: transformers' code of {text_config.model_type} takes the rope types {' and '.join(taken)} alone"
+        )
+        raise Refused("rope types of the class", reason, "use a method with fixed frequencies, such as yarn")
+    rotation = rope_of(text_config, replace(block, values={**(block.values or {}), **change.keys}), AS_IT_SAYS)
+    assert rotation is not None
+    keys = block_of(text_rope(to_longrope(rotation, start)), "transformers", {})
+    keys = {key: value for key, value in keys.items() if key not in ("rope_theta", LENGTH)}
+    note = f"{_NAMES[change.method]}'s frequencies, as a factor for each pair: transformers' class takes no other type"
+    return replace(change, keys=keys, method="longrope", notes=(*change.notes, note))
 
 
 def _new_scaling(method: str, length: int, original: int, recipe: Documented | None) -> BlockChange:
@@ -398,14 +430,17 @@ def _new_scaling(method: str, length: int, original: int, recipe: Documented | N
         keys |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
     if kind in ("yarn", "llama3"):
         keys["original_max_position_embeddings"] = original
+    if kind == "yarn" and original < _SHORT:  # over so few tokens 32 full rotations are too many: every pair is slowed
+        keys["beta_fast"] = max(2.0, original / 16)
     if kind == "yarn":
         notes.append(f"YaRN multiplies rotated queries and keys by {_gain(factor):.5f} (0.1 ln factor + 1)")
     if kind == "dynamic":
+        keys["factor"] = 1.0  # the text's own length over the original one is the scale
         notes.append(
             "max_position_embeddings stays, because transformers starts dynamic NTK from it; the frequencies change as "
             "a text grows, and keys in a cache keep the frequencies of the shorter text"
         )
-    return BlockChange(keys, kind, float(factor), original, followed, tuple(notes))
+    return BlockChange(keys, kind, keys["factor"], original, followed, tuple(notes))
 
 
 def _grown_scaling(block: Block, method: str, length: int, declared: int, *, latent: bool) -> BlockChange:
@@ -444,7 +479,7 @@ def _grown_scaling(block: Block, method: str, length: int, declared: int, *, lat
         raise Refused("rope type", f"method: no rule extends rope type {kind!r}", _REMAP)
     old = block.get("factor") or 1.0
     original = block.get("original_max_position_embeddings") if kind in ("yarn", "llama3") else None
-    factor: float = length / original if kind == "yarn" and original else old * (length / declared)
+    factor: float = max(old, length / original) if kind == "yarn" and original else old * (length / declared)
     if isinstance(old, int) and float(factor).is_integer():
         factor = int(factor)  # as the file spells it
     notes = list(_yarn_notes(block, old, factor, latent)) if kind == "yarn" else []

@@ -30,10 +30,10 @@ from posenc.hf.config.rope_block import ALL
 from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.rope_keys import find_rope_blocks
 from posenc.hf.config.rotation import Rotation, text_rope, to_longrope
-from posenc.hf.config.text_config import find_text_config, length_key, max_length
-from posenc.hf.config.write import extended_length
+from posenc.hf.config.text_config import find_text_config, length_key
 from posenc.hf.explanation.layer_facts import LayerFacts, model_from_config
 from posenc.hf.extend.methods import remapping_spec, scaled_rope
+from posenc.hf.extend.plan import Plan, start_of
 from posenc.rotary.rope import RoPE
 
 
@@ -92,13 +92,17 @@ class RotaryModules:
                 f"model: the rotary module of {name} has a form that cannot be measured, so none to replace"
             )
 
+    def config_of(self, plan: Plan) -> dict[str, Any]:
+        """The configuration with the keys of a plan, which must be for `read`."""
+        return plan.applied_to(self._config_dict())
+
     def _config_dict(self) -> dict[str, Any]:
         return {key: value for key, value in self.config.to_dict().items() if key != NAME}
 
     @property
     def original_length(self) -> int | None:
-        """The context length of the model by its configuration, in tokens, after any scaling."""
-        return declared_length(self.read)
+        """Tokens that the model reaches by its configuration, from which every method here starts."""
+        return start_of(self.read.text_config)
 
     def long_range_ropes(self, original_length: int) -> dict[str, RoPE]:
         """The rotations of layers that attend beyond the training length, by kind of layers.
@@ -238,12 +242,6 @@ class RotaryModules:
             yield
         finally:
             self.rebuild(before)
-
-
-def declared_length(config: RopeConfig) -> int | None:
-    """The context length that a configuration declares, in tokens, after any scaling."""
-    lengths = (max_length(config.text_config), extended_length(config.layers, recipes=False))
-    return max((length for length in lengths if length is not None), default=None)
 
 
 def _config_of(model: PreTrainedModel) -> Any:

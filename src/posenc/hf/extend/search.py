@@ -34,7 +34,6 @@ from posenc.evaluation.likelihood import evenly_spaced_pieces, token_losses
 from posenc.evaluation.needles import ScoredText
 from posenc.frequencies.longrope import gain_of
 from posenc.frequencies.modules import LongRoPE
-from posenc.hf.extend.methods import auto_methods
 from posenc.hf.extend.rotary_modules import RotaryModules
 from posenc.hf.extend.tuning import Recipe, tune
 from posenc.search import Candidate, CriticalPairs, Progress, Settings, critical_pairs, search_longrope2
@@ -69,7 +68,7 @@ class FactorSearch:
         ((self.kind, self.rope),) = ropes.items()
         if self.rope.scaling is not None:
             remapped = "self_extend, which remaps distances"
-            advice = remapped if self.rope.length_dependent else " or ".join(auto_methods((self.rope,)))
+            advice = remapped if self.rope.length_dependent else "auto, which keeps the rope type"
             raise ValueError(
                 f"model: its frequencies are scaled already, which the search cannot start from: use {advice}"
             )
