@@ -143,5 +143,7 @@ def _rotations(text_config: TextConfig) -> dict[str, dict[str, Any]]:
         if block.values is not None and block.effective.get("rope_type") != "proportional":
             values["rotary_dim"] = rotary_dim(block.effective, head_dim(text_config, block.kind, None))
         rope_type = values.get("rope_type", "default")
+        if rope_type == "dynamic":  # whose start is a length outside the block
+            values["trained length"] = block.longest
         result[block.kind] = {} if block.values is None else {**values, "rope_type": rope_type}
     return result

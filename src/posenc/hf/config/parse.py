@@ -73,7 +73,7 @@ def rope_of(text_config: TextConfig, rope_block: RopeBlock, reading: Reading) ->
     rotated = head if text_config.rotation.latent else rotary_dim(values, head)
     if reading.convention not in block_schema.ENGINES and text_config.model_type not in GAINS_OF_THEIR_OWN:
         values = {key: value for key, value in values.items() if key not in ("short_mscale", "long_mscale")}
-    scaling = scaling_of(values, max_length(text_config), rotated // 2, reading.convention)
+    scaling = scaling_of(values, rope_block.longest, rotated // 2, reading.convention)
     rope = RoPESpec(
         head,
         base=values["rope_theta"],

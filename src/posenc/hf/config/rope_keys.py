@@ -18,9 +18,9 @@ from posenc.hf.config.non_rotary import position_schemes
 from posenc.hf.config.rope_block import ALL, BLOCKS, OUTSIDE, Path, RopeBlock, canonical, collect
 from posenc.hf.config.text_config import TextConfig, count_at, kinds_without_rope, layer_types
 from posenc.hf.families.layer_patterns import SLIDING
-from posenc.hf.families.rotation import RotationRules
+from posenc.hf.families.rotation import DynamicKeys, RotationRules
 from posenc.hf.findings import NotReadError
-from posenc.hf.limits import CHANNELS
+from posenc.hf.limits import CHANNELS, TOKENS
 from posenc.hf.sources.load import Config
 
 _ORIGINAL = "original_max_position_embeddings"
@@ -130,10 +130,26 @@ def unread_block_keys(text_config: TextConfig, block: Config) -> list[str]:
 def _flat_part(text_config: TextConfig, homes: list[str], kind: str) -> RopeBlock:
     family = text_config.rotation
     rope_block = collect(text_config, [(name,) for name in homes], _top_level_keys(), kind)
+    if not homes and family.dynamic_keys is not None:
+        return _with_dynamic_keys(text_config, rope_block, family.dynamic_keys)
     if homes and homes[0] == "rope_parameters":
         return rope_block
     renames = {"rope_theta": family.theta_key, share_key(family): family.share_key}
     return replace(rope_block, target=("rope_scaling",), renames=renames)
+
+
+def _with_dynamic_keys(text_config: TextConfig, rope_block: RopeBlock, keys: DynamicKeys) -> RopeBlock:
+    """A block of dynamic NTK from keys outside a block, which starts from the length that the model was trained at."""
+    factor = text_config.get(keys.factor_key)
+    if factor is None:
+        return rope_block
+    trained = count_at(text_config, keys.trained_key, TOKENS) or keys.trained
+    return replace(
+        rope_block,
+        values={**(rope_block.values or {}), "rope_type": "dynamic", "factor": factor},
+        sources={**rope_block.sources, "factor": ((keys.factor_key,),), keys.trained_key: ((keys.trained_key,),)},
+        longest=trained, trained=trained,
+    )  # fmt: skip
 
 
 def _top_level_keys() -> dict[str, list[Path]]:

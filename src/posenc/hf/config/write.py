@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from math import inf, nextafter
 from typing import Any
 
@@ -25,7 +26,7 @@ from posenc.hf.config.rope_block import Path, RopeBlock
 from posenc.hf.config.rope_keys import share_key
 from posenc.hf.config.rotation import Rotation, keys_of, text_rope
 from posenc.hf.config.scalings import LENGTH, SILENT, Convention, block_of
-from posenc.hf.config.text_config import TextConfig, head_dim, length_key, max_length
+from posenc.hf.config.text_config import TextConfig, head_dim, length_key
 from posenc.hf.sources.load import Config
 
 _EXTENDED = (LongRoPE, YaRN)  # whose factor says by how much
@@ -122,16 +123,21 @@ def write_rotations(
 
 def _changes(text_config: TextConfig, rope_block: RopeBlock, block: Block, longest: int | None) -> dict[Path, Any]:
     """New values by the place where they go; `GONE` for keys that no longer apply."""
-    old = rope_block.values or {}
+    changes: dict[Path, Any] = {}
     same_type = rope_block.effective.get("rope_type", "default") == block["rope_type"]
+    keys = text_config.rotation.dynamic_keys
+    if keys is not None and not same_type and (keys.factor_key,) in rope_block.sources.get("factor", ()):
+        changes[(keys.factor_key,)] = None  # it is the factor of dynamic NTK alone: that of another type goes elsewhere
+        sources = {key: paths for key, paths in rope_block.sources.items() if key != "factor"}
+        rope_block = replace(rope_block.without(("factor",)), sources=sources)
+    old = rope_block.values or {}
     any_type = {"rope_theta": rope_block.effective_defaults["rope_theta"], **text_config.rotation.section_keys}
     silent = {**SILENT, **(rope_block.effective_defaults if same_type else any_type)}
     if longest is not None:
         silent = {key: value for key, value in silent.items() if key not in _FROM_LENGTH}
-    changes: dict[Path, Any] = {}
     for key, value in block.items():
         if key == LENGTH:
-            if max_length(text_config) != value:
+            if rope_block.longest != value:
                 changes[(length_key(text_config),)] = value
         elif old.get(key) != value and (key in old or key not in silent or silent[key] != value):
             changes |= dict.fromkeys(places(rope_block, key), value)

@@ -20,7 +20,7 @@ from posenc.hf.families.position_schemes import (
     learned_with_offset,
     t5_bias,
 )
-from posenc.hf.families.rotation import RotationRules
+from posenc.hf.families.rotation import DynamicKeys, RotationRules
 from posenc.hf.families.shared import BIG_BIRD_BLOCKS, GPT_OSS_BLOCK, MODERNBERT_KINDS
 
 ENCODERS: dict[str, Family] = {
@@ -139,7 +139,7 @@ ENCODERS: dict[str, Family] = {
     "mra": Family(attention=Attention(direction="bidirectional"), schemes=(learned_with_offset(512),)),
     "neomme": Family(unsupported="reads a base and a share for each layer from keys of its own"),
     "nomic_bert": Family(
-        RotationRules(base=1000.0),
+        RotationRules(base=1000.0, dynamic_keys=DynamicKeys("rotary_scaling_factor", "max_trained_positions", 2048)),
         attention=Attention(direction="bidirectional"),
         sizes=Sizes(768, 12, 12, 2048),
         since=5,

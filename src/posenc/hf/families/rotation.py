@@ -26,6 +26,20 @@ class KindKeys(NamedTuple):
     scaled: bool
 
 
+class DynamicKeys(NamedTuple):
+    """How a repository's own code spells dynamic NTK outside any block.
+
+    Attributes:
+        factor_key: key of the factor; null or missing: no scaling.
+        trained_key: key of the training length, from which the base grows.
+        trained: default of that key, in tokens.
+    """
+
+    factor_key: str
+    trained_key: str
+    trained: int
+
+
 @dataclass(frozen=True)
 class RotationRules:
     """The rotation as a model type's code computes it where the config leaves something out.
@@ -50,6 +64,7 @@ class RotationRules:
         unrotated_every: every so many layers one does not rotate, where the config does not say.
         block: the block of a config that has none.
         original: training length of a config that has none.
+        dynamic_keys: of dynamic NTK outside a block; None: the family's code has no such keys.
         head_dim: default width of a head that rotates; None: ``hidden_size`` over the number of heads.
         head_key: key of that width.
         full_head_dim: default width of full attention's heads, where they have a width of their own.
@@ -88,6 +103,7 @@ class RotationRules:
     unrotated_every: int | None = None
     block: Mapping[str, Any] | None = None
     original: int | None = None
+    dynamic_keys: DynamicKeys | None = None
     head_dim: int | None = None
     head_key: str = "head_dim"
     full_head_dim: int | None = None
