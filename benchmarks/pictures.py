@@ -27,7 +27,7 @@ from torch import Tensor
 
 from posenc.lab.cost.timing import relative
 from posenc.positions import Image, Text, Video
-from posenc.presets import preset
+from posenc.diffusion import preset
 from posenc.rotary import AxialRoPE
 
 WIDTH = 128

@@ -15,6 +15,7 @@ from posenc import AxialRoPE, CoPE, NTKAware, PositionInterpolation, RoPE, Stick
 from posenc.bias import alibi_slopes
 from posenc.catalogue import CATALOGUE
 from posenc.catalogue.studies import studies
+from posenc.diffusion import rotation
 from posenc.figures import Bars, Curves, Flow, Heat, Plane, Stacked, Tokens, alone, figure, in_page, names, save
 from posenc.figures.axes import linear_ticks, log_ticks
 from posenc.figures.content import KEYS, LOGIT, OPEN, SEED, SENTENCES, SHUT
@@ -162,7 +163,7 @@ def test_channels_of_generators_are_those_of_their_rotation() -> None:
     assert isinstance(shown, Stacked)
     assert shown.rows["Wan, Cosmos"] == [("first axis", 44), ("rows", 42), ("columns", 42)]
     assert shown.rows["MiniMax-H3"][-1] == ("not rotated", 32)
-    sin = AxialRoPE.of_model("minimax-h3").table(torch.ones(1, 3, dtype=torch.long))[1]
+    sin = rotation("minimax-h3").table(torch.ones(1, 3, dtype=torch.long))[1]
     assert int((sin.abs() > 0).sum()) == sum(width for kind, width in shown.rows["MiniMax-H3"][:-1]) / 2
     lengths = {name: sum(width for _, width in row) for name, row in shown.rows.items()}
     assert set(lengths.values()) == {128, 96, 64}
@@ -191,7 +192,7 @@ def test_tokens_stand_where_the_builder_puts_them() -> None:
 
 def test_periods_of_generators_are_those_of_their_axes() -> None:
     for title, model, axis, width in (("FLUX.1", "flux-1", 1, 56), ("Z-Image", "z-image", 1, 48)):
-        rope = AxialRoPE.of_model(model)
+        rope = rotation(model)
         step = torch.zeros(1, 3, dtype=torch.long)
         step[0, axis] = 1
         cos, sin = (part[0].double() for part in rope.table(step))

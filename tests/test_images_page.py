@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from posenc import AxialRoPE
 from posenc.frequencies import identify_k
-from posenc.presets import MODELS
-from posenc.rotary._conventions import DIFFUSION_MODELS
+from posenc.diffusion import MODELS, PRESETS, rotation
 
 PAGE = (Path(__file__).parents[1] / "docs" / "images.md").read_text(encoding="utf-8")
 OF_ALL_HEADS = {"ltx", "ltx-2"}
@@ -28,22 +26,22 @@ BY_NAME = {name: row for row in rows_of("name in posenc") for name in re.findall
 
 
 def test_every_preset_has_a_row() -> None:
-    assert set(MODELS) <= set(BY_NAME)
+    assert set(PRESETS) <= set(BY_NAME)
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name not in NOT_AXIAL | OF_ALL_HEADS])
+@pytest.mark.parametrize("name", [name for name in PRESETS if name not in NOT_AXIAL | OF_ALL_HEADS])
 def test_widths_base_and_pairs_are_those_of_the_rotation(name: str) -> None:
-    row, released = BY_NAME[name], DIFFUSION_MODELS[name]
+    row, released = BY_NAME[name], MODELS[name]
     widths = tuple(map(int, re.match(r"[\d, ]+\d", row[2])[0].split(", ")))  # type: ignore[index]
     assert widths == released.axes_dims
     bases = [float(base) for base in re.findall(r"\d+", row[3].replace(",", ""))]
     expected = released.base if isinstance(released.base, tuple) else (released.base,)
     assert bases == [round(base) for base in dict.fromkeys(expected)]
     if row[4] == "neighbours":
-        assert AxialRoPE.of_model(name).layout == "interleaved"
+        assert rotation(name).layout == "interleaved"
     else:
         apart = int(re.findall(r"i \+ (\d+)", row[4])[0])
-        assert AxialRoPE.of_model(name).layout == "half"
+        assert rotation(name).layout == "half"
         assert apart == sum(widths) // 2, "pairs over all axes"
 
 
@@ -52,6 +50,6 @@ def test_pairs_that_come_round_are_those_of_their_axes() -> None:
     rows = re.findall(r"^\| ([\w .]+) \|.*\| (\d), period (\d+)[ \w]* \|", PAGE, re.M)
     assert {title for title, _, _ in rows} == set(names)
     for title, k, period in rows:
-        released = DIFFUSION_MODELS[names[title]]
+        released = MODELS[names[title]]
         assert isinstance(released.base, float)
         assert identify_k(released.axes_dims[0], released.base, int(period)) == (int(k), int(period)), title

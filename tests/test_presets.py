@@ -15,9 +15,11 @@ from torch import Tensor
 from posenc import AxialRoPE, MixedRoPE, MRoPE, PositionInterpolation, attention
 from posenc.embedding import SinusoidalGrid
 from posenc.encoding import RotaryEncoding
-from posenc.positions import NOWHERE, Audio, Image, Text, Video, grid, latents
-from posenc.positions.diffusion import AXES, Model, region
-from posenc.presets import MODELS, Preset, preset
+from posenc.diffusion import latents
+from posenc.positions import NOWHERE, Audio, Image, Text, Video, grid
+from posenc.diffusion import MODELS, PRESETS, Preset, preset
+from posenc.diffusion.models import ModelName
+from posenc.diffusion.rules import region
 from tests.samples import gap
 
 FOLDER = Path(__file__).parent / "golden" / "diffusion"
@@ -140,12 +142,10 @@ def test_equal_to_diffusers_in_float64_and_in_float32(name: str) -> None:
 
 
 def test_every_model_has_both_and_they_fit() -> None:
-    assert set(MODELS) == set(AXES)
-    for name in MODELS:
-        model = cast(Model, name)
-        encoding, positions = preset(model, [Video(2, 3, 4)])
-        assert positions.shape == (24, AXES[model])
-        assert encoding.axes == AXES[model]
+    for name in PRESETS:
+        encoding, positions = preset(name, [Video(2, 3, 4)])
+        assert positions.shape == (24, len(MODELS[name].axes))
+        assert encoding.axes == len(MODELS[name].axes)
         if isinstance(encoding, SinusoidalGrid):
             assert encoding.encode(positions).shape == (24, encoding.dim)
         else:

@@ -11,9 +11,8 @@ import torch
 
 from posenc import AxialRoPE, attention
 from posenc.frequencies import RIFLEx
-from posenc.positions import NOWHERE, Audio, Image, Text, Video, latents
-from posenc.positions.diffusion import AXES
-from posenc.rotary._conventions import DIFFUSION_MODELS
+from posenc.positions import NOWHERE, Audio, Image, Text, Video
+from posenc.diffusion import MODELS, latents, rotation
 from tests.samples import gap
 
 FOLDER = Path(__file__).parents[1] / "golden" / "diffusion"
@@ -44,7 +43,7 @@ def test_positions_and_rotation_of_the_model(name):
     sampled = positions[:: max(1, len(positions) // 24)]  # as many rows as the file has
     assert torch.equal(sampled.double(), expected["positions"])
     settings = json.loads((FOLDER / "manifest.json").read_text())[name]
-    rope = AxialRoPE.of_model(model)
+    rope = rotation(model)
     if settings["head_dim"] == rope.head_dim:
         cos, sin = rope.table(sampled, like=expected["cos"])
         assert gap(cos, expected["cos"]) < 1e-11
@@ -64,7 +63,7 @@ def test_kontext_references_and_pictures_of_an_edit():
 def test_texts_count_on_and_unrotated_text_has_no_place():
     assert latents([Text(2), Image(1, 1), Text(1)], model="flux-2")[:, 3].tolist() == [0, 1, 0, 2]
     assert latents([Text(2), Video(1, 1, 1)], model="wan").tolist() == [[NOWHERE] * 3] * 2 + [[0, 0, 0]]
-    rope = AxialRoPE.of_model("hunyuan-video")
+    rope = rotation("hunyuan-video")
     positions = latents([Video(1, 2, 2), Text(3)], model="hunyuan-video")
     q, k, v = torch.randn(3, 1, 1, 7, 128)
     assert torch.equal(rope(q, k, positions, positions)[0][:, :, 4:], q[:, :, 4:])
@@ -72,9 +71,10 @@ def test_texts_count_on_and_unrotated_text_has_no_place():
 
 
 def test_models_have_positions_and_an_encoding_with_as_many_axes():
-    for model in DIFFUSION_MODELS:
-        assert AxialRoPE.of_model(model).axes == AXES[model]
-    longer = AxialRoPE.of_model("wan", scaling=(RIFLEx(6, length=41), None, None))
+    for name, model in MODELS.items():
+        if model.axes_dims and model.has_preset:
+            assert rotation(name).axes == len(model.axes)
+    longer = rotation("wan", scaling=(RIFLEx(6, length=41), None, None))
     assert "RIFLEx(6, length=41)" in str(longer)
 
 
@@ -84,7 +84,7 @@ def test_what_is_refused():
         (lambda: latents([Audio(1)], model="flux-1"), "got Audio"),
         (lambda: latents([Image(1, 1), Image(1, 1)], model="z-image"), "must have one picture"),
         (lambda: latents([Image(0, 1)], model="flux-1"), "height"),
-        (lambda: AxialRoPE.of_model("flux"), "model must be one of"),
+        (lambda: rotation("flux"), "model must be one of"),
     ]:
         with pytest.raises(ValueError, match=words):
             call()

@@ -15,7 +15,6 @@ from posenc.positions import (
     Image,
     Text,
     Video,
-    latents,
     multimodal,
     packed,
     padded,
@@ -187,10 +186,6 @@ def test_a_name_of_another_builder_is_told_so():
         "stream(parts, family='qwen2-vl')": [
             lambda: multimodal([Text(1)], design="qwen2-vl"),
             lambda: latents([Text(1)], model="qwen2-vl"),
-        ],
-        "latents(parts, model='flux-1')": [
-            lambda: multimodal([Text(1)], design="flux-1"),
-            lambda: stream([Text(1)], family="flux-1"),
         ],
     }
     for words, calls in wrong.items():

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from posenc import positions
+from posenc.diffusion import latents
 from posenc.positions import Audio, Image, Text, Video, grid
 
 Call = tuple[str, Callable[..., object], dict[str, object]]
@@ -31,7 +32,7 @@ STREAM = {"family": "qwen2.5-vl", "tokens_per_second": 2.0}
 
 def call(name: str, **valid: object) -> Call:
     """A builder by its name with arguments that it takes."""
-    return name, getattr(positions, name), valid
+    return name, latents if name == "latents" else getattr(positions, name), valid
 
 
 def of_part(kind: Callable[..., object], family: str, **valid: object) -> Call:

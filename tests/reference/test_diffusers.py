@@ -21,9 +21,10 @@ from torch import Tensor
 from posenc import AxialRoPE, PositionInterpolation
 from posenc.embedding import SinusoidalGrid
 from posenc.encoding import RotaryEncoding
-from posenc.positions import Audio, Image, Text, Video, latents
+from posenc.diffusion import latents
+from posenc.positions import Audio, Image, Text, Video
 from posenc.positions.parts import Part
-from posenc.presets import Preset, preset
+from posenc.diffusion import Preset, preset
 from tests.samples import gap
 
 pytestmark = pytest.mark.reference

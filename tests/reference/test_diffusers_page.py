@@ -18,7 +18,7 @@ pytestmark = pytest.mark.reference
 pytest.importorskip("transformers")
 diffusers = pytest.importorskip("diffusers")
 
-from posenc.diffusers import attach, detach, dype, riflex  # noqa: E402
+from posenc.diffusion import attach, detach, dype, riflex  # noqa: E402
 from tests.reference.tiny_diffusers import randomized  # noqa: E402
 from tests.test_documentation import HOWTO, run_blocks  # noqa: E402
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from posenc import MRoPE
-from posenc.diffusers import AttachedPositions
+from posenc.diffusion import AttachedPositions
 from posenc.positions import Image, Text, Video
-from posenc.presets import preset
+from posenc.diffusion import preset
 
 pytestmark = pytest.mark.reference
 diffusers = pytest.importorskip("diffusers")

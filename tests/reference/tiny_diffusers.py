@@ -437,11 +437,234 @@ def hunyuan_dit() -> tuple[nn.Module, Inputs]:
     return model, {**inputs, "image_rotary_emb": tables}
 
 
+def hidream() -> tuple[nn.Module, Inputs]:
+    model = diffusers.HiDreamImageTransformer2DModel(
+        patch_size=2, in_channels=4, out_channels=4, num_layers=1, num_single_layers=1, attention_head_dim=16,
+        num_attention_heads=2, caption_channels=[8, 8], text_emb_dim=8, num_routed_experts=2, num_activated_experts=1,
+        axes_dims_rope=(8, 4, 4), max_resolution=(16, 16), llama_layers=[0, 1],
+    )  # fmt: skip
+    inputs: Inputs = {"hidden_states": torch.randn(1, 4, 8, 10), "timesteps": torch.tensor([500.0])}
+    inputs |= {"encoder_hidden_states_t5": torch.randn(1, 3, 8), "pooled_embeds": torch.randn(1, 8)}
+    return model, {**inputs, "encoder_hidden_states_llama3": torch.randn(2, 1, 3, 8)}
+
+
+def prx() -> tuple[nn.Module, Inputs]:
+    model = diffusers.PRXTransformer2DModel(
+        in_channels=4, context_in_dim=16, hidden_size=32, num_heads=2, depth=1, axes_dim=[8, 8]
+    )
+    inputs: Inputs = {"hidden_states": torch.randn(1, 4, 8, 10), "timestep": torch.tensor([0.5])}
+    return model, {**inputs, "encoder_hidden_states": torch.randn(1, 3, 16)}
+
+
+def ernie_image() -> tuple[nn.Module, Inputs]:
+    model = diffusers.ErnieImageTransformer2DModel(
+        hidden_size=32, num_attention_heads=2, num_layers=1, ffn_hidden_size=32, in_channels=4, out_channels=4,
+        text_in_dim=16, rope_axes_dim=(4, 6, 6),
+    )  # fmt: skip
+    inputs: Inputs = {"hidden_states": torch.randn(1, 4, 4, 5), "timestep": torch.tensor([500.0])}
+    return model, {**inputs, "text_bth": torch.randn(1, 3, 16), "text_lens": torch.tensor([3])}
+
+
+def bria_fibo_2() -> tuple[nn.Module, Inputs]:
+    model = diffusers.BriaFibo2Transformer2DModel(
+        in_channels=4, dim=32, n_layers=1, n_refiner_layers=1, n_heads=2, cap_feat_dim=16, injection_layer_ids=(0,),
+        perceiver_num_layers=1, min_num_gist_tokens=2, max_num_gist_tokens=4, gist_step=1, gist_min_text_len=2,
+        gist_max_text_len=8, axes_dims=(4, 6, 6), axes_lens=(16, 16, 16),
+    )  # fmt: skip
+    inputs: Inputs = {"hidden_states": torch.randn(1, 4, 8, 10), "timestep": torch.tensor([0.5])}
+    inputs |= {"encoder_hidden_states": torch.randn(1, 2, 4, 16), "context_latents": [torch.randn(1, 4, 6, 4)]}
+    return model, inputs
+
+
+def joyimage() -> tuple[nn.Module, Inputs]:
+    model = diffusers.JoyImageEditTransformer3DModel(
+        in_channels=4, out_channels=4, hidden_size=32, num_attention_heads=2, text_dim=16, num_layers=1,
+        rope_dim_list=[4, 6, 6], rope_type="mrope",
+    )  # fmt: skip
+    inputs: Inputs = {"hidden_states": torch.randn(1, 2, 4, 1, 8, 10), "timestep": torch.tensor([500.0])}
+    return model, {**inputs, "encoder_hidden_states": torch.randn(1, 3, 16)}
+
+
+def joyimage_plus() -> tuple[nn.Module, Inputs]:
+    model = diffusers.JoyImageEditPlusTransformer3DModel(
+        in_channels=4, out_channels=4, hidden_size=32, num_attention_heads=2, text_dim=16, num_layers=1,
+        rope_dim_list=[4, 6, 6],
+    )  # fmt: skip
+    inputs: Inputs = {"hidden_states": torch.randn(1, 27, 4, 1, 2, 2), "timestep": torch.tensor([500.0])}
+    inputs |= {"encoder_hidden_states": torch.randn(1, 3, 16), "shape_list": [[(1, 4, 5), (1, 2, 3)]]}
+    return model, inputs
+
+
+def lumina_next() -> tuple[nn.Module, Inputs]:
+    from diffusers.models.embeddings import get_2d_rotary_pos_embed_lumina
+
+    model = diffusers.LuminaNextDiT2DModel(
+        sample_size=8, in_channels=4, hidden_size=16, num_layers=1, num_attention_heads=2, num_kv_heads=2,
+        multiple_of=8, cross_attention_dim=16,
+    )  # fmt: skip
+    inputs: Inputs = {"hidden_states": torch.randn(1, 4, 8, 10), "timestep": torch.tensor([0.5])}
+    inputs |= {"encoder_hidden_states": torch.randn(1, 3, 16), "encoder_mask": torch.ones(1, 3).bool(), "cross_attention_kwargs": {}}
+    return model, {**inputs, "image_rotary_emb": get_2d_rotary_pos_embed_lumina(8, 384, 384)}
+
+
+def omnigen() -> tuple[nn.Module, Inputs]:
+    model = diffusers.OmniGenTransformer2DModel(
+        in_channels=4, hidden_size=16, num_attention_heads=2, num_key_value_heads=2, intermediate_size=16, num_layers=1,
+        pad_token_id=0, vocab_size=32, max_position_embeddings=64, original_max_position_embeddings=16,
+        rope_scaling={"short_factor": [1.0, 1.5, 2, 3], "long_factor": [1.5, 2, 4, 8]}, pos_embed_max_size=8,
+        time_step_dim=16,
+    )  # fmt: skip
+    inputs: Inputs = {"hidden_states": torch.randn(1, 4, 8, 10), "timestep": torch.tensor([0.5])}
+    inputs |= {"input_ids": torch.ones(1, 3).long(), "input_img_latents": [], "input_image_sizes": {}}
+    return model, {**inputs, "attention_mask": torch.ones(1, 24, 24), "position_ids": torch.arange(24)[None]}
+
+
+def anyflow() -> tuple[nn.Module, Inputs]:
+    model = diffusers.AnyFlowTransformer3DModel(
+        num_attention_heads=2, attention_head_dim=12, in_channels=4, out_channels=4, text_dim=16, freq_dim=16,
+        ffn_dim=32, num_layers=1,
+    )  # fmt: skip
+    inputs: Inputs = {"hidden_states": torch.randn(1, 3, 4, 8, 10), "timestep": torch.full((1, 3), 5.0)}
+    return model, {**inputs, "r_timestep": torch.zeros(1, 3), "encoder_hidden_states": torch.randn(1, 4, 16)}
+
+
+def anyflow_far() -> tuple[nn.Module, Inputs]:
+    model = diffusers.AnyFlowFARTransformer3DModel(
+        num_attention_heads=2, attention_head_dim=12, in_channels=4, out_channels=4, text_dim=16, freq_dim=16,
+        ffn_dim=32, num_layers=1, full_chunk_limit=2, chunk_partition=(1, 1, 1),
+    )  # fmt: skip
+    inputs: Inputs = {"hidden_states": torch.randn(1, 3, 4, 16, 24), "timestep": torch.full((1, 3), 5.0)}
+    inputs |= {"r_timestep": torch.zeros(1, 3), "chunk_partition": [1, 1, 1]}
+    return model, {**inputs, "encoder_hidden_states": torch.randn(1, 4, 16)}
+
+
+def helios() -> tuple[nn.Module, Inputs]:
+    model = diffusers.HeliosTransformer3DModel(
+        num_attention_heads=2, attention_head_dim=12, in_channels=4, out_channels=4, text_dim=16, freq_dim=16,
+        ffn_dim=32, num_layers=1, rope_dim=(4, 4, 4),
+    )  # fmt: skip
+    inputs: Inputs = {"hidden_states": torch.randn(1, 4, 2, 16, 16), "timestep": torch.tensor([500])}
+    inputs |= {"encoder_hidden_states": torch.randn(1, 4, 16), "indices_hidden_states": torch.tensor([[9, 10]])}
+    for name, numbers in (("short", [0, 8]), ("mid", [6, 7]), ("long", [2, 3, 4, 5])):
+        inputs |= {f"indices_latents_history_{name}": torch.tensor([numbers])}
+        inputs |= {f"latents_history_{name}": torch.randn(1, 4, len(numbers), 16, 16)}
+    return model, inputs
+
+
+def sana_wm() -> tuple[nn.Module, Inputs]:
+    model = diffusers.SanaWMTransformer3DModel(
+        in_channels=4, num_layers=1, hidden_size=32, num_attention_heads=2, softmax_every_n=1, linear_head_dim=16,
+        chunk_plucker_post_attn_blocks=0, use_chunk_plucker_post_attn=False, caption_channels=16, image_size=64,
+    )  # fmt: skip
+    inputs: Inputs = {"hidden_states": torch.randn(1, 4, 3, 4, 5), "timestep": torch.full((1, 1, 3), 500.0)}
+    return model, {**inputs, "encoder_hidden_states": torch.randn(1, 1, 4, 16), "mask": torch.ones(1, 4)}
+
+
+def sana_wm_refiner() -> tuple[nn.Module, Inputs]:
+    """Its caller makes the tables by the transformer's method, for a block of frames."""
+
+    class Refiner(diffusers.SanaWMLTX2RefinerTransformer3DModel):  # type: ignore[misc, name-defined]
+        def forward(self, **inputs: Any) -> Any:
+            tables = self.build_rotary_emb_for_absolute_positions(1, [4, 5], 3, 4, torch.device("cpu"), 24.0)
+            return super().forward(video_rotary_emb=tables, **inputs)
+
+    model = Refiner(
+        in_channels=4, out_channels=4, num_attention_heads=2, attention_head_dim=16, cross_attention_dim=32,
+        audio_in_channels=4, audio_out_channels=4, audio_num_attention_heads=2, audio_attention_head_dim=8,
+        audio_cross_attention_dim=16, num_layers=1, caption_channels=32,
+    )  # fmt: skip
+    inputs: Inputs = {"hidden_states": torch.randn(1, 24, 4), "timestep": torch.tensor([[500.0]])}
+    return model, {**inputs, "encoder_hidden_states": torch.randn(1, 4, 32)}
+
+
+def wan_animate_2() -> tuple[nn.Module, Inputs]:
+    """The pass that reads a reference video, which needs no FlexAttention."""
+    from diffusers.models.transformers.transformer_wan_animate_2 import WanAnimate2KVCache
+
+    model = diffusers.WanAnimate2Transformer3DModel(
+        text_len=4, in_dim=4, dim=24, ffn_dim=32, freq_dim=16, text_dim=16, out_dim=4, num_heads=2, num_layers=1,
+        use_img_emb=False,
+    )  # fmt: skip
+    inputs: Inputs = {"hidden_states": [torch.randn(2, 3, 8, 10)], "timestep": torch.tensor([500.0])}
+    inputs |= {"encoder_hidden_states": [torch.randn(3, 16)], "condition_latents": [torch.randn(2, 3, 8, 10)]}
+    inputs |= {"kv_cache": WanAnimate2KVCache(1), "kv_cache_mode": "extract", "seq_len": 60}
+    return model, {**inputs, "offset_grid_sizes": torch.tensor([[3, 4, 5]])}
+
+
+def allegro() -> tuple[nn.Module, Inputs]:
+    from diffusers.pipelines.allegro.pipeline_allegro import AllegroPipeline
+
+    model = diffusers.AllegroTransformer3DModel(
+        num_attention_heads=2, attention_head_dim=24, in_channels=4, out_channels=4, num_layers=1,
+        cross_attention_dim=48, sample_height=8, sample_width=10, sample_frames=3, caption_channels=16,
+    )  # fmt: skip
+
+    class Pipeline:
+        transformer, vae_scale_factor_spatial = model, 8
+
+    tables = AllegroPipeline._prepare_rotary_positional_embeddings
+    inputs: Inputs = {"hidden_states": torch.randn(1, 4, 3, 8, 10), "timestep": torch.tensor([500])}
+    inputs |= {"encoder_hidden_states": torch.randn(1, 4, 16), "attention_mask": torch.ones(1, 3, 8, 10)}
+    inputs |= {"encoder_attention_mask": torch.ones(1, 4)}
+    return model, {**inputs, "image_rotary_emb": tables(cast(Any, Pipeline), 1, 64, 80, 3, torch.device("cpu"))}
+
+
+def consisid() -> tuple[nn.Module, Inputs]:
+    from diffusers.pipelines.consisid.pipeline_consisid import ConsisIDPipeline
+
+    model = diffusers.ConsisIDTransformer3DModel(
+        num_attention_heads=2, attention_head_dim=16, in_channels=4, out_channels=4, time_embed_dim=2, text_embed_dim=8,
+        num_layers=1, sample_width=18, sample_height=12, sample_frames=9, max_text_seq_length=4,
+        use_rotary_positional_embeddings=True,
+    )  # fmt: skip
+
+    class Pipeline:
+        transformer, vae_scale_factor_spatial = model, 8
+
+    tables = ConsisIDPipeline._prepare_rotary_positional_embeddings
+    inputs: Inputs = {"hidden_states": torch.randn(1, 2, 4, 8, 10), "timestep": torch.tensor([500])}
+    inputs |= {"encoder_hidden_states": torch.randn(1, 4, 8)}
+    return model, {**inputs, "image_rotary_emb": tables(cast(Any, Pipeline), 64, 80, 2, torch.device("cpu"))}
+
+
+def kandinsky_6() -> tuple[nn.Module, Inputs]:
+    model = diffusers.Kandinsky6Transformer3DModel(
+        in_visual_dim=4, out_visual_dim=4, in_text_dim=16, in_text_dim2=16, time_dim=16, model_dim=32, ff_dim=32,
+        num_text_blocks=1, num_visual_blocks=1, axes_dims=(4, 6, 6), visual_cond=False, in_audio_dim=4, out_audio_dim=4,
+        ca_rope=True,
+    )  # fmt: skip
+    inputs: Inputs = {"hidden_states": torch.randn(1, 3, 8, 10, 4), "encoder_hidden_states": torch.randn(1, 3, 16)}
+    inputs |= {"pooled_projections": torch.randn(1, 16), "timestep": torch.tensor([500.0])}
+    return model, {**inputs, "audio_hidden_states": torch.randn(1, 5, 4)}
+
+
+def kandinsky_6_sr() -> tuple[nn.Module, Inputs]:
+    model = diffusers.Kandinsky6SRTransformer3DModel(
+        in_visual_dim=4, out_visual_dim=4, time_dim=16, model_dim=32, ff_dim=32, num_visual_blocks=1, axes_dims=(4, 6, 6)
+    )
+    return model, {"hidden_states": torch.randn(1, 3, 16, 24, 9), "timestep": torch.tensor([500.0])}
+
+
+def cosmos_3() -> tuple[nn.Module, Inputs]:
+    model = diffusers.Cosmos3OmniTransformer(
+        head_dim=16, hidden_size=32, intermediate_size=32, latent_channel=4, patch_latent_dim=16, num_attention_heads=2,
+        num_hidden_layers=1, num_key_value_heads=1, vocab_size=32, rope_axes_dim=(4, 2, 2),
+    )  # fmt: skip
+    ids = torch.cat([torch.arange(3)[:, None].expand(3, 3), 3 + grid_ids(2, 2, 3).long()]).T
+    inputs: Inputs = {"input_ids": torch.ones(3).long(), "text_indexes": torch.arange(3), "position_ids": ids}
+    inputs |= {"und_len": 3, "sequence_length": 15, "vision_tokens": [torch.randn(1, 4, 2, 4, 6)]}
+    inputs |= {"vision_token_shapes": [(2, 2, 3)], "vision_sequence_indexes": torch.arange(3, 15)}
+    inputs |= {"vision_mse_loss_indexes": torch.arange(3, 15), "vision_timesteps": torch.full((12,), 500.0)}
+    return model, {**inputs, "vision_noisy_frame_indexes": [torch.arange(2)]}
+
+
 MODELS: tuple[Make, ...] = (
     flux, flux_2, flux_3, krea_2, bria, bria_fibo, ovis_image, longcat_image, qwen_image, qwen_image_layered,
     qwen_image_2_1, nucleus_image, wan, wan_vace, skyreels_v2, chrono_edit, sana_video, hunyuan_video,
     hunyuan_video_1_5, framepack, motif_video, hunyuan_image, hunyuan_dit, lumina_2, z_image, cogview_4, glm_image,
     cosmos, kandinsky_5, easyanimate, cogvideox, cogvideox_1_5, minimax_h3, ideogram_4, mochi, ltx, ltx_2, ltx_2_split,
+    hidream, prx, ernie_image, bria_fibo_2, joyimage, joyimage_plus, lumina_next, omnigen, anyflow, anyflow_far, helios,
+    sana_wm, sana_wm_refiner, wan_animate_2, allegro, consisid, kandinsky_6, kandinsky_6_sr, cosmos_3,
 )  # fmt: skip
 
 

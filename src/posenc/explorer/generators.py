@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from posenc.frequencies import identify_k
-from posenc.rotary.axial import AxialRoPE
+from posenc.diffusion import rotation
 
 
 class Axis(NamedTuple):
@@ -14,7 +14,7 @@ class Axis(NamedTuple):
 
     Attributes:
         title: as the page names it.
-        model: its name in `AxialRoPE.of_model`.
+        model: its name in `posenc.diffusion.rotation`.
         place: of the axis.
         unit: what a coordinate counts.
         trained: its coordinates in training.
@@ -46,7 +46,7 @@ def axes_of_generators() -> list[dict[str, Any]]:
 
 
 def _axis(axis: Axis) -> dict[str, Any]:
-    rope = AxialRoPE.of_model(axis.model)
+    rope = rotation(axis.model)
     assert rope.axes_dims is not None
     base = rope.base[axis.place] if isinstance(rope.base, Sequence) else rope.base
     assert base is not None

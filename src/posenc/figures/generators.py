@@ -10,19 +10,20 @@ from torch import Tensor
 
 from posenc.figures.drawn import Curves, Stacked, Tokens
 from posenc.frequencies import DyPE, NTKAware, PositionInterpolation, RIFLEx, YaRN
-from posenc.positions import Image, Text, latents
-from posenc.positions.diffusion import Model
+from posenc.diffusion import latents, rotation
+from posenc.diffusion.models import ModelName
+from posenc.positions import Image, Text
 from posenc.rotary.axial import AxialRoPE
 from posenc.rotary.rope import RoPE
 
-SPLITS: dict[str, Model] = {
+SPLITS: dict[str, ModelName] = {
     "FLUX.1, Qwen-Image": "flux-1", "HunyuanVideo": "hunyuan-video", "Wan, Cosmos": "wan", "Z-Image": "z-image",
     "FLUX.2": "flux-2", "MiniMax-H3": "minimax-h3", "HunyuanImage": "hunyuan-image", "GLM-Image": "glm-image",
     "Lumina 2": "lumina-2", "CogVideoX": "cogvideox", "Kandinsky 5": "kandinsky-5",
 }  # fmt: skip
 AXES = {2: ("rows", "columns"), 3: ("first axis", "rows", "columns"), 4: ("first axis", "rows", "columns", "text")}
 ROWS, COLUMNS, WORDS = 4, 6, 5  # of the pictures and the text that are drawn
-BY_ROW: dict[str, Model] = {"FLUX.1": "flux-1", "FLUX.2": "flux-2", "Z-Image": "z-image"}
+BY_ROW: dict[str, ModelName] = {"FLUX.1": "flux-1", "FLUX.2": "flux-2", "Z-Image": "z-image"}
 TRAINED, LARGER = 64, 128  # FLUX.1's patches along a side of 1,024 and of 2,048 pixels
 STEPS = (1.0, 0.7, 0.4, 0.1)
 SHORT, LONG, REPEATS_AT, PAIR = 33, 66, 50, 4  # HunyuanVideo: latent frames of 129 and of 261 frames, and RIFLEx's pair
@@ -32,7 +33,7 @@ def axes_split() -> Stacked:
     """How the channels of a head are divided among the axes."""
     rows = {}
     for title, name in SPLITS.items():
-        rope = AxialRoPE.of_model(name)
+        rope = rotation(name)
         widths = widths_of(rope)
         kinds = AXES[len(widths)]
         rest = rope.head_dim - sum(widths)
@@ -50,7 +51,7 @@ def axes_split() -> Stacked:
 
 def token_grids() -> Tokens:
     """Rows and columns of one picture under four models."""
-    shown: dict[str, Model] = {
+    shown: dict[str, ModelName] = {
         "FLUX.1": "flux-1", "Qwen-Image": "qwen-image", "CogVideoX": "cogvideox", "Mochi": "mochi",
     }  # fmt: skip
     panels = {}
@@ -194,9 +195,9 @@ def widths_of(rope: AxialRoPE) -> tuple[int, ...]:
     return rope.axes_dims or (rope.rotary_dim // rope.axes,) * rope.axes
 
 
-def axis_of(model: Model, axis: int, scaling: torch.nn.Module | None = None) -> RoPE:
+def axis_of(model: ModelName, axis: int, scaling: torch.nn.Module | None = None) -> RoPE:
     """RoPE with the frequencies of one axis of a model."""
-    rope = AxialRoPE.of_model(model)
+    rope = rotation(model)
     base = rope.base[axis] if isinstance(rope.base, Sequence) else rope.base
     assert base is not None
     return RoPE(widths_of(rope)[axis], base=base, scaling=scaling)

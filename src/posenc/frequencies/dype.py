@@ -40,9 +40,9 @@ class DyPE(Formula):
         method: ``"yarn"``, the authors' default, or ``"ntk"``.
         dynamic: False: the same at each step.
 
-    >>> from posenc import AxialRoPE
+    >>> from posenc.diffusion import rotation
     >>> step = DyPE(128, original_length=64, timestep=0.7)
-    >>> rope = AxialRoPE.of_model("flux-1", scaling=(None, step, step))
+    >>> rope = rotation("flux-1", scaling=(None, step, step))
     """
 
     def __init__(

@@ -25,7 +25,6 @@ from posenc.positions.checking import wide as wide
 from posenc.positions.designs import HOPE_STRIDES as HOPE_STRIDES
 from posenc.positions.designs import Circle as Circle
 from posenc.positions.designs import multimodal as multimodal
-from posenc.positions.diffusion import latents as latents
 from posenc.positions.grids import aligned as aligned
 from posenc.positions.grids import centred as centred
 from posenc.positions.grids import cropped as cropped
@@ -79,7 +78,6 @@ __all__ = [
     "grid",
     "HOPE_STRIDES",
     "Image",
-    "latents",
     "multimodal",
     "nearest",
     "NOWHERE",

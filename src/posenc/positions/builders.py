@@ -17,6 +17,13 @@ def register(function: str, argument: str, names: Sequence[str]) -> None:
     _BUILDERS[function] = argument, tuple(names)
 
 
+def taken_elsewhere(argument: str, value: object) -> None:
+    """Raise a ValueError that says which registered function takes this name, if one does."""
+    for function, (of, names) in _BUILDERS.items():
+        if isinstance(value, str) and value in names:
+            raise ValueError(f"{argument}: {value!r} has its positions from {function}(parts, {of}={value!r})")
+
+
 def check_name(function: str, value: object) -> None:
     """Raise a ValueError unless a registered function takes this name; it says which other function takes it.
 
@@ -26,8 +33,5 @@ def check_name(function: str, value: object) -> None:
     """
     argument, choices = _BUILDERS[function]
     if isinstance(value, str) and value not in choices:
-        for other, (other_argument, names) in _BUILDERS.items():
-            if value in names:
-                call = f"{other}(parts, {other_argument}={value!r})"
-                raise ValueError(f"{argument}: {value!r} has its positions from {call}")
+        taken_elsewhere(argument, value)
     check_choice(argument, value, choices)

@@ -202,7 +202,7 @@ IMAGES = (
          {**_OLD, "kind": "image-generation", "ratio": _LONGER, "tune": True}),
     Rule("default", "Generate at a size of training (FLUX.1: up to 2 megapixels) and upscale in a second pass. If one "
                     "pass must do it: DyPE on rows and columns, up to about twice the side: "
-                    "posenc.diffusers.attach(transformer, dype()).", "practice", ("flux_sizes", "dype"),
+                    "posenc.diffusion.attach(transformer, dype()).", "practice", ("flux_sizes", "dype"),
          {**_OLD, "kind": "image-generation", "ratio": _LONGER}),
     Rule("costs", "Without training, structure and detail suffer: FLUX.1 shows bands at 2,048 pixels as it is; users "
                   "of DyPE report wrong proportions above.", "practice", ("flux_bands", "dype_users"),
@@ -212,7 +212,7 @@ IMAGES = (
          {**_OLD, "kind": "video", "ratio": _LONGER, "tune": True}),
     Rule("default", "Stay within the trained frames and join clips, or slide a context window over them. RIFLEx on the "
                     "frames helps where videos start again (HunyuanVideo and Wan from 201 frames on): "
-                    "posenc.diffusers.attach(transformer, riflex(k, repeats_at=N)).", "practice",
+                    "posenc.diffusion.attach(transformer, riflex(k, repeats_at=N)).", "practice",
          ("wan_frames", "riflex"), {**_OLD, "kind": "video", "ratio": _LONGER}),
     Rule("costs", "RIFLEx treats repetition alone: quality degrades beyond the trained frames in all models, as its "
                   "authors found later, and a port reports a loss on Wan.", "practice", ("ultravico", "riflex_port"),

@@ -52,63 +52,6 @@ CONVENTIONS: dict[str, Convention] = {
 }
 
 
-class Released(NamedTuple):
-    """The rotation of a released diffusion transformer: arguments of `AxialRoPE`."""
-
-    axes_dims: tuple[int, ...]
-    base: float | tuple[float, ...] = 10_000.0
-    layout: AxialLayout = "interleaved"
-    head_dim: int | None = None  # where only the leading channels are rotated
-    convention: str = "eva-02"
-
-    def arguments(self) -> dict[str, object]:
-        """What the constructor takes."""
-        rotated = sum(self.axes_dims)
-        named: dict[str, object] = {"head_dim": self.head_dim or rotated, "base": self.base}
-        if self.convention != "eva-02":  # whose axes are alike
-            return {**named, "axes": len(self.axes_dims), "convention": self.convention}
-        named["axes_dims"] = self.axes_dims
-        if self.layout != "interleaved":
-            named["layout"] = self.layout
-        return named if self.head_dim is None else {**named, "rotary_dim": rotated}
-
-
-def _rescaled_bases(axes_dims: Sequence[int], scale: Sequence[float]) -> tuple[float, ...]:
-    """Cosmos: 10,000 · s^(d / (d − 2)) for each axis."""
-    return tuple(10_000.0 * s ** (d / (d - 2)) for d, s in zip(axes_dims, scale, strict=True))
-
-
-DIFFUSION_MODELS: dict[str, Released] = {
-    "flux-1": Released((16, 56, 56)),
-    "ovis-image": Released((16, 56, 56)),
-    "longcat-image": Released((16, 56, 56)),
-    "flux-2": Released((32, 32, 32, 32), 2_000.0),
-    "flux-3": Released((32, 32, 32, 32)),
-    "krea-2": Released((32, 48, 48), 1_000.0),
-    "qwen-image": Released((16, 56, 56)),
-    "qwen-image-layered": Released((16, 56, 56)),
-    "qwen-image-2.1": Released((16, 56, 56)),
-    "wan": Released((44, 42, 42)),
-    "chrono-edit": Released((44, 42, 42)),
-    "hunyuan-video": Released((16, 56, 56), 256.0),
-    "framepack": Released((16, 56, 56), 256.0),
-    "hunyuan-image": Released((64, 64), 256.0),
-    "hunyuan-dit": Released((44, 44), convention="sam-2"),
-    "lumina-next": Released((48, 48), convention="lumina-next"),
-    "lumina-2": Released((32, 32, 32)),
-    "z-image": Released((32, 48, 48), 256.0),
-    "cogvideox": Released((16, 24, 24)),
-    "cogvideox-1.5": Released((16, 24, 24)),
-    "easyanimate": Released((16, 24, 24)),
-    "cogview-4": Released((64, 64), layout="half"),
-    "glm-image": Released((64, 64), layout="half"),
-    "cosmos": Released((44, 42, 42), _rescaled_bases((44, 42, 42), (2.0, 1.0, 1.0)), layout="half"),
-    "kandinsky-5": Released((16, 24, 24)),
-    "minimax-h3": Released((32, 32, 32), layout="half", head_dim=128),
-    "ltx": Released((682,) * 3, head_dim=2_048, convention="ltx"),  # the width of all heads, as with their number 32
-}
-
-
 def pairs_of_axis(head_dim: int, axes: int, convention: str) -> int:
     """How many pairs read each axis; a ValueError that says what fits where the widths do not."""
     rules = CONVENTIONS[convention]

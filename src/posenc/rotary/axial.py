@@ -29,13 +29,11 @@ Departs from the source: rope-vit's paper deals pairs out to x and y alternately
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from posenc.arguments import WIDEST, check_choice, check_whole, one_line, shown
+from posenc.arguments import WIDEST, check_whole, one_line, shown
 from posenc.encoding import RotaryEncoding, Table
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.phase import Frequencies
@@ -52,7 +50,6 @@ from posenc.rotary._axes import (
 )
 from posenc.rotary._conventions import (
     CONVENTIONS,
-    DIFFUSION_MODELS,
     AxialLayout,
     layout_of,
     of_base,
@@ -182,20 +179,6 @@ class AxialRoPE(RotaryEncoding):
         self.angles = nn.Parameter(torch.empty(prefix, count)) if prefix else None
         self.reset_parameters()
         place_parameters(self, device, dtype, given=scaling)
-
-    @classmethod
-    def of_model(cls, model: str, **changes: Any) -> Self:
-        """The rotation of a diffusion transformer; `posenc.positions.latents` has the positions of its tokens.
-
-        Args:
-            model: as for `latents`, such as "flux-1", "qwen-image", "wan", "cogvideox"; with the released sizes.
-            changes: arguments of the constructor in the place of the model's own, such as ``scaling``.
-
-        >>> AxialRoPE.of_model("wan")
-        AxialRoPE(128, axes_dims=(44, 42, 42), base=10000, convention='eva-02')
-        """
-        check_choice("model", model, tuple(DIFFUSION_MODELS))
-        return cls(**{**DIFFUSION_MODELS[model].arguments(), **changes})
 
     def reset_parameters(self) -> None:
         """Draw the angles of tokens without a place anew."""

@@ -13,12 +13,10 @@ import pytest
 import posenc_cli
 from posenc.hf.config.rope_config import read_rope
 from posenc.hf.explanation.diffusion import diffusion_config, diffusion_facts, diffusion_text
-from posenc.hf.families.diffusion import DIFFUSION
-from posenc.presets import MODELS
-from posenc.rotary._conventions import DIFFUSION_MODELS
+from posenc.diffusion.models import MODELS, TRANSFORMERS
 
 
-@pytest.mark.parametrize("name", DIFFUSION)
+@pytest.mark.parametrize("name", TRANSFORMERS)
 def test_defaults_of_each_class_are_the_presets(name: str) -> None:
     facts = diffusion_facts({"_class_name": name, "use_rotary_positional_embeddings": True})
     assert facts["preset"] in MODELS
@@ -32,7 +30,7 @@ def test_defaults_of_each_class_are_the_presets(name: str) -> None:
         "Ideogram4Transformer2DModel",
     ):
         return
-    released = DIFFUSION_MODELS[facts["preset"]]
+    released = MODELS[facts["preset"]]
     assert [axis["channels"] for axis in facts["rotation"]["axes"]] == list(released.axes_dims)
     assert facts["findings"] == []
 

@@ -13,16 +13,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from posenc.arguments import shown
-from posenc.hf.families.diffusion import DIFFUSION, DiffusionFamily
+from posenc.diffusion.models import GROWING, MODELS, TRANSFORMERS, Model, Transformer
 from posenc.hf.sources.hub import local_source
 from posenc.hf.sources.load import load
 from posenc.hf.sources.pipeline import transformer_configs
 
 Facts = dict[str, Any]
-_GROWING = ("ltx", "ltx-2")  # whose frequencies grow, over the width of all heads
 
 
-class Transformer(NamedTuple):
+class Source(NamedTuple):
     """A transformer of diffusers, as `posenc explain` reads it.
 
     Attributes:
@@ -34,7 +33,7 @@ class Transformer(NamedTuple):
     siblings: Mapping[str, Mapping[str, Any]]
 
 
-def diffusion_config(source: str | Path) -> Transformer | None:
+def diffusion_config(source: str | Path) -> Source | None:
     """The transformer of diffusers in a file or a folder, or on the Hub; None for anything else, read elsewhere.
 
     Raises:
@@ -47,12 +46,12 @@ def diffusion_config(source: str | Path) -> Transformer | None:
         if not configs:
             return None
         main = next(iter(configs))
-        return Transformer(configs.pop(main), configs)
+        return Source(configs.pop(main), configs)
     path = path / "config.json" if path.is_dir() else path
     if not path.exists() or path.suffix != ".json":
         return None
     config = load(path)
-    return Transformer(config, {}) if "_class_name" in config and "model_type" not in config else None
+    return Source(config, {}) if "_class_name" in config and "model_type" not in config else None
 
 
 def diffusion_facts(config: Mapping[str, Any], siblings: Mapping[str, Mapping[str, Any]] | None = None) -> Facts:
@@ -73,83 +72,92 @@ def diffusion_facts(config: Mapping[str, Any], siblings: Mapping[str, Mapping[st
 
 def _facts(config: Mapping[str, Any]) -> Facts:
     name = config.get("_class_name")
-    if not isinstance(name, str) or name not in DIFFUSION:
+    if not isinstance(name, str) or name not in TRANSFORMERS:
         raise ValueError(
-            f"_class_name must be one of {', '.join(sorted(DIFFUSION))}, as diffusers 0.42 has them; got {shown(name)}"
+            f"_class_name must be one of {', '.join(sorted(TRANSFORMERS))}, as diffusers 0.42 has them; "
+            f"got {shown(name)}"
         )
-    family = DIFFUSION[name]
-    filled = family.filled(config)
-    facts: Facts = {"class": name, "preset": family.preset, "attaches": family.attaches}
-    if family.learned:
-        return {**facts, "rotation": None, "instead": family.learned, "findings": []}
-    if reason := family.adds(filled):
-        return {**facts, "rotation": None, "instead": reason, "attaches": False, "findings": []}
-    widths, bases = _numbers(family, filled)
-    preset = family.preset
-    if preset == "cogvideox" and filled.get("patch_size_t"):
-        preset = "cogvideox-1.5"
-    if preset == "qwen-image" and filled.get("use_layer3d_rope"):
-        preset = "qwen-image-layered"
+    title = TRANSFORMERS[name]
+    kind = MODELS[title].transformers[name]
+    filled = kind.filled(config)
+    if title == "cogvideox" and filled.get("patch_size_t"):
+        title = "cogvideox-1.5"
+    if title == "qwen-image" and filled.get("use_layer3d_rope"):
+        title = "qwen-image-layered"
+    model = MODELS[title]
+    facts: Facts = {"class": name, "preset": title if model.has_preset else None, "attaches": not kind.refused}
+    if reason := kind.adds(filled):
+        return {**facts, "rotation": None, "instead": reason, "attaches": False, "scalings": [], "findings": []}
+    scalings = model.suitable() if facts["attaches"] else []
+    if not model.axes_dims and model.scales == "positions" and title not in GROWING:  # Mochi
+        return {**facts, "rotation": None, "instead": model.rotation, "scalings": scalings, "findings": []}
+    widths, bases = _numbers(model, kind, filled)
     axes = [
-        {"axis": axis, "channels": width, "base": base, "wavelengths": _wavelengths(family.preset, width, base)}
-        for axis, width, base in zip(family.axes, widths, bases, strict=True)
-    ]
-    rotation = {"layout": family.layout, "axes": axes, "positions": family.positions}
-    notes = [note.format(**filled) for note in family.notes]
-    call = _call(family.preset, widths, bases, filled, family.layout)
-    finding = _finding(widths, filled, family.preset)
-    findings = [finding] if finding else []
-    return {**facts, "preset": preset, "rotation": rotation, "notes": notes, "posenc": call, "findings": findings}
+        {
+            "axis": axis.name, "channels": width, "base": base, "wavelengths": _wavelengths(title, width, base),
+            "step": axis.step, "kept": axis.kept, "native": model.native.get(axis.name),
+        }
+        for axis, width, base in zip(model.axes, widths, bases, strict=True)
+    ]  # fmt: skip
+    rotation = {"kind": model.rotation, "layout": model.layout, "axes": axes, "positions": model.where}
+    notes = [note.format(**filled) for note in kind.notes]
+    if kind.refused:
+        notes.append(kind.refused)
+    call = _call(title, model, widths, bases, filled) if model.has_preset else None
+    finding = _finding(title, widths, filled)
+    return {
+        **facts, "rotation": rotation, "notes": notes, "posenc": call, "scalings": scalings,
+        "findings": [finding] if finding else [],
+    }  # fmt: skip
 
 
-def _numbers(family: DiffusionFamily, filled: Mapping[str, Any]) -> tuple[list[int], list[float]]:
+def _numbers(model: Model, kind: Transformer, filled: Mapping[str, Any]) -> tuple[list[int], list[float]]:
     """Channels and base of each axis, checked."""
     try:
-        widths, bases = list(family.widths(filled)), list(family.bases(filled))
+        widths, bases = list(kind.widths(filled)), list(kind.bases(filled))
     except (TypeError, KeyError, ValueError, ZeroDivisionError) as error:
         raise ValueError(f"{shown(dict(filled))} has no sizes of this class: {error!r}") from error
     valid = all(isinstance(width, int) and not isinstance(width, bool) and width >= 2 for width in widths)
-    if not valid or len(widths) != len(family.axes) or any(width % 2 for width in widths):
-        raise ValueError(f"channels must be even, one number for each of {len(family.axes)} axes, got {shown(widths)}")
+    if not valid or len(widths) != len(model.axes) or any(width % 2 for width in widths):
+        raise ValueError(f"channels must be even, one number for each of {len(model.axes)} axes, got {shown(widths)}")
     bases = bases * len(widths) if len(bases) == 1 else bases
     if len(bases) != len(widths) or not all(math.isfinite(base) and base > 1 for base in bases):
         raise ValueError(f"bases must be numbers above 1, got {shown(bases)}")
     return widths, bases
 
 
-def _wavelengths(preset: str, width: int, base: float) -> tuple[float, float]:
+def _wavelengths(title: str, width: int, base: float) -> tuple[float, float]:
     """The shortest and the longest, in units of a coordinate."""
     pairs = width // 2
-    if preset in _GROWING:
+    if title in GROWING:
         return 4 / base, 4.0
-    if preset == "ideogram-4":  # one list for all axes, of which rows and columns have the fast pairs
+    if MODELS[title].scales == "pairs":  # type: ignore[index]  # one list for all axes, of which rows and columns have the fast pairs
         return 2 * math.pi, 2 * math.pi * base
     return 2 * math.pi, 2 * math.pi * base ** ((pairs - 1) / pairs)
 
 
-def _call(preset: str, widths: Sequence[int], bases: Sequence[float], filled: Mapping[str, Any], layout: str) -> str:
+def _call(title: str, model: Model, widths: Sequence[int], bases: Sequence[float], filled: Mapping[str, Any]) -> str:
     """The encoding as a call of posenc."""
-    if preset == "ideogram-4":
+    if title == "ideogram-4":
         sections = tuple(width // 2 for width in widths)
         return f"MRoPE({filled['attention_head_dim']}, sections={sections}, interleaved=True, base={bases[0]:g})"
-    if preset in _GROWING:
+    if title in GROWING:
         return f"AxialRoPE({filled['num_attention_heads'] * filled['attention_head_dim']}, axes=3, convention='ltx')"
     base = "" if set(bases) == {10_000.0} else f", base={bases[0]:g}"
     if len(set(bases)) > 1:
         base = f", base={tuple(bases)}"
-    if preset in ("hunyuan-dit", "lumina-next"):
-        convention = "sam-2" if preset == "hunyuan-dit" else preset
-        return f"AxialRoPE({sum(widths)}, convention={convention!r}{base})"
-    head_dim = filled.get("attention_head_dim", sum(widths)) if preset == "minimax-h3" else sum(widths)
-    options = base + (", layout='half'" if layout == "half" else "")
+    if model.convention != "eva-02":
+        return f"AxialRoPE({sum(widths)}, convention={model.convention!r}{base})"
+    head_dim = filled.get("attention_head_dim", sum(widths)) if title == "minimax-h3" else sum(widths)
+    options = base + (f", layout={model.layout!r}" if model.layout != "interleaved" else "")
     options += f", rotary_dim={sum(widths)}" if head_dim != sum(widths) else ""
     return f"AxialRoPE({head_dim}, axes_dims={tuple(widths)}{options})"
 
 
-def _finding(widths: Sequence[int], filled: Mapping[str, Any], preset: str) -> str | None:
+def _finding(title: str, widths: Sequence[int], filled: Mapping[str, Any]) -> str | None:
     """That the axes do not fill the head, where the model needs that."""
     head_dim = filled.get("attention_head_dim")
-    if preset in (*_GROWING, "minimax-h3") or head_dim is None or sum(widths) == head_dim:
+    if title in (*GROWING, "minimax-h3") or head_dim is None or sum(widths) == head_dim:
         return None
     return f"the axes have {sum(widths)} channels in all, a head has {head_dim}: the model cannot rotate its queries"
 
@@ -163,7 +171,7 @@ def diffusion_text(config: Mapping[str, Any], siblings: Mapping[str, Mapping[str
     else:
         lines += _rotation_lines(facts)
     if facts["attaches"]:
-        lines.append("larger pictures, longer videos: posenc.diffusers.attach(transformer, scaling=…)")
+        lines += _attach_lines(facts)
     for name, other in facts.get("siblings", {}).items():
         lines.append(
             f"{name}: " + ("the same" if other["same"] else f"different; posenc explain FOLDER/{name} shows it")
@@ -173,17 +181,31 @@ def diffusion_text(config: Mapping[str, Any], siblings: Mapping[str, Mapping[str
 
 def _rotation_lines(facts: Facts) -> list[str]:
     rotation = facts["rotation"]
-    lines = [f"  axial RoPE, {rotation['layout']}, the same in every block", f"  positions: {rotation['positions']}"]
+    lines = [
+        f"  {rotation['kind']}, {rotation['layout']}, the same in every block", f"  positions: {rotation['positions']}"
+    ]  # fmt: skip
     for axis in rotation["axes"]:
         shortest, longest = axis["wavelengths"]
+        native = f"; {axis['native']} tokens at the default size" if axis["native"] else ""
         lines.append(
             f"  {axis['axis']}: {axis['channels']} channels, base {axis['base']:,.6g}, "
-            f"wavelengths {shortest:,.3g} to {longest:,.5g}"
+            f"wavelengths {shortest:,.3g} to {longest:,.5g}{native}"
         )
     lines += [f"  {note}" for note in facts["notes"]]
     lines += [f"fault: {finding}" for finding in facts["findings"]]
-    lines.append(f"posenc: {facts['posenc']}; with positions: posenc.presets.preset({facts['preset']!r}, parts)")
+    if facts["posenc"]:
+        lines.append(f"posenc: {facts['posenc']}; with positions: posenc.diffusion.preset({facts['preset']!r}, parts)")
     return lines
+
+
+def _attach_lines(facts: Facts) -> list[str]:
+    """The scalings that the model takes, as calls of posenc."""
+    calls = [f"posenc.diffusion.attach(transformer, {scaling})" for scaling in facts["scalings"]]
+    if not calls:
+        axes = facts["rotation"]["axes"] if facts["rotation"] else []
+        reasons = "; ".join(f"{axis['axis']}: {axis['kept']}" for axis in axes if axis["kept"])
+        return [f"larger pictures, longer videos: no scaling suits it ({reasons})"]
+    return ["larger pictures, longer videos:", *(f"  {call}" for call in calls)]
 
 
 def diffusion_json(config: Mapping[str, Any], siblings: Mapping[str, Mapping[str, Any]] | None = None) -> str:

@@ -1,6 +1,7 @@
 """Positions in diffusion transformers: where text, picture, frames and reference pictures stand on their axes.
 
-    flux-1, krea-2      text (0, 0, 0), every token; pictures (n, row, column), n = 0, then 1 for references (Kontext)
+    flux-1, krea-2, hidream    text (0, 0, 0), every token; pictures (n, row, column), n = 0, then 1 for references
+                        (Kontext)
     ovis-image          text (0, l, l); the picture (0, row, column)
     longcat-image       text (0, l, l); pictures (1 + n, T + row, T + column), n = 0, then 1 for the reference
     flux-2              text (0, 0, 0, l); pictures (10 n, row, column, 0)
@@ -8,22 +9,26 @@
     qwen-image          pictures (n, row − ⌈H/2⌉, column − ⌈W/2⌉); text s + l on all axes, s = max ⌊H/2⌋, ⌊W/2⌋ of all
     qwen-image-layered  the same, the last picture at frame −1, s at least its number
     qwen-image-2.1      one stream: text counts on all axes, a picture (p, as above), then p + max(H, W)
+    joyimage            pictures (n, row, column)
     wan, hunyuan-video  (frame, row, column)
     chrono-edit         the same; two frames are 0 and 7
-    framepack           the same, frames at the numbers given
-    hunyuan-image, glm-image, lumina-next             (row, column)
+    framepack, helios   the same, frames at the numbers given
+    hunyuan-image, glm-image, lumina-next, prx        (row, column)
     lumina-2            caption (l, 0, 0); picture (length of the caption, row, column)
+    ernie-image         the same
     z-image             caption (1 + l, 0, 0); picture (1 + length of the caption, row, column)
+    bria-fibo-2         gist of the text (1 + l, 0, 0); pictures (1 + `table` + n, row, column)
     cogvideox, easyanimate, hunyuan-dit               rows and columns spread over that part of the trained grid which
                         has the shape of the picture, from `start` to `stop · (n − 1) / n`; frames counted
     cogvideox-1.5       (frame, row, column)
+    allegro             (frame / 2.2, row / 2, column / 2)
     cogvideox-2b        (frame, row / 1.875, column / 1.875)
     cogview-4           ⌊i · 256 / n⌋ for rows and columns
     cosmos              (24 · frame / fps, row, column); without fps the frame's number
     mochi               (frame, (i + ½ − n/2) · √(192² / (H · W)) for rows and columns)
     ltx                 2 f − 1 with f = (8 frame / fps / 20, 32 row / 2048, 32 column / 2048)
     ltx-2               the same of the middle of a token, frames from max(8 i − 7, 0) to 8 i + 1; sound has one axis
-    kandinsky-5         (frame, row, column)
+    kandinsky-5         (frame, row, column);  kandinsky-6: (frame, row / 2, column / 2)
     ideogram-4          text (l, l, l); picture (65536, 65536 + row, 65536 + column)
     minimax-h3          text (l, 0, 0); frames at T + 5/3 · (0, 1, 5, 9, 13, 17, 18, …);
                         rows and columns in the middle of 0 … 32, as far out as √(H / W) and √(W / H);
@@ -54,19 +59,12 @@ import torch
 from torch import Tensor
 
 from posenc.arguments import check_choice, check_several, check_whole, shown
-from posenc.positions.builders import check_name, register
+from posenc.diffusion.models import Model, ModelName, record_of
+from posenc.positions.builders import taken_elsewhere
 from posenc.positions.checking import NOWHERE
 from posenc.positions.grids import affine, floored, grid
 from posenc.positions.parts import Audio, Image, Part, Text, Video, checked
 from posenc.positions.validation import Sizes, number_of, numbers, sizes_of
-
-Model = Literal[
-    "flux-1", "ovis-image", "longcat-image", "flux-2", "flux-3", "krea-2", "qwen-image", "qwen-image-layered",
-    "qwen-image-2.1", "wan", "chrono-edit", "hunyuan-video", "framepack", "hunyuan-image", "hunyuan-dit",
-    "lumina-next", "lumina-2", "z-image", "cogvideox", "cogvideox-1.5", "cogvideox-2b", "easyanimate", "cogview-4",
-    "glm-image", "cosmos", "mochi", "ltx", "ltx-2", "kandinsky-5", "ideogram-4", "minimax-h3", "sd3", "pixart",
-]  # fmt: skip
-
 
 Keyframe = Literal["first", "last"]
 
@@ -95,33 +93,25 @@ Place = Callable[[Tensor, int, "_Row"], Tensor]  # (tokens, 3) of a counted grid
 Words = Callable[[Tensor, "_Row"], Tensor]  # numbers (tokens,) of text: their coordinates
 
 
-class _Rule(NamedTuple):
-    """Where a model's tokens stand.
+class Rule(NamedTuple):
+    """Where a model's tokens stand, as functions; the model's record has the words and numbers.
 
     Attributes:
-        axes: coordinates of a position.
         picture, text: coordinates of a picture's and of text's tokens; text None: it has no place.
-        takes: which options the model reads, and what they are by default.
-        one_picture: whether there is one picture at most.
         sound: coordinates of sound's tokens, given their numbers ``(tokens,)`` and the number of the sound; None: none.
         whole_row: in place of these three, all parts at once.
-        text_elsewhere: why text is in no row of this model's.
     """
 
-    axes: int
     picture: Place
     text: Words | None = None
-    takes: Mapping[str, Any] = {}
-    one_picture: bool = True
     sound: Place | None = None
     whole_row: Callable[[_Row], list[Tensor]] | None = None
-    text_elsewhere: str = ""
 
 
 def latents(
     parts: Sequence[Part],
     *,
-    model: Model,
+    model: ModelName,
     fps: float | None = None,
     trained: Sizes | None = None,
     table: int | None = None,
@@ -135,14 +125,16 @@ def latents(
 
     Args:
         parts: `Text`, `Image` (the first is the one that is made, others are references) and `Video`.
-        model: whose rules, see the module; `posenc.presets.preset` has the encodings, `AxialRoPE.of_model` most.
+        model: whose rules, see the module; `preset` has their encodings.
         fps: frames per second of "cosmos" (default: pictures, frames by number), "ltx" (25) and "ltx-2" (24).
         trained: tokens along rows and columns of the grid of training: "cogvideox" and "easyanimate" (30, 45),
             "hunyuan-dit" 32, "cogview-4" 256, "mochi" 192, "sd3" and "pixart" 64.
-        table: rows of the square table of "sd3", from whose middle a picture is cut: 192, in 3.5 medium 384.
+        table: rows of the square table of "sd3", from whose middle a picture is cut: 192, in 3.5 medium 384. Of
+            "bria-fibo-2" the most gist tokens, 512.
         scale: divides coordinates, one number or one an axis: "flux-3" (1, 2, 2, 1), "cogvideox-2b" (1, 1.875, 1.875),
-            "pixart" 2, "kandinsky-5" 1 (videos of 480p: (1, 2, 2)), "lumina-next" 1.
-        frames: the numbers of a video's frames, of "framepack".
+            "pixart" 2, "kandinsky-5" 1 (videos of 480p: (1, 2, 2)), "kandinsky-6" (1, 2, 2), "allegro" (2.2, 2, 2),
+            "lumina-next" 1.
+        frames: the numbers of a video's frames, of "framepack" and "helios".
         keyframes: which frame of the video each picture is to be, "first" or "last", of "minimax-h3"; default the
             first. Its references, which have a clock of their own, are not built here.
 
@@ -156,23 +148,25 @@ def latents(
     >>> latents([Image(2, 2), Text(1)], model="qwen-image").tolist()
     [[0, -1, -1], [0, -1, 0], [0, 0, -1], [0, 0, 0], [1, 1, 1]]
     """
-    check_name("latents", model)
-    rule, parts = _RULES[model], checked(parts)
+    taken_elsewhere("model", model)
+    record, parts = record_of(model), checked(parts)
+    rule, axes = RULES[model], len(record.axes)
     options: dict[str, Any] = {"fps": fps, "trained": trained, "table": table, "scale": scale, "frames": frames}
     options["keyframes"] = keyframes
     for name, value in options.items():
-        if value is not None and name not in rule.takes:
-            reads = ", ".join(rule.takes) or "no option"
+        if value is not None and name not in record.takes:
+            reads = ", ".join(record.takes) or "no option"
             raise ValueError(f"{name} must not be given for {model!r}, which reads {reads}; got {shown(value)}")
-    _check_parts(parts, rule, model)
-    row = _row(parts, rule, {name: rule.takes.get(name) if value is None else value for name, value in options.items()})
+    _check_parts(parts, record, rule, model)
+    given = {name: record.takes.get(name) if value is None else value for name, value in options.items()}
+    row = _row(parts, axes, given, model)
     if rule.whole_row is not None:
-        return _joined(rule.whole_row(row), rule.axes)
+        return _joined(rule.whole_row(row), axes)
     blocks, words, pictured, sounded = [], 0, 0, 0
     for part in parts:
         if isinstance(part, Text):
             numbers_ = torch.arange(words, words + part.tokens)
-            blocks.append(_nowhere(rule.axes, part.tokens) if rule.text is None else rule.text(numbers_, row))
+            blocks.append(_nowhere(axes, part.tokens) if rule.text is None else rule.text(numbers_, row))
             words += part.tokens
         elif isinstance(part, Audio):
             assert rule.sound is not None
@@ -181,10 +175,10 @@ def latents(
         else:
             blocks.append(rule.picture(grid(*row.grids[pictured]), pictured, row))
             pictured += 1
-    return _joined(blocks, rule.axes)
+    return _joined(blocks, axes)
 
 
-def _check_parts(parts: Sequence[Part], rule: _Rule, model: str) -> None:
+def _check_parts(parts: Sequence[Part], record: Model, rule: Rule, model: str) -> None:
     """Raise a ValueError for parts that the model does not have in a row."""
     pictures = [part for part in parts if isinstance(part, Image | Video)]
     sounds = [part for part in parts if isinstance(part, Audio)]
@@ -192,13 +186,13 @@ def _check_parts(parts: Sequence[Part], rule: _Rule, model: str) -> None:
         raise ValueError(f"parts must be Text, Image or Video for {model!r}, got Audio")
     if sounds and model == "ltx-2" and len(sounds) != len(parts):
         raise ValueError("parts must be sound alone, or no sound, for 'ltx-2', whose sound has rows of one axis")
-    if rule.one_picture and len(pictures) > 1:
+    if record.one_picture and len(pictures) > 1:
         raise ValueError(f"parts must have one picture for {model!r}, got {len(pictures)}")
-    if rule.text_elsewhere and any(isinstance(part, Text) for part in parts):
-        raise ValueError(f"parts must have no Text for {model!r}: {rule.text_elsewhere}")
+    if record.text_elsewhere and any(isinstance(part, Text) for part in parts):
+        raise ValueError(f"parts must have no Text for {model!r}: {record.text_elsewhere}")
 
 
-def _row(parts: Sequence[Part], rule: _Rule, options: Mapping[str, Any]) -> _Row:
+def _row(parts: Sequence[Part], axes: int, options: Mapping[str, Any], model: str) -> _Row:
     """The options checked, next to the parts."""
     pictures = [part for part in parts if isinstance(part, Image | Video)]
     grids = [(part.frames if isinstance(part, Video) else 1, part.height, part.width) for part in pictures]
@@ -214,7 +208,7 @@ def _row(parts: Sequence[Part], rule: _Rule, options: Mapping[str, Any]) -> _Row
     table = options["table"]
     if table is not None:
         check_whole("table", table)
-        if grids and max(grids[0][1:]) > table:
+        if model == "sd3" and grids and max(grids[0][1:]) > table:
             raise ValueError(f"table must be at least as large as the picture {grids[0][1:]}, got {table}")
     images = sum(isinstance(part, Image) for part in pictures)
     anchors = ["first"] * images if options["keyframes"] is None else check_several("keyframes", options["keyframes"])
@@ -228,7 +222,7 @@ def _row(parts: Sequence[Part], rule: _Rule, options: Mapping[str, Any]) -> _Row
         None if options["fps"] is None else number_of("fps", options["fps"], above=0),
         () if options["trained"] is None else sizes_of("trained", options["trained"], 2),
         0 if table is None else table,
-        () if options["scale"] is None else _positive("scale", options["scale"], rule.axes),
+        () if options["scale"] is None else _positive("scale", options["scale"], axes),
         numbered, [next(following) if isinstance(part, Image) else "" for part in pictures],
     )  # fmt: skip
 
@@ -337,6 +331,14 @@ def _qwen_image_2_1(row: _Row) -> list[Tensor]:
             reached += max(row.grids[number][1:])
             number += 1
     return blocks
+
+
+def _next(places: Tensor, number: int, row: _Row) -> Tensor:
+    return places + torch.tensor([number, 0, 0])
+
+
+def _behind_gist(places: Tensor, number: int, row: _Row) -> Tensor:
+    return places + torch.tensor([1 + row.table + number, 0, 0])
 
 
 def _behind_caption(first: int) -> Place:
@@ -499,45 +501,47 @@ def _pixart(places: Tensor, number: int, row: _Row) -> Tensor:
     return affine(places[:, 1:].double(), times=row.trained, plus=[0, 0], over=over)
 
 
-_RULES: dict[str, _Rule] = {
-    "flux-1": _Rule(3, _references_next, _origin, one_picture=False),
-    "krea-2": _Rule(3, _counted, _origin),
-    "ovis-image": _Rule(3, _counted, _all_but_first),
-    "longcat-image": _Rule(3, _behind_text, _all_but_first, one_picture=False),
-    "flux-2": _Rule(4, _flux_2, _on(3, 4), one_picture=False),
-    "flux-3": _Rule(4, _flux_3, _on(3, 4), {"scale": (1, 2, 2, 1)}, one_picture=False),
-    "qwen-image": _Rule(3, _centred, _behind_pictures, one_picture=False),
-    "qwen-image-layered": _Rule(3, _layered, _behind_layers, one_picture=False),
-    "qwen-image-2.1": _Rule(3, _centred, one_picture=False, whole_row=_qwen_image_2_1),
-    "wan": _Rule(3, _counted),
-    "chrono-edit": _Rule(3, _chrono_edit),
-    "hunyuan-video": _Rule(3, _counted),
-    "framepack": _Rule(3, _framepack, takes={"frames": None}),
-    "hunyuan-image": _Rule(2, _flat),
-    "hunyuan-dit": _Rule(2, _cut_flat, takes={"trained": 32}),
-    "lumina-next": _Rule(2, _flat, takes={"scale": 1}),
-    "lumina-2": _Rule(3, _behind_caption(0), _on(0, 3)),
-    "z-image": _Rule(3, _behind_caption(1), _on(0, 3, first=1)),
-    "cogvideox": _Rule(3, _cut, takes={"trained": (30, 45)}),
-    "cogvideox-1.5": _Rule(3, _counted),
-    "cogvideox-2b": _Rule(3, _scaled, takes={"scale": (1, 1.875, 1.875)}),
-    "easyanimate": _Rule(3, _cut, takes={"trained": (30, 45)}),
-    "cogview-4": _Rule(2, _onto_trained, takes={"trained": 256}),
-    "glm-image": _Rule(2, _flat),
-    "cosmos": _Rule(3, _cosmos, takes={"fps": None}),
-    "mochi": _Rule(3, _mochi, takes={"trained": 192}),
-    "ltx": _Rule(3, _ltx, takes={"fps": 25}),
-    "ltx-2": _Rule(3, _ltx_2, takes={"fps": 24}, sound=_ltx_2_sound),
-    "kandinsky-5": _Rule(
-        3,
-        _scaled,
-        takes={"scale": 1},
-        text_elsewhere="its text has blocks of its own, with RoPE(64, layout='interleaved')",
-    ),
-    "ideogram-4": _Rule(3, _far, _all_axes),
-    "minimax-h3": _Rule(3, _minimax_h3, _on(0, 3), {"keyframes": None}, one_picture=False, sound=_minimax_h3_sound),
-    "sd3": _Rule(2, _middle_of_table, takes={"trained": 64, "table": 192}),
-    "pixart": _Rule(2, _pixart, takes={"trained": 64, "scale": 2}),
+RULES: dict[ModelName, Rule] = {
+    "flux-1": Rule(_references_next, _origin),
+    "krea-2": Rule(_counted, _origin),
+    "hidream": Rule(_counted, _origin),
+    "ovis-image": Rule(_counted, _all_but_first),
+    "longcat-image": Rule(_behind_text, _all_but_first),
+    "flux-2": Rule(_flux_2, _on(3, 4)),
+    "flux-3": Rule(_flux_3, _on(3, 4)),
+    "qwen-image": Rule(_centred, _behind_pictures),
+    "qwen-image-layered": Rule(_layered, _behind_layers),
+    "qwen-image-2.1": Rule(_centred, whole_row=_qwen_image_2_1),
+    "joyimage": Rule(_next),
+    "lumina-2": Rule(_behind_caption(0), _on(0, 3)),
+    "z-image": Rule(_behind_caption(1), _on(0, 3, first=1)),
+    "bria-fibo-2": Rule(_behind_gist, _on(0, 3, first=1)),
+    "ernie-image": Rule(_behind_caption(0), _on(0, 3)),
+    "hunyuan-image": Rule(_flat),
+    "glm-image": Rule(_flat),
+    "prx": Rule(_flat),
+    "lumina-next": Rule(_flat),
+    "cogview-4": Rule(_onto_trained),
+    "hunyuan-dit": Rule(_cut_flat),
+    "wan": Rule(_counted),
+    "chrono-edit": Rule(_chrono_edit),
+    "helios": Rule(_framepack),
+    "hunyuan-video": Rule(_counted),
+    "framepack": Rule(_framepack),
+    "cogvideox": Rule(_cut),
+    "cogvideox-1.5": Rule(_counted),
+    "cogvideox-2b": Rule(_scaled),
+    "easyanimate": Rule(_cut),
+    "allegro": Rule(_scaled),
+    "kandinsky-5": Rule(_scaled),
+    "kandinsky-6": Rule(_scaled),
+    "kandinsky-6-sr": Rule(_scaled),
+    "cosmos": Rule(_cosmos),
+    "mochi": Rule(_mochi),
+    "ltx": Rule(_ltx),
+    "ltx-2": Rule(_ltx_2, sound=_ltx_2_sound),
+    "ideogram-4": Rule(_far, _all_axes),
+    "minimax-h3": Rule(_minimax_h3, _on(0, 3), sound=_minimax_h3_sound),
+    "sd3": Rule(_middle_of_table),
+    "pixart": Rule(_pixart),
 }
-AXES: dict[str, int] = {name: rule.axes for name, rule in _RULES.items()}
-register("latents", "model", tuple(_RULES))

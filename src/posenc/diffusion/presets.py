@@ -1,11 +1,11 @@
 """A diffusion transformer's encoding and positions by the model's name, in one call.
 
-    from posenc.presets import preset
+    from posenc.diffusion import preset
     flux = preset("flux-1", [Text(512), Image(64, 64)])
     out = attention(q, k, v, [flux.encoding], q_pos=flux.positions, causal=False)
 
 Sizes are the released ones: ``head_dim=…``, ``axes_dims=…``, ``num_heads=…`` change them.
-`positions.latents` has the rule of each model's positions. Most encodings are `AxialRoPE.of_model`; the others:
+`latents` has the rule of each model's positions. Most encodings are `AxialRoPE`; the others:
 
     mochi               mixed RoPE, frequencies learned (heads, 3, pairs): give the checkpoint's as ``frequencies``
     ltx                 axial RoPE of convention "ltx" over the width of all heads; cut q and k into heads behind it
@@ -21,18 +21,19 @@ Checked against: the position modules of the installed diffusers (tests/referenc
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from torch import Tensor, nn
 
-from posenc.arguments import check_choice, check_whole
+from posenc.arguments import check_whole
+from posenc.diffusion.models import PRESETS, ModelName, record_of
+from posenc.diffusion.rules import Keyframe, latents
 from posenc.embedding.sinusoidal_grid import SinusoidalGrid
 from posenc.encoding import Encoding
-from posenc.positions import Audio, latents
-from posenc.positions.diffusion import AXES, Keyframe, Model
+from posenc.positions import Audio
 from posenc.positions.parts import Part
 from posenc.positions.validation import Sizes
-from posenc.rotary._conventions import DIFFUSION_MODELS, growing
+from posenc.rotary._conventions import growing
 from posenc.rotary.axial import AxialRoPE
 from posenc.rotary.mixed import MixedRoPE
 from posenc.rotary.mrope import MRoPE
@@ -51,7 +52,7 @@ class Preset(NamedTuple):
 
 
 def preset(
-    model: Model,
+    model: ModelName,
     parts: Sequence[Part],
     *,
     scaling: nn.Module | Sequence[nn.Module | None] | None = None,
@@ -66,7 +67,7 @@ def preset(
     """The encoding and the positions of a released model.
 
     Args:
-        model: one of `MODELS`.
+        model: one of `PRESETS`.
         parts: the tokens of a row: `Text`, `Image`, `Video`, `Audio` of `posenc.positions`.
         scaling: for every axis, or one (or None) for each; of models with axial or multimodal RoPE.
         fps, trained, table, scale, frames, keyframes: of the positions; see `latents`.
@@ -83,20 +84,35 @@ def preset(
     >>> positions.shape
     torch.Size([27, 3])
     """
-    check_choice("model", model, MODELS)
+    record_of(model, PRESETS)
     positions = latents(
         parts, model=model, fps=fps, trained=trained, table=table, scale=scale, frames=frames, keyframes=keyframes
     )
     arguments = changes if scaling is None else {**changes, "scaling": scaling}
     if model == "ltx-2" and any(isinstance(part, Audio) for part in parts):
         arguments = {"axes": 1, **arguments}
+    return Preset(rotation(model, **arguments), positions)
+
+
+def rotation(model: ModelName, **changes: Any) -> Any:
+    """The encoding of a released model without its positions.
+
+    Args:
+        model: as for `preset`.
+        changes: arguments of the encoding in the place of the model's own, such as ``scaling``.
+
+    >>> rotation("wan")
+    AxialRoPE(128, axes_dims=(44, 42, 42), base=10000, convention='eva-02')
+    """
+    record = record_of(model, PRESETS)
     try:
-        encoding = _NOT_AXIAL[model](**arguments) if model in _NOT_AXIAL else AxialRoPE.of_model(model, **arguments)
+        if model in _NOT_AXIAL:
+            return _NOT_AXIAL[model](**changes)
+        return AxialRoPE(**cast(Any, {**record.arguments(), **changes}))
     except TypeError as error:
         raise ValueError(
-            f"the encoding of {model!r} takes other arguments than {sorted(arguments)}: {error}"
+            f"the encoding of {model!r} takes other arguments than {sorted(changes)}: {error}"
         ) from error
-    return Preset(encoding, positions)
 
 
 def _mochi(head_dim: int = 128, num_heads: int = 24, frequencies: Any = None, **changes: Any) -> Encoding:
@@ -145,4 +161,3 @@ _NOT_AXIAL: dict[str, Callable[..., Encoding]] = {
     "pixart": _sincos(1_152),
     "cogvideox-2b": _sincos(1_920, axes=3, family="cogvideox"),
 }
-MODELS = tuple(name for name in AXES if name in DIFFUSION_MODELS or name in _NOT_AXIAL)
