@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from posenc import attention
-from posenc.backends.call import BACKENDS
+from posenc import attention, explain
 from tests.fuzz.definition.attention import define
 from tests.fuzz.definition.terms import Rounding
 from tests.fuzz.draw import Draw
@@ -62,7 +61,9 @@ def every_backend(call: RandomCall, draw: Draw) -> float:
     """All backends by name: each gives the definition's result, or says that it cannot serve the call."""
     leaves, worst = float64_leaves(call), 0.0
     grad = draw.chance(0.3)
-    for backend in BACKENDS:
+    options = {"x": call.x, "causal": True, **call.options}
+    explained = explain(call.q, call.k, call.v, call.encodings, **options)  # type: ignore[arg-type]
+    for backend in sorted({explained.backend, *explained.refused}):
         try:
             with torch.set_grad_enabled(grad):
                 got = library_result(call, backend)
@@ -71,7 +72,8 @@ def every_backend(call: RandomCall, draw: Draw) -> float:
                 raise
             continue
         call.notes.append(f"backend {backend}")
-        worst = max(worst, judge({"result": got}, lambda r: {"result": definition_result(call, leaves, r)}, call.dtype))
+        name = f"result of {backend}"
+        worst = max(worst, judge({name: got}, lambda r, n=name: {n: definition_result(call, leaves, r)}, call.dtype))
         call.notes.pop()
     return worst
 
