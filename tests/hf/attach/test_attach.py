@@ -8,6 +8,7 @@ import logging
 import pickle
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,16 @@ pytest.importorskip("transformers")
 
 
 from posenc import RoPE
+from posenc.evaluation.generate import generate
 from posenc.hf.attach import attach, detach, load
 from posenc.hf.doctor import examine
 from tests.hf.attach.attached_families import LEARNED, calls_agree, decoder, loss_falls, move, tokens
 from tests.hf.attach.smallest import built, inputs
+from tests.hf.modeling.test_modeling import MIXES, NAMES
+from tests.samples import few_spectra
 
 logging.getLogger("transformers").setLevel(logging.CRITICAL)
+INSIDE = [spec for spec in [*NAMES, *MIXES] if not spec.startswith(("sinusoidal", "learned"))]  # not in embeddings
 FEW = ("llama", "qwen2", "qwen3", "gpt_neox", "gemma2", "gemma3_text", "gpt_oss")
 
 
@@ -199,3 +204,49 @@ def test_remapped_distances_of_the_rotation_that_a_layer_has(tmp_path: Path) -> 
     assert (moved - before).abs().max() > 0.1
     model.save_pretrained(tmp_path)
     assert torch.equal(load(tmp_path)(ids).logits, moved)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("spec", few_spectra(INSIDE))
+def test_every_encoding_decodes_pads_and_packs_as_one_pass(spec: str) -> None:
+    model = attach(decoder("llama"), spec)
+    move(model)
+    calls_agree(model)
+    ids = tokens()[0]
+    text = generate(model, ids, 5)
+    whole = torch.cat([ids, torch.tensor(text.tokens)])[None]  # dynamic frequencies are those of each length
+    after = [model(whole[:, :n], use_cache=False).logits[0, -1].log_softmax(-1) for n in range(12, 17)]
+    assert [int(row.argmax()) for row in after] == text.tokens
+    likely = torch.stack([row.max() for row in after])
+    torch.testing.assert_close(torch.tensor(text.log_probabilities), likely, rtol=0, atol=1e-4)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["llama", "gpt2", "gptj", "opt"])
+def test_packed_documents_are_apart_where_the_model_keeps_them_so_and_a_warning_says_where_not(name: str) -> None:
+    def sees(model: Any, **options: Any) -> bool:
+        """Whether the second of two documents changes with the first."""
+        places = torch.cat([torch.arange(5), torch.arange(7)])[None]
+        ids = tokens(rows=1)
+        other = torch.cat([ids[:, :5].flip(1), ids[:, 5:]], 1)
+        first, second = (model(row, position_ids=places, **options).logits[:, 5:] for row in (ids, other))
+        return bool((first - second).abs().max() > 1e-4)
+
+    plain, model, ones = decoder(name), attach(decoder(name), "fox"), torch.ones(1, 12, dtype=torch.long)
+    apart = torch.block_diag(torch.ones(5, 5).tril(), torch.ones(7, 7).tril()).bool()[None, None]
+    for options in (
+        {}, {"use_cache": False}, {"use_cache": False, "attention_mask": ones}, {"attention_mask": ones},
+    ):  # fmt: skip
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            leaks = sees(model, **options)
+        assert leaks == sees(plain, **options)
+        assert leaks == any("position_ids start again" in str(entry.message) for entry in caught)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        assert not sees(model, attention_mask=apart)
+        padded, mask = torch.cat([tokens()[:, :3] * 0, tokens()], 1), torch.ones(2, 15, dtype=torch.long)
+        for side in (slice(0, 3), slice(12, 15)):  # places of padding are anything
+            rows = mask.clone()
+            rows[0, side] = 0
+            model(padded, attention_mask=rows, position_ids=(rows.cumsum(1) - 1).masked_fill(rows == 0, 1))

@@ -11,12 +11,14 @@ Invariants: nothing is stored between calls, so that gradient checkpointing, whi
 pass, computes the same; windows, padding, sinks, caps and scales stay those of the model: its mask arrives as bool
 (`register` takes transformers' "sdpa" mask function), and the other options as arguments. Layers without encodings run
 as under "sdpa", or eagerly where "sdpa" has no softcap or sinks. An argument that does not arrive is an error: nothing
-is guessed, since wrong positions would show only in the loss.
+is guessed, since wrong positions would show only in the loss. Packed documents see each other where the model itself
+lets them; a warning says so.
 """
 
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,6 +32,7 @@ from transformers.masking_utils import sdpa_mask
 from posenc.backends.call import attention
 from posenc.encoding import Encoding, ScoreEncoding
 from posenc.hf.attach.cache_adapter import PositionedCache
+from posenc.tracing import tracing
 from posenc.weight.sink import AttentionSink
 
 NAME = "posenc"
@@ -144,8 +147,7 @@ def attend(
     if posenc is None:
         if hasattr(module, NAME):
             raise NotReachedError(f"{type(module).__name__} does not hand its arguments on to its attention function")
-        layers = (getattr(module.config, NAME, None) or {}).get("layers", [])
-        if getattr(module, "layer_idx", None) in layers:
+        if getattr(module, "layer_idx", None) in _layers(module):
             raise ValueError(
                 "this model was saved with encodings attached, and has none: load it with posenc.hf.attach.load"
             )
@@ -164,6 +166,8 @@ def attend(
         key, value = key[:, :, : query.shape[2]], value[:, :, : query.shape[2]]
     if posenc.keys.positions.shape[-1] < key.shape[2]:
         raise ValueError(f"the cache does not reach {type(module).__name__} by name, so positions cannot be kept")
+    if getattr(module, "layer_idx", None) == min(_layers(module), default=None) and not tracing():  # once a call
+        _warn_of_packing(module, posenc.positions, attention_mask, key.shape[2])
     keys, acting = key.shape[2], posenc.attached.acting()
     features = [None if feature is None else feature[:, :, :keys] for feature in posenc.keys.features]
     sink = options.get("s_aux")
@@ -178,6 +182,32 @@ def attend(
         causal=causal, scale=scaling, softcap=options.get("softcap"), dropout=dropout,
     )  # fmt: skip
     return out.transpose(1, 2).contiguous(), None
+
+
+def _layers(module: nn.Module) -> list[int]:
+    """The numbers of the layers that have encodings, by the model's configuration."""
+    layers: list[int] = (getattr(module.config, NAME, None) or {}).get("layers", [])
+    return layers
+
+
+def _warn_of_packing(module: nn.Module, positions: Tensor, mask: Tensor | None, keys: int) -> None:
+    """Warn where positions start again within a row and its documents see each other.
+
+    The mask is the model's: transformers keeps documents apart in some calls, and not in others.
+    """
+    begins = positions[:, 1:] <= positions[:, :-1]
+    if keys != positions.shape[1] or not bool(begins.any()):
+        return
+    if mask is not None:  # whether the first token of a document, padding apart, sees the last one of another
+        own, before = mask[:, 0].diagonal(0, 1, 2)[:, 1:], mask[:, 0].diagonal(-1, 1, 2)
+        begins = begins & own & before
+    if bool(begins.any()):
+        warnings.warn(
+            f"position_ids start again within a row, and {type(module).__name__} lets the documents of the row see "
+            "each other, as it does without encodings attached: give use_cache=False and no attention_mask, with "
+            "which transformers tells them apart by their positions, or a mask (batch, 1, tokens, tokens)",
+            stacklevel=2,
+        )
 
 
 def _rows(positions: Tensor, x: Tensor) -> Tensor:

@@ -83,6 +83,8 @@ def _refusal(module: nn.Module, parent: nn.Module | None) -> str | None:
         return "its forward takes no further arguments, so none can reach its attention function"
     if any("index" in name.lower() for name, _ in module.named_children()):
         return "an indexer, which selects its keys, uses the same rotation"
+    if not is_inline(module) and "sin, cos = position_embeddings" in source_of(module):
+        return "it takes sin before cos, which would not be stopped"
     if getattr(module, "is_kv_shared_layer", False):
         return "it takes its keys from another layer"
     if parent is None:
