@@ -18,6 +18,8 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 MIXED = ("tests/hf/extend/test_longrope2.py",)
+STEPS = ("tests/hf/modeling/test_steps.py",)
+PACKED = ("tests/hf/modeling/test_packing.py",)
 FREQUENCIES = ("tests/frequencies", "tests/rotary/test_rope.py")
 
 
@@ -108,6 +110,14 @@ MUTANTS = (
     Mutant("exact phase: upper half of the position dropped", "frequencies/phase.py",
            "far_top, far_rest = _product(positions >> 31, far)", "far_top, far_rest = _product(positions >> 62, far)",
            FREQUENCIES),
+    Mutant("a model's step: encodings that layers share are dropped", "layers/self_attention.py",
+           "        acting = self._acting()\n        rotated",
+           "        own = [e for e in self.encodings if isinstance(e, Encoding)]\n"
+           "        acting = own if cache is not None and x.shape[1] == 1 else self._acting()\n        rotated", STEPS),
+    Mutant("a model's step: one position late", "hf/modeling/causal_lm.py",
+           "torch.arange(1, tokens + 1, device=x.device)", "torch.arange(2, tokens + 2, device=x.device)", STEPS),
+    Mutant("packed rows: documents see each other behind a cache", "hf/modeling/packing.py",
+           "return last + begins.cumsum(-1)", "return last + 0 * begins.cumsum(-1)", PACKED),
 )  # fmt: skip
 
 

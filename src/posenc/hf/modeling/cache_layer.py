@@ -46,9 +46,7 @@ class KVLayer(CacheLayerMixin):
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Nothing to do: the first call of the layer brings everything."""
 
-    def update(
-        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[Tensor, Tensor]:
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """Refused: keys and values alone are not all that an encoding may keep."""
         raise ValueError("cache, past_key_values: this cache serves models of posenc, whose layers fill it themselves")
 

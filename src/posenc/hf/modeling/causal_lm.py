@@ -274,9 +274,7 @@ class PosencModel(PosencPreTrainedModel):
         tables, length, seen = self._tables(here, x), self.config.declared_length, []
         for layer, kv in zip_longest(self.layers, caches):
             seen.append(x)
-            x = layer(
-                x, positions, attention_mask=padding, segments=documents, cache=kv, tables=tables, length=length
-            )
+            x = layer(x, positions, attention_mask=padding, segments=documents, cache=kv, tables=tables, length=length)
         x = self.norm(x)
         with_states = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         hidden_states = (*seen, x) if with_states else None
