@@ -129,7 +129,7 @@ def test_what_does_not_tell_documents_apart_is_refused() -> None:
     }.items():
         with pytest.raises(ValueError, match=name):
             model(FLAT, **{name: wrong})
-    for starts in (STARTS[1:], STARTS[:-1], STARTS[[0, 2, 1, 3]]):
+    for starts in (STARTS[1:], STARTS + 1, STARTS[[0, 2, 1, 3]], torch.tensor([0, 14])):
         with pytest.raises(ValueError, match="cu_seq_lens_q"):
             model(FLAT, cu_seq_lens_q=starts, cu_seq_lens_k=starts)
     with pytest.raises(ValueError, match="cu_seq_lens_k"):

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from posenc.arguments import shown
 from posenc.layers import KVCache
+from posenc.positions import segments_from_cu_seqlens
 from posenc.tracing import tracing
 
 _INTEGERS = (torch.int32, torch.int64)
@@ -36,7 +37,7 @@ def documents_of(
         padding: ``(batch, tokens)``, True at real tokens.
         cache: of a layer, with the tokens before; a row goes on with its last document.
         seq_idx: ``(batch | 1, tokens)``.
-        cu_seq_lens_q, cu_seq_lens_k: ``(documents + 1,)``, from 0 to the number of tokens; both alike.
+        cu_seq_lens_q, cu_seq_lens_k: ``(documents + 1,)``, cumulative lengths from 0; both alike.
 
     Raises:
         ValueError: for numbers that do not fit the tokens, and for documents that begin behind a cache of rows of one
@@ -94,25 +95,20 @@ def _by_starts(cu_seq_lens_q: Tensor | None, cu_seq_lens_k: Tensor | None, x: Te
     """The documents of a flattened batch, ``(1, tokens)``."""
     if cu_seq_lens_q is None and cu_seq_lens_k is None:
         return None
-    tokens = x.shape[1]
-    for name, starts in (("cu_seq_lens_q", cu_seq_lens_q), ("cu_seq_lens_k", cu_seq_lens_k)):
-        fits = isinstance(starts, Tensor) and starts.ndim == 1 and len(starts) > 1 and starts.dtype in _INTEGERS
-        if not fits or len(x) != 1:
-            raise ValueError(
-                f"{name} must be integers (documents + 1,) for a batch of one row, as cu_seq_lens_q and cu_seq_lens_k "
-                f"both, got {shown(starts)} for {len(x)} rows"
-            )
-    assert cu_seq_lens_q is not None
-    assert cu_seq_lens_k is not None
-    if not tracing():
-        listed = cu_seq_lens_q.tolist()
-        if listed != cu_seq_lens_k.tolist() or (listed[0], listed[-1]) != (0, tokens) or listed != sorted(listed):
-            raise ValueError(
-                f"cu_seq_lens_q and cu_seq_lens_k must be the same, rising from 0 to {tokens} tokens, got "
-                f"{shown(cu_seq_lens_q)} and {shown(cu_seq_lens_k)}"
-            )
-    index = torch.arange(tokens, device=x.device)
-    return torch.bucketize(index, cu_seq_lens_q[1:].to(index), right=True)[None]
+    if (
+        not isinstance(cu_seq_lens_q, Tensor)
+        or not isinstance(cu_seq_lens_k, Tensor)
+        or cu_seq_lens_q.tolist() != cu_seq_lens_k.tolist()
+        or len(x) != 1
+    ):
+        raise ValueError(
+            "cu_seq_lens_q and cu_seq_lens_k must both be given, alike, for a batch of one row, got "
+            f"{shown(cu_seq_lens_q)} and {shown(cu_seq_lens_k)} for {len(x)} rows"
+        )
+    try:
+        return segments_from_cu_seqlens(cu_seq_lens_q, x.shape[1])[None]
+    except ValueError as error:
+        raise ValueError(f"cu_seq_lens_q, cu_seq_lens_k: {error}") from None
 
 
 def _check_numbers(seq_idx: Tensor | None, x: Tensor) -> None:
