@@ -20,7 +20,7 @@ from posenc.figures import Bars, Curves, Flow, Heat, Plane, Stacked, Tokens, alo
 from posenc.figures.axes import linear_ticks, log_ticks
 from posenc.figures.content import KEYS, LOGIT, OPEN, SEED, SENTENCES, SHUT
 from posenc.figures.named import NAMED, SHOWN
-from posenc.frequencies import DyPE, LongRoPE
+from posenc.frequencies import DyPE
 from posenc.positions import grid
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -140,11 +140,9 @@ def test_half_of_axial_pairs_rotate_by_row_and_half_by_column() -> None:
 
 
 def test_wavelengths_are_those_of_the_scalings() -> None:
-    factors = [4 ** (j / 31) for j in range(32)]
     scalings = {
         "unscaled": None, "PI": PositionInterpolation(4.0), "NTK-aware": NTKAware(4.0),
         "YaRN": YaRN(4.0, original_length=2048),
-        "LongRoPE": LongRoPE(short=[1.0] * 32, long=factors, original_length=2048, factor=4.0),
     }  # fmt: skip
     shown, slower = curves("context-extension"), curves("slowdown")
     assert list(shown.series) == list(scalings)

@@ -16,7 +16,7 @@ from posenc.rotary.rope import RoPE
 ORIGINAL, FACTOR, WIDTH = 2048, 4, 64  # tokens of training, times as many afterwards, channels of a head
 FAST, SLOW, SHOWN = 2, 5, 8  # two pairs, and how many positions of them are drawn
 ROWS, COLUMNS, AXIAL_WIDTH = 3, 4, 16
-SCALINGS = {"PI": "pi", "NTK-aware": "ntk", "YaRN": "yarn", "LongRoPE": "longrope"}
+SCALINGS = {"PI": "pi", "NTK-aware": "ntk", "YaRN": "yarn"}
 
 
 def rotation() -> Plane:
@@ -121,7 +121,7 @@ def axial_channels() -> Bars:
 
 
 def context_extension() -> Curves:
-    """Wavelengths of each pair before and after four scalings."""
+    """Wavelengths of each pair before and after three scalings."""
     series = {name: [(j, 2 * math.pi / t) for j, t in row] for name, row in _frequencies().items()}
     return Curves(
         series,
@@ -134,8 +134,7 @@ def context_extension() -> Curves:
         (
             f"Wavelength of each pair of a head of {WIDTH} channels, trained at {ORIGINAL:,} tokens and extended to "
             f"{FACTOR} times that. Pairs above the training length never complete a rotation in training. Position "
-            "interpolation (PI) slows every pair, YaRN only slow pairs. LongRoPE has the factors from which its search "
-            "starts, NTK-aware scaling's; the search then moves each pair."
+            "interpolation (PI) slows every pair, NTK-aware scaling a slower pair more, YaRN only slow pairs."
         ),
         log=True,
         levels={"training length": float(ORIGINAL), "extended": float(FACTOR * ORIGINAL)},
@@ -152,8 +151,8 @@ def slowdown() -> Curves:
         "pair",
         "unscaled / scaled frequency",
         (
-            "four curves from 1 to 4: flat at 4 for position interpolation, exponential for NTK-aware scaling and "
-            "LongRoPE's start, 1 then a ramp then 4 for YaRN"
+            "three curves from 1 to 4: flat at 4 for position interpolation, exponential for NTK-aware scaling, 1 then a "
+            "ramp then 4 for YaRN"
         ),
         (
             f"By which factor each scaling slows each pair, for {FACTOR} times the training length of {ORIGINAL:,} "
