@@ -41,15 +41,16 @@ def posenc_version() -> str:
 def extras(requirements: Iterable[str]) -> dict[str, list[str]]:
     """The packages of each extra that users choose, from requirements as a distribution's metadata write them.
 
-    >>> extras(["torch>=2.6", "gguf>=0.17; extra == 'gguf'", "gguf>=0.18; extra == 'gguf'", "ruff; extra == 'dev'"])
+    >>> extras(["torch>=2.6", "gguf>=0.17; extra == 'gguf'", "gguf; extra == 'gguf'", "ruff>=0.8; extra == 'dev'"])
     {'gguf': ['gguf']}
     """
-    packages: dict[str, dict[str, None]] = {}
+    packages: dict[str, list[str]] = {}
     for requirement in requirements:
         package, extra = re.match(r"[\w.-]+", requirement), re.search(r"extra == ['\"]([\w.-]+)['\"]", requirement)
         if package and extra and extra[1] not in _OF_DEVELOPERS:
-            packages.setdefault(extra[1], {})[package[0]] = None
-    return {extra: list(names) for extra, names in packages.items()}
+            of_extra = packages.setdefault(extra[1], [])
+            of_extra += [package[0]] if package[0] not in of_extra else []
+    return packages
 
 
 def _requirements() -> list[str]:
