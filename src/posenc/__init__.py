@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from posenc import backends as backends
     from posenc import bias as bias
     from posenc import catalogue as catalogue
-    from posenc import diffusers as diffusers
+    from posenc import diffusion as diffusion
     from posenc import embedding as embedding
     from posenc import evaluation as evaluation
     from posenc import frequencies as frequencies
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from posenc import layers as layers
     from posenc import onnx as onnx
     from posenc import positions as positions
-    from posenc import presets as presets
     from posenc import rotary as rotary
     from posenc import score as score
     from posenc import search as search
@@ -76,8 +75,8 @@ __getattr__, _NAMES = lazy_names(
         "posenc.weight": "AttentionSink StickBreaking",
     },
     aliases={"FoX": "ForgetGate"},  # the name of its paper's model
-    submodules="backends bias catalogue diffusers embedding engines evaluation explorer figures frequencies functional "
-    "hf lab layers onnx positions presets recommend rotary score search testing weight",
+    submodules="backends bias catalogue diffusion embedding engines evaluation explorer figures frequencies functional "
+    "hf lab layers onnx positions recommend rotary score search testing weight",
 )
 
 __all__ = [

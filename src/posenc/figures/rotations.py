@@ -151,8 +151,8 @@ def slowdown() -> Curves:
         "pair",
         "unscaled / scaled frequency",
         (
-            "three curves from 1 to 4: flat at 4 for position interpolation, exponential for NTK-aware scaling, 1 then a "
-            "ramp then 4 for YaRN"
+            "three curves from 1 to 4: flat at 4 for position interpolation, exponential for NTK-aware scaling, 1 then "
+            "a ramp then 4 for YaRN"
         ),
         (
             f"By which factor each scaling slows each pair, for {FACTOR} times the training length of {ORIGINAL:,} "
