@@ -247,6 +247,8 @@ class Reads(NamedTuple):
     products: bool = False  # the dot products, which no other encoding's `absorb_into_qk` may have changed
     values: bool = False  # v
     token_order: bool = False  # `SequenceContext.token_order`: which token follows which
+    key_order: bool = False  # which visible key lies before which, by index: it must be the order of the text
+    own_key: bool = False  # what it kept of the query's own token, by index: queries must be the last of the keys
     key_counts: bool = False  # `SequenceContext.key_counts`: how many keys each query attends to, for `fast_form`
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 # torch 2.6 does not tell exports from compilers
 exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
@@ -13,3 +15,12 @@ exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", torch.co
 def tracing() -> bool:
     """Whether torch.compile or torch.export is looking on."""
     return torch.compiler.is_compiling() or exporting()
+
+
+def has_values(tensor: Tensor) -> bool:
+    """Whether the numbers of a tensor can be looked at: it is not traced, fake, on "meta" or mapped over."""
+    if tracing() or tensor.is_meta or isinstance(tensor, FakeTensor):
+        return False
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        return False
+    return not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())

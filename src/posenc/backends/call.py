@@ -65,7 +65,8 @@ def attention(
         segments: documents of a packed row, ``(*batch, keys)``, or a pair for queries and keys; a query attends to
             keys of its own document.
         causal: True: query i attends to keys up to index i + keys − queries. ``"positions"``: keys whose position is
-            not after its own, wherever they lie in memory (sharded, shuffled or half-filled keys). False: all.
+            not after its own, wherever they lie in memory (sharded, shuffled or half-filled keys); encodings that go by
+            the order of tokens (forget gates, stick-breaking, CoPE, PaTH, …) refuse shuffled keys. False: all.
             None: True, and an error where positions have two or more coordinates, as of images, which must state it.
         scale: factor on q·k, default 1/√head_dim.
         length: tokens that a length-dependent rotation (dynamic NTK, LongRoPE, CLEX, …) shall span. Default: the

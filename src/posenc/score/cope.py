@@ -95,7 +95,7 @@ class CoPE(ScoreEncoding):
             check_table("relative and head_dim", relative + 1, head_dim)
         self.head_dim, self.max_position, self.relative = head_dim, max_position, relative
         self.scaled, self.gates, self.rotated = scaled, gates, rotated
-        self.reads = Reads(rotated=rotated, unrotated=not rotated, values=gates == "values")
+        self.reads = Reads(rotated=rotated, unrotated=not rotated, values=gates == "values", key_order=True)
         self.axes = 0 if relative is None else 1
         self.table = nn.Parameter(torch.empty(head_dim, max_position + 1))
         self.relative_table = None if relative is None else nn.Parameter(torch.empty(head_dim, relative + 1))

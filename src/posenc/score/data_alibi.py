@@ -60,7 +60,6 @@ class DataDependentALiBi(ScoreEncoding):
     """
 
     axes = 0
-    reads = Reads(rotated=False)
     shared_by_layers = False
 
     def __init__(
@@ -88,6 +87,7 @@ class DataDependentALiBi(ScoreEncoding):
         self.causal_only = form == "rows"
         self.bias_init, self.post_log_scale = float(bias_init), float(post_log_scale)
         rows = {"causal": num_heads, "bidirectional": 2 * num_heads, "rows": 2 * num_heads * gate_dim}[form]
+        self.reads = Reads(rotated=False, key_order=True, own_key=form != "causal")
         self.weight = nn.Parameter(torch.empty(rows, dim))
         self.bias = None if form == "rows" else nn.Parameter(torch.empty(rows))
         self.reset_parameters()

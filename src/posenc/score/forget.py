@@ -70,7 +70,7 @@ class ForgetGate(ScoreEncoding):
     """
 
     axes = 0
-    reads = Reads(rotated=False)
+    reads = Reads(rotated=False, key_order=True)
     shared_by_layers = False
 
     def __init__(

@@ -61,7 +61,7 @@ class GRAPEContext(ScoreEncoding):
 
     axes = 0
     scope = Scope(by_rows=False)  # which tokens add nothing is found from all queries of a call:
-    reads = Reads(token_order=True)
+    reads = Reads(token_order=True, key_order=True, own_key=True)
     shared_by_layers = False
 
     def __init__(

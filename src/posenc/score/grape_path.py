@@ -81,7 +81,7 @@ class GRAPEAP(ScoreEncoding):
         self._slopes = alibi_slopes(num_heads)
         self._radian = Frequencies([-1.0] * (path_dim // 2))
         self.weight = nn.Parameter(torch.empty(num_heads * path_dim, dim)) if tie == "none" else None
-        self.reads = Reads(rotated=tie == "key")
+        self.reads = Reads(rotated=tie == "key", key_order=True, own_key=True)
         self.reset_parameters()
         place_parameters(self, device, dtype)
 

@@ -96,7 +96,9 @@ class Mixture(ScoreEncoding):
         self.axes = several[0] if several else 0
         self.causal_only = any(encoding.causal_only for member in lists for encoding in member)
         self.reads = Reads(*map(any, zip(*(score.reads for score in scores), strict=True)))._replace(
-            rotated=any(score.reads.rotated for score in scores) or any(map(rotations_of, lists)), key_counts=False
+            rotated=any(score.reads.rotated for score in scores) or any(map(rotations_of, lists)),
+            key_counts=False,
+            own_key=adaptive or any(score.reads.own_key for score in scores),
         )
         self.scope = Scope(
             by_rows=all(score.scope.by_rows for score in scores),

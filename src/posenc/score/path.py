@@ -66,7 +66,7 @@ class PaTH(ScoreEncoding):
 
     axes = 0
     scope = Scope(by_rows=False)  # which tokens reflect nothing is found from all queries of a call:
-    reads = Reads(token_order=True)
+    reads = Reads(token_order=True, key_order=True, own_key=True)
     shared_by_layers = False
 
     def __init__(

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posenc.arguments import check_heads, check_number, check_whole
-from posenc.encoding import Context, ScoreEncoding, Table, widest
+from posenc.encoding import Context, Reads, ScoreEncoding, Table, widest
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.rotation import Layout
 from posenc.rotary.rope import RoPE
@@ -58,6 +58,7 @@ class RePo(ScoreEncoding):
     torch.Size([1, 8, 16, 64])
     """
 
+    reads = Reads(own_key=True)
     shared_by_layers = False
 
     def __init__(

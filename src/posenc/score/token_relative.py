@@ -45,7 +45,7 @@ class TokenRelativeBias(ScoreEncoding):
     torch.Size([1, 8, 16, 64])
     """
 
-    reads = Reads(rotated=False)
+    reads = Reads(rotated=False, own_key=True)
     lr_multiplier = 10.0
     shared_by_layers = False
 

@@ -36,7 +36,8 @@ class StickBreaking(WeightEncoding):
     """Stick-breaking attention weights.
 
     Args:
-        attend_current: whether a query may look at its own key, index i + keys − queries for query i.
+        attend_current: whether a query may look at its own key, index i + keys − queries for query i; with
+            ``causal="positions"`` the newest visible key at its own position, if there is one.
         remainder: what receives the rest of the stick: ``"drop"`` nothing, ``"own"`` the value of the
             query's own key (unless it is padding), ``"vector"`` a learned vector a head, zero at first.
         num_heads: query heads; read for ``"vector"`` alone.
@@ -53,7 +54,7 @@ class StickBreaking(WeightEncoding):
     """
 
     axes = 0
-    reads = Reads(rotated=False)
+    reads = Reads(rotated=False, key_order=True)
 
     def __init__(
         self,
@@ -88,7 +89,7 @@ class StickBreaking(WeightEncoding):
             nn.init.zeros_(self.vector)
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
-        own_key = _own_key(scores)
+        own_key = _own_key(scores, context)
         left, seen = self._left(scores, context, own_key)
         weights = (F.logsigmoid(scores) + left[..., 1:]).exp()
         if seen is not None:
@@ -100,7 +101,7 @@ class StickBreaking(WeightEncoding):
 
     def remainder_of(self, scores: Tensor, context: Context) -> Tensor:
         """What the keys leave of each query's stick, ``(batch, heads, queries)``; right however small it is."""
-        left, _ = self._left(scores, context, _own_key(scores))
+        left, _ = self._left(scores, context, _own_key(scores, context))
         return left[..., 0].exp()
 
     def output(self, weights: Tensor, context: Context) -> Tensor | None:
@@ -133,8 +134,12 @@ class StickBreaking(WeightEncoding):
         return f"attend_current={self.attend_current}, remainder={self.remainder!r}{sizes}"
 
 
-def _own_key(scores: Tensor) -> Tensor:
-    """Which key is the query's own, ``(queries, keys)``: the queries are the last tokens of the keys."""
-    queries, keys = scores.shape[-2:]
+def _own_key(scores: Tensor, context: Context) -> Tensor:
+    """Which key is the query's own, ``(batch | 1, heads | 1, queries, keys)`` or the last two axes alone."""
+    if context.sequence.by_position:
+        own = (context.q_pos.unsqueeze(-1) == context.k_pos.unsqueeze(-2)).unsqueeze(-3)
+        own = own if context.mask is None else own & context.mask
+        return own & (own.flip(-1).cumsum(-1).flip(-1) == 1)  # slots of a cache may repeat a position: the newest one
+    queries, keys = scores.shape[-2:]  # the queries are the last tokens of the keys
     index = torch.arange(keys, device=scores.device)
     return index == (torch.arange(queries, device=scores.device) + (keys - queries))[:, None]

@@ -15,6 +15,7 @@ from posenc.backends.inputs.rotation import Spans, rotated, spans
 from posenc.backends.inputs.validation import (
     Causal,
     check_encodings,
+    check_key_order,
     check_length,
     check_mask,
     check_order,
@@ -291,9 +292,10 @@ class AttentionCall(NamedTuple):
         """The context of a score or weight encoding's `forward`, in float32 or better."""
         unrotated = None if self.unrotated is None else Unrotated(*map(widen, self.unrotated))
         q_pos, k_pos = self.positions.read()
+        sequence = SequenceContext(self.token_order, None, self.spans, self.static.causal == "positions")
         return Context(
             widen(self.q), widen(self.k), widen(self.v), q_pos, k_pos, self.static.scale, mask, features,
-            self.static.softcap, unrotated, SequenceContext(self.token_order, None, self.spans),
+            self.static.softcap, unrotated, sequence,
         )  # fmt: skip
 
 
@@ -399,6 +401,8 @@ def prepare_call(
         dropout=check_dropout(dropout),
         spans=spanned if spanning else None,
     )
+    if causal == "positions" and not empty:
+        check_key_order(call.score if weight is None else (*call.score, weight), call.visibility, queries, keys)
     if not empty and any(isinstance(e, ScoreEncoding) and e.reads.token_order for e in encodings):
         call = call.replace(token_order=call.visibility.token_order(queries, keys))
     return call

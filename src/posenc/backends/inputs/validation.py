@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from posenc import positions as position
 from posenc.arguments import LONGEST, shown, truth_of
 from posenc.backends.inputs.visibility import Causal as Causal
+from posenc.backends.inputs.visibility import VisibilityMask
 from posenc.encoding import (
     EmbeddingEncoding,
     Encoding,
@@ -25,6 +26,7 @@ from posenc.encoding import (
     WeightEncoding,
     hook_point_of,
 )
+from posenc.tracing import has_values
 
 TRANSPOSE_HINT = "; tensors (batch, tokens, heads, width) want .transpose(1, 2) first"  # the likely cause
 
@@ -94,6 +96,32 @@ def check_order(q: Tensor, k: Tensor, causal: Causal) -> None:
             f"q must have no more tokens than k where causal=True, as queries are the last of the keys, got "
             f"{q.shape[2]} on {k.shape[2]}: pass causal=False for attention to another text, or causal='positions' "
             f"with q_pos and k_pos{TRANSPOSE_HINT}"
+        )
+
+
+def check_key_order(
+    encodings: Sequence[ScoreEncoding | WeightEncoding], visibility: VisibilityMask, queries: int, keys: int
+) -> None:
+    """Raise a ValueError where keys are visible by position and an encoding finds tokens by their indices elsewhere.
+
+    This one check reads values: nothing else tells shuffled keys from a half-filled cache. Where they cannot be read,
+    under a compiler, the caller sees to the order.
+    """
+    ordered = [e for e in encodings if e.reads.key_order]
+    own = [e for e in encodings if e.reads.own_key]
+    if not (ordered or own) or not (has_values(visibility.k_pos) and has_values(visibility.q_pos)):
+        return
+    if own:
+        last = visibility.k_pos[..., max(0, keys - queries) :]
+        if queries > keys or not bool((last == visibility.q_pos).all()):
+            raise ValueError(
+                f"k_pos of the last {queries} keys must be q_pos, as {type(own[0]).__name__} takes them for the "
+                "queries: leave out what lies after them, such as empty slots of a cache, and put keys in their order"
+            )
+    if ordered and not visibility.in_order(queries, keys):
+        raise ValueError(
+            f"k_pos must grow with the index among the keys that a query attends to, as {type(ordered[0]).__name__} "
+            "goes by the order of the tokens: sort keys and values (and x or features) by position"
         )
 
 

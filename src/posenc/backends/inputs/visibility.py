@@ -67,6 +67,22 @@ class VisibilityMask(NamedTuple):
             together = together & (pairs.unsqueeze(-3) if pairs.ndim == 3 else pairs)
         return together
 
+    def in_order(self, queries: int, keys: int) -> bool:
+        """Whether positions never fall from one key to the next among those that a query attends to; reads values."""
+        if bool((self.k_pos[..., 1:] >= self.k_pos[..., :-1]).all()):  # all there is to ask, nearly always
+            return True
+        index = torch.arange(keys, device=self.k_pos.device)
+        k_pos = self.k_pos if self.k_pos.ndim == 2 else self.k_pos[None]
+        for start in range(0, queries, BLOCK):
+            seen = self.rows(start, min(start + BLOCK, queries), queries, keys)
+            newest = torch.where(seen, index, -1).cummax(-1).values
+            before = F.pad(newest[..., :-1], (1, 0), value=-1)  # the visible key before each
+            at = k_pos[:, None, None].expand(*before.shape[:1], *before.shape[1:3], -1)
+            falls = at < at.gather(-1, before.clamp(min=0))
+            if bool((falls & seen & (before >= 0)).any()):
+                return False
+        return True
+
     def token_order(self, queries: int, keys: int) -> TokenOrder:
         """Which tokens any query attends to, and which precedes each in its sequence; a window hides none of them.
 

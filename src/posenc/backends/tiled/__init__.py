@@ -28,7 +28,7 @@ from posenc.backends.tiled import decode, operator
 from posenc.backends.tiled.reflections import Blocks, blocks_of
 from posenc.backends.tiled.spec import SpecWriter
 from posenc.structure import Bias, Reflections, Structure, TileFacts, TileTerm
-from posenc.tracing import exporting, tracing
+from posenc.tracing import exporting, has_values, tracing
 
 
 def refuses(call: AttentionCall) -> str | None:
@@ -44,6 +44,8 @@ def refuses(call: AttentionCall) -> str | None:
         return "a scale of 0 leaves nothing to compute with"
     if call.weight is not None and call.weight.fast_form() is None:
         return f"{type(call.weight).__name__} states no structure"
+    if call.replaces_softmax and call.causal == "positions" and not _own_keys_last(call):
+        return f"{type(call.weight).__name__} finds a query's own key by position, tiles by index"
     few = not tracing() and call.q.shape[2] <= decode.MOST  # a compiler would make a graph for each side of it
     facts = TileFacts(few, call.aligned, call.k.shape[1], not call.replaces_softmax, _parts(call))
     for encoding, parts in zip(call.score, call.structures, strict=True):
@@ -56,6 +58,14 @@ def refuses(call: AttentionCall) -> str | None:
             if reason is not None:
                 return reason
     return next((reason for bias in call.bias if (reason := _unknown(bias, call)) is not None), None)
+
+
+def _own_keys_last(call: AttentionCall) -> bool:
+    """Whether the query's own keys by position are the last of the keys, as by index; reads values."""
+    q_pos, last = call.q_pos, call.k_pos[..., max(0, call.k.shape[2] - call.q.shape[2]) :]
+    if q_pos.shape[-1] != last.shape[-1] or not (has_values(q_pos) and has_values(last)):
+        return False
+    return bool((last == q_pos).all() & (last[..., 1:] > last[..., :-1]).all())
 
 
 def _parts(call: AttentionCall) -> list[Structure]:
