@@ -17,6 +17,7 @@ from posenc.arguments import check_flag
 from posenc.backends import prepared, sdpa
 from posenc.backends.call import Backend, attention, check_backend
 from posenc.backends.inputs.dropout import check_dropout
+from posenc.backends.inputs.rotation import near_origin
 from posenc.backends.inputs.validation import (
     as_list,
     check_causal,
@@ -183,7 +184,7 @@ class SelfAttention(nn.Module):
         acting = self._acting()
         rotated = rotates_before_cache(acting, length, tables)
         if rotated:
-            q, k = _rotate(acting, q, k, here, tables, length)
+            q, k = _rotate(acting, q, k, here, tables, length, cached=cache is not None)
         new = NewTokens(
             k, v, [e.remember(x) if isinstance(e, ScoreEncoding) else None for e in acting],
             here, positions is not None, per_row, attention_mask, segments, mask, window, length, rotated,
@@ -267,7 +268,7 @@ class SelfAttention(nn.Module):
         if table is not None:
             q, k = rotate_doubled(q, *table), rotate_doubled(k, *table)  # the second finds all code in the cache
         elif plan.rotary:
-            q, k = _rotate(plan.rotary, q, k, cache.step_position(position, x.device), None, None)
+            q, k = _rotate(plan.rotary, q, k, cache.step_position(position, x.device), None, None, cached=True)
         acting = plan.acting
         remembered: list[Tensor | None] = [None] * len(acting)
         if plan.remembers:
@@ -494,13 +495,18 @@ def _rotate(
     positions: Tensor | None,
     tables: Sequence[Table] | None,
     length: int | None,
+    *,
+    cached: bool,
 ) -> tuple[Tensor, Tensor]:
-    """q and k after all rotations, by the tables if a caller passed them."""
+    """q and k after all rotations, by the tables if a caller passed them; ``cached``: other calls rotate other keys."""
     rotary = [e for e in encodings if isinstance(e, RotaryEncoding)]
     if tables is None:
         for encoding in rotary:  # each computes one table for both, and rotates them together where that is faster
             span = (length,) if encoding.length_dependent else ()
-            q, k = nn.Module.__call__(encoding, q, k, positions, positions, *span)
+            at = positions, positions
+            if positions is not None and not cached:
+                at = near_origin(encoding, encodings, positions, positions)
+            q, k = nn.Module.__call__(encoding, q, k, *at, *span)
         return q, k
     if len(tables) != len(rotary):
         raise ValueError(f"tables must hold one per rotary encoding ({len(rotary)}), got {len(tables)}")

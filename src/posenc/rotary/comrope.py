@@ -87,6 +87,7 @@ class ComRoPEAP(_ComRoPE):
     """
 
     shared_by_layers = False
+    relative = True
 
     def __init__(
         self,
@@ -157,6 +158,7 @@ class ComRoPELD(_ComRoPE):
     """
 
     shared_by_layers = False
+    relative = True
 
     def __init__(
         self,

@@ -56,6 +56,7 @@ class GRAPEM(RotaryEncoding):
     """
 
     shared_by_layers = False
+    relative = True
 
     def __init__(
         self,

@@ -93,6 +93,7 @@ class LieRE(RotaryEncoding):
         check_number("init_scale", init_scale, least=0)
         check_table("num_kv_heads, head_dim and block", axes, num_kv_heads, head_dim, block)
         self.head_dim, self.num_heads, self.num_kv_heads, self.axes = head_dim, num_heads, num_kv_heads, axes
+        self.relative = axes == 1  # generators of several axes do not commute
         self.block, self.per_head, self.init_scale = block, check_flag("per_head", per_head), init_scale
         self.rows = num_kv_heads if self.per_head else 1
         self.generators = nn.Parameter(torch.empty(axes, self.rows, head_dim // block, block * (block - 1) // 2))

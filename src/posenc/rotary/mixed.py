@@ -71,6 +71,7 @@ class MixedRoPE(RotaryEncoding):
     """
 
     shared_by_layers = False
+    relative = True
 
     def __init__(
         self,

@@ -85,6 +85,7 @@ class RoPE(RotaryEncoding, RoPESpec):
         self.length_dependent = any(getattr(part, "length_dependent", False) for part in parts)
         spectrum = self.spectrum()
         check_theta(spectrum.theta, rotary_dim // 2)
+        self.relative = spectrum.start is None
         self._fewest: int | None = None
         if spectrum.theta.ndim == 2:  # a base a head
             self.num_heads, self._fewest = spectrum.theta.shape[0], distinct_groups(spectrum.theta)
