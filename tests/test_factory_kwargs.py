@@ -8,13 +8,16 @@ import pickle
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-from posenc import KERPLE, ALiBi, MRoPE, RoPE, T5Bias, create_encoding
+from posenc import KERPLE, ALiBi, MRoPE, RoPE, T5Bias, YaRN, attention, create_encoding
 from posenc.catalogue import CATALOGUE
+from posenc.encoding import EmbeddingEncoding
 from posenc.frequencies import CLEX
 from posenc.score import DAPE, KERPLEWeight, Mixture, SelfExtend
 
 SHAPE = {"dim": 32, "num_heads": 4, "head_dim": 8, "max_length": 16, "train_length": 16, "size": (4, 4)}
+TRUNCATED = ("learned", "log_cpb", "swin", "decomposed", "repo")  # drawn by trunc_normal_, which reads values
 NAMES = [name for name, entry in CATALOGUE.items() if entry.encoding is not None]
 
 
@@ -38,6 +41,26 @@ def test_dtype_is_a_cast_at_construction(name, dtype):
 @pytest.mark.parametrize("name", NAMES)
 def test_device(name):
     assert {p.device.type for p in build(name, device="meta").parameters()} <= {"meta"}
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in TRUNCATED])
+def test_models_of_fake_tensors(name):
+    """Constants are Python numbers, whatever a model is built for; calls find shapes without values."""
+    with FakeTensorMode():
+        encoding = build(name)
+        if isinstance(encoding, EmbeddingEncoding):
+            return
+        positions = None if encoding.axes < 2 else torch.zeros(16, encoding.axes, dtype=torch.long)
+        q, k, v = torch.randn(3, 1, 4, 16, 8)
+        x = torch.randn(1, 16, 32)
+        assert attention(q, k, v, [encoding], x=x, q_pos=positions, k_pos=positions, causal=True).shape == q.shape
+
+
+def test_a_rotation_made_among_fake_tensors_is_the_same():
+    with FakeTensorMode():
+        rope = RoPE(64, scaling=YaRN(4.0, original_length=64))
+    expected = RoPE(64, scaling=YaRN(4.0, original_length=64)).table(torch.arange(300))
+    assert all(torch.equal(a, b) for a, b in zip(rope.table(torch.arange(300)), expected, strict=True))
 
 
 def test_classes_take_them_themselves():

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 # torch 2.6 does not tell exports from compilers
 exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
@@ -15,6 +17,13 @@ exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", torch.co
 def tracing() -> bool:
     """Whether torch.compile or torch.export is looking on."""
     return torch.compiler.is_compiling() or exporting()
+
+
+@contextmanager
+def real_tensors() -> Iterator[None]:
+    """Out of PyTorch's modes: under FakeTensorMode the constants of a module are numbers all the same."""
+    with _disable_current_modes():
+        yield
 
 
 def has_values(tensor: Tensor) -> bool:

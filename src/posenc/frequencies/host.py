@@ -304,7 +304,8 @@ def index_of(theta: Array, frequency: float, scaling: str) -> Array:
     if pairs < 2:
         raise ValueError(f"{scaling} places pairs on a geometric spectrum and needs at least two, got {pairs}")
     first, last = theta[..., :1].log(), theta[..., -1:].log()
-    if isinstance(theta, Vector) or not sys.modules["torch"].compiler.is_compiling():
+    fake = hasattr(theta, "fake_mode")  # a tensor without numbers
+    if isinstance(theta, Vector) or not (fake or sys.modules["torch"].compiler.is_compiling()):
         line = first + (last - first) * index_like(theta) / (pairs - 1)
         if not bool(((theta.log() - line).abs() < 1e-9).all()):
             raise ValueError(f"{scaling} needs a geometric spectrum: put it before scalings that bend it")

@@ -10,6 +10,7 @@ from torch import Tensor
 from posenc.encoding import Table
 from posenc.frequencies.phase import AnyFrequencies, Frequencies, TensorFrequencies, angles, cos_sin, working_dtype
 from posenc.frequencies.spectrum import Spectrum
+from posenc.tracing import has_values
 
 
 class RotationTable(NamedTuple):
@@ -70,7 +71,7 @@ def check_theta(theta: Tensor, pairs: int) -> None:
         raise ValueError(f"scaling must give {pairs} frequencies, or (heads, {pairs}), got {tuple(theta.shape)}")
     if theta.dtype != torch.float64:
         raise ValueError(f"scaling must give float64 frequencies, got {theta.dtype}")
-    if not bool(theta.isfinite().all()):
+    if has_values(theta) and not bool(theta.isfinite().all()):
         raise ValueError("scaling gave frequencies that are not finite")
 
 

@@ -17,6 +17,7 @@ Departs from the source: nothing; the paper's pairs are layout="interleaved", th
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -33,7 +34,7 @@ from posenc.frequencies.spectrum import Spectrum, host_float64
 from posenc.rotary._decode_table_cache import CountedTables, DecodeTableCache
 from posenc.rotary._rotate import FEW, rotate_doubled, rotate_pairs, rotate_pairs_
 from posenc.rotary._rotation_table import RotationTable, check_theta, distinct_groups
-from posenc.tracing import tracing
+from posenc.tracing import real_tensors, tracing
 
 _CONSTRUCTED = ("head_dim", "base", "rotary_dim", "scaling")
 
@@ -83,14 +84,15 @@ class RoPE(RotaryEncoding, RoPESpec):
         self._plain = geometric(rotary_dim, base)
         parts = [] if scaling is None else list(scaling.modules())
         self.length_dependent = any(getattr(part, "length_dependent", False) for part in parts)
-        spectrum = self.spectrum()
-        check_theta(spectrum.theta, rotary_dim // 2)
-        self.relative = spectrum.start is None
+        learned = any(True for part in parts for _ in part.parameters(recurse=False))
         self._fewest: int | None = None
-        if spectrum.theta.ndim == 2:  # a base a head
-            self.num_heads, self._fewest = spectrum.theta.shape[0], distinct_groups(spectrum.theta)
-        changes = self.length_dependent or any(True for part in parts for _ in part.parameters(recurse=False))
-        self._fixed = None if changes else RotationTable.fixed(spectrum)
+        with nullcontext() if learned else real_tensors():
+            spectrum = self.spectrum()
+            check_theta(spectrum.theta, rotary_dim // 2)
+            if spectrum.theta.ndim == 2:  # a base a head
+                self.num_heads, self._fewest = spectrum.theta.shape[0], distinct_groups(spectrum.theta)
+            self._fixed = None if self.length_dependent or learned else RotationTable.fixed(spectrum)
+        self.relative = spectrum.start is None
         self._decode_tables, self._counted_tables = DecodeTableCache(), CountedTables()
         place_parameters(self, device, dtype, given=scaling)
 
