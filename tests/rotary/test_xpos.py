@@ -24,6 +24,7 @@ from posenc import (
     explain,
 )
 from posenc import positions as position
+from posenc.backends import call as attention_call
 from posenc.backends.inputs.attention_call import prepare_call
 from posenc.backends.inputs.query_blocks import blocks
 from posenc.backends.inputs.rotation import rotated
@@ -108,6 +109,23 @@ def test_blocks_of_counted_positions():
     first = attention(q, k, v, [XPos(8), bias], q_pos=full[-25:], k_pos=full)
     assert gap(blocked, first) < 1e-5
     assert gap(gradient, torch.autograd.grad(first.sum(), q)[0]) < 1e-5
+
+
+def test_a_divided_call_is_rotated_and_explained_by_its_ranges(monkeypatch):
+    """Nothing is rotated in full and thrown away, and `explain` says what `attention` does."""
+    xpos, (q, k, v) = XPos(8), torch.randn(3, 1, 1, 2600, 8, dtype=torch.float16)
+    rotated, chosen = [], []
+    forward, choose = XPos.forward, attention_call.choose
+    monkeypatch.setattr(XPos, "forward", lambda self, q, *rest: rotated.append(q.shape[2]) or forward(self, q, *rest))
+    monkeypatch.setattr(attention_call, "choose", lambda c, b: chosen.append(choose(c, b)) or chosen[-1])
+    out = attention(q, k, v, [xpos])
+    assert len(rotated) > 1
+    assert sum(rotated) == 2600
+    rotations = len(rotated)
+    said = explain(q, k, v, [xpos])
+    assert said.backend == chosen[rotations - 1]
+    assert said.how.startswith(f"{rotations} ranges")
+    assert gap(out.float(), attention(q.double(), k.double(), v.double(), [xpos]).float()) < 5e-3
 
 
 def test_blocks_cover_all_queries_and_span_no_more_than_the_reach():

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from posenc.backends import dense, flex, prepared, ranged, rows, sdpa, step, tiled, triton
-from posenc.backends.inputs.attention_call import AttentionCall, AttentionOptions, prepare_call
-from posenc.backends.inputs.query_blocks import attend_in_blocks, blocks, reach_of
+from posenc.backends.inputs.attention_call import AttentionCall, AttentionOptions
+from posenc.backends.inputs.query_blocks import attend_in_blocks, calls_of, prepare_ranges
 from posenc.backends.inputs.rewrites import rewritten
 from posenc.backends.inputs.validation import Causal, as_list
 from posenc.backends.preference import preferred
@@ -114,15 +114,15 @@ def attention(
         "softcap": softcap, "dropout": dropout,
     }  # fmt: skip
     with own_precision(q.device.type if isinstance(q, Tensor) else "cpu"):
-        call = prepare_call(q, k, v, acting, **options)
+        call, ranges = prepare_ranges(q, k, v, acting, options)
+        if len(ranges) > 1:
+            check_backend(backend)
+            return attend_in_blocks(partial(attention, backend=backend), ranges, q, k, v, acting, options, call)
         if q.shape[0] == 0 or q.shape[2] == 0:
             check_backend(backend)
             return v.new_zeros(*q.shape[:3], v.shape[3])
         validated, call = call, call if backend == "dense" else rewritten(call)
         chosen = choose(call, backend)
-        reach = reach_of(acting, q.dtype)
-        if reach is not None and len(ranges := blocks(call, reach)) > 1:
-            return attend_in_blocks(partial(attention, backend=backend), ranges, q, k, v, acting, options, call)
         if key is not None:
             prepared.keep(key, acting, validated, call, BACKENDS[chosen].run)
         if call.dropout is not None:
@@ -187,7 +187,13 @@ def explain(
     not sdpa: not asked for
     ...
     """
-    call = rewritten(prepare_call(q, k, v, as_list(encodings), **options))
+    acting = as_list(encodings)
+    call, ranges = prepare_ranges(q, k, v, acting, options)
+    if len(ranges) > 1:  # the last range has the most keys
+        calls = [one for one in calls_of(ranges, q, k, v, acting, options, call) if not isinstance(one, int)]
+        of_range = explain(*calls[-1][:3], acting, backend=backend, **calls[-1][3])
+        return of_range._replace(how=f"{len(ranges)} ranges of queries, each with a middle of its own: {of_range.how}")
+    call = rewritten(call)
     chosen = choose(call, backend)
     refused = {}
     for name, module in BACKENDS.items():

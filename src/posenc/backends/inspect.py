@@ -20,8 +20,8 @@ from torch.utils.checkpoint import checkpoint
 from posenc.arguments import shown
 from posenc.backends import dense, rows
 from posenc.backends.derivatives import only_plain_operations
-from posenc.backends.inputs.attention_call import AttentionCall, AttentionOptions, prepare_call
-from posenc.backends.inputs.query_blocks import attend_in_blocks, blocks, reach_of
+from posenc.backends.inputs.attention_call import AttentionCall, AttentionOptions
+from posenc.backends.inputs.query_blocks import attend_in_blocks, prepare_ranges
 from posenc.backends.inputs.validation import as_list
 from posenc.encoding import Encoding, ScoreEncoding, own_precision
 from posenc.factory_kwargs import names_other_words
@@ -74,9 +74,8 @@ def read_attention(
     listing = as_list(encodings)
     v = _unread(k, listing) if v is None else v
     with own_precision(q.device.type if isinstance(q, Tensor) else "cpu"):
-        call = prepare_call(q, k, v, listing, **options)
+        call, ranges = prepare_ranges(q, k, v, listing, options)
         start, stop = check_range(queries, q.shape[2])
-        ranges = blocks(call, reach_of(listing, q.dtype))
         if len(ranges) == 1:
             return read_queries(call, start, stop)
         some = [(max(low, start), min(high, stop)) for low, high in ranges if low < stop and high > start]
@@ -181,11 +180,10 @@ def attention_lse(
     """
     listing = as_list(encodings)
     with own_precision(q.device.type if isinstance(q, Tensor) else "cpu"):
-        call = prepare_call(q, k, v, listing, **options)
+        call, ranges = prepare_ranges(q, k, v, listing, options)
         if call.weight is not None:
             name = type(call.weight).__name__
             raise ValueError(f"encodings: {name} replaces softmax, so that its scores have no log-sum-exp")
-        ranges = blocks(call, reach_of(listing, q.dtype))
         if len(ranges) == 1:
             return _by_blocks(call)
         return attend_in_blocks(attention_lse, ranges, q, k, v, listing, options, call)

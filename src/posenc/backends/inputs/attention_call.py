@@ -336,8 +336,12 @@ def prepare_call(
     tolerance: float = 0.0,
     softcap: float | None = None,
     dropout: float = 0.0,
+    rotate: bool = True,
 ) -> AttentionCall:
     """Validate a call, fill in its defaults, rotate queries and keys; takes the arguments of `AttentionOptions`.
+
+    Args:
+        rotate: False leaves queries and keys as they are, for a call that is to be divided first.
 
     Raises:
         ValueError: for anything that does not fit; the text names the argument.
@@ -363,7 +367,7 @@ def prepare_call(
     mask, parts = check_mask(mask, q, k), check_segments(segments, q, k)
     spanned = length if isinstance(length, Spans) else check_length(length)
     unrotated = q, k
-    if not empty and any(isinstance(e, RotaryEncoding) for e in encodings):
+    if rotate and not empty and any(isinstance(e, RotaryEncoding) for e in encodings):
         q, k = rotated(encodings, q, k, *positions.read(), spanned, mask, parts)
     if not aligned and causal != "positions":
         read = any(e.reach(q.dtype) is not None if isinstance(e, RotaryEncoding) else e.axes > 0 for e in encodings)

@@ -6,15 +6,32 @@ floating-point numbers allows, tens of thousands of tokens; beyond, each block o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 
-from posenc.backends.inputs.attention_call import AttentionCall, AttentionOptions
+from posenc.backends.inputs.attention_call import AttentionCall, AttentionOptions, prepare_call
 from posenc.backends.inputs.rotation import Spans, part, spans_of
 from posenc.encoding import Encoding, RotaryEncoding
 from posenc.tracing import tracing
+
+
+def prepare_ranges(
+    q: Tensor, k: Tensor, v: Tensor, encodings: Sequence[Encoding], options: AttentionOptions
+) -> tuple[AttentionCall, list[tuple[int, int]]]:
+    """The validated call, and the ranges of queries that `attend_in_blocks` takes where there are several.
+
+    A call of one range is rotated; one that is divided is not, as each range is rotated about a middle of its own.
+    """
+    reach = reach_of(encodings, q.dtype) if isinstance(q, Tensor) else None
+    if reach is not None:
+        call = prepare_call(q, k, v, encodings, **options, rotate=False)
+        ranges = [] if 0 in q.shape[:3] else blocks(call, reach)
+        if len(ranges) > 1:
+            return call, ranges
+    call = prepare_call(q, k, v, encodings, **options)
+    return call, [(0, call.q.shape[2])]
 
 
 def reach_of(encodings: Sequence[Encoding], dtype: torch.dtype) -> int | None:
@@ -87,13 +104,33 @@ def attend_in_blocks(
 ) -> Tensor:
     """``attend(q, k, v, encodings, **options)`` for each range of queries, end to end.
 
-    Rotations that span a row span what they would in one call, also beyond the keys of a block.
-
     Args:
         attend: takes what `attention` takes; returns ``(batch, heads, queries, ...)``.
         ranges: first and last + 1 of the queries of each block.
         q, k, v, encodings, options: as the caller passed them, not yet rotated.
         call: the same, validated.
+    """
+    out = []
+    for one in calls_of(ranges, q, k, v, encodings, options, call):
+        if isinstance(one, int):  # queries before the first key
+            out.append(q.new_zeros(*q.shape[:2], one, v.shape[3]))
+        else:
+            out.append(attend(*one[:3], encodings, **one[3]))
+    return torch.cat(out, 2)
+
+
+def calls_of(
+    ranges: Sequence[tuple[int, int]],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    encodings: Sequence[Encoding],
+    options: AttentionOptions,
+    call: AttentionCall,
+) -> Iterator[tuple[Tensor, Tensor, Tensor, AttentionOptions] | int]:
+    """q, k, v and the options of each range of queries; their number alone where they attend to no key.
+
+    Rotations that span a row span what they would in one call, also beyond the keys of a block.
     """
     queries, keys, mask, segments = q.shape[2], k.shape[2], call.mask, call.segments
     x, features, length = options.get("x"), options.get("features"), options.get("length")
@@ -101,11 +138,10 @@ def attend_in_blocks(
     counted = call.aligned and by_index
     spanning = [e for e in encodings if isinstance(e, RotaryEncoding) and e.length_dependent]
     span = spans_of(spanning[0], call.k_pos, mask, segments) if spanning and length is None else None
-    out = []
     for start, stop in ranges:
         visible = stop + keys - queries if by_index else keys
-        if visible <= 0:  # queries before the first key
-            out.append(q.new_zeros(*q.shape[:2], stop - start, v.shape[3]))
+        if visible <= 0:
+            yield stop - start
             continue
         rows = mask if mask is None or mask.shape[2] == 1 else mask[:, :, start:stop]
         block: AttentionOptions = {
@@ -118,5 +154,4 @@ def attend_in_blocks(
             "mask": None if rows is None else rows[..., :visible],
             "segments": None if segments is None else (segments[0][:, start:stop], segments[1][:, :visible]),
         }
-        out.append(attend(q[:, :, start:stop], k[:, :, :visible], v[:, :, :visible], encodings, **block))
-    return torch.cat(out, 2)
+        yield q[:, :, start:stop], k[:, :, :visible], v[:, :, :visible], block
