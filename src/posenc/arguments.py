@@ -17,6 +17,7 @@ WIDEST = 2**17  # channels of a token, of a head, units of a layer
 MOST_HEADS = 2**13
 MOST_AXES = 2**6
 LONGEST = 2**53  # tokens that a length may speak of: float64 counts them one by one
+TRANSPOSE_HINT = "; tensors (batch, tokens, heads, width) want .transpose(1, 2) first"  # the likely cause
 LARGEST = 2**33  # numbers in one table of parameters, 32 GiB in float32
 
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from posenc import ALiBi, RoPE, T5Bias, attention, explain
+from posenc import ALiBi, ForgetGate, RoPE, T5Bias, XPos, attention, explain
 from posenc.positions import _counted
+from posenc.rotary import GRAPEM
 from posenc.score import DAPE, Mixture
 from tests.samples import gap, qkv
 
@@ -168,3 +169,28 @@ def test_heads_of_a_group_as_rows(queries, mask, encodings, dtype):
     for causal in (True, False):
         expected = attention(*inputs, encodings, mask=seen, causal=causal, backend="dense")
         assert gap(attention(q, k, v, encodings, mask=seen, causal=causal, backend="sdpa"), expected) < close
+
+
+def test_tokens_and_heads_that_changed_places():
+    """(batch, tokens, heads, width) is told wherever something else says how many tokens or heads there are."""
+    x, tokens = torch.randn(1, 96, 8, 16), torch.arange(96)
+    rope, grape = RoPE(16), GRAPEM(16, num_heads=8)
+    calls = (
+        lambda: rope(x, x, tokens, tokens),
+        lambda: rope.rotate(x, rope.table(tokens)),
+        lambda: rope.rotate_(x.clone(), rope.table(tokens)),
+        lambda: grape.rotate(x, grape.table(tokens)),
+        lambda: XPos(16)(x, x, tokens, tokens),
+        lambda: attention(x, x, x, [rope], q_pos=tokens, k_pos=tokens),
+        lambda: attention(x, x, x, [ALiBi(8)]),
+        lambda: attention(x, x, x, mask=torch.ones(96, 96, dtype=torch.bool)),
+        lambda: attention(x, x, x, segments=tokens // 10),
+        lambda: attention(x, x[:, :, :2], x[:, :, :2]),
+        lambda: attention(x, x, x, [ForgetGate(32, num_heads=96)], x=torch.randn(1, 96, 32)),
+    )
+    for call in calls:
+        with pytest.raises(ValueError, match=r"transpose\(1, 2\)"):
+            call()
+    with pytest.raises(ValueError, match="positions are 7"):
+        rope.rotate(torch.randn(1, 2, 5, 16), rope.table(torch.arange(7)))
+    assert rope.rotate(torch.randn(1, 2, 5, 16), rope.table(torch.arange(1))).shape == (1, 2, 5, 16)

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from posenc.arguments import TRANSPOSE_HINT
 from posenc.encoding import Table
 from posenc.frequencies.rotation import Layout
 from posenc.rotary import _exported
@@ -38,6 +39,7 @@ _SCRATCH = 2**18  # elements of a float32 block: 1 MiB, a core's share of the ca
 
 def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Tensor:
     """Rotate the pairs of ``x`` (..., dim) by ``cos`` and ``sin`` (..., pairs); further channels pass through."""
+    check_tokens(x, cos)
     if _exported.can(x, cos):
         return _exported.by_operator(x, cos, sin, layout == "interleaved")
     if _plain_only(x, cos):
@@ -60,6 +62,7 @@ def rotate_pairs_(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Tensor
         raise ValueError("x must not require a gradient to be rotated in place: use rotate")
     if x.numel() and any(size > 1 and stride == 0 for size, stride in zip(x.shape, x.stride(), strict=True)):
         raise ValueError("x must not be expanded to be rotated in place: several elements share memory; use rotate")
+    check_tokens(x, cos)
     if _plain_only(x, cos):
         return x.copy_(rotate_pairs(x, cos, sin, layout))
     rotary = x[..., : 2 * cos.shape[-1]]
@@ -68,6 +71,16 @@ def rotate_pairs_(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Tensor
         return x
     _through_scratch(x, cos, sin, layout, False, out=x)
     return x
+
+
+def check_tokens(x: Tensor, cos: Tensor) -> None:
+    """Raise a ValueError unless a table ``(..., tokens | 1, pairs)`` is for as many tokens as ``x`` has."""
+    if cos.ndim < 2 or x.ndim < 2 or cos.shape[-2] == x.shape[-2]:
+        return
+    tokens = cos.shape[-2]
+    if tokens != 1:
+        hint = TRANSPOSE_HINT if x.ndim > 2 and x.shape[-3] % max(1, tokens) == 0 else ""  # heads, or those of q and k
+        raise ValueError(f"positions are {tokens}, but x {tuple(x.shape)} has {x.shape[-2]} tokens{hint}")
 
 
 def _plain_only(x: Tensor, cos: Tensor) -> bool:
@@ -257,6 +270,7 @@ def rotate_grouped(kind: str, x: Tensor, table: Table, layout: Layout, num_heads
         raise ValueError(
             f"num_kv_heads: this {kind} has frequencies for {num_heads} query and {num_kv_heads} key heads, "
             f"got a tensor of {heads} heads; queries must share the frequencies of their key: give num_kv_heads"
+            f"{TRANSPOSE_HINT if heads == cos.shape[-2] != x.shape[2] else ''}"
         )
     if heads == num_kv_heads:
         return rotate_pairs(x, cos, sin, layout)

@@ -32,7 +32,7 @@ from posenc.frequencies.modules import module_of
 from posenc.frequencies.rotation import Layout, RoPESpec, check_rotation
 from posenc.frequencies.spectrum import Spectrum, host_float64
 from posenc.rotary._decode_table_cache import CountedTables, DecodeTableCache
-from posenc.rotary._rotate import FEW, rotate_doubled, rotate_pairs, rotate_pairs_
+from posenc.rotary._rotate import FEW, check_tokens, rotate_doubled, rotate_pairs, rotate_pairs_
 from posenc.rotary._rotation_table import RotationTable, check_theta, distinct_groups
 from posenc.tracing import real_tensors, tracing
 
@@ -163,6 +163,7 @@ class RoPE(RotaryEncoding, RoPESpec):
         """cos and sin in a shape that broadcasts with ``x`` (batch, heads, tokens, channels)."""
         cos, sin = table
         if self._fewest is not None:
+            check_tokens(x, cos)
             return self._of_heads(cos, x.shape[1]), self._of_heads(sin, x.shape[1])
         return (cos, sin) if cos.ndim == 2 else (cos.unsqueeze(-3), sin.unsqueeze(-3))
 

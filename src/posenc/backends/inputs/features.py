@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from posenc.arguments import shown
-from posenc.backends.inputs.validation import TRANSPOSE_HINT
+from posenc.arguments import TRANSPOSE_HINT, shown
 from posenc.encoding import Encoding, ScoreEncoding
 
 

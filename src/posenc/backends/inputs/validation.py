@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from posenc import positions as position
-from posenc.arguments import LONGEST, shown, truth_of
+from posenc.arguments import LONGEST, TRANSPOSE_HINT, shown, truth_of
 from posenc.backends.inputs.visibility import Causal as Causal
 from posenc.backends.inputs.visibility import VisibilityMask
 from posenc.encoding import (
@@ -27,8 +27,6 @@ from posenc.encoding import (
     hook_point_of,
 )
 from posenc.tracing import has_values
-
-TRANSPOSE_HINT = "; tensors (batch, tokens, heads, width) want .transpose(1, 2) first"  # the likely cause
 
 
 def coordinates_of(encodings: Sequence[Encoding]) -> int:
@@ -332,7 +330,8 @@ def check_mask(mask: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
     of_batch, of_heads, of_queries, of_keys = mask.shape
     fits = (of_batch == 1 or of_batch == batch) and (of_heads == 1 or of_heads == heads)
     if not (fits and (of_queries == 1 or of_queries == queries) and of_keys == keys):
-        raise ValueError(f"mask must be {_mask_of(queries, keys)}, got {shape}")
+        hint = TRANSPOSE_HINT if of_keys != keys and of_keys == k.shape[1] else ""
+        raise ValueError(f"mask must be {_mask_of(queries, keys)}, got {shape}{hint}")
     return mask.to(q.device)
 
 
@@ -350,9 +349,10 @@ def check_segments(
     queries, keys, batch = q.shape[2], k.shape[2], q.shape[0]
     if isinstance(segments, Tensor):
         if segments.ndim not in (1, 2) or segments.shape[-1] != keys or queries > keys:
+            hint = TRANSPOSE_HINT if segments.ndim in (1, 2) and segments.shape[-1] == k.shape[1] != keys else ""
             raise ValueError(
                 f"segments must be (tokens,) or (batch, tokens) for {keys} keys, whose last {queries} are the queries, "
-                f"got {tuple(segments.shape)}; or pass a pair (of queries, of keys)"
+                f"got {tuple(segments.shape)}; or pass a pair (of queries, of keys){hint}"
             )
         segments = (segments[..., keys - queries :], segments)
     if not isinstance(segments, tuple | list) or len(segments) != 2:
