@@ -4,8 +4,9 @@
     python benchmarks/engine_lines.py printed   # prints the current lines, without any engine
 
 The configs are tests/golden/published_configs.jsonl. For each that rotates, the lines come from `posenc serve-flags`
-(also with ``--exact``), from `posenc extend --config-only` to twice the declared length and from the SERVING.md of that
-extension. `posenc recommend --engine` prints no engine command, only commands of posenc.
+(also with ``--exact``) and from `posenc extend --config-only` to twice the declared length; SERVING.md prints the lines
+of both, and `posenc recommend` those of the extension. Lines of the record under "SERVING.md" are from a time when that
+file had words of its own.
 
     parsed    the engine's own argument parser accepts the arguments: vLLM's make_arg_parser and EngineArgs, SGLang's
               prepare_server_args, mlx_lm.server's main, llama-server's common_params_parse
@@ -42,6 +43,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from posenc.hf import extend_config, read_rope
+from posenc.hf.config.block_schema import PRESERVED
 from posenc.hf.config.text_config import find_text_config, layers_without_rope, max_length
 from posenc.hf.serving.flags import serve_flags
 
@@ -81,7 +83,21 @@ class Line(NamedTuple):
     @property
     def key(self) -> tuple[str, str, str, str]:
         """What a record of the line is found by."""
-        return self.model, self.command, self.engine, self.text
+        return self.model, self.command, self.engine, meaning(self.text)
+
+
+def meaning(text: str) -> str:
+    """The words of a line without their order, and of an override what the rotary class reads."""
+    words = shlex.split(text)
+    return json.dumps(sorted(json.dumps(_read(json.loads(word)), sort_keys=True) if word[0] == "{" else word
+                             for word in words if word))  # fmt: skip
+
+
+def _read(value: Any) -> Any:
+    """A block without the keys that say something else than the rotation, which the record does not judge."""
+    if isinstance(value, dict):
+        return {key: _read(inner) for key, inner in value.items() if key not in PRESERVED or key == "mrope_interleaved"}
+    return float(value) if type(value) is int else value
 
 
 # ------------------------------------------------------------------------------------------------- what posenc prints
@@ -134,28 +150,6 @@ def _of_extension(model: str, config: Config) -> Iterator[Line]:
         engine = next((key for key, name in ENGINES.items() if line.engine.startswith(name)), "")
         if line.command and engine:
             yield Line(model, "extend --config-only", engine, line.command, extended, extended, length)
-    yield from _of_serving_file(model, config, extended, length)
-
-
-def _of_serving_file(model: str, config: Config, extended: Config, length: int) -> Iterator[Line]:
-    """Lines of SERVING.md, whose folder has the keys of both versions."""
-    from transformers import AutoConfig
-
-    from posenc.hf.extend.folder import serving_lines, with_both_versions, with_gains
-
-    try:
-        version_5 = json.loads(json.dumps(AutoConfig.for_model(**copy.deepcopy(extended)).to_dict()))
-        text = serving_lines(version_5, "DIR", length, trained=False)
-    except (ValueError, KeyError, AttributeError, TypeError):  # a model that transformers or posenc does not load
-        return
-    written = with_both_versions(with_gains(version_5))
-    commands = {"vllm serve": "vllm", "sglang.launch_server": "sglang", "llama": "llama_cpp", "convert_hf": "llama_cpp",
-                "posenc gguf": "llama_cpp", "mlx_lm.server": "mlx_lm"}  # fmt: skip
-    for line in text.splitlines():
-        if line.startswith("    "):
-            engine = next(engine for word, engine in commands.items() if word in line)
-            original = "ORIGINAL" in line
-            yield Line(model, "SERVING.md", engine, line.strip(), config if original else written, extended, length)
 
 
 # ----------------------------------------------------------------------------------------------- what engines answer

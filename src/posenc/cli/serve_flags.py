@@ -3,35 +3,48 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 from posenc.hf.config.rope_argument import parse_rope_argument
 from posenc.hf.config.rope_config import RopeConfig, read_rope
-from posenc.hf.explanation.report import facts
-from posenc.hf.serving.flags import serve_flags
+from posenc.hf.extend.plan import Plan, plan_or_refusal
+from posenc.hf.serving.flags import reach_of, serve_flags
 from posenc.input_files import naming
 
 
 def run(
     *, path: str, rope: str | None, exact: bool, length: int | None, engine_versions: list[str], as_json: bool
 ) -> int:
-    """Print a line for each engine."""
+    """Print a line for each engine, or the command that extends a config whose own rotation does not reach a length."""
     versions = _versions(engine_versions)
     with naming(path):
         config = read_rope(Path(path))
     target = config if rope is None else parse_rope_argument(rope, config)
     with naming(path):
         flags = serve_flags(target, exact=exact, length=length, engine_versions=versions)
-        reach = None if length is None else _reach(target)
-    if length is not None and reach is not None and length > reach:
-        sys.stderr.write(
-            f"note: this rotation is meant for {reach:,} tokens, and {length:,} are to be served: positions beyond "
-            "have angles that training did not. Extend it first (posenc extend, or --rope with a scaling)\n"
-        )
-    lines = [json.dumps([engine._asdict() for engine in flags], indent=2)] if as_json else map(str, flags)
-    sys.stdout.write("\n".join(lines) + "\n")
+        reach = reach_of(target)
+        beyond = length is not None and reach is not None and length > reach and rope is None
+        extension, text = _extension(path, config, length) if beyond and length else ({}, "")
+    if as_json:
+        text = json.dumps([{**each._asdict(), **extension} for each in flags], indent=2)
+    elif beyond:
+        text = f"{path}: its rotation reaches {reach:,} tokens, and {length:,} are to be served, so no flags.\n{text}"
+    else:
+        text = "\n".join(map(str, flags))
+    sys.stdout.write(f"{text}\n")
     return 0
+
+
+def _extension(path: str, config: RopeConfig, length: int) -> tuple[dict[str, Any], str]:
+    """The plan of a longer context as plain data, with the words of its command; and both as text."""
+    plan = plan_or_refusal(config.config, length)
+    if not isinstance(plan, Plan):
+        return plan.record(), str(plan)
+    command = plan.command(path)
+    return {**plan.record(), "command": shlex.split(command)}, f"{plan.title}\n{command}"
 
 
 def _versions(words: list[str]) -> dict[str, str]:
@@ -40,9 +53,3 @@ def _versions(words: list[str]) -> dict[str, str]:
         if not all(word.partition("=")):
             raise ValueError(f"--engine-version must be ENGINE=VERSION, such as vllm=0.33.0, got {word!r}")
     return dict(word.split("=", 1) for word in words)
-
-
-def _reach(config: RopeConfig) -> int | None:
-    """The longest context that the rotation is meant for; None where no layer says one."""
-    lengths = [layer["longest_length"] for layer in facts(config)["layers"].values() if layer is not None]
-    return max((length for length in lengths if length is not None), default=None)

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from posenc.hf.config.block_schema import Block
-from posenc.hf.config.rope_keys import find_rope_blocks
-from posenc.hf.config.text_config import TextConfig, find_text_config
+from posenc.hf.config.rope_config import read_rope
+from posenc.hf.config.text_config import TextConfig
+from posenc.hf.serving.beyond import beyond_rotation, engine_notes
 from posenc.hf.serving.engines import (
     CONVERTER,
     FLAGS,
@@ -32,10 +32,10 @@ from posenc.hf.serving.engines import (
     title,
     verdict,
 )
+from posenc.hf.serving.flags import words_of_block
 from posenc.hf.sources.gguf_metadata import ARCHITECTURES
 from posenc.hf.sources.load import Config
 
-_FLAGS_OF_YARN = {"rope_type", "rope_theta", "factor", "original_max_position_embeddings", "beta_fast", "beta_slow"}
 _SECTION = "mrope_section"
 
 
@@ -68,19 +68,22 @@ class _ServedConfig(NamedTuple):
         spelling: its keys.
         model_type: of the text model; `UNKNOWN` where posenc does not know it.
         length: tokens to serve.
+        beyond: parts of its attention that no rotary class computes.
     """
 
     blocks: tuple[Block | None, ...]
     spelling: str
     model_type: str
     length: int
+    beyond: tuple[str, ...] = ()
 
     def verdict(self, engine: str, **changed: Any) -> Verdict:
         """What was measured of this config in an engine."""
         serving = self._replace(**changed)
         return verdict(
-            engine, serving.blocks, spelling=serving.spelling, model_type=serving.model_type, length=serving.length
-        )
+            engine, serving.blocks, spelling=serving.spelling, model_type=serving.model_type, length=serving.length,
+            beyond=serving.beyond,
+        )  # fmt: skip
 
 
 def engine_lines(config: Config, length: int, folder: str, *, gguf: str = "") -> tuple[EngineLine, ...]:
@@ -92,20 +95,21 @@ def engine_lines(config: Config, length: int, folder: str, *, gguf: str = "") ->
         folder: that has the written config and the weights.
         gguf: path of the source where it is a GGUF file, which llama.cpp alone serves.
     """
-    text_config = find_text_config(config)
+    read = read_rope(config)
+    text_config = read.text_config
     blocks = tuple(
         None if block.values is None else {key: value for key, value in block.effective.items() if value is not None}
-        for block in find_rope_blocks(text_config)
+        for block in read.parsed.rope_blocks
     )
     model_type = text_config.model_type if text_config.known else UNKNOWN
-    serving = _ServedConfig(blocks, spelling_of(text_config), model_type, length)
+    serving = _ServedConfig(blocks, spelling_of(text_config), model_type, length, beyond_rotation(read))
     name = shlex.quote(folder)
     if gguf:
         return (_of_gguf(text_config, serving, shlex.quote(gguf)),)
     sglang = f"python -m sglang.launch_server --model-path {name} --context-length {length}"
     lines = (
-        _server(VLLM, f"vllm serve {name} --max-model-len {length}", serving, name),
-        _server(SGLANG, sglang, serving, name),
+        _server(VLLM, f"vllm serve {name} --max-model-len {length}", serving, name, engine_notes(read, VLLM, length)),
+        _server(SGLANG, sglang, serving, name, engine_notes(read, SGLANG, length)),
         _llama_cpp(serving, name),
         _mlx(text_config, serving, name),
         EngineLine("transformers", f'from_pretrained("{folder}")', True, "reads the file as it is"),
@@ -130,14 +134,14 @@ def _named(engine: str) -> str:
     )  # fmt: skip
 
 
-def _server(engine: str, command: str, serving: _ServedConfig, name: str) -> EngineLine:
+def _server(engine: str, command: str, serving: _ServedConfig, name: str, notes: tuple[str, ...]) -> EngineLine:
     checked = serving.verdict(engine)
     if checked.wrong:
         multimodal = any(_SECTION in block for block in serving.blocks if block)  # which the plug-in does not have
         plug_in = f"; or posenc's plug-in: posenc serve-flags {name} --exact --length {serving.length}"
         no_plug_in = multimodal or checked.plug_in_failed
         return EngineLine(_named(engine), "", False, str(checked) if no_plug_in else f"{checked}{plug_in}")
-    return EngineLine(_named(engine), command, checked.right, str(checked))
+    return EngineLine(_named(engine), command, checked.right, "; ".join([str(checked), *notes]))
 
 
 def _llama_cpp(serving: _ServedConfig, name: str) -> EngineLine:
@@ -161,29 +165,24 @@ def _of_gguf(text_config: TextConfig, serving: _ServedConfig, gguf: str) -> Engi
         reason = str(checked) if checked.wrong else "its layers have rotations of several kinds"
         return EngineLine(engine, "", False, f"no GGUF file is known to hold this rotation: {reason}")
     block = {key: value for key, value in serving.blocks[0].items() if key != _SECTION}
-    names = [name for name, (model_type, _) in ARCHITECTURES.items() if model_type == text_config.model_type]
-    raised = [f"--override-kv {names[0]}.context_length=int:{serving.length}"] if names else []
-    flags, by_flags = list(_llama_cpp_flags(block)), serving.verdict(FLAGS, spelling="v5")
-    if flags and not by_flags.wrong:
-        command = " ".join([f"llama-server -m {gguf}", *flags, f"-c {serving.length}", *raised])
+    raised = context_words(text_config.model_type, serving.length)
+    by_flags = serving.verdict(FLAGS, spelling="v5")
+    try:
+        words = words_of_block(block)
+    except ValueError:  # the file must say it
+        words = []
+    if words and not by_flags.wrong:
+        command = " ".join([f"llama-server -m {gguf}", *words, f"-c {serving.length}", *raised])
         return EngineLine(engine, command, by_flags.right, f"no file is changed; {by_flags}")
     rope = shlex.quote(json.dumps(block))
     command = f"posenc gguf {gguf} extended.gguf --rope {rope}; llama-server -m extended.gguf -c {serving.length}"
     return EngineLine(engine, " ".join([command, *raised]), checked.right, str(checked))
 
 
-def _llama_cpp_flags(block: Mapping[str, Any]) -> Iterator[str]:
-    """Flags of llama-server for a block; none where they cannot say it."""
-    kind, base = block.get("rope_type"), f"--rope-freq-base {block['rope_theta']:.10g}"
-    if kind == "linear":
-        yield from ("--rope-scaling linear", f"--rope-scale {block['factor']:.10g}", base)
-    elif kind == "yarn" and set(block) - {"partial_rotary_factor"} <= _FLAGS_OF_YARN:
-        yield from ("--rope-scaling yarn", f"--rope-scale {block['factor']:.10g}")
-        yield f"--yarn-orig-ctx {block['original_max_position_embeddings']}"
-        for key in ("beta_fast", "beta_slow"):
-            if key in block:
-                yield f"--yarn-{key.replace('_', '-')} {block[key]:.10g}"
-        yield base
+def context_words(model_type: str, length: int) -> list[str]:
+    """Words with which llama-server grants more tokens than a file declares; none for a model type without a name."""
+    name = next((name for name, (served_type, _) in ARCHITECTURES.items() if served_type == model_type), None)
+    return [] if name is None else ["--override-kv", f"{name}.context_length=int:{length}"]
 
 
 def _mlx(text_config: TextConfig, serving: _ServedConfig, name: str) -> EngineLine:

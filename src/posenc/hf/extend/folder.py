@@ -22,37 +22,26 @@ import json
 import shlex
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
 from torch import nn
 from transformers import AutoConfig
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from posenc.arguments import one_line, shown
 from posenc.evaluation.log import locked
 from posenc.frequencies.modules import LongRoPE
 from posenc.hf.atomic_write import naming_target, write_atomically
-from posenc.hf.config.rope_config import RopeConfig, read_rope
+from posenc.hf.config.rope_config import read_rope
 from posenc.hf.config.rotation import equivalent
 from posenc.hf.config.text_config import find_text_config, with_text_config
 from posenc.hf.config.version_keys import changes_to
+from posenc.hf.extend.engine_lines import context_words, engine_lines
 from posenc.hf.extend.weight_files import link_files, weight_files
 from posenc.hf.limits import FILE_BYTES
-from posenc.hf.serving.engines import (
-    CONVERTER,
-    MLX,
-    NAMES,
-    SGLANG,
-    VLLM,
-    WRITER,
-    Verdict,
-    newest,
-    spelling_of,
-    verdict,
-)
-from posenc.hf.serving.flags import Flags, serve_flags
-from posenc.hf.sources.gguf_metadata import ARCHITECTURES
+from posenc.hf.serving.flags import serve_flags
 from posenc.hf.sources.load import Config
 from posenc.input_files import path_text, read_json
 
@@ -320,12 +309,13 @@ def _means_the_same(both: Config, config: Config) -> bool:
     """Whether posenc and the installed transformers read both alike: some families misread the other version's keys."""
     try:
         rotations = [read_rope(each).layers for each in (both, config)]
+        alike = all(equivalent(rotations[0][kind], rotations[1][kind]) for kind in rotations[1])
+        if not alike or find_text_config(config).model_type not in CONFIG_MAPPING:  # which only posenc can read then
+            return alike
         transformers_blocks = [_as_transformers_reads(each) for each in (both, config)]
     except ValueError:
         return False
-    return transformers_blocks[0] == transformers_blocks[1] and all(
-        equivalent(rotations[0][kind], rotations[1][kind]) for kind in rotations[1]
-    )
+    return bool(transformers_blocks[0] == transformers_blocks[1])
 
 
 def _as_transformers_reads(config: Config) -> Any:
@@ -334,11 +324,8 @@ def _as_transformers_reads(config: Config) -> Any:
     return find_text_config(parsed.to_dict()).config.get("rope_parameters")
 
 
-_SGLANG_LONGER = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1"
-
-
-def serving_lines(config: Mapping[str, Any], folder: str, length: int, *, trained: bool) -> str:
-    """SERVING.md: commands for each engine, in Markdown.
+def serving_lines(config: Config, folder: str, length: int, *, trained: bool) -> str:
+    """SERVING.md: the lines of `engine_lines`, and flags for the original weights, in Markdown.
 
     Args:
         config: of the extended model, with version 5's keys.
@@ -346,22 +333,29 @@ def serving_lines(config: Mapping[str, Any], folder: str, length: int, *, traine
         length: tokens.
         trained: whether its weights were changed, so that the original ones are of no use.
     """
-    without_posenc = {key: value for key, value in config.items() if key != "posenc"}
-    written = with_both_versions(with_gains(without_posenc))
-    read, verdicts = read_rope(written), _verdicts(written, length)
-    flags = {each.engine: each for each in serve_flags(read, length=length)}
-    lines = [f"# Serving {folder} with {length:,} tokens", "", "transformers needs nothing but the folder."]
-    for engine, command in (
-        (VLLM, f"vllm serve {{}} --max-model-len {length}"),
-        (SGLANG, f"{_SGLANG_LONGER} python -m sglang.launch_server --model-path {{}} --context-length {length}"),
-    ):
-        lines += ["", *_of_server(engine, command, read, verdicts[engine], flags[engine], folder, length, trained)]
-    lines += [
-        "",
-        *_of_llama_cpp(find_text_config(written).model_type, verdicts, flags["llama.cpp"], folder, length, trained),
-    ]
-    lines += ["", *_of_mlx(verdicts[MLX], folder)]
+    written = with_both_versions(with_gains({key: value for key, value in config.items() if key != "posenc"}))
+    lines = [f"# Serving {folder} with {length:,} tokens"]
+    for line in engine_lines(written, length, folder):
+        commands = [f"    {command}" for command in line.command.split("; ") if command]
+        lines += ["", f"{line.engine}:", "", *commands, *([""] if commands else []), _sentence(line.text)]
+    if not trained:
+        lines += ["", "The weights are those of the original model, ORIGINAL, so that flags say the same:"]
+        read = read_rope(written)
+        for flags in serve_flags(read, length=length):
+            raised = context_words(read.model_type, length) if flags.engine == "llama.cpp" else []
+            command = f"{_OF_ORIGINAL[flags.engine]} {shlex.join([*flags.words, *raised])}"
+            lines += ["", f"    {command}" if flags.words else f"{flags.engine}: {flags.reason}."]
     return "\n".join(lines) + "\n"
+
+
+_OF_ORIGINAL = {
+    "vllm": "vllm serve ORIGINAL", "sglang": "python -m sglang.launch_server --model-path ORIGINAL",
+    "llama.cpp": "llama-server -m ORIGINAL.gguf",
+}  # fmt: skip
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def serving_lines_of_remapping(folder: str, name: str) -> str:
@@ -371,87 +365,3 @@ def serving_lines_of_remapping(folder: str, name: str) -> str:
         "    from posenc.hf.attach import load\n\n    model = load(FOLDER)\n\nfrom_pretrained refuses it. vLLM, SGLang "
         "and llama.cpp have nothing that does the same; a model for them needs a method of the frequencies.\n"
     )
-
-
-def _verdicts(config: Mapping[str, Any], length: int) -> dict[str, Verdict]:
-    """The measured result of each engine for the written config."""
-    text_config = find_text_config(dict(config))
-    block = text_config.config["rope_parameters"]
-    blocks = [block] if "rope_type" in block else list(block.values())
-    spelling, model_type = spelling_of(text_config), text_config.model_type
-    return {
-        engine: verdict(engine, blocks, spelling="v5" if engine == WRITER else spelling, model_type=model_type,
-                        length=length)
-        for engine in (VLLM, SGLANG, CONVERTER, WRITER, MLX)
-    }  # fmt: skip
-
-
-def _of_server(
-    engine: str, command: str, read: RopeConfig, checked: Verdict, flags: Flags, folder: str, length: int,
-    trained: bool,
-) -> Iterator[str]:  # fmt: skip
-    """vLLM or SGLang: with the folder, with the original weights, or through posenc's plug-in."""
-    name = shlex.quote(folder)
-    yield f"{NAMES[engine]} {newest(engine)}:"
-    yield ""
-    if not checked.wrong:
-        yield f"    {command.format(name)}"
-        yield f"\n{_sentence(checked)}"
-    else:
-        (exact,) = (each for each in serve_flags(read, exact=True, length=length) if each.engine == engine)
-        yield f"The folder alone is not computed correctly: {checked}."
-        if flags.words:
-            yield f"\n    {command.format(name)} {shlex.join(flags.words[:2])}"
-        if exact.words:
-            yield "\nWith posenc installed in the same environment:"
-            yield f"\n    {command.format(name)} {shlex.join(exact.words[:2])}"
-        elif not flags.words:
-            yield f"\nNo alternative is known: {exact.reason}."
-    if flags.words and not trained:
-        yield "\nThe weights are the original ones. With their folder, ORIGINAL, this is equivalent:"
-        yield f"\n    {command.format('ORIGINAL')} {shlex.join(flags.words[:2])}"
-    if flags.note and (not checked.wrong or flags.words):
-        yield f"\nBeware: {flags.note}."
-
-
-def _sentence(checked: Verdict) -> str:
-    words = str(checked)
-    return f"{words[0].upper()}{words[1:]}."
-
-
-def _of_llama_cpp(
-    model_type: str, verdicts: Mapping[str, Verdict], flags: Flags, folder: str, length: int, trained: bool
-) -> Iterator[str]:
-    """The converter where it writes the rotation, else posenc gguf; and flags for the original file."""
-    yield f"llama.cpp (llama_cpp_python {newest(CONVERTER)}):"
-    yield ""
-    convert = f"    python convert_hf_to_gguf.py {shlex.quote(folder)} --outfile"
-    lost, unwritable = verdicts[CONVERTER], verdicts[WRITER]
-    if not lost.wrong:
-        yield f"{convert} extended.gguf"
-        yield f"    llama-server -m extended.gguf -c {length}"
-        yield f"\n{_sentence(lost)}"
-    elif not unwritable.wrong:
-        yield f"Its converter drops this rotation ({lost}), and posenc writes it ({unwritable}):"
-        yield f"\n{convert} plain.gguf"
-        yield f"    posenc gguf plain.gguf extended.gguf --rope {shlex.quote(folder)}"
-        yield f"    llama-server -m extended.gguf -c {length}"
-    else:
-        yield f"No GGUF file is known to express this rotation: {unwritable}."
-    if trained or not flags.words:
-        return
-    names = [name for name, (served_type, _) in ARCHITECTURES.items() if served_type == model_type]
-    raised = f" --override-kv {names[0]}.context_length=int:{length}" if names else ""
-    yield f"\nOr with the original file ({flags.measured}):"
-    yield f"\n    llama-server -m ORIGINAL.gguf {shlex.join(flags.words)}{raised}"
-
-
-def _of_mlx(checked: Verdict, folder: str) -> Iterator[str]:
-    """mlx-lm, which reads version 4's keys in most families and version 5's in some."""
-    yield f"{NAMES[MLX]} {newest(MLX)}:"
-    yield ""
-    if checked.right is not True:  # its model classes read other keys each, so that another type's answer says nothing
-        yield f"Not from this folder: {checked}."
-    else:
-        yield f"    mlx_lm.server --model {shlex.quote(folder)}"
-        yield f"\n{_sentence(checked)}"

@@ -77,6 +77,10 @@ class Refused(ValueError):  # noqa: N818
         super().__init__(f"{reason}. {next_step[0].upper()}{next_step[1:]}")
         self.code, self.reason, self.next_step = code, reason, next_step
 
+    def record(self) -> dict[str, Any]:
+        """Code, reason and next step, as plain data."""
+        return {"refused": self.code, "reason": self.reason, "next_step": self.next_step}
+
 
 @dataclass(frozen=True)
 class BlockChange:
@@ -256,6 +260,14 @@ def plan_extension(
     )
     notes = (*change.notes, *stay, *_copied_lengths(text_config, length, declared)[1])
     return replace(plan, changes=changes, change=change, notes=notes)
+
+
+def plan_or_refusal(config: Config, length: int) -> Plan | Refused:
+    """The plan of a config for a length, or why there is none: for what prints either."""
+    try:
+        return plan_extension(config, length)
+    except Refused as refusal:
+        return refusal
 
 
 def start_of(text_config: TextConfig, original_length: int | None = None) -> int | None:

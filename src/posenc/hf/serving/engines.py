@@ -143,11 +143,13 @@ class Verdict(NamedTuple):
         engine: its adapter's name.
         version: of the engine.
         results: one a row.
+        beyond: parts of the config's attention that a measurement of a rotary class says nothing about.
     """
 
     engine: str
     version: str
     results: tuple[EngineResult, ...]
+    beyond: tuple[str, ...] = ()
 
     @property
     def wrong(self) -> tuple[EngineResult, ...]:
@@ -183,7 +185,9 @@ class Verdict(NamedTuple):
         if self.right:
             models = dict.fromkeys(result.model for result in self.results)
             rows = dict.fromkeys(result.row for result in self.results)
-            return f"{', '.join(rows)} measured right ({_measures(self)}, {', '.join(models)})"
+            measures = _measures(self)
+            rest = f"; not measured: {', '.join(self.beyond)}" if self.beyond and measures == "rotary class" else ""
+            return f"{', '.join(rows)} measured right ({measures}, {', '.join(models)}{rest})"
         if self.version not in engine_table()["engines"].get(self.engine, {}):
             known = ", ".join(versions(self.engine))
             if not known:
@@ -390,6 +394,7 @@ def verdict(
     model_type: str = "",
     length: int | None = None,
     version: str = "",
+    beyond: tuple[str, ...] = (),
 ) -> Verdict:
     """The measured results of an engine for a config.
 
@@ -403,12 +408,13 @@ def verdict(
         model_type: of the text model.
         length: tokens that are served; None: more than the original length.
         version: of the engine; "": the newest that was measured.
+        beyond: as `posenc.hf.serving.beyond.beyond_rotation` gives it.
     """
     results = []
     for row, block in rows_of_blocks(blocks, length).items():
         result = engine_result(engine, row, spelling, model_type, version)
         results.append(result._replace(state="right") if result.wrong and _has_remedy(result, block) else result)
-    return Verdict(engine, version or newest(engine), tuple(results))
+    return Verdict(engine, version or newest(engine), tuple(results), beyond)
 
 
 def _has_remedy(result: EngineResult, block: Block) -> bool:

@@ -23,18 +23,20 @@ from posenc.arguments import check_flag, check_whole, one_line, shown
 from posenc.frequencies.host import steps_of
 from posenc.frequencies.longrope import LongRoPE
 from posenc.frequencies.rotation import RoPESpec
-from posenc.hf.config.block_schema import Block
+from posenc.hf.config.block_schema import PRESERVED, Block
 from posenc.hf.config.block_schema import keys_of as keys_of_type
 from posenc.hf.config.posenc_config import attached_names
 from posenc.hf.config.rope_block import ALL
 from posenc.hf.config.rope_config import RopeConfig
 from posenc.hf.config.rope_keys import find_rope_blocks
-from posenc.hf.config.rotation import Rotation, equivalent, keys_of, text_rope, to_longrope
+from posenc.hf.config.rotation import INTERLEAVED, Rotation, equivalent, keys_of, text_rope, to_longrope
 from posenc.hf.config.scalings import LENGTH, SILENT, Convention, block_of
 from posenc.hf.config.text_config import TextConfig, length_key, max_length
 from posenc.hf.config.write import Layers, extended_length, share_of
+from posenc.hf.explanation.report import longest_length
 from posenc.hf.families.layer_patterns import FULL
 from posenc.hf.limits import TOKENS
+from posenc.hf.serving.beyond import beyond_rotation, engine_notes
 from posenc.hf.serving.engines import FLAGS, SGLANG, UNKNOWN, VLLM, Verdict, engine_result, newest, verdict, versions
 from posenc.hf.serving.plugin_block import plugin_block
 
@@ -51,6 +53,9 @@ _DRAFTS = (
     "config.json"
 )
 _ENGINES = {"vllm": VLLM, "sglang": SGLANG, "llama.cpp": FLAGS}  # as their records are named
+
+
+_FLAGS_OF_YARN = {"rope_type", "rope_theta", "factor", "original_max_position_embeddings", "beta_fast", "beta_slow"}
 
 
 class Flags(NamedTuple):
@@ -116,11 +121,27 @@ def serve_flags(
     if attached_names(config.config) is not None:
         reason = "no engine computes the encodings that posenc attached to this model"
         return [Flags(engine, reason=reason) for engine in _ENGINES]
-    declared = length or _declared(config)
+    declared, reach = length or _declared(config), reach_of(config)
+    if length is not None and reach is not None and length > reach:
+        reason = f"this rotation reaches {reach:,} tokens, not {length:,}: extend it (posenc extend --config-only)"
+        return [Flags(engine, reason=reason) for engine in _ENGINES]
     return [
         _of_engine(config, engine, exact, declared, versions_by_engine.get(engine, newest(record)))
         for engine, record in _ENGINES.items()
     ]
+
+
+def reach_of(config: RopeConfig) -> int | None:
+    """The longest context that a rotation is meant for, in tokens; None: no length bounds it, or none is declared."""
+    ropes = [text_rope(rope) for rope in config.rotations.values() if rope is not None]
+    lengths = [longest_length(config, rope) for rope in ropes]
+    if any(rope.length_dependent and not _has_lists(rope) for rope in ropes):
+        return None
+    return max((length for length in lengths if length is not None), default=None)
+
+
+def _has_lists(rope: RoPESpec) -> bool:
+    return any(isinstance(step, LongRoPE) for step in steps_of(rope.scaling))
 
 
 def _of_engine(config: RopeConfig, engine: str, exact: bool, declared: int | None, version: str) -> Flags:
@@ -149,6 +170,7 @@ def _of_engine(config: RopeConfig, engine: str, exact: bool, declared: int | Non
     flag, length_flag = _FLAGS[engine]
     words = [flag, json.dumps(_overrides(config, blocks, engine, exact, declared)), *_length(declared, length_flag)]
     notes = [_note(config.rotations, engine, exact, declared), _DRAFTS if engine == "vllm" and _changed(config) else ""]
+    notes += () if exact else engine_notes(config, _ENGINES[engine], declared)
     note, right, measured = "; ".join(filter(None, notes)), checked.right, str(checked)
     if exact:
         tried = version in versions(_ENGINES[engine])
@@ -173,7 +195,10 @@ def _checked(
     """The measurements of the blocks that an engine gets."""
     text_config = config.text_config
     model_type = text_config.model_type if text_config.known else UNKNOWN
-    return verdict(_ENGINES[engine], blocks, model_type=model_type, length=declared, version=version)
+    return verdict(
+        _ENGINES[engine], blocks, model_type=model_type, length=declared, version=version,
+        beyond=beyond_rotation(config),
+    )  # fmt: skip
 
 
 def _declared(config: RopeConfig) -> int | None:
@@ -213,6 +238,10 @@ def _blocks(config: RopeConfig, engine: str, exact: bool, declared: int | None) 
         kind: None if rotation is None else _block(rotation, config.text_config, engine, declared, exact)
         for kind, rotation in config.rotations.items()
     }
+    for before in () if exact else config.parsed.rope_blocks:
+        block = blocks.get(before.kind)
+        if block is not None:
+            block |= {key: value for key, value in _kept(before.effective).items() if key not in block}
     if not any(blocks.values()):
         raise ValueError("no layer rotates")
     return blocks
@@ -270,6 +299,12 @@ def _block(rotation: Rotation, text_config: TextConfig, engine: str, declared: i
     return block | keys_of(rotation, text_config.rotation, {})
 
 
+def _kept(before: Block) -> Block:
+    """Keys of the file's block that say something else than the rotation, because an override replaces the block."""
+    others = ("max_position_embeddings", INTERLEAVED)  # the served length, and what the rotation says itself
+    return {key: before[key] for key in PRESERVED if before.get(key) is not None and key not in others}
+
+
 def _override(block: Block, old: Block) -> Block:
     """The block with every other key of its type that the file's block may have set to its default, or null.
 
@@ -282,7 +317,9 @@ def _override(block: Block, old: Block) -> Block:
 
 def _in(convention: Convention, rope: RoPESpec, declared: int | None) -> Block:
     """The block in an engine's convention; for what has no rope type there, a factor for each pair."""
-    if rope.length_dependent and not any(isinstance(step, LongRoPE) for step in steps_of(rope.scaling)):
+    if rope.length_dependent and not _has_lists(rope):
+        if declared is not None and all(getattr(s, "original_length", 0) >= declared for s in steps_of(rope.scaling)):
+            return {"rope_type": "default", "rope_theta": rope.base}  # within it the base does not grow
         text = "it follows the length, which the engine fixes once: declare one with --exact and posenc's plug-in"
         raise ValueError(f"{one_line(rope.scaling)}: {text}")
     try:
@@ -308,25 +345,31 @@ def llama_cpp_words(config: RopeConfig, declared: int | None) -> tuple[list[str]
     rotation = config.rotations.get(FULL, next(iter(config.rotations.values())))
     if rotation is None:
         raise ValueError("no layer rotates")
-    rope, words = text_rope(rotation), _length(declared, "-c")
+    rope = text_rope(rotation)
     try:
-        block = block_of(rope, "transformers", {})
+        block = _in("transformers", rope, declared)
     except ValueError:
         block = {}
-    kind = block.get("rope_type")
+    return [*words_of_block(block), *_length(declared, "-c")], block
+
+
+def words_of_block(block: Block) -> list[str]:
+    """Words of llama-server for a block.
+
+    Raises:
+        ValueError: for a block that no flags say.
+    """
+    kind, base = block.get("rope_type"), ["--rope-freq-base", f"{block.get('rope_theta', 0):.10g}"]
     if kind == "default":
-        return ["--rope-scaling", "none", "--rope-freq-base", f"{block['rope_theta']:.10g}", *words], block
-    base = ["--rope-freq-base", f"{rope.base:.10g}"]
+        return ["--rope-scaling", "none", *base]
     if kind == "linear":
-        return ["--rope-scaling", "linear", "--rope-scale", f"{block['factor']:.10g}", *base, *words], block
-    yarn_keys = {"rope_type", "rope_theta", "factor", "original_max_position_embeddings", "beta_fast", "beta_slow"}
-    if kind == "yarn" and set(block) <= yarn_keys:
+        return ["--rope-scaling", "linear", "--rope-scale", f"{block['factor']:.10g}", *base]
+    if kind == "yarn" and set(block) - {"partial_rotary_factor"} <= _FLAGS_OF_YARN:
         betas = [
             word for key in ("beta_fast", "beta_slow") if key in block
             for word in (f"--yarn-{key.replace('_', '-')}", f"{block[key]:.10g}")
         ]  # fmt: skip
         original = ["--yarn-orig-ctx", str(block["original_max_position_embeddings"])]
-        scale = ["--rope-scaling", "yarn", "--rope-scale", f"{block['factor']:.10g}"]
-        return [*scale, *original, *betas, *base, *words], block
+        return ["--rope-scaling", "yarn", "--rope-scale", f"{block['factor']:.10g}", *original, *betas, *base]
     missing = "YaRN with another gain or ramp" if kind == "yarn" else "factors for each pair"
     raise ValueError(f"they have no {missing}; write the file: posenc gguf")
