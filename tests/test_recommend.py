@@ -24,9 +24,13 @@ from posenc.recommend.needs import ALGORITHMIC, DECODERS, ENGINES, KINDS, MODELS
 from posenc.recommend.rule import SECTIONS, features, matches, significant, words
 from posenc.recommend.rules_of_thumb import rules_of_thumb
 from posenc_cli.arguments import QUESTIONS, parser_of
+from tests.golden import configs
 
 ROOT = Path(__file__).parents[1]
-ROPE_CHECKPOINT = Checkpoint("my-model", "llama", "rope", declared=8192, original=8192, cache=4096,
+PUBLISHED = {line["model"]: line["config"] for line in configs("published_configs")}
+LLAMA = {"model_type": "llama", "hidden_size": 512, "num_attention_heads": 8, "num_key_value_heads": 2,
+         "num_hidden_layers": 4, "max_position_embeddings": 8192, "rope_theta": 10000.0}  # fmt: skip
+ROPE_CHECKPOINT = Checkpoint("here/my-model", "my-model", LLAMA, "llama", declared=8192, cache=4096,
                              cached_tokens=(None,) * 32)  # fmt: skip
 
 
@@ -65,14 +69,17 @@ def test_every_need_has_one_default_and_a_way_to_check_it() -> None:
 
 def test_every_rule_answers_somebody() -> None:
     cases = [features(needs) for needs in all_needs()]
-    facts = ({"scheme": "table", "rows": 1024}, {"scheme": "alibi"}, {"scheme": "bias"}, {"scheme": "none"},
-             {"pattern": "windows", "window": 4096}, {"pattern": "mixed", "window": 512},
-             {"pattern": "global-nope", "window": 512}, {"cache": None},
-             {"scaling": "YaRN(4, original_length=2048)"}, {"scaling": "LongRoPE(4)"})  # fmt: skip
+    facts: tuple[dict[str, Any], ...] = (
+        {"config": PUBLISHED["openai-community/gpt2"]}, {"config": PUBLISHED["Qwen/Qwen3-8B"]},
+        {"config": PUBLISHED["deepseek-ai/DeepSeek-V3"], "model_type": "deepseek_v3"},
+        {"windowed": "Some", "window": 512}, {"cache": None},
+    )  # fmt: skip
     for changes in facts:
         needs = checkpoint_with(**changes)
         for tune, memory, length in itertools.product((False, True), (None, 1.0), (4096, 16384, 131072)):
-            cases.append(features(dataclasses.replace(needs, tune=tune, memory=memory, length=length)))
+            for engine in ("any", "vllm"):
+                changed = dataclasses.replace(needs, tune=tune, memory=memory, length=length, engine=engine)
+                cases.append(features(changed))
     unused = [rule.text for rule in rules() if not any(matches(rule.when, case) for case in cases)]
     assert not unused
 
@@ -204,8 +211,23 @@ def test_the_cache_is_that_of_the_model() -> None:
     )
 
 
+def test_memory_decides_the_window() -> None:
+    """4,096 bytes a token in each of 32 layers: a GiB holds 8,192 tokens, a quarter of it 2,048."""
+    needs = dataclasses.replace(checkpoint_with(), task="streaming", memory=0.25)
+    assert needs.fitting == 2048
+    assert features(needs)["kept"] == 2048
+    assert "2,048" in recommend(needs).default
+    assert features(dataclasses.replace(needs, memory=64.0))["kept"] == 8192, "no more than the training length"
+    assert features(dataclasses.replace(needs, memory=None))["kept"] == 8192
+    bounded = dataclasses.replace(checkpoint_with(cached_tokens=(None, 1024)), memory=4096 * 3024 / 2**30)
+    assert bounded.fitting == 2000, "a layer with a window keeps no more than it"
+    assert Needs(length=131072, memory=1.0).fitting == 8192, "Llama 3 8B: 128 KiB a token"
+
+
 def test_streams_of_a_scaled_checkpoint_get_a_window_and_no_longer_context() -> None:
-    scaled = dataclasses.replace(checkpoint_with(scaling="Llama3(8, original_length=1024)"), task="streaming")
+    block = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 1024, "low_freq_factor": 1.0,
+             "high_freq_factor": 4.0}  # fmt: skip
+    scaled = dataclasses.replace(checkpoint_with(config={**LLAMA, "rope_scaling": block}), task="streaming")
     assert recommend(scaled).default.startswith("StreamingLLM")
     tuned = texts(recommend(dataclasses.replace(scaled, tune=True)))
     assert not any(word in tuned for word in ("YaRN", "yarn", "LongRoPE", "RULER", "ruler"))
@@ -215,22 +237,31 @@ def test_streams_of_a_scaled_checkpoint_get_a_window_and_no_longer_context() -> 
 
 
 @pytest.mark.parametrize(
-    ("facts", "words_of_default"),
+    ("config", "plan"),
     [
-        ({}, "YaRN with factor 4"),
-        ({"scheme": "table", "rows": 1024, "declared": 1024}, "learned table of 1,024 positions"),
-        ({"scheme": "alibi"}, "ALiBi has no frequencies"),
-        ({"scheme": "bias"}, "last bucket"),
-        ({"scheme": "none"}, "no positional encoding"),
-        ({"pattern": "global-nope", "window": 4096}, "global layers have no positional encoding"),
-        ({"pattern": "windows", "window": 4096}, "no distance reaches 4,096 tokens"),
-        ({"scaling": "Llama3(8, original_length=8192)", "declared": 16384}, "by 2, and never scale twice"),
-        ({"scaling": "LongRoPE(32, original_length=4096)"}, "Remap distances"),
-        ({"declared": 65536}, "Change nothing: my-model declares 65,536 tokens"),
+        (LLAMA, {"method": "yarn", "factor": 4.0, "original_length": 8192}),
+        (PUBLISHED["openai-community/gpt2"], {"refused": "table"}),
+        (PUBLISHED["mosaicml/mpt-7b-instruct"], {"refused": "bias"}),
+        (PUBLISHED["google-t5/t5-small"], {"refused": "bias"}),
+        ({**LLAMA, "model_type": "mistral", "sliding_window": 4096}, {"refused": "windows"}),
+        ({**LLAMA, "rope_scaling": {"rope_type": "linear", "factor": 2.0}}, {"method": "linear", "factor": 8.0}),
     ],
-)
-def test_the_facts_of_a_checkpoint_change_the_answer(facts: dict[str, Any], words_of_default: str) -> None:
-    assert words_of_default in recommend(checkpoint_with(**facts)).default
+)  # fmt: skip
+def test_the_facts_of_a_checkpoint_change_the_answer(config: dict[str, Any], plan: dict[str, Any]) -> None:
+    answer = recommend(checkpoint_with(config=config))
+    assert answer.plan is not None
+    assert plan.items() <= answer.plan.items()
+    command = "posenc extend here/my-model --length 32768 --config-only"
+    assert (command in answer.default) == ("refused" not in plan)
+    assert "in training" not in answer.question
+    nothing = recommend(dataclasses.replace(checkpoint_with(config=config), length=8192))
+    assert nothing.plan is not None
+    assert (nothing.plan["method"], "Change nothing" in nothing.default) == (None, True)
+
+
+def test_a_window_of_the_config_is_told_where_nothing_changes() -> None:
+    answer = recommend(dataclasses.replace(checkpoint_with(windowed="All", window=4096), length=4096))
+    assert "within a window of 4,096 tokens" in texts(answer, "note")
 
 
 CONFIG = {"num_attention_heads": 8, "num_key_value_heads": 2, "hidden_size": 512, "num_hidden_layers": 4,
@@ -241,26 +272,28 @@ CONFIG = {"num_attention_heads": 8, "num_key_value_heads": 2, "hidden_size": 512
     ("config", "facts", "kind"),
     [
         ({**CONFIG, "model_type": "llama"},
-         {"scheme": "rope", "pattern": "full", "cache": 2 * 2 * 64 * 2, "cached_tokens": (None,) * 4}, "decoder"),
+         {"windowed": "No", "cache": 2 * 2 * 64 * 2, "cached_tokens": (None,) * 4}, "decoder"),
         ({**CONFIG, "model_type": "mistral", "sliding_window": 1024},
-         {"pattern": "windows", "window": 1024, "cached_tokens": (1024,) * 4}, "decoder"),
-        ({**CONFIG, "model_type": "mistral", "sliding_window": 4096}, {"pattern": "full"}, "decoder"),
+         {"windowed": "All", "window": 1024, "cached_tokens": (1024,) * 4}, "decoder"),
+        ({**CONFIG, "model_type": "mistral", "sliding_window": 4096}, {"windowed": "No"}, "decoder"),
         ({**CONFIG, "model_type": "cohere2", "sliding_window": 1024, "sliding_window_pattern": 4},
-         {"pattern": "global-nope", "window": 1024}, "decoder"),
+         {"windowed": "Some", "window": 1024}, "decoder"),
+        ({**CONFIG, "num_key_value_heads": None, "model_type": "falcon", "multi_query": True, "rotary": True},
+         {"cache": 2 * 64 * 2}, "decoder"),
         ({"model_type": "gpt2", "n_embd": 64, "n_head": 4, "n_layer": 2, "n_positions": 128},
-         {"scheme": "table", "rows": 128, "declared": 128, "cache": 2 * 4 * 16 * 2, "cached_tokens": (None,) * 2},
+         {"declared": 128, "cache": 2 * 4 * 16 * 2, "cached_tokens": (None,) * 2},
          "decoder"),
         ({"model_type": "bert", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2,
-          "max_position_embeddings": 512}, {"scheme": "table", "rows": 512, "cache": None}, "encoder"),
+          "max_position_embeddings": 512}, {"declared": 512, "cache": None}, "encoder"),
         ({"model_type": "mpt", "d_model": 64, "n_heads": 4, "n_layers": 2, "max_seq_len": 2048,
-          "attn_config": {"alibi": True}}, {"scheme": "alibi", "declared": 2048}, "decoder"),
+          "attn_config": {"alibi": True}}, {"declared": 2048}, "decoder"),
         ({"model_type": "whisper", "d_model": 64, "encoder_attention_heads": 4, "decoder_attention_heads": 4,
           "encoder_layers": 2, "decoder_layers": 2, "max_target_positions": 448}, {}, "speech"),
         ({"model_type": "t5", "d_model": 64, "d_kv": 16, "num_heads": 4, "num_layers": 2},
-         {"scheme": "bias"}, "encoder-decoder"),
-        ({**CONFIG, "model_type": "llama", "rope_scaling": {"rope_type": "yarn", "factor": 4.0,
+         {"declared": None}, "encoder-decoder"),
+        ({**CONFIG, "model_type": "llama", "rope_scaling": {"rope_type": "yarn", "factor": 8.0,
                                                             "original_max_position_embeddings": 1024}},
-         {"declared": 4096, "original": 1024, "length_dependent": False}, "decoder"),
+         {"declared": 8192}, "decoder"),
     ],
 )  # fmt: skip
 def test_a_configuration_is_read(config: dict[str, Any], facts: dict[str, Any], kind: str, tmp_path: Path) -> None:
@@ -276,14 +309,12 @@ def test_a_configuration_is_read(config: dict[str, Any], facts: dict[str, Any], 
 
 
 @pytest.mark.parametrize(
-    ("model", "pattern"),
-    [("deepseek-ai/DeepSeek-V4-Flash", "mixed"), ("mistralai/Mistral-7B-v0.1", "windows"), ("Qwen/Qwen3-8B", "full")],
+    ("model", "windowed"),
+    [("deepseek-ai/DeepSeek-V4-Flash", "Some"), ("mistralai/Mistral-7B-v0.1", "All"), ("Qwen/Qwen3-8B", "No")],
 )
-def test_published_configurations_have_their_pattern(model: str, pattern: str, tmp_path: Path) -> None:
-    lines = (ROOT / "tests/golden/published_configs.jsonl").read_text(encoding="utf-8").splitlines()
-    (config,) = [record["config"] for line in lines if (record := json.loads(line))["model"] == model]
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    assert read_checkpoint(tmp_path)[0].pattern == pattern
+def test_published_configurations_have_their_windows(model: str, windowed: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(PUBLISHED[model]))
+    assert read_checkpoint(tmp_path)[0].windowed == windowed
 
 
 def test_a_resolution_is_answered_by_what_won_at_another_resolution() -> None:

@@ -20,12 +20,14 @@
   function features(needs) {
     const cache = data.cacheAToken * needs.length / data.gib;
     const over = needs.memory !== null && cache > needs.memory;
+    const fitting = needs.memory === null ? null
+      : Math.min(needs.length, Math.floor(needs.memory * data.gib / data.cacheAToken));
     return {
       ...needs, ratio: needs.length / needs.train_length,
       algorithmic: data.algorithmic.includes(needs.task) || needs.kind === "algorithmic",
       budget: needs.memory === null ? "none" : over ? "over" : "fits", cache,
-      given: false, name: "", scheme: "unknown", rows: null, pattern: "unknown", window: null, scaling: "",
-      scaled: false, block: "", declared: null,
+      fitting, kept: fitting === null ? needs.train_length : Math.min(fitting, needs.train_length), path: "MODEL",
+      given: false, plan: "unknown", documented: false, noted: false, window: null, windowed: "No", model_type: "", declares: false,
     };
   }
 
@@ -38,7 +40,6 @@
       shown[name] = Number.isInteger(value) ? whole(value) : String(value);
     }
     shown.factor = significant(values.ratio, 4);
-    shown.original = whole(values.train_length);
     shown.cache = significant(values.cache, 3);
     shown.memory = values.memory === null ? "" : significant(values.memory, 3);
     shown.length_digits = String(values.length);

@@ -40,14 +40,17 @@ def recommend(needs: Needs) -> Answer:
     fitting = [rule for rule in rules() if matches(rule.when, values)]
     chosen = [next(rule for rule in fitting if rule.section == "default")]
     chosen += [rule for section in SECTIONS if section != "default" for rule in fitting if rule.section == section]
-    return Answer(question_of(needs), tuple(rule.sentence(values) for rule in chosen))
+    return Answer(question_of(needs), tuple(rule.sentence(values) for rule in chosen), values["record"])
 
 
 def question_of(needs: Needs) -> str:
     """The needs in one line."""
     shown = words(features(needs))
     parts = [_QUESTIONS[needs.model].format_map(shown)]
-    parts.append(f"{shown['train_length']} tokens in training, {shown['length']} wanted")
+    is_declared = needs.checkpoint is not None and needs.checkpoint.declared == needs.train_length
+    parts.append(
+        f"{shown['train_length']} tokens {'declared' if is_declared else 'in training'}, {shown['length']} wanted"
+    )
     parts += [TASKS[needs.task]] if needs.task != "general" else []
     parts += ["fine-tuning possible"] if needs.tune else []
     parts += [f"served by {shown['server']}"] if needs.engine != "any" else []

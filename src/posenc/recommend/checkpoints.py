@@ -7,70 +7,42 @@ from posenc.recommend.rule import Rule, When
 
 _OLD: When = {"model": "checkpoint"}
 _TEXT: When = {**_OLD, "kind": TEXT}
-_ROPE: When = {**_TEXT, "scheme": ("unknown", "rope"), "pattern": ("unknown", "full", "mixed")}
+_ROPE: When = {**_TEXT, "plan": ("unknown", "extend")}
+_PLANNED = (*TEXT, "vision-language")  # kinds whose configuration a plan of posenc.hf.extend is for
 _USED_WHOLE = tuple(task for task in TASKS if task != "streaming")  # tasks that need all of the context
 _LONGER, _TWICE, _FOUR, _MORE = {"above": 1.0}, {"above": 1.0, "upto": 2.0}, {"above": 2.0, "upto": 4.0}, {"above": 4.0}
 _TO_FOUR = {"above": 1.0, "upto": 4.0}
 _UNTRAINED, _TUNED = {**_ROPE, "tune": False}, {**_ROPE, "tune": True}
 _SCALED: When = {**_UNTRAINED, "task": _USED_WHOLE}
+_SUPPOSED: When = {**_SCALED, "plan": "unknown"}  # no configuration was given
 _TRAINED: When = {**_TUNED, "task": _USED_WHOLE}
 _OTHER_KINDS = ("video", "vision-language", "image-generation", "speech", "music", "protein", "algorithmic", "other")
 _OTHER: When = {**_OLD, "kind": tuple(kind for kind in _OTHER_KINDS if kind not in ("image-generation", "video"))}
 _CACHED: When = {**_OLD, "kind": tuple(kind for kind in KINDS if kind not in ("encoder", "vision"))}
 _OWN_CODE = ("any", "transformers")  # where posenc's own attention can run
 
-# What the configuration decides, whatever is wanted.
+# What the plan of the configuration says (`posenc.hf.extend.plan`), as posenc extend prints and writes it.
 FACTS = (
-    Rule("default", "{name} has a learned table of {rows} positions and none beyond: no scaling applies to it. Start "
-                    "from a checkpoint with RoPE, or enlarge the table (posenc.embedding.grow_table) and fine-tune.",
-         "by definition", ("docs/methods/learned.md",), {**_TEXT, "scheme": "table", "ratio": _LONGER}),
-    Rule("default", "Change nothing: ALiBi has no frequencies to scale, and {name} takes {length} tokens as it is. Its "
-         "weights decay with distance, so do not expect exact retrieval from far back.", "by definition",
-         ("docs/methods/alibi.md",), {**_OLD, "scheme": "alibi", "ratio": _LONGER}),
-    Rule("default", "Change nothing: {name} has a bias by distance, and distances beyond its last bucket share one "
-                    "number. It takes {length} tokens, and does not tell far ones apart by distance.", "by definition",
-         ("docs/methods/t5.md",), {**_OLD, "scheme": "bias", "ratio": _LONGER}),
-    Rule("default", "{name} has no positional encoding, so there is nothing to scale. Whether it works at {length} "
-         "tokens is not known here: test it, and fine-tune it there if it does not.", "by definition",
-         ("docs/methods/nope.md",), {**_OLD, "scheme": "none", "ratio": _LONGER}),
-    Rule("default", "Leave the frequencies alone: every layer of {name} has a sliding window, so that no distance "
-                    "reaches {window} tokens.", "by definition", ("docs/interpolation.md",),
-         {**_OLD, "scheme": "rope", "pattern": "windows", "ratio": _LONGER}),
-    Rule("default", "Leave the frequencies alone: the layers of {name} that rotate have a window of {window} tokens, "
-         "and its global layers have no positional encoding. Whether those work beyond {declared} tokens is not known "
-         "here: test it.", "by definition", ("docs/methods/nope.md",),
-         {**_OLD, "scheme": "rope", "pattern": "global-nope", "ratio": _LONGER}),
-    Rule("note", "What lies outside the window reaches a token only through the layers in between: do not expect exact "
-                 "retrieval of it.", "by definition", ("docs/interpolation.md",),
-         {**_OLD, "scheme": "rope", "pattern": "windows", "ratio": _LONGER}),
-    Rule("default", "Its LongRoPE lists were searched and trained for {declared} tokens; no recipe is known here that "
-         "extends them, and posenc extend does not search on top of them. Remap distances (posenc extend --method "
-         "self_extend), or read the text in chunks.", "practice", ("longrope", "phi3"),
-         {**_OLD, "block": "LongRoPE", "ratio": _LONGER, "task": _USED_WHOLE}),
-    Rule("default", "Multiply the factor of the block that {name} has, {scaling}, by {factor}, and never scale twice. "
-                    "Do so only if its model card documents such a length; otherwise fine-tune, or read the text in "
-                    "chunks.", "by definition", ("docs/howto/yarn-factor.md",),
-         {**_OLD, "scaled": True, "tune": False, "ratio": _TO_FOUR, "task": _USED_WHOLE}),
-    Rule("default", "Multiply the factor of the block that {name} has, {scaling}, by {factor}, and fine-tune at "
-         "{length} tokens; never scale twice.", "by definition", ("docs/howto/yarn-factor.md",),
-         {**_OLD, "scaled": True, "tune": True, "ratio": _LONGER, "task": _USED_WHOLE}),
     Rule("default", "Change nothing: {name} declares {declared} tokens, and every scaling changes what the model was "
-         "trained with.", "by definition", ("docs/interpolation.md",),
-         {**_OLD, "declares": True, "ratio": {"upto": 1.0}, "kind": (*TEXT, *_OTHER_KINDS)}),
+         "trained with.", "by definition", ("docs/extend.md",), {**_OLD, "plan": "reached", "declares": True}),
+    Rule("default", "{planned}.", "by definition", ("docs/extend.md",),
+         {**_OLD, "plan": "refused", "kind": _PLANNED}),
+    Rule("default", "{planned}. Run: {command}", "by definition", ("docs/extend.md",),
+         {**_OLD, "plan": "extend", "kind": _PLANNED, "tune": False, "task": _USED_WHOLE}),
+    Rule("default", "{planned}. Run: {command}; then fine-tune DIR at {length} tokens.", "by definition",
+         ("docs/extend.md",), {**_OLD, "plan": "extend", "kind": _PLANNED, "tune": True, "task": _USED_WHOLE}),
     Rule("default", "Change nothing: {length} tokens are within the training length, and every scaling changes what "
                     "the model was trained with.", "by definition", ("docs/interpolation.md",),
-         {**_OLD, "ratio": {"upto": 1.0}, "kind": (*TEXT, *_OTHER_KINDS)}),
-    Rule("note", "{name} has a block of type {scaling} already. Unless it follows the length, it acts on short prompts "
-                 "too. Remove it only if the model card adds it for long prompts alone, as Qwen's do.",
-                 "practice", ("qwen3_card",),
-         {**_OLD, "scaled": True, "ratio": {"upto": 1.0}}),
-    Rule("note", "{name} has a block of type {scaling} already, and declares {declared} tokens.", "by definition",
-         ("docs/rotary.md",), {**_OLD, "scaled": True, "declares": True, "ratio": _LONGER}),
-    Rule("note", "Only the global layers of {name} need a change: in the others no distance reaches {window} tokens.",
-         "by definition", ("docs/interpolation.md",), {**_ROPE, "pattern": "mixed", "ratio": _LONGER}),
-    Rule("note", "The length that a configuration declares need not be a training length of the model: DeepSeek-V3 "
-                 "declares 163,840 tokens and was trained at 128k.", "practice", ("deepseek_v3", "deepseek_v3_card"),
-         {**_TEXT, "declares": True, "scheme": "rope"}),
+         {**_OLD, "ratio": {"upto": 1.0}, "kind": (*TEXT, *_OTHER_KINDS), "declares": False}),
+    Rule("note", "{notes}.", "by definition", ("docs/extend.md",), {**_OLD, "noted": True, "kind": _PLANNED}),
+    Rule("note", "{windowed} layers attend within a window of {window} tokens: what lies outside reaches a token only "
+                 "through the layers in between, so do not expect exact retrieval of it.", "by definition",
+         ("docs/interpolation.md",), {**_OLD, "window": {"above": 0}}),
+    Rule("note", "The declared length need not be the training length: DeepSeek-V3 declares 163,840 tokens and was "
+         "trained at 128k.", "practice", ("deepseek_v3", "deepseek_v3_card"),
+         {**_TEXT, "model_type": "deepseek_v3"}),
+    Rule("engine", "{engine_line}", "engine table", ("docs/engine-table.md",),
+         {**_OLD, "plan": ("reached", "extend"), "kind": _PLANNED, "engine": SERVERS}),
     Rule("note", "This supposes RoPE. Give the config.json: a learned table (BERT) ends at its last row, and a bias by "
                  "distance (T5) or ALiBi has no frequencies to scale.", "by definition",
          ("docs/methods/learned.md", "docs/methods/t5.md", "docs/methods/alibi.md"),
@@ -78,10 +50,10 @@ FACTS = (
 )  # fmt: skip
 
 STREAMS = (
-    Rule("default", "StreamingLLM: the first four tokens and a sliding window of the training length. Memory stays "
+    Rule("default", "StreamingLLM: the first four tokens and a sliding window of {kept} tokens. Memory stays "
          "constant, and the loss stays near the loss at the training length.", "practice", ("streaming_llm",),
          {**_UNTRAINED, "task": "streaming", "ratio": _LONGER, "engine": _OWN_CODE}),
-    Rule("default", "Send the last {original} tokens with each request, or take a model with sliding-window layers: "
+    Rule("default", "Send the last {kept} tokens with each request, or take a model with sliding-window layers: "
          "posenc's StreamingLLM runs in transformers only.",
          "practice", ("streaming_llm", "mistral"), {**_UNTRAINED, "task": "streaming", "ratio": _LONGER,
                                                     "engine": SERVERS}),
@@ -99,26 +71,29 @@ STREAMS = (
 
 UNTRAINED = (
     Rule("default", "YaRN with factor {factor}, or the block that the model card documents for its own family.",
-         "practice", ("yarn", "qwen3_card"), {**_SCALED, "ratio": _TWICE}),
+         "practice", ("yarn", "qwen3_card"), {**_SUPPOSED, "ratio": _TWICE}),
     Rule("default", "YaRN with factor {factor}, if the model card documents such a factor (Qwen2.5 and Qwen3: factor "
                     "4, 32,768 to 131,072). Otherwise fine-tune, or read the text in chunks.", "practice",
-         ("qwen25", "qwen3_card"), {**_SCALED, "ratio": _FOUR}),
+         ("qwen25", "qwen3_card"), {**_SUPPOSED, "ratio": _FOUR}),
     Rule("default", "Not without training: no model card known here documents more than 4 times. Fine-tune (--tune), "
                     "take a checkpoint trained at {length} tokens, or read the text in chunks.",
                     "practice", ("qwen3_card",),
-         {**_SCALED, "ratio": _MORE}),
+         {**_SUPPOSED, "ratio": _MORE}),
+    Rule("costs", "Not without training: no model card known here documents more than 4 times. Fine-tune (--tune), "
+                  "take a checkpoint trained at {length} tokens, or read the text in chunks.", "practice",
+         ("qwen3_card",), {**_SCALED, "plan": "extend", "documented": False, "ratio": _MORE}),
     Rule("practice", "If you try it all the same: YaRN with factor {factor}, and test retrieval at {length} tokens "
                      "before anybody uses it.", "practice", ("yarn", "ruler"),
-         {**_SCALED, "ratio": _MORE, "scaled": False}),
+         {**_SUPPOSED, "ratio": _MORE}),
     Rule("practice", "Dynamic NTK needs no training and leaves prompts within the training length unchanged, where the "
                      "engine computes it; beyond that length, keys cached with an earlier base no longer fit.",
          "practice", ("dynamic_ntk", "yarn"),
-         {**_SCALED, "scaled": False, "ratio": _TO_FOUR, "engine": _OWN_CODE}),
+         {**_SUPPOSED, "ratio": _TO_FOUR, "engine": _OWN_CODE}),
     Rule("costs", "A static factor acts on short prompts too; Qwen's card advises to add it only where long contexts "
                   "are needed.", "practice", ("qwen3_card", "docs/howto/yarn-factor.md"),
          {**_SCALED, "ratio": _LONGER}),
-    Rule("costs", "Expect less at {length} tokens than at {original}: on RULER Qwen2-72B has 94.1 at 32k, 79.8 at 64k "
-                  "and 53.7 at 128k.", "practice", ("ruler",), {**_SCALED, "ratio": _LONGER, "kind": DECODERS}),
+    Rule("costs", "Expect less at {length} tokens than at {train_length}: on RULER Qwen2-72B has 94.1 at 32k, 79.8 at "
+                  "64k and 53.7 at 128k.", "practice", ("ruler",), {**_SCALED, "ratio": _LONGER, "kind": DECODERS}),
     Rule("practice", "Never rank methods by loss alone where facts must be found: windows and sinks keep the "
                      "perplexity and lose what left the window.", "practice", ("streaming_llm", "ruler"),
          {**_SCALED, "ratio": _LONGER, "task": "retrieval"}),
@@ -152,22 +127,22 @@ TUNED = (
     Rule("practice", "Save the scaling with the weights, and look at the config again after merging and converting: "
                      "posenc doctor and posenc explain read it at each step.", "by definition", ("docs/doctor.md",),
          {**_TUNED, "ratio": _LONGER}),
-    Rule("costs", "Expect less at {length} tokens than at {original} after training too: on RULER Llama 3.1 70B has "
-                  "94.8 at 32k and 66.6 at 128k.", "practice", ("ruler",),
+    Rule("costs", "Expect less at {length} tokens than at {train_length} after training too: on RULER Llama 3.1 70B "
+                  "has 94.8 at 32k and 66.6 at 128k.", "practice", ("ruler",),
          {**_TRAINED, "ratio": _LONGER, "kind": DECODERS}),
     Rule("default", "Fine-tune it with a sliding window and visible first tokens, or with learned sinks.", "practice",
          ("streaming_llm", "gpt_oss"), {**_TUNED, "task": "streaming"}),
 )  # fmt: skip
 
 MEMORY = (
-    Rule("memory", "A bfloat16 cache for {length} tokens takes {cache} GiB here, and you have {memory}. Keep a window "
-                   "and the first tokens (StreamingLLM), which loses what left the window, quantise the cache, or take "
-                   "a model with local layers (Gemma 3).",
+    Rule("memory", "A bfloat16 cache for {length} tokens takes {cache} GiB here, and you have {memory}, which holds "
+                   "{fitting} tokens. Keep a window of so many and the first tokens (StreamingLLM), which loses what "
+                   "left the window, quantise the cache, or take a model with local layers (Gemma 3).",
                    "practice", ("streaming_llm", "quantized_cache", "gemma3"),
          {**_CACHED, "budget": "over", "engine": _OWN_CODE}),
-    Rule("memory", "A bfloat16 cache for {length} tokens takes {cache} GiB here, and you have {memory}. Quantise the "
-                   "cache, or take a model with local layers (Gemma 3).", "practice", ("quantized_cache", "gemma3"),
-         {**_CACHED, "budget": "over", "engine": SERVERS}),
+    Rule("memory", "A bfloat16 cache for {length} tokens takes {cache} GiB here, and you have {memory}, which holds "
+                   "{fitting} tokens. Quantise the cache, or take a model with local layers (Gemma 3).", "practice",
+         ("quantized_cache", "gemma3"), {**_CACHED, "budget": "over", "engine": SERVERS}),
     Rule("memory", "A bfloat16 cache for {length} tokens takes {cache} GiB: within your {memory}.", "by definition",
          ("docs/decoding.md",), {**_CACHED, "budget": "fits"}),
     Rule("memory", "The shape of this model's cache could not be read from its configuration.", "not known",
@@ -235,41 +210,31 @@ UNKNOWN = (
          ("docs/findings.md",), {**_TEXT, "algorithmic": True, "ratio": _LONGER}),
 )  # fmt: skip
 
-_NO_SECOND_YARN: tuple[When, ...] = ({"scaled": False, "ratio": {"above": 32.0}}, {"scaled": True, "ratio": _LONGER})
-_NOTHING_TO_SCALE: tuple[When, ...] = (
-    {"scheme": ("alibi", "bias", "table", "none")}, {"scheme": "rope", "pattern": ("windows", "global-nope")},
-)  # fmt: skip
 CHECKS = (
-    Rule("check", "posenc extend CHECKPOINT --length {length_digits} --method streaming_llm --out NEW, then posenc "
-                  "evaluate CHECKPOINT --tasks perplexity,niah_single --methods as_is,cut,streaming_llm --lengths "
+    Rule("check", "posenc extend {path} --length {length_digits} --method streaming_llm --out NEW, then posenc "
+                  "evaluate {path} --tasks perplexity,niah_single --methods as_is,cut,streaming_llm --lengths "
                   "{length_digits}",
          "by definition", ("docs/extend.md",),
          {**_UNTRAINED, "kind": DECODERS, "task": "streaming", "ratio": _LONGER, "engine": _OWN_CODE}),
-    Rule("check", "posenc evaluate CHECKPOINT --tasks perplexity,niah_single --methods as_is,cut --lengths "
+    Rule("check", "posenc evaluate {path} --tasks perplexity,niah_single --methods as_is,cut --lengths "
                   "{length_digits}",
          "by definition", ("docs/evaluate.md",),
          {**_UNTRAINED, "kind": DECODERS, "task": "streaming", "ratio": _LONGER, "engine": SERVERS}),
-    Rule("check", "posenc extend CHECKPOINT --length {length_digits} --method yarn --out NEW, then posenc evaluate "
-         "CHECKPOINT --tasks niah,ruler,perplexity --methods as_is,cut,chunked,yarn --lengths {train_length_digits},"
-         "{length_digits}", "by definition", ("docs/extend.md", "docs/evaluate.md"),
+    Rule("check", "posenc extend {path} --length {length_digits} --out NEW, then posenc evaluate NEW --tasks "
+                  "niah,ruler,perplexity --lengths {train_length_digits},{length_digits}, and the same for {path} with "
+                  "--methods as_is,cut,chunked", "by definition", ("docs/extend.md", "docs/evaluate.md"),
          {**_SCALED, "kind": DECODERS, "ratio": _LONGER}),
-    Rule("check", "posenc extend CHECKPOINT --length {length_digits} --method yarn --out NEW, fine-tune NEW, then "
-                  "posenc evaluate NEW --tasks niah,ruler,perplexity --lengths {train_length_digits},{length_digits}",
-         "by definition", ("docs/extend.md", "docs/evaluate.md"),
-         {**_TRAINED, "kind": DECODERS, "scaled": False, "ratio": {"above": 1.0, "upto": 32.0}}),
-    *(Rule("check", "posenc evaluate NEW --tasks niah,ruler,perplexity --lengths {train_length_digits},{length_digits}"
-           "     (NEW: the fine-tuned model)", "by definition", ("docs/evaluate.md",),
-           {**_TRAINED, "kind": DECODERS, **case})
-      for case in _NO_SECOND_YARN),
+    Rule("check", "posenc evaluate NEW --tasks niah,ruler,perplexity --lengths {train_length_digits},{length_digits}"
+         "     (NEW: the fine-tuned model)", "by definition", ("docs/evaluate.md",),
+         {**_TRAINED, "kind": DECODERS, "ratio": _LONGER}),
     Rule("check", "posenc evaluate NEW --tasks perplexity,niah_single --lengths {train_length_digits},{length_digits}"
          "     (NEW: the fine-tuned model)", "by definition", ("docs/evaluate.md",),
          {**_TUNED, "kind": DECODERS, "task": "streaming", "ratio": _LONGER}),
-    Rule("check", "posenc evaluate CHECKPOINT --tasks niah,ruler,perplexity --lengths {length_digits}", "by definition",
+    Rule("check", "posenc evaluate {path} --tasks niah,ruler,perplexity --lengths {length_digits}", "by definition",
          ("docs/evaluate.md",), {**_OLD, "kind": DECODERS, "ratio": {"upto": 1.0}}),
-    *(Rule("check", "posenc evaluate CHECKPOINT --tasks niah,ruler,perplexity --lengths {train_length_digits},"
-           "{length_digits}", "by definition", ("docs/evaluate.md",),
-           {**_OLD, "kind": DECODERS, "ratio": _LONGER, **case})
-      for case in _NOTHING_TO_SCALE),
+    Rule("check", "posenc evaluate {path} --tasks niah,ruler,perplexity --lengths {train_length_digits},"
+         "{length_digits}", "by definition", ("docs/evaluate.md",),
+         {**_OLD, "kind": DECODERS, "ratio": _LONGER, "plan": ("refused", "reached")}),
     Rule("check", "Your own task at {train_length} and {length} tokens: posenc evaluate reads decoders only.",
          "by definition", ("docs/evaluate.md",), {**_OLD, "kind": ("encoder", "encoder-decoder")}),
     Rule("check", "Your own task at {train_length} and {length} tokens, before and after: no command of posenc "

@@ -12,16 +12,12 @@ from typing import Any
 
 from posenc.recommend import SOURCES, rules
 from posenc.recommend.needs import ALGORITHMIC, CACHE_A_TOKEN, DECODERS, GIB, KINDS, MODELS, TASKS
-from posenc.recommend.rule import ENGINE_NAMES, SECTIONS, Rule
+from posenc.recommend.rule import ENGINE_NAMES, SECTIONS, Rule, matches
 
-_CONFIG_FEATURES = (
-    "given",
-    "scaled",
-    "scheme",
-    "pattern",
-    "block",
-    "declares",
-)  # unknown on the page, which reads no config
+_WITHOUT_CONFIG = {  # what features are where no configuration is read
+    "given": False, "plan": "unknown", "documented": False, "noted": False, "window": None, "windowed": "No",
+    "model_type": "", "declares": False,
+}  # fmt: skip
 
 
 def compiled() -> dict[str, Any]:
@@ -44,7 +40,4 @@ def as_script() -> str:
 
 def _may_match(rule: Rule) -> bool:
     """Whether a rule can hold where no configuration was given."""
-    unknown = {"given": False, "scaled": False, "scheme": "unknown", "pattern": "unknown", "block": "",
-               "declares": False}  # fmt: skip
-    conditions = {name: rule.when[name] for name in _CONFIG_FEATURES if name in rule.when}
-    return all(unknown[name] in (c if isinstance(c, tuple) else (c,)) for name, c in conditions.items())
+    return all(matches({name: rule.when[name]}, _WITHOUT_CONFIG) for name in _WITHOUT_CONFIG if name in rule.when)

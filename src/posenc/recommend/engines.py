@@ -22,9 +22,9 @@ _PAGE = ("docs/engine-table.md",)
 _COLUMNS = {"vllm": VLLM, "sglang": SGLANG, "llama.cpp": CONVERTER, "mlx": MLX}
 _SPELLING = {VLLM: "v5", SGLANG: "v5", CONVERTER: "v5", MLX: "v4"}  # of which the sentence tells
 _MORE = {  # what a user of the engine does about it
-    "vllm": "posenc serve-flags CHECKPOINT --length {length_digits} prints its line, or why there is none.",
-    "sglang": "posenc serve-flags CHECKPOINT --length {length_digits} prints its line, or why there is none.",
-    "llama.cpp": "posenc gguf writes what the converter drops ({writer}); posenc serve-flags CHECKPOINT --length "
+    "vllm": "posenc serve-flags MODEL --length {length_digits} prints its line, or why there is none.",
+    "sglang": "posenc serve-flags MODEL --length {length_digits} prints its line, or why there is none.",
+    "llama.cpp": "posenc gguf writes what the converter drops ({writer}); posenc serve-flags MODEL --length "
                  "{length_digits} prints the server's line.",
     "mlx": "Keep the keys of transformers 4 (rope_scaling) in the config: with version-5 keys alone {version_5}.",
 }  # fmt: skip
@@ -78,7 +78,7 @@ def _measured(engine: str, column: str) -> Rule:
     more = _MORE[engine]
     for key, value in facts.items():
         more = more.replace("{" + key + "}", value)
-    when: When = {"engine": engine, "kind": (*_LM, "vision-language")}
+    when: When = {"engine": engine, "kind": (*_LM, "vision-language"), "given": False}  # else the model's own line
     return Rule("engine", f"{text} {more}", "engine table", _PAGE, when)
 
 

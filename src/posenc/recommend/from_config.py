@@ -9,11 +9,13 @@ from posenc.hf.config.text_config import TextConfig, count_at, max_length, width
 from posenc.hf.explanation.describe import schedule_facts
 from posenc.hf.explanation.layer_facts import HEADS, Model, model_from_config
 from posenc.hf.explanation.report import facts
+from posenc.hf.extend.plan import start_of
 from posenc.hf.families.layer_patterns import COMPRESSED, HEAVILY_COMPRESSED
 from posenc.hf.limits import TOKENS, WIDTH
 from posenc.recommend.needs import Checkpoint
 
 _BFLOAT16 = 2  # bytes
+_KEY_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num")
 _COMPRESSED = (COMPRESSED, HEAVILY_COMPRESSED)
 _KINDS = {  # model types whose kind their layers do not tell
     "whisper": "speech", "moonshine": "speech", "moonshine_streaming": "speech", "speech_to_text": "speech",
@@ -38,30 +40,21 @@ def read_checkpoint(path: Path) -> tuple[Checkpoint, str]:
 
 def checkpoint_of(config: RopeConfig, model: Model, path: Path) -> Checkpoint:
     """The facts of a configuration that was read."""
-    rotations = [layer for layer in facts(config)["layers"].values() if layer is not None]
     attending = [layer for layer in model.distinct_layers if layer.attends]
-    a_layer, cached_tokens = _cache(config, model)
-    # Where kinds of layers differ, the widest attention decides what the model can reach.
-    widest = max(rotations, key=lambda r: (r["window"] is None, r["longest_length"] or 0), default=None)
-    declared = widest["longest_length"] if widest else None
+    rows = next((scheme.positions or scheme.rows for scheme in config.position_schemes if scheme.rows), None)
+    rotates = any(config.rotations.values())
+    declared = start_of(config.text_config) if rotates else rows or _declared_length(config.text_config)
+    declared = max(filter(None, (declared, max_length(config.text_config))), default=None) if rotates else declared
     # A window as long as the declared context, as in Phi-3, keeps no distance out; nor does a window in a layer that
     # also attends to compressed keys of all earlier tokens, as in DeepSeek-V4.
-    windowed = [layer for layer in attending if layer.window is not None and layer.kind not in _COMPRESSED
-                and (declared is None or layer.window < declared)]  # fmt: skip
-    windows = [layer.window for layer in windowed if layer.window is not None]
-    pattern = "full" if not windows else "windows" if len(windows) == len(attending) else "mixed"
-    everywhere = [layer for layer in attending if layer not in windowed]
-    if pattern == "mixed" and widest and all(layer.spec is None for layer in everywhere):
-        pattern = "global-nope"
-    scheme, rows = _scheme(config)
+    windows = [layer.window for layer in attending if layer.window is not None and layer.kind not in _COMPRESSED
+               and (declared is None or layer.window < declared)]  # fmt: skip
+    a_layer, cached_tokens = _cache(config, model)
     return Checkpoint(
-        name=path.parent.name if path.name == "config.json" and path.parent.name else path.name,
-        model_type=config.model_type, scheme="rope" if widest else scheme, rows=rows, pattern=pattern,
-        window=max(windows, default=None), scaling=(widest["scaling"] or "") if widest else "",
-        length_dependent=bool(widest and widest["length_dependent"]),
-        declared=declared if widest else rows or _declared_length(config.text_config),
-        original=widest["trained_length"] if widest else rows,
-        cache=a_layer, cached_tokens=cached_tokens,
+        path=str(path), name=path.parent.name if path.name == "config.json" and path.parent.name else path.name,
+        config=config.config, model_type=config.model_type, declared=declared,
+        windowed="No" if not windows else "All" if len(windows) == len(attending) else "Some",
+        window=max(windows, default=None), cache=a_layer, cached_tokens=cached_tokens,
     )  # fmt: skip
 
 
@@ -86,18 +79,6 @@ def _declared_length(text: TextConfig) -> int | None:
     return max_length(text) or count_at(text, "max_seq_len", TOKENS)
 
 
-def _scheme(config: RopeConfig) -> tuple[str, int | None]:
-    """Which encoding a model without rotation has, and the positions of a learned table."""
-    for scheme in config.position_schemes:
-        if scheme.rows is not None:
-            return "table", scheme.positions or scheme.rows
-        if scheme.builds.startswith("ALiBi"):
-            return "alibi", None
-        if scheme.buckets is not None:
-            return "bias", None
-    return "none", None
-
-
 def _cache(config: RopeConfig, model: Model) -> tuple[int | None, tuple[int | None, ...]]:
     """Bytes of the cache for one token in one layer, and the most tokens that each layer keeps; None: not known.
 
@@ -108,18 +89,29 @@ def _cache(config: RopeConfig, model: Model) -> tuple[int | None, tuple[int | No
     widths = {layer["head_dim"] for layer in facts(config)["layers"].values() if layer is not None}
     differs = len(widths) > 1 or bool(text.get("num_kv_shared_layers"))
     compressed = any(layer.kind in _COMPRESSED or layer.not_read for layer in attending)
-    channels = _channels(text, model)
+    channels = _channels(text, model, next(iter(widths), None))
     if channels is None or not attending or differs or compressed or not all(layer.causal for layer in attending):
         return None, ()
     return channels * _BFLOAT16, tuple(layer.window for layer in attending)
 
 
-def _channels(text: TextConfig, model: Model) -> int | None:
-    """Numbers that a layer caches for one token."""
+def _channels(text: TextConfig, model: Model, width: int | None) -> int | None:
+    """Numbers that a layer caches for one token.
+
+    Args:
+        text: the text model's config.
+        model: its layers.
+        width: channels of a head of a model that rotates; None: the config says it.
+    """
     if model.latent is not None and model.latent.keys is not None:  # all heads share one latent vector and one key
         return model.latent.keys + (model.latent.rotated or 0)
-    heads = count_at(text, "num_key_value_heads", WIDTH) or next(
-        (count for key in HEADS if (count := count_at(text, key, WIDTH)) is not None), None
-    )
-    width = width_of_heads(text)
+    heads, width = _key_heads(text), width or width_of_heads(text)
     return None if heads is None or width is None else 2 * heads * width
+
+
+def _key_heads(text: TextConfig) -> int | None:
+    """Heads of keys and values, fewer than those of queries where these share them."""
+    if text.get("multi_query") is True and not text.get("new_decoder_architecture"):  # Falcon, GPT-BigCode
+        return 1
+    counts = (count_at(text, key, WIDTH) for key in (*_KEY_HEADS, *HEADS))
+    return next((count for count in counts if count is not None), None)

@@ -148,18 +148,18 @@ def _streams(study: Study) -> Iterator[Rule]:
         f"({abs(against.high):.3f} to {abs(against.low):.3f}) worse (three documents, no training)."
     )
     yield Rule("measured", words, "measured here", (page_of(study),),
-               {"model": "checkpoint", "task": "streaming", "kind": DECODERS, "scheme": ("unknown", "rope"),
-                "pattern": ("unknown", "full", "mixed"), "ratio": {"above": 1.0}})  # fmt: skip
+               {"model": "checkpoint", "task": "streaming", "kind": DECODERS, "plan": ("unknown", "extend"),
+                "ratio": {"above": 1.0}})  # fmt: skip
     words = (
         "At 1.5 times its length, without training, YaRN gives SmolLM2-135M a loss equivalent to cutting the text to "
         "the training length (100 documents, margin 0.02 nats a token), and Self-Extend a loss lower by 0.016 ± 0.007 "
         "nats. Five methods more, retrieval, chunks and other models were not read."
     )
     released: When = {
-        "model": "checkpoint", "kind": DECODERS, "scheme": ("unknown", "rope"), "pattern": ("unknown", "full", "mixed"),
+        "model": "checkpoint", "kind": DECODERS, "plan": ("unknown", "extend"),
         "task": ("general", "perplexity", "retrieval"), "tune": False,
     }  # fmt: skip
     pages = (f"{_STUDY}/likelihood/table.md", f"{_STUDY}/plan.md")
     yield Rule("measured", words, "measured here", pages, {**released, "ratio": {"above": 1.0, "upto": 2.0}})
-    words = "No record here decides what {factor} times the training length is worth against cutting the text."
+    words = "No record here decides what {length} tokens are worth against cutting the text to {train_length}."
     yield Rule("unknown", words, "not known", (_FINDINGS,), {**released, "ratio": {"above": 2.0}})

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 KINDS = {  # of models, in words
     "decoder": "decoder language model",
@@ -47,31 +49,24 @@ class Checkpoint:
     """What a configuration says of a trained model.
 
     Attributes:
+        path: as it was given.
         name: of the file or folder.
-        model_type: as the configuration has it.
-        scheme: "rope", "table" (learned absolute positions), "alibi", "bias" (relative, learned) or "none".
-        rows: positions of a learned table; None for others.
-        pattern: "full" (all attending layers attend to everything), "windows" (all have a sliding window), "mixed", or
-            "global-nope" (as mixed, and the layers without a window have no positional encoding).
-        window: tokens of the sliding window; None without one.
-        scaling: rope type of a block that it already has, "" for none.
-        length_dependent: whether the frequencies of that block follow the length.
+        config: the whole configuration, in Hugging Face's keys.
+        model_type: of the text model.
         declared: longest context that it declares; None where it does not.
-        original: training length before that block; as `declared` without one.
+        windowed: "All" layers that attend have a window below the declared length, "Some" or "No".
+        window: tokens of the widest such window; None without one.
         cache: bytes of the key/value cache for one token in one layer, bfloat16; None: not known.
         cached_tokens: of each layer that attends, the most tokens that it keeps; None: all.
     """
 
+    path: str
     name: str
-    model_type: str
-    scheme: str
-    rows: int | None = None
-    pattern: str = "full"
-    window: int | None = None
-    scaling: str = ""
-    length_dependent: bool = False
+    config: Mapping[str, Any] = field(repr=False)
+    model_type: str = ""
     declared: int | None = None
-    original: int | None = None
+    windowed: str = "No"
+    window: int | None = None
     cache: int | None = None
     cached_tokens: tuple[int | None, ...] = ()
 
@@ -134,11 +129,25 @@ class Needs:
     @property
     def cache_gib(self) -> float | None:
         """GiB of the key/value cache at the longest length; None where the checkpoint's shape is not known."""
+        held = self._cache_bytes(self.length)
+        return None if held is None else held / GIB
+
+    @property
+    def fitting(self) -> int | None:
+        """Tokens whose key/value cache fits into the memory; None without a memory, or where the shape is not known."""
+        if self.memory is None or self._cache_bytes(1) is None:
+            return None
+        least, most = 0, self.length
+        while least < most:
+            middle = (least + most + 1) // 2
+            fits = (self._cache_bytes(middle) or 0) <= self.memory * GIB
+            least, most = (middle, most) if fits else (least, middle - 1)
+        return least
+
+    def _cache_bytes(self, tokens: int) -> int | None:
         if self.checkpoint is None:
-            return CACHE_A_TOKEN * self.length / GIB
+            return CACHE_A_TOKEN * tokens
         if self.checkpoint.cache is None:
             return None
-        held_tokens = sum(
-            self.length if most is None else min(most, self.length) for most in self.checkpoint.cached_tokens
-        )
-        return self.checkpoint.cache * held_tokens / GIB
+        each = (tokens if most is None else min(most, tokens) for most in self.checkpoint.cached_tokens)
+        return self.checkpoint.cache * sum(each)

@@ -66,12 +66,12 @@ DECODER = (
     Rule("instead", "For experiments: FoX, PaTH or stick-breaking attention, which posenc has with fast paths; engines "
          "need code of their own for them.", "practice", ("fox", "path", "stick_breaking"),
          {**_LM, "task": "retrieval", "engine": ("any", "transformers")}),
-    Rule("check", "posenc evaluate CHECKPOINT --tasks niah,ruler,perplexity --lengths {train_length_digits},"
+    Rule("check", "posenc evaluate MODEL --tasks niah,ruler,perplexity --lengths {train_length_digits},"
          "{length_digits}     (after each stage)", "by definition", ("docs/evaluate.md",),
          {**_FULL_CONTEXT, "ratio": _LONGER}),
-    Rule("check", "posenc evaluate CHECKPOINT --tasks perplexity --lengths {train_length_digits},{length_digits}",
+    Rule("check", "posenc evaluate MODEL --tasks perplexity --lengths {train_length_digits},{length_digits}",
          "by definition", ("docs/evaluate.md",), {**_STREAM, "ratio": _LONGER}),
-    Rule("check", "posenc evaluate CHECKPOINT --tasks niah,ruler,perplexity --lengths {length_digits}", "by definition",
+    Rule("check", "posenc evaluate MODEL --tasks niah,ruler,perplexity --lengths {length_digits}", "by definition",
          ("docs/evaluate.md",), {**_LM, "ratio": _SAME}),
 )  # fmt: skip
 

@@ -15,6 +15,9 @@ from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any, Literal
 
+from posenc.hf.config.rope_config import read_rope
+from posenc.hf.extend.engine_lines import engine_lines
+from posenc.hf.extend.plan import Refused, plan_or_refusal
 from posenc.recommend.needs import ALGORITHMIC, KINDS, TASKS, Needs
 
 Basis = Literal["practice", "measured here", "by definition", "engine table", "not known"]
@@ -75,10 +78,17 @@ class Rule:
 
 @dataclass(frozen=True)
 class Answer:
-    """What to do, in the order of `SECTIONS`: the default first."""
+    """What to do, in the order of `SECTIONS`: the default first.
+
+    Attributes:
+        question: the needs in one line.
+        sentences: the answer.
+        plan: of a configuration that was given, the record of its plan or refusal; None without one.
+    """
 
     question: str
     sentences: tuple[Sentence, ...]
+    plan: Mapping[str, Any] | None = None
 
     @property
     def default(self) -> str:
@@ -88,29 +98,58 @@ class Answer:
 
 def features(needs: Needs) -> dict[str, Any]:
     """What conditions compare and texts name."""
-    known, cache = needs.checkpoint, needs.cache_gib
+    known, cache, fitting = needs.checkpoint, needs.cache_gib, needs.fitting
     over = needs.memory is not None and cache is not None and cache > needs.memory
     return {
         "model": needs.model, "kind": needs.kind, "task": needs.task, "engine": needs.engine, "tune": needs.tune,
         "train_length": needs.train_length, "length": needs.length, "ratio": needs.ratio,
         "algorithmic": needs.task in ALGORITHMIC or needs.kind == "algorithmic",
         "budget": "none" if needs.memory is None else "unknown" if cache is None else "over" if over else "fits",
-        "memory": needs.memory, "cache": cache, "given": known is not None,
-        "name": known.name if known else "", "scheme": known.scheme if known else "unknown",
-        "rows": known.rows if known else None, "pattern": known.pattern if known else "unknown",
-        "window": known.window if known else None, "scaling": known.scaling if known else "",
-        "scaled": known is not None and bool(known.scaling),
-        "block": known.scaling.partition("(")[0] if known else "",
+        "memory": needs.memory, "cache": cache, "fitting": fitting,
+        "kept": needs.train_length if fitting is None else min(fitting, needs.train_length),
+        "given": known is not None, "path": known.path if known else "MODEL", "name": known.name if known else "",
+        "model_type": known.model_type if known else "", "windowed": known.windowed if known else "No",
+        "window": known.window if known else None,
         "declares": known is not None and known.declared is not None,
         "declared": known.declared if known and known.declared is not None else needs.train_length,
+        **_plan_features(needs),
     }  # fmt: skip
+
+
+def _plan_features(needs: Needs) -> dict[str, Any]:
+    """What the plan of a configuration says: "unknown" without one, "reached", "refused" or "extend"."""
+    known = needs.checkpoint
+    none = {"planned": "", "command": "", "documented": False, "notes": "", "noted": False, "engine_line": ""}
+    if known is None:
+        return {**none, "plan": "unknown", "record": None}
+    config = dict(known.config)
+    plan = None if needs.length <= needs.train_length else plan_or_refusal(config, needs.length)
+    if isinstance(plan, Refused):
+        planned = f"{plan.reason}. {plan.next_step}"
+        return {**none, "plan": "refused", "planned": planned, "record": plan.record()}
+    if plan is None or plan.change is None:
+        record = {"method": None, "factor": None, "original_length": None, "documented": None}
+        return {**none, "plan": "reached", "engine_line": engine_line(config, needs, known.path), "record": record}
+    return {
+        "plan": "extend", "planned": plan.title, "command": plan.command(known.path),
+        "documented": plan.documented is not None, "notes": "; ".join(plan.notes), "noted": bool(plan.notes),
+        "engine_line": engine_line(plan.applied_to(config), needs, "DIR"), "record": plan.record(),
+    }  # fmt: skip
+
+
+def engine_line(config: Mapping[str, Any], needs: Needs, folder: str) -> str:
+    """The line of the engine that is to serve a configuration; "" where none is named, or nothing rotates."""
+    name = ENGINE_NAMES[needs.engine]
+    if needs.engine == "any" or not any(read_rope(dict(config)).rotations.values()):
+        return ""
+    lines = engine_lines(dict(config), needs.length, folder)
+    return next((str(line) for line in lines if line.engine.startswith(name)), "")
 
 
 def words(values: Mapping[str, Any]) -> dict[str, str]:
     """Features as sentences show them: 131,072 tokens, a factor of 4, 1.5 GiB."""
     shown = {name: f"{value:,}" if type(value) is int else str(value) for name, value in values.items()}
     shown["factor"] = significant(values["ratio"], 4)
-    shown["original"] = f"{values['train_length']:,}"
     for name in ("cache", "memory"):
         shown[name] = "" if values[name] is None else significant(values[name], 3)
     for name in ("length", "train_length"):  # for commands

@@ -75,7 +75,9 @@ class Refused(ValueError):  # noqa: N818
 
     def __init__(self, code: Code, reason: str, next_step: str) -> None:
         super().__init__(f"{reason}. {next_step[0].upper()}{next_step[1:]}")
-        self.code, self.reason, self.next_step = code, reason, next_step
+        argument, _, rest = reason.partition(": ")
+        self.code, self.next_step = code, next_step
+        self.reason = rest if argument in ("length", "method", "original_length") else reason
 
     def record(self) -> dict[str, Any]:
         """Code, reason and next step, as plain data."""
