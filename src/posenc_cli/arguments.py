@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from posenc_cli import checkpoints
 from posenc_cli.engines import engines_parser
-from posenc_cli.parsing import Parser
+from posenc_cli.parsing import Parser, tokens
 
 HOOK_POINTS = ("embedding", "rotary", "bias", "score", "weight")  # of `posenc.encoding.HOOK_POINTS`
 EXPLORER = "explorer.html"
@@ -63,11 +63,13 @@ def _recommend() -> argparse.ArgumentParser:
         parser.add_argument(f"--{name}", choices=answers, help=f"{question} (default: {answers[0]})")
     parser.add_argument(
         "--train-length",
-        type=int,
+        type=tokens,
         metavar="TOKENS",
         help="training length (default: 4096; with CONFIG, as it declares)",
     )
-    parser.add_argument("--length", type=int, metavar="TOKENS", help="longest context (default: the training length)")
+    parser.add_argument(
+        "--length", type=tokens, metavar="TOKENS", help="longest context (default: the training length)"
+    )
     parser.add_argument("--tune", action="store_true", help="the checkpoint may be fine-tuned")
     parser.add_argument("--memory", type=float, metavar="GIB", help="for the key/value cache of one sequence")
     parser.add_argument("--json", action="store_true", dest="as_json", help="print the answer as JSON")

@@ -7,7 +7,7 @@ import argparse
 import re
 from collections.abc import Callable
 
-from posenc_cli.parsing import Parser
+from posenc_cli.parsing import Parser, lengths, tokens
 
 CONVENTIONS = ("transformers", "deepseek", "vllm", "sglang")  # of `posenc.hf.config.scalings.Convention`
 _WIDEST_HEAD = 2**16  # channels
@@ -70,7 +70,7 @@ def _doctor() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument("--text", metavar="FILE", help="text for --weights (default: English documentation of Python)")
     parser.add_argument(
-        "--most", type=int, default=4096, metavar="TOKENS", help="longest text to measure (default: %(default)s)"
+        "--most", type=tokens, default=4096, metavar="TOKENS", help="longest text to measure (default: %(default)s)"
     )
     parser.add_argument(
         "--accept", action="append", default=[], metavar="NAME", help="a finding that is intended; repeatable"
@@ -92,7 +92,9 @@ def _extend() -> argparse.ArgumentParser:
         "torch: it prints a diff of the config, what it costs, and a line for each engine.",
     )
     parser.add_argument("path", help=f"a folder of transformers, or a GGUF file; with --config-only also {_PATH}")
-    parser.add_argument("--length", type=int, required=True, metavar="TOKENS", help="context length to extend to")
+    parser.add_argument(
+        "--length", type=tokens, required=True, metavar="TOKENS", help="context length to extend to, such as 128k"
+    )
     parser.add_argument(
         "--method", default="auto", metavar="NAME",
         help="auto, pi, ntk, ntk_by_parts, yarn, llama3 (each also with +resonance), dynamic_ntk, longrope, "
@@ -113,10 +115,12 @@ def _extend() -> argparse.ArgumentParser:
     parser.add_argument("--windows", type=int, default=4, metavar="N", help="windows of text (default: %(default)s)")
     parser.add_argument("--last", type=int, metavar="N", help="scored tokens at the end of each (default: 512)")
     parser.add_argument(
-        "--lengths", type=_numbers, metavar="N,N",
+        "--lengths", type=lengths, metavar="N,N",
         help="context lengths to measure (default: a quarter of the training length, all of it, the target)",
     )  # fmt: skip
-    parser.add_argument("--original-length", type=int, metavar="TOKENS", help="training length, if the file is wrong")
+    parser.add_argument(
+        "--original-length", type=tokens, metavar="TOKENS", help="training length, if the file is wrong"
+    )
     parser.add_argument(
         "--retrieval", type=int, default=0, metavar="N",
         help="also hide a fact in N texts of the training length and N of the new one, and ask for it (default: none)",
@@ -137,9 +141,11 @@ def _extend() -> argparse.ArgumentParser:
         "--pieces", type=int, default=2, metavar="N", help="texts for each candidate (default: %(default)s)"
     )
     training = parser.add_argument_group("progressive and drope (pip install 'posenc[extend]')")
-    training.add_argument("--intermediate", type=int, metavar="TOKENS", help="trained for (default: half of --length)")
     training.add_argument(
-        "--tokens", type=int, metavar="N", help="of a row; fewer than --intermediate skip positions (PoSE)"
+        "--intermediate", type=tokens, metavar="TOKENS", help="trained for (default: half of --length)"
+    )
+    training.add_argument(
+        "--tokens", type=tokens, metavar="N", help="of a row; fewer than --intermediate skip positions (PoSE)"
     )
     for name, default, text in (
         ("steps", 400, "training steps"),
@@ -203,7 +209,7 @@ def _evaluate() -> argparse.ArgumentParser:
         "all but perplexity (default: perplexity,ruler)",
     )  # fmt: skip
     parser.add_argument(
-        "--lengths", type=_numbers, metavar="N,N",
+        "--lengths", type=lengths, metavar="N,N",
         help="tokens, in the order of measurement (default: a quarter of the trained length, that, and twice that)",
     )  # fmt: skip
     parser.add_argument(
@@ -226,7 +232,7 @@ def _evaluate() -> argparse.ArgumentParser:
     parser.add_argument(
         "--answer-tokens", type=int, metavar="N", help="of an answer (default: as RULER, 128; variable tracking: 30)"
     )
-    parser.add_argument("--trained-length", type=int, metavar="TOKENS", help="training length, if the file is wrong")
+    parser.add_argument("--trained-length", type=tokens, metavar="TOKENS", help="training length, if the file is wrong")
     parser.add_argument("--out", metavar="FOLDER", help="keep every reading, record.json and table.md here")
     parser.add_argument(
         "--part", type=_part, default=(1, 1), metavar="K/N", help="only every N-th document, from the K-th"
@@ -283,7 +289,7 @@ def _serve_flags() -> argparse.ArgumentParser:
         "--exact", action="store_true", help="use posenc's plug-in: exact angles, and spectra without a rope type"
     )
     parser.add_argument(
-        "--length", type=int, metavar="TOKENS",
+        "--length", type=tokens, metavar="TOKENS",
         help="context length to serve (default: what the config declares, or what --rope reaches)",
     )  # fmt: skip
     parser.add_argument(
@@ -330,13 +336,6 @@ def _layers(text: str) -> list[int]:
     if not layers or max(layers) >= _MOST_LAYERS:
         raise argparse.ArgumentTypeError(f"numbers of layers from 0 to {_MOST_LAYERS - 1} are needed, got {text[:24]}")
     return layers
-
-
-def _numbers(text: str) -> list[int]:
-    parts = text.split(",")
-    if not all(part.isascii() and part.isdecimal() and len(part) < 12 for part in parts):
-        raise argparse.ArgumentTypeError(f"whole numbers with commas between are needed, got {text[:24]}")
-    return [int(part) for part in parts]
 
 
 def _names(text: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from posenc_cli.parsing import Parser
+from posenc_cli.parsing import Parser, tokens
 
 
 def engines_parser() -> argparse.ArgumentParser:
@@ -44,12 +44,12 @@ def engines_parser() -> argparse.ArgumentParser:
     probe = parser.add_argument_group("probe")
     probe.add_argument("--endpoint", metavar="URL", help="base URL of a server with /v1/completions")
     probe.add_argument(
-        "--original", type=int, metavar="TOKENS",
+        "--original", type=tokens, metavar="TOKENS",
         help="training length before the scaling, up to which positions are assumed right (default: from "
         "--checkpoint, or half of --length)",
     )  # fmt: skip
     probe.add_argument(
-        "--length", type=int, metavar="TOKENS",
+        "--length", type=tokens, metavar="TOKENS",
         help="longest prompt to send (default: from --checkpoint or the server, else 8192)",
     )  # fmt: skip
     probe.add_argument(

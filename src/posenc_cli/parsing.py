@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import NoReturn
 
 from posenc_cli.commands import COMMANDS
@@ -27,3 +28,19 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; {self.prog} --help tells more")
+
+
+_UNITS = {"": 1, "k": 1024, "m": 1024**2}
+
+
+def tokens(text: str) -> int:
+    """A length in tokens as people write it: 131072, 128k (times 1,024) or 1M (times 1,048,576)."""
+    match = re.fullmatch(r"(\d{1,11})([km]?)", text.strip().lower().replace(",", ""), re.ASCII)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"a number of tokens is needed, such as 131072 or 128k, got {text[:24]!r}")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def lengths(text: str) -> list[int]:
+    """Lengths in tokens with commas between."""
+    return [tokens(part) for part in text.split(",")]

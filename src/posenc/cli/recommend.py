@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from argparse import ArgumentTypeError
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from posenc.recommend import SOURCES, Answer, Needs, Sentence, recommend
 from posenc.recommend.from_config import read_checkpoint
 from posenc.recommend.rule import SECTIONS
 from posenc_cli.arguments import QUESTIONS
+from posenc_cli.parsing import tokens
 
 LENGTH = 4096  # tokens, where none is given
 
@@ -89,7 +91,7 @@ def _ask(name: str) -> str:
 
 
 def _ask_length(question: str, default: int) -> int:
-    text = input(f"{question} [{default}] ").strip().replace(",", "") or str(default)
-    if not text.isascii() or not text.isdecimal():
-        raise ValueError(f"a whole number of tokens is needed, got {text!r}")
-    return int(text)
+    try:
+        return tokens(input(f"{question} [{default}] ").strip() or str(default))
+    except ArgumentTypeError as error:
+        raise ValueError(str(error)) from error

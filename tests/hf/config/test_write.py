@@ -24,7 +24,7 @@ from posenc.frequencies.modules import (
 )
 from posenc.frequencies.multiscale import MultiScale
 from posenc.frequencies.resonance import Resonance
-from posenc.hf import read_rope, rope_to_config
+from posenc.hf import convert_config, read_rope, rope_to_config
 from posenc.hf.config.rotation import equivalent
 
 SHORT, LONG = [1.0 + 0.1 * i for i in range(32)], [1.0 + i for i in range(32)]
@@ -222,3 +222,21 @@ def test_both_spellings_in_one_file_are_read_and_stay_alike() -> None:
 
 
 LLAMA_BOTH = {"model_type": "llama", "head_dim": 64, "max_position_embeddings": 8192, "rope_theta": 5e5}
+
+
+def test_dynamic_ntk_outside_a_block() -> None:
+    """nomic-embed's own code: a factor and a training length outside any block, with defaults of its own."""
+    config = {"model_type": "nomic_bert", "n_embd": 768, "n_head": 12, "n_layer": 12, "n_positions": 8192,
+              "rotary_emb_base": 1000, "rotary_scaling_factor": 2}  # fmt: skip
+    read = read_rope(config)
+    assert read.to_config() == config
+    assert read.rope.scaling.original_length == 2048, "the default of its config class"
+    assert read_rope({**config, "max_trained_positions": 1024}).rope.scaling.original_length == 1024
+    assert read_rope({**config, "rotary_scaling_factor": None}).rope.scaling is None
+    for scaling in (YaRN(2.0, original_length=2048), YaRN(4.0, original_length=2048), None):
+        other = read.with_rope(RoPE(64, base=1000.0, scaling=scaling)).to_config()
+        assert other["rotary_scaling_factor"] is None, "which is dynamic NTK's alone"
+        assert read_rope(other).rope.scaling == scaling or repr(read_rope(other).rope.scaling) == repr(scaling)
+    for spelling in ("v5", "both"):
+        with pytest.raises(ValueError, match="trained length"):
+            convert_config(config, spelling)

@@ -91,7 +91,7 @@ def test_a_recipe_ends_at_the_length_that_its_source_names(model: str, longest: 
 
 
 def test_a_size_that_the_authors_did_not_extend_has_no_recipe() -> None:
-    """Gemma 3's authors scaled the 4B, 12B and 27B (arXiv 2503.19786, section 5.3); a file of 32,768 tokens is the 1B."""
+    """Gemma 3's authors scaled 4B, 12B and 27B (arXiv 2503.19786, section 5.3); a file of 32,768 tokens is the 1B."""
     plan = extend_config(PUBLISHED["google/gemma-3-1b-it"], 131072).plan
     assert (plan.method, plan.factor, plan.original, plan.documented) == ("yarn", 4.0, 32768, None)
 

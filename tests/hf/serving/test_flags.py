@@ -13,6 +13,8 @@ from posenc import DynamicNTK, Llama3, LongRoPE, NTKAware, PositionInterpolation
 from posenc.frequencies import Resonance
 from posenc.hf import preset, read_rope
 from posenc.hf.config.block_schema import keys_of
+from posenc.hf.config.rotation import text_rope
+from posenc.hf.serving.beyond import beyond_rotation
 from posenc.hf.serving.engines import (
     CONVERTER,
     MLX,
@@ -277,3 +279,68 @@ def test_layers_without_rotation_by_code_leave_one_block() -> None:
         RoPE(256, scaling=YARN)), exact=True)}  # fmt: skip
     assert "hands no rope block on" in gemma["sglang"].reason
     assert gemma["vllm"].words
+
+
+MINISTRAL = {
+    "model_type": "ministral3", "hidden_size": 512, "head_dim": 128, "num_attention_heads": 4, "num_hidden_layers": 2,
+    "max_position_embeddings": 262144,
+    "rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                        "original_max_position_embeddings": 16384, "mscale": 1.0, "mscale_all_dim": 1.0,
+                        "llama_4_scaling_beta": 0.1},
+}  # fmt: skip
+
+
+def test_an_override_keeps_every_key_that_was_read() -> None:
+    """Ministral 3's temperature stands in the block, which an override replaces (vllm-project/vllm#48621)."""
+    vllm, sglang = serve_flags(read_rope(MINISTRAL))[:2]
+    for flags in (vllm, sglang):
+        assert MINISTRAL["rope_parameters"].items() <= json.loads(flags.words[1])["rope_parameters"].items()  # type: ignore[attr-defined]
+        assert "temperature" in flags.measured, "the rotary class alone was measured"
+    assert '"llama_4_scaling": {"original_max_position_embeddings": 16384, "beta": 0.1}' in vllm.note
+    assert "262,144" in sglang.note
+    assert "16,384" in sglang.note
+
+
+def test_measured_right_is_said_of_the_rotary_class_alone() -> None:
+    def beyond(config: dict[str, Any]) -> tuple[str, ...]:
+        return beyond_rotation(read_rope(config))
+
+    sizes = {key: MINISTRAL[key] for key in ("hidden_size", "head_dim", "num_attention_heads", "num_hidden_layers")}
+    llama4 = {**sizes, "model_type": "llama4_text", "max_position_embeddings": 2**20, "num_hidden_layers": 4,
+              "attention_chunk_size": 8192, "rope_theta": 5e5}  # fmt: skip
+    assert beyond(MINISTRAL) == ("temperature of the queries",)
+    assert beyond(llama4) == ("temperature of the queries", "attention in chunks", "layers without rotation")
+    assert beyond({**LLAMA, "model_type": "mistral", "sliding_window": 4096, **sizes}) == ("windows",)
+    assert beyond({**LLAMA, **sizes}) == ()
+    lines = {flags.engine: flags for flags in serve_flags(read_rope(llama4))}
+    assert lines["vllm"].right
+    assert all(part in lines["vllm"].measured for part in beyond(llama4))
+    whole = verdict(MLX, [{"rope_type": "default"}], spelling="v4", model_type="llama", beyond=("windows",))
+    assert "windows" not in str(whole), "of whole models nothing is left out"
+
+
+NOMIC = {"model_type": "nomic_bert", "n_embd": 768, "n_head": 12, "n_layer": 12, "n_positions": 8192,
+         "max_trained_positions": 2048, "rotary_emb_base": 1000, "rotary_scaling_factor": 2}  # fmt: skip
+
+
+def test_dynamic_ntk_is_never_switched_off() -> None:
+    """nomic-embed: beyond its 2,048 tokens of training only the plug-in serves it; within them it is plain RoPE."""
+    version_5 = {"model_type": "nomic_bert", "hidden_size": 768, "num_attention_heads": 12, "num_hidden_layers": 12,
+                 "max_position_embeddings": 2048,
+                 "rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1000.0}}  # fmt: skip
+    for config in (NOMIC, version_5):
+        read = read_rope(config)
+        assert str(text_rope(read.rotation).scaling) == "DynamicNTK(2, original_length=2048)"
+        for length in (4096, 8192):
+            assert not any(flags.words for flags in serve_flags(read, length=length))
+            exact = {flags.engine: flags for flags in serve_flags(read, length=length, exact=True)}
+            theta = json.loads(exact["vllm"].words[1])["rope_parameters"]["theta"]
+            assert theta == text_rope(read.rotation).spectrum(length).theta.tolist()
+        for length in (512, 2048):
+            vllm, sglang, llama_cpp = serve_flags(read, length=length)
+            block = json.loads(vllm.words[1])["rope_parameters"]
+            assert (block["rope_type"], block["rope_theta"]) == ("default", 1000)
+            assert sglang.words
+            assert llama_cpp.words
+            assert ("NaN" in vllm.note) == (length < 2048)
+    assert serve_flags(read_rope({**NOMIC, "rotary_scaling_factor": None}), length=8192)[0].words, "no scaling"
