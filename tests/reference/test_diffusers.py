@@ -343,7 +343,104 @@ def pixart(load: Load) -> tuple[DiffusersTables, Preset]:
     return DiffusersTables(table), preset("pixart", [Image(4, 6)], dim=64)
 
 
+def matrices(table: Tensor) -> DiffusersTables:
+    """Of rotations as matrices."""
+    table = table.reshape(-1, table.shape[-3], 2, 2)
+    return DiffusersTables(table[..., 0, 0], table[..., 1, 0])
+
+
+def hidream(load: Load, rows: int = 4, columns: int = 6) -> tuple[DiffusersTables, Preset]:
+    built = preset("hidream", [Image(rows, columns), Text(3)])
+    module = load("transformer_hidream_image").HiDreamImageEmbedND(10000, [64, 32, 32])
+    return matrices(module(built.positions[None].double())), built
+
+
+def prx(load: Load, rows: int = 4, columns: int = 6) -> tuple[DiffusersTables, Preset]:
+    ids = load("transformer_prx").get_image_ids(1, 2 * rows, 2 * columns, 2, CPU)
+    return matrices(load("transformer_prx").PRXEmbedND(64, 10000, [32, 32])(ids)), preset("prx", [Image(rows, columns)])
+
+
+def joyimage(load: Load, rows: int = 4, columns: int = 6) -> tuple[DiffusersTables, Preset]:
+    class Sizes:
+        rope_dim_list, theta, hidden_size, num_attention_heads = (16, 56, 56), 256, 128, 1
+
+    class Model:
+        config, rope_dim_list, theta, hidden_size, num_attention_heads = Sizes, [16, 56, 56], 256, 128, 1
+
+    plus = load("transformer_joyimage_edit_plus").JoyImageEditPlusTransformer3DModel
+    parts = [
+        plus._get_rotary_pos_embed_for_range(Model, (n, 0, 0), (n + 1, *size))
+        for n, size in enumerate([(rows, columns), (2, 3)])
+    ]
+    return adjacent(*(torch.cat(each) for each in zip(*parts, strict=True))), preset(
+        "joyimage", [Image(rows, columns), Image(2, 3)]
+    )
+
+
+def bria_fibo_2(load: Load, rows: int = 4, columns: int = 6) -> tuple[DiffusersTables, Preset]:
+    model = load("transformer_bria_fibo2").BriaFibo2Transformer2DModel
+    grids = [((5, 1, 1), (1, 0, 0)), ((1, rows, columns), (9, 0, 0)), ((1, 2, 3), (10, 0, 0))]
+    ids = torch.cat([model.create_coordinate_grid(*each, CPU).flatten(0, 2) for each in grids])
+    module = load("transformer_bria_fibo2").RopeEmbedder(256.0, [32, 48, 48], [16, 64, 64])
+    return complexes(module(ids.long())), preset("bria-fibo-2", [Text(5), Image(rows, columns), Image(2, 3)], table=8)
+
+
+def helios(load: Load, rows: int = 4, columns: int = 6) -> tuple[DiffusersTables, Preset]:
+    module = load("transformer_helios").HeliosRotaryPosEmbed([44, 42, 42], 10000)
+    table = module(torch.tensor([[2, 17]]), rows, columns, CPU)[0].flatten(1).T
+    return adjacent(*table.chunk(2, -1)), preset("helios", [Video(2, rows, columns)], frames=(2, 17))
+
+
+def allegro(load: Load, rows: int = 4, columns: int = 6) -> tuple[DiffusersTables, Preset]:
+    *tables, frame, row, column = load(EMBEDDINGS).get_3d_rotary_pos_embed_allegro(
+        96, ((0, 0), (rows, columns)), (rows, columns), 3, (2.2, 2.0, 2.0)
+    )
+    numbers = torch.cartesian_prod(frame, row, column).long()
+    read = [[part[numbers[:, axis], :16] for part in table] for axis, table in enumerate(tables)]
+    return DiffusersTables(*(torch.cat(each, -1) for each in zip(*read, strict=True))), preset(
+        "allegro", [Video(3, rows, columns)]
+    )
+
+
+def kandinsky_6(load: Load, rows: int = 4, columns: int = 6) -> tuple[DiffusersTables, Preset]:
+    module = load("transformer_kandinsky6").Kandinsky6RoPE3D((32, 48, 48))
+    numbers = [torch.arange(size) for size in (3, rows, columns)]
+    built = preset("kandinsky-6", [Video(3, rows, columns)])
+    return matrices(module(numbers, scale_factor=(1.0, 2.0, 2.0))), built
+
+
+def kandinsky_6_sr(load: Load, rows: int = 4, columns: int = 6) -> tuple[DiffusersTables, Preset]:
+    module = load("transformer_kandinsky6_sr").Kandinsky6SRRoPE3D((16, 24, 24))
+    numbers = [torch.arange(size) for size in (3, rows, columns)]
+    return matrices(module(numbers, scale_factor=(1.0, 2.0, 2.0))), preset("kandinsky-6-sr", [Video(3, rows, columns)])
+
+
+def anyflow(load: Load, rows: int = 4, columns: int = 6) -> tuple[DiffusersTables, Preset]:
+    module = load("transformer_anyflow").AnyFlowRotaryPosEmbed(128, (1, 2, 2), 1024)
+    layout = {"total_frames": 3, "full_frame_shape": (rows, columns)}
+    return complexes(module(layout, CPU)["query"]), preset("wan", [Video(3, rows, columns)])
+
+
+def sana_wm(load: Load, rows: int = 4, columns: int = 6) -> tuple[DiffusersTables, Preset]:
+    module = load("transformer_sana_wm").SanaWMRotaryPosEmbed(112, (1, 1, 1), 1024)
+    widths = {"head_dim": 112, "axes_dims": (40, 36, 36)}
+    return complexes(module((3, rows, columns), CPU)), preset("wan", [Video(3, rows, columns)], **widths)
+
+
+def wan_animate_2(load: Load, rows: int = 4, columns: int = 6) -> tuple[DiffusersTables, Preset]:
+    """A table of numbers on all axes, of which a token reads the row of its number on each."""
+    params = load("transformer_wan_animate_2").rope_params
+    table = [params(512, width) for width in (44, 42, 42)]
+    numbers = torch.cartesian_prod(torch.arange(3), torch.arange(rows), torch.arange(columns))
+    read = torch.cat([part[numbers[:, axis]] for axis, part in enumerate(table)], -1)
+    return complexes(read), preset("wan", [Video(3, rows, columns)])
+
+
+NEW: list[Case] = [
+    hidream, prx, joyimage, bria_fibo_2, helios, allegro, kandinsky_6, kandinsky_6_sr, anyflow, sana_wm, wan_animate_2,
+]  # fmt: skip
 CASES: list[Case] = [
+    *NEW,
     flux, flux_2, flux_3, krea_2, bria, ovis_image, longcat_image, motif_video, sana_video, qwen_image,
     qwen_image_layered, qwen_image_2_1, nucleus, wan, skyreels_v2, chrono_edit, hunyuan_video, hunyuan_video_1_5,
     framepack, hunyuan_image, hunyuan_dit, lumina_next, lumina_2, z_image, cogvideox, cogvideox_1_5, easyanimate,
@@ -377,6 +474,12 @@ def test_equal_to_the_module_widened_to_float64(case: Case) -> None:
 def test_equal_to_the_module_as_shipped(case: Case) -> None:
     expected, built = case(shipped)
     assert differs(expected, built, torch.float32) < AS_SHIPPED.get(case, 2e-5)
+
+
+@pytest.mark.parametrize("case", NEW, ids=lambda case: case.__name__)
+def test_equal_at_another_size_too(case: Callable[..., tuple[DiffusersTables, Preset]]) -> None:
+    expected, built = case(widened, 9, 7)
+    assert differs(expected, built, torch.float64) < 1e-6
 
 
 def test_flux_rotates_queries_as_diffusers_does() -> None:

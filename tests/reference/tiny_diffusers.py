@@ -145,9 +145,10 @@ def cogvideox(patch_size_t: int | None = None) -> tuple[nn.Module, Inputs]:
         transformer, vae_scale_factor_spatial = model, 8
 
     tables = CogVideoXPipeline._prepare_rotary_positional_embeddings
-    inputs: Inputs = {"hidden_states": torch.randn(1, 2, 4, 8, 10), "timestep": torch.tensor([500])}
+    frames = 2 if patch_size_t is None else 4
+    inputs: Inputs = {"hidden_states": torch.randn(1, frames, 4, 8, 10), "timestep": torch.tensor([500])}
     inputs |= {"encoder_hidden_states": torch.randn(1, 4, 8)}
-    return model, {**inputs, "image_rotary_emb": tables(cast(Any, Pipeline), 64, 80, 2, torch.device("cpu"))}
+    return model, {**inputs, "image_rotary_emb": tables(cast(Any, Pipeline), 64, 80, frames, torch.device("cpu"))}
 
 
 def cogvideox_1_5() -> tuple[nn.Module, Inputs]:
@@ -169,9 +170,10 @@ def flux_3() -> tuple[nn.Module, Inputs]:
     )  # fmt: skip
     inputs: Inputs = {"hidden_states": torch.randn(1, 20, 4), "encoder_hidden_states": torch.randn(1, 3, 16)}
     inputs |= {"timestep": torch.tensor([0.5]), "image_cond_hidden_states": torch.randn(1, 6, 4)}
-    reference = grid_ids(1, 2, 3, 1) - torch.tensor([0.0, 0, 0, 1])
+    half = torch.tensor([1.0, 0.5, 0.5, 1.0])
+    reference = grid_ids(1, 2, 3, 1) * half - torch.tensor([0.0, 0, 0, 1])
     return model, {
-        **inputs, "img_ids": grid_ids(1, 4, 5, 1), "txt_ids": grid_ids(1, 1, 1, 3), "image_cond_ids": reference,
+        **inputs, "img_ids": grid_ids(1, 4, 5, 1) * half, "txt_ids": grid_ids(1, 1, 1, 3), "image_cond_ids": reference,
     }  # fmt: skip
 
 

@@ -34,6 +34,7 @@ from posenc.diffusion.scalings import (
 )
 from posenc.encoding import RotaryEncoding, Table
 from posenc.frequencies.phase import TensorFrequencies
+from posenc.frequencies.spectrum import Spectrum
 from posenc.rotary._axes import of_sums
 from posenc.rotary._conventions import AxisSpectrum, spectra_of
 
@@ -47,6 +48,10 @@ class AttachedPositions(nn.Module):
         place: the transformer's attribute that held the module, "" where the pipeline makes the tables.
         transformer: the model itself, whose class and config are read.
         generic: what the user said of a class that posenc does not know.
+
+    Attributes:
+        follows_call: whether the scaling is a function of the call, rather than the same for every call.
+        reads_timestep: whether it is a function of the noise level too.
     """
 
     def __init__(
@@ -63,6 +68,7 @@ class AttachedPositions(nn.Module):
         self.title = type(transformer).__name__
         self.noise: Noise | None = _noise_of(transformer, self.model)
         self.scaling = scaling
+        self.follows_call, self.reads_timestep = follows_call(scaling), reads_noise(scaling)
         self.timestep: float | None = None
         self.sizes: tuple[int, ...] | None = None
         self.handles: list[RemovableHandle] = []
@@ -111,16 +117,6 @@ class AttachedPositions(nn.Module):
                 raise
             return getattr(self.replaced, name)
 
-    @property
-    def follows_call(self) -> bool:
-        """Whether the scaling is a function of the call, rather than the same for every call."""
-        return follows_call(self.scaling)
-
-    @property
-    def reads_timestep(self) -> bool:
-        """Whether the scaling is a function of the noise level too."""
-        return reads_noise(self.scaling)
-
     def _rotation(self, scaling: Any) -> RotaryEncoding | None:
         return None if self.kind.rotation is None else self.kind.rotation(self.replaced, self._config, scaling)
 
@@ -133,23 +129,21 @@ class AttachedPositions(nn.Module):
         plain: Any = self._plain
         if plain is None or self._divisors is not None or all(each is None for each in scalings):
             return None
-        scaling: Any
         if self.model.scales == "pairs":
-            scaling = scalings[0]
-            widths, base, by_pairs, convention = (plain.head_dim,), plain.base, (scaling,), "eva-02"
+            scaled: Any = self._rotation(scalings[0])
+            spectra, own = ([AxisSpectrum(*_numbers(rope.spectrum()))] for rope in (scaled, plain))
         else:
-            scaling = tuple(in_tokens(each, step) for each, step in zip(scalings, steps, strict=True))
-            widths, base, by_pairs, convention = plain.axes_dims, plain.base, scaling, plain.convention
-            if widths is None:  # of a convention whose axes are alike
-                widths = (plain.head_dim // len(scaling),) * len(scaling)
-        scaled = self._rotation(scaling)
-        spectra = spectra_of(widths, base, by_pairs, convention)
+            by_token = tuple(in_tokens(each, step) for each, step in zip(scalings, steps, strict=True))
+            scaled = self._rotation(by_token)
+            # of a convention whose axes are alike, widths are not kept
+            widths = plain.axes_dims or (plain.head_dim // len(by_token),) * len(by_token)
+            spectra, own = (spectra_of(widths, plain.base, each, plain.convention) for each in (by_token, None))
         if self.kind.unit and any(spectrum.gain != 1 for spectrum in spectra):
             raise ValueError(
                 f"scaling must have no gain for {self.title}, which takes angles: PositionInterpolation, NTKAware, "
                 f"RIFLEx or dype(method='ntk'); got {shown(scalings)}"
             )
-        return scaled if _changed(spectra, spectra_of(widths, base, None, convention)) else None
+        return cast(RotaryEncoding, scaled) if _changed(spectra, own) else None
 
     def _scalings_of(self, tokens: Tokens) -> ByAxis:
         if not self.follows_call:
@@ -430,6 +424,10 @@ def _take_out(transformer: nn.Module) -> bool:
 
 def _attached_to(transformer: nn.Module) -> list[AttachedPositions]:
     return [module for module in transformer.children() if isinstance(module, AttachedPositions)]
+
+
+def _numbers(spectrum: Spectrum) -> tuple[list[float], float]:
+    return spectrum.theta.tolist(), float(spectrum.gain)
 
 
 def _changed(scaled: Sequence[AxisSpectrum], plain: Sequence[AxisSpectrum]) -> bool:

@@ -107,7 +107,9 @@ def _listed(tables: Any) -> list[Tensor]:
 def _shaped(tables: Any, like: Any) -> Any:
     """Tables in the shapes and dtypes of the module's own."""
     if isinstance(like, Tensor):
-        return tables.to(like.dtype).reshape(like.shape) if isinstance(tables, Tensor) else tables.reshape(like.shape)
+        if not isinstance(tables, Tensor) or tables.is_complex() != like.is_complex():
+            raise TypeError
+        return tables.to(like.dtype).reshape(like.shape)
     if len(like) != len(tables):
         raise TypeError
     return type(like)(part.to(own.dtype).reshape(own.shape) for part, own in zip(tables, like, strict=True))
