@@ -8,6 +8,7 @@ import re
 import pytest
 import torch
 
+from posenc.diffusion import latents
 from posenc.positions import (
     HOPE_STRIDES,
     Audio,

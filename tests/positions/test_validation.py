@@ -27,7 +27,7 @@ IDS = {
     "image_grid_thw": [[1, 2, 4]], "video_grid_thw": [[2, 2, 2]], "seconds_per_grid": [1.0],
     "mask": torch.ones(1, 7), "segments": torch.zeros(1, 7), "merge": 2,
 }  # fmt: skip
-STREAM = {"family": "qwen2.5-vl", "tokens_per_second": 2.0}
+STREAM = {"family": "qwen2.5-vl", "tokens_per_second": 2.0, "after": "side"}
 
 
 def call(name: str, **valid: object) -> Call:
@@ -152,6 +152,7 @@ def test_every_builder_and_every_argument_is_there():
         for name, thing in vars(positions).items()
         if callable(thing) and thing.__module__ != "typing" and thing is not positions.Skipped  # what one gives back
     }
+    public["latents"] = latents
     tried: dict[str, set[str]] = {name: {"name"} for name in ("check", "check_dtype")}
     for name, _, valid in CALLS:
         tried.setdefault(name, set()).update(valid)

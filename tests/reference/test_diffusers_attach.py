@@ -252,6 +252,22 @@ def test_scalings_of_halved_coordinates_count_patches() -> None:
     assert gap(ntk, by_patch.table(torch.tensor([1.5]))[0][0]) < 1e-6  # NTK scales frequencies of patches alike
 
 
+@pytest.mark.parametrize("name", ["QwenEmbedRope", "QwenEmbedLayer3DRope"])
+def test_qwen_counts_from_the_corner_without_scale_rope(name: str) -> None:
+    from diffusers.models.transformers import transformer_qwenimage as qwen
+
+    own = getattr(qwen, name)(10_000, [8, 4, 4], scale_rope=False)
+    shapes = [[(1, 5, 3), (1, 2, 4), (1, 3, 3)]]
+    calls: Any = {"device": torch.device("cpu"), "max_txt_seq_len": 3}
+    expected = own(shapes, **calls)
+    model, _ = built(tiny.qwen_image)
+    cast(Any, model).pos_embed = own
+    through_posenc(attach(model))
+    ours = cast(Any, model).pos_embed(shapes, **calls)
+    for table, right in zip(ours, expected, strict=True):
+        assert gap(table, right) < 1e-5
+
+
 def test_ltx_is_attached_with_the_seconds_and_pixels_of_its_tokens() -> None:
     model, inputs = built(tiny.ltx)
     coordinates = torch.randn(1, 3, 24).abs() * 10

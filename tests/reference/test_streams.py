@@ -20,9 +20,12 @@ def by_transformers(family, ids, mask, **options):
     pytest.importorskip("transformers")
     from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VLModel
     from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLModel
+    from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5Model
     from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLModel
 
-    cls = {"qwen2-vl": Qwen2VLModel, "qwen2.5-vl": Qwen2_5_VLModel, "qwen3-vl": Qwen3VLModel}[family]
+    cls = {
+        "qwen2-vl": Qwen2VLModel, "qwen2.5-vl": Qwen2_5_VLModel, "qwen3-vl": Qwen3VLModel, "qwen3.5": Qwen3_5Model,
+    }[family]  # fmt: skip
     vision = SimpleNamespace(spatial_merge_size=2, tokens_per_second=RATE)
     model = SimpleNamespace(config=SimpleNamespace(vision_config=vision))
     model.get_vision_position_ids = lambda *args, **words: cls.get_vision_position_ids(model, *args, **words)
@@ -85,12 +88,25 @@ def test_text_behind_a_long_video():
     assert expected[0, 7, 0] <= expected[0, 6, 0] < got[0, 7, 0] == 7
 
 
-def test_frames_and_their_times():
+@pytest.mark.parametrize("seconds", [0.25, 0.5, 2.0])
+@pytest.mark.parametrize("family", ["qwen2-vl", "qwen2.5-vl"])
+def test_ids_as_transformers_counts_them_on_demand(family, seconds):
+    ids, mask = rows([T, START, *[VIDEO] * 27, END, T], [START, *[VIDEO] * 12, END, START, *[IMAGE] * 2, END, T])
+    grids = {"image_grid_thw": torch.tensor([[1, 2, 4]]), "video_grid_thw": torch.tensor([[3, 6, 6], [3, 2, 8]])}
+    if family == "qwen2.5-vl":
+        grids["second_per_grid_ts"] = torch.tensor([0.25, seconds])
+    expected, _ = by_transformers(family, ids, mask, **grids)
+    got = by_posenc(family, ids, mask, after="side", **grids)
+    assert torch.equal(got[mask.bool()], expected[mask.bool()])
+
+
+@pytest.mark.parametrize("family", ["qwen3-vl", "qwen3.5"])
+def test_frames_and_their_times(family):
     frame = [START, *[VIDEO] * 6, END]
     ids, mask = rows([T, 11, *frame, 12, 13, *frame, 12, *frame, T], [START, *[IMAGE] * 4, END, T, *frame])
     grids = {"image_grid_thw": torch.tensor([[1, 4, 4]]), "video_grid_thw": torch.tensor([[3, 4, 6], [1, 6, 4]])}
-    expected, delta = by_transformers("qwen3-vl", ids, mask, **grids)
-    got = by_posenc("qwen3-vl", ids, mask, **grids)
+    expected, delta = by_transformers(family, ids, mask, **grids)
+    got = by_posenc(family, ids, mask, **grids)
     assert torch.equal(got[mask.bool()], expected[mask.bool()])
     assert torch.equal(following(got)[:, 0, :1] - mask.sum(-1, keepdim=True), delta)
 

@@ -688,16 +688,41 @@ def record_of(name: object, known: Sequence[str] = PLACED) -> Model:
     """
     if isinstance(name, str) and name in known:
         return MODELS[name]  # type: ignore[index]
-    raise ValueError(f"model: {shown(name)} is not known; {_nearest(name, known)}")
+    meant = _nearest(name, known)
+    if meant:
+        raise ValueError(f"model: {shown(name)} is not known; did you mean {' or '.join(map(repr, meant))}?")
+    raise ValueError(f"model must be one of {tuple(known)}, got {shown(name)}")
 
 
-def _nearest(name: object, known: Sequence[str]) -> str:
-    """A question for the names that are meant, or a list of all."""
+def _nearest(name: object, known: Sequence[str]) -> list[str]:
+    """The names that are probably meant: those that begin alike, or are spelled nearly so."""
+    if not isinstance(name, str):
+        return []
     plain = {re.sub(r"[^a-z0-9]", "", each.lower()): each for each in known}
-    asked = re.sub(r"[^a-z0-9]", "", name.rpartition("/")[2].lower()) if isinstance(name, str) else ""
+    asked = re.sub(r"[^a-z0-9]", "", name.rpartition("/")[2].lower())
     meant = [each for key, each in plain.items() if asked and (key.startswith(asked) or asked.startswith(key))]
-    if not meant and asked:
-        meant = [plain[key] for key in get_close_matches(asked, plain, n=3)]
-    if not meant:
-        return f"must be one of {tuple(known)}"
-    return f"did you mean {' or '.join(map(repr, meant))}?"
+    return meant or [plain[key] for key in get_close_matches(asked, plain, n=3, cutoff=0.7)]
+
+
+def python_for(name: str, path: str, part: str = "transformer") -> str:
+    """What posenc has for a class of diffusers: the command that reads it, and the two lines of Python.
+
+    Args:
+        name: of the class.
+        path: of its file or folder.
+        part: of the pipeline that it is.
+    """
+    if name not in TRANSFORMERS:
+        return "posenc has nothing for it"
+    model = MODELS[TRANSFORMERS[name]]
+    calls = model.suitable()
+    if not calls or model.transformers[name].refused:
+        return f"posenc explain {path} shows its positions; no scaling suits it"
+    helper = next((word for word in ("dype", "riflex") if calls[0].startswith(word)), "")
+    imports = f"from posenc.diffusion import attach, {helper}" if helper else "from posenc.diffusion import attach"
+    if not helper:
+        imports = f"from posenc import {'YaRN' if 'YaRN' in calls[0] else 'PositionInterpolation'}; {imports}"
+    return (
+        f"posenc explain {path} shows its positions, and for larger pictures or longer videos, in Python:\n"
+        f"    {imports}\n    attach(pipeline.{part}, {calls[0]})"
+    )

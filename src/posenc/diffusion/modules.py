@@ -610,28 +610,28 @@ def _of_pictures(
     module: Any, video_fhw: Any, device: torch.device | None = None, max_txt_seq_len: int | Tensor | None = None
 ) -> Tokens:
     """Qwen-Image: pictures, then text; of a batch the first row's, as in the model's own module."""
-    return _pictures("qwen-image", video_fhw, device, max_txt_seq_len)
+    return _pictures("qwen-image", module, video_fhw, device, max_txt_seq_len)
 
 
 def _of_layers(
     module: Any, video_fhw: Any, max_txt_seq_len: int | Tensor, device: torch.device | None = None
 ) -> Tokens:
     """Qwen-Image-Layered: layers, the picture that they are of, text."""
-    return _pictures("qwen-image-layered", video_fhw, device, max_txt_seq_len)
+    return _pictures("qwen-image-layered", module, video_fhw, device, max_txt_seq_len)
 
 
 def _of_one_picture(
     module: Any, video_fhw: Any, device: torch.device | None = None, max_txt_seq_len: int | Tensor | None = None
 ) -> Tokens:
     """Nucleus-Image: as Qwen-Image, but text begins behind the last picture, so there may be only one."""
-    tokens = _pictures("qwen-image", video_fhw, device, max_txt_seq_len)
+    tokens = _pictures("qwen-image", module, video_fhw, device, max_txt_seq_len)
     if tokens.sizes is not None and tokens.sizes[0] > 1:
         raise ValueError(f"video_fhw must be one picture for this model, got {shown(video_fhw)}")
     return tokens
 
 
 def _pictures(
-    model: ModelName, video_fhw: Any, device: torch.device | None, max_txt_seq_len: int | Tensor | None
+    model: ModelName, module: Any, video_fhw: Any, device: torch.device | None, max_txt_seq_len: int | Tensor | None
 ) -> Tokens:
     if max_txt_seq_len is None:
         raise ValueError("max_txt_seq_len must be given: the tokens of the text")
@@ -640,8 +640,17 @@ def _pictures(
     if any(frames != 1 for frames, _, _ in pictures):
         raise ValueError(f"video_fhw must be pictures of one frame, got {shown(video_fhw)}")
     words = int(max_txt_seq_len)
-    parts: list[Part] = [Image(height, width) for _, height, width in pictures]
-    positions = _placed(latents([*parts, Text(words)], model=model), device)
+    parts = [Image(height, width) for _, height, width in pictures]
+    placed = latents([*parts, Text(words)], model=model)
+    if not module.scale_rope:  # counted from the top left corner, and text from the longest side
+        corners = [torch.tensor([0, (part.height + 1) // 2, (part.width + 1) // 2]) for part in parts]
+        tokens = [part.height * part.width for part in parts]
+        sides = [side for part in parts for side in (part.height, part.width)]
+        furthest = [side // 2 for side in sides] + [len(parts) - 1] * (model == "qwen-image-layered")
+        behind = max(sides + [len(parts) - 1] * (model == "qwen-image-layered")) - max(furthest)
+        moved = [corner.expand(count, 3) for corner, count in zip(corners, tokens, strict=True)]
+        placed = placed + torch.cat([*moved, torch.full((words, 3), behind)])
+    positions = _placed(placed, device)
     sizes = (len(pictures), max(height for _, height, _ in pictures), max(width for _, _, width in pictures))
     scaled = torch.arange(len(positions), device=positions.device) < len(positions) - words
     return Tokens(positions, sizes, scaled, call=len(positions) - words)

@@ -5,13 +5,13 @@
 A part starts where everything before it ends: 1 + the largest id, not s + max(rows, columns), which lets the text
 behind a long video run into it. A frame's t is its number (Qwen2-VL) or trunc(number · seconds · tokens per second),
 one product truncated at its end (Qwen2.5-VL, Qwen2.5-Omni). In Qwen3-VL each frame is a picture of its own, t = 0, and
-its time is written as text before it. ERNIE 4.5 VL counts as Qwen2-VL does, each two frames being one.
+its time is written as text before it; Qwen3.5 counts as Qwen3-VL does. ERNIE 4.5 VL counts as Qwen2-VL does, each two frames being one.
 
 Source: Wang et al., Qwen2-VL, arXiv 2409.12191, section 2.1; Bai et al., Qwen2.5-VL, arXiv 2502.13923, section 2.1.
 Checked against: `get_rope_index` of transformers 4.57.1, Qwen2-VL, Qwen2.5-VL and Qwen3-VL, which are the authors';
     ERNIE 4.5 VL of transformers 5.23.
 Departs from the source: nothing; but transformers 4.57.1 truncates seconds before their product, and 5.23 starts text
-    after a video at s + max(rows, columns).
+    after a video at s + max(rows, columns): ``after="side"``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from posenc.arguments import LONGEST, shown
+from posenc.arguments import LONGEST, check_choice, shown
 from posenc.positions.builders import check_name, register
 from posenc.positions.checking import check_coordinates
 from posenc.positions.grids import grid
@@ -31,7 +31,8 @@ from posenc.positions.parts import Audio, Image, Part, Text, Video, checked
 from posenc.positions.validation import count_of, number_of
 from posenc.positions.videos import on_all_axes, video
 
-Family = Literal["qwen2-vl", "qwen2.5-vl", "qwen2.5-omni", "qwen3-vl", "ernie-4.5-vl"]
+Family = Literal["qwen2-vl", "qwen2.5-vl", "qwen2.5-omni", "qwen3-vl", "qwen3.5", "ernie-4.5-vl"]
+After = Literal["largest", "side"]
 register("stream", "family", get_args(Family))
 AXES = 3  # time, row, column
 
@@ -49,11 +50,14 @@ RULES: dict[Family, Rule] = {
     "qwen2.5-vl": Rule(2.0),
     "qwen2.5-omni": Rule(25.0),
     "qwen3-vl": Rule(None, by_frame=True),
+    "qwen3.5": Rule(None, by_frame=True),
     "ernie-4.5-vl": Rule(None, merged=2),
 }
 
 
-def stream(parts: Sequence[Part], *, family: Family, tokens_per_second: float | None = None) -> Tensor:
+def stream(
+    parts: Sequence[Part], *, family: Family, tokens_per_second: float | None = None, after: After = "largest"
+) -> Tensor:
     """Position ids ``(tokens, 3)`` of one row: (time, row, column).
 
     Rows of a batch: ``padded([stream(a, …), stream(b, …)])``. Documents in one row: ``packed([…])``. The tokens that a
@@ -61,9 +65,13 @@ def stream(parts: Sequence[Part], *, family: Family, tokens_per_second: float | 
 
     Args:
         parts: what the row holds, in order: `Text`, `Image`, `Video`, `Audio`.
-        family: whose rules: ``"qwen2-vl"``, ``"qwen2.5-vl"``, ``"qwen2.5-omni"``, ``"qwen3-vl"``, ``"ernie-4.5-vl"``.
+        family: whose rules: ``"qwen2-vl"``, ``"qwen2.5-vl"``, ``"qwen2.5-omni"``, ``"qwen3-vl"``, ``"qwen3.5"``,
+            ``"ernie-4.5-vl"``.
         tokens_per_second: ids that a second of video takes, in families that look at time. Default that of the released
-            models, 2 in Qwen2.5-VL and 25 in Qwen2.5-Omni; it stands in the model's configuration.
+            models, 2 in Qwen2.5-VL and 25 in Qwen2.5-Omni; it stands in the model's configuration (transformers'
+            class of it has 4 where none stands).
+        after: what follows a picture or a video begins behind its ``"largest"`` id, as the authors count, or behind its
+            larger ``"side"``, as transformers 5 does (not in Qwen2.5-Omni): for a model that was tuned with those ids.
 
     >>> stream([Text(2), Image(1, 2), Text(1)], family="qwen2-vl").T
     tensor([[0, 1, 2, 2, 4],
@@ -75,11 +83,13 @@ def stream(parts: Sequence[Part], *, family: Family, tokens_per_second: float | 
             [0, 0, 0, 3]])
     """
     rule = rule_of(family, tokens_per_second)
+    check_after(family, after)
     start, blocks = 0, [torch.zeros(0, AXES, dtype=torch.int64)]
     for part in checked(parts):
         for block in _blocks(part, rule):
             blocks.append(block + start)
-            start = int(blocks[-1].max()) + 1
+            sides = block[:, 1:] if after == "side" and isinstance(part, Image | Video) else block
+            start += int(sides.max()) + 1
     return torch.cat(blocks)
 
 
@@ -106,6 +116,13 @@ def following(positions: Tensor, tokens: int = 1) -> Tensor:
         raise ValueError(f"{text}, got {shown(positions)}")
     last = positions.long().flatten(-2).amax(-1)
     return on_all_axes(last[..., None] + torch.arange(1, tokens + 1, device=positions.device), positions.shape[-1])
+
+
+def check_after(family: Family, after: object) -> None:
+    """Raise a ValueError for a word that says nothing, and for ids that no code counts."""
+    check_choice("after", after, get_args(After))
+    if after == "side" and family == "qwen2.5-omni":
+        raise ValueError("after must be 'largest' for 'qwen2.5-omni', which transformers counts so too; got 'side'")
 
 
 def rule_of(family: Family, tokens_per_second: float | None) -> Rule:

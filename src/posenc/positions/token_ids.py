@@ -11,7 +11,7 @@ from torch import Tensor
 
 from posenc.arguments import LONGEST, WIDEST, check_several, shown
 from posenc.positions.parts import Image, Part, Text, Video
-from posenc.positions.streams import AXES, Family, Rule, rule_of, stream
+from posenc.positions.streams import AXES, After, Family, Rule, check_after, rule_of, stream
 from posenc.positions.validation import check_rows, count_of, is_whole, number_of, table_of
 
 _TEXT, _IMAGE, _VIDEO = 0, 1, 2
@@ -30,6 +30,7 @@ def from_token_ids(
     segments: Tensor | None = None,
     merge: int = 2,
     tokens_per_second: float | None = None,
+    after: After = "largest",
 ) -> Tensor:
     """Position ids of rows of tokens, as `stream` counts them; a batch's pictures and videos in the order of its rows.
 
@@ -46,7 +47,7 @@ def from_token_ids(
         mask: as input_ids, True or 1 at real tokens, as Hugging Face's ``attention_mask``. Padding gets 0.
         segments: as input_ids, equal numbers at neighbouring tokens of one document; each document starts at 0.
         merge: patches along rows and along columns that make one token.
-        tokens_per_second: see `stream`.
+        tokens_per_second, after: see `stream`.
 
     Returns:
         ``(*batch, tokens, 3)``: (time, row, column), on the device of input_ids.
@@ -59,6 +60,7 @@ def from_token_ids(
     """
     check_rows("input_ids", input_ids, "integers (tokens,) or (batch, tokens)", integers=True)
     rule = rule_of(family, tokens_per_second)
+    check_after(family, after)
     ids = _rows(input_ids)
     real, parts = _like("mask", mask, input_ids), _like("segments", segments, input_ids)
     merge = count_of("merge", merge, most=WIDEST)
@@ -75,7 +77,7 @@ def from_token_ids(
         of_row = kinds[row, here]
         documents = [slice(0, len(here))] if parts is None else [where for where, _ in _runs(parts[row, here])]
         of_documents = [
-            stream(list(_parts(of_row[where], sights)), family=family, tokens_per_second=tokens_per_second)
+            stream(list(_parts(of_row[where], sights)), family=family, tokens_per_second=tokens_per_second, after=after)
             for where in documents
         ]
         of_documents = [torch.zeros(0, AXES, dtype=torch.int64), *of_documents]  # a row may be padding alone

@@ -19,18 +19,21 @@ from posenc.diffusion.models import MODELS, TRANSFORMERS
 @pytest.mark.parametrize("name", TRANSFORMERS)
 def test_defaults_of_each_class_are_the_presets(name: str) -> None:
     facts = diffusion_facts({"_class_name": name, "use_rotary_positional_embeddings": True})
-    assert facts["preset"] in MODELS
+    assert facts["preset"] in MODELS or not MODELS[TRANSFORMERS[name]].has_preset
     assert diffusion_text({"_class_name": name}).startswith(f"{name} (diffusers)")
     if facts["rotation"] is None or name in (
         "LuminaNextDiT2DModel",
         "CogView4Transformer2DModel",
         "GlmImageTransformer2DModel",
         "SanaVideoTransformer3DModel",
+        "SanaWMTransformer3DModel",
+        "SanaWMLTX2RefinerTransformer3DModel",
+        "Cosmos3OmniTransformer",
         "LTX2VideoTransformer3DModel",
         "Ideogram4Transformer2DModel",
     ):
         return
-    released = MODELS[facts["preset"]]
+    released = MODELS[TRANSFORMERS[name]]
     assert [axis["channels"] for axis in facts["rotation"]["axes"]] == list(released.axes_dims)
     assert facts["findings"] == []
 
@@ -77,13 +80,23 @@ def test_a_pipeline_of_several_transformers(tmp_path: Path, capsys: pytest.Captu
     assert json.loads(capsys.readouterr().out)["rotation"]["axes"][0]["channels"] == 24
 
 
-def test_pipelines_that_cannot_be_read(tmp_path: Path) -> None:
+def test_pipelines_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     unet = pipeline(tmp_path / "sdxl", unet={"_class_name": "UNet2DConditionModel"}, vae={"_class_name": "VAE"})
     with pytest.raises(ValueError, match=r"names no transformer, whose positions could be read: unet, vae"):
         diffusion_config(unet)
     flux = pipeline(tmp_path / "flux", transformer=FLUX)
     with pytest.raises(ValueError, match=r"is a pipeline of diffusers \(model_index.json\)"):
         read_rope(flux)
+    for command in (
+        ["recommend", "--model", "checkpoint"], ["doctor"], ["serve-flags"], ["extend", "--length", "8192", "--out", "x"],
+        ["extend", "--length", "8192", "--config-only"], ["evaluate"],
+    ):  # fmt: skip
+        for folder in (flux, flux / "transformer"):
+            assert posenc_cli.run([*command, str(folder)]) == 2
+            told = capsys.readouterr().err
+            assert "from posenc.diffusion import attach, dype" in told
+            assert "attach(pipeline.transformer, dype())" in told
+            assert "posenc explain" in told
     (flux / "transformer" / "config.json").unlink()
     with pytest.raises(FileNotFoundError, match=r"has no transformer/config.json, which model_index.json names"):
         diffusion_config(flux)

@@ -42,7 +42,7 @@ def diffusion_config(source: str | Path) -> Source | None:
     """
     path = local_source(source)
     if path.is_dir() and not (path / "config.json").exists():
-        configs = {name: load(config) for name, config in transformer_configs(path).items()}
+        configs = {name: load(config, of_diffusers=True) for name, config in transformer_configs(path).items()}
         if not configs:
             return None
         main = next(iter(configs))
@@ -50,7 +50,7 @@ def diffusion_config(source: str | Path) -> Source | None:
     path = path / "config.json" if path.is_dir() else path
     if not path.exists() or path.suffix != ".json":
         return None
-    config = load(path)
+    config = load(path, of_diffusers=True)
     return Source(config, {}) if "_class_name" in config and "model_type" not in config else None
 
 

@@ -16,7 +16,7 @@ from posenc.hf.config.rope_config import read_rope
 from posenc.hf.config.rotation import equivalent, text_rope
 from posenc.hf.config.text_config import find_text_config
 from posenc.hf.extend.rotary_modules import RotaryModules
-from posenc.hf.sources.load import load, missing
+from posenc.hf.sources.load import load, missing, refuse_diffusers
 from posenc.rotary.rope import RoPE
 
 _DTYPES = ("auto", "float32", "float16", "bfloat16", "float64")
@@ -153,6 +153,7 @@ def _gguf_in(path: Path) -> Path | None:
         if path.suffix != ".gguf":
             raise ValueError(f"model must be a folder or a .gguf file, got {path}")
         return path
+    refuse_diffusers(path)
     if (path / "config.json").exists():
         return None
     files = sorted(path.glob("*.gguf"))

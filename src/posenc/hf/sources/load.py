@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from posenc.arguments import shown
+from posenc.diffusion.models import python_for
 from posenc.hf.limits import BITS, DEPTH, FILE_BYTES, KEYS
 from posenc.hf.sources.hub import MAIN_FILES, local_source
-from posenc.hf.sources.pipeline import INDEX
+from posenc.hf.sources.pipeline import INDEX, parts_of, transformers_of
 from posenc.input_files import UnreadableFileError, path_text, printable, read_json
 
 Config = dict[str, Any]
@@ -24,11 +25,15 @@ class _HasDict(Protocol):
 Source = Mapping[str, Any] | str | Path | _HasDict
 
 
-def load(source: Source) -> Config:
+def load(source: Source, *, of_diffusers: bool = False) -> Config:
     """A copy of a configuration: a dictionary, an object with ``to_dict()``, a JSON file, a folder with config.json
     or params.json, or a model of the Hugging Face Hub by name (`posenc.hf.sources.hub`).
 
     A byte order mark at the begin of a file is passed over.
+
+    Args:
+        source: of the configuration.
+        of_diffusers: whether it may be that of a part of a pipeline of diffusers, which has no model_type.
 
     Raises:
         ValueError: for a file that is no JSON object, for a key that stands twice in one object with different
@@ -43,16 +48,12 @@ def load(source: Source) -> Config:
         raise ValueError(f"config must be a mapping, a path or an object with to_dict(), got {type(source).__name__}")
     if source == "":
         raise ValueError("config: the path is empty; give a config.json, or a folder that has one")
-    return _of_file(Path(source))
+    return _of_file(Path(source), of_diffusers)
 
 
-def _of_file(path: Path) -> Config:
+def _of_file(path: Path, of_diffusers: bool) -> Config:
     path = local_source(path)
-    if path.is_dir() and (path / INDEX).exists() and not any((path / name).exists() for name in MAIN_FILES):
-        raise ValueError(
-            f"config: {path_text(path)} is a pipeline of diffusers ({INDEX}), whose transformers only posenc explain "
-            "reads"
-        )
+    _refuse_pipeline(path)
     if path.is_dir():
         path = next((path / name for name in MAIN_FILES if (path / name).exists()), path / MAIN_FILES[0])
     if not path.exists():
@@ -64,10 +65,32 @@ def _of_file(path: Path) -> Config:
         raise UnreadableFileError(
             f"config: {path_text(path)} has {len(config):,} keys; no configuration has more than {KEYS:,}"
         )
+    name = config.get("_class_name")
+    if not of_diffusers and isinstance(name, str) and "model_type" not in config:
+        raise ValueError(f"config: {path_text(path)} is a {name} of diffusers; {python_for(name, path_text(path))}")
     try:
         return _copied_whole(config)
     except ValueError as error:
         raise UnreadableFileError(f"config: {path_text(path)}: {error}") from None
+
+
+def refuse_diffusers(path: Path) -> None:
+    """Raise a ValueError for a part or a pipeline of diffusers, with what posenc has for it; nothing for anything else."""
+    if (path / INDEX).exists():
+        _refuse_pipeline(path)
+    if path.is_dir() and (path / "config.json").exists():
+        load(path)
+
+
+def _refuse_pipeline(path: Path) -> None:
+    if not path.is_dir() or not (path / INDEX).exists() or any((path / name).exists() for name in MAIN_FILES):
+        return
+    parts = parts_of(path / INDEX)
+    main = next(iter(transformers_of(parts)), "")
+    raise ValueError(
+        f"config: {path_text(path)} is a pipeline of diffusers ({INDEX}); "
+        + python_for(parts.get(main, ""), path_text(path), main)
+    )
 
 
 def missing(path: Path | str) -> str:
