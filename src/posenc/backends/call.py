@@ -7,10 +7,9 @@ from functools import partial
 from types import ModuleType
 from typing import Literal, NamedTuple, Unpack
 
-import torch
 from torch import Tensor, nn
 
-from posenc.backends import dense, flex, prepared, ranged, rows, sdpa, step, tiled, triton
+from posenc.backends import dense, flex, ranged, rows, sdpa, step, tiled, triton
 from posenc.backends.inputs.attention_call import AttentionCall, AttentionOptions
 from posenc.backends.inputs.query_blocks import attend_in_blocks, calls_of, prepare_ranges
 from posenc.backends.inputs.rewrites import rewritten
@@ -93,20 +92,6 @@ def attention(
     >>> attention(q, k, v, [RoPE(64), ALiBi(8)]).shape
     torch.Size([1, 8, 16, 64])
     """
-    key = None
-    if q_pos is None and k_pos is None and x is None and mask is None and segments is None and length is None:
-        if (
-            _empty(encodings) and window is None and softcap is None and (features is None or _empty(features))
-            and isinstance(backend, str) and backend == "auto"
-        ):  # fmt: skip
-            short = sdpa.at_once(q, k, v, True if causal is None else causal, scale, tolerance, dropout)
-            if short is not None:
-                return short
-        fixed = (causal, scale, window, tolerance, softcap, dropout, backend)
-        key = prepared.key_of(q, k, v, encodings, features, fixed, torch.is_grad_enabled())
-        known = None if key is None else prepared.attend(key, q, k, v, encodings, features)
-        if known is not None:
-            return known
     acting = as_list(encodings)
     options: AttentionOptions = {
         "q_pos": q_pos, "k_pos": k_pos, "x": x, "features": features, "mask": mask, "segments": segments,
@@ -121,18 +106,12 @@ def attention(
         if q.shape[0] == 0 or q.shape[2] == 0:
             check_backend(backend)
             return v.new_zeros(*q.shape[:3], v.shape[3])
-        validated, call = call, call if backend == "dense" else rewritten(call)
+        call = call if backend == "dense" else rewritten(call)
         chosen = choose(call, backend)
-        if key is not None:
-            prepared.keep(key, acting, validated, call, BACKENDS[chosen].run)
         if call.dropout is not None:
             call = call._replace(dropout=call.dropout.with_seed(q.device))
         out: Tensor = BACKENDS[chosen].run(call)
     return out
-
-
-def _empty(argument: object) -> bool:
-    return type(argument) in (list, tuple) and not argument
 
 
 def choose(call: AttentionCall, backend: str) -> str:

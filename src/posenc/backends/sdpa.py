@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 from posenc.backends import fused_cpu, sdpa_sink
 from posenc.backends.derivatives import beyond_fused_kernels, only_plain_operations
 from posenc.backends.inputs.attention_call import AttentionCall
-from posenc.tracing import exporting, tracing
+from posenc.tracing import exporting
 
 BLOCK, NARROW = 512, 256  # queries that share one mask; under a window
 FEW = 16  # queries of which a mask may be repeated for each head of a group
@@ -73,12 +73,6 @@ def bare(call: AttentionCall) -> bool:
     return not call.causal or call.q.shape[2] == 1 or _square(call)
 
 
-def at_kernel(call: AttentionCall) -> bool:
-    """Whether `run` gives q, k and v to the kernel as they are, with nothing but its causal flag."""
-    alone = call.scale > 0 and call.v.shape[-1] == call.q.shape[-1] and call.dropout is None and call.sink is None
-    return alone and bare(call)
-
-
 def sliding(call: AttentionCall) -> bool:
     """Whether a window by the order of the indices is all that hides keys, and far shorter than the text."""
     return call.window is not None and call.ordered and 4 * call.window <= call.k.shape[2]
@@ -116,48 +110,6 @@ def run(call: AttentionCall) -> Tensor:
     if exporting():  # what an exporter takes the kernel apart into has other strides than it
         out = out.clone(memory_format=torch.contiguous_format)
     return out[..., :value_dim] if out.shape[-1] != value_dim else out
-
-
-def at_once(
-    q: Tensor, k: Tensor, v: Tensor, causal: object, scale: object, tolerance: object, dropout: object
-) -> Tensor | None:
-    """A call of q, k and v alone, without encodings, where the kernel does it all; None for any other.
-
-    Such calls are what decoding consists of, with keys rotated already, and nothing of them need be written down. What
-    is not known to be right at a glance, wrong arguments among it, is left to the checks of all other calls.
-    """
-    if not (causal is True or causal is False) or type(tolerance) is not float or type(dropout) is not float:
-        return None
-    if tolerance != 0 or dropout != 0 or not (scale is None or (type(scale) is float and 0 < scale < math.inf)):
-        return None
-    if tracing() or not _fit_kernel(q, k, v):
-        return None
-    queries = q.shape[2]
-    if (causal and queries != 1 and queries != k.shape[2]) or q.is_meta or torch.is_autocast_enabled(q.device.type):
-        return None
-    if beyond_fused_kernels(q, k, v) is not None:
-        return None
-    return kernel(q, k, v, None, causal and queries > 1, scale, 0.0)
-
-
-def _fit_kernel(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Whether tensors are such as the kernel takes, none of them empty."""
-    if not (isinstance(q, Tensor) and isinstance(k, Tensor) and isinstance(v, Tensor)):
-        return False
-    of_q, of_k = q.shape, k.shape
-    return (
-        len(of_q) == 4
-        and of_k == v.shape
-        and len(of_k) == 4
-        and of_q[0] == of_k[0]
-        and of_q[3] == of_k[3]
-        and 0 not in of_q
-        and 0 not in of_k
-        and of_q[1] % of_k[1] == 0
-        and q.dtype == k.dtype == v.dtype
-        and q.is_floating_point()
-        and q.device == k.device == v.device
-    )
 
 
 def _square(call: AttentionCall) -> bool:

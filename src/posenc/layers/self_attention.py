@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import forward_ad
-from torch.nn import functional as F
-from torch.nn.modules import module as calls
 
 from posenc.arguments import check_flag
-from posenc.backends import prepared, sdpa
 from posenc.backends.call import Backend, attention, check_backend
 from posenc.backends.inputs.dropout import check_dropout
 from posenc.backends.inputs.rotation import near_origin
@@ -31,35 +26,12 @@ from posenc.backends.inputs.validation import (
     is_plain,
     plain_axes,
 )
-from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, ScoreEncoding, Table, attribute_changes
+from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, ScoreEncoding, Table
 from posenc.layers.cache import KVCache, StaticKVCache
 from posenc.layers.default_positions import default_positions
 from posenc.layers.validation import check_input, check_options, check_positions, check_widths, real_tokens
 from posenc.layers.visible_keys import NewTokens, may_learn, visible_keys, window_bounds
 from posenc.positions.videos import on_all_axes
-from posenc.rotary._rotate import FEW, rotate_doubled
-
-# What a step asks of PyTorch, looked up once.
-_dispatch_modes, _tracer = torch._C._len_torch_dispatch_stack, torch._C._get_tracing_state
-_transforms, _autocast = torch._C._functorch.get_dynamic_layer_stack_depth, torch.is_autocast_enabled
-
-
-class StepPlan(NamedTuple):
-    """What decode steps need to know of a layer; it holds until an attribute of the layer or of an encoding is set."""
-
-    changes: int  # of encodings' attributes, when it was made
-    modules: tuple[nn.Module | None, ...]  # of ``encodings``, when it was made
-    acting: list[Encoding]
-    rotary: list[RotaryEncoding]
-    tables: Callable[[int, torch.dtype], Table | None] | None  # `newest_tables`, if that is all the rotation there is
-    not_rotary: list[int]  # places in ``acting``
-    remembers: bool  # whether some encoding keeps something of each token
-    at_kernel: bool  # whether rotated queries and keys go to the fused kernel as they are
-    closed: prepared.ClosedStep | None  # the other steps, once one has been made
-    closed_for: tuple[int, torch.dtype] | None  # rows and dtype for which that was looked up
-    attends: bool  # whether `_attend` is the one of this class, in a subclass and in the layer itself
-    merges: bool  # the same of `_merge`
-    possible: bool  # whether this layer's steps are of the kind that `SelfAttention._step` takes
 
 
 class SelfAttention(nn.Module):
@@ -212,126 +184,6 @@ class SelfAttention(nn.Module):
     if TYPE_CHECKING:  # nn.Module types calls as Any
         __call__ = forward
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, value)
-        self.__dict__["_step_plan"] = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_step_plan": None}  # copies make their own
-
-    def _step(self, x: Tensor, cache: KVCache | StaticKVCache) -> Tensor | None:
-        """One more token of a text that has nothing to look at but its tokens; None: `forward` goes its whole way.
-
-        Such steps make up a generation, and consist of the overhead of calls: what `forward` works out for any call
-        (positions, visibility, what to keep) is known here beforehand. The weights of a model's layers go through the
-        processor's caches in every step, so that all that Python touches comes from memory: few functions, few
-        attributes, few operations. What can change without `__setattr__` is looked at each time: hooks, replaced
-        modules and parameters, modes of PyTorch, the cache.
-        """
-        kind = type(cache)
-        if type(x) is not Tensor or (kind is not KVCache and kind is not StaticKVCache) or torch.is_grad_enabled():
-            return None  # a subclass may keep tokens in its own way
-        shape = x.shape
-        if len(shape) != 3 or shape[1] != 1 or shape[2] != self.dim or shape[0] == 0 or not x.is_cpu:
-            return None
-        if torch.compiler.is_compiling() or _dispatch_modes() or _transforms() or _tracer() is not None:
-            return None
-        if forward_ad._current_level >= 0 or _autocast("cpu"):
-            return None
-        modules: dict[str, Any] = self._modules  # none of them is None
-        encodings, plan = modules["encodings"], self.__dict__.get("_step_plan")
-        if (
-            plan is None or plan.changes != attribute_changes() or plan.modules != tuple(encodings._modules.values())
-        ):  # fmt: skip
-            plan = self.__dict__["_step_plan"] = self._plan_steps(tuple(encodings._modules.values()))
-        if not plan.possible or modules["embeddings"]._modules:
-            return None
-        position = cache.next_step(reads_positions=self.axes > 0)
-        if position is None:
-            return None
-        batch, q_proj, k_proj = shape[0], modules["q_proj"], modules["k_proj"]
-        v_proj, o_proj, q_norm, k_norm = modules["v_proj"], modules["o_proj"], modules["q_norm"], modules["k_norm"]
-        simple = (
-            type(q_proj) is type(k_proj) is type(v_proj) is type(o_proj) is nn.Linear
-            and type(q_norm) is type(k_norm) is nn.Identity
-            and _unwatched_forward(q_proj, k_proj, v_proj, o_proj, q_norm, k_norm)
-        )
-        if simple:
-            size, of_keys = (batch, self.num_heads, 1, self.head_dim), (batch, self.num_kv_heads, 1, self.head_dim)
-            q, k, v = _linear(q_proj, x).view(size), _linear(k_proj, x).view(of_keys), _linear(v_proj, x).view(of_keys)
-        else:
-            q, k, v, _ = self._project(x, None, None, cache, None)
-        same = plan.tables is not None and q.dtype is k.dtype and q.numel() <= FEW // 2
-        same = same and not (calls._global_forward_hooks or calls._global_forward_pre_hooks)  # which would see RoPE
-        wide = torch.float64 if q.dtype is torch.float64 else torch.float32
-        table = plan.tables(position, wide) if same and plan.tables is not None else None
-        if table is not None:
-            q, k = rotate_doubled(q, *table), rotate_doubled(k, *table)  # the second finds all code in the cache
-        elif plan.rotary:
-            q, k = _rotate(plan.rotary, q, k, cache.step_position(position, x.device), None, None, cached=True)
-        acting = plan.acting
-        remembered: list[Tensor | None] = [None] * len(acting)
-        if plan.remembers:
-            remembered = [e.remember(x) if isinstance(e, ScoreEncoding) else None for e in acting]
-        written = cache.write_step(k, v, remembered, position)
-        if written is None:
-            return None
-        keys, values, features = written
-        if plan.at_kernel and q.dtype is keys.dtype:  # both as `attention` would, after more checks
-            out = sdpa.kernel(q, keys, values, None, False, self.scale, 0.0)
-        elif plan.closed is not None and plan.closed.takes(q, keys):
-            out = plan.closed.attend(q, keys, values, [features[i] for i in plan.not_rotary])
-        else:
-            left, of_left = [acting[i] for i in plan.not_rotary], [features[i] for i in plan.not_rotary]
-            call = partial(
-                attention, encodings=left, features=of_left, causal=True, scale=self.scale, backend=self.backend,
-                softcap=self.softcap,
-            )  # fmt: skip
-            out = self._attend(q, keys, values, call)
-            if plan.closed_for != (batch, q.dtype) and plan.attends:
-                options = (True, self.scale, None, 0.0, self.softcap, 0.0, self.backend)
-                closed = prepared.closed_step(q, keys, values, left, of_left, options)
-                self.__dict__["_step_plan"] = plan._replace(closed=closed, closed_for=(batch, q.dtype))
-        merged = _linear(o_proj, out.reshape(batch, 1, -1)) if simple and plan.merges else self._merge(out, x)
-        cache.count_step(position)  # only now: a call that fails leaves the cache as it was
-        return merged
-
-    def _plan_steps(self, modules: tuple[nn.Module | None, ...]) -> StepPlan:
-        """The lookups that `_step` needs only once; ``modules`` are the modules of ``encodings``."""
-        acting = [e for e in modules if isinstance(e, Encoding)]
-        rotary = [e for e in acting if isinstance(e, RotaryEncoding)]
-        alone = len(rotary) == 1 and _unwatched(rotary[0])  # setting a hook counts as a change of attributes
-        not_rotary = [i for i, e in enumerate(acting) if not isinstance(e, RotaryEncoding)]
-        return StepPlan(
-            attribute_changes(),
-            modules,
-            acting,
-            rotary,
-            rotary[0].newest_tables() if alone and getattr(rotary[0], "head_dim", 0) == self.head_dim else None,
-            not_rotary,
-            any(isinstance(e, ScoreEncoding) for e in acting),
-            at_kernel=not not_rotary
-            and self._is_own("_attend")
-            and self.softcap is None
-            and self.backend == "auto"
-            and (self.scale is None or 0 < self.scale < math.inf),
-            closed=None,
-            closed_for=None,
-            attends=self._is_own("_attend"),
-            merges=self._is_own("_merge"),
-            possible=self._is_own("_project")
-            and self._is_own("_positions")
-            and self.axes <= 1
-            and self.causal is True
-            and self.window is None
-            and not (self.training and self.dropout)
-            and rotates_before_cache(acting, None, None),
-        )
-
-    def _is_own(self, method: str) -> bool:
-        """Whether neither a subclass nor somebody who set it on this layer has replaced a method of this class."""
-        return getattr(getattr(self, method), "__func__", None) is getattr(SelfAttention, method)
-
     def static_cache(
         self,
         batch_size: int,
@@ -383,10 +235,10 @@ class SelfAttention(nn.Module):
         tables: Sequence[Table] | None,
     ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
         """q ``(batch, heads, tokens, head_dim)``, k, v ``(batch, num_kv_heads, tokens, head_dim)``; `KVCache.last`."""
-        q = self._by_heads(_project_by(self.q_proj, x), self.num_heads)
-        k = self._by_heads(_project_by(self.k_proj, x), self.num_kv_heads)
-        v = self._by_heads(_project_by(self.v_proj, x), self.num_kv_heads)
-        return _normed(self.q_norm, q), _normed(self.k_norm, k), v, ()
+        q = self._by_heads(self.q_proj(x), self.num_heads)
+        k = self._by_heads(self.k_proj(x), self.num_kv_heads)
+        v = self._by_heads(self.v_proj(x), self.num_kv_heads)
+        return self.q_norm(q), self.k_norm(k), v, ()
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, call: Callable[..., Tensor]) -> Tensor:
         """Results of the heads, ``(batch, heads, tokens, value_dim)``; ``call`` is `attention` with all but these."""
@@ -394,15 +246,12 @@ class SelfAttention(nn.Module):
 
     def _by_heads(self, x: Tensor, heads: int) -> Tensor:
         """``(batch, tokens, heads · head_dim)`` as ``(batch, heads, tokens, head_dim)``."""
-        batch, tokens, _ = x.shape
-        if tokens == 1:  # the same view, by one call less: a decoding step consists of calls
-            return x.view(batch, heads, 1, self.head_dim)
-        return x.view(batch, tokens, heads, self.head_dim).transpose(1, 2)
+        return x.unflatten(-1, (heads, self.head_dim)).transpose(1, 2)
 
     def _merge(self, out: Tensor, x: Tensor) -> Tensor:
         """The heads' results ``(batch, heads, tokens, head_dim)`` as ``(batch, tokens, dim)``."""
-        single = out.shape[2] == 1
-        return _project_by(self.o_proj, out.reshape(x.shape[0], 1, -1) if single else out.transpose(1, 2).flatten(2))
+        merged: Tensor = self.o_proj(out.transpose(1, 2).flatten(2))
+        return merged
 
     def _positions(
         self,
@@ -424,49 +273,6 @@ class SelfAttention(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.dim}, num_heads={self.num_heads}, num_kv_heads={self.num_kv_heads}, head_dim={self.head_dim}"
-
-
-def _normed(norm: nn.Module, x: Tensor) -> Tensor:
-    """``x`` under a norm; an identity is not called, unless somebody watches it."""
-    if type(norm) is nn.Identity and _unwatched(norm):
-        return x
-    normed: Tensor = norm(x)
-    return normed
-
-
-def _project_by(projection: nn.Module, x: Tensor) -> Tensor:
-    """``projection(x)``; a plain linear layer's, without the module's call, which takes a third of a short step."""
-    if type(projection) is nn.Linear and _unwatched(projection):
-        return _linear(projection, x)
-    projected: Tensor = projection(x)
-    return projected
-
-
-def _linear(projection: nn.Module, x: Tensor) -> Tensor:
-    """What a linear layer without hooks does with its parameters."""
-    weights = projection._parameters
-    weight = weights.get("weight")
-    if weight is None:  # it was put elsewhere
-        projected: Tensor = projection(x)
-        return projected
-    return F.linear(x, weight, weights.get("bias"))
-
-
-def _unwatched(*modules: nn.Module) -> bool:
-    """Whether modules' calls are their classes' `forward` and nothing else: no hooks, no replaced or compiled call."""
-    if calls._global_backward_hooks or calls._global_backward_pre_hooks or not _unwatched_forward(*modules):
-        return False
-    return not any(module._backward_hooks or module._backward_pre_hooks for module in modules)
-
-
-def _unwatched_forward(*modules: nn.Module) -> bool:
-    """`_unwatched` where no backward pass follows."""
-    for module in modules:
-        if module._forward_hooks or module._forward_pre_hooks or module._compiled_call_impl is not None:
-            return False
-        if "forward" in module.__dict__:
-            return False
-    return not (calls._global_forward_hooks or calls._global_forward_pre_hooks)
 
 
 def rotates_before_cache(encodings: Sequence[Encoding], length: int | None, tables: Sequence[Table] | None) -> bool:
