@@ -22,9 +22,8 @@ returns None. Positions are ``(tokens,)`` or ``(batch, tokens)``, written ``(*ba
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -36,7 +35,6 @@ from posenc.precision import own_precision as own_precision
 from posenc.precision import widest as widest
 from posenc.structure import Network, Offsets, Sink, Sticks, Structure
 
-_CHANGES = [0]  # how often an attribute of any encoding was set or deleted
 Table = tuple[Tensor, ...]  # what rotating tokens at some positions needs; a value of the call, never state
 
 
@@ -59,45 +57,10 @@ class Encoding(nn.Module):
             check_names(cls, list(kwargs))
         return super().__new__(cls)
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Count the change, so that nothing is kept of what followed from the attributes before it."""
-        _CHANGES[0] += 1
-        super().__setattr__(name, value)
-
-    def __delattr__(self, name: str) -> None:
-        _CHANGES[0] += 1
-        super().__delattr__(name)
-
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:
         """Options of the constructor that follow from the training length in tokens, like T5's max_distance."""
         return {}
-
-
-def attribute_changes() -> int:
-    """How often an attribute of any encoding was set or deleted, or a hook registered, so far."""
-    return _CHANGES[0]
-
-
-def _counted(register: Callable[..., Any]) -> Callable[..., Any]:
-    """A method of `nn.Module` that registers a hook, which counts as a change of attributes."""
-
-    @functools.wraps(register)
-    def counting(self: Encoding, *args: Any, **kwargs: Any) -> Any:
-        _CHANGES[0] += 1
-        return register(self, *args, **kwargs)
-
-    return counting
-
-
-for _name in ("forward_pre", "forward", "backward", "full_backward", "full_backward_pre"):
-    setattr(Encoding, f"register_{_name}_hook", _counted(getattr(nn.Module, f"register_{_name}_hook")))
-
-
-def overrides(cls: type, name: str, other: str) -> bool:
-    """Whether a class has a method from a more derived class than another one, which then says nothing of it."""
-    first = next(kind for kind in cls.__mro__ if name in vars(kind) or other in vars(kind))
-    return other not in vars(first)
 
 
 class EmbeddingEncoding(Encoding):
@@ -178,26 +141,11 @@ class RotaryEncoding(Encoding):
         """Rotate queries, where they are not rotated as keys are."""
         return self.rotate(x, table)
 
-    def newest_tables(self) -> Callable[[int, torch.dtype], Table | None] | None:
-        """Structure: the rotation of a single token at a known position, for decode steps on the CPU.
-
-        Returns:
-            A function of position and dtype that gives what `rotate_doubled` takes, or None where it does not know
-            the position yet. None, if the rotation has another form: call `forward`.
-        """
-        return None
-
 
 class BiasEncoding(Encoding):
     """Adds to the scores a term that depends only on positions."""
 
     num_heads: int
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        """A class with a `forward` of its own does not inherit what a parent class has for decode steps."""
-        super().__init_subclass__(**options)
-        if overrides(cls, "forward", "of_newest"):
-            cls.of_newest = BiasEncoding.of_newest  # type: ignore[method-assign]
 
     def forward(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
         """The bias ``(*batch, heads, queries, keys)``.
@@ -215,16 +163,6 @@ class BiasEncoding(Encoding):
         Returns ``(heads, *distance.shape)``, or None where the bias depends on more.
         """
         return None
-
-    def of_newest(self, keys: int, *, like: Tensor) -> Tensor:
-        """Structure: the bias of a single query, the last of keys 0 … keys − 1, ``(heads, keys)``, for decode steps.
-
-        Overridden where it can be had for less than by `forward`. Its gradient is nobody's concern, and parameters
-        lie on the CPU, where their values may be read; float64 if ``like`` is, else as `forward`.
-        """
-        k_pos = torch.arange(keys, device=like.device)
-        k_pos = k_pos.double() if like.dtype == torch.float64 else k_pos
-        return self(k_pos[-1:], k_pos).squeeze(-2)
 
     def network(self, queries: int, keys: int, *, like: Tensor) -> Network | None:
         """Structure: a small network of distance and query position, for queries that are the last of keys 0, 1, ….
@@ -301,21 +239,6 @@ class ScoreEncoding(Encoding):
             future: whether queries may attend to keys after them.
         """
         return None
-
-    def of_newest(self, features: Tensor | None, k: Tensor, scale: float) -> Tensor:
-        """Structure: what `forward` adds to the scores of one query, the last of the keys, if it reads no score.
-
-        Overridden by encodings that a decode step can have in this form.
-
-        Args:
-            features: what `remember` kept of the keys' tokens.
-            k: keys ``(batch, num_kv_heads, keys, head_dim)``, all visible.
-            scale: the factor on q·k.
-
-        Returns:
-            ``(batch | 1, heads, keys)`` in float32 or better.
-        """
-        raise NotImplementedError
 
     def absorb_into_qk(self, context: Context) -> tuple[Tensor, Tensor] | None:
         """Structure: queries and keys to use instead of q and k, whose dot products contain all of `forward`; or None.

@@ -288,7 +288,7 @@ BAD_CALLS = {
     "backend": (
         (q, k, v),
         {"backend": "flash"},
-        "backend must be one of ('auto', 'step', 'triton', 'flex', 'sdpa', 'tiled', 'ranged', 'rows', 'dense')",
+        "backend must be one of ('auto', 'triton', 'flex', 'sdpa', 'tiled', 'ranged', 'rows', 'dense')",
     ),
     "one sided": ((q[:, :, :2], k, v), {"q_pos": torch.arange(2)}, "k_pos must be given as well"),
     "other side": ((q[:, :, :2], k, v), {"k_pos": torch.arange(6)}, "q_pos must be given as well"),

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, Unpack
 
 from torch import Tensor, nn
 
-from posenc.backends import dense, flex, ranged, rows, sdpa, step, tiled, triton
+from posenc.backends import dense, flex, ranged, rows, sdpa, tiled, triton
 from posenc.backends.inputs.attention_call import AttentionCall, AttentionOptions
 from posenc.backends.inputs.query_blocks import attend_in_blocks, calls_of, prepare_ranges
 from posenc.backends.inputs.rewrites import rewritten
@@ -18,10 +18,9 @@ from posenc.backends.preference import preferred
 from posenc.encoding import own_precision
 from posenc.factory_kwargs import names_other_words
 
-Backend = Literal["auto", "dense", "flex", "ranged", "rows", "sdpa", "step", "tiled", "triton"]
+Backend = Literal["auto", "dense", "flex", "ranged", "rows", "sdpa", "tiled", "triton"]
 BACKENDS: dict[str, ModuleType] = {
-    "step": step, "triton": triton, "flex": flex, "sdpa": sdpa, "tiled": tiled, "ranged": ranged, "rows": rows,
-    "dense": dense,
+    "triton": triton, "flex": flex, "sdpa": sdpa, "tiled": tiled, "ranged": ranged, "rows": rows, "dense": dense,
 }  # fmt: skip
 
 
@@ -160,7 +159,6 @@ def explain(
     >>> q, k, v = torch.randn(3, 1, 8, 1024, 64)
     >>> print(explain(q, k, v, [ALiBi(8)]))  # doctest: +ELLIPSIS
     backend tiled: blocks of queries under a bias by distance, computed anew in the backward pass
-    not step: it serves one query
     not triton: its kernels were made for NVIDIA's GPUs
     not flex: off a GPU it builds every score
     not sdpa: not asked for

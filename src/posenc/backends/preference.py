@@ -5,7 +5,7 @@ The order is measured: ``benchmarks/preference.py`` writes `measured`.
 
 from __future__ import annotations
 
-from posenc.backends import ranged, sdpa, step
+from posenc.backends import ranged, sdpa
 from posenc.backends.inputs.attention_call import AttentionCall
 from posenc.backends.measured import TABLE
 from posenc.tracing import tracing
@@ -13,7 +13,6 @@ from posenc.tracing import tracing
 TILES_FIRST = ("triton", "flex", "tiled", "sdpa", "rows", "dense")
 KERNEL_FIRST = ("sdpa", "triton", "flex", "tiled", "rows", "dense")
 DENSE_FIRST = ("triton", "flex", "dense", "tiled", "sdpa", "rows")
-STEP_FIRST = ("step", *TILES_FIRST)
 FEW = 16  # queries for which the whole of their scores is a small matrix
 SHORT = 90  # tokens of a picture up to which its order is that of any bias
 FEW_KEYS = 1024  # up to which one pass over it is quicker than tiles
@@ -25,8 +24,6 @@ def preferred(call: AttentionCall) -> tuple[str, ...]:
         return KERNEL_FIRST
     if tracing():  # one choice for all lengths
         return TILES_FIRST
-    if step.refuses(call) is None:
-        return STEP_FIRST
     if call.q.is_cpu and sdpa.sliding(call) and not call.bias and sdpa.refuses(call) is None:
         return KERNEL_FIRST
     if call.q.shape[2] <= FEW and call.q.is_cpu and ranged.ranges_of(call) is None:

@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 
 from posenc.arguments import check_heads, check_number, check_several
-from posenc.bias._newest import NewestRow
 from posenc.bias.distance import DistanceBias
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.precision import precision
@@ -102,16 +101,12 @@ class ALiBi(DistanceBias):
             if len(values) != num_heads or not all(math.isfinite(slope) for slope in values):
                 raise ValueError(f"slopes must be {num_heads} finite numbers, one per head, got {values}")
         self.num_heads, self.slopes, self.bias_scale = num_heads, tuple(values), float(bias_scale)
-        self._newest = NewestRow()
         place_parameters(self, device, dtype)
 
     def of_distance(self, distance: Tensor) -> Tensor:
         slopes = [slope * self.bias_scale for slope in self.slopes]  # numbers: no cast of the module rounds them
         by_head = torch.tensor(slopes, dtype=precision(distance), device=distance.device)
         return -distance.abs() * by_head.view(-1, *[1] * distance.ndim)
-
-    def of_newest(self, keys: int, *, like: Tensor) -> Tensor:
-        return self._newest.find(keys, (self.slopes, self.bias_scale), like, self.of_distance)
 
     def extra_repr(self) -> str:
         scaled = "" if self.bias_scale == 1 else f", bias_scale={self.bias_scale:g}"

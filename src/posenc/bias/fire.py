@@ -16,7 +16,6 @@ Departs from the source: the paper defines the past only; for keys after their q
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -26,7 +25,6 @@ from torch.nn import functional as F
 from posenc import positions as position
 from posenc.arguments import check_heads, check_number, check_whole
 from posenc.bias._affine import Affine
-from posenc.bias._newest import NewestRow
 from posenc.encoding import BiasEncoding, own_precision
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.precision import precision
@@ -76,7 +74,6 @@ class FIRE(BiasEncoding):
         check_number("threshold", threshold, above=0)
         self.num_heads, self.hidden, self.threshold, self.first_c = num_heads, hidden, float(threshold), float(c)
         self.leak = float(leak)
-        self._newest = NewestRow()
         self.inner = Affine(1, hidden)
         self.outer = Affine(hidden, num_heads)
         self.c = nn.Parameter(torch.empty(1))  # FSDP2 shards by the first axis, so that a parameter must have one
@@ -117,25 +114,6 @@ class FIRE(BiasEncoding):
             bias = self.outer(units)
         return bias.movedim(-1, -3)
 
-    def of_newest(self, keys: int, *, like: Tensor) -> Tensor:
-        """The network with units and heads first, so that the row is contiguous; the normaliser as one number."""
-        inner, outer = self._modules["inner"], self._modules["outer"]
-        c_parameter = _parameter(self, "c")
-        dtype = precision(like, c_parameter)
-        distance = self._newest.find(keys, (dtype,), like, lambda before: -before.to(dtype))
-        c, limit = abs(float(c_parameter)), max(keys - 1, abs(float(_parameter(self, "multiplier")) * self.threshold))
-        share = 1 / (math.log1p(c * limit) + _EPS)
-        layers = (
-            _parameter(inner, "weight"),
-            _parameter(inner, "bias"),
-            _parameter(outer, "weight"),
-            _parameter(outer, "bias"),
-        )
-        first, first_bias, second, second_bias = [t if t.dtype is dtype else t.to(dtype) for t in layers]
-        units = torch.addcmul(first_bias.unsqueeze(-1), first, (distance * c).log1p_(), value=share)
-        units = F.leaky_relu(units, self.leak) if self.leak else units.relu_()
-        return torch.addmm(second_bias.unsqueeze(-1), second, units)
-
     def network(self, queries: int, keys: int, *, like: Tensor) -> Network:
         dtype = precision(like, self.c)
         apart = torch.arange(queries + keys - 1, device=like.device) - (queries - 1)
@@ -159,10 +137,3 @@ class FIRE(BiasEncoding):
     def extra_repr(self) -> str:
         leak = f", leak={self.leak:g}" if self.leak else ""
         return f"{self.num_heads}, hidden={self.hidden}, c={self.first_c:g}, threshold={self.threshold:g}{leak}"
-
-
-def _parameter(module: nn.Module | None, name: str) -> Tensor:
-    """A parameter, past `nn.Module.__getattr__` where it is a plain one: a step's numbers take less time than that."""
-    assert module is not None
-    parameter = module._parameters.get(name)
-    return getattr(module, name) if parameter is None else parameter  # of a parametrization

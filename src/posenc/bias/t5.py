@@ -21,7 +21,6 @@ import torch
 from torch import Tensor, nn
 
 from posenc.arguments import LONGEST, check_flag, check_heads, check_number, check_whole
-from posenc.bias._newest import NewestRow
 from posenc.bias.distance import DistanceBias
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.precision import precision
@@ -106,7 +105,6 @@ class T5Bias(DistanceBias):
         self.num_heads, self.num_buckets, self.max_distance = num_heads, num_buckets, max_distance
         self.bidirectional, self.bias_scale, self.init_std = bidirectional, bias_scale, init_std
         self._starts = tuple(bucket_starts(num_buckets // directions, max_distance))
-        self._newest = NewestRow()  # of buckets: no parameter decides which row of the table a distance has
         self.weight = nn.Parameter(torch.empty(num_buckets, num_heads))
         self.reset_parameters()
         place_parameters(self, device, dtype)
@@ -133,13 +131,6 @@ class T5Bias(DistanceBias):
     def of_distance(self, distance: Tensor) -> Tensor:
         rows = nn.functional.embedding(self.bucket(distance), self.weight.to(precision(distance, self.weight)))
         return (rows * self.bias_scale).movedim(-1, 0)
-
-    def of_newest(self, keys: int, *, like: Tensor) -> Tensor:
-        buckets = self._newest.find(keys, (self._starts, self.bidirectional), like, self.bucket)
-        dtype = precision(like, self.weight)
-        weight = self.weight if self.weight.dtype == dtype else self.weight.to(dtype)
-        row = weight.mT.index_select(1, buckets)  # heads first, so that the kernel makes no copy
-        return row if self.bias_scale == 1.0 else row * self.bias_scale
 
     def extra_repr(self) -> str:
         return (

@@ -31,9 +31,9 @@ import torch
 from torch import Tensor
 
 from posenc.arguments import shown
-from posenc.encoding import RotaryEncoding, Table
 from posenc.diffusion.models import ModelName
 from posenc.diffusion.rules import latents
+from posenc.encoding import RotaryEncoding, Table
 from posenc.positions import Image, Text, Video, grid
 from posenc.positions.grids import affine, floored
 from posenc.positions.parts import Part

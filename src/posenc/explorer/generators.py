@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from posenc.frequencies import identify_k
 from posenc.diffusion import rotation
+from posenc.frequencies import identify_k
 
 
 class Axis(NamedTuple):

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from posenc.figures.drawn import Curves, Stacked, Tokens
-from posenc.frequencies import DyPE, NTKAware, PositionInterpolation, RIFLEx, YaRN
 from posenc.diffusion import latents, rotation
 from posenc.diffusion.models import ModelName
+from posenc.figures.drawn import Curves, Stacked, Tokens
+from posenc.frequencies import DyPE, NTKAware, PositionInterpolation, RIFLEx, YaRN
 from posenc.positions import Image, Text
 from posenc.rotary.axial import AxialRoPE
 from posenc.rotary.rope import RoPE

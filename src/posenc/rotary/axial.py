@@ -29,6 +29,7 @@ Departs from the source: rope-vit's paper deals pairs out to x and y alternately
 from __future__ import annotations
 
 from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

@@ -140,10 +140,6 @@ class ForgetGate(ScoreEncoding):
         gates = self._log_gates(context.features, context.k, torch.promote_types(context.q.dtype, torch.float32))
         return (Decay(gates * context.scale if self.scaled else gates),)
 
-    def of_newest(self, features: Tensor | None, k: Tensor, scale: float) -> Tensor:
-        decay = later(self._log_gates(features, k, torch.promote_types(k.dtype, torch.float32)), None)
-        return decay * scale if self.scaled else decay
-
     def _log_gates(self, features: Tensor | None, k: Tensor, dtype: torch.dtype) -> Tensor:
         """log f of the keys, ``(batch | 1, heads, keys)``."""
         if self.kind == "data":
