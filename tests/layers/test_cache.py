@@ -95,8 +95,8 @@ def test_refusals_name_the_argument(options, batch, words):
     assert words in str(error.value)
 
 
-def test_positions_of_steps_are_computed_ahead_on_the_right_device():
-    """Also after a crop, in an emptied cache, and for a text that went on elsewhere."""
+def test_steps_count_on():
+    """Also after a crop, a chunk, and a step in inference mode."""
     layer, x = SelfAttention(16, 2, encodings=[RoPE(8)]).eval(), torch.randn(1, 150, 16)
     cache = KVCache()
     with torch.no_grad():
@@ -110,7 +110,4 @@ def test_positions_of_steps_are_computed_ahead_on_the_right_device():
         assert gap(layer(x[:, 148:149], cache=cache), full[:, 148:149]) < 1e-5
         with torch.inference_mode():
             layer(x[:, 149:], cache=cache)
-    assert cache.next_position(torch.device("cpu")).tolist() == [150]
-    assert cache.next_position(torch.device("meta")).is_meta
-    assert cache.next_position(torch.device("cpu")).tolist() == [150]
-    assert not cache.next_position(torch.device("cpu")).is_inference()
+    assert cache.next == 150

@@ -343,7 +343,6 @@ def _doubled(module, method):
 @torch.no_grad()
 @pytest.mark.parametrize("method", ["_attend", "_merge", "_project", "embeddings"])
 def test_a_step_follows_what_is_changed_in_the_layer(method):
-    """What steps need to know of a layer is planned once; an embedding may have been made before that."""
     embedding, x = Sinusoidal(DIM), tokens()
     module = layer([RoPE(8)])
     cache, changed = KVCache(), KVCache()
@@ -354,7 +353,7 @@ def test_a_step_follows_what_is_changed_in_the_layer(method):
         module.embeddings.append(embedding)
     else:
         setattr(module, method, _doubled(module, method))
-    positions = torch.tensor([5])  # given ones are not for the way of short steps
+    positions = torch.tensor([5])
     assert gap(module(x[:, 5:6], cache=cache), module(x[:, 5:6], positions, cache=changed)) < 1e-5
 
 

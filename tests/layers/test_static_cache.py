@@ -116,7 +116,6 @@ def test_cropped_reordered_and_cleared(window):
 
 @torch.no_grad()
 def test_steps_between_calls_of_other_kinds():
-    """What steps write ahead stays hidden, and what others have written since is seen."""
     module, x, wrong = layer(RoPE(8), ALiBi(HEADS)), tokens(20), tokens(20, seed=2)
     expected, cache = module(x), module.static_cache(2, 24)
     real = torch.ones(2, 1, dtype=torch.bool)
@@ -129,7 +128,7 @@ def test_steps_between_calls_of_other_kinds():
 
     assert passes(0, 3)
     assert passes(3, 4)
-    assert passes(4, 5)  # two steps: slots and positions are marked ahead
+    assert passes(4, 5)
     assert passes(5, 6, attention_mask=real)
     assert passes(6, 7)  # by a mask over all slots
     module(wrong[:, :1], cache=cache)
@@ -169,7 +168,6 @@ def test_several_crops_reach_no_further_back_than_one():
 @torch.no_grad()
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda cache: pickle.loads(pickle.dumps(cache))])
 def test_copies_of_a_cleared_cache_hold_no_tokens(copied):
-    """How often tensors were written is how a cache knows its tokens, and starts again in copies."""
     module, x, wrong = layer(RoPE(8)), tokens(), tokens(seed=2)
     expected = module(x)
     for steps in range(4):
@@ -192,8 +190,7 @@ def test_a_cache_made_in_inference_mode_serves_outside():
 @torch.no_grad()
 @pytest.mark.parametrize("encoding", [RoPE(8), ForgetGate(DIM, num_heads=HEADS), StickBreaking()], ids=str)
 @pytest.mark.parametrize("tokens_more", [1, 2])
-def test_slots_marked_ahead_stay_hidden_from_encodings_by_order(encoding, tokens_more):
-    """Steps mark slots before their tokens come; the order of the keys puts these slots before the oldest token."""
+def test_padding_stays_hidden_from_encodings_by_order(encoding, tokens_more):
     module, x = layer(encoding), tokens()
     cache, growing = module.static_cache(2, 24), KVCache()
     real = torch.ones(2, tokens_more, dtype=torch.bool)

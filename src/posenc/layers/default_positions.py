@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from posenc.layers.cache import KVCache
-from posenc.tracing import tracing
 
 
 def default_positions(
@@ -34,8 +33,6 @@ def default_positions(
     [[0, 0, 1, 2]]
     """
     if attention_mask is None and segments is None and (cache is None or cache.counted_only):
-        if tokens == 1 and cache is not None and not tracing():
-            return cache.next_position(device)
         start = 0 if cache is None else cache.next
         return torch.arange(start, start + tokens, device=device)
     before = None if cache is None or not len(cache) else cache

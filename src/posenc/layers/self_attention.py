@@ -28,6 +28,7 @@ from posenc.backends.inputs.validation import (
 )
 from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, ScoreEncoding, Table
 from posenc.layers.cache import KVCache, StaticKVCache
+from posenc.layers.cache.guard import one_thread
 from posenc.layers.default_positions import default_positions
 from posenc.layers.validation import check_input, check_options, check_positions, check_widths, real_tokens
 from posenc.layers.visible_keys import NewTokens, may_learn, visible_keys, window_bounds
@@ -141,45 +142,48 @@ class SelfAttention(nn.Module):
                 cache's, else all.
                 The cache forgets tokens behind it, and no later call may then attend further.
         """
-        check_input(x, self.dim)
-        attention_mask = real_tokens(attention_mask)
-        if self.plain_positions and positions is not None and is_plain(positions, x[:, None], self.axes):
-            positions = on_all_axes(positions, self.axes)
-        check_positions(x, positions, attention_mask, 1 if positions is None and self.plain_positions else self.axes)
-        check_options(x, segments, cache, tables)
-        check_length(length)
-        window = self.window if window is None else check_window(window)
-        here, per_row = self._positions(x, positions, attention_mask, segments, cache)
-        for embedding in self.embeddings:
-            x = embedding(x, here)
-        q, k, v, last = self._project(x, attention_mask, segments, cache, tables)
-        acting = self._acting()
-        rotated = rotates_before_cache(acting, length, tables)
-        if rotated:
-            q, k = _rotate(acting, q, k, here, tables, length, cached=cache is not None)
-        new = NewTokens(
-            k, v, [e.remember(x) if isinstance(e, ScoreEncoding) else None for e in acting],
-            here, positions is not None, per_row, attention_mask, segments, mask, window, length, rotated,
-            max(self.axes, 1),
-        )  # fmt: skip
-        learns = torch.is_grad_enabled() and may_learn((self, *acting), x) if cache is not None else False
-        keys = visible_keys(new, cache, acting, self.causal, learns=learns)
-        left: list[Encoding] = []
-        features: list[Tensor | None] = []
-        for encoding, remembered in zip(acting, keys.features, strict=True):
-            if not (rotated and isinstance(encoding, RotaryEncoding)):
-                left.append(encoding)
-                features.append(remembered)
-        q_pos, k_pos = keys.positions(left, self.causal)
-        call = partial(
-            attention, encodings=left, q_pos=q_pos, k_pos=k_pos, features=features,
-            mask=keys.mask(check_mask(keys.caller_mask, q, keys.k)), segments=keys.segments, causal=self.causal,
-            scale=self.scale, length=None if rotated else length, window=keys.window, backend=self.backend,
-            softcap=self.softcap, dropout=self.dropout if self.training else 0.0,
-        )  # fmt: skip
-        merged = self._merge(self._attend(q, keys.k, keys.v, call), x)
-        keys.commit(last)  # only now: a call that fails leaves the cache as it was
-        return merged
+        with one_thread(cache):
+            check_input(x, self.dim)
+            attention_mask = real_tokens(attention_mask)
+            if self.plain_positions and positions is not None and is_plain(positions, x[:, None], self.axes):
+                positions = on_all_axes(positions, self.axes)
+            check_positions(
+                x, positions, attention_mask, 1 if positions is None and self.plain_positions else self.axes
+            )
+            check_options(x, segments, cache, tables)
+            check_length(length)
+            window = self.window if window is None else check_window(window)
+            here, per_row = self._positions(x, positions, attention_mask, segments, cache)
+            for embedding in self.embeddings:
+                x = embedding(x, here)
+            q, k, v, last = self._project(x, attention_mask, segments, cache, tables)
+            acting = self._acting()
+            rotated = rotates_before_cache(acting, length, tables)
+            if rotated:
+                q, k = _rotate(acting, q, k, here, tables, length, cached=cache is not None)
+            new = NewTokens(
+                k, v, [e.remember(x) if isinstance(e, ScoreEncoding) else None for e in acting],
+                here, positions is not None, per_row, attention_mask, segments, mask, window, length, rotated,
+                max(self.axes, 1),
+            )  # fmt: skip
+            learns = torch.is_grad_enabled() and may_learn((self, *acting), x) if cache is not None else False
+            keys = visible_keys(new, cache, acting, self.causal, learns=learns)
+            left: list[Encoding] = []
+            features: list[Tensor | None] = []
+            for encoding, remembered in zip(acting, keys.features, strict=True):
+                if not (rotated and isinstance(encoding, RotaryEncoding)):
+                    left.append(encoding)
+                    features.append(remembered)
+            q_pos, k_pos = keys.positions(left, self.causal)
+            call = partial(
+                attention, encodings=left, q_pos=q_pos, k_pos=k_pos, features=features,
+                mask=keys.mask(check_mask(keys.caller_mask, q, keys.k)), segments=keys.segments, causal=self.causal,
+                scale=self.scale, length=None if rotated else length, window=keys.window, backend=self.backend,
+                softcap=self.softcap, dropout=self.dropout if self.training else 0.0,
+            )  # fmt: skip
+            merged = self._merge(self._attend(q, keys.k, keys.v, call), x)
+            keys.commit(last)  # only now: a call that fails leaves the cache as it was
+            return merged
 
     if TYPE_CHECKING:  # nn.Module types calls as Any
         __call__ = forward

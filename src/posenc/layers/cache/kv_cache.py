@@ -15,6 +15,7 @@ from torch import Tensor
 
 from posenc.arguments import LONGEST, check_whole
 from posenc.encoding import Encoding
+from posenc.layers.cache.guard import Guard
 from posenc.layers.cache.padding import compacted
 from posenc.layers.cache.pending import PendingKeys, count_with_gap, pending_keys
 from posenc.layers.cache.rerotation import check_movable, rerotate
@@ -32,7 +33,6 @@ from posenc.layers.cache.token_buffers import (
     num_tokens,
 )
 from posenc.positions import nowhere
-from posenc.positions._counted import Ahead
 
 
 class KVCache:
@@ -79,7 +79,11 @@ class KVCache:
         self.dropped_window: int | None = None  # window by which tokens were forgotten
         self.uncompacted: int | None = None  # newest tokens that no compaction of rows has moved; None: all
         self.version = 0  # pending keys of another version are refused
-        self._ahead = Ahead()
+
+    @property
+    def guard(self) -> Guard:
+        """Refuses calls of other threads, and all calls after an interrupted change."""
+        return self._buffers.guard
 
     def __len__(self) -> int:
         """Tokens kept, padding included."""
@@ -128,10 +132,6 @@ class KVCache:
         """Positions of the kept tokens where they count, ``(tokens,)``."""
         return count_with_gap(self.next, len(self), self.detached_sinks, device)
 
-    def next_position(self, device: torch.device) -> Tensor:
-        """The position of the next token where positions count, ``(1,)``; made for some steps at once."""
-        return self._ahead.at(self.next, device)
-
     @property
     def gap(self) -> int:
         """Positions between the sinks, or the start, and the oldest other token kept, where positions count."""
@@ -174,6 +174,7 @@ class KVCache:
             droppable: whether tokens beyond the window count for nothing at all.
             in_place: False where a backward pass may follow.
         """
+        self.guard.check()
         past, tokens = len(self), k.shape[2]
         new: TokenData = [k, v, positions, attention_mask, segments, *features]
         for kind, of_axes in ((POSITIONS, axes), (PADDING, 1), (SEGMENTS, 1)):
@@ -197,44 +198,6 @@ class KVCache:
             length=length, positions_from_caller=positions_from_caller,
         )  # fmt: skip
 
-    def next_step(self, *, reads_positions: bool) -> int | None:
-        """The position of the next token, where nothing but keys and values is kept of it; None elsewhere.
-
-        That is: it follows tokens 0, 1, 2, …, there is room for it, and nobody gave positions, padding, documents,
-        a window or a length.
-
-        Args:
-            reads_positions: whether the layer reads any.
-        """
-        buffers = self._buffers
-        if buffers.start or not 0 < buffers.stop == self.next or buffers.stop >= buffers.room:
-            return None
-        if buffers.shared or self.last:
-            return None
-        if self.window is not None or self.dropped_window is not None or self.uncompacted is not None:
-            return None
-        if not (self.rotated and self.length is None and self.counted_only) or self.positions_from_caller:
-            return None
-        return self.next
-
-    def step_position(self, position: int, device: torch.device) -> Tensor:
-        """What `next_step` gave as a tensor ``(1,)``, which nobody may write into."""
-        return self._ahead.at(position, device)
-
-    def write_step(
-        self, k: Tensor, v: Tensor, features: Sequence[Tensor | None], position: int
-    ) -> tuple[Tensor, Tensor, Sequence[Tensor | None]] | None:
-        """Write the token of a `next_step`: all keys, values and features, or None if it does not fit.
-
-        It counts after `count_step` only.
-        """
-        return self._buffers.write_one(k, v, features)
-
-    def count_step(self, position: int) -> None:
-        """Keep the token of `write_step`."""
-        self._buffers.publish(1)
-        self.seen, self.next, self.version = self.seen + 1, self.next + 1, self.version + 1
-
     def take(self, pending: PendingKeys, last: tuple[Tensor, ...] = ()) -> None:
         """Keep what `extended` returned, at the end of a call that went well.
 
@@ -247,23 +210,24 @@ class KVCache:
         """
         if pending.cache is not self or pending.version != self.version:
             raise ValueError("pending must be the newest keys of this cache: another call has changed the cache since")
-        if not pending.in_place:
-            self._buffers.replace(pending.all_tokens)
-        elif pending.past:
-            self._buffers.publish(pending.tokens)
-        elif pending.drops and pending.window is not None and pending.attention_mask is None:
-            newest = self._tokens_to_keep(pending.window) - self.sinks
-            # One token more than stays: `_drop_old` below forgets it and records the window.
-            self._buffers.refill(first_and_last(pending.all_tokens, self.sinks, newest + 1))
-        else:
-            self._buffers.refill(pending.all_tokens)
-        self.rotated, self.length = pending.rotated, pending.length
-        self.positions_from_caller = pending.positions_from_caller
-        self.seen, self.next, self.last = self.seen + pending.tokens, self.next + pending.tokens, last
-        self.uncompacted = None if self.uncompacted is None else self.uncompacted + pending.tokens
-        self.version += 1
-        if pending.drops and pending.window is not None:
-            self._drop_old(pending.window, pending.in_place)
+        with self.guard.changing():
+            if not pending.in_place:
+                self._buffers.replace(pending.all_tokens)
+            elif pending.past:
+                self._buffers.publish(pending.tokens)
+            elif pending.drops and pending.window is not None and pending.attention_mask is None:
+                newest = self._tokens_to_keep(pending.window) - self.sinks
+                # One token more than stays: `_drop_old` below forgets it and records the window.
+                self._buffers.refill(first_and_last(pending.all_tokens, self.sinks, newest + 1))
+            else:
+                self._buffers.refill(pending.all_tokens)
+            self.rotated, self.length = pending.rotated, pending.length
+            self.positions_from_caller = pending.positions_from_caller
+            self.seen, self.next, self.last = self.seen + pending.tokens, self.next + pending.tokens, last
+            self.uncompacted = None if self.uncompacted is None else self.uncompacted + pending.tokens
+            self.version += 1
+            if pending.drops and pending.window is not None:
+                self._drop_old(pending.window, pending.in_place)
 
     def crop(self, tokens: int) -> None:
         """Forget the last tokens, as after a draft that was refused.
@@ -272,6 +236,7 @@ class KVCache:
             ValueError: for more than are kept, for more than ``slack`` once a window has left tokens behind, and in
                 caches of layers that keep more of the newest token than of others (FoXPro).
         """
+        self.guard.check()
         if isinstance(tokens, bool) or not isinstance(tokens, int) or not 0 <= tokens <= len(self):
             raise ValueError(f"tokens must be an integer from 0 to the {len(self)} that are kept, got {tokens!r}")
         if tokens == self.seen:
@@ -287,9 +252,10 @@ class KVCache:
                 f"tokens: {tokens} are too many after a window of {self.dropped_window} has left others behind: "
                 f"give the cache slack={tokens}"
             )
-        self._buffers.stop -= tokens
-        self.seen, self.next, self.version = self.seen - tokens, self.next - tokens, self.version + 1
-        self.uncompacted = None if self.uncompacted is None else self.uncompacted - tokens
+        with self.guard.changing():
+            self._buffers.stop -= tokens
+            self.seen, self.next, self.version = self.seen - tokens, self.next - tokens, self.version + 1
+            self.uncompacted = None if self.uncompacted is None else self.uncompacted - tokens
 
     def reorder(self, rows: Tensor) -> None:
         """Row i becomes what row ``rows[i]`` was, as beams need it: `select` by another name."""
@@ -343,24 +309,34 @@ class KVCache:
         moved = torch.full((len(self) - first,), by, device=k.device)
         if axes > 1:
             moved = moved.unsqueeze(-1).expand(-1, axes)
+        new_positions = new_k = None
         if positions is not None:
             old = positions[:, first:]
             moved = torch.where(nowhere(old, axes).view(*old.shape[:2], *([1] * (axes > 1))), 0, moved)
-            self._buffers.replace_from(POSITIONS, first, old + moved)
+            new_positions = old + moved
         if self.rotated:
-            self._buffers.replace_from(K, first, rerotate(k[:, :, first:], encodings, moved, length=self.length))
-        self.next, self.version = self.next + by, self.version + 1
+            new_k = rerotate(k[:, :, first:], encodings, moved, length=self.length)
+        with self.guard.changing():
+            if new_positions is not None:
+                self._buffers.replace_from(POSITIONS, first, new_positions)
+            if new_k is not None:
+                self._buffers.replace_from(K, first, new_k)
+            self.next, self.version = self.next + by, self.version + 1
 
     def clear(self) -> None:
         """Forget everything; what `capacity` has made room for stays."""
-        version = self.version
-        if self._buffers.capacity is None:
-            self._buffers.held, self._buffers.room = [], 0
-        self._forget()
-        self.version = version + 1
+        with self.guard:
+            version = self.version
+            self.guard.torn = True
+            if self._buffers.capacity is None:
+                self._buffers.held, self._buffers.room = [], 0
+            self._forget()
+            self.version = version + 1
+            self.guard.torn = False
 
     def __copy__(self) -> Self:
         """A cache that goes on by itself: whichever of the two grows first copies what both have."""
+        self.guard.check()
         fork = type(self).__new__(type(self))
         vars(fork).update(vars(self))
         fork._buffers = copy.copy(self._buffers)
@@ -380,6 +356,11 @@ class KVCache:
             return
         if (held[SEGMENTS] is None) != (new[SEGMENTS] is None):
             raise ValueError("segments must be given in every call that shares a cache, or in none")
+        if self.rotated != rotated and self.length == length:
+            kept = "rotated" if self.rotated else "as they were projected"
+            raise ValueError(
+                f"cache must have been filled by this layer, with tables in every call or in none: it keeps keys {kept}"
+            )
         if self.rotated != rotated or self.length != length:
             raise ValueError(
                 f"length must be the same in all calls that share a cache: {self.length} before, now {length}"
@@ -445,9 +426,12 @@ class KVCache:
             self.detached_sinks, self.dropped_window = self.sinks, window
 
     def _change_rows(self, change: Callable[[Tensor], Tensor]) -> None:
-        self._buffers.change_rows(change)
-        self.last = tuple(change(t) for t in self.last)
-        self.version += 1
+        self.guard.check()
+        held, last = self._buffers.with_rows(change), tuple(change(t) for t in self.last)
+        with self.guard.changing():
+            self._buffers.replace_rows(held)
+            self.last = last
+            self.version += 1
 
 
 def _rows(x: Tensor | None, axes: int = 1) -> Tensor | None:

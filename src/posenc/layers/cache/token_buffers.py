@@ -9,11 +9,12 @@ back through the keys, writing in place would change tensors that autograd has s
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
+
+from posenc.layers.cache.guard import Guard
 
 K, V, POSITIONS, PADDING, SEGMENTS, FEATURES = range(6)  # features are the sixth and all that follow
 FEWEST = 64  # tokens that a new tensor has room for, at least
@@ -37,11 +38,12 @@ class TokenBuffers:
         self.held: TokenData = []
         self.start = self.stop = self.room = 0
         self.shared = False  # whether anybody else may hold the same tensors: a copy of the cache, or autograd
-        self.writer: StepWriter | None = None  # of single tokens
+        self.guard = Guard()
 
     def __setstate__(self, state: dict[str, object]) -> None:
         """A copy; nobody may write into tensors that were copied in inference mode."""
         vars(self).update(state)
+        self.guard = Guard(torn=self.guard.torn)
         self.shared = self.shared or any(t is not None and t.is_inference() for t in self.held)
 
     def __len__(self) -> int:
@@ -70,18 +72,6 @@ class TokenBuffers:
             held.narrow(axis, stop, tokens).copy_(part)
             views.append(held.narrow(axis, start, stop + tokens - start))
         return views
-
-    def write_one(
-        self, k: Tensor, v: Tensor, features: Sequence[Tensor | None]
-    ) -> tuple[Tensor, Tensor, Sequence[Tensor | None]] | None:
-        """As `write` of one token for which there is room and of which nothing else is kept; `StepWriter.write`."""
-        held = self.held
-        writer = self.writer
-        if writer is None or not writer.serves(held[K], held[V], held[FEATURES:]):
-            writer = self.writer = StepWriter(held[K], held[V], held[FEATURES:])
-        if held[POSITIONS] is not None or held[PADDING] is not None or held[SEGMENTS] is not None:
-            return None
-        return writer.write(k, v, features, self.start, self.stop)
 
     def publish(self, tokens: int) -> None:
         """Count tokens that were written among the live ones."""
@@ -112,14 +102,17 @@ class TokenBuffers:
             return
         self.start += gone
 
-    def change_rows(self, change: Callable[[Tensor], Tensor]) -> None:
-        """Replace the rows of every tensor by others of them; one row that serves them all stays."""
-        old = self.held
-        rows = max((t.shape[0] for t in old if t is not None), default=1)
+    def with_rows(self, change: Callable[[Tensor], Tensor]) -> TokenData:
+        """Every tensor with its rows replaced by others of them; one row that serves them all stays."""
+        rows = max((t.shape[0] for t in self.held if t is not None), default=1)
         learns = torch.is_grad_enabled()
         with torch.inference_mode(False), torch.set_grad_enabled(learns):  # as in `_with_room`
-            self.held = [t if t is None or t.shape[0] != rows else change(t) for t in old]
-        self.shared = self.shared and any(t is not None and t.shape[0] != rows for t in old)
+            return [t if t is None or t.shape[0] != rows else change(t) for t in self.held]
+
+    def replace_rows(self, held: TokenData) -> None:
+        """Hold what `with_rows` gave."""
+        same = any(t is not None and t is old for t, old in zip(held, self.held, strict=True))
+        self.held, self.shared = held, self.shared and same
 
     def replace_from(self, kind: int, first: int, new: Tensor) -> None:
         """Hold other tokens of a kind from the ``first`` live one on, in new memory."""
@@ -149,11 +142,12 @@ class TokenBuffers:
             self._allocate(needed, like)
 
     def _to_the_front(self) -> None:
-        for kind, held in enumerate(self.held):
-            if held is not None:
-                part = held.narrow(token_axis(kind), self.start, len(self))
-                held.narrow(token_axis(kind), 0, len(self)).copy_(part if len(self) <= self.start else part.clone())
-        self.start, self.stop = 0, len(self)
+        with self.guard.changing():
+            for kind, held in enumerate(self.held):
+                if held is not None:
+                    part = held.narrow(token_axis(kind), self.start, len(self))
+                    held.narrow(token_axis(kind), 0, len(self)).copy_(part if len(self) <= self.start else part.clone())
+            self.start, self.stop = 0, len(self)
 
     def check(self, needed: int) -> None:
         """Raise a ValueError where there will never be room for as many tokens."""
@@ -173,61 +167,6 @@ class TokenBuffers:
             for kind, (part, before) in enumerate(zip(like, old, strict=True))
         ]
         self.held, self.room, self.start, self.stop, self.shared = allocated, room, 0, len(self), False
-
-
-class StepWriter:
-    """Writes single tokens into tensors ``(batch, heads, room, ...)``; knows what fits them.
-
-    Args:
-        k, v: keys and values.
-        features: what encodings remember, None for nothing.
-    """
-
-    def __init__(self, k: Tensor | None, v: Tensor | None, features: Sequence[Tensor | None]) -> None:
-        if k is None or v is None:
-            raise RuntimeError("keys and values are always there")
-        self.k, self.v, self.features = k, v, tuple(features)
-        self._of_k, self._of_v = _token_shape(k), _token_shape(v)
-        self._of_features = [None if t is None else (_token_shape(t), t.dtype) for t in features]
-        self._nothing = [None] * len(features) if not any(t is not None for t in features) else None
-
-    def serves(self, k: Tensor | None, v: Tensor | None, features: Sequence[Tensor | None]) -> bool:
-        """Whether these are the tensors it writes into."""
-        same = k is self.k and v is self.v and len(features) == len(self.features)
-        return same and all(map(operator.is_, features, self.features))
-
-    def write(
-        self, k: Tensor, v: Tensor, features: Sequence[Tensor | None], start: int, stop: int
-    ) -> tuple[Tensor, Tensor, Sequence[Tensor | None]] | None:
-        """Write a token at ``stop``, for which there is room.
-
-        Returns:
-            Views of the tokens from ``start`` to the new one: keys, values, features. None, and nothing is written,
-            where the token is not of their shapes and dtypes.
-        """
-        held_k, held_v, count = self.k, self.v, stop + 1 - start
-        if k.shape != self._of_k or v.shape != self._of_v or k.dtype is not held_k.dtype or v.dtype is not held_v.dtype:
-            return None
-        views: Sequence[Tensor | None] | None = self._nothing
-        if views is None or any(t is not None for t in features):
-            kinds = [None if t is None else (t.shape, t.dtype) for t in features]
-            if kinds != self._of_features:
-                return None
-            views = [_written(*pair, start, stop) for pair in zip(self.features, features, strict=True)]
-        held_k.narrow(2, stop, 1).copy_(k)
-        held_v.narrow(2, stop, 1).copy_(v)
-        return held_k.narrow(2, start, count), held_v.narrow(2, start, count), views
-
-
-def _token_shape(held: Tensor) -> torch.Size:
-    return torch.Size([*held.shape[:2], 1, *held.shape[3:]])
-
-
-def _written(held: Tensor | None, new: Tensor | None, start: int, stop: int) -> Tensor | None:
-    if held is None or new is None:
-        return None
-    held.narrow(2, stop, 1).copy_(new)
-    return held.narrow(2, start, stop + 1 - start)
 
 
 def num_tokens(parts: TokenData) -> int:
