@@ -33,3 +33,12 @@ def has_values(tensor: Tensor) -> bool:
     if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
         return False
     return not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+def stand_ins() -> bool:
+    """Whether a tracer, a mode of dispatch or a transform of this thread may hand out stand-ins of tensors."""
+    return bool(tracing() or _dispatch_modes() or _transforms() or _tracer() is not None)
+
+
+_dispatch_modes, _tracer = torch._C._len_torch_dispatch_stack, torch._C._get_tracing_state
+_transforms = torch._C._functorch.get_dynamic_layer_stack_depth

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from posenc import ALiBi, ForgetGate, RoPE, T5Bias, XPos, attention, explain
-from posenc.positions import _counted
 from posenc.rotary import GRAPEM
 from posenc.score import DAPE, Mixture
 from tests.samples import gap, qkv
@@ -143,10 +142,8 @@ def test_future_keys_need_an_encoding_that_knows_them():
 
 
 def test_positions_are_counted_only_where_somebody_reads_them(monkeypatch):
-    """A decoding step consists of overhead."""
     built = []
     arange = torch.arange
-    monkeypatch.setattr(_counted, "_BY_RANGE", {})  # what earlier calls have made
     monkeypatch.setattr(torch, "arange", lambda *bounds, **options: built.append(bounds) or arange(*bounds, **options))
     q, k, v = qkv(queries=1, keys=6)
     attention(q, k, v)

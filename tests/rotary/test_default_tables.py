@@ -1,20 +1,17 @@
-"""Decode steps whose tables were computed in advance: equal to one whole call, and never copied or traced."""
+"""Steps are rows of a whole call; tables of default positions are kept within one limit, and never traced."""
 
 from __future__ import annotations
-
-import copy
-import pickle
 
 import pytest
 import torch
 from torch.nn.modules.module import register_module_forward_hook
 
-from posenc import PositionInterpolation, RoPE, YaRN
+from posenc import PositionInterpolation, RoPE, YaRN, attention
 from posenc.layers import KVCache, SelfAttention
-from posenc.rotary._rotate import rotate_doubled
+from posenc.positions._counted import counted, is_counted
+from posenc.rotary import _default_tables as default_tables
 from tests.samples import gap, qkv
 
-BLOCK = 64  # positions whose tables a module computes together
 KINDS = [
     lambda: RoPE(16),
     lambda: RoPE(16, layout="interleaved"),
@@ -28,7 +25,7 @@ KINDS = [
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("first", [0, -70, 2**31 + 5])
 def test_steps_are_rows_of_a_whole_call(make, dtype, first):
-    rope, tokens = make(), BLOCK + 7
+    rope, tokens = make(), 71
     q, k, _ = (t.to(dtype) for t in qkv(2, 4, tokens, head_dim=16, num_kv_heads=2))
     positions = torch.arange(first, first + tokens)
     full = make()(q, k, positions, positions)
@@ -40,22 +37,6 @@ def test_steps_are_rows_of_a_whole_call(make, dtype, first):
             assert gap(got, expected[:, :, step : step + 1]) <= bound
 
 
-@pytest.mark.parametrize("make", KINDS)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-def test_a_known_position_is_rotated_as_any(make, dtype):
-    rope, other, (q, k, _) = make(), make(), (t.to(dtype) for t in qkv(2, 4, 1, head_dim=16, num_kv_heads=2))
-    table_count, tables = 0, rope.newest_tables()
-    assert (tables is None) == (rope.layout == "interleaved" or rope.rotary_dim == 8)
-    for at in [5, 6, 7, 64, 65, 2**31 + 5, 2**31 + 6] if tables else []:
-        place, table = torch.tensor([at]), tables(at, torch.float64 if dtype == torch.float64 else torch.float32)
-        expected = other(q, k, place, place)
-        if table is not None:
-            table_count += 1
-            assert torch.equal(rotate_doubled(q, *table), expected[0])
-            assert torch.equal(rotate_doubled(k, *table), expected[1])
-    assert table_count == (4 if tables else 0)  # where the step before was near
-
-
 class Backwards(RoPE):
     def forward(self, q, k, q_pos, k_pos):
         return super().forward(q, k, -q_pos, -k_pos)
@@ -65,7 +46,7 @@ def test_steps_of_a_layer_call_a_rotation_that_a_global_hook_watches():
     layer, x, cache = SelfAttention(32, 2, encodings=[RoPE(16)]).eval(), torch.randn(1, 8, 32), KVCache()
     with torch.no_grad():
         layer(x[:, :3], cache=cache)
-        for at in range(3, 6):  # the plan is made, and tables are kept
+        for at in range(3, 6):
             layer(x[:, at : at + 1], cache=cache)
         watched = []
         handle = register_module_forward_hook(lambda module, inputs, outputs: watched.append(type(module)))
@@ -92,48 +73,6 @@ def test_steps_of_a_layer_ask_subclasses_and_hooks(static):
         assert gap(steps, expected) < 1e-5
 
 
-def test_a_block_of_positions_is_computed_once():
-    rope, (q, k, _) = RoPE(8), qkv(1, 2, 1, head_dim=8)
-    with torch.autograd.profiler.profile() as profile:
-        for step in range(2 * BLOCK):
-            position = torch.tensor([[step]])
-            for _ in range(2):  # two layers that share a module
-                rope(q, k, position, position)
-    assert sum(event.name == "aten::cos" for event in profile.function_events) == 3  # the first step, and two blocks
-
-
-def test_interleaved_texts():
-    """A block of one text is never used for another."""
-    rope, (q, k, _) = RoPE(8), qkv(1, 2, 1, head_dim=8)
-    for at in [0, 1, 500, 2, 501, 502, 3, 4, 4, 3, 64, 63, 62, -1, 0]:
-        place = torch.tensor([at])
-        assert gap(rope(q, k, place, place)[1], RoPE(8)(q, k, place, place)[1]) < 5e-7
-
-
-def test_gradients_transforms_and_other_positions():
-    rope, (q, k, _) = RoPE(8), qkv(1, 2, 1, head_dim=8)
-    for at in (3, 4, 5):
-        place = torch.tensor([at])
-        leaf = q.clone().requires_grad_()
-        (got,) = torch.autograd.grad(rope(leaf, k, place, place)[0].sum(), leaf)
-        (expected,) = torch.autograd.grad(RoPE(8)(leaf, k, place, place)[0].sum(), leaf)
-        assert gap(got, expected) < 1e-6
-        mapped = torch.func.vmap(lambda q, place=place: rope(q, k, place, place)[0])(torch.stack([q, q]))
-        assert gap(mapped[1], rope(q, k, place, place)[0]) < 1e-6
-        for other in (place.double(), place.int(), torch.tensor([at + 0.5])):
-            assert gap(rope(q, k, other, other)[0], RoPE(8)(q, k, other, other)[0]) < 5e-7
-
-
-def test_tables_from_inference_mode_serve_training():
-    rope, (q, k, _) = RoPE(8), qkv(1, 2, 1, head_dim=8)
-    with torch.inference_mode():
-        for at in (0, 1, 2):
-            rope(q, k, *[torch.tensor([at])] * 2)
-    place, leaf = torch.tensor([3]), q.clone().requires_grad_()
-    rope(leaf, k, place, place)[0].sum().backward()
-    assert leaf.grad.isfinite().all()
-
-
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 def test_traces_serve_other_positions():
     """A trace of one step serves every other."""
@@ -150,15 +89,49 @@ def test_traces_serve_other_positions():
         assert gap(call(q, k, torch.tensor([40])), step(q, k, torch.tensor([40]))) < 5e-7
 
 
-def test_copies_start_without_tables():
-    rope, (q, k, _) = RoPE(8), qkv(1, 2, 1, head_dim=8)
-    unused = pickle.dumps(rope)
-    for at in (0, 1, 2):
-        rope(q, k, *[torch.tensor([at])] * 2)
-    for copied in (copy.deepcopy(rope), pickle.loads(pickle.dumps(rope))):
-        assert pickle.dumps(copied) == unused, "tables are not copied"
-        place = torch.tensor([3])
-        assert gap(copied(q, k, place, place)[0], rope(q, k, place, place)[0]) < 5e-7
+def test_a_hook_that_comes_during_decoding_is_called_in_steps():
+    layer, x, cache, called = SelfAttention(32, 2, encodings=[RoPE(16)]).eval(), torch.randn(1, 6, 32), KVCache(), []
+    with torch.no_grad():
+        for at in range(6):
+            if at == 3:
+                layer.encodings[0].register_forward_hook(lambda *_: called.append(cache.seen))
+            layer(x[:, at : at + 1], cache=cache)
+    assert called == [3, 4, 5]
+
+
+def test_a_table_of_default_positions_is_computed_once_and_equals_a_fresh_one():
+    rope, (q, k, v) = RoPE(8), qkv(1, 2, 40, head_dim=8)
+    with torch.autograd.profiler.profile() as profile:
+        for _ in range(3):
+            attention(q, k, v, [rope])
+    assert sum(event.name == "aten::cos" for event in profile.function_events) == 1
+    kept = default_tables.default_table(rope._fixed, counted(0, 40, torch.device("cpu")), torch.float32)
+    for got, expected in zip(kept, RoPE(8).table(torch.arange(40)), strict=True):
+        assert torch.equal(got, expected)
+
+
+def test_all_tables_of_the_process_have_one_limit(monkeypatch):
+    """Sixteen modules at a thousand tokens; the newest stay."""
+    monkeypatch.setattr(default_tables, "_KEPT", {})
+    monkeypatch.setattr(default_tables, "LIMIT", 2**20)
+    q = torch.randn(1, 1, 1000, 64)
+    ropes = [RoPE(64, base=base) for base in range(100, 116)]
+    for rope in ropes:
+        attention(q, q, q, [rope])
+    assert 0 < sum(kept.bytes for kept in default_tables._KEPT.values()) <= 2**20
+    assert [kept.frequencies for kept in default_tables._KEPT.values()][-1] is ropes[-1]._fixed
+    long = torch.randn(1, 1, 5000, 64)  # a table above the limit is not kept, and drops no other
+    before = list(default_tables._KEPT)
+    attention(long, long, long, [ropes[0]])
+    assert list(default_tables._KEPT) == before
+
+
+def test_positions_that_were_written_into_are_counted_anew():
+    positions = counted(0, 7, torch.device("cpu"))
+    assert counted(0, 7, torch.device("cpu")) is positions
+    positions += 1
+    assert counted(0, 7, torch.device("cpu")).tolist() == [0, 1, 2, 3, 4, 5, 6]
+    assert not is_counted(positions)
 
 
 def test_tables_follow_the_position_and_not_the_default_device():

@@ -16,9 +16,7 @@ Departs from the source: nothing; the paper's pairs are layout="interleaved", th
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
-from functools import partial
 from typing import Any
 
 import torch
@@ -31,8 +29,8 @@ from posenc.frequencies.host import Formula, geometric
 from posenc.frequencies.modules import module_of
 from posenc.frequencies.rotation import Layout, RoPESpec, check_rotation
 from posenc.frequencies.spectrum import Spectrum, host_float64
-from posenc.rotary._decode_table_cache import CountedTables, DecodeTableCache
-from posenc.rotary._rotate import FEW, check_tokens, rotate_doubled, rotate_pairs, rotate_pairs_
+from posenc.rotary._default_tables import default_table
+from posenc.rotary._rotate import FEW, check_tokens, rotate_pairs, rotate_pairs_
 from posenc.rotary._rotation_table import RotationTable, check_theta, distinct_groups
 from posenc.tracing import real_tensors, tracing
 
@@ -93,11 +91,10 @@ class RoPE(RotaryEncoding, RoPESpec):
                 self.num_heads, self._fewest = spectrum.theta.shape[0], distinct_groups(spectrum.theta)
             self._fixed = None if self.length_dependent or learned else RotationTable.fixed(spectrum)
         self.relative = spectrum.start is None
-        self._decode_tables, self._counted_tables = DecodeTableCache(), CountedTables()
         place_parameters(self, device, dtype, given=scaling)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in _CONSTRUCTED and "_counted_tables" in self.__dict__:
+        if name in _CONSTRUCTED and "_fixed" in self.__dict__:
             raise ValueError(f"{name} is fixed once a RoPE is made: its tables follow from it; use replace({name}=…)")
         super().__setattr__(name, value)
 
@@ -126,9 +123,9 @@ class RoPE(RotaryEncoding, RoPESpec):
             positions = positions if positions.device == like.device else positions.to(like.device)
             dtype = torch.float64 if like.dtype == torch.float64 else dtype
         if self._fixed is not None and self._fewest is None:
-            known = self._counted_tables.find(self._fixed, positions, dtype)
+            known = default_table(self._fixed, positions, dtype)
             if known is not None:
-                return known[0]
+                return known
         spectrum = self._fixed or self._table_spanning(positions, length)
         return spectrum.table(positions if self._fewest is None else positions.unsqueeze(-2), dtype)
 
@@ -189,9 +186,6 @@ class RoPE(RotaryEncoding, RoPESpec):
             span = position.span(k_pos)
             length = (span, span)
         traced = tracing()  # for which one size is like another
-        short = None if traced or k_pos is not q_pos else self._short(q, k, q_pos)
-        if short is not None:
-            return short
         span_q, span_k = length if isinstance(length, tuple) else (length, length)
         of_queries = self.table(q_pos, span_q, like=q)
         of_keys = of_queries if k_pos is q_pos and span_q is span_k else self.table(k_pos, span_k, like=k)
@@ -202,32 +196,4 @@ class RoPE(RotaryEncoding, RoPESpec):
             return of_q, of_k
         return self.rotate(q, of_queries), self.rotate(k, of_keys)
 
-    def _short(self, q: Tensor, k: Tensor, positions: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Few tokens, by a table that is kept: one new token, or default positions; None where there is none."""
-        if self._fixed is None or self._fewest is not None or self.layout != "half" or type(self) is not RoPE:
-            return None  # a subclass may have a table or a rotation of its own
-        all_channels = self.rotary_dim == self.head_dim == q.shape[-1] == k.shape[-1]
-        if not all_channels or q.dtype != k.dtype or not _is_cpu_tensor(q, k) or q.numel() > FEW // 2:
-            return None
-        dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
-        table: Table | None = self._decode_tables.find(self._fixed, positions, dtype) if q.shape[2] == 1 else None
-        if table is None:
-            known = self._counted_tables.find(self._fixed, positions, dtype)
-            if known is None:
-                return None
-            table = known[1]
-        heads, both = q.shape[1], rotate_doubled(torch.cat([q, k], 1), *table)
-        return both.narrow(1, 0, heads), both.narrow(1, heads, k.shape[1])
-
-    def newest_tables(self) -> Callable[[int, torch.dtype], Table | None] | None:
-        """See `RotaryEncoding.newest_tables`; the tables that `forward` finds too."""
-        if type(self) is not RoPE or self._fixed is None or self._fewest is not None or self.layout != "half":
-            return None
-        return partial(self._decode_tables.at, self._fixed) if self.rotary_dim == self.head_dim else None
-
     extra_repr = RoPESpec.extra_repr
-
-
-def _is_cpu_tensor(q: Tensor, k: Tensor) -> bool:
-    """Whether these are tensors on the CPU and nothing more."""
-    return type(q) is Tensor and type(k) is Tensor and q.is_cpu and k.is_cpu
