@@ -37,7 +37,7 @@ class TileTerm(NamedTuple):
 class TileFacts(NamedTuple):
     """What decides whether tiles can compute a structure exactly."""
 
-    few_queries: bool  # as few as a decode step has, which `decode` handles without tiles
+    few_queries: bool  # as few as a decode step has
     aligned: bool  # positions are those of the indices
     num_kv_heads: int
     softmax: bool  # whether weights are softmax's, with or without a sink

@@ -6,18 +6,7 @@ import pytest
 import torch
 
 from posenc.backends import fused_cpu
-from posenc.backends.inputs.visibility import VisibilityMask
-from posenc.backends.tiled import portions
-from posenc.backends.tiled.softmax import Softmax
-from posenc.backends.tiled.tiled_call import TiledCall
 from tests.samples import gap, qkv
-
-
-def work(**options) -> TiledCall:
-    q, k, v = qkv(2, 4, 30, 40, **options)
-    return TiledCall(
-        q, k, v, [], Softmax(), VisibilityMask(True, None, None, None, torch.arange(30), torch.arange(40)), 0.3
-    )
 
 
 def definition(q, k, v, mask):
@@ -51,23 +40,6 @@ def test_shares_of_two_ranges_of_keys_add_up():
         assert gap(a, b) < 1e-12
 
 
-@pytest.mark.parametrize("value_dim", [5, 8, 11])
-@pytest.mark.parametrize("more", [0, 1])
-@pytest.mark.parametrize("strips", [[(0, 2)], [(0, 1), (1, 2)]])
-def test_portions_have_one_width_and_reversed_keys(value_dim, more, strips):
-    call = work(value_dim=value_dim)
-    covered = []
-    for part in portions.portions(call, strips, more):
-        q, k, v = part.q, part.k, part.v
-        covered.extend(range(part.kv.start, part.kv.stop))
-        assert q.shape[3] == k.shape[3] == v.shape[3] >= max(8, value_dim + more)
-        assert torch.equal(q[..., :8], call.q[:, part.heads])
-        assert torch.equal(k[..., :8], call.k[:, part.kv].flip(2))
-        assert torch.equal(v[..., :value_dim], call.v[:, part.kv].flip(2))
-        assert all((t[..., n:] == 0).all() for t, n in ((q, 8), (v, value_dim)))
-    assert covered == [0, 1]
-
-
 def test_only_on_processors_that_have_it():
-    assert portions.available(work())
-    assert not portions.available(work()._replace(q=torch.empty(2, 4, 30, 8, device="meta")))
+    assert fused_cpu.exists(torch.empty(2, 4, 30, 8))
+    assert not fused_cpu.exists(torch.empty(2, 4, 30, 8, device="meta"))

@@ -11,8 +11,8 @@ The invariants that everything here relies on:
 - In reversed order a function of the distance is constant along anti-diagonals: a tile of it is a strided view of one
   row of numbers (`tile.diagonals`), and its gradient is read through a skewed view (`tile.by_distance`). Built as a
   matrix, the same bias takes 4 to 5 times the time of plain attention instead of 1.1 times.
-- Where all terms are numbers that PyTorch's fused CPU kernel can take as a mask, that kernel runs instead of the
-  tiles (`fused_mask`, `fused_per_key`); up to 16 queries go through `decode`, which copies no key.
+- Where all terms are functions of the distance, PyTorch's fused CPU kernel runs instead of the tiles, with a view of
+  their row as its mask (`fused_row`).
 - The loop is one custom operator (`operator`), since a compiler would unroll it anew for each length. An operator takes
   tensors and plain values alone: `spec` writes the call down as text.
 """
@@ -24,9 +24,10 @@ from torch import Tensor
 
 from posenc.backends.derivatives import only_plain_operations
 from posenc.backends.inputs.attention_call import AttentionCall, precise, score_dtype, widen
-from posenc.backends.tiled import decode, operator
+from posenc.backends.tiled import operator
 from posenc.backends.tiled.reflections import Blocks, blocks_of
 from posenc.backends.tiled.spec import SpecWriter
+from posenc.backends.tiled.tiled_call import FEW
 from posenc.structure import Bias, Reflections, Structure, TileFacts, TileTerm
 from posenc.tracing import exporting, has_values, tracing
 
@@ -46,7 +47,7 @@ def refuses(call: AttentionCall) -> str | None:
         return f"{type(call.weight).__name__} states no structure"
     if call.replaces_softmax and call.causal == "positions" and not _own_keys_last(call):
         return f"{type(call.weight).__name__} finds a query's own key by position, tiles by index"
-    few = not tracing() and call.q.shape[2] <= decode.MOST  # a compiler would make a graph for each side of it
+    few = not tracing() and call.q.shape[2] <= FEW  # a compiler would make a graph for each side of it
     facts = TileFacts(few, call.aligned, call.k.shape[1], not call.replaces_softmax, _parts(call))
     for encoding, parts in zip(call.score, call.structures, strict=True):
         name = type(encoding).__name__

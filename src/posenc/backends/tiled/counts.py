@@ -32,7 +32,7 @@ class Counted(NamedTuple):
 class Counts(Term):
     """See `posenc.structure.Counts`: the table, and queries and keys (reversed) of the gates where they are others."""
 
-    scans = reads_logits = True
+    scans = True
 
     def __init__(self, *tensors: Tensor, factor: float, scale: float) -> None:
         super().__init__(*tensors)

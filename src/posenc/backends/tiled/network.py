@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from posenc.backends.tiled.terms import NOTHING, Change, Term, TermContext
-from posenc.backends.tiled.tile import Tile, by_distance, diagonals, lying, room
+from posenc.backends.tiled.tile import Tile, by_distance, diagonals, room
 from posenc.backends.tiled.tiled_call import LONG
 
 FEATURES = 1 << 22  # numbers of features at a time
@@ -34,10 +34,6 @@ class Network(Term):
 
     shares_features = True
 
-    def __init__(self, *tensors: Tensor) -> None:
-        super().__init__(*tensors)
-        self._memory: Tensor | None = None  # of the features of masks
-
     @classmethod
     def build(cls, tensors: dict[str, Tensor], context: TermContext) -> Network:
         return cls(*tensors.values())
@@ -54,29 +50,6 @@ class Network(Term):
                 else:
                     row[..., columns].add_((units.coefficients @ features).view(row.shape[0], tile.rows, -1))
         return units
-
-    def mask(self, q: Tensor, tile: Tile, memory: Tensor) -> Tensor:
-        inner, inner_bias = self.tensors[2:4]
-        units = self._units(tile)
-        bending, written = units.bending, lying(memory, 1, q.shape[1], tile.rows, tile.columns)
-        factors, constants = inner[bending], inner_bias[bending]
-        coefficients = units.coefficients.clone()  # relu(a · x + b) = a · max(x, −b/a) + b, with min where a < 0
-        coefficients[:, 0] += coefficients[:, 2:] @ constants
-        coefficients[:, 2:] *= factors
-        bends = [*zip((-constants / factors).tolist(), (factors > 0).tolist(), strict=True)]
-        for columns in self._stretches(units, tile):
-            x = self._x(tile, columns)
-            if self._memory is None or self._memory.numel() < (2 + len(bends)) * x.numel():
-                self._memory = x.new_empty((2 + len(bends)) * x.numel())
-            features = lying(self._memory, 2 + len(bends), x.numel())
-            features[0], features[1] = 1.0, x.reshape(-1)
-            for feature, (bend, rising) in zip(features[2:], bends, strict=True):
-                torch.clamp(features[1], **{"min" if rising else "max": bend}, out=feature)
-            if columns.stop - columns.start == tile.columns:
-                torch.mm(coefficients, features, out=written[0].flatten(1))
-            else:
-                written[0, ..., columns] = (coefficients @ features).view(q.shape[1], tile.rows, -1)
-        return written
 
     def _units(self, tile: Tile) -> Units:
         """Which units bend, and what the others add up to."""

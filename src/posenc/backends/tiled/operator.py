@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from posenc.backends.inputs.visibility import VisibilityMask
-from posenc.backends.tiled import decode, fused_mask, fused_per_key
+from posenc.backends.tiled import fused_row
 from posenc.backends.tiled.gradients import Gradients, Known
 from posenc.backends.tiled.spec import SpecWriter, TileSpec, tiled_call
 from posenc.backends.tiled.tiled_call import LOG2_E, TiledCall, blocks, parts
@@ -49,12 +49,8 @@ def _sink_gradient(call: TiledCall, grad: Tensor, out: Tensor, norm: Tensor) -> 
 
 def _by_keys(call: TiledCall) -> tuple[Tensor, Tensor]:
     """The same without a sink."""
-    if decode.serves(call):
-        return decode.forward(call)
-    if fused_per_key.serves(call):
-        return fused_per_key.forward(call)
-    if fused_mask.serves(call):
-        return fused_mask.forward(call)
+    if fused_row.serves(call):
+        return fused_row.forward(call)
     out = call.q.new_zeros(*call.q.shape[:3], call.v.shape[3])
     norm = call.q.new_full((*call.q.shape[:3], 1), math.inf, dtype=call.wide)
     for part in parts(call):
@@ -107,19 +103,15 @@ def _backward_operator(
 ) -> list[Tensor]:
     spec = TileSpec.read(recipe)
     call = tiled_call(spec, tensors, fixed, numbers)
-    if fused_mask.serves_backward(call):
-        of_tensors = [*fused_mask.backward(call, grad, out, norm), *(t.new_empty(0) for t in tensors[3:])]
+    if fused_row.serves_backward(call):
+        of_tensors = [*fused_row.backward(call, grad, out, norm), *(t.new_empty(0) for t in tensors[3:])]
         if spec.sink is not None and spec.learns_sink:
             of_tensors[spec.sink] = _sink_gradient(call, grad, out, norm).to(tensors[spec.sink].dtype)
         return of_tensors
     for term in call.terms:
         term.start_backward(call.wide)
     call.weights.start_backward(call.wide)
-    if fused_per_key.serves_backward(call):
-        of_call = fused_per_key.backward(call, grad, out, norm)
-    else:
-        of_call = _backward(call, grad, out, norm)
-    gradients: list[Tensor] = [*of_call, *tensors[3:]]
+    gradients: list[Tensor] = [*_backward(call, grad, out, norm), *tensors[3:]]
     for term, term_spec in zip(call.terms, spec.terms, strict=True):
         for (name, at), gradient in zip(term_spec.tensors, term.finish_backward(), strict=True):
             if at in spec.frozen:

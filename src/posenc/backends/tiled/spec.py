@@ -20,7 +20,6 @@ from torch import Tensor
 
 from posenc.backends.inputs.dropout import Dropout
 from posenc.backends.inputs.visibility import Causal, VisibilityMask
-from posenc.backends.tiled import decode
 from posenc.backends.tiled.counts import Counts
 from posenc.backends.tiled.head_mixing import HeadMixing, Kernel
 from posenc.backends.tiled.network import Network
@@ -30,7 +29,7 @@ from posenc.backends.tiled.reflections import BLOCK, Chain
 from posenc.backends.tiled.softmax import Softmax
 from posenc.backends.tiled.sticks import Remainder, Sticks
 from posenc.backends.tiled.terms import Column, Decay, Row, Term, TermContext
-from posenc.backends.tiled.tiled_call import ELEMENTS, LONG, QUERIES, TiledCall
+from posenc.backends.tiled.tiled_call import ELEMENTS, FEW, LONG, QUERIES, TiledCall
 from posenc.backends.tiled.vectors import Vectors
 from posenc.structure import Sticks as StatedSticks
 from posenc.structure import TileTerm
@@ -269,7 +268,7 @@ def _prune_bounds(call: TiledCall, tolerance: float) -> PruneBounds | None:
     decays = [term for term in call.terms if isinstance(term, Decay)]
     queries, keys = call.q.shape[2], call.k.shape[2]
     if (
-        decode.serves(call)
+        queries <= FEW  # one pass over the keys costs what finding the bounds does
         or isinstance(call.weights, Sticks)
         or max(queries, keys) <= 512
         or queries > keys

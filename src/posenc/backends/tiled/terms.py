@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from posenc.backends.inputs.visibility import VisibilityMask
-from posenc.backends.tiled.tile import Tile, by_distance, diagonals, lying
+from posenc.backends.tiled.tile import Tile, by_distance, diagonals
 
 
 class Change(NamedTuple):
@@ -46,9 +46,7 @@ class Term:
     mixes_heads = False  # whether it acts on everything added before it, across heads
     skewed = False  # whether it reads the gradient of the logits by distance
     shares_features = False  # whether all heads of a tile share what it computes first
-    reads_logits = False  # whether it reads logits, so that a fused kernel cannot add it
     acts_on_products = False  # whether it acts on the bare products
-    reads_queries = False  # whether it has a gradient for the call's own queries
     tensors: tuple[Tensor, ...]
     frozen: set[int]  # tensors that need no gradient, by index; where that saves work, they get none
 
@@ -84,22 +82,6 @@ class Term:
     def gradient(self, grad: Tensor, q: Tensor, tile: Tile, saved: object) -> Change:
         """Gather the gradients of the term's own tensors from the gradient of the scores, which lies in `tile.room`."""
         raise NotImplementedError
-
-    @property
-    def adds_a_mask(self) -> bool:
-        """Whether it adds numbers that neither logits nor other heads decide about, as a fused kernel's mask does."""
-        return not (self.reads_logits or self.reads_values or self.acts_on_products or self.mixes_heads)
-
-    def mask(self, q: Tensor, tile: Tile, memory: Tensor) -> Tensor:
-        """The term alone, ``(batch | 1, heads, rows, columns)``, rows perhaps with gaps between them.
-
-        Args:
-            q, tile: as in `add`.
-            memory: where it lies: numbers in a line, enough for a tile whose rows have rows − 1 more columns.
-        """
-        written = lying(memory, *q.shape[:3], tile.columns).zero_()
-        self.add(written, q, tile, None)
-        return written
 
     reads_values = False  # whether `add_output` does anything
 
@@ -145,31 +127,7 @@ class Row(Term):
         return NOTHING
 
 
-class PerKey(Term):
-    """A number for each key, up to one for each query: what fused kernels can add as one row."""
-
-    def at_keys(self, tile: Tile, dtype: torch.dtype) -> Tensor:
-        """The numbers of the tile's keys, ``(batch | 1, heads, 1, columns)``."""
-        raise NotImplementedError
-
-    def at_queries(self, tile: Tile, dtype: torch.dtype) -> Tensor | float:
-        """What a row has too much where `at_keys` is all that was added, ``(batch | 1, heads, rows, 1)``."""
-        return 0.0
-
-    def shift(self, tile: Tile) -> Tensor | None:
-        """What the tile's rows are too high by, as they were left where they are; None: they were not."""
-        return None
-
-    def steep(self, rows: int) -> bool:
-        """Whether so many rows in a line may need differences of their own."""
-        return False
-
-    def gather(self, per_key: Tensor) -> None:
-        """Take the gradient of all reversed keys, ``(batch, heads, keys)``."""
-        raise NotImplementedError
-
-
-class Column(PerKey):
+class Column(Term):
     """A number for each key, ``(batch | 1, heads, keys)`` in reversed order."""
 
     @classmethod
@@ -177,14 +135,8 @@ class Column(PerKey):
         return cls(tensors["values"].flip(-1))
 
     def add(self, scores: Tensor, q: Tensor, tile: Tile, mask: Tensor | None) -> object:
-        scores.add_(self.at_keys(tile, scores.dtype))
+        scores.add_(tile.of(self.tensors[0])[:, :, None, tile.near : tile.far].to(scores.dtype))
         return None
-
-    def at_keys(self, tile: Tile, dtype: torch.dtype) -> Tensor:
-        return tile.of(self.tensors[0])[:, :, None, tile.near : tile.far].to(dtype)
-
-    def gather(self, per_key: Tensor) -> None:
-        self.gradients[0] += per_key.sum(0, keepdim=True) if self.gradients[0].shape[0] == 1 else per_key
 
     def gradient(self, grad: Tensor, q: Tensor, tile: Tile, saved: object) -> Change:
         tile.add_to(self.gradients[0], grad.sum(2), slice(tile.near, tile.far))
@@ -194,7 +146,7 @@ class Column(PerKey):
 _STEEP = 32.0  # nats that queries of one tile may lie apart before each gets its own differences
 
 
-class Decay(PerKey):
+class Decay(Term):
     """Sums of gates over later keys, ``(batch | 1, heads, keys)`` in reversed order.
 
     They are differences of one running sum: in float64, and taken anew for each tile, so that neither the length of the
@@ -222,12 +174,14 @@ class Decay(PerKey):
             scores.add_(gates.cumsum(-1).sub_(gates))
             return seen
         if self.shift(tile) is None:
-            self.add_apart(scores, tile)
-        else:
-            scores.add_(self.at_keys(tile, scores.dtype))
+            self._add_apart(scores, tile)
+        else:  # the sums at keys, from the tile's last query on
+            sums = tile.of(self.sums)
+            newest = sums.index_select(2, self._own_sum(tile)[-1:])
+            scores.add_((sums[:, :, tile.near : tile.far] - newest).to(scores.dtype).unsqueeze(2))
         return None
 
-    def add_apart(self, scores: Tensor, tile: Tile) -> None:
+    def _add_apart(self, scores: Tensor, tile: Tile) -> None:
         """Add all differences of sums at keys and at queries, in place: each in two floats, as large parts cancel."""
         sums = tile.of(self.sums)
         at_queries = sums.index_select(2, self._own_sum(tile))
@@ -237,32 +191,17 @@ class Decay(PerKey):
         low_k, low_q = (keys - high_k).to(scores.dtype), (queries - high_q).to(scores.dtype)
         scores.add_(high_k.unsqueeze(2) - high_q.unsqueeze(3)).add_(low_k.unsqueeze(2)).sub_(low_q.unsqueeze(3))
 
-    def at_keys(self, tile: Tile, dtype: torch.dtype) -> Tensor:
-        """The sums at keys, from the tile's last query on, ``(batch | 1, heads, 1, columns)``."""
-        sums = tile.of(self.sums)
-        newest = sums.index_select(2, self._own_sum(tile)[-1:])
-        return (sums[:, :, tile.near : tile.far] - newest).to(dtype).unsqueeze(2)
-
-    def at_queries(self, tile: Tile, dtype: torch.dtype) -> Tensor:
-        """The sums at queries, from the tile's last one on, ``(batch | 1, heads, rows, 1)``."""
-        sums = tile.of(self.sums).index_select(2, self._own_sum(tile))
-        return (sums - sums[:, :, -1:]).to(dtype).unsqueeze(3)
-
     def shift(self, tile: Tile) -> Tensor | None:
+        """What the tile's rows are too high by, ``(batch | 1, heads, rows, 1)``, as they are left; None: they are not.
+
+        These are the sums at queries, from the tile's last one on.
+        """
         if not self.per_key or not self.softmax:
             return None
-        at_queries = self.at_queries(tile, torch.promote_types(self.tensors[0].dtype, torch.float32))
+        sums = tile.of(self.sums).index_select(2, self._own_sum(tile))
+        wide = torch.promote_types(self.tensors[0].dtype, torch.float32)
+        at_queries = (sums - sums[:, :, -1:]).to(wide).unsqueeze(3)
         return at_queries if bool(at_queries.amin() > -_STEEP) else None
-
-    def steep(self, rows: int) -> bool:
-        ends = self.sums[..., ::rows]
-        return not (self.per_key and self.softmax) or bool((ends.diff(dim=-1) < -_STEEP).any())
-
-    def gather(self, per_key: Tensor) -> None:
-        """Take the gradient of the sums at all reversed keys, ``(batch, heads, keys)``."""
-        total, _ = self.gradients
-        per_key = per_key.sum(0, keepdim=True) if total.shape[0] == 1 else per_key
-        total[..., : per_key.shape[2]] += per_key
 
     def _own_sum(self, tile: Tile) -> Tensor:
         """The index of each query's sum, ``(rows,)``: before its own key, or none where all keys are seen."""

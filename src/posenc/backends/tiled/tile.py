@@ -6,7 +6,6 @@ a function of the distance is constant along anti-diagonals, which strided views
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import torch
@@ -70,11 +69,6 @@ def room(scores: Tensor) -> Tensor:
     wide = scores.new_empty(*scores.shape[:-1], columns + rows + GAP)
     wide[..., columns:] = 0
     return wide[..., :columns]
-
-
-def lying(memory: Tensor, *shape: int) -> Tensor:
-    """The first numbers of a line of them, as a tensor of this shape: memory that one tile after another uses."""
-    return memory[: math.prod(shape)].view(shape)
 
 
 def by_distance(scores: Tensor, entries: int) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from posenc.backends.inputs.visibility import VisibilityMask
 from posenc.backends.tiled.reflections import BLOCK, Chain
-from posenc.backends.tiled.terms import PerKey, Term
+from posenc.backends.tiled.terms import Decay, Term
 from posenc.backends.tiled.tile import Tile, hidden_future, room
 from posenc.heads import by_key_head
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 ELEMENTS = 1 << 20  # scores of a tile: 4 MiB in float32
 COPIES = 1 << 22  # numbers of reversed keys and values at a time: 16 MiB; as much again for their gradients
+FEW = 16  # queries, as of a decode step
 QUERIES = 64  # of a block; half of a causal block's own square is wasted
 LONG = 8192  # keys from which on memory is spared: tiles are cut smaller, keys copied once
 LOG2_E = math.log2(math.e)
@@ -110,7 +111,7 @@ class TiledCall(NamedTuple):
 
     def shift(self, tile: Tile) -> Tensor | float:
         """log2 of what a tile's rows have too much, as terms left out constants, ``(batch, heads, rows, 1)``."""
-        shifts = [term.shift(tile) for term in self.terms if isinstance(term, PerKey)]
+        shifts = [term.shift(tile) for term in self.terms if isinstance(term, Decay)]
         return sum(shift * LOG2_E for shift in shifts if shift is not None)
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from posenc.backends.tiled.terms import Change, Term, TermContext
-from posenc.backends.tiled.tile import Tile, along_distance, by_distance, lying, spread
+from posenc.backends.tiled.tile import Tile, by_distance, spread
 from posenc.backends.tiled.tiled_call import QUERIES
 
 
@@ -97,7 +97,7 @@ class Vectors(Term):
                 tensors = {**tensors, name: F.pad(tensors[name], (0, 0, unseen, 0))}
         super().__init__(*tensors.values())
         self.names, self.first, self.scale, self.unseen = list(tensors), first - unseen, scale, unseen
-        self.reads_values, self.reads_queries = "values" in tensors, "content" not in tensors
+        self.reads_values = "values" in tensors
         self._heads: slice | None = None
         self._made: Tensor | None = None
         self._made_grad: Tensor | None = None
@@ -160,23 +160,6 @@ class Vectors(Term):
         else:
             add_products(scores, left, self._rows(tile), at)
         return left
-
-    def mask(self, q: Tensor, tile: Tile, memory: Tensor) -> Tensor:
-        left, weight, rows = self._left(q, tile), self._get("weight"), self._get("rows")
-        assert rows is not None
-        at = reach(tile, self.first, rows.shape[1])
-        if weight is not None and _few(tile, rows, left):
-            return super().mask(q, tile, memory)
-        rows, entries = self._rows(tile), lying(memory, *left.shape[:3], at.entries)
-        if at.before:
-            entries[..., : at.before] = left @ rows[:, :1].mT
-        if at.near < at.entries:
-            entries[..., at.near :] = left @ rows[:, -1:].mT
-        if at.high > at.low and at.near > at.before:
-            between = rows[:, at.low : at.high].mT.expand(left.shape[1], -1, -1)
-            for of_row, into in zip(left, entries[..., at.before : at.near], strict=True):
-                torch.bmm(of_row, between, out=into)
-        return along_distance(entries, tile.columns)
 
     def gradient(self, grad: Tensor, q: Tensor, tile: Tile, saved: object) -> Change:
         assert isinstance(saved, Tensor)
