@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _disable_current_modes
 
 # torch 2.6 does not tell exports from compilers
@@ -33,6 +34,16 @@ def has_values(tensor: Tensor) -> bool:
     if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
         return False
     return not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+def has_tangent(tensors: Iterable[Tensor | None]) -> bool:
+    """Whether any of these is differentiated in forward mode; that some thread does so with others says nothing.
+
+    Under transforms of torch.func, which wrap tensors, forward mode counts wherever it is.
+    """
+    if forward_ad._current_level < 0:
+        return False
+    return _transforms() > 0 or any(t is not None and forward_ad.unpack_dual(t).tangent is not None for t in tensors)
 
 
 def stand_ins() -> bool:

@@ -388,3 +388,13 @@ class TestSideBySide:
         q, k, v = qkv(2, HEADS, 20, num_kv_heads=2, dtype=torch.float64)
         for item in (mixture, other):
             assert gap(attention(q, k, v, [item], backend="sdpa"), attention(q, k, v, [item], backend="dense")) < 1e-12
+
+
+def test_members_that_were_changed_are_refused():
+    mixture, (q, k, v) = Mixture([RoPE(8), []], 4), qkv(1, 4, 9, 9)
+    before = attention(q, k, v, [mixture])
+    assert gap(attention(q, k, v, [mixture]), before) == 0
+    mixture.members[1].append(CoPE(8, max_position=4))
+    for backend in ("auto", "dense"):
+        with pytest.raises(ValueError, match="members"):
+            attention(q, k, v, [mixture], backend=backend)

@@ -105,7 +105,7 @@ def attention(
         if q.shape[0] == 0 or q.shape[2] == 0:
             check_backend(backend)
             return v.new_zeros(*q.shape[:3], v.shape[3])
-        call = call if backend == "dense" else rewritten(call)
+        call = call if backend == "dense" or hooked(call) is not None else rewritten(call)
         chosen = choose(call, backend)
         if call.dropout is not None:
             call = call._replace(dropout=call.dropout.with_seed(q.device))
@@ -115,6 +115,11 @@ def attention(
 
 def choose(call: AttentionCall, backend: str) -> str:
     """The name of the backend that will run; a ValueError where the wanted one refuses."""
+    watched = hooked(call)
+    if watched is not None and backend in ("auto", "dense"):
+        return "dense"
+    if watched is not None and backend in BACKENDS:
+        raise ValueError(f"backend {backend!r} cannot serve this call: {watched}")
     if backend == "auto":
         return next(name for name in preferred(call) if BACKENDS[name].refuses(call) is None)
     check_backend(backend)
@@ -122,6 +127,20 @@ def choose(call: AttentionCall, backend: str) -> str:
     if reason is not None:
         raise ValueError(f"backend {backend!r} cannot serve this call: {reason}; backend='auto' chooses one")
     return backend
+
+
+def hooked(call: AttentionCall) -> str | None:
+    """Why only the definition serves a call whose encodings somebody watches; None where nobody does."""
+    for encoding in (*call.bias, *call.score, *([] if call.weight is None else [call.weight])):
+        for module in encoding.modules():
+            if (
+                module._forward_hooks
+                or module._forward_pre_hooks
+                or module._backward_hooks
+                or module._backward_pre_hooks
+            ):
+                return f"the definition alone calls {type(encoding).__name__} as a module, which its hooks wait for"
+    return None
 
 
 def check_backend(backend: str) -> None:
@@ -170,11 +189,14 @@ def explain(
         calls = [one for one in calls_of(ranges, q, k, v, acting, options, call) if not isinstance(one, int)]
         of_range = explain(*calls[-1][:3], acting, backend=backend, **calls[-1][3])
         return of_range._replace(how=f"{len(ranges)} ranges of queries, each with a middle of its own: {of_range.how}")
-    call = rewritten(call)
+    watched = hooked(call)
+    call = call if watched is not None else rewritten(call)
     chosen = choose(call, backend)
     refused = {}
     for name, module in BACKENDS.items():
-        if name != chosen:
+        if name != chosen and watched is not None:
+            refused[name] = watched
+        elif name != chosen:
             default = "slower: it builds every score" if name == "dense" else "not asked for"
             refused[name] = module.refuses(call) or default
     how: str = BACKENDS[chosen].strategy(call)

@@ -9,35 +9,48 @@ it marks the gradients only if the incoming gradient requires one itself, and th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
+
+from posenc.tracing import has_tangent
+
+if TYPE_CHECKING:
+    from posenc.backends.inputs.attention_call import AttentionCall
 
 _functorch = torch._C._functorch
 
 
-def only_plain_operations() -> str | None:
-    """Why nothing but plain operations will do, or None."""
-    if forward_ad._current_level >= 0:
+def only_plain_operations(call: AttentionCall) -> str | None:
+    """Why nothing but plain operations will do for a call, or None."""
+    if has_tangent(_of_call(call)):
         return "derivatives in forward mode need plain operations"
     if _functorch.get_dynamic_layer_stack_depth() > 0:
         return "transforms of torch.func need plain operations"
     return None
 
 
-def beyond_fused_kernels(*tensors: Tensor) -> str | None:
+def beyond_fused_kernels(call: AttentionCall) -> str | None:
     """Why PyTorch's fused kernels will not do, which can be mapped and differentiated once, or None."""
-    if forward_ad._current_level >= 0:
+    if has_tangent(_of_call(call)):
         return "derivatives in forward mode need plain operations"
     if _functorch.get_dynamic_layer_stack_depth() == 0 or torch.compiler.is_compiling():
         return None
     stack = _functorch.get_interpreter_stack() or []
     gradients = sum(layer.key() == _functorch.TransformType.Grad for layer in stack)
-    outside = any(_innermost(t).requires_grad for t in tensors)
+    outside = any(_innermost(t).requires_grad for t in (call.q, call.k, call.v))
     return "second derivatives need plain operations" if gradients + outside > 1 else None
+
+
+def _of_call(call: AttentionCall) -> Iterator[Tensor | None]:
+    """The tensors on which the result of a call depends."""
+    yield from (call.q, call.k, call.v, *(call.unrotated or ()), *call.score_features, call.weight_features)
+    for encoding in (*call.bias, *call.score, *([] if call.weight is None else [call.weight])):
+        for module in encoding.modules():
+            yield from module._parameters.values()
+            yield from (value for value in vars(module).values() if isinstance(value, Tensor))  # in place of parameters
 
 
 def _innermost(x: Tensor) -> Tensor:

@@ -192,7 +192,7 @@ def attention_lse(
 def _by_blocks(call: AttentionCall) -> Tensor:
     """The log-sum-exp of all queries, ``(batch, heads, queries)``."""
     queries = call.q.shape[2]
-    if queries <= rows.BLOCK or tracing() or only_plain_operations() is not None or rows.divided(call) is not None:
+    if queries <= rows.BLOCK or tracing() or only_plain_operations(call) is not None or rows.divided(call) is not None:
         return _block(call, 0, queries)
     parts = []
     for start in range(0, queries, rows.BLOCK):

@@ -22,7 +22,7 @@ def refuses(call: AttentionCall) -> str | None:
     """Why blocks of queries cannot serve this call, or None."""
     if tracing():
         return "a compiler would unroll its loop anew for each length"
-    transformed = only_plain_operations()
+    transformed = only_plain_operations(call)
     if transformed is not None:
         return transformed
     if call.q.shape[2] <= BLOCK:

@@ -6,8 +6,8 @@ anything else             blocks of queries, each with its own mask and bias; in
                           recomputed in the backward pass, so that only one lives at a time
 
 Kernels that hide keys before they multiply by the scale give NaN where that is not positive: its sign goes to the
-queries. Dropout is the kernels' own, with their own masks; CPU kernels have none. A sink needs the kernel's
-log-sum-exp, which the one for CPU gives (`sdpa_sink`).
+queries. Dropout is the kernels' own, with their own masks; CPU kernels have none. A sink needs the log-sum-exp, which
+the kernels do not give.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from posenc.backends import fused_cpu, sdpa_sink
 from posenc.backends.derivatives import beyond_fused_kernels, only_plain_operations
 from posenc.backends.inputs.attention_call import AttentionCall
 from posenc.tracing import exporting
@@ -37,8 +36,8 @@ def refuses(call: AttentionCall) -> str | None:
 
 def refuses_by_name(call: AttentionCall) -> str | None:
     """Why fused kernels cannot serve this call even where they were asked for by name, or None."""
-    if call.replaces_softmax:
-        return f"{type(call.weight).__name__} replaces softmax, which is inside the kernels"
+    if call.weight is not None:
+        return f"{type(call.weight).__name__} changes softmax, which is inside the kernels"
     if call.score:
         names = ", ".join(type(encoding).__name__ for encoding in call.score)
         return f"{names} must see the scores, which never leave the kernels"
@@ -47,28 +46,15 @@ def refuses_by_name(call: AttentionCall) -> str | None:
     if call.dropout is not None and call.dropout.p == 1:
         return "kernels divide by what dropout leaves, which is nothing"
     learned = any(True for bias in call.bias for _ in bias.parameters())
-    if learned and only_plain_operations() is not None:  # they would not see that a bias wants gradients
-        return only_plain_operations()
-    if call.weight is not None and (reason := _sinks_nothing(call)) is not None:
-        return reason
-    return beyond_fused_kernels(call.q, call.k, call.v)
-
-
-def _sinks_nothing(call: AttentionCall) -> str | None:
-    """Why the kernel cannot serve a call with a sink, or None."""
-    if not fused_cpu.exists(call.q) or exporting():
-        return "kernels do not give their log-sum-exp here, which a sink needs"
-    if call.dropout is not None:
-        return "kernels that give their log-sum-exp have no dropout"
-    if torch.is_grad_enabled() and any(p.requires_grad for bias in call.bias for p in bias.parameters()):
-        return "with a sink the kernel has no gradient for a bias"
-    return only_plain_operations()
+    if learned and only_plain_operations(call) is not None:  # they would not see that a bias wants gradients
+        return only_plain_operations(call)
+    return beyond_fused_kernels(call)
 
 
 def bare(call: AttentionCall) -> bool:
     """Whether nothing is added to the scores and the kernel's own flag, or no mask, says what is visible."""
     static = call.static
-    if static.bias or static.score or static.softcap is not None or call.masked or call.replaces_softmax:
+    if static.bias or static.score or static.weight is not None or static.softcap is not None or call.masked:
         return False
     return not call.causal or call.q.shape[2] == 1 or _square(call)
 
@@ -104,7 +90,7 @@ def run(call: AttentionCall) -> Tensor:
         flag = False
         if call.causal and q.shape[2] > 1:  # to a compiler their conjunction would be a symbol
             flag = True
-        out = kernel(q, k, v, None, flag, call.scale, _dropped(call), call.sink)
+        out = kernel(q, k, v, None, flag, call.scale, _dropped(call))
     else:
         out = _by_blocks(call)
     if exporting():  # what an exporter takes the kernel apart into has other strides than it
@@ -124,11 +110,8 @@ def kernel(
     causal: bool,
     scale: float | None,
     dropped: float,
-    sink: Tensor | None = None,
 ) -> Tensor:
     """The fused kernel. For few queries, heads that share keys become rows: each key is loaded only once."""
-    if sink is not None:
-        return sdpa_sink.attend(q, k, v, mask, sink, causal=causal, scale=scale)
     (batch, heads, queries), num_kv_heads = q.shape[:3], k.shape[1]
     if heads == num_kv_heads:
         return F.scaled_dot_product_attention(q, k, v, mask, dropped, causal, scale=scale)
@@ -161,7 +144,7 @@ def _by_blocks(call: AttentionCall) -> Tensor:
     small = sliding(call) and not call.bias  # masks of all blocks are no matrix
     for start in range(0, queries, rows):
         stop = min(start + rows, queries)
-        if call.training and not small and only_plain_operations() is None:
+        if call.training and not small and only_plain_operations(call) is None:
             parts.append(checkpoint(_block, call, start, stop, use_reentrant=False))
         else:
             parts.append(_block(call, start, stop))
@@ -183,7 +166,7 @@ def _block(call: AttentionCall, start: int, stop: int) -> Tensor:
     if unseen is not None:  # nor are its scores any but 0: kernels make nothing finite of huge ones
         q = q.masked_fill(unseen, 0.0)
     k, v = call.k[:, :, first:last], call.v[:, :, first:last]
-    out = kernel(q, k, v, added, False, call.scale, _dropped(call), call.sink)
+    out = kernel(q, k, v, added, False, call.scale, _dropped(call))
     return out if unseen is None else out.masked_fill(unseen, 0.0)
 
 

@@ -25,13 +25,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from posenc.arguments import TRANSPOSE_HINT
 from posenc.encoding import Table
 from posenc.frequencies.rotation import Layout
 from posenc.rotary import _exported
-from posenc.tracing import tracing
+from posenc.tracing import has_tangent, tracing
 
 FEW = 2**15  # elements below which an operation takes longer to call than to carry out
 _SCRATCH = 2**18  # elements of a float32 block: 1 MiB, a core's share of the cache
@@ -44,7 +43,7 @@ def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Tensor:
         return _exported.by_operator(x, cos, sin, layout == "interleaved")
     if _plain_only(x, cos):
         return _stacked(x, cos, sin, layout)
-    if (x.requires_grad and torch.is_grad_enabled()) or forward_ad._current_level >= 0:
+    if (x.requires_grad and torch.is_grad_enabled()) or has_tangent((x, cos, sin)):
         if layout == "half" and x.shape[-1] == 2 * cos.shape[-1] and x.numel() <= 2 * FEW:
             return _in_one(x, cos, sin)
         rotated: Tensor = _Rotation.apply(x, cos, sin, layout, False)  # type: ignore[no-untyped-call]

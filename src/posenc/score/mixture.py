@@ -105,6 +105,7 @@ class Mixture(ScoreEncoding):
             look_back=max((score.scope.look_back for score in scores), default=0),
         )
         self.members = nn.ModuleList(nn.ModuleList(member) for member in lists)
+        self._sizes = [(len(member), len(scores_of(member))) for member in lists]  # what the rest was made for
         of_weights = (num_heads, len(lists)) if adaptive else None
         self._shapes = (of_weights, *(shape_kept(score, dim) for score in scores))
         self.logits = nn.Parameter(torch.empty(num_heads, len(lists)))
@@ -148,8 +149,13 @@ class Mixture(ScoreEncoding):
 
     def _lists(self) -> list[list[Encoding]]:
         """The members."""
-        lists = (member for member in self.members if isinstance(member, nn.ModuleList))
-        return [[encoding for encoding in member if isinstance(encoding, Encoding)] for member in lists]
+        modules = (member for member in self.members if isinstance(member, nn.ModuleList))
+        lists = [[encoding for encoding in member if isinstance(encoding, Encoding)] for member in modules]
+        if [(len(member), len(scores_of(member))) for member in lists] != self._sizes:
+            raise ValueError(
+                "members of a Mixture are fixed once it is made: its weights follow from them; make another"
+            )
+        return lists
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
         shares, features = self._parts(scores, context)

@@ -41,7 +41,7 @@ def refuses(call: AttentionCall) -> str | None:
 
 def refuses_by_name(call: AttentionCall) -> str | None:
     """Why FlexAttention cannot serve this call even where it was asked for by name, or None."""
-    cuda, transformed = call.q.is_cuda, only_plain_operations()
+    cuda, transformed = call.q.is_cuda, only_plain_operations(call)
     if transformed is not None:
         return transformed
     if call.dropout is not None:

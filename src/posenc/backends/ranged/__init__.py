@@ -28,7 +28,7 @@ def refuses(call: AttentionCall) -> str | None:
         return "no encoding in the list rotates queries and keys by ranges of distance"
     if tracing():
         return "a compiler would unroll its loop anew for each length"
-    transformed = only_plain_operations()
+    transformed = only_plain_operations(call)
     if transformed is not None:
         return transformed
     if not fused_cpu.exists(call.q):

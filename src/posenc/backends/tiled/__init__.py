@@ -38,7 +38,7 @@ def refuses(call: AttentionCall) -> str | None:
         return f"tiles were never tried on {call.q.device.type}"
     if exporting():
         return "an exported program must do without operators of this library"
-    transformed = only_plain_operations()
+    transformed = only_plain_operations(call)
     if transformed is not None:
         return transformed
     if call.scale == 0:

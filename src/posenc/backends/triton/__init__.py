@@ -28,7 +28,7 @@ def refuses(call: AttentionCall) -> str | None:
         return "Triton is not installed"
     if exporting():
         return "an exported program must do without operators of this library"
-    return only_plain_operations() or unsupported(call)
+    return only_plain_operations(call) or unsupported(call)
 
 
 def unsupported(call: AttentionCall) -> str | None:
