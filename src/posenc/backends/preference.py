@@ -15,7 +15,6 @@ TILES_FIRST = ("triton", "flex", "tiled", "sdpa", "rows", "dense")
 KERNEL_FIRST = ("sdpa", "triton", "flex", "tiled", "rows", "dense")
 DENSE_FIRST = ("triton", "flex", "dense", "tiled", "sdpa", "rows")
 FEW = 16  # queries for which the whole of their scores is a small matrix
-FEW_KEYS = 1024  # up to which that matrix is quicker than tiles
 SHORT = 90  # keys of a text
 MASKED = 362  # keys up to which blocks of masks are quicker than tiles
 
@@ -32,7 +31,7 @@ def preferred(call: AttentionCall) -> tuple[str, ...]:
     if call.q.is_cpu and queries <= FEW and ranged.ranges_of(call) is None:
         if sdpa.refuses(call) is None:
             return KERNEL_FIRST
-        return DENSE_FIRST if keys <= FEW_KEYS else TILES_FIRST
+        return DENSE_FIRST
     if ranged.refuses(call) is None:
         return ("ranged", "rows", "dense")
     if not call.q.is_cpu:
