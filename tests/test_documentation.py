@@ -136,22 +136,23 @@ class Trial(NamedTuple):
 
 _SMALL = "--lengths 900,1200 --count 2 --scored 8 --answer-tokens 4 --trained-length 900 --device cpu --dtype float32"
 _RATE, _LOSS = r"\d+ \[\d+, \d+\] \(n 2\)", r"\d\.\d{4} ± \d\.\d{4} \(n 2\)"
+_CHANGE = r"the loss went from \d+\.\d{4} to \d+\.\d{4}"
 TRIALS = {
     "posenc explain MODEL": Trial("", r"declares +32,768 tokens", "MODEL"),
     "posenc doctor MODEL": Trial("", r"healthy in what was checked"),
     "posenc extend MODEL --length 131072 --config-only": Trial("", r'\+ +"factor": 4\.0'),
     "posenc extend MODEL --length 131072 --config-only --out longer": Trial("", r"Written +longer"),
     "posenc extend MODEL --length 12288 --method yarn --windows 1 --out measured": Trial(
-        "--length 800 --original-length 400 --last 8", r"yarn"
+        "--length 800 --original-length 400 --last 8", rf"At 800 tokens {_CHANGE}"
     ),
     "posenc evaluate measured --tasks niah_single --lengths 2048,12288 --count 2": Trial(
         _SMALL, rf"\| as_is \| {_RATE} \| {_RATE} \|"
     ),
-    "posenc attach measured alibi --measure --out attached": Trial("--windows 2", r"loss"),
+    "posenc attach measured alibi --measure --out attached": Trial("--windows 2", _CHANGE),
     "posenc compare": Trial(
         "rope --task copy --train-length 16 --lengths 1,2 --steps 4 --batch-size 4 --windows 8 --dim 16 --layers 1 "
         "--heads 2 --device cpu --probes 4 --workers 1 --seeds 1",
-        r"report\.html",
+        r"\brope +\d[^\n]+\d[\s\S]+report\.html",
     ),
     "posenc evaluate Qwen3-8B --tasks perplexity,niah --lengths 2048,32768 --methods as_is,yarn@4 "
     "--trained-length 32768": Trial(_SMALL, rf"\| yarn@4 \| {_LOSS} \| {_LOSS} \|", "Qwen3-8B"),
