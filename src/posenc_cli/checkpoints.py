@@ -85,10 +85,10 @@ def _extend() -> argparse.ArgumentParser:
     parser = Parser(
         "extend",
         "The result is a new folder; the checkpoint itself is never written to.",
-        epilog="Stopped in any way, the same command continues. auto tries yarn, ntk, llama3 and dynamic_ntk; "
-        "longrope2 searches by numbers hidden in texts; progressive searches, trains, and searches again (LongRoPE's "
-        "recipe; with --short-share LongRoPE2's, which searches once); drope drops the rotation of all layers and "
-        "trains at the original length. --config-only needs neither weights nor "
+        epilog="Stopped in any way, the same command continues. auto is what the model's authors document, else yarn, "
+        "and of a scaled model its own rope type; longrope2 searches by numbers hidden in texts; progressive searches, "
+        "trains, and searches again (LongRoPE's recipe; with --short-share LongRoPE2's, which searches once); drope "
+        "drops the rotation of all layers and trains at the original length. --config-only needs neither weights nor "
         "torch: it prints a diff of the config, what it costs, and a line for each engine.",
     )
     parser.add_argument("path", help=f"a folder of transformers, or a GGUF file; with --config-only also {_PATH}")
@@ -103,8 +103,7 @@ def _extend() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--config-only", action="store_true",
-        help="change the config alone: --method auto (what the model's authors document, else yarn), yarn, linear, "
-        "dynamic or llama3",
+        help="change the config alone: --method auto, yarn, linear, dynamic or llama3",
     )  # fmt: skip
     parser.add_argument("--out", metavar="FOLDER", help="new folder for the result (default: print it only)")
     parser.add_argument(
@@ -135,7 +134,7 @@ def _extend() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", dest="as_json", help="print the numbers as JSON")
     _trust(parser)
-    search = parser.add_argument_group("longrope, longrope2, progressive and auto")
+    search = parser.add_argument_group("longrope, longrope2 and progressive")
     _search(search)
     search.add_argument(
         "--pieces", type=int, default=2, metavar="N", help="texts for each candidate (default: %(default)s)"

@@ -94,11 +94,9 @@ def _gain_of_training(short: WindowLosses, longer: WindowLosses, original: int) 
 
 
 def choice_sentence(choices: Mapping[str, tuple[float, ...]]) -> str:
-    """How the method that "auto" chose compares with the next one, on the texts that it was chosen by."""
+    """How the temperature that was chosen compares with the next one, on the texts that it was chosen by."""
     losses = {name: WindowLosses(tuple(values)) for name, values in choices.items()}
     ordered = sorted(losses, key=lambda name: losses[name].mean)
-    if len(ordered) < 2:
-        return f"{ordered[0]} is the only method that can start from the scaling of this model."
     best, second = ordered[:2]
     difference = losses[best].minus(losses[second])
     words: dict[Kind, str] = {
@@ -108,10 +106,10 @@ def choice_sentence(choices: Mapping[str, tuple[float, ...]]) -> str:
         "inconclusive": "inconclusive; more texts would narrow it (--pieces)",
         "one window": "of one text, which shows nothing (--pieces)",
     }
-    count, noun = len(losses[best].windows), "temperatures" if best.startswith("temperature ") else "methods"
+    count = len(losses[best].windows)
     return (
-        f"{best} has the lowest mean loss of {len(ordered)} {noun}; against {second} {difference.text(signed=True)} "
-        f"nats on {count} {'text' if count == 1 else 'texts'}: {words[kind_of(difference)]}."
+        f"{best} has the lowest mean loss of {len(ordered)} temperatures; against {second} "
+        f"{difference.text(signed=True)} nats on {count} {'text' if count == 1 else 'texts'}: {words[kind_of(difference)]}."
     )
 
 
@@ -135,7 +133,7 @@ class Extension:
         method: the method that was applied.
         original_length, length: training length and new context length, in tokens.
         before, after: losses in nats a token by context length, always of the same tokens.
-        choices: with the method "auto", the losses of each candidate at ``length``, on other texts than the windows.
+        choices: of temperatures that were tried, the losses of each at ``length``, on other texts than the windows.
         decoding: decoding with a cache compared with one call, before and after.
         config: the keys of the text part on rotation and length; {} for remapped distances.
         folder: the folder that was written; None: none.
