@@ -107,9 +107,10 @@ def choice_sentence(choices: Mapping[str, tuple[float, ...]]) -> str:
         "one window": "of one text, which shows nothing (--pieces)",
     }
     count = len(losses[best].windows)
+    texts = "1 text" if count == 1 else f"{count} texts"
     return (
         f"{best} has the lowest mean loss of {len(ordered)} temperatures; against {second} "
-        f"{difference.text(signed=True)} nats on {count} {'text' if count == 1 else 'texts'}: {words[kind_of(difference)]}."
+        f"{difference.text(signed=True)} nats on {texts}: {words[kind_of(difference)]}."
     )
 
 
