@@ -8,6 +8,7 @@ from torch.nn.attention.flex_attention import BlockMask
 
 from posenc import FIRE, ALiBi, CoPE, ForgetGate, StickBreaking, T5Bias, attention
 from posenc.backends import flex
+from posenc.backends.flex import block_masks
 from posenc.backends.flex.block_masks import block_mask
 from posenc.backends.inputs.attention_call import AttentionCall, prepare_call, with_structures
 from posenc.backends.inputs.visibility import VisibilityMask
@@ -61,6 +62,10 @@ def test_equals_the_definition(name, seen):
     torch.manual_seed(0)
     encodings = LISTS[name]()
     q, k, v = qkv(2, 4, QUERIES, KEYS, 16, num_kv_heads=2, value_dim=24)
+    if "positions" in seen and "gates" in name:
+        with pytest.raises(ValueError, match="k_pos must grow"):
+            prepared(q, k, v, encodings, x=torch.zeros(2, KEYS, 32), **SEEN[seen])
+        return
     with torch.no_grad():
         reason = flex.refuses_by_name(prepared(q, k, v, encodings, x=torch.zeros(2, KEYS, 32), **SEEN[seen]))
     if "positions" in seen and encodings:
@@ -212,3 +217,83 @@ def test_decay_is_centred_where_sums_are_long():
     sums = gates.double().cumsum(-1)
     scores = (q.double() @ k.double().mT * 0.25) + (sums[..., -1:] - sums).unsqueeze(2)
     assert gap(got.double(), scores.softmax(-1) @ v.double()) < 1e-5
+
+
+class TestForms:
+    """Where the kernel is compiled, which PyTorch does for 8 forms of a function and then no more, in silence."""
+
+    CALLS = (
+        ([], {}),
+        ([ALiBi(4)], {}),
+        ([ALiBi(4)], {"window": 40}),
+        ([ALiBi(4)], {"segments": torch.arange(130) // 15}),
+        ([ALiBi(4)], {"softcap": 5.0}),
+        ([ALiBi(4)], {"mask": (torch.arange(130) > 5)[None, None]}),
+        ([FIRE(4)], {}),
+        ([ForgetGate(32, num_heads=4)], {}),
+        ([ALiBi(4), ForgetGate(32, num_heads=4)], {}),
+        ([], {"window": 20}),
+    )
+
+    def run_all(self, length: int) -> None:
+        for encodings, options in self.CALLS:
+            cut = {
+                name: value[..., :length] if isinstance(value, torch.Tensor) else value
+                for name, value in options.items()
+            }
+            q, k, v = qkv(1, 4, length, length, 16)
+            x = torch.zeros(1, length, 32)
+            got = flex.run(prepared(q, k, v, encodings, x=x, **cut))
+            assert gap(got, attention(q, k, v, encodings, x=x, backend="dense", **cut)) < 1e-5
+
+    @torch.no_grad()
+    def test_each_kind_of_call_has_a_function_of_its_own(self, monkeypatch):
+        given = []
+        monkeypatch.setattr(torch, "compile", lambda function, **limits: given.append((function, limits)) or function)
+        monkeypatch.setattr(flex, "_compiles", lambda q: True)
+        flex._compiled.cache_clear()
+        for length in (20, 130, 129):
+            self.run_all(length)
+        flex._compiled.cache_clear()
+        assert len(given) == len(self.CALLS), "lengths are no kinds"
+        assert len({id(function.__code__) for function, _ in given}) == len(given), "forms are counted by code"
+        for _, limits in given:
+            assert limits == flex._LIMITS
+        assert flex._LIMITS.get("recompile_limit", 64) > 8
+
+    @pytest.mark.slow
+    @torch.no_grad()
+    def test_the_compiler_serves_all_of_them(self, monkeypatch):
+        """With ``fullgraph`` the compiler raises where it would run the uncompiled kernel instead."""
+        compiler, counts = torch.compile, []
+
+        def forms_of(graph, inputs):
+            counts.append(1)
+            return graph.forward
+
+        monkeypatch.setattr(
+            torch, "compile", lambda f, **limits: compiler(f, backend=forms_of, fullgraph=True, **limits)
+        )
+        monkeypatch.setattr(flex, "_compiles", lambda q: True)
+        flex._compiled.cache_clear()
+        torch._dynamo.reset()
+        for length in (130, 129):
+            self.run_all(length)
+        flex._compiled.cache_clear()
+        torch._dynamo.reset()
+        assert len(counts) > 8, "more forms than one function is given"
+
+    @torch.no_grad()
+    def test_masks_of_an_order_are_kept(self, monkeypatch):
+        made = []
+        right = block_masks.block_mask
+        monkeypatch.setattr(block_masks, "block_mask", lambda *a: made.append(a) or right(*a))
+        block_masks._of_order.cache_clear()
+        q, k, v = qkv(1, 4, 200, 200, 16)
+        for options in ({}, {}, {"window": 40}, {}, {"window": 40}, {"causal": False, "window": 9}):
+            got = flex.run(prepared(q, k, v, [ALiBi(4)], **options))
+            assert gap(got, attention(q, k, v, [ALiBi(4)], backend="dense", **options)) < 1e-5
+        assert len(made) == 3
+        for _ in range(2):
+            flex.run(prepared(q, k, v, [ALiBi(4)], mask=(torch.arange(200) > 5)[None, None]))
+        assert len(made) == 5, "what a caller's tensors say is not kept"

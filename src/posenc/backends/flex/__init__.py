@@ -16,7 +16,9 @@ correctness.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import inspect
+import types
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import torch
@@ -24,7 +26,7 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import flex_attention
 
 from posenc.backends.derivatives import only_plain_operations
-from posenc.backends.flex.block_masks import block_mask
+from posenc.backends.flex.block_masks import kept_block_mask
 from posenc.backends.inputs.attention_call import AttentionCall, with_structures
 from posenc.backends.inputs.visibility import VisibilityMask
 from posenc.encoding import softcapped
@@ -137,13 +139,16 @@ def attend_flex(
     """
     scored = scores_of(row, terms, q.shape[2], k.shape[2], visibility, softcap)
     options = {
-        "score_mod": scored, "block_mask": block_mask(visibility, q.shape[2], k.shape[2]), "scale": scale,
+        "score_mod": scored, "block_mask": kept_block_mask(visibility, q.shape[2], k.shape[2]), "scale": scale,
         "enable_gqa": q.shape[1] != k.shape[1],
     }  # fmt: skip
+    kernel: Callable[..., Any] = flex_attention
+    if _compiles(q):
+        kernel = _compiled(kind_of(q, k, v, row, terms, visibility, softcap, sink))
     if sink is None:
-        out: Tensor = _kernel(q.is_cuda)(q, k, v, **options)
+        out: Tensor = kernel(q, k, v, **options)
         return out
-    result, norm = _kernel(q.is_cuda)(q, k, v, return_lse=True, **options)
+    result, norm = kernel(q, k, v, return_lse=True, **options)
     share = (norm - sink.to(norm.dtype).unsqueeze(-1)).sigmoid()
     scaled: Tensor = result * share.unsqueeze(-1).to(result.dtype)
     return scaled
@@ -197,17 +202,61 @@ def _by_distance(row: Tensor, keys: int) -> ScoreMod:
     return term
 
 
+def kind_of(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    row: Tensor | None,
+    terms: Sequence[Structure],
+    visibility: VisibilityMask,
+    softcap: float | None,
+    sink: Tensor | None,
+) -> Hashable:
+    """What makes calls need kernels of their own, lengths and values aside: takes the arguments of `attend_flex`."""
+    tensors = [t for term in terms for t in vars(term).values() if isinstance(t, Tensor)]
+    segments = visibility.segments or ()
+    positions = (visibility.q_pos, visibility.k_pos) if visibility.causal == "positions" else ()
+    told = (q, k, v, row, visibility.mask, sink, *segments, *positions, *tensors)
+    return (
+        tuple(map(type, terms)), tuple(map(_told, told)), q.shape[1] // k.shape[1], q.shape[3], v.shape[3],
+        visibility.causal, visibility.window is None, softcap, torch.is_grad_enabled(),
+    )  # fmt: skip
+
+
+def _told(tensor: Tensor | None) -> Hashable:
+    """What a compiler looks at in a tensor: everything but its sizes, of which it keeps that they are 1."""
+    if tensor is None:
+        return None
+    return tensor.dtype, tensor.device, tensor.requires_grad, tuple(size == 1 for size in tensor.shape)
+
+
 @functools.cache
-def _compiled() -> Callable[..., Any]:
-    """Compiled once, when it is first wanted."""
-    compiled: Callable[..., Any] = torch.compile(flex_attention)
-    return compiled
+def _compiled(kind: Hashable) -> Callable[..., Any]:
+    """FlexAttention compiled for one kind of calls, when it is first wanted.
+
+    PyTorch stops compiling a function after 8 forms of it and then runs the uncompiled one, which builds every score,
+    with a warning in its log alone. So each kind has a function of its own, and its lengths have forms to spare.
+    """
+
+    def attend(*args: Any, **options: Any) -> Any:
+        return flex_attention(*args, **options)
+
+    code = attend.__code__.replace(co_name="attend_kind")  # forms are counted by code, which closures share
+    own = types.FunctionType(code, attend.__globals__, closure=attend.__closure__)
+    return torch.compile(own, **_LIMITS)
 
 
-def _kernel(cuda: bool) -> Callable[..., Any]:
-    """FlexAttention compiled on a GPU, unless a compiler is at work already."""
-    uncompiled: Callable[..., Any] = flex_attention
-    return _compiled() if cuda and not torch.compiler.is_compiling() else uncompiled
+# Of torch.compile: forms of one kind, counted apart from those of other functions.
+_LIMITS: dict[str, Any] = {
+    name: value
+    for name, value in (("recompile_limit", 64), ("isolate_recompiles", True))
+    if name in inspect.signature(torch.compile).parameters
+}
+
+
+def _compiles(q: Tensor) -> bool:
+    """Whether the kernel is compiled here: on a GPU, unless a compiler is at work already."""
+    return q.is_cuda and not torch.compiler.is_compiling()
 
 
 def _shortened(q: Tensor) -> bool:

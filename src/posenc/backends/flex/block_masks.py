@@ -6,6 +6,7 @@ is built unless the caller's mask is one. A block that might hold something seen
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import torch
@@ -13,9 +14,11 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention.flex_attention import BlockMask
 
-from posenc.backends.inputs.visibility import VisibilityMask
+from posenc.backends.inputs.visibility import Causal, VisibilityMask
+from posenc.tracing import has_values
 
 SIZE = 128  # FlexAttention's own
+MOST_KEPT, MOST_BLOCKS = 16, 2**18  # masks, and blocks of one: 4 MiB, of 65,536 tokens
 
 MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # (batch, head, query, key) → bool
 
@@ -30,6 +33,25 @@ def block_mask(visibility: VisibilityMask, queries: int, keys: int) -> BlockMask
         *_listed(partly), *_listed(every), BLOCK_SIZE=SIZE, mask_mod=_inside(visibility, queries, keys),
         seq_lengths=(queries, keys),
     )  # fmt: skip
+
+
+def kept_block_mask(visibility: VisibilityMask, queries: int, keys: int) -> BlockMask | None:
+    """The same, kept for the next call where nothing but order and lengths decides: some 80 small kernels are spared.
+
+    Callers must not write into it.
+    """
+    device, blocks = visibility.q_pos.device, -(-queries // SIZE) * -(-keys // SIZE)
+    if not visibility.order_only or blocks > MOST_BLOCKS or not has_values(visibility.q_pos):
+        return block_mask(visibility, queries, keys)
+    return _of_order(visibility.causal, visibility.window, queries, keys, device)
+
+
+@functools.lru_cache(maxsize=MOST_KEPT)
+def _of_order(causal: Causal, window: int | None, queries: int, keys: int, device: torch.device) -> BlockMask | None:
+    """The mask of an order by index, with or without a window."""
+    with torch.inference_mode(False):
+        unread = torch.empty(0, dtype=torch.int64, device=device)
+        return block_mask(VisibilityMask(causal, window, None, None, unread, unread), queries, keys)
 
 
 def _listed(blocks: Tensor) -> tuple[Tensor, Tensor]:
