@@ -13,6 +13,7 @@ every backend serves them at no cost of its own. Two kinds of rotation need more
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -78,8 +79,9 @@ def near_origin(
 
     The gradient of a frequency is a sum over tokens of position times what reaches the angle. Under a relative rotation
     those sum to zero, so that the origin does not matter, but their rounding is multiplied by the position: at +1,000
-    tokens in bfloat16 nothing else is left. That holds while nothing but q·k reads what is rotated, and for the last
-    rotation of the list; keys that were rotated in an earlier call have the origin of that call.
+    tokens in bfloat16 nothing else is left. That holds while nothing but q·k reads what is rotated, all tokens have
+    places, and for the last rotation of the list; keys that were rotated in an earlier call have the origin of that
+    call.
 
     Args:
         rotation: of the list.
@@ -99,6 +101,11 @@ def near_origin(
     axis = -1 if rotation.axes == 1 else -2
     first, last = k_pos.amin(axis, keepdim=True), k_pos.amax(axis, keepdim=True)
     middle = (first + torch.div(last - first, 2, rounding_mode="floor")).round().detach()
+    # Tokens without a place are not rotated, so that the others stand at some distance from 0 for them.
+    of_both = (position.nowhere(p, rotation.axes).any(-1, keepdim=True) for p in (q_pos, k_pos))
+    unplaced = functools.reduce(torch.logical_or, of_both)
+    unplaced = unplaced if rotation.axes == 1 else unplaced.unsqueeze(-1)
+    middle = middle.masked_fill(unplaced | (last - first >= -position.NOWHERE), 0)  # nor shall one come to be so
     moved = k_pos - middle
     return (moved, moved) if q_pos is k_pos else (q_pos - middle, moved)
 
