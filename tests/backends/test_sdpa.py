@@ -6,8 +6,11 @@ import itertools
 
 import pytest
 import torch
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend
 
 from posenc import ALiBi, RoPE, T5Bias, attention
+from posenc.backends import sdpa
 from tests.backends.tiled.compare import Largest
 from tests.samples import gap, qkv
 
@@ -166,3 +169,59 @@ class TestScalesThatAreNotPositive:
         compiled = torch.compile(lambda *t: attention(*t, scale=-0.5), backend="eager", fullgraph=True)
         assert gap(compiled(*tensors), attention(*tensors, scale=-0.5, backend="dense")) < 1e-6
         torch.compiler.reset()
+
+
+class TestMasksOfGPUs:
+    """Kernels of GPUs other than cuDNN's refuse a mask of another dtype than q's; stood in for on the CPU."""
+
+    @pytest.fixture
+    def kernels(self, monkeypatch):
+        """What q and mask were of in each call, and which kernel is chosen."""
+        right, seen, chosen = F.scaled_dot_product_attention, [], [SDPBackend.EFFICIENT_ATTENTION]
+
+        def strict(q, k, v, mask=None, *rest, **options):
+            seen.append((q.dtype, None if mask is None else mask.dtype))
+            if mask is not None and mask.dtype not in (torch.bool, q.dtype):
+                assert chosen[0] is SDPBackend.CUDNN_ATTENTION, "invalid dtype for bias - should match query's dtype"
+                assert not mask.requires_grad, "cuDNN has no gradient of a mask"
+                return right(q.float(), k.float(), v.float(), mask, *rest, **options).to(q.dtype)
+            return right(q, k, v, mask, *rest, **options)
+
+        monkeypatch.setattr(F, "scaled_dot_product_attention", strict)
+        monkeypatch.setattr(sdpa, "_is_cuda", lambda q: True)
+        monkeypatch.setattr(torch, "_fused_sdp_choice", lambda *a, **o: int(chosen[0].value))
+        return seen, chosen
+
+    @pytest.mark.parametrize("queries", [1, 30])
+    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+    @pytest.mark.parametrize("cudnn", [True, False])
+    def test_no_bit_of_a_bias_is_lost(self, kernels, cudnn, dtype, queries):
+        seen, chosen = kernels
+        chosen[0] = SDPBackend.CUDNN_ATTENTION if cudnn else chosen[0]
+        q, k, v = (t.to(dtype) for t in qkv(1, 4, queries, 300, 16, num_kv_heads=2))
+        k_pos = torch.arange(300) * 7 + 3
+        options = {"q_pos": k_pos[-queries:], "k_pos": k_pos}
+        with torch.no_grad():
+            got = attention(q, k, v, [ALiBi(4)], backend="sdpa", **options)
+            right = attention(q.double(), k.double(), v.double(), [ALiBi(4)], backend="dense", **options)
+        assert got.dtype == dtype
+        assert gap(got.double(), right) < 8 * torch.finfo(dtype).eps
+        assert seen == [(dtype if cudnn else torch.float32, torch.float32)]
+
+    def test_a_bias_that_is_trained(self, kernels):
+        seen, chosen = kernels
+        chosen[0] = SDPBackend.CUDNN_ATTENTION
+        bias, places = T5Bias(4, init_std=1.0), torch.arange(40) * 2
+        q, k, v = (t.bfloat16() for t in qkv(1, 4, 40, 40, 16))
+        gradients = []
+        for cast, backend in ((torch.bfloat16, "sdpa"), (torch.float64, "dense")):
+            out = attention(q.to(cast), k.to(cast), v.to(cast), [bias], q_pos=places, k_pos=places, backend=backend)
+            gradients.append(torch.autograd.grad(out.double().square().sum(), bias.weight)[0])
+        assert {of_q for of_q, _ in seen} == {torch.float32}
+        assert (gradients[0] - gradients[1]).norm() < 0.02 * gradients[1].norm()
+
+    def test_masks_of_bits_stay_with_16_bits(self, kernels):
+        seen, _ = kernels
+        q, k, v = (t.bfloat16() for t in qkv(1, 4, 5, 40, 16))
+        attention(q, k, v, mask=(torch.arange(40) > 3).expand(5, 40), backend="sdpa")
+        assert {of_q for of_q, _ in seen} == {torch.bfloat16}

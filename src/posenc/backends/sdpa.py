@@ -17,13 +17,15 @@ import math
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend
 from torch.utils.checkpoint import checkpoint
 
 from posenc.backends.derivatives import beyond_fused_kernels, only_plain_operations
 from posenc.backends.inputs.attention_call import AttentionCall
-from posenc.tracing import exporting
+from posenc.tracing import exporting, tracing
 
 BLOCK, NARROW = 512, 256  # queries that share one mask; under a window
+_CUDNN = int(SDPBackend.CUDNN_ATTENTION.value)
 FEW = 16  # queries of which a mask may be repeated for each head of a group
 
 
@@ -112,6 +114,8 @@ def kernel(
     dropped: float,
 ) -> Tensor:
     """The fused kernel. For few queries, heads that share keys become rows: each key is loaded only once."""
+    if mask is not None and _is_wide(mask, q) and not _takes_wide_mask(q, k, v, mask, dropped, scale):
+        return kernel(q.to(mask.dtype), k.to(mask.dtype), v.to(mask.dtype), mask, causal, scale, dropped).to(q.dtype)
     (batch, heads, queries), num_kv_heads = q.shape[:3], k.shape[1]
     if heads == num_kv_heads:
         return F.scaled_dot_product_attention(q, k, v, mask, dropped, causal, scale=scale)
@@ -125,6 +129,28 @@ def kernel(
     rows = q.reshape(batch, num_kv_heads, group * queries, q.shape[3])
     out = F.scaled_dot_product_attention(rows, k, v, mask, dropped, scale=scale)
     return out.reshape(batch, heads, queries, v.shape[3])
+
+
+def _is_wide(mask: Tensor, q: Tensor) -> bool:
+    """Whether a mask of numbers has more digits than queries on a GPU."""
+    return mask.dtype not in (torch.bool, q.dtype) and _is_cuda(q)
+
+
+def _is_cuda(q: Tensor) -> bool:
+    return q.is_cuda
+
+
+def _takes_wide_mask(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, dropped: float, scale: float | None) -> bool:
+    """Whether the kernel that PyTorch will choose adds a float32 mask to products of 16 bits: cuDNN's alone does.
+
+    The others want a mask of the dtype of q, which would keep 8 of its bits: ALiBi at −100 is off by 0.25. Queries,
+    keys and values of float32 lose nothing. A mask that wants a gradient leaves cuDNN out.
+    """
+    if tracing() or (mask.requires_grad and torch.is_grad_enabled()):
+        return False
+    shared = q.shape[1] != k.shape[1]
+    choice = torch._fused_sdp_choice(q, k, v, mask, dropped, False, scale=scale, enable_gqa=shared)
+    return choice == _CUDNN
 
 
 def _few(queries: int, mask: Tensor | None) -> bool:
