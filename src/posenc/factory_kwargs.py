@@ -96,7 +96,7 @@ def place_parameters(module: nn.Module, device: object, dtype: object, *, given:
     callers = {id(part) for whole in _modules_in(given) for part in whole.modules()}
     for part in module.modules():
         if id(part) not in callers:
-            part._apply(placed, recurse=False)  # Module.to for one module without its parts
+            part._apply(placed, recurse=False)  # type: ignore[no-untyped-call]  # Module.to without its parts
 
 
 def _modules_in(value: object) -> Iterator[nn.Module]:

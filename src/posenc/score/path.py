@@ -230,5 +230,5 @@ def _solved(system: Tensor, alone: Tensor) -> Tensor:
         grouped, system = alone.view(batch, -1, group, queries, tokens), system.unsqueeze(2)
     else:
         grouped = alone.reshape(batch, -1, group * queries, tokens)
-    solved = torch.linalg.solve_triangular(system, grouped, upper=False, left=False, unitriangular=True)
+    solved: Tensor = torch.linalg.solve_triangular(system, grouped, upper=False, left=False, unitriangular=True)
     return solved.reshape(alone.shape)
