@@ -12,7 +12,7 @@ import typer
 from posenc.lab.execute import ranks
 from posenc.lab.run.stopping import FailedJobsError, StoppedByUserError
 
-BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130  # exit codes
+BAD_INPUT, FAILED = 2, 1  # exit codes
 MODULES = {  # each with a function NAME_command; loaded when it is asked for
     "compare": "posenc.lab.compare_command",
     "report": "posenc.lab.report_command",
@@ -35,7 +35,7 @@ def run(arguments: list[str]) -> int:
     except FailedJobsError as error:
         return _complain(str(error), FAILED)
     except StoppedByUserError as error:
-        return _complain(str(error), INTERRUPTED, kind="stopped")
+        return _complain(str(error), error.exit_code, kind="stopped")
     except Exception as error:
         # The parser's own errors: typer brings its own copy of click, so they are known by what they offer.
         text = getattr(error, "format_message", None)

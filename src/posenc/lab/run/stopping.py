@@ -15,7 +15,24 @@ class FailedJobsError(Exception):
 
 
 class StoppedByUserError(Exception):
-    """Ctrl-C, SIGTERM or SIGHUP; the parser would otherwise end the process in its own way."""
+    """Ctrl-C, SIGTERM or SIGHUP; the parser would otherwise end the process in its own way.
+
+    Args:
+        text: what to say.
+        number: of the signal.
+    """
+
+    def __init__(self, text: str, number: int) -> None:
+        super().__init__(text)
+        self.exit_code = 128 + number  # as a shell counts
+
+
+class _EndedError(KeyboardInterrupt):
+    """An interruption by a signal other than Ctrl-C's."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
 
 
 @contextmanager
@@ -27,8 +44,9 @@ def stoppable(command: str) -> Iterator[None]:
             signal.signal(number, _as_interrupt)
     try:
         yield
-    except KeyboardInterrupt:
-        raise StoppedByUserError(f"nothing is lost; to go on: {command}") from None
+    except KeyboardInterrupt as stop:
+        number = stop.number if isinstance(stop, _EndedError) else signal.SIGINT
+        raise StoppedByUserError(f"nothing is lost; to go on: {command}", number) from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -37,4 +55,4 @@ def stoppable(command: str) -> Iterator[None]:
 def _as_interrupt(number: int, frame: FrameType | None) -> None:
     for other in _ENDING:  # a terminal that is closed may say so twice; workers are being stopped by then
         signal.signal(other, signal.SIG_IGN)
-    raise KeyboardInterrupt
+    raise _EndedError(number)
