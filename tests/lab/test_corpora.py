@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import lzma
 import random
 import re
-import zlib
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +13,6 @@ import pytest
 import torch
 
 from posenc.lab.data import installed, read_source
-from posenc.lab.data.compression import compression_baselines, primed_lzma, primed_zlib
 from posenc.lab.data.corpus import HELD_OUT, Corpus, load_corpus, make_corpus, split
 from posenc.lab.data.documents import Document, Source, hub_documents
 from posenc.lab.data.windows import Overlap, WindowLayout
@@ -334,38 +330,6 @@ def test_too_short_a_text_says_how_long_it_is_and_what_is_needed() -> None:
         corpus([Document("a", b"")])
     with pytest.raises(ValueError, match="leaves 20 bytes for training"):
         corpus([Document("a", b"a" * 20, False), Document("b", words(300, "b"), True)], windows=2)
-
-
-def test_bars_are_those_of_the_texts() -> None:
-    train, held_out = words(50_000, "t"), b"abcd" * 500
-    windows = [words(100, "w") + train[k : k + 300] + words(40, k) for k in range(0, 9000, 300)]
-    entropy, packed, lzma_alone, zlib_after, lzma_after = compression_baselines(train, held_out, windows, 40).values()
-    assert entropy == pytest.approx(2.0)
-    assert packed == pytest.approx(8 * len(zlib.compress(held_out, 9)) / 2000)
-    assert lzma_alone == pytest.approx(8 * len(lzma.compress(held_out)) / 2000)
-    assert zlib_after == primed_zlib(train, windows, 40)
-    assert lzma_after == primed_lzma(train, windows, 40)
-
-
-@pytest.mark.parametrize("primed", [primed_lzma, primed_zlib])
-def test_what_the_training_text_holds_costs_a_primed_compressor_next_to_nothing(
-    primed: Callable[[bytes, list[bytes], int], float],
-) -> None:
-    train, draw = words(30_000, "t"), random.Random(0)
-    known = [train[k : k + 400] for k in range(0, 20_000, 500)]
-    assert primed(train, known, 200) < 0.15
-    noise = [train[k : k + 200] + draw.randbytes(200) for k in range(0, 20_000, 500)]
-    assert 7.9 < primed(train, noise, 200) < 9.0
-    half = [train[k : k + 300] + draw.randbytes(100) for k in range(0, 20_000, 500)]
-    assert primed(train, half, 200) == pytest.approx(4.1, abs=0.4)
-
-
-def test_a_primed_lzma_is_what_the_scored_bytes_add_to_its_file() -> None:
-    train, window = words(40_000, "t"), words(500, "t")[:300] + words(30_000, "v")
-    filters = [{"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": 2**26}]
-    sizes = [len(lzma.compress(train + text, lzma.FORMAT_RAW, filters=filters)) for text in (window[:300], window)]
-    scored = len(window) - 300
-    assert primed_lzma(train, [window], scored) == pytest.approx(8 * (sizes[1] - sizes[0]) / scored, rel=0.01)
 
 
 def test_a_stored_corpus_comes_back_and_a_damaged_one_is_refused(tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ import torch
 from torch import Tensor
 from typing_extensions import TypedDict
 
-from posenc.lab.data.compression import compression_baselines
 from posenc.lab.data.documents import Document, Source, is_utf8
 from posenc.lab.data.tokens import BYTES, EXPECTED_BYTES, encode_stream, token_bytes, train_tokenizer, vocabulary_of
 from posenc.lab.data.windows import WindowLayout, Windows, choose_windows
@@ -200,11 +199,9 @@ def make_corpus(source: Source, *, window: int, windows: int, scored: int, token
     names = [document.name for document in held_out]
     chosen, left_out = choose_windows(train_text, held_out_text, names, room, windows, encoded)
     stream = _tensor(held_out_text) if encoded is None else torch.from_numpy(encoded.tokens)
-    places = np.array(chosen.ends)[:, None] - np.array([window, scored, 0])
+    places = np.array(chosen.ends)[:, None] - np.array([scored, 0])
     places = places if encoded is None else encoded.offsets[places]
-    texts = [held_out_text[start:stop] for start, _, stop in places]
-    scored_bytes = [int(stop - begin) for _, begin, stop in places]
-    baselines = compression_baselines(train_text, held_out_text, texts, scored_bytes)
+    scored_bytes = [int(stop - begin) for begin, stop in places]
     facts = {
         "text": source.title,
         "training": f"{len(train_text):,} bytes in {len(train):,} documents",
@@ -212,7 +209,6 @@ def make_corpus(source: Source, *, window: int, windows: int, scored: int, token
         "windows": f"{windows:,} of {window:,} {unit} from {len(set(chosen.documents)):,} "
         f"{'documents' if source.independent else 'pieces of documents'}, at most two of each",
         "left out as found elsewhere": left_out,
-        **{name: f"{bits:.3f} bits per byte" for name, bits in baselines.items()},
     }
     if encoded is not None:
         facts["tokens"] = (
