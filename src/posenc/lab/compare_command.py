@@ -11,12 +11,12 @@ import typer
 
 from posenc.lab.cli_options import chosen, parse_value, with_numbers
 from posenc.lab.compare import ExecutionConfig, compare
-from posenc.lab.config import Profile, check_field, option
+from posenc.lab.config import Machine, Profile, check_field, option
 from posenc.lab.console import plain_console
 from posenc.lab.execute import ranks
 from posenc.lab.execute.executor import Executor, executor_class, executor_names
 from posenc.lab.plugins import ImportAllowlist, allow_imports, is_module_name
-from posenc.lab.run.planning import RunRequest, default_folder
+from posenc.lab.run.planning import PANELS, RunRequest, default_folder
 from posenc.lab.run.stopping import stoppable
 from posenc.lab.schema import MOST_SEEDS
 from posenc.lab.specs import plugin_names
@@ -24,6 +24,7 @@ from posenc.lab.tasks import task_named, task_names
 from posenc.lab.tasks.task import Task
 
 MOST_WORKERS = 2**12
+_MACHINE = {field.name for field in dataclasses.fields(Machine)}  # numbers that belong to no task
 
 
 def _compare(
@@ -38,12 +39,22 @@ def _compare(
         ),
     ] = None,
     task_name: Annotated[
-        str, typer.Option("--task", help=f"Task to learn: {', '.join(task_names())}, or my_module:MyTask.")
-    ] = "text",
+        str | None,
+        typer.Option(
+            "--task",
+            help=f"Task to learn: {', '.join(task_names())}, or my_module:MyTask. Default: {', '.join(PANELS)}, one "
+            "after the other; with --profile, --data or a number of the profile: text alone.",
+            show_default=False,
+        ),
+    ] = None,
     chosen_profile: Annotated[
-        str,
-        typer.Option("--profile", help="quick, standard or full (for a GPU); with text also llama-125m (for eight)."),
-    ] = "quick",
+        str | None,
+        typer.Option(
+            "--profile",
+            help="quick, standard or full (for a GPU); with text also llama-125m (for eight). Default: quick.",
+            show_default=False,
+        ),
+    ] = None,
     data: Annotated[
         str | None,
         typer.Option(
@@ -56,7 +67,9 @@ def _compare(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Folder of the run. Default: posenc-compare/<profile>, or <task>-<profile>.", show_default=False
+            help="Folder of the run. Default: posenc-compare/default; of a task posenc-compare/<task>-<profile>, of "
+            "text posenc-compare/<profile>.",
+            show_default=False,
         ),
     ] = None,
     seeds: Annotated[
@@ -94,25 +107,34 @@ def _compare(
 ) -> None:  # fmt: skip
     """Train one small model per encoding at a short length, and measure all of them at longer lengths.
 
-    With --task images: train on a small grid of tokens, and measure shifted and larger images. With a generated task,
-    such as --task passkey: train on short sequences, and test long ones. With --task extension: extend the context of a
-    trained model. With --task checkpoint: extend the context of an existing transformers model, without training.
+    By default in three panels: recall and copy, tasks that small models learn in minutes, then a language model of
+    text. With --task images: train on a small grid of tokens, and measure shifted and larger images. With a generated
+    task, such as --task passkey: train on short sequences, and test long ones. With --task extension: extend the
+    context of a trained model. With --task checkpoint: extend the context of an existing transformers model, without
+    training.
 
     Stop it any way you like: the same command continues where it stopped, and ends with the same numbers.
     """
     _check("--workers", workers, MOST_WORKERS)
     _check("--seeds", seeds, MOST_SEEDS)
-    typed = [*(encodings or ()), *(name for name in (task_name, data or "", executor_name) if is_module_name(name))]
+    names = (task_name or "", data or "", executor_name)
+    typed = [*(encodings or ()), *(name for name in names if is_module_name(name))]
     with allow_imports(allowlist_of(typed, classes_from)), stoppable(context.obj):
-        task = task_named(task_name)
         executor, settings = _executor(executor_name, numbers, set_ or ())
-        profile = profile_of(task, chosen_profile, encodings or (), seeds)
-        profile = dataclasses.replace(profile, config=chosen(numbers, settings, profile.config))
-        folder = default_folder(task_name, profile.name) if out is None else out
-        execution = ExecutionConfig(executor, workers, cost and task_name == "text" and executor.name == "local")
-        source, trackers = task.source if data is None else data, tuple(dict.fromkeys(track or ()))
-        request = RunRequest(profile, source, folder, context.obj, executor.elsewhere, trackers)
-        compare(request, execution, plain_console(quiet=not ranks.is_first()))
+        of_one_task = task_name or chosen_profile or data or settings or set(numbers) - _MACHINE
+        panels = {task_name or "text": dict[str, int]()} if of_one_task else PANELS
+        trackers, requests = tuple(dict.fromkeys(track or ())), list[RunRequest]()
+        for name, sizes in panels.items():
+            task = task_named(name)
+            profile = profile_of(task, chosen_profile or "quick", encodings or (), seeds if of_one_task else seeds or 1)
+            config = chosen(numbers, settings, profile.config.replaced(sizes))
+            profile = dataclasses.replace(profile, config=config)
+            folder = default_folder(name if of_one_task else "", profile.name) if out is None else out
+            source = task.source if data is None else data
+            place = folder if of_one_task else folder / name
+            requests.append(RunRequest(profile, source, place, context.obj, executor.elsewhere, trackers))
+        execution = ExecutionConfig(executor, workers, cost and executor.name == "local")
+        compare(requests, folder, execution, plain_console(quiet=not ranks.is_first()))
 
 
 def profile_of(task: Task, name: str, encodings: Sequence[str], seeds: int | None) -> Profile:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 from pydantic import AliasChoices, Field
 
@@ -15,30 +15,21 @@ FULL, WINDOW = "full", "window"  # views: all of the text; the same weights unde
 BASELINES = "baselines"  # job of the records of n-grams, which belong to no encoding
 NGRAM, NGRAM_ORDERS, NGRAM_PROBE, UNIGRAM = "ngram", "ngram_orders", "ngram_probe", "unigram_entropy"  # their metrics
 REACH = "reach"  # metric: the loss on the same targets when only the last ``length`` tokens of context are read
-PRIMED_ZLIB = "zlib -9 of the scored bytes, after training text"  # a fact of runs on text, in bits per byte
-
-
-class Bounds(NamedTuple):
-    """What counts as a difference in some unit.
-
-    Attributes:
-        margin: a smaller difference is none. Every verdict, contrast of lengths and claim uses this one number.
-        failure: a loss by more than this is called a failure. It only names the loss; no claim rests on it.
-    """
-
-    margin: float
-    failure: float = float("inf")
+FAR = "far"  # metric: right answers that depend on tokens farther back than a quarter of the training length
+MAJORITY = "majority"  # metric of baselines: what always giving the most frequent answer of the tests reaches
 
 
 BITS, NATS = "bits per byte", "nats a token"
-BOUNDS = MappingProxyType(
+MARGINS = MappingProxyType(
     {
-        BITS: Bounds(0.02, 0.3), NATS: Bounds(0.02, 0.5),
-        "of answers": Bounds(0.02, 0.3), "of sums": Bounds(0.02, 0.3), "of digits": Bounds(0.02),
-        "of pictures": Bounds(0.01), "of digits of pass keys": Bounds(0.05), "tokens a second": Bounds(0.01),
+        BITS: 0.02, NATS: 0.02, "of answers": 0.02, "of sums": 0.02, "of digits": 0.02, "of pictures": 0.01,
+        "of digits of pass keys": 0.05, "tokens a second": 0.01,
     }
 )  # fmt: skip
-"""The margin of each unit, also for runs that were recorded with another; docs/compare.md has the same table."""
+"""The margin of each unit, also for runs that were recorded with another; docs/compare.md has the same table.
+
+A difference that is smaller counts as none: every verdict, contrast of lengths and claim uses this one number.
+"""
 
 
 @dataclass(frozen=True)
@@ -49,11 +40,11 @@ class Metric:
         name: in the records.
         unit: after a number, ``bits per byte``.
         better: which way.
-        margin, fails: see `Bounds`; those of a unit that `BOUNDS` has are the ones there, whatever is given here.
-        chance: what a guess reaches that knows nothing.
-        learned: a model has learned its task from this value on at the training length (``learnt`` in run.json);
-            default: if it is better than ``chance`` by the margin. A language model has learned if it is better than
-            the n-gram of its run, see `posenc.lab.report.numbers`.
+        margin: a smaller difference counts as none; that of a unit in `MARGINS` is the one there, whatever is given.
+        chance: what a guess reaches that knows nothing. A model has learned its task if the interval of its value at
+            the training length lies above it, and above the majority class (`posenc.lab.report.numbers`).
+        learned: from this value on at the training length a task is solved, from which steps are counted (``learnt``
+            in run.json); default: ``chance`` and the margin.
         percent: whether reports show hundredths.
     """
 
@@ -64,15 +55,13 @@ class Metric:
     chance: Number | None = None
     # Run folders name this threshold "learnt"; both spellings are read, the old one is written.
     learned: Annotated[Number | None, Field(validation_alias=AliasChoices("learned", "learnt"))] = None
-    fails: float = float("inf")
     percent: bool = False
 
     def __post_init__(self) -> None:
-        bounds = BOUNDS.get(self.unit, Bounds(self.margin, self.fails))
-        if not bounds.margin > 0:
-            raise ValueError(f"{self.name}: a margin above 0 is needed in {self.unit!r}, not {bounds.margin:g}")
-        object.__setattr__(self, "margin", bounds.margin)
-        object.__setattr__(self, "fails", bounds.failure)
+        margin = MARGINS.get(self.unit, self.margin)
+        if not margin > 0:
+            raise ValueError(f"{self.name}: a margin above 0 is needed in {self.unit!r}, not {margin:g}")
+        object.__setattr__(self, "margin", margin)
 
     @property
     def language(self) -> bool:
@@ -81,7 +70,7 @@ class Metric:
 
     @property
     def threshold(self) -> float | None:
-        """The value at the training length from which on a task is learned; None for a metric without a criterion."""
+        """The value at the training length from which on a task is solved; None for a metric without a criterion."""
         if self.learned is not None or self.chance is None:
             return self.learned
         return self.chance + (self.margin if self.better == "higher" else -self.margin)

@@ -15,6 +15,7 @@ from posenc.lab.report.render import terminal_summary, write_report
 from posenc.lab.report.tables import terminal_table
 from posenc.lab.run.baselines import add_baselines
 from posenc.lab.run.folder import FILE, Run, pooled, read_run
+from posenc.lab.run.planning import PANELS
 
 
 def report_command(
@@ -65,6 +66,13 @@ def report_command(
     console.print(f"\nWritten to {target}: {', '.join(str(path.relative_to(target)) for path in paths)}")
 
 
+def _panels(folder: Path) -> list[Path]:
+    """A run's folder; or the folders of the panels that a folder of posenc compare holds."""
+    if any((folder / name).is_file() for name in (FILE, FACTS)):
+        return [folder]
+    return [folder / name for name in PANELS if (folder / name / FILE).is_file()] or [folder]
+
+
 def read(folders: list[Path]) -> tuple[list[Run], Costs | None]:
     """Read folders: runs, joined where they belong together, and the first costs.
 
@@ -72,7 +80,7 @@ def read(folders: list[Path]) -> tuple[list[Run], Costs | None]:
         ValueError: naming a folder with nothing to report, or a file that posenc did not write.
     """
     runs, costs = list[Run](), None
-    for folder in dict.fromkeys(folders):
+    for folder in dict.fromkeys(part for given in folders for part in _panels(given)):
         has_costs = (folder / FACTS).is_file()
         if has_costs:
             costs = costs or read_costs(folder)

@@ -37,10 +37,9 @@ NAME_AXIS: dict[str, Any] = {  # an axis with a row for each encoding
     "domain": False, "grid": True,
 }  # fmt: skip
 SHAPES = {  # of verdicts
-    "better": "triangle-up", "equivalent": "circle", "inconclusive": "diamond", "worse": "triangle-down",
-    "fails": "cross", "not testable": "square", "did not learn": "M.35,0A.35,.35,0,1,1,-.35,0A.35,.35,0,1,1,.35,0",
+    "rises": "triangle-up", "falls": "triangle-down", "flat": "circle", "inconclusive": "diamond", "no value": "cross",
+    "above single tokens": "square", "did not learn": "M.35,0A.35,.35,0,1,1,-.35,0A.35,.35,0,1,1,.35,0",
 }  # fmt: skip
-RANKS = {"equivalent": 1.0, "better": 1.0, "inconclusive": 0.5, "worse": 0.4}  # for the order of rows only
 
 
 class Chart(NamedTuple):
@@ -293,6 +292,7 @@ def across(tables: NamedTables) -> alt.TopLevelMixin | None:
     """Encodings × runs of several lengths, one shape per verdict."""
     lines = [
         {"encoding": row.spec, "run": label, "verdict": row.verdict.kind, "colour": encoding_color(row.spec),
+         "score": 1.0 if row.verdict.stable else 0.5 if row.verdict.change else 0.0,
          "value": row.cells[max(row.cells)].mean, "unit": table.metric.unit}
         for label, (_, table) in tables.items()
         for row in table.full_rows
@@ -301,7 +301,7 @@ def across(tables: NamedTables) -> alt.TopLevelMixin | None:
     frame = pd.DataFrame(lines)
     if frame.empty or frame["run"].nunique() < 2:
         return None
-    scores = frame["verdict"].map(RANKS).fillna(0).groupby(frame["encoding"]).sum()
+    scores = frame.groupby("encoding")["score"].sum()
     order = list(scores.sort_values(ascending=False, kind="stable").index)
     kinds = [verdict for verdict in SHAPES if (frame["verdict"] == verdict).any()]
     scale = alt.Scale(domain=kinds, range=[SHAPES[verdict] for verdict in kinds])

@@ -5,10 +5,12 @@ A claim is data (`posenc.lab.report.literature`): a text, its source, and a test
 here" where no run measured what the claim is about, and "supported in some runs" where runs disagree. A claim whose
 source used a setting that may decide the question (``gap``) is never called contradicted.
 
-All tests of a list of claims are one family, adjusted together by Holm at 5 %. They use the margin of the metric's
-unit and the rules of `posenc.lab.report.numbers`: only rows that learned the task and whose rates were tuned alike are
-compared, never with a loss above the entropy of single tokens. Where length is the question, models of language must
-use their context, and the other row has a sliding window of the training length.
+A claim about one row rests on the verdict in the row's table. That a loss rises is shown by any language model; that it
+stays flat counts for a claim only where the model is shown to use far context. All differences of a list of claims are
+one family, adjusted together by Holm at 5 %. They use the margin of the metric's unit and the rules of
+`posenc.lab.report.numbers`: only rows that learned the task and whose rates were tuned alike are compared, never with a
+loss above the entropy of single tokens. Language models must be better than the n-gram to be compared; where length is
+the question they must use far context, and the other row has a sliding window of the training length.
 """
 
 from __future__ import annotations
@@ -25,10 +27,9 @@ from posenc.lab.report.numbers import (
     Measured,
     NamedTables,
     Table,
-    Verdict,
-    VerdictKind,
     measured,
 )
+from posenc.lab.report.verdicts import Verdict
 from posenc.lab.run.folder import Run
 from posenc.lab.stats import LEVEL, Array, Caution, Contrast, Interval, contrasts, holm, p_above, paired
 
@@ -36,6 +37,7 @@ Outcome = Literal[
     "supported", "supported in some runs", "not found here", "contradicted", "not testable here"
 ]  # fmt: skip
 OUTCOMES: Mapping[int, Outcome] = {1: "supported", 0: "not found here", -1: "contradicted"}
+Side = Literal["better", "flat", "worse"]  # of a verdict
 UNTESTED: Outcome = "not testable here"
 DISAGREED: Outcome = "supported in some runs"
 
@@ -111,13 +113,15 @@ class RunData(NamedTuple):
         return self.table.metric.language and not self.run.pretrained
 
     def learned(self, *specs: str) -> bool:
-        """Whether all of the specs are in the run and learned the task."""
-        return all((row := self.table.row(spec)) is not None and row.learned for spec in specs)
+        """Whether all of the specs are in the run and learned the task, or as language models more than an n-gram."""
+        rows = [self.table.row(spec) for spec in specs]
+        shares = [row and (row.ngram_share if self.language else row.learned_share) for row in rows]
+        return all(share is not None and share.mean >= 0.5 for share in shares)
 
     def uses_context(self, spec: str) -> bool:
         """Whether the models of a spec can show what more context than in training does."""
         row = self.table.row(spec)
-        return not self.language or (row is not None and row.reach is not None and row.reach.testable)
+        return not self.language or (row is not None and row.far is not None and row.far.kind == "shown")
 
     def opponent(self, spec: str, times: float) -> Key:
         """The row of another encoding that one is compared with at a length: beyond 1×, under its window."""
@@ -125,14 +129,18 @@ class RunData(NamedTuple):
         beyond = self.language and times > 1 and length in self.records.values.get(windowed, {})
         return windowed if beyond else (spec, FULL)
 
-    def verdict(self, spec: str, signs: Mapping[VerdictKind, int], view: str = FULL) -> Finding | None:
+    def verdict(self, spec: str, signs: Mapping[Side, int], view: str = FULL) -> Finding | None:
         """The finding from the verdict on a row at the longest length or under another view."""
         row = self.table.row(spec, view)
-        if row is None or not row.learned or row.change is None or row.verdict.test is None:
+        if row is None or row.change is None or row.verdict.change is None:
             return None
         evidence = VerdictEvidence(spec, row.verdict, row.change, self.table.times, view)
-        decided = self.family.accepts(row.verdict.test.p) and row.verdict.kind != "inconclusive"
-        return Finding(signs.get(row.verdict.kind, 0) if decided else 0, (evidence,), decided)
+        if row.verdict.kind == "inconclusive":
+            return Finding(0, (evidence,), decided=False)
+        if row.verdict.stable and not self.uses_context(spec):
+            return None
+        kind: Side = "flat" if row.verdict.kind == "flat" else "better" if row.verdict.stable else "worse"
+        return Finding(signs.get(kind, 0), (evidence,))
 
     def pairs(self, key: Key, compared: Sequence[Key], times: float) -> list[tuple[Array, Array]]:
         """The values of a row and of each of some other rows at a length; empty unless all of them may be compared."""
@@ -261,24 +269,24 @@ def _judged(claim: Claim, runs: Mapping[str, RunData]) -> JudgedClaim:
 
 
 def keeps(spec: str) -> ClaimTest:
-    """The row is stable at the longest length; "worse" is neither support nor its opposite."""
-    return _by_verdict(spec, {"better": 1, "equivalent": 1, "fails": -1})
+    """The row is as good at the longest length as at the training length, or better."""
+    return _by_verdict(spec, {"better": 1, "flat": 1, "worse": -1})
 
 
 def loses(spec: str) -> ClaimTest:
     """The row is worse at the longest length than at the training length."""
-    return _by_verdict(spec, {"better": -1, "equivalent": -1, "worse": 1, "fails": 1})
+    return _by_verdict(spec, {"better": -1, "flat": -1, "worse": 1})
 
 
 def gains(spec: str) -> ClaimTest:
-    """The row is better at the longest length than at the training length."""
-    return _by_verdict(spec, {"better": 1, "fails": -1})
+    """The row is better at the longest length than at the training length; that it is as good is not the opposite."""
+    return _by_verdict(spec, {"better": 1, "worse": -1})
 
 
 def unmoved(spec: str, view: str, *, opposite: bool = False) -> ClaimTest:
-    """The row is equivalent under another view; or, with ``opposite``, it is not."""
+    """The row is as good under another view; or, with ``opposite``, it is not."""
     same = -1 if opposite else 1
-    return _by_verdict(spec, {"equivalent": same, "better": -same, "worse": -same, "fails": -same}, view)
+    return _by_verdict(spec, {"flat": same, "better": -same, "worse": -same}, view)
 
 
 def better(spec: str, *compared: str, times: int | None = None, must_learn: bool = True) -> ClaimTest:
@@ -369,5 +377,5 @@ def both(*tests: ClaimTest) -> ClaimTest:
     return ClaimTest(about, tuple(spec for test in tests for spec in test.compared), find)
 
 
-def _by_verdict(spec: str, signs: Mapping[VerdictKind, int], view: str = FULL) -> ClaimTest:
+def _by_verdict(spec: str, signs: Mapping[Side, int], view: str = FULL) -> ClaimTest:
     return ClaimTest((spec,), (), lambda data: data.verdict(spec, signs, view))

@@ -2,22 +2,19 @@
 
 A row is one encoding under one view ("full", a sliding window of the training length, or a task's own views). Values
 are averaged within documents first. A row's cells cover all of its seeds; a contrast covers the seeds and documents
-that both sides have; the length verdict covers the seeds that learned the task. `posenc.lab.stats` states the
-statistical procedure.
+that both sides have. `posenc.lab.stats` states the statistical procedure, `posenc.lab.report.verdicts` the verdicts.
 
-**Margins.** Each unit has one margin (`posenc.lab.metrics.BOUNDS`). Every verdict, contrast over length, reach, outcome
-of a claim and band of a chart uses it; no other threshold is written in this package.
+**Margins.** Each unit has one margin (`posenc.lab.metrics.MARGINS`). Every verdict, contrast over length, reach,
+outcome of a claim and band of a chart uses it; no other threshold is written in this package.
 
-**Learning** is absolute. A training of a language model has learned if its loss at the training length is below the
-n-gram's of the run on the same targets: the 95 % interval of the difference, paired by document, lies below 0
-(`posenc.lab.run.baselines`). A training of a task has learned from `Metric.threshold` on.
+**Learning** is absolute. A training has learned its task if the 95 % interval of its value at the training length lies
+above chance and above the majority class. Of a language model no such thing is said: at the training length it is
+better than the entropy of single tokens or not, which is the condition of a verdict, and better than the n-gram of the
+run or not, by the 95 % interval of the difference by document (`posenc.lab.run.baselines`).
 
-**Length.** A language model that does not use its context cannot show what a longer one does. A length verdict needs
-reach: T/4 → T tokens of context must lower the loss by at least the margin, by the 90 % interval. Otherwise the verdict
-is "not testable", whether the loss at the longest length stays or rises.
-
-**Multiplicity.** Length verdicts and contrasts of a table are one family, adjusted by Holm. A contrast is not made
-between rows whose rates were tuned by different procedures, nor with a loss above the entropy of single tokens.
+**Multiplicity.** Verdicts have simultaneous intervals; the contrasts of a table are one family, adjusted by Holm. A
+contrast is not made between rows whose rates were tuned by different procedures, nor with a loss above the entropy of
+single tokens.
 """
 
 from __future__ import annotations
@@ -26,35 +23,37 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 
-from posenc.lab.metrics import FULL, NGRAM, NGRAM_ORDERS, NGRAM_PROBE, REACH, UNIGRAM, WINDOW, Metric
+from posenc.lab.metrics import (
+    FAR,
+    FULL,
+    MAJORITY,
+    NGRAM,
+    NGRAM_ORDERS,
+    NGRAM_PROBE,
+    REACH,
+    UNIGRAM,
+    WINDOW,
+    Metric,
+)
+from posenc.lab.report.verdicts import FarContext, Verdict, practical_length, simultaneous, verdict_on
 from posenc.lab.run.folder import Run
 from posenc.lab.stats import (
-    LEVEL,
     Array,
     Contrast,
-    Interval,
-    MarginTest,
     Share,
     contrasts,
-    holm,
-    margin_test,
     mean_interval,
-    p_above,
     paired,
     share,
 )
 
 Key = tuple[str, str]  # spec, view
 Probes = Sequence[tuple[int, float]]  # (step, value at the training length) in the order of steps
-VerdictKind = Literal["better", "equivalent", "worse", "fails", "inconclusive", "not testable", "did not learn"]
-VERDICTS: tuple[VerdictKind, ...] = get_args(VerdictKind)
-STABLE: tuple[VerdictKind, ...] = ("better", "equivalent")
-Untestable = Literal["", "no value", "no n-gram", "no reach", "reach", "reach inconclusive"]
 
 PROBE = "probe"  # metric of the records: the deciding metric at the training length, ``item`` the step
 OWN_WINDOW = "own window"  # label of the contrast with the same weights under a sliding window of the training length
@@ -77,51 +76,16 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What a row does with length, or under another view, compared with the training length.
-
-    better         the change lies beyond the margin on the better side
-    equivalent     it lies within ± margin
-    worse          it lies beyond the margin on the worse side
-    fails          worse, and beyond the failure bound or with values at chance
-    inconclusive   none of these could be shown
-    not testable   see ``why``
-    did not learn  fewer than half of the seeds learned the task at the training length
-
-    The first four are claimed where the p-value of `posenc.lab.stats.margin_test`, adjusted over the table, is at most
-    5 %. Why a verdict is not testable: "no value" at the longest length; "no n-gram" baseline in the records; "no
-    reach" in the records; "reach", since the models use a quarter of the training length or less; "reach inconclusive".
-    """
-
-    kind: VerdictKind
-    margin: float  # in the metric's unit
-    change: Interval | None = None  # paired, with confidence 90 %; n is its seeds and documents
-    why: Untestable = ""
-    test: MarginTest | None = None  # p not adjusted
-
-    @property
-    def stable(self) -> bool:
-        """Whether the row is at least as good as at the training length."""
-        return self.kind in STABLE
-
-
-@dataclass(frozen=True)
 class Reach:
-    """How much context the models of a row use at the training length T: the loss by truncated context.
-
-    Over the seeds that learned the task, or over all where none did.
+    """How much context the language models of a row use at the training length T: the loss by truncated context.
 
     Attributes:
         losses: by context in tokens, on the targets of the training length.
         used: the smallest of these contexts whose mean loss is within the margin of the loss at T.
-        gain: loss at T/4 − loss at T with its 90 % interval, in the metric's unit; None where T/4 was not measured.
-        testable: whether that gain is shown to be at least the margin.
     """
 
     losses: dict[int, Cell]
     used: int
-    gain: Interval | None
-    testable: bool
 
 
 @dataclass(frozen=True)
@@ -143,15 +107,17 @@ class Row:
     view: str
     cells: dict[int, Cell]  # by length in tokens; absent where the encoding is undefined
     seed_means: dict[int, dict[int, float]]  # by length and seed
-    learned: bool  # at least half of the seeds
+    learned: bool  # at least half of the seeds: a task, or of a language model more than the entropy of single tokens
     learned_share: Share
+    ngram_share: Share | None  # of a language model: seeds that are better than the n-gram of the run
     change: Contrast | None  # longest − 1×, see `build_table`; for a released model, − the unmodified model's 1×
     verdict: Verdict
+    practical_length: int | None  # the longest tested length within the margin, tokens; None without a verdict
+    far: FarContext | None  # None where the task does not ask, or the records do not say
     contrasts: dict[str, Contrast]  # row − baseline, or − own window, at the longest length by label; all common seeds
     steps_to_learn: float | None  # median over seeds
     reach: Reach | None  # of the models behind the row
     training: dict[str, float]  # means over seeds of what is measured once a training
-    failing_seeds: int  # of the seeds that learned, how many are worse by more than the failure bound at the end
     over_unmodified: dict[int, Cell]  # for a released model: by length, minus the unmodified model's 1×, by document
 
     @property
@@ -181,7 +147,9 @@ class Table:
     trained: int  # tokens
     rows: tuple[Row, ...]
     baselines: Baselines | None  # of a language model
-    tests: int  # length verdicts and contrasts, adjusted together
+    majority: float | None  # of a task: what always giving the most frequent answer reaches; None: not recorded
+    bar: float | None  # what the value at the training length must be better than, for a row to be judged
+    tests: int  # contrasts, adjusted together
     omissions: tuple[Omission, ...]
 
     @property
@@ -217,7 +185,7 @@ class Table:
 NamedTables = Mapping[str, tuple[Run, Table]]  # runs with their tables, by a label that tells the runs apart
 
 
-# ---- Verdicts ----
+# ---- Learning ----
 
 
 def best_of(values: Sequence[float], metric: Metric) -> float:
@@ -225,23 +193,41 @@ def best_of(values: Sequence[float], metric: Metric) -> float:
     return (min if metric.better == "lower" else max)(values, default=math.nan)
 
 
-def has_learned(value: float, threshold: float | None, metric: Metric) -> bool:
+def reaches(value: float, threshold: float | None, metric: Metric) -> bool:
     """Whether a value at the training length reaches a threshold; a metric without one accepts every value."""
     return threshold is None or _sign(metric) * value >= _sign(metric) * threshold
 
 
-def beats(values: pd.Series, ngram: pd.Series, metric: Metric) -> bool:
+def beats(values: pd.Series, ngram: pd.Series) -> bool:
     """Whether one training is better than the n-gram by document, beyond the 95 % interval of the difference."""
     a, b = values.align(ngram, join="inner")
-    if a.size < 2:
+    return a.size > 1 and paired(a.to_numpy()[None], b.to_numpy()[None]).high < 0
+
+
+def has_learned(values: pd.Series, bar: float | None, metric: Metric) -> bool:
+    """Whether one training, with these values by document at the training length, is better than what needs no model.
+
+    Of a language model its mean is compared, of a task the nearer end of the 95 % interval.
+
+    Args:
+        values: by document.
+        bar: `Table.bar`; None where nothing is asked for.
+        metric: of the values.
+    """
+    if bar is None:
+        return True
+    if metric.language:
+        return float(values.mean()) < bar
+    if values.size < 2:
         return False
-    return _worst_end(paired(a.to_numpy()[None], b.to_numpy()[None]), metric) > 0
+    interval = mean_interval(values.to_numpy()[None])
+    return interval.low > bar if metric.better == "higher" else interval.high < bar
 
 
 def steps_to_learn(trainings: Sequence[Probes], threshold: float | None, metric: Metric) -> float | None:
-    """Steps until a training has learned its task and keeps it for all later probes; the median over trainings.
+    """Steps until a training solves its task and does so in all later probes; the median over trainings.
 
-    None where at least half of the trainings have not learned it, and without a threshold.
+    None where at least half of the trainings do not solve it, and without a threshold.
     """
     if not trainings or threshold is None:
         return None
@@ -249,52 +235,12 @@ def steps_to_learn(trainings: Sequence[Probes], threshold: float | None, metric:
     for probes in trainings:
         since = math.inf
         for step, value in reversed(probes):
-            if not has_learned(value, threshold, metric):
+            if not reaches(value, threshold, metric):
                 break
             since = step
         steps.append(since)
     median = float(np.median(steps))
     return median if math.isfinite(median) else None
-
-
-def verdict_on(test: MarginTest, tests: int, adjusted: float, pair: tuple[Array, Array], metric: Metric) -> VerdictKind:
-    """The verdict of models that learned their task, see `Verdict`.
-
-    Args:
-        test: of the change, longest − 1×.
-        tests: how many the table has.
-        adjusted: the p-value of ``test`` over all of them.
-        pair: the values at the longest length and at 1×, (seeds, documents).
-        metric: its better side, margin, chance and failure bound.
-    """
-    if adjusted > LEVEL:
-        return "inconclusive"
-    if test.answer == "equivalent":
-        return "equivalent"
-    sign = _sign(metric)
-    if (test.answer == "above") == (sign > 0):
-        return "better"
-    last, first = pair
-    chance = -math.inf if metric.chance is None else sign * metric.chance + metric.margin
-    at_chance = _best_end(mean_interval(last, confidence=0.9), metric) <= chance
-    beyond = math.isfinite(metric.fails) and tests * p_above(sign * (first - last), metric.fails) <= LEVEL
-    return "fails" if at_chance or beyond else "worse"
-
-
-def failing_seeds(last: Array, first: Array, metric: Metric) -> int:
-    """How many seeds are worse at the longest length by more than the failure bound; tables are (seeds, documents)."""
-    loss = _sign(metric) * (first - last).mean(axis=1)
-    return int((loss > metric.fails).sum())
-
-
-def _best_end(interval: Interval, metric: Metric) -> float:
-    """The better end of an interval, with the sign at which more is better."""
-    return interval.high if metric.better == "higher" else -interval.low
-
-
-def _worst_end(interval: Interval, metric: Metric) -> float:
-    """The worse end, with the same sign."""
-    return interval.low if metric.better == "higher" else -interval.high
 
 
 def _sign(metric: Metric) -> int:
@@ -314,6 +260,7 @@ class Measured:
     once: dict[str, dict[str, dict[str, float]]]  # by job, spec and metric: measured once a training
     probes: dict[str, Probes]  # by job
     reach: dict[str, dict[int, pd.DataFrame]]  # by spec and context in tokens: (seeds, documents)
+    far: dict[str, pd.DataFrame]  # of a task: right answers from far back at the training length, by spec
     omissions: tuple[Omission, ...]
 
     def training(self, spec: str) -> dict[str, float]:
@@ -349,7 +296,9 @@ def measured(run: Run) -> Measured:
     return Measured(
         {key: tables for key, tables in values.items() if key[0] in at_trained}, at_trained, jobs,
         _once(once[once["metric"] != PROBE]), _probes(once[once["metric"] == PROBE]),
-        _reach(lines, jobs, at_trained, trained), tuple(omissions),
+        _reach(lines, jobs, at_trained, trained),
+        {spec: tables[trained] for (spec, view), tables in values_of(lines[lines["metric"] == FAR]).items()},
+        tuple(omissions),
     )  # fmt: skip
 
 
@@ -428,26 +377,23 @@ def _probes(lines: pd.DataFrame) -> dict[str, Probes]:
 def build_table(run: Run, baselines: Mapping[str, Key] = BASELINES) -> Table:
     """Compute the rows of all finished jobs of a run.
 
-    The change of a row covers the seeds that learned the task. A language model that did not learn has a change over
-    all seeds: a measurement, of which no verdict is given.
+    The change of a row covers the seeds that learned the task.
 
     Args:
         run: it may be unfinished.
         baselines: the rows, by label, that every other row is compared with; an absent one is reported as an omission.
     """
     records, last, metric = measured(run), run.lengths[-1], run.decides
-    counting = baselines_of(run) if metric.language else None
-    drafts = {key: _draft(key, records, run, counting) for key in records.values}
+    counting, majority = baselines_of(run) if metric.language else None, majority_of(run)
+    bar = _bar(metric, counting, majority)
+    drafts = {key: _draft(key, records, run, counting, bar) for key in records.values}
     pairs, omissions = _planned_contrasts(records, run, last, baselines, counting)
-    verdict_p = [draft.test.p for draft in drafts.values() if draft.test]
-    contrasts_of, contrast_p = _contrasts(records, last, pairs, verdict_p, untrained=run.pretrained)
-    adjusted = dict(
-        zip([key for key, draft in drafts.items() if draft.test], holm([*verdict_p, *contrast_p]), strict=False)
-    )
-    tests, threshold = len(verdict_p) + len(contrast_p), counting.probe if counting else metric.threshold
+    contrasts_of, tests = _contrasts(records, last, pairs, untrained=run.pretrained)
+    verdicts = sum(draft.judged and draft.last in draft.pairs for draft in drafts.values())
+    threshold = counting.probe if counting else metric.threshold
     rows = [
         _row(
-            key, draft, records, run, tests, adjusted.get(key, math.nan), contrasts_of.get(key, {}),
+            key, draft, records, run, verdicts, bar, contrasts_of.get(key, {}),
             steps_to_learn(records.probes_of(key[0]), threshold, metric),
         )
         for key, draft in drafts.items()
@@ -462,7 +408,23 @@ def build_table(run: Run, baselines: Mapping[str, Key] = BASELINES) -> Table:
     missing = [Omission("no n-gram")] if metric.language and counting is None and rows else []
     omissions = [*records.omissions, *_fewer_seeds(records), *_not_measured_yet(run), *missing, *absent]
     ordered = tuple(sorted(rows, key=rank))
-    return Table(metric, run.lengths, run.trained, ordered, counting, tests, tuple(omissions))
+    return Table(
+        metric, run.lengths, run.trained, ordered, counting, majority, bar, tests, tuple(omissions)
+    )  # fmt: skip
+
+
+def majority_of(run: Run) -> float | None:
+    """What always giving the most frequent answer reaches, from a run's records; None where it is not recorded."""
+    values = run.baselines[run.baselines["metric"] == MAJORITY]["value"]
+    return float(values.mean()) if len(values) else None
+
+
+def _bar(metric: Metric, counting: Baselines | None, majority: float | None) -> float | None:
+    """What a value at the training length must be better than, see `has_learned`."""
+    if metric.language:
+        return counting.unigram if counting else None
+    known = [value for value in (metric.chance, majority) if value is not None]
+    return (max if metric.better == "higher" else min)(known) if known else None
 
 
 def cell_of(length: int, table: pd.DataFrame) -> Cell:
@@ -487,79 +449,78 @@ def metric_cells(run: Run, metric: Metric) -> dict[Key, dict[int, Cell]]:
 
 @dataclass(frozen=True)
 class _Draft:
-    """What is known of a row before the tests of its table are adjusted together."""
+    """What is known of a row before it is known how many verdicts its table has."""
 
     learned_share: Share
-    pair: tuple[Array, Array] | None  # values at the end and at the beginning, of the seeds that learned
-    reach: Reach | None
-    why: Untestable
-    test: MarginTest | None  # of a verdict that is testable
+    ngram_share: Share | None
+    pairs: dict[int, tuple[Array, Array]]  # values at a longer length, or of a view, and at 1×, of seeds that learned
+    last: int  # the length that is judged
+    judged: bool  # whether it is a row that gets a verdict
 
 
-def _draft(key: Key, records: Measured, run: Run, counting: Baselines | None) -> _Draft:
-    (spec, view), tables, first, metric = key, records.values[key], records.at_trained[key[0]], run.decides
-    learners = [seed for seed, values in first.iterrows() if _learned(values, metric, counting)]
-    learned_share = share(len(learners), len(first))
-    last = run.lengths[-1] if view in (FULL, WINDOW) else max(tables)
-    pair, learned = None, learned_share.mean >= 0.5
-    if (learned or metric.language) and last in tables and (last > run.trained or view not in (FULL, WINDOW)):
+def _draft(key: Key, records: Measured, run: Run, counting: Baselines | None, bar: float | None) -> _Draft:
+    (spec, view), tables, metric = key, records.values[key], run.decides
+    first = records.at_trained[spec]
+    learners = [seed for seed, values in first.iterrows() if has_learned(values, bar, metric)]
+    learned_share, ngram_share = share(len(learners), len(first)), None
+    if counting:
+        ngram_share = share(sum(beats(values, counting.ngram_documents) for _, values in first.iterrows()), len(first))
+    by_length = view in (FULL, WINDOW)
+    last = run.lengths[-1] if by_length else max(tables)
+    judged = last > run.trained if view == FULL else not by_length
+    pairs = dict[int, tuple[Array, Array]]()
+    if (learned := learned_share.mean >= 0.5) or metric.language:
         of_learners = first[first.index.isin(learners)] if learned else first
-        pair = _common(tables[last], records.at_trained.get(UNMODIFIED, first) if run.pretrained else of_learners)
-    by_context = records.reach.get(spec)
-    reach = reach_of(by_context, learners or list(first.index), metric) if by_context else None
-    why: Untestable = "" if last in tables else "no value"
-    if metric.language and not why and not run.pretrained:
-        why = "no n-gram" if counting is None else _why_untestable(reach, run.trained)
-    test = margin_test(*pair, metric.margin) if pair and learned and not why else None
-    return _Draft(learned_share, pair, reach, why, test)
+        start = records.at_trained.get(UNMODIFIED, first) if run.pretrained else of_learners
+        longer = [length for length in tables if length > run.trained] if by_length else [last]
+        pairs = {length: pair for length in longer if (pair := _common(tables[length], start))}
+    return _Draft(learned_share, ngram_share, pairs, last, judged)
 
 
-def _learned(values: pd.Series, metric: Metric, counting: Baselines | None) -> bool:
-    """Whether one training, with these values by document at the training length, has learned its task."""
-    if metric.language:
-        return counting is not None and beats(values, counting.ngram_documents, metric)
-    return has_learned(float(values.mean()), metric.threshold, metric)
-
-
-def _why_untestable(reach: Reach | None, trained: int) -> Untestable:
-    if reach is None:
-        return "no reach"
-    if reach.testable:
-        return ""
-    return "reach" if reach.used <= trained // 4 else "reach inconclusive"
-
-
-def reach_of(by_context: Mapping[int, pd.DataFrame], seeds: Sequence[object], metric: Metric) -> Reach | None:
-    """Reach from the losses by context, the training length included, over some seeds."""
-    trained = max(by_context)
-    losses = {context: table[table.index.isin(seeds)] for context, table in sorted(by_context.items())}
+def reach_of(by_context: Mapping[int, pd.DataFrame], metric: Metric) -> Reach | None:
+    """Reach from the losses by context, the training length included."""
+    trained, losses = max(by_context), dict(sorted(by_context.items()))
     if any(table.size < 2 for table in losses.values()):
         return None
-    gains = dict[int, Interval]()
-    for context, table in losses.items():
-        if context < trained and (pair := _common(table, losses[trained])):
-            gains[context] = paired(*pair, confidence=0.9)
-    used = min((context for context, gain in gains.items() if gain.mean <= metric.margin), default=trained)
-    gain = gains.get(trained // 4)
-    testable = gain is not None and gain.low >= metric.margin
-    return Reach({context: cell_of(context, table) for context, table in losses.items()}, used, gain, testable)
+    pairs = {context: _common(table, losses[trained]) for context, table in losses.items()}
+    used = min(
+        (context for context, pair in pairs.items() if pair and (pair[0] - pair[1]).mean() <= metric.margin),
+        default=trained,
+    )
+    return Reach({context: cell_of(context, table) for context, table in losses.items()}, used)
+
+
+def _far(
+    spec: str, records: Measured, run: Run, learned: bool, bar: float | None, confidence: float
+) -> FarContext | None:
+    """Whether far context is used: by the loss at T/4, or by the answers from farther back than that."""
+    metric, interval = run.decides, None
+    if metric.language and (by_context := records.reach.get(spec)) and run.trained // 4 in by_context:
+        if pair := _common(by_context[run.trained // 4], by_context[run.trained]):
+            interval, bar = paired(*pair, confidence=confidence), metric.margin
+    elif spec in records.far and bar is not None and records.far[spec].size > 1:
+        interval = mean_interval(records.far[spec].to_numpy(), confidence=confidence)
+    if interval is None or bar is None:
+        return None
+    return FarContext("shown" if learned and interval.low > bar else "not shown", interval, bar, confidence)
 
 
 def _row(
-    key: Key, draft: _Draft, records: Measured, run: Run, tests: int, adjusted: float,
+    key: Key, draft: _Draft, records: Measured, run: Run, verdicts: int, bar: float | None,
     contrasts_of_row: dict[str, Contrast], steps: float | None,
 ) -> Row:  # fmt: skip
-    (spec, view), tables, metric, pair = key, records.values[key], run.decides, draft.pair
-    learned, untold = draft.learned_share.mean >= 0.5, draft.why == "no n-gram"
-    kind: VerdictKind = "inconclusive"
-    if draft.why and (learned or untold):
-        kind = "not testable"
+    (spec, view), tables, metric = key, records.values[key], run.decides
+    learned, last, pair = draft.learned_share.mean >= 0.5, draft.last, draft.pairs.get(draft.last)
+    if not draft.judged:
+        verdict = Verdict("not judged", metric.margin)
     elif not learned:
-        kind = "did not learn"
-    elif pair and draft.test:
-        kind = verdict_on(draft.test, tests, adjusted, pair, metric)
-    why: Untestable = draft.why if kind == "not testable" else ""
-    change = paired(*pair, confidence=0.9) if pair else None
+        verdict = Verdict("above single tokens" if metric.language else "did not learn", metric.margin)
+    elif pair is None:
+        verdict = Verdict("no value", metric.margin)
+    else:
+        verdict = verdict_on(pair, metric, verdicts)
+    solved = draft.ngram_share if metric.language else draft.learned_share
+    by_context = records.reach.get(spec)
     return Row(
         spec=spec,
         view=view,
@@ -567,13 +528,17 @@ def _row(
         seed_means={length: tables[length].mean(axis=1).to_dict() for length in sorted(tables)},
         learned=learned,
         learned_share=draft.learned_share,
+        ngram_share=draft.ngram_share,
         change=paired(*pair) if pair else None,
-        verdict=Verdict(kind, metric.margin, change, why, draft.test),
+        verdict=verdict,
+        practical_length=practical_length(run.trained, draft.pairs, metric, verdicts)
+        if verdict.change and view == FULL and last > run.trained
+        else None,
+        far=_far(spec, records, run, learned, bar, simultaneous(len(records.at_trained))) if view == FULL else None,
         contrasts=contrasts_of_row,
-        steps_to_learn=steps if learned else None,
-        reach=draft.reach,
+        steps_to_learn=steps if solved is None or solved.mean >= 0.5 else None,
+        reach=reach_of(by_context, metric) if by_context else None,
         training=records.training(spec),
-        failing_seeds=failing_seeds(*pair, metric) if pair and learned and not run.pretrained else 0,
         over_unmodified=_over_unmodified(tables, records.at_trained.get(UNMODIFIED)) if run.pretrained else {},
     )
 
@@ -622,9 +587,9 @@ def _planned_contrasts(
 
 
 def _contrasts(
-    records: Measured, last: int, pairs: Pairs, verdict_p: Sequence[float], *, untrained: bool
-) -> tuple[dict[Key, dict[str, Contrast]], list[float]]:
-    """The contrasts by row and label, adjusted together with the verdicts; and their p-values."""
+    records: Measured, last: int, pairs: Pairs, *, untrained: bool
+) -> tuple[dict[Key, dict[str, Contrast]], int]:
+    """The contrasts by row and label, adjusted together; and how many there are."""
     seed_means = {
         f"{spec} ({view})": tables[last].mean(axis=1).to_numpy()
         for (spec, view), tables in records.values.items()
@@ -641,10 +606,10 @@ def _contrasts(
     p_values = [[paired(*pair).p for pair in part.values()] for part, _ in parts]
     by_row = dict[Key, dict[str, Contrast]]()
     for (part, seeds), other_p in zip(parts, reversed(p_values), strict=True):
-        differences = contrasts(list(part.values()), seeds, untrained=untrained, other_p=[*other_p, *verdict_p])
+        differences = contrasts(list(part.values()), seeds, untrained=untrained, other_p=other_p)
         for (key, label), contrast in zip(part, differences, strict=True):
             by_row.setdefault(key, {})[label] = contrast
-    return by_row, [p for values in p_values for p in values]
+    return by_row, len(pairs)
 
 
 def _common(a: pd.DataFrame, b: pd.DataFrame) -> tuple[Array, Array] | None:

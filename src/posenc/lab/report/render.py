@@ -1,4 +1,4 @@
-"""From numbers, tables and charts to what a report leaves: report.html, table.md, table.tex, claims.md, CSV and charts.
+"""What a report leaves: report.html, verdicts.json, table.md, table.tex, claims.md, CSV and charts.
 
 Text is written by Jinja from `templates`: text.jinja has every sentence, the other files are layouts. Each format has
 its own environment, which escapes every value that is printed, because names and texts of a run's files may come from
@@ -7,7 +7,7 @@ anybody. report.html is one file that opens without a network, in light and dark
 
 from __future__ import annotations
 
-import math
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
@@ -28,7 +28,7 @@ from posenc.lab.report.claims import JudgedClaim, judge, outcome_counts, relevan
 from posenc.lab.report.drawing import NARROW, DrawnChart, data_link
 from posenc.lab.report.literature import CLAIMS
 from posenc.lab.report.numbers import NamedTables, Row, Table
-from posenc.lab.report.summary import compare_runs, named_tables, stable_everywhere, summarize
+from posenc.lab.report.summary import RunSummary, named_tables, summaries, verdicts_record
 from posenc.lab.report.tables import (
     TextTable,
     amount,
@@ -46,7 +46,7 @@ from posenc.lab.report.tables import (
 from posenc.lab.run.folder import Run
 from posenc.lab.schema import refuse_links
 
-PAGE, CHART_FOLDER = "report.html", "charts"
+PAGE, CHART_FOLDER, VERDICTS_FILE = "report.html", "charts", "verdicts.json"
 MOST_NAMES = 8  # of a list in a sentence
 END = "\x1e"  # of a paragraph; no text of a file has this character, see `posenc.lab.schema`
 BEFORE_DETAILS = ("dots", "lengths", "views")  # charts that stand above the tables
@@ -59,31 +59,40 @@ Format = Literal["html", "markdown", "plain"]
 
 
 def write_report(
-    runs: Sequence[Run], out: Path, *, custom: Iterable[str] = (), costs: Costs | None = None
+    runs: Sequence[Run], out: Path, *, custom: Iterable[str] = (), costs: Costs | None = None, drawn: bool = True
 ) -> list[Path]:
     """Write the report of some runs; tables and charts of several runs lie in a folder for each.
+
+    A run whose folder lies in ``out`` has them in its folder.
 
     Args:
         runs: with records; runs that belong together are joined before by `posenc.lab.run.folder.pooled`.
         out: the folder to write to.
         custom: charts of the user, see `posenc.lab.report.charts.run_charts`.
         costs: measurements of posenc cost.
+        drawn: whether to draw charts, which take seconds.
 
     Returns:
         The paths of what was written; for the charts of a run, their folder.
     """
     tables, custom = named_tables(runs), list(custom)
-    charts = {label: list(run_charts(run, table, custom)) for label, (run, table) in tables.items()}
+    charts = {
+        label: list(run_charts(run, table, custom)) if drawn else [] for label, (run, table) in tables.items()
+    }  # fmt: skip
     judged = judge(relevant_claims(CLAIMS, tables), tables)
-    overview = list(draw_charts("runs", tables)) if len(tables) > 1 else []
+    overview = list(draw_charts("runs", tables)) if len(tables) > 1 and drawn else []
     cost_charts = list(draw_charts("costs", costs.frame)) if costs else []
     html = page(tables, charts, judged, overview=overview, cost_charts=cost_charts, costs=costs)
     paths = [_write(out / PAGE, html), _write(out / "claims.md", claims_markdown(judged))]
     for chart in (*overview, *cost_charts):
         chart.write(_folder(out / CHART_FOLDER))
     for n, (label, (run, table)) in enumerate(tables.items()):
-        folder = f"{n + 1}-{re.sub(r'[^A-Za-z0-9]+', '-', label)[:60]}"
-        paths += _write_run(out if len(tables) == 1 else _folder(out / folder), run, table, charts[label])
+        if run.path.parent == out:
+            folder = run.path
+        else:
+            name = f"{n + 1}-{re.sub(r'[^A-Za-z0-9]+', '-', label)[:60]}"
+            folder = out if len(tables) == 1 else _folder(out / name)
+        paths += _write_run(folder, run, table, charts[label])
     return paths
 
 
@@ -106,8 +115,7 @@ def page(
     return _environment("html").get_template("page.html").render(
         title=single.words.title if single else "Positional encodings compared",
         kicker=_names("html", [single.task, *list(single.facts.values())[:1]] if single else list(tables)),
-        comparisons=[] if single else compare_runs(tables),
-        everywhere=stable_everywhere(tables),
+        summaries=summaries(tables),
         overview=[_figure(chart, f"all{n}", specs) for n, chart in enumerate(overview)],
         runs=[_run(label, f"run{n}", *tables[label], charts[label], specs) for n, label in enumerate(tables)],
         cost_charts=[_figure(chart, f"costs{n}", specs) for n, chart in enumerate(cost_charts)],
@@ -123,7 +131,7 @@ def page(
 def table_markdown(run: Run, table: Table) -> str:
     """table.md: the verdict, the evidence and caveats, the tables, and how to reproduce them."""
     return _environment("markdown").get_template("table.md").render(
-        summary=summarize(run, table), main=main_table(run, table), unit=unit_of(table.metric),
+        summary=RunSummary(run, table), main=main_table(run, table), unit=unit_of(table.metric),
         further=further_tables(run, table), training=training_table(table), facts=run_facts(run),
     )  # fmt: skip
 
@@ -135,18 +143,13 @@ def claims_markdown(judged: Sequence[JudgedClaim]) -> str:
 
 
 def terminal_summary(runs: Sequence[Run]) -> list[str]:
-    """The lines that a terminal shows for runs: verdict, evidence and caveats."""
-    text = _sentences("plain")
-    tables, lines = named_tables(runs), list[str]()
+    """The lines that a terminal shows for runs: the answer, then the evidence and limits of each run."""
+    text, tables = _sentences("plain"), named_tables(runs)
+    lines = _paragraphs(text.headline(summaries(tables)))
     for label, (run, table) in tables.items():
-        summary = summarize(run, table)
-        lines += [f"{label}:"] if len(tables) > 1 else []
-        for block in (text.verdict(summary), text.evidence(summary), text.caveats(summary)):
-            lines += _paragraphs(block)
-    if len(tables) > 1:
-        everywhere = stable_everywhere(tables)
-        lines += [line for each in compare_runs(tables) for line in _paragraphs(text.comparison(each))]
-        lines += [] if everywhere is None else _paragraphs(text.everywhere(everywhere))
+        summary = RunSummary(run, table)
+        lines += [Markup(f"{label}:")] if len(tables) > 1 else []
+        lines += [*_paragraphs(text.evidence(summary)), *_paragraphs(text.caveats(summary))]
     return [str(line) for line in lines]
 
 
@@ -176,6 +179,7 @@ def catalogue_entries(spec: str) -> list[Entry]:
 def _write_run(folder: Path, run: Run, table: Table, charts: Sequence[DrawnChart]) -> list[Path]:
     paths = [_write(folder / "table.md", table_markdown(run, table))]
     paths.append(_write(folder / "table.tex", latex(main_table(run, table)) + "\n"))
+    paths.append(_write(folder / VERDICTS_FILE, json.dumps(verdicts_record(run, table), indent=1) + "\n"))
     frames = {"cells": cells_frame(table), "contrasts": contrasts_frame(table), "further": further_frame(run)}
     for name, frame in frames.items():
         if name != "further" or not frame.empty:
@@ -210,7 +214,7 @@ def _run(
 ) -> dict[str, Any]:
     figures = [_figure(chart, f"{key}-{chart.id}", specs) for chart in charts]
     return {
-        "name": label, "summary": summarize(run, table), "facts": run_facts(run),
+        "name": label, "summary": RunSummary(run, table), "facts": run_facts(run),
         "first": [figure for figure in figures if figure["id"] in BEFORE_DETAILS],
         "more": [figure for figure in figures if figure["id"] not in BEFORE_DETAILS],
         "main": main_table(run, table), "further": further_tables(run, table), "training": training_table(table),
@@ -242,17 +246,18 @@ def _environment(kind: Format) -> Environment:
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES), autoescape=True, finalize=escapes, undefined=StrictUndefined
     )
-    environment.globals |= {"infinity": math.inf, "MOST_NAMES": MOST_NAMES, "END": Markup(END)}
+    environment.globals |= {"END": Markup(END)}
     environment.filters |= {
         "amount": amount,
         "arxiv": _arxiv_links,
         "big": _big,
+        "change": lambda value, metric, row: _number(kind, value, metric, row, change=True),
         "count": lambda value: f"{value:,.0f}",
         "error": lambda value, metric: with_error(value, metric, change=True),
         "fenced": _fenced,
         "line": _line,
         "name": lambda spec: _name(kind, spec),
-        "names": lambda items, metric=None: _names(kind, items, metric),
+        "names": lambda items: _names(kind, items),
         "number": lambda value, metric, row: _number(kind, value, metric, row),
         "paragraphs": _paragraphs,
         "table": _markdown_table,
@@ -293,18 +298,9 @@ def _number(kind: Format, value: float, metric: Metric, row: Row, *, change: boo
     return data.format(f"{value:.9g}", row.spec, text) if kind == "html" else _escaped(kind, text)
 
 
-def _names(kind: Format, items: Sequence[Row | str], metric: Metric | None = None) -> Markup:
-    """``a, b and c``; of many, the first ones and how many more; of none, ``none``. With a metric, with changes."""
-
-    def shown(item: Row | str) -> Markup:
-        if isinstance(item, str):
-            return _escaped(kind, item)
-        name, change = _name(kind, item.spec), item.change
-        if metric is None or change is None:
-            return name
-        return Markup("{} ({})").format(name, _number(kind, change.mean, metric, item, change=True))
-
-    parts = [shown(item) for item in items[:MOST_NAMES]]
+def _names(kind: Format, items: Sequence[Row | str]) -> Markup:
+    """``a, b and c``; of many, the first ones and how many more; of none, ``none``."""
+    parts = [_escaped(kind, item) if isinstance(item, str) else _name(kind, item.spec) for item in items[:MOST_NAMES]]
     parts += [Markup(f"{len(items) - MOST_NAMES} more")] if len(items) > MOST_NAMES else []
     return Markup(" and ").join([Markup(", ").join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts or ["none"])
 

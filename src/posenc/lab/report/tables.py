@@ -15,10 +15,9 @@ from rich.text import Text
 from posenc.lab.metrics import FULL, WINDOW, Curve, Metric
 from posenc.lab.report.numbers import OWN_WINDOW, UNMODIFIED, Cell, Row, Table, metric_cells
 from posenc.lab.run.folder import Run
-from posenc.lab.stats import Caution, Interval
+from posenc.lab.stats import Caution, Interval, Share
 
 ABSENT = "–"
-STYLES = {"better": "green", "equivalent": "green", "inconclusive": "cyan", "worse": "yellow", "fails": "red"}
 TRAINING = {  # what is measured once a training, by its name in the records: heading and format
     "parameters": ("parameters", ",.0f"), "encoding_parameters": ("of the encoding", ",.0f"),
     "seconds": ("seconds", ",.0f"), "train_loss": ("final loss", ".3f"),
@@ -74,33 +73,50 @@ def unit_of(metric: Metric) -> str:
 
 
 def main_table(run: Run, table: Table) -> TextTable:
-    """One line an encoding: every length, the change, the own window and the baselines; or every view.
+    """One line an encoding: every length, both verdicts, the own window and the baselines; or every view.
 
     Of a language model also the context that it uses; and below the encodings the n-gram and single tokens.
     """
     metric, times, views = table.metric, [f"{k}×" for k in run.times], table.views
     labels = sorted({label for row in table.rows for label in row.contrasts}, key=lambda s: (s != OWN_WINDOW, s))
     by_length, reach, lines = len(times) > 1, metric.language and not run.pretrained, []
+    asks_far = any(row.far for row in table.full_rows)
     for row in table.full_rows:
-        steps = ABSENT if row.steps_to_learn is None else f"{row.steps_to_learn:,.0f}"
-        share = row.learned_share
-        criterion_known = not metric.language or table.baselines is not None
-        learned_seeds = f"{share.count} of {share.seeds}" if criterion_known else ABSENT
-        cells = [row.spec, *([] if run.pretrained else [learned_seeds, steps])]
+        share = row.ngram_share if metric.language else row.learned_share
+        cells = [row.spec, *([] if run.pretrained else [_of_seeds(share), _steps(row)])]
         cells += [uses_context(row)] if reach else []
         cells += [with_error(row.cells.get(length), metric) for length in table.lengths]
         if by_length:
-            cells += [_change(row, table), verdict_words(row), _at_longest(table.row(row.spec, WINDOW), table)]
+            length = row.practical_length
+            cells += [with_error(row.verdict.change, metric, change=True), row.verdict.kind]
+            cells += [ABSENT if length is None else f"{length:,}"]
+            cells += [_far(row, metric)] if asks_far else []
+            cells += [_at_longest(table.row(row.spec, WINDOW), table)]
             cells += [with_error(row.contrasts.get(label), metric, change=True) for label in labels]
         else:
             under = [table.row(row.spec, view) for view in views]
             cells += [ABSENT if each is None else f"{_at_longest(each, table)} {each.verdict.kind}" for each in under]
         lines.append(cells)
-    compared = [f"{times[-1]} − 1×", "verdict", f"own window, {times[-1]}", *(f"− {label}" for label in labels)]
-    learned = [] if run.pretrained else ["learned", "after steps"]
+    compared = [f"{times[-1]} − 1×", "verdict", "holds to, tokens", *(["far context"] if asks_far else [])]
+    compared += [f"own window, {times[-1]}", *(f"− {label}" for label in labels)]
+    learned = ["better than n-gram", "after steps"] if metric.language else ["learned", "solved after steps"]
     lengths, rest = (times, compared) if by_length else (["as trained"], views)
-    heads = ["encoding", *learned, *(["uses context"] if reach else []), *lengths, *rest]
+    before = [*([] if run.pretrained else learned), *(["uses context"] if reach else [])]
+    heads = ["encoding", *before, *lengths, *rest]
     return TextTable(heads, [*lines, *_baseline_lines(table, heads)])
+
+
+def _of_seeds(share: Share | None) -> str:
+    return ABSENT if share is None else f"{share.count} of {share.seeds}"
+
+
+def _steps(row: Row) -> str:
+    return ABSENT if row.steps_to_learn is None else f"{row.steps_to_learn:,.0f}"
+
+
+def _far(row: Row, metric: Metric) -> str:
+    """The verdict on the use of far context with what it rests on."""
+    return ABSENT if row.far is None else f"{row.far.kind}: {with_error(row.far.gain, metric)}"
 
 
 def _baseline_lines(table: Table, heads: Sequence[str]) -> Iterator[list[str]]:
@@ -122,16 +138,6 @@ def _baseline_lines(table: Table, heads: Sequence[str]) -> Iterator[list[str]]:
 def uses_context(row: Row) -> str:
     """``8 tokens``: the context that the models of a row use, see `posenc.lab.report.numbers.Reach`."""
     return ABSENT if row.reach is None else f"{row.reach.used} tokens"
-
-
-def verdict_words(row: Row) -> str:
-    """The verdict, with the reason if it is not testable."""
-    reasons = {
-        "no value": "no value at this length", "no n-gram": "no n-gram baseline in these records",
-        "no reach": "no reach in these records", "reach": f"uses {uses_context(row)} of context",
-        "reach inconclusive": "whether more context is used is inconclusive",
-    }  # fmt: skip
-    return f"{row.verdict.kind}: {reasons[row.verdict.why]}" if row.verdict.why else row.verdict.kind
 
 
 def training_table(table: Table) -> TextTable:
@@ -164,15 +170,14 @@ def _over_unmodified(run: Run, table: Table) -> TextTable:
 
 
 def _reach_table(table: Table) -> TextTable | None:
-    """The loss at the training length by truncated context, and what the last three quarters of it bring."""
+    """The loss at the training length by truncated context."""
     rows = [(row, row.reach) for row in table.full_rows if row.reach is not None]
     contexts = sorted({context for _, reach in rows for context in reach.losses})
     lines = [
-        [row.spec, *(_with_half(reach.losses.get(context), table.metric) for context in contexts),
-         with_error(reach.gain, table.metric, change=True), uses_context(row)]
+        [row.spec, *(_with_half(reach.losses.get(context), table.metric) for context in contexts), uses_context(row)]
         for row, reach in rows
     ]  # fmt: skip
-    heads = ["encoding", *(f"{context:,} tokens" for context in contexts), "T/4 − T, 90 % interval", "uses context"]
+    heads = ["encoding", *(f"{context:,} tokens" for context in contexts), "uses context"]
     return (
         TextTable(heads, lines, f"Loss by truncated context, same targets: {unit_of(table.metric)}") if rows else None
     )
@@ -227,10 +232,6 @@ def _short(value: float, metric: Metric) -> str:
     return f"{100 * value:.1f}" if metric.percent else f"{value:.4g}"
 
 
-def _change(row: Row, table: Table) -> str:
-    return with_error(row.change, table.metric, change=True)
-
-
 def _at_longest(row: Row | None, table: Table) -> str:
     """The cell of a row at its longest length."""
     return ABSENT if row is None or not row.cells else with_error(row.cells[max(row.cells)], table.metric)
@@ -268,19 +269,18 @@ def terminal_table(run: Run, table: Table) -> TerminalTable:
     times, first, last = table.times, table.trained, table.lengths[-1]
     by_length = last > first
     shown.add_column("encoding", overflow="fold")  # in a narrow terminal a name breaks before a number
-    heads = (
-        ("1×", f"{times}×", "own window", f"{times}× − 1×", "verdict") if by_length else ("as trained", *table.views)
-    )
+    heads = ("1×", f"{times}×", f"{times}× − 1×", "verdict", "holds to") if by_length else ("as trained", *table.views)
     for head in heads:
         shown.add_column(head, justify="right", no_wrap=by_length)
     for row in table.full_rows:
-        window, under = table.row(row.spec, WINDOW), [table.row(row.spec, view) for view in table.views]
-        ends = [row.cells.get(last), window.cells.get(last) if window else None]
+        under = [table.row(row.spec, view) for view in table.views]
         views = [each.cells[max(each.cells)] if each else None for each in under]
-        means = [_mean(cell, table) for cell in (row.cells.get(first), *(ends if by_length else views))]
-        verdict = Text(row.verdict.kind, style=STYLES.get(row.verdict.kind, "dim"))
-        rest: list[str | Text] = [_change(row, table), verdict] if by_length else []
-        shown.add_row(row.spec, *means, *rest)
+        others = [row.cells.get(last)] if by_length else views
+        means = [_mean(cell, table) for cell in (row.cells.get(first), *others)]
+        length = ABSENT if row.practical_length is None else f"{row.practical_length:,}"
+        style = "green" if row.verdict.stable else "yellow" if row.verdict.change else "dim"
+        change = with_error(row.verdict.change, table.metric, change=True).partition(" (")[0]
+        shown.add_row(row.spec, *means, *([change, Text(row.verdict.kind, style=style), length] if by_length else []))
     if counting := table.baselines:  # the targets of all lengths are the same, and an n-gram's context is short
         for name, value in ((f"{counting.order}-gram", counting.ngram.mean), ("single tokens", counting.unigram)):
             shown.add_row(name, *[number(value, table.metric)] * (2 if by_length else 1))

@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from posenc.lab.config import Config, Profile
+from posenc.lab.console import working
 from posenc.lab.metrics import Words
 from posenc.lab.plugins import import_allowlist, is_module_name, source_file
 from posenc.lab.run.checkpoint import read_checkpoint
@@ -31,6 +32,9 @@ from posenc.lab.specs import encoding_names, plugin_hashes, plugin_names
 from posenc.lab.tasks import task_named
 from posenc.lab.tasks.task import Data, Planned, Task
 
+# What is compared where nobody names a task: each panel with what differs from the task's quick profile. Steps are from
+# trials: with these, tasks are as well learned as with more, and both take four minutes on two cores.
+PANELS: dict[str, dict[str, int]] = {"recall": {"steps": 300}, "copy": {"steps": 300}, "text": {}}
 TUNING_OUTPUTS = ("tune", TRIALS, TUNED)  # what posenc tune leaves in a run's folder, before the run or after it
 
 
@@ -71,24 +75,21 @@ class PreparedRun:
 
 
 def default_folder(task: str, profile: str) -> Path:
-    """The default folder of a run."""
+    """The default folder of a run; without a task, of the panels."""
+    if not task:
+        return Path("posenc-compare") / "default"
     name = task.rpartition(":")[2].lower()
     return Path("posenc-compare") / (profile if task == "text" else f"{name}-{profile}")
 
 
 def prepare(request: RunRequest, console: Console, *, processes: int = 1) -> PreparedRun:
     """Validate a request, read its data, and create the run folder or check that it holds the same run."""
-    config = request.profile.config
-    task = task_named(config.task)
-    config = config.replaced({"processes": processes, "device": _device(config, request)})
-    config.check()
-    task.check(config)
+    task, config = checked(request, processes=processes)
     code = plugin_hashes([*request.profile.encodings, *filter(is_module_name, (config.task, request.data))])
     for name in code:
         console.print(f"{name} is imported from {source_file(name)}.")
-    task.plan(request.profile.encodings, config)  # a wrong name is said before data are read
-    console.print(f"Reading the data ({request.data}) …", style="dim")
-    data = task.data(request.data, config)
+    with working(console, f"Reading the data ({request.data})"):
+        data = task.data(request.data, config)
     config = task.settled(config, data)
     check_machine(config, elsewhere=request.elsewhere)
     versions = describe_versions()
@@ -101,6 +102,16 @@ def prepare(request: RunRequest, console: Console, *, processes: int = 1) -> Pre
         console.print(f"An own class has changed; what was trained with it before is kept as {folder}.")
     planned = task.plan(request.profile.encodings, config)
     return PreparedRun(task, config, request.data, data, planned, versions, code, request.out, run)
+
+
+def checked(request: RunRequest, *, processes: int = 1) -> tuple[Task, Config]:
+    """The task and the configuration of a request; a ValueError for whatever is wrong that no data are needed for."""
+    task, config = task_named(request.profile.config.task), request.profile.config
+    config = config.replaced({"processes": processes, "device": _device(config, request)})
+    config.check()
+    task.check(config)
+    task.plan(request.profile.encodings, config)
+    return task, config
 
 
 def jobs_of(prepared: PreparedRun, seeds: int, console: Console) -> tuple[list[Work], int]:

@@ -29,7 +29,7 @@ class Display:
         works: what remains to be done.
         finished: how many jobs were done before.
         train_share: which share of a job's time is training, about.
-        table: the results so far, made anew whenever a job has ended.
+        table: the results so far, made anew whenever a job has ended, with a terminal or without.
     """
 
     def __init__(
@@ -45,7 +45,8 @@ class Display:
         self.last_line: dict[str, float] = {}
         self.progress = Progress(
             TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.percentage:3.0f} %"),
-            TimeRemainingColumn(), TimeElapsedColumn(), TextColumn("{task.fields[detail]}"), console=console,
+            TimeRemainingColumn(), TextColumn("left,"), TimeElapsedColumn(), TextColumn("so far"),
+            TextColumn("{task.fields[detail]}"), console=console,
         )  # fmt: skip
         self.bars: dict[str, TaskID] = {}
         self.live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
@@ -99,8 +100,8 @@ class Display:
         del self.pending[name]
         self.shares.pop(name, None)
         self.finished += 1
+        self.table = self.make_table()
         if self.live:
-            self.table = self.make_table()
             if name in self.bars:
                 self.progress.remove_task(self.bars.pop(name))
         else:

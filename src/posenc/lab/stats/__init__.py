@@ -9,10 +9,12 @@ of the training length and ALiBi, and against its own window, at the longest len
 both have. Each has its own 95 % interval and degrees of freedom (`contrasts`). A difference is claimed where the
 adjusted p-value is at most 0.05 and there is no caution (`Contrast.significant`).
 
-**Equivalence.** Two one-sided tests against the margin of the unit: two rows are equivalent where their difference is
-shown to lie within ± margin, and different where it is shown to lie beyond the margin (`margin_test`).
+**Equivalence.** A difference is equivalent to none where its whole interval lies within ± the margin of the unit, and
+different where it lies beyond the margin on one side (`within`); an interval of confidence 1 − 2·level is wrong in at
+most ``level`` of cases, since one side decides.
 
-**Multiplicity.** The p-values of all contrasts and verdicts of a table are adjusted together by Holm (`holm`).
+**Multiplicity.** The p-values of all contrasts of a table are adjusted together by Holm (`holm`); the intervals of its
+verdicts are simultaneous (`posenc.lab.report.verdicts`).
 
 **Bimodal seeds.** Some encodings learn a task from some seeds only; then a mean lies near 0 or near 1 by luck. If the
 seeds of some row of the table fall into two groups, and a contrast is about as large as the gap between the groups and
@@ -44,22 +46,17 @@ such failures would move to the margin. Equal means with unlike distributions (8
 
 from posenc.lab.stats.comparisons import (
     Answer,
-    Correlation,
-    MarginTest,
     Share,
     contrasts,
     equivalent,
     holm,
-    margin_test,
     p_above,
-    rank_correlation,
     share,
     within,
 )
 from posenc.lab.stats.intervals import LEVEL, Array, Caution, Contrast, Interval, by_document, mean_interval, paired
 
 __all__ = [
-    "LEVEL", "Answer", "Array", "Caution", "Contrast", "Correlation", "Interval", "MarginTest", "Share", "by_document",
-    "contrasts", "equivalent", "holm", "margin_test", "mean_interval", "p_above", "paired", "rank_correlation", "share",
-    "within",
+    "LEVEL", "Answer", "Array", "Caution", "Contrast", "Interval", "Share", "by_document", "contrasts", "equivalent",
+    "holm", "mean_interval", "p_above", "paired", "share", "within",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What may be concluded from a table: planned contrasts, equivalence tests, shares of seeds, rank correlations.
+"""What may be concluded from a table: planned contrasts, equivalence tests, shares of seeds.
 
 The package's docstring states the procedure as a whole and how often it errs.
 """
@@ -8,12 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
-from scipy.stats import kendalltau, mannwhitneyu, spearmanr
+from scipy.stats import mannwhitneyu
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_confint
 
@@ -31,16 +30,6 @@ class Share:
     high: float
     count: int
     seeds: int
-
-
-@dataclass(frozen=True)
-class Correlation:
-    """A rank correlation over encodings with its confidence interval."""
-
-    value: float
-    low: float
-    high: float
-    encodings: int
 
 
 def share(count: int, seeds: int) -> Share:
@@ -70,26 +59,6 @@ def within(interval: Interval, margin: float) -> Answer:
     if -margin < interval.low and interval.high < margin:
         return "equivalent"
     return "different" if interval.low > margin or interval.high < -margin else "inconclusive"
-
-
-class MarginTest(NamedTuple):
-    """The best supported answer to whether a mean difference lies within a margin, with its one-sided p-value."""
-
-    answer: Literal["equivalent", "above", "below"]
-    p: float
-
-
-def margin_test(a: npt.ArrayLike, b: npt.ArrayLike, margin: float) -> MarginTest:
-    """Test whether the mean of ``a − b`` lies within ± margin, above it or below it.
-
-    "Equivalent" rests on two one-sided tests, "above" and "below" on one each; whichever has the least p-value is
-    answered. The three regions exclude each other, so the answer is false with a probability of at most p's level.
-    """
-    table = np.asarray(a, dtype=np.float64) - np.asarray(b, dtype=np.float64)
-    above, below = (p_above(sign * table, margin) for sign in (1, -1))
-    equivalent_p = max(p_above(sign * table, -margin) for sign in (1, -1))
-    answers = (MarginTest("equivalent", equivalent_p), MarginTest("above", above), MarginTest("below", below))
-    return min(answers, key=lambda test: test.p)
 
 
 def p_above(differences: npt.ArrayLike, bound: float) -> float:
@@ -132,46 +101,6 @@ def contrasts(
         replace(contrast, adjusted=p, caution=_caution(a, b, gaps, tests) if p <= LEVEL and not untrained else None)
         for contrast, p, (a, b) in zip(differences, adjusted, pairs, strict=True)
     ]
-
-
-def rank_correlation(
-    x: npt.ArrayLike, y: npt.ArrayLike, *, kind: Literal["kendall", "spearman"] = "kendall", confidence: float = 0.95
-) -> Correlation:
-    """How far ``x`` and ``y`` rank the same encodings alike, for example at two model sizes.
-
-    Kendall's τ counts pairs: a share (1 + τ)/2 of all pairs of encodings, ties aside, are ranked the same way. The
-    interval is Fisher's, tanh(artanh r ∓ z·σ), with the variances of D. G. Bonett and T. A. Wright, Sample size
-    requirements for estimating Pearson, Kendall and Spearman correlations, Psychometrika 65 (2000) 23–28:
-
-        σ² = 0.437/(n − 4) for Kendall          σ² = (1 + r²/2)/(n − 3) for Spearman
-
-    A perfect ranking has no finite artanh, so r counts there as at most three swaps of neighbours short of perfect.
-    With 8 and 12 encodings of normal values the interval covered the truth in 93 to 99 % of cases for Kendall and in 87
-    to 98 % for Spearman, least where the true correlation is 0.99. Encodings count as a sample of many, and their
-    numbers as exact: uncertainty in x and y moves r towards 0 and does not widen the interval.
-
-    Args:
-        x, y: a number for each encoding, finite, at least five of them, not all equal.
-        kind: which correlation.
-        confidence: of the interval.
-    """
-    first, second = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
-    n = first.size
-    if first.ndim != 1 or first.shape != second.shape or n < 5:
-        raise ValueError(
-            f"x and y: a number for each of at least five encodings is needed, not {first.shape} and {second.shape}"
-        )
-    for name, values in (("x", first), ("y", second)):
-        if not np.isfinite(values).all() or np.ptp(values) == 0:
-            raise ValueError(f"{name}: finite numbers that are not all equal are needed")
-    if kind == "kendall":
-        r, step = float(kendalltau(first, second).statistic), 12 / (n * (n - 1))
-        deviation = math.sqrt(0.437 / (n - 4))
-    else:
-        r, step = float(spearmanr(first, second).statistic), 36 / (n * (n**2 - 1))
-        deviation = math.sqrt((1 + r**2 / 2) / (n - 3))
-    centre, half = math.atanh(min(max(r, step - 1), 1 - step)), float(ndtri(0.5 + confidence / 2)) * deviation
-    return Correlation(r, min(r, math.tanh(centre - half)), max(r, math.tanh(centre + half)), n)
 
 
 def _widest_gap(seed_means: npt.ArrayLike) -> tuple[float, float]:

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from posenc.lab.config import Config, Evaluation, Model, Options, Profile, Training, number
 from posenc.lab.data.batching import batches_within
 from posenc.lab.data.pictures import DIGITS_SIZE, Part, Pictures, batch_index, digits, folder_pictures, load_pictures
-from posenc.lab.metrics import FULL, Metric, Values
+from posenc.lab.metrics import FULL, MAJORITY, Metric, Values
 from posenc.lab.models.classifier import Classifier, convention_of
 from posenc.lab.models.decoder import LabModel
 from posenc.lab.specs import Shape, build_for_inspection, ends_at_table, is_schedule
@@ -253,6 +253,13 @@ class Images(Task):
                 right = [_recognised(model, pictures, view, items, config, device) for view in shown]
                 length, values = len(shown[0].places), torch.stack(right).mean(0)
                 yield Values("accuracy", values.tolist(), length, name, row, items.tolist())
+
+    def baselines(self, data: Data, config: Config) -> Iterator[Values]:
+        """What always naming the most frequent class of the held-out pictures reaches."""
+        items = _spread(len(_pictures(data).test.labels), config.evaluation.windows)
+        labels = _pictures(data).test.labels[items]
+        right = (labels == labels.mode().values).double()
+        yield Values(MAJORITY, right.tolist(), config.training.train_length, items=items.tolist())
 
     def probe(self, model: LabModel, data: Data, config: Config, device: torch.device) -> float:
         """Accuracy on some held-out pictures, as trained."""

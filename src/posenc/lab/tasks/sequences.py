@@ -8,6 +8,9 @@ Which answers count is the same at every length:
   tokens farther back than that; a sequence without one has no value;
 - where only fully correct sequences count (`exact_match`), all answers.
 
+Where a task controls distances, the answers at the training length T that depend on tokens farther back than T/4 are
+also recorded by themselves: they show whether a model uses far context.
+
 A task of this kind is a subclass that names its question and draws sequences (docs/extending.md). If it also returns
 the distance of each answer, the report has a curve of accuracy by distance.
 """
@@ -29,7 +32,7 @@ from torch import Tensor, nn
 from posenc.lab.config import Config, Options, Profile
 from posenc.lab.data.batching import batches_within, counter_seed
 from posenc.lab.files import read_bytes, write_atomically, write_json
-from posenc.lab.metrics import FULL, WINDOW, Curve, Metric, Values
+from posenc.lab.metrics import FAR, FULL, MAJORITY, WINDOW, Curve, Metric, Values
 from posenc.lab.models.decoder import Decoder, LabModel
 from posenc.lab.schema import Facts, read_record
 from posenc.lab.specs import ends_at_table, standard_encodings
@@ -292,6 +295,15 @@ class Sequences(Task, Generic[N]):
         accuracy, *_ = self._accuracies(self._right(model, first, config, device, None), first, config)
         return sum(accuracy.values) / len(accuracy.values)
 
+    def baselines(self, data: Data, config: Config) -> Iterator[Values]:
+        """What always giving the most frequent answer of the tests at the training length reaches."""
+        test = cast(SequenceData, data).tests[0]
+        counted = self.counted(config, test)
+        right = test.answers == test.answers[counted].mode().values
+        yield replace(
+            by_sequence(MAJORITY, right, counted, exact_match=self.exact_match), length=config.training.train_length
+        )
+
     def late(self, config: Config, test: DrawnSequences) -> Tensor:
         """Answers due in the last half of the trained length, all under `exact_match`: as ``answers``, bool."""
         length, due = test.tokens.shape[1], test.answers != NO_ANSWER
@@ -318,10 +330,12 @@ class Sequences(Task, Generic[N]):
         return torch.cat(right)
 
     def _accuracies(self, right: Tensor, test: DrawnSequences, config: Config) -> Iterator[Values]:
-        """Accuracy by sequence; under `exact_match` also of single answers; and by distance if known."""
-        counted = self.counted(config, test)
+        """Accuracy by sequence; under `exact_match` also of single answers; of far ones and by distance if known."""
+        counted, trained = self.counted(config, test), config.training.train_length
         yield by_sequence(self.decides.name, right, counted, exact_match=self.exact_match)
         for metric in self.metrics[1:] if self.exact_match else ():
             yield by_sequence(metric.name, right, counted, exact_match=False)
+        if self.beyond and test.distances is not None and test.tokens.shape[1] == trained:
+            yield by_sequence(FAR, right, counted & (test.distances > trained // 4), exact_match=False)
         if BY_DISTANCE in self.curves and test.distances is not None:
             yield by_distance(right, self.late(config, test), test.distances)

@@ -199,7 +199,7 @@ NGRAM_TOKENS = 2**26  # that n-grams are counted in at most: of the first batche
 # shown and never judged, so that the margin decides nothing.
 PERPLEXITY = Metric("perplexity", "perplexity per token", "lower", margin=0.1)
 
-QUICK = ("nope", "sinusoidal", "learned", "rope", "alibi", "t5", "fox", "stick-breaking")
+QUICK = ("nope", "sinusoidal", "rope", "alibi", "t5", "fire", "fox", "stick-breaking")
 # Of the encodings that kernels of PyTorch's serve on a GPU: one or two of each kind, and a mix.
 FULL_SIZE = ("nope", "sinusoidal", "rope", "alibi", "t5", "fox", "rope+alibi")
 
