@@ -17,7 +17,6 @@ from posenc.catalogue.studies import FILE, studies
 from posenc.figures import alone, figure
 from posenc.lab.metrics import FULL, WINDOW
 from posenc.lab.report.numbers import Cell, Row, Table, build_table
-from posenc.lab.report.tables import verdict_words
 from posenc.lab.run.folder import Run
 from posenc.lab.stats import Contrast
 
@@ -49,7 +48,7 @@ def _row(row: Row, table: Table, at_first: Row | None) -> dict[str, Any]:
     window = table.row(row.spec, WINDOW)
     last = {"1x": row.change, **row.contrasts}
     return {
-        "verdict": verdict_words(row), "learnt": row.learned, "seeds": row.learned_share.seeds,
+        "verdict": row.verdict.kind, "learnt": row.learned, "seeds": row.learned_share.seeds,
         "means": _means(row), "window": [] if window is None else _means(window), "views": _views(row, table),
         "reach": _reach(row), "contrasts": _contrasts(last),
         "at_first": [] if at_first is None else _contrasts(at_first.contrasts),

@@ -122,8 +122,12 @@ class Recorded:
         return Estimate(cell.mean, cell.low, cell.high, self.scale)
 
     def verdict(self, row: str) -> str:
-        """The kind of the verdict on a row, such as "equivalent" (`posenc.lab.report.numbers.Verdict`)."""
+        """The kind of the verdict on a row, such as "flat" (`posenc.lab.report.verdicts.Verdict`)."""
         return self._row(row).verdict.kind
+
+    def stable(self, row: str) -> bool:
+        """Whether a row is at least as good at the longest length, or under its view, as at the training length."""
+        return self._row(row).verdict.stable
 
     def with_verdict(self, *verdicts: str) -> set[str]:
         """Rows with one of some verdicts."""
@@ -164,8 +168,9 @@ class Recorded:
         return self._row(row).learned_share.seeds
 
     def learners(self, row: str) -> int:
-        """Trainings of a row that learned the task."""
-        return self._row(row).learned_share.count
+        """Trainings of a row that learned the task; of a language model, that are better than the n-gram of its run."""
+        of_language = self._row(row).ngram_share
+        return (of_language or self._row(row).learned_share).count
 
     def of_seeds(self, row: str) -> list[float]:
         """The mean of each training at the training length, the lowest first."""

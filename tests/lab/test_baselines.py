@@ -12,7 +12,7 @@ from tests.lab.conftest import TINY, run_in_process
 
 import posenc
 from posenc.lab import commands
-from posenc.lab.metrics import BASELINES, NGRAM
+from posenc.lab.metrics import BASELINES, MAJORITY, NGRAM
 from posenc.lab.report.claims import judge, outcome_counts, relevant_claims
 from posenc.lab.report.literature import CLAIMS
 from posenc.lab.report.numbers import build_table
@@ -42,21 +42,20 @@ def weak(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
 
 
 @pytest.mark.slow
-def test_a_small_model_after_a_minute_did_not_learn_and_supports_nothing(weak: Path) -> None:
+def test_a_small_model_after_a_minute_is_judged_and_is_no_better_than_an_n_gram(weak: Path) -> None:
     run = read_run(weak)
     table = build_table(run)
     assert 30_000 < table.full_rows[0].training["parameters"] < 50_000
-    assert {row.verdict.kind for row in table.full_rows} == {"did not learn"}
+    assert {row.ngram_share.count for row in table.full_rows if row.ngram_share} == {0}
+    assert {row.verdict.kind for row in table.full_rows} <= {"rises", "flat", "inconclusive"}
     assert table.baselines is not None
     assert all(row.cells[64].mean > table.baselines.ngram.mean for row in table.full_rows)
     tables = named_tables([run])
     counts = outcome_counts(judge(relevant_claims(CLAIMS, tables), tables))
-    assert {outcome for outcome, number in counts.items() if number} == {"not testable here"}
+    assert counts["not testable here"] > counts["supported"] + counts["contradicted"], "only a rise tests a claim"
     page = (weak / "table.md").read_text(encoding="utf-8")
     assert f"{table.baselines.order}-gram" in page
-    assert "No encoding learned the task" in page
-    assert "supported" not in (weak / "claims.md").read_text(encoding="utf-8")
-    assert any("No encoding learned" in line for line in terminal_summary([run]))
+    assert terminal_summary([run])[0] in page.replace("\\", "")
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +89,7 @@ def test_baselines_are_added_to_records_without_them(tiny: Path, tmp_path: Path,
     write_records(bare / RECORDS, read_run(tiny).records, {"run": "bare"})
     assert read_run(bare).baselines.empty
     assert commands.run(["report", str(bare)]) == 0
-    assert "no n-gram baseline in these records" in (bare / "table.md").read_text(encoding="utf-8")
+    assert "-gram of" not in (bare / "table.md").read_text(encoding="utf-8")
     assert commands.run(["report", str(bare), "--baselines"]) == 0
     pd.testing.assert_frame_equal(baseline_lines(read_run(bare)), expected)
     assert sorted(path.name for path in bare.glob("*.parquet")) == [RECORDS]
@@ -108,6 +107,9 @@ def test_other_data_than_the_run_s_are_refused(tiny: Path, tmp_path: Path) -> No
         add_baselines(bare)
 
 
-def test_a_task_without_baselines_is_refused(quiet: Path) -> None:
-    with pytest.raises(ValueError, match="--task copy has no baselines"):
-        add_baselines(quiet)
+def test_the_most_frequent_answer_is_the_baseline_of_a_task(quiet: Path) -> None:
+    run = read_run(quiet)
+    answers = run.baselines[run.baselines["metric"] == MAJORITY]["value"]
+    table = build_table(run)
+    assert table.majority == pytest.approx(answers.mean())
+    assert 1 / 16 < table.majority < 0.5, "of 16 symbols in few answers, one is more frequent"

@@ -82,8 +82,8 @@ def test_outcomes_are_those_of_the_truth(part: Part) -> None:
         },
         part,
     ) == {
-        "alibi keeps": "supported", "rope keeps": "contradicted", "t5 keeps": "not found here",
-        "nope keeps": "not testable here", "fire keeps": "not testable here", "rope loses": "supported",
+        "alibi keeps": "supported", "rope keeps": "contradicted", "t5 keeps": "contradicted",
+        "nope keeps": "supported", "fire keeps": "not testable here", "rope loses": "supported",
         "alibi loses": "contradicted", "fox gains": "supported", "alibi gains": "not found here",
         "fox beats both": "supported", "rope beats alibi": "contradicted",
         "alibi beats kerple": "not found here", "t5 beats alibi at 1×": "supported",
@@ -147,22 +147,22 @@ def test_all_tests_of_a_list_are_adjusted_together() -> None:
 
 
 @pytest.mark.parametrize("gain", [0.0, None])
-def test_models_that_do_not_use_their_context_test_no_claim_on_length(gain: float | None) -> None:
+def test_models_that_do_not_use_their_context_show_no_more_than_a_rise(gain: float | None) -> None:
     short = part_of(run_of(TRUTH, lengths=(1, 16), gain=gain))
     tests = {
         "keeps": keeps("alibi"), "loses": loses("rope"), "gains": gains("fox"), "serves": serves("alibi", 16),
         "better": better("fox", "rope"), "better at 1×": better("t5", "alibi", times=1),
     }  # fmt: skip
     claims = outcomes(tests, short)
-    assert claims.pop("better at 1×") == "supported"
+    assert (claims.pop("better at 1×"), claims.pop("loses")) == ("supported", "supported")
     assert set(claims.values()) == {"not testable here"}
 
 
 @pytest.mark.parametrize("ngram", [1.6, None])
-def test_models_that_did_not_beat_the_n_gram_support_nothing(ngram: float | None) -> None:
+def test_models_that_did_not_beat_the_n_gram_are_not_compared(ngram: float | None) -> None:
     weak = part_of(run_of(TRUTH, lengths=(1, 16), ngram=ngram))
     tests = {
-        "keeps": keeps("alibi"), "loses": loses("rope"), "serves": serves("alibi", 16), "better": better("fox", "rope"),
+        "serves": serves("alibi", 16), "better": better("fox", "rope"),
         "better at 1×": better("t5", "alibi", times=1), "harmless": harmless("alibi", "kerple"),
         "anyway": better("t5", "alibi", times=1, must_learn=False),
     }  # fmt: skip
@@ -187,7 +187,7 @@ def test_runs_that_disagree_are_distinguished(part: Part) -> None:
     other = part_of(run_of({**TRUTH, "rope": Truth(1.7), "alibi": Truth(1.7)}, data="prose", lengths=(1, 16)))
     tests = {"rope keeps": keeps("rope"), "alibi keeps": keeps("alibi"), "t5 gains": gains("t5")}
     assert outcomes(tests, part, other) == {
-        "rope keeps": "supported in some runs", "alibi keeps": "supported", "t5 gains": "not found here"
+        "rope keeps": "supported in some runs", "alibi keeps": "supported", "t5 gains": "contradicted"
     }  # fmt: skip
     first, second, third = judged(tests, part, other, gap="Another recipe.").values()
     assert first.outcomes == {"run 0": "not found here", "run 1": "supported"}
@@ -263,10 +263,10 @@ def test_the_claims_that_a_run_of_everything_can_test() -> None:
         assert re.findall(r"[+−]\d+\.\d{3} ± ", evidence)
 
 
-def test_metrics_of_one_unit_have_one_margin_and_one_failure_bound() -> None:
+def test_metrics_of_one_unit_have_one_margin() -> None:
     metrics = [metric for name in task_names() for metric in task_named(name).metrics]
-    bounds: dict[str, set[tuple[float, float]]] = {}
+    bounds: dict[str, set[float]] = {}
     for metric in metrics:
-        bounds.setdefault(metric.unit, set()).add((metric.margin, metric.fails))
+        bounds.setdefault(metric.unit, set()).add(metric.margin)
     assert {"bits per byte", "of answers", "of pictures"} <= bounds.keys()
     assert all(len(each) == 1 for each in bounds.values()), bounds

@@ -64,7 +64,7 @@ def test_a_run_comes_back_with_infinities_and_tuples(tmp_path: Path) -> None:
     read = read_run(tmp_path / "run")
     frames = {"records": run.records, "baselines": run.baselines}
     assert dataclasses.replace(read, **frames) == dataclasses.replace(run, **frames)
-    assert (read.decides.fails, len(read.records)) == (float("inf"), 3)
+    assert (read.decides.learned, len(read.records)) == (None, 3)
     assert read.lengths == (64,), "nothing is measured at the other one"
     assert dataclasses.replace(read, records=empty()).lengths == (64, 128)
 

@@ -14,7 +14,7 @@ import pytest
 from markdown_it import MarkdownIt
 from rich.console import Console
 from tests.lab.report_page import Page, assert_numbers_are_recorded, first_number, read_page
-from tests.lab.synthetic import LENGTHS, NGRAM_BITS, TASK, TEXT, TRAINED, UNIGRAM_BITS, Truth, run_of, written
+from tests.lab.synthetic import LENGTHS, TASK, TEXT, TRAINED, UNIGRAM_BITS, Truth, run_of, written
 
 from posenc.catalogue import list_encodings
 from posenc.lab.commands import run as command
@@ -26,7 +26,7 @@ from posenc.lab.report.claims import judge
 from posenc.lab.report.literature import CLAIMS
 from posenc.lab.report.numbers import Table, build_table
 from posenc.lab.report.render import claims_markdown, page, table_markdown, terminal_summary, write_report
-from posenc.lab.report.summary import compare_runs, named_tables, run_labels, stable_everywhere, summarize
+from posenc.lab.report.summary import RunSummary, named_tables, run_labels, verdicts_record
 from posenc.lab.report.tables import cells_frame, contrasts_frame, latex, main_table, terminal_table
 from posenc.lab.run.folder import Run, pooled, read_run
 
@@ -67,58 +67,58 @@ def page_of(run: Run) -> str:
 
 
 def test_a_summary_groups_rows_by_verdict_and_names_the_extremes(text: Run, table: Table) -> None:
-    summary = summarize(text, table)
-    assert {kind: names(rows) for kind, rows in summary.groups.items()} == {
-        "better": ["fox"], "equivalent": ["alibi"], "worse": ["t5", "rope+alibi"], "fails": ["rope"],
-        "not testable": ["learned"], "did not learn": ["nope"],
+    summary = RunSummary(text, table)
+    assert {kind: names(rows) for kind, rows in summary.verdicts.items()} == {
+        "rises": ["rope", "nope", "t5", "rope+alibi"], "falls": ["fox"], "flat": ["alibi"], "no value": ["learned"],
     }  # fmt: skip
-    lines = text.records[(text.records["metric"] == "bits") & (text.records["view"] == "full")]
-    means = lines[lines["length"] == TRAINED].groupby("spec", observed=True)["value"].mean()
-    assert summary.best is not None
-    assert summary.best.spec == means.idxmin()
-    assert names(summary.stable) == ["fox", "alibi"]
-    assert names(summary.not_learned) == ["nope"]
-    assert (names(summary.above_window), names(summary.below_window)) == (["fox"], ["t5", "rope+alibi", "rope"])
+    assert {kind: len(rows) for kind, rows in summary.far.items()} == {"shown": 7, "not shown": 0}
+    assert {length: set(names(rows)) for length, rows in summary.practical_lengths.items()} == {
+        2048: {"fox", "alibi"}, 256: {"rope+alibi", "t5"}, TRAINED: {"rope", "nope"},
+    }  # fmt: skip
+    assert names(summary.beyond_ngram[False]) == ["nope"]
+    beyond = summary.beyond_window
+    assert (names(beyond["better"]), set(names(beyond["worse"]))) == (["fox"], {"t5", "rope+alibi", "nope", "rope"})
     assert (summary.seeds, summary.parameters, summary.tokens) == ((4, 4), (866_256, 866_256), 1200 * 32 * TRAINED)
-    assert summary.without_model is None
-    facts = {"zlib": "2.02 bits per byte", "lzma": "1.53 bits per byte", "size": "3 MB"}
-    assert summarize(dataclasses.replace(text, facts=facts), table).without_model == ("lzma", facts["lzma"])
 
 
-def test_rows_of_one_seed_and_inconclusive_rows_are_named() -> None:
+def test_verdicts_json_has_both_verdicts_with_interval_and_condition(text: Run, table: Table) -> None:
+    record = verdicts_record(text, table)
+    assert (record["intervals_cover"], record["entropy_of_single_tokens"]) == ("trainings and texts", UNIGRAM_BITS)
+    for spec, each in record["encodings"].items():
+        row = table.row(spec)
+        assert row is not None
+        beyond, far = each["beyond_training_length"], each["far_context"]
+        assert beyond["condition"] == {"better_than": UNIGRAM_BITS, "met": True}
+        if beyond["verdict"] == "no value":
+            assert (spec, each["practical_context_length"]) == ("learned", None)
+            continue
+        regions = {"rises": beyond["low"] > 0.02, "falls": beyond["high"] < -0.02}
+        regions["flat"] = beyond["low"] > -0.02 and beyond["high"] < 0.02
+        assert [kind for kind, inside in regions.items() if inside] == [beyond["verdict"]]
+        assert beyond["mean"] == pytest.approx(row.cells[2048].mean - row.cells[TRAINED].mean)
+        assert (far["verdict"], far["above"]) == ("shown", 0.02)
+        assert far["low"] > far["above"]
+        assert each["practical_context_length"] in (TRAINED, 256, 2048)
+
+
+def test_rows_of_one_seed_are_named() -> None:
     run = run_of({"rope": Truth(1.0, 0.1), "alibi": Truth(1.0)}, task="passkey", seeds=1, documents=6, lengths=(1, 16))
-    summary = summarize(run, build_table(run))
+    summary = RunSummary(run, build_table(run))
     assert names(summary.single_seed) == names(summary.rows)
-    assert names(summary.groups["inconclusive"]) == ["rope"]
+    assert verdicts_record(run, summary.table)["intervals_cover"] == "texts"
     released = dataclasses.replace(run, numbers={**run.numbers, "steps": 0})
-    assert not summarize(released, build_table(released)).single_seed
+    assert not RunSummary(released, build_table(released)).single_seed
 
 
-def test_several_runs_are_labelled_and_compared() -> None:
-    later = {**TEXT, "rope": Truth(1.7), "nope": Truth(1.7)}
-    texts = [run_of(truths, steps=steps, seeds=4, lengths=(1, 16)) for truths, steps in ((TEXT, 400), (later, 4800))]
-    runs = [*texts, run_of({"rope": Truth(1.0, 0.6), "alibi": Truth(1.0)}, task="passkey", seeds=5, lengths=(1, 16))]
-    tables = named_tables(runs)
-    assert list(tables) == run_labels(runs) == ["text, steps 400", "text, steps 4800", "passkey"]
-    (comparison,) = compare_runs(tables)
-    assert (comparison.first, comparison.second, comparison.compared) == ("text, steps 400", "text, steps 4800", 7)
-    assert {("rope", "fails", "equivalent"), ("nope", "did not learn", "equivalent")} <= set(comparison.changed)
-    assert comparison.ranks is not None
-    assert stable_everywhere(tables) == ["alibi"]
-    assert stable_everywhere(named_tables(texts)) is None
+def test_several_runs_are_labelled_and_answered_together_texts_first() -> None:
+    texts = [run_of(TEXT, steps=steps, seeds=2, lengths=(1, 16)) for steps in (400, 4800)]
+    runs = [run_of({"rope": Truth(1.0, 0.6), "alibi": Truth(1.0)}, task="passkey", lengths=(1, 16)), *texts]
+    assert list(named_tables(runs)) == run_labels(runs) == ["passkey", "text, steps 400", "text, steps 4800"]
     lines = terminal_summary(runs)
-    assert all(line in lines for run in runs for line in terminal_summary([run]))
-
-
-def test_verdicts_of_models_of_unlike_size_are_not_compared() -> None:
-    small = run_of(FEW, seeds=2, lengths=(1, 16))
-    records = small.records.astype({"metric": str})
-    records.loc[records["metric"] == "parameters", "value"] *= 4
-    large = dataclasses.replace(small, records=records, shown={**small.shown, "dim": "256"})
-    (comparison,) = compare_runs(named_tables([small, large]))
-    assert comparison.compared == 0
-    assert comparison.sizes is not None
-    assert comparison.sizes[1] == 4 * comparison.sizes[0]
+    for run in runs:
+        for line in terminal_summary([run]):
+            assert line in lines
+    assert lines[:2] == [terminal_summary([run])[0] for run in texts]
 
 
 # ---- The page, table.md and the terminal ----
@@ -132,23 +132,10 @@ def test_every_number_of_the_page_is_the_record_s(text: Run) -> None:
 
 def test_counts_in_sentences_are_the_run_s(text: Run) -> None:
     counts = set(re.findall(r"\d[\d.,]*\d|\d", " ".join(terminal_summary([text]))))
-    probes = text.records[text.records["metric"] == "probe"].astype({"spec": str})
-    learned = [spec for spec in TEXT if spec != "nope"]
-    by_spec = {spec: probes[probes["spec"] == spec].groupby("item")["value"].max() for spec in learned}
     ngram = text.baselines[text.baselines["metric"] == "ngram"]["value"].mean()
-    first_steps = min(int(values.index[values <= NGRAM_BITS][0]) for values in by_spec.values())
     parameters = text.records[text.records["metric"] == "parameters"]["value"].iloc[0]
-    expected = [f"{parameters:,.0f}", "1,200", "4", f"{1200 * 32 * TRAINED / 1e6:.3g}", f"{TRAINED}", "2,048", "16"]
-    expected += [
-        str(len(TEXT)),
-        str(len(learned) - 1),
-        "2",
-        f"{first_steps}",
-        "0.02",
-        "0.3",
-        f"{ngram:.3f}",
-        f"{UNIGRAM_BITS:.3f}",
-    ]
+    expected = [f"{parameters:,.0f}", "1,200", "4", f"{1200 * 32 * TRAINED / 1e6:.3g}", f"{TRAINED}", "2,048"]
+    expected += [f"{TRAINED // 4}", str(len(TEXT)), "0.02", f"{ngram:.3f}", f"{UNIGRAM_BITS:.3f}"]
     assert set(expected) <= counts
     changed = dataclasses.replace(text, numbers={**text.numbers, "steps": 1201})
     assert not {"1,200"} & set(re.findall(r"\d[\d.,]*\d", " ".join(terminal_summary([changed]))))
@@ -190,7 +177,7 @@ def test_tables_have_the_numbers_of_the_records(text: Run, table: Table) -> None
     console = Console(width=80, file=io.StringIO(), color_system=None)
     console.print(terminal_table(text, table))
     shown = console.file.getvalue()  # type: ignore[attr-defined]
-    assert re.search(r"^ rope\+alibi +1\.6\d\d +1\.7\d\d .* worse *$", shown, re.M), "no name or number is broken"
+    assert re.search(r"^ rope\+alibi +1\.6\d\d +1\.7\d\d .* rises +256 *$", shown, re.M), "no name or number is broken"
 
 
 def test_shares_are_percent() -> None:
@@ -281,13 +268,13 @@ def test_views_take_the_place_of_lengths() -> None:
     moved.loc[moved["spec"] == "liere", "value"] = 0.0
     run = dataclasses.replace(run, records=pd.concat([lines, moved, moved.assign(view="+3")]), curves=())
     table = build_table(run)
-    ((views, rows),) = summarize(run, table).stable_views
+    ((views, rows),) = RunSummary(run, table).stable_views
     assert (views, names(rows)) == (["+3", "+20"], ["axial"])
     assert not table.omissions, "nothing is missing: a task without lengths has no baselines"
     assert [chart.id for chart in run_charts(run, table)] == ["views", "training"]
     heads, *lines_of = [main_table(run, table).heads, *main_table(run, table).lines]
     liere = dict(zip(heads, next(line for line in lines_of if line[0] == "liere"), strict=True))
-    assert re.fullmatch(r"0\.0 ± 0\.0 \(ν \d+\) fails", liere["+20"])
+    assert re.fullmatch(r"0\.0 ± 0\.0 \(ν \d+\) falls", liere["+20"])
 
 
 # ---- Files ----
@@ -303,7 +290,7 @@ def test_several_runs_and_costs_are_written_to_one_page_and_a_folder_each(tmp_pa
     assert relative >= {"report.html", "claims.md"} | {
         f"{folder}/{name}"
         for folder in ("1-text-steps-400", "2-text-steps-1200")
-        for name in ("charts", "table.md", "table.tex", "cells.csv", "contrasts.csv")
+        for name in ("charts", "table.md", "table.tex", "verdicts.json", "cells.csv", "contrasts.csv")
     }
     assert {path.stem for path in (tmp_path / "charts").iterdir()} == {"across", "costs"}
     html = (tmp_path / "report.html").read_text()

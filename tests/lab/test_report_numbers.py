@@ -1,4 +1,4 @@
-"""From records to rows: contrasts, learning, verdicts on length, and what a table lacks."""
+"""From records to rows: contrasts, learning, both verdicts, and what a table lacks."""
 
 from __future__ import annotations
 
@@ -13,24 +13,23 @@ import pandas as pd
 import pytest
 from tests.lab.synthetic import UNIGRAM_BITS, baselines_of_text
 
-from posenc.lab.metrics import BOUNDS, FULL, REACH, WINDOW, Curve, Metric, Values, Words
+from posenc.lab.metrics import BASELINES, FAR, FULL, MAJORITY, MARGINS, REACH, WINDOW, Curve, Metric, Values, Words
 from posenc.lab.report.numbers import (
     OWN_WINDOW,
     Omission,
     Row,
     Table,
     build_table,
-    failing_seeds,
     has_learned,
+    reaches,
     steps_to_learn,
-    verdict_on,
 )
 from posenc.lab.run.folder import Run
 from posenc.lab.run.records import empty, records_frame
-from posenc.lab.stats import holm, margin_test, mean_interval, paired
+from posenc.lab.stats import holm, mean_interval, paired
 
 BITS = Metric("bits", "bits per byte", "lower")
-RIGHT = Metric("right", "answers right", "higher", margin=0.05, chance=0.1, learned=0.95, fails=0.5, percent=True)
+RIGHT = Metric("right", "answers right", "higher", margin=0.05, chance=0.1, learned=0.95, percent=True)
 TEXTS = [5, 5, 6, 7, 7, 8]  # documents of the items
 EASE = np.array([0.1, 0.2, -0.1, 0.0, 0.1, -0.1])  # 0 on average over documents, not over items
 
@@ -119,10 +118,11 @@ def test_an_unfinished_run_is_judged_at_the_longest_length_that_is_measured(fram
 
 def test_rows_are_sorted_with_a_verdict_each(table: Table) -> None:
     assert [(row.spec, row.view, row.verdict.kind) for row in table.rows] == [
-        ("fox", FULL, "better"), ("t5", WINDOW, "equivalent"), ("rope", WINDOW, "equivalent"),
-        ("fox", WINDOW, "equivalent"),
-        ("alibi", FULL, "equivalent"), ("alibi", WINDOW, "equivalent"), ("t5", FULL, "worse"), ("rope", FULL, "fails"),
-        ("learned", FULL, "not testable"), ("nope", FULL, "did not learn"), ("nope", WINDOW, "did not learn"),
+        ("fox", FULL, "falls"), ("t5", WINDOW, "not judged"), ("rope", WINDOW, "not judged"),
+        ("fox", WINDOW, "not judged"),
+        ("alibi", FULL, "flat"), ("alibi", WINDOW, "not judged"), ("t5", FULL, "rises"),
+        ("nope", WINDOW, "not judged"), ("nope", FULL, "flat"), ("rope", FULL, "rises"),
+        ("learned", FULL, "no value"),
     ]  # fmt: skip
     assert table.omissions == ()
 
@@ -166,26 +166,21 @@ def test_every_row_is_compared_with_both_baselines_and_its_window(table: Table, 
     assert row_of(table, "alibi").contrasts.keys() == {"rope under its window", OWN_WINDOW}
     assert row_of(table, "learned").contrasts == {}
     contrasts = [contrast for row in table.rows for contrast in row.contrasts.values()]
-    verdicts = [row.verdict.test for row in table.rows if row.verdict.test]
-    assert (len(contrasts), len(verdicts)) == (5 + 4 + 5, 8), (
-        "rope − its window counts twice: as baseline and as own window"
-    )
-    every = [*(contrast.p for contrast in contrasts), *(test.p for test in verdicts)]
-    assert table.tests == len(every)
-    assert [contrast.adjusted for contrast in contrasts] == pytest.approx(holm(every)[: len(contrasts)])
+    assert len(contrasts) == table.tests == 5 + 4 + 5, "rope − its window counts twice: as baseline and as own window"
+    assert [contrast.adjusted for contrast in contrasts] == pytest.approx(holm([c.p for c in contrasts]))
 
 
 def test_seeds_that_did_not_learn_count_in_cells_and_contrasts_but_not_for_length() -> None:
     learned = [job("cope", seed, 0.99, 0.7, metric="right") for seed in range(3)]
     failed = [job("cope", seed, 0.1, 0.1, metric="right") for seed in (3, 4)]
-    other = [*several("alibi", 0.3, 0.3, metric="right", seeds=5), job("late", 0, 0.97, 0.1, metric="right")]
+    other = [*several("alibi", 0.1, 0.1, metric="right", seeds=5), job("late", 0, 0.97, 0.1, metric="right")]
     good = several("good", 0.97, 0.72, metric="right")
     table = build_table(run_of([*learned, *failed, *other, *good], RIGHT))
     cope, alibi = row_of(table, "cope"), row_of(table, "alibi")
     assert (cope.learned, cope.learned_share.count, cope.learned_share.seeds) == (True, 3, 5)
     assert cope.change is not None
     assert (cope.change.seeds, cope.change.mean) == (3, pytest.approx(-0.29, abs=0.01))
-    assert (cope.verdict.kind, cope.verdict.margin) == ("worse", RIGHT.margin)
+    assert (cope.verdict.kind, cope.verdict.margin, cope.verdict.stable) == ("falls", RIGHT.margin, False)
     assert cope.verdict.change is not None
     assert (cope.verdict.change.seeds, cope.verdict.change.documents) == (3, 4)
     assert cope.cells[256].mean == pytest.approx(0.46, abs=0.02)
@@ -197,7 +192,7 @@ def test_seeds_that_did_not_learn_count_in_cells_and_contrasts_but_not_for_lengt
         "did not learn",
     )
     late = row_of(table, "late")
-    assert (late.verdict.kind, late.learned_share.seeds) == ("fails", 1)
+    assert (late.verdict.kind, late.learned_share.seeds) == ("falls", 1)
     assert [row.spec for row in table.rows] == ["good", "cope", "late", "alibi"]
     lucky = row_of(table, "good").contrasts["alibi"]
     assert lucky.p < 0.001
@@ -259,58 +254,113 @@ def test_steps_to_learn_end_at_the_first_probe_after_which_all_have_learned(
     assert steps_to_learn(probes, None, RIGHT) is None
 
 
-def test_learned_is_a_value_or_better_than_chance_by_the_margin() -> None:
-    assert [has_learned(value, RIGHT.threshold, RIGHT) for value in (0.96, 0.94)] == [True, False]
+def test_a_task_is_solved_from_a_value_on_or_from_chance_and_the_margin() -> None:
+    assert [reaches(value, RIGHT.threshold, RIGHT) for value in (0.96, 0.94)] == [True, False]
     assert replace(RIGHT, learned=None).threshold == pytest.approx(0.15)
     assert replace(RIGHT, learned=None, chance=None).threshold is None
-    assert has_learned(-99.0, None, RIGHT), "nothing is asked for"
-    assert [has_learned(value, 2.0, BITS) for value in (1.9, 2.1)] == [True, False]
+    assert reaches(-99.0, None, RIGHT), "nothing is asked for"
+    assert [reaches(value, 2.0, BITS) for value in (1.9, 2.1)] == [True, False]
 
 
-@pytest.mark.parametrize(("mean", "learned"), [(2.1, False), (2.0, False), (1.9, True)])
-def test_a_language_model_has_learned_if_it_beats_the_n_gram_beyond_the_interval(mean: float, learned: bool) -> None:
-    row = row_of(build_table(run_of(several("rope", mean, mean))), "rope")
-    assert row.learned is learned
-    assert (row.verdict.kind == "did not learn") is not learned
+def test_a_task_is_learned_where_the_interval_lies_above_chance_and_the_majority_class() -> None:
+    values = pd.Series([0.12, 0.13, 0.14, 0.15])
+    interval = mean_interval(values.to_numpy()[None])
+    for bar, learned in ((interval.low - 1e-6, True), (interval.low + 1e-6, False), (None, True)):
+        assert has_learned(values, bar, RIGHT) is learned
+    assert not has_learned(values[:1], 0.1, RIGHT), "one document has no interval"
+    frames = [
+        records_frame([Values("right", list(mean + EASE / 50), 64, documents=TEXTS)], job=spec, spec=spec, seed=0)
+        for spec, mean in (("rope", 0.2), ("nope", 0.12))
+    ]
+    for majority, kinds in ((None, {"rope": True, "nope": True}), (0.15, {"rope": True, "nope": False})):
+        run = run_of(frames, RIGHT)
+        if majority is not None:
+            always = records_frame([Values(MAJORITY, [majority], 64)], job=BASELINES, spec="n-gram", seed=0)
+            run = replace(run, baselines=always)
+        table = build_table(run)
+        assert (table.majority, table.bar) == (majority, max(0.1, majority or 0))
+        assert {row.spec: row.learned for row in table.full_rows} == kinds
 
 
-def test_a_much_worse_row_makes_no_other_row_a_learner() -> None:
-    table = build_table(run_of([*several("rope", 3.7, 3.7), *several("nope", 5.0, 5.0)]))
-    assert {row.verdict.kind for row in table.rows} == {"did not learn"}
+@pytest.mark.parametrize(("mean", "better"), [(2.1, False), (2.0, False), (1.9, True)])
+def test_a_language_model_is_better_than_the_n_gram_beyond_the_interval_and_is_judged_anyway(
+    mean: float, better: bool
+) -> None:
+    row = row_of(build_table(run_of(several("rope", mean, mean + 1))), "rope")
+    assert row.ngram_share is not None
+    assert (row.ngram_share.mean > 0.5) is better
+    assert row.verdict.kind == "rises"
 
 
-def test_without_an_n_gram_nothing_is_said_of_learning_or_length() -> None:
+def test_what_is_no_better_than_single_tokens_has_no_verdict_and_its_change_is_stated() -> None:
+    table = build_table(run_of([*several("rope", UNIGRAM_BITS + 0.1, 9.0), *several("nope", 5.0, 9.0)]))
+    assert {row.spec: row.verdict.kind for row in table.rows} == {"rope": "above single tokens", "nope": "rises"}
+    rope = row_of(table, "rope")
+    assert rope.verdict.change is None
+    assert rope.change is not None
+
+
+def test_without_an_n_gram_the_change_is_judged_and_nothing_said_of_learning() -> None:
     table = build_table(run_of(several("rope", 1.7, 4.7), ngram=None))
     row = row_of(table, "rope")
-    assert (row.verdict.kind, row.verdict.why, row.learned) == ("not testable", "no n-gram", False)
+    assert (row.verdict.kind, row.ngram_share) == ("rises", None)
     assert Omission("no n-gram") in table.omissions
 
 
-@pytest.mark.parametrize("last", [1.7, 4.7])
+@pytest.mark.parametrize(("last", "kind"), [(1.7, "flat"), (4.7, "rises")])
 @pytest.mark.parametrize(
-    ("gain", "why", "used"), [(0.3, "", 64), (0.0, "reach", 16), (0.015, "reach", 16), (None, "no reach", None)]
+    ("gain", "far", "used"), [(0.3, "shown", 64), (0.0, "not shown", 16), (0.015, "not shown", 16), (None, None, None)]
 )
-def test_length_is_testable_only_for_models_that_use_their_context(
-    last: float, gain: float | None, why: str, used: int | None
+def test_both_verdicts_have_a_condition_of_their_own(
+    last: float, kind: str, gain: float | None, far: str | None, used: int | None
 ) -> None:
     frames = [job("rope", seed, 1.7 + 0.001 * seed, last, gain=gain) for seed in range(4)]
     row = row_of(build_table(run_of(frames)), "rope")
-    assert row.verdict.why == why
-    assert (row.verdict.kind == "not testable") is bool(why), "whether the loss stays or rises"
+    assert row.verdict.kind == kind, "whatever the reach"
+    assert (row.far and row.far.kind) == far
     assert (row.reach and row.reach.used) == used
-    assert row.change is not None, "what was measured is shown all the same"
+    if row.far is not None and gain is not None:
+        assert row.far.gain.mean == pytest.approx(gain, abs=0.005)
+        assert (row.far.kind == "shown") is (row.far.gain.low > BITS.margin)
 
 
-def test_a_gain_that_may_be_either_is_not_testable() -> None:
+def test_a_gain_that_may_be_either_does_not_show_the_use_of_far_context() -> None:
     def noisy(seed: int) -> pd.DataFrame:
         uneven = Values(REACH, list(1.73 + EASE + 0.5 * np.array([1, 1, -1, 1, 1, -1])), 16, documents=TEXTS)
         return job("rope", seed, 1.7, 1.7, gain=None, more=[uneven])
 
     row = row_of(build_table(run_of([noisy(seed) for seed in range(4)])), "rope")
-    assert row.reach is not None
-    assert row.reach.gain is not None
-    assert row.reach.gain.mean > BITS.margin > row.reach.gain.low
-    assert (row.verdict.kind, row.verdict.why, row.reach.used) == ("not testable", "reach inconclusive", 64)
+    assert row.far is not None
+    assert row.far.gain.mean > BITS.margin > row.far.gain.low
+    assert row.far.kind == "not shown"
+
+
+@pytest.mark.parametrize(("right", "kind"), [(0.6, "shown"), (0.1, "not shown")])
+def test_far_context_of_a_task_is_judged_by_far_answers(right: float, kind: str) -> None:
+    far = Values(FAR, list(right + EASE / 10), 64, documents=TEXTS)
+    row = row_of(
+        build_table(run_of([job("rope", seed, 0.9, 0.9, metric="right", more=[far]) for seed in range(3)], RIGHT)),
+        "rope",
+    )
+    assert row.far is not None
+    assert (row.far.kind, row.far.bar) == (kind, RIGHT.chance)
+
+
+def test_the_practical_length_ends_before_the_first_length_beyond_the_margin() -> None:
+    def trained(seed: int, *means: float) -> pd.DataFrame:
+        chance = np.random.default_rng(seed)
+        values = [
+            Values("bits", list(mean + EASE + 0.002 * chance.normal(size=6)), 64 * 2**n, documents=TEXTS)
+            for n, mean in enumerate(means)
+        ]
+        return records_frame(values, job=f"{means}-{seed}", spec="rope", seed=seed)
+
+    for means, length in (
+        ((1.7, 1.7, 1.7, 1.7), 512), ((1.7, 1.7, 1.9, 1.7), 128), ((1.7, 1.9, 1.7, 1.7), 64),
+        ((1.7, 1.0, 1.0, 1.9), 256),
+    ):  # fmt: skip
+        table = build_table(run_of([trained(seed, *means) for seed in range(4)], lengths=(1, 2, 4, 8)))
+        assert row_of(table, "rope").practical_length == length
 
 
 def test_rows_of_one_training_share_its_reach() -> None:
@@ -346,35 +396,9 @@ def test_rows_tuned_otherwise_are_not_contrasted(tuning: dict[str, str], rates: 
 
 
 def test_the_margin_is_that_of_the_unit_whatever_a_run_recorded() -> None:
-    assert Metric("bits", "bits per byte", "lower", margin=0.5, fails=9).margin == BOUNDS["bits per byte"].margin
-    assert Metric("bits", "bits per byte", "lower", margin=0.5, fails=9).fails == BOUNDS["bits per byte"].failure
+    assert Metric("bits", "bits per byte", "lower", margin=0.5).margin == MARGINS["bits per byte"]
     with pytest.raises(ValueError, match="a margin above 0 is needed"):
         Metric("speed", "furlongs", "higher")
-
-
-@pytest.mark.parametrize(
-    ("metric", "change", "last", "word"),
-    [
-        (BITS, 0.0, 2.0, "equivalent"), (BITS, 0.02, 2.0, "inconclusive"), (BITS, 0.04, 2.0, "worse"),
-        (BITS, 0.3, 2.0, "worse"), (BITS, 0.33, 2.0, "fails"), (BITS, -0.04, 2.0, "better"),
-        (RIGHT, 0.2, 0.9, "better"), (RIGHT, -0.2, 0.6, "worse"), (RIGHT, -0.6, 0.4, "fails"),
-        (RIGHT, -0.2, 0.13, "fails"), (RIGHT, -0.2, 0.17, "worse"),
-    ],
-)  # fmt: skip
-def test_verdicts_follow_the_tests_and_the_better_side(metric: Metric, change: float, last: float, word: str) -> None:
-    end = last + 0.005 * np.random.default_rng(3).normal(size=(5, 20))
-    begin = end - change + 0.005 * np.random.default_rng(4).normal(size=(5, 20))
-    test = margin_test(end, begin, metric.margin)
-    assert verdict_on(test, 1, test.p, (end, begin), metric) == word
-    assert verdict_on(test, 1, 0.06, (end, begin), metric) == "inconclusive", "after the adjustment"
-
-
-def test_failing_seeds_are_counted() -> None:
-    first, last = np.full((3, 4), 0.99), np.array([[0.99] * 4, [0.2] * 4, [0.98] * 4])
-    assert failing_seeds(last, first, RIGHT) == 1
-    assert failing_seeds(first, first, RIGHT) == 0
-    table = build_table(run_of([*several("rope", 1.7, 1.7, seeds=3), job("rope", 3, 1.7, 4.7)]))
-    assert row_of(table, "rope").failing_seeds == 1
 
 
 def test_views_of_other_kinds_are_judged_against_the_full_one() -> None:
@@ -385,9 +409,9 @@ def test_views_of_other_kinds_are_judged_against_the_full_one() -> None:
         frames.append(job("rope_2d", seed, 1.7, None, more=[shifted, finer]))
     table = build_table(run_of(frames, lengths=(1,)))
     assert {row.view: row.verdict.kind for row in table.rows} == {
-        FULL: "inconclusive",
-        "+3": "fails",
-        "finer": "equivalent",
+        FULL: "not judged",
+        "+3": "rises",
+        "finer": "flat",
     }
     assert row_of(table, "rope_2d").change is None
     assert row_of(table, "rope_2d", "finer").cells.keys() == {225}

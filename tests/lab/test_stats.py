@@ -16,7 +16,6 @@ from posenc.lab.stats import (
     holm,
     mean_interval,
     paired,
-    rank_correlation,
     share,
     within,
 )
@@ -145,27 +144,6 @@ def test_contrasts_are_adjusted_together_and_cautioned_where_seeds_are_of_two_ki
     assert near[0].significant, "a difference far smaller than the gap is no change of kind"
     assert contrasts([(learned[:1], failing[:1])], {})[0].caution == Caution("one seed")
     assert contrasts([], {}) == []
-
-
-def test_rank_correlation_by_hand() -> None:
-    x, y = [1, 2, 3, 4, 5, 6, 7, 8], [2, 1, 4, 3, 6, 5, 7, 8]
-    result = rank_correlation(x, y)
-    assert result.value == pytest.approx((25 - 3) / 28), "three of 28 pairs are in the other order"
-    half = 1.959964 * math.sqrt(0.437 / 4)
-    assert (result.low, result.high) == pytest.approx([math.tanh(math.atanh(22 / 28) + s * half) for s in (-1, 1)])
-    rho = 1 - 6 * 6 / (8 * 63)
-    spearman = rank_correlation(x, y, kind="spearman")
-    half = 1.959964 * math.sqrt((1 + rho**2 / 2) / 5)
-    assert spearman.value == pytest.approx(rho)
-    assert spearman.low == pytest.approx(math.tanh(math.atanh(rho) - half))
-    for order, end in ((1, "high"), (-1, "low")):
-        perfect = rank_correlation(x, [order * value for value in x])
-        assert getattr(perfect, end) == perfect.value == pytest.approx(order)
-        assert 0.3 < min(abs(perfect.low), abs(perfect.high)) < 0.7
-    with pytest.raises(ValueError, match="at least five encodings"):
-        rank_correlation([1, 2, 3, 4], [1, 2, 3, 4])
-    with pytest.raises(ValueError, match="y: finite numbers that are not all equal"):
-        rank_correlation(x, [1] * 8)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from scipy.stats import binom
 from tests.samples import mostly_slow
 
-from posenc.lab.stats import Array, contrasts, equivalent, mean_interval, rank_correlation, share
+from posenc.lab.stats import Array, contrasts, equivalent, mean_interval, share
 
 LEARNED, FAILED = 0.97, 0.05
 Chance = np.random.Generator
@@ -144,16 +144,3 @@ def test_a_real_difference_is_claimed_beside_encodings_that_fail() -> None:
         claims = contrasts(pairs, {name: values.mean(axis=1) for name, values in shown.items()})
         significant.append(claims[0].significant)
     assert sum(significant) >= 27
-
-
-@pytest.mark.parametrize(
-    ("n", "rho", "times"),
-    mostly_slow([(8, 0.8, 300), (8, 0.99, 2000), (12, 0.8, 2000), (12, 0.99, 2000)], (8, 0.8, 300)),
-)
-def test_rank_correlations(n: int, rho: float, times: int) -> None:
-    chance, held = np.random.default_rng(5), 0
-    for _ in range(times):
-        x = chance.normal(size=n)
-        result = rank_correlation(x, rho * x + math.sqrt(1 - rho**2) * chance.normal(size=n))
-        held += result.low <= 2 / math.pi * math.asin(rho) <= result.high
-    assert held / times >= 1 - at_most(0.07, times)

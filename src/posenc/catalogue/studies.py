@@ -40,9 +40,8 @@ class StudyRow:
     Attributes:
         name: as the comparison was given it.
         seeds: trainings.
-        learned: whether it learned the task at the training length.
-        verdict: on the change over length, such as "equivalent" or "not testable: …", with the reason
-            (`posenc.lab.report.numbers.Verdict`).
+        learned: whether it learned the task at the training length; a language model, more than single tokens.
+        verdict: on the change over length, such as "flat" (`posenc.lab.report.verdicts.Verdict`).
         means: by length in tokens.
         window: the same under a window of the training length.
         contrasts: at the longest length, those of its table.

@@ -17,7 +17,6 @@ CLAIMS: tuple[Claim, ...] = (
         "Press et al., arXiv 2108.12409, section 2.2", TEXT,
         both(loses("sinusoidal"), loses("rope")),
     ),
-    Claim("RoPE is flexible in sequence length.", "Su et al., arXiv 2104.09864, abstract", TEXT, keeps("rope")),
     Claim(
         "ALiBi extrapolates beyond its training length.",
         "Press et al., arXiv 2108.12409, abstract", TEXT, keeps("alibi"),

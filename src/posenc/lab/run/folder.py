@@ -233,8 +233,7 @@ def _joined(group: Sequence[Run]) -> Run:
 
 
 def _metric_record(metric: Metric) -> dict[str, Any]:
-    record = {name: value for name, value in asdict(metric).items() if value not in (None, float("inf"))}
-    return _as_written(record)
+    return _as_written({name: value for name, value in asdict(metric).items() if value is not None})
 
 
 def _as_written(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from posenc.lab.tasks.task import Data, Planned, Task
 
 # What is compared where nobody names a task: each panel with what differs from the task's quick profile. Steps are from
 # trials: with these, tasks are as well learned as with more, and both take four minutes on two cores.
-PANELS: dict[str, dict[str, int]] = {"recall": {"steps": 300}, "copy": {"steps": 300}, "text": {}}
+PANELS: dict[str, dict[str, int]] = {"recall": {"steps": 300}, "copy": {"steps": 400}, "text": {}}
 TUNING_OUTPUTS = ("tune", TRIALS, TUNED)  # what posenc tune leaves in a run's folder, before the run or after it
 
 

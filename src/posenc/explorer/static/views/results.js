@@ -43,7 +43,7 @@ page.view(
             ? `${some(least, "training")} each`
             : `${least} to ${most} trainings each`;
       view.say(
-        `Trained at ${format(trained)} tokens, ${better} is better, ${count}. Verdicts: ${verdicts.join(", ") || "–"}.${counting ? ` Did not learn: at the training length not better than a ${counting[0]}-gram of the same training text.` : ""}`,
+        `Trained at ${format(trained)} tokens, ${better} is better, ${count}. Verdicts: ${verdicts.join(", ") || "–"}.${counting ? " A flat loss says nothing about the use of far context: a model of a few tokens is flat trivially." : ""}`,
       );
       const line = (name, i) => ({
         name,
