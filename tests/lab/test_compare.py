@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,10 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.lab.conftest import numbers, run, typed
+from tests.lab.conftest import NUMBERS, numbers, run, typed
+from tests.lab.report_page import read_page
 
 from posenc.lab import commands
+from posenc.lab.report.render import terminal_summary
 from posenc.lab.run.folder import read_run
+from posenc.lab.run.progress import Display
 from posenc.lab.run.stopping import StoppedByUserError, stoppable
 
 
@@ -108,18 +112,126 @@ def test_a_failing_job_is_named_and_the_others_are_reported(
 
 
 def test_who_asked_for_no_hangup_gets_none() -> None:
-    import signal
-
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     try:
         with stoppable("posenc compare"):
             os.kill(os.getpid(), signal.SIGHUP)
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
-        with pytest.raises(StoppedByUserError), stoppable("posenc compare"):
-            signal.raise_signal(signal.SIGHUP)
+        for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
+            with pytest.raises(StoppedByUserError) as stopped, stoppable("posenc compare"):
+                signal.raise_signal(number)
+            assert stopped.value.exit_code == 128 + number
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+# ---- The default run: several panels, one report ----
+
+
+@pytest.fixture
+def panels(monkeypatch: pytest.MonkeyPatch, here: None) -> None:
+    """Two panels of seconds."""
+    sizes = {"recall": {**NUMBERS, "train_length": 32}, "copy": NUMBERS}
+    monkeypatch.setattr("posenc.lab.compare_command.PANELS", sizes)
+    monkeypatch.setattr("posenc.lab.report_command.PANELS", sizes)
+
+
+def default_run(out: Path, *more: str) -> int:
+    return commands.run(["compare", "rope", "alibi", "--out", str(out), "--device", "cpu", *more])
+
+
+def test_the_default_run_has_a_folder_for_each_panel_and_one_report(
+    tmp_path: Path, panels: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    assert default_run(out) == 0
+    runs = [read_run(out / name) for name in ("recall", "copy")]
+    assert [run.task for run in runs] == ["recall", "copy"]
+    assert {path.name for path in out.iterdir()} == {"recall", "copy", "report.html", "claims.md", "charts"}
+    for panel in runs:
+        assert set(json.loads((panel.path / "verdicts.json").read_text())["encodings"]) == {"rope", "alibi"}
+        assert (panel.path / "table.md").is_file()
+        assert "posenc compare rope alibi" in panel.command
+    page, printed = (out / "report.html").read_text(), capsys.readouterr().out
+    for line in terminal_summary(runs)[:2]:
+        assert line in printed
+        assert line in read_page(page).text
+    assert commands.run(["report", str(out)]) == 0
+    assert (out / "report.html").read_text() == page
+    assert default_run(out) == 0
+    assert capsys.readouterr().out.count("finished already") == 2
+    assert run_of_one_task(tmp_path / "one") == numbers(out / "copy"), "a panel is a run like any other"
+
+
+def run_of_one_task(out: Path) -> list[tuple[object, ...]]:
+    assert run(out) == 0
+    return numbers(out)
+
+
+@pytest.mark.parametrize("after", [pytest.param(1, marks=pytest.mark.slow), 3])
+def test_a_default_run_that_is_stopped_leaves_a_report_and_goes_on(
+    tmp_path: Path, panels: None, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    """Stopped after so many of four jobs: the report has what is finished, and the numbers end as if undisturbed."""
+    out, done, finish_job = tmp_path / "run", list[str](), Display._finish
+
+    def stop(self: Display, name: str) -> None:
+        finish_job(self, name)
+        done.append(name)
+        if len(done) == after:
+            signal.raise_signal(signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Display, "_finish", stop)
+        assert default_run(out, "--workers", "1") == 143
+    finished = read_page((out / "report.html").read_text())
+    assert ("copy" in finished.text) is (after > 2)
+    assert finished.tables["numbers-1"]
+    assert default_run(out) == 0
+    assert default_run(tmp_path / "quiet") == 0
+    for name in ("recall", "copy"):
+        assert numbers(out / name) == numbers(tmp_path / "quiet" / name)
+
+
+def test_a_report_is_there_whenever_a_job_has_ended(
+    tmp_path: Path, panels: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, seen, finish_job = tmp_path / "run", list[int](), Display._finish
+
+    def look(self: Display, name: str) -> None:
+        finish_job(self, name)
+        page = read_page((out / "report.html").read_text())
+        seen.append(sum(len(table) for name, table in page.tables.items() if name.startswith("numbers")))
+
+    monkeypatch.setattr(Display, "_finish", look)
+    assert default_run(out, "--workers", "1") == 0
+    assert seen == [2, 3, 5, 6], "a line for each encoding that is finished, and one of headings for each panel"
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [(["--pairs", "4"], "--task text has no such number"), (["--set", "lag=3"], "lag"), (["nosuch"], "nosuch")],
+)
+def test_what_is_wrong_with_a_panel_is_said_before_any_job(
+    more: list[str], words: str, tmp_path: Path, panels: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert default_run(tmp_path / "run", *more) == 2
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_of_one_task_or_of_something_else_is_not_filled_with_panels(
+    quiet: Path, tmp_path: Path, panels: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "thesis.tex").write_text("")
+    for folder in (shutil.copytree(quiet, tmp_path / "run"), other):
+        before = sorted(path.name for path in folder.iterdir())
+        assert default_run(folder) == 2
+        assert str(folder) in capsys.readouterr().err
+        assert sorted(path.name for path in folder.iterdir()) == before
 
 
 @contextmanager

@@ -142,7 +142,7 @@ def test_a_command_that_is_stopped_ends_its_workers(
     before = signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     try:
         thread.start()
-        assert run(out, "--steps", "100000", "--executor", f"{__name__}:Recorded", encodings=["nope"]) == 130
+        assert run(out, "--steps", "100000", "--executor", f"{__name__}:Recorded", encodings=["nope"]) == 128 + number
     finally:
         signal.signal(number, before)
     thread.join()

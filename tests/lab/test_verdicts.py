@@ -12,7 +12,7 @@ import pytest
 from posenc.lab import commands
 from posenc.lab.metrics import BITS, FAR, Metric
 from posenc.lab.report.numbers import build_table
-from posenc.lab.report.verdicts import practical_length, simultaneous, verdict_on
+from posenc.lab.report.verdicts import practical_length, simultaneous, verdict_on, verdicts_on
 from posenc.lab.run.folder import read_run
 
 LOSS = Metric("bits", BITS, "lower")
@@ -34,10 +34,10 @@ def change(
 @pytest.mark.parametrize(("metric", "sign", "kind"), [(LOSS, 1, "rises"), (LOSS, -1, "falls"), (RIGHT, -1, "falls")])
 def test_a_drift_of_twice_the_margin_is_found(metric: Metric, sign: int, kind: str, seeds: int) -> None:
     draw = np.random.default_rng(0)
-    drifts = [verdict_on(change(2 * sign * metric.margin, draw, seeds), metric, 1).kind for _ in range(100)]
+    drifts = [verdict_on(change(2 * sign * metric.margin, draw, seeds), metric, 0.9).kind for _ in range(100)]
     assert drifts.count(kind) >= 95
     better = (kind == "falls") == (metric.better == "lower")
-    assert verdict_on(change(9 * sign * metric.margin, draw, seeds), metric, 1).stable is better
+    assert verdict_on(change(9 * sign * metric.margin, draw, seeds), metric, 0.9).stable is better
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
@@ -46,12 +46,12 @@ def test_in_95_of_100_tables_no_drift_within_the_margin_is_called_a_rise(drift: 
     """The true changes of a table of eight are noise around a drift of so many margins, at most the margin itself."""
     draw = np.random.default_rng(1)
     tables = [
-        [verdict_on(change(drift * LOSS.margin, draw, seeds), LOSS, ENCODINGS).kind for _ in range(ENCODINGS)]
-        for _ in range(100)
+        verdicts_on({n: change(drift * LOSS.margin, draw, seeds) for n in range(ENCODINGS)}, LOSS) for _ in range(100)
     ]
-    assert sum("rises" in table for table in tables) <= 5
-    assert sum("falls" in table for table in tables) == 0
-    flat = sum(kinds.count("flat") for kinds in tables)
+    kinds = [[verdict.kind for verdict in table.values()] for table in tables]
+    assert sum("rises" in table for table in kinds) <= 5
+    assert sum("falls" in table for table in kinds) == 0
+    flat = sum(table.count("flat") for table in kinds)
     assert flat > 0.9 * 100 * ENCODINGS if drift == 0 and seeds == 1 else flat >= 0
 
 
@@ -59,7 +59,7 @@ def test_a_verdict_is_given_where_the_whole_interval_lies_in_its_region() -> Non
     draw = np.random.default_rng(2)
     kinds = set()
     for drift in np.linspace(-0.06, 0.06, 61):
-        verdict = verdict_on(change(float(drift), draw), LOSS, ENCODINGS)
+        verdict = verdict_on(change(float(drift), draw), LOSS, simultaneous(ENCODINGS))
         assert verdict.change is not None
         low, high = verdict.change.low, verdict.change.high
         regions = {"rises": low > 0.02, "falls": high < -0.02, "flat": low > -0.02 and high < 0.02}
@@ -70,10 +70,22 @@ def test_a_verdict_is_given_where_the_whole_interval_lies_in_its_region() -> Non
     assert kinds == {"rises", "falls", "flat", "inconclusive"}
 
 
+def test_the_clearest_rows_leave_the_others_more_power() -> None:
+    draw = np.random.default_rng(4)
+    pairs = {**{n: change(3.0, draw, 3) for n in range(7)}, "last": change(0.0, draw, 3)}
+    verdicts = verdicts_on(pairs, LOSS)
+    assert [verdicts[n].kind for n in range(7)] == ["rises"] * 7
+    assert verdicts["last"].confidence == simultaneous(1) == 0.9
+    assert sorted(v.confidence for v in verdicts.values()) == sorted(simultaneous(k) for k in range(1, 9))
+    unsure = verdicts_on({**pairs, "last": change(LOSS.margin, draw, 3), "further": change(LOSS.margin, draw, 3)}, LOSS)
+    assert [unsure[n].kind for n in ("last", "further")] == ["inconclusive"] * 2
+    assert [unsure[n].confidence for n in ("last", "further")] == [simultaneous(2)] * 2
+
+
 def test_a_practical_length_is_seldom_longer_than_the_true_one() -> None:
     draw = np.random.default_rng(3)
     found = [
-        practical_length(64, {128: change(0.0, draw), 256: change(LOSS.margin, draw)}, LOSS, ENCODINGS)
+        practical_length(64, {128: change(0.0, draw), 256: change(LOSS.margin, draw)}, LOSS, simultaneous(ENCODINGS))
         for _ in range(200)
     ]
     assert found.count(128) >= 190

@@ -12,7 +12,7 @@ above chance and above the majority class. Of a language model no such thing is 
 better than the entropy of single tokens or not, which is the condition of a verdict, and better than the n-gram of the
 run or not, by the 95 % interval of the difference by document (`posenc.lab.run.baselines`).
 
-**Multiplicity.** Verdicts have simultaneous intervals; the contrasts of a table are one family, adjusted by Holm. A
+**Multiplicity.** The verdicts of a table are one family and its contrasts another, each adjusted by Holm. A
 contrast is not made between rows whose rates were tuned by different procedures, nor with a loss above the entropy of
 single tokens.
 """
@@ -40,7 +40,7 @@ from posenc.lab.metrics import (
     WINDOW,
     Metric,
 )
-from posenc.lab.report.verdicts import FarContext, Verdict, practical_length, simultaneous, verdict_on
+from posenc.lab.report.verdicts import FarContext, Verdict, practical_length, simultaneous, verdicts_on
 from posenc.lab.run.folder import Run
 from posenc.lab.stats import (
     Array,
@@ -389,11 +389,12 @@ def build_table(run: Run, baselines: Mapping[str, Key] = BASELINES) -> Table:
     drafts = {key: _draft(key, records, run, counting, bar) for key in records.values}
     pairs, omissions = _planned_contrasts(records, run, last, baselines, counting)
     contrasts_of, tests = _contrasts(records, last, pairs, untrained=run.pretrained)
-    verdicts = sum(draft.judged and draft.last in draft.pairs for draft in drafts.values())
+    changes = {key: draft.pairs[draft.last] for key, draft in drafts.items() if draft.may_be_judged}
+    verdicts = verdicts_on(changes, metric)
     threshold = counting.probe if counting else metric.threshold
     rows = [
         _row(
-            key, draft, records, run, verdicts, bar, contrasts_of.get(key, {}),
+            key, draft, records, run, verdicts.get(key), bar, contrasts_of.get(key, {}),
             steps_to_learn(records.probes_of(key[0]), threshold, metric),
         )
         for key, draft in drafts.items()
@@ -457,6 +458,11 @@ class _Draft:
     last: int  # the length that is judged
     judged: bool  # whether it is a row that gets a verdict
 
+    @property
+    def may_be_judged(self) -> bool:
+        """Whether a verdict can be given: the task is learned, and there is a value."""
+        return self.judged and self.learned_share.mean >= 0.5 and self.last in self.pairs
+
 
 def _draft(key: Key, records: Measured, run: Run, counting: Baselines | None, bar: float | None) -> _Draft:
     (spec, view), tables, metric = key, records.values[key], run.decides
@@ -506,7 +512,7 @@ def _far(
 
 
 def _row(
-    key: Key, draft: _Draft, records: Measured, run: Run, verdicts: int, bar: float | None,
+    key: Key, draft: _Draft, records: Measured, run: Run, verdict: Verdict | None, bar: float | None,
     contrasts_of_row: dict[str, Contrast], steps: float | None,
 ) -> Row:  # fmt: skip
     (spec, view), tables, metric = key, records.values[key], run.decides
@@ -515,10 +521,8 @@ def _row(
         verdict = Verdict("not judged", metric.margin)
     elif not learned:
         verdict = Verdict("above single tokens" if metric.language else "did not learn", metric.margin)
-    elif pair is None:
+    elif verdict is None:
         verdict = Verdict("no value", metric.margin)
-    else:
-        verdict = verdict_on(pair, metric, verdicts)
     solved = draft.ngram_share if metric.language else draft.learned_share
     by_context = records.reach.get(spec)
     return Row(
@@ -531,7 +535,7 @@ def _row(
         ngram_share=draft.ngram_share,
         change=paired(*pair) if pair else None,
         verdict=verdict,
-        practical_length=practical_length(run.trained, draft.pairs, metric, verdicts)
+        practical_length=practical_length(run.trained, draft.pairs, metric, verdict.confidence)
         if verdict.change and view == FULL and last > run.trained
         else None,
         far=_far(spec, records, run, learned, bar, simultaneous(len(records.at_trained))) if view == FULL else None,

@@ -12,19 +12,24 @@ model what is measured is its reach, loss at T/4 − loss at T tokens of context
 that controls distances it is the share of right answers that depend on tokens farther back than T/4, and the bar is
 chance or the majority class, whichever is higher.
 
-**Multiplicity.** Intervals of a table are simultaneous: with k verdicts, each interval has confidence 1 − 2·5 %/k, so
-that a table has a false verdict in at most 5 % of cases (Bonferroni). Lengths between the training length and the
-longest one are looked at in order and only as long as all before are within the margin, which needs no adjustment.
+**Multiplicity.** A table has a false verdict in at most 5 % of cases. Its rows are judged in the order of their
+p-values, the clearest first: with k verdicts to give, the interval has confidence 1 − 2·5 %/k, of which one side
+decides, and each verdict that is given leaves one less (S. Holm, Scandinavian Journal of Statistics 6 (1979) 65–70).
+The verdicts on far context all have the confidence of the first (Bonferroni). Lengths between the training length and
+the longest one are looked at in order, and only as long as all before are within the margin, which needs no adjustment.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 from posenc.lab.metrics import Metric
-from posenc.lab.stats import LEVEL, Array, Interval, paired, within
+from posenc.lab.stats import LEVEL, Array, Interval, p_above, paired, within
+
+Key = TypeVar("Key")
+Pair = tuple[Array, Array]
 
 VerdictKind = Literal[
     "rises", "falls", "flat", "inconclusive", "no value", "above single tokens", "did not learn", "not judged"
@@ -73,15 +78,29 @@ def simultaneous(tests: int) -> float:
     return 1 - 2 * LEVEL / max(1, tests)
 
 
-def verdict_on(pair: tuple[Array, Array], metric: Metric, tests: int) -> Verdict:
-    """The verdict on a change.
+def verdicts_on(pairs: Mapping[Key, Pair], metric: Metric) -> dict[Key, Verdict]:
+    """The verdicts on the changes of a table, adjusted together.
 
     Args:
-        pair: the values at the longest and at the training length, (seeds, documents).
+        pairs: of each row the values at the longest and at the training length, (seeds, documents).
         metric: its margin and better side.
-        tests: how many verdicts the table has.
     """
-    confidence = simultaneous(tests)
+    verdicts, left = dict[Key, Verdict](), len(pairs)
+    for key in sorted(pairs, key=lambda key: _least_p(pairs[key], metric.margin)):
+        verdicts[key] = verdict_on(pairs[key], metric, simultaneous(left))
+        left -= verdicts[key].kind != "inconclusive"  # after the first of these, no other row can be decided
+    return verdicts
+
+
+def _least_p(pair: Pair, margin: float) -> float:
+    """The one-sided p-value of the best supported region."""
+    difference = pair[0] - pair[1]
+    outside = [p_above(sign * difference, margin) for sign in (1, -1)]
+    return min(*outside, max(p_above(sign * difference, -margin) for sign in (1, -1)))
+
+
+def verdict_on(pair: Pair, metric: Metric, confidence: float) -> Verdict:
+    """The verdict on one change, by its interval of a confidence."""
     change = paired(*pair, confidence=confidence)
     answer = within(change, metric.margin)
     if answer == "inconclusive":
@@ -91,18 +110,18 @@ def verdict_on(pair: tuple[Array, Array], metric: Metric, tests: int) -> Verdict
     return Verdict(kind, metric.margin, change, confidence, kind in ("flat", better))
 
 
-def practical_length(trained: int, pairs: Mapping[int, tuple[Array, Array]], metric: Metric, tests: int) -> int:
+def practical_length(trained: int, pairs: Mapping[int, Pair], metric: Metric, confidence: float) -> int:
     """The longest tested length up to which a model loses less than the margin; the training length if none is.
 
     Args:
         trained: the training length in tokens.
         pairs: the values at each longer length and at the training length, by length in tokens.
         metric: its margin and better side.
-        tests: how many verdicts the table has.
+        confidence: of each interval.
     """
     longest = trained
     for length, pair in sorted(pairs.items()):
-        change = paired(*pair, confidence=simultaneous(tests))
+        change = paired(*pair, confidence=confidence)
         worst = change.high if metric.better == "lower" else -change.low
         if worst >= metric.margin:
             break

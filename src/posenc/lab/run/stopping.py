@@ -19,10 +19,10 @@ class StoppedByUserError(Exception):
 
     Args:
         text: what to say.
-        number: of the signal.
+        number: of the signal, by default Ctrl-C's.
     """
 
-    def __init__(self, text: str, number: int) -> None:
+    def __init__(self, text: str, number: int = signal.SIGINT) -> None:
         super().__init__(text)
         self.exit_code = 128 + number  # as a shell counts
 

@@ -13,8 +13,8 @@ adjusted p-value is at most 0.05 and there is no caution (`Contrast.significant`
 different where it lies beyond the margin on one side (`within`); an interval of confidence 1 − 2·level is wrong in at
 most ``level`` of cases, since one side decides.
 
-**Multiplicity.** The p-values of all contrasts of a table are adjusted together by Holm (`holm`); the intervals of its
-verdicts are simultaneous (`posenc.lab.report.verdicts`).
+**Multiplicity.** The p-values of all contrasts of a table are adjusted together by Holm (`holm`); so are its verdicts,
+each with the interval that decides (`posenc.lab.report.verdicts`).
 
 **Bimodal seeds.** Some encodings learn a task from some seeds only; then a mean lies near 0 or near 1 by luck. If the
 seeds of some row of the table fall into two groups, and a contrast is about as large as the gap between the groups and
