@@ -22,6 +22,8 @@ from posenc.lab.report.render import terminal_summary
 from posenc.lab.run.folder import read_run
 from posenc.lab.run.progress import Display
 from posenc.lab.run.stopping import StoppedByUserError, stoppable
+from posenc.lab.tasks.recall import Recall
+from posenc.lab.tasks.sequences import SIZES
 
 
 def test_a_run_ends_with_its_report(quiet: Path) -> None:
@@ -132,9 +134,9 @@ def test_who_asked_for_no_hangup_gets_none() -> None:
 @pytest.fixture
 def panels(monkeypatch: pytest.MonkeyPatch, here: None) -> None:
     """Two panels of seconds."""
-    sizes = {"recall": {**NUMBERS, "train_length": 32}, "copy": NUMBERS}
-    monkeypatch.setattr("posenc.lab.compare_command.PANELS", sizes)
-    monkeypatch.setattr("posenc.lab.report_command.PANELS", sizes)
+    monkeypatch.setattr("posenc.lab.compare_command.PANELS", ("recall", "copy"))
+    monkeypatch.setitem(SIZES, "quick", NUMBERS)  # type: ignore[misc]
+    monkeypatch.setattr(Recall, "sizes", {**Recall.sizes, "quick": {"train_length": 32}})
 
 
 def default_run(out: Path, *more: str) -> int:
@@ -211,7 +213,12 @@ def test_a_report_is_there_whenever_a_job_has_ended(
 
 @pytest.mark.parametrize(
     ("more", "words"),
-    [(["--pairs", "4"], "--task text has no such number"), (["--set", "lag=3"], "lag"), (["nosuch"], "nosuch")],
+    [
+        (["--pairs", "4"], "--task text has no such number"),
+        (["--set", "lag=3"], "lag"),
+        (["nosuch"], "nosuch"),
+        (["--lr", "-1"], "--lr"),
+    ],
 )
 def test_what_is_wrong_with_a_panel_is_said_before_any_job(
     more: list[str], words: str, tmp_path: Path, panels: None, capsys: pytest.CaptureFixture[str]

@@ -12,7 +12,6 @@ from posenc.lab.stats import (
     Caution,
     by_document,
     contrasts,
-    equivalent,
     holm,
     mean_interval,
     paired,
@@ -70,7 +69,6 @@ def test_items_count_within_their_documents() -> None:
     twice = np.repeat(np.random.default_rng(1).normal(size=(1, 20)), 2, axis=1)
     assert mean_interval(twice, np.arange(40) // 2) == mean_interval(twice[:, ::2])
     assert mean_interval(twice).error < 0.8 * mean_interval(twice, np.arange(40) // 2).error
-    assert equivalent(twice, twice * 0, 1.0, np.arange(40) // 2) == equivalent(twice[:, ::2], twice[:, ::2] * 0, 1.0)
 
 
 def test_p_agrees_with_the_interval_which_is_the_widest_of_three() -> None:
@@ -99,9 +97,10 @@ def test_answers_follow_the_interval_of_90_percent() -> None:
     low, high = stats.ttest_1samp(table.ravel(), 0).confidence_interval(0.9)
     assert low > 0
     zero = np.zeros_like(table)
-    answers = {m: equivalent(table, zero, m) for m in (high * 1.001, high * 0.999, low * 1.001, low * 0.999)}
+    interval = paired(table, zero, confidence=0.9)
+    answers = {m: within(interval, m) for m in (high * 1.001, high * 0.999, low * 1.001, low * 0.999)}
     assert list(answers.values()) == ["equivalent", "inconclusive", "inconclusive", "different"]
-    assert equivalent(zero, table, low * 0.999) == "different"
+    assert within(paired(zero, table, confidence=0.9), low * 0.999) == "different"
     with pytest.raises(ValueError, match="margin: a number above 0"):
         within(paired(table, zero), 0)
 

@@ -14,7 +14,7 @@ import pytest
 from scipy.stats import binom
 from tests.samples import mostly_slow
 
-from posenc.lab.stats import Array, contrasts, equivalent, mean_interval, share
+from posenc.lab.stats import Array, contrasts, mean_interval, paired, share, within
 
 LEARNED, FAILED = 0.97, 0.05
 Chance = np.random.Generator
@@ -113,7 +113,9 @@ def test_neither_equivalence_nor_difference_is_claimed_at_the_margin(seeds: int,
     """The true change is the margin, where each of both claims is wrong in 5 % of cases at most."""
     chance = np.random.default_rng(2)
     answers = [
-        equivalent(edge + crossed(chance, seeds, 24, 0.002, 0.01, 0.01), np.zeros((seeds, 24)), 0.02)
+        within(
+            paired(edge + crossed(chance, seeds, 24, 0.002, 0.01, 0.01), np.zeros((seeds, 24)), confidence=0.9), 0.02
+        )
         for _ in range(times)
     ]
     for claim in ("equivalent", "different"):
@@ -128,7 +130,7 @@ def test_rare_failures_are_not_seen_by_equivalence() -> None:
     for _ in range(times):
         fails = chance.random((5, 1)) < failing
         change = np.where(fails, -0.4, 0.0) + crossed(chance, 5, 24, 0.001, 0.005, 0.01)
-        answers.append(equivalent(change, np.zeros((5, 24)), 0.4 * failing))
+        answers.append(within(paired(change, np.zeros((5, 24)), confidence=0.9), 0.4 * failing))
     assert answers.count("equivalent") / times == pytest.approx(0.95**5, abs=0.08)
 
 

@@ -9,9 +9,10 @@ _IN_TASKS = (
     "nope", "sinusoidal", "learned", "rope", "xpos", "alibi", "t5", "kerple", "sandwich", "fire", "shaw", "fox",
     "data_alibi", "path", "transformer_xl", "cope", "dape", "stick-breaking",
 )  # fmt: skip
+_BY_DEFAULT = ("nope", "sinusoidal", "rope", "alibi", "t5", "fire", "fox", "stick-breaking")
 RECORDED: dict[str, tuple[str, ...]] = {
     "text": ("rope", "alibi"),
-    "quick": ("nope", "sinusoidal", "learned", "rope", "alibi", "t5", "fox", "stick-breaking"),
+    **dict.fromkeys(("quick", "quick-recall", "quick-copy"), _BY_DEFAULT),
     "extension-drope": ("rope", "pi", "ntk", "yarn", "longrope"),
     "extension": ("rope", "pi", "ntk", "yarn", "dynamic_yarn", "streaming_llm"),
     "recall-fox-pro": ("rope", "fox"),

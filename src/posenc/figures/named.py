@@ -12,7 +12,7 @@ from posenc.figures import biases, content, generators, rotations, structure
 from posenc.figures.drawn import Curves, Figure, Heat
 from posenc.figures.mechanisms import TOKENS
 
-SHOWN = "text"  # a comparison; the picture has room for eight of its rows
+SHOWN = "quick"  # a comparison; the picture has room for eight of its rows
 
 
 def _sinusoids() -> Figure:

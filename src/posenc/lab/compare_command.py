@@ -122,12 +122,12 @@ def _compare(
     with allow_imports(allowlist_of(typed, classes_from)), stoppable(context.obj):
         executor, settings = _executor(executor_name, numbers, set_ or ())
         of_one_task = task_name or chosen_profile or data or settings or set(numbers) - _MACHINE
-        panels = {task_name or "text": dict[str, int]()} if of_one_task else PANELS
+        panels = (task_name or "text",) if of_one_task else PANELS
         trackers, requests = tuple(dict.fromkeys(track or ())), list[RunRequest]()
-        for name, sizes in panels.items():
+        for name in panels:
             task = task_named(name)
             profile = profile_of(task, chosen_profile or "quick", encodings or (), seeds if of_one_task else seeds or 1)
-            config = chosen(numbers, settings, profile.config.replaced(sizes))
+            config = chosen(numbers, settings, profile.config)
             profile = dataclasses.replace(profile, config=config)
             folder = default_folder(name if of_one_task else "", profile.name) if out is None else out
             source = task.source if data is None else data

@@ -32,9 +32,7 @@ from posenc.lab.specs import encoding_names, plugin_hashes, plugin_names
 from posenc.lab.tasks import task_named
 from posenc.lab.tasks.task import Data, Planned, Task
 
-# What is compared where nobody names a task: each panel with what differs from the task's quick profile. Steps are from
-# trials: with these, tasks are as well learned as with more, and both take four minutes on two cores.
-PANELS: dict[str, dict[str, int]] = {"recall": {"steps": 300}, "copy": {"steps": 400}, "text": {}}
+PANELS = ("recall", "copy", "text")  # what is compared where nobody names a task: those that answer soonest first
 TUNING_OUTPUTS = ("tune", TRIALS, TUNED)  # what posenc tune leaves in a run's folder, before the run or after it
 
 

@@ -48,7 +48,6 @@ from posenc.lab.stats.comparisons import (
     Answer,
     Share,
     contrasts,
-    equivalent,
     holm,
     p_above,
     share,
@@ -57,6 +56,6 @@ from posenc.lab.stats.comparisons import (
 from posenc.lab.stats.intervals import LEVEL, Array, Caution, Contrast, Interval, by_document, mean_interval, paired
 
 __all__ = [
-    "LEVEL", "Answer", "Array", "Caution", "Contrast", "Interval", "Share", "by_document", "contrasts", "equivalent",
+    "LEVEL", "Answer", "Array", "Caution", "Contrast", "Interval", "Share", "by_document", "contrasts",
     "holm", "mean_interval", "p_above", "paired", "share", "within",
 ]  # fmt: skip

@@ -40,20 +40,11 @@ def share(count: int, seeds: int) -> Share:
     return Share(count / seeds, float(low), float(high), count, seeds)
 
 
-def equivalent(
-    a: npt.ArrayLike, b: npt.ArrayLike, margin: float, documents: npt.ArrayLike | None = None, *, level: float = LEVEL
-) -> Answer:
-    """Test whether the mean of ``a − b`` lies within ``± margin``, by two one-sided tests at ``level`` each.
-
-    Returns:
-        "equivalent" where the interval of confidence 1 − 2·level lies within ± margin, "different" where it lies beyond
-        the margin on one side, "inconclusive" otherwise. Either claim is wrong in at most ``level`` of cases.
-    """
-    return within(paired(a, b, documents, confidence=1 - 2 * level), margin)
-
-
 def within(interval: Interval, margin: float) -> Answer:
-    """The answer of `equivalent` from an interval of confidence 1 − 2·level."""
+    """Whether an interval lies within ± margin ("equivalent"), beyond it on one side ("different"), or neither.
+
+    Either claim is wrong in at most ``level`` of cases, where the confidence is 1 − 2·level.
+    """
     if not margin > 0:
         raise ValueError(f"margin: a number above 0 is needed, not {margin:g}")
     if -margin < interval.low and interval.high < margin:

@@ -1,6 +1,6 @@
 const {data, make, format, some} = page;
 const FIRST = ["nope", "rope", "alibi", "t5", "cope", "fox", "stick-breaking"],
-  OPENS = "text";
+  OPENS = "quick";
 
 page.view(
   "results",
