@@ -77,7 +77,7 @@ def test_an_executor_and_a_chart(folder: Path, here: None) -> None:
     command = [*typed("pools:Threads"), "--task", "copy"]
     assert commands.run(command) == 0
     (chart,) = [command for command in COMMANDS if "--chart" in command]
-    words = chart.replace("posenc-compare/quick", str(folder / "run")).split()[1:]
+    words = chart.replace("posenc-compare/default", str(folder / "run")).split()[1:]
     assert commands.run([*words, "--out", "report"]) == 0
     assert list((folder / "report").rglob("*learning_time*.svg"))
 
