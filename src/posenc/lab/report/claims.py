@@ -115,8 +115,8 @@ class RunData(NamedTuple):
     def learned(self, *specs: str) -> bool:
         """Whether all of the specs are in the run and learned the task, or as language models more than an n-gram."""
         rows = [self.table.row(spec) for spec in specs]
-        shares = [row and (row.ngram_share if self.language else row.learned_share) for row in rows]
-        return all(share is not None and share.mean >= 0.5 for share in shares)
+        shares = [row.ngram_share if self.language else row.learned_share for row in rows if row is not None]
+        return len(shares) == len(specs) and all(share is not None and share.mean >= 0.5 for share in shares)
 
     def uses_context(self, spec: str) -> bool:
         """Whether the models of a spec can show what more context than in training does."""

@@ -45,6 +45,7 @@ from posenc.lab.run.folder import Run
 from posenc.lab.stats import (
     Array,
     Contrast,
+    Interval,
     Share,
     contrasts,
     mean_interval,
@@ -500,7 +501,8 @@ def _far(
     spec: str, records: Measured, run: Run, learned: bool, bar: float | None, confidence: float
 ) -> FarContext | None:
     """Whether far context is used: by the loss at T/4, or by the answers from farther back than that."""
-    metric, interval = run.decides, None
+    metric = run.decides
+    interval: Interval | None = None
     if metric.language and (by_context := records.reach.get(spec)) and run.trained // 4 in by_context:
         if pair := _common(by_context[run.trained // 4], by_context[run.trained]):
             interval, bar = paired(*pair, confidence=confidence), metric.margin

@@ -280,7 +280,8 @@ def terminal_table(run: Run, table: Table) -> TerminalTable:
         length = ABSENT if row.practical_length is None else f"{row.practical_length:,}"
         style = "green" if row.verdict.stable else "yellow" if row.verdict.change else "dim"
         change = with_error(row.verdict.change, table.metric, change=True).partition(" (")[0]
-        shown.add_row(row.spec, *means, *([change, Text(row.verdict.kind, style=style), length] if by_length else []))
+        rest: list[str | Text] = [change, Text(row.verdict.kind, style=style), length] if by_length else []
+        shown.add_row(row.spec, *means, *rest)
     if counting := table.baselines:  # the targets of all lengths are the same, and an n-gram's context is short
         for name, value in ((f"{counting.order}-gram", counting.ngram.mean), ("single tokens", counting.unigram)):
             shown.add_row(name, *[number(value, table.metric)] * (2 if by_length else 1))
