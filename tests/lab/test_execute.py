@@ -354,7 +354,7 @@ def test_a_new_executor_is_one_class_in_one_file(
     assert (name in executor_names()) == built_in
     assert run(tmp_path / "run", "--executor", name, "--set", "log=jobs.txt") == 0
     assert sorted((tmp_path / "jobs.txt").read_text().split()) == ["alibi-seed0", "rope-seed0"]
-    assert {row[1] for row in numbers(tmp_path / "run")} == {"rope", "alibi"}
+    assert set(read_run(tmp_path / "run").records["spec"]) == {"rope", "alibi"}
 
 
 @pytest.mark.parametrize("built_in", [True, False])
