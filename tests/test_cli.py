@@ -505,7 +505,9 @@ def test_serving_beyond_what_a_rotation_reaches_is_said(tmp_path: Path, capsys: 
     path = tmp_path / "config.json"
     path.write_text(json.dumps({"model_type": "llama", **sizes, "rope_theta": 10000.0}))
     assert posenc_cli.run(["serve-flags", str(path), "--length", "256"]) == 0
-    assert "meant for 128 tokens, and 256 are to be served" in capsys.readouterr().err
+    printed = capsys.readouterr().out
+    assert f"posenc extend {path} --length 256 --config-only" in printed
+    assert "--max-model-len" not in printed, "no line serves it unscaled"
     yarn = '{"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 128}'
     assert posenc_cli.run(["serve-flags", str(path), "--length", "256", "--rope", yarn]) == 0
-    assert not capsys.readouterr().err
+    assert "--max-model-len 256" in capsys.readouterr().out

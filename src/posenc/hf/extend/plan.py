@@ -429,15 +429,15 @@ def _new_scaling(method: str, length: int, original: int, recipe: Documented | N
         original: training length, in tokens.
         recipe: of the model's authors.
     """
-    notes, factor = [], length / original
+    notes: list[str] = []
     followed = recipe if recipe is not None and method in (AUTO, recipe.method) else None
     if followed is not None and followed.note:
         notes.append(f"{followed.model}: {followed.note}")
-    if followed is not None and (named := followed.factor(length)) is None:
+    named = None if followed is None else followed.factor(length)
+    if followed is not None and named is None:
         notes.append(f"{followed.source} names at most {followed.longest:,} tokens, fewer than {length:,}")
         followed = None
-    elif followed is not None:
-        factor = named
+    factor = length / original if named is None else named
     kind = method if method != AUTO else followed.method if followed is not None else "yarn"
     keys: Block = {"rope_type": kind, "factor": float(factor)}
     if kind == "llama3":
