@@ -8,8 +8,6 @@ from posenc.hf.serving.engines import (
     SGLANG,
     SPELLINGS,
     VLLM,
-    WRITER,
-    EngineResult,
     engine_result,
     engine_results,
     engine_table,
@@ -21,13 +19,9 @@ _LM = ("decoder", "code", "research")
 _PAGE = ("docs/engine-table.md",)
 _COLUMNS = {"vllm": VLLM, "sglang": SGLANG, "llama.cpp": CONVERTER, "mlx": MLX}
 _SPELLING = {VLLM: "v5", SGLANG: "v5", CONVERTER: "v5", MLX: "v4"}  # of which the sentence tells
-_MORE = {  # what a user of the engine does about it
-    "vllm": "posenc serve-flags MODEL --length {length_digits} prints its line, or why there is none.",
-    "sglang": "posenc serve-flags MODEL --length {length_digits} prints its line, or why there is none.",
-    "llama.cpp": "posenc gguf writes what the converter drops ({writer}); posenc serve-flags MODEL --length "
-                 "{length_digits} prints the server's line.",
-    "mlx": "Keep the keys of transformers 4 (rope_scaling) in the config: with version-5 keys alone {version_5}.",
-}  # fmt: skip
+_OWN_LINE = (
+    "posenc extend MODEL --length {length_digits} --config-only prints a model's own line, or why there is none."
+)
 
 
 def engine_rules() -> tuple[Rule, ...]:
@@ -59,7 +53,6 @@ def _measured(engine: str, column: str) -> Rule:
     results = [result for result in engine_results(column) if result.spelling == _SPELLING[column]]
     right = [result.row for result in results if result.right]
     wrong = [f"{r.row} ({r.gap:.2g})" for r in results if r.wrong and r.gap is not None]
-    refused = [f"{r.row} ({r.text})" for r in results if r.wrong and r.gap is None]
     known = ", ".join(name for name in ("default", "linear", "llama3", "yarn", "longrope") if name in right)
     version = newest(column)
     measures = engine_table()["engines"][column][version]["measures"]
@@ -70,24 +63,8 @@ def _measured(engine: str, column: str) -> Rule:
     text = f"{name} computes {len(right)} of {len(results)} kinds of {SPELLINGS[_SPELLING[column]]} right"
     text += f", plain {known} among them." if known else "."
     text += f" Different from transformers (largest difference): {'; '.join(wrong)}." if wrong else ""
-    text += f" Refused (errors with the tiny test model): {'; '.join(refused)}." if refused else ""
-    facts = {
-        "writer": _count(engine_results(WRITER)),
-        "version_5": _version_5(engine_result(MLX, "yarn", "v5", "llama")),
-    }
-    more = _MORE[engine]
-    for key, value in facts.items():
-        more = more.replace("{" + key + "}", value)
     when: When = {"engine": engine, "kind": (*_LM, "vision-language"), "given": False}  # else the model's own line
-    return Rule("engine", f"{text} {more}", "engine table", _PAGE, when)
-
-
-def _count(results: tuple[EngineResult, ...]) -> str:
-    return f"right in {sum(result.right for result in results)} of {len(results)} kinds"
-
-
-def _version_5(result: EngineResult) -> str:
-    return f"its Llama ignores {result.text}" if result.state == "ignored" else f"Llama's YaRN is {result.state}"
+    return Rule("engine", f"{text} {_OWN_LINE}", "engine table", _PAGE, when)
 
 
 def _other_encodings(engine: str) -> Rule:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -137,12 +138,7 @@ class Needs:
         """Tokens whose key/value cache fits into the memory; None without a memory, or where the shape is not known."""
         if self.memory is None or self._cache_bytes(1) is None:
             return None
-        least, most = 0, self.length
-        while least < most:
-            middle = (least + most + 1) // 2
-            fits = (self._cache_bytes(middle) or 0) <= self.memory * GIB
-            least, most = (middle, most) if fits else (least, middle - 1)
-        return least
+        return bisect_right(range(self.length + 1), self.memory * GIB, key=self._cache_bytes) - 1
 
     def _cache_bytes(self, tokens: int) -> int | None:
         if self.checkpoint is None:
