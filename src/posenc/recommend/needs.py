@@ -138,7 +138,8 @@ class Needs:
         """Tokens whose key/value cache fits into the memory; None without a memory, or where the shape is not known."""
         if self.memory is None or self._cache_bytes(1) is None:
             return None
-        return bisect_right(range(self.length + 1), self.memory * GIB, key=self._cache_bytes) - 1
+        held = range(self.length + 1)
+        return bisect_right(held, self.memory * GIB, key=lambda tokens: self._cache_bytes(tokens) or 0) - 1
 
     def _cache_bytes(self, tokens: int) -> int | None:
         if self.checkpoint is None:
