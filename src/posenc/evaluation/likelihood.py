@@ -171,10 +171,15 @@ def call_model(
     last_only = {"logits_to_keep": count} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
     optional = {"position_ids": position_ids, "attention_mask": attention_mask}
     options: dict[str, Any] = {name: tensor for name, tensor in optional.items() if tensor is not None}
-    if after is not None:  # under the name that the model has for it
-        name = "past_key_values" if getattr(after, "cache", None) is None else "cache"
-        options[name] = getattr(after, name)
+    if after is not None:
+        options.update([cache_of(after)])
     return model(input_ids=tokens, use_cache=use_cache, **last_only, **options)
+
+
+def cache_of(out: Any) -> tuple[str, Any]:
+    """The name that a model has for its cache, and the cache of what a call returned."""
+    name = "past_key_values" if getattr(out, "cache", None) is None else "cache"
+    return name, getattr(out, name)
 
 
 def _forget_length(model: nn.Module) -> None:

@@ -12,10 +12,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import DynamicCache
 from typing_extensions import TypedDict
 
-from posenc.evaluation.likelihood import call_model, last_logits
+from posenc.evaluation.likelihood import cache_of, call_model, last_logits
 from posenc.evaluation.log import fingerprint
 from posenc.hf.attach.checkpoint import load_model
 from posenc.hf.explanation.layer_facts import model_from_config
@@ -212,18 +211,19 @@ def windowed(model: Any, tokens: Tensor, count: int, window: int, chunk: int = C
         window: the token itself included.
         chunk: tokens that are read at a time.
     """
-    cache, length = DynamicCache(config=model.config), tokens.shape[1]
+    length = tokens.shape[1]
+    out: Any = None
     logits = []
     for start in range(0, length, chunk):
         piece = tokens[:, start : start + chunk]
         before = min(start, window - 1)
-        for layer in cache.layers if start else ():
+        for layer in cache_of(out)[1].layers if start else ():
             layer.keys, layer.values = (part[:, :, part.shape[2] - before :] for part in (layer.keys, layer.values))
         places = torch.arange(start, start + piece.shape[1], device=tokens.device)
         back = places[:, None] - torch.arange(start - before, int(places[-1]) + 1, device=tokens.device)
         needed = min(piece.shape[1], max(0, int(places[-1]) + 1 - (length - count)))
         out = call_model(
-            model, piece, max(1, needed), use_cache=True, cache=cache, position_ids=places[None],
+            model, piece, max(1, needed), use_cache=True, after=out, position_ids=places[None],
             attention_mask=((back >= 0) & (back < window))[None, None],
         )  # fmt: skip
         logits.append(out.logits[:, out.logits.shape[1] - needed :])
