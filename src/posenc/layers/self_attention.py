@@ -250,7 +250,8 @@ class SelfAttention(nn.Module):
 
     def _by_heads(self, x: Tensor, heads: int) -> Tensor:
         """``(batch, tokens, heads · head_dim)`` as ``(batch, heads, tokens, head_dim)``."""
-        return x.unflatten(-1, (heads, self.head_dim)).transpose(1, 2)
+        batch, tokens, _ = x.shape
+        return x.view(batch, tokens, heads, self.head_dim).transpose(1, 2)
 
     def _merge(self, out: Tensor, x: Tensor) -> Tensor:
         """The heads' results ``(batch, heads, tokens, head_dim)`` as ``(batch, tokens, dim)``."""
