@@ -43,7 +43,10 @@ def has_tangent(tensors: Iterable[Tensor | None]) -> bool:
     """
     if forward_ad._current_level < 0:
         return False
-    return _transforms() > 0 or any(t is not None and forward_ad.unpack_dual(t).tangent is not None for t in tensors)
+    if _transforms() > 0:
+        return True
+    unpack = forward_ad.unpack_dual
+    return any(t is not None and unpack(t).tangent is not None for t in tensors)  # type: ignore[no-untyped-call]
 
 
 def stand_ins() -> bool:
