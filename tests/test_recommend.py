@@ -293,7 +293,7 @@ CONFIG = {"num_attention_heads": 8, "num_key_value_heads": 2, "hidden_size": 512
          {"declared": None}, "encoder-decoder"),
         ({**CONFIG, "model_type": "llama", "rope_scaling": {"rope_type": "yarn", "factor": 8.0,
                                                             "original_max_position_embeddings": 1024}},
-         {"declared": 8192}, "decoder"),
+         {"declared": 4096}, "decoder"),
     ],
 )  # fmt: skip
 def test_a_configuration_is_read(config: dict[str, Any], facts: dict[str, Any], kind: str, tmp_path: Path) -> None:

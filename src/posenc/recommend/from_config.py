@@ -9,7 +9,6 @@ from posenc.hf.config.text_config import TextConfig, count_at, max_length, width
 from posenc.hf.explanation.describe import schedule_facts
 from posenc.hf.explanation.layer_facts import HEADS, Model, model_from_config
 from posenc.hf.explanation.report import facts
-from posenc.hf.extend.plan import start_of
 from posenc.hf.families.layer_patterns import COMPRESSED, HEAVILY_COMPRESSED
 from posenc.hf.limits import TOKENS, WIDTH
 from posenc.recommend.needs import Checkpoint
@@ -42,9 +41,8 @@ def checkpoint_of(config: RopeConfig, model: Model, path: Path) -> Checkpoint:
     """The facts of a configuration that was read."""
     attending = [layer for layer in model.distinct_layers if layer.attends]
     rows = next((scheme.positions or scheme.rows for scheme in config.position_schemes if scheme.rows), None)
-    rotates = any(config.rotations.values())
-    declared = start_of(config.text_config) if rotates else rows or _declared_length(config.text_config)
-    declared = max(filter(None, (declared, max_length(config.text_config))), default=None) if rotates else declared
+    declared = max_length(config.text_config) if any(config.rotations.values()) else rows
+    declared = declared or _declared_length(config.text_config)
     # A window as long as the declared context, as in Phi-3, keeps no distance out; nor does a window in a layer that
     # also attends to compressed keys of all earlier tokens, as in DeepSeek-V4.
     windows = [layer.window for layer in attending if layer.window is not None and layer.kind not in _COMPRESSED
