@@ -203,6 +203,11 @@ class Decay(Term):
         at_queries = (sums - sums[:, :, -1:]).to(wide).unsqueeze(3)
         return at_queries if bool(at_queries.amin() > -_STEEP) else None
 
+    def steep(self, rows: int) -> bool:
+        """Whether so many rows in a line may need differences of their own."""
+        ends = self.sums[..., ::rows]
+        return not (self.per_key and self.softmax) or bool((ends.diff(dim=-1) < -_STEEP).any())
+
     def _own_sum(self, tile: Tile) -> Tensor:
         """The index of each query's sum, ``(rows,)``: before its own key, or none where all keys are seen."""
         device = self.sums.device
