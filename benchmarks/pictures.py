@@ -25,9 +25,9 @@ import torch
 from measuring import header, interleaved, store, tensors_peak
 from torch import Tensor
 
+from posenc.diffusion import preset
 from posenc.lab.cost.timing import relative
 from posenc.positions import Image, Text, Video
-from posenc.diffusion import preset
 from posenc.rotary import AxialRoPE
 
 WIDTH = 128

@@ -45,7 +45,8 @@ NEEDED = {
     "huggingface": ("transformers",),
     "extend": ("transformers",),
 }
-ELSEWHERE = {"larger-pictures-longer-videos", "extending"}  # tests/reference/test_diffusers_page.py, tests/lab
+# run by tests/reference/test_diffusers_page.py, test_vision_page.py, tests/lab
+ELSEWHERE = {"larger-pictures-longer-videos", "vision-transformer-at-another-size", "extending"}
 PUBLIC = (
     "posenc", "posenc.hf", "posenc.hf.doctor", "posenc.layers", "posenc.positions", "posenc.search", "posenc.testing",
 )  # fmt: skip

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from posenc.frequencies import identify_k
 from posenc.diffusion import MODELS, PRESETS, rotation
+from posenc.frequencies import identify_k
 
 PAGE = (Path(__file__).parents[1] / "docs" / "images.md").read_text(encoding="utf-8")
 OF_ALL_HEADS = {"ltx", "ltx-2"}
@@ -37,7 +37,9 @@ def test_widths_base_and_pairs_are_those_of_the_rotation(name: str) -> None:
     bases = [float(base) for base in re.findall(r"\d+", row[3].replace(",", ""))]
     expected = released.base if isinstance(released.base, tuple) else (released.base,)
     assert bases == [round(base) for base in dict.fromkeys(expected)]
-    if row[4] == "neighbours":
+    if released.layout == "half-by-axis":
+        assert int(re.findall(r"i \+ (\d+)", row[4])[0]) == widths[0] // 2
+    elif row[4] == "neighbours":
         assert rotation(name).layout == "interleaved"
     else:
         apart = int(re.findall(r"i \+ (\d+)", row[4])[0])
@@ -53,3 +55,27 @@ def test_pairs_that_come_round_are_those_of_their_axes() -> None:
         released = MODELS[names[title]]
         assert isinstance(released.base, float)
         assert identify_k(released.axes_dims[0], released.base, int(period)) == (int(k), int(period)), title
+
+
+def table_of_classes() -> str:
+    """A row a record: the classes of diffusers that it has, and what `attach` takes."""
+    lines = ["| classes of diffusers | axes | scalings that suit them |", "|---|---|---|"]
+    for record in MODELS.values():
+        names = [name for name, kind in record.transformers.items() if not kind.refused and not name.startswith(ADDED)]
+        if not names:
+            continue
+        axes = ", ".join(
+            f"*{axis.name}*" if axis.kept and record.scales != "pairs" else axis.name for axis in record.axes
+        )
+        calls = "<br>".join(f"`{call}`" for call in record.suitable()) or "none"
+        lines.append(f"| {', '.join(names)} | {axes} | {calls} |")
+    return "\n".join([*lines, "", "*Axes in italics keep their frequencies.*"])
+
+
+ADDED = ("SD3", "PixArt")  # add an embedding, and rotate nothing
+
+
+def test_the_table_of_classes_is_that_of_the_records() -> None:
+    begin, end = "<!-- classes of diffusers: begin -->\n", "<!-- classes of diffusers: end -->"
+    shown = PAGE[PAGE.index(begin) + len(begin) :]
+    assert shown[: shown.index(end)].strip() == table_of_classes()

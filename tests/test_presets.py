@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,13 +14,11 @@ import torch
 from torch import Tensor
 
 from posenc import AxialRoPE, MixedRoPE, MRoPE, PositionInterpolation, attention
+from posenc.diffusion import MODELS, PRESETS, Preset, latents, preset
+from posenc.diffusion.rules import region
 from posenc.embedding import SinusoidalGrid
 from posenc.encoding import RotaryEncoding
-from posenc.diffusion import latents
 from posenc.positions import NOWHERE, Audio, Image, Text, Video, grid
-from posenc.diffusion import MODELS, PRESETS, Preset, preset
-from posenc.diffusion.models import ModelName
-from posenc.diffusion.rules import region
 from tests.samples import gap
 
 FOLDER = Path(__file__).parent / "golden" / "diffusion"
@@ -155,7 +153,7 @@ def test_every_model_has_both_and_they_fit() -> None:
 
 
 def test_attention_takes_a_preset() -> None:
-    rope, positions = preset("cogvideox", [Text(3), Video(2, 3, 4)], scaling=(None, PositionInterpolation(2.0), None))
+    rope, positions = preset("cogvideox", [Text(3), Video(2, 3, 4)], scaling={"frames": PositionInterpolation(2.0)})
     q, k, v = torch.randn(3, 1, 2, 27, 64)
     out = attention(q, k, v, [rope], q_pos=positions, causal=False)
     assert isinstance(rope, AxialRoPE)
@@ -229,6 +227,15 @@ def test_nearly_right_names_are_told_the_right_one(name: str, meant: str) -> Non
     ("call", "words"),
     [
         (lambda: preset("sdxl", [Image(2, 2)]), "model must be one of"),  # type: ignore[arg-type]
+        (lambda: preset("flux-1", [Image(2, 2)], scaling=PositionInterpolation(2.0)), "must name its axes"),
+        (
+            lambda: preset("flux-1", [Image(2, 2)], scaling=[PositionInterpolation(2.0)] * 3),
+            "must not act on axis 'none'",
+        ),
+        (
+            lambda: preset("hunyuan-image", [Image(2, 2)], scaling={"frames": PositionInterpolation(2.0)}),
+            "no axis 'frames'",
+        ),
         (lambda: preset("flux-1", [Image(2, 2)], fps=24), "fps must not be given for 'flux-1'"),
         (lambda: preset("cosmos", [Image(2, 2)], fps=0), "fps"),
         (lambda: preset("sd3", [Image(200, 2)]), "table must be at least as large"),

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from posenc import AxialRoPE, attention
+from posenc import attention
+from posenc.diffusion import MODELS, latents, rotation
 from posenc.frequencies import RIFLEx
 from posenc.positions import NOWHERE, Audio, Image, Text, Video
-from posenc.diffusion import MODELS, latents, rotation
 from tests.samples import gap
 
 FOLDER = Path(__file__).parents[1] / "golden" / "diffusion"
@@ -84,7 +84,7 @@ def test_what_is_refused():
         (lambda: latents([Audio(1)], model="flux-1"), "got Audio"),
         (lambda: latents([Image(1, 1), Image(1, 1)], model="z-image"), "must have one picture"),
         (lambda: latents([Image(0, 1)], model="flux-1"), "height"),
-        (lambda: rotation("flux"), "model must be one of"),
+        (lambda: rotation("flux"), "did you mean 'flux-1'"),
     ]:
         with pytest.raises(ValueError, match=words):
             call()

@@ -19,12 +19,11 @@ import torch
 from torch import Tensor
 
 from posenc import AxialRoPE, PositionInterpolation
+from posenc.diffusion import Preset, latents, preset
 from posenc.embedding import SinusoidalGrid
 from posenc.encoding import RotaryEncoding
-from posenc.diffusion import latents
 from posenc.positions import Audio, Image, Text, Video
 from posenc.positions.parts import Part
-from posenc.diffusion import Preset, preset
 from tests.samples import gap
 
 pytestmark = pytest.mark.reference

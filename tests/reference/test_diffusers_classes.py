@@ -39,7 +39,11 @@ def rotating() -> dict[str, str]:
                 continue
             module = importlib.import_module(f"{home.__name__}.{info.name}")
             for name, cls in inspect.getmembers(module, inspect.isclass):
-                if cls.__module__ == module.__name__ and issubclass(cls, diffusers.ModelMixin) and hasattr(diffusers, name):
+                if (
+                    cls.__module__ == module.__name__
+                    and issubclass(cls, diffusers.ModelMixin)
+                    and hasattr(diffusers, name)
+                ):
                     found[name] = info.name
     return found
 

@@ -10,14 +10,13 @@ import pytest
 import torch
 
 from posenc import MRoPE
-from posenc.diffusion import AttachedPositions
+from posenc.diffusion import AttachedPositions, preset
 from posenc.positions import Image, Text, Video
-from posenc.diffusion import preset
 
 pytestmark = pytest.mark.reference
 diffusers = pytest.importorskip("diffusers")
 DOCS = Path(__file__).parents[2] / "docs"
-BLOCK = re.compile(r"(?:^    .*\n|^\n)*^    from posenc\.diffusers import .*\n(?:^    .*\n|^\n)*", re.M)
+BLOCK = re.compile(r"(?:^    .*\n|^\n)*^    from posenc\.diffusion import .*\n(?:^    .*\n|^\n)*", re.M)
 
 
 def pipelines() -> dict[str, SimpleNamespace]:

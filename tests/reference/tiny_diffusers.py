@@ -505,7 +505,11 @@ def lumina_next() -> tuple[nn.Module, Inputs]:
         multiple_of=8, cross_attention_dim=16,
     )  # fmt: skip
     inputs: Inputs = {"hidden_states": torch.randn(1, 4, 8, 10), "timestep": torch.tensor([0.5])}
-    inputs |= {"encoder_hidden_states": torch.randn(1, 3, 16), "encoder_mask": torch.ones(1, 3).bool(), "cross_attention_kwargs": {}}
+    inputs |= {
+        "encoder_hidden_states": torch.randn(1, 3, 16),
+        "encoder_mask": torch.ones(1, 3).bool(),
+        "cross_attention_kwargs": {},
+    }
     return model, {**inputs, "image_rotary_emb": get_2d_rotary_pos_embed_lumina(8, 384, 384)}
 
 
@@ -642,7 +646,13 @@ def kandinsky_6() -> tuple[nn.Module, Inputs]:
 
 def kandinsky_6_sr() -> tuple[nn.Module, Inputs]:
     model = diffusers.Kandinsky6SRTransformer3DModel(
-        in_visual_dim=4, out_visual_dim=4, time_dim=16, model_dim=32, ff_dim=32, num_visual_blocks=1, axes_dims=(4, 6, 6)
+        in_visual_dim=4,
+        out_visual_dim=4,
+        time_dim=16,
+        model_dim=32,
+        ff_dim=32,
+        num_visual_blocks=1,
+        axes_dims=(4, 6, 6),
     )
     return model, {"hidden_states": torch.randn(1, 3, 16, 24, 9), "timestep": torch.tensor([500.0])}
 

@@ -138,10 +138,10 @@ class AttachedPositions(nn.Module):
             # of a convention whose axes are alike, widths are not kept
             widths = plain.axes_dims or (plain.head_dim // len(by_token),) * len(by_token)
             spectra, own = (spectra_of(widths, plain.base, each, plain.convention) for each in (by_token, None))
-        if self.kind.unit and any(spectrum.gain != 1 for spectrum in spectra):
+        if not self.model.takes_gain and any(spectrum.gain != 1 for spectrum in spectra):
             raise ValueError(
-                f"scaling must have no gain for {self.title}, which takes angles: PositionInterpolation, NTKAware, "
-                f"RIFLEx or dype(method='ntk'); got {shown(scalings)}"
+                f"scaling must have no gain for {self.title}, which takes angles; got {shown(scalings)}; "
+                + suits(self.model)
             )
         return cast(RotaryEncoding, scaled) if _changed(spectra, own) else None
 
@@ -359,7 +359,9 @@ def _modules_of(transformer: nn.Module) -> Sequence[tuple[str, Any]]:
     known = _transformer_of(transformer)
     if known is not None:
         if known.refused:
-            raise ValueError(f"transformer must have tables of its own, got {type(transformer).__name__}: {known.refused}")
+            raise ValueError(
+                f"transformer must have tables of its own, got {type(transformer).__name__}: {known.refused}"
+            )
         config = known.filled(dict(cast(Any, getattr(transformer, "config", {}))))
         if reason := known.adds(config):
             raise ValueError(f"transformer must rotate, but this {type(transformer).__name__} {reason}")
@@ -389,7 +391,9 @@ def _own_at(transformer: nn.Module, place: str) -> Any:
         return module.replaced
     if not callable(module):
         names = ", ".join(name for name, part in transformer.named_children() if "rop" in name or "pos" in name)
-        raise ValueError(f"place must be an attribute that makes tables, got {place!r}" + (f"; try {names}" * bool(names)))
+        raise ValueError(
+            f"place must be an attribute that makes tables, got {place!r}" + (f"; try {names}" * bool(names))
+        )
     return module
 
 

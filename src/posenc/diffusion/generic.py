@@ -35,7 +35,7 @@ class GenericModule:
     """
 
     sizes = beyond = variant = None
-    method = unit = False
+    method = False
 
     def __init__(self, axes: Mapping[str, int], base: float | Sequence[float], noise: Noise | None) -> None:
         names = get_args(AxisName)

@@ -56,8 +56,11 @@ class Axis(NamedTuple):
     kept: str = ""
 
 
-def _by_name(names: Sequence[str], scaling: str) -> str:
-    return "{" + ", ".join(f'"{name}": {scaling}' for name in names) + "}"
+_HALVED = "PositionInterpolation(2.0)"
+
+
+def _by_name(**scalings: str) -> str:
+    return "{" + ", ".join(f'"{name}": {scaling}' for name, scaling in scalings.items()) + "}"
 
 
 def _widths(config: Config) -> Sequence[int]:
@@ -117,6 +120,7 @@ class Model:
         timestep: the transformer's argument that holds it.
         native: tokens along each axis at the size of training or the pipeline's default.
         repeats: the pair of the frames that RIFLEx slows down, from 1, and its period in latent frames; None: not known.
+        takes_gain: whether its table has room for a gain, as YaRN's; one of angles has none.
         has_preset: whether an encoding of posenc computes its rotation.
         rotation: "axial RoPE", or how else queries and keys are rotated.
     """
@@ -137,6 +141,7 @@ class Model:
     timestep: str = "timestep"
     native: Mapping[str, int] = field(default_factory=dict)
     repeats: tuple[int, int] | None = None
+    takes_gain: bool = True
     has_preset: bool = True
     rotation: str = "axial RoPE"
 
@@ -159,15 +164,22 @@ class Model:
         """The scalings that suit the model, as Python."""
         scaled = self.scaled()
         if self.scales == "pairs":
-            return ["PositionInterpolation(2.0)"]
+            return [_HALVED]
         if self.scales == "positions":
-            return [_by_name(scaled, "PositionInterpolation(2.0)")] if scaled else []
+            return [_by_name(**dict.fromkeys(scaled, _HALVED))] if scaled else []
         calls = []
         if {"rows", "columns"} <= set(scaled):
             side = self.native.get("rows", 64)
             if self.noise is not None and "frames" not in [axis.name for axis in self.axes]:
-                calls.append("dype()" if side == 64 else f"dype({side})")
-            calls.append(_by_name(("rows", "columns"), f"YaRN(2.0, original_length={side})"))
+                arguments = [str(side)] * (side != 64) + ['method="ntk"'] * (not self.takes_gain)
+                calls.append(f"dype({', '.join(arguments)})")
+            if not self.takes_gain:
+                calls.append(_by_name(rows=("NTKAware(2.0)"), columns="NTKAware(2.0)"))
+            elif "rows" in self.native:
+                sizes = {name: f"YaRN(2.0, original_length={self.native[name]})" for name in ("rows", "columns")}
+                calls.append(_by_name(**sizes))
+            else:
+                calls.append(_by_name(rows=_HALVED, columns=_HALVED))
         if "frames" in scaled:
             pair, period = self.repeats or ("k", "period")
             calls.append(f"riflex({pair}, repeats_at={period})")
@@ -440,7 +452,7 @@ MODELS: dict[ModelName, Model] = {
     ),
     "ernie-image": Model(
         _CAPTIONED, "text at (l, 0, 0), the picture at (length of the text, row, column)", (32, 48, 48), 256.0,
-        noise=of_thousand, native=_SIDE_64, has_preset=False, transformers={
+        noise=of_thousand, native=_SIDE_64, takes_gain=False, has_preset=False, transformers={
             "ErnieImageTransformer2DModel": Transformer(
                 {"rope_axes_dim": (32, 48, 48), "rope_theta": 256.0}, _listed("rope_axes_dim"), notes=(
                     "channels (i, i + n/2) pair up, but neighbours have the same angle: no rotation, as queries change "
@@ -721,7 +733,7 @@ def python_for(name: str, path: str, part: str = "transformer") -> str:
     helper = next((word for word in ("dype", "riflex") if calls[0].startswith(word)), "")
     imports = f"from posenc.diffusion import attach, {helper}" if helper else "from posenc.diffusion import attach"
     if not helper:
-        imports = f"from posenc import {'YaRN' if 'YaRN' in calls[0] else 'PositionInterpolation'}; {imports}"
+        imports = f"from posenc import {re.findall('[A-Za-z]+(?=[(])', calls[0])[0]}; {imports}"
     return (
         f"posenc explain {path} shows its positions, and for larger pictures or longer videos, in Python:\n"
         f"    {imports}\n    attach(pipeline.{part}, {calls[0]})"

@@ -79,7 +79,6 @@ class PositionModule(NamedTuple):
         beyond: whether a call passes the end of the module's own tables, which posenc's do not have.
         variant: the model by the transformer's config, where it decides.
         method: whether it is a method of the transformer that is replaced.
-        unit: whether the table has room for angles alone, and none for a gain.
     """
 
     model: ModelName
@@ -91,7 +90,6 @@ class PositionModule(NamedTuple):
     beyond: Callable[[Any, Tokens], bool] | None = None
     variant: Callable[[Any], ModelName] | None = None
     method: bool = False
-    unit: bool = False
 
 
 # ---------------------------------------------------------------- tables
@@ -487,7 +485,9 @@ def _by_batch_of_frames(module: Any, frame_indices: Tensor, height: int, width: 
 
 def _helios_sizes(module: Any, arguments: Mapping[str, Any]) -> tuple[int, ...]:
     """Frames up to the largest number of the call: its history is rotated like its own frames."""
-    frames, rows, columns = (size // by for size, by in zip(arguments["hidden_states"].shape[2:], (1, 2, 2), strict=True))
+    frames, rows, columns = (
+        size // by for size, by in zip(arguments["hidden_states"].shape[2:], (1, 2, 2), strict=True)
+    )
     names = ("hidden_states", "latents_history_short", "latents_history_mid", "latents_history_long")
     numbered = [arguments.get(f"indices_{name}") for name in names]
     return max([frames, *(int(each.max()) + 1 for each in numbered if each is not None)]), rows, columns
@@ -831,7 +831,7 @@ MODULES: dict[tuple[str, str], PositionModule] = {
         "prx", _listed("axes_dim"), numbered, _matrices_of_heads, ("transformer_prx",)
     ),
     ("ErnieImageEmbedND3", "pos_embed"): PositionModule(
-        "ernie-image", _listed("axes_dim"), numbered, _angles, ("transformer_ernie_image",), unit=True
+        "ernie-image", _listed("axes_dim"), numbered, _angles, ("transformer_ernie_image",)
     ),
     ("QwenEmbedRope", "pos_embed"): PositionModule(
         "qwen-image", _listed("axes_dim"), _of_pictures, _pictures_and_text, ("transformer_qwenimage",),

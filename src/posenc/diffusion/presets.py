@@ -23,11 +23,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from posenc.arguments import check_whole
 from posenc.diffusion.models import PRESETS, ModelName, record_of
 from posenc.diffusion.rules import Keyframe, latents
+from posenc.diffusion.scalings import Fixed, by_axis, in_tokens
 from posenc.embedding.sinusoidal_grid import SinusoidalGrid
 from posenc.encoding import Encoding
 from posenc.positions import Audio
@@ -55,7 +56,7 @@ def preset(
     model: ModelName,
     parts: Sequence[Part],
     *,
-    scaling: nn.Module | Sequence[nn.Module | None] | None = None,
+    scaling: Fixed = None,
     fps: float | None = None,
     trained: Sizes | None = None,
     table: int | None = None,
@@ -69,7 +70,8 @@ def preset(
     Args:
         model: one of `PRESETS`.
         parts: the tokens of a row: `Text`, `Image`, `Video`, `Audio` of `posenc.positions`.
-        scaling: for every axis, or one (or None) for each; of models with axial or multimodal RoPE.
+        scaling: scalings of axes by their names, one (or None) for each, or one for all, as for `attach`; of models
+            with axial or multimodal RoPE. They count patches and latent frames.
         fps, trained, table, scale, frames, keyframes: of the positions; see `latents`.
         changes: further arguments of the encoding in the place of the model's own.
 
@@ -88,31 +90,33 @@ def preset(
     positions = latents(
         parts, model=model, fps=fps, trained=trained, table=table, scale=scale, frames=frames, keyframes=keyframes
     )
-    arguments = changes if scaling is None else {**changes, "scaling": scaling}
+    arguments = dict(changes)
     if model == "ltx-2" and any(isinstance(part, Audio) for part in parts):
         arguments = {"axes": 1, **arguments}
-    return Preset(rotation(model, **arguments), positions)
+    return Preset(rotation(model, scaling=scaling, **arguments), positions)
 
 
-def rotation(model: ModelName, **changes: Any) -> Any:
+def rotation(model: ModelName, *, scaling: Fixed = None, **changes: Any) -> Any:
     """The encoding of a released model without its positions.
 
     Args:
-        model: as for `preset`.
-        changes: arguments of the encoding in the place of the model's own, such as ``scaling``.
+        model, scaling: as for `preset`.
+        changes: arguments of the encoding in the place of the model's own.
 
     >>> rotation("wan")
     AxialRoPE(128, axes_dims=(44, 42, 42), base=10000, convention='eva-02')
     """
     record = record_of(model, PRESETS)
+    if scaling is not None:
+        each = by_axis(scaling, record, model)
+        by_token = tuple(in_tokens(one, axis.step) for one, axis in zip(each, record.axes, strict=True))
+        changes["scaling"] = each[0] if record.scales == "pairs" else by_token
     try:
         if model in _NOT_AXIAL:
             return _NOT_AXIAL[model](**changes)
         return AxialRoPE(**cast(Any, {**record.arguments(), **changes}))
     except TypeError as error:
-        raise ValueError(
-            f"the encoding of {model!r} takes other arguments than {sorted(changes)}: {error}"
-        ) from error
+        raise ValueError(f"the encoding of {model!r} takes other arguments than {sorted(changes)}: {error}") from error
 
 
 def _mochi(head_dim: int = 128, num_heads: int = 24, frequencies: Any = None, **changes: Any) -> Encoding:

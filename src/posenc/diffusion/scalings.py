@@ -125,6 +125,8 @@ def check(scaling: AnyScaling, model: Model, title: str) -> None:
     if not follows_call(scaling):
         by_axis(cast(Fixed, scaling), model, title)
         return
+    if isinstance(scaling, _DyPEByCall) and scaling.method == "yarn" and not model.takes_gain:
+        raise ValueError(f"scaling must have no gain for {title}, which takes angles; {suits(model)}")
     for name in getattr(scaling, "needs", ()):
         _check_axis(name, model, title)
     if hasattr(scaling, "needs") and model.scales != "axes":

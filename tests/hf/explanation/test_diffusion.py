@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import posenc_cli
+from posenc.diffusion.models import MODELS, TRANSFORMERS
 from posenc.hf.config.rope_config import read_rope
 from posenc.hf.explanation.diffusion import diffusion_config, diffusion_facts, diffusion_text
-from posenc.diffusion.models import MODELS, TRANSFORMERS
 
 
 @pytest.mark.parametrize("name", TRANSFORMERS)
