@@ -1,4 +1,4 @@
-"""Every class of the installed diffusers that rotates is known, or has a reason here: a release shows what is missing."""
+"""Every class of the installed diffusers that rotates is known, or has a reason here: releases show what is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A class token without a place stands at the origin of every rotation; in the middle of the picture it moves with it."""
+"""A class token without a place stands at the origin of a rotation; in the middle of the picture it moves with it."""
 
 from __future__ import annotations
 

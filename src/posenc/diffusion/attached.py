@@ -225,8 +225,8 @@ class AttachedPositions(nn.Module):
             if bool((ids.detach().abs().flatten(0, -2).float().amax(0) > limits).any()):
                 self._warned = True
                 warnings.warn(
-                    f"{self.title}: ids of positions are {ids.dtype}, which holds whole numbers up to {exact:.0f} alone, "
-                    "so that tokens beyond share a position; give them in float32",
+                    f"{self.title}: ids of positions are {ids.dtype}, which holds whole numbers up to {exact:.0f}, so "
+                    "that tokens beyond share a position; give them in float32",
                     stacklevel=2,
                 )
 

@@ -70,8 +70,8 @@ class GenericModule:
             tokens = Tokens(grid(*sizes).to(latents[0].device), sizes, call=own)
         else:
             raise ValueError(
-                f"place: the module must be called with coordinates (…, tokens, {count}) or with a latent of {count + 2} "
-                f"axes, got {shown([tuple(each.shape) for each in given])}"
+                f"place: the module must be called with coordinates (…, tokens, {count}) or with a latent of "
+                f"{count + 2} axes, got {shown([tuple(each.shape) for each in given])}"
             )
         if self._form is None:
             self._form = self._form_of(own, tokens.positions, module)

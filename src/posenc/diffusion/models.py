@@ -1,4 +1,4 @@
-"""One record for each diffusion transformer: its axes, its sizes as released, and the classes of diffusers that have it.
+"""One record for each diffusion transformer: its axes, its sizes as released, and its classes in diffusers.
 
 A record needs no torch, so that `posenc explain` reads a config.json without it. Beside it stand two tables of code,
 under the same names: `rules` places tokens on the axes, `modules` computes the tables of each class.
@@ -109,8 +109,8 @@ class Model:
     Attributes:
         axes: of its positions, in their order.
         where: where text and pictures stand, in words.
-        axes_dims, base, layout, head_dim, convention: arguments of `AxialRoPE` as released; no widths where the encoding
-            is none of it. ``head_dim`` is given where only the leading channels are rotated.
+        axes_dims, base, layout, head_dim, convention: arguments of `AxialRoPE` as released; no widths where the
+            encoding is another one. ``head_dim`` is given where only the leading channels are rotated.
         transformers: the classes of diffusers that have these positions.
         takes: which options of `latents` it reads, with their defaults.
         one_picture: whether there is one picture at most in a row.
@@ -119,7 +119,7 @@ class Model:
         noise: the noise level of its timestep; None: its timestep is none.
         timestep: the transformer's argument that holds it.
         native: tokens along each axis at the size of training or the pipeline's default.
-        repeats: the pair of the frames that RIFLEx slows down, from 1, and its period in latent frames; None: not known.
+        repeats: the pair of the frames that RIFLEx slows down, from 1, and its period in latent frames; None: unknown.
         takes_gain: whether its table has room for a gain, as YaRN's; one of angles has none.
         has_preset: whether an encoding of posenc computes its rotation.
         rotation: "axial RoPE", or how else queries and keys are rotated.
@@ -333,7 +333,8 @@ def _ltx_2_like(*more: str) -> Transformer:
         {"attention_head_dim": 128, "num_attention_heads": 32, "rope_theta": 10_000.0, "rope_type": "interleaved"},
         _sixths, notes=(
             "frequencies grow, π/2 · base^(t/(n − 1)), and run over the width of all heads; rope_type {rope_type}",
-            "sound has one axis, frequencies of its own width, and cross-attention to the video by seconds alone", *more,
+            "sound has one axis, frequencies of its own width, and cross-attention to the video by seconds alone",
+            *more,
         ),
     )  # fmt: skip
 
@@ -397,7 +398,8 @@ MODELS: dict[ModelName, Model] = {
     "qwen-image": Model(
         _PICTURES, _QWEN, (16, 56, 56), one_picture=False, noise=of_one, native=_SIDE_83, transformers={
             "QwenImageTransformer2DModel": _flux_like(notes=_QWEN_RANGE),
-            "QwenImageControlNetModel": _flux_like(notes=_QWEN_RANGE), "NucleusMoEImageTransformer2DModel": _flux_like(),
+            "QwenImageControlNetModel": _flux_like(notes=_QWEN_RANGE),
+            "NucleusMoEImageTransformer2DModel": _flux_like(),
         },
     ),
     "qwen-image-layered": Model(
@@ -506,7 +508,8 @@ MODELS: dict[ModelName, Model] = {
     ),
     "omnigen": Model(
         (Axis("text"),), "text and patches count on, one row; pictures add a sinusoidal embedding as well", (96,),
-        layout="half", scales="positions", has_preset=False, rotation="RoPE with LongRoPE's factors, of one axis", transformers={
+        layout="half", scales="positions", has_preset=False, rotation="RoPE with LongRoPE's factors, of one axis",
+        transformers={
             "OmniGenTransformer2DModel": Transformer(
                 {"hidden_size": 3072, "num_attention_heads": 32, "rope_base": 10_000},
                 lambda config: [config["hidden_size"] // config["num_attention_heads"]], _base_of("rope_base"),
@@ -676,7 +679,8 @@ MODELS: dict[ModelName, Model] = {
     ),
     "sd3": Model(
         (Axis("rows"), Axis("columns")), "(row + top, column + left) / (table / trained), the middle of the table",
-        takes={"trained": 64, "table": 192}, transformers={"SD3Transformer2DModel": Transformer(adds=_adds_sincos("sd3"))},
+        takes={"trained": 64, "table": 192},
+        transformers={"SD3Transformer2DModel": Transformer(adds=_adds_sincos("sd3"))},
     ),
     "pixart": Model(
         (Axis("rows"), Axis("columns")), "i · trained / n / 2 for rows and columns", takes={"trained": 64, "scale": 2},

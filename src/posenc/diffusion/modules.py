@@ -506,7 +506,7 @@ def _by_streams(module: Any, position_ids: Tensor, device: Any, dtype: torch.dty
 
 
 def _one_row(module: Any, hidden_states: Tensor, position_ids: Tensor, *, divisors: tuple[float, ...]) -> Tokens:
-    """OmniGen: LongRoPE's factors by the longest row; of a batch the first row's positions, as in the model's module."""
+    """OmniGen: LongRoPE's factors by the longest row; of a batch the first row's positions, as in its own module."""
     longest = int(position_ids.max()) + 1
     is_long = longest > module.original_max_position_embeddings
     factors = torch.tensor(module.long_factor if is_long else module.short_factor, dtype=torch.float64)
@@ -703,9 +703,11 @@ def _listed(name: str) -> Callable[[Any, Any, Any], AxialRoPE]:
     return lambda module, config, scaling: _axial(getattr(module, name), float(module.theta), scaling)
 
 
-def _of_widths(widths: Callable[[Any], Sequence[int]]) -> Callable[[Any, Any, Any], AxialRoPE]:
-    """Base 10,000, and the widths given the module."""
-    return lambda module, config, scaling: _axial(widths(module), 10_000.0, scaling)
+def _of_widths(
+    widths: Callable[[Any], Sequence[int]], base: Callable[[Any], float] = lambda module: 10_000.0
+) -> Callable[[Any, Any, Any], AxialRoPE]:
+    """Widths and base given the module."""
+    return lambda module, config, scaling: _axial(widths(module), base(module), scaling)
 
 
 def _thirds_of(width: int) -> tuple[int, int, int]:
@@ -880,7 +882,7 @@ MODULES: dict[tuple[str, str], PositionModule] = {
         beyond=_past("max_seq_len"),
     ),
     ("HeliosRotaryPosEmbed", "rope"): PositionModule(
-        "helios", lambda module, config, scaling: _axial((module.DT, module.DY, module.DX), float(module.theta), scaling),
+        "helios", _of_widths(lambda module: (module.DT, module.DY, module.DX), lambda module: float(module.theta)),
         _by_batch_of_frames, _of_helios, ("transformer_helios",), _helios_sizes,
     ),
     ("HunyuanVideoRotaryPosEmbed", "rope"): PositionModule(

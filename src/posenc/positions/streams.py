@@ -5,7 +5,8 @@
 A part starts where everything before it ends: 1 + the largest id, not s + max(rows, columns), which lets the text
 behind a long video run into it. A frame's t is its number (Qwen2-VL) or trunc(number · seconds · tokens per second),
 one product truncated at its end (Qwen2.5-VL, Qwen2.5-Omni). In Qwen3-VL each frame is a picture of its own, t = 0, and
-its time is written as text before it; Qwen3.5 counts as Qwen3-VL does. ERNIE 4.5 VL counts as Qwen2-VL does, each two frames being one.
+its time is written as text before it; Qwen3.5 counts as Qwen3-VL does. ERNIE 4.5 VL counts as Qwen2-VL does, each two
+frames being one.
 
 Source: Wang et al., Qwen2-VL, arXiv 2409.12191, section 2.1; Bai et al., Qwen2.5-VL, arXiv 2502.13923, section 2.1.
 Checked against: `get_rope_index` of transformers 4.57.1, Qwen2-VL, Qwen2.5-VL and Qwen3-VL, which are the authors';

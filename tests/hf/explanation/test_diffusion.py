@@ -88,7 +88,8 @@ def test_pipelines_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFix
     with pytest.raises(ValueError, match=r"is a pipeline of diffusers \(model_index.json\)"):
         read_rope(flux)
     for command in (
-        ["recommend", "--model", "checkpoint"], ["doctor"], ["serve-flags"], ["extend", "--length", "8192", "--out", "x"],
+        ["recommend", "--model", "checkpoint"], ["doctor"], ["serve-flags"],
+        ["extend", "--length", "8192", "--out", "x"],
         ["extend", "--length", "8192", "--config-only"], ["evaluate"],
     ):  # fmt: skip
         for folder in (flux, flux / "transformer"):

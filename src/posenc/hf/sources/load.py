@@ -75,7 +75,7 @@ def _of_file(path: Path, of_diffusers: bool) -> Config:
 
 
 def refuse_diffusers(path: Path) -> None:
-    """Raise a ValueError for a part or a pipeline of diffusers, with what posenc has for it; nothing for anything else."""
+    """Raise a ValueError for a part or a pipeline of diffusers, with what posenc has for it."""
     if (path / INDEX).exists():
         _refuse_pipeline(path)
     if path.is_dir() and (path / "config.json").exists():
