@@ -75,7 +75,7 @@ class AttachedPositions(nn.Module):
         self._warned = False
         check(scaling, self.model, self.title)
         self._divisors: tuple[float, ...] | None = None
-        fixed = (None,) * len(self.model.axes)
+        fixed: ByAxis = (None,) * len(self.model.axes)
         if not self.follows_call:
             fixed = by_axis(cast(Fixed, scaling), self.model, self.title)
         if self.model.scales == "positions":
@@ -165,7 +165,7 @@ class AttachedPositions(nn.Module):
         steps = tokens.steps or self._steps
         if not self.follows_call and (steps == self._steps or all(each is None for each in self._by_axis)):
             return self._fixed
-        return self._build(tokens, steps)
+        return cast(RotaryEncoding | None, self._build(tokens, steps))
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _build(self, tokens: Tokens, steps: Sequence[float]) -> RotaryEncoding | None:
@@ -319,7 +319,7 @@ def _unwrapped(transformer: Any) -> nn.Module:
         elif type(transformer).__name__ in _WRAPPERS:
             transformer = cast(Any, transformer).module
         else:
-            return transformer
+            return cast(nn.Module, transformer)
 
 
 def _has_positions(part: nn.Module) -> bool:
@@ -478,6 +478,6 @@ def _noise_level(noise: Noise, timestep: Tensor | float | None) -> float:
     by_row = set((levels.flatten(1).amax(1) if levels.ndim > 1 else levels.flatten()).tolist())
     if len(by_row) != 1:
         raise ValueError(f"timestep must be the same for all rows where the scaling follows it, got {shown(by_row)}")
-    level = by_row.pop()
+    level = float(by_row.pop())
     check_number("timestep", level, least=-1e-3, most=1 + 1e-3)  # bfloat16 rounds
     return min(max(level, 0.0), 1.0)

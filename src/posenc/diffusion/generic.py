@@ -116,7 +116,7 @@ def _shaped(tables: Any, like: Any) -> Any:
 
 
 def _by_axis_halves(part: Tensor, widths: Sequence[int]) -> Tensor:
-    shares = part.split([width // 2 for width in widths], -1)
+    shares = torch.split(part, [width // 2 for width in widths], -1)
     return torch.cat([twice for share in shares for twice in (share, share)], -1)
 
 

@@ -583,7 +583,7 @@ def _past_axes_lens(module: Any, tokens: Tokens) -> bool:
 
 def _past_longest_side(module: Any, tokens: Tokens) -> bool:
     assert tokens.sizes is not None
-    return max(tokens.sizes) > max(module.max_size)
+    return max(tokens.sizes) > int(max(module.max_size))
 
 
 def _past_text(module: Any, tokens: Tokens) -> bool:

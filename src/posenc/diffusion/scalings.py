@@ -44,6 +44,9 @@ class _DyPEByCall:
     dynamic: bool
     needs = ("rows", "columns")
 
+    def __str__(self) -> str:
+        return f"dype({self.original_length}, method={self.method!r})"
+
     def __call__(self, sizes: Sizes, timestep: float) -> dict[str, nn.Module]:
         steps: dict[str, Any] = {"original_length": self.original_length, "timestep": timestep, "method": self.method}
         return {name: cast(nn.Module, DyPE(sizes[name], **steps, dynamic=self.dynamic)) for name in self.needs}
@@ -57,6 +60,9 @@ class _RIFLExByCall:
     repeats_at: int
     share: float
     needs = ("frames",)
+
+    def __str__(self) -> str:
+        return f"riflex({self.k}, repeats_at={self.repeats_at})"
 
     def __call__(self, sizes: Sizes) -> dict[str, nn.Module]:
         if sizes["frames"] <= self.repeats_at:
@@ -129,8 +135,8 @@ def check(scaling: AnyScaling, model: Model, title: str) -> None:
         raise ValueError(f"scaling must have no gain for {title}, which takes angles; {suits(model)}")
     for name in getattr(scaling, "needs", ()):
         _check_axis(name, model, title)
-    if hasattr(scaling, "needs") and model.scales != "axes":
-        raise ValueError(f"scaling: {title} takes no {type(scaling).__name__.strip('_')[:6]}; {suits(model)}")
+    if isinstance(scaling, _DyPEByCall | _RIFLExByCall) and model.scales != "axes":
+        raise ValueError(f"scaling must not be {scaling} for {title}; {suits(model)}")
 
 
 def by_axis(scaling: Fixed, model: Model, title: str) -> ByAxis:
@@ -186,13 +192,12 @@ def _checked(scaling: object) -> nn.Module | None:
 
 def _check_axis(name: object, model: Model, title: str) -> None:
     """Raise a ValueError unless a scaling may act on the axis of this name."""
-    axes = {axis.name: axis for axis in model.axes}
-    if name not in axes:
-        raise ValueError(f"scaling: {title} has no axis {name!r}, but {', '.join(axes)}; {suits(model)}")
-    if axes[cast(AxisName, name)].kept:
-        raise ValueError(
-            f"scaling must not act on axis {name!r} of {title}: {axes[cast(AxisName, name)].kept}; {suits(model)}"
-        )
+    axis = next((each for each in model.axes if each.name == name), None)
+    if axis is None:
+        names = ", ".join(each.name for each in model.axes)
+        raise ValueError(f"scaling: {title} has no axis {name!r}, but {names}; {suits(model)}")
+    if axis.kept:
+        raise ValueError(f"scaling must not act on axis {name!r} of {title}: {axis.kept}; {suits(model)}")
 
 
 def suits(model: Model) -> str:
