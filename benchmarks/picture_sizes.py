@@ -1,7 +1,7 @@
 """Pictures larger than those of training by scalings of axial RoPE: a small diffusion transformer, trained here.
 
-    python benchmarks/picture_sizes.py --write picture_sizes                       # scikit-learn's digits, on a CPU
-    python benchmarks/picture_sizes.py --data pictures.npz --width 384 --layers 12 --steps 100000 --device cuda --seeds 5
+    python benchmarks/picture_sizes.py --write picture_sizes    # scikit-learn's digits, on a CPU
+    python benchmarks/picture_sizes.py --data pictures.npz --device cuda --width 384 --layers 12 --steps 100000
 
 A transformer learns to draw the ten classes from noise (rectified flow, velocities) on grids of 8 × 8 pixels, one token
 a pixel, with axial RoPE alone for positions. It then draws pictures of 8, 12 and 16 pixels a side, with the frequencies

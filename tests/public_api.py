@@ -18,12 +18,8 @@ from torch import nn
 LIST = Path(__file__).with_suffix(".txt")
 MODULES = (
     "posenc", "posenc.embedding", "posenc.rotary", "posenc.bias", "posenc.score", "posenc.weight", "posenc.frequencies",
-<<<<<<< HEAD
     "posenc.positions", "posenc.layers", "posenc.functional", "posenc.backends.distributed",
-    "posenc.backends.flex.export", "posenc.testing", "posenc.hf",
-=======
-    "posenc.positions", "posenc.layers", "posenc.functional", "posenc.diffusion", "posenc.testing", "posenc.hf",
->>>>>>> 961df467 (diffusion: types, refusals in the words of their functions; public names listed)
+    "posenc.backends.flex.export", "posenc.diffusion", "posenc.testing", "posenc.hf",
 )  # fmt: skip
 
 
