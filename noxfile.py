@@ -21,7 +21,7 @@ PINNED = ("-c", "constraints.txt")
 # The parts that need torch alone, whose share of lines is measured.
 CORE = [f"tests/{part}" for part in (
     "test_arguments.py", "test_catalogue.py", "test_causal_only.py", "test_conformance.py", "test_encoding.py",
-    "test_figures.py", "test_functional.py", "test_hybrids.py", "test_magnitudes.py", "test_factory_kwargs.py",
+    "test_figures.py", "test_functional.py", "test_magnitudes.py", "test_factory_kwargs.py",
     "test_recommend.py", "test_schedule.py", "test_without_float64.py", "backends", "bias", "embedding", "explorer",
     "frequencies", "layers", "positions", "rotary", "score", "search", "weight",
 )]  # fmt: skip
@@ -96,6 +96,14 @@ def coverage(session: nox.Session) -> None:
     session.install(*PINNED, "-e", ".[dev]")
     # --cov last: it would take a path that follows it for what is to be measured
     session.run("pytest", "-n", "auto", *(session.posargs or CORE), "--cov", env={"COVERAGE_CORE": "sysmon"})
+
+
+@nox.session(python="3.11")
+def mutants(session: nox.Session) -> None:
+    """Planted mistakes: all named ones must be caught; of 300 drawn ones the share, in two hours at most. Nightly."""
+    session.install(*PINNED, "-e", ".[dev]")
+    session.run("python", "-m", "tests.mutants")
+    session.run("python", "-m", "tests.drawn_mutants", "--count", "300", "--minutes", "120", *session.posargs)
 
 
 @nox.session(python="3.11")

@@ -17,8 +17,8 @@ in processes of its own, and what comes out is compared:
     python benchmarks/referee.py OLD NEW --only calls --first 4711 --calls 1   one call again, as a line names it
 
 Run it from the checkout by NEW, whose posenc draws the parameters that the definition is given. Both interpreters need
-pytest, hypothesis and numpy. OLD may be a virtual environment with the wheel of the last release. It prints what differs,
-grouped, with the seeds of the first of each group, and exits with 1 if anything does.
+pytest, hypothesis and numpy. OLD may be a virtual environment with the wheel of the last release. It prints what
+differs, grouped, with the seeds of the first of each group, and exits with 1 if anything does.
 """
 
 from __future__ import annotations

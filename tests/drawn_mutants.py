@@ -9,8 +9,8 @@ between two states of the tests with the same seed, not one to be 100 %.
     python -m tests.drawn_mutants --count 300 --minutes 120        nightly
     python -m tests.drawn_mutants --under bias score --count 60    some folders
     python -m tests.drawn_mutants --record FILE ...                what caught each, one JSON object a line
-    python -m tests.drawn_mutants --again FILE ...                 of those in a record alone, what the tests of its file
-                                                                   caught, or nothing: all that a cut of these can change
+    python -m tests.drawn_mutants --again FILE ...                 those of a record that the tests of its file caught,
+                                                                   or nothing did: all that a cut of these can change
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ REMAPPED = ("_remapped", "dual_chunk", "lm_infinite", "rerope", "self_extend", "
 OWN = {  # where a file's tests are called otherwise
     **{f"rotary/{name}": GENERATORS for name in ("_basis", "_basis_rotation", "_blocks", "_commuting", "_squaring")},
     **{f"score/{name}": ["score/test_remapped.py"] for name in REMAPPED},
-    **dict.fromkeys(("rotary/_axes", "rotary/_conventions", "rotary/_layout"), ["rotary/test_axial.py"]),
-    **dict.fromkeys(("frequencies/_solver", "frequencies/_dynamics"), ["frequencies/test_clex.py"]),
+    **{f"rotary/{name}": ["rotary/test_axial.py"] for name in ("_axes", "_conventions", "_layout")},
+    **{f"frequencies/{name}": ["frequencies/test_clex.py"] for name in ("_solver", "_dynamics")},
+    **{f"frequencies/{name}": ["rotary/test_axes_dims.py"] for name in ("dype", "riflex")},
     "frequencies/host": ["frequencies/test_host.py", *SCALINGS],
     "rotary/_skew": GENERATORS,
     "rotary/_rotate": ["rotary/test_rotate.py"],
@@ -74,7 +75,7 @@ class Site(NamedTuple):
     after: str
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.before} → {self.after}"
+        return f"{self.file}:{self.line}: {self.before} → {self.after} (byte {self.first})"
 
     def text(self) -> str:
         source = (SOURCE / self.file).read_bytes()
@@ -150,11 +151,12 @@ def selections(site: Site) -> dict[str, list[str]]:
     tests = SOURCE.parents[1] / "tests"
     own = OWN.get(f"{folder}/{stem}", [f"{folder}/test_{stem}.py", *(SCALINGS if folder == "frequencies" else ())])
     own = [f"tests/{name}" for name in own if (tests / name).exists()]
-    own += ["tests/golden/test_golden.py"] if own and (tests / "golden/test_golden.py").exists() else []
     of_encoding = stem.lstrip("_") if folder not in ("backends", "layers", "positions") else "alibi or fox"
     oracle = {"layers": CACHES, "embedding": EMBEDDINGS}.get(folder, ORACLE)
+    row = {"forget": "fox", "temperature": "ssmax"}.get(stem, stem)
+    golden = {"golden": ["tests/golden/test_attention.py", "-k", row]} if folder in ("bias", "score", "weight") else {}
     chosen = {"conformance": ["tests/test_conformance.py", "-k", of_encoding], "oracle": [oracle]}
-    return {"own": own, **chosen} if own else chosen
+    return golden | ({"own": own} if own else {}) | chosen
 
 
 def caught_by(site: Site, names: list[str]) -> str | None:
@@ -189,8 +191,8 @@ def main(arguments: list[str]) -> int:
         if time.monotonic() > end or (options.again and str(site) not in known):
             continue
         by = known.get(str(site))
-        if by in (None, "own"):
-            by = caught_by(site, ["own", "conformance", "oracle"])
+        if by in (None, "golden", "own"):
+            by = caught_by(site, ["golden", "own", "conformance", "oracle"])
         tried, caught = tried + 1, caught + (by is not None)
         print(f"{by or 'LIVES'}: {site}", flush=True)  # noqa: T201
         if options.record:

@@ -1,26 +1,34 @@
 """Wrong formulas that the tests must notice: ``python -m tests.mutants [PATTERN]`` plants each and runs its tests.
 
-A mutant is one formula with one mistake that people make: a wrong end of a ramp, a missing root, a bucket too far. The
-sources are copied, the copy is changed, and the tests named with it have to fail. It takes about ten minutes, so
-it is not part of the suite; run it after a change of tests. Exit code 1: some mutant lived, or no name matches.
+A mutant is one line with one mistake that people make: a wrong end of a ramp, a missing root, a bucket too far, a
+window one key too wide, a dropped row of a cache. The tests named with it, all of them quick, have to fail. Each is
+tried in a forked process whose loader reads the changed text (`tests.mutation`); all of them take some minutes, so it
+is not part of the suite: run it after a change of tests. Exit code 1: some mutant lived, or no name matches.
+
+Mistakes that nobody thought of: `tests.drawn_mutants`.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import subprocess
 import sys
-import tempfile
-from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).parents[1]
+from tests.mutation import SOURCE, catches, outcome
+
 MIXED = ("tests/hf/extend/test_longrope2.py",)
 STEPS = ("tests/hf/modeling/test_steps.py",)
 PACKED = ("tests/hf/modeling/test_packing.py",)
-FREQUENCIES = ("tests/frequencies", "tests/rotary/test_rope.py")
+FREQUENCIES = ("tests/frequencies/test_golden.py", "tests/frequencies/test_scalings.py")
+PHASE = ("tests/frequencies/test_phase.py",)
+CALLS = ("tests/fuzz/test_attention.py",)
+CACHES = ("tests/fuzz/test_caches.py",)
+GOLDEN = ("tests/golden/test_attention.py",)
+STICKS = ("tests/weight/test_stick_breaking.py",)
+ALIBI = ("tests/bias/test_alibi.py",)
+T5 = ("tests/bias/test_t5.py",)
+DROPOUT = ("tests/backends/test_dropout.py",)
+TILES = ("tests/backends/tiled/test_equals_dense.py",)
 
 
 class Mutant(NamedTuple):
@@ -78,18 +86,18 @@ MUTANTS = (
     Mutant("mixed windows: short windows under a gain", "hf/extend/extension.py",
            "gain=1.0 if self.documents else None", "gain=None", MIXED),
     Mutant("ALiBi's slopes: the other half of the finer ladder", "bias/alibi.py",
-           "_powers(2 * power, max_exponent)[::2]", "_powers(2 * power, max_exponent)[1::2]", ("tests/bias",)),
+           "_powers(2 * power, max_exponent)[::2]", "_powers(2 * power, max_exponent)[1::2]", ALIBI),
     Mutant("ALiBi's slopes: from exponent 0", "bias/alibi.py",
-           "for head in range(1, num_heads + 1)]", "for head in range(num_heads)]", ("tests/bias",)),
-    Mutant("T5's buckets: upper ends", "bias/t5.py", "right=True) - 1", "right=False) - 1", ("tests/bias",)),
+           "for head in range(1, num_heads + 1)]", "for head in range(num_heads)]", ALIBI),
+    Mutant("T5's buckets: upper ends", "bias/t5.py", "right=True) - 1", "right=False) - 1", T5),
     Mutant("T5's buckets: all logarithmic", "bias/t5.py",
-           "exact = buckets // 2\n", "exact = buckets // 4\n", ("tests/bias",)),
+           "exact = buckets // 2\n", "exact = buckets // 4\n", T5),
     Mutant("T5's buckets: directions exchanged", "bias/t5.py",
-           "(distance > 0) * (self.num_buckets // 2)", "(distance < 0) * (self.num_buckets // 2)", ("tests/bias",)),
+           "(distance > 0) * (self.num_buckets // 2)", "(distance < 0) * (self.num_buckets // 2)", T5),
     Mutant("stick-breaking's sum: the key's own break counts", "weight/stick_breaking.py",
-           "left[..., 1:]).exp()", "left[..., :-1]).exp()", ("tests/weight",)),
+           "left[..., 1:]).exp()", "left[..., :-1]).exp()", STICKS),
     Mutant("stick-breaking's sum: logsigmoid of the wrong sign", "weight/stick_breaking.py",
-           "log_left = F.logsigmoid(-scores)", "log_left = -F.logsigmoid(scores)", ("tests/weight",)),
+           "log_left = F.logsigmoid(-scores)", "log_left = -F.logsigmoid(scores)", STICKS),
     Mutant("FoX's gates: the key's own gate counts", "score/_inputs.py",
            "F.pad(backwards.cumsum(-1).flip(-1), (0, 1))[..., 1:]", "backwards.cumsum(-1).flip(-1)",
            ("tests/score/test_forget.py",)),
@@ -104,12 +112,115 @@ MUTANTS = (
            "share = counts - below", "share = (counts - below).round()", ("tests/score/test_cope.py",)),
     Mutant("exact phase: product in float64", "frequencies/phase.py",
            "return (positions * fractions) * _unit(positions.device)",
-           "return (positions.double() * fractions.double() * 2.0**-64) % 1.0 * (2 * math.pi)", FREQUENCIES),
+           "return (positions.double() * fractions.double() * 2.0**-64) % 1.0 * (2 * math.pi)", PHASE),
     Mutant("exact phase: carry of the low halves dropped", "frequencies/phase.py",
-           "top = near_top + far_top + (rest >> 32)", "top = near_top + far_top", FREQUENCIES),
+           "top = near_top + far_top + (rest >> 32)", "top = near_top + far_top", PHASE),
     Mutant("exact phase: upper half of the position dropped", "frequencies/phase.py",
            "far_top, far_rest = _product(positions >> 31, far)", "far_top, far_rest = _product(positions >> 62, far)",
-           FREQUENCIES),
+           PHASE),
+    Mutant("KERPLE's logarithm: one token further", "bias/kerple.py",
+           "torch.log1p(a * far)", "torch.log(2 + a * far)", GOLDEN),
+    Mutant("KERPLE's power: gradients at distance 0", "bias/kerple.py",
+           "torch.where(far > 0, far.clamp(min=torch.finfo(dtype).tiny), 1.0).pow(p)", "far.pow(p)",
+           ("tests/bias/test_kerple.py",)),
+    Mutant("FIRE's limit: the threshold is not learned", "bias/fire.py",
+           "(self.multiplier.to(dtype) * self.threshold).abs()", "torch.full_like(self.multiplier, self.threshold)",
+           ("tests/bias/test_fire.py",)),
+    Mutant("xPos: zeta of the next pair", "rotary/xpos.py",
+           "(2 * pair / head_dim + gamma) / (1 + gamma)", "(2 * (pair + 1) / head_dim + gamma) / (1 + gamma)",
+           ("tests/rotary/test_xpos.py",)),
+    Mutant("RoPE: rotated the other way", "rotary/_rotate.py",
+           "torch.stack([(a * cos - b * sin).to(x.dtype), (b * cos + a * sin).to(x.dtype)], axis)",
+           "torch.stack([(a * cos + b * sin).to(x.dtype), (b * cos - a * sin).to(x.dtype)], axis)",
+           ("tests/rotary/test_rotate.py",)),
+    Mutant("Shaw's clip: a row too far", "score/shaw.py",
+           "distance.clamp(-self.max_distance, self.max_distance)",
+           "distance.clamp(-self.max_distance + 1, self.max_distance)", ("tests/score/test_shaw.py",)),
+    Mutant("CoPE's counts: from the first key on", "score/cope.py",
+           "gates.flip(-1).cumsum(-1).flip(-1)", "gates.cumsum(-1)", ("tests/score/test_cope.py",)),
+    Mutant("Transformer-XL's clamp: one side alone", "score/transformer_xl.py",
+           "return torch.where(distance < -self.clamp, even - odd, result)", "return result",
+           ("tests/score/test_transformer_xl.py",)),
+    Mutant("data-dependent ALiBi: the future counts the past", "score/data_alibi.py",
+           "torch.where(after, future, 0.0).cumsum(-1)", "torch.where(after, past, 0.0).cumsum(-1)",
+           ("tests/score/test_data_alibi.py",)),
+    Mutant("PaTH: beta up to one", "score/path.py", "beta = 2 * torch.sigmoid(", "beta = torch.sigmoid(", CALLS),
+    Mutant("a stepped temperature: begins a token late", "score/temperature.py",
+           "positions = _positions(context) + self.offset", "positions = _positions(context)",
+           ("tests/score/test_temperature.py",)),
+    Mutant("a sink: its weight is given to keys", "weight/sink.py",
+           "return torch.cat([scores, sink], -1).softmax(-1)[..., :-1]", "return scores.softmax(-1)",
+           ("tests/weight/test_sink.py",)),
+    Mutant("softcap: not scaled back", "context.py",
+           "(products / softcap).tanh() * softcap", "(products / softcap).tanh()", ("tests/backends/test_softcap.py",)),
+    Mutant("sinusoidal: cosines first", "embedding/sinusoidal.py",
+           "torch.cat([sin, cos], -1) if self.layout", "torch.cat([cos, sin], -1) if self.layout",
+           ("tests/embedding/test_sinusoidal.py",)),
+    Mutant("causal order: no query sees its own key", "backends/inputs/visibility.py",
+           "(index <= own_key if", "(index < own_key if", CALLS),
+    Mutant("order of positions: equal positions hide each other", "backends/inputs/visibility.py",
+           "allowed = of_keys <= of_queries", "allowed = of_keys < of_queries", CALLS),
+    Mutant("window: one key too many", "backends/inputs/visibility.py",
+           "(own_key - index).abs() < self.window", "(own_key - index).abs() <= self.window", CALLS),
+    Mutant("window by positions: one key too many", "backends/inputs/visibility.py",
+           "(of_queries - of_keys < self.window)", "(of_queries - of_keys <= self.window)",
+           ("tests/backends/test_visibility.py",)),
+    Mutant("documents: earlier ones are seen", "backends/inputs/visibility.py",
+           "(of_queries[:, start:stop, None] == of_keys[:, None, first:last])",
+           "(of_queries[:, start:stop, None] >= of_keys[:, None, first:last])", CALLS),
+    Mutant("mask: the rows of a block are the first ones", "backends/inputs/visibility.py",
+           "else self.mask[:, :, start:stop]", "else self.mask[:, :, : stop - start]",
+           ("tests/backends/test_visibility.py",)),
+    Mutant("keys that count: a window of one key more", "backends/inputs/visibility.py",
+           "(own_key - self.window + 1).clamp(min=0)", "(own_key - self.window).clamp(min=0)",
+           ("tests/score/test_temperature.py",)),
+    Mutant("predecessors: a token precedes itself", "backends/inputs/visibility.py",
+           "seen & (index < own_key)", "seen & (index <= own_key)", ("tests/score/test_path.py",)),
+    Mutant("rows without keys: NaN", "backends/dense.py",
+           "return torch.where(seen, scores.softmax(-1), torch.zeros_like(scores))", "return scores.softmax(-1)",
+           CALLS),
+    Mutant("16 bits: scores as narrow as q", "backends/dense.py",
+           "return call._replace(q=widen(call.q), k=widen(call.k), v=widen(call.v), unrotated=unrotated)",
+           "return call", CALLS),
+    Mutant("shared key heads: dealt out in turns", "heads.py",
+           "folded = rows.reshape(*groups, batch",
+           "folded = rows.unflatten(1, (-1, groups.numel() // batch)).transpose(1, 2).reshape(*groups, batch", CALLS),
+    Mutant("SDPA: its causal flag for the last queries", "backends/sdpa.py",
+           "call.q.shape[2] == 1 or _square(call)", "call.q.shape[2] >= 1 or _square(call)", CALLS),
+    Mutant("SDPA: a negative scale taken as positive", "backends/sdpa.py",
+           "(-1.0 if call.scale < 0 else 0.0)", "(1.0 if call.scale < 0 else 0.0)", CALLS),
+    Mutant("blocks of rows: keys of square calls", "backends/rows.py",
+           "seen = stop + keys - queries", "seen = stop", ("tests/backends/test_rows.py",)),
+    Mutant("tiles: the backward pass divides by the wrong sum", "backends/tiled/softmax.py",
+           "norm = largest + total.log2()", "norm = largest - total.log2()", TILES),
+    Mutant("dropout: what stays is not scaled", "backends/inputs/dropout.py",
+           ".mul_(1 / (1 - self.p))", "", DROPOUT),
+    Mutant("dropout: heads share a mask", "backends/inputs/dropout.py",
+           "bits ^ _numbers(heads, keys)", "bits ^ (_numbers(heads, keys) * 0)", DROPOUT),
+    Mutant("dropout: each block of queries begins anew", "backends/inputs/dropout.py",
+           "self._replace(first=self.first + start)", "self._replace(first=self.first)", DROPOUT),
+    Mutant("crop: positions go on after what was cropped", "layers/cache/kv_cache.py",
+           "self.seen - tokens, self.next - tokens, self.version + 1",
+           "self.seen - tokens, self.next, self.version + 1",
+           CACHES),
+    Mutant("repeat: the batch as a whole", "layers/cache/kv_cache.py",
+           "t.repeat_interleave(times, 0)", "t.repeat(times, *([1] * (t.ndim - 1)))", CACHES),
+    Mutant("shift: rotated the other way", "layers/cache/kv_cache.py",
+           "rerotate(k[:, :, first:], encodings, moved,", "rerotate(k[:, :, first:], encodings, -moved,",
+           ("tests/layers/test_moving.py",)),
+    Mutant("static cache: a window of one key more", "layers/cache/static.py",
+           "real & (age < window)", "real & (age <= window)", CACHES),
+    Mutant("static cache: padding counts", "layers/cache/static.py",
+           "(self.count + attention_mask.cumsum(-1) - 1)",
+           "(self.count + torch.ones_like(attention_mask).cumsum(-1) - 1)",
+           CACHES),
+    Mutant("positions of a mask: padding counts", "positions/text.py",
+           "mask.bool().long().cumsum(-1) - 1", "mask.bool().long().cumsum(-1)", ("tests/positions/test_text.py",)),
+    Mutant("positions of documents: go on", "positions/text.py",
+           "return index - torch.where(starts, index, 0).cummax(-1).values", "return index.clone()",
+           ("tests/positions/test_text.py",)),
+    Mutant("a stream: the next part begins within the last", "positions/streams.py",
+           "start = int(blocks[-1].max()) + 1", "start = int(blocks[-1].max())", ("tests/positions/test_streams.py",)),
     Mutant("a model's step: encodings that layers share are dropped", "layers/self_attention.py",
            "        acting = self._acting()\n        rotated",
            "        own = [e for e in self.encodings if isinstance(e, Encoding)]\n"
@@ -123,20 +234,13 @@ MUTANTS = (
 
 def survives(mutant: Mutant) -> str | None:
     """What is wrong if the tests do not fail: None where they do."""
-    with tempfile.TemporaryDirectory() as scratch:
-        source = Path(scratch) / "src"
-        shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
-        path = source / "posenc" / mutant.file
-        text = path.read_text(encoding="utf-8")
-        if text.count(mutant.right) < 1:
-            return f"{mutant.file} has no {mutant.right!r}: bring the mutant up to date"
-        path.write_text(text.replace(mutant.right, mutant.wrong), encoding="utf-8")
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-n0", "-p", "no:cacheprovider", *mutant.tests]
-        environment = os.environ | {"PYTHONPATH": f"{source}{os.pathsep}{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
-        ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-        if ran.returncode == 1:
-            return None
-        return "lives" if ran.returncode == 0 else f"pytest ended with {ran.returncode}: {ran.stdout[-500:]}"
+    text = (SOURCE / mutant.file).read_text(encoding="utf-8")
+    if mutant.right not in text:
+        return f"{mutant.file} has no {mutant.right!r}: bring the mutant up to date"
+    code, said = outcome(mutant.file, text.replace(mutant.right, mutant.wrong), mutant.tests)
+    if catches(code):
+        return None
+    return "lives" if code == 0 else f"pytest ended with {code}: {said[-500:]}"
 
 
 def main(pattern: str = "") -> int:

@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from posenc import ALiBi, PaTH, RoPE, Shaw, T5Bias, WeightEncoding, attention
+from posenc import ALiBi, PaTH, RoPE, WeightEncoding, attention
 from tests.golden import load
 from tests.samples import BACKENDS, FLOATS, gap, qkv, weights
 
@@ -59,33 +59,6 @@ def test_nope_golden(name, causal, dtype, tolerance, backend):
     options = {"causal": causal, "scale": float(golden["scale"]), "backend": backend}
     assert gap(attention(golden["q"], golden["k"], golden["v"], [], **options), golden["out"]) < tolerance
     assert gap(weights(golden["q"], golden["k"], [], **options), golden["attn"]) < tolerance
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("encodings", [[], [RoPE(8)], [RoPE(8), ALiBi(6)], [T5Bias(6, bidirectional=True)]], ids=repr)
-def test_grouped_keys_equal_repeated_keys(encodings, backend):
-    q, k, v = qkv(2, 6, 5, num_kv_heads=2, value_dim=3)
-    repeated = [t.repeat_interleave(3, 1) for t in (k, v)]
-    assert (
-        gap(attention(q, k, v, encodings, backend=backend), attention(q, *repeated, encodings, backend=backend)) < 1e-5
-    )
-
-
-def test_biases_add_and_score_encodings_follow_in_order():
-    q, k, v = qkv(dtype=torch.float64)
-    a, b, shaw = (
-        ALiBi(4),
-        T5Bias(4, init_std=1.0, bidirectional=True).double(),
-        Shaw(8, max_distance=2, init_std=1.0).double(),
-    )
-    positions = torch.arange(6.0, dtype=torch.float64)
-    total = a(positions, positions) + b(positions, positions)
-    scores = q @ k.mT * 8**-0.5 + total
-    rows = (positions - positions[:, None]).long().clamp(-2, 2) + 2
-    scores = scores + (q @ shaw.key_table.T * 8**-0.5).gather(-1, rows.expand_as(scores))
-    expected = scores.masked_fill(torch.ones(6, 6).triu(1).bool(), -torch.inf).softmax(-1)
-    expected = expected @ v + torch.einsum("bhij,ijd->bhid", expected, shaw.value_table[rows])
-    assert gap(attention(q, k, v, [a, shaw, b]), expected) < 1e-12
 
 
 class Uniform(WeightEncoding):

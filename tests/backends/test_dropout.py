@@ -12,26 +12,9 @@ from torch.utils.checkpoint import checkpoint
 from posenc import ALiBi, RoPE, Shaw, StickBreaking, T5Bias, attention, explain
 from posenc.backends.inputs.dropout import Dropout
 from posenc.backends.inspect import read_attention
-from tests.backends.catalogue import (
-    ENCODINGS,
-    UNLIKE,
-    backends_of,
-    called,
-    differentiated,
-    encodings_of,
-    only_causal,
-    with_causal,
-)
 from tests.backends.tiled.compare import Largest
-from tests.samples import few_spectra, gap, mostly_slow, qkv
+from tests.samples import gap, qkv
 
-SITUATIONS = {
-    "causal": (70, 70, {}),
-    "few queries": (3, 90, {}),
-    "bidirectional": (130, 130, {"causal": False}),
-    "window": (70, 70, {"window": 9}),
-    "packed and masked": (70, 70, {"segments": torch.arange(70) // 30, "mask": torch.arange(70)[None] % 7 != 3}),
-}
 LISTS = {
     "nope": [],
     "rope+t5": [RoPE(8), T5Bias(4, init_std=1.0, bidirectional=True)],
@@ -90,39 +73,6 @@ class TestTheMask:
         own_keys = torch.arange(6)[:, None] + 2
         of_own = samples.factors(slice(0, 3), slice(0, 4), slice(0, 6), own_keys, torch.float64)
         assert torch.equal(of_own[..., 0], full[:, :, torch.arange(6), torch.arange(6) + 2])
-
-
-@pytest.mark.parametrize(
-    ("name", "situation"),
-    mostly_slow(
-        [*((n, s) for n in UNLIKE for s in SITUATIONS), *((n, "causal") for n in sorted(set(ENCODINGS) - set(UNLIKE)))],
-        *((n, s) for n in UNLIKE for s in sorted(SITUATIONS)[::3]),
-    ),
-)
-def test_backends_equal_the_definition(name, situation):
-    """The same seed drops the same weights, forward and backward."""
-    queries, keys, options = SITUATIONS[situation]
-    if options.get("causal", True) is False and only_causal(name):
-        pytest.skip("knows no keys after the query")
-    options = {**options, "dropout": 0.4}
-    expected, backends = (
-        differentiated(name, "dense", queries, keys, **options),
-        backends_of(name, queries, keys, **options),
-    )
-    assert "sdpa" not in backends
-    assert backends or queries <= 64 or situation == "bidirectional" or name == "path"
-    for backend in backends:
-        for a, b in zip(differentiated(name, backend, queries, keys, **options), expected, strict=True):
-            assert gap(a, b) < 1e-9 * max(1.0, float(b.detach().abs().max()))
-
-
-@pytest.mark.parametrize("name", few_spectra(ENCODINGS))
-def test_none_is_none(name):
-    options, encodings = called(name, 9, 9), encodings_of(name)
-    options |= with_causal(name, {})
-    assert torch.equal(
-        attention(**options, encodings=encodings, dropout=0.0), attention(**options, encodings=encodings)
-    )
 
 
 @pytest.mark.parametrize("backend", ["dense", "tiled", "sdpa"])

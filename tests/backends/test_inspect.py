@@ -8,15 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from posenc import ALiBi, CoPE, PaTH, RoPE, ScoreEncoding, Shaw, T5Bias, WeightEncoding, XPos, attention
+from posenc import ALiBi, CoPE, PaTH, RoPE, Shaw, T5Bias, XPos, attention
 from posenc.backends.distributed.parallel import merged
-from posenc.backends.inputs.attention_call import prepare_call
 from posenc.backends.inspect import attention_lse, read_attention
 from posenc.score import Mixture
-from tests.backends.catalogue import ENCODINGS, UNLIKE, called, case_of, encodings_of, only_causal, with_causal
+from tests.backends.catalogue import UNLIKE, called, case_of, encodings_of, only_causal, with_causal
 from tests.backends.tiled.compare import Largest
 from tests.golden import load
-from tests.samples import ShortReach, few_spectra, gap, mostly_slow, qkv
+from tests.samples import ShortReach, gap, mostly_slow, qkv
 
 SITUATIONS = {
     "causal": (70, 70, {}),
@@ -32,35 +31,6 @@ SITUATIONS = {
 
 def finite(scores: Tensor) -> Tensor:
     return scores.masked_fill(scores == -math.inf, -9e9)
-
-
-def result_of(name: str, keywords: dict, options: dict) -> tuple[Tensor, Tensor]:
-    """``weights @ v`` and what encodings read besides v; and what attention gives."""
-    encodings = encodings_of(name)
-    options = with_causal(name, options)
-    read = read_attention(**keywords, encodings=encodings, **options)
-    v = keywords["v"].repeat_interleave(keywords["q"].shape[1] // keywords["k"].shape[1], 1)
-    out = read.weights @ v
-    absent = dict.fromkeys(("q_pos", "k_pos", "features", "mask", "segments", "scale"))
-    call = prepare_call(**{**absent, "causal": True, **keywords, **options}, encodings=encodings)
-    mask = call.visible()
-    for encoding in encodings:
-        if isinstance(encoding, ScoreEncoding | WeightEncoding):
-            features = (
-                call.weight_features
-                if isinstance(encoding, WeightEncoding)
-                else dict(call.score_with_features)[encoding]
-            )
-            read_out = encoding.output(read.weights, call.context(mask, features))
-            out = out if read_out is None else out + read_out
-    return out, attention(**keywords, encodings=encodings, **options)
-
-
-@pytest.mark.parametrize("situation", ["causal", "masked"])
-@pytest.mark.parametrize("name", few_spectra(ENCODINGS))
-def test_weights_times_values(name, situation):
-    queries, keys, options = SITUATIONS[situation]
-    assert gap(*result_of(name, called(name, queries, keys), options)) < 1e-10
 
 
 @pytest.mark.parametrize("name", ["nope_causal_l12", "nope_bidir_q5_k9"])

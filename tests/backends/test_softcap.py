@@ -8,32 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from posenc import ALiBi, CoPE, ForgetGate, PaTH, RoPE, StickBreaking, T5Bias, attention, explain, sharded_attention
+from posenc import ALiBi, CoPE, ForgetGate, RoPE, StickBreaking, T5Bias, attention, explain, sharded_attention
 from posenc.backends.inspect import read_attention
-from posenc.encoding import ScoreEncoding
-from posenc.score import Mixture
-from tests.backends.catalogue import (
-    ENCODINGS,
-    UNLIKE,
-    backends_of,
-    called,
-    differentiated,
-    encodings_of,
-    only_causal,
-    with_causal,
-)
 from tests.backends.tiled.compare import Largest
-from tests.samples import few_spectra, gap, mostly_slow, qkv
+from tests.samples import gap, qkv
 
 CAP = 0.7
-ROTATIONS = sorted(set(ENCODINGS) - set(UNLIKE))
-SITUATIONS = {
-    "causal": (70, 70, {}),
-    "few queries": (3, 90, {}),
-    "bidirectional": (66, 66, {"causal": False}),
-    "window": (70, 70, {"window": 9}),
-    "packed and masked": (70, 70, {"segments": torch.arange(70) // 30, "mask": torch.arange(70)[None] % 7 != 3}),
-}
 
 
 def capped(products: Tensor, cap: float = CAP) -> Tensor:
@@ -51,52 +31,6 @@ def test_formula(backend):
     assert gap(attention(q, k, v, [bias], scale=0.9, backend=backend), expected) > 0.01
 
 
-CHANGE_PRODUCTS = {
-    "path", "selective_rope", "repo", "grape_context", "dape", "kerple_weight", "mixture", "ssmax", "log_n",
-    "step_temperature", "power_temperature",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", few_spectra(ENCODINGS))
-def test_a_cap_far_above_the_scores_is_none(name):
-    options, encodings = called(name, 9, 9), encodings_of(name)
-    options |= with_causal(name, {})
-    assert gap(attention(**options, encodings=encodings, softcap=1e7), attention(**options, encodings=encodings)) < 1e-9
-
-
-@pytest.mark.parametrize("name", few_spectra(ENCODINGS))
-def test_what_is_added_stays(name):
-    """The scores change by what the cap takes from the products, and for no encoding by more."""
-    options, encodings = called(name, 9, 9), encodings_of(name)
-    if name in CHANGE_PRODUCTS or any(isinstance(e, ScoreEncoding) and e.scope.replaces for e in encodings):
-        pytest.skip("puts another product in its place, or sees or multiplies the scores: tested below")
-    rotary = [e for e in encodings if hasattr(e, "rotate")]
-    rest = [e for e in encodings if e not in rotary]
-    options |= with_causal(name, {})
-    products = read_attention(**options, encodings=rotary).scores
-    baseline, under = (read_attention(**options, encodings=encodings, softcap=cap).scores for cap in (None, CAP))
-    seen = baseline.isfinite()
-    change = torch.where(seen, under - baseline, 0.0)
-    assert gap(change, torch.where(seen, capped(products) - products, 0.0)) < 1e-9, rest
-
-
-@pytest.mark.parametrize("queries", [9, 1])
-def test_paths_own_product_is_capped_too(queries):
-    options, encodings = called("path", queries, 9), encodings_of("path")
-    assert isinstance(encodings[0], PaTH)
-    baseline, under = (read_attention(**options, encodings=encodings, softcap=cap).scores for cap in (None, CAP))
-    assert gap(under.exp(), capped(baseline).where(baseline.isfinite(), baseline).exp()) < 1e-9
-
-
-def test_the_product_of_rotations_in_a_mixture_is_capped():
-    q, k, v = qkv(2, 4, 20, dtype=torch.float64)
-    rope, alibi = RoPE(8), ALiBi(4)
-    mixed, as_list = (
-        attention(q, k, v, e, softcap=CAP) for e in ([Mixture([[rope, alibi]], 4).double()], [rope, alibi])
-    )
-    assert gap(mixed, as_list) < 1e-12
-
-
 def test_gates_count_products_without_a_cap():
     """CoPE's positions come from the products themselves, whichever backend computes them."""
     q, k, v = qkv(1, 4, 40, dtype=torch.float64)
@@ -107,25 +41,6 @@ def test_gates_count_products_without_a_cap():
     seen = torch.ones(40, 40).tril().bool()
     assert gap((read[0] - products)[..., seen], (read[1] - capped(products, 0.01))[..., seen]) < 1e-9
     assert gap(*(attention(q, k, v, [cope], softcap=0.01, backend=backend) for backend in ("tiled", "dense"))) < 1e-12
-
-
-@pytest.mark.parametrize(
-    ("name", "situation"),
-    mostly_slow(
-        [*((n, s) for n in UNLIKE for s in SITUATIONS), *((n, "causal") for n in ROTATIONS)],
-        *((n, s) for n in UNLIKE for s in sorted(SITUATIONS)[::3]),
-    ),
-)
-def test_backends_equal_the_definition(name, situation):
-    queries, keys, options = SITUATIONS[situation]
-    if options.get("causal", True) is False and only_causal(name):
-        pytest.skip("knows no keys after the query")
-    expected = differentiated(name, "dense", queries, keys, softcap=CAP, **options)
-    backends = backends_of(name, queries, keys, softcap=CAP, **options)
-    assert backends or queries <= 64 or situation == "bidirectional" or name == "path"
-    for backend in backends:
-        for a, b in zip(differentiated(name, backend, queries, keys, softcap=CAP, **options), expected, strict=True):
-            assert gap(a, b) < 1e-9 * max(1.0, float(b.detach().abs().max()))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
@@ -159,15 +74,6 @@ def test_no_matrix_of_queries_and_keys(encodings):
     with Largest() as seen:
         attention(*leaves, encodings, softcap=5.0).square().sum().backward()
     assert leaves[0].numel() <= seen.elements < length * length
-
-
-@pytest.mark.parametrize(
-    "encodings", [[], [RoPE(8), T5Bias(4, init_std=1.0, bidirectional=True)], [StickBreaking()]], ids=str
-)
-def test_gradcheck(encodings):
-    leaves = [t.requires_grad_() for t in qkv(1, 4, 5, num_kv_heads=2, dtype=torch.float64)]
-    encodings = [e.double() for e in encodings]
-    torch.autograd.gradcheck(lambda *t: attention(*t, encodings, softcap=CAP, backend="tiled"), leaves, fast_mode=True)
 
 
 @pytest.mark.slow

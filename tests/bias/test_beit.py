@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from posenc import BEiTBias, SwinBias
+from posenc import BEiTBias
 from posenc.positions import NOWHERE, grid
 from tests.golden import config, load, names
 from tests.samples import gap, refusals
@@ -76,20 +76,6 @@ def test_tokens_without_a_place_have_rows_of_their_own():
         assert gap(bias[:, lost][:, :, ~lost], from_it[:, None, None].expand(2, 2, 16)) == 0
         assert gap(bias[:, ~lost][:, :, lost], to_it[:, None, None].expand(2, 16, 2)) == 0
         assert gap(bias[:, lost][:, :, lost], between[:, None, None].expand(2, 2, 2)) == 0
-
-
-def test_tokens_with_a_place_are_swins():
-    beit, swin = of(torch.randn(52, 2).double(), (4, 4)), SwinBias(2, (4, 4)).double()
-    swin.load_state_dict({"table": beit.table[:-3].detach()})
-    places = torch.rand(20, 2).double() * 9
-    assert gap(beit(places, places), swin(places, places)) == 0
-
-
-def test_it_starts_at_zero():
-    beit = BEiTBias(3, (14, 14))
-    assert beit.table.shape == (27 * 27 + 3, 3)
-    assert not beit.table.any()
-    assert beit.window == (14, 14)
 
 
 test_refusals = refusals(

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from posenc import LogCPB, attention, explain
+from posenc import LogCPB, attention
 from posenc.positions import grid
 from tests.golden import config, load, names
-from tests.samples import gap, qkv, refusals
+from tests.samples import gap, refusals
 
 FILES = names("swinv2_logcpb_*")
 
@@ -51,56 +51,6 @@ def test_their_whole_layer(name):
     )
     y = F.linear(out.transpose(1, 2).flatten(2), arrays["proj_w"], arrays["proj_b"])
     assert gap(y, arrays["y"]) < 2e-6, "the file holds float32"
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_coordinates_count_from_the_key_to_the_query(name):
-    """What the network sees, pair by pair, is the row of the authors' table that their index names."""
-    cpb, window, arrays = of(name)
-    positions = grid(*window).double()
-    seen = cpb.log_spaced(positions[:, None] - positions[None])
-    assert gap(seen, arrays["coords"].flatten(0, 2)[arrays["index"]]) < 1e-6
-    edge = cpb.log_spaced(torch.tensor([w - 1 for w in cpb.window], dtype=torch.float64))
-    assert gap(edge, torch.full((2,), math.log2(9) / 3, dtype=torch.float64)) < 1e-12, "not 1"
-
-
-def test_the_papers_formula():
-    cpb = LogCPB(3, axes=2, hidden=5, kind="paper").double()
-    with torch.no_grad():
-        cpb.inner_bias.uniform_()
-    q_pos, k_pos = torch.rand(4, 2).double() * 9, torch.rand(7, 2).double() * 9
-    d = q_pos[:, None] - k_pos[None]
-    c = torch.where(d < 0, -torch.log(1 - d), torch.log(1 + d.abs()))
-    expected = (c @ cpb.inner_weight.T + cpb.inner_bias).relu() @ cpb.outer_weight.T
-    assert gap(cpb(q_pos, k_pos), expected.permute(2, 0, 1)) < 1e-12
-
-
-def test_one_axis_is_a_function_of_the_distance_and_two_are_none():
-    line, plane = LogCPB(4, hidden=8, window=6), LogCPB(4, axes=2, hidden=8)
-    q, k, v = qkv()
-    assert "by distance" in explain(q, k, v, [line], backend="tiled").how
-    assert gap(attention(q, k, v, [line]), attention(q, k, v, [line], backend="dense")) < 1e-5
-    assert plane.of_distance(torch.arange(3)) is None
-
-
-def test_along_one_axis_of_two_it_is_the_one_axis_form():
-    plane, line = LogCPB(2, axes=2, hidden=8, window=(9, 5)), LogCPB(2, hidden=8, window=5)
-    with torch.no_grad():
-        for name in ("inner_bias", "outer_weight"):
-            getattr(line, name).copy_(getattr(plane, name))
-        line.inner_weight.copy_(plane.inner_weight[:, 1:])
-    along = torch.arange(7)
-    assert gap(plane(grid(1, 7), grid(1, 7)), line(along, along)) < 1e-5
-
-
-def test_rows_of_fractional_coordinates():
-    cpb = LogCPB(2, axes=2, hidden=8)
-    rows = torch.rand(3, 5, 2) * 8
-    together = cpb(rows[:, 3:], rows)
-    assert together.shape == (3, 2, 2, 5)
-    for row, alone in zip(together, rows, strict=True):
-        assert gap(row, cpb(alone[3:], alone)) < 1e-6
-    assert gap(together, cpb(rows[:, 3:] + 1000, rows + 1000)) < 1e-3, "relative"
 
 
 def test_it_starts_almost_flat_and_stays_between_0_and_16():

@@ -21,13 +21,6 @@ class Gaussian(DistanceBias):
         return -((distance / self.widths.view(-1, *[1] * distance.ndim)) ** 2)
 
 
-def test_dense_form_follows():
-    bias = Gaussian([1.0, 2.0])
-    got = bias(torch.tensor([4]), torch.tensor([[4, 2], [5, 0]]))
-    assert got.shape == (2, 2, 1, 2)
-    assert got[:, :, 0].tolist() == [[[0, -4], [0, -1]], [[-1, -16], [-0.25, -4]]]
-
-
 def test_every_backend_supports_it():
     bias, (q, k, v) = Gaussian([1.0, 2.0, 3.0, 4.0]), qkv()
     assert "by distance" in explain(q, k, v, [bias], backend="tiled").how

@@ -49,13 +49,6 @@ def test_gradients(name):
         )
 
 
-def test_up_to_the_threshold_only_the_distance_counts():
-    fire, positions = FIRE(2, threshold=64), torch.arange(10)
-    near, shifted, beyond = (fire(positions + shift, positions + shift) for shift in (0, 50, 500))
-    assert gap(near, shifted) < 1e-6
-    assert gap(near, beyond) > 1e-4
-
-
 def test_nothing_past_the_threshold_is_new_to_the_network():
     """Inputs of the network, read off through an outer layer that is the identity."""
     fire = FIRE(1, hidden=1, threshold=8)

@@ -8,10 +8,9 @@ from unittest import mock
 import pytest
 import torch
 
-from posenc import attention, explain
 from posenc.bias import DistanceMLP
 from tests.golden import config, load, names
-from tests.samples import BACKENDS, gap, qkv
+from tests.samples import gap
 
 
 def of(weights, options):
@@ -61,13 +60,6 @@ def test_against_x_transformers(depth, log, norm):
     weights, expected = by_authors(options, 9, 14)
     positions = torch.arange(14).double()
     assert gap(of(weights, options)(positions[5:], positions), expected) < 1e-12
-
-
-def test_every_backend_supports_it():
-    bias, (q, k, v) = DistanceMLP(4, hidden=6), qkv()
-    assert "by distance" in explain(q, k, v, [bias], backend="tiled").how
-    outs = [attention(q, k, v, [bias], backend=backend) for backend in BACKENDS]
-    assert gap(*outs) < 1e-5
 
 
 def test_far_out_it_is_a_straight_line_or_with_norms_level():

@@ -75,32 +75,6 @@ def test_resizing_goes_axis_by_axis():
     assert gap(video.resized((4, 5, 3)).table, torch.full((7 * 9 * 5, 2), 0.5)) < 1e-6
 
 
-def test_past_the_edge_of_the_window_the_edge_counts_axis_by_axis():
-    swin = SwinBias(2, (3, 4)).double()
-    here = torch.tensor([[0, 0]])
-    for far, edge in (((9, 0), (2, 0)), ((-9, 1), (-2, 1)), ((1, 2**40), (1, 3)), ((-9, -9), (-2, -3))):
-        for dtype in (torch.int64, torch.float64):
-            got, expected = (swin(torch.tensor([place], dtype=dtype), here.to(dtype)) for place in (far, edge))
-            assert gap(got, expected) == 0
-
-
-def test_between_whole_coordinates_the_table_is_interpolated():
-    swin = SwinBias(2, (3, 4)).double()
-    here, spot = torch.zeros(1, 2).double(), torch.tensor([[0.25, -1.5]]).double()
-    corners = {(y, x): swin(torch.tensor([[y, x]]), here.long()) for y in (0, 1) for x in (-2, -1)}
-    expected = sum(abs(1 - y - 0.25) * 0.5 * corners[y, x] for y, x in corners)
-    assert gap(swin(spot, here), expected) < 1e-12
-
-
-def test_parameters_are_the_table_alone():
-    swin = SwinBias(3, (7, 7))
-    assert {name: tuple(t.shape) for name, t in swin.state_dict().items()} == {"table": (169, 3)}
-    assert 0 < swin.table.std() < 0.05
-    assert swin.window == (7, 7)
-    swin.table.requires_grad_()
-    assert swin.eval().resized((2, 2)).training is False
-
-
 test_refusals = refusals(
     {
         "window": [

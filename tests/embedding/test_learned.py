@@ -81,19 +81,6 @@ def test_dropout_in_training_only():
     assert torch.equal(encoding.eval()(x, positions)[0], encoding.table)
 
 
-def test_gradients():
-    encoding = Learned(3, max_length=4, layer_norm=1e-5).double()
-    x = torch.randn(2, 3, 3, dtype=torch.float64, requires_grad=True)
-    names, values = zip(*((n, p.detach().requires_grad_()) for n, p in encoding.named_parameters()), strict=True)
-
-    def run(x, *arguments):
-        return torch.func.functional_call(
-            encoding, dict(zip(names, arguments, strict=True)), (x, torch.tensor([0, 2, 2]))
-        )
-
-    torch.autograd.gradcheck(run, (x, *values))
-
-
 class TestGrowing:
     def test_interpolation_keeps_both_ends_and_the_order_between(self):
         encoding = Learned(4, max_length=5)

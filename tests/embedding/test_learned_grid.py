@@ -115,44 +115,6 @@ def test_one_axis_has_at_most_one_prefix_row(prefix):
     assert torch.equal(out[1], encoding.table[prefix + 2])
 
 
-def test_precision():
-    encoding = random_grid((3, 3), dtype=torch.bfloat16)
-    assert encoding.encode(grid(3, 3)).dtype == torch.bfloat16
-    between = torch.tensor([[0.5, 1.25]])
-    assert torch.equal(encoding.encode(between), encoding.float().encode(between)), "float32 between rows"
-    x = torch.randn(1, 1, 3).bfloat16()
-    assert torch.equal(encoding(x, between), (x.float() + encoding.encode(between)).bfloat16())
-
-
-def test_gradients():
-    encoding = random_grid((2, 3), prefix=1)
-    values = encoding.table.detach().requires_grad_()
-    positions = torch.tensor([[0.3, 1.7], [-0.4, 2.4], [NOWHERE, 0], [1.2, 0.1]], dtype=torch.float64)
-    fixed, moving = positions[2:3], positions[[0, 1, 3]].requires_grad_()
-
-    def run(table, moving):
-        return torch.func.functional_call(
-            encoding, {"table": table}, (torch.zeros(1, 4, 3).double(), torch.cat([fixed, moving]))
-        )
-
-    torch.autograd.gradcheck(run, (values, moving))
-    positions = positions.detach().requires_grad_()
-    encoding.encode(positions).sum().backward()
-    assert not positions.grad[2].any(), "no place, nothing to move"
-
-
-@pytest.mark.slow
-def test_one_graph_for_fractional_coordinates():
-    encoding = random_grid((4, 5), prefix=1, dtype=torch.float32)
-    torch._dynamo.reset()
-    compiled = torch.compile(encoding, fullgraph=True, dynamic=True, backend="aot_eager")
-    for tokens in (3, 6, 9):
-        x, positions = torch.randn(2, tokens, 3), torch.rand(tokens, 2) * 3
-        positions[0] = torch.tensor([NOWHERE, 0.0])
-        assert gap(compiled(x, positions), encoding(x, positions)) < 1e-6
-    torch._dynamo.reset()
-
-
 OUTSIDE = [(0, 5), (4, 0), (-1, 0), (NOWHERE, -1), (0.0, 4.6), (-0.6, 0.0), (0.0, float("nan"))]
 
 

@@ -7,7 +7,7 @@ import math
 import torch
 
 from posenc.embedding import RandomFourier
-from posenc.positions import NOWHERE, grid, signed
+from posenc.positions import grid, signed
 from tests.golden import vision
 from tests.samples import gap, refusals
 
@@ -46,13 +46,6 @@ def test_likeness_is_a_gaussian_of_the_distance():
     e = features.encode(places, torch.float64) / math.sqrt(2**16)
     distance = torch.cdist(places.double(), places.double())
     assert gap(e @ e.T, (-((2 * math.pi * 0.5 * distance) ** 2) / 2).exp()) < 0.02
-
-
-def test_tokens_without_a_place_get_nothing():
-    positions = torch.tensor([[NOWHERE, 0], [1, 2]])
-    encoded = RandomFourier(8).encode(positions)
-    assert not encoded[0].any()
-    assert encoded[1].any()
 
 
 test_refusals = refusals(

@@ -5,12 +5,10 @@ from __future__ import annotations
 import mpmath
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from posenc import Sinusoidal
 from tests.golden import config, load, names
-from tests.samples import bounded, gap, refusals
+from tests.samples import gap, refusals
 
 FORMS = {  # the golden array, and the form that it is
     "interleaved": {"layout": "interleaved"},
@@ -57,27 +55,10 @@ def test_exact_far_away(position, layout):
     assert torch.equal(narrow.encode(torch.tensor([position])), encoding.encode(torch.tensor([position])))
 
 
-@bounded
-@given(st.integers(-1000, 1000), st.integers(-1000, 1000), st.integers(-(10**6), 10**6))
-def test_product_depends_on_the_difference(p, q, shift):
-    encoding = Sinusoidal(16)
-    a, b, c, d = encoding.encode(torch.tensor([p, q, p + shift, q + shift]), torch.float64)
-    assert abs(a @ b - c @ d) < 1e-9
-    assert abs(a @ a - 8) < 1e-12, "one for each pair"
-
-
 def test_sum_is_rounded_once():
     encoding = Sinusoidal(8)
     x, positions = torch.randn(2, 5, 8).bfloat16(), torch.arange(5)
     assert torch.equal(encoding(x, positions), (x.float() + encoding.encode(positions)).bfloat16())
-
-
-def test_rows_may_have_positions_of_their_own():
-    encoding, x = Sinusoidal(8), torch.randn(2, 3, 8)
-    positions = torch.tensor([[0, 1, 2], [7, 5, 100]])
-    both = encoding(x, positions)
-    for row in range(2):
-        assert torch.equal(both[row], encoding(x[row : row + 1], positions[row])[0])
 
 
 def test_concat_appends():
@@ -94,17 +75,6 @@ def test_dropout_in_training_only():
     dropped = encoding.train()(x, positions)
     assert 0.3 < (dropped == 0).float().mean() < 0.7
     assert torch.equal(encoding.eval()(x, positions), encoding.encode(positions)[None])
-
-
-def test_fractional_positions_have_gradients():
-    positions = torch.tensor([0.25, 3.5, -2.75], dtype=torch.float64, requires_grad=True)
-    torch.autograd.gradcheck(lambda p: Sinusoidal(6).encode(p, torch.float64), positions)
-
-
-def test_nothing_to_store():
-    encoding = Sinusoidal(8)
-    assert not encoding.state_dict()
-    assert not list(encoding.buffers())
 
 
 test_refusals = refusals(

@@ -5,13 +5,11 @@ from __future__ import annotations
 import mpmath
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from posenc.embedding import SinusoidalGrid
 from posenc.positions import NOWHERE, grid, signed, with_prefix
 from tests.golden import names, vision
-from tests.samples import bounded, gap, refusals
+from tests.samples import gap, refusals
 
 FAMILIES = ("mae", "simplevit", "interleaved", "timm")
 ROUNDED = 2e-6  # their float32; MAE's is float64
@@ -119,63 +117,6 @@ def test_exact_far_away(family, position):
     encoding = SinusoidalGrid(dim, family=family)
     assert gap(encoding.encode(torch.tensor([position]))[0], order) < 3e-7
     assert torch.equal(encoding.bfloat16().encode(torch.tensor([position])), encoding.encode(torch.tensor([position])))
-
-
-coordinates = st.tuples(st.integers(-1000, 1000), st.integers(-1000, 1000), st.integers(-1000, 1000))
-
-
-@bounded
-@given(st.sampled_from(FAMILIES), coordinates, coordinates, coordinates)
-def test_product_depends_on_the_difference(family, p, q, shift):
-    encoding = SinusoidalGrid(36, axes=3, family=family)
-    p, q, shift = (torch.tensor(c) for c in (p, q, shift))
-    a, b, c, d = encoding.encode(torch.stack([p, q, p + shift, q + shift]), torch.float64)
-    assert abs(a @ b - c @ d) < 1e-9
-    assert abs(a @ a - 18) < 1e-12, "one for each pair"
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_coordinate_moves_its_own_channels(family):
-    encoding = SinusoidalGrid(16, family=family)
-    still, down = encoding.encode(torch.tensor([[3, 5], [4, 5]]), torch.float64)
-    moved = {
-        "mae": range(8, 16),
-        "simplevit": range(8, 16),
-        "interleaved": range(8),
-        "timm": [*range(4), *range(8, 12)],
-    }
-    assert (still != down).nonzero().flatten().tolist() == list(moved[family])
-
-
-@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.float32, torch.float64])
-@pytest.mark.parametrize("axes", [1, 2, 3])
-def test_nothing_is_added_to_tokens_without_a_place(axes, dtype):
-    encoding, x = SinusoidalGrid(24, axes=axes), torch.randn(2, 3, 24)
-    positions = torch.tensor([[1, 2, 3], [NOWHERE, 0, 1], [4, 5, 6]]).to(dtype)
-    out = encoding(x, positions[:, :axes].squeeze(-1))
-    assert torch.equal(out[:, 1], x[:, 1])
-    assert (out[:, [0, 2]] != x[:, [0, 2]]).any(-1).all()
-
-
-def test_fractional_coordinates_have_gradients():
-    positions = torch.tensor([[0.25, 3.5], [-2.75, 0.1]], dtype=torch.float64, requires_grad=True)
-    torch.autograd.gradcheck(lambda p: SinusoidalGrid(8).encode(p, torch.float64), positions)
-
-
-def test_rows_may_have_positions_of_their_own():
-    encoding, x = SinusoidalGrid(8), torch.randn(2, 3, 8)
-    positions = torch.stack([grid(1, 3), torch.tensor([[7, 5], [0, 0], [100, 3]])])
-    together = encoding(x, positions)
-    for row in range(2):
-        assert torch.equal(together[row], encoding(x[row : row + 1], positions[row])[0])
-
-
-def test_sum_is_rounded_once_and_nothing_is_stored():
-    encoding = SinusoidalGrid(8)
-    x, positions = torch.randn(2, 6, 8).bfloat16(), grid(2, 3)
-    assert torch.equal(encoding(x, positions), (x.float() + encoding.encode(positions)).bfloat16())
-    assert not encoding.state_dict()
-    assert not list(encoding.buffers())
 
 
 test_refusals = refusals(

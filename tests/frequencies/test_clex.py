@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import pickle
 
 import pytest
 import torch
@@ -12,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from posenc import RoPE, attention
+from posenc import RoPE
 from posenc.frequencies import Spectrum
 from posenc.frequencies.clex import CLEX
 from posenc.frequencies.host import geometric
 from posenc.frequencies.spectrum import host_float64
 from tests.golden import config, load, names
-from tests.samples import bounded, gap, mostly_slow, qkv, refusals
+from tests.samples import bounded, gap, refusals
 
 DYNAMICS = [name for name in names("clex_*") if name != "clex_train_d32"]
 THETA = host_float64(geometric(8, 10_000.0))
@@ -156,16 +155,6 @@ class TestScales:
         rising = torch.stack([continuous(Spectrum(THETA, length)).theta[-1] for length in range(10, 50)])
         assert (rising.diff() < 0).all(), "a longer context rotates the slowest pair more slowly"
 
-    @pytest.mark.parametrize("continuous", [False, True])
-    def test_rows_of_their_own(self, continuous):
-        """A row has the same bits whatever its neighbours are."""
-        clex, lengths = trained(continuous=continuous), [3, 10, 11, 20, 34, 49, 50, 99]
-        together = clex(Spectrum(THETA, torch.tensor(lengths).view(2, 4, 1))).theta
-        assert together.shape == (2, 4, 4)
-        for length, row in zip(lengths, together.view(-1, 4), strict=True):
-            assert torch.equal(clex(Spectrum(THETA, length)).theta, row)
-            assert torch.equal(clex(Spectrum(THETA, torch.tensor(length))).theta, row)
-
     def test_between_two_points_of_the_grid(self):
         fine, coarse = trained(step=0.001), trained(step=0.3)  # 0.3 does not divide 1
         scales = host_float64([1.05, 2.0, 3.3, 4.999])
@@ -200,21 +189,6 @@ def by_autograd(clex: CLEX, scale: float, theta: Tensor) -> Tensor:
 
 class TestGradient:
     @pytest.mark.parametrize("activation", ["tanh", "silu"])
-    @pytest.mark.parametrize("time_base", [None, 500.0])
-    def test_gradcheck(self, activation, time_base):
-        clex = trained(3, activation=activation, time_base=time_base, std=0.3)
-        theta = host_float64(geometric(6, 100.0)).requires_grad_()
-        scales = host_float64([[1.0, 2.0, 1.6], [2.0, 3.7, 1.6]])
-
-        def solved(theta, up, down):
-            clex.up_proj, clex.down_proj = up, down
-            return clex.frequencies(theta, scales)
-
-        up, down = clex.up_proj.detach().requires_grad_(), clex.down_proj.detach().requires_grad_()
-        del clex.up_proj, clex.down_proj
-        torch.autograd.gradcheck(solved, (theta, up, down))
-
-    @pytest.mark.parametrize("activation", ["tanh", "silu"])
     def test_of_many_steps(self, activation):
         clex, theta = trained(step=0.01, activation=activation), THETA.clone().requires_grad_()
         inputs = (theta, clex.up_proj, clex.down_proj)
@@ -230,40 +204,6 @@ class TestGradient:
         clex(Spectrum(THETA, 10)).theta.sum().backward()
         assert not clex.up_proj.grad.any()
         assert not clex.down_proj.grad.any()
-
-    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-    def test_narrow_parameters(self, dtype):
-        narrow = trained().to(dtype)
-        wide = copy.deepcopy(narrow).double()
-        scales = host_float64([2.0, 5.0])
-        got, expected = narrow.frequencies(THETA, scales), wide.frequencies(THETA, scales)
-        assert got.dtype == torch.float64
-        assert torch.equal(got, expected)
-        got.sum().backward()
-        expected.sum().backward()
-        assert narrow.up_proj.grad.dtype == dtype
-        assert torch.equal(narrow.down_proj.grad, wide.down_proj.grad.to(dtype))
-
-    def test_through_attention(self):
-        clex = trained()
-        q, k, v = qkv(2, 2, 30, head_dim=8)
-        for options in ({}, {"length": 40}):
-            clex.zero_grad()
-            attention(q, k, v, [RoPE(8, scaling=clex)], **options).square().sum().backward()
-            assert clex.up_proj.grad.abs().max() > 0
-            assert clex.down_proj.grad.abs().max() > 0
-
-    def test_through_a_table(self):
-        clex, positions = trained(), torch.tensor([0, 3, 17])
-        rope, like = RoPE(8, scaling=clex), THETA
-
-        def cosines(down):
-            clex.down_proj = down
-            return rope.table(positions, 30, like=like)[0]
-
-        down = clex.down_proj.detach().requires_grad_()
-        del clex.down_proj
-        torch.autograd.gradcheck(cosines, (down,))
 
 
 CHANGES = {
@@ -325,49 +265,10 @@ class TestMemory:
             clex(Spectrum(THETA, 20))
         assert stages(lambda: other(Spectrum(THETA, 30))) == full, "old solutions are dropped"
 
-    def test_a_caller_may_change_its_result(self):
-        clex, scales = trained(), host_float64([2.0])
-        arguments = (scales, THETA.log(), clex.up_proj, clex.down_proj, 0.25, "tanh")
-        expected = SOLVE(*arguments).detach().clone()
-        SOLVE(*arguments).detach().zero_()
-        assert torch.equal(SOLVE(*arguments), expected)
-
     def test_threads_come_back(self):
         before = torch.get_num_threads()
         trained().frequencies(THETA, host_float64([3.0])).sum().backward()
         assert torch.get_num_threads() == before
-
-    @pytest.mark.parametrize("treat", [copy.deepcopy, lambda clex: pickle.loads(pickle.dumps(clex))])
-    def test_copies(self, treat):
-        clex, scales = trained(), host_float64([3.0])
-        expected = clex.frequencies(THETA, scales)
-        other = treat(clex)
-        assert list(other.state_dict()) == ["up_proj", "down_proj"]
-        assert torch.equal(other.frequencies(THETA, scales), expected)
-        other.down_proj.data.zero_()
-        assert torch.equal(clex.frequencies(THETA, scales), expected)
-
-    def test_born_empty(self):
-        torch.manual_seed(0)
-        expected = CLEX(4, original_length=10).state_dict()
-        with torch.device("meta"):
-            clex = CLEX(4, original_length=10)
-        clex = clex.to_empty(device="cpu")
-        torch.manual_seed(0)
-        clex.reset_parameters()
-        assert all(torch.equal(a, expected[name]) for name, a in clex.state_dict().items())
-
-    def test_surroundings_do_not_matter(self):
-        clex, scales = trained(), host_float64([3.0])
-        expected = forgotten(clex, scales)
-        forget()
-        with torch.autocast("cpu", torch.bfloat16), torch.device("meta"):
-            assert torch.equal(clex.frequencies(THETA, scales).detach(), expected)
-        forget()
-        with torch.inference_mode():
-            assert torch.equal(clex.frequencies(THETA, scales), expected)
-        longer = host_float64([3.0, 4.0])
-        clex.frequencies(THETA, longer).sum().backward()  # goes on from a solution made in inference mode
 
 
 class Table(nn.Module):
@@ -383,24 +284,6 @@ class Table(nn.Module):
 
 
 class TestGraphs:
-    @pytest.mark.parametrize("kind", mostly_slow(["tensor", "int", "undeclared"], "undeclared"))
-    def test_compiles_once(self, kind):
-        graphs, module = [], Table(trained())
-
-        def count(graph, inputs):
-            graphs.append(graph)
-            return graph.forward
-
-        torch._dynamo.reset()
-        compiled = torch.compile(module, fullgraph=True, backend=count)
-        for tokens in (12, 15, 23, 31, 44, 58):
-            positions = torch.arange(tokens).expand(2, -1)
-            length = {"tensor": torch.tensor([[tokens], [7]]), "int": tokens, "undeclared": None}[kind]
-            assert gap(compiled(positions, length), module(positions, length)) < 1e-6
-        torch._dynamo.reset()
-        assert len(graphs) <= 2
-        assert max(len(graph.graph.nodes) for graph in graphs) < 200, "the steps must not be part of the graph"
-
     @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
     def test_gradients_of_compiled_training(self, backend):
         module = Table(trained())
@@ -414,16 +297,6 @@ class TestGraphs:
             for expected, got in zip(*gradients, strict=True):
                 assert gap(got, expected) < 1e-5 * expected.abs().max() + 1e-12
         torch._dynamo.reset()
-
-    def test_exports(self):
-        module = Table(trained().float())
-        shapes = ({1: torch.export.Dim("tokens", min=2, max=500)}, None)
-        with torch.no_grad():
-            example = (torch.arange(20).expand(2, -1), torch.tensor([[20], [20]]))
-            program = torch.export.export(module, example, dynamic_shapes=shapes).module()
-            for tokens in (20, 45):
-                positions_and_spans = torch.arange(tokens).expand(2, -1), torch.tensor([[tokens], [33]])
-                assert gap(program(*positions_and_spans), module(*positions_and_spans)) < 1e-6
 
     def test_operators(self):
         clex = trained(3, step=0.5)

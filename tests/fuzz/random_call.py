@@ -365,20 +365,32 @@ def draw_tensor(draw: Draw, dtype: torch.dtype, *shape: int, huge: bool = True) 
     return (draw.normal(*shape) * size).to(dtype), "" if size == 1.0 else f" of size {size:g}"
 
 
-def draw_call(seed: int, *, plain: bool = False, lengths: tuple[int, int] | None = None) -> RandomCall:
+def draw_call(
+    seed: int,
+    *,
+    plain: bool = False,
+    lengths: tuple[int, int] | None = None,
+    kinds: list[str] | None = None,
+    axes: int | None = None,
+) -> RandomCall:
     """A call from a seed.
 
     Args:
         seed: brings the same call back.
         plain: positions and visibility at their defaults, one magnitude: for modes that lay batches out themselves.
         lengths: queries and keys.
+        kinds: names of the encodings; layers can hold such a call, as values are as wide as keys.
+        axes: coordinates of a position.
     """
-    draw = Draw(seed)
-    axes = draw.weighted({1: 80, 2: 13, 3: 7})
+    draw, given = Draw(seed), kinds
+    drawn_axes = draw.weighted({1: 80, 2: 13, 3: 7})
+    axes = drawn_axes if axes is None else axes
     queries, keys = draw_lengths(draw) if lengths is None else lengths
     while True:
-        kinds = draw_kinds(draw, axes)
+        kinds = draw_kinds(draw, axes) if given is None else given
         sizes = draw_sizes(draw, kinds, axes, heads=1 if keys > 600 else draw.integer(1, 2) if keys > 60 else None)
+        if given is not None and sizes.value_dim != sizes.head_dim:
+            continue
         specs = make_specs(draw, kinds, sizes, axes)
         if axes > 1 and not set(kinds) & GRID:  # nobody would read coordinates
             continue

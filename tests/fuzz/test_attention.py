@@ -21,11 +21,12 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from posenc import attention, explain
 from tests.fuzz import layers, modes, refusals
 from tests.fuzz.draw import Draw
 from tests.fuzz.oracle import DisagreementError
 from tests.fuzz.random_call import RandomCall, draw_call
-from tests.fuzz.refusals import legitimate, must_refuse
+from tests.fuzz.refusals import FAULTS, call_with, legitimate, must_refuse, named
 
 Mode = Callable[[RandomCall, Draw], float]
 MODES: dict[str, Mode] = {
@@ -40,7 +41,7 @@ TEXTS = {"packed", "padded", "decoded"}  # modes that lay texts out themselves
 SMALL = {"refused", "equivalent_values", "forward_derivative", "function_gradient", "mapped", "compiled"}
 SHARES = {
     "plain": 42.0, "every_backend": 10.0, "backward": 15.0, "packed": 5.0, "padded": 5.0, "decoded": 8.0,
-    "equivalent_values": 3.0, "refused": 4.0, "constructor": 2.0, "forward_derivative": 1.2, "function_gradient": 1.2,
+    "equivalent_values": 3.0, "refused": 6.0, "forward_derivative": 1.2, "function_gradient": 1.2,
     "mapped": 1.2, "compiled": 0.4, "layer_states": 2.0,
 }  # fmt: skip
 QUICK = {
@@ -63,9 +64,6 @@ def try_call(seed: int, *, quick: bool = False, mode: str | None = None) -> str:
     """
     draw = Draw(seed + 13)  # apart from the call's, whose first choice would follow from the mode
     mode = draw.weighted(QUICK if quick else SHARES) if mode is None else mode
-    if mode == "constructor":
-        refusals.refused_at_construction(seed)
-        return "constructor refused"
     call = _draw_call(seed, draw, mode, quick=quick)
     refusal = must_refuse(call)
     if refusal is not None and mode != "refused":
@@ -138,6 +136,41 @@ def one_thread():
 @pytest.mark.parametrize("first", range(0, QUICK_CALLS, QUICK_CHUNK))
 def test_short_calls_agree(first):
     run(range(QUICK_SEED + first, QUICK_SEED + first + QUICK_CHUNK), quick=True)
+
+
+LISTS = {
+    "rope+alibi": ["RoPE", "ALiBi"], "rope+t5": ["RoPE", "T5Bias"], "rope+fox": ["RoPE", "ForgetGate"],
+    "rope+fire": ["RoPE", "FIRE"], "rope+cope": ["RoPE", "CoPE"], "xpos+kerple": ["XPos", "KERPLE"],
+    "path+fox": ["PaTH", "ForgetGate"], "rope+shaw": ["RoPE", "Shaw"], "rope+sticks": ["RoPE", "StickBreaking"],
+    "alibi+sink": ["ALiBi", "AttentionSink"], "rope+fox+alibi": ["RoPE", "ForgetGate", "ALiBi"],
+    "xl+sink": ["TransformerXL", "AttentionSink"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_lists_agree(name):
+    """Hybrids are lists: on every backend, with gradients, and in pieces, each with two draws of its options."""
+    for seed, (mode, batch) in enumerate([("every_backend", False), ("backward", False), ("decoded", True)] * 2):
+        lengths = (9, 9) if batch else (6, 9)
+        call = draw_call(30_000_000 + seed, kinds=LISTS[name], axes=1, plain=True, lengths=lengths)
+        MODES[mode](call, Draw(seed))
+
+
+@pytest.mark.parametrize("faults", FAULTS, ids=lambda faults: faults.__name__.strip("_"))
+def test_every_fault_is_refused_by_name(faults):
+    """What `refused` draws from, all of it: no other kind is taken in silence, or fails in words of torch."""
+    count = len(faults(_plain_call()))
+    for at in range(count):
+        for function in (attention, explain):
+            call = _plain_call()
+            fault = faults(call)[at]
+            with pytest.raises(ValueError, match=r".") as error:
+                call_with(call, fault, function)
+            assert named(error.value, fault.argument), f"{fault.argument}, {fault.what}: {error.value}"
+
+
+def _plain_call() -> RandomCall:
+    return draw_call(3, plain=True, lengths=(6, 6), kinds=["ALiBi"], axes=1)
 
 
 @pytest.mark.slow

@@ -14,8 +14,11 @@ HERE = Path(__file__).parent
 
 
 def names(pattern: str) -> list[str]:
-    """The files that match, without their ending."""
-    return sorted(path.stem for path in HERE.glob(f"{pattern}.npz"))
+    """The files that match, without their ending; a pattern that none matches would be a test of nothing."""
+    found = sorted(path.stem for path in HERE.glob(f"{pattern}.npz"))
+    if not found:
+        raise ValueError(f"pattern must match a file of {HERE.name}, got {pattern!r}")
+    return found
 
 
 def load(name: str, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:

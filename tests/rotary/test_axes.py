@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 
 import numpy as np
 import pytest
@@ -71,22 +70,6 @@ def test_rotations_see_the_difference_alone(kind, data, whole):
 
 
 @each
-def test_tokens_without_a_place_stay_as_they_are(kind):
-    encoding = KINDS[kind]()
-    several = torch.zeros(5, encoding.axes, dtype=torch.int64)
-    several[:, :] = torch.arange(5)[:, None]
-    several[:3, 0] = NOWHERE
-    x = torch.randn(2, HEADS, 5, DIM)
-    for positions in (several, several.int(), several.float(), several.double(), several.expand(2, -1, -1)):
-        cos, sin = encoding.table(positions)
-        assert torch.equal(cos[..., :3, :], torch.ones_like(cos[..., :3, :]))
-        assert torch.equal(sin[..., :3, :], torch.zeros_like(sin[..., :3, :]))
-        rotated = encoding.rotate(x, (cos, sin))
-        assert torch.equal(rotated[:, :, :3], x[:, :, :3])
-        assert gap(rotated[:, :, 3:], x[:, :, 3:]) > 1e-3
-
-
-@each
 def test_one_table_serves_queries_and_keys(kind):
     encoding, positions = KINDS[kind](), torch.randint(-99, 99, (2, 6, 3), generator=torch.Generator().manual_seed(0))
     positions = positions[..., : encoding.axes]
@@ -115,30 +98,6 @@ def test_grids_with_as_many_tokens_differ_and_a_new_grid_needs_nothing(kind):
     assert min(gap(wide, square), gap(square, tall), gap(wide, tall)) > 1e-3
     again = attention(q, k, v, [encoding], q_pos=grid(*more, 2, 8), k_pos=grid(*more, 2, 8), causal=False)
     assert torch.equal(wide, again)
-
-
-@each
-def test_positions_of_another_kind_are_refused(kind):
-    encoding = KINDS[kind]()
-    axes = encoding.axes
-    bare = [] if encoding.plain_positions else [torch.arange(5), torch.zeros(axes)]
-    for wrong in (*bare, torch.zeros(5, axes + 1), torch.zeros(2, 1, 5, axes)):
-        with pytest.raises(ValueError, match="positions"):
-            encoding.table(wrong)
-    with pytest.raises(ValueError, match=r"positions\.movedim\(0, -1\)"):
-        encoding.table(torch.zeros(axes, 2, 7))
-    with pytest.raises(ValueError, match="positions"):
-        encoding.table(torch.zeros(5, axes).half())
-    with pytest.raises(ValueError, match="head_dim"):
-        encoding.rotate(torch.zeros(1, HEADS, 3, DIM + 2), encoding.table(torch.zeros(3, axes)))
-
-
-@each
-def test_calls_do_not_change_what_is_pickled(kind):
-    encoding = KINDS[kind]()
-    before = pickle.dumps(encoding)
-    encoding.table(torch.zeros(3, encoding.axes, dtype=torch.int64))
-    assert pickle.dumps(encoding) == before
 
 
 def test_no_gain_without_a_place():

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from posenc import AxialRoPE, DynamicNTK, NTKAware, PositionInterpolation, RoPE, YaRN, attention
+from posenc import AxialRoPE, DynamicNTK, NTKAware, PositionInterpolation, RoPE, YaRN
 from posenc.frequencies import DyPE, PartNTK, RIFLEx, identify_k
 from posenc.positions import NOWHERE, grid
 from tests.samples import gap
@@ -85,20 +85,6 @@ def test_conventions_keep_their_order_and_layout(convention: str) -> None:
     )
 
 
-@pytest.mark.parametrize("layout", ["half", "interleaved", "half-by-axis"])
-def test_scores_depend_on_differences_and_other_channels_pass(layout: Any) -> None:
-    rope = AxialRoPE(20, axes_dims=(4, 8, 6), rotary_dim=18, layout=layout)
-    q, k = torch.randn(2, 1, 2, 24, 20, dtype=torch.float64)
-    positions = grid(2, 3, 4)
-    rotated = rope(q, k, positions, positions)
-    shifted = rope(q, k, positions + torch.tensor([3, -2, 7]), positions + torch.tensor([3, -2, 7]))
-    logits = [a @ b.mT for a, b in (rotated, shifted)]
-    assert gap(*logits) < 1e-12
-    if layout == "interleaved":
-        assert torch.equal(rotated[0][..., 18:], q[..., 18:])
-    assert not torch.equal(logits[0], q @ k.mT)
-
-
 def test_interpolation_of_axes_divides_their_coordinates() -> None:
     halves = (None, PositionInterpolation(2.0), PositionInterpolation(2.0))  # as Kandinsky 5's scale_factor (1, 2, 2)
     positions = grid(2, 3, 4)
@@ -118,16 +104,6 @@ def test_a_scaling_for_one_axis_and_its_gain() -> None:
     one_for_all = AxialRoPE(32, axes_dims=(8, 24), scaling=NTKAware(2.0))
     assert one_for_all.scaling is not None
     assert len(one_for_all.scaling) == 2
-
-
-def test_attention_takes_it() -> None:
-    rope = AxialRoPE(128, axes_dims=(16, 56, 56))
-    q, k, v = torch.randn(3, 1, 2, 12, 128)
-    positions = torch.cat([torch.zeros(4, 3, dtype=torch.long), grid(1, 2, 4)])  # Flux: all text at the origin
-    out = attention(q, k, v, [rope], q_pos=positions, causal=False)
-    rotated = rope(q, k, positions, positions)
-    assert gap(out, torch.nn.functional.scaled_dot_product_attention(*rotated, v)) < 1e-5
-    assert rope(q, k, positions, positions)[0][:, :, :4].equal(q[:, :, :4])
 
 
 @pytest.mark.parametrize(

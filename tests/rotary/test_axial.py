@@ -235,16 +235,6 @@ def test_learned_angles_belong_to_tokens_that_have_a_number():
     assert torch.equal(line.table(torch.tensor([3, NOWHERE]))[1][1], line.angles[0].double().sin().float())
 
 
-def test_learned_angles_have_gradients():
-    rope, places = AxialRoPE(8, prefix=2).double(), with_prefix(grid(1, 2), 2)
-    x = torch.randn(1, 1, 4, 8, dtype=torch.float64)
-
-    def run(angles):
-        return torch.func.functional_call(rope, {"angles": angles}, (x, x, places, places))
-
-    torch.autograd.gradcheck(run, (rope.angles,))
-
-
 def test_visionllama_deals_out_complex_numbers_column_first():
     """The authors' formula: x and y alternate, neighbouring channels pair up; `rescaled` is their auto-scaling."""
     places, dim = rescaled(grid(3, 5).double(), (3, 5), 14), 16
@@ -255,11 +245,6 @@ def test_visionllama_deals_out_complex_numbers_column_first():
     expect_angles(rope, places, angle)
     rotated = torch.view_as_complex(q.unflatten(-1, (-1, 2))) * torch.polar(torch.ones_like(angle), angle)
     assert gap(rope.rotate(q, rope.table(places, like=q)), torch.view_as_real(rotated).flatten(-2)) < 1e-12
-
-
-def test_kimi_and_visionllama_are_one_but_for_the_layout():
-    kimi, llama = (AxialRoPE(16, convention=c, layout="half") for c in ("kimi-k2.5", "visionllama"))
-    assert all(torch.equal(a, b) for a, b in zip(kimi.table(grid(3, 5)), llama.table(grid(3, 5)), strict=True))
 
 
 @pytest.mark.parametrize("convention", CONVENTIONS)
@@ -301,14 +286,6 @@ def test_half_by_axis_is_a_permutation_of_half():
         assert torch.isfinite(x.grad).all()
 
 
-def test_channels_that_are_left_over_stay_where_halves_pair_up_by_axis():
-    rope = AxialRoPE(8, axes=3, convention="v-jepa-2", layout="half-by-axis")
-    x, places = torch.randn(1, 1, 4, 8), torch.randint(1, 9, (4, 3))
-    rotated = rope.rotate(x, rope.table(places))
-    assert torch.equal(rotated[..., 6:], x[..., 6:])
-    assert rotated.shape == x.shape
-
-
 test_refusals_of_frequencies_and_layouts = refusals(
     {
         "frequencies": [
@@ -338,7 +315,3 @@ test_refusals_of_frequencies_and_layouts = refusals(
 def test_options_that_contradict_the_convention(options: dict[str, object], argument: str) -> None:
     with pytest.raises(ValueError, match=argument):
         AxialRoPE(24, **options)  # type: ignore[arg-type]
-
-
-def test_the_repr_names_periods() -> None:
-    assert "periods=1..64" in repr(AxialRoPE(32, convention="dinov3", min_period=1.0, max_period=64.0))

@@ -46,10 +46,6 @@ def test_the_authors_numbers(name, rest, dtype):
         assert gap(got, arrays[expected + ending]) < 10 * FLOATS[dtype]
 
 
-def test_files_differ_where_pairs_rest():
-    assert len(FILES) == 7
-
-
 def test_without_noise_the_pairs_rotate_as_under_rope():
     q, k, _ = qkv(2, 4, 9, head_dim=16, num_kv_heads=2)
     fope, positions = FoPE(16, num_heads=4, original_length=64, num_kv_heads=2, noise=0.0), torch.arange(9) * 5

@@ -36,10 +36,6 @@ def test_the_authors_numbers(name, dtype):
     assert gap(of_theta, arrays["grad_log_freq"].view_as(of_theta)) < 100 * FLOATS[dtype]  # sums over positions
 
 
-def test_files_are_there():
-    assert len(FILES) == 2
-
-
 def test_at_first_it_is_rope_at_negated_positions():
     q, k, _ = qkv(2, 4, 7, num_kv_heads=2)
     at = torch.arange(7) * 1000

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
-from posenc import DynamicNTK, RoPE, YaRN, attention
+from posenc import DynamicNTK, attention
 from posenc.frequencies import MultiScale
 from posenc.positions import Image, Text, multimodal
 from posenc.rotary import MHRoPE, MixedRoPE
@@ -19,24 +18,6 @@ def test_the_tables_of_the_comparison():
     assert rope.order() == arrays["axis_of_pair"][:, 0].tolist()
     for part, table in zip(("cos", "sin"), rope.table(arrays["positions"]), strict=True):
         assert gap(table, arrays[f"{part}_authors_f32"][..., :64].float()) < 2e-5
-
-
-@pytest.mark.parametrize("scaling", [None, YaRN(4.0, original_length=16), DynamicNTK(2.0, original_length=8)])
-def test_text_is_rotated_as_under_rope(scaling):
-    """Bit for bit, in heads that have an axis; the others keep their channels, times the gain."""
-    rope = RoPE(16, base=1e6, scaling=scaling)
-    heads = MHRoPE(16, num_heads=8, num_kv_heads=4, heads=(1, 1, 1), scaling=scaling)
-    q, k, _ = qkv(2, 8, 12, head_dim=16, num_kv_heads=4)
-    at = torch.arange(12)
-    for text in (at, at[:, None].expand(12, 3), at[:, None].expand(2, 12, 3)):
-        rotated_q, rotated_k = heads(q, k, text, text)
-        expected_q, expected_k = rope(q, k, at, at)
-        assert gap(rotated_q[:, :6], expected_q[:, :6]) < 1e-6
-        assert gap(rotated_k[:, :3], expected_k[:, :3]) < 1e-6
-        gain = float(rope.spectrum(12).gain)
-        assert gap(rotated_q[:, 6:], gain * q[:, 6:]) < 1e-6
-    for actual, expected in zip(heads.table(at), rope.table(at), strict=True):
-        assert torch.equal(actual[1], expected)
 
 
 def test_a_picture_is_rotated_as_by_mixed_rope_with_one_axis_a_head():

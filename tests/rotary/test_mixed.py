@@ -8,11 +8,11 @@ from unittest import mock
 import pytest
 import torch
 
-from posenc import AxialRoPE, MixedRoPE
+from posenc import MixedRoPE
 from posenc.positions import grid
 from tests.rotary.test_axes import golden, vision
 from tests.rotary.test_axial import layer
-from tests.samples import gap, qkv, refusals
+from tests.samples import gap, refusals
 
 
 def theta_of(freqs):
@@ -68,14 +68,6 @@ def test_a_layer_of_rope_vit_with_a_class_token(name):
     assert gap(layer(rope, arrays, meta), arrays["y"]) < meta["tol"]
 
 
-@pytest.mark.parametrize("axes", [2, 3])
-def test_axial_directions_are_axial_rope(axes):
-    x, positions = torch.randn(1, 3, 24, 12), grid(*[2] * (axes - 2), 4, 6)[:24]
-    mixed = MixedRoPE(12, num_heads=3, axes=axes, base=100.0, directions="axial", learned=False)
-    axial = AxialRoPE(12, axes=axes)
-    assert gap(mixed.rotate(x, mixed.table(positions)), axial.rotate(x, axial.table(positions))) < 1e-6
-
-
 @pytest.mark.parametrize("axes", [1, 2, 3, 5])
 def test_random_frames_are_frames_and_drawn_anew(axes):
     rope = MixedRoPE(2 * axes, num_heads=6, axes=axes).double()  # one pair for each vector of a frame
@@ -125,41 +117,6 @@ def test_golden_directions_spread_over_the_sphere(axes, heads):
     assert gap(directions.mT @ directions / len(directions), even) < 0.0035  # random ones: 0.026 and 0.009, or so
     again = MixedRoPE(32, num_heads=heads, axes=axes, directions="golden", learned=False)
     assert all(torch.equal(a, b) for a, b in zip(rope.table(ahead), again.table(ahead), strict=True))
-
-
-@pytest.mark.parametrize("layout", ["interleaved", "half"])
-def test_queries_share_the_frequencies_of_their_key(layout):
-    grouped, full = MixedRoPE(8, num_heads=6, num_kv_heads=2, layout=layout), MixedRoPE(8, num_heads=6, layout=layout)
-    with torch.no_grad():
-        full.theta.copy_(grouped.theta.repeat_interleave(3, 0))
-    q, k, _ = qkv(2, 6, 5, head_dim=8, num_kv_heads=2, transposed=True)
-    positions = torch.randint(0, 50, (2, 5, 2))
-    turned_q, turned_k = grouped(q, k, positions, positions)
-    wanted_q, wanted_k = full(q, k.repeat_interleave(3, 1), positions, positions)
-    assert gap(turned_q, wanted_q) < 1e-6
-    assert gap(turned_k.repeat_interleave(3, 1), wanted_k) < 1e-6
-    with pytest.raises(ValueError, match="num_kv_heads"):
-        full(q, k, positions, positions)
-    with pytest.raises(ValueError, match="num_kv_heads"):
-        grouped.rotate(torch.zeros(1, 5, 5, 8), grouped.table(positions))
-
-
-def test_gradients_come_from_every_token_but_those_without_a_place():
-    rope = MixedRoPE(4, num_heads=1).double()
-    positions = torch.tensor([[-(2**31), 0], [3, 5]])
-    x = torch.randn(1, 1, 2, 4, dtype=torch.float64)
-    rope.rotate(x, rope.table(positions, like=x)).square()[..., 0].sum().backward()
-    assert rope.theta.grad.abs().max() < 100
-    assert gap(rope.theta.grad[0, 0] / 3, rope.theta.grad[0, 1] / 5) < 1e-12
-
-
-def test_frequencies_of_a_narrow_module_still_rotate_exactly():
-    rope = MixedRoPE(8, num_heads=2).bfloat16()
-    far = torch.tensor([[2**20 + 1, 10**6]])
-    exact = MixedRoPE(8, num_heads=2).double()
-    exact.load_state_dict(rope.state_dict())
-    for actual, expected in zip(rope.table(far), exact.table(far, like=exact.theta), strict=True):
-        assert gap(actual, expected) < 1e-6
 
 
 test_refusals = refusals(

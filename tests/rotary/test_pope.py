@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from posenc import attention, explain, read_attention
-from posenc.layers import KVCache, SelfAttention
 from posenc.positions import grid
 from posenc.rotary import PoPE
 from tests.golden import config, load, names
@@ -69,10 +68,6 @@ def test_features(name):
         assert gap(got, torch.cat([reference[..., ::2], reference[..., 1::2], baseline], -1)) < 1e-12
 
 
-def test_files_are_there():
-    assert len(FILES) == 6
-
-
 def test_the_scale_is_of_the_given_width():
     q, k, v = qkv(1, 2, 7, head_dim=16)
     pope = PoPE(16, num_heads=2)
@@ -86,25 +81,6 @@ def test_strengths_of_large_channels():
     features, _ = PoPE(4, num_heads=1).double()(x, x, at, at)
     expected = x + (-x).exp().log1p()
     assert ((features[..., :4] - expected) / expected).abs().max() < 1e-15
-
-
-def test_compiled_for_heads_that_vary():
-    q, k, v = qkv(2, 4, 6, num_kv_heads=2)
-    pope = PoPE(8, num_heads=4, num_kv_heads=2)
-    compiled = torch.compile(lambda *x: attention(*x, [pope]), backend="eager", fullgraph=True, dynamic=True)
-    assert gap(compiled(q, k, v), attention(q, k, v, [pope])) < 1e-6
-    torch._dynamo.reset()
-
-
-def test_a_cache_keeps_keys_of_the_given_width():
-    layer, cache, x = (
-        SelfAttention(32, 4, num_kv_heads=2, encodings=[PoPE(8, num_heads=4, num_kv_heads=2)]),
-        KVCache(),
-        torch.randn(1, 6, 32),
-    )
-    steps = torch.cat([layer(x[:, i : i + 1], cache=cache) for i in range(6)], 1)
-    assert gap(steps, layer(x)) < 1e-5
-    assert cache.k.shape[-1] == 8
 
 
 test_refusals = refusals(

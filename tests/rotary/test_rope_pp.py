@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import DynamicNTK, PositionInterpolation, RoPE, YaRN, attention, explain, read_attention
-from posenc.layers import SelfAttention
+from posenc import DynamicNTK, PositionInterpolation, RoPE, YaRN, attention, read_attention
 from posenc.rotary import RoPEpp
 from tests.golden import config, load, names
 from tests.samples import FLOATS, gap, qkv, refusals
@@ -48,10 +47,6 @@ def test_the_authors_numbers(name, dtype):
     assert gap(read.weights, arrays["weights"]) < FLOATS[dtype]
 
 
-def test_every_mode_has_a_file():
-    assert {config(name)["mode"] for name in FILES} == set(MODES)
-
-
 @pytest.mark.parametrize("layout", ["half", "interleaved"])
 @pytest.mark.parametrize("rotary_dim", [None, 4])
 def test_an_imaginary_head_is_the_imaginary_part(layout, rotary_dim):
@@ -70,14 +65,6 @@ def test_an_imaginary_head_is_the_imaginary_part(layout, rotary_dim):
     imaginary = (a.unsqueeze(-2) * b.conj().unsqueeze(-3)).imag.sum(-1)
     still = plain_q[:, 1::2, :, width:] @ plain_k[..., width:].mT
     assert gap(of_q[:, 1::2] @ of_k.mT, imaginary + still) < 1e-12
-
-
-def test_shared_tables_and_fused_kernels_serve_it():
-    rope = RoPEpp(8, num_heads=4)
-    layer, x = SelfAttention(32, 4, num_kv_heads=2, encodings=[rope]), torch.randn(1, 5, 32)
-    assert gap(layer(x, tables=[rope.table(torch.arange(5), like=x)]), layer(x)) < 1e-6
-    q, k, v = qkv(1, 4, 5, num_kv_heads=2)
-    assert explain(q, k, v, [rope]).backend == "sdpa"
 
 
 @pytest.mark.parametrize("scaling", [lambda: PositionInterpolation(2), lambda: DynamicNTK(original_length=4)])

@@ -63,12 +63,6 @@ def test_the_authors_numbers(name, dtype):
         assert gap(got, arrays[f"grad_{expected}"]) < 10 * FLOATS[dtype]
 
 
-def test_some_states_are_contextual_and_some_positions_are_scaled():
-    assert {(c["contextual_input"], c["scaling_factor"]) for c in map(config, FILES)} == {
-        (False, 1.0), (True, 1.0), (True, 2.0),
-    }  # fmt: skip
-
-
 def stack(layers=2, **options):
     torch.manual_seed(0)
     built = [TAPEAttention(32, 4, position_size=5, **options).double() for _ in range(layers)]
@@ -86,26 +80,6 @@ def read(layers, x, caches=None, **options):
         states = layer.tape.updated(states, y.tanh())
         x = x + y
     return x, states
-
-
-def test_layers_that_hand_states_on_decode_as_they_read():
-    layers, x = stack(), torch.randn(2, 9, 32, dtype=torch.float64)
-    full, states = read(layers, x)
-    caches = [KVCache() for _ in layers]
-    pieces = [read(layers, part, caches) for part in x.split([4, 1, 1, 3], 1)]
-    assert gap(torch.cat([y for y, _ in pieces], 1), full) < 1e-12
-    assert gap(torch.cat([s[0] for _, s in pieces], 2), states[0]) < 1e-12
-    alone, _ = read(layers[:1], x)
-    assert gap(full, alone) > 1e-2
-
-
-def test_padding_and_documents_limit_states_too():
-    layers, x = stack(), torch.randn(2, 7, 32, dtype=torch.float64)
-    padding = torch.arange(7) >= torch.tensor([[0], [3]])
-    padded, _ = read(layers, x, attention_mask=padding)
-    assert gap(padded[1:, 3:], read(layers, x[1:, 3:])[0]) < 1e-12
-    packed, _ = read(layers, x, segments=torch.tensor([0, 0, 0, 1, 1, 1, 1]))
-    assert gap(packed[:, 3:], read(layers, x[:, 3:])[0]) < 1e-12
 
 
 def test_distances_alone_count_after_all_layers():

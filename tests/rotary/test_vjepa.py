@@ -51,23 +51,6 @@ def test_the_released_form_is_no_rotation():
     assert stretched > 0.5
 
 
-@pytest.mark.parametrize("released", [False, True])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_narrow_inputs_are_rounded_once(dtype, released):
-    rope, positions = VJEPARoPE(26, released=released), grid(2, 3, 4)
-    x, table = torch.randn(2, 2, 24, 26).to(dtype), rope.table(positions)
-    result = rope.rotate(x, table)
-    assert result.dtype == dtype
-    assert torch.equal(result, rope.rotate(x.float(), table).to(dtype))
-
-
-@pytest.mark.parametrize("released", [False, True])
-def test_gradients(released):
-    rope, positions = VJEPARoPE(8, released=released), grid(1, 2, 2)
-    x = torch.randn(1, 1, 4, 8, dtype=torch.float64, requires_grad=True)
-    torch.autograd.gradcheck(lambda x: rope.rotate(x, rope.table(positions, like=x)), (x,))
-
-
 @pytest.mark.parametrize("head_dim", [4, 7, 2])
 def test_refusals_name_the_argument(head_dim):
     with pytest.raises(ValueError, match="head_dim"):

@@ -11,14 +11,10 @@ from posenc import (
     ALiBi,
     CoPE,
     DynamicNTK,
-    ForgetGate,
-    MixedRoPE,
     PaTH,
     RoPE,
     ScoreEncoding,
     Shaw,
-    StickBreaking,
-    TransformerXL,
     XPos,
     attention,
     explain,
@@ -27,9 +23,7 @@ from posenc import positions as position
 from posenc.backends import call as attention_call
 from posenc.backends.inputs.attention_call import prepare_call
 from posenc.backends.inputs.query_blocks import blocks
-from posenc.backends.inputs.rotation import rotated
-from posenc.layers import KVCache, SelfAttention
-from posenc.score import DAPE, Mixture
+from posenc.score import Mixture
 from tests.golden import config, load, names
 from tests.samples import ShortReach, gap, qkv, refusals
 
@@ -86,20 +80,6 @@ def test_texts_longer_than_any_exponent(dtype):
     assert gap(out.double(), attended(q, k, v, positions)) < {torch.float32: 1e-5, torch.float16: 3e-3}.get(dtype, 3e-2)
 
 
-def test_rows_shuffles_masks_and_segments_in_blocks():
-    q, k, v = (t.double() for t in qkv(2, 2, 30, head_dim=8))
-    near = torch.arange(30)
-    positions = torch.stack([near * 9000, near.flip(0) * 5000])  # two rows of their own order
-    mask, segments = torch.rand(30, 30) < 0.7, (near // 11)
-    options = {"mask": mask, "segments": segments, "causal": "positions"}
-    out = attention(q, k, v, [XPos(8)], q_pos=positions, k_pos=positions, **options)
-    for row in range(2):
-        rotated = definition(q[row : row + 1], k[row : row + 1], positions[row], positions[row]) * 8**-0.5
-        seen = (positions[row][:, None] >= positions[row]) & mask & (segments[:, None] == segments)
-        weights = rotated.masked_fill(~seen, -math.inf).softmax(-1).nan_to_num()
-        assert gap(out[row], (weights @ v[row : row + 1])[0]) < 1e-10
-
-
 def test_blocks_of_counted_positions():
     q, k, v = qkv(2, 4, 40, head_dim=8, num_kv_heads=2)
     q = q[:, :, -25:].clone().requires_grad_()
@@ -144,19 +124,6 @@ def test_blocks_cover_all_queries_and_span_no_more_than_the_reach():
     assert explain(q, k, v, [XPos(8)])
 
 
-@pytest.mark.parametrize(("queries", "keys"), [(700, 300), (40, 7), (300, 1), (5, 700)])
-@pytest.mark.parametrize("scale_base", [512.0, 4.0, 1.0])
-def test_more_queries_than_keys(queries, keys, scale_base):
-    """Queries before the first key see nothing, whole blocks of them too."""
-    xpos, q = XPos(8, scale_base=scale_base), qkv(1, 2, queries, head_dim=8)[0]
-    _, k, v = qkv(1, 2, keys, head_dim=8, seed=1)
-    q_pos, k_pos = torch.arange(keys - queries, keys), torch.arange(keys)
-    scores = definition(q, k, q_pos, k_pos, scale_base=scale_base) * 8**-0.5
-    weights = scores.masked_fill(q_pos[:, None] < k_pos, -math.inf).softmax(-1).nan_to_num()
-    out = attention(q, k, v, [xpos], q_pos=q_pos - q_pos[0], k_pos=k_pos - q_pos[0], causal="positions")
-    assert gap(out.double(), weights @ v.double()) < 2e-6
-
-
 @pytest.mark.parametrize("packed", [False, True])
 def test_blocks_with_a_rotation_that_spans_the_row(packed):
     """A block spans what the whole call does, not what its own keys do."""
@@ -187,40 +154,6 @@ def test_gradients_under_left_padding(backend, causal, scale_base):
         assert gap(out[:1, :, 100:], alone) < 1e-5
 
 
-@pytest.mark.parametrize("encodings", [
-    lambda: [XPos(8), RoPE(8)],
-    lambda: [XPos(8), RoPE(8, rotary_dim=4)],
-    lambda: [XPos(8, layout="half"), RoPE(8, layout="interleaved")],
-    lambda: [XPos(8), MixedRoPE(8, num_heads=2, axes=1), XPos(8, layout="half", gamma=0.7)],
-    lambda: [XPos(8), CoPE(8, max_position=4), ForgetGate(16, num_heads=2), StickBreaking()],
-    lambda: [XPos(8), TransformerXL(16, num_heads=2), DAPE(ALiBi(2), 2)],
-    lambda: [XPos(8), Mixture([ALiBi(2), []], 2)],
-])  # fmt: skip
-def test_a_step_with_other_encodings_equals_the_full_call(encodings):
-    """Other pairs rotated by another rotation stand between no two factors: the decay comes last."""
-    torch.manual_seed(0)
-    built = [encoding.double() for encoding in encodings()]
-    with torch.no_grad():
-        for parameter in (p for encoding in built for p in encoding.parameters()):
-            parameter.add_(torch.randn_like(parameter) * 0.3)
-    layer, x = SelfAttention(16, 2, encodings=built).double(), torch.randn(2, 40, 16, dtype=torch.float64)
-    cache, full = KVCache(), layer(x)
-    steps = torch.cat([layer(part, cache=cache) for part in x.split([17, 1, 1, 20, 1], 1)], 1)
-    assert gap(steps, full) < 1e-12
-
-
-def test_its_decay_is_per_pair_whatever_rotates_after_it():
-    """Between pairs of another layout: zeta^distance on the product of all rotations, written out."""
-    q, k, _ = (t.double() for t in qkv(1, 1, 6, head_dim=8))
-    positions, xpos, rope = torch.arange(6) * 50, XPos(8), RoPE(8)
-    turned_q, turned_k = rope(*RoPE(8, layout="interleaved")(q, k, positions, positions), positions, positions)
-    zeta = ((torch.arange(4, dtype=torch.float64) / 4 + 0.4) / 1.4).repeat_interleave(2)
-    distance = (positions[:, None] - positions).double()
-    expected = torch.einsum("bhic,bhjc,ijc->bhij", turned_q, turned_k, zeta ** (distance[..., None] / 512))
-    found_q, found_k = rotated([xpos, rope], q, k, positions, positions, None, None, None)
-    assert gap(found_q @ found_k.mT, expected) < 1e-9
-
-
 @pytest.mark.parametrize("other", [
     lambda: Shaw(8, max_distance=4),
     lambda: CoPE(8, max_position=4, rotated=True),
@@ -241,21 +174,6 @@ class OwnScore(ScoreEncoding):
 
     def forward(self, scores, context):
         return scores + context.q.sum(-1, keepdim=True)
-
-
-def test_decoding_keeps_keys_unrotated():
-    layer, x, cache = SelfAttention(16, 2, encodings=[XPos(8)]), torch.randn(1, 12, 16), KVCache()
-    steps = torch.cat([layer(x[:, t : t + 1], cache=cache) for t in range(12)], 1)
-    assert gap(steps, layer(x)) < 1e-5
-    assert not cache.rotated
-
-
-def test_without_decay_it_is_rope():
-    q, k, _ = qkv(1, 2, 9, head_dim=8)
-    positions = torch.arange(9)
-    near = XPos(8, scale_base=1e12)(q, k, positions, positions)
-    baseline = RoPE(8, layout="interleaved")(q, k, positions, positions)
-    assert all(gap(a, b) < 1e-6 for a, b in zip(near, baseline, strict=True))
 
 
 test_refusals = refusals(

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from posenc import RoPE, attention
+from posenc import attention
 from posenc.backends.inputs.attention_call import prepare_call
-from posenc.layers import KVCache, SelfAttention
 from posenc.score.cope import CoPE
 from tests.golden import load
-from tests.samples import FLOATS, bounded, gap, qkv, refusals, weights
+from tests.samples import FLOATS, gap, qkv, refusals, weights
 
 EACH_FLOAT = pytest.mark.parametrize(("dtype", "tolerance"), FLOATS.items(), ids=str)
 SCALED = {
@@ -30,7 +27,6 @@ FORMS = {
     "relative": {"relative": 3},
     "rotated": {"rotated": True},
 }
-EACH_FORM = pytest.mark.parametrize("form", FORMS)
 
 
 def cope(form="plain", **options) -> CoPE:
@@ -95,62 +91,6 @@ class TestGolden:
         assert gap(attention(golden["q"], golden["k"], golden["v"], [encoding]), golden["out"]) > 1e-2
 
 
-def by_the_formula(q, k, gate_keys, encoding, q_pos, k_pos, seen, scale) -> torch.Tensor:
-    """The scores, one query and key at a time."""
-    scores = torch.zeros(*q.shape[:3], k.shape[2], dtype=q.dtype)
-    heads = q.shape[1]
-    for b, h, i in torch.cartesian_prod(*(torch.arange(n) for n in q.shape[:3])).tolist():
-        query, keys = q[b, h, i], k[b, h * k.shape[1] // heads]
-        gates = (gate_keys[b, h * gate_keys.shape[1] // heads] @ query * scale).sigmoid() * seen[i]
-        z = query @ encoding.table
-        for j in range(k.shape[2]):
-            position = min(gates[j:].sum().item(), encoding.max_position)
-            low, high = int(position), min(int(position) + 1, encoding.max_position)
-            term = z[low] + (position - low) * (z[high] - z[low])
-            if encoding.relative_table is not None:
-                row = min(max(int(q_pos[i] - k_pos[j]), 0), encoding.relative)
-                scores[b, h, i, j] += scale * (query @ encoding.relative_table[:, row])
-            scores[b, h, i, j] += scale * (query @ keys[j]) + term * (scale if encoding.scaled else 1)
-    return scores
-
-
-@EACH_FORM
-@pytest.mark.parametrize("causal", [True, False])
-def test_formula_with_grouped_heads_and_positions(form, causal):
-    q, k, v = qkv(2, 4, 4, 6, num_kv_heads=2, dtype=torch.float64)
-    encoding, x = cope(form), torch.randn(2, 6, 32, dtype=torch.float64)
-    k_pos = torch.tensor([0, 2, 3, 4, 8, 9])
-    out = attention(q, k, v, [encoding], q_pos=k_pos[2:], k_pos=k_pos, x=x, causal=causal, scale=0.5)
-    gate_keys = {"separate": encoding.remember(x), "values": v}.get(form, k)
-    seen = torch.ones(4, 6, dtype=torch.bool).tril(2) if causal else torch.ones(4, 6, dtype=torch.bool)
-    scores = by_the_formula(q, k, gate_keys, encoding, k_pos[2:], k_pos, seen, 0.5)
-    assert gap(out, scores.masked_fill(~seen, -torch.inf).softmax(-1) @ v.repeat_interleave(2, 1)) < 1e-13
-
-
-@pytest.mark.parametrize("order", [1, -1])
-@pytest.mark.parametrize("rotated", [False, True])
-def test_with_a_rotation(rotated, order):
-    """Only the scores of q·k are rotated, unless gates and z read rotated queries and keys."""
-    q, k, v = qkv(1, 4, 6, dtype=torch.float64)
-    encoding, rope, positions = cope(rotated=rotated), RoPE(8), torch.arange(6) * 5
-    turned_q, turned_k = rope(q, k, positions, positions)
-    context = context_of(turned_q, turned_k, v) if rotated else context_of(q, k, v)
-    scores = encoding(turned_q @ turned_k.mT * 8**-0.5, context)
-    expected = scores.masked_fill(~torch.ones(6, 6, dtype=torch.bool).tril(), -torch.inf).softmax(-1) @ v
-    out = attention(q, k, v, [rope, encoding][::order], q_pos=positions, k_pos=positions)
-    assert gap(out, expected) < 1e-13
-
-
-@pytest.mark.parametrize("form", [f for f in FORMS if f != "rotated"])
-def test_a_zero_table_is_no_encoding(form):
-    q, k, v = qkv(1, 4, 6)
-    encoding = CoPE(8, max_position=3, **FORMS[form])
-    if form != "relative":
-        features = torch.randn(1, 2, 6, 8)
-        assert gap(attention(q, k, v, [encoding], features=[features]), attention(q, k, v)) < 1e-6
-    assert not encoding.table.any()
-
-
 @pytest.mark.parametrize("form", [f for f in FORMS if f != "relative"])
 def test_hidden_keys_are_not_counted(form):
     q, k, v = qkv(1, 4, 3, 8, num_kv_heads=2, dtype=torch.float64)
@@ -177,22 +117,6 @@ def test_counts_in_low_precision():
     out = attention(q, k, v, [encoding])
     assert out.dtype == torch.bfloat16
     assert gap(out, attention(q.double(), k.double(), v.double(), [encoding.double()])) < 2e-2
-
-
-@settings(bounded, max_examples=10)
-@given(st.lists(st.integers(1, 4), min_size=2, max_size=5), st.sampled_from(sorted(FORMS)), st.booleans())
-def test_decoding_in_any_chunks(sizes, form, rotating):
-    torch.manual_seed(0)
-    encodings = [*([RoPE(8)] if rotating else []), cope(form)]
-    layer = SelfAttention(32, 4, num_kv_heads=2, encodings=encodings).double()
-    x, cache = torch.randn(2, sum(sizes), 32, dtype=torch.float64), KVCache()
-    parts = [layer(part, cache=cache) for part in torch.split(x, sizes, 1)]
-    full = layer(x)
-    assert gap(torch.cat(parts, 1), full) < 1e-12
-    if form != "rotated":
-        assert gap(layer(x, torch.arange(77, 77 + x.shape[1])), full) < 1e-12, "gates and z see content alone"
-    if form == "separate":
-        assert cache.features[-1].shape == (2, 2, sum(sizes), 8)
 
 
 def test_not_a_number_stays_one():

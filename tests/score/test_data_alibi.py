@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch.nn import functional as F
 
 from posenc import attention
-from posenc.layers import KVCache, SelfAttention
 from posenc.score.data_alibi import DataDependentALiBi
 from posenc.score.forget import ForgetGate
 from tests.golden import load
-from tests.samples import FLOATS, expect_golden, gap, qkv, refusals
+from tests.samples import gap, qkv, refusals
 
 DIM, HEADS = 16, 4
 FORMS = ("causal", "bidirectional", "rows")
@@ -30,14 +28,6 @@ def holding(golden, form, scale) -> DataDependentALiBi:
     state = {"weight": golden["weight"]} | ({} if form == "rows" else {"bias": golden["bias_param"]})
     built.load_state_dict(state)
     return built
-
-
-@pytest.mark.parametrize(("dtype", "tolerance"), FLOATS.items(), ids=str)
-@pytest.mark.parametrize("name", GOLDEN)
-def test_golden(name, dtype, tolerance):
-    golden, (form, scale) = load(name, dtype), GOLDEN[name]
-    encoding = holding(golden, form, scale)
-    expect_golden(golden, [encoding], tolerance, x=golden["x"], causal=form != "bidirectional")
 
 
 @pytest.mark.parametrize("name", GOLDEN)
@@ -66,42 +56,6 @@ def test_first_values(form):
     assert (built.bias is None) if form == "rows" else bool((built.bias == 5).all())
 
 
-def by_the_formula(x, built, i, mask) -> torch.Tensor:
-    """The bias of query i for every key of one row, ``(heads, keys)``, sums written out."""
-    projected = F.linear(x, built.weight, built.bias)
-    keys, seen = len(x), [j for j in range(len(x)) if mask[j]]
-    out = torch.zeros(built.num_heads, keys, dtype=x.dtype)
-    for h in range(built.num_heads):
-        for j in seen:
-            if built.form == "rows":
-                q, k = projected.view(keys, 2, built.num_heads, -1)[:, :, h].unbind(1)
-                steps = [F.logsigmoid(q[i] @ k[m] * built.gate_dim**-0.5) for m in seen if j <= m < i]
-            elif j <= i:
-                steps = [F.logsigmoid(projected[m, h]) for m in seen if j < m <= i]
-            else:
-                steps = [F.logsigmoid(projected[m, built.num_heads + h]) for m in seen if i < m <= j]
-            out[h, j] = sum(steps) * built.post_log_scale
-    return out
-
-
-@pytest.mark.parametrize("queries", [6, 2])
-@pytest.mark.parametrize("form", FORMS)
-def test_formula_under_a_mask_and_for_the_last_queries(form, queries):
-    torch.manual_seed(0)
-    built = DataDependentALiBi(DIM, num_heads=HEADS, form=form, bias_init=0.5, post_log_scale=0.7, gate_dim=3).double()
-    x = torch.randn(6, DIM, dtype=torch.float64)
-    mask = torch.rand(queries, 6, generator=torch.Generator().manual_seed(2)) < 0.7
-    index = torch.arange(6)
-    if form != "bidirectional":
-        mask &= index <= index[-queries:, None]
-    q, k, _ = qkv(1, HEADS, queries, 6, dtype=torch.float64)
-    scores = torch.zeros(1, HEADS, queries, 6, dtype=torch.float64)
-    got = built(scores, context(q, k, mask[None, None], built.remember(x[None])))
-    for row in range(queries):
-        expected = by_the_formula(x, built, row + 6 - queries, mask[row])
-        assert gap(torch.where(mask[row], got[0, :, row], 0.0), expected) < 1e-12
-
-
 def test_causal_form_is_a_forget_gate():
     torch.manual_seed(0)
     built, gate = DataDependentALiBi(DIM, num_heads=HEADS), ForgetGate(DIM, num_heads=HEADS)
@@ -122,18 +76,6 @@ def test_the_two_directions_mirror_each_other():
     bias = built(torch.zeros(1, HEADS, 6, 6, dtype=torch.float64), context(q, k, None, features))
     assert gap(bias, bias.mT) < 1e-12
     assert (bias.diagonal(dim1=-2, dim2=-1) == 0).all()
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("sizes", [[1] * 9, [4, 1, 4]], ids=str)
-def test_decoding(form, sizes):
-    torch.manual_seed(0)
-    module = SelfAttention(
-        DIM, HEADS, num_kv_heads=2, encodings=[DataDependentALiBi(DIM, num_heads=HEADS, form=form, bias_init=0.0)]
-    )
-    x, cache = torch.randn(2, 9, DIM), KVCache()
-    pieces = [module(part, cache=cache) for part in x.split(sizes, 1)]
-    assert gap(torch.cat(pieces, 1), module(x)) < 1e-5
 
 
 test_refusals = refusals(

@@ -85,26 +85,6 @@ def test_tokens_without_a_place_and_places_outside_the_window():
     assert between.shape == zero.shape
 
 
-def test_between_whole_differences_two_rows_are_mixed():
-    relative = DecomposedRelative(8, (3,), init_std=1.0).double()
-    q, k, _ = qkv(1, 1, 1, 2, dtype=torch.float64)
-    table, k = relative.tables[0].detach(), torch.zeros_like(k)
-    weights = attention(q, k, torch.eye(2).double()[None, None], [relative], q_pos=torch.tensor([0.0]),
-                        k_pos=torch.tensor([0.75, -2.0]), causal=False)  # fmt: skip
-    rows = torch.stack([table[1] * 0.75 + table[2] * 0.25, table[4]])
-    assert gap(weights[0, 0, 0], (rows @ q[0, 0, 0]).softmax(0)) < 1e-12
-
-
-def test_gradients_and_state():
-    relative = DecomposedRelative(8, (3, 4))
-    assert {name: tuple(t.shape) for name, t in relative.state_dict().items()} == {"table": (12, 8)}
-    assert not DecomposedRelative(8, (3, 4), init_std=0).table.any()
-    assert relative.eval().resized((2, 2)).training is False
-    q, k, v = (t.requires_grad_() for t in qkv(1, 2, 12, head_dim=8))
-    attention(q, k, v, [relative], q_pos=grid(3, 4), k_pos=grid(3, 4), causal=False).sum().backward()
-    assert (relative.table.grad.abs().sum(-1) > 0).all()
-
-
 test_refusals = refusals(
     {
         "window": [

@@ -38,10 +38,6 @@ def test_the_authors_numbers(name, dtype):
     assert gap(of_theta, arrays["grad_log_freq"].view_as(of_theta)) < 100 * FLOATS[dtype]  # sums over positions
 
 
-def test_files_are_there():
-    assert len(FILES) == 2
-
-
 def test_fused_kernels_serve_it_and_tokens_start_moving_by_two_fifths():
     grape, x = GRAPEContext(32, head_dim=8, num_kv_heads=2, init_std=0.0), torch.randn(2, 9, 32)
     q, k, v = qkv(2, 4, 9, num_kv_heads=2)

@@ -34,10 +34,6 @@ def test_the_authors_numbers(name, dtype):
         assert gap(got, arrays[f"grad_{leaf}"].transpose(1, 2)) < 10 * FLOATS[dtype], leaf
 
 
-def test_files_are_there():
-    assert len(FILES) == 2
-
-
 test_refusals = refusals(
     {
         "path_dim": [

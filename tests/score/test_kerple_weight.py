@@ -39,16 +39,6 @@ def test_formula_of_the_authors_code(with_bias):
     assert gap(attention(q, k, v, encodings[::-1], scale=0.3), expected) < 1e-12, "whatever its place in the list"
 
 
-def test_products_after_rotations_and_a_cap():
-    q, k, v = qkv(1, 4, 9, num_kv_heads=2, dtype=torch.float64)
-    at, rope, kernel = torch.arange(9), RoPE(8), ALiBi(4)
-    turned_q, turned_k = rope(q, k, at, at)
-    capped = 2 * (turned_q @ turned_k.repeat_interleave(2, 1).mT * 8**-0.5 / 2).tanh()
-    scores = capped * kernel(at.double(), at.double()).exp()
-    expected = scores.masked_fill(torch.ones(9, 9).triu(1).bool(), -torch.inf).softmax(-1) @ v.repeat_interleave(2, 1)
-    assert gap(attention(q, k, v, [KERPLEWeight(kernel, 4), rope], softcap=2.0), expected) < 1e-12
-
-
 @pytest.mark.parametrize(
     "before",
     [

@@ -28,7 +28,6 @@ from posenc import (
     create_encoding,
 )
 from posenc.frequencies import MultiScale
-from posenc.layers import KVCache, SelfAttention
 from posenc.score.mixture import Mixture
 from tests.samples import bounded, gap, qkv, refusals
 
@@ -74,46 +73,6 @@ def inputs(queries=6, keys=6, **options):
     return tensors, {"x": x, "q_pos": AT[keys - queries : keys], "k_pos": AT[:keys], **options}
 
 
-def scores_of(q, k, scale):
-    return q @ k.repeat_interleave(q.shape[1] // k.shape[1], 1).mT * scale
-
-
-@pytest.mark.parametrize("queries", [6, 2])
-@pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("adaptive", [False, True])
-def test_formula(adaptive, causal, queries):
-    """Scores of each member by hand, weights by hand, one softmax over their sum."""
-    members = [RoPE(WIDTH), ALiBi(HEADS), [RoPE(WIDTH), KERPLE(HEADS)], []]
-    mixture = moved(Mixture(members, HEADS, adaptive=adaptive, dim=DIM))
-    (q, k, v), options = inputs(queries, causal=causal, scale=0.4)
-    at, query_positions = options["k_pos"], options["q_pos"]
-    rotated = scores_of(*members[0](q, k, query_positions, at), 0.4)
-    baseline = scores_of(q, k, 0.4)
-    alibi, kerple = (bias(query_positions.double(), at.double()) for bias in (members[1], members[2][1]))
-    each = torch.stack([rotated, baseline + alibi, rotated + kerple, baseline], -1)
-    logits = mixture.logits[None, :, None].expand(2, -1, queries, -1)
-    if adaptive:
-        of_heads = mixture.weight.view(HEADS, 4, DIM)
-        logits = logits + torch.einsum("hmd,bid->bhim", of_heads, options["x"][:, -queries:])
-    mixed = (logits.exp() / logits.exp().sum(-1, keepdim=True)).unsqueeze(-2).mul(each).sum(-1)
-    if causal:
-        mixed = mixed.masked_fill(~torch.ones(queries, 6, dtype=torch.bool).tril(6 - queries), -torch.inf)
-    assert gap(attention(q, k, v, [mixture], **options), mixed.softmax(-1) @ v.repeat_interleave(2, 1)) < 1e-12
-
-
-def test_two_members_are_the_formula_of_the_notes():
-    q, k, _ = qkv(1, HEADS, 6, head_dim=WIDTH, dtype=torch.float64)
-    mixture = moved(Mixture([RoPE(WIDTH), ALiBi(HEADS)], HEADS))
-    scores, at = q @ k.mT, torch.arange(6)
-    rope, bias = mixture.members[0][0], mixture.members[1][0](at.double(), at.double())
-    turned_q, turned_k = rope(q, k, at, at)
-    w_r, w_a = (w.view(-1, 1, 1) for w in mixture.weights_of().unbind(-1))
-    expected = scores + w_r * (turned_q @ turned_k.mT - scores) + w_a * bias
-    from posenc import Context
-
-    assert gap(mixture(scores, Context(q=q, k=k, v=k, q_pos=at, k_pos=at, scale=1.0)), expected) < 1e-12
-
-
 @pytest.mark.parametrize("before", [False, True], ids=["alone", "after_a_rotation"])
 @pytest.mark.parametrize("adaptive", [False, True])
 @pytest.mark.parametrize("name", LISTS)
@@ -152,19 +111,6 @@ def test_what_members_read_besides_v_counts_with_their_weights():
     assert gap(attention(q, k, v, [mixture], **options), expected) < 1e-12
 
 
-def test_a_nested_mixture_multiplies_weights():
-    names = ["rope", "alibi", "fox"]
-    inner = of_lists(*names[1:])
-    nested, flat = Mixture([LISTS["rope"](), inner], HEADS, dim=DIM), of_lists(*names)
-    flat.members[1], flat.members[2] = inner.members
-    nested = moved(nested)
-    with torch.no_grad():
-        outer, within = nested.weights_of(), inner.weights_of()
-        flat.logits.copy_(torch.cat([outer[:, :1], outer[:, 1:] * within], -1).log())
-    (q, k, v), options = inputs()
-    assert gap(attention(q, k, v, [nested], **options), attention(q, k, v, [flat], **options)) < 1e-12
-
-
 class TestWeights:
     @pytest.mark.parametrize("adaptive", [False, True])
     def test_start_equal(self, adaptive):
@@ -172,29 +118,6 @@ class TestWeights:
         result = mixture.weights_of(torch.randn(2, 5, DIM) if adaptive else None)
         assert result.shape == ((2, HEADS, 5, 3) if adaptive else (HEADS, 3))
         assert (result - 1 / 3).abs().max() < 1e-6
-
-    def test_adaptive_starts_as_the_other_and_learns_at_once(self):
-        mixture = Mixture([RoPE(WIDTH), ALiBi(HEADS), []], HEADS, adaptive=True, dim=DIM).double()
-        (q, k, v), options = inputs()
-        out = attention(q, k, v, [mixture], **options)
-        assert gap(out, attention(q, k, v, [Mixture([RoPE(WIDTH), ALiBi(HEADS), []], HEADS)], **options)) < 1e-12
-        gradients = torch.autograd.grad(out.square().sum(), list(mixture.parameters()))
-        assert all((gradient != 0).all() for gradient in gradients)
-
-    def test_finds_the_member_that_fits(self):
-        """Heads of a target that only RoPE, or only ALiBi, can give are found by their weights."""
-        (q, k, v), options = inputs()
-        members = [RoPE(WIDTH), ALiBi(HEADS, slopes=[0.5] * HEADS), []]
-        rope, alibi = (attention(q, k, v, [e], **options) for e in members[:2])
-        expected = torch.cat([rope[:, :2], alibi[:, 2:]], 1)
-        mixture = Mixture(members, HEADS).double()
-        steps = torch.optim.Adam(mixture.parameters(), lr=0.1)
-        for _ in range(150):
-            steps.zero_grad()
-            (attention(q, k, v, [mixture], **options) - expected).square().sum().backward()
-            steps.step()
-        assert mixture.weights_of().argmax(-1).tolist() == [0, 0, 1, 1]
-        assert mixture.weights_of().max(-1).values.min() > 0.8
 
     @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
     def test_narrow_modules_have_float32_weights(self, dtype):
@@ -253,30 +176,10 @@ class TestFeatures:
         assert torch.equal(remaining[..., :HEADS], gates)
         assert torch.equal(remaining[..., HEADS:].bfloat16(), keys)
 
-    @settings(bounded, max_examples=10)
-    @given(st.lists(st.integers(1, 4), min_size=2, max_size=5), st.booleans(), st.booleans())
-    def test_decoding_in_any_chunks(self, sizes, adaptive, rotating):
-        torch.manual_seed(0)
-        encodings = [*([RoPE(WIDTH)] if rotating else []), of_lists(*self.NAMES, adaptive=adaptive)]
-        module = SelfAttention(DIM, HEADS, num_kv_heads=2, encodings=encodings).double()
-        x, cache = torch.randn(2, sum(sizes), DIM, dtype=torch.float64), KVCache()
-        parts = [module(part, cache=cache) for part in torch.split(x, sizes, 1)]
-        assert gap(torch.cat(parts, 1), module(x)) < 1e-11
-        assert cache.features[-1].shape[:3] == (2, 1, sum(sizes))
-
     def test_content_is_asked_for_where_a_member_looks_at_it(self):
         assert of_lists("separate", "alibi").reads.unrotated
         assert Mixture([of_lists("many")], HEADS, dim=DIM).reads.unrotated
         assert not of_lists("rope", "rotated", "fox").reads.unrotated, "members rotate what the list has rotated"
-
-
-def test_more_queries_than_keys():
-    mixture = of_lists("rope", "alibi", adaptive=True)
-    q, k, v = qkv(1, HEADS, 6, 2, WIDTH, dtype=torch.float64)
-    places = {"q_pos": torch.arange(6), "k_pos": torch.arange(4, 6), "causal": "positions"}
-    out = attention(q, k, v, [mixture], x=torch.randn(1, 2, DIM, dtype=torch.float64), **places)
-    assert not out[:, :, :4].any(), "they see no key"
-    assert out[:, :, 4:].isfinite().all()
 
 
 def test_catalogue_takes_a_rotation_a_bias_and_neither_or_members_of_yours():
@@ -349,36 +252,6 @@ class TestSideBySide:
             [RoPE(WIDTH, base=50.0), FIRE(HEADS), KERPLE(HEADS)],
         ]
         return moved(Mixture(members, HEADS, dim=DIM, **options))
-
-    @pytest.mark.parametrize("backend", ["sdpa", "tiled", "rows"])
-    def test_values_and_gradients_of_the_definition(self, backend):
-        mixture, result = self.mixture(), []
-        for item in (backend, "dense"):
-            leaves = [t.requires_grad_() for t in qkv(2, HEADS, 70, num_kv_heads=2, dtype=torch.float64)]
-            out = attention(*leaves, [ALiBi(HEADS), mixture], backend=item)
-            result.append((out, *torch.autograd.grad(out.square().sum(), [*leaves, *mixture.parameters()])))
-        assert max(gap(a, b) for a, b in zip(*result, strict=True)) < 1e-11
-
-    def test_weights_of_tokens_where_members_only_rotate(self):
-        mixture = moved(Mixture([RoPE(WIDTH), [], RoPE(WIDTH, base=50.0)], HEADS, adaptive=True, dim=DIM))
-        q, k, v = qkv(2, HEADS, 20, num_kv_heads=2, dtype=torch.float64)
-        x = torch.randn(2, 20, DIM, dtype=torch.float64)
-        assert (
-            gap(attention(q, k, v, [mixture], x=x, backend="sdpa"), attention(q, k, v, [mixture], x=x, backend="dense"))
-            < 1e-12
-        )
-        with pytest.raises(ValueError, match="Mixture"):
-            attention(q, k, v, [self.mixture(adaptive=True)], x=x, backend="sdpa")
-
-    def test_a_cap_bends_each_product_by_itself(self):
-        q, k, v = qkv(2, HEADS, 20, num_kv_heads=2, dtype=torch.float64)
-        mixture = self.mixture()
-        with pytest.raises(ValueError, match="Mixture"):
-            attention(q, k, v, [mixture], softcap=1.0, backend="sdpa")
-        assert (
-            gap(attention(q, k, v, [mixture], softcap=1.0), attention(q, k, v, [mixture], softcap=1.0, backend="dense"))
-            < 1e-12
-        )
 
     def test_a_copy_has_biases_of_its_own(self):
         mixture = self.mixture()

@@ -8,8 +8,6 @@ from torch.nn import functional as F
 
 from posenc import AttentionSink, CoPE, Shaw, StickBreaking, attention
 from posenc.backends.inputs.visibility import VisibilityMask
-from posenc.layers import KVCache, SelfAttention
-from posenc.positions import from_mask, from_segments
 from posenc.score.forget import ForgetGate
 from posenc.score.path import PaTH, reflected
 from tests.backends.tiled.compare import Largest
@@ -48,14 +46,6 @@ def by_the_formula(q, k, w, beta) -> torch.Tensor:
             vector = vector - beta[b, g, t] * (vector @ w[b, g, t]) * w[b, g, t]
         out[b, h, row, j] = vector @ k[b, g, j]
     return out
-
-
-@pytest.mark.parametrize("queries", [7, 3, 1])
-def test_products_written_out(queries):
-    q, k, _ = qkv(2, HEADS, queries, 7, WIDTH, num_kv_heads=2, dtype=torch.float64)
-    w, beta = directions()
-    got = q @ k.repeat_interleave(2, 1).mT - reflected(q, k, w, beta)
-    assert gap(got, by_the_formula(q, k, w, beta)) < 1e-12
 
 
 def test_blocks_follow_on_from_each_other():
@@ -101,18 +91,6 @@ def lively(*, rank: int | None = 3, conv: int = 3, num_kv_heads: int = 2) -> PaT
     return PaTH(DIM, head_dim=WIDTH, num_kv_heads=num_kv_heads, rank=rank, conv=conv, init_std=0.7)
 
 
-@pytest.mark.parametrize(("rank", "conv"), [(3, 3), (None, 3), (3, 1), (2, 4)])
-def test_projections(rank, conv):
-    encoding = lively(rank=rank, conv=conv).double()
-    q, k, _ = qkv(2, HEADS, 7, None, WIDTH, num_kv_heads=2, dtype=torch.float64)
-    x = torch.randn(2, 7, DIM, dtype=torch.float64)
-    scores = by_the_formula(q, k, *features_of(encoding, x)) * 0.4
-    hidden = torch.ones(7, 7, dtype=torch.bool).triu(1)
-    expected = scores.masked_fill(hidden, -torch.inf).softmax(-1)
-    assert gap(weights(q, k, [encoding], x=x, scale=0.4), expected) < 1e-12
-    assert gap(expected, weights(q, k, [], scale=0.4)) > 0.1, "the reflections must matter here"
-
-
 @pytest.mark.parametrize("window", mostly_slow([1, 2, 3, 5], 1, 3))
 @pytest.mark.parametrize("conv", mostly_slow([1, 3, 4], 1, 3))
 @pytest.mark.parametrize("padded", [False, True])
@@ -153,55 +131,6 @@ def test_what_a_cache_must_keep_under_a_window():
             assert (gap(out, full) < 1e-12) == same
 
 
-def test_with_forget_gates_inside_the_scale():
-    encoding, gate = lively().double(), ForgetGate(DIM, num_heads=HEADS, scaled=True, init_std=1.0).double()
-    q, k, _ = qkv(2, HEADS, 7, None, WIDTH, num_kv_heads=2, dtype=torch.float64)
-    x = torch.randn(2, 7, DIM, dtype=torch.float64)
-    running = gate.remember(x).cumsum(-1)
-    scores = by_the_formula(q, k, *features_of(encoding, x)) + running[..., :, None] - running[..., None, :]
-    hidden = torch.ones(7, 7, dtype=torch.bool).triu(1)
-    expected = (scores * 0.4).masked_fill(hidden, -torch.inf).softmax(-1)
-    assert gap(weights(q, k, [encoding, gate], x=x, scale=0.4), expected) < 1e-12
-
-
-class TestLayer:
-    def layer(self) -> SelfAttention:
-        encoding = lively()
-        return SelfAttention(
-            DIM, HEADS, num_kv_heads=2, encodings=[encoding, ForgetGate(DIM, num_heads=HEADS, init_std=1.0)]
-        )
-
-    def tokens(self) -> torch.Tensor:
-        return torch.randn(2, 9, DIM, generator=torch.Generator().manual_seed(1))
-
-    @pytest.mark.parametrize("sizes", [[1] * 9, [4, 1, 4], [1, 7, 1]], ids=str)
-    def test_decoding(self, sizes):
-        module, x, cache = self.layer(), self.tokens(), KVCache()
-        pieces = [module(part, cache=cache) for part in x.split(sizes, 1)]
-        assert gap(torch.cat(pieces, 1), module(x)) < 1e-5
-
-    @pytest.mark.parametrize("sizes", [[9], [6, 1, 2]], ids=str)
-    @pytest.mark.parametrize("pads", [(0, 3), (3, 5), (2, 4), (6, 9)], ids=str)
-    def test_padding_anywhere(self, pads, sizes):
-        """Before, after or between: the convolution and the reflections look through it."""
-        module, x, cache = self.layer(), self.tokens(), KVCache()
-        real = torch.ones(2, 9, dtype=torch.bool)
-        real[1, slice(*pads)] = False
-        parts = zip(x.split(sizes, 1), real.split(sizes, 1), from_mask(real).split(sizes, 1), strict=True)
-        out = torch.cat([module(x, at, attention_mask=mask, cache=cache) for x, mask, at in parts], 1)
-        for row in range(2):
-            assert gap(out[row : row + 1, real[row]], module(x[row : row + 1, real[row]])) < 1e-5
-
-    @pytest.mark.parametrize("sizes", [[9], [4, 1, 4], [2, 4, 3], [1] * 9], ids=str)
-    def test_packing(self, sizes):
-        module, x, cache = self.layer(), self.tokens(), KVCache()
-        segments = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2, 2])
-        parts = zip(x.split(sizes, 1), segments.split(sizes), from_segments(segments).split(sizes), strict=True)
-        out = torch.cat([module(x, at, segments=ids, cache=cache) for x, ids, at in parts], 1)
-        for number in range(3):
-            assert gap(out[:, segments == number], module(x[:, segments == number])) < 1e-5
-
-
 def test_neighbours_in_a_text():
     at, documents = torch.arange(5), torch.tensor([[0, 0, 1, 1, 1]])
 
@@ -219,17 +148,6 @@ def test_neighbours_in_a_text():
     assert before(2, segments=(documents[:, 3:], documents)) == [[-1, -1, -1, 2, 3]], (
         "keys of earlier calls: which queries attend to them?"
     )
-
-
-def test_narrow_modules_keep_float32():
-    encoding, x = lively().bfloat16(), torch.randn(2, 7, DIM).bfloat16()
-    features = encoding.remember(x)
-    assert features.dtype == torch.float32
-    exact = lively().double()
-    exact.load_state_dict(encoding.state_dict())
-    assert gap(features, exact.remember(x.double())) < 1e-5
-    with torch.autocast("cpu", torch.bfloat16):
-        assert torch.equal(encoding.remember(x), features)
 
 
 test_refusals = refusals(
@@ -261,16 +179,6 @@ def test_given_directions_that_do_not_fit(change, words):
         reflected(**{name: torch.rand(shape) for name, shape in shapes.items()})
 
 
-TEXT = torch.arange(300)
-CALLS = {
-    "plain": {},
-    "padding": {"mask": (torch.tensor([[0], [70]]) <= TEXT)[:, None]},
-    "packed": {"segments": TEXT // 90},
-    "window": {"window": 140},
-    "small window": {"window": 3},
-    "cap": {"softcap": 2.0},
-    "dropout": {"dropout": 0.3},
-}
 LISTS = {
     "alone": list,
     "gates": lambda: [ForgetGate(DIM, num_heads=HEADS, scaled=True, init_std=1.0)],
@@ -298,11 +206,6 @@ def check_tiles(queries: int, combined: str, **options: object) -> None:
     assert all(gap(a, b) < 1e-9 for a, b in zip(*result, strict=True))
 
 
-@pytest.mark.parametrize("call", CALLS)
-def test_tiles_are_the_definition(call):
-    check_tiles(300, "alone", **CALLS[call])
-
-
 @pytest.mark.parametrize(("queries", "combination"), [(300, name) for name in LISTS] + [(100, "gates"), (172, "alone")])
 def test_tiles_with_others(queries, combination):
     check_tiles(queries, combination)
@@ -315,12 +218,3 @@ def test_no_matrix_of_queries_and_keys():
     with Largest() as seen:
         attention(*leaves, [encoding], x=torch.randn(1, length, 8)).square().sum().backward()
     assert seen.elements < length * length / 4
-
-
-def test_half_precision_by_tiles():
-    q, k, v = (t.bfloat16() for t in qkv(1, 2, 200, head_dim=WIDTH))
-    encoding, x = lively(), torch.randn(1, 200, DIM)
-    out = attention(q, k, v, [encoding], x=x, backend="tiled")
-    expected = attention(q.float(), k.float(), v.float(), [encoding], x=x, backend="dense")
-    assert out.dtype == torch.bfloat16
-    assert gap(out, expected) < 2e-2

@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from posenc import Encoding, Llama3, LogN, RoPE, attention
 from posenc.backends.call import Backend
 from posenc.catalogue import encoding_info
-from posenc.layers import KVCache, SelfAttention
 from posenc.score import STRING, DualChunk, LeakyReRoPE, LMInfinite, ReRoPE, SelfExtend, StreamingLLM
 from tests.golden import config, load, names
 from tests.samples import FLOATS, expect_golden, gap, refusals
@@ -80,16 +78,6 @@ def test_golden(name: str, backend: Backend, dtype: torch.dtype, tolerance: floa
     gradients = {} if "grad_out" in golden else None
     encodings = GOLDEN[name](rope_of(settings), settings)
     expect_golden(golden, encodings, tolerance, gradients=gradients, scale=None, backend=backend)
-
-
-@EACH_BACKEND
-def test_left_padding(backend: Backend) -> None:
-    name = "selfextend_leftpad_b2_l30_w6_g4"
-    golden, settings = load(name), config(name)
-    real, positions = torch.arange(30) >= torch.tensor(settings["left_pads"])[:, None], golden["position_ids"]
-    options = {"mask": real[:, None, :], "q_pos": positions, "k_pos": positions, "backend": backend}
-    out = attention(*(golden[part] for part in "qkv"), self_extend(rope_of(settings), settings), **options)
-    assert gap(out.transpose(1, 2)[real], golden["out"].transpose(1, 2)[real]) < 1e-12
 
 
 def streaming_windows(settings: Settings) -> list[tuple[int, int, int]]:
@@ -181,21 +169,6 @@ DECODED: dict[str, Callable[[], Encoding]] = {
     "lm_infinite": lambda: LMInfinite(RoPE(8), window=7, sinks=3),
     "streaming_llm": lambda: StreamingLLM(RoPE(8), window=7, sinks=3),
 }
-
-
-@pytest.mark.parametrize(
-    ("name", "windowed"), [*((name, False) for name in DECODED), ("lm_infinite", True), ("streaming_llm", True)]
-)
-def test_decoding(name: str, windowed: bool) -> None:
-    """Token by token, after a prompt and after a chunk, a layer gives what it gives at once."""
-    torch.manual_seed(0)
-    layer: SelfAttention = SelfAttention(32, 4, num_kv_heads=2, encodings=[DECODED[name]()]).double()
-    x: Tensor = torch.randn(2, 40, 32).double()
-    cache = KVCache(window=7, sinks=3) if windowed else KVCache()
-    with torch.no_grad():
-        parts = [layer(part, cache=cache) for part in torch.split(x, [17, 1, 1, 9, *[1] * 12], 1)]
-        assert gap(torch.cat(parts, 1), layer(x)) < 1e-12
-    assert not windowed or len(cache) < 12, "hidden tokens are dropped"
 
 
 test_refusals = refusals(

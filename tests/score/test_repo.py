@@ -7,7 +7,6 @@ import torch
 
 from posenc import ALiBi, AttentionSink, DynamicNTK, ForgetGate, RoPE, Shaw, YaRN, attention, explain
 from posenc.encoding import Context
-from posenc.layers import KVCache, SelfAttention
 from posenc.score import RePo
 from tests.golden import config, load, names
 from tests.samples import gap, qkv, refusals
@@ -40,10 +39,6 @@ def test_the_authors_numbers(name, dtype):
         assert gap(got, exact[expected]) < CLOSE[dtype]
     last = encoding.absorb_into_qk(context_of(encoding, q, k, x, 3))[0]
     assert gap(last, exact["q_rot"][:, :, -3:]) < CLOSE[dtype]
-
-
-def test_there_are_files_of_both_bases():
-    assert {config(name)["theta"] for name in FILES} == {10_000.0, 500_000.0}
 
 
 def plainly(encoding, x, q, k, base, positions=None, rho=0.0):
@@ -114,19 +109,6 @@ def test_it_is_rope_where_the_mix_has_nothing_of_the_tokens(options):
     assert gap(got, attention(q, k, v, [RoPE(8, **scaling)], q_pos=at, k_pos=at)) < 1e-5
 
 
-def test_a_key_head_has_its_own_positions_which_its_query_heads_share():
-    encoding, x, (q, k, _) = sample()
-    p = encoding.remember(x)
-    assert p.shape == (2, 2, 9)
-    assert gap(p[:, 0], p[:, 1]) > 0.1
-    of_q, of_k = encoding.absorb_into_qk(context_of(encoding, q, k, x))
-    for head in range(4):
-        row = p[:, head // 2]
-        alone = RoPE(8)(q[:, head : head + 1], k[:, head // 2 : head // 2 + 1], row, row)
-        assert gap(of_q[:, head : head + 1], alone[0]) < 1e-6
-        assert gap(of_k[:, head // 2 : head // 2 + 1], alone[1]) < 1e-6
-
-
 def test_far_positions_in_bfloat16_models_keep_their_fractions():
     encoding, x, _ = sample()
     encoding.to(torch.bfloat16)
@@ -134,22 +116,6 @@ def test_far_positions_in_bfloat16_models_keep_their_fractions():
     assert positions.dtype == torch.float32
     assert positions.abs().max() > 1000
     assert gap(positions, positions.bfloat16().float()) > 1
-
-
-@pytest.mark.parametrize("rho", [0.0, 0.4])
-@pytest.mark.parametrize("training", [True, False])
-def test_decoding_equals_prefill_in_both_caches(rho, training):
-    encoding, x, _ = sample(rho=rho)
-    layer = SelfAttention(32, 4, num_kv_heads=2, encodings=[encoding]).train(training)
-    full = layer(x)
-    for cache in (KVCache(), layer.static_cache(2, 12)):
-        with torch.no_grad():
-            steps = torch.cat([layer(part, cache=cache) for part in x.split([4, 1, 1, 3], 1)], 1)
-        assert gap(steps, full) < 1e-5
-    segments = torch.tensor([0, 0, 0, 0, 1, 1, 1, 1, 1])
-    assert gap(layer(x, segments=segments)[:, 4:], layer(x[:, 4:])) < 1e-5
-    padding = torch.tensor([[True] * 9, [False] * 3 + [True] * 6])
-    assert gap(layer(x, attention_mask=padding)[1:, 3:], layer(x[1:, 3:])) < 1e-5
 
 
 def test_rho_can_be_annealed_between_steps():

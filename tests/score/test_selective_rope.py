@@ -7,7 +7,6 @@ import torch
 
 from posenc import ALiBi, AttentionSink, ForgetGate, RoPE, Shaw, attention, explain
 from posenc.encoding import Context
-from posenc.layers import KVCache, SelfAttention
 from posenc.score import SelectiveRoPE
 from tests.golden import config, load, names
 from tests.samples import gap, qkv, refusals
@@ -85,10 +84,6 @@ def test_fixed_temperatures_are_those_that_learning_starts_from(base):
     assert gap(*(rope.angles(context_of(q, k, rope, x)) for rope in (learned, fixed))) < 1e-6
 
 
-def test_every_form_has_a_file():
-    assert len(FILES) == 6
-
-
 def sample(**options):
     torch.manual_seed(0)
     rope, x = SelectiveRoPE(32, head_dim=8, num_kv_heads=2, **options), torch.randn(2, 9, 32)
@@ -125,19 +120,6 @@ def test_it_is_rope_where_every_token_adds_one_rotation_step():
     with torch.no_grad():
         rope.up.zero_()
     assert gap(attention(q, k, v, [rope], x=x), attention(q, k, v, [RoPE(8, base=100.0)])) < 1e-5
-
-
-@pytest.mark.parametrize("taps", [4, 1, None])
-def test_caches_padding_and_documents(taps):
-    rope, x, _ = sample(taps=taps, gate="head")
-    layer, cache = SelfAttention(32, 4, num_kv_heads=2, encodings=[rope]), KVCache()
-    full = layer(x)
-    steps = torch.cat([layer(part, cache=cache) for part in x.split([4, 1, 1, 3], 1)], 1)
-    assert gap(steps, full) < 1e-5
-    segments = torch.tensor([0, 0, 0, 0, 1, 1, 1, 1, 1])
-    assert gap(layer(x, segments=segments)[:, 4:], layer(x[:, 4:])) < 1e-5
-    padding = torch.tensor([[True] * 9, [False] * 3 + [True] * 6])
-    assert gap(layer(x, attention_mask=padding)[1:, 3:], layer(x[1:, 3:])) < 1e-5
 
 
 test_refusals = refusals(

@@ -10,10 +10,9 @@ import torch
 from posenc import ALiBi, ForgetGate, RoPE, Shaw, attention, explain, read_attention
 from posenc.backends.call import BACKENDS
 from posenc.backends.inputs.attention_call import prepare_call
-from posenc.layers import KVCache, SelfAttention
 from posenc.score.temperature import LogN, SSMax, StepTemperature, Temperature
 from tests.golden import config, load, names
-from tests.samples import FLOATS, expect_golden, gap, qkv, refusals, run_or_none
+from tests.samples import FLOATS, gap, qkv, refusals, run_or_none
 
 EACH_FLOAT = pytest.mark.parametrize(("dtype", "tolerance"), FLOATS.items(), ids=str)
 
@@ -58,22 +57,6 @@ def test_a_learned_logarithm_of_the_position(name: str) -> None:
     (heads(golden["q"]) * factor.unsqueeze(-1)).backward(heads(golden["grad_out"]))
     assert gap(encoding.scale.grad, golden["grad_scale"]) < 1e-11
     assert gap(encoding.bias.grad, golden["grad_bias"]) < 1e-11
-
-
-@EACH_FLOAT
-@pytest.mark.parametrize("backend", ["auto", "dense", "sdpa", "tiled"])
-@pytest.mark.parametrize("name", names("ssmax_*"))
-def test_ssmax(name: str, backend: str, dtype: torch.dtype, tolerance: float) -> None:
-    golden, settings = load(name, dtype), config(name)
-    encoding = SSMax(settings["heads"], bias=settings["bias"]).to(dtype)
-    encoding.scale.data.copy_(golden["s"])
-    parameters = {"s": encoding.scale}
-    if settings["bias"]:
-        encoding.bias.data.copy_(golden["b"])
-        parameters["b"] = encoding.bias
-    expect_golden(
-        golden, [encoding], tolerance, gradients=parameters, slack=20, causal=settings["causal"], backend=backend
-    )
 
 
 SEGMENTS = torch.tensor([0] * 9 + [1] * 12)
@@ -128,26 +111,6 @@ def test_the_kernel_alone_serves_it() -> None:
     after = explain(q, k, v, [ALiBi(4), SSMax(4)])
     assert after.backend == "rows"
     assert "SSMax" in after.refused["tiled"]
-
-
-@pytest.mark.parametrize("count", ["visible", "position"])
-def test_decoding_with_a_cache_equals_the_full_text(count: str) -> None:
-    torch.manual_seed(1)
-    layer = SelfAttention(32, 4, encodings=[RoPE(8), SSMax(4, bias=True, count=count), LogN(4)]).eval()
-    x = torch.randn(2, 12, 32)
-    for window in (None, 5):
-        cache = KVCache(window=window)
-        with torch.no_grad():
-            steps = [layer(x[:, at : at + 1], cache=cache) for at in range(12)]
-            assert gap(torch.cat(steps, 1), layer(x, window=window)) < 1e-5
-
-
-def test_one_key_has_all_the_weight_and_its_row_no_gradient_of_the_scale() -> None:
-    q, k, v = qkv(1, 2, 1, 1)
-    encoding = SSMax(2, scale=3.0)
-    out = attention(q, k, v, [encoding])
-    assert gap(out, v) < 1e-6
-    assert (torch.autograd.grad(out.sum(), encoding.scale)[0] == 0).all()
 
 
 def test_steps_begin_where_the_models_begin_them() -> None:

@@ -16,25 +16,6 @@ def biased(extent: int = 4) -> TokenRelativeBias:
     return TokenRelativeBias(12, num_heads=4, extent=extent, relative_dim=3, init_std=1.0).double()
 
 
-@pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("backend", ["auto", "dense", "tiled"])
-def test_formula_and_gradients(backend: str, causal: bool) -> None:
-    encoding, x = biased(), torch.randn(2, 9, 12, dtype=torch.float64)
-    q, k, v = (t.requires_grad_() for t in qkv(2, 4, 9, 9, num_kv_heads=2, dtype=torch.float64))
-    mixed = (x @ encoding.weight.T).view(2, 9, 4, 3).transpose(1, 2) @ encoding.profiles  # (batch, heads, tokens, n)
-    bias = torch.zeros(2, 4, 9, 9, dtype=torch.float64)
-    for i in range(9):
-        for n in range(min(i + 1, 4)):
-            bias[:, :, i, i - n] = mixed[:, :, i, n]
-    hidden = torch.full((9, 9), -torch.inf).triu(1) if causal else 0.0
-    expected = (q @ k.repeat_interleave(2, 1).mT * 0.7 + bias + hidden).softmax(-1) @ v.repeat_interleave(2, 1)
-    actual = attention(q, k, v, [encoding], x=x, scale=0.7, causal=causal, backend=backend)
-    assert gap(actual, expected) < 1e-12
-    leaves, upstream = [q, k, encoding.weight, encoding.profiles], torch.randn_like(expected)
-    pairs = zip(*(torch.autograd.grad(out, leaves, upstream) for out in (actual, expected)), strict=True)
-    assert all(gap(a, b) < 1e-10 for a, b in pairs)
-
-
 def test_a_scale_of_zero_and_a_text_in_pieces() -> None:
     q, k, v = qkv(1, 4, 7, 7, dtype=torch.float64)
     x = torch.randn(1, 7, 12, dtype=torch.float64)

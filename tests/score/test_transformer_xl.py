@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from posenc import RoPE, attention
-from posenc.layers import KVCache, SelfAttention
+from posenc import attention
 from posenc.score.transformer_xl import TransformerXL
 from tests.golden import load
-from tests.samples import FLOATS, bounded, gap, qkv, refusals, weights
+from tests.samples import FLOATS, gap, qkv, refusals, weights
 
 EACH_FLOAT = pytest.mark.parametrize(("dtype", "tolerance"), FLOATS.items(), ids=str)
 FORMS = {"waves": {}, "clamped": {"clamp": 4}, "learned": {"learned_distances": 5}}
-EACH_FORM = pytest.mark.parametrize("form", FORMS)
 
 
 def xl(form="waves", dtype=torch.float64, **options) -> TransformerXL:
@@ -112,15 +108,6 @@ def test_any_positions_and_grouped_heads(form, fractional):
     assert gap(out, expected) < 1e-12
 
 
-@bounded
-@given(st.integers(-(10**9), 10**9), st.sampled_from(sorted(FORMS)))
-def test_a_common_shift_changes_nothing(shift, form):
-    q, k, v = qkv(dtype=torch.float64)
-    encoding, positions = xl(form), torch.tensor([5, 0, 9, 1, 2, 3])
-    expected = attention(q, k, v, [encoding], q_pos=positions)
-    assert gap(attention(q, k, v, [encoding], q_pos=positions + shift), expected) < 1e-11
-
-
 def test_far_distances_in_float32():
     """A float32 product of position and frequency would be off by full turns."""
     q, k, v = qkv(1, 4, 6)
@@ -134,31 +121,6 @@ def test_far_distances_in_float32():
     assert gap(attention(q, k, v, [xl(dtype=torch.float32)], q_pos=q_pos, k_pos=k_pos, causal=False), exact) < 2e-4
 
 
-@EACH_FORM
-def test_with_a_rotation_it_remains_relative(form):
-    q, k, v = qkv(1, 4, 6, dtype=torch.float64)
-    encoding, rope, positions = xl(form), RoPE(8), torch.arange(6)
-    out = attention(q, k, v, [rope, encoding], q_pos=positions)
-    assert gap(attention(q, k, v, [encoding, rope], q_pos=positions + 77), out) < 1e-12
-    turned_q, turned_k = rope(q, k, positions, positions)
-    scores = (turned_q @ turned_k.mT - q @ k.mT) * 8**-0.5
-    scores = scores + by_the_formula(q, k, encoding, positions[None], positions[None], 8**-0.5)
-    future = ~torch.ones(6, 6, dtype=torch.bool).tril()
-    assert gap(out, scores.masked_fill(future, -torch.inf).softmax(-1) @ v) < 1e-12
-
-
-@settings(bounded, max_examples=10)
-@given(st.lists(st.integers(1, 4), min_size=2, max_size=5), st.sampled_from(sorted(FORMS)), st.booleans())
-def test_decoding_in_any_chunks(sizes, form, rotating):
-    torch.manual_seed(0)
-    layer = SelfAttention(32, 4, num_kv_heads=2, encodings=[xl(form), *([RoPE(8)] if rotating else [])]).double()
-    x, cache = torch.randn(2, sum(sizes), 32, dtype=torch.float64), KVCache()
-    parts = [layer(part, cache=cache) for part in torch.split(x, sizes, 1)]
-    full = layer(x)
-    assert gap(torch.cat(parts, 1), full) < 1e-12
-    assert gap(layer(x, torch.arange(77, 77 + x.shape[1])), full) < 1e-12, "u and v meet keys that are not rotated"
-
-
 def test_layers_may_share_u_and_v():
     first, second = TransformerXL(32, num_heads=4), TransformerXL(32, num_heads=4)
     second.u, second.v = first.u, first.v
@@ -167,15 +129,6 @@ def test_layers_may_share_u_and_v():
     layers.load_state_dict({name: value + 1 for name, value in layers.state_dict().items()}, strict=True)
     assert second.u is first.u
     assert not torch.equal(second.weight, first.weight)
-
-
-@EACH_FORM
-def test_low_precision(form):
-    q, k, v = qkv(dtype=torch.bfloat16)
-    encoding = xl(form, init_std=0.5).bfloat16()
-    out = attention(q, k, v, [encoding])
-    assert out.dtype == torch.bfloat16
-    assert gap(out, attention(q.double(), k.double(), v.double(), [encoding.double()])) < 3e-2
 
 
 test_refusals = refusals(

@@ -6,14 +6,11 @@ import pytest
 import torch
 
 from posenc import KERPLE, ALiBi, CoPE, ForgetGate, RoPE, StickBreaking, attention, read_attention
-from posenc.backends.call import BACKENDS
 from posenc.bias import Sandwich
-from posenc.layers import KVCache, SelfAttention
 from posenc.weight.sink import AttentionSink
 from tests.golden import config, load, names
-from tests.samples import FLOATS, expect_golden, gap, qkv, run_or_none
+from tests.samples import gap, qkv
 
-EACH_FLOAT = pytest.mark.parametrize(("dtype", "tolerance"), FLOATS.items(), ids=str)
 FILES = [*names("sinks_*"), *names("softmax1_*")]
 
 
@@ -21,15 +18,6 @@ def sink_of(logits: torch.Tensor) -> AttentionSink:
     sink = AttentionSink(len(logits)).to(logits.dtype)
     sink.logits.data.copy_(logits)
     return sink
-
-
-@EACH_FLOAT
-@pytest.mark.parametrize("backend", ["auto", "dense", "tiled"])
-@pytest.mark.parametrize("name", FILES)
-def test_results_and_gradients(name: str, backend: str, dtype: torch.dtype, tolerance: float) -> None:
-    golden, window = load(name, dtype), config(name)["sliding_window"]
-    sink = sink_of(golden["sinks"])
-    expect_golden(golden, [sink], tolerance, gradients={"sinks": sink.logits}, window=window, backend=backend)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -55,33 +43,6 @@ LISTS = {
     "sandwich": lambda: [Sandwich(4)], "rope+fox": lambda: [RoPE(8), ForgetGate(12, num_heads=4)],
     "cope": lambda: [CoPE(8, max_position=6)],
 }  # fmt: skip
-CALLS = {
-    "text": {}, "window": {"window": 3}, "both ways": {"causal": False}, "capped": {"softcap": 2.0},
-    "packed": {"segments": torch.tensor([0] * 9 + [1] * 12)},
-    "padded": {"mask": (torch.arange(21) > 4)[None, None].expand(2, 1, 21)},
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("listed", LISTS)
-def test_every_backend_gives_the_definition_and_its_gradients(listed: str, call: str) -> None:
-    torch.manual_seed(0)
-    encodings = [e.double() for e in (*LISTS[listed](), AttentionSink(4, logit=0.5))]
-    if call == "both ways" and any(e.causal_only for e in encodings):
-        pytest.skip("defined for causal attention alone")
-    q, k, v = (t.requires_grad_() for t in qkv(2, 4, 21, 21, num_kv_heads=2, dtype=torch.float64))
-    x = torch.randn(2, 21, 12, dtype=torch.float64)
-    leaves, actual = [q, k, v, *(p for e in encodings for p in e.parameters())], {}
-    upstream = torch.randn(2, 4, 21, 8, dtype=torch.float64)
-    for backend in ("dense", *BACKENDS):
-        out = run_or_none(q, k, v, encodings, x=x, backend=backend, **CALLS[call])
-        if out is None:
-            continue
-        actual[backend] = [out, *torch.autograd.grad(out, leaves, upstream, allow_unused=True)]
-    assert "tiled" in actual
-    for backend, parts in actual.items():
-        for got, expected in zip(parts, actual["dense"], strict=True):
-            assert gap(got, expected) < 1e-10, backend
 
 
 @pytest.mark.parametrize("listed", ["rope", "sandwich", "rope+fox"])
@@ -114,15 +75,6 @@ def test_a_query_that_attends_to_nothing_gets_zeros() -> None:
         out = attention(q, k, v, [sink], mask=mask, backend=backend)
         assert (out[:, :, 2] == 0).all()
         assert all(g.isfinite().all() for g in torch.autograd.grad(out.sum(), [q, k, v, sink.logits]))
-
-
-def test_decoding_with_a_cache_equals_the_full_text() -> None:
-    torch.manual_seed(1)
-    layer = SelfAttention(32, 4, encodings=[RoPE(8), AttentionSink(4, logit=1.0)]).eval()
-    x, cache = torch.randn(2, 12, 32), KVCache(window=5)
-    with torch.no_grad():
-        steps = [layer(x[:, at : at + 1], cache=cache) for at in range(12)]
-        assert gap(torch.cat(steps, 1), layer(x, window=5)) < 1e-5
 
 
 def test_two_replacements_of_softmax_are_refused() -> None:

@@ -96,19 +96,3 @@ def test_keys_behind_the_last_position_need_no_gates(length):
         assert gap(out, attention(*tensors[:2], values, encodings, backend="dense")) < 1e-10
         seen[last] = products.elements
     assert seen[20] < seen[length]
-
-
-@pytest.mark.parametrize("gates", ["values", "keys"])
-def test_gates_from_values(gates):
-    q, k, v = qkv(2, 4, 70, 80, HEAD_DIM, num_kv_heads=2, dtype=torch.float64)
-    encodings = [cope(20, gates=gates, relative=5)]
-    tensors = [q, k, v, torch.zeros(2, 80, 1, dtype=torch.float64)]
-    got, expected = (differentiated(encodings, tensors, backend=backend) for backend in ("tiled", "dense"))
-    expect_same(got, expected)
-
-
-def test_two_that_count():
-    """Gates see products of queries and keys, never what another count has added to them."""
-    encodings, tensors = [cope(20), cope(5, scaled=True)], called(70)
-    got, expected = (differentiated(encodings, tensors, backend=backend) for backend in ("auto", "dense"))
-    expect_same(got, expected)

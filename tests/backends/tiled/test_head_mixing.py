@@ -43,11 +43,6 @@ def test_visibility_equals_the_definition(name, situation):
     expect_dense(name, 70, 80, **SITUATIONS[situation](70, 80))
 
 
-@pytest.mark.parametrize("name", ["kernel+dape", "kernel+cope"])
-def test_under_a_cap(name):
-    expect_dense(name, 70, softcap=0.7)
-
-
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.bfloat16, 3e-2)], ids=str)
 @pytest.mark.parametrize("name", ["dape", "kernel"])
 def test_narrow_types_against_float64(name, dtype, tolerance):
