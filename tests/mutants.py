@@ -224,7 +224,8 @@ MUTANTS = (
     Mutant("a model's step: encodings that layers share are dropped", "layers/self_attention.py",
            "            acting = self._acting()\n            rotated",
            "            own = [e for e in self.encodings if isinstance(e, Encoding)]\n"
-           "            acting = own if cache is not None and x.shape[1] == 1 else self._acting()\n            rotated", STEPS),
+           "            acting = own if cache is not None and x.shape[1] == 1 else self._acting()\n            rotated",
+           STEPS),
     Mutant("a model's step: one position late", "hf/modeling/causal_lm.py",
            "torch.arange(1, tokens + 1, device=x.device)", "torch.arange(2, tokens + 2, device=x.device)", STEPS),
     Mutant("packed rows: documents see each other behind a cache", "hf/modeling/packing.py",
