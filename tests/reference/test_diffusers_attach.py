@@ -592,6 +592,12 @@ def test_controlnets_are_attached_like_their_transformers(name: str) -> None:
     assert torch.equal(first(), before)
 
 
+def test_of_several_controlnets_each_is_attached_to() -> None:
+    several = diffusers.FluxMultiControlNetModel([CONTROLNETS["FluxControlNetModel"]() for _ in range(2)])
+    with pytest.raises(ValueError, match=r"attach\(controlnet.nets\[0\], …\); attach\(controlnet.nets\[1\], …\)"):
+        attach(several)
+
+
 class Unknown(nn.Module):
     """A transformer of somebody else: a module of positions of an unknown class, and one rotation by its tables."""
 

@@ -377,6 +377,9 @@ def _modules_of(transformer: nn.Module) -> Sequence[tuple[str, Any]]:
             modules.append((place, transformer))
     if not modules and any(_names_of(transformer, "")):
         modules.append(("", transformer))
+    if not modules and isinstance(nets := getattr(transformer, "nets", None), nn.ModuleList):
+        calls = "; ".join(f"attach(controlnet.nets[{number}], …)" for number in range(len(nets)))
+        raise ValueError(f"transformer must be one ControlNet, got {type(transformer).__name__} of several: {calls}")
     if not modules:
         raise ValueError(
             f"transformer: {type(transformer).__name__} is not known; attach(transformer, place=…, axes=…) takes any "
