@@ -124,14 +124,6 @@ def _of_mochi(cos: Tensor, sin: Tensor, tokens: Tokens, module: Any) -> Table:
     return cos.transpose(0, 1), sin.transpose(0, 1)
 
 
-def _matrices(cos: Tensor, sin: Tensor, tokens: Tokens, module: Any) -> Tensor:
-    """Kandinsky 5: rotations as matrices, ``(batch, frames, rows, columns, 1, pairs, 2, 2)``."""
-    assert tokens.sizes is not None
-    by_pair = torch.stack([cos, -sin, sin, cos], -1).unflatten(-1, (2, 2)).unflatten(0, tokens.sizes)  # type: ignore[no-untyped-call]
-    matrices: Tensor = by_pair.unsqueeze(-4).repeat(tokens.call, *[1] * (by_pair.ndim + 1))
-    return matrices
-
-
 def _complex(cos: Tensor, sin: Tensor, tokens: Tokens, module: Any) -> Tensor:
     return torch.complex(cos, sin)
 
@@ -169,6 +161,12 @@ def _matrices_on_grid(cos: Tensor, sin: Tensor, tokens: Tokens, module: Any) -> 
     assert tokens.sizes is not None
     on_grid: Tensor = _quads(cos, sin).unflatten(0, tokens.sizes)  # type: ignore[no-untyped-call]
     return on_grid.unsqueeze(-4)
+
+
+def _matrices(cos: Tensor, sin: Tensor, tokens: Tokens, module: Any) -> Tensor:
+    """Kandinsky 5: the same for each row of the batch."""
+    on_grid = _matrices_on_grid(cos, sin, tokens, module)
+    return on_grid.expand(tokens.call, *on_grid.shape)
 
 
 def _angles(cos: Tensor, sin: Tensor, tokens: Tokens, module: Any) -> Tensor:
