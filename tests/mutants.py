@@ -111,7 +111,7 @@ MUTANTS = (
     Mutant("CoPE's interpolation: nearest row", "score/cope.py",
            "share = counts - below", "share = (counts - below).round()", ("tests/score/test_cope.py",)),
     Mutant("exact phase: product in float64", "frequencies/phase.py",
-           "return (positions * fractions) * _unit(positions.device)",
+           "return (positions * fractions).to(dtype) * _RADIANS",
            "return (positions.double() * fractions.double() * 2.0**-64) % 1.0 * (2 * math.pi)", PHASE),
     Mutant("exact phase: carry of the low halves dropped", "frequencies/phase.py",
            "top = near_top + far_top + (rest >> 32)", "top = near_top + far_top", PHASE),

@@ -8,7 +8,7 @@ import pickle
 
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from posenc import KERPLE, ALiBi, MRoPE, RoPE, T5Bias, YaRN, attention, create_encoding
 from posenc.catalogue import CATALOGUE
@@ -54,6 +54,16 @@ def test_models_of_fake_tensors(name):
         q, k, v = torch.randn(3, 1, 4, 16, 8)
         x = torch.randn(1, 16, 32)
         assert attention(q, k, v, [encoding], x=x, q_pos=positions, k_pos=positions, causal=True).shape == q.shape
+
+
+def test_tensors_of_earlier_calls_do_not_reach_fake_ones():
+    rope, (q, k, v) = RoPE(8), torch.randn(3, 1, 4, 16, 8)
+    attention(q, k, v, [rope])
+    with FakeTensorMode():
+        q, k, v = torch.randn(3, 1, 4, 16, 8)
+        assert isinstance(attention(q, k, v, [rope]), FakeTensor)
+    q, k, v = torch.randn(3, 1, 4, 16, 8)
+    assert not isinstance(attention(q, k, v, [rope]), FakeTensor)
 
 
 def test_a_rotation_made_among_fake_tensors_is_the_same():

@@ -23,15 +23,15 @@ learned, or that depend on the length of a row, are float64 tensors and become f
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from posenc.encoding import widest
 from posenc.frequencies.host import turns
-from posenc.tracing import tracing
+from posenc.tracing import stand_ins, tracing
 
 _LOW = 2**32 - 1
 _LOW_33 = 2**33 - 1
@@ -39,9 +39,6 @@ _NEAR = 2**31 - 1
 _RADIANS = 2 * math.pi / 2**64
 _COARSE = math.floor(2 * math.pi / 2**12 * 2**21) / 2**21  # 2π · 2⁻¹² in 12 binary digits
 _COARSE_REST = 2 * math.pi / 2**12 - _COARSE
-_UNITS: dict[torch.device, Tensor] = {}  # constants for eager calls
-
-Key = TypeVar("Key")
 
 
 class AnyFrequencies(Protocol):
@@ -73,14 +70,16 @@ class Frequencies:
     def __init__(self, theta: Sequence[object]) -> None:
         self.theta = theta
         self.turns = _nested_turns(theta)
-        self._placed: dict[torch.device, Tensor] = {}  # copies for eager calls; a decoding step is all overhead
+        self._placed: dict[torch.device, Tensor] = {}  # copies for eager calls: a copy to a GPU waits for it
 
     def fractions(self, device: torch.device) -> Tensor:
-        if tracing():
+        # A tensor of an eager call must not reach a tracing mode, which takes its own alone, nor the other way round.
+        if stand_ins():
             return torch.tensor(self.turns, dtype=torch.int64, device=device)
         placed = self._placed.get(device)
         if placed is None:
-            return _cached(self._placed, device, lambda: torch.tensor(self.turns, dtype=torch.int64, device=device))
+            with torch.inference_mode(False):
+                placed = self._placed[device] = torch.tensor(self.turns, dtype=torch.int64, device=device)
         return placed
 
     def radians(self, device: torch.device) -> Tensor:
@@ -151,25 +150,7 @@ def _whole_angles(positions: Tensor, fractions: Tensor, dtype: torch.dtype) -> T
     """Angles of int64 positions; wrapping products wherever there is float64 for what they leave."""
     if dtype != torch.float64 or tracing():
         return _angles_by_halves(positions, fractions, dtype)
-    # The product with a one-element tensor converts and scales in one pass, which is all a decoding step consists of.
-    return (positions * fractions) * _unit(positions.device)
-
-
-def _unit(device: torch.device) -> Tensor:
-    """2π/2⁶⁴ as a float64 tensor (1,)."""
-    placed = _UNITS.get(device)
-    if placed is None:
-        placed = _cached(_UNITS, device, lambda: torch.tensor([_RADIANS], dtype=torch.float64, device=device))
-    return placed
-
-
-def _cached(store: dict[Key, Tensor], key: Key, make: Callable[[], Tensor]) -> Tensor:
-    """A constant, created outside of inference mode, and cached unless it is a stand-in of a tracing mode."""
-    with torch.inference_mode(False):
-        tensor = make()
-    if type(tensor) is Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(tensor):
-        store[key] = tensor
-    return tensor
+    return (positions * fractions).to(dtype) * _RADIANS
 
 
 def _angles_by_halves(positions: Tensor, fractions: Tensor, dtype: torch.dtype) -> Tensor:
