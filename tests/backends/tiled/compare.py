@@ -36,7 +36,7 @@ from posenc.structure import Column, Decay
 from tests.samples import gap, qkv
 
 BORDERS = [1, 2, 63, 64, 65, 255, 256, 257, 513]
-CROSS = [(1, 300), (2, 70), (65, 70), (257, 300), (70, 600)]
+CROSS = [(1, 300), (2, 70), (16, 17), (65, 70), (257, 300), (70, 600)]
 HEADS, KV_HEADS, HEAD_DIM, VALUE_DIM, DIM = 4, 2, 8, 5, 12
 
 
@@ -197,8 +197,8 @@ SITUATIONS: dict[str, Callable[[int, int], dict[str, object]]] = {
     },
     "by positions": lambda queries, keys: {
         "causal": "positions",
-        "q_pos": (random_tensor((queries,), 4) * keys).long(),
-        "k_pos": torch.arange(keys).flip(0),
+        "q_pos": (random_tensor((queries,), 4) * 2 * keys).long(),
+        "k_pos": torch.arange(keys) * 2,
         "window": 30,
     },
 }

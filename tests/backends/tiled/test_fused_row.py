@@ -36,15 +36,6 @@ def test_equals_the_definition(name, length, causal, taken):
     assert ("backward" in taken) == (name == "alibi"), "gradients of a term come from tiles"
 
 
-@pytest.mark.parametrize(("queries", "keys"), [(257, 300), (300, 257), (100, 700), (700, 100)])
-@pytest.mark.parametrize("name", ["nope", "alibi", *LEARNED])
-def test_cross_lengths(name, queries, keys, taken):
-    if queries <= keys:
-        expect_dense(name, queries, keys)
-    expect_dense(name, queries, keys, causal=False)
-    assert "forward" in taken
-
-
 @pytest.mark.parametrize("name", LEARNED)
 def test_terms_that_are_not_trained(name, taken):
     """Frozen encodings in a training of q, k and v alone."""

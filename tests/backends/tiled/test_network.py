@@ -10,17 +10,8 @@ from tests.backends.tiled.compare import (
     HEADS,
     called,
     differentiated,
-    errors,
     expect_same,
 )
-
-
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.bfloat16, 3e-2)], ids=str)
-def test_narrow_types_against_float64(dtype, tolerance):
-    result = errors("fire", dtype)
-    result.pop("0 FIRE.outer.bias")  # zero, as every key of a row gains the same
-    assert max(result.values()) < tolerance, result
-
 
 UNITS = {
     "all bend": lambda weight, bias: (weight.fill_(2.0), bias.copy_(torch.linspace(-1.9, -0.1, 32))),

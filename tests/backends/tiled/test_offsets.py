@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from posenc import BEiTBias, BiasEncoding, LogCPB, SwinBias, attention
-from posenc.backends.tiled.offsets import Raster
+from posenc import BEiTBias, LogCPB, SwinBias, attention
 from posenc.bias import ALiBi2D, T5GridBias
 from posenc.encoding import Encoding
 from posenc.positions import grid, with_prefix
@@ -61,30 +60,6 @@ def differentiated(name: str, call: str, backend: str) -> list[Tensor]:
 def test_the_definition(name, call):
     result = (differentiated(name, call, backend) for backend in ("tiled", "dense"))
     assert all(gap(a, b) < 1e-10 for a, b in zip(*result, strict=True))
-
-
-@pytest.mark.parametrize("name", [name for name in BUILDERS if name != "decomposed"])
-@pytest.mark.parametrize("positions", [PICTURE, with_prefix(PICTURE, 3)], ids=["picture", "class tokens"])
-def test_what_is_stated_is_the_bias(name, positions):
-    bias = build_encoding(name)
-    assert isinstance(bias, BiasEncoding)
-    structure = bias.offsets(positions.double(), positions.double())
-    values, of_queries, of_keys = structure.values, structure.of_queries, structure.of_keys
-    assert gap(values[:, of_queries[:, None] + of_keys], bias(positions.double(), positions.double())) < 1e-12
-
-
-@pytest.mark.parametrize(
-    ("index", "raster"),
-    [
-        (torch.tensor([3, 4, 5, 13, 14, 15, 23, 24, 25]), (3, 3, 10)),
-        (torch.tensor([3, 4, 5, 13, 14, 15, 23, 24, 99]), (2, 3, 10)),
-        (torch.arange(7), (1, 7, 7)),
-        (torch.tensor([5, 9, 2, 2]), (2, 1, 4)),
-        (torch.tensor([8]), (1, 1, 1)),
-    ],
-)
-def test_rasters(index, raster):
-    assert Raster.of(index) == raster
 
 
 def test_no_matrix_of_tokens_is_looked_up():

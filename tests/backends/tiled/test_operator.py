@@ -12,18 +12,6 @@ from posenc import attention
 from tests.backends.tiled.compare import SITUATIONS, build_encodings, called, differentiated, expect_same
 from tests.samples import gap, mostly_slow, qkv
 
-LISTS = (
-    "nope",
-    "t5",
-    "per key, one batch",
-    "fox",
-    "shaw",
-    "xl",
-    "cope separate",
-    "fire",
-    "sticks vector",
-    "everything",
-)
 FORWARD, BACKWARD = torch.ops.posenc.attend_tiled.default, torch.ops.posenc.attend_tiled_backward.default
 
 
@@ -143,17 +131,6 @@ def test_windows_of_many_sizes_make_no_graph_each():
     assert len(graphs) <= 2
 
 
-@pytest.mark.parametrize("name", ["t5", "fox", "everything", "sticks vector"])
-def test_inference_gives_what_training_gives(name):
-    encodings, (q, k, v, x) = build_encodings(name), called(300, batch=1)
-    trained = differentiated(encodings, [q, k, v, x])["result"]
-    with torch.no_grad():
-        assert gap(attention(q, k, v, encodings, x=x, backend="tiled"), trained) < 1e-12
-    for encoding in encodings:
-        encoding.requires_grad_(False)
-    assert gap(attention(q, k, v, encodings, x=x, backend="tiled"), trained) < 1e-12
-
-
 @pytest.mark.parametrize("trained", ["q", "k", "v", "parameters", "x"])
 @pytest.mark.parametrize("name", ["t5", "fox", "everything", "sticks vector"])
 def test_gradients_of_some_equal_those_of_all_inputs(name, trained):
@@ -176,17 +153,6 @@ def test_gradients_of_some_equal_those_of_all_inputs(name, trained):
         }
     result = torch.autograd.grad(out, list(inputs.values()), signs.double(), materialize_grads=True)
     expect_same(dict(zip(inputs, result, strict=True)), {name: everything[name] for name in inputs})
-
-
-def test_nothing_that_is_given_changes():
-    tensors = called(300, batch=1)
-    copies, encodings = [t.clone() for t in tensors], build_encodings("everything")
-    parameters = [p.clone() for e in encodings for p in e.parameters()]
-    first = differentiated(encodings, tensors)
-    expect_same(differentiated(encodings, tensors), first, 1e-14)
-    assert all(torch.equal(a, b) for a, b in zip(tensors, copies, strict=True))
-    remaining = [p for e in encodings for p in e.parameters()]
-    assert all(torch.equal(a, b) for a, b in zip(remaining, parameters, strict=True))
 
 
 def test_second_derivatives_are_refused_rather_than_wrong():

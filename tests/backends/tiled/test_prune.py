@@ -8,21 +8,16 @@ from torch import Tensor, nn
 
 from posenc import BiasEncoding, attention
 from posenc.backends.tiled import prune
-from posenc.backends.tiled.terms import Decay, Row
-from posenc.backends.tiled.tile import Tile
 from tests.backends.tiled.compare import (
     HEADS,
     Fading,
-    Largest,
     Products,
     called,
-    differentiated,
     expect_same,
 )
 from tests.samples import gap
 
 LENGTH = 2 * prune.BLOCK + 200
-TOLERANCE = 4e-18
 
 
 class FixedBias(BiasEncoding):
@@ -65,7 +60,7 @@ def test_steep_and_flat_heads(queries, learned, causal):
 
 
 @pytest.mark.parametrize("queries", [LENGTH, 300, 1])
-@pytest.mark.parametrize("gates", [(-2.0, -1e-3, -0.3, -1.0), (-0.12,) * 4, (-9.0,) * 4])
+@pytest.mark.parametrize("gates", [(-2.0, -1e-3, -0.3, -1.0), (-1e-4, -0.124, -0.2, 0.0), (-0.12,) * 4, (-9.0,) * 4])
 def test_strong_and_weak_gates(queries, gates):
     check([Fading(*gates)], called(queries, LENGTH, batch=1))
     check(
@@ -133,31 +128,6 @@ def test_products_beyond_float16():
 class TestBounds:
     """What the bounds themselves say."""
 
-    def cut(self, table: Tensor | None, gates: Tensor | None = None, size: float = 1.0) -> cut.PruneBounds:
-        q, k, *_ = called(LENGTH, batch=1)
-        row = None if table is None else Row(table.flip(-1)[:, 1:-1])  # n = −(LENGTH − 1) … LENGTH − 1
-        decay = None if gates is None else Decay(gates, softmax=True, per_key=True, causal=True)
-        return prune.PruneBounds(row, decay, q * size, k, 0.5, TOLERANCE)
-
-    def tile(self, heads: slice, start: int) -> Tile:
-        kv = slice(heads.start // 2, (heads.stop + 1) // 2)
-        return Tile(slice(0, 1), heads, kv, start, start + 64, LENGTH - start - 64, LENGTH, LENGTH, LENGTH)
-
-    def test_steep_heads_skip_and_flat_ones_do_not(self):
-        bounds = self.cut(sloped(2.0, 2.0, 0.001, 0.0))
-        steep, flat = (bounds.within(self.tile(heads, 600)) for heads in (slice(0, 2), slice(2, 4)))
-        assert steep.columns <= 2 * prune.BLOCK
-        assert flat.columns == 600 + 64
-        assert bounds.strips(2, 2) == [(0, 1), (1, 2)]
-        assert self.cut(sloped(0.0)).strips(2, 2) == [(0, 2)], "one row for all heads"
-
-    def test_strong_gates_skip_and_weak_ones_do_not(self):
-        gates = torch.tensor([-2.0, -2.0, -1e-3, 0.0], dtype=torch.float64)[None, :, None].expand(1, -1, LENGTH)
-        bounds = self.cut(None, gates, size=0.1)
-        strong, weak = (bounds.within(self.tile(heads, 600)) for heads in (slice(0, 2), slice(2, 4)))
-        assert strong.columns < 64 + 60
-        assert weak.columns == 600 + 64
-
     def test_what_is_skipped_is_never_computed(self):
         tensors = called(2048, batch=1, dtype=torch.float32)
         seen = []
@@ -180,19 +150,3 @@ class TestBounds:
         assert missed[0] < 1e-12
         for tolerance, gone in zip((1e-3, 1e-1), missed[1:], strict=True):
             assert gone <= 2 * tolerance * float(v.abs().max())
-
-
-def test_memory_is_proportional_to_visible_keys():
-    tensors = called(2048, batch=1, dtype=torch.float32)
-    with Largest() as seen:
-        attention(*tensors[:3], [Fading(*[-2.0] * HEADS)], x=tensors[3], backend="tiled")
-    assert seen.elements < 2048 * 2048 / 4
-
-
-@pytest.mark.slow
-def test_gradients_of_long_texts_under_strong_gates():
-    tensors = called(1500, batch=1)
-    got, expected = (
-        differentiated([Fading(-3.0, -0.5, -8.0, -0.02)], tensors, backend=backend) for backend in ("tiled", "dense")
-    )
-    expect_same(got, expected, 1e-9)

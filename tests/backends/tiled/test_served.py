@@ -9,11 +9,8 @@ from posenc import (
     FIRE,
     ALiBi,
     BiasEncoding,
-    CoPE,
-    ForgetGate,
     LogCPB,
     Shaw,
-    StickBreaking,
     T5Bias,
     TransformerXL,
     WeightEncoding,
@@ -24,8 +21,7 @@ from posenc.catalogue import CATALOGUE
 from posenc.score import Mixture
 from posenc.testing import Case
 from posenc.testing.backends import Situation, encodings_of, options, serving, tensors
-from tests.backends.tiled.compare import OF_INDICES, SITUATIONS
-from tests.samples import gap, qkv
+from tests.samples import qkv
 
 PLAIN = Situation("plain", 100, 100)
 ALL, TILES, RANGES = ("sdpa", "tiled", "rows", "dense"), ("tiled", "rows", "dense"), ("ranged", "rows", "dense")
@@ -98,7 +94,7 @@ SERVED = {
     "dape": TILES,
     "mixture": ALL,  # of rotations and biases: by queries and keys side by side
     "stick-breaking": TILES,
-    "sink": ALL,
+    "sink": TILES,
     "kerple_weight": TILES,
     "ssmax": ALL,
     "log_n": ALL,
@@ -179,36 +175,6 @@ def test_refusals(case):
 def test_other_devices_are_refused():
     with pytest.raises(ValueError, match=r"\bmeta\b"):
         attention(*(t.to("meta") for t in qkv(1, 4, 100)), [T5Bias(4, bidirectional=True).to("meta")], backend="tiled")
-
-
-@pytest.mark.parametrize(
-    ("encodings", "words"),
-    [
-        ([], "no bias"),
-        ([T5Bias(4, bidirectional=True)], "a bias by distance"),
-        ([FIRE(4)], "a network of the distance"),
-        ([CoPE(8, max_position=3), CoPE(8, max_position=5, rotated=True)], "counts, counts"),
-        ([Shaw(8, max_distance=3)], "vectors of the distance"),
-        ([CoPE(8, max_position=3), StickBreaking()], "counts, stick-breaking"),
-        ([ForgetGate(8, num_heads=4, kind="bias")], "forget gates"),
-        ([TransformerXL(32, num_heads=4), ALiBi(4)], "a term per key, vectors of the distance, a bias by distance"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else None,
-)
-def test_words_of_an_explanation(encodings, words):
-    result = explain(*qkv(1, 4, 100), encodings, backend="tiled")
-    assert result.backend == "tiled"
-    assert all(word in result.how for word in words.split(", ")), result.how
-
-
-@pytest.mark.parametrize("situation", OF_INDICES)
-def test_gates_and_counts_need_no_positions_of_their_own(situation):
-    """What goes by the order of keys is served wherever its keys stand."""
-    q, k, v = qkv(2, 4, 70, 80, num_kv_heads=2, dtype=torch.float64)
-    encodings = [CoPE(8, max_position=5).double(), ForgetGate(8, num_heads=4, kind="bias").double(), StickBreaking()]
-    keywords = {**SITUATIONS[situation](70, 80), "q_pos": torch.arange(70) + 30, "k_pos": torch.arange(80) * 2}
-    got, expected = (attention(q, k, v, encodings, backend=backend, **keywords) for backend in ("tiled", "dense"))
-    assert gap(got, expected) < 1e-10
 
 
 @pytest.mark.parametrize("queries", [0, 5])

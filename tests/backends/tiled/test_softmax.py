@@ -7,30 +7,13 @@ import torch
 
 from posenc import ALiBi, T5Bias, attention
 from tests.backends.tiled.compare import (
-    BORDERS,
-    CROSS,
     SITUATIONS,
     build_encodings,
     called,
     differentiated,
-    errors,
-    expect_dense,
     expect_same,
 )
-from tests.samples import gap, mostly_slow, qkv
-
-
-@pytest.mark.parametrize("situation", ["", "bidirectional", "mask of keys", "window"])
-@pytest.mark.parametrize("length", mostly_slow(BORDERS, 1, 64, 65, 257))
-def test_borders_of_blocks(length, situation):
-    expect_dense("nope", length, **(SITUATIONS[situation](length, length) if situation else {}))
-
-
-@pytest.mark.parametrize(("queries", "keys"), CROSS)
-@pytest.mark.parametrize("situation", SITUATIONS)
-def test_visibility_equals_the_definition(situation, queries, keys):
-    if queries <= keys or "packed" not in situation:  # else segments of queries must be given
-        expect_dense("nope", queries, keys, **SITUATIONS[situation](queries, keys))
+from tests.samples import gap, qkv
 
 
 @pytest.mark.parametrize("name", ["nope", "t5", "shaw"])
@@ -97,14 +80,6 @@ def test_weights_below_what_floats_can_hold(masked, learned):
     assert gap(out[:, :, -1], exact) < 5e-6
     for a, b in zip(gradients, torch.autograd.grad(exact.square().sum(), wide), strict=True):
         assert gap(a, b) < 1e-5
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-def test_narrow_types_against_float64(dtype):
-    tolerance = {torch.float32: 2e-6, torch.bfloat16: 1e-2, torch.float16: 2e-3}[dtype]
-    for options in ({}, {"window": 40}):
-        result = errors("nope", dtype, **options)
-        assert max(result.values()) < tolerance, result
 
 
 @pytest.mark.parametrize("name", ["nope", "t5", "fox", "shaw", "cope", "sticks own", "fire"])

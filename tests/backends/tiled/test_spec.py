@@ -23,7 +23,6 @@ LISTS = {
     "sticks": lambda: [StickBreaking()],
     "sink": lambda: [ALiBi(4), AttentionSink(4)],
 }
-OPTIONS = {"plain": {}, "window and cap": {"window": 7, "softcap": 5.0}, "by positions": {"causal": "positions"}}
 
 
 class Recorded(TorchDispatchMode):
@@ -86,19 +85,6 @@ def test_an_exported_graph_means_the_same_in_another_process(tmp_path: Path) -> 
     subprocess.run([sys.executable, "-c", RUN, str(tmp_path), str(len(expected))], check=True)
     for number, out in enumerate(expected):
         assert gap(torch.load(tmp_path / f"{number}.out.pt"), out) < 1e-10, list(LISTS)[number]
-
-
-@pytest.mark.parametrize("name", LISTS)
-@pytest.mark.parametrize("options", OPTIONS)
-def test_calls_that_differ_in_tensors_alone_share_a_spec(name: str, options: str) -> None:
-    """No length and no address is in the text, so that it is parsed once."""
-    positions = torch.arange(TOKENS)
-    if options == "by positions" and name not in ("sticks",):
-        pytest.skip("terms by distance are known for indices: the definition serves given positions")
-    keywords = {**OPTIONS[options], **({"q_pos": positions, "k_pos": positions} if options == "by positions" else {})}
-    texts = [recorded(name, **keywords)[1][3] for _ in range(2)]
-    assert texts[0] == texts[1]
-    assert TileSpec.read(texts[0]) is TileSpec.read(texts[1])
 
 
 @pytest.mark.parametrize("change", [("posenc tiles 1", "posenc tiles 0"), ("scale", "size"), ("term row", "term rows")])
