@@ -1,28 +1,44 @@
-"""Constructors and bad numbers: every one of them, every number that it takes, every kind of slip."""
+"""Every public callable and wrong arguments: each is taken, or refused by a ValueError that names the argument.
+
+Rows are constructors of encodings and scalings, builders of positions, layers and their caches, each with arguments
+that it takes; one at a time is then replaced by every wrong value. What `attention` says: tests/fuzz/refusals.py.
+"""
 
 from __future__ import annotations
 
 import inspect
 import math
 import re
+from collections.abc import Callable, Iterator
 
 import numpy
 import pytest
 import torch
 
 import posenc
-from posenc import KERPLE, Encoding, RoPE
-from posenc.arguments import (
-    check_choice,
-    check_flag,
-    check_heads,
-    check_kv_heads,
-    check_number,
-    check_table,
-    check_whole,
-)
+from posenc import KERPLE, Encoding, RoPE, positions
+from posenc.arguments import check_flag, check_heads, check_kv_heads, check_number, check_table
+from posenc.diffusion import latents
 from posenc.frequencies import Scaling
 from posenc.frequencies.host import Formula
+from posenc.layers import FoXPro, KVCache, SelfAttention, StickBreakingAttention
+from posenc.positions import Audio, Image, Text, Video, grid
+
+Call = tuple[str, Callable[..., object], dict[str, object]]
+WRONG: tuple[object, ...] = (
+    3, 0, -1, 2.5, 2**31, 10**18, 10**30, None, True, "x", b"x", [], (), [None], [True], [math.nan], [[1]], {},
+    object(), math.nan, math.inf, torch.ones(2), torch.ones(2, dtype=torch.bool), torch.ones(2, 2, 2, 2),
+)  # fmt: skip
+OF_BUILDERS = (
+    1j, torch.ones(()), torch.ones(2, 2, dtype=torch.complex64), torch.zeros(0), torch.zeros(0, 2),
+    torch.zeros(2, 0).long(), numpy.ones(2),
+)  # fmt: skip
+OF_LAYERS = (torch.ones(7, 5), torch.ones(2, 5, 16, 1), torch.tensor([5, 6]))
+NO_NUMBER: list[object] = ["8", True, math.nan, math.inf, -math.inf, [8], 1j, 10**400]
+NO_FLAG: list[object] = [None, "no", 2, 0.5, [], math.nan, torch.ones(2), torch.ones(()), numpy.ones(2)]
+
+
+# Constructors of encodings and scalings
 
 VALID: dict[str, dict[str, object]] = {
     "num_heads": 4, "num_kv_heads": 2, "head_dim": 16, "dim": 16, "value_dim": 16, "max_length": 8, "max_position": 4,
@@ -48,25 +64,6 @@ ODD: dict[str, dict[str, object]] = {  # what else a constructor needs so that a
 SMALL = {"offset", "prefix", "start", "start_tokens", "padding_idx", "STRING.local", "StreamingLLM.sinks"}  # may be 0
 WIDTHS = {"dim", "head_dim", "value_dim", "hidden", "rank", "gate_dim", "rotary_dim", "num_heads", "num_kv_heads",
           "axes", "block", "layers", "num_buckets", "conv", "pairs"}  # fmt: skip
-NO_NUMBER: list[object] = ["8", True, math.nan, math.inf, -math.inf, [8], 1j, 10**400]
-ANYTHING: list[object] = [
-    3,
-    -1,
-    2.5,
-    None,
-    "x",
-    b"x",
-    [None],
-    [[1]],
-    {},
-    object(),
-    [math.nan],
-    [True],
-    (),
-    torch.ones(()),
-    torch.ones(2),
-    torch.ones(2, dtype=torch.bool),
-]
 
 
 def classes() -> list[type]:
@@ -123,64 +120,226 @@ def bad(kind: type, name: str, sort: str) -> list[object]:
     return result
 
 
-CASES = [pytest.param(k, n, s, id=f"{k.__name__}-{n}") for k, n, s in numbers()]
+# Builders of positions
+
+GRID, ROW = {"coordinates": grid(2, 3), "sizes": (2, 3)}, torch.arange(4)
+IDS = {
+    "input_ids": torch.tensor([[7, 7, 1, 1, 7, 2, 2]]), "image_token": 1, "video_token": 2,
+    "image_grid_thw": [[1, 2, 4]], "video_grid_thw": [[2, 2, 2]], "seconds_per_grid": [1.0],
+    "mask": torch.ones(1, 7), "segments": torch.zeros(1, 7), "merge": 2,
+}  # fmt: skip
+STREAM = {"family": "qwen2.5-vl", "tokens_per_second": 2.0, "after": "side"}
 
 
-@pytest.mark.parametrize(("kind", "name", "sort"), CASES)
+def call(name: str, **valid: object) -> Call:
+    """A builder by its name with arguments that it takes."""
+    return name, latents if name == "latents" else getattr(positions, name), valid
+
+
+def of_part(kind: Callable[..., object], family: str, **valid: object) -> Call:
+    """A part of a stream with fields that it takes; they are looked at where the stream is made."""
+    return kind.__name__, lambda **fields: positions.stream([kind(**fields)], family=family), valid
+
+
+def circled(circle: positions.Circle) -> object:
+    """A picture on a circle, whose fields are looked at here."""
+    return positions.multimodal([Image(2, 2)], design="circlerope", circle=circle)
+
+
+BUILDERS: list[Call] = [
+    call("padded", rows=[ROW, ROW[:2]], side="left"),
+    call("packed", documents=[ROW, ROW[:2]]),
+    ("grid", lambda sizes: positions.grid(2, sizes), {"sizes": 3}),
+    ("block_order", lambda sizes, **given: positions.block_order(2, sizes, **given),
+     {"sizes": 4, "block": 2, "partial": False}),
+    call("windows", **GRID, window=2),
+    call("centred", **GRID),
+    call("signed", **GRID, per="min", corners=True),
+    call("spaced", **GRID, trained=2),
+    call("rescaled", **GRID, onto=2),
+    call("aligned", **GRID, onto=2, offset=0.1),
+    call("nearest", **GRID, onto=2),
+    call("cropped", coordinates=grid(2, 3), offset=(1, 2), scale=0.5),
+    call("with_prefix", positions=grid(2, 3), count=2, at="centre"),
+    call("with_suffix", positions=grid(2, 3), count=2, at="centre"),
+    call("seconds", frames=3, rate=2.0, start=0.5, dtype=torch.float64),
+    call("video", frames=2, height=2, width=3, times=ROW[:2]),
+    call("on_all_axes", positions=ROW, axes=2),
+    call("stream", parts=[Text(2), Image(1, 2)], **STREAM),
+    call("multimodal", parts=[Text(2), Image(1, 2)], design="mrope-i", reset=True, stride=0.5),
+    call("multimodal", parts=[Text(2), Image(1, 2)], design="mm-rope", scale=(4.0, 8, 8), stride=[1]),
+    call("multimodal", parts=[Text(2), Image(1, 2)], design="v2pe", span=1.0),
+    call("multimodal", parts=[Text(2), Image(1, 2)], design="circlerope", circle=positions.Circle()),
+    ("Circle", lambda **fields: circled(positions.Circle(**fields)),
+     {"radius": 5.0, "alpha": 0.5, "centred": True, "plane": 0.5, "positive": 0.0}),
+    call("latents", parts=[Text(2), Image(1, 2)], model="flux-1"),
+    call("latents", parts=[Video(2, 2, 2)], model="cosmos", fps=24.0),
+    call("latents", parts=[Image(2, 2)], model="sd3", trained=64, table=192),
+    call("latents", parts=[Image(2, 2)], model="pixart", scale=2.0),
+    call("latents", parts=[Video(2, 2, 2)], model="framepack", frames=[0, 1]),
+    call("latents", parts=[Text(2), Image(2, 2), Video(2, 2, 2)], model="minimax-h3", keyframes=("first",)),
+    of_part(Text, "qwen2-vl", tokens=3),
+    of_part(Audio, "qwen2.5-omni", tokens=3),
+    of_part(Image, "qwen2-vl", height=2, width=2),
+    of_part(Video, "qwen2.5-vl", frames=2, height=2, width=2, seconds_per_grid=0.5, between=0),
+    of_part(Video, "qwen3-vl", frames=3, height=2, width=2, between=(2, 3)),
+    call("from_token_ids", **IDS, **STREAM),
+    ("from_token_ids", positions.from_token_ids, {**IDS, "video_grid_thw": [[1, 2, 2], [1, 2, 2]], "family": "qwen3-vl",
+                                                  "seconds_per_grid": [1.0, 1.0]}),
+    call("following", positions=grid(2, 3), tokens=2),
+    call("from_mask", mask=torch.ones(2, 3)),
+    call("from_segments", segments=torch.tensor([0, 0, 1])),
+    call("from_cu_seqlens", cu_seqlens=torch.tensor([0, 3, 5]), total=6),
+    call("segments_from_cu_seqlens", cu_seqlens=torch.tensor([0, 3, 5]), total=6),
+    call("after", past=torch.tensor([5, 2]), tokens=2),
+    call("after", past=5, tokens=2),
+    call("zigzag", length=8, rank=0, world=2),
+    call("abacus", input_ids=ROW, digit_tokens=[1, 2], shift=3),
+    call("randomised", tokens=3, max_length=8, batch=2, generator=torch.Generator()),
+    call("skipped", tokens=3, max_length=8, text_length=6, batch=2, generator=torch.Generator()),
+    call("perturbed", **GRID, intensity=0.5, offset=0.1, still=1, still_axes=(0,), generator=torch.Generator()),
+    call("augmented", coordinates=grid(2, 3), shift=0.1, jitter=2.0, rescale=2.0, generator=torch.Generator()),
+    ("check", lambda **given: positions.check("positions", **given),
+     {"positions": ROW, "tokens": 4, "batch": 1, "axes": 1}),
+    ("check", lambda **given: positions.check("positions", **given),
+     {"positions": grid(2, 3), "tokens": 6, "batch": 1, "axes": 2}),
+    ("check_dtype", lambda **given: positions.check_dtype("positions", **given), {"positions": ROW}),
+    call("nowhere", positions=ROW, axes=1),
+    call("nowhere", positions=grid(2, 3), axes=2),
+    call("span", positions=ROW),
+    call("wide", positions=ROW),
+]  # fmt: skip
+ALSO_NAMED = {  # of two arguments that do not fit each other, the one that may be named
+    "from_token_ids-image_token": "image_grid_thw", "from_token_ids-video_token": "video_grid_thw",
+    "from_token_ids-video_grid_thw": "seconds_per_grid", "perturbed-coordinates": "still", "check-axes": "positions",
+    "block_order-partial": "sizes", "multimodal-design": "scale|span|circle|stride|reset",
+}  # fmt: skip
+COUNTS = {
+    "grid": ("sizes",), "block_order": ("sizes",), "seconds": ("frames",), "video": ("frames", "height", "width"),
+    "on_all_axes": ("axes",), "Text": ("tokens",), "Audio": ("tokens",), "Image": ("height", "width"),
+    "Video": ("frames", "height", "width", "between"), "following": ("tokens",), "from_cu_seqlens": ("total",),
+    "segments_from_cu_seqlens": ("total",), "after": ("tokens",), "zigzag": ("length", "world"),
+    "randomised": ("max_length", "batch"), "skipped": ("batch",), "with_prefix": ("count",), "with_suffix": ("count",),
+    "from_token_ids": ("merge",), "nowhere": ("axes",), "check": ("axes",),
+}  # fmt: skip
+
+
+# Layers and their caches
+
+LAYERS = (SelfAttention, FoXPro, StickBreakingAttention)
+EDITS = {"crop": "tokens", "reorder": "rows", "select": "rows", "repeat": "times", "shift": "by"}
+
+
+def of_layer(*, cached: bool) -> Callable[..., object]:
+    """One call of a layer, with an empty cache or none."""
+
+    def run(**given: object) -> object:
+        layer, here = SelfAttention(16, 4, encodings=[RoPE(4)]), {"cache": KVCache()} if cached else {}
+        with torch.no_grad():
+            return layer(**{"x": torch.randn(2, 5, 16), **here, **given})
+
+    return run
+
+
+def edited(method: str) -> Callable[..., object]:
+    """A cache of five tokens in two rows, and what is done to it."""
+
+    def run(**given: object) -> object:
+        layer, cache = SelfAttention(16, 4, encodings=[RoPE(4)]), KVCache()
+        with torch.no_grad():
+            layer(torch.randn(2, 5, 16), cache=cache)
+        return getattr(cache, method)(*given.values())
+
+    return run
+
+
+def rows() -> Iterator[tuple[str, Callable[..., object], dict[str, object], str, tuple[object, ...]]]:
+    """Each callable with its name, arguments that it takes, one that is replaced, and wrong values beside `WRONG`."""
+    numbered = {(kind, name) for kind, name, _ in numbers()}  # see test_a_bad_number_is_named
+    for kind in classes():
+        for name in inspect.signature(kind).parameters:
+            if (kind, name) not in numbered and name not in ("device", "dtype", "kwargs", "args"):
+                yield kind.__name__, kind, valid_arguments(kind, name), name, ()
+    for builder, run, valid in BUILDERS:
+        for name in valid:
+            yield builder, run, valid, name, OF_BUILDERS
+    for kind in LAYERS:
+        for name in inspect.signature(kind).parameters:
+            yield kind.__name__, kind, {"dim": 16, "num_heads": 4}, name, OF_LAYERS
+    for cached in (False, True):
+        for name in list(inspect.signature(SelfAttention.forward).parameters)[1:]:
+            yield f"a call, cached {cached}", of_layer(cached=cached), {}, name, OF_LAYERS
+    for name in ("capacity", "window", "sinks", "slack"):
+        yield "KVCache", KVCache, {}, name, OF_LAYERS
+    for method, name in (
+        ("crop", "tokens"),
+        ("reorder", "rows"),
+        ("select", "rows"),
+        ("repeat", "times"),
+        ("shift", "by"),
+    ):
+        yield f"KVCache.{method}", edited(method), {}, name, OF_LAYERS
+
+
+ROWS = [pytest.param(*row, id=f"{row[0]}-{row[3]}") for row in rows()]
+
+
+@pytest.mark.parametrize(("name", "run", "valid", "argument", "more"), ROWS)
+def test_whatever_is_given_is_taken_or_refused_by_name(name, run, valid, argument, more):
+    if valid:
+        run(**valid)
+    named = rf"\b({argument}|{ALSO_NAMED.get(f'{name}-{argument}', argument)})\b"
+    for value in (*WRONG, *more):
+        try:
+            run(**{**valid, argument: value})
+        except ValueError as error:
+            assert re.search(named, str(error)), f"{value!r}: {error}"  # noqa: PT017
+        else:
+            assert not isinstance(value, str) or run not in classes(), "no argument takes any text"
+
+
+@pytest.mark.parametrize(("kind", "name", "sort"), [pytest.param(*n, id=f"{n[0].__name__}-{n[1]}") for n in numbers()])
 def test_a_bad_number_is_named(kind, name, sort):
     content = valid_arguments(kind, name)
-    kind(**content)
     for value in bad(kind, name, sort):
-        with pytest.raises(ValueError) as error:
+        with pytest.raises(ValueError, match=name):
             kind(**(content | {name: value}))
-        assert name in str(error.value), f"{value!r}: {error.value}"
 
 
-def invalid_values() -> list[object]:
-    """Each constructor with each argument that is no number: names, flags, sequences, encodings."""
-    numbered = {(kind, name) for kind, name, _ in numbers()}
-    return [
-        pytest.param(kind, name, id=f"{kind.__name__}-{name}")
-        for kind in classes()
-        for name in inspect.signature(kind).parameters
-        if (kind, name) not in numbered and name not in ("device", "dtype", "kwargs", "args")
-    ]
+@pytest.mark.parametrize(
+    ("name", "run", "valid", "argument", "more"),
+    [row for row in ROWS if row.values[3] in COUNTS.get(row.values[0], ())],
+)
+def test_counts_that_no_memory_holds_are_refused(name, run, valid, argument, more):
+    for count in (2**31, 10**18):
+        with pytest.raises(ValueError, match=rf"\b({argument}|{ALSO_NAMED.get(f'{name}-{argument}', argument)})\b"):
+            run(**{**valid, argument: count})
 
 
-@pytest.mark.parametrize(("kind", "name"), invalid_values())
-def test_whatever_is_given_is_taken_or_refused_by_name(kind, name):
-    content = valid_arguments(kind, name)
-    for value in ANYTHING:
-        try:
-            kind(**(content | {name: value}))
-        except ValueError as error:
-            assert re.search(rf"\b{name}\b", str(error)), f"{value!r}: {error}"  # noqa: PT017
-        else:
-            assert value != "x", "no argument takes any text"
-
-
-def flags() -> list[object]:
-    """Each constructor with each argument that is true or false."""
-    return [
-        pytest.param(kind, name, id=f"{kind.__name__}-{name}")
-        for kind in classes()
-        for name, parameter in inspect.signature(kind).parameters.items()
-        if parameter.annotation == "bool"
-    ]
-
-
-@pytest.mark.parametrize(("kind", "name"), flags())
+@pytest.mark.parametrize(("kind", "name"), [
+    (kind, name) for kind in classes() for name, p in inspect.signature(kind).parameters.items()
+    if p.annotation == "bool"
+])  # fmt: skip
 def test_a_flag_is_true_or_false(kind, name):
     content = valid_arguments(kind, name)
-    for value in (None, "no", 2, 0.5, [], math.nan, torch.ones(2), torch.ones(()), numpy.ones(2)):
+    for value in NO_FLAG:
         with pytest.raises(ValueError, match=rf"\b{name}\b"):
             kind(**(content | {name: value}))
 
 
-def test_every_encoding_and_scaling_is_there():
+def test_every_callable_and_every_argument_is_there():
     assert len(classes()) > 40
-    assert len(CASES) > 120
-    assert len(flags()) > 15
+    assert len(numbers()) > 120
+    public = {
+        name: thing
+        for name, thing in vars(positions).items()
+        if callable(thing) and thing.__module__ != "typing" and thing is not positions.Skipped  # what one gives back
+    }
+    public["latents"] = latents
+    tried: dict[str, set[str]] = {name: {"name"} for name in ("check", "check_dtype")}
+    for name, _, valid in BUILDERS:
+        tried.setdefault(name, set()).update(valid)
+    assert {name: set(inspect.signature(thing).parameters) for name, thing in public.items()} == tried
 
 
 @pytest.mark.parametrize(("sizes", "call"), [
@@ -216,25 +375,3 @@ def test_what_is_accepted():
         assert check_flag("n", truth) is True
     for untruth in (False, 0, numpy.False_, numpy.float32(0)):
         assert check_flag("n", untruth) is False
-
-
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: check_whole("n", 2.0), "n must be an integer of at least 1, got 2.0"),
-        (lambda: check_whole("n", 3, least=4), "n must be at least 4, got 3"),
-        (lambda: check_whole("n", 2**40), "n must be at most 131,072, got 1099511627776"),
-        (lambda: check_kv_heads(8, 3), "num_kv_heads must divide num_heads = 8, got 3"),
-        (lambda: check_number("x", 0.0, above=0), "x must be a finite number above 0, got 0.0"),
-        (lambda: check_number("x", 2, least=0, most=1), "x must be a finite number of at least 0 and at most 1, got 2"),
-        (lambda: check_number("x", None), "x must be a finite number, got None"),
-        (lambda: check_whole("n", 10**5000), "n must be at most 131,072, got an integer of 16610 bits"),
-        (lambda: check_whole("n", torch.ones(2, 2)), "got a tensor (2, 2) of torch.float32"),
-        (lambda: check_choice("side", "top", ("left", "right")), "side must be one of ('left', 'right'), got 'top'"),
-        (lambda: check_flag("x", "no"), "x must be True or False, got 'no'"),
-    ],
-)
-def test_messages(call, words):
-    with pytest.raises(ValueError) as error:
-        call()
-    assert words in str(error.value)

@@ -32,40 +32,6 @@ def filled(module, x, **options) -> KVCache:
     return cache
 
 
-@pytest.mark.parametrize("learns", [False, True])
-@pytest.mark.parametrize("padded", [False, True])
-class TestRows:
-    def parts(self, learns, padded):
-        module, x = layer(learns), tokens()
-        real = torch.arange(LENGTH) >= torch.tensor([[0], [3], [0]]) if padded else None
-        cache = KVCache()
-        module(x[:, :9], cache=cache, attention_mask=real if real is None else real[:, :9])
-        return module, x, real, cache, module(x, attention_mask=real)
-
-    def test_selected_and_reordered(self, learns, padded):
-        for rows in (torch.tensor([2, 0, 0, 1]), torch.tensor([1, 1, 2]), torch.tensor([True, False, True])):
-            module, x, _, cache, full = self.parts(learns, padded)
-            cache.reorder(rows)
-            assert gap(module(x[rows, 9:], cache=cache), full[rows, 9:]) < CLOSE
-
-    def test_repeated(self, learns, padded):
-        module, x, _, cache, full = self.parts(learns, padded)
-        cache.repeat(2)
-        rows = torch.tensor([0, 0, 1, 1, 2, 2])
-        assert gap(module(x[rows, 9:], cache=cache), full[rows, 9:]) < CLOSE
-
-    def test_cropped_and_gone_on(self, learns, padded):
-        module, x, real, cache, full = self.parts(learns, padded)
-        for forget in (1, 4, 0, 3):
-            cache.crop(forget)
-            start = cache.seen
-            padding = real if real is None else real[:, start:12]
-            assert gap(module(x[:, start:12], cache=cache, attention_mask=padding), full[:, start:12]) < CLOSE
-        cache.crop(12)
-        assert (len(cache), cache.seen, cache.next) == (0, 0, 0)
-        assert gap(module(x, cache=cache, attention_mask=real), full) < CLOSE
-
-
 @pytest.mark.parametrize("sinks", [0, 2])
 def test_slack_lets_a_window_be_cropped(sinks):
     module, x = layer(), tokens()
@@ -85,33 +51,6 @@ def test_slack_lets_a_window_be_cropped(sinks):
     with pytest.raises(ValueError, match="slack=1"):
         bare.crop(1)
     assert same(contents(bare), before)
-
-
-def test_slack_in_rows_with_padding():
-    module, x, wrong = layer(), tokens(length=60), tokens(length=60, seed=2)
-    real = torch.rand(3, 60, generator=torch.Generator().manual_seed(3)) < 0.6
-    cache, out = KVCache(window=4, slack=2), []
-    for step in range(58):
-        module(wrong[:, step : step + 2], cache=cache, attention_mask=~real[:, step : step + 2])
-        cache.crop(2)
-        out.append(module(x[:, step : step + 1], cache=cache, attention_mask=real[:, step : step + 1]))
-    result = torch.cat(out, 1)
-    for row in range(3):
-        actual = real[row, :58]
-        assert gap(result[row, actual], module(x[row : row + 1, :58][:, actual], window=4)[0]) < CLOSE
-
-
-def test_copies_go_on_by_themselves():
-    module, x, other = layer(), tokens(), tokens(seed=2)
-    full = module(x)
-    for sinks in (0, 2):
-        cache = filled(module, x[:, :8], window=20, sinks=sinks)
-        forks = [cache, copy.copy(cache), copy.copy(copy.copy(cache)), copy.deepcopy(cache)]
-        for step in range(8, LENGTH):
-            for number, fork in enumerate(forks):
-                out = module((other if number % 2 else x)[:, step : step + 1], cache=fork)
-                if number % 2 == 0:
-                    assert gap(out, full[:, step : step + 1]) < CLOSE
 
 
 def test_capacity():
@@ -165,43 +104,6 @@ def test_only_what_learns_decides():
     cache = KVCache()
     out = torch.cat([module(part, cache=cache) for part in x.split(1, 1)], 1)
     assert gap(torch.autograd.grad(out.square().sum(), list(module.q_proj.parameters()))[0], expected) < 1e-4
-
-
-@pytest.mark.parametrize("modes", [["inference", "no_grad", "grad"], ["no_grad", "inference", "grad", "inference"]])
-def test_modes_may_change_between_calls(modes):
-    module, x, out, cache = layer(learns=True), tokens(), [], KVCache()
-    within = {"inference": torch.inference_mode, "no_grad": torch.no_grad, "grad": torch.enable_grad}
-    for part, mode in zip(x.split(1, 1), modes * LENGTH, strict=False):
-        with within[mode]():
-            out.append(module(part, cache=cache).detach().clone())
-    with torch.no_grad():
-        assert gap(torch.cat(out, 1), module(x)) < CLOSE
-
-
-@pytest.mark.parametrize(
-    "edit", [lambda c: c.reorder(torch.tensor([2, 0, 1])), lambda c: c.repeat(2)], ids=["reorder", "repeat"]
-)
-def test_rows_changed_in_inference_mode_are_written_outside(edit):
-    module, x, caches = layer(), tokens(), []
-    for mode in (torch.inference_mode, torch.no_grad):
-        with mode():
-            caches.append(filled(module, x[:, :8]))
-            edit(caches[-1])
-    rows = len(caches[0].k)
-    with torch.no_grad():
-        first, second = (module(x[:1, 8:9].expand(rows, -1, -1), cache=cache) for cache in caches)
-    assert torch.equal(first, second)
-
-
-def test_copies_made_in_inference_mode_are_written_outside():
-    module, x = layer(), tokens()
-    cache = filled(module, x[:, :8])
-    with torch.inference_mode():
-        fork = copy.deepcopy(cache)
-    with torch.no_grad():
-        for step in range(8, LENGTH):
-            here = x[:, step : step + 1]
-            assert gap(module(here, cache=fork), module(here, cache=cache)) < CLOSE
 
 
 @pytest.mark.parametrize("sizes", [[10], [8, 2]], ids=str)

@@ -11,7 +11,6 @@ from posenc.layers.fox_pro import FoXPro
 from posenc.positions import from_mask, from_segments
 from posenc.score.forget import ForgetGate
 from tests.golden import load
-from tests.layers.contents import contents, same
 from tests.samples import gap, refusals
 
 DIM, HEADS, LENGTH = 32, 4, 12
@@ -132,23 +131,7 @@ class TestDecoding:
             actual = (segments == number) & real[0]
             assert gap(out[:, actual], module(x[:, actual])) < CLOSE
 
-    def test_prompts_of_different_lengths_go_on(self):
-        """Padded on the right, then decoded: the token before a row's first new one is its last real one."""
-        module, x = layer(RoPE(8)), tokens()
-        real = torch.arange(LENGTH) < torch.tensor([[8], [5]])
-        real[:, 8:] = True
-        out = in_pieces(module, x, [8, 1, 3], attention_mask=real, positions=from_mask(real))
-        for row in range(2):
-            assert gap(out[row : row + 1, real[row]], module(x[row : row + 1, real[row]])) < CLOSE
 
-    def test_a_failing_call_leaves_the_cache_as_it_was(self):
-        module, x, cache = layer(), tokens(), KVCache()
-        module(x[:, :5], cache=cache)
-        before = contents(cache)
-        with pytest.raises(ValueError, match="mask"):
-            module(x[:, 5:], cache=cache, mask=torch.ones(5, 3, dtype=torch.bool))
-        assert same(contents(cache), before)
-        assert gap(module(x[:, 5:], cache=cache), module(x)[:, 5:]) < CLOSE
 
     def test_narrow_modules(self):
         module, x = layer(RoPE(8)), tokens()
@@ -260,9 +243,6 @@ class TestForm:
         torch._dynamo.reset()
         assert len(graphs) <= 2
 
-    def test_state_dict_is_parameters(self):
-        module = layer(RoPE(8))
-        assert set(module.state_dict()) == set(dict(module.named_parameters()))
 
 
 def used(batch=2, by=None) -> KVCache:

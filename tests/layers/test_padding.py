@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import FIRE, ALiBi, DynamicNTK, Learned, RoPE, Sinusoidal, T5Bias
+from posenc import FIRE, ALiBi, Learned, RoPE, Sinusoidal, T5Bias
 from posenc.catalogue import CATALOGUE
 from posenc.embedding import Abacus
-from posenc.layers import FoXPro, KVCache, SelfAttention
+from posenc.layers import KVCache, SelfAttention
 from posenc.layers.default_positions import default_positions
 from posenc.positions import from_mask, from_segments
 from posenc.testing import Case
@@ -81,18 +81,6 @@ def test_padding_that_lies_in_the_past(build, where):
         assert gap(steps[row : row + 1], module(alone)[:, -3:]) < CLOSE
 
 
-def test_padding_that_comes_after_plain_calls():
-    module, x = layer(Sinusoidal(DIM), ALiBi(HEADS)), tokens()
-    real = padded("right")
-    cache = KVCache()
-    first = module(x[:, :5], cache=cache)
-    rest = module(x[:, 5:10], cache=cache, attention_mask=real[:, 5:10])
-    last = module(x[:, 10:], cache=cache)
-    out, real = torch.cat([first, rest, last], 1), torch.cat([real[:, :10], torch.ones(2, 2, dtype=torch.bool)], 1)
-    for row in range(2):
-        assert gap(out[row : row + 1, real[row]], module(x[row : row + 1, real[row]])) < CLOSE
-
-
 def test_a_table_is_not_left_by_padding():
     module, x = layer(Learned(DIM, max_length=8)), tokens()
     assert module(x, attention_mask=torch.arange(LENGTH) >= torch.tensor([[4], [6]])).isfinite().all()
@@ -143,17 +131,6 @@ def test_abacus_has_ids_instead_of_positions():
     ids = torch.tensor([[0, 0, 1, 2, 0, 1, 2, 3, 0, 0, 0, 1]]).expand(2, -1)
     out = module(x, ids, attention_mask=real)
     assert gap(out[1:, real[1]], module(x[1:, real[1]], ids[:1, 4:])) < CLOSE
-
-
-def test_fox_pro_and_lengths_of_rows():
-    torch.manual_seed(0)
-    module = FoXPro(DIM, HEADS, init_std=0.4, encodings=[RoPE(8, scaling=DynamicNTK(original_length=4)), FIRE(HEADS)])
-    module, x = module.requires_grad_(False), tokens()
-    for where in HOLES:
-        real = padded(where)
-        out = module(x, attention_mask=real)
-        for row in range(2):
-            assert gap(out[row : row + 1, real[row]], module(x[row : row + 1, real[row]])) < CLOSE
 
 
 @pytest.mark.slow

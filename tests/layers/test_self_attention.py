@@ -19,7 +19,7 @@ from posenc import (
     attention,
 )
 from posenc.layers import KVCache, SelfAttention
-from posenc.positions import from_mask, from_segments, grid, with_prefix
+from posenc.positions import grid
 from tests.layers.contents import contents, same
 from tests.samples import gap
 
@@ -49,7 +49,6 @@ LISTS = {
     "sinusoidal+learned": lambda: [Sinusoidal(DIM), Learned(DIM, max_length=100, init_std=1.0)],
     "gates+rope": lambda: [Gates(), RoPE(8)],
 }
-EACH_LIST = pytest.mark.parametrize("encodings", LISTS)
 CLOSE = 2e-5
 
 
@@ -74,56 +73,7 @@ def in_steps(module, x, sizes, **options) -> torch.Tensor:
     return torch.cat(outs, 1)
 
 
-STEPS = pytest.mark.parametrize("sizes", [[1] * LENGTH, [5, 4], [4, 1, 1, 3]], ids=str)
-
-
 class TestDecoding:
-    @STEPS
-    @EACH_LIST
-    def test_equals_prefill(self, encodings, sizes):
-        module, x = layer(encodings), tokens()
-        assert gap(in_steps(module, x, sizes), module(x)) < CLOSE
-
-    @STEPS
-    @pytest.mark.parametrize(
-        "options", [{"num_kv_heads": 2}, {"num_kv_heads": 1, "head_dim": 8, "bias": True}, {"qk_norm": True}]
-    )
-    def test_grouped_heads_and_norms(self, options, sizes):
-        module, x = layer("rope+alibi", **options), tokens()
-        assert gap(in_steps(module, x, sizes), module(x)) < CLOSE
-
-    @STEPS
-    @EACH_LIST
-    @pytest.mark.parametrize("side", ["left", "right"])
-    def test_padded_rows_equal_rows_alone(self, side, encodings, sizes):
-        module, x = layer(encodings), tokens()
-        real = torch.ones(2, LENGTH, dtype=torch.bool)
-        real[1, :3] = side == "right"
-        real[1, 6:] = side == "left"
-        out = in_steps(module, x, sizes, attention_mask=real, positions=from_mask(real))
-        for row in range(2):
-            alone = module(x[row : row + 1, real[row]])
-            assert gap(out[row : row + 1, real[row]], alone) < CLOSE
-
-    @STEPS
-    @EACH_LIST
-    def test_packed_documents_equal_documents_alone(self, encodings, sizes):
-        module, x = layer(encodings), tokens()
-        segments = torch.tensor([0, 0, 0, 0, 1, 1, 2, 2, 2])
-        out = in_steps(module, x, sizes, segments=segments, positions=from_segments(segments))
-        for number in range(3):
-            assert gap(out[:, segments == number], module(x[:, segments == number])) < CLOSE
-
-    @STEPS
-    @EACH_LIST
-    def test_positions_of_each_row(self, encodings, sizes):
-        module, x = layer(encodings), tokens()
-        positions = torch.stack([torch.arange(LENGTH) * 3, torch.arange(LENGTH) + 50])
-        full = module(x, positions)
-        assert gap(in_steps(module, x, sizes, positions=positions), full) < CLOSE
-        for row in range(2):
-            assert gap(module(x[row : row + 1], positions[row]), full[row : row + 1]) < CLOSE
-
     def test_mask_covers_cache_and_new_tokens(self):
         module, x = layer(), tokens()
         mask = torch.rand(2, LENGTH, LENGTH, generator=torch.Generator().manual_seed(2)) < 0.7
@@ -161,19 +111,6 @@ class TestSeveralCoordinates:
         lambda: [AxialRoPE(8), LogCPB(HEADS, axes=2, hidden=8)],
         lambda: [AxialRoPE(8), ForgetGate(DIM, num_heads=HEADS)],
     )
-
-    @STEPS
-    @pytest.mark.parametrize("build", LISTS)
-    def test_equals_prefill(self, build, sizes):
-        module, x = layer(build()), tokens()
-        for positions in (grid(3, 3), torch.stack([grid(3, 3) + 4, with_prefix(grid(2, 4))]), grid(3, 3) * 0.5):
-            full, cache, outs, start = module(x, positions), KVCache(), [], 0
-            for size in sizes:
-                here = positions[..., start : start + size, :]
-                outs.append(module(x[:, start : start + size], here, cache=cache))
-                start += size
-            assert gap(torch.cat(outs, 1), full) < CLOSE
-            assert cache.positions.shape[1:] == (LENGTH, 2)
 
     @pytest.mark.parametrize("build", LISTS)
     @pytest.mark.parametrize("cache", [None, KVCache()])
@@ -275,17 +212,6 @@ def test_tables_made_once_serve_every_layer():
     tables = [rope.table(positions)]
     for module in layers:
         assert torch.equal(module(x, positions, tables=tables), module(x, positions))
-
-
-@pytest.mark.parametrize("encodings", ["rope", "t5"])
-def test_a_window_is_a_mask_and_decodes(encodings):
-    module, x = layer(encodings), tokens()
-    index = torch.arange(LENGTH)
-    full = module(x, window=3)
-    assert gap(full, module(x, mask=index > index[:, None] - 3)) < 1e-6
-    cache = KVCache()
-    steps = [module(x[:, i : i + 1], cache=cache, window=3) for i in range(LENGTH)]
-    assert gap(torch.cat(steps, 1), full) < 1e-6
 
 
 def test_backends_agree_and_parameters_learn():

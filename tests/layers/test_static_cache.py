@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import copy
-import pickle
 
 import pytest
 import torch
 from torch import nn
 
-from posenc import ALiBi, AxialRoPE, ForgetGate, RoPE, StickBreaking, T5Bias
+from posenc import ALiBi, AxialRoPE, ForgetGate, RoPE
 from posenc.catalogue import CATALOGUE
-from posenc.layers import FoXPro, KVCache, SelfAttention, StaticKVCache
+from posenc.layers import FoXPro, SelfAttention, StaticKVCache
 from posenc.positions import grid
 from posenc.testing import Case
 from posenc.testing.cases import tokens_of
@@ -57,20 +56,6 @@ def test_every_encoding_of_texts(name, window):
     assert gap(actual, expected) < 1e-9
 
 
-@pytest.mark.parametrize("sizes", [[6] + [1] * 6, [1] * LENGTH, [6, 2, 4]], ids=str)
-@pytest.mark.parametrize("where", ["left", "right"])
-@pytest.mark.parametrize(
-    "build", [lambda: [RoPE(8)], lambda: [T5Bias(HEADS, init_std=1.0)], lambda: [ForgetGate(DIM, num_heads=HEADS)]]
-)
-def test_rows_of_different_lengths(build, where, sizes):
-    module, x = layer(*build()), tokens()
-    real = torch.ones(2, LENGTH, dtype=torch.bool)
-    real[1, slice(0, 3) if where == "left" else slice(4, 6)] = False
-    out = in_pieces(module, x, sizes, module.static_cache(2, LENGTH), attention_mask=real)
-    for row in range(2):
-        assert gap(out[row : row + 1, real[row]], module(x[row : row + 1, real[row]])) < CLOSE
-
-
 def test_left_padding_with_a_window():
     module, x = layer(RoPE(8), ALiBi(HEADS)), tokens()
     real = torch.arange(5) >= torch.tensor([[0], [3]])
@@ -94,24 +79,6 @@ def test_positions_of_several_coordinates(float_positions):
     assert gap(torch.cat(out, 1), module(x, places)) < CLOSE
     with pytest.raises(ValueError, match="position_dtype"):
         module(x, places.float(), cache=module.static_cache(2, 16))
-
-
-@pytest.mark.parametrize("window", [None, 3])
-def test_cropped_reordered_and_cleared(window):
-    module, x, wrong = layer(RoPE(8), ForgetGate(DIM, num_heads=HEADS)), tokens(), tokens(seed=2)
-    expected, cache = (
-        module(x, window=window),
-        module.static_cache(2, 2 * LENGTH if window is None else 5, window=window),
-    )
-    for step in range(LENGTH):
-        module(wrong[:, :2], cache=cache)
-        cache.crop(2)
-        assert gap(module(x[:, step : step + 1], cache=cache), expected[:, step : step + 1]) < CLOSE
-        if step == 6:
-            cache.reorder(torch.tensor([1, 0]))
-            x, wrong, expected = x.flip(0), wrong.flip(0), expected.flip(0)
-    cache.clear()
-    assert gap(in_pieces(module, x, [3] * 4, cache), expected) < CLOSE
 
 
 @torch.no_grad()
@@ -163,55 +130,6 @@ def test_several_crops_reach_no_further_back_than_one():
     cache.clear()
     assert gap(in_pieces(module, x[:, :4], [4], cache), module(x)[:, :4]) < CLOSE
     cache.crop(4)
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda cache: pickle.loads(pickle.dumps(cache))])
-def test_copies_of_a_cleared_cache_hold_no_tokens(copied):
-    module, x, wrong = layer(RoPE(8)), tokens(), tokens(seed=2)
-    expected = module(x)
-    for steps in range(4):
-        cache = module.static_cache(2, LENGTH)
-        for step in range(steps):
-            module(wrong[:, step : step + 1], cache=cache)
-        cache.clear()
-        assert gap(module(x[:, :1], cache=copied(cache)), expected[:, :1]) < CLOSE
-
-
-def test_a_cache_made_in_inference_mode_serves_outside():
-    module, x = layer(RoPE(8)), tokens()
-    with torch.inference_mode():
-        cache = module.static_cache(2, LENGTH)
-        first = module(x[:, :4], cache=cache)
-    with torch.no_grad():
-        assert gap(torch.cat([first, in_pieces(module, x[:, 4:], [1, 1, 6], cache)], 1), module(x)) < CLOSE
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("encoding", [RoPE(8), ForgetGate(DIM, num_heads=HEADS), StickBreaking()], ids=str)
-@pytest.mark.parametrize("tokens_more", [1, 2])
-def test_padding_stays_hidden_from_encodings_by_order(encoding, tokens_more):
-    module, x = layer(encoding), tokens()
-    cache, growing = module.static_cache(2, 24), KVCache()
-    real = torch.ones(2, tokens_more, dtype=torch.bool)
-    real[1, tokens_more - 1] = False
-    for part in x[:, :6].split([4, 1, 1], 1):
-        module(part, cache=cache)
-        module(part, cache=growing)
-    actual, expected = (module(x[:, 6 : 6 + tokens_more], cache=c, attention_mask=real) for c in (cache, growing))
-    assert gap(actual[real], expected[real]) < CLOSE
-
-
-@torch.no_grad()
-def test_a_step_sees_padding_that_came_since_the_last():
-    module, x = layer(RoPE(8)), tokens(8)
-    cache, reference = module.static_cache(2, 12), layer(RoPE(8))
-    keep = torch.tensor([[True] * 8, [True] * 3 + [False] + [True] * 4])
-    for at in range(8):
-        padding = None if keep[:, at].all() else keep[:, at : at + 1]
-        last = module(x[:, at : at + 1], cache=cache, attention_mask=padding)
-    assert gap(last[:1], reference(x[:1])[:, -1:]) < CLOSE
-    assert gap(last[1:], reference(x[1:, keep[1]])[:, -1:]) < CLOSE
 
 
 class Counter:
@@ -310,13 +228,3 @@ def test_refusals_name_the_argument_and_change_nothing(call, words):
         call(module, cache, x.clone())
     assert words in str(error.value)
     assert gap(module(x[:, 5:8], cache=cache), expected[:, 5:8]) < CLOSE
-
-
-def test_a_static_cache_has_the_layers_window():
-    torch.manual_seed(0)
-    layer = SelfAttention(32, 4, encodings=[RoPE(8)], window=3).eval()
-    x = torch.randn(2, 9, 32)
-    with torch.no_grad():
-        full, cache = layer(x), layer.static_cache(2, 16)
-        steps = torch.cat([layer(x[:, t : t + 1], cache=cache) for t in range(9)], 1)
-    assert torch.allclose(steps, full, atol=1e-5)

@@ -7,10 +7,9 @@ import itertools
 import pytest
 import torch
 
-from posenc import FIRE, ALiBi, Learned, PaTH, RoPE, Shaw, T5Bias
+from posenc import ALiBi, Learned, PaTH, RoPE, Shaw, T5Bias
 from posenc.catalogue import CATALOGUE
 from posenc.layers import FoXPro, KVCache, SelfAttention
-from posenc.positions import from_mask
 from posenc.testing import Case
 from posenc.testing.decoding import Layer
 from tests.layers.contents import contents, same
@@ -116,17 +115,6 @@ def test_memory_moves_only_now_and_then():
     assert len({size for size, _ in places_of_memory(KVCache())}) == 3
 
 
-@pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("window", [1, 2, WINDOW])
-@pytest.mark.parametrize("build", [lambda: RoPE(8), lambda: ALiBi(HEADS), lambda: FIRE(HEADS)])
-def test_any_window(build, window, causal):
-    module, x = layer(build(), causal=causal), tokens()
-    steps = in_pieces(module, x, [1] * LENGTH, KVCache(window=window))
-    for step in (0, 3, LENGTH - 1):
-        expected = module(x[:, : step + 1], window=window)[:, -1:]
-        assert gap(steps[:, step : step + 1], expected) < CLOSE
-
-
 COUNTED = (
     list,
     lambda: [RoPE(8)],
@@ -161,15 +149,6 @@ def test_a_window_counts_real_tokens(build, holes, learns, sinks, sizes):
         expected = module(alone, mask=sight(sinks=sinks, length=alone.shape[1]))
         assert gap(out[row : row + 1, real[row]], expected) < CLOSE
         assert gap(once[row : row + 1, real[row]], module(alone, window=WINDOW)) < CLOSE
-
-
-def test_rows_with_padding_are_put_together():
-    module, x, cache = layer(ALiBi(HEADS)), tokens(length=200), KVCache(window=WINDOW, slack=2)
-    real = torch.rand(2, 200, generator=torch.Generator().manual_seed(2)) < 0.5
-    out = in_pieces(module, x, [1] * 200, cache, attention_mask=real)
-    assert len(cache) <= 2 * (WINDOW - 1 + 2)
-    for row in range(2):
-        assert gap(out[row, real[row]], module(x[row : row + 1, real[row]], window=WINDOW)[0]) < CLOSE
 
 
 def test_a_mask_may_cover_what_is_kept_or_all():
@@ -223,15 +202,6 @@ def test_sinks_with_documents_and_unknown_neighbours_are_refused():
         layer(PaTH(DIM, head_dim=8, num_kv_heads=HEADS))(x, cache=KVCache(window=4, sinks=1))
 
 
-def test_documents_under_a_window():
-    module, x = layer(RoPE(8), ALiBi(HEADS)), tokens()
-    segments = torch.arange(LENGTH) // 9
-    out = in_pieces(module, x, [1] * LENGTH, KVCache(window=WINDOW), segments=segments)
-    for number in range(3):
-        actual = segments == number
-        assert gap(out[:, actual], module(x[:, actual], window=WINDOW)) < CLOSE
-
-
 def test_fox_pro_forgets():
     torch.manual_seed(0)
     module, x = FoXPro(DIM, HEADS, encodings=[RoPE(8)], init_std=0.4).requires_grad_(False), tokens()
@@ -249,10 +219,3 @@ def test_gradients_flow_through_a_cache_that_forgets(sinks):
     actual = torch.autograd.grad(steps.square().sum(), [x, *module.parameters()])
     for a, b in zip(actual, expected, strict=True):
         assert gap(a, b) < 1e-3 * b.abs().max()
-
-
-def test_left_padding_from_a_mask_is_what_counts():
-    module, x = layer(FIRE(HEADS)), tokens()
-    real = torch.arange(LENGTH) >= torch.tensor([[0], [6]])
-    inputs = in_pieces(module, x, [9, 1, 13], KVCache(), attention_mask=real, positions=from_mask(real))
-    assert gap(in_pieces(module, x, [9, 1, 13], KVCache(), attention_mask=real)[real], inputs[real]) < CLOSE
