@@ -136,20 +136,17 @@ def test_what_a_vector_gets_is_no_weight():
         assert bool((own_values == 0).all())
 
 
-@pytest.mark.parametrize("backend", ["tiled", "rows", "sdpa"])
-@pytest.mark.parametrize("name", LISTS)
-def test_gradcheck(name, backend):
-    """Gradients follow the mask of the forward pass, also where a block is computed anew."""
-    if backend == "sdpa" and name not in ("nope", "rope+t5"):
-        pytest.skip("kernels do not serve it")
-    tokens = {"tiled": 6, "rows": 70, "sdpa": 530}[backend]  # more than one block of rows or queries
+@pytest.mark.parametrize("name", ["nope", "rope+t5"])
+def test_gradcheck_of_kernels(name):
+    """Gradients follow the mask of the forward pass, also where a block of queries is computed anew."""
+    tokens = 530
     leaves = [t.requires_grad_() for t in qkv(1, 4, tokens, num_kv_heads=2, value_dim=5, dtype=torch.float64)]
     encodings = [e.double() for e in LISTS[name]]
     mask = torch.arange(tokens) % 5 != 2
 
     def call(*tensors: Tensor) -> Tensor:
         torch.manual_seed(1)
-        return attention(*tensors, encodings, mask=mask[None], dropout=0.4, backend=backend)
+        return attention(*tensors, encodings, mask=mask[None], dropout=0.4, backend="sdpa")
 
     torch.autograd.gradcheck(call, leaves, fast_mode=True)
 
@@ -206,12 +203,6 @@ def test_explaining_draws_nothing():
     state = torch.get_rng_state()
     assert "dropout" in explain(*qkv(1, 4, 200), dropout=0.1).how
     assert torch.equal(torch.get_rng_state(), state)
-
-
-@pytest.mark.parametrize("dropout", [-0.1, 1.1, float("nan"), "0.1", True, None])
-def test_no_probability(dropout):
-    with pytest.raises(ValueError, match=r"^dropout\b"):
-        attention(*qkv(), dropout=dropout)
 
 
 def test_refusals():

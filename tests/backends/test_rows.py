@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from posenc import KERPLE, CoPE, ForgetGate, LogCPB, RoPE, ScoreEncoding, Shaw, StickBreaking, T5Bias, attention
 from posenc.backends.rows import BLOCK
 from posenc.encoding import Scope
 from posenc.score import DAPE, Mixture
+from tests.backends.tiled.compare import Largest
 from tests.samples import gap, qkv
 
 LISTS = {
@@ -63,34 +62,6 @@ def test_positions_of_several_coordinates():
         attention(q, k, v, encodings, backend=backend, causal=True, **options) for backend in ("rows", "dense")
     )
     assert gap(got, expected) < 1e-12
-
-
-def test_inference_gives_what_training_gives():
-    with torch.no_grad():
-        q, k, v = qkv(2, 4, 150, dtype=torch.float64)
-        got, expected = (attention(q, k, v, [RoPE(8)], backend=backend) for backend in ("rows", "dense"))
-    assert gap(got, expected) < 1e-12
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-def test_result_in_the_dtype_of_q(dtype):
-    q, k, v = qkv(1, 4, 150, dtype=dtype)
-    encodings = [T5Bias(4, init_std=1.0, bidirectional=True), RoPE(8)]
-    got, expected = (attention(q, k, v, encodings, backend=backend) for backend in ("rows", "dense"))
-    assert got.dtype == dtype
-    assert gap(got, expected) < {torch.float32: 2e-6, torch.bfloat16: 2e-2, torch.float16: 2e-3}[dtype]
-
-
-class Largest(TorchDispatchMode):
-    """The largest storage that any operation returned, in elements."""
-
-    elements = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        for t in (t for t in tree_leaves(out) if isinstance(t, torch.Tensor)):
-            self.elements = max(self.elements, t.untyped_storage().nbytes() // t.element_size())
-        return out
 
 
 def test_one_block_lives_at_a_time():

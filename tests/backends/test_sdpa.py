@@ -43,25 +43,6 @@ def values_and_gradients(backend, encodings, tensors, options) -> list[torch.Ten
     return [out, *torch.autograd.grad((out * target).sum(), [*tensors, *parameters])]
 
 
-@pytest.mark.parametrize("queries", [7, 3, 1, 9])
-@pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize("encodings", LISTS)
-def test_equals_the_definition(encodings, options, queries):
-    """Of nine queries on seven keys, two come before all keys in a causal order, which only positions can say."""
-    inputs = dict(OPTIONS[options])
-    if queries == 9 and inputs.get("causal", True) is True:
-        inputs |= {"causal": "positions", "q_pos": torch.arange(-2, 7), "k_pos": torch.arange(7)}
-    if queries == 9 and options == "segments":
-        inputs["segments"] = (torch.tensor([0, 0, 0, 0, 0, 1, 1, 2, 2]), inputs["segments"])
-    if options == "positions":
-        inputs["k_pos"] = OPTIONS[options]["k_pos"]
-        inputs["q_pos"] = torch.arange(queries) * 2
-    tensors = qkv(2, 4, queries, 7, num_kv_heads=2, value_dim=5, dtype=torch.float64, transposed=True)
-    dense, fused = (values_and_gradients(p, LISTS[encodings], tensors, inputs) for p in ("dense", "sdpa"))
-    for a, b in zip(dense, fused, strict=True):
-        assert gap(a, b) < 1e-11
-
-
 @pytest.mark.parametrize("wanting", list(itertools.product([False, True], repeat=4)))
 def test_any_choice_of_gradients(wanting):
     """q, k, v and the bias want gradients or not, in every combination."""
@@ -99,25 +80,6 @@ def test_blocks_of_queries_equal_the_definition(options):
     with torch.no_grad():
         without_gradients = attention(*tensors, encodings, backend="sdpa", **options)
     assert gap(without_gradients, blocks[0]) < 1e-12
-
-
-def test_a_long_masked_call_equals_the_definition():
-    q, k, v = qkv(1, 2, LONG, head_dim=4)
-    mask = torch.rand(1, 1, k.shape[2], generator=torch.Generator().manual_seed(0)) < 0.8
-    for training in (False, True):
-        q.requires_grad_(training)
-        fused, dense = (attention(q, k, v, [ALiBi(2)], mask=mask, backend=p) for p in ("sdpa", "dense"))
-        assert gap(fused, dense) < 1e-5
-    gradients = [torch.autograd.grad(out.square().sum(), q)[0] for out in (fused, dense)]
-    assert gap(*gradients) < 1e-4
-
-
-def test_values_wider_than_heads():
-    q, k, v = qkv(head_dim=4, value_dim=16)
-    for encodings in ([], [ALiBi(4)]):
-        out = attention(q, k, v, encodings, backend="sdpa")
-        assert out.shape[-1] == 16
-        assert gap(out, attention(q, k, v, encodings, backend="dense")) < 1e-6
 
 
 @pytest.mark.parametrize("queries", [LONG, 1])

@@ -8,19 +8,13 @@ import pytest
 import torch
 from torch import nn
 
-from posenc import FIRE, ALiBi, CoPE, PaTH, StickBreaking, attention, explain
-from posenc.bias import KERPLE
-from posenc.score import DAPE, KERPLEWeight
+from posenc import FIRE, CoPE, PaTH, StickBreaking, attention, explain
 from tests.samples import gap, qkv
 
 DIM, HEADS, HEAD_DIM, KV_HEADS, TOKENS = 32, 4, 8, 2, 70
 REFUSED: dict[str, tuple[Callable[[], list[nn.Module]], int, str]] = {
     "key heads": (lambda: [CoPE(HEAD_DIM, max_position=5, gates="separate", dim=DIM, num_kv_heads=4)], TOKENS, "heads"),
     "two reflections": (lambda: [PaTH(DIM, head_dim=HEAD_DIM, num_kv_heads=KV_HEADS) for _ in range(2)], TOKENS, "two"),
-    "few queries, network": (lambda: [DAPE(KERPLE(HEADS), HEADS)], 3, "few queries"),
-    "few queries, kernel": (lambda: [KERPLEWeight(ALiBi(HEADS), HEADS)], 3, "few queries"),
-    "sticks": (lambda: [DAPE(KERPLE(HEADS), HEADS), StickBreaking()], TOKENS, "stick-breaking"),
-    "two kernels": (lambda: [KERPLEWeight(ALiBi(HEADS), HEADS) for _ in range(2)], TOKENS, "another encoding"),
 }
 
 

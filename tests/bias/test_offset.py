@@ -7,9 +7,8 @@ import torch
 
 from posenc import BEiTBias, LogCPB, SwinBias, attention
 from posenc.bias import ALiBi2D
-from posenc.bias.offset import distinct
 from posenc.positions import NOWHERE, grid
-from tests.backends.test_rows import Largest
+from tests.backends.tiled.compare import Largest
 from tests.samples import gap, mostly_slow, qkv
 
 LOST = torch.tensor([[NOWHERE, 0], [NOWHERE, 1]])
@@ -75,31 +74,6 @@ def test_integers_mixed_with_fractions():
             assert gap(got, expected) < 1e-12
 
 
-class TestDistinct:
-    def test_number_on_a_grid(self):
-        differences, index = distinct(grid(7, 9), grid(7, 9))
-        assert len(differences) == 13 * 17
-        assert torch.equal(differences[index], grid(7, 9)[:, None] - grid(7, 9))
-        assert index.dtype == torch.int32
-
-    def test_three_axes_and_fractions(self):
-        places = grid(3, 5, 4) * torch.tensor([1.0, 0.5, 7 / 12])
-        differences, index = distinct(places, places)
-        assert torch.equal(differences[index], places[:, None] - places), "not rounded"
-        assert len(differences) == 5 * 9 * 11, "multiples of 7/12 and 4 · 7/12 − 3 · 7/12"
-
-    def test_one_axis(self):
-        line = torch.arange(100).unsqueeze(-1)
-        for places in (line, line.double(), -3 * line + 10**12):
-            differences, index = distinct(places, places)
-            assert torch.equal(differences[index], places[:, None] - places)
-
-    def test_nothing_in_common(self):
-        assert distinct(torch.rand(50, 2), torch.rand(50, 2)) is None
-        assert distinct(grid(1, 1), grid(9, 9)) is None
-        assert distinct(torch.tensor([[0], [2**40]]), torch.arange(2)[:, None]) is None
-
-
 def seen_by(bias, positions):
     """How many differences the bias was computed for."""
     seen = []
@@ -117,15 +91,6 @@ def test_the_network_is_evaluated_once_per_difference():
     assert seen_by(LogCPB(2, hidden=8), torch.arange(100)) == [199]
 
 
-@pytest.mark.parametrize("name", ["swin", "alibi_2d", "log_cpb"])
-def test_tokens_without_a_place_have_no_bias(name):
-    image = torch.cat([LOST, grid(3, 4)])
-    bias = bias_of(name)(image, image)
-    assert torch.equal(bias[:, :2], torch.zeros(3, 2, 14, dtype=bias.dtype))
-    assert torch.equal(bias[:, :, :2], torch.zeros(3, 14, 2, dtype=bias.dtype))
-    assert gap(bias[:, 2:, 2:], bias_of(name)(grid(3, 4), grid(3, 4))) == 0
-
-
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("name", mostly_slow(BIASES, "swin"))
 def test_attention_never_holds_the_bias_of_all_pairs(name, causal):
@@ -136,19 +101,6 @@ def test_attention_never_holds_the_bias_of_all_pairs(name, causal):
     with Largest() as seen:
         attention(q, k, v, [bias_of(name, torch.float32)], **options).square().sum().backward()
     assert seen.elements <= heads * 512 * tokens < heads * tokens**2 / 3
-
-
-def test_attention_by_blocks_is_the_definition():
-    q, k, v = (t.requires_grad_() for t in qkv(2, 3, 600, head_dim=8, dtype=torch.float64))
-    image = torch.cat([LOST, grid(26, 23)])
-    options = {"q_pos": image, "k_pos": image, "causal": False}
-    for name in BIASES:
-        bias, actual = bias_of(name), []
-        for backend in ("sdpa", "dense"):
-            out = attention(q, k, v, [bias], backend=backend, **options)
-            actual.append([out, *torch.autograd.grad(out.square().sum(), [q, k, v, *bias.parameters()])])
-        for got, expected in zip(*actual, strict=True):
-            assert gap(got, expected) < 1e-9 * max(1.0, float(expected.detach().abs().max())), name
 
 
 def test_refusals_name_the_argument():

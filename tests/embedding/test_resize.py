@@ -11,7 +11,6 @@ from tests.golden import names, vision
 from tests.samples import gap, refusals
 
 APE = [f"vision/{name}" for name in names("vision/ape_resize__*")]
-LIERE = [f"vision/{name}" for name in names("vision/ape_resize_liere__*")]
 
 
 def table(rows, dim=3, seed=0, dtype=torch.float64):
@@ -37,14 +36,6 @@ def test_bicubic_tables(name, array, options):
     assert torch.equal(new[0, 0], arrays["table"][0, 0]), "the class token's row stays"
     wide = resize_grid(arrays["table"][0].double(), old, meta["new"], prefix=1, **options)
     assert gap(wide, arrays[array][0]) < meta["tol"]
-
-
-@pytest.mark.parametrize("name", LIERE)
-def test_images_and_videos_of_liere(name):
-    arrays, meta = vision(name)
-    old, new = ([n // p for n, p in zip(meta[k], meta["patch"], strict=True)] for k in ("model_image", "new_image"))
-    mode = "bicubic" if len(old) == 2 else "bilinear"
-    assert gap(resize_grid(arrays["table"], old, new, prefix=1, mode=mode), arrays["resized"]) < meta["tol"]
 
 
 @pytest.mark.parametrize("align_corners", [False, True])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 
 import pytest
@@ -56,13 +55,6 @@ def forget() -> None:
     """Solve so many other equations that no solution of the test is among the recent ones any more."""
     for seed in range(90, 98):
         trained(seed=seed).frequencies(THETA, host_float64([1.3]))
-
-
-def stages(solve) -> int:
-    """How many stages of its steps the solver evaluates in a call: each has one tanh."""
-    with torch.autograd.profiler.profile() as profile:
-        solve()
-    return sum(event.name == "aten::tanh" for event in profile.function_events)
 
 
 def forgotten(clex: CLEX, scales: Tensor, theta: Tensor = THETA) -> Tensor:
@@ -250,21 +242,6 @@ class TestMemory:
             got = makers[number]().frequencies(THETA * 0.9, host_float64([scale])).detach()
             assert torch.equal(got, expected[number, scale])
 
-    def test_recent_solutions_are_reused_and_extended(self):
-        clex, other = trained(), trained()
-        forget()
-        full = stages(lambda: clex(Spectrum(THETA, 30)))  # to 3 times the trained length
-        first = clex(Spectrum(THETA, 30)).theta
-        assert full > 0
-        lengths = torch.tensor([[30], [15]])
-        assert stages(lambda: copy.deepcopy(clex)(Spectrum(THETA, lengths))) == 0
-        assert torch.equal(copy.deepcopy(clex)(Spectrum(THETA, lengths)).theta[0], first)
-        assert stages(lambda: clex(Spectrum(THETA, 40))) == full / 2, "only from 3 to 4 times"
-        for _ in range(100):
-            clex.up_proj.data.mul_(1.01)
-            clex(Spectrum(THETA, 20))
-        assert stages(lambda: other(Spectrum(THETA, 30))) == full, "old solutions are dropped"
-
     def test_threads_come_back(self):
         before = torch.get_num_threads()
         trained().frequencies(THETA, host_float64([3.0])).sum().backward()
@@ -342,24 +319,6 @@ class TestSampling:
         assert {length for _, length in draws} == {16, 32, 48, 64}
         assert all(torch.equal(positions, torch.arange(16)) for positions, length in draws if length == 16)
         assert len({length for _, length in (trained(continuous=True).sample(16) for _ in range(200))}) > 20
-
-    def test_training_on_drawn_scales_learns(self):
-        """Towards frequencies that no NTK scaling has: position interpolation's."""
-        clex, generator = trained(std=0.0), torch.Generator().manual_seed(0)
-        optimizer = torch.optim.Adam(clex.parameters(), lr=0.02)
-
-        def loss(length):
-            got = clex(Spectrum(THETA, length)).theta
-            return (got / THETA).log().add(torch.tensor(length / 10).log()).square().mean()
-
-        before = sum(loss(length).item() for length in (20, 30, 40, 50))
-        for _ in range(60):
-            optimizer.zero_grad()
-            _, length = clex.sample(10, generator=generator)
-            loss(length).backward()
-            optimizer.step()
-        after = sum(loss(length).item() for length in (20, 30, 40, 50))
-        assert after < 0.1 * before
 
 
 test_refusals = refusals(

@@ -100,10 +100,6 @@ class TestLengths:
             at_length = spectrum(torch.full((2, 1, 1), float(length), dtype=torch.float64))
             assert gap(compiled(at_length).theta, scaling(at_length).theta) < 1e-15
 
-    def test_frequencies_never_rise_with_the_length(self, name):
-        thetas = torch.stack([DYNAMIC[name](spectrum(length)).theta for length in sorted(LENGTHS)])
-        assert (thetas.diff(dim=0) <= 1e-15).all()
-
 
 def slows(scaling, base=10_000.0):
     """Plain theta over the scaled one."""
@@ -112,22 +108,6 @@ def slows(scaling, base=10_000.0):
 
 class TestShapes:
     @bounded
-    @given(factor=st.floats(1, 512), base=st.floats(100, 1e7))
-    def test_interpolation_is_between_plain_and_the_factor(self, factor, base):
-        for make in (YaRN, NTKByParts, Llama3, PartNTK):
-            slower = slows(make(factor, original_length=L), base)
-            assert (slower >= 1 - 1e-12).all()
-            assert (slower <= factor * (1 + 1e-12)).all()
-            assert (slower.diff() >= -1e-9).all(), f"{make.__name__}: slow pairs are interpolated more than fast ones"
-
-    @bounded
-    @given(factor=st.floats(1, 512))
-    def test_ntk_leaves_the_fastest_and_interpolates_the_slowest(self, factor):
-        slower = slows(NTKAware(factor))
-        assert slower[0] == 1
-        assert abs(slower[-1] / factor - 1) < 1e-12
-
-    @bounded
     @given(base=st.floats(2, 1e7))
     def test_resonance_makes_whole_wavelengths(self, base):
         waves = 2 * math.pi / Resonance()(spectrum(base=base)).theta
@@ -135,19 +115,10 @@ class TestShapes:
         before = 2 * math.pi / spectrum(base=base).theta
         assert ((waves - before).abs() <= 0.5 + 1e-9 * before).all()
 
-    def test_by_parts_in_two_names(self):
-        first, other = NTKByParts(8, original_length=L, alpha=1, beta=4), Llama3(8, original_length=L)
-        assert torch.equal(first(spectrum()).theta, other(spectrum()).theta)
-
     def test_the_papers_ramp_is_not_the_codes(self):
         ramps = (YaRN(16, original_length=4096, ramp=ramp) for ramp in ("index", "rotations"))
         code, paper = (RoPE(128, scaling=ramp).spectrum().theta for ramp in ramps)
         assert 3.0 < (code / paper).max() < 3.1
-
-    def test_effective_scale_of_hugging_faces_dynamic_form(self):
-        for factor, effective in ((2, 3), (4, 13), (8, 57)):
-            slower = spectrum().theta / DynamicNTK(factor, original_length=L)(spectrum(factor * L)).theta
-            assert abs(slower[-1] - effective) < 1e-9
 
     def test_qwens_powers(self):
         slower = [
@@ -222,10 +193,6 @@ class TestComposed:
             cut = [t[:, :, :tokens] for t in (q, k, v)]
             assert gap(compiled(*cut), attention(*cut, [rope])) < 1e-5
         torch._dynamo.reset()
-
-    def test_order_matters_and_is_kept(self):
-        first = nn.Sequential(PositionInterpolation(3), Resonance())(spectrum()).theta
-        assert gap(first, nn.Sequential(Resonance(), PositionInterpolation(3))(spectrum()).theta) > 1e-3
 
     def test_scalings_that_bend_come_last(self):
         with pytest.raises(ValueError, match="YaRN"):

@@ -131,8 +131,6 @@ class TestDecoding:
             actual = (segments == number) & real[0]
             assert gap(out[:, actual], module(x[:, actual])) < CLOSE
 
-
-
     def test_narrow_modules(self):
         module, x = layer(RoPE(8)), tokens()
         exact = module(x)
@@ -242,7 +240,6 @@ class TestForm:
             assert gap(compiled(tokens(length=length)), module(tokens(length=length))) < CLOSE
         torch._dynamo.reset()
         assert len(graphs) <= 2
-
 
 
 def used(batch=2, by=None) -> KVCache:

@@ -9,11 +9,8 @@ from posenc import (
     ALiBi,
     AxialRoPE,
     ForgetGate,
-    Learned,
     LogCPB,
     RoPE,
-    ScoreEncoding,
-    Shaw,
     Sinusoidal,
     T5Bias,
     attention,
@@ -26,28 +23,9 @@ from tests.samples import gap
 DIM, HEADS, LENGTH = 32, 4, 9
 
 
-class Gates(ScoreEncoding):
-    """Adds a number computed from each key's token, which a cache must keep."""
-
-    def __init__(self):
-        super().__init__()
-        self.gate = torch.nn.Linear(DIM, HEADS)
-
-    def forward(self, scores, context):
-        return scores + context.features.unsqueeze(-2)
-
-    def remember(self, x):
-        return self.gate(x).transpose(1, 2)
-
-
 LISTS = {
-    "nope": list,
     "rope": lambda: [RoPE(8)],
     "rope+alibi": lambda: [RoPE(8, layout="interleaved"), ALiBi(HEADS)],
-    "t5": lambda: [T5Bias(HEADS, init_std=1.0, num_buckets=6, max_distance=6)],
-    "shaw": lambda: [Shaw(8, max_distance=3, init_std=1.0)],
-    "sinusoidal+learned": lambda: [Sinusoidal(DIM), Learned(DIM, max_length=100, init_std=1.0)],
-    "gates+rope": lambda: [Gates(), RoPE(8)],
 }
 CLOSE = 2e-5
 

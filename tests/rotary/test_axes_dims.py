@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from posenc import AxialRoPE, DynamicNTK, NTKAware, PositionInterpolation, RoPE, YaRN
+from posenc import AxialRoPE, DynamicNTK, NTKAware, RoPE, YaRN
 from posenc.frequencies import DyPE, PartNTK, RIFLEx, identify_k
 from posenc.positions import NOWHERE, grid
 from tests.samples import gap
@@ -63,17 +63,6 @@ def test_the_period_that_repeats_as_the_authors_find_it() -> None:
         assert identify_k(int(width), base, repeats_at) == (int(k), int(period))
 
 
-def test_equal_widths_are_axial_rope() -> None:
-    positions = grid(3, 4, 5)
-    q = torch.randn(1, 2, 60, 96, dtype=torch.float64)
-    equal = AxialRoPE(96, axes=3, convention="eva-02")
-    for other in (AxialRoPE(96, axes_dims=(32, 32, 32)), AxialRoPE(96, axes=3, convention="eva-02", rotary_dim=96)):
-        assert (
-            gap(other.rotate(q, other.table(positions, like=q)), equal.rotate(q, equal.table(positions, like=q)))
-            < 1e-14
-        )
-
-
 @pytest.mark.parametrize("convention", ["rope-vit", "qwen-vl", "llama-4", "gemma-4"])
 def test_conventions_keep_their_order_and_layout(convention: str) -> None:
     positions = grid(4, 5)
@@ -83,14 +72,6 @@ def test_conventions_keep_their_order_and_layout(convention: str) -> None:
         gap(by_dims.rotate(q, by_dims.table(positions, like=q)), equal.rotate(q, equal.table(positions, like=q)))
         < 1e-13
     )
-
-
-def test_interpolation_of_axes_divides_their_coordinates() -> None:
-    halves = (None, PositionInterpolation(2.0), PositionInterpolation(2.0))  # as Kandinsky 5's scale_factor (1, 2, 2)
-    positions = grid(2, 3, 4)
-    scaled = AxialRoPE(64, axes_dims=(16, 24, 24), scaling=halves).table(positions)
-    divided = AxialRoPE(64, axes_dims=(16, 24, 24)).table(positions / torch.tensor([1.0, 2.0, 2.0]))
-    assert gap(scaled[0], divided[0]) < 1e-6
 
 
 def test_a_scaling_for_one_axis_and_its_gain() -> None:

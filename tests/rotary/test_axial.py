@@ -14,10 +14,6 @@ from tests.rotary.test_axes import golden, vision
 from tests.samples import gap, refusals
 
 CLS = torch.tensor([[NOWHERE, 0]])
-CONVENTIONS = (
-    "rope-vit", "qwen-vl", "pixtral", "llama-4", "eva-02", "sam-2", "dinov3", "v-jepa-2", "gemma-4", "kimi-k2.5",
-    "visionllama", "efficient-loftr",
-)  # fmt: skip
 SHIFTED = ("llama-4", "efficient-loftr")  # whose coordinates count from 1
 
 
@@ -114,32 +110,6 @@ def test_pixtral_deals_out_one_list():
         x = torch.randn(1, 1, 15, dim)
         rotated = RoPE(dim, layout=layout).rotate(x, rope.table(positions))
         assert torch.equal(rope.rotate(x, rope.table(positions)), rotated)
-
-
-def test_llama_4_counts_from_one():
-    """transformers' formula; its class token comes last and has the angle 0."""
-    positions, dim = grid(3, 5), 16
-    theta = 10_000.0 ** (-torch.arange(0, dim // 2, 2, dtype=torch.float64) / (dim // 2))
-    row, column = (positions.double() + 1).unbind(-1)
-    angle = torch.cat([column[:, None] * theta, row[:, None] * theta], -1)
-    angle = torch.cat([angle, torch.zeros_like(angle[:1])])
-    expect_angles(AxialRoPE(dim, convention="llama-4"), torch.cat([positions, CLS]), angle)
-
-
-def test_sam_2_is_rope_vit_with_another_base():
-    first, other = AxialRoPE(16, convention="sam-2"), AxialRoPE(16, base=10_000.0)
-    assert all(torch.equal(a, b) for a, b in zip(first.table(grid(3, 5)), other.table(grid(3, 5)), strict=True))
-    assert first.layout == other.layout == "interleaved"
-
-
-@pytest.mark.parametrize("convention", [c for c in CONVENTIONS if c not in ("dinov3", "v-jepa-2")])
-def test_one_axis_is_rope(convention):
-    axial = AxialRoPE(16, axes=1, convention=convention, base=500.0)
-    rope = RoPE(16, base=500.0, layout=axial.layout.removesuffix("-by-axis"))
-    positions, x = torch.tensor([[0, 7, 2**40], [-3, 5, 1]]), torch.randn(2, 3, 3, 16)
-    assert torch.equal(
-        axial.rotate(x, axial.table(positions)), rope.rotate(x, rope.table(positions + int(convention in SHIFTED)))
-    )
 
 
 @pytest.mark.parametrize("axes", [2, 3, 4])
@@ -245,32 +215,6 @@ def test_visionllama_deals_out_complex_numbers_column_first():
     expect_angles(rope, places, angle)
     rotated = torch.view_as_complex(q.unflatten(-1, (-1, 2))) * torch.polar(torch.ones_like(angle), angle)
     assert gap(rope.rotate(q, rope.table(places, like=q)), torch.view_as_real(rotated).flatten(-2)) < 1e-12
-
-
-@pytest.mark.parametrize("convention", CONVENTIONS)
-def test_given_frequencies(convention):
-    """Those of the convention, given, change nothing; others are read with the first axis first."""
-    axes = 3 if convention == "v-jepa-2" else 2
-    usual, places = AxialRoPE(8 * axes, axes=axes, convention=convention), grid(2, 3, 4)[:, -axes:]
-    theta, like = frequencies_of(usual), torch.zeros((), dtype=torch.float64)
-    for frequencies in (theta.tolist(), theta):
-        rope = AxialRoPE(8 * axes, axes=axes, convention=convention, frequencies=frequencies)
-        for got, expected in zip(rope.table(places, like=like), usual.table(places, like=like), strict=True):
-            assert gap(got, expected) < 1e-12
-        assert rope.base is None
-    rows = [[0.0] * 4] * (axes - 1) + [[0.5, 0.25, 2.0, -1.0]]  # the last axis alone turns
-    rope = AxialRoPE(8 * axes, axes=axes, convention=convention, frequencies=rows)
-    still = places.clone()
-    still[:, -1] = 0
-    x = torch.randn(1, 2, len(places), 8 * axes, dtype=torch.float64)
-    table = rope.table(places, like=x)
-    shifted = rope.table(places - still - int(convention in SHIFTED), like=x)
-    angle = places[:, -1, None] * torch.tensor(rows[-1], dtype=torch.float64)
-    got = torch.atan2(shifted[1], shifted[0]).sort(-1).values
-    expected = torch.cat([angle, torch.zeros(len(angle), 4 * (axes - 1))], -1)
-    assert gap(got, torch.atan2(expected.sin(), expected.cos()).sort(-1).values) < 1e-12
-    again = rope.table(places + still, like=x)
-    assert all(torch.equal(a, b) for a, b in zip(table, again, strict=True)), "the first axes are not rotated"
 
 
 def test_half_by_axis_is_a_permutation_of_half():

@@ -10,7 +10,6 @@ import torch
 
 from posenc import RoPE, attention
 from posenc.rotary import MixedRoPE
-from posenc.rotary._rotate import rotate_pairs
 from tests.samples import gap, mostly_slow
 
 LAYOUTS = ("half", "interleaved")
@@ -288,12 +287,3 @@ def test_compiled(layout, dtype):
 @pytest.mark.parametrize(("layout", "dtype"), ROUNDED)
 def test_compiled_with_inductor(layout, dtype):
     graphs_of(layout, dtype, "inductor")
-
-
-@pytest.mark.parametrize("layout", ["half", "interleaved"])
-@pytest.mark.parametrize("pairs", [1, 3])
-def test_no_tokens(layout, pairs):
-    """Of a longer tensor, whose strides they keep."""
-    x = torch.randn(3, 3, 11, 2 * pairs, dtype=torch.float64)[:, :, :0]
-    angle = torch.randn(0, pairs, dtype=torch.float64)
-    assert rotate_pairs(x, angle.cos(), angle.sin(), layout).shape == x.shape

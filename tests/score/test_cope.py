@@ -91,15 +91,6 @@ class TestGolden:
         assert gap(attention(golden["q"], golden["k"], golden["v"], [encoding]), golden["out"]) > 1e-2
 
 
-@pytest.mark.parametrize("form", [f for f in FORMS if f != "relative"])
-def test_hidden_keys_are_not_counted(form):
-    q, k, v = qkv(1, 4, 3, 8, num_kv_heads=2, dtype=torch.float64)
-    encoding, x = cope(form), torch.randn(1, 8, 32, dtype=torch.float64)
-    keep = torch.tensor([True, False, True, True, False, True, True, True])
-    masked = attention(q, k, v, [encoding], x=x, mask=keep.expand(3, -1))
-    assert gap(masked, attention(q, k[:, :, keep], v[:, :, keep], [encoding], x=x[:, keep])) < 1e-13
-
-
 def test_clamped_counts_are_equal_and_give_no_gradient():
     q, k, v = qkv(1, 1, 30, dtype=torch.float64)
     k.requires_grad_()

@@ -50,7 +50,6 @@ LISTS = {
         ForgetGate(DIM, num_heads=HEADS),
     ],
 }
-AT = torch.arange(6) * 3
 
 
 def moved(encoding):
@@ -64,51 +63,6 @@ def moved(encoding):
 
 def of_lists(*names, **options) -> Mixture:
     return moved(Mixture([LISTS[name]() for name in names], HEADS, dim=DIM, **options))
-
-
-def inputs(queries=6, keys=6, **options):
-    """q, k, v and what `attention` is told of them."""
-    tensors = qkv(2, HEADS, queries, keys, WIDTH, num_kv_heads=2, dtype=torch.float64)
-    x = torch.randn(2, keys, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    return tensors, {"x": x, "q_pos": AT[keys - queries : keys], "k_pos": AT[:keys], **options}
-
-
-@pytest.mark.parametrize("before", [False, True], ids=["alone", "after_a_rotation"])
-@pytest.mark.parametrize("adaptive", [False, True])
-@pytest.mark.parametrize("name", LISTS)
-def test_a_mixture_of_one_list_is_the_list(name, adaptive, before):
-    mixture = of_lists(name, adaptive=adaptive)
-    (q, k, v), options = inputs()
-    first = [RoPE(WIDTH, base=100.0), ALiBi(HEADS)] if before else []
-    expected = attention(q, k, v, [*first, *mixture.members[0]], **options)
-    assert gap(attention(q, k, v, [*first, mixture], **options), expected) < 1e-12
-
-
-def test_all_weight_on_one_member_a_head():
-    names = ["rope", "alibi", "fox", "shaw"]
-    mixture = of_lists(*names)
-    with torch.no_grad():
-        mixture.logits.copy_(torch.eye(HEADS) * 2000)
-    (q, k, v), options = inputs()
-    out = attention(q, k, v, [mixture], **options)
-    for head, member in enumerate(mixture.members):
-        assert gap(out[:, head], attention(q, k, v, list(member), **options)[:, head]) < 1e-12, names[head]
-
-
-def test_what_members_read_besides_v_counts_with_their_weights():
-    """Two Shaws whose scores are silenced: their value tables are mixed like scores."""
-    mixture = moved(
-        Mixture([Shaw(WIDTH, max_distance=2), [], Shaw(WIDTH, max_distance=3)], HEADS, adaptive=True, dim=DIM)
-    )
-    shaws = [mixture.members[0][0], mixture.members[2][0]]
-    with torch.no_grad():
-        for shaw in shaws:
-            shaw.key_table.zero_()
-    (q, k, v), options = inputs()
-    shares, baseline = mixture.weights_of(options["x"]), attention(q, k, v, [], **options)
-    read = [attention(q, k, v, [shaw], **options) - baseline for shaw in shaws]
-    expected = baseline + shares[..., :1] * read[0] + shares[..., 2:] * read[1]
-    assert gap(attention(q, k, v, [mixture], **options), expected) < 1e-12
 
 
 class TestWeights:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import ALiBi, AttentionSink, DynamicNTK, ForgetGate, RoPE, Shaw, YaRN, attention, explain
+from posenc import ALiBi, AttentionSink, DynamicNTK, ForgetGate, Shaw, attention, explain
 from posenc.encoding import Context
 from posenc.score import RePo
 from tests.golden import config, load, names
@@ -41,48 +41,6 @@ def test_the_authors_numbers(name, dtype):
     assert gap(last, exact["q_rot"][:, :, -3:]) < CLOSE[dtype]
 
 
-def plainly(encoding, x, q, k, base, positions=None, rho=0.0):
-    """The definition in a few lines, for any token order, with gradients; as many key heads as query heads."""
-    inner = torch.nn.functional.silu(x @ encoding.gate.T) * (x @ encoding.content.T)
-    p = (inner @ encoding.final.T).mT
-    p = p if positions is None else (1 - rho) * p + rho * positions
-    pairs = q.shape[-1] // 2
-    angle = p.unsqueeze(-1) * base ** (-torch.arange(pairs, dtype=x.dtype) / pairs)
-    rotated = []
-    for t in (q, k):
-        first, second = t.split(pairs, -1)
-        cos, sin = angle.cos(), angle.sin()
-        rotated.append(torch.cat([first * cos - second * sin, second * cos + first * sin], -1))
-    return rotated
-
-
-def gradients(outputs, inputs):
-    torch.manual_seed(2)
-    return torch.autograd.grad(outputs, inputs, [torch.randn_like(t) for t in outputs])
-
-
-@pytest.mark.parametrize("rho", [0.0, 0.3])
-@pytest.mark.parametrize("name", FILES)
-def test_gradients_and_mixing_with_the_ordinary_positions(name, rho):
-    encoding, arrays = official(name, torch.float64)
-    mixing = RePo(
-        encoding.dim, head_dim=encoding.head_dim, num_kv_heads=encoding.num_kv_heads, mid=encoding.mid,
-        base=config(name)["theta"], rho=rho, dtype=torch.float64,
-    )  # fmt: skip
-    mixing.load_state_dict(encoding.state_dict())
-    x, q, k = (arrays[n].requires_grad_() for n in ("x", "q", "k"))
-    context = context_of(mixing, q, k, x)
-    far = context._replace(q_pos=context.q_pos + 1000, k_pos=context.k_pos + 1000)
-    actual = mixing.absorb_into_qk(far)
-    expected = plainly(mixing, x, q, k, config(name)["theta"], context.k_pos.double() + 1000, rho)
-    leaves = [x, q, k, *mixing.parameters()]
-    assert max(gap(*pair) for pair in zip(actual, expected, strict=True)) < 1e-11
-    for got, exact in zip(gradients(actual, leaves), gradients(expected, leaves), strict=True):
-        assert gap(got, exact) < 1e-10 * max(1.0, float(exact.abs().max()))
-    evaluated = mixing.eval().absorb_into_qk(far)
-    assert max(gap(got, arrays[n]) for got, n in zip(evaluated, ("q_rot", "k_rot"), strict=True)) < 1e-12
-
-
 def sample(**options):
     torch.manual_seed(0)
     encoding = RePo(32, head_dim=8, num_kv_heads=2, init_std=0.5, **options)
@@ -98,15 +56,6 @@ def test_queries_and_keys_are_rotated_before_a_backend_is_chosen():
         expected = attention(q, k, v, [encoding, *added], x=x, backend="dense")
         assert gap(attention(q, k, v, [encoding, *added], x=x, backend="tiled"), expected) < 1e-5
     assert explain(q, k, v, [encoding, Shaw(8, max_distance=3)], x=x).backend == "dense"
-
-
-@pytest.mark.parametrize("options", [{}, {"layout": "interleaved", "base": 100.0}, {"rotary_dim": 4}, "yarn"])
-def test_it_is_rope_where_the_mix_has_nothing_of_the_tokens(options):
-    scaling = {"scaling": YaRN(4.0, original_length=16)} if options == "yarn" else options
-    encoding, x, (q, k, v) = sample(rho=1.0, **scaling)
-    at = torch.arange(9) * 5
-    got = attention(q, k, v, [encoding], x=x, q_pos=at, k_pos=at)
-    assert gap(got, attention(q, k, v, [RoPE(8, **scaling)], q_pos=at, k_pos=at)) < 1e-5
 
 
 def test_far_positions_in_bfloat16_models_keep_their_fractions():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import ALiBi, AttentionSink, ForgetGate, RoPE, Shaw, attention, explain
+from posenc import ALiBi, AttentionSink, ForgetGate, attention, explain
 from posenc.encoding import Context
 from posenc.score import SelectiveRoPE
 from tests.golden import config, load, names
@@ -105,21 +105,6 @@ def test_queries_and_keys_are_rotated_before_a_backend_is_chosen():
         )
         < 1e-5
     )
-
-
-def test_encodings_that_read_queries_or_keys_get_them_unrotated():
-    rope, x, (q, k, v) = sample()
-    listed = [rope, Shaw(8, max_distance=3)]
-    assert explain(q, k, v, listed, x=x).backend == "dense"
-    assert gap(attention(q, k, v, listed, x=x), attention(q, k, v, listed, x=x, backend="dense")) < 1e-6
-
-
-def test_it_is_rope_where_every_token_adds_one_rotation_step():
-    """Nothing from the tokens, and a bias of 0, which adds exp(0)."""
-    rope, x, (q, k, v) = sample(bias=True, base=100.0)
-    with torch.no_grad():
-        rope.up.zero_()
-    assert gap(attention(q, k, v, [rope], x=x), attention(q, k, v, [RoPE(8, base=100.0)])) < 1e-5
 
 
 test_refusals = refusals(
