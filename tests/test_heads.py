@@ -34,12 +34,16 @@ def test_by_key_head(group):
     assert gap(by_key_head(rows, per_key_head), expected) < 1e-5
     assert gap(by_key_head(rows, per_key_head.flatten(0, 1)), expected) < 1e-5
     assert gap(by_key_head(rows.mT.contiguous().mT, per_key_head), expected) < 1e-5
+    narrow = per_key_head.bfloat16()
+    assert gap(by_key_head(rows, narrow), by_key_head(rows, narrow.float())) < 1e-5
 
 
 @pytest.mark.parametrize("sizes", [(0, 4, 3, 5), (2, 4, 0, 5), (2, 4, 3, 0)])
 def test_nothing_to_multiply(sizes):
     rows = torch.ones(sizes)
-    assert gap(by_key_head(rows, torch.ones(sizes[0], 2, sizes[3], 6)), torch.zeros(*sizes[:3], 6)) == 0
+    per_key_head = torch.ones(sizes[0], 2, sizes[3], 6)
+    assert gap(by_key_head(rows, per_key_head), torch.zeros(*sizes[:3], 6)) == 0
+    assert gap(by_key_head(rows, per_key_head.half()), torch.zeros(*sizes[:3], 6)) == 0
 
 
 def test_exports_at_every_length():

@@ -7,8 +7,21 @@ import math
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from posenc import ALiBi, PaTH, RoPE, WeightEncoding, attention
+from posenc import (
+    ALiBi,
+    AttentionSink,
+    ForgetGate,
+    PaTH,
+    RoPE,
+    ScoreEncoding,
+    StickBreaking,
+    WeightEncoding,
+    attention,
+    read_attention,
+)
+from posenc.heads import WIDENED
 from tests.golden import load
 from tests.samples import BACKENDS, FLOATS, gap, qkv, weights
 
@@ -89,6 +102,50 @@ def test_narrow_inputs_are_rounded_at_the_end(dtype):
     rotated = [t.float() for t in rope(q, k, positions, positions)]
     wide = attention(*rotated, v.float(), [ALiBi(4)], backend="dense")
     assert torch.equal(out, wide.to(dtype))
+
+
+class Copies(TorchDispatchMode):
+    """Numbers in the largest float32 tensor that was made from one of 16 bits."""
+
+    largest = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        if func is torch.ops.aten._to_copy.default and out.dtype == torch.float32:
+            self.largest = max(self.largest, out.numel())
+        return out
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    "encoding",
+    [ForgetGate(8, num_heads=8, kind="fixed", decay_time=(1, 64)), AttentionSink(8), StickBreaking()],
+    ids=lambda encoding: type(encoding).__name__,
+)
+def test_a_long_cache_of_16_bits_is_widened_in_parts(encoding, dtype):
+    q, k, v = qkv(1, 8, 1, 3 * WIDENED // (2 * 64), 64, num_kv_heads=4, dtype=dtype)
+    with torch.no_grad():
+        expected = attention(q.float(), k.float(), v.float(), [encoding], backend="dense")
+        with Copies() as copies:
+            out = attention(q, k, v, [encoding], backend="dense")
+    assert copies.largest == k[0, 0].numel()
+    assert gap(out, expected) < 2 * torch.finfo(dtype).eps * float(expected.abs().max())
+
+
+class KeysRead(ScoreEncoding):
+    """Adds what keys have in their first channel."""
+
+    def forward(self, scores, context):
+        assert {context.q.dtype, context.k.dtype, context.v.dtype} == {torch.float32}
+        return scores + context.k[..., 0].unsqueeze(-2)
+
+
+def test_encodings_that_read_keys_get_them_wide():
+    q, k, v = qkv(1, 4, 6, 6, dtype=torch.bfloat16)
+    with torch.no_grad():
+        out = attention(q, k, v, [KeysRead()], backend="dense")
+        assert torch.equal(out, attention(q.float(), k.float(), v.float(), [KeysRead()], backend="dense").bfloat16())
+        assert read_attention(q, k, v, [KeysRead()]).scores.dtype == torch.float32
 
 
 def test_hidden_keys_may_hold_anything_but_hidden_values_must_be_finite():

@@ -28,7 +28,10 @@ def strategy(call: AttentionCall) -> str:
 
 def run(call: AttentionCall) -> Tensor:
     """Attention by its definition, ``(batch, heads, queries, value_dim)`` in the dtype of q."""
-    dtype, call = call.q.dtype, widened(call)
+    dtype = call.q.dtype
+    readers: list[ScoreEncoding | WeightEncoding] = [*call.score, *([] if call.weight is None else [call.weight])]
+    if call.training or any(_reads_tensors(encoding) for encoding in readers):
+        call = call.widened()  # elsewhere `by_key_head` widens keys and values some heads at a time
     scores, mask = scores_of(call)
     weights = weights_of(call, scores, mask)
     dropped = weights if call.dropout is None else call.dropout.on(weights)
@@ -42,14 +45,10 @@ def run(call: AttentionCall) -> Tensor:
     return out.to(dtype)
 
 
-def widened(call: AttentionCall) -> AttentionCall:
-    """The call in the precision of scores, converted once.
-
-    Encodings that read q and k in addition to the scores change what these give: their gradients may cancel, and have
-    to meet before they are rounded to the dtype of the call.
-    """
-    unrotated = None if call.unrotated is None else (widen(call.unrotated[0]), widen(call.unrotated[1]))
-    return call._replace(q=widen(call.q), k=widen(call.k), v=widen(call.v), unrotated=unrotated)
+def _reads_tensors(encoding: ScoreEncoding | WeightEncoding) -> bool:
+    """Whether an encoding reads queries, keys or values in addition to the scores."""
+    reads = encoding.reads
+    return reads.rotated or reads.unrotated or reads.products or reads.values
 
 
 def scores_of(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
@@ -59,7 +58,7 @@ def scores_of(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
         ``(batch, heads, queries, keys)`` in float32 or better, where hidden keys hold any finite number; and
         ``(batch | 1, heads | 1, queries, keys)`` bool, None = all.
     """
-    products = by_key_head(widen(call.q), widen(call.k).mT) * call.scale
+    products = by_key_head(widen(call.q), call.k.mT) * call.scale
     scores = softcapped(products, call.softcap)
     bias, mask = call.bias_of(), call.visible()
     if bias is not None:

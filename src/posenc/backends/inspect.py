@@ -90,6 +90,7 @@ def read_queries(call: AttentionCall, start: int, stop: int) -> Reading:
     keys, part, cut = call.k.shape[2], call, slice(start, stop)
     if (start, stop) != (0, call.q.shape[2]) and rows.divided(call) is None:
         part, cut = rows.block(call, start, stop), slice(None)
+    part = part.widened()
     scores, mask = dense.scores_of(part)
     weights = dense.weights_of(part, scores, mask)
     if mask is not None:

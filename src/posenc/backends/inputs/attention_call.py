@@ -288,14 +288,23 @@ class AttentionCall(NamedTuple):
             total = term if total is None else total + term
         return total
 
+    def widened(self) -> AttentionCall:
+        """The call in the precision of scores, converted once.
+
+        Encodings that read q and k in addition to the scores change what these give: their gradients may cancel, and
+        have to meet before they are rounded to the dtype of the call.
+        """
+        unrotated = None if self.unrotated is None else (widen(self.unrotated[0]), widen(self.unrotated[1]))
+        return self._replace(q=widen(self.q), k=widen(self.k), v=widen(self.v), unrotated=unrotated)
+
     def context(self, mask: Tensor | None, features: Tensor | None) -> Context:
-        """The context of a score or weight encoding's `forward`, in float32 or better."""
-        unrotated = None if self.unrotated is None else Unrotated(*map(widen, self.unrotated))
+        """The context of a score or weight encoding's `forward`, with queries, keys and values as they are here."""
+        unrotated = None if self.unrotated is None else Unrotated(*self.unrotated)
         q_pos, k_pos = self.positions.read()
         sequence = SequenceContext(self.token_order, None, self.spans, self.static.causal == "positions")
         return Context(
-            widen(self.q), widen(self.k), widen(self.v), q_pos, k_pos, self.static.scale, mask, features,
-            self.static.softcap, unrotated, sequence,
+            self.q, self.k, self.v, q_pos, k_pos, self.static.scale, mask, features, self.static.softcap, unrotated,
+            sequence,
         )  # fmt: skip
 
 
