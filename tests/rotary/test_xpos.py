@@ -87,7 +87,7 @@ def test_a_divided_call_is_rotated_and_explained_by_its_ranges(monkeypatch):
     rotated, chosen = [], []
     forward, choose = XPos.forward, attention_call.choose
     monkeypatch.setattr(XPos, "forward", lambda self, q, *rest: rotated.append(q.shape[2]) or forward(self, q, *rest))
-    monkeypatch.setattr(attention_call, "choose", lambda c, b: chosen.append(choose(c, b)) or chosen[-1])
+    monkeypatch.setattr(attention_call, "choose", lambda *asked: chosen.append(choose(*asked)) or chosen[-1])
     out = attention(q, k, v, [xpos])
     assert len(rotated) > 1
     assert sum(rotated) == 2600

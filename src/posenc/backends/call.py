@@ -105,17 +105,17 @@ def attention(
         if q.shape[0] == 0 or q.shape[2] == 0:
             check_backend(backend)
             return v.new_zeros(*q.shape[:3], v.shape[3])
-        call = call if backend == "dense" or hooked(call) is not None else rewritten(call)
-        chosen = choose(call, backend)
+        watched = hooked(call)
+        call = call if backend == "dense" or watched is not None else rewritten(call)
+        chosen = choose(call, backend, watched)
         if call.dropout is not None:
             call = call._replace(dropout=call.dropout.with_seed(q.device))
         out: Tensor = BACKENDS[chosen].run(call)
     return out
 
 
-def choose(call: AttentionCall, backend: str) -> str:
-    """The name of the backend that will run; a ValueError where the wanted one refuses."""
-    watched = hooked(call)
+def choose(call: AttentionCall, backend: str, watched: str | None) -> str:
+    """The name of the backend that will run, ``watched`` by `hooked`; a ValueError where the wanted one refuses."""
     if watched is not None and backend in ("auto", "dense"):
         return "dense"
     if watched is not None and backend in BACKENDS:
@@ -191,7 +191,7 @@ def explain(
         return of_range._replace(how=f"{len(ranges)} ranges of queries, each with a middle of its own: {of_range.how}")
     watched = hooked(call)
     call = call if watched is not None else rewritten(call)
-    chosen = choose(call, backend)
+    chosen = choose(call, backend, watched)
     refused = {}
     for name, module in BACKENDS.items():
         if name != chosen and watched is not None:

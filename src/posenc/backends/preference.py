@@ -2,7 +2,8 @@
 
 Plain attention is the fused kernel's. On a GPU all else is for kernels of its own. On a CPU what must see the logits
 goes by tiles, and a bias too, whose view of a row beats a mask from some hundred keys on; masks alone pay from more.
-Small matrices are quickest as a whole: below `SHORT` keys, and for few queries as in decode steps.
+Small matrices are quickest as a whole: below `SHORT` keys, and for few queries as in decode steps, where a kernel still
+comes first.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from posenc.tracing import tracing
 TILES_FIRST = ("triton", "flex", "tiled", "sdpa", "rows", "dense")
 KERNEL_FIRST = ("sdpa", "triton", "flex", "tiled", "rows", "dense")
 DENSE_FIRST = ("triton", "flex", "dense", "tiled", "sdpa", "rows")
-FEW = 16  # queries for which the whole of their scores is a small matrix
+WHOLE = ("sdpa", "dense")
+FEW = 4  # queries for which the whole of their scores is a small matrix
 SHORT = 90  # keys of a text
 MASKED = 362  # keys up to which blocks of masks are quicker than tiles
 
@@ -28,10 +30,8 @@ def preferred(call: AttentionCall) -> tuple[str, ...]:
     queries, keys = call.q.shape[2], call.k.shape[2]
     if call.q.is_cpu and sdpa.sliding(call) and not call.bias and sdpa.refuses(call) is None:
         return KERNEL_FIRST
-    if call.q.is_cpu and queries <= FEW and ranged.ranges_of(call) is None:
-        if sdpa.refuses(call) is None:
-            return KERNEL_FIRST
-        return DENSE_FIRST
+    if call.q.is_cpu and queries <= sdpa.FEW and ranged.ranges_of(call) is None:
+        return WHOLE if queries <= FEW or keys <= SHORT else KERNEL_FIRST
     if ranged.refuses(call) is None:
         return ("ranged", "rows", "dense")
     if not call.q.is_cpu:

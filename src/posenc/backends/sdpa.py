@@ -47,9 +47,9 @@ def refuses_by_name(call: AttentionCall) -> str | None:
         return "softcap changes the scores, which never leave the kernels"
     if call.dropout is not None and call.dropout.p == 1:
         return "kernels divide by what dropout leaves, which is nothing"
-    learned = any(True for bias in call.bias for _ in bias.parameters())
-    if learned and only_plain_operations(call) is not None:  # they would not see that a bias wants gradients
-        return only_plain_operations(call)
+    transformed = only_plain_operations(call)
+    if transformed is not None and any(True for bias in call.bias for _ in bias.parameters()):
+        return transformed  # they would not see that a bias wants gradients
     return beyond_fused_kernels(call)
 
 

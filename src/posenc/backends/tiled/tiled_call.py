@@ -122,7 +122,7 @@ class Part(NamedTuple):
     kv: slice
     heads: slice
     k: Tensor  # (batch · num_kv_heads, keys, width); many keys: a view of k_t
-    k_t: Tensor  # keys as columns, contiguous: products with it take two thirds of the time
+    k_t: Tensor  # keys as columns, contiguous: products with it take two thirds of the time; few queries: a view of k
     v: Tensor  # (batch · num_kv_heads, keys, value_dim), contiguous in the forward pass
     v_t: Tensor  # values as columns, contiguous in the backward pass; else a view
 
@@ -138,7 +138,10 @@ def parts(call: TiledCall, *, backward: bool = False) -> Iterator[Part]:
     for b in range(0, batch, rows):
         for h in range(0, num_kv_heads, heads):
             of_batch, kv = slice(b, min(b + rows, batch)), slice(h, min(h + heads, num_kv_heads))
-            k_t = _reversed(call.k[of_batch, kv].mT.to(call.wide), 3)
+            if call.q.shape[2] <= FEW:  # whose products take less time than turning the keys
+                k_t = _reversed(call.k[of_batch, kv], 2).to(call.wide).mT
+            else:
+                k_t = _reversed(call.k[of_batch, kv].mT.to(call.wide), 3)
             v = (
                 _reversed(call.v[of_batch, kv].mT.to(call.wide), 3).mT
                 if backward
