@@ -12,7 +12,7 @@ from torch import Tensor
 from posenc.tracing import stand_ins
 
 _BY_RANGE: WeakValueDictionary[tuple[int, int, torch.device], Tensor] = WeakValueDictionary()
-_BY_ID: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
+_MARK = "_posenc_counted"  # an attribute of the tensor itself: no view and no result of an operation has it
 
 
 def counted(first: int, stop: int, device: torch.device) -> Tensor:
@@ -25,10 +25,11 @@ def counted(first: int, stop: int, device: torch.device) -> Tensor:
     with torch.inference_mode(False):
         numbers = torch.arange(first, stop, device=device)
     if type(numbers) is Tensor:
-        _BY_RANGE[first, stop, device] = _BY_ID[id(numbers)] = numbers
+        setattr(numbers, _MARK, True)
+        _BY_RANGE[first, stop, device] = numbers
     return numbers
 
 
 def is_counted(positions: Tensor) -> bool:
     """Whether this is a tensor of `counted`, and nobody has written into it."""
-    return not stand_ins() and _BY_ID.get(id(positions)) is positions and positions._version == 0
+    return not stand_ins() and hasattr(positions, _MARK) and positions._version == 0
