@@ -107,6 +107,24 @@ def test_pictures_up_to_the_trained_size_stay_the_same() -> None:
     assert torch.equal(flux("", height=512, width=1280).images, before[1])
 
 
+@pytest.mark.parametrize("attached_first", [True, False])
+def test_offloaded_models_are_attached_to_in_either_order(attached_first: bool) -> None:
+    accelerate = pytest.importorskip("accelerate")
+    torch.manual_seed(0)
+    flux = tiny_flux()
+    size = {"height": 512, "width": 1280}
+    before = flux("", **size).images
+    steps = [
+        lambda: attach(flux.transformer, dype()),
+        lambda: accelerate.cpu_offload_with_hook(flux.transformer, torch.device("cpu")),
+    ]
+    for step in steps if attached_first else steps[::-1]:
+        step()
+    assert (flux("", **size).images - before).abs().max() > 1e-4
+    detach(flux.transformer)
+    assert torch.equal(flux("", **size).images, before)
+
+
 def test_riflex_changes_videos_that_pass_the_period_alone() -> None:
     torch.manual_seed(0)
     wan = tiny_wan()
