@@ -1,14 +1,17 @@
 """Pictures larger than those of training by scalings of axial RoPE: a small diffusion transformer, trained here.
 
-    python benchmarks/picture_sizes.py --write picture_sizes    # scikit-learn's digits, on a CPU
-    python benchmarks/picture_sizes.py --data pictures.npz --device cuda --width 384 --layers 12 --steps 100000
+    python benchmarks/picture_sizes.py --write picture_sizes --pictures digits.png    # scikit-learn's digits, on a CPU
+    python benchmarks/picture_sizes.py --data pictures.npz --device cuda --width 384 --heads 6 --layers 12 \\
+        --steps 100000 --batch 256 --judge-steps 5000 --sampling-steps 64
 
 A transformer learns to draw the ten classes from noise (rectified flow, velocities) on grids of 8 × 8 pixels, one token
 a pixel, with axial RoPE alone for positions. It then draws pictures of 8, 12 and 16 pixels a side, with the frequencies
-as trained, position interpolation, NTK, YaRN and DyPE. A classifier trained on real pictures of the same size judges
-them: its accuracy for the class that was asked for, and the Fréchet distance between its features of drawn and of real
-pictures, which is 0 where they have the same mean and covariance. Intervals are 95 %, over seeds; real pictures of
-other sizes are resized ones.
+as trained, position interpolation, NTK, YaRN and DyPE, from the same noise. A classifier trained on real pictures of
+the same size judges them: its accuracy for the class that was asked for, and the Fréchet distance between its features
+of drawn and of held-out real pictures, which is 0 where they have the same mean and covariance. Real pictures of other
+sizes are resized ones; so is the row "drawn small, resized", which needs no scaling. Each held-out label is drawn
+``--draws`` times. Intervals are 95 % over the drawn pictures of one trained model, by the bootstrap; another training
+is another ``--seed``.
 
 ``--data`` takes an .npz with ``images`` (n, side, side), from 0 to 1, and ``labels`` (n,).
 """
@@ -16,8 +19,6 @@ other sizes are resized ones.
 from __future__ import annotations
 
 import argparse
-import math
-import statistics
 from collections.abc import Callable
 from typing import Any
 
@@ -33,7 +34,8 @@ from posenc.positions import grid
 
 BASE = 100.0
 Scaling = Callable[[int, float], nn.Module | None]  # of the pixels of a side and the noise level
-STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # of the interval, by the number of seeds
+RESIZED = "drawn small, resized"
+Estimate = tuple[float, float]  # value, half of the 95 % interval
 
 
 class Block(nn.Module):
@@ -102,12 +104,14 @@ def digits() -> tuple[Tensor, Tensor]:
     return torch.tensor(loaded.images / 16, dtype=torch.float32), torch.tensor(loaded.target)
 
 
-def trained(model: nn.Module, loss: Callable[[Tensor], Tensor], count: int, steps: int, rate: float) -> nn.Module:
+def trained(
+    model: nn.Module, loss: Callable[[Tensor], Tensor], count: int, steps: int, batch: int, rate: float = 2e-3
+) -> nn.Module:
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=steps)
     for _ in range(steps):
         optimizer.zero_grad()
-        loss(torch.randint(count, (128,))).backward()
+        loss(torch.randint(count, (batch,))).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
@@ -140,22 +144,36 @@ def frechet(one: Tensor, other: Tensor) -> float:
     return float((means[0] - means[1]).square().sum() + spread)
 
 
+def estimated(judge: Judge, pictures: Tensor, asked: Tensor, real: Tensor, resamples: int = 200) -> list[Estimate]:
+    """Accuracy in per cent and Fréchet distance to the features ``real``, with intervals over the pictures."""
+    features = judge.features(pictures[:, None])
+    right = (judge.classes(features).argmax(-1) == asked).double()
+    generator = torch.Generator().manual_seed(0)
+    rows = [torch.randint(len(right), (len(right),), generator=generator) for _ in range(resamples)]
+    return [
+        (float(measure(slice(None))), 1.96 * float(np.std([measure(of.to(right.device)) for of in rows])))
+        for measure in (lambda of: 100 * float(right[of].mean()), lambda of: frechet(features[of], real))
+    ]
+
+
 def scalings(trained_side: int) -> dict[str, Scaling]:
-    def times(make: Callable[[float], nn.Module]) -> Scaling:
-        return lambda side, level: None if side == trained_side else make(side / trained_side)
+    """None at the trained side: all of them are the identity there."""
+
+    def beyond(make: Callable[[int, float], nn.Module]) -> Scaling:
+        return lambda side, level: None if side == trained_side else make(side, level)
 
     return {
         "none": lambda side, level: None,
-        "PI": times(PositionInterpolation),
-        "NTK": times(NTKAware),
-        "YaRN": times(lambda factor: YaRN(factor, original_length=trained_side)),
-        "DyPE": lambda side, level: DyPE(side, original_length=trained_side, timestep=level),  # type: ignore[return-value]
+        "PI": beyond(lambda side, level: PositionInterpolation(side / trained_side)),
+        "NTK": beyond(lambda side, level: NTKAware(side / trained_side)),
+        "YaRN": beyond(lambda side, level: YaRN(side / trained_side, original_length=trained_side)),
+        "DyPE": beyond(lambda side, level: DyPE(side, original_length=trained_side, timestep=level)),
     }
 
 
-def judged(options: argparse.Namespace, seed: int) -> dict[tuple[str, int], tuple[float, float]]:
-    """Accuracy in per cent and Fréchet distance, by scaling and side; "real" is the held-out pictures' own."""
-    torch.manual_seed(seed)
+def measured(options: argparse.Namespace) -> tuple[dict[str, dict[int, list[Estimate]]], dict[str, dict[int, Tensor]]]:
+    """Estimates by row and side, "real" being other real pictures; and one drawn picture of each class."""
+    torch.manual_seed(options.seed)
     images, labels = digits() if options.data is None else _from_file(options.data)
     side, classes = images.shape[-1], int(labels.max()) + 1
     order = torch.randperm(len(images))
@@ -170,29 +188,45 @@ def judged(options: argparse.Namespace, seed: int) -> dict[tuple[str, int], tupl
         mixed = (1 - level)[:, None, None] * data + level[:, None, None] * noise
         return F.mse_loss(drawer(mixed, level, labels[chosen]), noise - data)
 
-    trained(drawer, velocity_loss, len(kept), options.steps, 2e-3)
-    results = {}
+    trained(drawer, velocity_loss, len(kept), options.steps, options.batch)
+    print("trained", flush=True)
+    asked = labels[held].repeat(options.draws)
+    of_class = torch.stack([(asked == label).nonzero()[0, 0] for label in range(classes)])
+    results: dict[str, dict[int, list[Estimate]]] = {}
+    shown: dict[str, dict[int, Tensor]] = {}
+    small = torch.empty(0)
     for factor in (1.0, 1.5, 2.0):
         larger = round(side * factor)
         real = resized(images, larger)
         judge = Judge(classes).to(options.device)
-        trained(
-            judge, lambda rows: F.cross_entropy(judge(real[kept[rows]]), labels[kept[rows]]), len(kept),  # noqa: B023
-            options.judge_steps, 2e-3,
-        )  # fmt: skip
+
+        def label_loss(rows: Tensor, judge: Judge = judge, real: Tensor = real) -> Tensor:
+            return F.cross_entropy(judge(real[kept[rows]]), labels[kept[rows]])
+
+        trained(judge, label_loss, len(kept), options.judge_steps, 128)
         with torch.no_grad():
-            ours = judge.features(real[held][:, None])
-            right = (judge(real[held]).argmax(-1) == labels[held]).float().mean()
-            results["real", larger] = (100 * float(right), frechet(judge.features(real[kept][:, None]), ours))
+            features = judge.features(real[held][:, None])
+            others = kept[: len(held)]
+            pictures = {"real": real[others]}
             for name, scaling in scalings(side).items():
-                asked = labels[held]
-                generator = torch.Generator().manual_seed(seed)
-                pictures = drawn(drawer, asked, larger, scaling, options.sampling_steps, generator)
-                right = (judge(pictures).argmax(-1) == asked).float().mean()
-                results[name, larger] = (100 * float(right), frechet(judge.features(pictures[:, None]), ours))
-                if options.pictures and seed == 0:
-                    np.save(f"{options.pictures}_{name}_{larger}.npy", pictures[:32].cpu().numpy())
-    return results
+                if factor == 1 and small.numel():
+                    pictures[name] = small
+                    continue
+                generator = torch.Generator().manual_seed(options.seed)
+                pictures[name] = torch.cat(
+                    [
+                        drawn(drawer, part, larger, scaling, options.sampling_steps, generator)
+                        for part in asked.split(128)
+                    ]
+                )
+                small = pictures[name] if factor == 1 else small
+            pictures[RESIZED] = resized(small, larger)
+            for name, these in pictures.items():
+                of = labels[others] if name == "real" else asked
+                results.setdefault(name, {})[larger] = estimated(judge, these, of, features)
+                shown.setdefault(name, {})[larger] = these[of_class] if name != "real" else these[:classes]
+                print(larger, name, results[name][larger], flush=True)
+    return results, shown
 
 
 def _from_file(path: str) -> tuple[Tensor, Tensor]:
@@ -200,36 +234,51 @@ def _from_file(path: str) -> tuple[Tensor, Tensor]:
         return torch.tensor(file["images"], dtype=torch.float32), torch.tensor(file["labels"], dtype=torch.long)
 
 
-def with_interval(values: list[float]) -> str:
-    if len(values) < 2:
-        return f"{values[0]:.1f}"
-    half = STUDENT.get(len(values), 1.96) * statistics.stdev(values) / math.sqrt(len(values))
-    return f"{statistics.mean(values):.1f} ± {half:.1f}"
+def picture(shown: dict[str, dict[int, Tensor]], side: int, path: str) -> None:
+    """Rows are scalings; columns the classes at each larger size, all of them shown equally large."""
+    from PIL import Image
+
+    cell = 6 * side
+    lines = []
+    for name, sizes in shown.items():
+        if name != "real":
+            tiles = torch.cat([F.interpolate(of[:, None], (cell, cell))[:, 0] for s, of in sizes.items() if s > side])
+            lines.append(F.pad(tiles, (1, 1, 1, 1), value=0.5).permute(1, 0, 2).flatten(1))
+    whole = 255 - (255 * torch.cat(lines)).round().byte().cpu().numpy()  # ink is dark
+    Image.fromarray(whole).quantize(17).save(path, optimize=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--pictures", help="prefix of .npy files with 32 pictures each, of the first seed")
+    parser.add_argument("--pictures", help="a .png with one drawn picture of each class")
     parser.add_argument("--write", help="keep the table as results/NAME.md")
     for name, default in {
-        "width": 64, "heads": 4, "layers": 4, "steps": 3000, "judge-steps": 600, "sampling-steps": 32, "seeds": 3,
+        "width": 48, "heads": 3, "layers": 3, "steps": 1500, "batch": 64, "judge-steps": 200, "sampling-steps": 16,
+        "draws": 2, "seed": 0,
     }.items():  # fmt: skip
         parser.add_argument(f"--{name}", type=int, default=default)
     options = parser.parse_args()
-    runs = [judged(options, seed) for seed in range(options.seeds)]
-    sides = list(dict.fromkeys(side for _, side in runs[0]))
-    text = header("Larger pictures by scalings of axial RoPE, drawn by a small diffusion transformer")
+    results, shown = measured(options)
+    sides = list(results["none"])
+    text = header("Larger pictures by scalings of axial RoPE, drawn by a small diffusion transformer", ["scikit-learn"])
     text += (
-        f"\nPer cent of the asked class, and Fréchet distance of features, by pixels a side; trained at {sides[0]}.\n"
+        f"\nPer cent of the asked class, and Fréchet distance of features, by pixels a side; trained at {sides[0]}, "
+        f"seed {options.seed}, {options.draws} pictures for each held-out label. 95 % over pictures of one model.\n"
     )
     text += "\n| | " + " | ".join(f"{side}: accuracy | {side}: distance" for side in sides) + " |\n"
     text += "|---" * (1 + 2 * len(sides)) + "|\n"
-    for name in dict.fromkeys(name for name, _ in runs[0]):
-        cells = [with_interval([run[name, side][which] for run in runs]) for side in sides for which in (0, 1)]
+    for name, row in results.items():
+        cells = [
+            f"{value:.{digits}f} ± {half:.{digits}f}"
+            for side in sides
+            for digits, (value, half) in enumerate(row[side], start=1)
+        ]
         text += f"| {name} | " + " | ".join(cells) + " |\n"
     print(text)
+    if options.pictures:
+        picture(shown, sides[0], options.pictures)
     if options.write:
         store(text, options.write)
 
