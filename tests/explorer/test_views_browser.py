@@ -264,13 +264,13 @@ def test_names_in_the_address_are_those_of_the_catalogue(browser: Any, explorer:
     assert {name.removesuffix("-log").removesuffix("-power") for name in biases} <= set(CATALOGUE)
 
 
-def test_results_open_on_text_with_the_encodings_of_a_comparison_only(browser: Any, explorer: Path) -> None:
+def test_results_open_on_the_default_run_with_the_encodings_of_a_comparison_only(browser: Any, explorer: Path) -> None:
     show(browser, explorer, state="#view=results")
     rows = {study["study"]: list(study["rows"]) for study in raw()}
     counting = {study["study"]: study["counting"] for study in raw()}
-    assert address(browser)["comparison"] == "text"
+    assert address(browser)["comparison"] == "quick"
     boxes = "return [...document.querySelectorAll('#results fieldset input')].map(e => e.value)"
-    assert browser.execute_script(boxes) == rows["text"]
+    assert browser.execute_script(boxes) == rows["quick"]
     select = browser.execute_script("return document.querySelector('#results select')")
     for i, name in enumerate(rows):
         browser.execute_script(CHANGE, select, str(i))
