@@ -7,6 +7,7 @@ import itertools
 import json
 import random
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -415,6 +416,19 @@ def test_commands_that_advice_gives_exist() -> None:
     assert problems_of_commands(wrong) == [
         "--lenght", "yarrn", "aliby",
     ]  # fmt: skip
+
+
+def test_a_command_that_measures_gets_the_folder_of_a_config_file(tmp_path: Path) -> None:
+    """posenc evaluate and the measured posenc extend take no config.json."""
+    folder = tmp_path / "my model"
+    folder.mkdir()
+    path = folder / "config.json"
+    path.write_text(json.dumps(PUBLISHED["Qwen/Qwen3-8B"]))
+    for given in (path, folder):
+        checkpoint, kind = read_checkpoint(given)
+        needs = Needs("checkpoint", kind, train_length=40960, length=131072, checkpoint=checkpoint)
+        check, _, _ = texts(recommend(needs), "check").partition(", then ")
+        assert shlex.split(check)[2] == str(folder)
 
 
 def test_a_terminal_is_asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

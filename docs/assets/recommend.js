@@ -26,7 +26,7 @@
       ...needs, ratio: needs.length / needs.train_length,
       algorithmic: data.algorithmic.includes(needs.task) || needs.kind === "algorithmic",
       budget: needs.memory === null ? "none" : over ? "over" : "fits", cache,
-      fitting, kept: fitting === null ? needs.train_length : Math.min(fitting, needs.train_length), path: "MODEL",
+      fitting, kept: fitting === null ? needs.train_length : Math.min(fitting, needs.train_length), path: "MODEL", weights: "MODEL",
       given: false, plan: "unknown", documented: false, noted: false, window: null, windowed: "No", model_type: "", declares: false,
     };
   }

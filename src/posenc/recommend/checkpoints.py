@@ -211,18 +211,18 @@ UNKNOWN = (
 )  # fmt: skip
 
 CHECKS = (
-    Rule("check", "posenc extend {path} --length {length_digits} --method streaming_llm --out NEW, then posenc "
-                  "evaluate {path} --tasks perplexity,niah_single --methods as_is,cut,streaming_llm --lengths "
+    Rule("check", "posenc extend {weights} --length {length_digits} --method streaming_llm --out NEW, then posenc "
+                  "evaluate {weights} --tasks perplexity,niah_single --methods as_is,cut,streaming_llm --lengths "
                   "{length_digits}",
          "by definition", ("docs/extend.md",),
          {**_UNTRAINED, "kind": DECODERS, "task": "streaming", "ratio": _LONGER, "engine": _OWN_CODE}),
-    Rule("check", "posenc evaluate {path} --tasks perplexity,niah_single --methods as_is,cut --lengths "
+    Rule("check", "posenc evaluate {weights} --tasks perplexity,niah_single --methods as_is,cut --lengths "
                   "{length_digits}",
          "by definition", ("docs/evaluate.md",),
          {**_UNTRAINED, "kind": DECODERS, "task": "streaming", "ratio": _LONGER, "engine": SERVERS}),
-    Rule("check", "posenc extend {path} --length {length_digits} --out NEW, then posenc evaluate NEW --tasks "
-                  "niah,ruler,perplexity --lengths {train_length_digits},{length_digits}, and the same for {path} with "
-                  "--methods as_is,cut,chunked", "by definition", ("docs/extend.md", "docs/evaluate.md"),
+    Rule("check", "posenc extend {weights} --length {length_digits} --out NEW, then posenc evaluate NEW --tasks "
+                  "niah,ruler,perplexity --lengths {train_length_digits},{length_digits}, and the same for "
+                  "{weights} with --methods as_is,cut,chunked", "by definition", ("docs/extend.md", "docs/evaluate.md"),
          {**_SCALED, "kind": DECODERS, "ratio": _LONGER}),
     Rule("check", "posenc evaluate NEW --tasks niah,ruler,perplexity --lengths {train_length_digits},{length_digits}"
          "     (NEW: the fine-tuned model)", "by definition", ("docs/evaluate.md",),
@@ -230,9 +230,9 @@ CHECKS = (
     Rule("check", "posenc evaluate NEW --tasks perplexity,niah_single --lengths {train_length_digits},{length_digits}"
          "     (NEW: the fine-tuned model)", "by definition", ("docs/evaluate.md",),
          {**_TUNED, "kind": DECODERS, "task": "streaming", "ratio": _LONGER}),
-    Rule("check", "posenc evaluate {path} --tasks niah,ruler,perplexity --lengths {length_digits}", "by definition",
+    Rule("check", "posenc evaluate {weights} --tasks niah,ruler,perplexity --lengths {length_digits}", "by definition",
          ("docs/evaluate.md",), {**_OLD, "kind": DECODERS, "ratio": {"upto": 1.0}}),
-    Rule("check", "posenc evaluate {path} --tasks niah,ruler,perplexity --lengths {train_length_digits},"
+    Rule("check", "posenc evaluate {weights} --tasks niah,ruler,perplexity --lengths {train_length_digits},"
          "{length_digits}", "by definition", ("docs/evaluate.md",),
          {**_OLD, "kind": DECODERS, "ratio": _LONGER, "plan": ("refused", "reached")}),
     Rule("check", "Your own task at {train_length} and {length} tokens: posenc evaluate reads decoders only.",

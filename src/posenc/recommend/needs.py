@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 KINDS = {  # of models, in words
@@ -70,6 +71,11 @@ class Checkpoint:
     window: int | None = None
     cache: int | None = None
     cached_tokens: tuple[int | None, ...] = ()
+
+    @property
+    def weights(self) -> str:
+        """What a command that measures takes: the folder of a config.json, else ``path``."""
+        return str(Path(self.path).parent) if self.path.endswith(".json") else self.path
 
 
 @dataclass(frozen=True)

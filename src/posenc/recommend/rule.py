@@ -10,6 +10,7 @@ more than comparisons and a text with names in braces.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
@@ -107,7 +108,8 @@ def features(needs: Needs) -> dict[str, Any]:
         "budget": "none" if needs.memory is None else "unknown" if cache is None else "over" if over else "fits",
         "memory": needs.memory, "cache": cache, "fitting": fitting,
         "kept": needs.train_length if fitting is None else min(fitting, needs.train_length),
-        "given": known is not None, "path": known.path if known else "MODEL", "name": known.name if known else "",
+        "given": known is not None, "path": known.path if known else "MODEL",
+        "weights": shlex.quote(known.weights) if known else "MODEL", "name": known.name if known else "",
         "model_type": known.model_type if known else "", "windowed": known.windowed if known else "No",
         "window": known.window if known else None,
         "declares": known is not None and known.declared is not None,
