@@ -52,7 +52,6 @@ OWN = {  # where a file's tests are called otherwise
     "rotary/_skew": GENERATORS,
     "rotary/_rotate": ["rotary/test_rotate.py"],
     "rotary/_directions": ["rotary/test_mixed.py"],
-    "rotary/_tape_states": ["rotary/test_tape.py"],
     "bias/_window": ["bias/test_swin.py", "bias/test_beit.py"],
     "embedding/_resize": ["embedding/test_resize.py"],
     "embedding/_rows": ["embedding/test_learned_grid.py", "embedding/test_learned.py"],

@@ -91,7 +91,6 @@ class RotaryEncoding(Encoding):
     moves: bool = True  # whether R(p + n) = R(n) R(p), so that cached keys can be rotated further
     relative: bool = False  # whether q·k depends on differences of positions alone: learned frequencies then get their
     # gradients from an origin near the tokens, see `near_origin`
-    carries: bool = False  # whether a layer changes its table for the next layer (TAPE)
 
     def forward(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
         """Rotate ``q`` (batch, heads, queries, head_dim) and ``k`` (batch, num_kv_heads, keys, head_dim)."""

@@ -99,7 +99,7 @@ class Spec:
         """As the definition takes it, with parameters under the names that the module gives them."""
         options = {}
         for name, value in self.options.items():
-            inner = f"rope.{name}" if self.kind in ("MRoPE", "RoPEpp", "TAPE") else name
+            inner = f"rope.{name}" if self.kind in ("MRoPE", "RoPEpp") else name
             options[name] = _encoded(value, parameters, inner)
         return Encoded(self.kind, options, parameters)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import cast
 
 from tests.fuzz.draw import Draw, Sizes, Spec, without_scaling
-from tests.fuzz.rotations import axial, comrope, fope, grape_m, liere, mixed, mrope, rope, rope_pp, tape, xpos
+from tests.fuzz.rotations import axial, comrope, fope, grape_m, liere, mixed, mrope, rope, rope_pp, xpos
 
 
 def alibi(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
@@ -219,7 +219,7 @@ def lm_infinite(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
 
 ROTATIONS = {
     "RoPE", "XPos", "AxialRoPE", "MRoPE", "MixedRoPE", "LieRE", "VJEPARoPE", "ComRoPEAP", "ComRoPELD",
-    "RoPEpp", "GRAPEM", "FoPE", "PoPE", "TAPE",
+    "RoPEpp", "GRAPEM", "FoPE", "PoPE",
 }  # fmt: skip
 
 
@@ -309,7 +309,7 @@ KINDS: dict[str, Maker] = {
         "dim": s.dim, "num_heads": s.heads, "extent": d.choice([1, 3, 9]), "relative_dim": d.integer(1, 5),
         "init_std": 1.0,
     },
-    "KERPLEWeight": kernel, "RoPEpp": rope_pp, "FoPE": fope, "PoPE": pope, "TAPE": tape,
+    "KERPLEWeight": kernel, "RoPEpp": rope_pp, "FoPE": fope, "PoPE": pope,
     "GRAPEM": grape_m, "GRAPEA": grape_a, "GRAPEAP": grape_ap, "GRAPEContext": grape_context,
     "SelectiveRoPE": selective_rope, "RePo": repo,
     "ReRoPE": lambda d, s, a: moving(d, s),

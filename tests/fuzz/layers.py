@@ -1,23 +1,18 @@
-"""Texts in batches (packed, padded, decoded in pieces), and layers that hand states on: each text is as it is alone."""
+"""Texts in batches (packed, padded, decoded in pieces). Each text is as it is alone."""
 
 from __future__ import annotations
-
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from posenc import attention, positions
-from posenc.layers import KVCache, SelfAttention, TAPEAttention
+from posenc.layers import KVCache, SelfAttention
 from tests.fuzz.definition.attention import define
-from tests.fuzz.definition.rotary import after_attention, after_network, first_states
-from tests.fuzz.definition.terms import Encoded, Rounding, linear
-from tests.fuzz.draw import Draw, Sizes, Spec, make
-from tests.fuzz.encodings import make_specs
+from tests.fuzz.definition.terms import Rounding, linear
+from tests.fuzz.draw import Draw
 from tests.fuzz.modes import float64_leaves
-from tests.fuzz.oracle import Results, judge
-from tests.fuzz.random_call import BIAS, SCORE, WEIGHT, RandomCall, draw_call
+from tests.fuzz.oracle import judge
+from tests.fuzz.random_call import RandomCall, draw_call
 
 
 def draw_batch(seed: int, *, most: int = 24) -> RandomCall:
@@ -225,189 +220,3 @@ def draw_padding(draw: Draw, batch: int, first: int) -> Tensor:
 def whole_padding(padding: Tensor, tokens: int) -> Tensor:
     """The same for all tokens: what comes later is real."""
     return torch.nn.functional.pad(padding, (0, tokens - padding.shape[1]), value=True)
-
-
-Definition = Callable[[Rounding, Mapping[str, Tensor]], Results]
-COMPANIONS = [*BIAS[1], *(kind for kind in SCORE[1] if kind != "Mixture"), *WEIGHT]
-
-
-def draw_states(seed: int, *, most: int = 24) -> RandomCall:
-    """Encodings of a layer with TAPE; the tensors of the call tell sizes alone."""
-    draw = Draw(seed + 11)
-    heads, tokens, batch = draw.choice([1, 2, 3, 4]), draw.integer(1, most), draw.choice([1, 2, 3])
-    width = draw.choice([2, 4, 6, 8])
-    sizes = Sizes(heads, heads, width, width, heads * draw.choice([2, 3]))
-    kinds = draw.sample(sorted(set(COMPANIONS)), draw.weighted({0: 4, 1: 4, 2: 2}))
-    if set(WEIGHT) <= set(kinds):  # one takes the place of softmax
-        kinds.pop()
-    specs = [_without_values(spec) for spec in make_specs(draw, ["TAPE", *kinds], sizes, 1)]
-    dtype, strength = draw.choice([torch.float64, torch.float32]), draw.choice([0.0, 0.5, 1.0])
-    encodings = [make(spec, draw, strength=strength).to(dtype) for spec in specs]
-    q, k, v = torch.zeros(3, batch, heads, tokens, sizes.head_dim, dtype=dtype)
-    x = draw.normal(batch, tokens, sizes.dim).to(dtype)
-    return RandomCall(seed, sizes, 1, specs, encodings, dtype, q, k, v, x, notes=[f"strength {strength:g}"])
-
-
-def _without_values(spec: Spec) -> Spec:
-    """The encoding where it neither reads values nor adds to them, as these have states behind them."""
-    options = dict(spec.options)
-    if spec.kind == "Shaw":
-        options |= {"values": False, "value_dim": None}
-    elif options.get("gates") == "values":
-        options["gates"] = "keys"
-    elif options.get("remainder") == "vector":
-        options = {"remainder": "own", "attend_current": options["attend_current"]}
-    return Spec(spec.kind, options)
-
-
-@dataclass
-class Batch:
-    """How a text is laid out, and the options of its layers."""
-
-    at: Tensor
-    positions_given: bool
-    attention_mask: Tensor | None  # of all tokens
-    documents: Tensor | None
-    options: dict[str, object]
-
-
-def layer_states(call: RandomCall, draw: Draw) -> float:
-    """A few layers, each with encodings of its own kind: what they put out, and the states after the last one."""
-    options = several(draw, call)
-    options.pop("length", None)
-    scale, tokens = options.pop("scale", None), call.x.shape[1]
-    layers = _layers(call, draw, scale)
-    cut = pieces(draw, tokens) if draw.chance(0.6) else [tokens]
-    batch = _batch(draw, call, cut[0], options)
-    learns = cut == [tokens] and draw.chance(0.5)
-    call.notes.append(f"{len(layers)} layers, in {cut}, gradients {learns}, {batch}")
-    x = call.x.detach().requires_grad_(learns)
-    with torch.set_grad_enabled(learns):
-        got = _masked(_through(layers, x, cut, batch), batch)
-    inputs = {f"{at}.{name}": p for at, layer in enumerate(layers) for name, p in layer.named_parameters()} | {"x": x}
-
-    def definition(rounding: Rounding, leaves: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return _masked(_defined(call, leaves, len(layers), batch, scale, rounding), batch)
-
-    exact = {name: t.detach().double() for name, t in inputs.items()}
-    worst = judge(got, lambda r: definition(r, exact), call.dtype)
-    return max(worst, _gradients(draw, got, definition, inputs, call.dtype)) if learns else worst
-
-
-def _layers(call: RandomCall, draw: Draw, scale: object) -> list[TAPEAttention]:
-    layers, sizes = [], call.sizes
-    for number in range(draw.integer(1, 3)):
-        encodings = [make(spec, draw, strength=draw.choice([0.3, 1.0])).to(call.dtype) for spec in call.specs]
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(draw.integer(0, 2**31))
-            layer = TAPEAttention(
-                sizes.dim, sizes.heads, head_dim=sizes.head_dim, scale=scale,  # type: ignore[arg-type]
-                encodings=encodings if number else call.encodings,
-            )  # fmt: skip
-        layers.append(layer.to(call.dtype))
-    return layers
-
-
-def _batch(draw: Draw, call: RandomCall, first: int, options: dict[str, object]) -> Batch:
-    rows, tokens = call.x.shape[:2]
-    documents = draw_documents(draw, tokens)
-    padding = None if documents is not None or draw.chance(0.7) else draw_padding(draw, rows, first)
-    padding = None if padding is None else whole_padding(padding, tokens)
-    at = torch.arange(tokens)
-    if padding is not None:
-        at = positions.from_mask(padding)
-    elif documents is not None:
-        at = positions.from_segments(documents)
-    elif draw.chance(0.3):
-        return Batch(at * 2 + 3, True, None, None, options)
-    return Batch(at, draw.chance(0.3), padding, documents, options)
-
-
-def _through(layers: Sequence[TAPEAttention], x: Tensor, cut: Sequence[int], batch: Batch) -> dict[str, Tensor]:
-    """What the layers put out, piece by piece."""
-    caches = [KVCache() if len(cut) > 1 else None for _ in layers]
-    outputs, first = list[tuple[Tensor, Tensor, Tensor]](), 0
-    for size in cut:
-        here = slice(first, first + size)
-        stream, states, where = x[:, here], None, batch.at[..., here] if batch.positions_given else None
-        padding = (
-            None
-            if batch.attention_mask is None or (first and bool(batch.attention_mask[:, here].all()))
-            else batch.attention_mask
-        )
-        for layer, cache in zip(layers, caches, strict=True):
-            y, states = layer(
-                stream, where, states=states, cache=cache, attention_mask=None if padding is None else padding[:, here],
-                segments=part(batch.documents, here), **batch.options,
-            )  # fmt: skip
-            network = (stream + y).tanh()
-            states = layer.tape.updated(states, network)
-            stream = stream + y + network
-        assert states is not None
-        outputs.append((stream, *states))
-        first += size
-    out, cos, sin = zip(*outputs, strict=True)
-    return {"result": torch.cat(out, 1), "cos": torch.cat(cos, 2), "sin": torch.cat(sin, 2)}
-
-
-def _masked(results: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-    """Without what padding gives, which is nobody's business."""
-    if batch.attention_mask is None:
-        return results
-    keep = {"result": batch.attention_mask[..., None], "cos": batch.attention_mask[:, None, :, None]}
-    return {name: t * keep.get(name, keep["cos"]) for name, t in results.items()}
-
-
-def _defined(
-    call: RandomCall, leaves: Mapping[str, Tensor], layers: int, batch: Batch, scale: object, rounding: Rounding
-) -> dict[str, Tensor]:
-    x, sizes, states = leaves["x"], call.sizes, None
-    at = batch.at.expand(x.shape[0], -1)
-    for number in range(layers):
-        of_layer = {n.split(".", 2)[2]: t for n, t in leaves.items() if n.startswith(f"{number}.")}
-        encoded = [
-            spec.encoded({n.split(".", 2)[2]: t for n, t in of_layer.items() if n.startswith(f"encodings.{i}.")})
-            for i, spec in enumerate(call.specs)
-        ]
-        tape = encoded[0].parameters
-        if states is None:
-            states = first_states(encoded[0], at, sizes.heads, rounding)
-        q, k, v = (
-            linear(x, of_layer[f"{n}_proj.weight"], None, rounding).unflatten(-1, (sizes.heads, -1)).transpose(1, 2)
-            for n in "qkv"
-        )
-        tape_encoded = Encoded("TAPE", {}, {"cos": states[0], "sin": states[1]})
-        out, *read = define(
-            q, k, torch.cat([v, *states], -1), [tape_encoded, *encoded[1:]], q_pos=at, k_pos=at, x=x,
-            mask=None if batch.attention_mask is None else batch.attention_mask[:, None], segments=batch.documents,
-            scale=scale, rounding=rounding, **batch.options,  # type: ignore[arg-type]
-        ).chunk(3, -1)  # fmt: skip
-        y = linear(out.transpose(1, 2).flatten(2), of_layer["o_proj.weight"], None, rounding)
-        states = after_attention(tape, states, (read[0], read[1]), rounding)
-        network = rounding.near((x + y).tanh())
-        states = after_network(tape, states, network, rounding)
-        x = rounding.near(x + y + network, x.detach().abs() + y.detach().abs() + 1)
-    assert states is not None
-    return {"result": x, "cos": states[0], "sin": states[1]}
-
-
-def _gradients(
-    draw: Draw, got: Results, definition: Definition, inputs: Mapping[str, Tensor], dtype: torch.dtype
-) -> float:
-    """Of the input and all parameters, for random gradients of results and states."""
-    upstream = {name: draw.normal(*t.shape) for name, t in got.items()}
-    values = torch.autograd.grad(
-        list(got.values()), list(inputs.values()), [g.to(dtype) for g in upstream.values()],
-        materialize_grads=True, allow_unused=True,
-    )  # fmt: skip
-
-    def expected(rounding: Rounding) -> Results:
-        leaves = {n: t.detach().double().requires_grad_() for n, t in inputs.items()}
-        results = definition(rounding, leaves)
-        gradients = torch.autograd.grad(
-            [results[n] for n in upstream], list(leaves.values()), [g.to(dtype).double() for g in upstream.values()],
-            materialize_grads=True, allow_unused=True,
-        )  # fmt: skip
-        return {f"gradient of {n}": g for n, g in zip(leaves, gradients, strict=True)}
-
-    return judge({f"gradient of {n}": g for n, g in zip(inputs, values, strict=True)}, expected, dtype)

@@ -204,7 +204,7 @@ def draw_segments(draw: Draw, call: RandomCall, *, in_order: bool) -> Tensor | t
 
 
 ROTARY = {1: ["RoPE"] * 5 + ["XPos", "AxialRoPE", "MixedRoPE", "LieRE", "ComRoPEAP", "ComRoPELD"]}
-ROTARY[1] += ["RoPEpp", "GRAPEM", "FoPE", "PoPE", "PoPE", "TAPE"]
+ROTARY[1] += ["RoPEpp", "GRAPEM", "FoPE", "PoPE", "PoPE"]
 ROTARY[2] = ["AxialRoPE", "AxialRoPE", "MRoPE", "MixedRoPE", "LieRE", "ComRoPEAP", "ComRoPELD", "PoPE"]
 ROTARY[3] = [*ROTARY[2], "VJEPARoPE", "MRoPE"]
 BIAS = {

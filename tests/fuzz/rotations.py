@@ -231,16 +231,3 @@ def grape_m(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
         "head_dim": sizes.head_dim, "num_heads": sizes.heads, "num_kv_heads": sizes.num_kv_heads,
         "per_head": draw.chance(0.5), "layout": layout(draw),
     }  # fmt: skip
-
-
-def tape(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
-    options: dict[str, object] = {
-        "head_dim": sizes.head_dim, "num_heads": sizes.heads, "dim": sizes.dim, "position_size": draw.integer(1, 6)
-    }  # fmt: skip
-    if draw.chance(0.3):
-        options["base"] = draw.choice([100.0, 500_000.0, draw.number(2, 1e5)])
-    if sizes.head_dim > 2 and draw.chance(0.5):
-        kinds = ["PositionInterpolation", "NTKAware", "NTKByParts", "YaRN", "Llama3", "Resonance"]
-        kinds += ["MultiScale"] if sizes.heads == sizes.num_kv_heads else []
-        options["scaling"] = scaling_of(draw.choice(kinds), draw, sizes, sizes.head_dim // 2)
-    return options

@@ -35,18 +35,17 @@ MODES: dict[str, Mode] = {
     "padded": layers.padded, "decoded": layers.decoded, "equivalent_values": refusals.equivalent_values,
     "refused": refusals.refused, "forward_derivative": modes.forward_derivative,
     "function_gradient": modes.function_gradient, "mapped": modes.mapped, "compiled": modes.compiled,
-    "layer_states": layers.layer_states,
 }  # fmt: skip
 TEXTS = {"packed", "padded", "decoded"}  # modes that lay texts out themselves
 SMALL = {"refused", "equivalent_values", "forward_derivative", "function_gradient", "mapped", "compiled"}
 SHARES = {
-    "plain": 42.0, "every_backend": 10.0, "backward": 15.0, "packed": 5.0, "padded": 5.0, "decoded": 8.0,
+    "plain": 44.0, "every_backend": 10.0, "backward": 15.0, "packed": 5.0, "padded": 5.0, "decoded": 8.0,
     "equivalent_values": 3.0, "refused": 6.0, "forward_derivative": 1.2, "function_gradient": 1.2,
-    "mapped": 1.2, "compiled": 0.4, "layer_states": 2.0,
+    "mapped": 1.2, "compiled": 0.4,
 }  # fmt: skip
 QUICK = {
-    "plain": 48.0, "every_backend": 8.0, "backward": 10.0, "packed": 5.0, "padded": 5.0, "decoded": 8.0,
-    "equivalent_values": 5.0, "refused": 9.0, "layer_states": 2.0,
+    "plain": 50.0, "every_backend": 8.0, "backward": 10.0, "packed": 5.0, "padded": 5.0, "decoded": 8.0,
+    "equivalent_values": 5.0, "refused": 9.0,
 }  # fmt: skip
 
 
@@ -83,8 +82,6 @@ def try_call(seed: int, *, quick: bool = False, mode: str | None = None) -> str:
 
 
 def _draw_call(seed: int, draw: Draw, mode: str, *, quick: bool) -> RandomCall:
-    if mode == "layer_states":
-        return layers.draw_states(seed, most=10 if quick else 24)
     if mode in TEXTS:
         return layers.draw_batch(seed, most=10 if quick else 24)
     if quick or mode in SMALL:

@@ -246,7 +246,6 @@ def test_the_claims_that_a_run_of_everything_can_test() -> None:
         "fope",
         "pope",
         "rope_pp",
-        "tape",
     )
     names = [name for place in ("bias", "score", "weight") for name in list_encodings(place)]
     names += ["rope+ssmax", "rope+log_n", "rope+sink", "rope@16/nope:4"]

@@ -81,7 +81,7 @@ def written(folder: Path, to: Path, *, plain_llama: bool = False) -> float:
 
 @pytest.mark.parametrize(
     "spec",
-    few_spectra([*(name for name in standard_encodings() if name != "tape"), *MIXED]),
+    few_spectra([*standard_encodings(), *MIXED]),
 )
 def test_every_encoding_keeps_its_logits(spec: str, tmp_path: Path) -> None:
     job = Job(spec, 0, text(), "", {}, {})
@@ -90,13 +90,6 @@ def test_every_encoding_keeps_its_logits(spec: str, tmp_path: Path) -> None:
     model = PosencForCausalLM.from_pretrained(tmp_path / "out").eval()
     torch.testing.assert_close(model(tokens).logits, decoder(tokens), atol=1e-5, rtol=0)
     assert sum(p.numel() for p in model.parameters()) == decoder.parameter_counts()[0]
-
-
-def test_states_that_layers_hand_on_have_no_model_of_transformers(tmp_path: Path) -> None:
-    job = Job("tape", 0, text(), "", {}, {})
-    with pytest.raises(ValueError, match="TAPE has states that layers hand on"):
-        export(TrainedJob(job, decoder_of("tape"), b"", None), tmp_path / "out", exported)
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_folder_holds_all_that_transformers_reads_and_the_numbers_of_the_run(tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ REFUSED = {
     "xpos": "depends on the queries",
     "fope": "is not a rotation",
     "pope": "is not a rotation",
-    "tape": "is not a rotation",
     "liere": "LieRE",
     "comrope_ap": "LieRE",
     "comrope_ld": "LieRE",

@@ -8,7 +8,6 @@ from posenc.rotary.grape import GRAPEM
 from posenc.rotary.pope import PoPE
 from posenc.rotary.rope import RoPE
 from posenc.rotary.rope_pp import RoPEpp
-from posenc.rotary.tape import TAPE
 from posenc.rotary.xpos import XPos
 
 ENTRIES = (
@@ -88,24 +87,6 @@ ENTRIES = (
         reads="distances",
         extension="scalings of frequencies, as RoPE's",
         used_in="its paper's own models; no other is known to us",
-    ),
-    Entry(
-        name="tape",
-        hook_point="rotary",
-        encoding=TAPE,
-        title="TAPE: position states, initially RoPE's cos and sin, that layers update by content",
-        formula="q, k ← q ⊙ c + half(q) ⊙ s; c ← c + mix · Σ_j a_ij c_j, then c + down(gate(x) ⊙ up(c)); s alike",
-        source="Zhu et al., arXiv 2501.00712",
-        parameters="heads² + position_size × (2 · heads + dim) per layer",
-        cost="attention over values three times as wide, a small network for every token, head and channel",
-        past_training="the first layer's states are angles never seen in training, and layers update them further",
-        reads="distances and content",
-        extension="scalings of the first states' frequencies, as RoPE's",
-        used_in="its paper's own models; no other is known to us",
-        exempt={
-            "gradients": "its parameters act between layers, and a call sees one",
-            "strict_load": "its parameters act between layers, and a call sees one",
-        },
     ),
     Entry(
         name="grape_m",

@@ -7,7 +7,6 @@ from posenc.layers.fox_pro import FoXPro as FoXPro
 from posenc.layers.latent import LatentAttention as LatentAttention
 from posenc.layers.self_attention import SelfAttention as SelfAttention
 from posenc.layers.stick_breaking import StickBreakingAttention as StickBreakingAttention
-from posenc.layers.tape import TAPEAttention as TAPEAttention
 
 __all__ = [
     "FoXPro",
@@ -17,5 +16,4 @@ __all__ = [
     "SelfAttention",
     "StaticKVCache",
     "StickBreakingAttention",
-    "TAPEAttention",
 ]

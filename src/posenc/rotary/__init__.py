@@ -15,7 +15,6 @@ from posenc.rotary.mrope import pair_order as pair_order
 from posenc.rotary.pope import PoPE as PoPE
 from posenc.rotary.rope import RoPE as RoPE
 from posenc.rotary.rope_pp import RoPEpp as RoPEpp
-from posenc.rotary.tape import TAPE as TAPE
 from posenc.rotary.vjepa import VJEPARoPE as VJEPARoPE
 from posenc.rotary.xpos import XPos as XPos
 
@@ -35,7 +34,6 @@ __all__ = [
     "PoPE",
     "RoPE",
     "RoPEpp",
-    "TAPE",
     "VJEPARoPE",
     "XPos",
 ]

@@ -41,8 +41,6 @@ def checked(members: Sequence[Encoding | Sequence[Encoding]], num_heads: int) ->
 
 def _check_rotation(rotation: RotaryEncoding) -> None:
     name = type(rotation).__name__
-    if rotation.carries:
-        raise ValueError(f"members: {name} has states that layers hand on, of which a score encoding learns nothing")
     if rotation.length_dependent:
         raise ValueError(
             f"members: the frequencies of this {name} depend on the length of a row, of which a score encoding "

@@ -66,7 +66,6 @@ SERVED = {
     "pope": ALL,
     "grape_m": ALL,
     "rope_pp": ALL,
-    "tape": ALL,
     "alibi": ALL,
     "t5": ALL,
     "kerple": ALL,

@@ -8,7 +8,7 @@ clever form for all lengths, this has the formula of the paper, key by key where
 `visibility`  which keys each query attends to
 `angles`      exact angles, by integers of any size
 `spectrum`    frequencies of every scaling
-`rotary`, `polar`, `tape`, `grid_rotary`, `bias`, `grid_bias`, `score`, `path`, `between`, `mixture`, `weight`
+`rotary`, `polar`, `grid_rotary`, `bias`, `grid_bias`, `score`, `path`, `between`, `mixture`, `weight`
               the encodings by place; `path` and `between` are those that read the tokens between a key and its query
 `attention`   all of it together
 """

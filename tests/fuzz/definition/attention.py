@@ -203,7 +203,7 @@ ROTATIONS: dict[str, Rotation] = {
     "RoPE": rotary.rope, "XPos": rotary.xpos, "AxialRoPE": grid_rotary.axial, "MRoPE": grid_rotary.mrope,
     "VJEPARoPE": grid_rotary.vjepa, "MixedRoPE": grid_rotary.mixed, "LieRE": grid_rotary.liere,
     "ComRoPEAP": grid_rotary.comrope, "ComRoPELD": grid_rotary.comrope, "RoPEpp": rotary.rope_pp,
-    "GRAPEM": rotary.grape_m, "FoPE": rotary.fope, "PoPE": grid_rotary.pope, "TAPE": rotary.tape,
+    "GRAPEM": rotary.grape_m, "FoPE": rotary.fope, "PoPE": grid_rotary.pope,
 }  # fmt: skip
 BIASES: dict[str, Bias] = {
     "ALiBi": bias.alibi, "T5Bias": bias.t5, "KERPLE": bias.kerple, "Sandwich": bias.sandwich, "FIRE": bias.fire,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tests.fuzz.definition.frequencies import Frequencies, angles, frequencies, geometric, lengths_of, spans_length
-from tests.fuzz.definition.terms import Call, Encoded, Rounding, linear, products
+from tests.fuzz.definition.terms import Call, Encoded, Rounding, products
 
 FRACTION = 1e-4  # the frequency whose rounding in float64 is that of 64 bits of a turn
 COS_ERROR = 3.0  # of cos and sin that the library makes, in units of rounding
@@ -187,55 +187,6 @@ def fope(encoded: Encoded, call: Call) -> Call:
             series[1] = torch.cat([series[1][..., : of_cos.shape[-1]], 1.0 + series[1][..., of_cos.shape[-1] :]], -1)
         parts.append(call.rounding.stored(rotated_pairs(x, *series, str(encoded.option("layout", "half")))))
     return replace(call, q=parts[0], k=parts[1])
-
-
-States = tuple[Tensor, Tensor]  # cosines and sines, (batch, heads, tokens, head_dim)
-
-
-def tape(encoded: Encoded, call: Call) -> Call:
-    """By the states of a call's tokens, where these are given; else by the first layer's, RoPE's waves."""
-    if "cos" not in encoded.parameters:
-        return rope(encoded, call)
-    parts = []
-    for x in (call.q, call.k):
-        cos, sin = (encoded.parameters[name][:, :, -x.shape[2] :] for name in ("cos", "sin"))
-        split = list(x.unbind(-1))
-        for a, b in channels(x.shape[-1] // 2, "half"):
-            split[a], split[b] = -split[b], split[a]
-        parts.append(call.rounding.stored(x * cos + torch.stack(split, -1) * sin))
-    return replace(call, q=parts[0], k=parts[1])
-
-
-def first_states(encoded: Encoded, positions: Tensor, heads: int, rounding: Rounding) -> States:
-    """RoPE's waves at positions ``(batch, tokens)``, for both channels of each pair."""
-    cos, sin = first_waves(encoded, positions, heads, rounding)
-    shape = (positions.shape[0], heads, positions.shape[1], -1)
-    return torch.cat([cos, cos], -1).expand(shape), torch.cat([sin, sin], -1).expand(shape)
-
-
-def after_attention(parameters: Mapping[str, Tensor], states: States, read: States, rounding: Rounding) -> States:
-    """c + mix_h · what the weights of head h read of all tokens' c."""
-    of_heads = [sum(row[1:], row[0]) for row in parameters["mix"]]
-    sizes = parameters["mix"].detach().abs().sum(1)
-    mix = rounding.near(torch.stack(of_heads), sizes)[:, None, None]
-    cos, sin = (
-        rounding.near(state + mix * mean, state.detach().abs() + (mix * mean).detach().abs())
-        for state, mean in zip(states, read, strict=True)
-    )
-    return cos, sin
-
-
-def after_network(parameters: Mapping[str, Tensor], states: States, x: Tensor, rounding: Rounding) -> States:
-    """c + down · (silu(G x) ⊙ up · c), across heads, for each channel alike."""
-    gate_input = linear(x, parameters["gate"], None, rounding)
-    gate = rounding.near(rounding.bent(gate_input, gate_input * gate_input.sigmoid(), 1 + gate_input.detach().abs()))
-    moved_states = []
-    for state in states:
-        across = state.permute(0, 2, 3, 1)  # (batch, tokens, head_dim, heads)
-        units = rounding.near(linear(across, parameters["up"], None, rounding) * gate[:, :, None])
-        change = linear(units, parameters["down"], None, rounding).permute(0, 3, 1, 2)
-        moved_states.append(rounding.near(state + change, state.detach().abs() + change.detach().abs()))
-    return moved_states[0], moved_states[1]
 
 
 # Ranges of a method: positions of queries and of keys, and which pairs lie in it, (batch, queries, keys).

@@ -43,7 +43,6 @@ from posenc.hf.config.encoding_spec import (
     EncodingSpec,
     Sizes,
     asks_for_own,
-    check_no_layer_state,
     create,
     encoding_specs,
 )
@@ -231,8 +230,6 @@ def _parse_encodings(encodings: object, sizes: Sizes, rotation: RotaryEncoding |
     if isinstance(encodings, Sequence) and encodings and all(isinstance(encoding, Encoding) for encoding in encodings):
         if any(isinstance(encoding, EmbeddingEncoding) for encoding in encodings):
             raise ValueError("encodings: an encoding of embeddings cannot be attached to a layer's attention")
-        for encoding in encodings:
-            check_no_layer_state(encoding)
         return _AttachedEncodings(False, [], list(encodings))
     if isinstance(encodings, str) and "@" in encodings:
         raise ValueError(f"encodings: an attachment keeps the model's windows, got {encodings!r}: leave out @")

@@ -151,15 +151,6 @@ def check_windows(windows: object, layers: int) -> None:
         raise ValueError(f"windows must be null, or tokens or null for each of {layers} layers, found {shown(windows)}")
 
 
-def check_no_layer_state(encoding: Encoding) -> None:
-    """Raise a ValueError for a rotation with a state that one layer hands to the next: no layer here does that."""
-    if isinstance(encoding, RotaryEncoding) and encoding.carries:
-        name = type(encoding).__name__
-        raise ValueError(
-            f"encodings: {name} has states that layers hand on, and no layer here does: TAPEAttention does"
-        )
-
-
 def create(spec: EncodingSpec, sizes: Sizes, layer_rotation: RotaryEncoding | None = None) -> Encoding:
     """The encoding of one spec.
 
@@ -218,7 +209,6 @@ def _complete_spec(fields: Mapping[str, Any], sizes: Sizes, layer_rotation: Rota
         raise ValueError(
             f"encodings: positions of {entry.name} have {encoding.axes} coordinates, positions in a text one"
         )
-    check_no_layer_state(encoding)
     return spec
 
 

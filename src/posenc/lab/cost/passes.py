@@ -21,9 +21,9 @@ from posenc.backends.call import explain
 from posenc.encoding import Encoding, RotaryEncoding, ScoreEncoding, own_precision
 from posenc.lab.config import LONGEST, Config
 from posenc.lab.cost.costs import MODEL_PASSES
-from posenc.lab.models.decoder import VOCABULARY, Decoder, carries
+from posenc.lab.models.decoder import VOCABULARY, Decoder
 from posenc.lab.specs import Shape, build_encodings, encoding_names
-from posenc.layers import KVCache, SelfAttention, TAPEAttention
+from posenc.layers import KVCache, SelfAttention
 
 PIECE = 256  # tokens that a cache is filled with at a time
 MOST_SECONDS = 24 * 3600  # of one cell
@@ -113,23 +113,8 @@ def make_layer(spec: str, conditions: Conditions) -> nn.Module:
         torch.manual_seed(0)
         built = build_encodings(spec, shape)
         inside = [*built.embedding, *built.attention[0]]
-        layer_class = Carrying if carries(inside) else SelfAttention
-        layer: nn.Module = layer_class(shape.dim, shape.heads, encodings=inside)
+        layer: nn.Module = SelfAttention(shape.dim, shape.heads, encodings=inside)
     return layer.to(c.device, c.dtype)
-
-
-class Carrying(nn.Module):
-    """A layer whose states the next one would take, which are made here and read in its result."""
-
-    def __init__(self, dim: int, heads: int, *, encodings: list[Encoding]) -> None:
-        super().__init__()
-        self.layer = TAPEAttention(dim, heads, encodings=encodings)
-
-    def forward(self, x: Tensor, positions: Tensor | None = None, *, cache: KVCache | None = None) -> Tensor:
-        out, states = self.layer(x, positions, cache=cache)
-        cos, sin = self.layer.tape.updated(states, out)
-        read: Tensor = out + (cos + sin).mean((1, 3)).unsqueeze(-1).to(out.dtype)
-        return read
 
 
 def fill_cache(layer: nn.Module, x: Tensor, size: int = PIECE) -> KVCache:
@@ -166,8 +151,6 @@ def path_of(layer: nn.Module, x: Tensor, cache: KVCache | None = None) -> str:
     acting: list[Encoding] = [e for e in layer.encodings if isinstance(e, Encoding)]
     features = [e.remember(x) if isinstance(e, ScoreEncoding) else None for e in acting]
     if cache is not None:
-        if cache.v is not None:  # a layer may cache more than its values
-            v = v.repeat(1, 1, 1, cache.v.shape[-1] // v.shape[-1])
         draft = cache.extended(k, v, features, rotated=cache.rotated, length=cache.length)
         k, v, features = draft.k, draft.v, draft.features
     rotated = cache is not None and cache.rotated

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from posenc.embedding.abacus import Abacus
 from posenc.encoding import Encoding, RotaryEncoding, Table
 from posenc.lab.specs import Shape, build_encodings
-from posenc.layers import SelfAttention, TAPEAttention
+from posenc.layers import SelfAttention
 
 VOCABULARY = 256  # bytes
 
@@ -91,30 +91,6 @@ def own_layer(encodings: list[Encoding]) -> type[SelfAttention] | None:
     return next((layer for layer in layers if layer is not None), None)
 
 
-class CarryingBlock(nn.Module):
-    """`Block` with position states (TAPE), which it takes from the layer before and hands on to the next."""
-
-    def __init__(
-        self, dim: int, heads: int, hidden: int, encodings: list[Encoding], *, window: int | None = None
-    ) -> None:
-        super().__init__()
-        self.window = window
-        self.attention_norm = nn.RMSNorm(dim, eps=1e-6)
-        self.attention = TAPEAttention(dim, heads, encodings=encodings)
-        self.mlp_norm = nn.RMSNorm(dim, eps=1e-6)
-        self.mlp = SwiGLU(dim, hidden)
-
-    def forward(
-        self, x: Tensor, positions: Tensor | None, states: Table | None, *, window: int | None = None
-    ) -> tuple[Tensor, Table]:
-        """``x`` (batch, tokens, dim) and the states of the layer before, None in the first; see `Block`."""
-        window = narrower(self.window, window)
-        added, states = self.attention(self.attention_norm(x), positions, states=states, window=window)
-        x = x + added
-        added = self.mlp(self.mlp_norm(x))
-        return x + added, self.attention.tape.updated(states, added)
-
-
 def narrower(layer: int | None, call: int | None) -> int | None:
     """The window of a layer in a call, in tokens; None: all."""
     return min((window for window in (layer, call) if window is not None), default=None)
@@ -139,7 +115,7 @@ class Decoder(LabModel):
             self.embed = nn.Embedding(vocabulary, shape.dim)
             self.embedding_encodings = nn.ModuleList(encodings.embedding)
             self.blocks = nn.ModuleList(
-                (CarryingBlock if carries(layer) else Block)(shape.dim, shape.heads, hidden, layer, window=window)
+                Block(shape.dim, shape.heads, hidden, layer, window=window)
                 for layer, window in zip(encodings.attention, encodings.windows, strict=True)
             )
             self.norm = nn.RMSNorm(shape.dim, eps=1e-6)
@@ -168,12 +144,9 @@ class Decoder(LabModel):
         for encoding in self.embedding_encodings:
             x = encoding(x, _ids_or_raise(ids) if isinstance(encoding, Abacus) else positions)
         tables = [encoding.table(positions, like=x) for encoding in self.rotary] if self.rotary else None
-        passed_positions, states = positions if start else None, None
+        passed_positions = positions if start else None
         for block in self.blocks:
-            if isinstance(block, CarryingBlock):
-                x, states = block(x, passed_positions, states, window=window)
-            else:
-                x = block(x, passed_positions, window=window, tables=tables)
+            x = block(x, passed_positions, window=window, tables=tables)
         logits: Tensor = self.head(self.norm(x))
         return logits
 
@@ -195,13 +168,8 @@ def initialise(model: LabModel, generator: torch.Generator, *, std: Mapping[str,
             nn.init.normal_(parameter, std=width, generator=generator)
 
 
-def carries(layer: list[Encoding]) -> bool:
-    """Whether some rotation of a layer is handed on to the next one."""
-    return any(isinstance(e, RotaryEncoding) and e.carries for e in layer)
-
-
 def shared_rotary(layers: list[list[Encoding]]) -> tuple[RotaryEncoding, ...]:
     """The rotary encodings if all layers share them: then one table serves all. A tuple, so that it owns no module."""
     rotary = [tuple(e for e in layer if isinstance(e, RotaryEncoding)) for layer in layers]
     shared = all(layer == rotary[0] and all(e.fixed() or e.length_dependent for e in layer) for layer in rotary)
-    return rotary[0] if shared and not any(map(carries, layers)) else ()
+    return rotary[0] if shared else ()

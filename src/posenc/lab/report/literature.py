@@ -110,10 +110,6 @@ CLAIMS: tuple[Claim, ...] = (
         "Liu et al., arXiv 2512.07525, abstract", TEXT, better("rope_pp", "rope", times=1), SHORT,
     ),
     Claim(
-        "Position states that layers update by content (TAPE) model text better than fixed positions.",
-        "Zhu et al., arXiv 2501.00712, abstract", TEXT, better("tape", "rope", "alibi", times=1), SHORT,
-    ),
-    Claim(
         "Input-dependent rotations are better than RoPE's.", "Movahedi et al., arXiv 2511.17388, abstract",
         TEXT, better("selective_rope", "rope", times=1), "The source adds them to transformers with forget gates.",
     ),
