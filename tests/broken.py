@@ -18,10 +18,10 @@ from posenc import (
     WeightEncoding,
 )
 from posenc.bias import DistanceBias
+from posenc.dtypes import precision
 from posenc.encoding import Context, EmbeddingEncoding, RotaryEncoding, Table
 from posenc.frequencies.modules import DynamicPositionInterpolation
 from posenc.positions import nowhere
-from posenc.precision import precision
 
 
 class Sound(DistanceBias):

@@ -30,9 +30,9 @@ from torch import Tensor, nn
 
 from posenc.context import Context as Context
 from posenc.context import softcapped as softcapped
+from posenc.dtypes import float64_if_supported as float64_if_supported
+from posenc.dtypes import own_precision as own_precision
 from posenc.factory_kwargs import check_names
-from posenc.precision import own_precision as own_precision
-from posenc.precision import widest as widest
 from posenc.structure import Network, Offsets, Sink, Sticks, Structure
 
 Table = tuple[Tensor, ...]  # what rotating tokens at some positions needs; a value of the call, never state

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from posenc.precision import precision
+from posenc.dtypes import precision
 
 Resize = Literal["bicubic", "bilinear", "geometric"]
 

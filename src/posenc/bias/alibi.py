@@ -21,8 +21,8 @@ from torch import Tensor
 
 from posenc.arguments import check_heads, check_number, check_several
 from posenc.bias.distance import DistanceBias
+from posenc.dtypes import precision
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.precision import precision
 
 SLOPES = ("press", "geometric", "kerple")
 

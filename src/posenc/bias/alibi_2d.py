@@ -22,8 +22,8 @@ from torch import Tensor
 from posenc.arguments import MOST_AXES, check_whole
 from posenc.bias.alibi import ALiBi
 from posenc.bias.offset import OffsetBias
+from posenc.dtypes import precision
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.precision import precision
 
 
 class ALiBi2D(OffsetBias):

@@ -29,9 +29,9 @@ from torch.nn import functional as F
 
 from posenc.arguments import MOST_AXES, check_heads, check_number, check_whole
 from posenc.bias.offset import OffsetBias
+from posenc.dtypes import precision
 from posenc.encoding import own_precision
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.precision import precision
 
 Kind = Literal["swin", "paper"]
 _EDGE, _MOST, _STD = 8.0, 16.0, 0.02  # |d| at the edge of the window; the largest bias; of the first weights

@@ -25,9 +25,9 @@ from torch.nn import functional as F
 from posenc import positions as position
 from posenc.arguments import check_heads, check_number, check_whole
 from posenc.bias._affine import Affine
+from posenc.dtypes import precision
 from posenc.encoding import BiasEncoding, own_precision
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.precision import precision
 from posenc.structure import Network
 
 _EPS = 1e-6

@@ -29,8 +29,8 @@ from torch import Tensor, nn
 from posenc.arguments import check_flag, check_heads
 from posenc.bias.alibi import alibi_slopes
 from posenc.bias.distance import DistanceBias
+from posenc.dtypes import precision
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.precision import precision
 
 Kind = Literal["log", "power", "bam"]
 _LEAST = 0.01

@@ -24,9 +24,9 @@ from torch.nn import functional as F
 from posenc.arguments import check_flag, check_heads, check_table, check_whole
 from posenc.bias._affine import Affine
 from posenc.bias.distance import DistanceBias
+from posenc.dtypes import precision
 from posenc.encoding import own_precision
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.precision import precision
 
 
 class DistanceMLP(DistanceBias):

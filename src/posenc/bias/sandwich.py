@@ -20,10 +20,10 @@ from torch import Tensor
 
 from posenc.arguments import check_heads, check_whole
 from posenc.bias.distance import DistanceBias
+from posenc.dtypes import precision
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.host import geometric
 from posenc.frequencies.phase import Frequencies, angles, working_dtype
-from posenc.precision import precision
 
 
 class Sandwich(DistanceBias):

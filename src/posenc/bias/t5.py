@@ -22,8 +22,8 @@ from torch import Tensor, nn
 
 from posenc.arguments import LONGEST, check_flag, check_heads, check_number, check_whole
 from posenc.bias.distance import DistanceBias
+from posenc.dtypes import precision
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.precision import precision
 
 MOST_BUCKETS = 2**12  # whose edges are powers of integers
 

@@ -30,9 +30,9 @@ from torch import Tensor, nn
 from posenc.arguments import LONGEST, MOST_AXES, check_heads, check_number, check_table, check_whole, shown
 from posenc.bias.offset import OffsetBias
 from posenc.bias.t5 import MOST_BUCKETS, bucket_starts
-from posenc.encoding import widest
+from posenc.dtypes import precision
+from posenc.encoding import float64_if_supported
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.precision import precision
 
 T = TypeVar("T", int, float)
 
@@ -113,7 +113,7 @@ class T5GridBias(OffsetBias):
     def bucket(self, distance: Tensor, axis: int) -> Tensor:
         """The row of an axis' table for each ``distance = p_key − p_query`` along it; int64, same shape."""
         if self.factor[axis] != 1 or distance.is_floating_point():
-            wide = distance if distance.is_floating_point() else distance.to(widest(distance.device))
+            wide = distance if distance.is_floating_point() else distance.to(float64_if_supported(distance.device))
             distance = (wide * self.factor[axis]).trunc()
         starts = torch.tensor(self._starts[axis], dtype=distance.dtype, device=distance.device)
         row = torch.bucketize(distance.abs(), starts, right=True) - 1

@@ -29,7 +29,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from posenc.encoding import widest
+from posenc.encoding import float64_if_supported
 from posenc.frequencies.host import turns
 from posenc.tracing import stand_ins, tracing
 
@@ -83,7 +83,7 @@ class Frequencies:
         return placed
 
     def radians(self, device: torch.device) -> Tensor:
-        return torch.tensor(self.theta, dtype=widest(device), device=device)
+        return torch.tensor(self.theta, dtype=float64_if_supported(device), device=device)
 
     def __getstate__(self) -> dict[str, object]:
         return {"theta": self.theta, "turns": self.turns, "_placed": {}}
@@ -105,7 +105,7 @@ class TensorFrequencies:
         return (turn * 2.0**64).long().to(device)
 
     def radians(self, device: torch.device) -> Tensor:
-        return self.theta.to(device, widest(device))
+        return self.theta.to(device, float64_if_supported(device))
 
 
 def angles(positions: Tensor, frequencies: AnyFrequencies, dtype: torch.dtype) -> Tensor:
@@ -143,7 +143,7 @@ def cos_sin(angle: Tensor, dtype: torch.dtype, gain: float | Tensor = 1.0) -> tu
 
 def working_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
     """The precision of angles for cos and sin in ``dtype``: float64 in eager calls on devices that have it."""
-    return dtype if dtype == torch.float64 or tracing() else widest(device)
+    return dtype if dtype == torch.float64 or tracing() else float64_if_supported(device)
 
 
 def _whole_angles(positions: Tensor, fractions: Tensor, dtype: torch.dtype) -> Tensor:

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from posenc import positions as position
-from posenc.encoding import Table, widest
+from posenc.dtypes import precision
+from posenc.encoding import Table, float64_if_supported
 from posenc.frequencies.phase import AnyFrequencies, angles, cos_sin, working_dtype
-from posenc.precision import precision
 from posenc.rotary._rotation_table import RotationTable
 from posenc.tracing import tracing
 
@@ -51,7 +51,7 @@ def coordinates(
     nowhere = position.nowhere(positions, axes).unsqueeze(-1)
     places = positions if axes > 1 else positions.unsqueeze(-1)
     if shift:  # in float64, as a float32 fraction and a whole number have more digits together than float32 holds
-        places = (places.to(widest(places.device)) if places.is_floating_point() else places) + shift
+        places = (places.to(float64_if_supported(places.device)) if places.is_floating_point() else places) + shift
     places = places.masked_fill(nowhere, 0)
     return places, nowhere, precision(like)
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from posenc.encoding import widest
+from posenc.encoding import float64_if_supported
 
 _ZERO = 1e-8  # below this share of the largest rate, eigenvectors of ±w are no longer told apart
 _DISTINCT = 1e-3  # above this share they are so well separated that they are orthogonal to rounding
@@ -44,7 +44,7 @@ def skew_basis(generators: Tensor) -> tuple[Tensor, Tensor]:
         basis = _planes(rates, vectors)
     first, second = basis[..., ::2], basis[..., 1::2]
     rates = ((wide @ first) * second).sum(-2) + broken
-    target = widest(generators.device)
+    target = float64_if_supported(generators.device)
     return basis.contiguous().to(generators.device, target), rates.to(generators.device, target)
 
 
@@ -62,7 +62,7 @@ def _planes(rates: Tensor, vectors: Tensor) -> Tensor:
 @skew_basis.register_fake
 def _(generators: Tensor) -> tuple[Tensor, Tensor]:
     *batch, width, _ = generators.shape
-    target = widest(generators.device)
+    target = float64_if_supported(generators.device)
     return generators.new_empty(*batch, width, width, dtype=target), generators.new_empty(
         *batch, width // 2, dtype=target
     )

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from posenc.encoding import own_precision, widest
+from posenc.encoding import float64_if_supported, own_precision
 from posenc.rotary._basis import Sums, blocks_of, generator_gradient
 from posenc.rotary._blocks import differentiated_otherwise, grouped, rotate_blocks
 from posenc.rotary._rotate import rotate_pairs, rotate_pairs_
@@ -121,7 +121,7 @@ def _backward_operator(
     of_generators: bool, of_times: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     of_x = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    wide = widest(x.device)
+    wide = float64_if_supported(x.device)
     sums = _GeneratorSums(times, rates, dense, wide) if of_generators else None
     of_t = torch.zeros(times.shape if of_times else (0,), dtype=times.dtype, device=x.device)
     still, weights = _still(times, x), rates.to(dense.dtype).flatten(-2).unsqueeze(-2)

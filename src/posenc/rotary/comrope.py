@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from posenc.arguments import check_flag, check_number, check_table
-from posenc.encoding import RotaryEncoding, Table, widest
+from posenc.encoding import RotaryEncoding, Table, float64_if_supported
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.rotary._axes import coordinates
 from posenc.rotary._blocks import check_block, check_heads, check_rotated
@@ -46,7 +46,7 @@ class _ComRoPE(RotaryEncoding):
     def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:
         """See `RotaryEncoding.table`; in blocks of 2 cos and sin, else what `commuting_rotate` takes."""
         places, _, dtype = coordinates(positions, self.axes, self.generators if like is None else like)
-        generators = self.generators.to(places.device, widest(places.device))
+        generators = self.generators.to(places.device, float64_if_supported(places.device))
         return commuting_table(places, generators - generators.mT, self._times(generators), dtype)
 
     def rotate(self, x: Tensor, table: Table) -> Tensor:

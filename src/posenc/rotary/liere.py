@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from posenc.arguments import check_flag, check_number, check_table, check_whole
-from posenc.encoding import RotaryEncoding, Table, own_precision, widest
+from posenc.encoding import RotaryEncoding, Table, float64_if_supported, own_precision
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.phase import TensorFrequencies
 from posenc.rotary._axes import coordinates, of_sums
@@ -131,7 +131,7 @@ class LieRE(RotaryEncoding):
         of a generator. See `RotaryEncoding.table`.
         """
         places, _, dtype = coordinates(positions, self.axes, self.generators if like is None else like)
-        wide = widest(places.device)
+        wide = float64_if_supported(places.device)
         if self.block == 2:
             return of_sums(places, [TensorFrequencies(theta) for theta in self._rates(wide)], dtype)
         if self.axes == 1:  # multiples of one generator commute

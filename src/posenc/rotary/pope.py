@@ -27,11 +27,11 @@ import torch
 from torch import Tensor, nn
 
 from posenc.arguments import MOST_AXES, check_choice, check_kv_heads, check_several, check_whole
+from posenc.dtypes import softplus
 from posenc.encoding import RotaryEncoding, Table
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.host import check_base, geometric
 from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
-from posenc.precision import softplus
 from posenc.rotary._axes import check_head, coordinates
 
 Initial = Literal["zero", "uniform"]

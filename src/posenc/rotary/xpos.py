@@ -29,7 +29,7 @@ from torch import Tensor
 
 from posenc import positions as position
 from posenc.arguments import check_number, check_whole
-from posenc.encoding import RotaryEncoding, Table, widest
+from posenc.encoding import RotaryEncoding, Table, float64_if_supported
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.host import check_base, geometric
 from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
@@ -131,7 +131,7 @@ class XPos(RotaryEncoding):
     def _strengths(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
         """zeta^((p_i − c) / scale_base) of queries and zeta^((c − p_j) / scale_base) of keys."""
         if q_pos.is_floating_point() or k_pos.is_floating_point():  # differences of float32 ones need more digits
-            q_pos, k_pos = q_pos.to(widest(q.device)), k_pos.to(widest(k.device))
+            q_pos, k_pos = q_pos.to(float64_if_supported(q.device)), k_pos.to(float64_if_supported(k.device))
         first, last = q_pos.amin(-1, keepdim=True), q_pos.amax(-1, keepdim=True)
         middle = first + ((last - first) / 2 if q_pos.is_floating_point() else (last - first) // 2)
         return self._strength(q, q_pos - middle), self._strength(k, middle - k_pos)

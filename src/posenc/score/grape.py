@@ -26,10 +26,10 @@ from torch.nn import functional as F
 
 from posenc.arguments import check_choice, check_flag, check_heads, check_number, check_whole
 from posenc.bias.alibi import alibi_slopes
-from posenc.encoding import Context, ScoreEncoding, own_precision, widest
+from posenc.dtypes import softplus
+from posenc.encoding import Context, ScoreEncoding, float64_if_supported, own_precision
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.heads import by_key_head
-from posenc.precision import softplus
 from posenc.score._inputs import check_width
 
 Gate = Literal["key", "query", "both"]
@@ -128,6 +128,6 @@ def _back(context: Context, dtype: torch.dtype) -> Tensor:
     """How far each key lies before its query, 0 for later ones, ``(batch | 1, 1, queries, keys)``."""
     q_pos, k_pos = context.q_pos, context.k_pos
     if q_pos.is_floating_point() or k_pos.is_floating_point():  # differences of float32 ones need more digits
-        q_pos, k_pos = (p.to(widest(p.device)) for p in (q_pos, k_pos))
+        q_pos, k_pos = (p.to(float64_if_supported(p.device)) for p in (q_pos, k_pos))
     apart = (q_pos.unsqueeze(-1) - k_pos.unsqueeze(-2)).clamp(min=0).to(dtype)
     return apart.view(-1, 1, *apart.shape[-2:])

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from posenc.arguments import check_flag, check_heads, check_number, check_whole
-from posenc.encoding import Context, Reads, Scope, ScoreEncoding, widest
+from posenc.encoding import Context, Reads, Scope, ScoreEncoding, float64_if_supported
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.host import check_base, geometric
 from posenc.frequencies.spectrum import host_float64
@@ -115,7 +115,7 @@ class GRAPEContext(ScoreEncoding):
         q, k = context.q, context.k
         check_width(self, self.head_dim, q)
         check_key_heads(self, self.num_kv_heads, k)
-        wide = widest(k.device)
+        wide = float64_if_supported(k.device)
         steps = (features_of("GRAPEContext", context, (self.phases,), wide) / self.omega_scale).sigmoid()
         order = context.sequence.token_order
         if order is not None and order.used is not None:

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posenc.arguments import check_heads, check_number, check_whole
-from posenc.encoding import Context, Reads, ScoreEncoding, Table, widest
+from posenc.encoding import Context, Reads, ScoreEncoding, Table, float64_if_supported
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.rotation import Layout
 from posenc.rotary.rope import RoPE
@@ -134,7 +134,7 @@ class RePo(ScoreEncoding):
         if not rho:
             of_keys = self.rope.table(predicted, like=k)
             return self._rotated(q, k, table_of_queries(of_keys, q.shape[2]), of_keys)
-        wide = widest(k.device)
+        wide = float64_if_supported(k.device)
         before = max(0, q.shape[2] - k.shape[2])  # queries before the first key, which attend to none
         of_q, of_k = F.pad(predicted, (before, 0))[..., before + k.shape[2] - q.shape[2] :], predicted
         of_q, of_k = (

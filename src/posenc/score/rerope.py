@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from posenc.arguments import LONGEST, check_number, check_whole
-from posenc.encoding import RotaryEncoding, widest
+from posenc.encoding import RotaryEncoding, float64_if_supported
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.score._remapped import Remapped
 from posenc.structure import Range
@@ -107,7 +107,7 @@ class LeakyReRoPE(Remapped):
         return _an_eighth(train_length)
 
     def ranges(self, q_pos: Tensor, k_pos: Tensor) -> tuple[Range, ...]:
-        of_queries, of_keys = (p.to(widest(p.device)) / self.factor for p in (q_pos, k_pos))
+        of_queries, of_keys = (p.to(float64_if_supported(p.device)) / self.factor for p in (q_pos, k_pos))
         far = Range(of_queries + (self.window - self.window / self.factor), of_keys, self.window, None)
         return Range(q_pos, k_pos, None, self.window), far
 

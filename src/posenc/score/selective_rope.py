@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posenc.arguments import check_choice, check_flag, check_heads, check_number, check_whole
-from posenc.encoding import Context, Reads, Scope, ScoreEncoding, widest
+from posenc.encoding import Context, Reads, Scope, ScoreEncoding, float64_if_supported
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.host import check_base, geometric
 from posenc.score._inputs import check_key_heads, check_width, features_of, wide_linear
@@ -170,7 +170,7 @@ class SelectiveRoPE(ScoreEncoding):
     def angles(self, context: Context) -> Tensor:
         """Angles of all keys, ``(batch, num_kv_heads, keys, pairs)``, radians, in float64 where there is one."""
         gates = {None: 0, "head": 1, "pair": self.pairs}[self.gate]
-        wide = widest(context.k.device)
+        wide = float64_if_supported(context.k.device)
         features = features_of("SelectiveRoPE", context, (self.num_kv_heads, self.pairs + gates), wide)
         raw = features[..., : self.pairs]
         used, previous = context.sequence.token_order or single_sequence(raw.shape[2], raw.device)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from posenc.arguments import LONGEST, check_flag, check_whole
-from posenc.encoding import RotaryEncoding, widest
+from posenc.encoding import RotaryEncoding, float64_if_supported
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.score._remapped import Remapped
 from posenc.structure import Range
@@ -70,7 +70,7 @@ class SelfExtend(Remapped):
         offset = self.window - (self.window / self.group if self.exact and self.window % self.group else exact)
         of_queries, of_keys = (p.div(self.group, rounding_mode="floor") for p in (q_pos, k_pos))
         if not isinstance(offset, int):
-            of_queries = of_queries.to(widest(of_queries.device))
+            of_queries = of_queries.to(float64_if_supported(of_queries.device))
         near = Range(q_pos, k_pos, None, self.window)
         return near, Range(of_queries + offset, of_keys, self.window, None)
 

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor, nn
 
 from posenc.arguments import LONGEST, check_flag, check_heads, check_number, check_whole
-from posenc.encoding import Context, Reads, ScoreEncoding, widest
+from posenc.encoding import Context, Reads, ScoreEncoding, float64_if_supported
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.structure import Factor
 
@@ -281,4 +281,4 @@ def _positions(context: Context) -> Tensor:
 
 def _wide(context: Context) -> torch.dtype:
     """The dtype of ln n: float32 cannot hold whole numbers above 2²⁴ exactly."""
-    return widest(context.q.device)
+    return float64_if_supported(context.q.device)

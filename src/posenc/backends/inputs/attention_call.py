@@ -41,7 +41,7 @@ from posenc.encoding import (
     RotaryEncoding,
     ScoreEncoding,
     WeightEncoding,
-    widest,
+    float64_if_supported,
 )
 from posenc.positions._counted import counted
 from posenc.structure import Bias, Structure, TokenOrder
@@ -243,7 +243,7 @@ class AttentionCall(NamedTuple):
         q_pos, k_pos = self.positions.read()
         if causal == "positions" and window is not None and (q_pos.is_floating_point() or k_pos.is_floating_point()):
             # A difference of float32 numbers that is rounded to the window hides a key that is visible.
-            q_pos, k_pos = (p.to(widest(p.device)) for p in (q_pos, k_pos))
+            q_pos, k_pos = (p.to(float64_if_supported(p.device)) for p in (q_pos, k_pos))
         narrowed = tuple(encoding.visible for encoding in self.static.score if encoding.scope.narrows)
         return VisibilityMask(causal, window, self.mask, self.segments, q_pos, k_pos, narrowed)
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from posenc import positions as position
-from posenc.encoding import Encoding, RotaryEncoding, ScoreEncoding, WeightEncoding, widest
+from posenc.encoding import Encoding, RotaryEncoding, ScoreEncoding, WeightEncoding, float64_if_supported
 
 
 def rotated(
@@ -95,7 +95,7 @@ def near_origin(
     if read or k_pos.numel() == 0 or not any(p.requires_grad for p in rotation.parameters()):
         return q_pos, k_pos
     if k_pos.is_floating_point() or q_pos.is_floating_point():
-        same, wide = q_pos is k_pos, widest(k_pos.device)
+        same, wide = q_pos is k_pos, float64_if_supported(k_pos.device)
         k_pos = k_pos.to(wide)
         q_pos = k_pos if same else q_pos.to(wide)
     axis = -1 if rotation.axes == 1 else -2

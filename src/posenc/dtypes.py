@@ -1,4 +1,4 @@
-"""Which precision numbers are computed in, whatever the surroundings."""
+"""Which dtype numbers are computed in, whatever dtype the caller's tensors have and whatever autocast is on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,17 @@ def precision(*tensors: Tensor | None) -> torch.dtype:
     return torch.float32
 
 
-def widest(device: torch.device) -> torch.dtype:
+def float32_or_better(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of scores, weights and sums for inputs of ``dtype``: float64 stays, all else becomes float32."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+def widened(x: Tensor) -> Tensor:
+    """``x`` in float32 or better."""
+    return x.to(float32_or_better(x.dtype))
+
+
+def float64_if_supported(device: torch.device) -> torch.dtype:
     """float64 where a device has it, else float32."""
     return torch.float32 if device.type == "mps" else torch.float64
 
