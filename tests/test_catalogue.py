@@ -21,10 +21,10 @@ from posenc import (
     parse_encodings,
 )
 from posenc.catalogue import CATALOGUE, SHAPE, find
-from posenc.catalogue.entry import READS
 from posenc.catalogue.measured import RECORDED
 from posenc.catalogue.names import ALIASES
 from posenc.encoding import HOOK_POINTS, hook_point_of
+from posenc.entry import READS
 from posenc.hf.config.encoding_spec import encoding_specs
 from posenc.lab.plugins import ImportAllowlist, allow_imports
 from posenc.lab.specs import Shape, build_encodings

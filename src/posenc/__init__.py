@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__getattr__, _NAMES = lazy_names(
+__getattr__, __dir__, _ = lazy_names(
     __name__,
     {
         "posenc.backends.call": "Explanation attention explain",
@@ -90,7 +90,3 @@ __all__ = [
     "Shaw", "TransformerXL", "CoPE", "ForgetGate", "FoX", "PaTH", "LogN",
     "StickBreaking", "AttentionSink",
 ]  # fmt: skip
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_NAMES})

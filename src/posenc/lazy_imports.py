@@ -1,6 +1,7 @@
-"""Packages whose names are imported when they are first used, so that importing one does not load torch.
+"""Packages whose names are imported when they are first used, so that importing one does not load all of it.
 
-Reading and explaining a configuration needs no tensor, and torch takes seconds to load.
+Reading and explaining a configuration needs no tensor, and torch takes seconds to load; who uses one encoding does not
+wait for the others.
 """
 
 from __future__ import annotations
@@ -13,17 +14,18 @@ from typing import Any
 
 def lazy_names(
     package: str, homes: Mapping[str, str], submodules: str = "", aliases: Mapping[str, str] | None = None
-) -> tuple[Callable[[str], Any], list[str]]:
-    """The ``__getattr__`` of a package, and the names that it gives, sorted.
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """The ``__getattr__`` and ``__dir__`` of a package, and the names that it exports.
 
     Args:
         package: its name, ``__name__``.
         homes: names, separated by spaces, by the module that has them.
-        submodules: names of modules in the package, which its users reach as attributes.
+        submodules: names of modules in the package, which its users reach as attributes, beside the homes in it.
         aliases: other names of these names.
     """
     home = {name: module for module, names in homes.items() for name in names.split()}
-    modules, other_names = set(submodules.split()), aliases or {}
+    own = {module.rpartition(".")[2] for module in homes if module.rpartition(".")[0] == package}
+    modules, other_names = {*submodules.split(), *own}, aliases or {}
 
     def get(name: str) -> Any:
         canonical = other_names.get(name, name)
@@ -35,4 +37,7 @@ def lazy_names(
             return import_module(f"{package}.{name}")
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
-    return get, sorted({*home, *other_names, *modules})
+    def names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *home, *other_names, *modules})
+
+    return get, names, [*home, *other_names]

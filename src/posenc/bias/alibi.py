@@ -22,6 +22,7 @@ from torch import Tensor
 from posenc.arguments import check_heads, check_number, check_several
 from posenc.bias.distance import DistanceBias
 from posenc.dtypes import precision
+from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 
 SLOPES = ("press", "geometric", "kerple")
@@ -111,3 +112,18 @@ class ALiBi(DistanceBias):
     def extra_repr(self) -> str:
         scaled = "" if self.bias_scale == 1 else f", bias_scale={self.bias_scale:g}"
         return f"{self.num_heads}, slopes=({', '.join(f'{slope:.4g}' for slope in self.slopes)}){scaled}"
+
+
+ENTRY = Entry(
+    name="alibi",
+    encoding=ALiBi,
+    title="ALiBi: attention with linear biases",
+    formula="s_ij ← s_ij − m_h · |p_j − p_i|,  m_h = 2^(−8h/heads)",
+    source="Press et al., arXiv 2108.12409, section 3",
+    parameters="none",
+    cost="one row of numbers per head",
+    past_training="larger penalties on farther keys: recent keys keep their weight",
+    reads="distances",
+    extension="none needed by its definition; smaller slopes reach farther",
+    used_in="BLOOM (arXiv 2211.05100); MPT (as in transformers 5.23)",
+)

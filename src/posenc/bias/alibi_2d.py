@@ -23,6 +23,7 @@ from posenc.arguments import MOST_AXES, check_whole
 from posenc.bias.alibi import ALiBi
 from posenc.bias.offset import OffsetBias
 from posenc.dtypes import precision
+from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 
 
@@ -67,3 +68,18 @@ class ALiBi2D(OffsetBias):
 
     def extra_repr(self) -> str:
         return f"{self.num_heads}, axes={self.axes}, slopes=({', '.join(f'{slope:.4g}' for slope in self.slopes)})"
+
+
+ENTRY = Entry(
+    name="alibi_2d",
+    encoding=ALiBi2D,
+    title="2D ALiBi: linear biases of the distance in the plane",
+    formula="s_ij ← s_ij − m_h · ‖p_i − p_j‖,  m_h = 2^(−8h/heads)",
+    source="Fuller et al., arXiv 2311.00566, section 3",
+    parameters="none",
+    cost="a distance for every query and key",
+    past_training="larger penalties on farther keys: near keys keep their weight",
+    reads="distances",
+    extension="none needed by its definition",
+    used_in="CROMA (arXiv 2311.00566)",
+)

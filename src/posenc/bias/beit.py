@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from posenc.arguments import check_heads, check_table, check_window
 from posenc.bias._window import Resize, read, resized_table, rows_of
 from posenc.bias.offset import OffsetBias
+from posenc.entry import Entry, square_window
 from posenc.factory_kwargs import Device, place_parameters
 
 
@@ -91,3 +92,19 @@ class BEiTBias(OffsetBias):
 
     def extra_repr(self) -> str:
         return f"{self.num_heads}, window={self.window}"
+
+
+ENTRY = Entry(
+    name="beit",
+    encoding=BEiTBias,
+    title="BEiT: Swin's table with numbers for the class token",
+    formula="s_ij ← s_ij + table[p_i − p_j, h];  three rows for pairs with tokens without a place",
+    source="Bao et al., arXiv 2106.08254, appendix; the authors' code",
+    parameters="((2·height − 1) × (2·width − 1) + 3) × heads",
+    cost="one lookup for every query and key; its gradient",
+    past_training="differences outside the window use the table's edge; resized(window) interpolates the table",
+    reads="distances",
+    extension="the table resized by interpolation (resized)",
+    used_in="BEiT (arXiv 2106.08254)",
+    defaults=lambda shape: square_window(shape, 14),
+)

@@ -31,6 +31,7 @@ from posenc.arguments import MOST_AXES, check_heads, check_number, check_whole
 from posenc.bias.offset import OffsetBias
 from posenc.dtypes import precision
 from posenc.encoding import own_precision
+from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 
 Kind = Literal["swin", "paper"]
@@ -130,3 +131,18 @@ def _windows(window: float | Sequence[float], axes: int) -> tuple[float, ...]:
     if len(windows) != axes:
         raise ValueError(f"window must be one number, or one for each of {axes} axes, got {window!r}")
     return windows
+
+
+ENTRY = Entry(
+    name="log_cpb",
+    encoding=LogCPB,
+    title="Log-CPB: a network of the distance's logarithm, axis by axis, as in Swin V2",
+    formula="s_ij ← s_ij + 16·sigmoid(f_h(c)),  c = sign(d)·log2(1 + |d|)/3,  d = 8·(p_i − p_j)/(window − 1)",
+    source="Liu et al., arXiv 2111.09883, section 3.3",
+    parameters="hidden × (axes + 1 + heads) per layer",
+    cost="a small network for every distinct difference; under compilers with several axes for every query and key",
+    past_training="the network's input keeps growing like a logarithm; the bias stays in 0 … 16",
+    reads="distances",
+    extension="the window of training as unit, and training at the larger one",
+    used_in="Swin Transformer V2 (arXiv 2111.09883)",
+)

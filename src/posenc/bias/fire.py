@@ -27,6 +27,7 @@ from posenc.arguments import check_heads, check_number, check_whole
 from posenc.bias._affine import Affine
 from posenc.dtypes import precision
 from posenc.encoding import BiasEncoding, own_precision
+from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.structure import Network
 
@@ -137,3 +138,19 @@ class FIRE(BiasEncoding):
     def extra_repr(self) -> str:
         leak = f", leak={self.leak:g}" if self.leak else ""
         return f"{self.num_heads}, hidden={self.hidden}, c={self.first_c:g}, threshold={self.threshold:g}{leak}"
+
+
+ENTRY = Entry(
+    name="fire",
+    encoding=FIRE,
+    title="FIRE: a network of the distance relative to the query's position",
+    formula="s_ij ← s_ij + f_h(psi(|p_i − p_j|) / psi(max(L, p_i))),  psi(x) = log(1 + |c x|)",
+    source="Li et al., arXiv 2310.04418, eq. 2 to 4",
+    parameters="hidden × (2 + heads) + heads + 2 per layer",
+    cost="a small network for every query and key",
+    past_training="the network's input stays in 0 … 1",
+    reads="distances and positions",
+    extension="none needed by its definition: the input of its network stays in its range",
+    used_in="its paper's own models; no other is known to us",
+    exempt={"common_shift": "the normaliser is the query's absolute position"},
+)

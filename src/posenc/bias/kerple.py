@@ -30,6 +30,7 @@ from posenc.arguments import check_flag, check_heads
 from posenc.bias.alibi import alibi_slopes
 from posenc.bias.distance import DistanceBias
 from posenc.dtypes import precision
+from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 
 Kind = Literal["log", "power", "bam"]
@@ -116,3 +117,34 @@ class KERPLE(DistanceBias):
 def _within(parameter: Tensor, most: float | None) -> Tensor:
     """The parameter inside its bounds; its gradient is the bounded value's."""
     return parameter.detach().clamp(_LEAST, most) + (parameter - parameter.detach())
+
+
+ENTRIES = (
+    Entry(
+        name="kerple",
+        encoding=KERPLE,
+        title="KERPLE: a learned kernel of the distance",
+        formula="s_ij ← s_ij − p_h · log(1 + a_h·|p_j − p_i|)",
+        source="Chi et al., arXiv 2205.09921, eq. 7",
+        parameters="2 × heads per layer",
+        cost="one row of numbers per head; its gradient",
+        past_training="the penalty keeps growing like a logarithm",
+        reads="distances",
+        extension="none needed by its definition",
+        used_in="its paper's own models; no other is known to us",
+    ),
+    Entry(
+        name="bam",
+        encoding=KERPLE,
+        title="BAM: KERPLE's power kernel without bounds, with a learned shift as an option",
+        formula="s_ij ← s_ij − e^log_a_h · (|p_j − p_i − 2 sinh mu_h| + 1e-5)^p_h",
+        source="Bianchessi et al., arXiv 2505.22842",
+        parameters="2 × heads per layer, 3 × heads with a shift",
+        cost="one row of numbers per head; its gradient",
+        past_training="the penalty keeps growing; it falls where training made an exponent negative",
+        reads="distances",
+        extension="none needed by its definition",
+        used_in="its paper's own models; no other is known to us",
+        defaults=lambda shape: {"kind": "bam"},
+    ),
+)

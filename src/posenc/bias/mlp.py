@@ -26,6 +26,7 @@ from posenc.bias._affine import Affine
 from posenc.bias.distance import DistanceBias
 from posenc.dtypes import precision
 from posenc.encoding import own_precision
+from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 
 
@@ -106,3 +107,18 @@ def _cast(module: nn.Module, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]
     weight, bias = module.weight, module.bias
     assert isinstance(weight, Tensor)
     return weight.to(dtype), bias.to(dtype) if isinstance(bias, Tensor) else None
+
+
+ENTRY = Entry(
+    name="distance_mlp",
+    encoding=DistanceMLP,
+    title="DistanceMLP: a network of the signed distance",
+    formula="s_ij ← s_ij + f_h(x),  x = sign(d)·log(1 + |d|),  d = p_i − p_j",
+    source="Wang et al., arXiv 2108.00154, section 3.2; x-transformers' DynamicPositionBias",
+    parameters="hidden × (2 + heads) + heads per layer; hidden × (hidden + 1) for each hidden layer past the first",
+    cost="a small network for every distance",
+    past_training="approaches a straight line in the logarithm of the distance, rising or falling as learned",
+    reads="distances",
+    extension="none of its own",
+    used_in="CrossFormer (arXiv 2108.00154)",
+)

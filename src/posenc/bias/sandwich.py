@@ -21,6 +21,7 @@ from torch import Tensor
 from posenc.arguments import check_heads, check_whole
 from posenc.bias.distance import DistanceBias
 from posenc.dtypes import precision
+from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.host import geometric
 from posenc.frequencies.phase import Frequencies, angles, working_dtype
@@ -75,3 +76,18 @@ class Sandwich(DistanceBias):
 
     def extra_repr(self) -> str:
         return f"{self.num_heads}, dim={self.dim}, start={self.start}"
+
+
+ENTRY = Entry(
+    name="sandwich",
+    encoding=Sandwich,
+    title="Sandwich: the dot product of sinusoidal embeddings as a bias",
+    formula="s_ij ← s_ij + (heads/8h) · Σ_k cos((p_j − p_i)·w_k)",
+    source="Chi et al., arXiv 2212.10356, section 5 and appendix E",
+    parameters="none",
+    cost="one row of numbers per head",
+    past_training="keeps falling like a logarithm",
+    reads="distances",
+    extension="none needed by its definition",
+    used_in="its paper's own models; no other is known to us",
+)

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from posenc.arguments import check_heads, check_table, check_window
 from posenc.bias._window import Resize, read, resized_table, rows_of
 from posenc.bias.offset import OffsetBias
+from posenc.entry import Entry, square_window
 from posenc.factory_kwargs import Device, place_parameters
 
 
@@ -84,3 +85,19 @@ class SwinBias(OffsetBias):
 
     def extra_repr(self) -> str:
         return f"{self.num_heads}, window={self.window}"
+
+
+ENTRY = Entry(
+    name="swin",
+    encoding=SwinBias,
+    title="Swin: one learned number per difference of coordinates in a window",
+    formula="s_ij ← s_ij + table[p_i − p_j, h]",
+    source="Liu et al., arXiv 2103.14030, section 3.2, eq. 4",
+    parameters="(2·height − 1) × (2·width − 1) × heads",
+    cost="one lookup for every query and key; its gradient",
+    past_training="differences outside the window use the table's edge; resized(window) interpolates the table",
+    reads="distances",
+    extension="the table resized by interpolation (resized)",
+    used_in="Swin Transformer (arXiv 2103.14030)",
+    defaults=lambda shape: square_window(shape, 7),
+)

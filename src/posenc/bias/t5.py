@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from posenc.arguments import LONGEST, check_flag, check_heads, check_number, check_whole
 from posenc.bias.distance import DistanceBias
 from posenc.dtypes import precision
+from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 
 MOST_BUCKETS = 2**12  # whose edges are powers of integers
@@ -137,3 +138,18 @@ class T5Bias(DistanceBias):
             f"{self.num_heads}, num_buckets={self.num_buckets}, max_distance={self.max_distance}, "
             f"bidirectional={self.bidirectional}"
         )
+
+
+ENTRY = Entry(
+    name="t5",
+    encoding=T5Bias,
+    title="T5 relative bias",
+    formula="s_ij ← s_ij + table[bucket(p_j − p_i), h]",
+    source="Raffel et al., arXiv 1910.10683, section 2.1",
+    parameters="num_buckets × heads, one table for all layers",
+    cost="one row of numbers per head; its gradient",
+    past_training="all distances from max_distance on share one bucket",
+    reads="distances",
+    extension="none needed by its definition; far keys share the last bucket",
+    used_in="T5 (arXiv 1910.10683); mT5 (arXiv 2010.11934)",
+)

@@ -32,6 +32,7 @@ from posenc.bias.offset import OffsetBias
 from posenc.bias.t5 import MOST_BUCKETS, bucket_starts
 from posenc.dtypes import precision
 from posenc.encoding import float64_if_supported
+from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 
 T = TypeVar("T", int, float)
@@ -152,3 +153,18 @@ def _check_buckets(buckets: int, longest: int) -> None:
             f"max_distance must be above {buckets // 4}, the distances that have a bucket each, got {longest}; "
             "smaller num_buckets allow a smaller one"
         )
+
+
+ENTRY = Entry(
+    name="t5_grid",
+    encoding=T5GridBias,
+    title="T5's buckets along several axes, as in LayoutLM and UDOP",
+    formula="s_ij ← s_ij + Σ_axis table_axis[bucket(p_j − p_i), h]",
+    source="Xu et al., arXiv 2012.14740, section 2.1",
+    parameters="num_buckets × heads per axis, shared by all layers",
+    cost="one lookup per axis for every query and key; its gradient",
+    past_training="all differences from max_distance on share one bucket per axis and direction",
+    reads="distances",
+    extension="none needed by its definition; far keys share the last bucket",
+    used_in="LayoutLMv2 (arXiv 2012.14740); UDOP (arXiv 2212.02623)",
+)

@@ -2,38 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from importlib import import_module
 
 from posenc.arguments import shown
-from posenc.catalogue import (
-    axes,
-    bias,
-    by_content,
-    embedding,
-    grid_bias,
-    grid_embedding,
-    lie,
-    remapped,
-    rotary,
-    scaled,
-    score,
-    spectra,
-    temperature,
-    weight,
-)
-from posenc.catalogue.entry import SHAPE as SHAPE
-from posenc.catalogue.entry import Entry as Entry
+from posenc.catalogue import axes, by_content, lie, remapped, rotary, scaled, spectra
 from posenc.catalogue.names import resolve, suggestion
 from posenc.encoding import HOOK_POINTS, Encoding
+from posenc.entry import SHAPE as SHAPE
+from posenc.entry import Entry as Entry
+from posenc.rotary.rope import RoPE
 
-CATALOGUE: Mapping[str, Entry] = {
-    entry.name: entry
-    for part in (
-        embedding, grid_embedding, rotary, scaled, spectra, axes, lie, bias, grid_bias,
-        score, by_content, temperature, remapped, weight,
-    )
-    for entry in part.ENTRIES
-}  # fmt: skip
+NOPE = Entry(
+    name="nope",
+    title="NoPE: no positional encoding; the causal mask alone breaks the symmetry",
+    formula="s_ij = q_i·k_j · scale",
+    source="Haviv et al., arXiv 2203.16634; Kazemnejad et al., arXiv 2305.19466",
+    parameters="none",
+    cost="none",
+    past_training="only the softmax changes: it spreads over more keys",
+    reads="nothing",
+    extension="none of its own; scores may be sharpened as texts grow, or a window set",
+    used_in="every fourth layer of Llama 4, Command A and EXAONE 4.0 (as in transformers 5.23)",
+)
+
+# Entries that are not yet stated below their classes.
+_ELSEWHERE = {"rotary": (rotary, axes, lie), "frequencies": (scaled, spectra), "score": (by_content, remapped)}
+
+
+def _entries() -> Iterator[Entry]:
+    """Those that the modules of each hook point state, in the order in which its package names the modules."""
+    yield NOPE
+    for package in ("embedding", "rotary", "frequencies", "bias", "score", "weight"):
+        for home in getattr(import_module(f"posenc.{package}"), "HOMES", ()):
+            module = import_module(home)
+            entries = getattr(module, "ENTRIES", None) or [getattr(module, "ENTRY", None)]
+            for entry in filter(None, entries):
+                yield entry if entry.scaling is None else replace(entry, encoding=RoPE)
+        for part in _ELSEWHERE.get(package, ()):
+            yield from part.ENTRIES
+
+
+CATALOGUE: Mapping[str, Entry] = {entry.name: entry for entry in _entries()}
 
 
 def list_encodings(hook_point: str | None = None) -> list[str]:

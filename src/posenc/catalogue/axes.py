@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from posenc.catalogue.entry import Entry, Shape
+from posenc.entry import Entry, Shape
 from posenc.rotary.axial import AxialRoPE
 from posenc.rotary.mhrope import MHRoPE
 from posenc.rotary.mixed import MixedRoPE
@@ -33,7 +33,6 @@ def _heads(shape: Shape) -> dict[str, object]:
 ENTRIES: tuple[Entry, ...] = (
     Entry(
         name="axial",
-        hook_point="rotary",
         encoding=AxialRoPE,
         title="Axial RoPE: each pair is rotated by one coordinate",
         formula="q, k ← R(p) q, R(p) k, pairs rotated by p_axis·theta_t, theta_t = base^(−2t/channels of the axis)",
@@ -48,7 +47,6 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         name="mixed",
-        hook_point="rotary",
         encoding=MixedRoPE,
         title="Mixed RoPE: each pair is rotated by a learned mix of the coordinates",
         formula="q, k ← R(p) q, R(p) k, pairs of head h rotated by Σ_axis theta_h,axis,j·p_axis",
@@ -62,7 +60,6 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         name="mrope",
-        hook_point="rotary",
         encoding=MRoPE,
         title="M-RoPE: time, row and column share the pairs of one RoPE",
         formula="q, k ← R(p) q, R(p) k, pairs rotated by p_axis(j)·theta_j, theta_j = base^(−2j/rotary_dim)",
@@ -77,7 +74,6 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         name="mhrope",
-        hook_point="rotary",
         encoding=MHRoPE,
         title="MHRoPE: time, row and column each have key heads of their own, with all frequencies",
         formula="q, k ← R(p) q, R(p) k, pairs of head h rotated by p_axis(h)·theta_j, theta_j = base^(−2j/rotary_dim)",
@@ -92,7 +88,6 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         name="vjepa",
-        hook_point="rotary",
         encoding=VJEPARoPE,
         title="V-JEPA's RoPE: frame, row and column each rotate a third of the channels",
         formula="q, k ← R(p) q, R(p) k, pairs rotated by p_axis·theta_i, theta_i = 10000^(−i/n), n = head_dim//6",

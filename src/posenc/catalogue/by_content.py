@@ -1,16 +1,13 @@
-"""Entries of hook point 4 whose rotations and slopes depend on the tokens: Selective RoPE, RePo and GRAPE."""
+"""Entries of hook point 4 whose rotations and slopes depend on the tokens: GRAPE."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from posenc.catalogue.defaults import IN_ORDER, a_key_head_per_query_head
-from posenc.catalogue.entry import Entry
+from posenc.entry import IN_ORDER, Entry, a_key_head_per_query_head
 from posenc.score.grape import GRAPEA
 from posenc.score.grape_context import GRAPEContext
 from posenc.score.grape_path import GRAPEAP
-from posenc.score.repo import RePo
-from posenc.score.selective_rope import SelectiveRoPE
 
 
 def _path_of_a_head(shape: Mapping[str, object]) -> dict[str, object]:
@@ -20,40 +17,7 @@ def _path_of_a_head(shape: Mapping[str, object]) -> dict[str, object]:
 
 ENTRIES = (
     Entry(
-        name="selective_rope",
-        hook_point="score",
-        encoding=SelectiveRoPE,
-        title="Selective RoPE: rotation by the sum of angles that tokens choose",
-        formula="s_ij = scale · R(angle_i)q_i · R(angle_j)k_j,  angle_t = temperature ⊙ Σ_{l ≤ t} phi(x_l)",
-        source="Movahedi et al., arXiv 2511.17388",
-        parameters="rank × (dim + num_kv_heads · head_dim/2) + 4 × num_kv_heads · head_dim/2 per layer",
-        cost="a small projection, a running sum, a rotation of q and all keys; head_dim/2 numbers per key in the cache",
-        past_training="sums of angles keep growing, modulo a full rotation",
-        reads="content",
-        extension="none of its own",
-        used_in="its paper's own models; no other is known to us",
-        defaults=a_key_head_per_query_head,
-        exempt=IN_ORDER,
-    ),
-    Entry(
-        name="repo",
-        hook_point="score",
-        encoding=RePo,
-        title="RePo: RoPE at positions that each token chooses",
-        formula="s_ij = scale · R(p_i)q_i · R(p_j)k_j,  p_t = final · (silu(gate·x_t) ⊙ content·x_t)",
-        source="Li et al., arXiv 2512.14391",
-        parameters="(2 · dim + num_kv_heads) × dim/8 per layer",
-        cost="a network of width dim/8, a rotation of q and all keys; one number per key head and key in the cache",
-        past_training="positions do not count tokens: familiar tokens get no new angles",
-        reads="content",
-        extension="a fixed scaling of its frequencies, untested by its authors",
-        used_in="SakanaAI/RePo-OLMo2-1B-stage2-L5, from layer 5 on (OLMo2-1B-stage2-seed42-SEXMH-L5.yaml)",
-        defaults=a_key_head_per_query_head,
-        exempt={"positions_matter": "a position is chosen by its token; indices are not read"},
-    ),
-    Entry(
         name="grape_context",
-        hook_point="score",
         encoding=GRAPEContext,
         title="Contextual GRAPE-M: rotation by a phase that accumulates over tokens",
         formula="s_ij = scale · R(−phase_i)q_i · R(−phase_j)k_j,  phase_t = Σ_{l < t} sigmoid(logit(x_l)/omega_scale)",
@@ -69,7 +33,6 @@ ENTRIES = (
     ),
     Entry(
         name="grape_a",
-        hook_point="score",
         encoding=GRAPEA,
         title="GRAPE-A: a distance bias whose slope depends on keys, queries or both",
         formula="s_ij ← s_ij − max(p_i − p_j, 0) · slope_h · softplus(omega_h) · softplus(u_h·k_j/√d)",
@@ -83,7 +46,6 @@ ENTRIES = (
     ),
     Entry(
         name="grape_ap",
-        hook_point="score",
         encoding=GRAPEAP,
         title="GRAPE-AP: a bias that accumulates over the tokens between key and query",
         formula="s_ij ← s_ij + slope_h · Σ_{j < l ≤ i} logsigmoid(p_i · R(−l) p̂_l / d_p)",

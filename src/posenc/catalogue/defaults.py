@@ -5,16 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from posenc.catalogue.entry import Shape
+from posenc.entry import Shape
 from posenc.frequencies.clipped import pairs_to_clip
 from posenc.frequencies.host import first_incomplete_pair
 from posenc.frequencies.longrope import below_critical
 from posenc.frequencies.riflex import identify_k
-
-IN_ORDER = {
-    "positions_matter": "counts what tokens say in the order of the text; positions are not read",
-    "shuffled_positions": "keys must lie in the order of the text",
-}
 
 
 def factor(shape: Shape) -> dict[str, object]:
@@ -85,8 +80,3 @@ def slowest_third(shape: Shape) -> dict[str, object]:
     """How many pairs Clipped RoPE slows down."""
     pairs = pairs_of(shape)
     return {} if pairs is None else {"count": pairs_to_clip(pairs)}
-
-
-def a_key_head_per_query_head(shape: Mapping[str, object]) -> dict[str, object]:
-    """As many key heads as query heads."""
-    return {"num_kv_heads": shape["num_heads"]} if "num_heads" in shape else {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 
-from posenc.catalogue.entry import Entry
+from posenc.entry import Entry
 
 ALIASES = {
     "none": "nope", "rotary": "rope", "roformer": "rope", "sine": "sinusoidal", "sincos": "sinusoidal",

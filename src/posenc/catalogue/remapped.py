@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from itertools import count
 
-from posenc.catalogue.entry import Entry, Shape
+from posenc.entry import Entry, Shape
 from posenc.rotary.rope import RoPE
 from posenc.score.dual_chunk import DualChunk
 from posenc.score.lm_infinite import LMInfinite
@@ -55,7 +55,6 @@ def _factor(shape: Shape) -> dict[str, object]:
 ENTRIES = (
     Entry(
         name="self_extend",
-        hook_point="score",
         encoding=SelfExtend,
         title="Self-Extend: true distances in a window, grouped positions beyond",
         formula="far: a_i − b_j = floor(p_i/group) − floor(p_j/group) + window − floor(window/group)",
@@ -72,7 +71,6 @@ ENTRIES = (
     ),
     Entry(
         name="rerope",
-        hook_point="score",
         encoding=ReRoPE,
         title="ReRoPE: exact distances up to a window, the window's distance beyond",
         formula="a_i − b_j = min(p_i − p_j, window)",
@@ -88,7 +86,6 @@ ENTRIES = (
     ),
     Entry(
         name="leaky_rerope",
-        hook_point="score",
         encoding=LeakyReRoPE,
         title="Leaky ReRoPE: distances that grow more slowly beyond a window",
         formula="far: a_i − b_j = window + (p_i − p_j − window) / factor",
@@ -104,7 +101,6 @@ ENTRIES = (
     ),
     Entry(
         name="dual_chunk",
-        hook_point="score",
         encoding=DualChunk,
         title="Dual chunk attention: positions within chunks",
         formula="b_j = p_j mod c,  a_i = p_i mod c | min(p_i mod c + c, size) | min(2c − 1, size) by chunks apart",
@@ -121,7 +117,6 @@ ENTRIES = (
     ),
     Entry(
         name="string",
-        hook_point="score",
         encoding=STRING,
         title="STRING: far distances shifted down to frequent ones",
         formula="far: a_i − b_j = p_i − p_j − shift + local",
@@ -137,7 +132,6 @@ ENTRIES = (
     ),
     Entry(
         name="lm_infinite",
-        hook_point="score",
         encoding=LMInfinite,
         title="LM-Infinite: a distance limit and a Λ-shaped mask",
         formula="far: a_i − b_j = limit, and p_j < sinks alone are seen",
@@ -154,7 +148,6 @@ ENTRIES = (
     ),
     Entry(
         name="streaming_llm",
-        hook_point="score",
         encoding=StreamingLLM,
         title="StreamingLLM: a sliding window and the first tokens, at their cache positions",
         formula="far: a_i = min(p_i, sinks + window − 1), b_j = p_j, and p_j < sinks alone are seen",

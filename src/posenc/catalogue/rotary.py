@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from posenc.catalogue.entry import Entry
+from posenc.entry import Entry
 from posenc.rotary.fope import FoPE
 from posenc.rotary.grape import GRAPEM
 from posenc.rotary.pope import PoPE
@@ -13,7 +13,6 @@ from posenc.rotary.xpos import XPos
 ENTRIES = (
     Entry(
         name="rope",
-        hook_point="rotary",
         encoding=RoPE,
         title="RoPE: rotary position embedding",
         formula="q, k ← R(p) q, R(p) k, pairs rotated by p·theta_j, theta_j = base^(−2j/rotary_dim)",
@@ -27,7 +26,6 @@ ENTRIES = (
     ),
     Entry(
         name="xpos",
-        hook_point="rotary",
         encoding=XPos,
         title="xPos: RoPE with a decay of each pair by distance",
         formula="s_ij = Σ Re(q_pair·conj(k_pair)·e^(i(p_i − p_j)theta)) · zeta_pair^((p_i − p_j)/scale_base)",
@@ -41,7 +39,6 @@ ENTRIES = (
     ),
     Entry(
         name="fope",
-        hook_point="rotary",
         encoding=FoPE,
         title="FoPE: pairs rotated by Fourier series of the frequencies that complete a full rotation in training",
         formula="cos_hj(p) = Σ_m cos(p·theta_m)·cos_coef[h, m, j], sin alike, over theta_m ≥ 2π/original_length",
@@ -56,7 +53,6 @@ ENTRIES = (
     ),
     Entry(
         name="pope",
-        hook_point="rotary",
         encoding=PoPE,
         title="PoPE: magnitudes from content, angles from position alone",
         formula="s_ij = scale · Σ_c softplus(q_ic)·softplus(k_jc)·cos((p_i − p_j)theta_c − bias_hc)",
@@ -76,7 +72,6 @@ ENTRIES = (
     ),
     Entry(
         name="rope_pp",
-        hook_point="rotary",
         encoding=RoPEpp,
         title="RoPE++: some heads use the imaginary part of RoPE's complex dot product",
         formula="s_ij = Re Σ q_pair·conj(k_pair)·e^(i((p_i − p_j)theta − π/2)) in imaginary heads, as RoPE in others",
@@ -90,7 +85,6 @@ ENTRIES = (
     ),
     Entry(
         name="grape_m",
-        hook_point="rotary",
         encoding=GRAPEM,
         title="GRAPE-M: RoPE with learned frequencies, rotating in the opposite direction",
         formula="q, k ← R(−p) q, R(−p) k, pairs rotated by p·theta_j, theta_j = exp(log_theta_j / log_scale)",

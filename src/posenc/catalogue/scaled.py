@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from posenc.catalogue.defaults import factor, factors_of_the_search, factors_of_the_theory
-from posenc.catalogue.entry import Entry
+from posenc.entry import Entry
 from posenc.frequencies.modules import (
     DynamicLongRoPE,
     DynamicNTK,
@@ -24,7 +24,6 @@ NO_SHIFT = "the spectrum spans the last position + 1, so a shift extends it"
 ENTRIES = (
     Entry(
         name="pi",
-        hook_point="rotary",
         encoding=RoPE,
         scaling=PositionInterpolation,
         title="Position interpolation: RoPE with all frequencies divided by one factor",
@@ -41,7 +40,6 @@ ENTRIES = (
     ),
     Entry(
         name="dynamic_pi",
-        hook_point="rotary",
         encoding=RoPE,
         scaling=DynamicPositionInterpolation,
         title="Dynamic position interpolation: RoPE with all frequencies divided by row length over training length",
@@ -58,7 +56,6 @@ ENTRIES = (
     ),
     Entry(
         name="ntk",
-        hook_point="rotary",
         encoding=RoPE,
         scaling=NTKAware,
         title="NTK-aware scaling: RoPE with a larger base",
@@ -75,7 +72,6 @@ ENTRIES = (
     ),
     Entry(
         name="dynamic_ntk",
-        hook_point="rotary",
         encoding=RoPE,
         scaling=DynamicNTK,
         title="Dynamic NTK scaling: RoPE with a base that grows with the length of a row",
@@ -92,7 +88,6 @@ ENTRIES = (
     ),
     Entry(
         name="ntk_by_parts",
-        hook_point="rotary",
         encoding=RoPE,
         scaling=NTKByParts,
         title="NTK-by-parts: RoPE with slow pairs interpolated and fast pairs left alone",
@@ -109,7 +104,6 @@ ENTRIES = (
     ),
     Entry(
         name="part_ntk",
-        hook_point="rotary",
         encoding=RoPE,
         scaling=PartNTK,
         title="Part-NTK: the first released NTK-by-parts, a blend of linear, NTK-aware and plain frequencies",
@@ -126,7 +120,6 @@ ENTRIES = (
     ),
     Entry(
         name="yarn",
-        hook_point="rotary",
         encoding=RoPE,
         scaling=YaRN,
         title="YaRN: NTK-by-parts with a ramp over pairs, and sharper attention",
@@ -143,7 +136,6 @@ ENTRIES = (
     ),
     Entry(
         name="dynamic_yarn",
-        hook_point="rotary",
         encoding=RoPE,
         scaling=DynamicYaRN,
         title="Dynamic YaRN: YaRN with the factor that the current row length needs",
@@ -160,7 +152,6 @@ ENTRIES = (
     ),
     Entry(
         name="llama3",
-        hook_point="rotary",
         encoding=RoPE,
         scaling=Llama3,
         title="Llama-3 scaling: RoPE with long wavelengths interpolated and short ones left alone",
@@ -177,7 +168,6 @@ ENTRIES = (
     ),
     Entry(
         name="longrope",
-        hook_point="rotary",
         encoding=RoPE,
         scaling=LongRoPE,
         title="LongRoPE: RoPE with one searched factor per pair, in a short and a long set",
@@ -194,7 +184,6 @@ ENTRIES = (
     ),
     Entry(
         name="longrope2",
-        hook_point="rotary",
         encoding=RoPE,
         scaling=LongRoPE,
         title="LongRoPE2: RoPE with searched factors from a searched critical pair on, and the NTK rule below it",
@@ -211,7 +200,6 @@ ENTRIES = (
     ),
     Entry(
         name="dynamic_longrope",
-        hook_point="rotary",
         encoding=RoPE,
         scaling=DynamicLongRoPE,
         title="Dynamic LongRoPE: searched factors that grow with the length of a row",

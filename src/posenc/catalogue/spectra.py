@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from posenc.catalogue.defaults import a_quarter, dynamics, length_of_the_axis, pair_that_repeats, slowest_third
-from posenc.catalogue.entry import Entry
 from posenc.catalogue.scaled import NO_SHIFT
+from posenc.entry import Entry
 from posenc.frequencies.clex import CLEX
 from posenc.frequencies.clipped import Clipped
 from posenc.frequencies.modules import DyPE, Proportional, RIFLEx
@@ -15,7 +15,6 @@ from posenc.rotary.rope import RoPE
 ENTRIES = (
     Entry(
         name="resonance",
-        hook_point="rotary",
         encoding=RoPE,
         scaling=Resonance,
         title="Resonance RoPE: wavelengths rounded to whole tokens",
@@ -30,7 +29,6 @@ ENTRIES = (
     ),
     Entry(
         name="riflex",
-        hook_point="rotary",
         encoding=RoPE,
         scaling=RIFLEx,
         title="RIFLEx: the pair that comes round within a longer video is slowed down until it does not",
@@ -47,7 +45,6 @@ ENTRIES = (
     ),
     Entry(
         name="dype",
-        hook_point="rotary",
         encoding=RoPE,
         scaling=DyPE,
         title="DyPE: frequencies of a larger picture, interpolated at the start of denoising and plain at its end",
@@ -64,7 +61,6 @@ ENTRIES = (
     ),
     Entry(
         name="clex",
-        hook_point="rotary",
         encoding=RoPE,
         scaling=CLEX,
         title="CLEX: RoPE with frequencies from a learned differential equation over the scale",
@@ -82,7 +78,6 @@ ENTRIES = (
     ),
     Entry(
         name="multiscale",
-        hook_point="rotary",
         encoding=RoPE,
         scaling=MultiScale,
         title="Multiscale RoPE: one base per head",
@@ -97,7 +92,6 @@ ENTRIES = (
     ),
     Entry(
         name="proportional",
-        hook_point="rotary",
         encoding=RoPE,
         scaling=Proportional,
         title="p-RoPE: the slowest pairs are not rotated",
@@ -113,7 +107,6 @@ ENTRIES = (
     ),
     Entry(
         name="clipped",
-        hook_point="rotary",
         encoding=RoPE,
         scaling=Clipped,
         title="Clipped RoPE: the slowest pairs are slowed to frequency 0 (its authors' CoPE)",

@@ -19,7 +19,7 @@ __all__ = [
     "riflex", "rotation",
 ]  # fmt: skip
 
-__getattr__, _NAMES = lazy_names(
+__getattr__, __dir__, _ = lazy_names(
     __name__,
     {
         "posenc.diffusion.attached": "AttachedPositions attach detach",

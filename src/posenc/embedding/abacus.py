@@ -23,6 +23,7 @@ from posenc.arguments import LONGEST, check_number, check_table, check_whole
 from posenc.embedding._join import check_input, join
 from posenc.embedding._rows import rows_at
 from posenc.encoding import EmbeddingEncoding
+from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 
 
@@ -89,3 +90,23 @@ class Abacus(EmbeddingEncoding):
 
     def extra_repr(self) -> str:
         return f"{self.dim}, max_length={self.max_length}"
+
+
+ENTRY = Entry(
+    name="abacus",
+    encoding=Abacus,
+    title="Abacus embedding: a digit's position inside its number",
+    formula="x_t ← x_t + table[id],  id = 1, 2, … along a run of digits, 0 elsewhere",
+    source="McLeish et al., arXiv 2405.17399, section 3.1",
+    parameters="max_length × dim",
+    cost="one lookup and addition per token, once",
+    past_training="longer numbers use rows that random shifts reached in training; undefined beyond the table",
+    reads="content",
+    extension="starts drawn from a wide range in training, so that far rows are trained",
+    used_in="its paper's own models; no other is known to us",
+    own_positions=True,
+    exempt={
+        "fractional_positions": "a table has no rows between rows",
+        "far_positions": "a table ends",
+    },
+)

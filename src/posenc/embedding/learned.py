@@ -22,6 +22,7 @@ from posenc.arguments import LONGEST, check_number, check_table, check_whole
 from posenc.embedding._join import Combine, check_combine, check_input, join
 from posenc.embedding._rows import rows_at
 from posenc.encoding import EmbeddingEncoding
+from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 
 Grow = Literal["interpolate", "tile"]
@@ -177,3 +178,22 @@ def grow_table(encoding: Learned, max_length: int, *, mode: Grow = "interpolate"
         longer.norm.load_state_dict(encoding.norm.state_dict())
     longer.table.requires_grad_(encoding.table.requires_grad)
     return longer.train(encoding.training)
+
+
+ENTRY = Entry(
+    name="learned",
+    encoding=Learned,
+    title="Learned position embedding",
+    formula="x_t ← x_t + table[p]",
+    source="Gehring et al., arXiv 1705.03122; Devlin et al., arXiv 1810.04805",
+    parameters="max_length × dim",
+    cost="one lookup and addition per token, once",
+    past_training="undefined beyond the table",
+    reads="positions",
+    extension="new rows (grow_table), and training of them",
+    used_in="BERT (arXiv 1810.04805); OPT (arXiv 2205.01068); Whisper's decoder (arXiv 2212.04356)",
+    exempt={
+        "fractional_positions": "a table has no rows between rows",
+        "far_positions": "a table ends",
+    },
+)

@@ -29,6 +29,7 @@ from posenc.arguments import check_number, check_table, check_whole
 from posenc.embedding._join import by_axis, check_input, join
 from posenc.embedding._resize import Mode, check_size, layout_of, resize_grid, taps
 from posenc.encoding import EmbeddingEncoding
+from posenc.entry import Entry, Shape
 from posenc.factory_kwargs import Device, place_parameters
 
 
@@ -200,3 +201,29 @@ class LearnedGrid(EmbeddingEncoding):
             f"positions must be in a table of {' × '.join(map(str, self.size))} places, each coordinate from 0 to its "
             f"size − 1 (fractional ones half a token further), got {wrong.tolist()}: resized(size) makes a larger table"
         )
+
+
+def square(shape: Shape) -> dict[str, object]:
+    """The smallest square grid that has a place for max_length tokens."""
+    tokens = shape.get("max_length")
+    if not isinstance(tokens, int) or tokens < 1:
+        return {}
+    side = math.isqrt(tokens - 1) + 1
+    return {"size": (side, side)}
+
+
+ENTRY = Entry(
+    name="learned_grid",
+    encoding=LearnedGrid,
+    title="Learned embedding of a grid",
+    formula="x_t ← x_t + table[place of p], interpolated between places",
+    source="Dosovitskiy et al., arXiv 2010.11929, section 3.1",
+    parameters="(prefix + positions) × dim",
+    cost="one lookup and addition per token, once; 16 at fractional positions of two axes",
+    past_training="undefined beyond the table; a larger grid needs a resized table",
+    reads="positions",
+    extension="the table resized by interpolation (resized)",
+    used_in="ViT (arXiv 2010.11929); CLIP's image encoder (arXiv 2103.00020)",
+    defaults=square,
+    exempt={"far_positions": "a table ends"},
+)

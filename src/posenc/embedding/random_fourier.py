@@ -25,6 +25,7 @@ from posenc import positions as position
 from posenc.arguments import MOST_AXES, check_flag, check_number, check_table, check_whole
 from posenc.embedding._join import by_axis, with_waves
 from posenc.encoding import EmbeddingEncoding
+from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.phase import TensorFrequencies, angles, cos_sin, working_dtype
 
@@ -108,3 +109,18 @@ class RandomFourier(EmbeddingEncoding):
 
     def extra_repr(self) -> str:
         return f"{self.dim}, axes={self.axes}, scale={self.scale:g}{', learned=True' if self.learned else ''}"
+
+
+ENTRY = Entry(
+    name="random_fourier",
+    encoding=RandomFourier,
+    title="Random Fourier features, as in SAM's prompt encoder",
+    formula="x_t ← x_t + [sin 2π·p·f, cos 2π·p·f],  f ~ scale·N(0, 1), drawn once",
+    source="Tancik et al., arXiv 2006.10739, section 6.1",
+    parameters="axes × dim/2, drawn once, learned on request",
+    cost="one addition per token, once",
+    past_training="sums of waves never seen in training",
+    reads="positions",
+    extension="coordinates rescaled to the training range",
+    used_in="SAM (arXiv 2304.02643)",
+)

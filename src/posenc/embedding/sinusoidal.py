@@ -26,6 +26,7 @@ from posenc import positions as position
 from posenc.arguments import check_number, check_whole
 from posenc.embedding._join import Combine, check_combine, with_waves
 from posenc.encoding import EmbeddingEncoding
+from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.host import check_base, geometric
 from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
@@ -110,3 +111,18 @@ def _interleave(sin: Tensor, cos: Tensor) -> Tensor:
     pairs = cos.shape[-1]
     woven = torch.stack([sin[..., :pairs], cos], -1).flatten(-2)
     return torch.cat([woven, sin[..., pairs:]], -1)
+
+
+ENTRY = Entry(
+    name="sinusoidal",
+    encoding=Sinusoidal,
+    title="Sinusoidal position embedding",
+    formula="x_t ← x_t + [sin p·theta_j, cos p·theta_j],  theta_j = base^(−2j/dim)",
+    source="Vaswani et al., arXiv 1706.03762, section 3.5",
+    parameters="none",
+    cost="one addition per token, once",
+    past_training="sums of waves never seen in training",
+    reads="positions",
+    extension="none that leaves a trained model as it is: training at the new length",
+    used_in="the Transformer (arXiv 1706.03762); Whisper's encoder (arXiv 2212.04356)",
+)

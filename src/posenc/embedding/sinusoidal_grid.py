@@ -38,6 +38,7 @@ from posenc import positions as position
 from posenc.arguments import MOST_AXES, check_whole, shown
 from posenc.embedding._join import Combine, by_axis, check_combine, with_waves
 from posenc.encoding import EmbeddingEncoding
+from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.host import check_base, geometric
 from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
@@ -191,3 +192,19 @@ def _arranged(sin: Tensor, cos: Tensor, family: Family) -> Tensor:
     if family in ("timm", "perceiver"):
         return torch.stack([sin, cos], -3).flatten(-3)
     return torch.stack([sin, cos], -2).flip(-3).flatten(-3)
+
+
+ENTRY = Entry(
+    name="sinusoidal_grid",
+    encoding=SinusoidalGrid,
+    title="Sinusoidal embedding of a grid, 2D sin-cos",
+    formula="x_t ← x_t + [sin p_a·theta_i, cos p_a·theta_i] of each axis a,  theta_i = base^(−2·axes·i/dim)",
+    source="Chen et al., arXiv 2104.02057, section 5; Beyer et al., arXiv 2205.01580, section 2",
+    parameters="none",
+    cost="one addition per token, once",
+    past_training="sums of waves never seen in training",
+    reads="positions",
+    extension="coordinates rescaled to the training range",
+    used_in="MAE (arXiv 2111.06377); DiT (arXiv 2212.09748); Stable Diffusion 3 (arXiv 2403.03206); CogVideoX-2B "
+    "(arXiv 2408.06072)",
+)

@@ -33,46 +33,15 @@ if TYPE_CHECKING:
     from posenc.frequencies.spectrum import Scaling as Scaling
     from posenc.frequencies.spectrum import Spectrum as Spectrum
 
-__getattr__, _NAMES = lazy_names(
-    __name__,
-    {
-        "posenc.frequencies.bases": "base_for",
-        "posenc.frequencies.clex": "CLEX",
-        "posenc.frequencies.clipped": "Clipped",
-        "posenc.frequencies.modules": "NTKByParts PartNTK DynamicPositionInterpolation PositionInterpolation Llama3 "
-        "DynamicLongRoPE LongRoPE DynamicNTK NTKAware Proportional RIFLEx DyPE DynamicYaRN YaRN",
-        "posenc.frequencies.multiscale": "MultiScale",
-        "posenc.frequencies.resonance": "Resonance",
-        "posenc.frequencies.riflex": "identify_k",
-        "posenc.frequencies.spectrum": "Scaling Spectrum",
-    },
-)
-
-__all__ = [
-    "base_for",
-    "NTKByParts",
-    "PartNTK",
-    "CLEX",
-    "Clipped",
-    "DynamicPositionInterpolation",
-    "PositionInterpolation",
-    "Llama3",
-    "DynamicLongRoPE",
-    "LongRoPE",
-    "MultiScale",
-    "DynamicNTK",
-    "NTKAware",
-    "Proportional",
-    "RIFLEx",
-    "DyPE",
-    "identify_k",
-    "Resonance",
-    "Scaling",
-    "Spectrum",
-    "DynamicYaRN",
-    "YaRN",
-]
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_NAMES})
+HOMES = {  # the module of each name
+    "posenc.frequencies.bases": "base_for",
+    "posenc.frequencies.clex": "CLEX",
+    "posenc.frequencies.clipped": "Clipped",
+    "posenc.frequencies.modules": "NTKByParts PartNTK DynamicPositionInterpolation PositionInterpolation Llama3 "
+    "DynamicLongRoPE LongRoPE DynamicNTK NTKAware Proportional RIFLEx DyPE DynamicYaRN YaRN",
+    "posenc.frequencies.multiscale": "MultiScale",
+    "posenc.frequencies.resonance": "Resonance",
+    "posenc.frequencies.riflex": "identify_k",
+    "posenc.frequencies.spectrum": "Scaling Spectrum",
+}
+__getattr__, __dir__, __all__ = lazy_names(__name__, HOMES)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from posenc.hf.sources.presets import PRESETS as PRESETS
     from posenc.hf.sources.presets import preset as preset
 
-__getattr__, _NAMES = lazy_names(
+__getattr__, __dir__, _ = lazy_names(
     __name__,
     {
         "posenc.hf.config.compose": "rope_to_config",
@@ -79,7 +79,3 @@ __all__ = [
     "serve_flags",
     "write_gguf",
 ]
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_NAMES})

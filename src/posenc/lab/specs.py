@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from posenc.catalogue import SHAPE, Entry, encoding_info, list_encodings
-from posenc.encoding import HOOK_POINTS, Encoding
+from posenc.encoding import Encoding
 from posenc.lab.plugins import code_hash, encoding_class, is_plugin
 from posenc.schedule import Schedule
 
@@ -152,9 +152,8 @@ def entry_of(name: str) -> Entry:
     if not is_plugin(name):
         return encoding_info(name)
     cls = encoding_class(name)
-    hook_point = next(name for name, base in HOOK_POINTS.items() if issubclass(cls, base))
     title = (cls.__doc__ or "").strip().partition("\n")[0] or cls.__name__
-    return Entry(name, hook_point, cls, title, formula="", source="", parameters="", cost="", past_training="")
+    return Entry(name=name, encoding=cls, title=title, formula="", source="", parameters="", cost="", past_training="")
 
 
 def plugin_hashes(typed: Iterable[str]) -> dict[str, str]:

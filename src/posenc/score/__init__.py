@@ -1,61 +1,64 @@
 """Hook point 4, scores: s_i· ← f(s_i·; q, k, tokens), given queries, keys and tokens. One file, one encoding."""
 
-from posenc.score.cope import CoPE as CoPE
-from posenc.score.dape import DAPE as DAPE
-from posenc.score.data_alibi import DataDependentALiBi as DataDependentALiBi
-from posenc.score.decomposed import DecomposedRelative as DecomposedRelative
-from posenc.score.dual_chunk import DualChunk as DualChunk
-from posenc.score.forget import ForgetGate as ForgetGate
-from posenc.score.grape import GRAPEA as GRAPEA
-from posenc.score.grape_context import GRAPEContext as GRAPEContext
-from posenc.score.grape_path import GRAPEAP as GRAPEAP
-from posenc.score.kerple_weight import KERPLEWeight as KERPLEWeight
-from posenc.score.lm_infinite import LMInfinite as LMInfinite
-from posenc.score.mixture import Mixture as Mixture
-from posenc.score.path import PaTH as PaTH
-from posenc.score.path import reflected as reflected
-from posenc.score.repo import RePo as RePo
-from posenc.score.rerope import LeakyReRoPE as LeakyReRoPE
-from posenc.score.rerope import ReRoPE as ReRoPE
-from posenc.score.selective_rope import SelectiveRoPE as SelectiveRoPE
-from posenc.score.self_extend import SelfExtend as SelfExtend
-from posenc.score.shaw import Shaw as Shaw
-from posenc.score.shifted import STRING as STRING
-from posenc.score.streaming_llm import StreamingLLM as StreamingLLM
-from posenc.score.temperature import LogN as LogN
-from posenc.score.temperature import PowerTemperature as PowerTemperature
-from posenc.score.temperature import SSMax as SSMax
-from posenc.score.temperature import StepTemperature as StepTemperature
-from posenc.score.token_relative import TokenRelativeBias as TokenRelativeBias
-from posenc.score.transformer_xl import TransformerXL as TransformerXL
+from __future__ import annotations
 
-__all__ = [
-    "CoPE",
-    "DAPE",
-    "DataDependentALiBi",
-    "DecomposedRelative",
-    "DualChunk",
-    "ForgetGate",
-    "GRAPEA",
-    "GRAPEContext",
-    "GRAPEAP",
-    "KERPLEWeight",
-    "LMInfinite",
-    "Mixture",
-    "PaTH",
-    "reflected",
-    "RePo",
-    "LeakyReRoPE",
-    "ReRoPE",
-    "SelectiveRoPE",
-    "SelfExtend",
-    "Shaw",
-    "STRING",
-    "StreamingLLM",
-    "LogN",
-    "PowerTemperature",
-    "SSMax",
-    "StepTemperature",
-    "TokenRelativeBias",
-    "TransformerXL",
-]
+from typing import TYPE_CHECKING
+
+from posenc.lazy_imports import lazy_names
+
+if TYPE_CHECKING:
+    from posenc.score.cope import CoPE as CoPE
+    from posenc.score.dape import DAPE as DAPE
+    from posenc.score.data_alibi import DataDependentALiBi as DataDependentALiBi
+    from posenc.score.decomposed import DecomposedRelative as DecomposedRelative
+    from posenc.score.dual_chunk import DualChunk as DualChunk
+    from posenc.score.forget import ForgetGate as ForgetGate
+    from posenc.score.grape import GRAPEA as GRAPEA
+    from posenc.score.grape_context import GRAPEContext as GRAPEContext
+    from posenc.score.grape_path import GRAPEAP as GRAPEAP
+    from posenc.score.kerple_weight import KERPLEWeight as KERPLEWeight
+    from posenc.score.lm_infinite import LMInfinite as LMInfinite
+    from posenc.score.mixture import Mixture as Mixture
+    from posenc.score.path import PaTH as PaTH
+    from posenc.score.path import reflected as reflected
+    from posenc.score.repo import RePo as RePo
+    from posenc.score.rerope import LeakyReRoPE as LeakyReRoPE
+    from posenc.score.rerope import ReRoPE as ReRoPE
+    from posenc.score.selective_rope import SelectiveRoPE as SelectiveRoPE
+    from posenc.score.self_extend import SelfExtend as SelfExtend
+    from posenc.score.shaw import Shaw as Shaw
+    from posenc.score.shifted import STRING as STRING
+    from posenc.score.streaming_llm import StreamingLLM as StreamingLLM
+    from posenc.score.temperature import LogN as LogN
+    from posenc.score.temperature import PowerTemperature as PowerTemperature
+    from posenc.score.temperature import SSMax as SSMax
+    from posenc.score.temperature import StepTemperature as StepTemperature
+    from posenc.score.token_relative import TokenRelativeBias as TokenRelativeBias
+    from posenc.score.transformer_xl import TransformerXL as TransformerXL
+
+HOMES = {  # the module of each name, in the order of the catalogue
+    "posenc.score.shaw": "Shaw",
+    "posenc.score.decomposed": "DecomposedRelative",
+    "posenc.score.forget": "ForgetGate",
+    "posenc.score.data_alibi": "DataDependentALiBi",
+    "posenc.score.path": "PaTH reflected",
+    "posenc.score.transformer_xl": "TransformerXL",
+    "posenc.score.cope": "CoPE",
+    "posenc.score.dape": "DAPE",
+    "posenc.score.kerple_weight": "KERPLEWeight",
+    "posenc.score.token_relative": "TokenRelativeBias",
+    "posenc.score.mixture": "Mixture",
+    "posenc.score.selective_rope": "SelectiveRoPE",
+    "posenc.score.repo": "RePo",
+    "posenc.score.grape_context": "GRAPEContext",
+    "posenc.score.grape": "GRAPEA",
+    "posenc.score.grape_path": "GRAPEAP",
+    "posenc.score.temperature": "LogN PowerTemperature SSMax StepTemperature",
+    "posenc.score.self_extend": "SelfExtend",
+    "posenc.score.rerope": "LeakyReRoPE ReRoPE",
+    "posenc.score.dual_chunk": "DualChunk",
+    "posenc.score.shifted": "STRING",
+    "posenc.score.lm_infinite": "LMInfinite",
+    "posenc.score.streaming_llm": "StreamingLLM",
+}
+__getattr__, __dir__, __all__ = lazy_names(__name__, HOMES)

@@ -28,6 +28,7 @@ from torch.nn import functional as F
 
 from posenc.arguments import LONGEST, check_flag, check_heads, check_table, check_whole
 from posenc.encoding import Context, Reads, ScoreEncoding
+from posenc.entry import IN_ORDER, Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.heads import by_key_head
 from posenc.score._inputs import check_width
@@ -203,3 +204,19 @@ class CoPE(ScoreEncoding):
         extra = "" if self.relative is None else f", relative={self.relative}"
         extra += ", rotated=True" if self.rotated else ""
         return f"{self.head_dim}, max_position={self.max_position}, scaled={self.scaled}, gates={self.gates!r}{extra}"
+
+
+ENTRY = Entry(
+    name="cope",
+    encoding=CoPE,
+    title="CoPE: positions that count what a query chooses to count",
+    formula="s_ij ← s_ij + (q_i·table)[min(Σ_{l ≥ j} sigmoid(scale·q_i·k_l), max_position)]",
+    source="Golovneva et al., arXiv 2405.18719, section 4",
+    parameters="head_dim × (max_position + 1) per layer",
+    cost="a running sum and a gather over all logits",
+    past_training="nothing new, if counts reached max_position in training",
+    reads="content",
+    extension="none needed once counts have reached max_position",
+    used_in="its paper's own models; no other is known to us",
+    exempt=IN_ORDER,
+)

@@ -17,13 +17,17 @@ Departs from the source: the code is causal; keys after the query, where it has 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from posenc.arguments import check_heads, check_whole
 from posenc.bias._affine import Affine
+from posenc.bias.kerple import KERPLE
 from posenc.encoding import BiasEncoding, Context, Reads, ScoreEncoding, own_precision
+from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.score._members import bias_at, check_bias
 from posenc.structure import HeadMixing
@@ -90,3 +94,24 @@ class DAPE(ScoreEncoding):
 
     def extra_repr(self) -> str:
         return f"{self.num_heads}, hidden={self.hidden}"
+
+
+def _kerple(shape: Mapping[str, object]) -> dict[str, object]:
+    num_heads = shape.get("num_heads")
+    return {"bias": KERPLE(num_heads)} if "bias" not in shape and isinstance(num_heads, int) else {}
+
+
+ENTRY = Entry(
+    name="dape",
+    encoding=DAPE,
+    title="DAPE: a bias that adapts to the attention logits",
+    formula="s_ij ← s_ij + b_ij + f([s_ij; b_ij]),  f a network across the heads",
+    source="Zheng et al., arXiv 2405.14722, section on the method",
+    parameters="(2 × heads + 1) × hidden + (hidden + 1) × heads per layer, plus the bias's",
+    cost="a network at every query and key, tile by tile",
+    past_training="its bias extrapolates as it does alone, adapted by a network outside its training range",
+    reads="distances and content",
+    extension="as its bias",
+    used_in="its paper's own models; no other is known to us",
+    defaults=_kerple,
+)

@@ -29,6 +29,7 @@ from torch.nn import functional as F
 
 from posenc.arguments import check_heads, check_number, check_table, check_whole
 from posenc.encoding import Context, Reads, ScoreEncoding
+from posenc.entry import IN_ORDER, Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.score._inputs import features_of, later, own_index, wide_linear
 from posenc.structure import Decay
@@ -138,3 +139,19 @@ class DataDependentALiBi(ScoreEncoding):
         extra = f"gate_dim={self.gate_dim}" if self.form == "rows" else f"bias_init={self.bias_init:g}"
         extra += f", post_log_scale={self.post_log_scale:g}"
         return f"{self.dim}, num_heads={self.num_heads}, form={self.form!r}, {extra}"
+
+
+ENTRY = Entry(
+    name="data_alibi",
+    encoding=DataDependentALiBi,
+    title="Data-dependent ALiBi",
+    formula="s_ij ← s_ij + Σ_{j < l ≤ i} log f_l · post_log_scale, or other gates for later keys",
+    source="x-transformers, after Lin et al., arXiv 2503.02130",
+    parameters="(dim + 1) × heads per layer, twice that in both directions; 2 × gate_dim × dim × heads per query",
+    cost="one small projection, a running sum over all logits; a product of small queries and keys for form 'rows'",
+    past_training="logits keep decaying with distance; nothing new appears",
+    reads="content",
+    extension="none needed by its definition",
+    used_in="none known to us; a part of x-transformers",
+    exempt=IN_ORDER,
+)

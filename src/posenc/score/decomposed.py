@@ -26,6 +26,7 @@ from torch.nn import functional as F
 from posenc import positions as position
 from posenc.arguments import check_number, check_table, check_whole, check_window
 from posenc.encoding import Context, ScoreEncoding
+from posenc.entry import Entry, square_window
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.score._inputs import check_width
 from posenc.structure import LowRank
@@ -170,3 +171,19 @@ def _read(by_row: Tensor, row: Tensor) -> Tensor:
     above = (row - low).to(by_row.dtype)
     first, second = (by_row.gather(-1, at.long()) for at in (low, (low + 1).clamp(max=by_row.shape[-1] - 1)))
     return first * (1 - above) + second * above
+
+
+ENTRY = Entry(
+    name="decomposed",
+    encoding=DecomposedRelative,
+    title="Decomposed relative positions of MViTv2, ViTDet and SAM",
+    formula="s_ij ← s_ij + Σ_axis q_i·table_axis[clip(p_i − p_j)]",
+    source="Li et al., arXiv 2112.01526, section 4.1, eq. 4",
+    parameters="head_dim × Σ_axis (2·window − 1) per layer",
+    cost="a product of q with each axis' table, one gather per axis over all logits",
+    past_training="differences outside the window use the tables' edge; resized(window) interpolates the tables",
+    reads="distances and content",
+    extension="the tables resized by interpolation (resized)",
+    used_in="MViTv2 (arXiv 2112.01526); ViTDet (arXiv 2203.16527); SAM (arXiv 2304.02643)",
+    defaults=lambda shape: square_window(shape, 14),
+)

@@ -36,6 +36,7 @@ from torch.nn import functional as F
 
 from posenc.arguments import check_flag, check_heads, check_number, check_whole
 from posenc.encoding import Context, Reads, ScoreEncoding
+from posenc.entry import IN_ORDER, Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.score._inputs import checked_features, later, wide_linear
 from posenc.structure import Decay
@@ -155,3 +156,19 @@ class ForgetGate(ScoreEncoding):
         return (
             f"{self.dim}, num_heads={self.num_heads}, kind={self.kind!r}{extra}{', scaled=True' if self.scaled else ''}"
         )
+
+
+ENTRY = Entry(
+    name="fox",
+    encoding=ForgetGate,
+    title="FoX: the forget gates of the Forgetting Transformer",
+    formula="s_ij ← s_ij + Σ_{j < l ≤ i} log f_l,  f_l = sigmoid(weight · x_l + bias)",
+    source="Lin et al., arXiv 2503.02130; with the opposite sign CABLE, Veisi et al., arXiv 2503.08067",
+    parameters="(dim + 1) × heads per layer",
+    cost="one small projection, a running sum over all logits; one number per head and token in the cache",
+    past_training="logits keep decaying with distance; nothing new appears",
+    reads="content",
+    extension="none needed by its definition",
+    used_in="its paper's own models; no other is known to us",
+    exempt=IN_ORDER,
+)

@@ -14,11 +14,15 @@ Departs from the source: b may be any bias of positions; ALiBi with given slopes
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
 from posenc.arguments import check_heads
+from posenc.bias.kerple import KERPLE
 from posenc.encoding import BiasEncoding, Context, Reads, ScoreEncoding, softcapped
+from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.score._members import bias_at, check_bias, products
 from posenc.structure import Kernel
@@ -69,3 +73,24 @@ class KERPLEWeight(ScoreEncoding):
 
     def extra_repr(self) -> str:
         return f"{self.num_heads}"
+
+
+def _power(shape: Mapping[str, object]) -> dict[str, object]:
+    num_heads = shape.get("num_heads")
+    return {"bias": KERPLE(num_heads, kind="power")} if "bias" not in shape and isinstance(num_heads, int) else {}
+
+
+ENTRY = Entry(
+    name="kerple_weight",
+    encoding=KERPLEWeight,
+    title="KERPLE's weight kernel: a factor on the dot products that decays with distance",
+    formula="s_ij ← s_ij + (exp(−a_h·|p_j − p_i|^p_h) − 1) · scale · q_i·k_j",
+    source="Chi et al., arXiv 2205.09921, by the authors' code",
+    parameters="2 × heads per layer",
+    cost="one factor for every query and key, tile by tile",
+    past_training="dot products with far keys decay to 0, so far keys get equal logits",
+    reads="distances",
+    extension="none needed: the kernel decays with distance",
+    used_in="its paper's own models; no other is known to us",
+    defaults=_power,
+)

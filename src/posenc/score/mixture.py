@@ -15,14 +15,17 @@ Departs from the source: weights per head, or per head and query, where the note
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from posenc.arguments import check_flag, check_heads, check_whole
+from posenc.bias.alibi import ALiBi
 from posenc.encoding import BiasEncoding, Context, Encoding, Reads, Scope, ScoreEncoding
+from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
+from posenc.rotary.rope import RoPE
 from posenc.score._inputs import features_of, own_index, wide_linear
 from posenc.score._members import (
     alone,
@@ -221,3 +224,26 @@ class Mixture(ScoreEncoding):
         names = [" + ".join(type(encoding).__name__ for encoding in member) or "none" for member in self._lists()]
         extra = f", adaptive=True, dim={self.dim}" if self.adaptive else ""
         return f"{self.num_heads}, members=({', '.join(names)}){extra}"
+
+
+def _rotation_bias_or_neither(shape: Mapping[str, object]) -> dict[str, object]:
+    head_dim, num_heads = shape.get("head_dim"), shape.get("num_heads")
+    if "members" in shape or not isinstance(head_dim, int) or not isinstance(num_heads, int):
+        return {}
+    return {"members": [RoPE(head_dim), ALiBi(num_heads), []]}
+
+
+ENTRY = Entry(
+    name="mixture",
+    encoding=Mixture,
+    title="A learned mixture of encodings",
+    formula="s_ij ← Σ_m softmax(logits_h)_m · score_m(s)_ij,  score_m what member m alone makes of s",
+    source="no paper; its members here: RoPE, arXiv 2104.09864, and ALiBi, arXiv 2108.12409",
+    parameters="heads × members per layer, times dim + 1 if adaptive, and the members'",
+    cost="one product as wide as all rotations together; with score encodings, each member's cost over all logits",
+    past_training="each member behaves as it does alone, with the weights learned in training",
+    reads="distances",
+    extension="as its members",
+    used_in="none known to us",
+    defaults=_rotation_bias_or_neither,
+)

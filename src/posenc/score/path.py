@@ -30,6 +30,7 @@ from torch.nn import functional as F
 
 from posenc.arguments import check_heads, check_number, check_table, check_whole
 from posenc.encoding import Context, Reads, Scope, ScoreEncoding, softcapped
+from posenc.entry import IN_ORDER, Entry, a_key_head_per_query_head
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.heads import by_key_head
 from posenc.score._inputs import check_key_heads, check_width, features_of, wide_linear
@@ -232,3 +233,20 @@ def _solved(system: Tensor, alone: Tensor) -> Tensor:
         grouped = alone.reshape(batch, -1, group * queries, tokens)
     solved: Tensor = torch.linalg.solve_triangular(system, grouped, upper=False, left=False, unitriangular=True)
     return solved.reshape(alone.shape)
+
+
+ENTRY = Entry(
+    name="path",
+    encoding=PaTH,
+    title="PaTH: accumulated Householder reflections",
+    formula="s_ij = scale · q_i · H_i H_{i−1} … H_{j+1} · k_j,  H_t = I − beta_t w_t w_tᵀ",
+    source="Yang et al., arXiv 2505.16381",
+    parameters="rank × (dim + num_kv_heads · head_dim) + (dim + 1 + 3 · head_dim) × num_kv_heads per layer",
+    cost="a second product of queries with every 128 keys; head_dim + 1 numbers per key head and token cached",
+    past_training="longer products of the same reflections",
+    reads="content",
+    extension="none of its own; its paper joins it with forget gates",
+    used_in="its paper's own models; no other is known to us",
+    defaults=a_key_head_per_query_head,
+    exempt=IN_ORDER,
+)

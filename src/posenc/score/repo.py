@@ -27,6 +27,7 @@ from torch.nn import functional as F
 
 from posenc.arguments import check_heads, check_number, check_whole
 from posenc.encoding import Context, Reads, ScoreEncoding, Table, float64_if_supported
+from posenc.entry import Entry, a_key_head_per_query_head
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.rotation import Layout
 from posenc.rotary.rope import RoPE
@@ -153,3 +154,20 @@ class RePo(ScoreEncoding):
     def extra_repr(self) -> str:
         sizes = f"{self.dim}, head_dim={self.head_dim}, num_kv_heads={self.num_kv_heads}, mid={self.mid}"
         return f"{sizes}, rho={self.rho:g}" if self.axes else sizes
+
+
+ENTRY = Entry(
+    name="repo",
+    encoding=RePo,
+    title="RePo: RoPE at positions that each token chooses",
+    formula="s_ij = scale · R(p_i)q_i · R(p_j)k_j,  p_t = final · (silu(gate·x_t) ⊙ content·x_t)",
+    source="Li et al., arXiv 2512.14391",
+    parameters="(2 · dim + num_kv_heads) × dim/8 per layer",
+    cost="a network of width dim/8, a rotation of q and all keys; one number per key head and key in the cache",
+    past_training="positions do not count tokens: familiar tokens get no new angles",
+    reads="content",
+    extension="a fixed scaling of its frequencies, untested by its authors",
+    used_in="SakanaAI/RePo-OLMo2-1B-stage2-L5, from layer 5 on (OLMo2-1B-stage2-seed42-SEXMH-L5.yaml)",
+    defaults=a_key_head_per_query_head,
+    exempt={"positions_matter": "a position is chosen by its token; indices are not read"},
+)

@@ -32,6 +32,7 @@ from torch.nn import functional as F
 
 from posenc.arguments import check_choice, check_flag, check_heads, check_number, check_whole
 from posenc.encoding import Context, Reads, Scope, ScoreEncoding, float64_if_supported
+from posenc.entry import IN_ORDER, Entry, a_key_head_per_query_head
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.host import check_base, geometric
 from posenc.score._inputs import check_key_heads, check_width, features_of, wide_linear
@@ -221,3 +222,20 @@ def _stepped(x: Tensor, before: Tensor) -> Tensor:
     """What the token before each one has, ``(batch, heads, keys, width)``; 0 where a text begins."""
     rows = (before + 1)[:, None, :, None].expand(*x.shape)
     return F.pad(x, (0, 0, 1, 0)).gather(2, rows)
+
+
+ENTRY = Entry(
+    name="selective_rope",
+    encoding=SelectiveRoPE,
+    title="Selective RoPE: rotation by the sum of angles that tokens choose",
+    formula="s_ij = scale · R(angle_i)q_i · R(angle_j)k_j,  angle_t = temperature ⊙ Σ_{l ≤ t} phi(x_l)",
+    source="Movahedi et al., arXiv 2511.17388",
+    parameters="rank × (dim + num_kv_heads · head_dim/2) + 4 × num_kv_heads · head_dim/2 per layer",
+    cost="a small projection, a running sum, a rotation of q and all keys; head_dim/2 numbers per key in the cache",
+    past_training="sums of angles keep growing, modulo a full rotation",
+    reads="content",
+    extension="none of its own",
+    used_in="its paper's own models; no other is known to us",
+    defaults=a_key_head_per_query_head,
+    exempt=IN_ORDER,
+)

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from posenc.arguments import LONGEST, check_flag, check_number, check_table, check_whole
 from posenc.encoding import Context, ScoreEncoding
+from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.score._inputs import check_width
 from posenc.structure import Vectors
@@ -117,3 +118,19 @@ class Shaw(ScoreEncoding):
 
     def extra_repr(self) -> str:
         return f"{self.head_dim}, max_distance={self.max_distance}, values={self.value_table is not None}"
+
+
+ENTRY = Entry(
+    name="shaw",
+    encoding=Shaw,
+    title="Shaw's relative position representations",
+    formula="s_ij ← s_ij + scale · q_i·key_table[r],  o_i ← o_i + Σ_j a_ij value_table[r],  r = clip(p_j − p_i)",
+    source="Shaw et al., arXiv 1803.02155, eq. 3 and 4",
+    parameters="2 × (2·max_distance + 1) × head_dim per layer",
+    cost="one product of q with the table, one gather over all logits",
+    past_training="all distances beyond max_distance share one vector",
+    reads="distances and content",
+    extension="none needed by its definition; far keys share the last vector",
+    used_in="Music Transformer (arXiv 1809.04281)",
+    exempt={"fractional_positions": "a table has no rows between rows"},
+)

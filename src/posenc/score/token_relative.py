@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from posenc.arguments import LONGEST, check_heads, check_number, check_table, check_whole
 from posenc.encoding import Context, Reads, ScoreEncoding
+from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.score._inputs import features_of, wide_linear
 from posenc.structure import Vectors
@@ -118,3 +119,19 @@ class TokenRelativeBias(ScoreEncoding):
 
     def extra_repr(self) -> str:
         return f"{self.dim}, num_heads={self.num_heads}, extent={self.extent}, relative_dim={self.relative_dim}"
+
+
+ENTRY = Entry(
+    name="token_relative",
+    encoding=TokenRelativeBias,
+    title="A distance bias that the query's token mixes from learned profiles",
+    formula="s_ij ← s_ij + (W x_i)_h · P[p_i − p_j],  for distances of 0 … extent − 1",
+    source="Inkling in transformers 5.23, of the kind of Shaw et al., arXiv 1803.02155",
+    parameters="dim × heads · relative_dim + relative_dim × extent per layer",
+    cost="one small projection; relative_dim numbers per head and token in the cache",
+    past_training="far keys get no bias",
+    reads="distances and content",
+    extension="none of its own",
+    used_in="Inkling (as in transformers 5.23)",
+    exempt={"fractional_positions": "a table has no rows between rows"},
+)

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from posenc.arguments import LONGEST, check_heads, check_number, check_table, check_whole
 from posenc.encoding import Context, Reads, ScoreEncoding
+from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.host import check_base, geometric
 from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
@@ -190,3 +191,18 @@ class TransformerXL(ScoreEncoding):
         if self.learned_distances is not None:
             form = f"learned_distances={self.learned_distances}"
         return f"{self.dim}, num_heads={self.num_heads}, head_dim={self.head_dim}, {form}"
+
+
+ENTRY = Entry(
+    name="transformer_xl",
+    encoding=TransformerXL,
+    title="Transformer-XL's relative positions",
+    formula="s_ij ← scale · ((q_i + u)·k_j + (q_i + v)·W r_(p_i − p_j)),  r sinusoids of the distance",
+    source="Dai et al., arXiv 1901.02860, section 3.3",
+    parameters="(dim + 2) × heads · head_dim per layer",
+    cost="one product of q with W, one with waves over all logits",
+    past_training="waves at phases never seen in training, unless distances are clamped",
+    reads="distances and content",
+    extension="distances clamped to the training range",
+    used_in="Transformer-XL (arXiv 1901.02860); XLNet (arXiv 1906.08237)",
+)

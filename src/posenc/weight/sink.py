@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from posenc.arguments import check_flag, check_heads, check_number
 from posenc.encoding import Context, Reads, WeightEncoding
+from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.structure import Sink
 
@@ -86,3 +87,18 @@ class AttentionSink(WeightEncoding):
 
     def extra_repr(self) -> str:
         return f"{self.num_heads}, learned={self.learned}, logit={self.logit:g}"
+
+
+ENTRY = Entry(
+    name="sink",
+    encoding=AttentionSink,
+    title="Attention sink: a logit that takes weight and has no value",
+    formula="a_ij = exp(s_ij) / (exp(z_h) + Σ_l exp(s_il))",
+    source="gpt-oss, arXiv 2508.10925, section 2.2; softmax off by one, Miller 2023",
+    parameters="heads per layer",
+    cost="one factor per query, from the log-sum-exp of its logits",
+    past_training="the more keys, the less weight the sink gets",
+    reads="nothing",
+    extension="none of its own",
+    used_in="gpt-oss (arXiv 2508.10925); DeepSeek-V4 and MiMo-V2-Flash (as in transformers 5.23)",
+)

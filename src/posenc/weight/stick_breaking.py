@@ -26,6 +26,7 @@ from torch.nn import functional as F
 
 from posenc.arguments import check_flag, check_heads, check_whole
 from posenc.encoding import Context, Reads, WeightEncoding
+from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.structure import Sticks
 
@@ -143,3 +144,19 @@ def _own_key(scores: Tensor, context: Context) -> Tensor:
     queries, keys = scores.shape[-2:]  # the queries are the last tokens of the keys
     index = torch.arange(keys, device=scores.device)
     return index == (torch.arange(queries, device=scores.device) + (keys - queries))[:, None]
+
+
+ENTRY = Entry(
+    name="stick-breaking",
+    encoding=StickBreaking,
+    title="Stick-breaking attention",
+    formula="a_ij = sigmoid(s_ij) · Π_{j < l < i} (1 − sigmoid(s_il))",
+    source="Tan et al., arXiv 2410.17980, section 2",
+    parameters="none",
+    cost="a running sum over all logits instead of softmax",
+    past_training="recent keys keep their weights, farther keys share the rest",
+    reads="content",
+    extension="none needed by its definition",
+    used_in="its paper's own models; no other is known to us",
+    exempt={"shuffled_positions": "keys must lie in the order of the text"},
+)

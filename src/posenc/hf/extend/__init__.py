@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from posenc.hf.extend.result import Extension as Extension
     from posenc.hf.extend.tuning import Recipe as Recipe
 
-__getattr__, _NAMES = lazy_names(
+__getattr__, __dir__, _ = lazy_names(
     __name__,
     {
         "posenc.hf.extend.config_only": "ConfigExtension extend_config",
@@ -45,7 +45,3 @@ __getattr__, _NAMES = lazy_names(
         "posenc.hf.extend.tuning": "Recipe",
     },
 )
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_NAMES})

@@ -19,7 +19,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from posenc.catalogue import encoding_info, list_encodings
-from posenc.catalogue.entry import Entry
+from posenc.entry import Entry
 from posenc.lab.cost.costs import Costs
 from posenc.lab.files import write_atomically
 from posenc.lab.metrics import Metric

@@ -1,16 +1,20 @@
-"""One entry of the catalogue: an encoding, what is known of it, and how it is built for a model's shape."""
+"""One entry of the catalogue: an encoding, what is known of it, and how it is built for a model's shape.
+
+The module of an encoding states its own below the class, as ``ENTRY``, or as ``ENTRIES`` where it has several;
+`posenc.catalogue` collects them.
+"""
 
 from __future__ import annotations
 
 import difflib
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-from posenc.encoding import Encoding
+from posenc.encoding import HOOK_POINTS, Encoding
 from posenc.factory_kwargs import place_parameters
-from posenc.frequencies.spectrum import Scaling
 
 SHAPE = ("dim", "num_heads", "num_kv_heads", "head_dim", "max_length", "train_length")  # words that describe a model
 READS = {
@@ -25,18 +29,26 @@ Shape = Mapping[str, object]
 _KNOWN: dict[type | None, Mapping[str, inspect.Parameter]] = {}  # reading a signature takes longer than building
 
 
+class _Scaling(Protocol):
+    """What an entry needs of a `posenc.frequencies.Scaling`, which lies in a layer above."""
+
+    __name__: str
+
+    @classmethod
+    def lengths_for(cls, train_length: int) -> dict[str, int]: ...
+
+
 def _no_defaults(shape: Shape) -> dict[str, object]:
     return {}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Entry:
     """One encoding and what is known of it. How it is trained, its class says; see `Encoding`.
 
     Attributes:
         name: lower case, as the command line takes it.
-        hook_point: a key of `HOOK_POINTS`, or "none" for the empty list.
-        encoding: the class, or None for the empty list.
+        encoding: the class, or None for the empty list and for a scaling, which scales `RoPE`.
         title, formula, source, parameters, cost: for readers.
         past_training: what happens past the training length, by definition rather than by measurement.
         reads: what a score depends on apart from q·k, of `READS`, joined by " and ".
@@ -50,8 +62,7 @@ class Entry:
     """
 
     name: str
-    hook_point: str
-    encoding: type[Encoding] | None
+    encoding: type[Encoding] | None = None
     title: str
     formula: str
     source: str
@@ -61,11 +72,17 @@ class Entry:
     reads: str = ""
     extension: str = ""
     used_in: str = ""
-    scaling: type[Scaling] | None = None
+    scaling: type[_Scaling] | None = None
     extends_context: bool = False
     defaults: Callable[[Shape], Mapping[str, object]] = _no_defaults
     own_positions: bool = False
     exempt: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def hook_point(self) -> str:
+        """Where it acts, a key of `HOOK_POINTS`; "none" for the empty list."""
+        cls = self.encoding
+        return "none" if cls is None else next(name for name, base in HOOK_POINTS.items() if issubclass(cls, base))
 
     @property
     def kind(self) -> str:
@@ -177,3 +194,23 @@ def nearest(word: str, known: Sequence[str]) -> str:
     """ ", did you mean …?" or the list of what is known."""
     close = difflib.get_close_matches(word, known, n=1)
     return f": did you mean {close[0]!r}?" if close else f": known are {', '.join(known)}"
+
+
+# What the entries of several encodings say of them.
+
+IN_ORDER = {
+    "positions_matter": "counts what tokens say in the order of the text; positions are not read",
+    "shuffled_positions": "keys must lie in the order of the text",
+}
+
+
+def a_key_head_per_query_head(shape: Shape) -> dict[str, object]:
+    """As many key heads as query heads."""
+    return {"num_kv_heads": shape["num_heads"]} if "num_heads" in shape else {}
+
+
+def square_window(shape: Shape, side: int) -> dict[str, object]:
+    """The smallest square window that holds the tokens of training; where they are not known, the source's own."""
+    train_length = shape.get("train_length")
+    side = math.isqrt(train_length - 1) + 1 if isinstance(train_length, int) else side
+    return {"window": (side, side)}
