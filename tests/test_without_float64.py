@@ -27,7 +27,7 @@ def test_attention_makes_no_float64(name, backend: Backend, monkeypatch):
         pytest.fail(str(error))
     encodings = case.make(torch.float32)
     for module in (phase, temperature, selective_rope, repo, grape_context, rerope, self_extend):
-        monkeypatch.setattr(module, "widest", lambda device: torch.float32)
+        monkeypatch.setattr(module, "float64_if_supported", lambda device: torch.float32)
     q, k, v = (t.requires_grad_() for t in heads_of(case, TOKENS, TOKENS, dtype=torch.float32))
     x = torch.randn(2, TOKENS, case.dim)
     positions = case.positions(torch.arange(TOKENS)) if case.axes > 1 else None

@@ -76,7 +76,7 @@ def test_a_gain_costs_no_second_rounding(gain, traced, monkeypatch):
 
 def test_a_device_without_float64_never_meets_one(monkeypatch):
     """The form for such devices, on this one: no tensor on the way is of float64."""
-    monkeypatch.setattr(phase, "widest", lambda device: torch.float32)
+    monkeypatch.setattr(phase, "float64_if_supported", lambda device: torch.float32)
     with WithoutFloat64():
         for positions in (torch.arange(100), torch.arange(100) / 3):
             dtype = phase.working_dtype(torch.float32, positions.device)
