@@ -1,8 +1,7 @@
 """The evidence behind the table of engines: references, disputed cells, second routes, vectors.
 
-References come from `posenc.engines.reference_formulas`, disputed cells from the records of `posenc engines check`,
-the rest from ``benchmarks/results/engine_hand_checks.json`` and ``vectors_in_engines.json``, which the scripts of these
-names write.
+References come from `benchmarks.engines.reference_formulas`, disputed cells from the bench's records, the rest from
+``benchmarks/results/engine_hand_checks.json`` and ``vectors_in_engines.json``, which scripts of the bench write.
 """
 
 from __future__ import annotations
@@ -14,10 +13,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from guide.engine_table import cases_by_name
+from benchmarks.engines.check import Cell
+from benchmarks.engines.reference_formulas import Source, authors_sources
+from benchmarks.engines.table import cases_by_name
+
 from guide.records import ROOT
-from posenc.engines.check import Cell
-from posenc.engines.reference_formulas import Source, authors_sources
 from posenc.hf.serving.engines import title
 
 HAND = ROOT / "benchmarks" / "results" / "engine_hand_checks.json"
@@ -27,13 +27,13 @@ _ENGINE = "; this engine: "
 
 @cache
 def hand_checks() -> tuple[dict[str, Any], ...]:
-    """The record of benchmarks/engine_hand_checks.py, a line for each cell."""
+    """The record of benchmarks/engines/hand_checks.py, a line for each cell."""
     return tuple(json.loads(Path(HAND).read_text(encoding="utf-8")))
 
 
 @cache
 def vector_runs() -> dict[str, Any]:
-    """The record of benchmarks/vectors_in_engines.py, by engine."""
+    """The record of benchmarks/engines/vectors_in_engines.py, by engine."""
     content: dict[str, Any] = json.loads(Path(VECTORS).read_text(encoding="utf-8"))
     return content
 
@@ -64,7 +64,7 @@ def _references(cells: Sequence[Cell]) -> str:
     missing = "; ".join(f"{model}: {', '.join(known)}" for model, known in alone.items())
     return (
         "A result counts as right or wrong only where three references agree to 1e-6: posenc, transformers, and the "
-        "formula of the rope type's authors. `posenc.engines.reference_formulas` implements the authors' formulas "
+        "formula of the rope type's authors. `benchmarks.engines.reference_formulas` implements the authors' formulas "
         "again in plain Python, without posenc's code, and the tests compare them with numbers that the authors' files "
         "computed at the commits linked here. *Frequencies alone*: the key that decides the gain exists in "
         "transformers but not in the authors' code, so the gain has two references. M-RoPE on text is RoPE, as all "
@@ -102,7 +102,7 @@ def _hand(cells: Sequence[Cell]) -> str:
             )
     return (
         "Two cells of each engine, one right and one wrong where there is a wrong one, were computed again by "
-        "[a script](../benchmarks/engine_hand_checks.py) that shares no code with the check. It calls the engine's "
+        "[a script](../benchmarks/engines/hand_checks.py) that shares no code with the check. It calls the engine's "
         "class or program on a config written by hand and compares the result with its own formulas, or, for whole "
         "models, with a Llama in numpy. Its random weights differ from the check's, and so do differences of "
         "logits.\n\n" + "\n".join(lines)

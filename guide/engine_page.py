@@ -1,4 +1,4 @@
-"""The page of engines' measured rotations, and texts for their issue trackers, from `posenc engines check`'s records.
+"""The page of engines' measured rotations, and texts for their issue trackers, from the bench's records.
 
     engine_page()     docs/engine-table.md: engine, rope type and keys with figures, versions, dates and remedies
     issue_texts()     docs/upstream/NAME.md: for each engine its reproducible differences from transformers
@@ -15,13 +15,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from benchmarks.engines.adapters import NAMES as ADAPTERS
+from benchmarks.engines.check import Cell, Engine, committed, lengths, worst
+from benchmarks.engines.table import REFERENCE, cases_by_name, tried
+
 from guide.engine_evidence import evidence
-from guide.engine_table import REFERENCE, cases_by_name, tried
 from guide.records import ROOT
-from posenc.engines.adapters import NAMES as ADAPTERS
-from posenc.engines.check import Cell, Engine, committed, lengths, worst
 from posenc.hf.serving.engines import SPELLINGS, title
 
+COMMAND = "python -m benchmarks.engines"
 LINES = ROOT / "benchmarks" / "results" / "engine_lines.jsonl"
 DRAFTS = ROOT / "benchmarks" / "results" / "draft_heads.json"
 CAUSES = Path(__file__).with_name("engine_causes.json")
@@ -276,8 +278,8 @@ def _printed_lines() -> Iterator[str]:
         f"For {len(right)} configs at least one engine built a command and computed it right. *Not built*: the "
         "arguments were parsed, but the model class needs compiled kernels, the repository's own code or an image "
         "processor, or is transformers' own, which vLLM wraps; the rotation was not checked then. "
-        "[The record](../benchmarks/results/engine_lines.jsonl) has every command; `python benchmarks/engine_lines.py "
-        "vllm` makes it."
+        "[The record](../benchmarks/results/engine_lines.jsonl) has every command; `python -m benchmarks.engines.lines "
+        "vllm` makes it. A command that posenc prints in another form since that date has not been run."
     )
     failed = [line for line in lines if line["state"] in ("wrong", "refused", "not parsed")]
     if failed:
@@ -314,8 +316,8 @@ def _drafts() -> str:
         "so multi-token prediction layers draft under another rotation than the model's. Write the block into "
         "config.json instead.\n\n"
         "Checked was the config object that each engine's own code makes for the draft; no draft model was built and "
-        "no token drafted ([record](../benchmarks/results/draft_heads.json), `python benchmarks/draft_heads.py vllm`). "
-        "Other engines were not tested.\n\n" + "\n".join(table)
+        "no token drafted ([record](../benchmarks/results/draft_heads.json), `python -m benchmarks.engines.draft_heads "
+        "vllm`). Other engines were not tested.\n\n" + "\n".join(table)
     )
 
 
@@ -333,9 +335,9 @@ def _program() -> str:
         'block = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8192}\n'
         'print(verdict("vllm", [block], model_type="llama"))\n'
         "```\n\n"
-        "The records, a line for each case, are in `src/posenc/engines/records`; its README names the fields. "
-        "`python -m guide.engine_table` makes the table that posenc carries, `python -m guide.pages` this page and the "
-        f"texts in [{_FOLDER}](upstream/README.md)."
+        "The records, a line for each case, are in `benchmarks/engines/records`; its README names the fields. "
+        "`python -m benchmarks.engines.table` makes the table that posenc carries, `python -m guide.pages` this page "
+        f"and the texts in [{_FOLDER}](upstream/README.md)."
     )
 
 
@@ -391,7 +393,7 @@ def _issues(wrong: Sequence[Cell]) -> Iterator[str]:
             f"Model types: {models}. Written with {keys}.",
             f"The case with the largest difference, `{shown.case}`, {_what(shown)}:",
             f"```json\n{config}\n```",
-            f"To reproduce: `posenc engines check --engine {shown.engine} --rope \"{shown.case.split('/')[1]}\"`",
+            f"To reproduce: `{COMMAND} --engine {shown.engine} --rope \"{shown.case.split('/')[1]}\"`",
         ])  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """``python -m guide.engine_picture``: the table of engines by kind of rotation as the README's picture.
 
-From the engine table that `posenc.hf` carries, which `guide.engine_table` makes from the records. A test fails where
+From the engine table that `posenc.hf` carries, which benchmarks/engines makes from its records. A test fails where
 the picture is older than the table.
 """
 

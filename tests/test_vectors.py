@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.engines.cases import vector_cases
 
-from posenc.engines.cases import vector_cases
 from posenc.hf import model_from_config, read_rope
 from posenc.hf.config.rotation import text_rope
 
@@ -105,9 +105,8 @@ def test_the_reader_in_cpp(tmp_path: Path) -> None:
 
 @pytest.mark.reference
 def test_transformers_reads_every_case_as_the_file_says() -> None:
+    from benchmarks.engines.transformers_rotary import rotary_module, transformers_frequencies
     from transformers import AutoConfig
-
-    from posenc.engines.transformers_rotary import rotary_module, transformers_frequencies
 
     def as_transformers_reads(config: dict[str, Any], length: int, kind: str) -> tuple[list[float], float]:
         module = rotary_module(AutoConfig.for_model(**json.loads(json.dumps(config))))

@@ -1,9 +1,9 @@
 """Writes rope-v1.json: what 241 configurations mean, wherever posenc and transformers agree.
 
-    python vectors/make.py            # needs posenc and transformers; prints how many cases agree
+    python -m vectors.make            # needs posenc and transformers; prints how many cases agree
 
-Each case of `posenc.engines.cases.vector_cases` is read by posenc, and its config is given to transformers' own rotary
-module. A case goes into the file only where all frequencies and gains agree to 1e-6 (transformers keeps them in
+Each case of `benchmarks.engines.cases.vector_cases` is read by posenc, and its config is given to transformers' own
+rotary module. A case goes into the file only where all frequencies and gains agree to 1e-6 (transformers keeps them in
 float32); else it is printed as disputed. cos and sin are computed in float64 from posenc's frequencies, which are
 correctly rounded.
 """
@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from benchmarks.engines.cases import Case, vector_cases
+from benchmarks.engines.transformers_rotary import rotary_module, transformers_frequencies
 from transformers import AutoConfig
 
-from posenc.engines.cases import Case, vector_cases
-from posenc.engines.transformers_rotary import rotary_module, transformers_frequencies
 from posenc.hf import model_from_config, read_rope
 from posenc.hf.config.rotation import text_rope
 

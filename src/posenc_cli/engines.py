@@ -11,11 +11,11 @@ def engines_parser() -> argparse.ArgumentParser:
     """The parser of ``posenc engines``."""
     parser = Parser(
         "engines",
-        "check: run engines' own code on tiny models of every rope type and compare with transformers. "
+        "check: what was measured of engines' own code for the rotation of --checkpoint, compared with transformers. "
         "probe: ask a running server for completions at growing lengths; no weights and no second engine are needed.",
         epilog="Exit codes of probe: 0 if positions are right up to --length, 1 for a fault (scaling not applied, "
         "context capped, prompts truncated), 3 if inconclusive. Of check: 0 if every result is right, 1 if an engine "
-        "is off or ignores a key, 3 if it refuses or nothing could be compared. Of both: 2 for bad usage or a server "
+        "is off or ignores a key, 3 if it refuses or nothing was measured. Of both: 2 for bad usage or a server "
         "that cannot be reached.",
     )
     parser.add_argument("what", choices=("check", "probe"), help="what to do")
@@ -24,23 +24,8 @@ def engines_parser() -> argparse.ArgumentParser:
     check = parser.add_argument_group("check")
     check.add_argument(
         "--engine", action="extend", nargs="+", default=[], metavar="NAME", dest="engines",
-        help="engines to check (default: all that are installed); FILE.py:NAME is your own adapter",
+        help="engines of the table (default: all)",
     )  # fmt: skip
-    check.add_argument(
-        "--rope", action="extend", nargs="+", default=[], metavar="TYPE", dest="ropes",
-        help="rope types (yarn) or rows of the table ('yarn: betas') (default: all)",
-    )  # fmt: skip
-    check.add_argument(
-        "--python", action="append", default=[], metavar="NAME=PATH", dest="pythons",
-        help="interpreter with that engine and posenc (default: this one)",
-    )  # fmt: skip
-    check.add_argument("--out", metavar="FILE", help="record of JSON lines; finished cases in it are not run again")
-    check.add_argument(
-        "--remedies",
-        action="store_true",
-        help="for each wrong result, try other keys, flags and plug-ins in the engine",
-    )
-    check.add_argument("--markdown", action="store_true", dest="as_markdown", help="print the table as Markdown")
     probe = parser.add_argument_group("probe")
     probe.add_argument("--endpoint", metavar="URL", help="base URL of a server with /v1/completions")
     probe.add_argument(

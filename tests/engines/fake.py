@@ -6,14 +6,13 @@ import copy
 import os
 from typing import Any
 
-from posenc.engines.adapters import Adapter, NotRunError, Question, Rows
+from benchmarks.engines.adapters import Adapter, NotRunError, Question, Rows
 
 
 def _rows(config: dict[str, Any], question: Question, gain_off: float = 1.0) -> Rows:
     import torch
+    from benchmarks.engines.transformers_rotary import rotary_module, transformers_frequencies
     from transformers import AutoConfig
-
-    from posenc.engines.transformers_rotary import rotary_module, transformers_frequencies
 
     module = rotary_module(AutoConfig.for_model(**copy.deepcopy(config)))
     theta, gain = transformers_frequencies(module, question.length, question.kind)

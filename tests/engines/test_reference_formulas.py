@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from posenc.engines import reference_formulas as authors
-from posenc.engines.cases import Case, cases
-from posenc.engines.check import (
+from benchmarks.engines import reference_formulas as authors
+from benchmarks.engines.__main__ import main
+from benchmarks.engines.cases import Case, cases
+from benchmarks.engines.check import (
     Cell,
     DisputedError,
     difference,
@@ -22,9 +22,9 @@ from posenc.engines.check import (
     reference_names,
     run_check,
 )
+from benchmarks.engines.reference_formulas import AuthorsAnswer, authors_answer
+
 from posenc.engines.checkpoint import check_checkpoint
-from posenc.engines.reference_formulas import AuthorsAnswer, authors_answer
-from posenc_cli import run
 from tests.golden import load
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -114,8 +114,8 @@ def test_the_command_shows_all_values_and_names_the_references(
     text = "the gain is 1.2 in posenc, 1.2 in transformers, 1.1 in deepseek-ai/DeepSeek-VL2; this engine: as in posenc"
     cell = Cell("right", "1.0", case, "disputed", text=text)
     assert markdown([cell]).endswith(f"\n\n- {cell.row} in right is disputed: {text}\n")
-    line = ["engines", "check", "--engine", f"{FAKE}:KEY", "--rope", "yarn: attention_factor", "--out", str(record)]
-    assert run([*line, "--json"]) == 1
+    line = ["--engine", f"{FAKE}:KEY", "--rope", "yarn: attention_factor", "--out", str(record)]
+    assert main([*line, "--json"]) == 1
     references = json.loads(capsys.readouterr().out)["references"]
     assert references["llama/yarn: attention_factor/v5/256/1024"] == ["posenc", "transformers", "jquesnelle/yarn"]
     assert reference_names(named("stablelm/partial/v5/256/1024"))[2:] == ("EleutherAI/gpt-neox",)

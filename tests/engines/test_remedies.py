@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from benchmarks.engines.cases import Case, cases
+from benchmarks.engines.check import RIGHT, Cell, committed, frequencies, read_record, run_check
+from benchmarks.engines.remedies import as_flag, changes
+from benchmarks.engines.table import tried
 from guide.engine_page import engine_page, remedy_words
-from guide.engine_table import tried
 
-from posenc.engines.cases import Case, cases
-from posenc.engines.check import RIGHT, Cell, committed, frequencies, read_record, run_check
-from posenc.engines.remedies import as_flag, changes
 from posenc.hf.serving.engines import engine_result
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -66,7 +66,7 @@ def test_a_key_under_another_name_is_found_and_added_to_the_record(tmp_path: Pat
     assert remedy["gap"] < RIGHT["cos and sin"]
     assert remedy["keys"]["rope_parameters"]["mscale_all_dim"] == 1.0
     assert [attempt["state"] for attempt in remedy["tried"]] == ["off", "off", "right"]
-    assert remedy["command"] == "posenc engines check --engine key --remedies"
+    assert remedy["command"] == "python -m benchmarks.engines --engine key --remedies"
     run_check([f"{FAKE}:KEY"], questions=questions, record=record, remedies=True, progress=lines.append)
     assert len(lines) == 1, "what was tried is not tried again"
     record.write_text(before.replace('"ignored"', '"right"') + record.read_text()[len(before) :])

@@ -7,11 +7,11 @@ import json
 from typing import Any
 
 import pytest
-from benchmarks import engine_hand_checks, vectors_in_engines
+from benchmarks.engines import hand_checks as hand
+from benchmarks.engines import vectors_in_engines
+from benchmarks.engines.cases import cases
+from benchmarks.engines.check import RIGHT, Cell, committed
 from guide.engine_evidence import hand_checks, vector_runs
-
-from posenc.engines.cases import cases
-from posenc.engines.check import RIGHT, Cell, committed
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 VECTORS = {case["name"]: case for case in json.loads(vectors_in_engines.VECTORS.read_text())["cases"]}
@@ -54,7 +54,6 @@ def test_every_engine_has_two_cells_by_hand_and_one_of_them_is_wrong_where_any_i
 
 def test_the_formulas_by_hand_are_those_of_the_vectors() -> None:
     """The hand's own formula, on blocks of the file; its constants are set to the file's sizes."""
-    hand = engine_hand_checks
     before = hand.HEAD, hand.PAIRS, hand.ORIGINAL, hand.LONGEST
     hand.HEAD, hand.PAIRS, hand.ORIGINAL, hand.LONGEST = 64, 32, 4096, 16384
     try:

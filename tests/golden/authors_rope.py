@@ -2,8 +2,9 @@
 
     python -m tests.golden.authors_rope FOLDER     # with a clone of each repository as FOLDER/OWNER+NAME (or …/repo)
 
-The functions are run out of the file at the commit that `posenc.engines.reference_formulas` names, unchanged but for
-casts to float32, which become float64. Sizes as in `posenc.engines.cases`: 32 channels, base 10,000, 256 tokens, ×4.
+The functions are run out of the file at the commit that `benchmarks.engines.reference_formulas` names, unchanged but
+for casts to float32, which become float64. Sizes as in `benchmarks.engines.cases`: 32 channels, base 10,000, 256
+tokens, ×4.
 """
 
 from __future__ import annotations
@@ -20,8 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
-
-from posenc.engines import reference_formulas as authors
+from benchmarks.engines import reference_formulas as authors
 
 FILE = Path(__file__).with_name("authors_rope.npz")
 HEAD, BASE, ORIGINAL, FACTOR = 32, 10_000.0, 256, 4.0

@@ -15,7 +15,9 @@ from posenc.catalogue.studies import FILE, studies
 pytest.importorskip("latex2mathml", reason="needs the extra docs")
 pytest.importorskip("griffe", reason="needs the extra docs")
 
-from guide import engine_page, engine_picture, engine_table
+from benchmarks.engines import table as engine_table
+from benchmarks.engines.check import committed
+from guide import engine_page, engine_picture
 from guide.check import problems_of
 from guide.claimed import claims_of, subjects
 from guide.decision import SITUATIONS, decision
@@ -31,7 +33,6 @@ from guide.pages import outdated
 from guide.records import ROOT
 from guide.stage import configuration
 
-from posenc.engines.check import committed
 from posenc.hf.serving.engines import WRITER
 from posenc.lab.report.literature import CLAIMS
 from posenc.recommend.rules_of_thumb import rules_of_thumb
@@ -137,7 +138,7 @@ def test_the_picture_of_engines_is_that_of_the_table() -> None:
 
 def test_the_table_of_engines_is_that_of_the_records() -> None:
     text = engine_table.FILE.read_text(encoding="utf-8")
-    assert text == engine_table.text(), "records have changed: python -m guide.engine_table"
+    assert text == engine_table.text(), "records have changed: python -m benchmarks.engines.table"
     assert json.loads(text) == engine_table.derived()
 
 

@@ -1,6 +1,6 @@
 """The lines that `posenc extend --config-only` prints, read by the engines' own argument parsers.
 
-Skipped where an engine is not installed; the packages' sources on PYTHONPATH suffice (benchmarks/engine_table.py).
+Skipped where an engine is not installed; the packages' sources on PYTHONPATH suffice (benchmarks/engines/README.md).
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
-"""Whether an engine computes a model's positions correctly: test configurations, expected values and the comparison.
+"""Whether an engine computes a model's positions correctly.
 
-cases                 configurations of every rope type, key and spelling
-transformers_rotary   frequencies and gain that transformers' own code computes for one
-reference_formulas    the same by the formulas of each rope type's authors
-adapters              one file an engine: runs the engine's code on a configuration
-check                 every adapter on every case, compared with the expected values
-remedies              changes of keys and flags that may make a wrong case right
-probe                 whether a running server applies its model's scaling
+checkpoint   what was measured for the kinds of rotation in a config: the rows of the table of engines
+probe        whether a running server applies its model's scaling
+endpoint     the server's answers
 
-The folder `vectors/` of the repository has the answers as numbers, for tests of engines.
+The measurements are made by the bench in the repository's folder benchmarks/engines; the folder vectors/ has the right
+answers as numbers, for tests of engines.
 """

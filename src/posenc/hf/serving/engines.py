@@ -1,6 +1,6 @@
 """Measured results of engines' rotation code, and lookups of them for one config.
 
-engine_table.json is made from the records of `posenc engines check` (python -m guide.engine_table). For each engine,
+engine_table.json is made from the records of the bench (benchmarks/engines in the repository). For each engine,
 version, row (a kind of rope block) and spelling (keys of transformers 4, 5 or both) it has the state, the largest
 difference from transformers and the remedy that was run in that engine. Needs no torch.
 """
@@ -42,7 +42,7 @@ _SAME_MROPE = {
     "glm4v_moe_text": "qwen2_5_vl_text",
 }  # fmt: skip
 # Model types of which other types' results say nothing, by engine and version: state, text, rows and date. No case of
-# the catalogue asks about them; benchmarks/engine_lines.py saw them in released configs. MiMo-V2's class hands the base
+# the bench asks about them; benchmarks/engines/lines.py saw them in released configs. MiMo-V2's class hands the base
 # alone on (vLLM, models/mimo_v2.py:304).
 _SEEN: dict[tuple[str, str, str], tuple[State, str, tuple[str, ...], str]] = {
     (VLLM, "0.33.0", "mimo_v2_flash"): ("ignored", "all scaling", ("yarn", "linear", "llama3", "per layer: yarn"),
@@ -92,7 +92,7 @@ class EngineResult(NamedTuple):
         version: that was measured, or the requested one that was not measured.
         row: the kind of block: a rope type, or one with a key that changes its meaning.
         spelling: a key of `SPELLINGS`.
-        state: as `posenc.engines.check` says, or "not measured".
+        state: right, off, ignored (a key), refused, disputed, or "not measured".
         gap: from transformers; None where there is no number.
         text: what is ignored, or the engine's own words.
         date: of the record.

@@ -47,7 +47,7 @@ _FROM_OUTER = "qwen3_vl_text"
 # Whose text_config SGLang 0.5.23 reads as a plain dictionary, which an override replaces (get_config in
 # utils/hf_transformers/config.py); its ModelConfig then refuses the config.
 _REPLACED = ("minimax_m3_vl",)
-# vLLM 0.33.0, config/speculative.py:1400: "Dict overrides stay target-only"; measured by benchmarks/draft_heads.py.
+# vLLM 0.33.0, config/speculative.py:1400: "Dict overrides stay target-only"; see benchmarks/engines/draft_heads.py.
 _DRAFTS = (
     "a draft model or multi-token prediction (--speculative-config) does not get these overrides: write them into its "
     "config.json"
