@@ -5,9 +5,9 @@
 One new query, or a chunk of them, against a cache of keys and values: 32 query and 8 key heads of width 128 unless
 options say otherwise. A chunk's queries are causal among themselves; plain SDPA and transformers' eager attention
 (extra `reference`) then get the mask ready-made in the dtype of q, posenc makes its own. Forget gates come from the
-cache, as ``features``. Errors contain the rounding of the result to its dtype, which grows with the result: encodings
-that look at few keys have larger results. "Reading the cache" sums keys and values: no step is faster than reading
-them once.
+cache, as ``token_states``. Errors contain the rounding of the result to its dtype, which grows with the result:
+encodings that look at few keys have larger results. "Reading the cache" sums keys and values: no step is faster than
+reading them once.
 
 Before these come whole steps of one attention layer through its cache (decode_layer.py): ``--steps`` says at how many
 cached tokens, none leaves them out.
@@ -72,8 +72,8 @@ def table(args: argparse.Namespace, queries: int, keys: int, dtype: torch.dtype)
     of: dict[str, tuple[list[Encoding], list[Tensor | None] | None]] = dict.fromkeys(steps, ([], None))
     for name in ENCODINGS:
         row = rows[name]
-        of[f"posenc {name}"] = row.encodings, row.features(x)
-        steps[f"posenc {name}"] = partial(attention, encodings=row.encodings, features=row.features(x))
+        of[f"posenc {name}"] = row.encodings, row.token_states(x)
+        steps[f"posenc {name}"] = partial(attention, encodings=row.encodings, token_states=row.token_states(x))
     with torch.no_grad():
         errors = {n: float((step(q, k, v).double() - exact(q, k, v, *of[n])).abs().max()) for n, step in steps.items()}
         runs: dict[str, Callable[[], object]] = {name: partial(step, q, k, v) for name, step in steps.items()}
@@ -90,9 +90,11 @@ def table(args: argparse.Namespace, queries: int, keys: int, dtype: torch.dtype)
     return "\n".join(lines) + "\n"
 
 
-def exact(q: Tensor, k: Tensor, v: Tensor, encodings: list[Encoding], features: list[Tensor | None] | None) -> Tensor:
+def exact(
+    q: Tensor, k: Tensor, v: Tensor, encodings: list[Encoding], token_states: list[Tensor | None] | None
+) -> Tensor:
     """The definition in float64, from the gates as they are in the cache."""
-    return attention(q.double(), k.double(), v.double(), encodings, features=features, backend="dense")
+    return attention(q.double(), k.double(), v.double(), encodings, token_states=token_states, backend="dense")
 
 
 def main() -> None:

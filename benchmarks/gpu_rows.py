@@ -29,7 +29,7 @@ from posenc import (
     StickBreaking,
     T5Bias,
     attention,
-    explain,
+    explain_backend,
 )
 from posenc.bias.alibi import alibi_slopes
 from posenc.lab.cost.timing import Run
@@ -356,7 +356,7 @@ def attention_row(setup: Setup, length: int, training: bool, name: str) -> Compa
         peers[official] = run if isinstance(run, str) else inference(run)
     check = partial(checked_rows, setup, encoding, inputs, subject.reads_x, leaves if training else [], posenc_call)
     with torch.set_grad_enabled(training):
-        backend = explain(*inputs[:3], [encoding], x=inputs.x if subject.reads_x else None).backend
+        backend = explain_backend(*inputs[:3], [encoding], x=inputs.x if subject.reads_x else None).backend
     goals = {NO_BIAS: TRAINING_GOAL} if training and name in ("T5", "FIRE") and length == max(setup.lengths) else {}
     tolerance = GRADIENTS if training else VALUES
     return Comparison(timed(posenc_call, leaves), peers, check, tolerance, backend, goals)
@@ -408,26 +408,26 @@ def decode_row(setup: Setup, tokens: int, name: str) -> Comparison:
     shapes = (1, sizes.heads, 1, setup.width), (1, setup.decode_kv_heads, tokens, setup.width)
     level = 0.0 if subject is None else subject.level
     q, k, v = (t.to(setup.device, torch.bfloat16) for t in random_qkv(*shapes, level=level))
-    features: list[Tensor | None] | None = None
+    token_states: list[Tensor | None] | None = None
     if subject is not None and subject.reads_x:
         x = torch.randn(1, tokens, sizes.heads * sizes.width, generator=torch.Generator().manual_seed(1))
         with torch.no_grad():
-            features = [e.remember(x.to(setup.device)) for e in encodings if isinstance(e, ScoreEncoding)]
+            token_states = [e.token_state(x.to(setup.device)) for e in encodings if isinstance(e, ScoreEncoding)]
 
     def posenc_call() -> Tensor:
-        return attention(q, k, v, encodings, features=features)
+        return attention(q, k, v, encodings, token_states=token_states)
 
     def check() -> Errors:
         wide = [copy.deepcopy(e).double() for e in encodings]
         with torch.no_grad():
-            right = attention(q.double(), k.double(), v.double(), wide, features=features, backend="dense")
+            right = attention(q.double(), k.double(), v.double(), wide, token_states=token_states, backend="dense")
             return relative_errors({"result": posenc_call()}, {"result": right})
 
     peers: dict[str, Run | str] = {
         "SDPA(enable_gqa), no bias": inference(lambda: F.scaled_dot_product_attention(q, k, v, enable_gqa=True))
     }
     with torch.no_grad():
-        backend = explain(q, k, v, encodings, features=features).backend
+        backend = explain_backend(q, k, v, encodings, token_states=token_states).backend
     moved = 2 * k.numel() * k.element_size()
     return Comparison(inference(posenc_call), peers, check, VALUES, backend, moved=moved)
 

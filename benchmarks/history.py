@@ -72,7 +72,7 @@ def calls(names: Iterable[str], queries: int, keys: int, backward: bool) -> tupl
             return torch.autograd.grad(out, (q, k, v), out) if backward else out
 
     def under(row: Row) -> Run:
-        options = {"features": row.features(x)} if row.reads_x else {}
+        options = {"token_states": row.token_states(x)} if row.reads_x else {}
         return partial(once, partial(attention, q, k, v, row.encodings, **options))
 
     sdpa = partial(F.scaled_dot_product_attention, q, k, v, is_causal=queries > 1)

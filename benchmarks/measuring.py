@@ -75,9 +75,9 @@ class Row(NamedTuple):
     def parameters(self) -> list[nn.Parameter]:
         return [p for e in self.encodings for p in e.parameters()]
 
-    def features(self, x: Tensor) -> list[Tensor | None]:
+    def token_states(self, x: Tensor) -> list[Tensor | None]:
         """What a cache keeps besides keys and values."""
-        return [e.remember(x) if isinstance(e, ScoreEncoding) and self.reads_x else None for e in self.encodings]
+        return [e.token_state(x) if isinstance(e, ScoreEncoding) and self.reads_x else None for e in self.encodings]
 
 
 def encoding_rows(heads: int, width: int, dim: int) -> dict[str, Row]:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from posenc import attention, explain
+from posenc import attention, explain_backend
 from posenc.bias import DistanceBias
 from posenc.testing import check_encoding
 
@@ -33,7 +33,7 @@ class SoftWindow(DistanceBias):
 
 q, k, v = torch.randn(3, 1, 4, 10, 16)
 print(attention(q, k, v, [SoftWindow(4)]).shape)
-print(explain(q, k, v, [SoftWindow(4)]))  # the fast path came for free
+print(explain_backend(q, k, v, [SoftWindow(4)]))  # the fast path came for free
 
 check_encoding(SoftWindow, exempt={"pickled": "a script's own class cannot be imported elsewhere"})
 print("SoftWindow passes the conformance suite")

@@ -28,7 +28,7 @@ from typing import NamedTuple
 from tests.mutation import NONE_SELECTED, SOURCE, catches, outcome
 
 FOLDERS = ("bias", "embedding", "frequencies", "layers", "positions", "rotary", "score", "weight", "backends")
-LEFT_OUT = ("backends/triton/", "backends/flex/", "backends/distributed/")  # whose tests need what is not here
+LEFT_OUT = ("backends/triton/", "backends/flex/", "distributed/")  # whose tests need what is not here
 WORDS = ("__repr__", "extra_repr", "__str__", "text", "strategy", "refuses", "refuses_by_name")
 SWAPS: dict[type[ast.AST], tuple[str, ...]] = {
     ast.Add: ("-",), ast.Sub: ("+",), ast.Mult: ("/", "+"), ast.Div: ("*",), ast.FloorDiv: ("*",), ast.Mod: ("*",),

@@ -116,7 +116,7 @@ def expect_golden(
         golden: the file, loaded in the dtype of the call; its scale is that of the call.
         encodings: under which.
         tolerance: of results and weights; gradients may be ``slack`` times as far off.
-        gradients: parameters and features by the file's name, to compare in addition to q, k and v; None: none.
+        gradients: parameters and token_states by the file's name, to compare in addition to q, k and v; None: none.
         options: of `attention`.
     """
     leaves = {name: golden[name].clone().requires_grad_(gradients is not None) for name in "qkv"}

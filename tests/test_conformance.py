@@ -17,7 +17,7 @@ from tests import broken
 
 
 def mixture_of_scores(num_heads: int, num_kv_heads: int, head_dim: int, value_dim: int, dim: int) -> Mixture:
-    """Members that keep features of the tokens, read besides v, look at content, and do nothing."""
+    """Members that keep token_states of the tokens, read besides v, look at content, and do nothing."""
     members = [
         [RoPE(head_dim), ForgetGate(dim, num_heads=num_heads)],
         CoPE(head_dim, max_position=8, gates="separate", dim=dim, num_kv_heads=num_kv_heads),
@@ -156,7 +156,7 @@ OPTIONS = {
     "comrope_ld": {"block": 4, "per_head": True, "axes": 4},  # enough multipliers for their size to be told
 }
 SAME_KIND = {"rerope", "leaky_rerope", "string", "streaming_llm"}  # ranges of distances, as for self_extend
-COMPILED = {"rope", "fox"}  # in the quick suite, as compiling takes seconds: a rotation; features and a score
+COMPILED = {"rope", "fox"}  # in the quick suite, as compiling takes seconds: a rotation; token_states and a score
 BY_STRUCTURE = (
     "backends_equal_dense",
     "rows_without_keys",

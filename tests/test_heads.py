@@ -65,7 +65,7 @@ def test_one_query_copies_no_key_for_each_head_of_its_group(name):
     encodings, x = [create_encoding(name, **SIZES)], torch.randn(1, 512, 64)
     q, (k, v) = torch.randn(1, 32, 1, 64), torch.randn(2, 1, 8, 512, 64)
     with torch.no_grad():
-        features = [e.remember(x) if hasattr(e, "remember") else None for e in encodings]
+        token_states = [e.token_state(x) if hasattr(e, "token_state") else None for e in encodings]
         with Largest() as largest:
-            attention(q, k, v, encodings, features=features, backend="dense")
+            attention(q, k, v, encodings, token_states=token_states, backend="dense")
     assert largest.numbers <= 1.1 * k.numel()

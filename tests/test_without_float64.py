@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from posenc import ScoreEncoding, attention
-from posenc.backends.call import Backend
+from posenc.attend import Backend
 from posenc.catalogue import CATALOGUE
 from posenc.frequencies import phase
 from posenc.score import grape_context, repo, rerope, selective_rope, self_extend, temperature
@@ -49,9 +49,9 @@ def test_sums_of_gates_keep_their_digits_without_float64(name):
     q, k, v = (t.float() for t in heads_of(case, 1, keys, batch=1))
     x = torch.randn(1, keys, case.dim, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        features = encoding.remember(x)
-        narrow = attention(q, k, v, [encoding], features=[features], backend="dense")
-        wide = attention(q.double(), k.double(), v.double(), [encoding], features=[features.double()], backend="dense")
+        state = encoding.token_state(x)
+        narrow = attention(q, k, v, [encoding], token_states=[state], backend="dense")
+        wide = attention(q.double(), k.double(), v.double(), [encoding], token_states=[state.double()], backend="dense")
     assert (narrow.double() - wide).abs().max() < 1e-5
 
 

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from posenc import score as score
     from posenc import search as search
     from posenc import weight as weight
-    from posenc.backends.call import Explanation, attention, explain
-    from posenc.backends.distributed.parallel import sharded_attention
-    from posenc.backends.inspect import attention_lse, read_attention
+    from posenc.attend import Explanation, attention, explain_backend
+    from posenc.attention_maps import attention_lse, read_attention
     from posenc.bias import FIRE, KERPLE, ALiBi, BEiTBias, LogCPB, SwinBias, T5Bias
     from posenc.catalogue import create_encoding, encoding_info, list_encodings, parse_encodings
+    from posenc.distributed.parallel import sharded_attention
     from posenc.embedding import Learned, LearnedGrid, Sinusoidal
     from posenc.encoding import (
         BiasEncoding,
@@ -60,9 +60,9 @@ __version__ = "0.1.0"
 __getattr__, __dir__, _ = lazy_names(
     __name__,
     {
-        "posenc.backends.call": "Explanation attention explain",
-        "posenc.backends.distributed.parallel": "sharded_attention",
-        "posenc.backends.inspect": "attention_lse read_attention",
+        "posenc.attend": "Explanation attention explain_backend",
+        "posenc.distributed.parallel": "sharded_attention",
+        "posenc.attention_maps": "attention_lse read_attention",
         "posenc.bias": "FIRE KERPLE ALiBi BEiTBias LogCPB SwinBias T5Bias",
         "posenc.catalogue": "create_encoding encoding_info list_encodings parse_encodings",
         "posenc.embedding": "Learned LearnedGrid Sinusoidal",
@@ -75,12 +75,12 @@ __getattr__, __dir__, _ = lazy_names(
         "posenc.weight": "AttentionSink StickBreaking",
     },
     aliases={"FoX": "ForgetGate"},  # the name of its paper's model
-    submodules="backends bias catalogue diffusion embedding engines evaluation explorer figures frequencies functional "
-    "hf lab layers onnx positions recommend rotary score search testing weight",
+    submodules="backends bias catalogue diffusion distributed embedding engines evaluation explorer figures "
+    "frequencies functional hf lab layers onnx positions recommend rotary score search testing weight",
 )
 
 __all__ = [
-    "attention", "explain", "Explanation", "attention_lse", "read_attention", "sharded_attention", "positions",
+    "attention", "explain_backend", "Explanation", "attention_lse", "read_attention", "sharded_attention", "positions",
     "create_encoding", "parse_encodings", "encoding_info", "list_encodings", "Schedule",
     "Encoding", "EmbeddingEncoding", "RotaryEncoding", "BiasEncoding", "ScoreEncoding", "WeightEncoding", "Context",
     "Sinusoidal", "Learned", "LearnedGrid",

@@ -38,7 +38,7 @@ class Context(NamedTuple):
     k_pos: Tensor  # (*batch, keys)
     scale: float  # the factor on q·k that the scores already contain
     mask: Tensor | None = None  # (batch | 1, heads | 1, queries, keys) bool, True where a query may attend
-    features: Tensor | None = None  # what this encoding's remember(x) gave for the keys
+    token_state: Tensor | None = None  # what this encoding's token_state(x) gave for the keys
 
     softcap: float | None = None  # bound of the dot products that the scores contain: see `softcapped`
     unrotated: Unrotated | None = None  # None: nothing was rotated

@@ -37,7 +37,7 @@ def float64_if_supported(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64
 
 
-def own_precision(device: str) -> AbstractContextManager[None]:
+def no_autocast(device: str) -> AbstractContextManager[None]:
     """No autocast on a type of device: what is computed in which precision is not the surroundings' to decide."""
     compiling = tracing()
     if not compiling and device != "meta" and not torch.is_autocast_enabled(device):

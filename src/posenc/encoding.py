@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from posenc.context import Context as Context
 from posenc.context import softcapped as softcapped
 from posenc.dtypes import float64_if_supported as float64_if_supported
-from posenc.dtypes import own_precision as own_precision
+from posenc.dtypes import no_autocast as no_autocast
 from posenc.factory_kwargs import check_names
 from posenc.structure import Network, Offsets, Sink, Sticks, Structure
 
@@ -201,7 +201,7 @@ class Scope(NamedTuple):
 
 
 class ScoreEncoding(Encoding):
-    """Changes the scores, given queries, keys and what `remember` kept of the tokens.
+    """Changes the scores, given queries, keys and what `token_state` kept of the tokens.
 
     ``reads`` declares what it reads and ``scope`` how far it reaches. ``length_dependent``: it rotates q or k by
     frequencies that depend on the length of a row, and gets `SequenceContext.spans`.
@@ -222,7 +222,7 @@ class ScoreEncoding(Encoding):
         """The keys that an encoding which ``narrows`` leaves to each query, bool ``(*batch, queries, keys)``."""
         raise NotImplementedError
 
-    def remember(self, x: Tensor) -> Tensor | None:
+    def token_state(self, x: Tensor) -> Tensor | None:
         """What later queries need of the layer's input ``x`` (batch, tokens, dim).
 
         Returns ``(batch, heads, tokens, ...)``, which a cache keeps with k and v, or None.

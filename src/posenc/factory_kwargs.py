@@ -17,7 +17,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 # What other libraries call the arguments of constructors.
-OTHER_WORDS = {
+FOREIGN_NAMES = {
     "theta": "base", "rope_theta": "base", "freq_base": "base", "dim": "head_dim", "head_size": "head_dim",
     "heads": "num_heads", "n_heads": "num_heads", "n_head": "num_heads", "num_attention_heads": "num_heads",
     "kv_heads": "num_kv_heads", "num_key_value_heads": "num_kv_heads", "scaling_factor": "factor", "scale": "factor",
@@ -25,7 +25,7 @@ OTHER_WORDS = {
 }  # fmt: skip
 
 
-OTHER_WORDS_OF_CALLS = {
+FOREIGN_NAMES_OF_CALLS = {
     "is_causal": "causal", "attn_mask": "mask", "attention_mask": "mask", "key_padding_mask": "mask",
     "dropout_p": "dropout", "softmax_scale": "scale", "scaling": "scale", "logits_soft_cap": "softcap",
     "window_size": "window", "sliding_window": "window", "position_ids": "q_pos", "segment_ids": "segments",
@@ -33,13 +33,13 @@ OTHER_WORDS_OF_CALLS = {
 }  # fmt: skip
 
 
-def names_other_words(function: Callable[P, T]) -> Callable[P, T]:
+def suggests_argument_names(function: Callable[P, T]) -> Callable[P, T]:
     """A function whose TypeError for an argument of another library's name says what it is called here."""
     parameters = inspect.signature(function).parameters
     shared = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())  # attention's options
     words = {
         word: name
-        for word, name in OTHER_WORDS_OF_CALLS.items()
+        for word, name in FOREIGN_NAMES_OF_CALLS.items()
         if (shared or name in parameters) and word not in parameters
     }
 
@@ -61,8 +61,8 @@ def check_names(cls: type, names: list[str]) -> None:
     """Raise a TypeError for a keyword that a constructor calls otherwise, naming its own word for it."""
     known = inspect.signature(cls).parameters
     for name in names:
-        if name not in known and OTHER_WORDS.get(name) in known:
-            raise TypeError(f"{cls.__name__} has no argument {name!r}: it is called {OTHER_WORDS[name]} here")
+        if name not in known and FOREIGN_NAMES.get(name) in known:
+            raise TypeError(f"{cls.__name__} has no argument {name!r}: it is called {FOREIGN_NAMES[name]} here")
 
 
 def place_parameters(module: nn.Module, device: object, dtype: object, *, given: object = None) -> None:

@@ -59,7 +59,7 @@ class Visible(Protocol):
 class Structure:
     """One known form of an encoding's contribution. Subclasses are frozen records of tensors."""
 
-    description: ClassVar[str]  # a noun phrase, for `posenc.explain`
+    description: ClassVar[str]  # a noun phrase, for `posenc.explain_backend`
     stage: ClassVar[int] = 2  # when a tile adds it: 0 and 1 read bare dot products; −1: not at all, it changes q and k
     adds_only: ClassVar[bool] = False  # whether it adds numbers that depend on no query's content
 

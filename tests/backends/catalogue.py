@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from posenc import attention, explain
+from posenc import attention, explain_backend
 from posenc.catalogue import CATALOGUE
 from posenc.encoding import EmbeddingEncoding, Encoding
 from posenc.testing import Case
@@ -52,7 +52,7 @@ def backends_of(name: str, queries: int, keys: int, **options: object) -> list[s
     """Names of the backends that serve a trained call, the definition aside."""
     keywords, encodings = called(name, queries, keys), encodings_of(name)
     keywords["q"].requires_grad_()
-    refused = explain(**keywords, encodings=encodings, backend="dense", **with_causal(name, options)).refused
+    refused = explain_backend(**keywords, encodings=encodings, backend="dense", **with_causal(name, options)).refused
     return [backend for backend in ("tiled", "rows", "sdpa") if refused[backend] == "not asked for"]
 
 

@@ -1,4 +1,4 @@
-"""The call itself: precision, backends, explanations, features, transforms."""
+"""The call itself: precision, backends, explanations, token states, transforms."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import posenc
-from posenc import FIRE, KERPLE, ALiBi, CoPE, RoPE, ScoreEncoding, Shaw, T5Bias, attention, explain
-from posenc.backends.call import BACKENDS as ALL_BACKENDS
-from posenc.backends.inputs.attention_call import prepare_call
+from posenc import FIRE, KERPLE, ALiBi, CoPE, RoPE, ScoreEncoding, Shaw, T5Bias, attention, explain_backend
+from posenc.attend import BACKENDS as ALL_BACKENDS
+from posenc.call import prepare_call
 from tests.samples import BACKENDS, gap, qkv
 
 EACH_BACKEND = pytest.mark.parametrize("backend", BACKENDS)
@@ -39,24 +39,24 @@ class Remembering(ScoreEncoding):
     """Adds one number a token, computed from the layer's input."""
 
     def forward(self, scores, context):
-        return scores if context.features is None else scores + context.features.unsqueeze(-2)
+        return scores if context.token_state is None else scores + context.token_state.unsqueeze(-2)
 
-    def remember(self, x):
+    def token_state(self, x):
         return x.sum(-1)[:, None]
 
 
-def test_features_are_what_remember_gave():
+def test_token_states_are_what_token_state_gave():
     q, k, v = qkv()
     x, encodings = torch.randn(2, 6, 3), [ALiBi(4), Remembering(), RoPE(8)]
     from_x = attention(q, k, v, encodings, x=x)
-    inputs = attention(q, k, v, encodings, features=[None, x.sum(-1)[:, None], None])
+    inputs = attention(q, k, v, encodings, token_states=[None, x.sum(-1)[:, None], None])
     assert torch.equal(from_x, inputs)
     assert gap(from_x, attention(q, k, v, [ALiBi(4), RoPE(8)])) > 1e-3
 
 
 class TestExplain:
     def test_names_the_backend_and_why_not_each_other(self):
-        explanation = explain(*qkv(queries=20), [RoPE(8), Shaw(8, max_distance=2)])
+        explanation = explain_backend(*qkv(queries=20), [RoPE(8), Shaw(8, max_distance=2)])
         assert explanation.backend == "tiled"
         assert "Shaw" in explanation.refused["sdpa"]
         first, *rest = str(explanation).splitlines()
@@ -69,7 +69,7 @@ class TestExplain:
 
     def test_refuses_what_the_call_refuses(self):
         with pytest.raises(ValueError, match=r"num_heads\b.*\b8\b"):
-            explain(*qkv(), [ALiBi(8)])
+            explain_backend(*qkv(), [ALiBi(8)])
 
 
 def test_attention_is_a_function_and_no_package():

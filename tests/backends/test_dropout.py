@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from posenc import ALiBi, RoPE, Shaw, StickBreaking, T5Bias, attention, explain
-from posenc.backends.inputs.dropout import Dropout
-from posenc.backends.inspect import read_attention
+from posenc import ALiBi, RoPE, Shaw, StickBreaking, T5Bias, attention, explain_backend
+from posenc.attention_maps import read_attention
+from posenc.dropout import Dropout
 from tests.backends.tiled.compare import Largest
 from tests.samples import gap, qkv
 
@@ -201,7 +201,7 @@ def test_compiled():
 def test_explaining_draws_nothing():
     torch.manual_seed(0)
     state = torch.get_rng_state()
-    assert "dropout" in explain(*qkv(1, 4, 200), dropout=0.1).how
+    assert "dropout" in explain_backend(*qkv(1, 4, 200), dropout=0.1).how
     assert torch.equal(torch.get_rng_state(), state)
 
 

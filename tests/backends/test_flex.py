@@ -10,9 +10,9 @@ from posenc import FIRE, ALiBi, CoPE, ForgetGate, StickBreaking, T5Bias, attenti
 from posenc.backends import flex
 from posenc.backends.flex import block_masks
 from posenc.backends.flex.block_masks import block_mask
-from posenc.backends.inputs.attention_call import AttentionCall, prepare_call, with_structures
-from posenc.backends.inputs.visibility import VisibilityMask
+from posenc.call import AttentionCall, prepare_call, with_structures
 from posenc.structure import Column, Decay, gate_sums
+from posenc.visibility import VisibilityMask
 from tests.samples import gap, mostly_slow, qkv
 
 QUERIES, KEYS = 150, 300
@@ -43,7 +43,7 @@ LISTS = {
 
 
 def prepared(q, k, v, encodings, **options) -> AttentionCall:
-    default = dict.fromkeys(("q_pos", "k_pos", "x", "features", "mask", "segments", "scale"))
+    default = dict.fromkeys(("q_pos", "k_pos", "x", "token_states", "mask", "segments", "scale"))
     return prepare_call(q, k, v, encodings, **(default | {"causal": True} | options))
 
 

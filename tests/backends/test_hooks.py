@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.autograd import forward_ad
 
-from posenc import FIRE, ALiBi, AttentionSink, ForgetGate, Shaw, StickBreaking, T5Bias, attention, explain
+from posenc import FIRE, ALiBi, AttentionSink, ForgetGate, Shaw, StickBreaking, T5Bias, attention, explain_backend
 from posenc.score import DAPE
 from tests.samples import gap, qkv
 
@@ -29,7 +29,7 @@ def test_a_hook_is_called_and_what_it_returns_counts(name, queries):
     encoding, (q, k, v), x = WATCHED[name](), qkv(1, 4, queries, 40), torch.randn(1, 40, 8)
     called = []
     handle = encoding.register_forward_hook(lambda module, inputs, out: called.append(out.shape) or 0.5 * out)
-    assert explain(q, k, v, [encoding], x=x).backend == "dense"
+    assert explain_backend(q, k, v, [encoding], x=x).backend == "dense"
     out, expected = (attention(q, k, v, [encoding], x=x, backend=backend) for backend in ("auto", "dense"))
     assert len(called) == 2
     assert gap(out, expected) == 0
@@ -42,13 +42,13 @@ def test_a_hook_is_called_and_what_it_returns_counts(name, queries):
 def test_a_hook_of_a_module_inside():
     encoding, (q, k, v) = DAPE(T5Bias(4), 4), qkv(1, 4, 40, 40)
     encoding.bias.register_forward_pre_hook(lambda *_: None)
-    assert explain(q, k, v, [encoding]).backend == "dense"
+    assert explain_backend(q, k, v, [encoding]).backend == "dense"
 
 
 def test_forward_mode_in_another_thread_is_nothing_to_this_one():
     """PyTorch counts levels of forward mode for the whole process."""
     q, k, v = qkv(1, 4, 200, 200)
-    expected, inside, go_on = explain(q, k, v, [T5Bias(4)]).backend, threading.Event(), threading.Event()
+    expected, inside, go_on = explain_backend(q, k, v, [T5Bias(4)]).backend, threading.Event(), threading.Event()
 
     def level() -> None:
         with forward_ad.dual_level():
@@ -59,14 +59,14 @@ def test_forward_mode_in_another_thread_is_nothing_to_this_one():
     thread.start()
     assert inside.wait(30)
     try:
-        assert explain(q, k, v, [T5Bias(4)]).backend == expected == "tiled"
+        assert explain_backend(q, k, v, [T5Bias(4)]).backend == expected == "tiled"
     finally:
         go_on.set()
         thread.join()
     with forward_ad.dual_level():
-        assert explain(q, k, v, [T5Bias(4)]).backend == expected
-        assert explain(forward_ad.make_dual(q, q), k, v, [T5Bias(4)]).backend == "dense"
+        assert explain_backend(q, k, v, [T5Bias(4)]).backend == expected
+        assert explain_backend(forward_ad.make_dual(q, q), k, v, [T5Bias(4)]).backend == "dense"
         bias = T5Bias(4)
         del bias.weight
         bias.weight = forward_ad.make_dual(torch.randn(32, 4), torch.randn(32, 4))
-        assert explain(q, k, v, [bias]).backend == "dense"
+        assert explain_backend(q, k, v, [bias]).backend == "dense"

@@ -203,7 +203,7 @@ BAD_CALLS = {  # faults of which the random ones of tests/fuzz/refusals.py have 
     "other side": ((q[:, :, :2], k, v), {"k_pos": torch.arange(6)}, "q_pos must be given as well"),
     "padding": ((q, k, v), masked(2, 6), "mask[:, None, :]"),
     "segment pair": ((q, k, v), {"segments": (torch.zeros(6), torch.zeros(5))}, "segments of keys"),
-    "x and features": ((q, k, v), {"x": torch.zeros(2, 6, 3), "features": []}, "features and x"),
+    "x and token_states": ((q, k, v), {"x": torch.zeros(2, 6, 3), "token_states": []}, "token_states and x"),
     "refusal": (
         (q, k, v, [Shaw(8, max_distance=2)]),
         {"backend": "sdpa"},

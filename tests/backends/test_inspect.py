@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from posenc import ALiBi, CoPE, PaTH, RoPE, Shaw, T5Bias, XPos, attention
-from posenc.backends.distributed.parallel import merged
-from posenc.backends.inspect import attention_lse, read_attention
+from posenc.attention_maps import attention_lse, read_attention
+from posenc.distributed.parallel import merged
 from posenc.score import Mixture
 from tests.backends.catalogue import UNLIKE, called, case_of, encodings_of, only_causal, with_causal
 from tests.backends.tiled.compare import Largest

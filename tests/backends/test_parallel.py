@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from posenc import StickBreaking, attention, list_encodings
-from posenc.backends.distributed.parallel import merged, sharded_attention
+from posenc.distributed.parallel import merged, sharded_attention
 from posenc.encoding import Encoding, RotaryEncoding
 from posenc.positions import zigzag
 from posenc.testing import Case
@@ -217,8 +217,8 @@ def complaints(rank: int, world: int, jobs: None) -> dict[str, str]:
         "window": lambda: sharded_attention(q, q, q, window=2 + rank, **good),
         "requires": lambda: sharded_attention(q, q.clone().requires_grad_(second), q, **good),
         "segments": lambda: sharded_attention(q, q, q, segments=None if second else torch.zeros(4), **good),
-        "features": lambda: sharded_attention(
-            q, q, q, [StickBreaking()], features=[torch.zeros(1, 2, 5)], **good
+        "token_states": lambda: sharded_attention(
+            q, q, q, [StickBreaking()], token_states=[torch.zeros(1, 2, 5)], **good
         ),
         "axes": lambda: sharded_attention(q, q, q, [Grid()], **good),
         "content": lambda: sharded_attention(
@@ -254,7 +254,7 @@ def test_wrong_calls_fail_on_all_ranks(tmp_path: Path) -> None:
         "window": "options must be the same",
         "requires": "requires_grad must be the same",
         "segments": "segments must be the same",
-        "features": r"features of StickBreaking must .*\(batch, heads, 4, \.\.\.\) or None, got a tensor \(1, 2, 5\)",
+        "token_states": r"token_states of StickBreaking must .*\(batch, heads, 4, .*got a tensor \(1, 2, 5\)",
         "axes": "places in a text have one coordinate",
         "content": "length must be declared",
     }

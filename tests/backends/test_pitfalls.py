@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import posenc
-from posenc import ALiBi, AxialRoPE, MRoPE, RoPE, T5Bias, attention, explain
+from posenc import ALiBi, AxialRoPE, MRoPE, RoPE, T5Bias, attention, explain_backend
 from posenc.layers import KVCache, SelfAttention
 from posenc.positions import grid, on_all_axes
 from posenc.rotary import PoPE
@@ -41,7 +41,7 @@ def test_the_order_is_stated_where_positions_have_several_coordinates() -> None:
     """Under the causal default a class token would attend to itself alone."""
     q, k, v = qkv()
     places, rope = grid(2, 3), AxialRoPE(12)
-    for call in (attention, explain):
+    for call in (attention, explain_backend):
         with pytest.raises(ValueError, match=r"^causal\b.*causal=False"):
             call(q, k, v, [rope], q_pos=places, k_pos=places)
     with pytest.raises(ValueError, match=r"^causal\b"):
@@ -81,7 +81,7 @@ def test_any_iterable_of_encodings() -> None:
     expected = attention(q, k, v, built)
     for encodings in (nn.ModuleList(built), tuple(built), iter(built)):
         assert torch.equal(attention(q, k, v, encodings), expected)
-    assert explain(q, k, v, nn.ModuleList(built)) == explain(q, k, v, built)
+    assert explain_backend(q, k, v, nn.ModuleList(built)) == explain_backend(q, k, v, built)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_the_words_of_other_libraries_are_named(cls: type, arguments: dict[str, 
         cls(**arguments)
 
 
-@pytest.mark.parametrize("call", [attention, explain, posenc.attention_lse, posenc.sharded_attention])
+@pytest.mark.parametrize("call", [attention, explain_backend, posenc.attention_lse, posenc.sharded_attention])
 def test_the_words_of_other_libraries_are_named_in_calls(call: Callable[..., object]) -> None:
     words = {"is_causal": "causal", "attn_mask": "mask", "softmax_scale": "scale", "dropout_p": "dropout"}
     parameters = inspect.signature(call).parameters
@@ -115,11 +115,11 @@ class Remembering(posenc.ScoreEncoding):
         super().__init__()
         self.gate = nn.Linear(24, 2)
 
-    def remember(self, x: Tensor) -> Tensor:
+    def token_state(self, x: Tensor) -> Tensor:
         return self.gate(x).mT.unsqueeze(-1)
 
     def forward(self, scores: Tensor, context: posenc.Context) -> Tensor:
-        return scores + context.features.mT  # type: ignore[union-attr]
+        return scores + context.token_state.mT  # type: ignore[union-attr]
 
 
 def test_an_own_encoding_that_remembers_the_input_asks_for_it() -> None:

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from posenc import RoPE, attention, explain
+from posenc import RoPE, attention, explain_backend
 from posenc import positions as position
-from posenc.backends.inputs.rotation import spans
 from posenc.frequencies.modules import DynamicPositionInterpolation
 from posenc.layers import KVCache, SelfAttention
+from posenc.rotate import spans
 from tests.samples import gap, qkv
 
 TRAINED = 4
@@ -104,7 +104,7 @@ class TestAttention:
 
     def test_explained_equally(self):
         q, k, v = qkv(1, 2, 6)
-        assert explain(q, k, v, [dynamic()], length=9).backend == "sdpa"
+        assert explain_backend(q, k, v, [dynamic()], length=9).backend == "sdpa"
 
 
 class TestTables:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from posenc import attention
-from posenc.backends.call import BACKENDS
+from posenc.attend import BACKENDS
 from tests.backends.catalogue import ENCODINGS, called, encodings_of, with_causal
 
 TOKENS = 9

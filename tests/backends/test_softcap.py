@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from posenc import ALiBi, CoPE, ForgetGate, RoPE, StickBreaking, T5Bias, attention, explain
-from posenc.backends.inspect import read_attention
+from posenc import ALiBi, CoPE, ForgetGate, RoPE, StickBreaking, T5Bias, attention, explain_backend
+from posenc.attention_maps import read_attention
 from tests.backends.tiled.compare import Largest
 from tests.samples import gap, qkv
 
@@ -88,7 +88,7 @@ def test_forget_gates_are_not_held_back():
 def test_fused_kernels_refuse():
     with pytest.raises(ValueError, match="softcap"):
         attention(*qkv(), softcap=1.0, backend="sdpa")
-    assert "a cap" in explain(*qkv(1, 4, 200), softcap=1.0).how
+    assert "a cap" in explain_backend(*qkv(1, 4, 200), softcap=1.0).how
 
 
 @pytest.mark.reference

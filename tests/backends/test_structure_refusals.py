@@ -1,4 +1,4 @@
-"""What structures refuse, as `explain` names it for tiles; FlexAttention's term of a network is the definition."""
+"""What structures refuse, as `explain_backend` names it; FlexAttention's term of a network is the definition."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from posenc import FIRE, CoPE, PaTH, StickBreaking, attention, explain
+from posenc import FIRE, CoPE, PaTH, StickBreaking, attention, explain_backend
 from tests.samples import gap, qkv
 
 DIM, HEADS, HEAD_DIM, KV_HEADS, TOKENS = 32, 4, 8, 2, 70
@@ -22,7 +22,7 @@ REFUSED: dict[str, tuple[Callable[[], list[nn.Module]], int, str]] = {
 def test_tiles_refuse_what_they_cannot_compute(case: str) -> None:
     make, queries, words = REFUSED[case]
     q, k, v = qkv(1, HEADS, queries, TOKENS, HEAD_DIM, num_kv_heads=KV_HEADS)
-    explanation = explain(q, k, v, make(), x=torch.randn(1, TOKENS, DIM))
+    explanation = explain_backend(q, k, v, make(), x=torch.randn(1, TOKENS, DIM))
     assert explanation.backend in ("dense", "rows")
     assert words in explanation.refused["tiled"]
 

@@ -17,7 +17,7 @@ from posenc import (
     T5Bias,
     TransformerXL,
     attention,
-    explain,
+    explain_backend,
 )
 from posenc.encoding import Encoding
 from tests.samples import gap, mostly_slow, qkv
@@ -184,7 +184,7 @@ class TestPaths:
         backends = []
 
         def loss(q: Tensor) -> Tensor:
-            backends.append(explain(q, k, v).backend)
+            backends.append(explain_backend(q, k, v).backend)
             return attention(q, k, v).sum()
 
         grad(loss)(q)

@@ -18,8 +18,8 @@ import torch
 
 from posenc import ALiBi, CoPE, ForgetGate, RoPE, Shaw, StickBreaking, attention
 from posenc.backends import triton as backend
-from posenc.backends.inputs.attention_call import AttentionCall, prepare_call
 from posenc.backends.triton import launch
+from posenc.call import AttentionCall, prepare_call
 from tests.samples import gap, mostly_slow, qkv
 
 if importlib.util.find_spec("triton") is None:
@@ -70,7 +70,7 @@ def _small_tiles(monkeypatch):
 
 
 def prepared(q, k, v, encodings, **options) -> AttentionCall:
-    default = dict.fromkeys(("q_pos", "k_pos", "x", "features", "mask", "segments", "scale"))
+    default = dict.fromkeys(("q_pos", "k_pos", "x", "token_states", "mask", "segments", "scale"))
     return prepare_call(q, k, v, encodings, **(default | {"causal": True} | options))
 
 

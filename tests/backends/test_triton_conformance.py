@@ -16,9 +16,9 @@ import pytest
 import torch
 
 from posenc.backends import triton as backend
-from posenc.backends.inputs.attention_call import AttentionCall, prepare_call
-from posenc.backends.inputs.rewrites import rewritten
+from posenc.backends.rewrites import rewritten
 from posenc.backends.triton import launch
+from posenc.call import AttentionCall, prepare_call
 from posenc.encoding import EmbeddingEncoding
 from posenc.testing import Case
 from posenc.testing.backends import Call, Situation, call_of, differentiated, situations
@@ -47,7 +47,7 @@ def in_float32(call: Call, device: str) -> Call:
 
 
 def prepared(call: Call) -> AttentionCall:
-    return rewritten(prepare_call(*call.tensors, call.encodings, features=None, scale=None, **call.options))
+    return rewritten(prepare_call(*call.tensors, call.encodings, token_states=None, scale=None, **call.options))
 
 
 def supported(case: Case) -> list[Situation]:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from posenc import attention
-from posenc.backends.inputs.visibility import VisibilityMask
+from posenc.visibility import VisibilityMask
 from tests.samples import qkv
 
 QUERIES, KEYS = 5, 7

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import attention, explain
+from posenc import attention, explain_backend
 from posenc.bias import DistanceBias
 from tests.samples import BACKENDS, gap, qkv
 
@@ -23,7 +23,7 @@ class Gaussian(DistanceBias):
 
 def test_every_backend_supports_it():
     bias, (q, k, v) = Gaussian([1.0, 2.0, 3.0, 4.0]), qkv()
-    assert "by distance" in explain(q, k, v, [bias], backend="tiled").how
+    assert "by distance" in explain_backend(q, k, v, [bias], backend="tiled").how
     outs, gradients = [], []
     for backend in BACKENDS:
         out = attention(q, k, v, [bias], backend=backend)

@@ -136,7 +136,7 @@ def test_attention_by_content(ask: Page, seed: int) -> None:
             read_attention(q, k, None, [cope]).weights[0, 0],
             absolute=1e-15,
         )
-        gates = fox.remember(x[0])
+        gates = fox.token_state(x[0])
         assert gates is not None
         keywords = {"scores": scores.tolist(), "log_gates": gates[0, 0].tolist()}
         expected = read_attention(q, k, None, [fox], x=x[0]).weights[0, 0]

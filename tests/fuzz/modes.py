@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from posenc import attention, explain
+from posenc import attention, explain_backend
 from tests.fuzz.definition.attention import define
 from tests.fuzz.definition.terms import Rounding
 from tests.fuzz.draw import Draw
@@ -48,9 +48,9 @@ def by_default(call: RandomCall, draw: Draw) -> float:
             setattr(call, name, getattr(call, name).detach().requires_grad_())
     more = {}
     if draw.chance(0.15):
-        call.notes.append("features")
-        remember = [getattr(e, "remember", lambda x: None)(call.x) for e in call.encodings]
-        more = {"features": remember, "x": None}
+        call.notes.append("token_states")
+        kept = [getattr(e, "token_state", lambda x: None)(call.x) for e in call.encodings]
+        more = {"token_states": kept, "x": None}
     leaves = float64_leaves(call)
     return judge(
         {"result": library_result(call, **more)}, lambda r: {"result": definition_result(call, leaves, r)}, call.dtype
@@ -62,7 +62,7 @@ def every_backend(call: RandomCall, draw: Draw) -> float:
     leaves, worst = float64_leaves(call), 0.0
     grad = draw.chance(0.3)
     options = {"x": call.x, "causal": True, **call.options}
-    explained = explain(call.q, call.k, call.v, call.encodings, **options)  # type: ignore[arg-type]
+    explained = explain_backend(call.q, call.k, call.v, call.encodings, **options)  # type: ignore[arg-type]
     for backend in sorted({explained.backend, *explained.refused}):
         try:
             with torch.set_grad_enabled(grad):

@@ -36,7 +36,7 @@ def kinds_of(call: RandomCall) -> set[str]:
 
 
 def draw_options(draw: Draw, call: RandomCall) -> dict[str, object]:
-    """Keywords of `attention`: everything but x, features and backend."""
+    """Keywords of `attention`: everything but x, token_states and backend."""
     kinds = kinds_of(call)
     in_order = bool(kinds & BY_INDEX)
     q_pos, k_pos = draw_positions(draw, call, kinds)

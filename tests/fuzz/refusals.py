@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import posenc
-from posenc import attention, explain
+from posenc import attention, explain_backend
 from tests.fuzz.draw import Draw, Spec
 from tests.fuzz.encodings import ROTATIONS
 from tests.fuzz.modes import definition_result, float64_leaves
@@ -24,8 +24,8 @@ ALSO = {  # other words by which a message may name an argument
     "k": ["q", "v", "heads", "batch"],
     "v": ["q", "k", "heads", "value_dim", "batch"],
     "segments": ["queries", "keys"],
-    "x": ["dim", "features"],
-    "features": ["x", "num_kv_heads"],
+    "x": ["dim", "token_states"],
+    "token_states": ["x", "num_kv_heads"],
     "encodings": ["num_heads", "head_dim"],
     "q_pos": ["k_pos", "positions"],
     "k_pos": ["q_pos", "positions"],
@@ -49,7 +49,7 @@ def call_with(call: RandomCall, fault: Fault, function: Callable[..., object] = 
         tensors[fault.argument] = fault.value
     else:
         options[fault.argument] = fault.value
-    if fault.argument == "features":
+    if fault.argument == "token_states":
         options.pop("x")
     encodings = options.pop("encodings")
     return function(tensors["q"], tensors["k"], tensors["v"], encodings, **options)
@@ -233,10 +233,10 @@ WRONG_VALUES: Mapping[str, list[object]] = {
 
 
 def refused(call: RandomCall, draw: Draw) -> float:
-    """A value that no call can take: a ValueError that names the argument, from `attention` and from `explain`."""
+    """A value that no call can take: a ValueError that names the argument, from `attention` and `explain_backend`."""
     fault = draw.choice(draw.choice(FAULTS)(call))
     call.notes.append(f"{fault.argument}: {fault.what}")
-    function = draw.choice([attention, attention, explain])
+    function = draw.choice([attention, attention, explain_backend])
     try:
         call_with(call, fault, function)
     except ValueError as error:
@@ -375,14 +375,14 @@ def _numbers(call: RandomCall) -> list[Fault]:
     return [Fault(name, value, repr(value)) for name, values in WRONG_VALUES.items() for value in values]
 
 
-def _remembered(call: RandomCall) -> list[Fault]:
+def _token_states(call: RandomCall) -> list[Fault]:
     """Tokens and what was remembered of them, with an encoding that reads these."""
     (batch, heads, _, _), keys, x = call.q.shape, call.k.shape[2], call.x
     call.encodings = [posenc.ForgetGate(call.sizes.dim, num_heads=heads).to(call.dtype)]
     if call.axes > 1:
         call.options = {n: v for n, v in call.options.items() if n not in ("q_pos", "k_pos")}
     gates = torch.zeros(batch, heads, keys)
-    faults = _all("x", {**NOT_TENSORS, "None": None}) + _all("features", NOT_TENSORS)
+    faults = _all("x", {**NOT_TENSORS, "None": None}) + _all("token_states", NOT_TENSORS)
     faults += _all(
         "x",
         {
@@ -394,7 +394,7 @@ def _remembered(call: RandomCall) -> list[Fault]:
         },
     )
     return faults + _all(
-        "features",
+        "token_states",
         {
             "none": [],
             "two": [gates, gates],
@@ -408,4 +408,4 @@ def _remembered(call: RandomCall) -> list[Fault]:
     )
 
 
-FAULTS = (_tensors, _encodings, _positions, _visible, _numbers, _remembered)
+FAULTS = (_tensors, _encodings, _positions, _visible, _numbers, _token_states)

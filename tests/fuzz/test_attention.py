@@ -21,7 +21,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from posenc import attention, explain
+from posenc import attention, explain_backend
 from tests.fuzz import layers, modes, refusals
 from tests.fuzz.draw import Draw
 from tests.fuzz.oracle import DisagreementError
@@ -158,7 +158,7 @@ def test_every_fault_is_refused_by_name(faults):
     """What `refused` draws from, all of it: no other kind is taken in silence, or fails in words of torch."""
     count = len(faults(_plain_call()))
     for at in range(count):
-        for function in (attention, explain):
+        for function in (attention, explain_backend):
             call = _plain_call()
             fault = faults(call)[at]
             with pytest.raises(ValueError, match=r".") as error:

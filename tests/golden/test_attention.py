@@ -102,7 +102,7 @@ def t5_further_on(arrays: Arrays, name: str) -> Call:
 def fox(arrays: Arrays, name: str) -> Call:
     gates = arrays["log_fgate"].requires_grad_()
     encoding = ForgetGate(16, num_heads=arrays["q"].shape[1])
-    return Call(encoding, {"features": [gates]}, gradients={"log_fgate": gates}, slack=20)
+    return Call(encoding, {"token_states": [gates]}, gradients={"log_fgate": gates}, slack=20)
 
 
 def data_alibi(arrays: Arrays, name: str) -> Call:

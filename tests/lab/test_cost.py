@@ -14,7 +14,7 @@ import pytest
 import torch
 from tests.lab.conftest import tiny
 
-from posenc.backends.call import BACKENDS
+from posenc.attend import BACKENDS
 from posenc.lab import commands
 from posenc.lab.config import Config, Machine, Model, Training
 from posenc.lab.console import plain_console

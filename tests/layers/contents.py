@@ -9,7 +9,8 @@ from posenc.layers import KVCache
 
 def contents(cache: KVCache) -> list[object]:
     """Everything that a later call could tell from."""
-    remaining = [cache.k, cache.v, cache.positions, cache.attention_mask, cache.segments, *cache.features, *cache.last]
+    remaining = [cache.k, cache.v, cache.positions, cache.attention_mask, cache.segments]
+    remaining += [*cache.token_states, *cache.last]
     tensors = [None if t is None else t.detach().clone() for t in remaining]
     return [*tensors, cache.rotated, cache.length, cache.seen, cache.next, cache.detached_sinks, cache.dropped_window]
 

@@ -13,8 +13,8 @@ def tokens(n, batch=2, start=0):
     return k, -k
 
 
-def grow(cache, n, batch=2, features=(), **options):
-    draft = cache.extended(*tokens(n, batch, cache.seen), list(features), **options)
+def grow(cache, n, batch=2, token_states=(), **options):
+    draft = cache.extended(*tokens(n, batch, cache.seen), list(token_states), **options)
     assert draft.k.shape == draft.v.shape
     cache.take(draft)
     return cache

@@ -79,11 +79,11 @@ def test_capacity():
 def test_a_step_writes_where_the_past_lies():
     module, x = layer(), tokens()
     cache = filled(module, x[:, :8])
-    remaining = cache.k.untyped_storage().data_ptr(), cache.features[2].untyped_storage().data_ptr()
+    remaining = cache.k.untyped_storage().data_ptr(), cache.token_states[2].untyped_storage().data_ptr()
     for step in range(8, LENGTH):
         module(x[:, step : step + 1], cache=cache)
-    assert remaining == (cache.k.untyped_storage().data_ptr(), cache.features[2].untyped_storage().data_ptr())
-    assert (cache.k.shape, cache.features[2].shape) == ((3, 2, LENGTH, 8), (3, HEADS, LENGTH))
+    assert remaining == (cache.k.untyped_storage().data_ptr(), cache.token_states[2].untyped_storage().data_ptr())
+    assert (cache.k.shape, cache.token_states[2].shape) == ((3, 2, LENGTH, 8), (3, HEADS, LENGTH))
 
 
 @pytest.mark.parametrize("sizes", [[8, 1, 5], [1] * LENGTH], ids=str)

@@ -79,7 +79,7 @@ class TestGolden:
         module(golden["x"], cache=cache)
         assert gap(cache.k, golden["inner_k"]) < 1e-12
         assert gap(cache.v, golden["inner_v"]) < 1e-12
-        assert gap(cache.features[0], golden["inner_log_fgate"]) < 1e-12
+        assert gap(cache.token_states[0], golden["inner_log_fgate"]) < 1e-12
 
 
 class TestDecoding:
@@ -169,7 +169,7 @@ class TestForm:
         k = normed(shifted(heads(module.k_proj(x)), module.k_shift(x)), module.k_norm, 1e-5)
         v = shifted(heads(module.v_proj(x)), module.v_shift(x))
         q, k = rope(q, k, torch.arange(LENGTH), torch.arange(LENGTH))
-        running = gate.remember(x).cumsum(-1)
+        running = gate.token_state(x).cumsum(-1)
         scores = q @ k.mT * 8**-0.5 + running[..., :, None] - running[..., None, :]
         hidden = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)
         out = normed(scores.masked_fill(hidden, -torch.inf).softmax(-1) @ v, module.out_norm, 1e-6)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import attention, explain, read_attention
+from posenc import attention, explain_backend, read_attention
 from posenc.positions import grid
 from posenc.rotary import PoPE
 from tests.golden import config, load, names
@@ -72,7 +72,7 @@ def test_the_scale_is_of_the_given_width():
     q, k, v = qkv(1, 2, 7, head_dim=16)
     pope = PoPE(16, num_heads=2)
     assert gap(attention(q, k, v, [pope]), attention(q, k, v, [pope], scale=0.25)) < 1e-6
-    assert explain(q, k, v, [pope]).backend == explain(q, k, v, []).backend == "sdpa"
+    assert explain_backend(q, k, v, [pope]).backend == explain_backend(q, k, v, []).backend == "sdpa"
 
 
 def test_strengths_of_large_channels():

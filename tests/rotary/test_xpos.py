@@ -17,12 +17,12 @@ from posenc import (
     Shaw,
     XPos,
     attention,
-    explain,
+    explain_backend,
 )
+from posenc import attend as attention_call
 from posenc import positions as position
-from posenc.backends import call as attention_call
-from posenc.backends.inputs.attention_call import prepare_call
-from posenc.backends.inputs.query_blocks import blocks
+from posenc.call import prepare_call
+from posenc.query_blocks import blocks
 from posenc.score import Mixture
 from tests.golden import config, load, names
 from tests.samples import ShortReach, gap, qkv, refusals
@@ -82,7 +82,7 @@ def test_blocks_of_counted_positions():
 
 
 def test_a_divided_call_is_rotated_and_explained_by_its_ranges(monkeypatch):
-    """Nothing is rotated in full and thrown away, and `explain` says what `attention` does."""
+    """Nothing is rotated in full and thrown away, and `explain_backend` says what `attention` does."""
     xpos, (q, k, v) = XPos(8), torch.randn(3, 1, 1, 2600, 8, dtype=torch.float16)
     rotated, chosen = [], []
     forward, choose = XPos.forward, attention_call.choose
@@ -92,7 +92,7 @@ def test_a_divided_call_is_rotated_and_explained_by_its_ranges(monkeypatch):
     assert len(rotated) > 1
     assert sum(rotated) == 2600
     rotations = len(rotated)
-    said = explain(q, k, v, [xpos])
+    said = explain_backend(q, k, v, [xpos])
     assert said.backend == chosen[rotations - 1]
     assert said.how.startswith(f"{rotations} ranges")
     assert gap(out.float(), attention(q.double(), k.double(), v.double(), [xpos]).float()) < 5e-3
@@ -102,7 +102,7 @@ def test_blocks_cover_all_queries_and_span_no_more_than_the_reach():
     q, k, v = qkv(1, 1, 500, head_dim=8)
     positions = torch.randint(0, 3000, (500,)).sort().values
     call = prepare_call(
-        q, k, v, [XPos(8)], q_pos=positions, k_pos=positions, x=None, features=None, mask=None, segments=None,
+        q, k, v, [XPos(8)], q_pos=positions, k_pos=positions, x=None, token_states=None, mask=None, segments=None,
         causal=True, scale=None,
     )  # fmt: skip
     result = blocks(call, 250)
@@ -111,7 +111,7 @@ def test_blocks_cover_all_queries_and_span_no_more_than_the_reach():
     assert all(positions[stop - 1] - positions[start] < 250 for start, stop in result)
     assert len(result) < 30
     assert blocks(call, None) == [(0, 500)]
-    assert explain(q, k, v, [XPos(8)])
+    assert explain_backend(q, k, v, [XPos(8)])
 
 
 @pytest.mark.parametrize("packed", [False, True])

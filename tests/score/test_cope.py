@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from posenc import attention
-from posenc.backends.inputs.attention_call import prepare_call
+from posenc.call import prepare_call
 from posenc.score.cope import CoPE
 from tests.golden import load
 from tests.samples import FLOATS, gap, qkv, refusals, weights
@@ -40,7 +40,7 @@ def cope(form="plain", **options) -> CoPE:
 
 
 def holding(golden, name) -> tuple[CoPE, list | None]:
-    """A CoPE with the golden table, and the features of its call."""
+    """A CoPE with the golden table, and the token states of its call."""
     separate = {"gates": "separate", "dim": 1, "num_kv_heads": golden["k"].shape[1]} if "k_gate" in golden else {}
     encoding = CoPE(8, max_position=int(golden["npos"]) - 1, scaled=SCALED[name], **separate).to(golden["q"].dtype)
     with torch.no_grad():
@@ -49,7 +49,7 @@ def holding(golden, name) -> tuple[CoPE, list | None]:
 
 
 def context_of(q, k, v, **options):
-    expected = {"q_pos": None, "k_pos": None, "x": None, "features": None, "mask": None, "segments": None}
+    expected = {"q_pos": None, "k_pos": None, "x": None, "token_states": None, "mask": None, "segments": None}
     problem = prepare_call(q, k, v, [], **{**expected, "causal": True, "scale": None, **options})
     return problem.context(problem.visible(), None)
 
@@ -60,10 +60,11 @@ class TestGolden:
     def test_results_and_gradients(self, name, dtype, tolerance):
         golden = load(name, dtype)
         inputs = {n: golden[n].requires_grad_() for n in ("q", "k", "v", "k_gate") if n in golden}
-        encoding, features = holding(golden, name)
+        encoding, token_states = holding(golden, name)
         out = attention(
-            inputs["q"], inputs["k"], inputs["v"], [encoding], features=features, mask=golden.get("mask_allowed")
-        )
+            inputs["q"], inputs["k"], inputs["v"], [encoding],
+            token_states=token_states, mask=golden.get("mask_allowed"),
+        )  # fmt: skip
         assert gap(out, golden["out"]) < 10 * tolerance
         expected = [golden[f"grad_{n}"] for n in inputs] + [golden["grad_pos_emb"][0]]
         for got, exact in zip(
@@ -75,13 +76,13 @@ class TestGolden:
     @pytest.mark.parametrize("name", SCALED)
     def test_weights_and_counts(self, name, dtype, tolerance):
         golden = load(name, dtype)
-        encoding, features = holding(golden, name)
+        encoding, token_states = holding(golden, name)
         mask = golden.get("mask_allowed")
-        shares = weights(golden["q"], golden["k"], [encoding], features=features, mask=mask)
+        shares = weights(golden["q"], golden["k"], [encoding], token_states=token_states, mask=mask)
         assert gap(shares, golden["attn"]) < 10 * tolerance
         context = context_of(golden["q"], golden["k"], golden["v"], mask=mask)
-        if features is not None:
-            context = context._replace(features=features[0])
+        if token_states is not None:
+            context = context._replace(token_state=token_states[0])
         assert gap(encoding.counts(golden["q"], context), golden["positions"]) < 10 * tolerance
 
     def test_scalings_differ(self):
@@ -128,7 +129,7 @@ test_refusals = refusals(
             lambda: attention(*qkv(), [cope("separate").float()]),
             lambda: attention(*qkv(), [cope("separate").float()], x=torch.zeros(2, 6, 31)),
         ],
-        "num_kv_heads": [lambda: attention(*qkv(), [cope("separate").float()], features=[torch.zeros(2, 3, 6, 8)])],
+        "num_kv_heads": [lambda: attention(*qkv(), [cope("separate").float()], token_states=[torch.zeros(2, 3, 6, 8)])],
         "q_pos": [lambda: attention(*qkv(), [cope("relative").float()], q_pos=torch.arange(6.0))],
         "CoPE": [lambda: attention(*qkv(), [cope().float()], backend="sdpa")],
     }

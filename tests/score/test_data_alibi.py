@@ -36,15 +36,15 @@ def test_golden_bias(name):
     built, scores = holding(golden, form, scale), torch.zeros_like(golden["bias"])
     seen = golden.get("mask_allowed", torch.ones(scores.shape[-2:], dtype=torch.bool))
     seen = seen.bool()[None, None]
-    got = built(scores, context(golden["q"], golden["k"], seen, built.remember(golden["x"])))
+    got = built(scores, context(golden["q"], golden["k"], seen, built.token_state(golden["x"])))
     assert gap(torch.where(seen, got, 0.0), torch.where(seen, golden["bias"], 0.0)) < 1e-12
 
 
-def context(q, k, mask, features):
+def context(q, k, mask, token_states):
     from posenc import Context
 
     at = torch.arange(k.shape[2])
-    return Context(q, k, k, at[-q.shape[2] :], at, 1.0, mask, features)
+    return Context(q, k, k, at[-q.shape[2] :], at, 1.0, mask, token_states)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -71,9 +71,9 @@ def test_the_two_directions_mirror_each_other():
     built = DataDependentALiBi(DIM, num_heads=HEADS, form="bidirectional", bias_init=0.0).double()
     with torch.no_grad():
         built.weight[HEADS:] = built.weight[:HEADS]
-    features = built.remember(torch.randn(1, 6, DIM, dtype=torch.float64))
+    token_states = built.token_state(torch.randn(1, 6, DIM, dtype=torch.float64))
     q, k, _ = qkv(1, HEADS, 6, dtype=torch.float64)
-    bias = built(torch.zeros(1, HEADS, 6, 6, dtype=torch.float64), context(q, k, None, features))
+    bias = built(torch.zeros(1, HEADS, 6, 6, dtype=torch.float64), context(q, k, None, token_states))
     assert gap(bias, bias.mT) < 1e-12
     assert (bias.diagonal(dim1=-2, dim2=-1) == 0).all()
 
@@ -84,9 +84,9 @@ test_refusals = refusals(
             lambda: attention(*qkv(), [DataDependentALiBi(DIM, num_heads=HEADS)]),
             lambda: attention(*qkv(), [DataDependentALiBi(DIM, num_heads=HEADS)], x=torch.ones(2, 6, 5)),
         ],
-        "features": [
+        "token_states": [
             lambda: attention(
-                *qkv(), [DataDependentALiBi(DIM, num_heads=HEADS)], features=[torch.zeros(2, HEADS, 6, 2)]
+                *qkv(), [DataDependentALiBi(DIM, num_heads=HEADS)], token_states=[torch.zeros(2, HEADS, 6, 2)]
             )
         ],
     }
@@ -108,5 +108,5 @@ def test_installed_library(form):
     q, k, _ = qkv(2, HEADS, 30, dtype=torch.float64)
     seen = torch.ones(30, 30, dtype=torch.bool)
     seen = (seen if form == "bidirectional" else seen.tril())[None, None]
-    got = built(torch.zeros(2, HEADS, 30, 30, dtype=torch.float64), context(q, k, seen, built.remember(x)))
+    got = built(torch.zeros(2, HEADS, 30, 30, dtype=torch.float64), context(q, k, seen, built.token_state(x)))
     assert gap(torch.where(seen, got - reference(x), 0.0), torch.zeros_like(got)) < 1e-12

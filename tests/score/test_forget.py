@@ -25,7 +25,7 @@ def decay(gates: torch.Tensor, queries: int) -> torch.Tensor:
     """The bias ``(batch, heads, queries, keys)`` of the last queries under these log gates: scores of q·k = 0."""
     batch, heads, keys = gates.shape
     q, k = (torch.zeros(batch, heads, length, 1, dtype=gates.dtype) for length in (queries, keys))
-    return read_attention(q, k, encodings=[ForgetGate(DIM, num_heads=heads)], features=[gates]).scores
+    return read_attention(q, k, encodings=[ForgetGate(DIM, num_heads=heads)], token_states=[gates]).scores
 
 
 def tokens(batch=2, length=9, dtype=torch.float32) -> torch.Tensor:
@@ -62,7 +62,7 @@ class TestGolden:
         module.load_state_dict(reference)
         x, cache = golden["x"], KVCache()
         assert gap(module(x), golden["out"]) < 1e-11
-        assert gap(module.encodings[0].remember(x), golden["inner_log_fgate"]) < 1e-12
+        assert gap(module.encodings[0].token_state(x), golden["inner_log_fgate"]) < 1e-12
         first = int(golden["prefill_len"])
         pieces = [module(part, cache=cache) for part in x.split([first] + [1] * (x.shape[1] - first), 1)]
         assert gap(torch.cat(pieces, 1), golden["decode_out"]) < 1e-11
@@ -101,9 +101,9 @@ class TestCABLE:
 
         module.load_state_dict(authors_parameters(golden))
         gate, x = module.encodings[0], golden["x"].requires_grad_()
-        assert gap(gate.remember(x), -F.softplus(exact["gate"])) < tolerance
+        assert gap(gate.token_state(x), -F.softplus(exact["gate"])) < tolerance
         seen = causal(length, length)
-        assert gap(decay(gate.remember(x), length)[..., seen], exact["bias"][..., seen]) < 10 * tolerance
+        assert gap(decay(gate.token_state(x), length)[..., seen], exact["bias"][..., seen]) < 10 * tolerance
         out = module(x)
         assert gap(out, exact["out"]) < 10 * tolerance
         out.backward(golden["grad_out"])
@@ -115,7 +115,7 @@ class TestCABLE:
     def test_attention(self, name):
         golden = load(name)
         gate = ForgetGate(DIM, num_heads=golden["q"].shape[1])
-        options = {"features": [-F.softplus(golden["gate"])], "scale": 1.0}
+        options = {"token_states": [-F.softplus(golden["gate"])], "scale": 1.0}
         assert gap(attention(golden["q"], golden["k"], golden["v"], [gate], **options), golden["heads_out"]) < 1e-12
         assert gap(weights(golden["q"], golden["k"], [gate], **options), golden["weights"]) < 1e-12
 
@@ -148,7 +148,7 @@ class TestGates:
     def test_strong_logits_stay_finite(self):
         gate = ForgetGate(DIM, num_heads=HEADS)
         torch.nn.init.constant_(gate.weight, 1e4)
-        gates = gate.remember(torch.cat([tokens(), -tokens()]))
+        gates = gate.token_state(torch.cat([tokens(), -tokens()]))
         assert gates.isfinite().all()
         assert gates.min() < -1e4
         assert gates.max() == 0
@@ -204,10 +204,10 @@ test_refusals = refusals(
             lambda: attention(*qkv(), [ForgetGate(DIM, num_heads=HEADS)]),
             lambda: attention(*qkv(), [ForgetGate(DIM, num_heads=HEADS)], x=torch.ones(2, 6, 5)),
         ],
-        "features": [
-            lambda: attention(*qkv(), [ForgetGate(DIM, num_heads=HEADS)], features=[torch.zeros(2, 1, 6)]),
+        "token_states": [
+            lambda: attention(*qkv(), [ForgetGate(DIM, num_heads=HEADS)], token_states=[torch.zeros(2, 1, 6)]),
             lambda: attention(
-                *qkv(queries=1, keys=6), [ForgetGate(DIM, num_heads=HEADS)], features=[torch.zeros(2, HEADS, 1)]
+                *qkv(queries=1, keys=6), [ForgetGate(DIM, num_heads=HEADS)], token_states=[torch.zeros(2, HEADS, 1)]
             ),
         ],
         "num_heads": [lambda: attention(*qkv(), [ForgetGate(DIM, num_heads=8)], x=torch.ones(2, 6, DIM))],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import attention, explain
+from posenc import attention, explain_backend
 from posenc.bias import alibi_slopes
 from posenc.encoding import Context
 from posenc.score import GRAPEA
@@ -53,7 +53,7 @@ def test_large_rates():
 
 def test_long_calls_build_no_matrix():
     q, k, v = qkv(1, 4, 300)
-    assert explain(q, k, v, [GRAPEA(8, num_heads=4)]).backend == "rows"
+    assert explain_backend(q, k, v, [GRAPEA(8, num_heads=4)]).backend == "rows"
 
 
 test_refusals = refusals(

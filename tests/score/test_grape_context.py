@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import attention, explain
+from posenc import attention, explain_backend
 from posenc.encoding import Context
 from posenc.score import GRAPEContext
 from tests.golden import config, load, names
@@ -28,7 +28,7 @@ def test_the_authors_numbers(name, dtype):
     q, k = (arrays[n].transpose(1, 2).requires_grad_() for n in "qk")
     logits = arrays["omega_logit"].transpose(1, 2).requires_grad_()
     at = torch.arange(q.shape[2])
-    actual = grape.absorb_into_qk(Context(q, k, k, at, at, 1.0, features=logits))
+    actual = grape.absorb_into_qk(Context(q, k, k, at, at, 1.0, token_state=logits))
     for got, expected in zip(actual, ("q_rot", "k_rot"), strict=True):
         assert gap(got, arrays[expected].transpose(1, 2)) < FLOATS[dtype]
     given_out = [arrays[f"grad_out_{n}"].transpose(1, 2) for n in "qk"]
@@ -41,9 +41,9 @@ def test_the_authors_numbers(name, dtype):
 def test_fused_kernels_serve_it_and_tokens_start_moving_by_two_fifths():
     grape, x = GRAPEContext(32, head_dim=8, num_kv_heads=2, init_std=0.0), torch.randn(2, 9, 32)
     q, k, v = qkv(2, 4, 9, num_kv_heads=2)
-    assert explain(q, k, v, [grape], x=x).backend == "sdpa"
+    assert explain_backend(q, k, v, [grape], x=x).backend == "sdpa"
     assert gap(attention(q, k, v, [grape], x=x), attention(q, k, v, [grape], x=x, backend="dense")) < 1e-5
-    assert abs(float((grape.remember(x).detach() / 16).sigmoid().mean()) - 0.394) < 1e-3
+    assert abs(float((grape.token_state(x).detach() / 16).sigmoid().mean()) - 0.394) < 1e-3
 
 
 test_refusals = refusals(

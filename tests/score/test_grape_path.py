@@ -22,7 +22,7 @@ def test_the_authors_numbers(name, dtype):
         dtype
     )
     leaves = {n: arrays[n].transpose(1, 2).requires_grad_() for n in ("qkv" if tied else "qkvp")}
-    call = {"features": [leaves.get("p")]}
+    call = {"token_states": [leaves.get("p")]}
     q, k, v = (leaves[n] for n in "qkv")
     out = attention(q, k, v, [grape], **call)
     assert gap(out, arrays["out"].transpose(1, 2)) < FLOATS[dtype]

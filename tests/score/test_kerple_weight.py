@@ -54,7 +54,7 @@ def test_products_come_from_the_call(before, inside):
     first, weight = before().double(), KERPLEWeight(kernel, 4)
     encodings = [first, Mixture([weight], 4) if inside else weight]
     at, bare = torch.arange(9), q @ k.repeat_interleave(2, 1).mT * 8**-0.5
-    context = Context(q, k, v, at, at, 8**-0.5, features=first.remember(x))
+    context = Context(q, k, v, at, at, 8**-0.5, token_state=first.token_state(x))
     scores = first(bare, context) + kernel(at.double(), at.double()).expm1() * bare
     expected = scores.masked_fill(torch.ones(9, 9).triu(1).bool(), -torch.inf).softmax(-1) @ v.repeat_interleave(2, 1)
     for backend in ("auto", "dense"):

@@ -82,13 +82,13 @@ class TestWeights:
 
 
 class Keeps(ScoreEncoding):
-    """Keeps features of a shape, heads first, and notes what it is handed back."""
+    """Keeps states of a shape, heads first, and notes what it is handed back."""
 
     def __init__(self, shape):
         super().__init__()
         self.shape, self.got = shape, None
 
-    def remember(self, x):
+    def token_state(self, x):
         if self.shape is None:
             return None
         heads, *rest = self.shape
@@ -96,11 +96,11 @@ class Keeps(ScoreEncoding):
         return flat.unflatten(-1, (heads, *rest)).transpose(1, 2)
 
     def forward(self, scores, context):
-        self.got = context.features
+        self.got = context.token_state
         return scores
 
 
-class TestFeatures:
+class TestTokenStates:
     NAMES = ("fox", "rope", "separate", "many", "path")
 
     @settings(bounded, max_examples=10)
@@ -108,25 +108,25 @@ class TestFeatures:
     def test_members_get_back_what_they_keep(self, shapes):
         members = [Keeps(shape) for shape in shapes]
         mixture, x = Mixture(members, HEADS, dim=DIM), torch.randn(2, 7, DIM)
-        remaining = mixture.remember(x)
+        remaining = mixture.token_state(x)
         assert (remaining is None) == (not any(shapes))
         assert remaining is None or remaining.shape[:3] == (2, 1, 7)
         attention(*qkv(2, HEADS, 7, head_dim=WIDTH), [mixture], x=x)
         for member in members:
-            expected = member.remember(x)
+            expected = member.token_state(x)
             assert member.got is expected is None or torch.equal(member.got, expected)
 
     def test_one_tensor_holds_what_members_keep(self):
         mixture, x = of_lists(*self.NAMES, adaptive=True), torch.randn(2, 7, DIM, dtype=torch.float64)
-        remaining = mixture.remember(x)
+        remaining = mixture.token_state(x)
         assert remaining.shape == (2, 1, 7, HEADS * 5 + HEADS + 2 * WIDTH + HEADS + 2 * (WIDTH + 1))
-        assert of_lists("rope", "alibi").remember(x) is None
+        assert of_lists("rope", "alibi").token_state(x) is None
 
-    def test_features_of_low_precision_stay_what_they_were(self):
+    def test_token_states_of_low_precision_stay_what_they_were(self):
         """Log gates are float32 and gate keys bfloat16: one tensor holds both without rounding either."""
         mixture, x = of_lists("fox", "separate").bfloat16(), torch.randn(2, 7, DIM).bfloat16()
-        gates, keys = (member[0].remember(x).transpose(1, 2).flatten(2) for member in mixture.members)
-        remaining = mixture.remember(x).squeeze(1)
+        gates, keys = (member[0].token_state(x).transpose(1, 2).flatten(2) for member in mixture.members)
+        remaining = mixture.token_state(x).squeeze(1)
         assert torch.equal(remaining[..., :HEADS], gates)
         assert torch.equal(remaining[..., HEADS:].bfloat16(), keys)
 
@@ -149,7 +149,7 @@ def test_catalogue_takes_a_rotation_a_bias_and_neither_or_members_of_yours():
 class Careless(ScoreEncoding):
     """Keeps x as it is and looks at nothing."""
 
-    def remember(self, x):
+    def token_state(self, x):
         return x.unsqueeze(1)
 
 
@@ -181,9 +181,9 @@ test_refusals = refusals(
             lambda: Mixture([RoPE(8)], 4).weights_of(torch.ones(1, 2, 8)),
             lambda: Mixture([RoPE(8)], 4, adaptive=True, dim=8).weights_of(),
         ],
-        "features": [
+        "token_states": [
             lambda: attention(
-                *qkv(), [Mixture([ForgetGate(DIM, num_heads=4)], 4, dim=DIM)], features=[torch.zeros(2, 4, 6)]
+                *qkv(), [Mixture([ForgetGate(DIM, num_heads=4)], 4, dim=DIM)], token_states=[torch.zeros(2, 4, 6)]
             )
         ],
         "head_dim": [lambda: attention(*qkv(), [Mixture([RoPE(16)], 4)])],

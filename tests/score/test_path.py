@@ -7,9 +7,9 @@ import torch
 from torch.nn import functional as F
 
 from posenc import AttentionSink, CoPE, Shaw, StickBreaking, attention
-from posenc.backends.inputs.visibility import VisibilityMask
 from posenc.score.forget import ForgetGate
 from posenc.score.path import PaTH, reflected
+from posenc.visibility import VisibilityMask
 from tests.backends.tiled.compare import Largest
 from tests.golden import load, names
 from tests.samples import gap, mostly_slow, qkv, refusals, weights
@@ -76,7 +76,7 @@ def test_reflections_keep_lengths():
     assert products.square().sum().item() == pytest.approx(q.square().sum().item(), rel=1e-12)
 
 
-def features_of(encoding: PaTH, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def token_state_of(encoding: PaTH, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """w and beta as the authors' layer makes them, by PyTorch's own convolution."""
     raw = x @ (encoding.up if encoding.down is None else encoding.up @ encoding.down).T
     weight = encoding.taps.T.flip(-1).unsqueeze(1)  # (channels, 1, conv): the last tap is the token's own
@@ -101,7 +101,7 @@ def test_under_a_window(window, conv, padded):
     x = torch.randn(2, 12, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     first = 5 if padded else 0
     text = slice(first, None)
-    scores = by_the_formula(q[:, :, text], k[:, :, text], *features_of(encoding, x[:, text])) * 0.4
+    scores = by_the_formula(q[:, :, text], k[:, :, text], *token_state_of(encoding, x[:, text])) * 0.4
     index = torch.arange(12 - first)
     apart = index[:, None] - index
     expected = scores.masked_fill((apart < 0) | (apart >= window), -torch.inf).softmax(-1)
@@ -158,8 +158,8 @@ test_refusals = refusals(
             lambda: attention(*qkv(), [PaTH(DIM, head_dim=8, num_kv_heads=4)], x=torch.ones(2, 6, 5)),
             lambda: attention(*qkv(), [PaTH(DIM, head_dim=8, num_kv_heads=4)]),
         ],
-        "features": [
-            lambda: attention(*qkv(), [PaTH(DIM, head_dim=8, num_kv_heads=4)], features=[torch.ones(2, 4, 6, 8)])
+        "token_states": [
+            lambda: attention(*qkv(), [PaTH(DIM, head_dim=8, num_kv_heads=4)], token_states=[torch.ones(2, 4, 6, 8)])
         ],
     }
 )

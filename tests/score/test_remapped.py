@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from posenc import Encoding, Llama3, LogN, RoPE, attention
-from posenc.backends.call import Backend
+from posenc.attend import Backend
 from posenc.catalogue import encoding_info
 from posenc.score import STRING, DualChunk, LeakyReRoPE, LMInfinite, ReRoPE, SelfExtend, StreamingLLM
 from tests.golden import config, load, names

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import ALiBi, AttentionSink, DynamicNTK, ForgetGate, Shaw, attention, explain
+from posenc import ALiBi, AttentionSink, DynamicNTK, ForgetGate, Shaw, attention, explain_backend
 from posenc.encoding import Context
 from posenc.score import RePo
 from tests.golden import config, load, names
@@ -25,7 +25,7 @@ def official(name, dtype):
 
 def context_of(encoding, q, k, x, new=None):
     new, at = q.shape[2] if new is None else new, torch.arange(k.shape[2])
-    return Context(q[:, :, q.shape[2] - new :], k, k, at[len(at) - new :], at, 1.0, features=encoding.remember(x))
+    return Context(q[:, :, q.shape[2] - new :], k, k, at[len(at) - new :], at, 1.0, token_state=encoding.token_state(x))
 
 
 @pytest.mark.parametrize("dtype", CLOSE)
@@ -34,7 +34,7 @@ def test_the_authors_numbers(name, dtype):
     encoding, arrays = official(name, dtype)
     exact = load(name)
     x, q, k = (arrays[n] for n in ("x", "q", "k"))
-    assert gap(encoding.remember(x), exact["predicted"]) < CLOSE[dtype]
+    assert gap(encoding.token_state(x), exact["predicted"]) < CLOSE[dtype]
     for got, expected in zip(encoding.absorb_into_qk(context_of(encoding, q, k, x)), ("q_rot", "k_rot"), strict=True):
         assert gap(got, exact[expected]) < CLOSE[dtype]
     last = encoding.absorb_into_qk(context_of(encoding, q, k, x, 3))[0]
@@ -50,18 +50,18 @@ def sample(**options):
 def test_queries_and_keys_are_rotated_before_a_backend_is_chosen():
     encoding, x, (q, k, v) = sample()
     exact = attention(q, k, v, [encoding], x=x, backend="dense")
-    assert explain(q, k, v, [encoding], x=x).backend == "sdpa"
+    assert explain_backend(q, k, v, [encoding], x=x).backend == "sdpa"
     assert gap(attention(q, k, v, [encoding], x=x), exact) < 1e-5
     for added in ([ForgetGate(32, num_heads=4)], [ALiBi(4)], [AttentionSink(4)]):
         expected = attention(q, k, v, [encoding, *added], x=x, backend="dense")
         assert gap(attention(q, k, v, [encoding, *added], x=x, backend="tiled"), expected) < 1e-5
-    assert explain(q, k, v, [encoding, Shaw(8, max_distance=3)], x=x).backend == "dense"
+    assert explain_backend(q, k, v, [encoding, Shaw(8, max_distance=3)], x=x).backend == "dense"
 
 
 def test_far_positions_in_bfloat16_models_keep_their_fractions():
     encoding, x, _ = sample()
     encoding.to(torch.bfloat16)
-    positions = encoding.remember(1000 * x.to(torch.bfloat16))
+    positions = encoding.token_state(1000 * x.to(torch.bfloat16))
     assert positions.dtype == torch.float32
     assert positions.abs().max() > 1000
     assert gap(positions, positions.bfloat16().float()) > 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import ALiBi, AttentionSink, ForgetGate, attention, explain
+from posenc import ALiBi, AttentionSink, ForgetGate, attention, explain_backend
 from posenc.encoding import Context
 from posenc.score import SelectiveRoPE
 from tests.golden import config, load, names
@@ -52,7 +52,7 @@ def official(name, dtype):
 def context_of(q, k, rope, x, new=None):
     new = q.shape[2] if new is None else new
     at = torch.arange(k.shape[2])
-    return Context(q[:, :, -new:], k, k, at[-new:], at, 1.0, features=rope.remember(x))
+    return Context(q[:, :, -new:], k, k, at[-new:], at, 1.0, token_state=rope.token_state(x))
 
 
 @pytest.mark.parametrize("dtype", CLOSE)
@@ -93,7 +93,7 @@ def sample(**options):
 def test_queries_and_keys_are_rotated_before_a_backend_is_chosen():
     rope, x, (q, k, v) = sample(bias=True)
     exact = attention(q, k, v, [rope], x=x, backend="dense")
-    assert explain(q, k, v, [rope], x=x).backend == "sdpa"
+    assert explain_backend(q, k, v, [rope], x=x).backend == "sdpa"
     assert gap(attention(q, k, v, [rope], x=x), exact) < 1e-5
     for also in ([ForgetGate(32, num_heads=4)], [ALiBi(4)], [AttentionSink(4)]):
         expected = attention(q, k, v, [rope, *also], x=x, backend="dense")

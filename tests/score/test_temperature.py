@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from posenc import ALiBi, ForgetGate, RoPE, Shaw, attention, explain, read_attention
-from posenc.backends.call import BACKENDS
-from posenc.backends.inputs.attention_call import prepare_call
+from posenc import ALiBi, ForgetGate, RoPE, Shaw, attention, explain_backend, read_attention
+from posenc.attend import BACKENDS
+from posenc.call import prepare_call
 from posenc.score.temperature import LogN, SSMax, StepTemperature, Temperature
 from tests.golden import config, load, names
 from tests.samples import FLOATS, gap, qkv, refusals, run_or_none
@@ -27,7 +27,7 @@ def stepping(name: str) -> Temperature:
 
 
 def factor_at(encoding: Temperature, q: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    expected = {"x": None, "features": None, "mask": None, "segments": None, "causal": True, "scale": None}
+    expected = {"x": None, "token_states": None, "mask": None, "segments": None, "causal": True, "scale": None}
     return encoding.factor(
         prepare_call(q, q, q, [encoding], q_pos=positions, k_pos=positions, **expected).context(None, None)
     )
@@ -106,9 +106,10 @@ def test_what_is_counted_on_every_backend(listed: str, call: str) -> None:
 
 def test_the_kernel_alone_serves_it() -> None:
     q, k, v = qkv(1, 4, 600, 600)
-    assert explain(q, k, v, [RoPE(8), SSMax(4)]).backend == "sdpa"
-    assert explain(q, k, v, [LogN(8), ForgetGate(12, num_heads=4)], x=torch.randn(1, 600, 12)).backend == "tiled"
-    after = explain(q, k, v, [ALiBi(4), SSMax(4)])
+    assert explain_backend(q, k, v, [RoPE(8), SSMax(4)]).backend == "sdpa"
+    x = torch.randn(1, 600, 12)
+    assert explain_backend(q, k, v, [LogN(8), ForgetGate(12, num_heads=4)], x=x).backend == "tiled"
+    after = explain_backend(q, k, v, [ALiBi(4), SSMax(4)])
     assert after.backend == "rows"
     assert "SSMax" in after.refused["tiled"]
 

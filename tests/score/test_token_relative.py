@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import LogN, RoPE, attention, explain
+from posenc import LogN, RoPE, attention, explain_backend
 from posenc.layers import KVCache, SelfAttention
 from posenc.score import TokenRelativeBias
 from tests.samples import gap, qkv
@@ -19,7 +19,7 @@ def biased(extent: int = 4) -> TokenRelativeBias:
 def test_a_scale_of_zero_and_a_text_in_pieces() -> None:
     q, k, v = qkv(1, 4, 7, 7, dtype=torch.float64)
     x = torch.randn(1, 7, 12, dtype=torch.float64)
-    assert explain(q, k, v, [biased()], x=x, scale=0.0).backend != "tiled"
+    assert explain_backend(q, k, v, [biased()], x=x, scale=0.0).backend != "tiled"
     assert gap(attention(q, k, v, [biased()], x=x, scale=0.0), attention(0 * q, k, v, [biased()], x=x)) < 1e-12
     layer = SelfAttention(12, 4, head_dim=8, encodings=[RoPE(8), biased(), LogN(3)]).double()
     cache, x = KVCache(), torch.randn(2, 11, 12, dtype=torch.float64)

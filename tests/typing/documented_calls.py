@@ -20,7 +20,7 @@ from posenc import (
     attention,
     create_encoding,
     encoding_info,
-    explain,
+    explain_backend,
     list_encodings,
     parse_encodings,
 )
@@ -54,7 +54,7 @@ out = attention(q, k, v, nn.ModuleList([RoPE(64), T5Bias(8)]))
 out = attention(q, k, v, [gate], x=x, causal=True, window=8)
 out = attention(q, k, v, [StickBreaking()])
 out = attention(q, k, v, [SelfExtend(rope, window=8, group=2)])
-reason: str = str(explain(q, k, v, [ALiBi(8)]))
+reason: str = str(explain_backend(q, k, v, [ALiBi(8)]))
 
 # by name
 created: Encoding = create_encoding("rope", head_dim=64)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from posenc import attention
-from posenc.backends.inputs.attention_call import prepare_call
+from posenc.call import prepare_call
 from posenc.encoding import Context
 from posenc.weight.stick_breaking import StickBreaking
 from tests.golden import load
@@ -34,7 +34,7 @@ def given_scores(scores, **options) -> tuple[torch.Tensor, Context]:
     """Scores (batch, heads, queries, keys) with the context of a causal call that they could come from."""
     batch, heads, queries, keys = scores.shape
     q, k, v = qkv(batch, heads, queries, keys, dtype=scores.dtype)
-    expected = {"q_pos": None, "k_pos": None, "x": None, "features": None, "mask": None, "segments": None}
+    expected = {"q_pos": None, "k_pos": None, "x": None, "token_states": None, "mask": None, "segments": None}
     problem = prepare_call(q, k, v, [], **{**expected, "causal": True, "scale": None, **options})
     return scores, problem.context(problem.visible(), None)
 

@@ -10,10 +10,10 @@ import math
 import torch
 from torch import Tensor
 
-from posenc.backends.inputs.attention_call import AttentionCall, widen
-from posenc.backends.inputs.features import lacking_features
+from posenc.call import AttentionCall, widen
 from posenc.encoding import ScoreEncoding, WeightEncoding, softcapped
 from posenc.heads import by_key_head
+from posenc.token_states import lacking_token_state
 
 
 def refuses(call: AttentionCall) -> str | None:
@@ -36,11 +36,11 @@ def run(call: AttentionCall) -> Tensor:
     weights = weights_of(call, scores, mask)
     dropped = weights if call.dropout is None else call.dropout.on(weights)
     out = by_key_head(dropped, call.v)
-    for encoding, features in call.score_with_features:
+    for encoding, token_states in call.score_with_states:
         if type(encoding).output is not ScoreEncoding.output:  # asked first, as a context costs as much as a product
-            out = _joined(out, encoding, encoding.output(dropped, call.context(mask, features)))
+            out = _joined(out, encoding, encoding.output(dropped, call.context(mask, token_states)))
     if call.weight is not None:  # the remainder belongs to weights before their dropout
-        read = call.weight.output(weights, call.context(mask, call.weight_features))
+        read = call.weight.output(weights, call.context(mask, call.weight_state))
         out = _joined(out, call.weight, read)
     return out.to(dtype)
 
@@ -63,11 +63,11 @@ def scores_of(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
     bias, mask = call.bias_of(), call.visible()
     if bias is not None:
         scores = scores + bias
-    for encoding, features in call.score_with_features:
+    for encoding, token_states in call.score_with_states:
         try:
-            scores = encoding(scores, call.context(mask, features))
+            scores = encoding(scores, call.context(mask, token_states))
         except (AttributeError, TypeError) as error:
-            missing = lacking_features(encoding, features)
+            missing = lacking_token_state(encoding, token_states)
             if missing is None:
                 raise
             raise missing from error
@@ -78,7 +78,7 @@ def weights_of(call: AttentionCall, scores: Tensor, mask: Tensor | None) -> Tens
     """What `scores_of` gave as weights: by softmax, or what takes its place; no dropout."""
     if call.weight is None:
         return softmax(scores, mask)
-    weights: Tensor = call.weight(scores, call.context(mask, call.weight_features))
+    weights: Tensor = call.weight(scores, call.context(mask, call.weight_state))
     return weights
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from posenc.tracing import has_tangent
 
 if TYPE_CHECKING:
-    from posenc.backends.inputs.attention_call import AttentionCall
+    from posenc.call import AttentionCall
 
 _functorch = torch._C._functorch
 
@@ -46,7 +46,7 @@ def beyond_fused_kernels(call: AttentionCall) -> str | None:
 
 def _of_call(call: AttentionCall) -> Iterator[Tensor | None]:
     """The tensors on which the result of a call depends."""
-    yield from (call.q, call.k, call.v, *(call.unrotated or ()), *call.score_features, call.weight_features)
+    yield from (call.q, call.k, call.v, *(call.unrotated or ()), *call.score_states, call.weight_state)
     for encoding in (*call.bias, *call.score, *([] if call.weight is None else [call.weight])):
         for module in encoding.modules():
             yield from module._parameters.values()

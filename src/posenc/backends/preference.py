@@ -9,7 +9,7 @@ comes first.
 from __future__ import annotations
 
 from posenc.backends import ranged, sdpa
-from posenc.backends.inputs.attention_call import AttentionCall
+from posenc.call import AttentionCall
 from posenc.tracing import tracing
 
 TILES_FIRST = ("triton", "flex", "tiled", "sdpa", "rows", "dense")

@@ -11,8 +11,8 @@ from torch.utils.checkpoint import checkpoint
 
 from posenc.backends import dense
 from posenc.backends.derivatives import only_plain_operations
-from posenc.backends.inputs.attention_call import AttentionCall
-from posenc.backends.inputs.rotation import Spans, part
+from posenc.call import AttentionCall
+from posenc.rotate import Spans, part
 from posenc.tracing import tracing
 
 BLOCK = 64  # queries
@@ -95,8 +95,8 @@ def block(call: AttentionCall, start: int, stop: int) -> AttentionCall:
         k=call.k[:, :, :seen],
         v=call.v[:, :, :seen],
         positions=call.positions.part(start, stop, seen, axis),
-        score_features=tuple(f if f is None else f[:, :, :seen] for f in call.score_features),
-        weight_features=None if call.weight_features is None else call.weight_features[:, :, :seen],
+        score_states=tuple(f if f is None else f[:, :, :seen] for f in call.score_states),
+        weight_state=None if call.weight_state is None else call.weight_state[:, :, :seen],
         mask=mask,
         segments=None if segments is None else (segments[0][:, start:stop], segments[1][:, :seen]),
         unrotated=None if unrotated is None else (unrotated[0], unrotated[1][:, :, :seen]),

@@ -21,7 +21,7 @@ from torch.nn.attention import SDPBackend
 from torch.utils.checkpoint import checkpoint
 
 from posenc.backends.derivatives import beyond_fused_kernels, only_plain_operations
-from posenc.backends.inputs.attention_call import AttentionCall
+from posenc.call import AttentionCall
 from posenc.tracing import exporting, tracing
 
 BLOCK, NARROW = 512, 256  # queries that share one mask; under a window

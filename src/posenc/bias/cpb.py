@@ -30,7 +30,7 @@ from torch.nn import functional as F
 from posenc.arguments import MOST_AXES, check_heads, check_number, check_whole
 from posenc.bias.offset import OffsetBias
 from posenc.dtypes import precision
-from posenc.encoding import own_precision
+from posenc.encoding import no_autocast
 from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 
@@ -103,7 +103,7 @@ class LogCPB(OffsetBias):
     def of_offset(self, offset: Tensor) -> Tensor:
         seen = self.log_spaced(offset)
         dtype = seen.dtype
-        with own_precision(seen.device.type):
+        with no_autocast(seen.device.type):
             units = F.linear(seen, self.inner_weight.to(dtype), self.inner_bias.to(dtype)).relu()
             bias = F.linear(units, self.outer_weight.to(dtype)).movedim(-1, 0)
         return bias if self.kind == "paper" else _MOST * bias.sigmoid()

@@ -26,7 +26,7 @@ from posenc import positions as position
 from posenc.arguments import check_heads, check_number, check_whole
 from posenc.bias._affine import Affine
 from posenc.dtypes import precision
-from posenc.encoding import BiasEncoding, own_precision
+from posenc.encoding import BiasEncoding, no_autocast
 from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.structure import Network
@@ -109,7 +109,7 @@ class FIRE(BiasEncoding):
         far = (k_pos.unsqueeze(-2) - q_pos.unsqueeze(-1)).abs().to(dtype)
         limit = self._limit(q_pos, dtype).unsqueeze(-1)
         ratio = self._log(far) / (self._log(limit) + _EPS)
-        with own_precision(ratio.device.type):
+        with no_autocast(ratio.device.type):
             units = self.inner(ratio.unsqueeze(-1))
             units = F.leaky_relu(units, self.leak) if self.leak else units.relu()
             bias = self.outer(units)

@@ -25,7 +25,7 @@ from posenc.arguments import check_flag, check_heads, check_table, check_whole
 from posenc.bias._affine import Affine
 from posenc.bias.distance import DistanceBias
 from posenc.dtypes import precision
-from posenc.encoding import own_precision
+from posenc.encoding import no_autocast
 from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 
@@ -94,7 +94,7 @@ class DistanceMLP(DistanceBias):
 
     def _network(self, x: Tensor) -> Tensor:
         """The bias ``(..., heads)`` for the network's input ``(..., 1)``."""
-        with own_precision(x.device.type):
+        with no_autocast(x.device.type):
             for layer in range(self.layers):
                 x = self.linears[layer](x)
                 x = F.silu(F.layer_norm(x, x.shape[-1:], *_cast(self.norms[layer], x.dtype)) if self.norm else x)

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from posenc.backends.call import explain
-from posenc.backends.inputs.attention_call import AttentionCall, prepare_call, with_structures
+from posenc.attend import explain_backend
+from posenc.call import AttentionCall, prepare_call, with_structures
 from posenc.catalogue import Entry
 from posenc.encoding import Encoding
 from posenc.structure import Structure
@@ -32,7 +32,7 @@ def backends_of(entry: Entry) -> dict[str, Any]:
     x = tokens_of(case, TOKENS, dtype=torch.float32)
     where = case.positions(torch.arange(TOKENS)) if case.axes > 1 else None
     causal = case.axes == 1
-    explained = partial(explain, encodings=encodings, q_pos=where, k_pos=where, x=x, causal=causal)
+    explained = partial(explain_backend, encodings=encodings, q_pos=where, k_pos=where, x=x, causal=causal)
     with torch.no_grad():
         call = prepare_call(q, k, v, encodings, q_pos=where, k_pos=where, x=x, causal=causal)
         structure = _structure(encodings, with_structures(call)) if encodings else "no encoding: plain scores"

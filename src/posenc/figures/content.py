@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from posenc.backends.inspect import read_attention
+from posenc.attention_maps import read_attention
 from posenc.context import Context
 from posenc.figures.drawn import Bars
 from posenc.score.cope import CoPE

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from posenc.backends.inspect import read_attention
+from posenc.attention_maps import read_attention
 from posenc.bias.distance import DistanceBias
 from posenc.catalogue import Entry
 from posenc.encoding import EmbeddingEncoding, Encoding

@@ -28,12 +28,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posenc.arguments import check_flag, check_number
-from posenc.backends.call import Backend
-from posenc.backends.inputs.validation import as_list
+from posenc.attend import Backend
 from posenc.encoding import Encoding, Table
 from posenc.layers.cache import KVCache, StaticKVCache
 from posenc.layers.self_attention import SelfAttention
 from posenc.score.forget import ForgetGate
+from posenc.validate import as_list
 
 QK_EPS = 1e-5
 

@@ -23,12 +23,12 @@ import torch
 from torch import Tensor, nn
 
 from posenc.arguments import check_number, check_whole
-from posenc.backends.call import Backend
-from posenc.backends.inputs.validation import as_list
+from posenc.attend import Backend
 from posenc.encoding import Encoding, RotaryEncoding, ScoreEncoding, Table
 from posenc.layers.cache import KVCache, StaticKVCache
 from posenc.layers.self_attention import SelfAttention
 from posenc.rotary._leading import Leading
+from posenc.validate import as_list
 
 FEW = 16  # queries that attend to latents without expanding them
 

@@ -10,10 +10,17 @@ import torch
 from torch import Tensor, nn
 
 from posenc.arguments import check_flag
-from posenc.backends.call import Backend, attention, check_backend
-from posenc.backends.inputs.dropout import check_dropout
-from posenc.backends.inputs.rotation import near_origin
-from posenc.backends.inputs.validation import (
+from posenc.attend import Backend, attention, check_backend
+from posenc.dropout import check_dropout
+from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, ScoreEncoding, Table
+from posenc.layers.cache import KVCache, StaticKVCache
+from posenc.layers.cache.guard import one_thread
+from posenc.layers.default_positions import default_positions
+from posenc.layers.validation import check_input, check_options, check_positions, check_widths, real_tokens
+from posenc.layers.visible_keys import NewTokens, may_learn, visible_keys, window_bounds
+from posenc.positions.videos import on_all_axes
+from posenc.rotate import near_origin
+from posenc.validate import (
     as_list,
     check_causal,
     check_encodings,
@@ -26,13 +33,6 @@ from posenc.backends.inputs.validation import (
     is_plain,
     plain_axes,
 )
-from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, ScoreEncoding, Table
-from posenc.layers.cache import KVCache, StaticKVCache
-from posenc.layers.cache.guard import one_thread
-from posenc.layers.default_positions import default_positions
-from posenc.layers.validation import check_input, check_options, check_positions, check_widths, real_tokens
-from posenc.layers.visible_keys import NewTokens, may_learn, visible_keys, window_bounds
-from posenc.positions.videos import on_all_axes
 
 
 class SelfAttention(nn.Module):
@@ -162,21 +162,21 @@ class SelfAttention(nn.Module):
             if rotated:
                 q, k = _rotate(acting, q, k, here, tables, length, cached=cache is not None)
             new = NewTokens(
-                k, v, [e.remember(x) if isinstance(e, ScoreEncoding) else None for e in acting],
+                k, v, [e.token_state(x) if isinstance(e, ScoreEncoding) else None for e in acting],
                 here, positions is not None, per_row, attention_mask, segments, mask, window, length, rotated,
                 max(self.axes, 1),
             )  # fmt: skip
             learns = torch.is_grad_enabled() and may_learn((self, *acting), x) if cache is not None else False
             keys = visible_keys(new, cache, acting, self.causal, learns=learns)
             left: list[Encoding] = []
-            features: list[Tensor | None] = []
-            for encoding, remembered in zip(acting, keys.features, strict=True):
+            token_states: list[Tensor | None] = []
+            for encoding, remembered in zip(acting, keys.token_states, strict=True):
                 if not (rotated and isinstance(encoding, RotaryEncoding)):
                     left.append(encoding)
-                    features.append(remembered)
+                    token_states.append(remembered)
             q_pos, k_pos = keys.positions(left, self.causal)
             call = partial(
-                attention, encodings=left, q_pos=q_pos, k_pos=k_pos, features=features,
+                attention, encodings=left, q_pos=q_pos, k_pos=k_pos, token_states=token_states,
                 mask=keys.mask(check_mask(keys.caller_mask, q, keys.k)), segments=keys.segments, causal=self.causal,
                 scale=self.scale, length=None if rotated else length, window=keys.window, backend=self.backend,
                 softcap=self.softcap, dropout=self.dropout if self.training else 0.0,
@@ -213,7 +213,7 @@ class SelfAttention(nn.Module):
         with torch.no_grad():
             token = self.q_proj.weight.new_zeros(1, 1, self.dim)
             _, k, v, last = self._project(token, None, None, None, None)
-            remembered = [e.remember(token) if isinstance(e, ScoreEncoding) else None for e in self._acting()]
+            remembered = [e.token_state(token) if isinstance(e, ScoreEncoding) else None for e in self._acting()]
         if last:
             raise ValueError(f"static_cache: {type(self).__name__} keeps more of its newest token than keys and values")
         return StaticKVCache(

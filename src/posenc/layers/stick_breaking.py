@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from posenc.arguments import check_flag
-from posenc.backends.call import Backend
-from posenc.backends.inputs.validation import as_list
+from posenc.attend import Backend
 from posenc.encoding import Encoding
 from posenc.layers.self_attention import SelfAttention
 from posenc.layers.validation import check_widths
+from posenc.validate import as_list
 from posenc.weight.stick_breaking import Remainder, StickBreaking
 
 

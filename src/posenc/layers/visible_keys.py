@@ -18,13 +18,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from posenc.backends.inputs.validation import Causal
 from posenc.encoding import BiasEncoding, Encoding, ScoreEncoding, WeightEncoding
 from posenc.layers.cache import KVCache, StaticKVCache
 from posenc.layers.cache.padding import has_gaps, within
 from posenc.layers.cache.pending import PendingKeys
 from posenc.layers.cache.static import PendingSlots
 from posenc.tracing import exporting, tracing
+from posenc.validate import Causal
 
 
 class NewTokens(NamedTuple):
@@ -32,7 +32,7 @@ class NewTokens(NamedTuple):
 
     k: Tensor  # (batch, num_kv_heads, tokens, head_dim)
     v: Tensor  # (batch, num_kv_heads, tokens, value_dim)
-    features: list[Tensor | None]  # what encodings remember of the tokens, one per encoding
+    token_states: list[Tensor | None]  # what encodings keep of the tokens, one per encoding
     positions: Tensor | None  # None: no encoding reads any
     positions_from_caller: bool
     per_row_positions: bool  # whether padding or documents give each row positions of its own
@@ -50,7 +50,7 @@ class VisibleKeys(NamedTuple):
 
     k: Tensor  # (batch, num_kv_heads, keys, head_dim)
     v: Tensor  # (batch, num_kv_heads, keys, value_dim)
-    features: list[Tensor | None]  # one per encoding
+    token_states: list[Tensor | None]  # one per encoding
     segments: Tensor | None
     caller_mask: Tensor | None  # over these keys
     q_pos: Tensor | None  # None: no encoding reads positions
@@ -129,17 +129,18 @@ def visible_keys(
         _check_static(new, cache, learns)
         in_order = new.k.shape[2] > 1 or any(isinstance(e, ScoreEncoding | WeightEncoding) for e in encodings)
         slots = cache.extended(
-            new.k, new.v, new.features, positions=new.positions, attention_mask=new.attention_mask, in_order=in_order
+            new.k, new.v, new.token_states,
+            positions=new.positions, attention_mask=new.attention_mask, in_order=in_order,
         )  # fmt: skip
         k_pos = None if new.positions is None else slots.positions
         return VisibleKeys(
-            slots.k, slots.v, slots.features, None, None, new.positions, k_pos, True, None, slots.visible,
+            slots.k, slots.v, slots.token_states, None, None, new.positions, k_pos, True, None, slots.visible,
             slots.remaining_window, cache, slots,
         )  # fmt: skip
     narrows = new.window is not None or cache.window is not None
     from_caller = new.positions_from_caller or cache.positions_from_caller
     pending = cache.extended(
-        new.k, new.v, new.features,
+        new.k, new.v, new.token_states,
         positions=new.positions if new.per_row_positions or new.positions_from_caller else None,
         derived=new.per_row_positions, attention_mask=new.attention_mask, segments=new.segments, rotated=new.rotated,
         length=new.length, axes=new.axes, window=new.window,
@@ -148,7 +149,7 @@ def visible_keys(
     )  # fmt: skip
     mask = pending.columns(new.mask) if isinstance(new.mask, Tensor) else new.mask  # anything else is refused later
     return VisibleKeys(
-        pending.k, pending.v, pending.features, pending.segments, mask, new.positions, pending.positions,
+        pending.k, pending.v, pending.token_states, pending.segments, mask, new.positions, pending.positions,
         pending.positions_from_caller, pending.attention_mask, pending.visible, pending.remaining_window, cache,
         pending,
     )  # fmt: skip
@@ -161,7 +162,7 @@ def _without_cache(new: NewTokens) -> VisibleKeys:
         visible, window = within(padding, new.k.shape[2], window), None
     explicit = new.positions_from_caller or (positions is not None and positions.ndim == 2)
     return VisibleKeys(
-        new.k, new.v, new.features, new.segments, new.mask, positions,
+        new.k, new.v, new.token_states, new.segments, new.mask, positions,
         positions if explicit else None, new.positions_from_caller, padding, visible, window,
     )  # fmt: skip
 

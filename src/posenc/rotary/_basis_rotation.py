@@ -18,7 +18,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from posenc.encoding import float64_if_supported, own_precision
+from posenc.encoding import float64_if_supported, no_autocast
 from posenc.rotary._basis import Sums, blocks_of, generator_gradient
 from posenc.rotary._blocks import differentiated_otherwise, grouped, rotate_blocks
 from posenc.rotary._rotate import rotate_pairs, rotate_pairs_
@@ -87,7 +87,7 @@ def _still(times: Tensor, x: Tensor) -> Tensor | None:
 def _forward(x: Tensor, times: Tensor, dense: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     still = _still(times, x)
-    with own_precision(x.device.type):
+    with no_autocast(x.device.type):
         for part in _parts(x, _IN_CACHE):
             inside = _rotated(_entered(x[part], dense), _at(part, cos, 3), _at(part, sin, 3), in_place=True)
             _leave(inside, dense, x[part], None if still is None else _at(part, still, 3), out[part])
@@ -125,7 +125,7 @@ def _backward_operator(
     sums = _GeneratorSums(times, rates, dense, wide) if of_generators else None
     of_t = torch.zeros(times.shape if of_times else (0,), dtype=times.dtype, device=x.device)
     still, weights = _still(times, x), rates.to(dense.dtype).flatten(-2).unsqueeze(-2)
-    with own_precision(x.device.type):
+    with no_autocast(x.device.type):
         for part in _parts(x, _IN_CACHE // 4):  # of more tensors
             c, s = _at(part, cos, 3), _at(part, sin, 3)
             g = _entered(grad[part], dense)

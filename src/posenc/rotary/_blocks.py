@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from posenc.arguments import MOST_AXES, check_kv_heads, check_whole
-from posenc.encoding import own_precision
+from posenc.encoding import no_autocast
 from posenc.rotary._rotate import rotate_pairs
 
 
@@ -65,7 +65,7 @@ def rotate_blocks(x: Tensor, rotations: Tensor) -> Tensor:
     rows, tokens, blocks, width = rotations.shape[-5:-1]
     width_rotated = blocks * width
     split = grouped(x[..., :width_rotated].to(rotations.dtype), rows).unflatten(-1, (blocks, width))  # type: ignore[no-untyped-call]
-    with own_precision(x.device.type):
+    with no_autocast(x.device.type):
         if rotations.ndim == 5:  # all rows of the batch are rotated alike: they and the heads of a group are columns
             columns = split.permute(1, 3, 4, 5, 0, 2).flatten(-2)
             rotated = (rotations @ columns).unflatten(-1, (x.shape[0], -1)).permute(4, 0, 5, 1, 2, 3)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from posenc.encoding import Table, own_precision
+from posenc.encoding import Table, no_autocast
 from posenc.frequencies.phase import TensorFrequencies
 from posenc.rotary._axes import of_sums
 from posenc.rotary._basis import dense_of, skew_basis
@@ -32,7 +32,7 @@ def commuting_table(places: Tensor, generators: Tensor, times: Tensor, dtype: to
         return of_sums(places, _frequencies(times, generators[..., 1:, 0]), dtype)
     basis, rates = skew_basis(generators.detach())
     cos, sin = (t.to(dtype) for t in of_sums(places, _frequencies(times.detach(), rates), times.dtype))
-    with own_precision(places.device.type):
+    with no_autocast(places.device.type):
         of_tokens = places.to(times.dtype).unsqueeze(-3) @ times
     return generators.to(dtype), of_tokens, rates, dense_of(basis.to(dtype)), cos, sin
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from posenc.encoding import own_precision
+from posenc.encoding import no_autocast
 from posenc.rotary import _squaring
 from posenc.rotary._blocks import differentiated_otherwise
 
@@ -53,7 +53,7 @@ def skew_exponential(generators: Tensor) -> Tensor:
     if len(shape) < 2 or shape[-1] != shape[-2] or not generators.is_floating_point():
         raise ValueError(f"generators must be real floating matrices (..., b, b), got {generators.dtype} {shape}")
     wide = generators.to(torch.promote_types(generators.dtype, torch.float32))
-    with own_precision(wide.device.type):
+    with no_autocast(wide.device.type):
         if shape[-1] == 2:
             return _of_two(wide)
         if shape[-1] == 4:
@@ -99,7 +99,7 @@ def _cos_and_sinc(squared: Tensor) -> tuple[Tensor, Tensor]:
 @torch.library.custom_op("posenc::skew_exponential", mutates_args=())
 def _operator(generators: Tensor) -> Tensor:
     out = torch.empty(generators.shape, dtype=generators.dtype, device=generators.device)
-    with own_precision(generators.device.type):
+    with no_autocast(generators.device.type):
         for source, target in zip(_parts(generators), _parts(out), strict=True):
             target.copy_(_squaring.exponential(_squaring.skew(_working(source))))
     return out
@@ -113,7 +113,7 @@ def _(generators: Tensor) -> Tensor:
 @torch.library.custom_op("posenc::skew_exponential_backward", mutates_args=())
 def _backward_operator(grad: Tensor, generators: Tensor) -> Tensor:
     out = torch.empty(generators.shape, dtype=generators.dtype, device=generators.device)
-    with own_precision(generators.device.type):
+    with no_autocast(generators.device.type):
         for of_part, source, target in zip(_parts(grad), _parts(generators), _parts(out), strict=True):
             target.copy_(_squaring.gradient(_squaring.skew(_working(source)), _working(of_part)))
     return out

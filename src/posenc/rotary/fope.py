@@ -31,7 +31,7 @@ from torch.nn import functional as F
 from posenc import positions as position
 from posenc.arguments import check_choice, check_flag, check_kv_heads, check_number, check_whole
 from posenc.dtypes import precision
-from posenc.encoding import RotaryEncoding, Table, own_precision
+from posenc.encoding import RotaryEncoding, Table, no_autocast
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.host import check_base, check_length, geometric
 from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
@@ -151,7 +151,7 @@ class FoPE(RotaryEncoding):
         cos, sin = cos_sin(angles(places, self._frequencies, working_dtype(dtype, places.device)), dtype)
         of_cos = self._coefficients(self.cos_coef, dtype)
         of_sin = of_cos if self.sin_coef is None else self._coefficients(self.sin_coef, dtype)
-        with own_precision(cos.device.type):
+        with no_autocast(cos.device.type):
             if of_cos.shape[0] == 1:
                 cos, sin = cos @ of_cos[0], sin @ of_sin[0]
             else:

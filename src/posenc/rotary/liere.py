@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from posenc.arguments import check_flag, check_number, check_table, check_whole
-from posenc.encoding import RotaryEncoding, Table, float64_if_supported, own_precision
+from posenc.encoding import RotaryEncoding, Table, float64_if_supported, no_autocast
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.phase import TensorFrequencies
 from posenc.rotary._axes import coordinates, of_sums
@@ -140,7 +140,7 @@ class LieRE(RotaryEncoding):
         work = wide if self.block <= _WIDE else dtype
         upper = self.generators.to(places.device, work).transpose(0, 1)
         full = from_upper(upper, self.block).flatten(2)  # (rows, axes, blocks · block²)
-        with own_precision(places.device.type):
+        with no_autocast(places.device.type):
             exponents = places.to(work).unsqueeze(-3) @ full
         blocks = exponents.unflatten(-1, (-1, self.block, self.block))  # type: ignore[no-untyped-call]
         return (skew_exponential(blocks).to(dtype),)

@@ -1,4 +1,4 @@
-"""What score encodings read of a call: features of the keys' tokens, sums of gates, widths of q and k; validated."""
+"""What score encodings read of a call: states of the keys' tokens, sums of gates, widths of q and k; validated."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from posenc.encoding import Context, own_precision
+from posenc.encoding import Context, no_autocast
 
 
 def wide_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -14,37 +14,39 @@ def wide_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
     if x.ndim != 3 or x.shape[-1] != weight.shape[1]:
         raise ValueError(f"x must be (batch, tokens, dim = {weight.shape[1]}), got {tuple(x.shape)}")
     wide = torch.promote_types(x.dtype, torch.float32)
-    with own_precision(x.device.type):
+    with no_autocast(x.device.type):
         return F.linear(x.to(wide), weight.to(wide), None if bias is None else bias.to(wide))
 
 
-def features_of(name: str, context: Context, sizes: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """`checked_features` of a call."""
-    return checked_features(name, context.features, context.k, sizes, dtype)
+def token_state_of(name: str, context: Context, sizes: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """`checked_token_state` of a call."""
+    return checked_token_state(name, context.token_state, context.k, sizes, dtype)
 
 
-def checked_features(
-    name: str, features: Tensor | None, k: Tensor, sizes: tuple[int, ...], dtype: torch.dtype
+def checked_token_state(
+    name: str, token_states: Tensor | None, k: Tensor, sizes: tuple[int, ...], dtype: torch.dtype
 ) -> Tensor:
-    """What ``remember`` returned for the keys, ``(batch, heads, keys, ...)``.
+    """What ``token_state`` returned for the keys, ``(batch, heads, keys, ...)``.
 
     Args:
         name: of the encoding, for messages.
-        features: what a call has of it.
+        token_states: what a call has of it.
         k: the keys ``(batch, num_kv_heads, keys, head_dim)``.
         sizes: heads, and what follows the keys.
         dtype: of the result.
 
     Raises:
-        ValueError: naming x and features where nothing was kept, or something of another shape.
+        ValueError: naming x and token_states where nothing was kept, or something of another shape.
     """
-    if features is None:
-        raise ValueError(f"{name} needs x=..., the layer's input for the keys, or features=..., what remember(x) gave")
+    if token_states is None:
+        raise ValueError(
+            f"{name} needs x=..., the layer's input for the keys, or token_states=..., what token_state(x) gave"
+        )
     heads, *rest = sizes
     shape = (k.shape[0], heads, k.shape[2], *rest)
-    if features.ndim != len(shape) or any(a != b for a, b in zip(features.shape, shape, strict=True)):
-        raise ValueError(f"features of {name} must be {shape}, got {tuple(features.shape)}")
-    return features if features.dtype == dtype else features.to(dtype)
+    if token_states.ndim != len(shape) or any(a != b for a, b in zip(token_states.shape, shape, strict=True)):
+        raise ValueError(f"token_states of {name} must be {shape}, got {tuple(token_states.shape)}")
+    return token_states if token_states.dtype == dtype else token_states.to(dtype)
 
 
 def later(gates: Tensor, seen: Tensor | None) -> Tensor:

@@ -1,4 +1,4 @@
-"""Lists of encodings inside a score encoding: the scores under one list alone, and the features of several lists."""
+"""Lists of encodings inside a score encoding: the scores under one list alone, and the states of several lists."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from posenc.encoding import BiasEncoding, Context, Encoding, RotaryEncoding, Sco
 from posenc.heads import by_key_head
 
 Members = Sequence[Sequence[Encoding]]
-Shape = tuple[int, ...]  # of the features of one token: heads, and what follows the tokens
+Shape = tuple[int, ...]  # of the state of one token: heads, and what follows the tokens
 
 
 def checked(members: Sequence[Encoding | Sequence[Encoding]], num_heads: int) -> list[list[Encoding]]:
@@ -64,14 +64,16 @@ def scores_of(member: Sequence[Encoding]) -> list[ScoreEncoding]:
     return [e for e in member if isinstance(e, ScoreEncoding)]
 
 
-def alone(member: Sequence[Encoding], scores: Tensor, context: Context, features: Sequence[Tensor | None]) -> Tensor:
+def alone(
+    member: Sequence[Encoding], scores: Tensor, context: Context, token_states: Sequence[Tensor | None]
+) -> Tensor:
     """The scores where nothing but this list acts on those handed in: rotations, then biases, then scores.
 
     Args:
         member: any list of the three kinds.
         scores: ``(batch, heads, queries, keys)``.
-        context: of the call; its own features are not read.
-        features: what each score encoding of the list kept.
+        context: of the call; its own token_states are not read.
+        token_states: what each score encoding of the list kept.
     """
     after = rotated(member, context)
     if after is not context:
@@ -80,19 +82,19 @@ def alone(member: Sequence[Encoding], scores: Tensor, context: Context, features
     for encoding in member:
         if isinstance(encoding, BiasEncoding):
             scores = scores + bias_at(encoding, context, scores.dtype)
-    for score, features_of_score in zip(scores_of(member), features, strict=True):
-        scores = score(scores, after._replace(features=features_of_score))
+    for score, states_of_score in zip(scores_of(member), token_states, strict=True):
+        scores = score(scores, after._replace(token_state=states_of_score))
     return scores
 
 
 def read_by(
-    member: Sequence[Encoding], weights: Tensor, context: Context, features: Sequence[Tensor | None]
+    member: Sequence[Encoding], weights: Tensor, context: Context, token_states: Sequence[Tensor | None]
 ) -> Tensor | None:
     """The value terms that the list adds to v's, ``(batch, heads, queries, value_dim)``; None if it adds none."""
     total: Tensor | None = None
     after = rotated(member, context) if scores_of(member) else context
-    for score, features_of_score in zip(scores_of(member), features, strict=True):
-        read = score.output(weights, after._replace(features=features_of_score))
+    for score, states_of_score in zip(scores_of(member), token_states, strict=True):
+        read = score.output(weights, after._replace(token_state=states_of_score))
         if read is None:
             continue
         if read.shape[-1] != context.v.shape[-1]:
@@ -133,7 +135,7 @@ def products(context: Context) -> Tensor:
 
 
 def shape_kept(score: ScoreEncoding, dim: int | None) -> Shape | None:
-    """Heads, and what follows the tokens, of the features that an encoding keeps; None where it keeps nothing.
+    """Heads, and what follows the tokens, of the token states that an encoding keeps; None where it keeps nothing.
 
     Asked with one token of zeros, at construction: nothing may be carried from one call to another.
     """
@@ -143,24 +145,24 @@ def shape_kept(score: ScoreEncoding, dim: int | None) -> Shape | None:
     missing = f"dim must be given, the width of the layer's input: {name} keeps some of it"
     try:
         with torch.no_grad():
-            features = score.remember(token)
+            token_states = score.token_state(token)
     except (ValueError, RuntimeError) as error:
         raise ValueError(missing if dim is None else f"dim is {dim}, which {name} refuses: {error}") from error
-    if features is None:
+    if token_states is None:
         return None
     if dim is None:
         raise ValueError(missing)
-    return features.shape[1], *features.shape[3:]
+    return token_states.shape[1], *token_states.shape[3:]
 
 
-def packed(features: Sequence[Tensor | None]) -> Tensor | None:
+def packed(token_states: Sequence[Tensor | None]) -> Tensor | None:
     """Features ``(batch, heads, tokens, ...)`` of several as one, ``(batch, 1, tokens, channels)``; None if none."""
-    flat = [f.transpose(1, 2).flatten(2) for f in features if f is not None]
+    flat = [f.transpose(1, 2).flatten(2) for f in token_states if f is not None]
     return torch.cat(flat, -1).unsqueeze(1) if flat else None
 
 
 def unpacked(together: Tensor, shapes: Sequence[Shape | None]) -> list[Tensor | None]:
-    """The features that `packed` made one of, by the shapes of each."""
+    """The token states that `packed` made one of, by the shapes of each."""
     rows = together.squeeze(1)  # (batch, tokens, channels)
     parts = iter(torch.split(rows, [channels(shape) for shape in shapes if shape is not None], -1))
     return [None if shape is None else next(parts).view(*rows.shape[:2], *shape).transpose(1, 2) for shape in shapes]

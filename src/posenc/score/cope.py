@@ -126,7 +126,7 @@ class CoPE(ScoreEncoding):
         if self.gate_weight is not None:
             nn.init.kaiming_uniform_(self.gate_weight, a=math.sqrt(5))  # as nn.Linear
 
-    def remember(self, x: Tensor) -> Tensor | None:
+    def token_state(self, x: Tensor) -> Tensor | None:
         """Gate keys ``(batch, num_kv_heads, tokens, head_dim)`` in the dtype of x, where they are separate."""
         if self.gate_weight is None:
             return None
@@ -180,15 +180,17 @@ class CoPE(ScoreEncoding):
                     f"value_dim must be head_dim = {self.head_dim} for gates='values', got {context.v.shape[-1]}"
                 )
             return context.v
-        if context.features is None:
-            raise ValueError("x must be given to attention for gates='separate', or features = what remember(x) gave")
-        heads, tokens = context.features.shape[1:3]
+        if context.token_state is None:
+            raise ValueError(
+                "x must be given to attention for gates='separate', or token_states = what token_state(x) gave"
+            )
+        heads, tokens = context.token_state.shape[1:3]
         if context.q.shape[1] % heads or tokens != context.k.shape[2]:
             raise ValueError(
-                f"num_kv_heads of this CoPE must divide the heads of q, and features hold {context.k.shape[2]} keys: "
-                f"got features {tuple(context.features.shape)} with q {tuple(context.q.shape)}"
+                f"num_kv_heads of this CoPE must divide the heads of q, and token_states hold {context.k.shape[2]} "
+                f"keys: got token_states {tuple(context.token_state.shape)} with q {tuple(context.q.shape)}"
             )
-        return context.features.to(context.q.dtype)
+        return context.token_state.to(context.q.dtype)
 
     def _relative(self, q: Tensor, context: Context) -> Tensor:
         """q_i · e[p_i − p_j], distances clamped to 0 … relative."""

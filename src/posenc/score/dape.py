@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from posenc.arguments import check_heads, check_whole
 from posenc.bias._affine import Affine
 from posenc.bias.kerple import KERPLE
-from posenc.encoding import BiasEncoding, Context, Reads, ScoreEncoding, own_precision
+from posenc.encoding import BiasEncoding, Context, Reads, ScoreEncoding, no_autocast
 from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.score._members import bias_at, check_bias
@@ -84,7 +84,7 @@ class DAPE(ScoreEncoding):
     def forward(self, scores: Tensor, context: Context) -> Tensor:
         bias = bias_at(self.bias, context, scores.dtype)
         both = torch.cat([scores, bias.expand_as(scores)], 1).movedim(1, -1)  # heads last
-        with own_precision(scores.device.type):
+        with no_autocast(scores.device.type):
             units = F.leaky_relu(self.inner(both), _SLOPE)
             return scores + bias + self.outer(units).movedim(-1, 1)
 

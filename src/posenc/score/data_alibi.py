@@ -31,7 +31,7 @@ from posenc.arguments import check_heads, check_number, check_table, check_whole
 from posenc.encoding import Context, Reads, ScoreEncoding
 from posenc.entry import IN_ORDER, Entry
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.score._inputs import features_of, later, own_index, wide_linear
+from posenc.score._inputs import later, own_index, token_state_of, wide_linear
 from posenc.structure import Decay
 
 Form = Literal["causal", "bidirectional", "rows"]
@@ -51,8 +51,8 @@ class DataDependentALiBi(ScoreEncoding):
         device, dtype: of the parameters, as in torch.nn.
 
     Raises:
-        ValueError: at construction for an unknown form or sizes below 1; at a call without x or features, or for x of
-            another width.
+        ValueError: at construction for an unknown form or sizes below 1; at a call without x or token_states, or for
+            x of another width.
 
     >>> from posenc import attention
     >>> x, (q, k, v) = torch.randn(1, 16, 512), torch.randn(3, 1, 8, 16, 64)
@@ -100,7 +100,7 @@ class DataDependentALiBi(ScoreEncoding):
         if self.bias is not None:
             nn.init.constant_(self.bias, self.bias_init)
 
-    def remember(self, x: Tensor) -> Tensor | None:
+    def token_state(self, x: Tensor) -> Tensor | None:
         """Of each token, in float32 or better: log gates ``(batch, heads, tokens, 1 | 2)``, or q̃ and k̃ end to end."""
         projected = wide_linear(x, self.weight, self.bias)
         parts = projected.view(*x.shape[:2], 1 if self.form == "causal" else 2, self.num_heads, -1)
@@ -109,27 +109,27 @@ class DataDependentALiBi(ScoreEncoding):
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
         width = {"causal": 1, "bidirectional": 2, "rows": 2 * self.gate_dim}[self.form]
-        features = features_of("DataDependentALiBi", context, (self.num_heads, width), scores.dtype)
+        token_states = token_state_of("DataDependentALiBi", context, (self.num_heads, width), scores.dtype)
         if self.form == "causal":
-            return scores + later(features.mT, context.mask)
+            return scores + later(token_states.mT, context.mask)
         own_key, keys = own_index(scores), torch.arange(scores.shape[-1], device=scores.device)
         if self.form == "rows":
-            return scores + self._of_rows(features, own_key, keys < own_key, context.mask)
+            return scores + self._of_rows(token_states, own_key, keys < own_key, context.mask)
         before, after = keys <= own_key, keys > own_key
         if context.mask is not None:
             before, after = before & context.mask, after & context.mask
-        past, future = features.mT.unsqueeze(-2).unbind(2)  # (batch, heads, 1, keys)
+        past, future = token_states.mT.unsqueeze(-2).unbind(2)  # (batch, heads, 1, keys)
         return scores + torch.where(keys < own_key, later(past, before), torch.where(after, future, 0.0).cumsum(-1))
 
     def fast_form(self, context: Context, *, future: bool) -> tuple[Decay] | None:
         if self.form != "causal":
             return None
         dtype = torch.promote_types(context.q.dtype, torch.float32)
-        return (Decay(features_of("DataDependentALiBi", context, (self.num_heads, 1), dtype).squeeze(-1)),)
+        return (Decay(token_state_of("DataDependentALiBi", context, (self.num_heads, 1), dtype).squeeze(-1)),)
 
-    def _of_rows(self, features: Tensor, own_key: Tensor, earlier: Tensor, mask: Tensor | None) -> Tensor:
+    def _of_rows(self, token_states: Tensor, own_key: Tensor, earlier: Tensor, mask: Tensor | None) -> Tensor:
         """The bias of form "rows"; queries before the first key, which attend to none, take any numbers."""
-        of_queries, of_keys = features.chunk(2, -1)
+        of_queries, of_keys = token_states.chunk(2, -1)
         q = of_queries.index_select(2, own_key.flatten().clamp(min=0))
         gates = F.logsigmoid(q @ of_keys.mT * self.gate_dim**-0.5) * self.post_log_scale
         seen = earlier if mask is None else earlier & mask

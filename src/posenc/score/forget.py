@@ -38,7 +38,7 @@ from posenc.arguments import check_flag, check_heads, check_number, check_whole
 from posenc.encoding import Context, Reads, ScoreEncoding
 from posenc.entry import IN_ORDER, Entry
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.score._inputs import checked_features, later, wide_linear
+from posenc.score._inputs import checked_token_state, later, wide_linear
 from posenc.structure import Decay
 
 Kind = Literal["data", "bias", "fixed"]
@@ -60,7 +60,7 @@ class ForgetGate(ScoreEncoding):
 
     Raises:
         ValueError: at construction for an unknown kind, sizes below 1, or decay times that are missing or out of place;
-            at a call without x or features, or for x of another width.
+            at a call without x or token_states, or for x of another width.
 
     >>> from posenc import attention
     >>> x, (q, k, v) = torch.randn(1, 16, 512), torch.randn(3, 1, 8, 16, 64)
@@ -127,24 +127,24 @@ class ForgetGate(ScoreEncoding):
         first, last = (math.log(t) for t in self.decay_time)
         return [math.exp(first + (last - first) * h / max(1, self.num_heads - 1)) for h in range(self.num_heads)]
 
-    def remember(self, x: Tensor) -> Tensor | None:
+    def token_state(self, x: Tensor) -> Tensor | None:
         """Log gates ``(batch, heads, tokens)`` in float32 or better, where they depend on x."""
         if self.weight is None:
             return None
         return F.logsigmoid(wide_linear(x, self.weight, self.bias).transpose(1, 2))
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
-        decay = later(self._log_gates(context.features, context.k, scores.dtype).unsqueeze(-2), context.mask)
+        decay = later(self._log_gates(context.token_state, context.k, scores.dtype).unsqueeze(-2), context.mask)
         return scores + (decay * context.scale if self.scaled else decay)
 
     def fast_form(self, context: Context, *, future: bool) -> tuple[Decay]:
-        gates = self._log_gates(context.features, context.k, torch.promote_types(context.q.dtype, torch.float32))
+        gates = self._log_gates(context.token_state, context.k, torch.promote_types(context.q.dtype, torch.float32))
         return (Decay(gates * context.scale if self.scaled else gates),)
 
-    def _log_gates(self, features: Tensor | None, k: Tensor, dtype: torch.dtype) -> Tensor:
+    def _log_gates(self, token_states: Tensor | None, k: Tensor, dtype: torch.dtype) -> Tensor:
         """log f of the keys, ``(batch | 1, heads, keys)``."""
         if self.kind == "data":
-            return checked_features("ForgetGate", features, k, (self.num_heads,), dtype)
+            return checked_token_state("ForgetGate", token_states, k, (self.num_heads,), dtype)
         if self.bias is None:
             gates = torch.tensor([-1 / t for t in self.decay_times()], dtype=dtype, device=k.device)
         else:

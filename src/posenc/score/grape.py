@@ -27,7 +27,7 @@ from torch.nn import functional as F
 from posenc.arguments import check_choice, check_flag, check_heads, check_number, check_whole
 from posenc.bias.alibi import alibi_slopes
 from posenc.dtypes import softplus
-from posenc.encoding import Context, ScoreEncoding, float64_if_supported, own_precision
+from posenc.encoding import Context, ScoreEncoding, float64_if_supported, no_autocast
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.heads import by_key_head
 from posenc.score._inputs import check_width
@@ -99,11 +99,11 @@ class GRAPEA(ScoreEncoding):
         rate: Tensor | None = None
         if self.u is not None:
             unit = self._unit(self.u, k).view(1, -1, 1, self.head_dim).expand(len(k), -1, -1, -1)
-            with own_precision(k.device.type):
+            with no_autocast(k.device.type):
                 along = by_key_head(unit, k.mT)
             rate = self._rate(along)
         if self.v is not None:
-            with own_precision(q.device.type):
+            with no_autocast(q.device.type):
                 along = q @ self._unit(self.v, q).unsqueeze(-1)
             of_queries = self._rate(along)
             rate = of_queries if rate is None else rate + of_queries

@@ -30,7 +30,7 @@ from posenc.encoding import Context, Reads, Scope, ScoreEncoding, float64_if_sup
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.host import check_base, geometric
 from posenc.frequencies.spectrum import host_float64
-from posenc.score._inputs import check_key_heads, check_width, features_of, wide_linear
+from posenc.score._inputs import check_key_heads, check_width, token_state_of, wide_linear
 from posenc.score._qk_rotation import replace_products, rotate_by_angles
 
 
@@ -51,7 +51,7 @@ class GRAPEContext(ScoreEncoding):
 
     Raises:
         ValueError: at construction for sizes that do not fit; at a call for another ``head_dim``, without x or
-            features, or for x of another width.
+            token_states, or for x of another width.
 
     >>> from posenc import attention
     >>> x, (q, k, v) = torch.randn(1, 16, 512), torch.randn(3, 1, 8, 16, 64)
@@ -107,7 +107,7 @@ class GRAPEContext(ScoreEncoding):
         nn.init.normal_(self.weight, std=self.init_std)
         nn.init.constant_(self.bias, self.start + math.log(-math.expm1(-self.start)))
 
-    def remember(self, x: Tensor) -> Tensor | None:
+    def token_state(self, x: Tensor) -> Tensor | None:
         """Logits of the increments ``(batch, num_kv_heads | 1, tokens)`` in float32 or better."""
         return wide_linear(x, self.weight, self.bias).transpose(1, 2)
 
@@ -116,7 +116,7 @@ class GRAPEContext(ScoreEncoding):
         check_width(self, self.head_dim, q)
         check_key_heads(self, self.num_kv_heads, k)
         wide = float64_if_supported(k.device)
-        steps = (features_of("GRAPEContext", context, (self.phases,), wide) / self.omega_scale).sigmoid()
+        steps = (token_state_of("GRAPEContext", context, (self.phases,), wide) / self.omega_scale).sigmoid()
         order = context.sequence.token_order
         if order is not None and order.used is not None:
             steps = torch.where(order.used.unsqueeze(1), steps, 0.0)

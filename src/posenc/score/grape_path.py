@@ -29,7 +29,7 @@ from posenc.encoding import Context, Reads, ScoreEncoding
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
 from posenc.rotary._rotate import rotate_pairs
-from posenc.score._inputs import features_of, later, wide_linear
+from posenc.score._inputs import later, token_state_of, wide_linear
 
 Tie = Literal["none", "key"]
 
@@ -46,8 +46,8 @@ class GRAPEAP(ScoreEncoding):
         device, dtype: of the parameters, as in torch.nn.
 
     Raises:
-        ValueError: at construction for sizes below 1 or an odd ``path_dim``; at a call without x or features, or for x
-            or tied keys of another width.
+        ValueError: at construction for sizes below 1 or an odd ``path_dim``; at a call without x or token_states, or
+            for x or tied keys of another width.
 
     >>> from posenc import attention
     >>> x, (q, k, v) = torch.randn(1, 16, 512), torch.randn(3, 1, 8, 16, 64)
@@ -90,7 +90,7 @@ class GRAPEAP(ScoreEncoding):
         if self.weight is not None:
             nn.init.normal_(self.weight, std=self.init_std)
 
-    def remember(self, x: Tensor) -> Tensor | None:
+    def token_state(self, x: Tensor) -> Tensor | None:
         """p ``(batch, heads, tokens, path_dim)`` in float32 or better, where it is projected from x."""
         if self.weight is None:
             return None
@@ -98,7 +98,7 @@ class GRAPEAP(ScoreEncoding):
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
         if self.weight is not None:
-            p = features_of("GRAPEAP", context, (self.num_heads, self.path_dim), scores.dtype)
+            p = token_state_of("GRAPEAP", context, (self.num_heads, self.path_dim), scores.dtype)
         else:
             p = context.k
             if p.shape[-1] != self.path_dim:

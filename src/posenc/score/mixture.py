@@ -26,7 +26,7 @@ from posenc.encoding import BiasEncoding, Context, Encoding, Reads, Scope, Score
 from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.rotary.rope import RoPE
-from posenc.score._inputs import features_of, own_index, wide_linear
+from posenc.score._inputs import own_index, token_state_of, wide_linear
 from posenc.score._members import (
     alone,
     channels,
@@ -59,8 +59,8 @@ class Mixture(ScoreEncoding):
     Raises:
         ValueError: at construction for no member, embedding or weight encodings, another ``num_heads``, a missing
             dim, and rotations that need what a score encoding does not receive: length-dependent ones, and xPos, for
-            which long calls are divided; at a call for whatever members refuse, or without the x or features that they
-            need.
+            which long calls are divided; at a call for whatever members refuse, or without the x or token_states that
+            they need.
 
     >>> from posenc import ALiBi, RoPE, attention
     >>> mixture = Mixture([RoPE(64), ALiBi(8), []], 8)
@@ -139,10 +139,10 @@ class Mixture(ScoreEncoding):
         logits = self._projected(x)
         return (logits + self.logits.to(logits.dtype).unsqueeze(1)).softmax(-1)
 
-    def remember(self, x: Tensor) -> Tensor | None:
+    def token_state(self, x: Tensor) -> Tensor | None:
         """What the weights of each token and all members need, ``(batch, 1, tokens, channels)``."""
         of_weights = self._projected(x) if self.adaptive else None
-        return packed([of_weights, *(score.remember(x) for member in self._lists() for score in scores_of(member))])
+        return packed([of_weights, *(score.token_state(x) for member in self._lists() for score in scores_of(member))])
 
     def _projected(self, x: Tensor) -> Tensor:
         """weight · x, ``(batch, heads, tokens, members)``, in float32 or better."""
@@ -161,9 +161,9 @@ class Mixture(ScoreEncoding):
         return lists
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
-        shares, features = self._parts(scores, context)
+        shares, token_states = self._parts(scores, context)
         mixed = scores.new_zeros(())
-        for share, member, kept_by in zip(shares, self._lists(), features, strict=True):
+        for share, member, kept_by in zip(shares, self._lists(), token_states, strict=True):
             mixed = mixed + share * alone(member, scores, context, kept_by)
         return mixed
 
@@ -196,20 +196,20 @@ class Mixture(ScoreEncoding):
         return self._shares
 
     def output(self, weights: Tensor, context: Context) -> Tensor | None:
-        shares, features = self._parts(weights, context)
+        shares, token_states = self._parts(weights, context)
         mixed: Tensor | None = None
-        for share, member, kept_by in zip(shares, self._lists(), features, strict=True):
+        for share, member, kept_by in zip(shares, self._lists(), token_states, strict=True):
             read = read_by(member, weights, context, kept_by)
             if read is not None:
                 mixed = share * read if mixed is None else mixed + share * read
         return mixed
 
     def _parts(self, scores: Tensor, context: Context) -> tuple[tuple[Tensor, ...], list[list[Tensor | None]]]:
-        """Per member its weights, ``(batch | 1, heads, queries | 1, 1)``, and the features of its score encodings."""
+        """Per member its weights, ``(batch | 1, heads, queries | 1, 1)``, and the states of its score encodings."""
         parts: list[Tensor | None] = [None] * len(self._shapes)
         width = sum(channels(shape) for shape in self._shapes)
         if width:
-            parts = unpacked(features_of("Mixture", context, (1, width), scores.dtype), self._shapes)
+            parts = unpacked(token_state_of("Mixture", context, (1, width), scores.dtype), self._shapes)
         by_query, *rest = parts
         logits = self.logits.to(scores.dtype).unsqueeze(1)  # (heads, 1, members)
         if by_query is None:
@@ -217,8 +217,8 @@ class Mixture(ScoreEncoding):
         else:  # queries before the first key, which attend to none, take any weights
             logits = logits + by_query.index_select(2, own_index(scores).flatten().clamp(min=0))
         remaining = iter(rest)
-        features = [[next(remaining) for _ in scores_of(member)] for member in self._lists()]
-        return logits.softmax(-1).unsqueeze(-2).unbind(-1), features
+        token_states = [[next(remaining) for _ in scores_of(member)] for member in self._lists()]
+        return logits.softmax(-1).unsqueeze(-2).unbind(-1), token_states
 
     def extra_repr(self) -> str:
         names = [" + ".join(type(encoding).__name__ for encoding in member) or "none" for member in self._lists()]

@@ -33,7 +33,7 @@ from posenc.encoding import Context, Reads, Scope, ScoreEncoding, softcapped
 from posenc.entry import IN_ORDER, Entry, a_key_head_per_query_head
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.heads import by_key_head
-from posenc.score._inputs import check_key_heads, check_width, features_of, wide_linear
+from posenc.score._inputs import check_key_heads, check_width, token_state_of, wide_linear
 from posenc.score._members import products
 from posenc.structure import Reflections, single_sequence
 from posenc.tracing import tracing
@@ -56,8 +56,8 @@ class PaTH(ScoreEncoding):
         device, dtype: of the parameters, as in torch.nn.
 
     Raises:
-        ValueError: at construction for sizes below 1; at a call for another ``head_dim``, without x or features, or for
-            x of another width.
+        ValueError: at construction for sizes below 1; at a call for another ``head_dim``, without x or token_states, or
+            for x of another width.
 
     >>> from posenc import attention
     >>> x, (q, k, v) = torch.randn(1, 16, 512), torch.randn(3, 1, 8, 16, 64)
@@ -112,7 +112,7 @@ class PaTH(ScoreEncoding):
         nn.init.uniform_(self.taps, -(self.conv**-0.5), self.conv**-0.5)
         nn.init.zeros_(self.beta_bias)
 
-    def remember(self, x: Tensor) -> Tensor | None:
+    def token_state(self, x: Tensor) -> Tensor | None:
         """w̃ and beta end to end, ``(batch, num_kv_heads, tokens, head_dim + 1)``, in float32 or better."""
         beta = 2 * torch.sigmoid(wide_linear(x, self.beta_weight, self.beta_bias))
         raw = wide_linear(x if self.down is None else wide_linear(x, self.down), self.up)
@@ -136,9 +136,9 @@ class PaTH(ScoreEncoding):
         """w ``(batch, num_kv_heads, keys, head_dim)`` and beta ``(batch, num_kv_heads, keys)`` of a call's keys."""
         check_width(self, self.head_dim, context.q)
         check_key_heads(self, self.num_kv_heads, context.k)
-        features = features_of("PaTH", context, (self.num_kv_heads, self.head_dim + 1), dtype)
-        order = context.sequence.token_order or single_sequence(features.shape[2], features.device)
-        raw, beta = features[..., :-1], features[..., -1]
+        token_states = token_state_of("PaTH", context, (self.num_kv_heads, self.head_dim + 1), dtype)
+        order = context.sequence.token_order or single_sequence(token_states.shape[2], token_states.device)
+        raw, beta = token_states[..., :-1], token_states[..., -1]
         if order.used is not None:
             beta = torch.where(order.used.unsqueeze(1), beta, 0.0)
         w = self._convolved(raw, order.previous)

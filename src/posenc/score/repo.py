@@ -31,7 +31,7 @@ from posenc.entry import Entry, a_key_head_per_query_head
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.rotation import Layout
 from posenc.rotary.rope import RoPE
-from posenc.score._inputs import check_key_heads, check_width, features_of, wide_linear
+from posenc.score._inputs import check_key_heads, check_width, token_state_of, wide_linear
 from posenc.score._qk_rotation import replace_products, rotate_by_table, table_of_queries
 
 
@@ -51,7 +51,7 @@ class RePo(ScoreEncoding):
 
     Raises:
         ValueError: at construction for sizes that do not fit and for a length-dependent scaling; at a call for another
-            ``head_dim``, without x or features, or for x of another width.
+            ``head_dim``, without x or token_states, or for x of another width.
 
     >>> from posenc import attention
     >>> x, (q, k, v) = torch.randn(1, 16, 512), torch.randn(3, 1, 8, 16, 64)
@@ -121,7 +121,7 @@ class RePo(ScoreEncoding):
         for weight in (self.gate, self.content, self.final):
             nn.init.trunc_normal_(weight, std=self.init_std, a=-3 * self.init_std, b=3 * self.init_std)
 
-    def remember(self, x: Tensor) -> Tensor | None:
+    def token_state(self, x: Tensor) -> Tensor | None:
         """Positions before any mixing, ``(batch, num_kv_heads, tokens)``, in float32 or better."""
         inner = F.silu(wide_linear(x, self.gate)) * wide_linear(x, self.content)
         return wide_linear(inner, self.final).transpose(1, 2)
@@ -130,7 +130,7 @@ class RePo(ScoreEncoding):
         q, k = context.q, context.k
         check_width(self, self.head_dim, q)
         check_key_heads(self, self.num_kv_heads, k)
-        predicted = features_of("RePo", context, (self.num_kv_heads,), k.dtype)
+        predicted = token_state_of("RePo", context, (self.num_kv_heads,), k.dtype)
         rho = self.rho if self.training else 0.0
         if not rho:
             of_keys = self.rope.table(predicted, like=k)

@@ -35,7 +35,7 @@ from posenc.encoding import Context, Reads, Scope, ScoreEncoding, float64_if_sup
 from posenc.entry import IN_ORDER, Entry, a_key_head_per_query_head
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.host import check_base, geometric
-from posenc.score._inputs import check_key_heads, check_width, features_of, wide_linear
+from posenc.score._inputs import check_key_heads, check_width, token_state_of, wide_linear
 from posenc.score._qk_rotation import replace_products, rotate_by_angles
 from posenc.structure import single_sequence
 
@@ -64,7 +64,7 @@ class SelectiveRoPE(ScoreEncoding):
 
     Raises:
         ValueError: at construction for sizes that do not fit; at a call for another ``head_dim``, without x or
-            features, or for x of another width.
+            token_states, or for x of another width.
 
     >>> from posenc import attention
     >>> x, (q, k, v) = torch.randn(1, 16, 512), torch.randn(3, 1, 8, 16, 64)
@@ -147,7 +147,7 @@ class SelectiveRoPE(ScoreEncoding):
             with torch.no_grad():
                 self.temperature.copy_(torch.tensor(self._temperatures, dtype=torch.float64, device="cpu"))
 
-    def remember(self, x: Tensor) -> Tensor | None:
+    def token_state(self, x: Tensor) -> Tensor | None:
         """Raw angles, gates end to end, ``(batch, num_kv_heads, tokens, pairs [+ 1 | + pairs])``, float32 or more."""
         if x.ndim != 3 or x.shape[-1] != self.dim:
             raise ValueError(f"x must be (batch, tokens, dim = {self.dim}), got {tuple(x.shape)}")
@@ -172,8 +172,8 @@ class SelectiveRoPE(ScoreEncoding):
         """Angles of all keys, ``(batch, num_kv_heads, keys, pairs)``, radians, in float64 where there is one."""
         gates = {None: 0, "head": 1, "pair": self.pairs}[self.gate]
         wide = float64_if_supported(context.k.device)
-        features = features_of("SelectiveRoPE", context, (self.num_kv_heads, self.pairs + gates), wide)
-        raw = features[..., : self.pairs]
+        state = token_state_of("SelectiveRoPE", context, (self.num_kv_heads, self.pairs + gates), wide)
+        raw = state[..., : self.pairs]
         used, previous = context.sequence.token_order or single_sequence(raw.shape[2], raw.device)
         if self.taps is None:
             phi = raw - _stepped(raw, previous)
@@ -187,7 +187,7 @@ class SelectiveRoPE(ScoreEncoding):
         if self.bias is not None:
             phi = phi + self.bias.to(wide).exp().unsqueeze(-2)
         if gates:
-            phi = phi * features[..., self.pairs :]
+            phi = phi * state[..., self.pairs :]
         if used is not None:
             phi = torch.where(used[:, None, :, None], phi, 0.0)
         temperature = raw.new_tensor(self._temperatures) if self.temperature is None else self.temperature.to(wide)

@@ -21,7 +21,7 @@ from posenc.arguments import LONGEST, check_heads, check_number, check_table, ch
 from posenc.encoding import Context, Reads, ScoreEncoding
 from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.score._inputs import features_of, wide_linear
+from posenc.score._inputs import token_state_of, wide_linear
 from posenc.structure import Vectors
 
 
@@ -37,8 +37,8 @@ class TokenRelativeBias(ScoreEncoding):
         device, dtype: of the parameters, as in torch.nn.
 
     Raises:
-        ValueError: at construction for sizes below 1; at a call without x or features, for x of another width, and for
-            fractional positions.
+        ValueError: at construction for sizes below 1; at a call without x or token_states, for x of another width, and
+            for fractional positions.
 
     >>> from posenc import attention
     >>> x, (q, k, v) = torch.randn(1, 16, 512), torch.randn(3, 1, 8, 16, 64)
@@ -86,7 +86,7 @@ class TokenRelativeBias(ScoreEncoding):
         nn.init.normal_(self.weight, std=self.init_std)
         nn.init.normal_(self.profiles, std=self.init_std)
 
-    def remember(self, x: Tensor) -> Tensor:
+    def token_state(self, x: Tensor) -> Tensor:
         """r of each token, ``(batch, heads, tokens, relative_dim)``, in float32 or better."""
         mixed = wide_linear(x, self.weight)
         return mixed.view(*x.shape[:2], self.num_heads, self.relative_dim).transpose(1, 2)
@@ -110,12 +110,12 @@ class TokenRelativeBias(ScoreEncoding):
 
     def _of_queries(self, context: Context, dtype: torch.dtype) -> Tensor:
         """r of the queries, which are the last of the keys, ``(batch, heads, queries, relative_dim)``."""
-        features = features_of("TokenRelativeBias", context, (self.num_heads, self.relative_dim), dtype)
+        token_states = token_state_of("TokenRelativeBias", context, (self.num_heads, self.relative_dim), dtype)
         queries, keys = context.q.shape[2], context.k.shape[2]
         if queries <= keys:
-            return features[:, :, keys - queries :]
-        own_key = torch.arange(keys - queries, keys, device=features.device).clamp(min=0)
-        return features.index_select(2, own_key)
+            return token_states[:, :, keys - queries :]
+        own_key = torch.arange(keys - queries, keys, device=token_states.device).clamp(min=0)
+        return token_states.index_select(2, own_key)
 
     def extra_repr(self) -> str:
         return f"{self.dim}, num_heads={self.num_heads}, extent={self.extent}, relative_dim={self.relative_dim}"

@@ -7,12 +7,12 @@ from typing import NamedTuple, TypedDict, cast
 import torch
 from torch import Tensor
 
-from posenc.backends.call import BACKENDS, Backend, attention, explain
-from posenc.backends.inputs.validation import Causal
+from posenc.attend import BACKENDS, Backend, attention, explain_backend
 from posenc.encoding import BiasEncoding, EmbeddingEncoding, Encoding
 from posenc.testing.cases import INSIDE, Case, applies_to, heads_of, random, tokens_of
 from posenc.testing.compare import expect, expect_close
 from posenc.testing.shapes import at_hook_point
+from posenc.validate import Causal
 
 
 class Situation(NamedTuple):
@@ -103,7 +103,7 @@ def serving_call(call: Call, situation: Situation) -> list[Backend]:
     for name in BACKENDS:
         backend = cast("Backend", name)
         try:
-            explain(*call.tensors, call.encodings, **call.options, backend=backend)
+            explain_backend(*call.tensors, call.encodings, **call.options, backend=backend)
         except ValueError as error:
             expect("cannot serve" in str(error), f"{situation.name}: {error}")
         else:

@@ -10,10 +10,10 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from posenc.backends.call import Backend, attention
-from posenc.backends.inputs.validation import Causal
+from posenc.attend import Backend, attention
 from posenc.catalogue import encoding_info
 from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, hook_point_of
+from posenc.validate import Causal
 
 Factory = Callable[..., Encoding | Sequence[Encoding]]
 EVERYWHERE = frozenset({"none", "embedding", "rotary", "bias", "score", "weight"})

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from posenc.backends.call import attention
+from posenc.attend import attention
 from posenc.encoding import BiasEncoding, EmbeddingEncoding, Encoding, RotaryEncoding, ScoreEncoding
 from posenc.testing.cases import EVERYWHERE, Case, applies_to, heads_of, random, tokens_of
 from posenc.testing.compare import expect, expect_value_error

@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from posenc.backends.call import attention
-from posenc.backends.inspect import Reading, read_attention
+from posenc.attend import attention
+from posenc.attention_maps import Reading, read_attention
 from posenc.encoding import Encoding, ScoreEncoding, WeightEncoding
 from posenc.testing.backends import Situation, encodings_of, options, situations, tensors
 from posenc.testing.cases import INSIDE, Case, applies_to

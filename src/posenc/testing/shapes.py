@@ -10,7 +10,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from posenc.backends.call import attention
+from posenc.attend import attention
 from posenc.encoding import BiasEncoding, EmbeddingEncoding, Encoding, RotaryEncoding
 from posenc.testing.cases import EVERYWHERE, INSIDE, Case, applies_to, heads_of, random, tokens_of
 from posenc.testing.compare import expect, expect_close, expect_same

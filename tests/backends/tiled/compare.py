@@ -48,13 +48,13 @@ class PerKey(ScoreEncoding):
         self.of_tokens, self.size = of_tokens, size
         self.weight = nn.Parameter(torch.randn(HEADS, DIM))
 
-    def remember(self, x: Tensor) -> Tensor | None:
+    def token_state(self, x: Tensor) -> Tensor | None:
         wide = torch.promote_types(x.dtype, torch.float32)
         return (x.to(wide) @ self.weight.to(wide).T).mT * self.size if self.of_tokens else None
 
     def values(self, context: Context) -> Tensor:
-        if context.features is not None:
-            return context.features
+        if context.token_state is not None:
+            return context.token_state
         wide = torch.promote_types(context.q.dtype, torch.float32)
         waves = torch.arange(context.k.shape[2], dtype=wide)[:, None] * torch.arange(1, DIM + 1)
         return (waves.cos() @ self.weight.to(wide).T).mT[None] * self.size

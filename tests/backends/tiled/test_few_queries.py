@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import AttentionSink, CoPE, Shaw, StickBreaking, T5Bias, attention, explain
+from posenc import AttentionSink, CoPE, Shaw, StickBreaking, T5Bias, attention, explain_backend
 from tests.backends.tiled.compare import (
     RECIPES,
     SITUATIONS,
@@ -64,5 +64,5 @@ def test_a_step_is_the_last_row_of_a_prefill(name):
 def test_the_definition_serves_small_matrices_and_tiles_the_others(encoding, queries, keys, backend):
     q, k, v = qkv(1, 4, queries, keys)
     with torch.no_grad():
-        assert explain(q, k, v, [encoding]).backend == backend
-        assert explain(q, k, v, [T5Bias(4)]).backend == "sdpa", "a kernel serves the others"
+        assert explain_backend(q, k, v, [encoding]).backend == backend
+        assert explain_backend(q, k, v, [T5Bias(4)]).backend == "sdpa", "a kernel serves the others"

@@ -15,7 +15,7 @@ from posenc import (
     TransformerXL,
     WeightEncoding,
     attention,
-    explain,
+    explain_backend,
 )
 from posenc.catalogue import CATALOGUE
 from posenc.score import Mixture
@@ -126,7 +126,7 @@ def test_the_table_holds_no_others():
 def test_structures_are_chosen_by_themselves(name):
     """Where no kernel can serve, tiles come before rows and the definition."""
     case = Case.from_catalogue(name)
-    result = explain(*tensors(case, PLAIN), encodings_of(case), **options(case, PLAIN))
+    result = explain_backend(*tensors(case, PLAIN), encodings_of(case), **options(case, PLAIN))
     assert result.backend in ("flex", "tiled")
     assert "rows" in result.refused
 
@@ -168,7 +168,7 @@ def test_refusals(case):
     encodings, inputs, words = REFUSED[case]
     with pytest.raises(ValueError, match=rf"'tiled'.*{words}"):
         attention(*qkv(1, 4, 100), encodings, backend="tiled", **{"causal": True, **inputs})
-    assert words in explain(*qkv(1, 4, 100), encodings, **{"causal": True, **inputs}).refused["tiled"]
+    assert words in explain_backend(*qkv(1, 4, 100), encodings, **{"causal": True, **inputs}).refused["tiled"]
 
 
 def test_other_devices_are_refused():

@@ -35,7 +35,7 @@ def test_forget_gates_over_a_long_text(kind):
     fox = ForgetGate(1, num_heads=1)
     q, k, v = (t.requires_grad_() for t in (q, k, v))
     tensors = [t[None, None] for t in (q, k, v)]
-    out = attention(*tensors, [fox], features=[gates[None, None]], backend="tiled")[0, 0]
+    out = attention(*tensors, [fox], token_states=[gates[None, None]], backend="tiled")[0, 0]
     rows = torch.cat([torch.arange(0, length, 157), torch.arange(length - 40, length)])
     got = [out[rows], *torch.autograd.grad(out[rows].square().sum(), [q, k, v, gates])]
     wide = [t.detach().double().requires_grad_() for t in (q, k, v, gates)]

@@ -69,7 +69,7 @@ def _generates(config: Any) -> bool | None:
     return bool(torch.equal(attach(model, "own").generate(ids, **options), before))
 
 
-LEARNED = ("alibi", "fox", "cope", "stick-breaking", "t5")  # with and without parameters, features and softmax
+LEARNED = ("alibi", "fox", "cope", "stick-breaking", "t5")  # with and without parameters, token states and softmax
 
 
 def decoder(name: str, **changes: Any) -> Any:

@@ -27,11 +27,11 @@ from torch.nn.attention.flex_attention import flex_attention
 
 from posenc.backends.derivatives import only_plain_operations
 from posenc.backends.flex.block_masks import kept_block_mask
-from posenc.backends.inputs.attention_call import AttentionCall, with_structures
-from posenc.backends.inputs.visibility import VisibilityMask
+from posenc.call import AttentionCall, with_structures
 from posenc.encoding import softcapped
 from posenc.structure import Decay, ScoreMod, Structure
 from posenc.tracing import exporting
+from posenc.visibility import VisibilityMask
 
 
 def refuses(call: AttentionCall) -> str | None:

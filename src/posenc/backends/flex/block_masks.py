@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention.flex_attention import BlockMask
 
-from posenc.backends.inputs.visibility import Causal, VisibilityMask
 from posenc.tracing import has_values
+from posenc.visibility import Causal, VisibilityMask
 
 SIZE = 128  # FlexAttention's own
 MOST_KEPT, MOST_BLOCKS = 16, 2**18  # masks, and blocks of one: 4 MiB, of 65,536 tokens

@@ -13,10 +13,10 @@ from torch.nn.attention.flex_attention import BlockMask
 
 from posenc.backends import flex
 from posenc.backends.flex.block_masks import block_mask
-from posenc.backends.inputs.attention_call import AttentionOptions, prepare_call
-from posenc.backends.inputs.rewrites import rewritten
-from posenc.backends.inputs.validation import as_list
-from posenc.encoding import own_precision
+from posenc.backends.rewrites import rewritten
+from posenc.call import AttentionOptions, prepare_call
+from posenc.encoding import no_autocast
+from posenc.validate import as_list
 
 __all__ = ["FlexCall", "flex_call"]
 
@@ -65,7 +65,7 @@ def flex_call(
     >>> flex_attention(**flex_call(q, k, v, [RoPE(64), ALiBi(8)])._asdict()).shape
     torch.Size([1, 8, 16, 64])
     """
-    with own_precision(q.device.type if isinstance(q, Tensor) else "cpu"):
+    with no_autocast(q.device.type if isinstance(q, Tensor) else "cpu"):
         call = rewritten(prepare_call(q, k, v, as_list(encodings), **options))
         reason = flex.refuses_by_name(call)
         if reason is None and call.weight is not None:

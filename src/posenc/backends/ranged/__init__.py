@@ -14,9 +14,9 @@ from torch.nn import functional as F
 
 from posenc.backends import fused_cpu
 from posenc.backends.derivatives import only_plain_operations
-from posenc.backends.inputs.attention_call import AttentionCall, widen
 from posenc.backends.ranged import join
 from posenc.backends.ranged.pieces import Pieces, needs_no_masks
+from posenc.call import AttentionCall, widen
 from posenc.structure import Ranges
 from posenc.tracing import tracing
 

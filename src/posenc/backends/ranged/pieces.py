@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from posenc.backends.inputs.attention_call import AttentionCall, score_dtype
+from posenc.call import AttentionCall, score_dtype
 from posenc.structure import Range, Ranges
 
 BLOCK = 256  # queries of a block with a mask

@@ -23,11 +23,11 @@ import torch
 from torch import Tensor
 
 from posenc.backends.derivatives import only_plain_operations
-from posenc.backends.inputs.attention_call import AttentionCall, precise, score_dtype, widen
 from posenc.backends.tiled import operator
 from posenc.backends.tiled.reflections import Blocks, blocks_of
 from posenc.backends.tiled.spec import SpecWriter
 from posenc.backends.tiled.tiled_call import FEW
+from posenc.call import AttentionCall, precise, score_dtype, widen
 from posenc.structure import Bias, Reflections, Structure, TileFacts, TileTerm
 from posenc.tracing import exporting, has_values, tracing
 

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from posenc.backends.inputs.visibility import VisibilityMask
 from posenc.backends.tiled import fused_row
 from posenc.backends.tiled.gradients import Gradients, Known
 from posenc.backends.tiled.spec import SpecWriter, TileSpec, tiled_call
 from posenc.backends.tiled.tiled_call import LOG2_E, TiledCall, blocks, parts
+from posenc.visibility import VisibilityMask
 
 
 def run(writer: SpecWriter) -> Tensor:

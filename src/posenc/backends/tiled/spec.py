@@ -18,8 +18,6 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor
 
-from posenc.backends.inputs.dropout import Dropout
-from posenc.backends.inputs.visibility import Causal, VisibilityMask
 from posenc.backends.tiled.counts import Counts
 from posenc.backends.tiled.head_mixing import HeadMixing, Kernel
 from posenc.backends.tiled.network import Network
@@ -31,8 +29,10 @@ from posenc.backends.tiled.sticks import Remainder, Sticks
 from posenc.backends.tiled.terms import Column, Decay, Row, Term, TermContext
 from posenc.backends.tiled.tiled_call import ELEMENTS, FEW, LONG, QUERIES, TiledCall
 from posenc.backends.tiled.vectors import Vectors
+from posenc.dropout import Dropout
 from posenc.structure import Sticks as StatedSticks
 from posenc.structure import TileTerm
+from posenc.visibility import Causal, VisibilityMask
 
 FORMAT = "posenc tiles 1"
 FACTS = frozenset(

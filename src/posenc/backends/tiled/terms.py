@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from posenc.backends.inputs.visibility import VisibilityMask
 from posenc.backends.tiled.tile import Tile, by_distance, diagonals
+from posenc.visibility import VisibilityMask
 
 
 class Change(NamedTuple):

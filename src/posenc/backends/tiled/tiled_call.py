@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from posenc.backends.inputs.visibility import VisibilityMask
 from posenc.backends.tiled.reflections import BLOCK, Chain
 from posenc.backends.tiled.terms import Decay, Term
 from posenc.backends.tiled.tile import Tile, hidden_future, room
 from posenc.heads import by_key_head
+from posenc.visibility import VisibilityMask
 
 if TYPE_CHECKING:
-    from posenc.backends.inputs.dropout import Dropout
     from posenc.backends.tiled.prune import PruneBounds
+    from posenc.dropout import Dropout
 
 ELEMENTS = 1 << 20  # scores of a tile: 4 MiB in float32
 COPIES = 1 << 22  # numbers of reversed keys and values at a time: 16 MiB; as much again for their gradients

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from posenc.backends.derivatives import only_plain_operations
-from posenc.backends.inputs.attention_call import AttentionCall, with_structures
 from posenc.backends.triton.launch import WIDEST, kernel_visibility, visibility_refusal
+from posenc.call import AttentionCall, with_structures
 from posenc.structure import Counts, Sticks
 from posenc.tracing import exporting
 

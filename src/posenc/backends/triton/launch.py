@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from posenc.backends.inputs.visibility import VisibilityMask
+from posenc.visibility import VisibilityMask
 
 # Reasonable for Hopper and for widths of 64 to 128: tiles fit its shared memory. None of these was measured.
 TILE = 64  # queries, and keys, of a tile in half precision; half as many in float32

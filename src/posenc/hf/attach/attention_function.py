@@ -5,7 +5,7 @@ neither their positions nor the layer's input. So a hook before the layer's atte
 
 1. it replaces the model's cos and sin by 1 and 0, so that the model's own rotation rotates by no angle;
 2. it passes an `AttachedCall` to the attention function through the layer's keyword arguments: the encodings, the
-   queries' positions, and a `PositionedCache` with positions and features of all keys.
+   queries' positions, and a `PositionedCache` with positions and token states of all keys.
 
 Invariants: nothing is stored between calls, so that gradient checkpointing, which runs a layer again in the backward
 pass, computes the same; windows, padding, sinks, caps and scales stay those of the model: its mask arrives as bool
@@ -29,7 +29,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from posenc.backends.call import attention
+from posenc.attend import attention
 from posenc.encoding import Encoding, ScoreEncoding
 from posenc.hf.attach.cache_adapter import PositionedCache
 from posenc.tracing import tracing
@@ -70,9 +70,9 @@ class Attached(nn.Module):
         """The encodings, typed."""
         return [encoding for encoding in self.encodings if isinstance(encoding, Encoding)]
 
-    def remember(self, x: Tensor) -> list[Tensor | None]:
+    def token_state(self, x: Tensor) -> list[Tensor | None]:
         """What each encoding must keep of the layer's input ``(batch, tokens, dim)``."""
-        return [e.remember(x) if isinstance(e, ScoreEncoding) else None for e in self.acting()]
+        return [e.token_state(x) if isinstance(e, ScoreEncoding) else None for e in self.acting()]
 
 
 class AttachedCall:
@@ -81,7 +81,7 @@ class AttachedCall:
     Attributes:
         attached: encodings.
         positions: of the queries, ``(batch | 1, tokens)``.
-        keys: positions and features of the keys.
+        keys: positions and token states of the keys.
     """
 
     def __init__(self, attached: Attached, positions: Tensor, keys: PositionedCache) -> None:
@@ -110,7 +110,7 @@ def prepare(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
             f"position_embeddings do not reach {type(module).__name__} by name, so nothing can stop them"
         )
     x = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
-    keys = PositionedCache(None, positions, attached.remember(x))  # type: ignore[operator]
+    keys = PositionedCache(None, positions, attached.token_state(x))  # type: ignore[operator]
     kwargs = {**kwargs, "posenc": AttachedCall(attached, positions, keys)}  # type: ignore[arg-type]
     if kwargs.get("position_embeddings") is not None:  # a layer without rotation may get none
         kwargs["position_embeddings"] = _no_rotation(kwargs["position_embeddings"])
@@ -169,16 +169,16 @@ def attend(
     if getattr(module, "layer_idx", None) == min(_layers(module), default=None) and not tracing():  # once a call
         _warn_of_packing(module, posenc.positions, attention_mask, key.shape[2])
     keys, acting = key.shape[2], posenc.attached.acting()
-    features = [None if feature is None else feature[:, :, :keys] for feature in posenc.keys.features]
+    token_states = [None if state is None else state[:, :, :keys] for state in posenc.keys.token_states]
     sink = options.get("s_aux")
     if sink is not None:
-        acting, features = [*acting, _sink(sink)], [*features, None]
+        acting, token_states = [*acting, _sink(sink)], [*token_states, None]
     if posenc.attached.rotated_last:  # dot products do not depend on the order of channels
         query, key = (x.roll(posenc.attached.rotated_last, -1) for x in (query, key))
     out = attention(
         query, key, value, acting,
-        q_pos=_rows(posenc.positions, query), k_pos=_rows(posenc.keys.positions[:, :keys], key), features=features,
-        mask=None if attention_mask is None else attention_mask[..., :keys],
+        q_pos=_rows(posenc.positions, query), k_pos=_rows(posenc.keys.positions[:, :keys], key),
+        token_states=token_states, mask=None if attention_mask is None else attention_mask[..., :keys],
         causal=causal, scale=scaling, softcap=options.get("softcap"), dropout=dropout,
     )  # fmt: skip
     return out.transpose(1, 2).contiguous(), None

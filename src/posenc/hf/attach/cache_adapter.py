@@ -1,10 +1,10 @@
-"""A transformers cache that also keeps token positions, and what encodings remember of tokens, with the keys.
+"""A transformers cache that also keeps token positions, and what encodings keep of tokens, with the keys.
 
-Idea: an attached encoding needs the position of every cached key, and some (FoX: log gates) remember more of a token.
+Idea: an attached encoding needs the position of every cached key, and some (FoX: log gates) keep more of a token.
 Caches of transformers store keys and values only, but do many things with them: grow, fill a fixed room, slide a
 window, crop, repeat rows, reorder beams, move to the CPU. Instead of wrapping each kind of cache, this adapter appends
-the extra numbers to the channels of each key, bit for bit: int64 positions and float32 features are viewed as numbers
-of the keys' dtype. Whatever a cache does with its keys, it then does with the extra numbers as well.
+the extra numbers to the channels of each key, bit for bit: int64 positions and float32 token states are viewed as
+numbers of the keys' dtype. Whatever a cache does with its keys, it then does with the extra numbers as well.
 
 Invariants:
 - The cache only copies and selects keys and never computes with them: quantized caches would destroy the bits.
@@ -25,29 +25,29 @@ from torch.nn import functional
 
 
 class PositionedCache:
-    """A transformers cache during the call of one layer, with positions and features attached to its keys.
+    """A transformers cache during the call of one layer, with positions and token states attached to its keys.
 
-    Gradients reach features of this call's own tokens alone where the features' dtype differs from the keys' dtype.
+    Gradients reach states of this call's own tokens alone where the states' dtype differs from the keys' dtype.
 
     Args:
         cache: of transformers, of any kind that stores keys unchanged.
         positions: of the new tokens, ``(batch, tokens)``.
-        features: what each encoding remembers of the new tokens, ``(batch, heads, tokens, ...)`` or None.
+        token_states: what each encoding keeps of the new tokens, ``(batch, heads, tokens, ...)`` or None.
 
     Attributes:
-        positions, features: after `update`, those of all keys that it returned.
+        positions, token_states: after `update`, those of all keys that it returned.
     """
 
-    def __init__(self, cache: Any, positions: Tensor, features: Sequence[Tensor | None]) -> None:
-        self.cache, self.positions, self.features = cache, positions, list(features)
+    def __init__(self, cache: Any, positions: Tensor, token_states: Sequence[Tensor | None]) -> None:
+        self.cache, self.positions, self.token_states = cache, positions, list(token_states)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.cache, name)
 
     def update(self, k: Tensor, v: Tensor, layer_idx: int, *args: Any, **options: Any) -> tuple[Tensor, Tensor]:
-        """Store new keys and values with their positions and features; returns all keys and values."""
+        """Store new keys and values with their positions and token states; returns all keys and values."""
         extras = [self.positions.expand(k.shape[0], -1)[..., None]]
-        extras += [feature.movedim(2, 1).flatten(2) for feature in self.features if feature is not None]
+        extras += [token_state.movedim(2, 1).flatten(2) for token_state in self.token_states if token_state is not None]
         wide = torch.cat([k, _packed(extras, k)], -1)
         self._widen_fixed_cache(wide, v, layer_idx)
         keys, values = self.cache.update(wide, v, layer_idx, *args, **options)
@@ -55,7 +55,7 @@ class PositionedCache:
             return k, values
         unpacked = _unpacked(keys[..., k.shape[-1] :], extras)
         self.positions = unpacked.pop(0)[..., 0]
-        self.features = [None if new is None else _unflattened(unpacked.pop(0), new) for new in self.features]
+        self.token_states = [None if new is None else _unflattened(unpacked.pop(0), new) for new in self.token_states]
         return keys[..., : k.shape[-1]], values
 
     def _widen_fixed_cache(self, wide: Tensor, v: Tensor, layer_idx: int) -> None:
@@ -110,7 +110,7 @@ def _from_bits(bits: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _unflattened(flat: Tensor, like: Tensor) -> Tensor:
-    """A feature ``(batch, heads, tokens, ...)`` of all tokens, shaped like the new tokens' feature."""
+    """A token_state ``(batch, heads, tokens, ...)`` of all tokens, shaped like the new tokens' token_state."""
     heads, rest = like.shape[1], like.shape[3:]
     assert flat.shape[-1] == heads * math.prod(rest)
     return flat.view(*flat.shape[:2], heads, *rest).movedim(1, 2)

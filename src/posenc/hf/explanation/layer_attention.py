@@ -18,13 +18,13 @@ import torch
 from torch import Tensor, nn
 
 from posenc.arguments import check_heads, check_number, shown
-from posenc.backends.call import Backend, attention
-from posenc.backends.inputs.validation import check_segments
+from posenc.attend import Backend, attention
 from posenc.encoding import Encoding, RotaryEncoding
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.explanation.layer_facts import CHUNKED, LEARNED, LayerFacts
 from posenc.rotary._leading import Leading
 from posenc.rotary.mrope import MRoPE
+from posenc.validate import check_segments
 from posenc.weight.sink import AttentionSink
 
 _FARTHEST = 2**31  # more chunks than a text has: numbers of documents lie that far apart

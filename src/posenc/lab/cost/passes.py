@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from posenc.backends.call import explain
-from posenc.encoding import Encoding, RotaryEncoding, ScoreEncoding, own_precision
+from posenc.attend import explain_backend
+from posenc.encoding import Encoding, RotaryEncoding, ScoreEncoding, no_autocast
 from posenc.lab.config import LONGEST, Config
 from posenc.lab.cost.costs import MODEL_PASSES
 from posenc.lab.models.decoder import VOCABULARY, Decoder
@@ -129,7 +129,7 @@ def fill_cache(layer: nn.Module, x: Tensor, size: int = PIECE) -> KVCache:
         layer(piece, torch.arange(start, start + piece.shape[1], device=x.device), cache=part)
         if part.k is None or part.v is None:
             raise RuntimeError("the layer filled no cache")
-        full.take(full.extended(part.k, part.v, part.features, rotated=part.rotated, length=part.length), part.last)
+        full.take(full.extended(part.k, part.v, part.token_states, rotated=part.rotated, length=part.length), part.last)
     return full
 
 
@@ -149,14 +149,15 @@ def path_of(layer: nn.Module, x: Tensor, cache: KVCache | None = None) -> str:
         for projection in (layer.q_proj, layer.k_proj, layer.v_proj)
     )
     acting: list[Encoding] = [e for e in layer.encodings if isinstance(e, Encoding)]
-    features = [e.remember(x) if isinstance(e, ScoreEncoding) else None for e in acting]
+    token_states = [e.token_state(x) if isinstance(e, ScoreEncoding) else None for e in acting]
     if cache is not None:
-        draft = cache.extended(k, v, features, rotated=cache.rotated, length=cache.length)
-        k, v, features = draft.k, draft.v, draft.features
+        draft = cache.extended(k, v, token_states, rotated=cache.rotated, length=cache.length)
+        k, v, token_states = draft.k, draft.v, draft.token_states
     rotated = cache is not None and cache.rotated
-    left = [(e, f) for e, f in zip(acting, features, strict=True) if not (rotated and isinstance(e, RotaryEncoding))]
-    with own_precision(x.device.type):
-        return explain(q, k, v, [e for e, _ in left], features=[f for _, f in left]).backend
+    pairs = zip(acting, token_states, strict=True)
+    left = [(e, state) for e, state in pairs if not (rotated and isinstance(e, RotaryEncoding))]
+    with no_autocast(x.device.type):
+        return explain_backend(q, k, v, [e for e, _ in left], token_states=[f for _, f in left]).backend
 
 
 def _model_call(spec: str, learns: bool, length: int, conditions: Conditions) -> Call:

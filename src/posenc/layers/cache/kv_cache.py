@@ -1,4 +1,4 @@
-"""`KVCache`: what one attention layer keeps between calls: keys, values, positions and what encodings remember.
+"""`KVCache`: what one attention layer keeps between calls: keys, values, positions and what encodings keep.
 
 A call goes in two steps, so that a failing call leaves the cache as it was: `KVCache.extended` returns the pending keys
 (cached and new), and `KVCache.take` keeps them once attention has run.
@@ -20,10 +20,10 @@ from posenc.layers.cache.padding import compacted
 from posenc.layers.cache.pending import PendingKeys, count_with_gap, pending_keys
 from posenc.layers.cache.rerotation import check_movable, rerotate
 from posenc.layers.cache.token_buffers import (
-    FEATURES,
     PADDING,
     POSITIONS,
     SEGMENTS,
+    TOKEN_STATES,
     K,
     TokenBuffers,
     TokenData,
@@ -40,7 +40,7 @@ class KVCache:
 
     It grows in place: a step writes its own tokens and copies no others, except when the memory doubles. Keys are
     cached rotated, unless their rotation depends on more than their position (dynamic NTK, xPos): those are rotated
-    again in every call. The cache also keeps what each encoding's ``remember`` gave (FoX: log gates), which nothing
+    again in every call. The cache also keeps what each encoding's ``token_state`` gave (FoX: log gates), which nothing
     else could rebuild. Under a window, tokens that no later one can attend to are forgotten.
 
     Args:
@@ -115,9 +115,9 @@ class KVCache:
         return self._buffers.live(SEGMENTS) if len(self) else None
 
     @property
-    def features(self) -> list[Tensor | None]:
-        """What each encoding remembers, ``(batch, heads, tokens, ...)`` or None; one per encoding."""
-        return [self._buffers.live(kind) for kind in range(FEATURES, len(self._buffers.held))] if len(self) else []
+    def token_states(self) -> list[Tensor | None]:
+        """what each encoding keeps, ``(batch, heads, tokens, ...)`` or None; one per encoding."""
+        return [self._buffers.live(kind) for kind in range(TOKEN_STATES, len(self._buffers.held))] if len(self) else []
 
     @property
     def counted_only(self) -> bool:
@@ -146,7 +146,7 @@ class KVCache:
         self,
         k: Tensor,
         v: Tensor,
-        features: Sequence[Tensor | None] = (),
+        token_states: Sequence[Tensor | None] = (),
         *,
         positions: Tensor | None = None,
         derived: bool = False,
@@ -163,7 +163,7 @@ class KVCache:
 
         Args:
             k, v: of the new tokens, ``(batch, num_kv_heads, tokens, width)``.
-            features: what encodings remember of them, one per encoding.
+            token_states: what encodings keep of them, one per encoding.
             positions: ``(*batch, tokens, ...)``; None: they count on.
             derived: whether positions follow from attention_mask and segments, rather than from a caller.
             attention_mask, segments: of the new tokens, ``(*batch, tokens)``.
@@ -176,7 +176,7 @@ class KVCache:
         """
         self.guard.check()
         past, tokens = len(self), k.shape[2]
-        new: TokenData = [k, v, positions, attention_mask, segments, *features]
+        new: TokenData = [k, v, positions, attention_mask, segments, *token_states]
         for kind, of_axes in ((POSITIONS, axes), (PADDING, 1), (SEGMENTS, 1)):
             if new[kind] is not None:
                 new[kind] = _rows(new[kind], of_axes)
@@ -369,10 +369,10 @@ class KVCache:
             if old is not None and now is not None:
                 _check_same(name, old, now)
         same = len(held) == len(new)
-        for old, now in zip(held[FEATURES:], new[FEATURES:], strict=False):
+        for old, now in zip(held[TOKEN_STATES:], new[TOKEN_STATES:], strict=False):
             same = same and (old is None) == (now is None)
         if not same:
-            raise ValueError("cache must have been filled by this layer: it holds what other encodings remember")
+            raise ValueError("cache must have been filled by this layer: it holds what other encodings keep")
 
     def _window_of(self, window: int | None, droppable: bool, segments: Tensor | None) -> int | None:
         """The window of a call: its own, else the cache's."""

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from posenc.layers.cache.padding import within
 from posenc.layers.cache.token_buffers import (
-    FEATURES,
     PADDING,
     POSITIONS,
     SEGMENTS,
+    TOKEN_STATES,
     K,
     TokenData,
     V,
@@ -65,9 +65,9 @@ class PendingKeys(NamedTuple):
         return _not_none(self.visible_tokens[V])
 
     @property
-    def features(self) -> list[Tensor | None]:
+    def token_states(self) -> list[Tensor | None]:
         """One per encoding, ``(batch, heads, keys, ...)``."""
-        return self.visible_tokens[FEATURES:]
+        return self.visible_tokens[TOKEN_STATES:]
 
     @property
     def positions(self) -> Tensor | None:

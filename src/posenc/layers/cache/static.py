@@ -24,7 +24,7 @@ class PendingSlots(NamedTuple):
 
     k: Tensor  # (batch, num_kv_heads, keys, head_dim): all slots, or those with tokens alone
     v: Tensor  # (batch, num_kv_heads, keys, value_dim)
-    features: list[Tensor | None]  # (batch, heads, keys, ...)
+    token_states: list[Tensor | None]  # (batch, heads, keys, ...)
     positions: Tensor | None  # (batch, keys, ...); None: 0, 1, 2, …
     visible: Tensor | None  # bool (batch, 1, 1, capacity); None: all
     remaining_window: int | None  # the window that is still to be applied
@@ -42,7 +42,7 @@ class StaticKVCache(nn.Module):
     a compiler by an index out of range.
 
     Args:
-        like: key, value and what each encoding remembers of one token, ``(1, heads, 1, ...)``, None for nothing.
+        like: key, value and what each encoding keeps of one token, ``(1, heads, 1, ...)``, None for nothing.
         batch_size: rows.
         capacity: tokens that there is room for, padding included.
         axes: coordinates of a position.
@@ -82,8 +82,8 @@ class StaticKVCache(nn.Module):
         if window is not None and window > capacity:
             raise ValueError(f"capacity must be at least the window of {window}, got {capacity}")
         self.capacity, self.window, self.rotated, self.length = capacity, window, rotated, length
-        names = ["k", "v", *(f"feature_{number}" for number in range(len(like) - 2))]
-        self._features = names[2:]
+        names = ["k", "v", *(f"token_state_{number}" for number in range(len(like) - 2))]
+        self._states = names[2:]
         self.guard = Guard()  # refuses calls of other threads, and all calls after an interrupted change
         with torch.inference_mode(False):  # a later call may write outside of inference mode, where it must not
             self._allocate(dict(zip(names, like, strict=True)), batch_size, axes, position_dtype)
@@ -126,7 +126,7 @@ class StaticKVCache(nn.Module):
         self,
         k: Tensor,
         v: Tensor,
-        features: Sequence[Tensor | None],
+        token_states: Sequence[Tensor | None],
         *,
         positions: Tensor | None,
         attention_mask: Tensor | None,
@@ -136,14 +136,14 @@ class StaticKVCache(nn.Module):
 
         Args:
             k, v: of the new tokens, ``(batch, num_kv_heads, tokens, width)``.
-            features: what encodings remember of them.
+            token_states: what encodings keep of them.
             positions: ``(*batch, tokens, ...)``; None: no encoding reads any.
             attention_mask: bool ``(batch, tokens)``; None: all are real.
             in_order: whether the newest token must be the last key.
         """
         tokens = k.shape[2]
         self.guard.check()
-        self._check(k, v, features, positions, attention_mask)
+        self._check(k, v, token_states, positions, attention_mask)
         slots = self.seen + torch.arange(tokens, device=k.device)
         slots = slots if self.window is None else slots % self.capacity
         new_real = self.real.new_ones(self.real.shape[0], tokens) if attention_mask is None else attention_mask
@@ -156,7 +156,7 @@ class StaticKVCache(nn.Module):
             )
         tensors: list[Tensor | None] = []
         self.written.copy_(torch.maximum(self.written, self.seen + tokens))
-        for name, part in zip(("k", "v", *self._features), (k, v, *features), strict=True):
+        for name, part in zip(("k", "v", *self._states), (k, v, *token_states), strict=True):
             tensor = None if part is None else getattr(self, name).index_copy_(2, slots, part.detach())
             tensors.append(tensor)
         visible, key_positions, window = real, slot_positions, self.window
@@ -231,7 +231,7 @@ class StaticKVCache(nn.Module):
         self,
         k: Tensor,
         v: Tensor,
-        features: Sequence[Tensor | None],
+        token_states: Sequence[Tensor | None],
         positions: Tensor | None,
         attention_mask: Tensor | None,
     ) -> None:
@@ -243,8 +243,8 @@ class StaticKVCache(nn.Module):
                     f"cache must have been made by this layer for {new.shape[0]} rows: {name} is {held.dtype} "
                     f"{tuple(held.shape)}, now came {new.dtype} {tuple(new.shape)}"
                 )
-        if [f is None for f in features] != [getattr(self, name) is None for name in self._features]:
-            raise ValueError("cache must have been made by this layer: it holds what other encodings remember")
+        if [f is None for f in token_states] != [getattr(self, name) is None for name in self._states]:
+            raise ValueError("cache must have been made by this layer: it holds what other encodings keep")
         if positions is not None and positions.is_floating_point() and not self.positions.is_floating_point():
             raise ValueError(
                 f"positions of this cache are {self.positions.dtype}: give it position_dtype={positions.dtype}"

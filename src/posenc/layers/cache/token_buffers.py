@@ -16,7 +16,7 @@ from torch import Tensor
 
 from posenc.layers.cache.guard import Guard
 
-K, V, POSITIONS, PADDING, SEGMENTS, FEATURES = range(6)  # features are the sixth and all that follow
+K, V, POSITIONS, PADDING, SEGMENTS, TOKEN_STATES = range(6)  # token states are the sixth and all that follow
 FEWEST = 64  # tokens that a new tensor has room for, at least
 TokenData = list[Tensor | None]  # one tensor of each kind, in this order; None: a kind that no token has
 

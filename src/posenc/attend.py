@@ -1,30 +1,24 @@
-"""`attention` and `explain`: one call, the fastest backend that is exact."""
+"""`attention` and `explain_backend`: one call, the fastest backend that is exact."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from types import ModuleType
-from typing import Literal, NamedTuple, Unpack
+from typing import NamedTuple, Unpack
 
 from torch import Tensor, nn
 
-from posenc.backends import dense, flex, ranged, rows, sdpa, tiled, triton
-from posenc.backends.inputs.attention_call import AttentionCall, AttentionOptions
-from posenc.backends.inputs.query_blocks import attend_in_blocks, calls_of, prepare_ranges
-from posenc.backends.inputs.rewrites import rewritten
-from posenc.backends.inputs.validation import Causal, as_list
+from posenc.backends import BACKENDS, Backend
 from posenc.backends.preference import preferred
-from posenc.encoding import own_precision
-from posenc.factory_kwargs import names_other_words
+from posenc.backends.rewrites import rewritten
+from posenc.call import AttentionCall, AttentionOptions
+from posenc.encoding import no_autocast
+from posenc.factory_kwargs import suggests_argument_names
+from posenc.query_blocks import attend_in_blocks, calls_of, prepare_ranges
+from posenc.validate import Causal, as_list
 
-Backend = Literal["auto", "dense", "flex", "ranged", "rows", "sdpa", "tiled", "triton"]
-BACKENDS: dict[str, ModuleType] = {
-    "triton": triton, "flex": flex, "sdpa": sdpa, "tiled": tiled, "ranged": ranged, "rows": rows, "dense": dense,
-}  # fmt: skip
 
-
-@names_other_words
+@suggests_argument_names
 def attention(
     q: Tensor,
     k: Tensor,
@@ -34,7 +28,7 @@ def attention(
     q_pos: Tensor | None = None,
     k_pos: Tensor | None = None,
     x: Tensor | None = None,
-    features: Sequence[Tensor | None] | None = None,
+    token_states: Sequence[Tensor | None] | None = None,
     mask: Tensor | None = None,
     segments: Tensor | tuple[Tensor, Tensor] | None = None,
     causal: Causal | None = None,
@@ -57,7 +51,7 @@ def attention(
         q_pos, k_pos: positions ``(*batch, tokens)``; default keys 0 … n − 1 and queries the last of them.
             One of them may be left out where queries and keys are the same tokens.
         x: the layer's input for the keys, ``(batch, keys, dim)``, for encodings that look at it.
-        features: instead of x, what each encoding's ``remember(x)`` gave, one entry per encoding.
+        token_states: instead of x, what each encoding's ``token_state(x)`` gave, one entry per encoding.
         mask: bool, True where a query may attend: ``(queries, keys)``, ``(batch, queries, keys)`` or
             ``(batch, heads, queries, keys)``, sizes of 1 allowed but for keys. Padding: ``mask[:, None, :]``.
         segments: documents of a packed row, ``(*batch, keys)``, or a pair for queries and keys; a query attends to
@@ -74,7 +68,7 @@ def attention(
             position with ``causal="positions"``. None: all.
         tolerance: share of a row's weight that backends may leave out, where weights decay with the distance
             (stick-breaking, forget gates); 0: only what float rounding would lose anyway.
-        backend: ``"auto"``, or a backend by name (`explain` lists them); a backend that refuses raises.
+        backend: ``"auto"``, or a backend by name (`explain_backend` lists them); a backend that refuses raises.
         softcap: q·k · scale becomes softcap · tanh(q·k · scale / softcap), before anything is added (Gemma 2: 50).
         dropout: probability with which a weight is dropped, the others being divided by 1 − dropout. It acts whenever
             it is not 0, as in PyTorch's own function: pass it in training alone.
@@ -93,11 +87,11 @@ def attention(
     """
     acting = as_list(encodings)
     options: AttentionOptions = {
-        "q_pos": q_pos, "k_pos": k_pos, "x": x, "features": features, "mask": mask, "segments": segments,
+        "q_pos": q_pos, "k_pos": k_pos, "x": x, "token_states": token_states, "mask": mask, "segments": segments,
         "causal": causal, "scale": scale, "length": length, "window": window, "tolerance": tolerance,
         "softcap": softcap, "dropout": dropout,
     }  # fmt: skip
-    with own_precision(q.device.type if isinstance(q, Tensor) else "cpu"):
+    with no_autocast(q.device.type if isinstance(q, Tensor) else "cpu"):
         call, ranges = prepare_ranges(q, k, v, acting, options)
         if len(ranges) > 1:
             check_backend(backend)
@@ -162,8 +156,8 @@ class Explanation(NamedTuple):
         return "\n".join(lines)
 
 
-@names_other_words
-def explain(
+@suggests_argument_names
+def explain_backend(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -176,7 +170,7 @@ def explain(
 
     >>> from posenc import ALiBi
     >>> q, k, v = torch.randn(3, 1, 8, 1024, 64)
-    >>> print(explain(q, k, v, [ALiBi(8)]))  # doctest: +ELLIPSIS
+    >>> print(explain_backend(q, k, v, [ALiBi(8)]))  # doctest: +ELLIPSIS
     backend tiled: blocks of queries under a bias by distance, computed anew in the backward pass
     not triton: its kernels were made for NVIDIA's GPUs
     not flex: off a GPU it builds every score
@@ -187,7 +181,7 @@ def explain(
     call, ranges = prepare_ranges(q, k, v, acting, options)
     if len(ranges) > 1:  # the last range has the most keys
         calls = [one for one in calls_of(ranges, q, k, v, acting, options, call) if not isinstance(one, int)]
-        of_range = explain(*calls[-1][:3], acting, backend=backend, **calls[-1][3])
+        of_range = explain_backend(*calls[-1][:3], acting, backend=backend, **calls[-1][3])
         return of_range._replace(how=f"{len(ranges)} ranges of queries, each with a middle of its own: {of_range.how}")
     watched = hooked(call)
     call = call if watched is not None else rewritten(call)

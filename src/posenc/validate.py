@@ -16,8 +16,6 @@ from torch import Tensor, nn
 
 from posenc import positions as position
 from posenc.arguments import LONGEST, TRANSPOSE_HINT, shown, truth_of
-from posenc.backends.inputs.visibility import Causal as Causal
-from posenc.backends.inputs.visibility import VisibilityMask
 from posenc.encoding import (
     EmbeddingEncoding,
     Encoding,
@@ -27,6 +25,8 @@ from posenc.encoding import (
     hook_point_of,
 )
 from posenc.tracing import has_values
+from posenc.visibility import Causal as Causal
+from posenc.visibility import VisibilityMask
 
 
 def coordinates_of(encodings: Sequence[Encoding]) -> int:
@@ -119,7 +119,7 @@ def check_key_order(
     if ordered and not visibility.in_order(queries, keys):
         raise ValueError(
             f"k_pos must grow with the index among the keys that a query attends to, as {type(ordered[0]).__name__} "
-            "goes by the order of the tokens: sort keys and values (and x or features) by position"
+            "goes by the order of the tokens: sort keys and values (and x or token_states) by position"
         )
 
 

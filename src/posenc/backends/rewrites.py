@@ -6,7 +6,7 @@ alone; `fold_temperature` takes in factors on all logits of a query.
 
 from __future__ import annotations
 
-from posenc.backends.inputs.attention_call import AttentionCall, widen, with_structures
+from posenc.call import AttentionCall, widen, with_structures
 from posenc.encoding import ScoreEncoding, WeightEncoding
 
 
@@ -26,12 +26,12 @@ def absorb_into_qk(call: AttentionCall) -> AttentionCall:
         remaining: list[ScoreEncoding | WeightEncoding] = [*rest, *([] if call.weight is None else [call.weight])]
         if any(other.reads.rotated or _reads_more(other) for other in remaining):
             return call
-        absorbed = encoding.absorb_into_qk(call.widened().context(None, call.score_features[0]))
+        absorbed = encoding.absorb_into_qk(call.widened().context(None, call.score_states[0]))
         if absorbed is None:
             return call
         q, k = (t.to(call.q.dtype) for t in absorbed)
         bias = (*call.bias, *encoding.extra_biases())
-        call = call.replace(q=q, k=k, bias=bias, score=tuple(rest), score_features=call.score_features[1:])
+        call = call.replace(q=q, k=k, bias=bias, score=tuple(rest), score_states=call.score_states[1:])
     return call
 
 
@@ -65,4 +65,4 @@ def fold_temperature(call: AttentionCall) -> AttentionCall:
             assert factor is not None
             q = q * factor.to(q.dtype).unsqueeze(-1)
     q = q.to(call.q.dtype)
-    return call.replace(q=q, score=later, score_features=call.score_features[factors:], structures=structures)
+    return call.replace(q=q, score=later, score_states=call.score_states[factors:], structures=structures)

@@ -9,10 +9,22 @@ import torch
 from torch import Tensor
 
 from posenc import positions as position
-from posenc.backends.inputs.dropout import Dropout, check_dropout
-from posenc.backends.inputs.features import remember
-from posenc.backends.inputs.rotation import Spans, rotated, spans
-from posenc.backends.inputs.validation import (
+from posenc.context import SequenceContext, Unrotated
+from posenc.dropout import Dropout, check_dropout
+from posenc.encoding import (
+    BiasEncoding,
+    Context,
+    Encoding,
+    RotaryEncoding,
+    ScoreEncoding,
+    WeightEncoding,
+    float64_if_supported,
+)
+from posenc.positions._counted import counted
+from posenc.rotate import Spans, rotated, spans
+from posenc.structure import Bias, Structure, TokenOrder
+from posenc.token_states import token_states_of
+from posenc.validate import (
     Causal,
     check_encodings,
     check_key_order,
@@ -32,19 +44,7 @@ from posenc.backends.inputs.validation import (
     plain_axes,
     without_coordinates,
 )
-from posenc.backends.inputs.visibility import VisibilityMask
-from posenc.context import SequenceContext, Unrotated
-from posenc.encoding import (
-    BiasEncoding,
-    Context,
-    Encoding,
-    RotaryEncoding,
-    ScoreEncoding,
-    WeightEncoding,
-    float64_if_supported,
-)
-from posenc.positions._counted import counted
-from posenc.structure import Bias, Structure, TokenOrder
+from posenc.visibility import VisibilityMask
 
 
 class CallPositions:
@@ -74,12 +74,12 @@ class CallPositions:
 
 
 class AttentionOptions(TypedDict, total=False):
-    """The keywords that `posenc.attention`, `explain`, the maps and the FlexAttention call share."""
+    """The keywords that `posenc.attention`, `explain_backend`, the maps and the FlexAttention call share."""
 
     q_pos: Tensor | None
     k_pos: Tensor | None
     x: Tensor | None
-    features: Sequence[Tensor | None] | None
+    token_states: Sequence[Tensor | None] | None
     mask: Tensor | None
     segments: Tensor | tuple[Tensor, Tensor] | None
     causal: Causal | None
@@ -121,8 +121,8 @@ class AttentionCall(NamedTuple):
     k: Tensor  # (batch, num_kv_heads, keys, head_dim)
     v: Tensor  # (batch, num_kv_heads, keys, value_dim)
     positions: CallPositions
-    score_features: tuple[Tensor | None, ...]  # what each score encoding remembered of the keys' tokens
-    weight_features: Tensor | None
+    score_states: tuple[Tensor | None, ...]  # what each score encoding keeps of the keys' tokens
+    weight_state: Tensor | None
     mask: Tensor | None  # (batch | 1, heads | 1, queries | 1, keys) bool
     segments: tuple[Tensor, Tensor] | None  # of queries (batch | 1, queries) and keys (batch | 1, keys)
     unrotated: tuple[Tensor, Tensor] | None  # q and k before their rotation, where that changed them
@@ -150,9 +150,9 @@ class AttentionCall(NamedTuple):
         return self.static.score
 
     @property
-    def score_with_features(self) -> zip[tuple[ScoreEncoding, Tensor | None]]:
-        """Score encodings, each with the features that it remembered."""
-        return zip(self.static.score, self.score_features, strict=True)
+    def score_with_states(self) -> zip[tuple[ScoreEncoding, Tensor | None]]:
+        """Score encodings, each with its tokens' states."""
+        return zip(self.static.score, self.score_states, strict=True)
 
     @property
     def weight(self) -> WeightEncoding | None:
@@ -297,13 +297,13 @@ class AttentionCall(NamedTuple):
         unrotated = None if self.unrotated is None else (widen(self.unrotated[0]), widen(self.unrotated[1]))
         return self._replace(q=widen(self.q), k=widen(self.k), v=widen(self.v), unrotated=unrotated)
 
-    def context(self, mask: Tensor | None, features: Tensor | None) -> Context:
+    def context(self, mask: Tensor | None, token_states: Tensor | None) -> Context:
         """The context of a score or weight encoding's `forward`, with queries, keys and values as they are here."""
         unrotated = None if self.unrotated is None else Unrotated(*self.unrotated)
         q_pos, k_pos = self.positions.read()
         sequence = SequenceContext(self.token_order, None, self.spans, self.static.causal == "positions")
         return Context(
-            self.q, self.k, self.v, q_pos, k_pos, self.static.scale, mask, features, self.static.softcap, unrotated,
+            self.q, self.k, self.v, q_pos, k_pos, self.static.scale, mask, token_states, self.static.softcap, unrotated,
             sequence,
         )  # fmt: skip
 
@@ -335,7 +335,7 @@ def prepare_call(
     q_pos: Tensor | None = None,
     k_pos: Tensor | None = None,
     x: Tensor | None = None,
-    features: Sequence[Tensor | None] | None = None,
+    token_states: Sequence[Tensor | None] | None = None,
     mask: Tensor | None = None,
     segments: Tensor | tuple[Tensor, Tensor] | None = None,
     causal: Causal | None = None,
@@ -372,7 +372,7 @@ def prepare_call(
     filled = fill_positions(q, k, q_pos, k_pos, max(axes, 1))
     aligned, positions = filled is None, CallPositions(queries, keys, device, filled)
     empty = q.shape[0] == 0 or queries == 0  # checked like any other call, and nothing is computed
-    remembered = remember(encodings, x, features, k)
+    remembered = token_states_of(encodings, x, token_states, k)
     mask, parts = check_mask(mask, q, k), check_segments(segments, q, k)
     spanned = length if isinstance(length, Spans) else check_length(length)
     unrotated = q, k
@@ -387,7 +387,7 @@ def prepare_call(
         spanned = spans(positions.read()[1], mask, parts)
     scores = [(e, f) for e, f in zip(encodings, remembered, strict=True) if isinstance(e, ScoreEncoding)]
     weights = [(e, f) for e, f in zip(encodings, remembered, strict=True) if isinstance(e, WeightEncoding)]
-    weight, weight_features = weights[0] if weights else (None, None)
+    weight, weight_state = weights[0] if weights else (None, None)
     static = StaticCall(
         tuple(e for e in encodings if isinstance(e, BiasEncoding)),
         tuple(e for e, _ in scores),
@@ -407,7 +407,7 @@ def prepare_call(
         v,
         positions,
         tuple(f for _, f in scores),
-        weight_features,
+        weight_state,
         mask,
         parts,
         None if q is unrotated[0] else unrotated,
@@ -437,5 +437,7 @@ def with_structures(call: AttentionCall) -> AttentionCall:
     )
     future = static.causal is not True
     return call._replace(
-        structures=tuple(e.fast_form(unmasked._replace(features=f), future=future) for e, f in call.score_with_features)
+        structures=tuple(
+            e.fast_form(unmasked._replace(token_state=state), future=future) for e, state in call.score_with_states
+        )
     )

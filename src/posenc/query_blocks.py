@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from posenc.backends.inputs.attention_call import AttentionCall, AttentionOptions, prepare_call
-from posenc.backends.inputs.rotation import Spans, part, spans_of
+from posenc.call import AttentionCall, AttentionOptions, prepare_call
 from posenc.encoding import Encoding, RotaryEncoding
+from posenc.rotate import Spans, part, spans_of
 from posenc.tracing import tracing
 
 
@@ -133,7 +133,7 @@ def calls_of(
     Rotations that span a row span what they would in one call, also beyond the keys of a block.
     """
     queries, keys, mask, segments = q.shape[2], k.shape[2], call.mask, call.segments
-    x, features, length = options.get("x"), options.get("features"), options.get("length")
+    x, states, length = options.get("x"), options.get("token_states"), options.get("length")
     by_index = call.causal is True  # then keys after the last query of a block are hidden
     counted = call.aligned and by_index
     spanning = [e for e in encodings if isinstance(e, RotaryEncoding) and e.length_dependent]
@@ -150,7 +150,7 @@ def calls_of(
             "q_pos": None if counted else call.q_pos[..., start:stop],
             "k_pos": None if counted else call.k_pos[..., :visible],
             "x": None if x is None else x[:, :visible],
-            "features": None if features is None else [None if f is None else f[:, :, :visible] for f in features],
+            "token_states": None if states is None else [None if s is None else s[:, :, :visible] for s in states],
             "mask": None if rows is None else rows[..., :visible],
             "segments": None if segments is None else (segments[0][:, start:stop], segments[1][:, :visible]),
         }

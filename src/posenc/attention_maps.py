@@ -20,12 +20,12 @@ from torch.utils.checkpoint import checkpoint
 from posenc.arguments import shown
 from posenc.backends import dense, rows
 from posenc.backends.derivatives import only_plain_operations
-from posenc.backends.inputs.attention_call import AttentionCall, AttentionOptions
-from posenc.backends.inputs.query_blocks import attend_in_blocks, prepare_ranges
-from posenc.backends.inputs.validation import as_list
-from posenc.encoding import Encoding, ScoreEncoding, own_precision
-from posenc.factory_kwargs import names_other_words
+from posenc.call import AttentionCall, AttentionOptions
+from posenc.encoding import Encoding, ScoreEncoding, no_autocast
+from posenc.factory_kwargs import suggests_argument_names
+from posenc.query_blocks import attend_in_blocks, prepare_ranges
 from posenc.tracing import tracing
+from posenc.validate import as_list
 
 
 class Reading(NamedTuple):
@@ -36,7 +36,7 @@ class Reading(NamedTuple):
     lse: Tensor | None  # (batch, heads, queries): log Σ exp(scores); None where softmax has been replaced
 
 
-@names_other_words
+@suggests_argument_names
 def read_attention(
     q: Tensor,
     k: Tensor,
@@ -73,7 +73,7 @@ def read_attention(
     """
     listing = as_list(encodings)
     v = _unread(k, listing) if v is None else v
-    with own_precision(q.device.type if isinstance(q, Tensor) else "cpu"):
+    with no_autocast(q.device.type if isinstance(q, Tensor) else "cpu"):
         call, ranges = prepare_ranges(q, k, v, listing, options)
         start, stop = check_range(queries, q.shape[2])
         if len(ranges) == 1:
@@ -151,7 +151,7 @@ def _log_sum_exp(scores: Tensor) -> Tensor:
     return scores.masked_fill(unseen.unsqueeze(-1), 0.0).logsumexp(-1).masked_fill(unseen, -math.inf)
 
 
-@names_other_words
+@suggests_argument_names
 def attention_lse(
     q: Tensor,
     k: Tensor,
@@ -161,7 +161,7 @@ def attention_lse(
 ) -> Tensor:
     """The log-sum-exp of each query's scores in a call of `attention` with the same arguments.
 
-    With the result of `attention` it is what `posenc.backends.distributed.merged` takes, for keys that lie in several
+    With the result of `attention` it is what `posenc.distributed.merged` takes, for keys that lie in several
     shards. Blocks of queries are computed one by one, and anew in the backward pass; all of them at once where queries
     depend on one another (PaTH), where an encoding reads scores without a causal order by index, under a compiler and
     under transforms of torch.func.
@@ -180,7 +180,7 @@ def attention_lse(
     torch.Size([1, 8, 16])
     """
     listing = as_list(encodings)
-    with own_precision(q.device.type if isinstance(q, Tensor) else "cpu"):
+    with no_autocast(q.device.type if isinstance(q, Tensor) else "cpu"):
         call, ranges = prepare_ranges(q, k, v, listing, options)
         if call.weight is not None:
             name = type(call.weight).__name__

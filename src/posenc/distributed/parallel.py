@@ -10,9 +10,9 @@ are the last tokens of its keys, the default of `attention`, so every encoding a
 and stick-breaking included. The invariant: a rank's result equals the result of one process over the whole sequence.
 The backward pass sums the gradients of k and v over the ranks and returns each rank its part (reduce-scatter).
 
-The price is memory: keys, values and features of the whole sequence on each rank, O(n), and their gradients in float32
-or better; never scores. Communication does not overlap with computation. First the ranks compare their arguments, so
-that an error on one rank is an error on all, and exchange their positions; the host waits for both.
+The price is memory: keys, values and token states of the whole sequence on each rank, O(n), and their gradients in
+float32 or better; never scores. Communication does not overlap with computation. First the ranks compare their
+arguments, so that an error on one rank is an error on all, and exchange their positions; the host waits for both.
 Source: the gathering of keys and values is the context parallelism of Llama 3, arXiv 2407.21783, section 3.3.2;
     `merged` is the merging of ring attention, arXiv 2310.01889.
 """
@@ -26,12 +26,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from posenc.backends.call import Backend, attention
-from posenc.backends.distributed.shards import agree, check_group, gathered, place, runs
-from posenc.backends.inputs.dropout import check_dropout
-from posenc.backends.inputs.features import remember
-from posenc.backends.inputs.rotation import rotated
-from posenc.backends.inputs.validation import (
+from posenc.attend import Backend, attention
+from posenc.distributed.shards import agree, check_group, gathered, place, runs
+from posenc.dropout import check_dropout
+from posenc.encoding import Encoding, RotaryEncoding, ScoreEncoding, no_autocast
+from posenc.factory_kwargs import suggests_argument_names
+from posenc.rotate import rotated
+from posenc.token_states import token_states_of
+from posenc.validate import (
     as_list,
     check_causal,
     check_encodings,
@@ -41,13 +43,13 @@ from posenc.backends.inputs.validation import (
     check_tensors,
     check_window,
 )
-from posenc.encoding import Encoding, RotaryEncoding, ScoreEncoding, own_precision
-from posenc.factory_kwargs import names_other_words
 
-_SAME_ON_ALL_RANKS = ("sizes and dtype of q, k and v", "encodings", "features", "segments", "options", "requires_grad")
+_SAME_ON_ALL_RANKS = (
+    "sizes and dtype of q, k and v", "encodings", "token_states", "segments", "options", "requires_grad",
+)  # fmt: skip
 
 
-@names_other_words
+@suggests_argument_names
 def sharded_attention(
     q: Tensor,
     k: Tensor,
@@ -56,7 +58,7 @@ def sharded_attention(
     *,
     positions: Tensor,
     x: Tensor | None = None,
-    features: Sequence[Tensor | None] | None = None,
+    token_states: Sequence[Tensor | None] | None = None,
     group: dist.ProcessGroup | None = None,
     segments: Tensor | None = None,
     scale: float | None = None,
@@ -78,7 +80,7 @@ def sharded_attention(
         positions: integers ``(tokens,)``, the places of this rank's tokens in the text; 0 … n − 1 once each over all
             ranks. Contiguous shards and `positions.zigzag` are one and two runs of neighbours; each run is one call
             of `attention`, so tokens dealt out one by one are slow.
-        x, features: as for `attention`, of this rank's tokens.
+        x, token_states: as for `attention`, of this rank's tokens.
         group: the process group; default all processes.
         segments: documents of packed rows, ``(*batch, tokens)``, of this rank's tokens.
         scale, window, backend, softcap: as for `attention`.
@@ -102,32 +104,32 @@ def sharded_attention(
     >>> dist.destroy_process_group()
     """
     group = check_group(group)
-    with own_precision(q.device.type):
-        fault, agreed, features_left = None, dict.fromkeys(_SAME_ON_ALL_RANKS, ""), list[Tensor | None]()
+    with no_autocast(q.device.type):
+        fault, agreed, states_left = None, dict.fromkeys(_SAME_ON_ALL_RANKS, ""), list[Tensor | None]()
         try:
             encodings, of_queries = _check(q, k, v, encodings, positions, segments, length, window)
             check_softcap(softcap)
             check_dropout(dropout)
-            features_left = _remembered(encodings, x, features, k)
-            agreed = _must_agree(q, k, v, encodings, features_left, segments, (scale, length, window, softcap, dropout))
+            states_left = _token_states(encodings, x, token_states, k)
+            agreed = _must_agree(q, k, v, encodings, states_left, segments, (scale, length, window, softcap, dropout))
         except ValueError as error:
             fault = error
         counts = agree(fault, agreed, q, group)
         positions = positions.to(q.device).long()
         text = place(positions, counts, group)
-        k, v, *wholes = gathered(text, [k, v, *(f for f in features_left if f is not None)])
-        features_left = [None if f is None else wholes.pop(0) for f in features_left]
+        k, v, *wholes = gathered(text, [k, v, *(f for f in states_left if f is not None)])
+        states_left = [None if f is None else wholes.pop(0) for f in states_left]
         of_keys = None if of_queries is None else text.in_order(of_queries[:, None])[:, 0]
         if length is None and of_queries is not None and of_keys is not None:
-            q, k, encodings, features_left = _rotated_by_document(
-                q, k, encodings, features_left, positions, (of_queries, of_keys)
+            q, k, encodings, states_left = _rotated_by_document(
+                q, k, encodings, states_left, positions, (of_queries, of_keys)
             )
         elif length is None:
             length = k.shape[2]
         results = [
             attention(
                 q[:, :, start:stop], k[:, :, :end], v[:, :, :end], encodings,
-                features=[None if f is None else f[:, :, :end] for f in features_left],
+                token_states=[None if f is None else f[:, :, :end] for f in states_left],
                 segments=None if of_keys is None else of_keys[:, :end],
                 scale=scale, length=length, window=window, backend=backend, softcap=softcap, dropout=dropout,
             )
@@ -215,14 +217,14 @@ def _check(
     return encodings, None if parts is None else parts[1].long()
 
 
-def _remembered(
-    encodings: Sequence[Encoding], x: Tensor | None, features: Sequence[Tensor | None] | None, k: Tensor
+def _token_states(
+    encodings: Sequence[Encoding], x: Tensor | None, token_states: Sequence[Tensor | None] | None, k: Tensor
 ) -> list[Tensor | None]:
     """What each encoding keeps of this rank's tokens."""
-    remembered = remember(encodings, x, features, k)
-    for feature in remembered:
-        if feature is not None and (feature.ndim < 3 or feature.shape[2] != k.shape[2]):
-            raise ValueError(f"features must be (batch, heads, {k.shape[2]}, ...), got {tuple(feature.shape)}")
+    remembered = token_states_of(encodings, x, token_states, k)
+    for token_state in remembered:
+        if token_state is not None and (token_state.ndim < 3 or token_state.shape[2] != k.shape[2]):
+            raise ValueError(f"token_states must be (batch, heads, {k.shape[2]}, ...), got {tuple(token_state.shape)}")
     return remembered
 
 
@@ -231,13 +233,13 @@ def _must_agree(
     k: Tensor,
     v: Tensor,
     encodings: Sequence[Encoding],
-    features: Sequence[Tensor | None],
+    token_states: Sequence[Tensor | None],
     segments: Tensor | None,
     options: tuple[float | None, ...],
 ) -> dict[str, str]:
     """Descriptions of what must be the same on all ranks."""
-    kinds = [None if f is None else (*f.shape[:2], *f.shape[3:], f.dtype) for f in features]
-    learning = [torch.is_grad_enabled() and t is not None and t.requires_grad for t in (k, v, *features)]
+    kinds = [None if f is None else (*f.shape[:2], *f.shape[3:], f.dtype) for f in token_states]
+    learning = [torch.is_grad_enabled() and t is not None and t.requires_grad for t in (k, v, *token_states)]
     of_q, of_k, of_v = ((*t.shape[:2], t.shape[3]) for t in (q, k, v))
     agreed = [
         f"{of_q}, {of_k} and {of_v} (batch, heads, width), {q.dtype}", ", ".join(type(e).__name__ for e in encodings),
@@ -254,13 +256,13 @@ def _rotated_by_document(
     q: Tensor,
     k: Tensor,
     encodings: Sequence[Encoding],
-    features: list[Tensor | None],
+    token_states: list[Tensor | None],
     positions: Tensor,
     segments: tuple[Tensor, Tensor],
 ) -> tuple[Tensor, Tensor, list[Encoding], list[Tensor | None]]:
-    """q and k through rotations that span a document, which may end after a run; the encodings and features left."""
+    """q and k through rotations that span a document, which may end after a run; the encodings and states left."""
     last = max((i for i, e in enumerate(encodings) if _spanning(e)), default=-1)
     turning = [e for e in encodings[: last + 1] if isinstance(e, RotaryEncoding)]
     left = [i for i, e in enumerate(encodings) if i > last or not isinstance(e, RotaryEncoding)]
     q, k = rotated(turning, q, k, positions, torch.arange(k.shape[2], device=k.device), None, None, segments)
-    return q, k, [encodings[i] for i in left], [features[i] for i in left]
+    return q, k, [encodings[i] for i in left], [token_states[i] for i in left]

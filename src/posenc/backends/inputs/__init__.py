@@ -1,1 +1,0 @@
-"""What a backend receives: `attention_call` validates the arguments of `attention` and writes them down once."""
