@@ -124,6 +124,23 @@ def interpreter(session: nox.Session) -> None:
 
 
 @nox.session(python="3.11")
+def offline(session: nox.Session) -> None:
+    """The kernels in Triton, compiled for each kind of NVIDIA GPU: shared memory, spills, matrix instructions."""
+    session.install(*PINNED, "-e", ".", "triton", "numpy")
+    arguments = session.posargs or ("--arch", "80", "86", "89", "90", "100", "120")
+    session.run("python", "benchmarks/gpu/offline.py", "--check", *arguments)
+
+
+@nox.session(python="3.11")
+def dry_run(session: nox.Session) -> None:
+    """What calls ask of a GPU, on a null device under PyTorch's CUDA build; Linux and g++, 5.5 GB, weekly."""
+    session.install("torch==2.14.1", env={"PIP_EXTRA_INDEX_URL": ""})  # the index of CPU builds has no CUDA
+    session.install("--no-deps", "-e", ".")
+    for ways in [session.posargs] if session.posargs else (["--sm", "90"], ["--sm", "80", "--flash"]):
+        session.run("python", "benchmarks/gpu/dry_run.py", "--check", *ways)
+
+
+@nox.session(python="3.11")
 def docs(session: nox.Session) -> None:
     """The guide, into site/."""
     session.install(*PINNED, "-e", ".[docs]")

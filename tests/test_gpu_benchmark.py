@@ -1,4 +1,4 @@
-"""benchmarks/gpu.py: all rows can be walked without a GPU, and a row that fails, hangs or ends its process is recorded.
+"""benchmarks/gpu/card.py: all rows can be walked without a GPU; one that fails, hangs or ends its process is recorded.
 
 Nobody can mend a script on a GPU that is lent for minutes.
 """
@@ -38,10 +38,10 @@ for row in ("ends", "hangs", "works"):
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    import gpu
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks/gpu"))
+    import card
 
-    return gpu
+    return card
 
 
 def test_a_row_that_ends_or_hangs_its_process_has_failed(gpu: ModuleType, tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_wrong_result_meets_no_goal_and_a_failing_peer_is_named(gpu: ModuleTyp
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 def test_all_rows_run_on_small_tensors(tmp_path: Path) -> None:
     out = tmp_path / "dry.jsonl"
-    command = [sys.executable, str(ROOT / "benchmarks/gpu.py"), "--dry", "--warm", "1", "--seconds", "600"]
+    command = [sys.executable, str(ROOT / "benchmarks/gpu/card.py"), "--dry", "--warm", "1", "--seconds", "600"]
     subprocess.run([*command, "--out", str(out)], check=True, cwd=ROOT, capture_output=True)
     records = [json.loads(line) for line in out.read_text().splitlines()]
     results = {r["row"]: r for r in records if r.get("status") not in (None, "started")}

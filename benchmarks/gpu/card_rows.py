@@ -1,4 +1,4 @@
-"""What gpu.py measures on one NVIDIA GPU, and against what: a list of rows, the most important first.
+"""What card.py measures on one NVIDIA GPU, and against what: a list of rows, the most important first.
 
 A row is posenc's way, its peers run next to it, and a check of its result. Attention is checked on the last queries of
 the call that is timed, in value and gradients, against the definition in float64: under a causal mask these rows depend

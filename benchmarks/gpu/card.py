@@ -1,10 +1,10 @@
 """What posenc costs on one NVIDIA GPU, against copies, PyTorch's own kernels and the authors' kernels.
 
-    python benchmarks/gpu.py --seconds 300 --out gpu.jsonl      measures, the most important rows first
-    python benchmarks/gpu.py --render gpu.jsonl --write gpu     writes results/gpu.md from the records
-    python benchmarks/gpu.py --dry --out dry.jsonl              walks all rows on CPU, with small tensors
+    python benchmarks/gpu/card.py --seconds 300 --out gpu.jsonl      measures, the most important rows first
+    python benchmarks/gpu/card.py --render gpu.jsonl --write gpu     writes results/gpu.md from the records
+    python benchmarks/gpu/card.py --dry --out dry.jsonl              walks all rows on CPU, with small tensors
 
-A row (gpu_rows.py) is compared with its peers by interleaved rounds of CUDA events; a ratio is the median over rounds
+A row (card_rows.py) is compared with its peers by interleaved rounds of CUDA events; a ratio is the median over rounds
 of the row's time over the peer's. Before, its result is compared with the definition in float64; a row whose error is
 above its tolerance meets no goal. Peak memory is what one call allocates beyond its inputs. Each row is written as
 soon as it is measured, and a row that fails, hangs or ends its process is written as such: the rows are measured in a
@@ -28,7 +28,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from gpu_rows import DRY, Comparison, Setup, rows
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from card_rows import DRY, Comparison, Setup, rows
 from measuring import header, store
 
 from posenc.lab.cost.timing import Run, memory_of, seconds_of, wait_for

@@ -1,0 +1,289 @@
+"""What `dry_run.py` calls: rotation, attention and layers' steps, in the sizes of a model of 32 heads of 128.
+
+A row is made in a process of its own, whose device is the null device. What control flow reads of the device's memory
+must be written there by hand (`write`), as no kernel does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from posenc import FIRE, ALiBi, CoPE, ForgetGate, RoPE, ScoreEncoding, StickBreaking, T5Bias, attention
+from posenc.bias import KERPLE, Sandwich
+from posenc.encoding import EmbeddingEncoding
+from posenc.layers import KVCache, SelfAttention
+from posenc.testing.cases import Case
+
+Run = Callable[[], object]
+
+HEADS, KEYS = 16, 4096
+LAYER_HEADS, LAYER_KV, WIDTH, CAPACITY = 32, 8, 128, 8192
+ENCODINGS = ("NoPE", "RoPE", "ALiBi", "T5", "KERPLE", "Sandwich", "FIRE", "FoX", "stick-breaking", "CoPE")
+STEPS = ("NoPE", "RoPE", "ALiBi", "T5", "FIRE", "FoX", "stick-breaking", "CoPE")
+
+
+class Row(NamedTuple):
+    """What makes a call, the SDPA call that its host time is compared with, whether a CUDA graph is tried."""
+
+    make: Callable[[], Run]
+    peer: Callable[[], Run] | None = None
+    graph: bool = False
+
+
+class Setting(NamedTuple):
+    """How a call of attention differs from the plain one."""
+
+    batch: int = 1
+    kv_heads: int = HEADS
+    width: int = WIDTH
+    dtype: torch.dtype = torch.bfloat16
+    window: int | None = None
+    packed: bool = False
+    padded: bool = False
+    autocast: bool = False
+    checkpointed: bool = False
+
+
+SETTINGS = {
+    "shared key heads": Setting(kv_heads=4), "packed": Setting(packed=True), "padded": Setting(batch=4, padded=True),
+    "batch 4": Setting(batch=4), "width 64": Setting(width=64), "window": Setting(window=1024),
+    "float16": Setting(dtype=torch.float16), "autocast": Setting(dtype=torch.float32, autocast=True),
+    "activation checkpointing": Setting(checkpointed=True),
+}  # fmt: skip
+PLAIN = Setting()
+
+
+def rows() -> dict[str, Row]:
+    """All rows by name."""
+    found: dict[str, Row] = {}
+    for layout in ("half", "interleaved"):
+        for way in ("eager", "compiled"):
+            found[f"rotation, {way}, {layout}"] = Row(partial(rotation, way, layout), graph=way == "eager")
+    for kind in ("one query", "forward", "training"):
+        for name in ENCODINGS:
+            found[f"{kind}, {name}"] = attention_row(kind, name, PLAIN)
+    for said, setting in SETTINGS.items():
+        for kind in ("forward", "training"):
+            for name in ("NoPE", "RoPE", "ALiBi"):
+                if kind == "training" or not setting.checkpointed:
+                    found[f"{kind}, {name}, {said}"] = attention_row(kind, name, setting)
+    for name in ("NoPE", "ALiBi"):
+        found[f"one query, {name}, growing"] = Row(partial(growing, name), partial(sdpa, "one query", PLAIN))
+    for name in STEPS:
+        found[f"step, KVCache, {name}"] = Row(partial(step, name, "KVCache"))
+        found[f"step, StaticKVCache, {name}"] = Row(partial(step, name, "StaticKVCache"), graph=True)
+    for name in ("NoPE", "RoPE", "ALiBi", "FoX"):
+        for way in ("compiled", "compiled, dynamic"):
+            found[f"step, {way}, {name}"] = Row(partial(step, name, way), graph=True)
+    found["kinds in one process"] = Row(kinds)
+    return found
+
+
+def catalogue_rows() -> dict[str, Row]:
+    """One query, a whole text and its gradients for every encoding of the catalogue that acts inside attention."""
+    from posenc.catalogue import CATALOGUE
+
+    return {
+        f"{kind}, {name}": Row(partial(catalogue_call, name, kind))
+        for name in CATALOGUE
+        for kind in ("one query", "forward", "training")
+    }
+
+
+def attention_row(kind: str, name: str, setting: Setting) -> Row:
+    return Row(partial(attention_call, name, kind, setting), partial(sdpa, kind, setting), kind != "training")
+
+
+# Encodings and tensors ------------------------------------------------------------------------------------------------
+
+
+def encoding(name: str, heads: int, dim: int, width: int = WIDTH) -> list[nn.Module]:
+    """The encodings of a name, on the device."""
+    made: dict[str, Callable[[], list[nn.Module]]] = {
+        "NoPE": list, "RoPE": lambda: [RoPE(width)], "ALiBi": lambda: [ALiBi(heads)],
+        "T5": lambda: [T5Bias(heads)], "KERPLE": lambda: [KERPLE(heads)], "Sandwich": lambda: [Sandwich(heads)],
+        "FIRE": lambda: [FIRE(heads)], "FoX": lambda: [ForgetGate(dim, num_heads=heads)],
+        "stick-breaking": lambda: [StickBreaking()], "CoPE": lambda: [CoPE(width, max_position=64)],
+    }  # fmt: skip
+    return [module.to("cuda") for module in made[name]()]
+
+
+def zeros(*shape: int, dtype: torch.dtype = torch.bfloat16, grad: bool = False) -> Tensor:
+    return torch.zeros(shape, device="cuda", dtype=dtype).requires_grad_(grad)
+
+
+def inputs(queries: int, setting: Setting, grad: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """q, k, v and the layer's input."""
+    made = partial(zeros, dtype=setting.dtype, grad=grad)
+    q = made(setting.batch, HEADS, queries, setting.width)
+    k, v = (made(setting.batch, setting.kv_heads, KEYS, setting.width) for _ in "kv")
+    return q, k, v, made(setting.batch, KEYS, HEADS * setting.width)
+
+
+def write(tensor: Tensor, value: int) -> None:
+    """Put a number into a tensor of int64 on the null device, where no kernel would."""
+    assert tensor.is_contiguous()
+    assert tensor.dtype == torch.int64
+    for i in range(tensor.numel()):
+        ctypes.c_int64.from_address(tensor.data_ptr() + 8 * i).value = value
+
+
+def without_gradients(run: Run) -> Run:
+    def call() -> object:
+        with torch.no_grad():
+            return run()
+
+    return call
+
+
+# Calls ----------------------------------------------------------------------------------------------------------------
+
+
+def rotation(way: str, layout: Any) -> Run:
+    """Queries and keys of four sequences of 2,048 tokens, which lie with their heads next to each other."""
+    q, k = (zeros(4, 2048, LAYER_HEADS, WIDTH).transpose(1, 2) for _ in "qk")
+    rope, where = RoPE(WIDTH, layout=layout), torch.arange(2048, device="cuda")
+    call: Callable[..., object] = rope
+    if way == "compiled":
+        call = torch.compile(lambda q, k, where: rope(q, k, where, where), dynamic=False)
+        return without_gradients(lambda: call(q, k, where))
+    return without_gradients(lambda: call(q, k, where, where))
+
+
+def attention_call(name: str, kind: str, setting: Setting) -> Run:
+    """One call of `attention`, and its gradients where the kind is training."""
+    training = kind == "training"
+    q, k, v, x = inputs(1 if kind == "one query" else KEYS, setting, training)
+    encodings = encoding(name, HEADS, HEADS * setting.width, setting.width)
+    reads = any(isinstance(e, ScoreEncoding) and type(e).remember is not ScoreEncoding.remember for e in encodings)
+    options: dict[str, Any] = {"window": setting.window}
+    if reads and kind == "one query":  # as a cache would hand it over
+        with torch.no_grad():
+            options["features"] = [e.remember(x) if isinstance(e, ScoreEncoding) else None for e in encodings]
+    elif reads:
+        options["x"] = x
+    if setting.packed:
+        options["segments"] = torch.zeros(1, KEYS, device="cuda", dtype=torch.int64)
+    if setting.padded:
+        options["mask"] = torch.ones(setting.batch, 1, KEYS, device="cuda", dtype=torch.bool)
+
+    def forward(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        with torch.autocast("cuda", torch.bfloat16, enabled=setting.autocast):
+            return attention(q, k, v, encodings, **options)
+
+    if not training:
+        return without_gradients(lambda: forward(q, k, v))
+    leaves = [q, k, v, *([x] if reads else []), *(p for e in encodings for p in e.parameters())]
+    grad = torch.zeros_like(q)
+
+    def step() -> object:
+        out = checkpoint(forward, q, k, v, use_reentrant=False) if setting.checkpointed else forward(q, k, v)
+        return torch.autograd.grad(out, leaves, grad.to(out.dtype), allow_unused=True)
+
+    return step
+
+
+def sdpa(kind: str, setting: Setting) -> Run:
+    """PyTorch's own attention in the same sizes, without any encoding."""
+    q, k, v, _ = inputs(1 if kind == "one query" else KEYS, setting, kind == "training")
+    call = partial(F.scaled_dot_product_attention, is_causal=kind != "one query", enable_gqa=setting.kv_heads != HEADS)
+    if kind == "training":
+        return lambda: torch.autograd.grad(call(q, k, v), [q, k, v], torch.zeros_like(q))
+    return without_gradients(lambda: call(q, k, v))
+
+
+def growing(name: str) -> Run:
+    """One query a call, each over one key more than the last: what a plan or a compiled form by length costs."""
+    q, k, v, _ = inputs(1, PLAIN, grad=False)
+    encodings = encoding(name, HEADS, HEADS * WIDTH)
+
+    def lengths() -> Iterator[int]:
+        while True:
+            yield from range(KEYS // 2, KEYS)
+
+    turns = lengths()
+
+    def run() -> object:
+        n = next(turns)
+        return attention(q, k[:, :, :n], v[:, :, :n], encodings)
+
+    return without_gradients(run)
+
+
+def step(name: str, way: str) -> Run:
+    """One token of a layer of 32 query and 8 key heads, after 4,096 others."""
+    dim = LAYER_HEADS * WIDTH
+    encodings = encoding(name, LAYER_HEADS, dim)
+    layer = SelfAttention(dim, LAYER_HEADS, num_kv_heads=LAYER_KV, encodings=encodings).to("cuda", torch.bfloat16)
+    layer.eval()
+    x = zeros(1, 1, dim)
+    if way == "KVCache":
+        cache = KVCache()
+        with torch.no_grad():
+            layer(zeros(1, KEYS, dim), cache=cache)
+        return without_gradients(lambda: layer(x, cache=cache))
+    static = layer.static_cache(1, CAPACITY)
+    call: Callable[..., object] = layer
+    if way.startswith("compiled"):
+        call = torch.compile(layer, fullgraph=True, dynamic="dynamic" in way)
+
+    def run() -> object:
+        write(static.seen, KEYS)
+        write(static.count, KEYS)
+        with torch.no_grad():
+            return call(x, cache=static)
+
+    return run
+
+
+def kinds() -> Run:
+    """One process that meets three encodings, two lengths, a window and two dtypes; the last call is the row."""
+    found = [encoding(name, HEADS, HEADS * WIDTH) for name in ("ALiBi", "T5", "FIRE")]
+    calls = [
+        (encodings, length, window, dtype)
+        for encodings in found
+        for dtype in (torch.bfloat16, torch.float16)
+        for length in (256, 384)
+        for window in (None, 64)
+    ]
+
+    def call(encodings: list[nn.Module], length: int, window: int | None, dtype: torch.dtype) -> object:
+        q, k, v = (zeros(1, HEADS, length, WIDTH, dtype=dtype) for _ in "qkv")
+        return attention(q, k, v, encodings, window=window)
+
+    with torch.no_grad():
+        for each in calls:
+            call(*each)
+    return without_gradients(lambda: call(*calls[-1]))
+
+
+def catalogue_call(name: str, kind: str) -> Run:
+    """1,024 keys of 8 heads of 64 channels, under an encoding of the catalogue."""
+    case = Case.from_catalogue(name)
+    keys, queries, training = 1024, 1 if kind == "one query" else 1024, kind == "training"
+    sizes = {
+        "num_heads": 8, "num_kv_heads": 8, "head_dim": 64, "value_dim": 64, "dim": 512, "max_length": 2048,
+        "train_length": 512,
+    }  # fmt: skip
+    encodings = [module.to("cuda") for module in case.fresh(sizes=sizes)]
+    if not encodings or any(isinstance(e, EmbeddingEncoding) for e in encodings):
+        raise LookupError("it does not act inside attention")
+    q, k, v = (zeros(1, 8, n, 64, grad=training) for n in (queries, keys, keys))
+    options: dict[str, Any] = {"x": zeros(1, keys, 512)}
+    if case.axes > 1:
+        where = case.positions(torch.arange(keys)).to("cuda")
+        options |= {"k_pos": where, "q_pos": where[keys - queries :], "causal": False}
+    if not training:
+        return without_gradients(lambda: attention(q, k, v, encodings, **options))
+    leaves = [q, k, v, *(p for e in encodings for p in e.parameters() if p.requires_grad)]
+    return lambda: torch.autograd.grad(
+        attention(q, k, v, encodings, **options).float().sum(), leaves, allow_unused=True
+    )

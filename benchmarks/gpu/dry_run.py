@@ -1,0 +1,299 @@
+"""What a call of posenc asks of an NVIDIA GPU, on a machine without one: launches, waits, host time, memory.
+
+    python benchmarks/gpu/dry_run.py                        all rows (dry_rows.py), each against its goal (goals.toml)
+    python benchmarks/gpu/dry_run.py --rows ALiBi step      rows whose name has one of these words
+    python benchmarks/gpu/dry_run.py --sm 89 --flash        as on an L4, and SDPA without cuDNN
+    python benchmarks/gpu/dry_run.py --verbose --rows "one query, ALiBi"      every launch by name
+    python benchmarks/gpu/dry_run.py --catalogue            one query, a text and its gradients for every encoding
+    python benchmarks/gpu/dry_run.py --check                exit 1 where a row misses a goal that it is to meet
+
+It needs Linux, g++ and PyTorch's CUDA build (`pip install torch==2.14.1`: 5.5 GB; no GPU, no driver). The null device
+(null_device/) is preloaded in front of CUDA's libraries and does nothing but count: dispatch, SDPA's choice, autograd,
+the allocator, torch.compile, Triton's compiler and launcher and the capture of graphs are PyTorch's own; kernels are
+not run, so that results and the device's time are not to be had. README.md says what can be told from it.
+
+Columns
+    launches   kernels given to the device by one call in its steady state; a call of cuBLAS or cuDNN is one
+    copies     copies on the device
+    waits      times that the host waits for the device: .item(), bool(tensor), torch.tensor(list, device="cuda")
+    plans      cuDNN graphs planned anew: 20 to 40 ms of host time each on a H200
+    mallocs    cudaMalloc in the steady state
+    host, us   median time of the call: the least it can take on a GPU, whose own driver adds 2 to 4 us a launch
+    x SDPA     the same for plain scaled_dot_product_attention in the same process
+    peak, MiB  by PyTorch's allocator, beyond the inputs
+    graph      whether torch.cuda.graph captures the call
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import functools
+import gc
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+MODELS = (80, 86, 89, 90, 100, 120)
+MEASURED = "ROW "  # what the line of a row's process begins with
+Record = dict[str, Any]
+Run = Callable[[], object]
+
+
+# The null device ------------------------------------------------------------------------------------------------------
+
+
+def preload(sm: int, flash: bool) -> None:
+    """Start this script again with the null device before everything; returns where it is there already."""
+    if "libnullcuda" in os.environ.get("LD_PRELOAD", ""):
+        return
+    if missing := [program for program in ("g++", "gcc", "nm", "c++filt") if shutil.which(program) is None]:
+        raise SystemExit(f"not found: {', '.join(missing)} (Debian and Ubuntu: apt install g++)")
+    sys.path.insert(0, str(HERE / "null_device"))
+    from build import build
+
+    folder = build(Path(os.environ.get("NULL_DEVICE", Path(tempfile.gettempdir()) / f"null-device-{os.getuid()}")))
+    libraries = [folder / "libnullcuda.so", *folder.glob("libnvrtc.so.*")]
+    environment = os.environ | {
+        "LD_PRELOAD": " ".join(map(str, libraries)), "TRITON_LIBCUDA_PATH": str(folder), "OMP_NUM_THREADS": "1",
+        "LD_LIBRARY_PATH": f"{folder}:{os.environ.get('LD_LIBRARY_PATH', '')}", "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        "NULL_DEVICE_SM": str(sm), "TORCH_CUDNN_SDPA_DEPRIORITIZED": str(int(flash)),
+    }  # fmt: skip
+    os.execve(sys.executable, [sys.executable, *sys.argv], environment)
+
+
+class Device:
+    """What the null device counted."""
+
+    def __init__(self) -> None:
+        self.library = ctypes.CDLL(None)
+        for name in ("null_device_event_name", "null_device_kind_name"):
+            getattr(self.library, name).restype = ctypes.c_char_p
+        self.kinds = [self.library.null_device_kind_name(i).decode() for i in range(12)]
+
+    def record(self, run: Run) -> tuple[list[tuple[str, str]], int]:
+        """The events of one call, as kind and name, and its peak memory in bytes."""
+        import torch
+
+        gc.collect()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        self.library.null_device_record(1)
+        out = run()
+        events = [
+            (self.kinds[self.library.null_device_event_kind(i)], self.library.null_device_event_name(i).decode())
+            for i in range(self.library.null_device_events())
+        ]
+        self.library.null_device_record(0)
+        peak = torch.cuda.max_memory_allocated() - before
+        del out
+        return events, peak
+
+
+def captured(run: Run) -> str:
+    """Yes, or why no CUDA graph takes the call."""
+    import torch
+
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            run()
+        with torch.cuda.graph(graph):
+            run()
+    except Exception as error:
+        return f"no: {one_line(error)[:90]}"
+    return "yes"
+
+
+def host_time(run: Run, seconds: float = 0.25) -> float:
+    """Median seconds of a call."""
+    started = time.perf_counter()
+    run()
+    repeats = max(1, int(0.01 / max(time.perf_counter() - started, 1e-7)))
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(times) < 3 or (time.perf_counter() < end and len(times) < 30):
+        started = time.perf_counter()
+        for _ in range(repeats):
+            run()
+        times.append((time.perf_counter() - started) / repeats)
+    return statistics.median(times)
+
+
+@functools.cache
+def readable(name: str) -> str:
+    """A kernel's name without its templates."""
+    if not name.startswith("_Z"):
+        return name
+    said = subprocess.run(["c++filt", name], capture_output=True, text=True, env={"PATH": os.environ["PATH"]}).stdout
+    text = re.sub(r"^void |at::native::|\(anonymous namespace\)::", "", said.strip() or name)
+    inner = re.findall(r"(\w+_kernel_cuda|\w+_kernel_impl|\w*Functor\w*)", text)
+    return re.split(r"[<(]", text)[0] + (f" [{inner[-1]}]" if inner else "")
+
+
+# Measuring ------------------------------------------------------------------------------------------------------------
+
+
+def measure(name: str, catalogue: bool, verbose: bool) -> Record:
+    """One row, in this process."""
+    from dry_rows import catalogue_rows, rows
+
+    warnings.simplefilter("ignore")
+    row, device = (catalogue_rows if catalogue else rows)()[name], Device()
+    run = row.make()
+    for _ in range(3):
+        run()
+    events, peak = device.record(run)
+    counts = Counter(kind for kind, _ in events)
+    launched = [readable(kernel) for kind, kernel in events if kind == "launch"]
+    host = host_time(run)
+    record: Record = {
+        "row": name, "launches": counts["launch"], "copies": counts["d2d"], "waits": counts["sync"],
+        "plans": counts["cudnn plan"], "mallocs": counts["malloc"], "host": host, "peak": peak, "sdpa": None,
+        "graph": captured(run) if row.graph else "",
+        "most": [f"{n} x {kernel}" for kernel, n in Counter(launched).most_common(3)],
+        "launched": launched if verbose else [],
+    }  # fmt: skip
+    if row.peer is not None:
+        peer = row.peer()
+        for _ in range(3):
+            peer()
+        record["sdpa"] = host / host_time(peer)
+    if name == "kinds in one process":  # unfused FlexAttention is dozens of kernels, softmax among them
+        record["fused"] = not any("softmax" in kernel for kernel in launched)
+    record["faults"] = faults(record)
+    return record
+
+
+@functools.cache
+def goals() -> dict[str, Any]:
+    return tomllib.loads((HERE / "goals.toml").read_text())
+
+
+def faults(record: Record) -> list[str]:
+    """What a row asks for beyond its goal. Times are no fault: they are reported next to their goal."""
+    goal = next((goal for goal in goals()["goal"] if goal["words"] in record["row"]), {})
+    found = []
+    if record["launches"] > goal.get("launches", record["launches"]):
+        found.append(f"{record['launches']} launches, goal {goal['launches']}")
+    found += [f"{record[name]} {name}" for name in ("waits", "plans", "mallocs") if record[name]]
+    if record["graph"].startswith("no"):
+        found.append("no CUDA graph")
+    if record.get("fused") is False:
+        found.append("not fused: every score is built")
+    return found
+
+
+def one_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def in_a_process(name: str, args: argparse.Namespace) -> Record:
+    """A row in a process of its own: what one has compiled, cached or broken is no other's."""
+    flags = [flag for flag, on in (("--catalogue", args.catalogue), ("--verbose", args.verbose)) if on]
+    command = [sys.executable, __file__, "--one", name, *flags]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=args.seconds)
+    except subprocess.TimeoutExpired:
+        return {"row": name, "error": f"longer than {args.seconds:g} s"}
+    said = [line.removeprefix(MEASURED) for line in done.stdout.splitlines() if line.startswith(MEASURED)]
+    if not said:
+        return {"row": name, "error": f"ended with {done.returncode}: {' '.join(done.stderr.split())[-160:]}"}
+    record: Record = json.loads(said[-1])
+    return record
+
+
+# The table ------------------------------------------------------------------------------------------------------------
+
+COLUMNS = (
+    "row", "launches", "copies", "waits", "plans", "mallocs", "host, us", "x SDPA", "peak, MiB", "graph", "misses",
+    "most launched",
+)  # fmt: skip
+
+
+def line(record: Record) -> str:
+    if "error" in record:
+        return f"| {record['row']} |" + " |" * (len(COLUMNS) - 3) + f" {record['error']} | |"
+    counts = [record[name] for name in ("launches", "copies", "waits", "plans", "mallocs")]
+    ratio = "" if record["sdpa"] is None else f"{record['sdpa']:.1f}"
+    cells = [record["row"], *counts, f"{record['host'] * 1e6:.0f}", ratio, f"{record['peak'] / 2**20:.1f}"]
+    cells += [record["graph"], "; ".join(record["faults"]) or "-", ", ".join(record["most"])]
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def device_name() -> str:
+    import torch
+
+    card = torch.cuda.get_device_properties(0)
+    size = f"{card.multi_processor_count} multiprocessors, {card.total_memory >> 30} GiB"
+    return f"{card.name}, sm_{card.major}{card.minor}, {size}; torch {torch.__version__}"
+
+
+def chosen(args: argparse.Namespace) -> list[str]:
+    from dry_rows import catalogue_rows, rows
+
+    names = (catalogue_rows if args.catalogue else rows)()
+    return [name for name in names if not args.rows or any(word.lower() in name.lower() for word in args.rows)]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", nargs="+", default=[], help="rows whose name has one of these words")
+    parser.add_argument("--sm", type=int, choices=MODELS, default=90, help="compute capability (default: 90)")
+    parser.add_argument("--flash", action="store_true", help="SDPA without cuDNN, as it chooses on other cards")
+    parser.add_argument("--catalogue", action="store_true", help="every encoding of the catalogue")
+    parser.add_argument("--verbose", action="store_true", help="every launch by name")
+    parser.add_argument("--check", action="store_true", help="exit 1 where a row misses its goal unannounced")
+    parser.add_argument("--list", action="store_true", help="names of rows alone")
+    parser.add_argument("--seconds", type=float, default=400.0, help="for one row, its compilers' work included")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="append each row as a line")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    preload(args.sm, args.flash)
+    if args.one:
+        try:
+            record = measure(args.one, args.catalogue, args.verbose)
+        except Exception as error:
+            record = {"row": args.one, "error": one_line(error)[:200]}
+        print(MEASURED + json.dumps(record), flush=True)
+        os._exit(0)  # without the destructors of a device that is not there
+    names = chosen(args)
+    if args.list:
+        print("\n".join(names))
+        return 0
+    print(device_name(), "", sep="\n")
+    print(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}", flush=True)
+    missed, met = [], []
+    for name in names:
+        record = in_a_process(name, args)
+        if "LookupError" in record.get("error", ""):
+            continue
+        (missed if record.get("faults") or "error" in record else met).append(name)
+        print(line(record), *(f"|   {kernel} |" for kernel in record.get("launched", ())), sep="\n", flush=True)
+        if args.json:
+            with args.json.open("a") as file:
+                file.write(json.dumps(record) + "\n")
+    announced = goals().get("missed", [])
+    new, mended = [n for n in missed if n not in announced], [n for n in met if n in announced]
+    print(f"\n{len(met)} of {len(met) + len(missed)} rows meet their goals")
+    for said, which in (("misses its goal, and goals.toml does not say so", new), ("meets its goal now", mended)):
+        for name in which:
+            print(f"{name}: {said}")
+    return int(args.check and not args.catalogue and bool(new or mended))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,257 @@
+"""Compile the Triton kernels for NVIDIA GPUs without one, and say what each asks for: shared memory, registers, spills.
+
+    python benchmarks/gpu/offline.py                          all kernels, bfloat16, sm_80 and sm_90
+    python benchmarks/gpu/offline.py --arch 80 86 89 90 100 120 --widths 64 128 --dtypes bf16 fp32
+    python benchmarks/gpu/offline.py --kernels walk           kernels with one of these words in their name
+    python benchmarks/gpu/offline.py --check                  exit 1 where a kernel breaks a rule unannounced
+
+It needs any build of torch, and triton, whose wheel has NVIDIA's assembler.
+
+The library's own operators run on small CPU tensors while every launch is caught before it happens. A caught launch has
+the arguments from which Triton derives types and specialisations (16-byte alignment, numbers divisible by 16, ones as
+constants); the same are given to `triton.compile` for another target. Without them the code is another one: loads of
+two bytes, no asynchronous copies.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+os.environ.pop("TRITON_INTERPRET", None)
+
+import torch
+import triton
+from torch import Tensor
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from triton.runtime.jit import JITFunction
+
+from posenc.backends.triton import counts, rotation, sticks
+from posenc.backends.triton.launch import KernelVisibility
+from posenc.structure import Counts, Sticks
+
+HERE = Path(__file__).resolve().parent
+# Bytes of shared memory that a block may have.
+SHARED = {80: 166_912, 86: 101_376, 89: 101_376, 90: 232_448, 100: 232_448, 120: 101_376}
+SPILLED = 64  # bytes a thread
+TYPES = {
+    torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32", torch.float64: "fp64", torch.int64: "i64",
+    torch.int32: "i32", torch.int16: "i16", torch.int8: "i8", torch.uint8: "u8", torch.bool: "i1",
+}  # fmt: skip
+DTYPES = {name: dtype for dtype, name in TYPES.items() if dtype.is_floating_point}
+
+
+class Launch(NamedTuple):
+    """One launch as Triton would specialise it."""
+
+    fn: Any
+    signature: dict[str, str]
+    constants: dict[tuple[int, ...], object]
+    attributes: dict[tuple[int, ...], list[list[object]]]
+    options: dict[str, int]
+    label: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.fn.__module__.rsplit('.', 1)[-1]}.{self.fn.__name__}"
+
+    @property
+    def key(self) -> str:
+        return repr((self.name, self.signature, self.constants, self.attributes, self.options))
+
+
+class Cost(NamedTuple):
+    """What a compiled kernel asks for."""
+
+    shared: int
+    registers: int
+    spilled: int
+    units: str
+    copies: str
+    error: str = ""
+
+
+def specialised(fn: Any, args: tuple[object, ...], kwargs: dict[str, Any], label: str) -> Launch:
+    """What Triton's just-in-time compiler makes of a call's arguments."""
+    names = [parameter.name for parameter in fn.params]
+    options = {name: kwargs[name] for name in ("num_warps", "num_stages", "num_ctas", "maxnreg") if name in kwargs}
+    values = dict(zip(names, args, strict=False)) | {name: kwargs[name] for name in names if name in kwargs}
+    signature: dict[str, str] = {}
+    constants: dict[tuple[int, ...], object] = {}
+    attributes: dict[tuple[int, ...], list[list[object]]] = {}
+    for at, parameter in enumerate(fn.params):
+        value = values.get(parameter.name, parameter.default)
+        value = value.value if isinstance(value, triton.language.constexpr) else value
+        aligned = False
+        if parameter.is_constexpr or value is None or (type(value) is int and value == 1):
+            said = "constexpr"
+            constants[(at,)] = value
+        elif isinstance(value, Tensor):
+            said, aligned = "*" + TYPES[value.dtype], value.data_ptr() % 16 == 0
+        elif isinstance(value, bool):
+            said = "i1"
+        elif isinstance(value, int):
+            said, aligned = "i32" if -(2**31) <= value < 2**31 else "i64", value % 16 == 0
+        elif isinstance(value, float):
+            said = "fp32"
+        else:
+            raise TypeError(f"{fn.__name__}: argument {parameter.name} is a {type(value).__name__}")
+        signature[parameter.name] = said
+        if aligned:
+            attributes[(at,)] = [["tt.divisibility", 16]]
+    return Launch(fn, signature, constants, attributes, options, label)
+
+
+@contextmanager
+def caught(into: list[Launch], label: Callable[[], str]) -> Iterator[None]:
+    """Within this context nothing is launched; each launch is written down."""
+    before = JITFunction.run
+
+    def run(self: Any, *args: Any, grid: Any = None, warmup: bool = False, **kwargs: Any) -> None:
+        into.append(specialised(self, args, kwargs, label()))
+
+    JITFunction.run = run
+    try:
+        yield
+    finally:
+        JITFunction.run = before
+
+
+def launches(widths: list[int], dtypes: list[torch.dtype], *, variants: bool) -> list[Launch]:
+    """Each launch of rotation, stick-breaking and counts, forward and backward, once."""
+    found: list[Launch] = []
+    now = ""
+    kinds = {"causal": KernelVisibility(True, 0, None, None)}
+    if variants:
+        ids = torch.zeros(1, 256, dtype=torch.int64)
+        kinds["window and documents"] = KernelVisibility(True, 96, ids, ids)
+    with caught(found, lambda: now):
+        for dtype in dtypes:
+            for width in widths:
+                shapes = ((1, 4, 256, width), (1, 2, 256, width), (1, 2, 256, width))
+                q, k, v = (torch.zeros(shape, dtype=dtype).requires_grad_() for shape in shapes)
+                table = torch.zeros(width, 64, requires_grad=True)
+                for said, visibility in kinds.items():
+                    now = f"{TYPES[dtype]}, {width} channels, {said}"
+                    out = sticks.attend_sticks(q, k, v, Sticks(True, "drop"), width**-0.5, visibility)
+                    torch.autograd.grad(out.float().sum(), [q, k, v])
+                    out = counts.attend_counts(q, k, v, Counts(table, width**-0.5), width**-0.5, visibility)
+                    torch.autograd.grad(out.float().sum(), [q, k, v, table])
+                for layout in ("half", "interleaved"):
+                    now = f"{TYPES[dtype]}, {width} channels, {layout}"
+                    cos = torch.zeros(256, width // 2)
+                    rotation.rotate_queries_and_keys(q.detach(), k.detach(), cos, cos, layout)
+    return list({launch.key: launch for launch in found}.values())
+
+
+def cost(launch: Launch, arch: int) -> Cost:
+    """A kernel compiled for a target."""
+    source = ASTSource(fn=launch.fn, signature=launch.signature, constexprs=launch.constants, attrs=launch.attributes)
+    try:
+        kernel = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=launch.options)
+    except Exception as error:
+        return Cost(0, 0, 0, "", "", f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
+    ptx = kernel.asm["ptx"]
+    said = assembled(ptx, arch)
+    registers = max((int(n) for n in re.findall(r"Used (\d+) registers", said)), default=-1)
+    spilled = max((int(n) for n in re.findall(r"(\d+) bytes spill stores", said)), default=-1)
+    units = {"wgmma": r"wgmma\.mma_async", "tcgen05": r"tcgen05\.mma", "mma": r"\bmma\.sync"}
+    copies = {"cp.async": r"cp\.async\.(?:cg|ca)", "tma": r"cp\.async\.bulk\.tensor"}
+    error = "" if registers >= 0 else " ".join(said.split())[:200]
+    return Cost(kernel.metadata.shared, registers, spilled, counted(units, ptx), counted(copies, ptx), error)
+
+
+def counted(patterns: dict[str, str], text: str) -> str:
+    found = ((name, len(re.findall(pattern, text))) for name, pattern in patterns.items())
+    return ", ".join(f"{n} {name}" for name, n in found if n) or "none"
+
+
+def assembled(ptx: str, arch: int) -> str:
+    """What NVIDIA's assembler says of a kernel's registers and spills."""
+    folder = Path(triton.__file__).parent / "backends/nvidia/bin"
+    target, said = f"sm_{arch}a" if arch >= 90 else f"sm_{arch}", "no assembler in Triton's wheel"
+    # A wheel may have two, of different versions of PTX: the first that takes the kernel.
+    for program in sorted(folder.glob("ptxas*"), reverse=arch >= 100):
+        with tempfile.TemporaryDirectory() as scratch:
+            path = Path(scratch) / "kernel.ptx"
+            path.write_text(ptx)
+            command = [program, "-v", "--gpu-name", target, path, "-o", f"{scratch}/out"]
+            done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+        said = done.stderr + done.stdout
+        if "registers" in said:
+            break
+    return said
+
+
+def faults(launch: Launch, got: Cost, arch: int) -> list[str]:
+    """Rules that a kernel breaks."""
+    found = [got.error] if got.error else []
+    if got.spilled > SPILLED:
+        found.append(f"spills {got.spilled} bytes")
+    if got.shared > SHARED[arch]:
+        found.append(f"{got.shared} bytes of shared memory, the device has {SHARED[arch]}")
+    narrow = any(said in ("*bf16", "*fp16") for said in launch.signature.values())
+    tiles = [
+        value
+        for (at,), value in launch.constants.items()
+        if launch.fn.params[at].name in ("ROWS", "COLUMNS", "SIZE") and isinstance(value, int)
+    ]
+    # wgmma takes 64 rows: a kernel of smaller tiles (one that decodes) cannot use it
+    if arch == 90 and narrow and min(tiles, default=64) >= 64 and "mma" in got.units and "wgmma" not in got.units:
+        found.append("mma.sync instead of wgmma: half the rate at best")
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--arch", nargs="+", type=int, default=[80, 90], choices=sorted(SHARED))
+    parser.add_argument("--dtypes", nargs="+", default=["bf16"], choices=sorted(DTYPES))
+    parser.add_argument("--widths", nargs="+", type=int, default=[64, 128])
+    parser.add_argument("--variants", action="store_true", help="also windows and documents")
+    parser.add_argument("--kernels", nargs="+", default=[], help="kernels with one of these words in their name")
+    parser.add_argument("--check", action="store_true", help="exit 1 where a kernel breaks a rule unannounced")
+    args = parser.parse_args()
+    found = launches(args.widths, [DTYPES[name] for name in args.dtypes], variants=args.variants)
+    found = [launch for launch in found if not args.kernels or any(word in launch.name for word in args.kernels)]
+    announced = tomllib.loads((HERE / "goals.toml").read_text()).get("kernels_that_break_a_rule", [])
+    print(f"torch {torch.__version__}, triton {triton.__version__}, {len(found)} kernels\n")
+    columns = (
+        "kernel",
+        "call",
+        "warps",
+        "stages",
+        "arch",
+        "shared, bytes",
+        "registers",
+        "spilled, bytes",
+        "matrix units",
+    )
+    columns += ("copies", "breaks")
+    print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}", flush=True)
+    broken, new = 0, []
+    for launch in found:
+        for arch in args.arch:
+            got = cost(launch, arch)
+            wrong = faults(launch, got, arch)
+            broken += bool(wrong)
+            if wrong and launch.name not in announced:
+                new.append(f"{launch.name} on sm_{arch}, {launch.label}: {'; '.join(wrong)}")
+            options = [launch.options.get("num_warps", 4), launch.options.get("num_stages", 3)]
+            cells = [launch.name, launch.label, *options, f"sm_{arch}", *got[:5], "; ".join(wrong) or "-"]
+            print(f"| {' | '.join(map(str, cells))} |", flush=True)
+    print(f"\n{broken} of {len(found) * len(args.arch)} break a rule", *new, sep="\n")
+    return int(args.check and bool(new))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

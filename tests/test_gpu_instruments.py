@@ -1,0 +1,53 @@
+"""benchmarks/gpu: what is counted without a GPU. Skipped where PyTorch is not a CUDA build or nothing compiles C++."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import torch
+
+FOLDER = Path(__file__).parents[1] / "benchmarks/gpu"
+needs_the_cuda_build = pytest.mark.skipif(
+    torch.version.cuda is None or shutil.which("g++") is None, reason="needs PyTorch's CUDA build and g++"
+)
+
+
+def measured(tmp_path: Path, row: str, *options: str) -> dict[str, object]:
+    records = tmp_path / "rows.jsonl"
+    command = [sys.executable, str(FOLDER / "dry_run.py"), "--rows", row, "--json", str(records), *options]
+    subprocess.run(command, check=True, capture_output=True, timeout=500)
+    found: dict[str, object] = json.loads(records.read_text().splitlines()[0])
+    return found
+
+
+@needs_the_cuda_build
+@pytest.mark.slow
+def test_one_query_without_an_encoding_is_one_launch(tmp_path: Path) -> None:
+    record = measured(tmp_path, "one query, NoPE")
+    assert (record["launches"], record["waits"], record["graph"], record["faults"]) == (1, 0, "yes", [])
+
+
+@needs_the_cuda_build
+@pytest.mark.slow
+def test_the_device_is_the_card_that_was_asked_for() -> None:
+    command = [sys.executable, str(FOLDER / "dry_run.py"), "--rows", "none of them", "--sm", "89"]
+    out = subprocess.run(command, check=True, capture_output=True, text=True, timeout=500).stdout
+    assert out.startswith("Null L4, sm_89, 58 multiprocessors, 22 GiB")
+
+
+def test_each_row_has_a_goal() -> None:
+    goals = tomllib.loads((FOLDER / "goals.toml").read_text())
+    assert all({"words", "why"} <= goal.keys() <= {"words", "why", "launches", "host"} for goal in goals["goal"])
+    names = subprocess.run(
+        [sys.executable, "-c", "import dry_rows; print(*dry_rows.rows(), sep='\\n')"],
+        cwd=FOLDER, capture_output=True, text=True, check=True,
+    ).stdout.splitlines()  # fmt: skip
+    assert len(names) > 90
+    assert [name for name in names if not any(goal["words"] in name for goal in goals["goal"])] == []
+    assert set(goals.get("missed", [])) <= set(names)
