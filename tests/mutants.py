@@ -19,8 +19,7 @@ from tests.mutation import SOURCE, catches, outcome
 MIXED = ("tests/hf/extend/test_longrope2.py",)
 STEPS = ("tests/hf/modeling/test_steps.py",)
 PACKED = ("tests/hf/modeling/test_packing.py",)
-FREQUENCIES = ("tests/golden/test_frequencies.py",)
-ROTATIONS = ("tests/golden/test_rotations.py",)
+FREQUENCIES = ("tests/frequencies/test_golden.py", "tests/frequencies/test_scalings.py")
 PHASE = ("tests/frequencies/test_phase.py",)
 CALLS = ("tests/fuzz/test_attention.py",)
 CACHES = ("tests/fuzz/test_caches.py",)
@@ -127,13 +126,13 @@ MUTANTS = (
     Mutant("FIRE's limit: the threshold is not learned", "bias/fire.py",
            "(self.multiplier.to(dtype) * self.threshold).abs()", "torch.full_like(self.multiplier, self.threshold)",
            ("tests/bias/test_fire.py",)),
-    Mutant("xPos: zeta of the next pair", "rotary/xpos.py",
+    Mutant("xPos: zeta of the next pair", "score/xpos.py",
            "(2 * pair / head_dim + gamma) / (1 + gamma)", "(2 * (pair + 1) / head_dim + gamma) / (1 + gamma)",
-           ROTATIONS),
+           ("tests/score/test_xpos.py",)),
     Mutant("RoPE: rotated the other way", "rotary/_rotate.py",
            "torch.stack([(a * cos - b * sin).to(x.dtype), (b * cos + a * sin).to(x.dtype)], axis)",
            "torch.stack([(a * cos + b * sin).to(x.dtype), (b * cos - a * sin).to(x.dtype)], axis)",
-           ROTATIONS),
+           ("tests/rotary/test_rotate.py",)),
     Mutant("Shaw's clip: a row too far", "score/shaw.py",
            "distance.clamp(-self.max_distance, self.max_distance)",
            "distance.clamp(-self.max_distance + 1, self.max_distance)", ("tests/score/test_shaw.py",)),

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from posenc import XPos, attention
+from posenc import attention
 from posenc.catalogue import CATALOGUE
 
 BACKENDS = ("dense", "sdpa")
@@ -140,13 +140,6 @@ class WithoutFloat64(TorchDispatchMode):
         if any(isinstance(t, Tensor) and t.dtype == torch.float64 for t in tree_leaves((args, kwargs, built))):
             raise TypeError(f"{func}: this device has no float64")
         return built
-
-
-class ShortReach(XPos):
-    """XPos that serves queries of one call only 7 tokens apart, so that short calls are split into blocks."""
-
-    def reach(self, dtype: torch.dtype) -> int | None:
-        return 7
 
 
 def gap(a: Tensor, b: Tensor) -> float:

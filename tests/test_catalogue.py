@@ -103,7 +103,7 @@ def test_recipes():
 def test_listing():
     assert set(list_encodings()) == set(CATALOGUE)
     assert set(list_encodings("score")) >= {"shaw", "fox", "data_alibi", "path"}
-    assert list_encodings("rotary")[:2] == ["rope", "xpos"]
+    assert list_encodings("rotary")[:2] == ["rope", "fope"]
     assert "nope" not in [name for place in HOOK_POINTS for name in list_encodings(place)]
 
 

@@ -48,9 +48,9 @@ if TYPE_CHECKING:
         WeightEncoding,
     )
     from posenc.frequencies import DynamicNTK, Llama3, LongRoPE, NTKAware, PositionInterpolation, Proportional, YaRN
-    from posenc.rotary import AxialRoPE, MixedRoPE, MRoPE, RoPE, XPos
+    from posenc.rotary import AxialRoPE, MixedRoPE, MRoPE, RoPE
     from posenc.schedule import Schedule
-    from posenc.score import CoPE, ForgetGate, LogN, PaTH, Shaw, TransformerXL
+    from posenc.score import CoPE, ForgetGate, LogN, PaTH, Shaw, TransformerXL, XPos
     from posenc.weight import AttentionSink, StickBreaking
 
     FoX = ForgetGate
@@ -69,9 +69,9 @@ __getattr__, __dir__, _ = lazy_names(
         "posenc.encoding": "BiasEncoding Context EmbeddingEncoding "
         "Encoding RotaryEncoding ScoreEncoding WeightEncoding",
         "posenc.frequencies": "DynamicNTK Llama3 LongRoPE NTKAware PositionInterpolation Proportional YaRN",
-        "posenc.rotary": "AxialRoPE MixedRoPE MRoPE RoPE XPos",
+        "posenc.rotary": "AxialRoPE MixedRoPE MRoPE RoPE",
         "posenc.schedule": "Schedule",
-        "posenc.score": "CoPE ForgetGate LogN PaTH Shaw TransformerXL",
+        "posenc.score": "CoPE ForgetGate LogN PaTH Shaw TransformerXL XPos",
         "posenc.weight": "AttentionSink StickBreaking",
     },
     aliases={"FoX": "ForgetGate"},  # the name of its paper's model

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import NamedTuple, Unpack
 
 from torch import Tensor, nn
@@ -11,10 +10,9 @@ from torch import Tensor, nn
 from posenc.backends import BACKENDS, Backend
 from posenc.backends.preference import preferred
 from posenc.backends.rewrites import rewritten
-from posenc.call import AttentionCall, AttentionOptions
+from posenc.call import AttentionCall, AttentionOptions, prepare_call
 from posenc.encoding import no_autocast
 from posenc.factory_kwargs import suggests_argument_names
-from posenc.query_blocks import attend_in_blocks, calls_of, prepare_ranges
 from posenc.validate import Causal, as_list
 
 
@@ -92,10 +90,7 @@ def attention(
         "softcap": softcap, "dropout": dropout,
     }  # fmt: skip
     with no_autocast(q.device.type if isinstance(q, Tensor) else "cpu"):
-        call, ranges = prepare_ranges(q, k, v, acting, options)
-        if len(ranges) > 1:
-            check_backend(backend)
-            return attend_in_blocks(partial(attention, backend=backend), ranges, q, k, v, acting, options, call)
+        call = prepare_call(q, k, v, acting, **options)
         if q.shape[0] == 0 or q.shape[2] == 0:
             check_backend(backend)
             return v.new_zeros(*q.shape[:3], v.shape[3])
@@ -178,11 +173,7 @@ def explain_backend(
     ...
     """
     acting = as_list(encodings)
-    call, ranges = prepare_ranges(q, k, v, acting, options)
-    if len(ranges) > 1:  # the last range has the most keys
-        calls = [one for one in calls_of(ranges, q, k, v, acting, options, call) if not isinstance(one, int)]
-        of_range = explain_backend(*calls[-1][:3], acting, backend=backend, **calls[-1][3])
-        return of_range._replace(how=f"{len(ranges)} ranges of queries, each with a middle of its own: {of_range.how}")
+    call = prepare_call(q, k, v, acting, **options)
     watched = hooked(call)
     call = call if watched is not None else rewritten(call)
     chosen = choose(call, backend, watched)

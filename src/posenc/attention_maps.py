@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import NamedTuple, Unpack
 
 import torch
@@ -20,10 +19,9 @@ from torch.utils.checkpoint import checkpoint
 from posenc.arguments import shown
 from posenc.backends import dense, rows
 from posenc.backends.derivatives import only_plain_operations
-from posenc.call import AttentionCall, AttentionOptions
+from posenc.call import AttentionCall, AttentionOptions, prepare_call
 from posenc.encoding import Encoding, ScoreEncoding, no_autocast
 from posenc.factory_kwargs import suggests_argument_names
-from posenc.query_blocks import attend_in_blocks, prepare_ranges
 from posenc.tracing import tracing
 from posenc.validate import as_list
 
@@ -74,15 +72,8 @@ def read_attention(
     listing = as_list(encodings)
     v = _unread(k, listing) if v is None else v
     with no_autocast(q.device.type if isinstance(q, Tensor) else "cpu"):
-        call, ranges = prepare_ranges(q, k, v, listing, options)
-        start, stop = check_range(queries, q.shape[2])
-        if len(ranges) == 1:
-            return read_queries(call, start, stop)
-        some = [(max(low, start), min(high, stop)) for low, high in ranges if low < stop and high > start]
-        attend = partial(_side_by_side, all_keys=k.shape[2])
-        joined = attend_in_blocks(attend, some, q, k, v, listing, options, call)
-    scores, weights, lse = joined.tensor_split((k.shape[2], 2 * k.shape[2]), -1)
-    return Reading(scores, weights, None if call.weight is not None else lse.squeeze(-1))
+        call = prepare_call(q, k, v, listing, **options)
+        return read_queries(call, *check_range(queries, q.shape[2]))
 
 
 def read_queries(call: AttentionCall, start: int, stop: int) -> Reading:
@@ -119,22 +110,6 @@ def _unread(k: Tensor, encodings: Sequence[Encoding]) -> Tensor:
     if not isinstance(k, Tensor) or k.ndim == 0:
         return k  # the checks of all calls say what is wrong with it
     return torch.full_like(k[..., :1], math.nan).detach()
-
-
-def _side_by_side(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    encodings: Sequence[Encoding],
-    *,
-    all_keys: int,
-    **options: Unpack[AttentionOptions],
-) -> Tensor:
-    """A reading whose keys are the first of ``all_keys``, as one tensor ``(batch, heads, queries, 2 · keys + 1)``."""
-    read = read_attention(q, k, v, encodings, **options)
-    read = _of_all_keys(read, all_keys)
-    lse = read.weights.new_zeros(read.weights.shape[:3]) if read.lse is None else read.lse
-    return torch.cat([read.scores, read.weights, lse.unsqueeze(-1)], -1)
 
 
 def _of_all_keys(read: Reading, keys: int) -> Reading:
@@ -181,13 +156,11 @@ def attention_lse(
     """
     listing = as_list(encodings)
     with no_autocast(q.device.type if isinstance(q, Tensor) else "cpu"):
-        call, ranges = prepare_ranges(q, k, v, listing, options)
+        call = prepare_call(q, k, v, listing, **options)
         if call.weight is not None:
             name = type(call.weight).__name__
             raise ValueError(f"encodings: {name} replaces softmax, so that its scores have no log-sum-exp")
-        if len(ranges) == 1:
-            return _by_blocks(call)
-        return attend_in_blocks(attention_lse, ranges, q, k, v, listing, options, call)
+        return _by_blocks(call)
 
 
 def _by_blocks(call: AttentionCall) -> Tensor:

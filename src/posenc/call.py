@@ -84,7 +84,7 @@ class AttentionOptions(TypedDict, total=False):
     segments: Tensor | tuple[Tensor, Tensor] | None
     causal: Causal | None
     scale: float | None
-    length: int | Spans | None
+    length: int | None
     window: int | None
     tolerance: float
     softcap: float | None
@@ -340,17 +340,13 @@ def prepare_call(
     segments: Tensor | tuple[Tensor, Tensor] | None = None,
     causal: Causal | None = None,
     scale: float | None = None,
-    length: int | Spans | None = None,
+    length: int | None = None,
     window: int | None = None,
     tolerance: float = 0.0,
     softcap: float | None = None,
     dropout: float = 0.0,
-    rotate: bool = True,
 ) -> AttentionCall:
     """Validate a call, fill in its defaults, rotate queries and keys; takes the arguments of `AttentionOptions`.
-
-    Args:
-        rotate: False leaves queries and keys as they are, for a call that is to be divided first.
 
     Raises:
         ValueError: for anything that does not fit; the text names the argument.
@@ -374,14 +370,13 @@ def prepare_call(
     empty = q.shape[0] == 0 or queries == 0  # checked like any other call, and nothing is computed
     remembered = token_states_of(encodings, x, token_states, k)
     mask, parts = check_mask(mask, q, k), check_segments(segments, q, k)
-    spanned = length if isinstance(length, Spans) else check_length(length)
+    spanned: Spans | int | None = check_length(length)
     unrotated = q, k
-    if rotate and not empty and any(isinstance(e, RotaryEncoding) for e in encodings):
+    if not empty and any(isinstance(e, RotaryEncoding) for e in encodings):
         q, k = rotated(encodings, q, k, *positions.read(), spanned, mask, parts)
-    if not aligned and causal != "positions":
-        read = any(e.reach(q.dtype) is not None if isinstance(e, RotaryEncoding) else e.axes > 0 for e in encodings)
-        if not read:  # by what is left to do, nor by a division of the queries
-            aligned, axes, positions = True, 1, CallPositions(queries, keys, device, None)
+    read = any(e.axes > 0 for e in encodings if not isinstance(e, RotaryEncoding))
+    if not aligned and causal != "positions" and not read:  # by what is left to do
+        aligned, axes, positions = True, 1, CallPositions(queries, keys, device, None)
     spanning = any(isinstance(e, ScoreEncoding) and e.length_dependent for e in encodings)
     if spanning and spanned is None and not empty:
         spanned = spans(positions.read()[1], mask, parts)

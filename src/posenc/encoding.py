@@ -25,7 +25,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-import torch
 from torch import Tensor, nn
 
 from posenc.context import Context as Context
@@ -81,10 +80,6 @@ class RotaryEncoding(Encoding):
     tokens a row spans, and ``forward`` takes one more argument, ``length``: a number that the caller declares, or a
     pair of tensors ``(*batch, queries | 1)`` and ``(*batch, keys | 1)`` that `attention` computes. Where `fixed` is
     False, keys rotated in one call are wrong in the next, so caches keep them unrotated.
-
-    Where q and k are also scaled relative to one another (xPos), ``forward`` is `rotate_only` followed by `decay`, and
-    `reach` bounds the tokens that a call may span. In a list, all rotations act first and then the scaling, because
-    nothing may come between the factor of a query and the factor of a key.
     """
 
     length_dependent: bool = False
@@ -107,18 +102,6 @@ class RotaryEncoding(Encoding):
     def fixed(self, length: int | None = None) -> bool:
         """Whether, under this declared length, a token's rotation depends on its position alone."""
         return True
-
-    def reach(self, dtype: torch.dtype) -> int | None:
-        """Tokens that one call may span where q and k are scaled relative to one another; None: any number."""
-        return None
-
-    def rotate_only(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
-        """The rotation of `forward` without the relative scaling of q and k, for encodings that have one."""
-        raise NotImplementedError
-
-    def decay(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
-        """The relative scaling of q and k without their rotation, for encodings that have one."""
-        raise NotImplementedError
 
     def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:
         """What rotating tokens at ``positions`` needs: compute it once per step and pass it to every layer.
@@ -181,7 +164,7 @@ class Reads(NamedTuple):
     Backends, caches and other encodings rely on it: what no encoding reads may be changed, dropped or never computed.
     """
 
-    rotated: bool = True  # q and k themselves; False: it combines with rotations that scale q relative to k
+    rotated: bool = True  # q and k themselves; False: they may be changed, as long as q·k stays what it is
     unrotated: bool = False  # `q_content` or `k_content`: caches then keep unrotated keys
     products: bool = False  # the dot products, which no other encoding's `absorb_into_qk` may have changed
     values: bool = False  # v

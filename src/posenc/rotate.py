@@ -1,14 +1,10 @@
 """Queries and keys through the rotary encodings of a call, and the lengths that some of these depend on.
 
 The idea: a rotation acts on q and k alone, so all rotations of a list are applied once, before a backend is chosen, and
-every backend serves them at no cost of its own. Two kinds of rotation need more than a token's position:
-
-- Length-dependent spectra (dynamic NTK, LongRoPE, CLEX) depend on how many tokens a row spans. The span is that of the
-  row's own visible keys, and of each document of a packed row: never of the batch, nor of keys that nobody attends to.
-  The invariant is that neither a batch mate nor padding changes a row.
-- xPos also scales q and k for one another, by factors e^(±distance from a middle) that overflow far from it. The two
-  factors must meet in one dot product, so they are applied after the last rotation of the list, nothing may read q or k
-  between, and a call whose queries span more than the dtype's range is divided (`query_blocks`).
+every backend serves them at no cost of its own. Length-dependent spectra (dynamic NTK, LongRoPE, CLEX) need more than a
+token's position: how many tokens a row spans. The span is that of the row's own visible keys, and of each document of a
+packed row: never of the batch, nor of keys that nobody attends to. The invariant is that neither a batch mate nor
+padding changes a row.
 """
 
 from __future__ import annotations
@@ -36,13 +32,10 @@ def rotated(
 ) -> tuple[Tensor, Tensor]:
     """q and k after all rotary encodings; length-dependent ones span ``length`` or what `spans` finds.
 
-    Where some also scale q and k for one another, that comes after the last rotation: nothing may stand between.
-
     Raises:
-        ValueError: for such a rotation combined with encodings that read q or k.
+        ValueError: for a rotation after one that changed the width of a head.
     """
     rotations = [encoding for encoding in encodings if isinstance(encoding, RotaryEncoding)]
-    later: list[RotaryEncoding] = []
     width = q.shape[-1]
     for number, rotation in enumerate(rotations):
         if q.shape[-1] not in (
@@ -55,20 +48,12 @@ def rotated(
                 f"{width}: "
                 f"take one of the two"
             )
-        if rotation.reach(q.dtype) is not None:
-            _check_decay_alone(rotation, encodings)
-            if rotation is not rotations[-1]:
-                later.append(rotation)
-                q, k = rotation.rotate_only(q, k, q_pos, k_pos)
-                continue
         at = near_origin(rotation, encodings, q_pos, k_pos)
         if rotation.length_dependent:
             spans = spans_of(rotation, k_pos, mask, segments) if length is None else length
             q, k = rotation(q, k, *at, spans)
         else:
             q, k = rotation(q, k, *at)
-    for rotation in later:
-        q, k = rotation.decay(q, k, q_pos, k_pos)
     return q, k
 
 
@@ -108,17 +93,6 @@ def near_origin(
     middle = middle.masked_fill(unplaced | (last - first >= -position.NOWHERE), 0)  # nor shall one come to be so
     moved = k_pos - middle
     return (moved, moved) if q_pos is k_pos else (q_pos - middle, moved)
-
-
-def _check_decay_alone(rotation: RotaryEncoding, encodings: Sequence[Encoding]) -> None:
-    """Raise a ValueError where something reads q or k apart, which ``rotation`` scales for one another."""
-    for encoding in encodings:
-        if isinstance(encoding, ScoreEncoding | WeightEncoding) and encoding.reads.rotated:
-            name, other = type(rotation).__name__, type(encoding).__name__
-            raise ValueError(
-                f"encodings must not hold {name} with {other}: {name} scales q and k for one another, anew in each "
-                f"call, and {other} reads them by themselves, so a decoding step would differ from the whole call"
-            )
 
 
 def spans_of(

@@ -13,9 +13,7 @@ from posenc.testing.cases import heads_of, random, tokens_of
 
 ENCODINGS = tuple(name for name, entry in CATALOGUE.items() if entry.hook_point != "embedding")
 UNLIKE = tuple(  # to a backend: rotations are done before it sees anything
-    name
-    for name in ENCODINGS
-    if CATALOGUE[name].hook_point != "rotary" or name in ("rope", "xpos", "dynamic_ntk", "axial")
+    name for name in ENCODINGS if CATALOGUE[name].hook_point != "rotary" or name in ("rope", "dynamic_ntk", "axial")
 )
 
 

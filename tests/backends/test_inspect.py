@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from posenc import ALiBi, CoPE, PaTH, RoPE, Shaw, T5Bias, XPos, attention
+from posenc import ALiBi, CoPE, PaTH, RoPE, Shaw, T5Bias, attention
 from posenc.attention_maps import attention_lse, read_attention
 from posenc.distributed.parallel import merged
 from posenc.score import Mixture
 from tests.backends.catalogue import UNLIKE, called, case_of, encodings_of, only_causal, with_causal
 from tests.backends.tiled.compare import Largest
 from tests.golden import load
-from tests.samples import ShortReach, gap, mostly_slow, qkv
+from tests.samples import gap, mostly_slow, qkv
 
 SITUATIONS = {
     "causal": (70, 70, {}),
@@ -112,17 +112,6 @@ def test_float32_or_better(dtype):
     read, wide = (read_attention(*t, [RoPE(8), ALiBi(4)]) for t in (narrow, [t.double() for t in narrow]))
     assert {t.dtype for t in (*read, attention_lse(*narrow))} == {torch.float32}
     assert gap(read.weights, wide.weights) < (1e-6 if dtype == torch.float32 else 2e-2)
-
-
-def test_beyond_the_reach_of_a_rotation():
-    """Queries that lie too far apart are read block by block, as they are attended to."""
-    (q, k, v), xpos, short = qkv(2, 4, 23, dtype=torch.float64), XPos(8), ShortReach(8)
-    full, lse = read_attention(q, k, v, [xpos]), attention_lse(q, k, v, [xpos])
-    blocks = read_attention(q, k, v, [short])
-    for a, b in zip((*blocks, attention_lse(q, k, v, [short])), (*full, lse), strict=True):
-        assert gap(finite(a), finite(b)) < 1e-10
-    some = read_attention(q, k, v, [short], queries=slice(5, 16))
-    assert gap(finite(some.scores), finite(full.scores[:, :, 5:16])) < 1e-10
 
 
 def test_gradcheck():

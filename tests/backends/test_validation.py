@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import ALiBi, ForgetGate, RoPE, T5Bias, XPos, attention
+from posenc import ALiBi, ForgetGate, RoPE, T5Bias, attention
 from posenc.rotary import GRAPEM, _default_tables
 from posenc.score import DAPE, Mixture
 from tests.samples import gap, qkv
@@ -100,7 +100,6 @@ def test_tokens_and_heads_that_changed_places():
         lambda: rope.rotate(x, rope.table(tokens)),
         lambda: rope.rotate_(x.clone(), rope.table(tokens)),
         lambda: grape.rotate(x, grape.table(tokens)),
-        lambda: XPos(16)(x, x, tokens, tokens),
         lambda: attention(x, x, x, [rope], q_pos=tokens, k_pos=tokens),
         lambda: attention(x, x, x, [ALiBi(8)]),
         lambda: attention(x, x, x, mask=torch.ones(96, 96, dtype=torch.bool)),

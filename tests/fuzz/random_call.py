@@ -203,7 +203,7 @@ def draw_segments(draw: Draw, call: RandomCall, *, in_order: bool) -> Tensor | t
     return of_keys[0] if rows == 1 and draw.chance(0.6) else of_keys
 
 
-ROTARY = {1: ["RoPE"] * 5 + ["XPos", "AxialRoPE", "MixedRoPE", "LieRE", "ComRoPEAP", "ComRoPELD"]}
+ROTARY = {1: ["RoPE"] * 5 + ["AxialRoPE", "MixedRoPE", "LieRE", "ComRoPEAP", "ComRoPELD"]}
 ROTARY[1] += ["RoPEpp", "GRAPEM", "FoPE", "PoPE", "PoPE"]
 ROTARY[2] = ["AxialRoPE", "AxialRoPE", "MRoPE", "MixedRoPE", "LieRE", "ComRoPEAP", "ComRoPELD", "PoPE"]
 ROTARY[3] = [*ROTARY[2], "VJEPARoPE", "MRoPE"]
@@ -217,8 +217,8 @@ BIAS = {
 }
 SCORE = {1: ["Shaw", "TransformerXL", "CoPE", "CoPE", "ForgetGate", "ForgetGate", "DataDependentALiBi", "PaTH", "DAPE"]}
 SCORE[1] += ["Mixture", "SSMax", "LogN", "StepTemperature", "PowerTemperature", "TokenRelativeBias"]
-SCORE[1] += ["DecomposedRelative", "GRAPEA", "SelectiveRoPE", "RePo", "GRAPEContext", "GRAPEAP"]
-MOVED = ["ReRoPE", "LeakyReRoPE", "SelfExtend", "DualChunk", "STRING", "LMInfinite", "StreamingLLM"]
+SCORE[1] += ["DecomposedRelative", "KERPLEWeight", "GRAPEA", "SelectiveRoPE", "RePo", "GRAPEContext", "GRAPEAP"]
+MOVED = ["ReRoPE", "LeakyReRoPE", "SelfExtend", "DualChunk", "STRING", "LMInfinite", "StreamingLLM", "XPos", "XPos"]
 SCORE[2] = ["CoPE", "ForgetGate", "DataDependentALiBi", "PaTH", "DAPE", "Mixture", "SSMax", "DecomposedRelative"]
 SCORE[2] += ["SelectiveRoPE", "RePo", "GRAPEContext"]
 SCORE[3] = SCORE[2]
@@ -291,8 +291,8 @@ def draw_kinds(draw: Draw, axes: int) -> list[str]:
             kinds += [] if set(WEIGHT) & set(kinds) else [draw.choice(WEIGHT)]
         else:
             kinds.append(draw.choice({"rotary": ROTARY, "bias": BIAS, "score": SCORE}[place][axes]))
-    if axes == 1 and draw.chance(0.08):  # which stands in the place of all rotations
-        incompatible = {*ROTARY[1], "Shaw", "CoPE", "PaTH", "DecomposedRelative", "Mixture", "GRAPEA"}
+    if axes == 1 and draw.chance(0.1):  # which stands in the place of all rotations
+        incompatible = {*ROTARY[1], "Shaw", "CoPE", "PaTH", "DecomposedRelative", "Mixture", "GRAPEA", "KERPLEWeight"}
         incompatible |= {"SelectiveRoPE", "RePo", "GRAPEContext"}
         kinds = [draw.choice(MOVED), *(kind for kind in kinds if kind not in incompatible)]
     return kinds

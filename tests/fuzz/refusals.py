@@ -151,12 +151,7 @@ def causal_only(spec: Spec) -> bool:
         return not spec.options.get("bidirectional")
     if spec.kind == "DataDependentALiBi":
         return spec.options.get("form") == "rows"
-    return spec.kind in ("XPos", "GRAPEAP", *MOVED)
-
-
-def widened_after_decay(kinds: list[str]) -> bool:
-    """Whether PoPE widens queries and keys behind XPos, whose decay acts on them last."""
-    return "XPos" in kinds and "PoPE" in kinds[kinds.index("XPos") :]
+    return spec.kind in ("GRAPEAP", *MOVED)
 
 
 LEGITIMATE = (
@@ -167,26 +162,14 @@ LEGITIMATE = (
         always=True,
     ),
     Refusal(
-        r"encodings must not hold XPos with",
-        lambda s: any(e.kind == "XPos" for e in s.specs) and any(map(reads_rotated, s.specs)),
-        "xPos scales queries and keys for one another: by themselves they mean nothing (docstring of XPos)",
-        always=True,
-    ),
-    Refusal(
-        r"k_pos must lie less than .* tokens after the query that attends to them .* xPos grows with such distances",
+        r"k_pos must lie less than .* tokens after the query that attends to them.* xPos grows with such distances",
         lambda s: any(e.kind == "XPos" for e in s.specs) and "k_pos" in s.options and s.options["causal"] is True,
         "a key that lies after its query grows with the distance, beyond what the dtype holds (docstring of XPos)",
     ),
     Refusal(
-        r"head_dim of this XPos",
-        lambda s: widened_after_decay([e.kind for e in s.specs]),
-        "the decay acts after all rotations, on other channels than its own (docstrings of XPos and PoPE)",
-        always=True,
-    ),
-    Refusal(
         r"encodings must not hold GRAPEAP with",
         lambda s: any(e.kind in MOVED for e in s.specs) and any(e.options.get("tie") == "key" for e in s.specs),
-        "it reads keys as one rotation leaves them, and there are several (RotaryEncoding.replaces)",
+        "it reads keys as one rotation leaves them, and there are several (Scope.replaces)",
         always=True,
     ),
     Refusal(

@@ -18,7 +18,6 @@ DIM, HEADS, LENGTH = 32, 4, 12
 CLOSE = 2e-5
 ROTARY = [n for n, e in CATALOGUE.items() if any(isinstance(r, RotaryEncoding) for r in Case.from_catalogue(n).fresh())]
 REFUSED = {
-    "xpos": "depends on the queries",
     "fope": "is not a rotation",
     "pope": "is not a rotation",
     "liere": "LieRE",
@@ -48,7 +47,7 @@ def test_every_rotation_moves_or_says_why_not(name):
 
 
 def test_the_list_of_rotations_is_whole():
-    assert {"rope", "yarn", "axial", "mrope", "mixed", "xpos"} <= set(ROTARY)
+    assert {"rope", "yarn", "axial", "mrope", "mixed"} <= set(ROTARY)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -77,7 +76,6 @@ def test_each_token_may_move_by_itself():
     ("encodings", "length", "words"),
     [
         ([RoPE(8, scaling=DynamicNTK(original_length=4))], None, "length"),
-        ([XPos(8)], None, "XPos"),
         ([LieRE(8, num_heads=2)], None, "LieRE"),
         ([RoPE(8), RoPE(8, layout="interleaved")], None, "channels"),
         ([RoPE(8, scaling=LongRoPE([1.0] * 4, [2.0] * 4, original_length=4, factor=2.0, start_tokens=2))], 9, "first"),

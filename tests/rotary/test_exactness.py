@@ -68,8 +68,8 @@ def test_more_than_differences(name):
 
 @pytest.mark.parametrize("name", [name for name, entry in CATALOGUE.items() if entry.hook_point == "rotary"])
 def test_the_lists_know_every_rotation(name):
-    """Spectra differ in their frequencies alone: RoPE stands for all of them. Four are not rotations."""
-    if name in ("xpos", "fope", "pope", "rope_pp"):
+    """Spectra differ in their frequencies alone: RoPE stands for all of them. Three are not rotations."""
+    if name in ("fope", "pope", "rope_pp"):
         return
     built = create_encoding(name, dim=HEADS * WIDTH, num_heads=HEADS, train_length=32, max_length=128)
     kinds = {type(make()) for make in EXACT.values()}

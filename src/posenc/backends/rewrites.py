@@ -26,7 +26,9 @@ def absorb_into_qk(call: AttentionCall) -> AttentionCall:
         remaining: list[ScoreEncoding | WeightEncoding] = [*rest, *([] if call.weight is None else [call.weight])]
         if any(other.reads.rotated or _reads_more(other) for other in remaining):
             return call
-        absorbed = encoding.absorb_into_qk(call.widened().context(None, call.score_states[0]))
+        # v as it came tells in which dtype the new queries and keys will be stored
+        context = call.widened()._replace(v=call.v).context(None, call.score_states[0])
+        absorbed = encoding.absorb_into_qk(context)
         if absorbed is None:
             return call
         q, k = (t.to(call.q.dtype) for t in absorbed)

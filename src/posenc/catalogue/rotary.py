@@ -8,7 +8,6 @@ from posenc.rotary.grape import GRAPEM
 from posenc.rotary.pope import PoPE
 from posenc.rotary.rope import RoPE
 from posenc.rotary.rope_pp import RoPEpp
-from posenc.rotary.xpos import XPos
 
 ENTRIES = (
     Entry(
@@ -23,19 +22,6 @@ ENTRIES = (
         reads="distances",
         extension="any scaling of its frequencies, best with a short training; or a window",
         used_in="Llama (arXiv 2302.13971); PaLM (arXiv 2204.02311); GPT-NeoX-20B (arXiv 2204.06745)",
-    ),
-    Entry(
-        name="xpos",
-        encoding=XPos,
-        title="xPos: RoPE with a decay of each pair by distance",
-        formula="s_ij = Σ Re(q_pair·conj(k_pair)·e^(i(p_i − p_j)theta)) · zeta_pair^((p_i − p_j)/scale_base)",
-        source="Sun et al., arXiv 2212.10554, section 3",
-        parameters="none",
-        cost="one rotation of q, and of all keys so far, per layer",
-        past_training="logits decay with distance, as in training",
-        reads="distances",
-        extension="its scores decay with distance; the paper adds attention by blocks",
-        used_in="Kosmos-1 (arXiv 2302.14045)",
     ),
     Entry(
         name="fope",

@@ -207,13 +207,12 @@ def _check(
     check_length(length)
     check_window(window)
     parts = check_segments(segments, q, k)
-    if parts is not None and length is None and any(_spanning(e) for e in encodings):
-        content = any(isinstance(e, ScoreEncoding) and e.reads.unrotated for e in encodings)
-        if content or any(isinstance(e, RotaryEncoding) and e.reach(q.dtype) is not None for e in encodings):
-            raise ValueError(
-                "length must be declared where segments and a length-dependent rotation meet an encoding that "
-                "looks at content or has a reach"
-            )
+    content = any(isinstance(e, ScoreEncoding) and e.reads.unrotated for e in encodings)
+    if parts is not None and length is None and content and any(_spanning(e) for e in encodings):
+        raise ValueError(
+            "length must be declared where segments and a length-dependent rotation meet an encoding that looks at "
+            "content"
+        )
     return encodings, None if parts is None else parts[1].long()
 
 

@@ -16,7 +16,6 @@ from posenc.rotary.pope import PoPE as PoPE
 from posenc.rotary.rope import RoPE as RoPE
 from posenc.rotary.rope_pp import RoPEpp as RoPEpp
 from posenc.rotary.vjepa import VJEPARoPE as VJEPARoPE
-from posenc.rotary.xpos import XPos as XPos
 
 __all__ = [
     "pair_order",
@@ -35,5 +34,4 @@ __all__ = [
     "RoPE",
     "RoPEpp",
     "VJEPARoPE",
-    "XPos",
 ]

@@ -18,10 +18,6 @@ class Leading(RotaryEncoding):
 
     def __init__(self, inner: RotaryEncoding, width: int) -> None:
         super().__init__()
-        if inner.reach(torch.float32) is not None:
-            raise ValueError(
-                f"encodings: {type(inner).__name__} scales queries and keys for one another, which cannot be kept here"
-            )
         self.inner: RotaryEncoding = inner
         self.width = width
         self.axes, self.causal_only = inner.axes, inner.causal_only

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from posenc.score.grape import GRAPEA as GRAPEA
     from posenc.score.grape_context import GRAPEContext as GRAPEContext
     from posenc.score.grape_path import GRAPEAP as GRAPEAP
+    from posenc.score.kerple_weight import KERPLEWeight as KERPLEWeight
     from posenc.score.lm_infinite import LMInfinite as LMInfinite
     from posenc.score.mixture import Mixture as Mixture
     from posenc.score.path import PaTH as PaTH
@@ -34,8 +35,10 @@ if TYPE_CHECKING:
     from posenc.score.temperature import StepTemperature as StepTemperature
     from posenc.score.token_relative import TokenRelativeBias as TokenRelativeBias
     from posenc.score.transformer_xl import TransformerXL as TransformerXL
+    from posenc.score.xpos import XPos as XPos
 
 HOMES = {  # the module of each name, in the order of the catalogue
+    "posenc.score.xpos": "XPos",
     "posenc.score.shaw": "Shaw",
     "posenc.score.decomposed": "DecomposedRelative",
     "posenc.score.forget": "ForgetGate",
@@ -44,6 +47,7 @@ HOMES = {  # the module of each name, in the order of the catalogue
     "posenc.score.transformer_xl": "TransformerXL",
     "posenc.score.cope": "CoPE",
     "posenc.score.dape": "DAPE",
+    "posenc.score.kerple_weight": "KERPLEWeight",
     "posenc.score.token_relative": "TokenRelativeBias",
     "posenc.score.mixture": "Mixture",
     "posenc.score.selective_rope": "SelectiveRoPE",

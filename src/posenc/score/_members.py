@@ -46,12 +46,6 @@ def _check_rotation(rotation: RotaryEncoding) -> None:
             f"members: the frequencies of this {name} depend on the length of a row, of which a score encoding "
             "learns nothing; give it a scaling that does not"
         )
-    reach = rotation.reach(torch.float32)
-    if reach is not None:
-        raise ValueError(
-            f"members: {name} serves queries of one call that span at most {reach} tokens, and attention divides "
-            "longer calls only for the encodings of its own list"
-        )
 
 
 def rotations_of(member: Sequence[Encoding]) -> list[RotaryEncoding]:

@@ -70,8 +70,6 @@ class Remapped(ScoreEncoding):
             raise ValueError(
                 f"rotation must have one coordinate, the position in a sequence; {name} has {rotation.axes}"
             )
-        if rotation.reach(torch.float32) is not None:
-            raise ValueError(f"rotation must act on q and k separately; {name} scales them relative to one another")
         check_number("gain", gain, above=0)
         self.rotation, self.gain = rotation, float(gain)
         self.length_dependent = rotation.length_dependent

@@ -22,6 +22,7 @@ LISTS = (
     "cope separate",
     "fire",
     "dape over fire",
+    "kernel",
     "sticks own",
     "sticks vector",
     "t5+fox",

@@ -123,6 +123,15 @@ def dape(encoded: Encoded, scores: Tensor, call: Call, biases: dict[str, Bias]) 
     return rounding.near(scores + bias + bent)
 
 
+def kernel(encoded: Encoded, scores: Tensor, call: Call, biases: dict[str, Bias]) -> Tensor:
+    """KERPLE's weight: the product of queries and keys, times exp(bias) − 1, added to what there is."""
+    inner: Encoded = encoded.option("bias")  # type: ignore[assignment]
+    bias = biases[inner.kind](inner, call)
+    lost = call.rounding.near(torch.expm1(bias), bias.detach().exp() * (1 + bias.detach().abs()))
+    product = call.capped(products(call.q, call.for_queries(call.k), call.rounding) * call.scale)
+    return call.rounding.near(scores + call.rounding.near(lost * product))
+
+
 class Members:
     """A mixture's lists, with the rules for what each may hold."""
 
@@ -206,7 +215,7 @@ SCORES: dict[str, Score] = {
     "DataDependentALiBi": score.data_alibi, "SSMax": score.ssmax, "LogN": score.log_n,
     "StepTemperature": score.step_temperature, "PowerTemperature": score.power_temperature,
     "TokenRelativeBias": score.token_relative, "PaTH": score.path, "DAPE": partial(dape, biases=BIASES),
-    "DecomposedRelative": bias.decomposed, "GRAPEA": score.grape_a,
+    "DecomposedRelative": bias.decomposed, "KERPLEWeight": partial(kernel, biases=BIASES), "GRAPEA": score.grape_a,
     "SelectiveRoPE": score.selective_rope, "GRAPEContext": score.grape_context, "RePo": score.repo,
     "GRAPEAP": score.grape_ap,
 }  # fmt: skip
@@ -275,9 +284,6 @@ def attend(call: Call, encodings: Sequence[Encoded]) -> Tensor:
     for encoded in encodings:
         if encoded.kind in ROTATIONS:
             call = ROTATIONS[encoded.kind](encoded, call)
-    for encoded in encodings:
-        if encoded.kind == "XPos":
-            call = rotary.decay(encoded, call)
     moving = [encoded for encoded in encodings if encoded.kind in MOVED]
     if moving:
         scores, held = moved(moving[0], call)

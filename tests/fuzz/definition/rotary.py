@@ -112,7 +112,7 @@ def first_waves(encoded: Encoded, positions: Tensor, heads: int, rounding: Round
 
 
 def xpos(encoded: Encoded, call: Call) -> Call:
-    """xPos as a rotation; its decay acts after all rotations of a list, see `decay`."""
+    """xPos as a rotation and a decay of each pair, which stand in the place of all rotations of a list."""
     width = encoded.count("head_dim")
     theta = geometric(encoded.number("base", 10_000.0), width // 2, width)
     layout, rounding = str(encoded.option("layout", "interleaved")), call.rounding
@@ -120,10 +120,10 @@ def xpos(encoded: Encoded, call: Call) -> Call:
     for x, positions in ((call.q, call.q_pos), (call.k, call.k_pos)):
         cos, sin = _waves_of(positions, theta, x.shape[1], rounding)
         parts.append(rounding.stored(rotated_pairs(x, cos, sin, layout)))
-    return replace(call, q=parts[0], k=parts[1])
+    return _decayed(encoded, replace(call, q=parts[0], k=parts[1]))
 
 
-def decay(encoded: Encoded, call: Call) -> Call:
+def _decayed(encoded: Encoded, call: Call) -> Call:
     """xPos' decay zeta^((p_i − p_j) / scale_base) of each pair, split between query and key around any middle."""
     width, gamma = encoded.count("head_dim"), encoded.number("gamma", 0.4)
     zeta = torch.tensor([(2 * j / width + gamma) / (1 + gamma) for j in range(width // 2)], dtype=torch.float64)

@@ -3,8 +3,8 @@
     R(p + n) k = R(n) R(p) k,   R(n) from a table of n and one of 0, whose quotient has neither gain nor offset
 
 That holds wherever a rotation rotates pairs of channels by frequencies that are the same at all positions. It does not
-for xPos, whose keys depend on the queries of a call; for a spectrum that spans the length of a row, unless that is
-declared; for LongRoPE with other frequencies for its first tokens; for generators that do not commute (LieRE).
+for a spectrum that spans the length of a row, unless that is declared; for LongRoPE with other frequencies for its
+first tokens; for generators that do not commute (LieRE).
 """
 
 from __future__ import annotations
@@ -83,9 +83,7 @@ def _why_not(encoding: RotaryEncoding, length: int | None) -> str | None:
     if not encoding.moves:
         return "it is not a rotation, so its effect at one position tells nothing about another"
     if not encoding.fixed(length):
-        if encoding.length_dependent:
-            return "its frequencies depend on the length of a row: declare a length"
-        return "how its keys are scaled depends on the queries of a call; a cache keeps them as they were"
+        return "its frequencies depend on the length of a row: declare a length"
     spectrum = getattr(encoding, "spectrum", None)
     if spectrum is not None and spectrum(length).start is not None:
         return "its first tokens are rotated by other frequencies than the rest"
