@@ -90,7 +90,7 @@ def valid_arguments(kind: type, name: str) -> dict[str, object]:
     """Arguments with which the constructor is content."""
     parameters = inspect.signature(kind).parameters
     built = {n: VALID[n] for n, p in parameters.items() if p.default is p.empty and n in VALID}
-    if "bias" in parameters and kind.__name__ in ("DAPE", "KERPLEWeight"):
+    if "bias" in parameters and kind.__name__ == "DAPE":
         built["bias"] = KERPLE(4)
     if "members" in parameters:
         built["members"] = [RoPE(16), []]

@@ -14,7 +14,7 @@ from posenc import KERPLE, ALiBi, MRoPE, RoPE, T5Bias, YaRN, attention, create_e
 from posenc.catalogue import CATALOGUE
 from posenc.encoding import EmbeddingEncoding
 from posenc.frequencies import CLEX
-from posenc.score import DAPE, KERPLEWeight, Mixture, SelfExtend
+from posenc.score import DAPE, Mixture, SelfExtend
 
 SHAPE = {"dim": 32, "num_heads": 4, "head_dim": 8, "max_length": 16, "train_length": 16, "size": (4, 4)}
 TRUNCATED = ("learned", "log_cpb", "swin", "decomposed", "repo")  # drawn by trunc_normal_, which reads values
@@ -88,7 +88,6 @@ def test_what_the_caller_made_stays_as_it_is():
     bias, clex = KERPLE(4), CLEX(4, original_length=16)
     made = (
         DAPE(bias, 4, dtype=torch.float64),
-        KERPLEWeight(bias, 4, dtype=torch.float64),
         Mixture([bias, []], 4, dtype=torch.float64),
         SelfExtend(RoPE(8, scaling=clex), group=2, window=4, dtype=torch.float64),
         RoPE(8, scaling=clex, dtype=torch.float64),
@@ -96,8 +95,8 @@ def test_what_the_caller_made_stays_as_it_is():
         create_encoding("dape", num_heads=4, bias=bias, dtype=torch.float64),
     )
     assert {p.dtype for p in (*bias.parameters(), *clex.parameters())} == {torch.float32}
-    assert made[0].inner.weight.dtype == made[0].outer.bias.dtype == made[2].logits.dtype == torch.float64
-    assert made[0].bias is made[1].bias is made[6].bias is bias
+    assert made[0].inner.weight.dtype == made[0].outer.bias.dtype == made[1].logits.dtype == torch.float64
+    assert made[0].bias is made[5].bias is bias
     assert DAPE(bias, 4, device="meta").inner.weight.is_meta
     assert not bias.p.is_meta
 

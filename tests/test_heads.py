@@ -58,9 +58,7 @@ def test_exports_at_every_length():
     assert gap(program(longer, per_key_head), by_key_head(longer, per_key_head)) < 1e-6
 
 
-@pytest.mark.parametrize(
-    "name", ["alibi", "cope", "dape", "fox", "grape_a", "grape_ap", "kerple_weight", "path", "shaw"]
-)
+@pytest.mark.parametrize("name", ["alibi", "cope", "dape", "fox", "grape_a", "grape_ap", "path", "shaw"])
 def test_one_query_copies_no_key_for_each_head_of_its_group(name):
     encodings, x = [create_encoding(name, **SIZES)], torch.randn(1, 512, 64)
     q, (k, v) = torch.randn(1, 32, 1, 64), torch.randn(2, 1, 8, 512, 64)

@@ -270,12 +270,6 @@ def widened(sizes: Sizes, spec: Spec) -> Sizes:
     return replace(sizes, head_dim=sizes.head_dim + more, content=sizes.content_dim)
 
 
-def kernel(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
-    kind = draw.choice(["KERPLE", "KERPLE", "ALiBi", "FIRE"]) if axes == 1 else "ALiBi2D"
-    options = {"num_heads": sizes.heads, "kind": "power"} if kind == "KERPLE" else KINDS[kind](draw, sizes, axes)
-    return {"bias": Spec(kind, options), "num_heads": sizes.heads}
-
-
 Maker = Callable[[Draw, Sizes, int], dict[str, object]]
 KINDS: dict[str, Maker] = {
     "RoPE": rope, "XPos": xpos, "AxialRoPE": axial, "MRoPE": mrope, "MixedRoPE": mixed, "LieRE": liere,
@@ -309,7 +303,7 @@ KINDS: dict[str, Maker] = {
         "dim": s.dim, "num_heads": s.heads, "extent": d.choice([1, 3, 9]), "relative_dim": d.integer(1, 5),
         "init_std": 1.0,
     },
-    "KERPLEWeight": kernel, "RoPEpp": rope_pp, "FoPE": fope, "PoPE": pope,
+    "RoPEpp": rope_pp, "FoPE": fope, "PoPE": pope,
     "GRAPEM": grape_m, "GRAPEA": grape_a, "GRAPEAP": grape_ap, "GRAPEContext": grape_context,
     "SelectiveRoPE": selective_rope, "RePo": repo,
     "ReRoPE": lambda d, s, a: moving(d, s),

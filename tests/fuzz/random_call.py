@@ -217,7 +217,7 @@ BIAS = {
 }
 SCORE = {1: ["Shaw", "TransformerXL", "CoPE", "CoPE", "ForgetGate", "ForgetGate", "DataDependentALiBi", "PaTH", "DAPE"]}
 SCORE[1] += ["Mixture", "SSMax", "LogN", "StepTemperature", "PowerTemperature", "TokenRelativeBias"]
-SCORE[1] += ["DecomposedRelative", "KERPLEWeight", "GRAPEA", "SelectiveRoPE", "RePo", "GRAPEContext", "GRAPEAP"]
+SCORE[1] += ["DecomposedRelative", "GRAPEA", "SelectiveRoPE", "RePo", "GRAPEContext", "GRAPEAP"]
 MOVED = ["ReRoPE", "LeakyReRoPE", "SelfExtend", "DualChunk", "STRING", "LMInfinite", "StreamingLLM", "XPos", "XPos"]
 SCORE[2] = ["CoPE", "ForgetGate", "DataDependentALiBi", "PaTH", "DAPE", "Mixture", "SSMax", "DecomposedRelative"]
 SCORE[2] += ["SelectiveRoPE", "RePo", "GRAPEContext"]
@@ -292,7 +292,7 @@ def draw_kinds(draw: Draw, axes: int) -> list[str]:
         else:
             kinds.append(draw.choice({"rotary": ROTARY, "bias": BIAS, "score": SCORE}[place][axes]))
     if axes == 1 and draw.chance(0.1):  # which stands in the place of all rotations
-        incompatible = {*ROTARY[1], "Shaw", "CoPE", "PaTH", "DecomposedRelative", "Mixture", "GRAPEA", "KERPLEWeight"}
+        incompatible = {*ROTARY[1], "Shaw", "CoPE", "PaTH", "DecomposedRelative", "Mixture", "GRAPEA"}
         incompatible |= {"SelectiveRoPE", "RePo", "GRAPEContext"}
         kinds = [draw.choice(MOVED), *(kind for kind in kinds if kind not in incompatible)]
     return kinds

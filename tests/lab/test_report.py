@@ -353,9 +353,10 @@ def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_a_run_of_encodings_that_left_the_catalogue_is_reported(tmp_path: Path) -> None:
-    """TAPE was an entry once: its numbers stand in the report as any plugin's do."""
-    assert "tape" not in list_encodings()
-    truths = {"rope": Truth(1.7), "tape": Truth(1.8), "tape+alibi": Truth(1.9)}
+    """TAPE and KERPLE's weight kernel were entries once: their numbers stand in the report as any plugin's do."""
+    gone = ("tape", "kerple_weight")
+    assert not set(gone) & set(list_encodings())
+    truths = {"rope": Truth(1.7), "tape": Truth(1.8), "kerple_weight": Truth(1.85), "tape+alibi": Truth(1.9)}
     run = written(dataclasses.replace(run_of(truths, seeds=2, lengths=(1, 16)), path=tmp_path / "run"))
     assert command(["report", str(run.path), "--out", str(tmp_path / "out")]) == 0
     table = (tmp_path / "out" / "table.md").read_text()

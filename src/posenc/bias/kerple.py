@@ -16,7 +16,7 @@ Checked against: the authors' ParallelKerpleLog and ParallelKerplePower (values 
     BAM's AttentionPrior (values and initial parameters).
 Departs from the source: the code clamps its parameters in place at every call, outside of autograd; here they are
     clamped as they are used, with a straight gradient, so that one beyond a bound can come back. ``kind="power"`` with
-    ALiBi's slopes is `ALiBi`. The code's weight kernel, which multiplies products, is `KERPLEWeight`.
+    ALiBi's slopes is `ALiBi`. The code's third kernel multiplies products; it is not here.
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from posenc.score.grape import GRAPEA as GRAPEA
     from posenc.score.grape_context import GRAPEContext as GRAPEContext
     from posenc.score.grape_path import GRAPEAP as GRAPEAP
-    from posenc.score.kerple_weight import KERPLEWeight as KERPLEWeight
     from posenc.score.lm_infinite import LMInfinite as LMInfinite
     from posenc.score.mixture import Mixture as Mixture
     from posenc.score.path import PaTH as PaTH
@@ -47,7 +46,6 @@ HOMES = {  # the module of each name, in the order of the catalogue
     "posenc.score.transformer_xl": "TransformerXL",
     "posenc.score.cope": "CoPE",
     "posenc.score.dape": "DAPE",
-    "posenc.score.kerple_weight": "KERPLEWeight",
     "posenc.score.token_relative": "TokenRelativeBias",
     "posenc.score.mixture": "Mixture",
     "posenc.score.selective_rope": "SelectiveRoPE",

@@ -31,7 +31,7 @@ from posenc import (
 )
 from posenc.backends.tiled import operator
 from posenc.encoding import Context, Encoding
-from posenc.score import DAPE, DataDependentALiBi, KERPLEWeight
+from posenc.score import DAPE, DataDependentALiBi
 from posenc.structure import Column, Decay
 from tests.samples import gap, qkv
 
@@ -124,13 +124,9 @@ RECIPES: dict[str, Callable[[], list[Encoding]]] = {
     "fire": lambda: [FIRE(HEADS, threshold=40)],
     "dape": lambda: [DAPE(KERPLE(HEADS), HEADS, hidden=5)],
     "dape over fire": lambda: [RoPE(HEAD_DIM), DAPE(FIRE(HEADS, threshold=40, leak=0.01), HEADS)],
-    "kernel": lambda: [KERPLEWeight(KERPLE(HEADS, kind="power"), HEADS)],
-    "kernel of a network": lambda: [KERPLEWeight(FIRE(HEADS, threshold=40), HEADS)],
-    "kernel+cope": lambda: [CoPE(HEAD_DIM, max_position=20), KERPLEWeight(ALiBi(HEADS), HEADS)],
-    "kernel+dape": lambda: [
+    "terms+dape": lambda: [
         T5Bias(HEADS, init_std=1.0, bidirectional=True),
         Shaw(HEAD_DIM, max_distance=9, value_dim=VALUE_DIM, init_std=0.5),
-        KERPLEWeight(ALiBi(HEADS), HEADS),
         DAPE(KERPLE(HEADS), HEADS),
         PerKey(),
         AttentionSink(HEADS),

@@ -65,7 +65,7 @@ NARROW = {  # how long the text is, and how far a result and its gradients may b
     **dict.fromkeys(COUNTS[:7], (300, 3e-4, 3e-2)),
     **dict.fromkeys(VECTORS[:7], (300, 1e-5, 3e-2)),
     **dict.fromkeys(STICKS, (600, 2e-6, 1e-2)),
-    **dict.fromkeys(("fire", "dape", "kernel"), (300, 1e-4, 3e-2)),
+    **dict.fromkeys(("fire", "dape"), (300, 1e-4, 3e-2)),
     **dict.fromkeys(("cope separate", "everything"), (300, 3e-4)),
 }
 WITHOUT_GRADIENT = {  # zero, as every key of a row gains the same

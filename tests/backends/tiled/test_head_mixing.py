@@ -1,12 +1,12 @@
-"""A kernel on the products and a network across heads, by tiles: DAPE and KERPLE's multiplicative kernel."""
+"""A network across heads, by tiles: DAPE."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from posenc import KERPLE, ALiBi, CoPE, ForgetGate, PaTH, StickBreaking, SwinBias, attention, positions
-from posenc.score import DAPE, KERPLEWeight
+from posenc import KERPLE, CoPE, ForgetGate, StickBreaking, SwinBias, attention, positions
+from posenc.score import DAPE
 from tests.backends.tiled.compare import (
     CROSS,
     DIM,
@@ -19,7 +19,7 @@ from tests.backends.tiled.compare import (
 )
 from tests.samples import gap, mostly_slow, qkv
 
-NAMES = ("dape", "dape over fire", "kernel", "kernel of a network", "kernel+cope", "kernel+dape")
+NAMES = ("dape", "dape over fire", "terms+dape")
 
 
 @pytest.mark.parametrize("length", mostly_slow((17, 64, 65, 257, 513), 17, 65))
@@ -29,7 +29,7 @@ def test_borders_of_blocks(name, length):
 
 
 @pytest.mark.parametrize(("queries", "keys"), mostly_slow(CROSS[1:], (2, 70), (65, 70)))
-@pytest.mark.parametrize("name", ["dape over fire", "kernel"])
+@pytest.mark.parametrize("name", ["dape over fire"])
 def test_cross_lengths(name, queries, keys):
     queries = max(queries, 17)
     expect_dense(name, queries, keys)
@@ -37,7 +37,7 @@ def test_cross_lengths(name, queries, keys):
 
 
 @pytest.mark.parametrize("situation", mostly_slow(OF_INDICES, "bidirectional", "mask of all", "window"))
-@pytest.mark.parametrize("name", mostly_slow(NAMES, "dape", "kernel+dape"))
+@pytest.mark.parametrize("name", mostly_slow(NAMES, "dape", "terms+dape"))
 def test_visibility_equals_the_definition(name, situation):
     expect_dense(name, 70, 80, **SITUATIONS[situation](70, 80))
 
@@ -48,14 +48,13 @@ def test_networks_of_any_width(hidden):
     expect_dense([DAPE(KERPLE(HEADS), HEADS, hidden=hidden).double()], 70)
 
 
-@pytest.mark.parametrize("make", [lambda bias: KERPLEWeight(bias, HEADS), lambda bias: DAPE(bias, HEADS)])
-def test_a_bias_of_a_picture(make):
+def test_a_bias_of_a_picture():
     torch.manual_seed(0)
     at = positions.grid(12, 12)
     bias = SwinBias(HEADS, window=(12, 12))
     with torch.no_grad():
         bias.table.normal_(std=0.3)
-    encoding, tensors = make(bias).double(), qkv(2, HEADS, 144, dtype=torch.float64)
+    encoding, tensors = DAPE(bias, HEADS).double(), qkv(2, HEADS, 144, dtype=torch.float64)
     results = []
     for backend in ("tiled", "dense"):
         leaves = [t.clone().requires_grad_() for t in tensors]
@@ -64,19 +63,12 @@ def test_a_bias_of_a_picture(make):
     assert max(gap(a, b) for a, b in zip(*results, strict=True)) < 1e-12
 
 
-KERNEL, NETWORK = KERPLEWeight(ALiBi(HEADS), HEADS), DAPE(KERPLE(HEADS), HEADS)
+NETWORK = DAPE(KERPLE(HEADS), HEADS)
 REFUSED = {
     "few queries": ([NETWORK], (3, 70), "the definition takes few queries"),
-    "two kernels": ([KERNEL, KERNEL], (70, 70), "looks at products that another encoding changes"),
-    "reflections": (
-        [PaTH(DIM, head_dim=HEAD_DIM, num_kv_heads=KV_HEADS), KERNEL],
-        (70, 70),
-        "another encoding changes",
-    ),
     "sticks": ([NETWORK, StickBreaking()], (70, 70), "stick-breaking has some at a time"),
     "gates": ([ForgetGate(DIM, num_heads=HEADS), NETWORK], (70, 70), "gates leave out"),
     "counts": ([CoPE(HEAD_DIM, max_position=5), NETWORK], (70, 70), "gates leave out"),
-    "a kernel after a network": ([NETWORK, KERNEL], (70, 70), "before a kernel"),
 }
 
 

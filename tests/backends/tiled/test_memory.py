@@ -22,7 +22,6 @@ LISTS = (
     "cope separate",
     "fire",
     "dape over fire",
-    "kernel",
     "sticks own",
     "sticks vector",
     "t5+fox",

@@ -94,7 +94,6 @@ SERVED = {
     "mixture": ALL,  # of rotations and biases: by queries and keys side by side
     "stick-breaking": TILES,
     "sink": TILES,
-    "kerple_weight": TILES,
     "ssmax": ALL,
     "log_n": ALL,
     "step_temperature": ALL,

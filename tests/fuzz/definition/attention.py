@@ -123,15 +123,6 @@ def dape(encoded: Encoded, scores: Tensor, call: Call, biases: dict[str, Bias]) 
     return rounding.near(scores + bias + bent)
 
 
-def kernel(encoded: Encoded, scores: Tensor, call: Call, biases: dict[str, Bias]) -> Tensor:
-    """KERPLE's weight: the product of queries and keys, times exp(bias) − 1, added to what there is."""
-    inner: Encoded = encoded.option("bias")  # type: ignore[assignment]
-    bias = biases[inner.kind](inner, call)
-    lost = call.rounding.near(torch.expm1(bias), bias.detach().exp() * (1 + bias.detach().abs()))
-    product = call.capped(products(call.q, call.for_queries(call.k), call.rounding) * call.scale)
-    return call.rounding.near(scores + call.rounding.near(lost * product))
-
-
 class Members:
     """A mixture's lists, with the rules for what each may hold."""
 
@@ -215,7 +206,7 @@ SCORES: dict[str, Score] = {
     "DataDependentALiBi": score.data_alibi, "SSMax": score.ssmax, "LogN": score.log_n,
     "StepTemperature": score.step_temperature, "PowerTemperature": score.power_temperature,
     "TokenRelativeBias": score.token_relative, "PaTH": score.path, "DAPE": partial(dape, biases=BIASES),
-    "DecomposedRelative": bias.decomposed, "KERPLEWeight": partial(kernel, biases=BIASES), "GRAPEA": score.grape_a,
+    "DecomposedRelative": bias.decomposed, "GRAPEA": score.grape_a,
     "SelectiveRoPE": score.selective_rope, "GRAPEContext": score.grape_context, "RePo": score.repo,
     "GRAPEAP": score.grape_ap,
 }  # fmt: skip
