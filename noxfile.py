@@ -23,11 +23,12 @@ CORE = [f"tests/{part}" for part in (
     "test_arguments.py", "test_catalogue.py", "test_causal_only.py", "test_conformance.py", "test_encoding.py",
     "test_figures.py", "test_functional.py", "test_magnitudes.py", "test_factory_kwargs.py",
     "test_recommend.py", "test_schedule.py", "test_without_float64.py", "backends", "bias", "embedding", "explorer",
-    "frequencies", "layers", "positions", "rotary", "score", "search", "weight",
+    "frequencies", "golden", "layers", "positions", "rotary", "score", "search", "weight",
 )]  # fmt: skip
 # Of them, what asks for no fused kernel and no whole graph: the lowest torch lacks both (CONTRIBUTING.md).
 LOWEST = [
-    f"tests/{part}" for part in ("bias", "embedding", "frequencies", "positions", "rotary", "test_conformance.py")
+    f"tests/{part}"
+    for part in ("bias", "embedding", "frequencies", "golden", "positions", "rotary", "test_conformance.py")
 ]
 # Where the pins must hold, with the oldest system that torch has wheels for.
 PLATFORMS = {"x86_64-unknown-linux-gnu": {}, "aarch64-apple-darwin": {"MACOSX_DEPLOYMENT_TARGET": "14.0"}}

@@ -40,7 +40,7 @@ ORACLE = "tests/fuzz/test_attention.py"
 CACHES = "tests/fuzz/test_caches.py"
 EMBEDDINGS = "tests/fuzz/test_embeddings.py"
 GENERATORS = ["rotary/test_skew.py", "rotary/test_comrope.py", "rotary/test_liere.py"]
-SCALINGS = ["frequencies/test_golden.py", "frequencies/test_scalings.py"]
+SCALINGS = ["frequencies/test_scalings.py"]
 REMAPPED = ("_remapped", "dual_chunk", "lm_infinite", "rerope", "self_extend", "shifted", "streaming_llm")
 OWN = {  # where a file's tests are called otherwise
     **{f"rotary/{name}": GENERATORS for name in ("_basis", "_basis_rotation", "_blocks", "_commuting", "_squaring")},

@@ -19,7 +19,8 @@ from tests.mutation import SOURCE, catches, outcome
 MIXED = ("tests/hf/extend/test_longrope2.py",)
 STEPS = ("tests/hf/modeling/test_steps.py",)
 PACKED = ("tests/hf/modeling/test_packing.py",)
-FREQUENCIES = ("tests/frequencies/test_golden.py", "tests/frequencies/test_scalings.py")
+FREQUENCIES = ("tests/golden/test_frequencies.py",)
+ROTATIONS = ("tests/golden/test_rotations.py",)
 PHASE = ("tests/frequencies/test_phase.py",)
 CALLS = ("tests/fuzz/test_attention.py",)
 CACHES = ("tests/fuzz/test_caches.py",)
@@ -132,7 +133,7 @@ MUTANTS = (
     Mutant("RoPE: rotated the other way", "rotary/_rotate.py",
            "torch.stack([(a * cos - b * sin).to(x.dtype), (b * cos + a * sin).to(x.dtype)], axis)",
            "torch.stack([(a * cos + b * sin).to(x.dtype), (b * cos - a * sin).to(x.dtype)], axis)",
-           ("tests/rotary/test_rotate.py",)),
+           ROTATIONS),
     Mutant("Shaw's clip: a row too far", "score/shaw.py",
            "distance.clamp(-self.max_distance, self.max_distance)",
            "distance.clamp(-self.max_distance + 1, self.max_distance)", ("tests/score/test_shaw.py",)),

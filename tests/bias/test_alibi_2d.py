@@ -12,7 +12,7 @@ from posenc.positions import grid
 from tests.golden import config, load, names
 from tests.samples import gap, refusals
 
-FILES = [f"vision/{name}" for name in names("vision/alibi2d__*")]
+FILES = names("vision/alibi2d__*")
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.float32, torch.float64])

@@ -11,8 +11,8 @@ from posenc.positions import NOWHERE, grid
 from tests.golden import config, load, names
 from tests.samples import gap, refusals
 
-FILES = [f"vision/{name}" for name in names("vision/beit_rpb__*")]
-RESIZED = [f"vision/{name}" for name in names("vision/beit_geometric__*")]
+FILES = names("vision/beit_rpb__*")
+RESIZED = names("vision/beit_geometric__*")
 CLASS = torch.tensor([[NOWHERE, 0]])
 
 

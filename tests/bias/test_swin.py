@@ -11,8 +11,8 @@ from posenc.positions import grid
 from tests.golden import config, load, names
 from tests.samples import gap, refusals
 
-FILES = [f"vision/{name}" for name in names("vision/swin_rpb__*")]
-RESIZED = [f"vision/{name}" for name in names("vision/swin_rpb_resize__*")]
+FILES = names("vision/swin_rpb__*")
+RESIZED = names("vision/swin_rpb_resize__*")
 
 
 def of(name):

@@ -13,7 +13,7 @@ from tests.golden import names, vision
 from tests.samples import gap, refusals
 
 CLS = torch.tensor([[NOWHERE, 0]])
-LIERE = [f"vision/{name}" for name in names("vision/ape_resize_liere__*")]
+LIERE = names("vision/ape_resize_liere__*")
 
 
 def random_grid(size, *, dim=3, prefix=0, dtype=torch.float64, **options):

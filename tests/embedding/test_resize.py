@@ -10,7 +10,7 @@ from posenc.embedding import LearnedGrid, resize_grid
 from tests.golden import names, vision
 from tests.samples import gap, refusals
 
-APE = [f"vision/{name}" for name in names("vision/ape_resize__*")]
+APE = names("vision/ape_resize__*")
 
 
 def table(rows, dim=3, seed=0, dtype=torch.float64):

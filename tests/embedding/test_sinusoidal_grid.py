@@ -24,7 +24,7 @@ def both(encoding, positions):
 
 @pytest.mark.parametrize("name", names("vision/sincos2d_mae__*"))
 def test_mae(name):
-    arrays, meta = vision(f"vision/{name}")
+    arrays, meta = vision(name)
     positions = grid(meta["grid"], meta["grid"])
     if meta["cls"]:
         positions = torch.cat([torch.tensor([[NOWHERE, 0]]), positions])
@@ -33,7 +33,7 @@ def test_mae(name):
 
 @pytest.mark.parametrize("name", names("vision/sincos2d_mae_grid__*"))
 def test_mae_on_a_grid_that_is_no_square(name):
-    arrays, meta = vision(f"vision/{name}")
+    arrays, meta = vision(name)
     column, row = arrays["grid"].reshape(2, -1)
     assert torch.equal(torch.stack([row, column], -1), grid(meta["h"], meta["w"]).float())
     assert gap(both(SinusoidalGrid(meta["dim"]), torch.stack([row, column], -1)), arrays["emb64"]) < 1e-12
@@ -41,7 +41,7 @@ def test_mae_on_a_grid_that_is_no_square(name):
 
 @pytest.mark.parametrize("name", names("vision/sincos2d_simplevit__*"))
 def test_simplevit(name):
-    arrays, meta = vision(f"vision/{name}")
+    arrays, meta = vision(name)
     encoding = SinusoidalGrid(meta["dim"], family="simplevit", base=float(meta["temperature"]))
     assert gap(both(encoding, grid(meta["h"], meta["w"])), arrays["emb"]) < ROUNDED
 
@@ -61,7 +61,7 @@ def test_timm_by_axis_is_mae_with_its_halves_swapped():
 
 @pytest.mark.parametrize("name", names("vision/sincos?d_pkg__*"))
 def test_positional_encodings(name):
-    arrays, meta = vision(f"vision/{name}")
+    arrays, meta = vision(name)
     shape, channels = meta["shape"], meta["channels"]
     encoding = SinusoidalGrid(channels, axes=len(shape), family="interleaved")
     positions = grid(*shape) if len(shape) > 1 else torch.arange(*shape)
@@ -70,7 +70,7 @@ def test_positional_encodings(name):
 
 @pytest.mark.parametrize("name", names("vision/fourier_perceiver__*"))
 def test_perceiver(name):
-    arrays, meta = vision(f"vision/{name}")
+    arrays, meta = vision(name)
     sizes, axes, expected = meta["sizes"], len(meta["sizes"]), arrays["features"]
     encoding = SinusoidalGrid(expected.shape[-1], axes=axes, family="perceiver", resolution=meta["resolution"])
     places = signed(grid(*sizes).double(), sizes, corners=True)

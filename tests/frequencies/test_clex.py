@@ -1,4 +1,4 @@
-"""CLEX against the released code in float64; its solver's gradient, memory and graphs; how its training draws."""
+"""CLEX: its scales, its solver's gradient, memory and graphs; how its training draws."""
 
 from __future__ import annotations
 
@@ -15,30 +15,10 @@ from posenc.frequencies import Spectrum
 from posenc.frequencies.clex import CLEX
 from posenc.frequencies.host import geometric
 from posenc.frequencies.spectrum import host_float64
-from tests.golden import config, load, names
 from tests.samples import bounded, gap, refusals
 
-DYNAMICS = [name for name in names("clex_*") if name != "clex_train_d32"]
 THETA = host_float64(geometric(8, 10_000.0))
-RELEASED = {"time_base": 10_000.0}
 SOLVE = torch.ops.posenc.clex_solve.default
-
-
-def of(name: str, **options) -> CLEX:
-    """The CLEX that a golden file was made with."""
-    built = {"param_factor": 1, "act": "tanh", "time_dt": 0.1, **config(name)}
-    clex = CLEX(
-        built["dim"] // 2,
-        original_length=built["original_length"],
-        max_factor=built["max_factor"],
-        param_factor=built["param_factor"],
-        activation=built["act"],
-        step=built["time_dt"],
-        **options,
-    )
-    golden = load(name)
-    clex.load_state_dict({"up_proj": golden["ode_up_proj"], "down_proj": golden["ode_down_proj"]})
-    return clex
 
 
 def trained(pairs: int = 4, *, seed: int = 0, std: float = 0.05, **options) -> CLEX:
@@ -67,59 +47,7 @@ def relative(got: Tensor, expected: Tensor) -> float:
     return (got.detach() / expected - 1).abs().max().item()
 
 
-class TestGolden:
-    @pytest.mark.parametrize("name", DYNAMICS)
-    @pytest.mark.parametrize("grad", [True, False])
-    def test_frequencies(self, name, grad):
-        golden = load(name)
-        theta = golden["inv_freq_base_f64"]
-        with torch.set_grad_enabled(grad):
-            released, right = of(name, **RELEASED), of(name)
-            assert relative(released.frequencies(theta, golden["scales"]), golden["freqs_f64"]) < 1e-12
-            assert relative(right.frequencies(theta, golden["scales"]), golden["freqs_thetafix_f64"]) < 1e-12
-            fractional = released.frequencies(theta, golden["fractional_scales"])
-            assert relative(fractional, golden["freqs_fractional_f64"]) < 1e-12
-        assert relative(released.frequencies(theta, golden["scales"]), golden["freqs_dopri8_f64"]) < 1e-5
-
-    @pytest.mark.parametrize("name", DYNAMICS)
-    def test_scale_of_a_length(self, name):
-        golden, clex = load(name), of(name, **RELEASED)
-        lengths, scales = golden["select_lens"], golden["select_t"]
-        expected = golden["freqs_f64"][scales - 1]
-        got = clex(Spectrum(golden["inv_freq_base_f64"], lengths.unsqueeze(-1))).theta
-        assert relative(got, expected) < 1e-12
-        for length, row in zip(lengths.tolist(), got, strict=True):
-            assert torch.equal(clex(Spectrum(golden["inv_freq_base_f64"], length)).theta, row)
-
-    @pytest.mark.parametrize("name", DYNAMICS)
-    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-    def test_through_rope(self, name, dtype):
-        golden, built = load(name), config(name)
-        length, positions = built["original_length"] * built["max_factor"], golden["positions"]
-        for layout, expected in (("half", golden["q_half"]), ("interleaved", golden["q_inter"])):
-            rope = RoPE(built["dim"], base=built["theta"], layout=layout, scaling=of(name, **RELEASED))
-            q = golden["q"].to(dtype)
-            cos, sin = rope.table(positions, length, like=q)
-            slack = 1e-9 if dtype == torch.float64 else 3e-7
-            assert gap(cos, golden["cos_f64"]) < slack
-            assert gap(sin, golden["sin_f64"]) < slack
-            assert gap(rope.rotate(q, (cos, sin)), expected) < (1e-8 if dtype == torch.float64 else 5e-6)
-            assert rope.spectrum(length).gain == 1.0
-
-    def test_untrained_it_is_ntk(self):
-        golden, clex = load("clex_zeroinit_d64"), CLEX(32, original_length=2048, max_factor=8, step=0.1)
-        got = clex.frequencies(golden["inv_freq_base_f64"], golden["scales"])
-        assert relative(got, golden["freqs_f64"]) < 1e-12
-        assert relative(got, golden["ntk_2t_minus_1"]) < 5e-6, "the solver's own error"
-
-    def test_a_training_step(self):
-        golden, built = load("clex_train_d32"), config("clex_train_d32")
-        positions, length = golden["ex_positions"].long(), int(golden["t"]) * built["original_length"]
-        cos, sin = RoPE(32, scaling=of("clex_train_d32")).table(positions, length, like=golden["cos_f64"])
-        assert max(gap(cos, golden["cos_f64"]), gap(sin, golden["sin_f64"])) < 1e-9
-        actual, _ = of("clex_train_d32").sample(built["seq_len"])
-        assert (positions[0], positions[-1], len(positions)) == (actual[0], length - 1, len(actual))
-
+class TestParameters:
     def test_initial_weights(self):
         clex = CLEX(32, original_length=2048, param_factor=2)
         assert clex.up_proj.shape == (32, 128)
@@ -234,7 +162,7 @@ class TestMemory:
             lambda: trained(activation="silu"),
             lambda: trained(seed=2),
         ]
-        makers.append(lambda: trained(**RELEASED))
+        makers.append(lambda: trained(time_base=10_000.0))
         expected = {}
         for (number, make), scale in itertools.product(enumerate(makers), (1.3, 2.0, 4.6)):
             expected[number, scale] = forgotten(make(), host_float64([scale]), THETA * 0.9)

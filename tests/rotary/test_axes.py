@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -13,7 +10,6 @@ from hypothesis import strategies as st
 from posenc import AxialRoPE, MixedRoPE, MRoPE, RotaryEncoding, YaRN, attention
 from posenc.positions import NOWHERE, grid
 from posenc.rotary import MHRoPE, VJEPARoPE
-from tests.golden import HERE, names
 from tests.samples import bounded, gap, qkv
 
 HEADS, DIM = 4, 12
@@ -32,17 +28,6 @@ KINDS = {
     "vjepa": lambda: VJEPARoPE(DIM),
 }
 each = pytest.mark.parametrize("kind", KINDS)
-
-
-def vision(name):
-    """The arrays of a file of golden numbers, and what it says of itself."""
-    with np.load(HERE / "vision" / f"{name}.npz") as arrays:
-        return {k: torch.from_numpy(arrays[k]) for k in arrays if k != "meta"}, json.loads(str(arrays["meta"]))
-
-
-def golden(pattern):
-    """One test for each file."""
-    return pytest.mark.parametrize("name", names(f"vision/{pattern}"))
 
 
 def matrices(encoding: RotaryEncoding, position, heads: int = HEADS) -> torch.Tensor:

@@ -1,66 +1,17 @@
-"""Axial RoPE with axes of unequal width: equal to the position modules of diffusion models, and what is refused."""
+"""Axial RoPE with axes of unequal width: their scalings, and what is refused; RIFLEx and DyPE."""
 
 from __future__ import annotations
 
-import json
 import math
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from posenc import AxialRoPE, DynamicNTK, NTKAware, RoPE, YaRN
-from posenc.frequencies import DyPE, PartNTK, RIFLEx, identify_k
+from posenc.frequencies import DyPE, PartNTK, RIFLEx
 from posenc.positions import NOWHERE, grid
 from tests.samples import gap
-
-FOLDER = Path(__file__).parents[1] / "golden" / "diffusion"
-MANIFEST = json.loads((FOLDER / "manifest.json").read_text())
-MODULES = [
-    name
-    for name, settings in MANIFEST.items()
-    if "identify" not in name and "dype" not in name and "tolerances" not in settings
-]
-
-
-def arrays(name: str) -> dict[str, Tensor]:
-    with np.load(FOLDER / f"{name}.npz", allow_pickle=False) as file:
-        return {key: torch.from_numpy(file[key]) for key in file.files}
-
-
-def made_with(config: dict[str, Any]) -> AxialRoPE:
-    """The encoding of a model, by the numbers of its configuration."""
-    head_dim, options = config["head_dim"], {"layout": config["layout"]}
-    base: Any = config.get("bases", config.get("theta"))
-    if "rope_freq_dim" in config:  # MiniMax-H3: three axes of 2 · rope_freq_dim channels, the rest is not rotated
-        width = 2 * config["rope_freq_dim"]
-        return AxialRoPE(head_dim, axes_dims=(width,) * 3, rotary_dim=3 * width, base=base, **options)
-    scaling = None
-    if "L_test" in config:
-        scaling = (RIFLEx(config["k"], length=config["L_test"]), None, None)
-    return AxialRoPE(head_dim, axes_dims=config["axes_dims"], base=base, scaling=scaling, **options)
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_equal_to_the_position_module_of_the_model(name: str) -> None:
-    expected, rope = arrays(name), made_with(MANIFEST[name])
-    positions = expected["positions"]
-    table = rope.table(positions, like=positions)
-    assert gap(table[0], expected["cos"]) < 1e-11
-    assert gap(table[1], expected["sin"]) < 1e-11
-    for part in ("q", "k"):
-        assert gap(rope.rotate(expected[part], table), expected[f"{part}_rot"]) < 1e-11
-    single = rope.table(positions.float() if positions.frac().any() else positions.long())
-    assert single[0].dtype == torch.float32
-    assert gap(single[0], expected["cos"]) < 2e-5
-
-
-def test_the_period_that_repeats_as_the_authors_find_it() -> None:
-    for base, width, repeats_at, k, period in arrays("riflex_identify_k")["table"].tolist():
-        assert identify_k(int(width), base, repeats_at) == (int(k), int(period))
 
 
 @pytest.mark.parametrize("convention", ["rope-vit", "qwen-vl", "llama-4", "gemma-4"])
@@ -120,26 +71,6 @@ def test_riflex_slows_one_pair_down() -> None:
     assert gap(theta[[0, 1, 2, 4, 5, 6, 7]], unscaled[[0, 1, 2, 4, 5, 6, 7]]) == 0
     with pytest.raises(ValueError, match="k must be one of the 8 pairs"):
         RoPE(16, scaling=RIFLEx(9, length=66))
-
-
-@pytest.mark.parametrize("name", [name for name in MANIFEST if "dype" in name])
-def test_dype_is_the_authors_at_each_step(name: str) -> None:
-    settings, expected = MANIFEST[name], arrays(name)
-    positions = expected["positions"]
-    sizes = (
-        settings["video_fhw"][1:] if "video_fhw" in settings else [int(positions[:, axis].max()) + 1 for axis in (1, 2)]
-    )
-    options = {
-        "original_length": settings["base_patches"],
-        "timestep": settings["timestep"],
-        "dynamic": settings["dype"],
-    }
-    steps = [DyPE(size, method=settings.get("method_", "yarn"), **options) for size in sizes]
-    widths = settings["axes_dims"]
-    rope = AxialRoPE(sum(widths), axes_dims=widths, base=settings["theta"], scaling=(None, *steps))
-    cos, sin = rope.table(positions, like=positions)
-    assert gap(cos, expected["cos"]) < 1e-12
-    assert gap(sin, expected["sin"]) < 1e-12
 
 
 def test_dype_at_the_ends_of_denoising() -> None:

@@ -1,4 +1,4 @@
-"""ComRoPE: the authors' rotations and layer; exact relativity; the common basis against exponentials, gradients too."""
+"""ComRoPE: the common basis against exponentials, gradients too; far out, in parts, and as operators."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ import math
 import pytest
 import torch
 
-from posenc import attention
-from posenc.positions import centred, grid, with_prefix
 from posenc.rotary import ComRoPEAP, ComRoPELD
-from tests.rotary.test_axes import golden, matrices, vision
 from tests.rotary.test_skew import turning
 from tests.samples import gap, qkv, refusals
 
@@ -39,43 +36,6 @@ def exponentials(rope, x, positions):
     turns = turns.repeat_interleave(x.shape[1] // turns.shape[-5], -5)
     blocks = x.unflatten(-1, (-1, rope.block))
     return (turns @ blocks.unsqueeze(-1)).squeeze(-1).flatten(-2)
-
-
-def loaded(name):
-    arrays, meta = vision(name)
-    cls = ComRoPEAP if "_ap_" in name else ComRoPELD
-    rope = cls(meta["head_dim"], num_heads=meta["heads"], axes=meta["num_axes"], block=meta["block"])
-    more = [arrays["multiplier"]] if cls is ComRoPELD else []
-    return rope.from_official(arrays["freqs"], *more), arrays, meta
-
-
-@golden("comrope_[al][pd]__*")
-def test_rotations(name):
-    rope, arrays, meta = loaded(name)
-    for x in "qk":
-        got = rope.rotate(arrays[x], rope.table(arrays["positions"]))
-        assert gap(got, arrays[f"{x}_rot"]) < meta["tol_rot"]
-        exact = torch.einsum("thij,bhtj->bhti", arrays["R64"], arrays[x].double())
-        assert gap(got, exact) < 2e-5
-        wide = rope.rotate(arrays[x].double(), rope.table(arrays["positions"].double(), like=exact))
-        assert gap(wide, exact) < 1e-6  # their generators are rounded to float32
-    full = torch.stack([matrices(rope, at.double(), meta["heads"]) for at in arrays["positions"]])
-    assert gap(full, arrays["R64"]) < 1e-6
-    assert gap(full, arrays["R"]) < meta["tol"]
-
-
-@golden("comrope_[al][pd]__*")
-def test_a_layer_with_a_class_token(name):
-    rope, arrays, meta = loaded(name)
-    q, k, v = (
-        (arrays["x"] @ arrays[f"{t}_w"].mT + arrays[f"{t}_b"]).unflatten(-1, (meta["heads"], -1)).transpose(1, 2)
-        for t in "qkv"
-    )
-    positions = arrays["positions"]
-    if meta["frames"] is None:
-        assert gap(with_prefix(centred(grid(4, 4), (4, 4)), at=0.5), positions) < 1e-6
-    out = attention(q, k, v, [rope], q_pos=positions, k_pos=positions, causal=False).transpose(1, 2).flatten(2)
-    assert gap(out @ arrays["o_w"].mT + arrays["o_b"], arrays["y"]) < 1e-5
 
 
 def degenerate(cls, kind):

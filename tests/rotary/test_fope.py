@@ -1,49 +1,12 @@
-"""FoPE: the authors' tables and rotated tensors, in their form and with pairs that rest."""
+"""FoPE: RoPE where there is no noise, pairs that rest, and what learns."""
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from posenc import RoPE, attention
 from posenc.rotary import FoPE
-from tests.golden import config, load, names
-from tests.samples import FLOATS, gap, qkv, refusals
-
-FILES = names("fope_*")
-
-
-def official(name, dtype, rest):
-    inputs, arrays = config(name), load(name, dtype)
-    width = inputs["head_dim"]
-    fope = FoPE(
-        width, num_heads=inputs["heads"], original_length=inputs["max_sequence_length"], base=inputs["rope_theta"],
-        spectrum_dim=inputs["fourier_dim"] or None, slow="drop" if inputs["fourier_ignore_zero"] else "zero",
-        series=min(arrays["inv_freq_kept"].shape[0], width // 4) if inputs["fourier_ignore_zero"] else None,
-        per_head=inputs["fourier_separate_head"], separate=inputs["fourier_separate_basis"],
-        normalized=inputs["fourier_norm"], rest=rest,
-    ).to(dtype)  # fmt: skip
-    assert fope.cos_coef.shape[1] == len(arrays["inv_freq_kept"])
-    with torch.no_grad():
-        for actual, reference in ((fope.cos_coef, "cos_coef"), (fope.sin_coef, "sin_coef")):
-            if actual is not None:
-                actual.copy_(arrays[reference])
-    return fope, arrays, inputs["past"]
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("rest", ["doubled", "pass"])
-@pytest.mark.parametrize("name", FILES)
-def test_the_authors_numbers(name, rest, dtype):
-    fope, arrays, past = official(name, dtype, rest)
-    ending = "" if rest == "doubled" else "_zero_pad"
-    keys = torch.arange(arrays["k"].shape[2])
-    cos, sin = fope.table(keys, like=arrays["k"])
-    assert gap(cos.expand_as(arrays["cos_table"]), arrays["cos_table"]) < FLOATS[dtype]
-    expected = arrays["sin_table_official" if rest == "doubled" else "sin_table_zero_pad"]
-    assert gap(sin.expand_as(expected), expected) < FLOATS[dtype]
-    for got, expected in zip(fope(arrays["q"], arrays["k"], keys[past:], keys), ("q_rot", "k_rot"), strict=True):
-        assert gap(got, arrays[expected + ending]) < 10 * FLOATS[dtype]
+from tests.samples import gap, qkv, refusals
 
 
 def test_without_noise_the_pairs_rotate_as_under_rope():

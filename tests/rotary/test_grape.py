@@ -1,39 +1,12 @@
-"""GRAPE-M: the authors' rotated tensors and gradients, and RoPE the other way round."""
+"""GRAPE-M: at first it is RoPE the other way round."""
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from posenc import RoPE
 from posenc.rotary import GRAPEM
-from tests.golden import config, load, names
-from tests.samples import FLOATS, gap, qkv, refusals
-
-FILES = [name for name in names("grape_m_*") if "ctx" not in name]
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("name", FILES)
-def test_the_authors_numbers(name, dtype):
-    inputs, arrays = config(name), load(name, dtype)
-    grape = GRAPEM(
-        inputs["head_dim"], num_heads=inputs["heads"], per_head=not inputs["share_across_heads"], base=inputs["base"],
-        log_scale=inputs["log_freq_scale"],
-    ).to(dtype)  # fmt: skip
-    with torch.no_grad():
-        grape.log_theta.copy_(arrays["log_freq"].view_as(grape.log_theta))
-    assert gap(grape.frequencies().expand(inputs["heads"], -1), load(name)["freq"]) < 10 * FLOATS[dtype]
-    q, k = (arrays[n].transpose(1, 2).requires_grad_() for n in "qk")
-    at = arrays["phase"][0, :, 0]
-    actual = grape(q, k, at, at)
-    for got, expected in zip(actual, ("q_rot", "k_rot"), strict=True):
-        assert gap(got, arrays[expected].transpose(1, 2)) < 2 * FLOATS[dtype]
-    given_out = [arrays[f"grad_out_{n}"].transpose(1, 2) for n in "qk"]
-    of_q, of_k, of_theta = torch.autograd.grad(actual, (q, k, grape.log_theta), given_out)
-    assert gap(of_q, arrays["grad_q"].transpose(1, 2)) < 10 * FLOATS[dtype]
-    assert gap(of_k, arrays["grad_k"].transpose(1, 2)) < 10 * FLOATS[dtype]
-    assert gap(of_theta, arrays["grad_log_freq"].view_as(of_theta)) < 100 * FLOATS[dtype]  # sums over positions
+from tests.samples import gap, qkv, refusals
 
 
 def test_at_first_it_is_rope_at_negated_positions():

@@ -1,71 +1,15 @@
-"""Mixed RoPE: the authors' initial frequencies, tables and rotations; directions that nothing draws; grouped keys."""
+"""Mixed RoPE: random frames, directions that nothing draws, and given frequencies."""
 
 from __future__ import annotations
 
 import math
-from unittest import mock
 
 import pytest
 import torch
 
 from posenc import MixedRoPE
 from posenc.positions import grid
-from tests.rotary.test_axes import golden, vision
-from tests.rotary.test_axial import layer
 from tests.samples import gap, refusals
-
-
-def theta_of(freqs):
-    """(2, heads, pairs) of the authors, column before row, as (heads, axes, pairs)."""
-    return freqs.flip(0).transpose(0, 1).double()
-
-
-@golden("rope2d_mixed_init__*")
-def test_initial_frequencies(name):
-    """The frame of a head, drawn at the angle that the authors drew: the first vector has the first half of pairs."""
-    arrays, meta = vision(name)
-    heads, pairs = len(arrays["angles"]), meta["head_dim"] // 2
-    draws = arrays["angles"].double() / (2 * math.pi)
-    with mock.patch.object(torch, "rand", return_value=draws):
-        rope = MixedRoPE(2 * pairs, num_heads=heads, base=meta["theta"], dtype=torch.float64)
-    assert gap(rope.theta, theta_of(arrays["freqs"])) < meta["tol"]
-
-
-@golden("rope2d_mixed__*")
-def test_tables_and_rotations_of_every_layer(name):
-    arrays, meta = vision(name)
-    positions = torch.stack([arrays["t_y"], arrays["t_x"]], -1).long()
-    assert torch.equal(positions, grid(meta["end_y"], meta["end_x"]))
-    for index in range(meta["layers"]):
-        rope = MixedRoPE(meta["head_dim"], num_heads=meta["heads"], base=meta["theta"]).from_official(
-            arrays["freqs"][:, index]
-        )
-        table = rope.table(positions)
-        assert max(gap(table[0], arrays["cis_re"][index]), gap(table[1], arrays["cis_im"][index])) < meta["tol"]
-        for x in "qk":
-            assert gap(rope.rotate(arrays[x], table), arrays[f"{x}_rot"][index]) < 1e-5
-
-
-@golden("rope2d_swin__*")
-def test_swin(name):
-    arrays, meta = vision(name)
-    positions = torch.stack([arrays["t_y"], arrays["t_x"]], -1).long()
-    rope = MixedRoPE(meta["head_dim"], num_heads=meta["heads"], base=meta["theta"], directions="axial")
-    if not meta["rotate"]:
-        assert gap(rope.theta, theta_of(arrays["freqs"])) < 1e-6
-    rope.from_official(arrays["freqs"])
-    cos, sin = rope.table(positions)
-    assert max(gap(cos, arrays["cis_re"]), gap(sin, arrays["cis_im"])) < meta["tol"]
-    assert gap(rope.rotate(arrays["q"], (cos, sin)), arrays["q_rot"]) < 1e-5
-
-
-@golden("rope2d_attention__*mixed*")
-def test_a_layer_of_rope_vit_with_a_class_token(name):
-    arrays, meta = vision(name)
-    rope = MixedRoPE(meta["dim"] // meta["heads"], num_heads=meta["heads"], base=meta["theta"]).from_official(
-        arrays["freqs"]
-    )
-    assert gap(layer(rope, arrays, meta), arrays["y"]) < meta["tol"]
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3, 5])
@@ -155,18 +99,6 @@ def test_frequencies_of_one_head_serve_all():
     rope, places = MixedRoPE(4, num_heads=3, frequencies=theta, learned=False), grid(3, 3)
     full = MixedRoPE(4, num_heads=3, frequencies=[theta] * 3, learned=False)
     assert all(torch.equal(a, b) for a, b in zip(rope.table(places), full.table(places), strict=True))
-
-
-def test_efficient_loftr_in_heads():
-    """Its rotation of the whole width is, in heads, one of frequencies of their own: pairs read rows and columns."""
-    arrays, meta = vision("rope2d_efficientloftr__d48_3x5")
-    heads, width = meta["heads"], arrays["x"].shape[-1]
-    theta = torch.zeros(width // 2, 2, dtype=torch.float64)  # of each pair, (row, column)
-    pairs = torch.arange(width // 2)
-    theta[pairs, pairs % 2] = 10_000.0 ** (-(pairs // 2).double() / (width // 4))
-    rope = MixedRoPE(width // heads, num_heads=heads, frequencies=theta.view(heads, -1, 2).mT, learned=False)
-    x, expected = (arrays[key].squeeze(2).unflatten(-1, (heads, -1)).transpose(1, 2) for key in ("x", "x_rot"))
-    assert gap(rope.rotate(x, rope.table(grid(*meta["sizes"]) + 1)), expected) < 2e-6
 
 
 test_refusals_of_given_frequencies = refusals(

@@ -1,50 +1,13 @@
-"""RoPE++: the authors' scores, weights, results and gradients in all modes; keys that are RoPE's."""
+"""RoPE++: imaginary heads against complex numbers, keys and scalings that are RoPE's."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from posenc import DynamicNTK, PositionInterpolation, RoPE, YaRN, attention, read_attention
+from posenc import DynamicNTK, PositionInterpolation, RoPE, attention
 from posenc.rotary import RoPEpp
-from tests.golden import config, load, names
-from tests.samples import FLOATS, gap, qkv, refusals
-
-FILES = names("ropepp_*")
-MODES = {"imag1": "odd", "imag2": "odd", "imagx": "odd", "imagh": "half", "imago": "all"}
-
-
-def of_file(name):
-    inputs = config(name)
-    rope_config, scaling = inputs["rope_config"], None
-    if rope_config:
-        scaling = YaRN(rope_config["factor"], original_length=4096, ramp="rotations")
-    return inputs, RoPEpp(
-        inputs["head_dim"], num_heads=inputs["output_heads"], imaginary=MODES[inputs["mode"]],
-        base=inputs["rope_theta"],
-        scaling=scaling,
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("name", FILES)
-def test_the_authors_numbers(name, dtype):
-    (inputs, rope), arrays = of_file(name), load(name, dtype)
-    torch.testing.assert_close(rope.spectrum().theta, load(name)["inv_freq"], rtol=1e-12, atol=0)
-    assert rope.imaginary_heads() == arrays["imaginary_head"].tolist()
-    leaves = [arrays[x].requires_grad_() for x in "qkv"]
-    q, k, v = leaves
-    shared = RoPEpp.doubled(q) if inputs["mode"] in ("imag1", "imag2") else q
-    assert torch.equal(shared, q[:, arrays["source_query_head"]])
-    for backend in ("dense", "sdpa"):
-        out = attention(shared, k, v, [rope], backend=backend)
-        assert gap(out, arrays["out"]) < FLOATS[dtype]
-        actual = torch.autograd.grad(out, leaves, arrays["grad_out"], retain_graph=True)
-        for got, expected in zip(actual, ("grad_q", "grad_k", "grad_v"), strict=True):
-            assert gap(got, arrays[expected]) < 10 * FLOATS[dtype]
-    read, seen = read_attention(shared, k, v, [rope]), arrays["allowed"]
-    assert gap(read.scores[:, :, seen], arrays["scores"][:, :, seen]) < FLOATS[dtype]
-    assert gap(read.weights, arrays["weights"]) < FLOATS[dtype]
+from tests.samples import gap, qkv, refusals
 
 
 @pytest.mark.parametrize("layout", ["half", "interleaved"])
