@@ -36,6 +36,10 @@ SWAPS: dict[type[ast.AST], tuple[str, ...]] = {
     ast.Lt: ("<=",), ast.LtE: ("<",), ast.Gt: (">=",), ast.GtE: (">",), ast.Eq: ("!=",), ast.NotEq: ("==",),
     ast.And: ("or",), ast.Or: ("and",),
 }  # fmt: skip
+GOLDEN = {  # tables of golden numbers by folder
+    "bias": ("biases", "attention"), "score": ("attention", "scores"), "weight": ("attention",),
+    "rotary": ("rotations",), "frequencies": ("frequencies", "rotations"),
+}  # fmt: skip
 ORACLE = "tests/fuzz/test_attention.py"
 CACHES = "tests/fuzz/test_caches.py"
 EMBEDDINGS = "tests/fuzz/test_embeddings.py"
@@ -152,8 +156,7 @@ def selections(site: Site) -> dict[str, list[str]]:
     own = [f"tests/{name}" for name in own if (tests / name).exists()]
     of_encoding = stem.lstrip("_") if folder not in ("backends", "layers", "positions") else "alibi or fox"
     oracle = {"layers": CACHES, "embedding": EMBEDDINGS}.get(folder, ORACLE)
-    row = {"forget": "fox", "temperature": "ssmax"}.get(stem, stem)
-    golden = {"golden": ["tests/golden/test_attention.py", "-k", row]} if folder in ("bias", "score", "weight") else {}
+    golden = {"golden": [f"tests/golden/test_{word}.py" for word in GOLDEN[folder]]} if folder in GOLDEN else {}
     chosen = {"conformance": ["tests/test_conformance.py", "-k", of_encoding], "oracle": [oracle]}
     return golden | ({"own": own} if own else {}) | chosen
 

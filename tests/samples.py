@@ -101,37 +101,6 @@ def weights(q: Tensor, k: Tensor, encodings: list, **options: object) -> Tensor:
     return attention(q, k, identity, encodings, **options)
 
 
-def expect_golden(
-    golden: Mapping[str, Tensor],
-    encodings: list,
-    tolerance: float,
-    *,
-    gradients: Mapping[str, Tensor] | None = None,
-    slack: float = 10.0,
-    **options: object,
-) -> None:
-    """Compare attention's results, and its weights where the file has some, with a golden file.
-
-    Args:
-        golden: the file, loaded in the dtype of the call; its scale is that of the call.
-        encodings: under which.
-        tolerance: of results and weights; gradients may be ``slack`` times as far off.
-        gradients: parameters and token_states by the file's name, to compare in addition to q, k and v; None: none.
-        options: of `attention`.
-    """
-    leaves = {name: golden[name].clone().requires_grad_(gradients is not None) for name in "qkv"}
-    options = {"scale": float(golden["scale"]) if "scale" in golden else None, **options}
-    out = attention(*leaves.values(), encodings, **options)
-    assert gap(out, golden["out"]) < tolerance
-    if "attn" in golden:
-        assert gap(weights(golden["q"], golden["k"], encodings, **options), golden["attn"]) < tolerance
-    if gradients is not None:
-        leaves |= gradients
-        of_leaves = torch.autograd.grad(out, list(leaves.values()), golden["grad_out"])
-        for name, gradient in zip(leaves, of_leaves, strict=True):
-            assert gap(gradient, golden[f"grad_{name}"]) < slack * tolerance, name
-
-
 class WithoutFloat64(TorchDispatchMode):
     """A device that has no float64, as Apple's: any operation that makes or takes such a tensor fails."""
 

@@ -134,9 +134,11 @@ def test_encodings_lie_in_hook_point_folders() -> None:
 def test_each_encoding_is_named_by_a_test_of_its_hook_point() -> None:
     for cls in LEAVES:
         folder = cls.__module__.split(".")[1]
-        files = [path for part in (folder, "reference") for path in (TESTS / part).rglob("*.py")]
+        files = [path for part in (folder, "golden", "reference") for path in (TESTS / part).rglob("*.py")]
         named = re.compile(rf"\b{cls.__name__}\b")
-        assert any(named.search(path.read_text()) for path in files), f"no test in tests/{folder} names {cls.__name__}"
+        assert any(named.search(path.read_text()) for path in files), (
+            f"no test in tests/{folder} or tests/golden names {cls.__name__}"
+        )
 
 
 @pytest.mark.parametrize("path", DESCRIBED_FILES, ids=name_of)

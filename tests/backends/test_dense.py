@@ -22,8 +22,7 @@ from posenc import (
     read_attention,
 )
 from posenc.heads import WIDENED
-from tests.golden import load
-from tests.samples import BACKENDS, FLOATS, gap, qkv, weights
+from tests.samples import BACKENDS, gap, qkv
 
 
 def one_by_one(q, k, v, scale, bias, allowed) -> torch.Tensor:
@@ -62,16 +61,6 @@ def test_formula(queries, keys, causal, num_kv_heads, backend):
         allowed=lambda b, i, j: not causal or j <= i + keys - queries,
     )
     assert gap(got, expected) < 1e-12
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize(("dtype", "tolerance"), FLOATS.items(), ids=str)
-@pytest.mark.parametrize(("name", "causal"), [("nope_causal_l12", True), ("nope_bidir_q5_k9", False)])
-def test_nope_golden(name, causal, dtype, tolerance, backend):
-    golden = load(name, dtype)
-    options = {"causal": causal, "scale": float(golden["scale"]), "backend": backend}
-    assert gap(attention(golden["q"], golden["k"], golden["v"], [], **options), golden["out"]) < tolerance
-    assert gap(weights(golden["q"], golden["k"], [], **options), golden["attn"]) < tolerance
 
 
 class Uniform(WeightEncoding):

@@ -14,7 +14,6 @@ from posenc.distributed.parallel import merged
 from posenc.score import Mixture
 from tests.backends.catalogue import UNLIKE, called, case_of, encodings_of, only_causal, with_causal
 from tests.backends.tiled.compare import Largest
-from tests.golden import load
 from tests.samples import gap, mostly_slow, qkv
 
 SITUATIONS = {
@@ -31,14 +30,6 @@ SITUATIONS = {
 
 def finite(scores: Tensor) -> Tensor:
     return scores.masked_fill(scores == -math.inf, -9e9)
-
-
-@pytest.mark.parametrize("name", ["nope_causal_l12", "nope_bidir_q5_k9"])
-def test_golden_weights(name):
-    golden = load(name, torch.float64)
-    causal, scale = name != "nope_bidir_q5_k9", float(golden["scale"])
-    read = read_attention(golden["q"], golden["k"], golden["v"], causal=causal, scale=scale)
-    assert gap(read.weights, golden["attn"]) < 1e-12
 
 
 def test_formula():

@@ -1,18 +1,14 @@
-"""BEiT's table: transformers' biases, also at another size, timm's resizing, and tokens without a place."""
+"""BEiT's table: windows that are no squares, its geometric rule, and tokens without a place."""
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch.nn import functional as F
 
 from posenc import BEiTBias
 from posenc.positions import NOWHERE, grid
-from tests.golden import config, load, names
 from tests.samples import gap, refusals
 
-FILES = names("vision/beit_rpb__*")
-RESIZED = names("vision/beit_geometric__*")
 CLASS = torch.tensor([[NOWHERE, 0]])
 
 
@@ -20,30 +16,6 @@ def of(table, window):
     beit = BEiTBias(table.shape[1], window).double()
     beit.load_state_dict({"table": table})
     return beit
-
-
-@pytest.mark.parametrize("dtype", [torch.int64, torch.float32, torch.float64])
-@pytest.mark.parametrize("name", FILES)
-def test_bias_of_transformers(name, dtype):
-    arrays, made_with = load(name), config(name)
-    beit = of(arrays["table"], made_with["grid"]).resized(made_with["new"], mode="bilinear")
-    image = torch.cat([CLASS, grid(*made_with["new"])]).to(dtype)
-    assert gap(beit(image, image), arrays["bias"]) < 2e-6, "the file holds float32"
-
-
-@pytest.mark.parametrize("name", [name for name in FILES if "4x4_to4x4" in name])
-def test_rows_lie_in_the_authors_order(name):
-    arrays, made_with = load(name), config(name)
-    table = torch.arange(len(arrays["table"])).double()[:, None].expand_as(arrays["table"])
-    image = torch.cat([CLASS, grid(*made_with["grid"])])
-    assert torch.equal(of(table, made_with["grid"])(image, image)[0].long(), arrays["index"])
-
-
-@pytest.mark.parametrize("name", RESIZED)
-def test_resized_as_timm_does(name):
-    arrays, made_with = load(name), config(name)
-    resized = of(arrays["table"], made_with["window"]).resized(made_with["new"])
-    assert gap(resized.table, arrays["resized"]) < 2e-4, "the file holds float32, and timm's factor six digits"
 
 
 def test_windows_that_are_no_squares():

@@ -1,4 +1,4 @@
-"""DistanceMLP: x-transformers' numbers, kept and run anew, and what becomes of far distances."""
+"""DistanceMLP: x-transformers run anew, and what becomes of far distances."""
 
 from __future__ import annotations
 
@@ -9,23 +9,8 @@ import pytest
 import torch
 
 from posenc.bias import DistanceMLP
-from tests.golden import config, load, names
+from tests.golden.test_biases import distance_mlp_of
 from tests.samples import gap
-
-
-def of(weights, options):
-    """Ours with x-transformers' weights."""
-    layers, norm = options["depth"], options["norm"]
-    bias = DistanceMLP(options["heads"], hidden=options["dim"], layers=layers, log=options["log_distance"], norm=norm)
-    renamed = {}
-    for i in range(layers + 1):
-        name = f"mlp.{i}.0" if i < layers else f"mlp.{i}"
-        renamed |= {f"linears.{i}.{word}": weights[f"{name}.{word}"] for word in ("weight", "bias")}
-    for i in range(layers if norm else 0):
-        name = {"weight": "weight", "bias": "bias"} if i else {"weight": "gamma"}
-        renamed |= {f"norms.{i}.{actual}": weights[f"mlp.{i}.1.{word}"] for actual, word in name.items()}
-    bias.double().load_state_dict(renamed)
-    return bias
 
 
 def by_authors(options, queries, keys):
@@ -41,25 +26,13 @@ def by_authors(options, queries, keys):
         return peer.state_dict(), peer(queries, keys)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("name", names("distance_mlp_*"))
-def test_bias_of_x_transformers(name, dtype):
-    arrays = load(name)
-    bias, (queries, keys) = of(arrays, config(name)).to(dtype), arrays["bias"].shape[1:]
-    positions = torch.arange(keys).to(dtype)
-    got = bias(positions[keys - queries :], positions)
-    assert got.dtype == dtype
-    tolerance = 1e-12 if dtype == torch.float64 else 2e-5
-    assert gap(got, arrays["bias"]) < tolerance * max(1.0, float(arrays["bias"].abs().max()))
-
-
 @pytest.mark.reference
 @pytest.mark.parametrize(("depth", "log", "norm"), [*product((1, 2, 4), (False, True), (False, True))])
 def test_against_x_transformers(depth, log, norm):
     options = {"dim": 12, "heads": 3, "depth": depth, "log_distance": log, "norm": norm}
     weights, expected = by_authors(options, 9, 14)
     positions = torch.arange(14).double()
-    assert gap(of(weights, options)(positions[5:], positions), expected) < 1e-12
+    assert gap(distance_mlp_of(weights, options)(positions[5:], positions), expected) < 1e-12
 
 
 def test_far_out_it_is_a_straight_line_or_with_norms_level():

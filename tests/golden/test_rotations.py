@@ -15,6 +15,7 @@ from posenc import AxialRoPE, MixedRoPE, MRoPE, RoPE, RotaryEncoding, YaRN, atte
 from posenc.frequencies import DyPE, RIFLEx, identify_k
 from posenc.positions import NOWHERE, centred, grid, spaced, with_prefix, with_suffix
 from posenc.rotary import GRAPEM, ComRoPEAP, ComRoPELD, FoPE, LieRE, MHRoPE, PoPE, RoPEpp, VJEPARoPE, pair_order
+from posenc.score import DualChunk
 from tests.golden import config, load, names
 from tests.golden.runner import Comparisons, golden_test, relative
 from tests.samples import FLOATS
@@ -167,6 +168,21 @@ def grape_m(name: str) -> Comparisons:
         *of_tensors, of_theta = torch.autograd.grad(rotated, (q, k, encoding.log_theta), given)
         yield from both(of_tensors, tuple(arrays[f"grad_{x}"].transpose(1, 2) for x in "qk"), 10 * tolerance)
         yield of_theta, arrays["grad_log_freq"].view_as(of_theta), 100 * tolerance  # sums over positions
+
+
+def dual_chunk_of_vllm(name: str) -> Comparisons:
+    """Queries and keys turned for each range."""
+    golden, settings = load(name), config(name)
+    layout = "half" if settings["neox"] else "interleaved"
+    rope = RoPE(settings["head_dim"], base=settings["rope_theta"], layout=layout, rotary_dim=settings["rotary_dim"])
+    encoding = DualChunk(rope, size=settings["chunk_size"], local=settings["local_size"])
+    positions = golden["positions"][0]
+    heads = {"q": settings["heads"], "k": settings["kv_heads"]}
+    q, k = (golden[x].view(1, len(positions), heads[x], -1).transpose(1, 2) for x in "qk")
+    ranges = encoding.ranges(positions, positions)
+    for part, key in zip(ranges, ("q_intra", "q_succ", "q_inter"), strict=True):
+        for x, at, expected in ((q, part.q_pos, golden[key]), (k, part.k_pos, golden["k_rot"])):
+            yield rope.rotate(x, rope.table(at, like=x))[0].transpose(0, 1).flatten(1), expected, 1e-12
 
 
 def rotated(encoding: RotaryEncoding, positions: Tensor, arrays: Arrays, tolerance: float, which="qk") -> Comparisons:
@@ -498,6 +514,7 @@ test_rotations = golden_test({
     "ropepp_*": rope_pp,
     "pope_*": pope,
     "grape_m_[ps]*": grape_m,
+    "dca_vllm_*": dual_chunk_of_vllm,
     "vision/rope2d_axial__*": axial_of_rope_vit,
     "vision/rope2d_attention__*": layer_of_rope_vit,
     "vision/rope2d_qwen_vision__*": qwen_vision,

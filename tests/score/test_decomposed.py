@@ -1,51 +1,13 @@
-"""Decomposed relative positions against SAM, ViTDet and MViTv2's pooled keys."""
+"""Decomposed relative positions: one axis is Shaw; fractions, tokens without a place and places outside."""
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from posenc import Shaw, attention
-from posenc.positions import NOWHERE, grid
+from posenc.positions import NOWHERE
 from posenc.score import DecomposedRelative
-from tests.golden import vision
 from tests.samples import gap, qkv, refusals
-
-
-def holding(arrays, window=None) -> DecomposedRelative:
-    """The encoding with a model's tables, for a window of another size if need be."""
-    tables = arrays["rel_pos_h"], arrays["rel_pos_w"]
-    relative = DecomposedRelative(tables[0].shape[1], [(len(table) + 1) // 2 for table in tables]).double()
-    relative.from_official(*tables)
-    return relative if window is None else relative.resized(window)
-
-
-@pytest.mark.parametrize("name", ["sam__w3x5_3x5_H2", "sam__w4x4_5x6_H2", "vitdet__w3x5_3x5_H2", "vitdet__w7x6_4x5_H2"])
-def test_a_whole_layer(name):
-    arrays, meta = vision(f"decomposed_{name}")
-    height, width = meta["sizes"]
-    x = arrays["x"].double().flatten(1, 2)
-    qkv_ = x @ arrays["qkv_w"].double().T + arrays["qkv_b"].double()
-    q, k, v = qkv_.unflatten(-1, (3, meta["heads"], -1)).permute(2, 0, 3, 1, 4)
-    places = grid(height, width)
-    order = torch.randperm(height * width)
-    out = attention(
-        q[:, :, order], k, v, [holding(arrays, (height, width))], q_pos=places[order], k_pos=places, causal=False
-    )
-    y = out.transpose(1, 2).flatten(2) @ arrays["proj_w"].double().T + arrays["proj_b"].double()
-    tolerance = 5e-6 if "sam" in name else 1e-12  # SAM's softmax is of float32
-    assert gap(y, arrays["y"].flatten(1, 2)[:, order]) < tolerance
-
-
-def test_pooled_keys():
-    """Queries of 6 × 4 and keys pooled to 3 × 2: they lie at 1, 3, 5 and 1, 3."""
-    arrays, _ = vision("decomposed_pooled__q6x4_k3x2")
-    relative = holding(arrays)
-    q = arrays["q"].double().unsqueeze(1)
-    k = torch.zeros(2, 1, 6, q.shape[-1], dtype=torch.float64)
-    eye = torch.eye(6, dtype=torch.float64).expand(2, 1, 6, 6)
-    out = attention(q, k, eye, [relative], q_pos=grid(6, 4), k_pos=grid(3, 2) * 2 + 1, causal=False)
-    assert gap(out[:, 0], arrays["bias"].double().flatten(2).softmax(-1)) < 2e-6
 
 
 def test_one_axis_is_shaw_with_an_unscaled_query():

@@ -1,4 +1,4 @@
-"""FoX's forget gates against the authors' numbers, and at lengths where running sums go wrong."""
+"""FoX's forget gates: their kinds, and lengths where running sums go wrong."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from torch.nn import functional as F
 from posenc import ALiBi, attention, read_attention
 from posenc.layers import KVCache, SelfAttention
 from posenc.score.forget import ForgetGate
-from tests.golden import load, names
-from tests.samples import FLOATS, gap, qkv, refusals, weights
+from tests.samples import gap, qkv, refusals
 
 DIM, HEADS = 16, 4
 
@@ -43,81 +42,6 @@ def spread(gate: ForgetGate) -> ForgetGate:
     if gate.weight is not None:
         torch.nn.init.normal_(gate.weight, std=1.0)
     return gate
-
-
-class TestGolden:
-    @pytest.mark.parametrize("name", names("fox_*"))
-    def test_decay(self, name):
-        golden = load(name)
-        expected = golden["decay_bias"]
-        seen = causal(*expected.shape[-2:])
-        got = decay(golden["log_fgate"], expected.shape[-2])
-        assert gap(got[..., seen], expected[..., seen]) < 1e-12
-
-    def test_layer(self):
-        golden = load("foxlayer_llama_full")
-        module = SelfAttention(24, 3, encodings=[ForgetGate(24, num_heads=3)]).double()
-        reference = {f"{which}_proj.weight": golden[f"p_{which}_proj__weight"] for which in "qkvo"}
-        reference |= {f"encodings.0.{n}": golden[f"p_fgate_proj__{n}"] for n in ("weight", "bias")}
-        module.load_state_dict(reference)
-        x, cache = golden["x"], KVCache()
-        assert gap(module(x), golden["out"]) < 1e-11
-        assert gap(module.encodings[0].token_state(x), golden["inner_log_fgate"]) < 1e-12
-        first = int(golden["prefill_len"])
-        pieces = [module(part, cache=cache) for part in x.split([first] + [1] * (x.shape[1] - first), 1)]
-        assert gap(torch.cat(pieces, 1), golden["decode_out"]) < 1e-11
-
-    @pytest.mark.parametrize(("kind", "tolerance"), [("bias", 1e-11), ("fixed", 1e-8)])  # theirs began in float32
-    def test_layer_of_gates_without_data(self, kind, tolerance):
-        golden = load("foxlayer_fixed_T1_64")
-        gate = ForgetGate(32, num_heads=4, kind=kind, decay_time=(1, 64))
-        if kind == "bias":
-            assert gap(gate.bias, golden["p_fgate_bias"]) < 3e-7
-            gate.bias.data = golden["p_fgate_bias"]
-        module = SelfAttention(32, 4, encodings=[gate]).double()
-        for which in "qkvo":
-            module.get_submodule(f"{which}_proj").weight.data = golden[f"p_{which}_proj__weight"]
-        assert gap(module(golden["x"]), golden["out"]) < tolerance
-
-
-class TestCABLE:
-    """CABLE's bias is a forget gate of the opposite sign, log f_l = −softplus(h_l), and its products have no scale."""
-
-    @pytest.mark.parametrize(("dtype", "tolerance"), FLOATS.items(), ids=str)
-    @pytest.mark.parametrize("name", names("cable_*"))
-    def test_layer(self, name, dtype, tolerance):
-        golden, exact = load(name, dtype), load(name)
-        _, heads, length, _ = golden["q"].shape
-        dim = golden["x"].shape[-1]
-        module = SelfAttention(dim, heads, encodings=[ForgetGate(dim, num_heads=heads)], bias=True, scale=1.0).to(dtype)
-
-        def authors_parameters(arrays, prefix=""):
-            layer = {f"encodings.0.{kind}": -arrays[f"{prefix}h_attn_{kind}"] for kind in ("weight", "bias")}
-            for kind in ("weight", "bias"):
-                parts = arrays[f"{prefix}c_attn_{kind}"].chunk(3)
-                layer |= {f"{which}_proj.{kind}": part for which, part in zip("qkv", parts, strict=True)}
-                layer[f"o_proj.{kind}"] = arrays[f"{prefix}c_proj_{kind}"]
-            return layer
-
-        module.load_state_dict(authors_parameters(golden))
-        gate, x = module.encodings[0], golden["x"].requires_grad_()
-        assert gap(gate.token_state(x), -F.softplus(exact["gate"])) < tolerance
-        seen = causal(length, length)
-        assert gap(decay(gate.token_state(x), length)[..., seen], exact["bias"][..., seen]) < 10 * tolerance
-        out = module(x)
-        assert gap(out, exact["out"]) < 10 * tolerance
-        out.backward(golden["grad_out"])
-        assert gap(x.grad, exact["grad_x"]) < 100 * tolerance
-        for parameter, expected in authors_parameters(exact, "grad_").items():
-            assert gap(module.get_parameter(parameter).grad, expected) < 100 * tolerance, parameter
-
-    @pytest.mark.parametrize("name", names("cable_*"))
-    def test_attention(self, name):
-        golden = load(name)
-        gate = ForgetGate(DIM, num_heads=golden["q"].shape[1])
-        options = {"token_states": [-F.softplus(golden["gate"])], "scale": 1.0}
-        assert gap(attention(golden["q"], golden["k"], golden["v"], [gate], **options), golden["heads_out"]) < 1e-12
-        assert gap(weights(golden["q"], golden["k"], [gate], **options), golden["weights"]) < 1e-12
 
 
 class TestGates:

@@ -1,4 +1,4 @@
-"""Temperatures against what models multiply their queries with, and against the formula for SSMax."""
+"""Temperatures: what is counted on every backend, which kernels serve them, where steps begin."""
 
 from __future__ import annotations
 
@@ -7,23 +7,11 @@ import math
 import pytest
 import torch
 
-from posenc import ALiBi, ForgetGate, RoPE, Shaw, attention, explain_backend, read_attention
+from posenc import ALiBi, ForgetGate, RoPE, Shaw, attention, explain_backend
 from posenc.attend import BACKENDS
 from posenc.call import prepare_call
 from posenc.score.temperature import LogN, SSMax, StepTemperature, Temperature
-from tests.golden import config, load, names
-from tests.samples import FLOATS, gap, qkv, refusals, run_or_none
-
-EACH_FLOAT = pytest.mark.parametrize(("dtype", "tolerance"), FLOATS.items(), ids=str)
-
-
-def stepping(name: str) -> Temperature:
-    meta = config(name)
-    if meta["kind"] == "log_n_clipped":
-        return LogN(meta["training_length"])
-    if meta["kind"] == "llama4":
-        return StepTemperature(meta["floor_scale"], strength=meta["attn_scale"])
-    return StepTemperature(meta["original_max_position_embeddings"], strength=meta["llama_4_scaling_beta"], offset=0)
+from tests.samples import gap, qkv, refusals, run_or_none
 
 
 def factor_at(encoding: Temperature, q: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
@@ -31,32 +19,6 @@ def factor_at(encoding: Temperature, q: torch.Tensor, positions: torch.Tensor) -
     return encoding.factor(
         prepare_call(q, q, q, [encoding], q_pos=positions, k_pos=positions, **expected).context(None, None)
     )
-
-
-@EACH_FLOAT
-@pytest.mark.parametrize("name", [*names("logn_*"), *names("temp_llama4_*"), *names("temp_mi*l[34]_*")])
-def test_factors_of_positions(name: str, dtype: torch.dtype, tolerance: float) -> None:
-    golden, encoding = load(name, dtype), stepping(name)
-    result = factor_at(encoding, golden["q"], golden["positions"]).expand(1, 1, -1)[0, 0]
-    assert gap(result, load(name)["scale_f64"]) < 1e-12
-    scores = read_attention(
-        golden["q"], golden["q"], golden["q"], [encoding], q_pos=golden["positions"], scale=1.0, causal=False
-    ).scores
-    assert gap(scores, golden["q_scaled"] @ golden["q"].mT) < tolerance * 40
-
-
-@pytest.mark.parametrize("name", names("temp_mistral_large4_*"))
-def test_a_learned_logarithm_of_the_position(name: str) -> None:
-    golden, first = load(name), config(name)["head_dim_first"]
-    heads = lambda t: t if first else t.transpose(1, 2)  # noqa: E731
-    encoding = SSMax(config(name)["heads"], bias=True, count="position").double()
-    encoding.scale.data.copy_(golden["scale"])
-    encoding.bias.data.copy_(golden["bias"])
-    factor = factor_at(encoding, heads(golden["q"]), golden["position_ids"])
-    assert gap(heads(golden["q"]) * factor.unsqueeze(-1), heads(golden["q_scaled"])) < 1e-12
-    (heads(golden["q"]) * factor.unsqueeze(-1)).backward(heads(golden["grad_out"]))
-    assert gap(encoding.scale.grad, golden["grad_scale"]) < 1e-11
-    assert gap(encoding.bias.grad, golden["grad_bias"]) < 1e-11
 
 
 SEGMENTS = torch.tensor([0] * 9 + [1] * 12)

@@ -1,4 +1,4 @@
-"""Transformer-XL's positions against its authors' layers and XLNet's, and at any positions against the formula."""
+"""Transformer-XL's positions against the formula, at any positions and far apart; shared parameters."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ import torch
 
 from posenc import attention
 from posenc.score.transformer_xl import TransformerXL
-from tests.golden import load
-from tests.samples import FLOATS, gap, qkv, refusals, weights
+from tests.samples import gap, qkv, refusals
 
-EACH_FLOAT = pytest.mark.parametrize(("dtype", "tolerance"), FLOATS.items(), ids=str)
 FORMS = {"waves": {}, "clamped": {"clamp": 4}, "learned": {"learned_distances": 5}}
 
 
@@ -21,56 +19,6 @@ def xl(form="waves", dtype=torch.float64, **options) -> TransformerXL:
     if encoding.table_bias is not None:
         torch.nn.init.normal_(encoding.table_bias)
     return encoding.to(dtype)
-
-
-def filled(encoding, dtype, **values) -> TransformerXL:
-    encoding = encoding.to(dtype)
-    encoding.load_state_dict({name: value.clone() for name, value in values.items()})
-    return encoding
-
-
-class TestGolden:
-    @EACH_FLOAT
-    @pytest.mark.parametrize("name", ["xl_nomem_q9_h2_d8", "xl_mem_q5_m7_h2_d8"])
-    def test_waves(self, name, dtype, tolerance):
-        golden = load(name, dtype)
-        encoding = TransformerXL(golden["r_weight"].shape[1], num_heads=2)
-        encoding = filled(encoding, dtype, u=golden["u"], v=golden["v_bias"], weight=golden["r_weight"])
-        q, k, v, scale = golden["q"], golden["k"], golden["v"], float(golden["scale"])
-        assert gap(weights(q, k, [encoding], scale=scale), golden["attn"]) < 10 * tolerance
-        out = attention(q, k, v, [encoding], scale=scale)
-        assert gap(out.transpose(1, 2).flatten(2), golden["attn_vec"]) < 10 * tolerance
-
-    @EACH_FLOAT
-    def test_learned_distances(self, dtype, tolerance):
-        golden = load("xl_learnable_q6_m3_emb5", dtype)
-        encoding = TransformerXL(16, num_heads=2, learned_distances=5)
-        rows = {"table": golden["r_emb"].flip(0), "table_bias": golden["r_bias"].flip(0)}
-        encoding = filled(encoding, dtype, u=golden["u"], **rows)
-        tokens = torch.cat([golden["mems"], golden["w"]]).transpose(0, 1)
-        q, k, v = (tokens @ golden["qkv_weight"].T).view(2, 9, 3, 2, 8).permute(2, 0, 3, 1, 4)
-        q, scale = q[:, :, 3:], float(golden["scale"])
-        assert gap(weights(q, k, [encoding], scale=scale), golden["attn"]) < 10 * tolerance
-        out = attention(q, k, v, [encoding], scale=scale)
-        assert gap(out.transpose(1, 2).flatten(2), golden["attn_vec"]) < 10 * tolerance
-
-    @EACH_FLOAT
-    def test_xlnet_looks_both_ways(self, dtype, tolerance):
-        """Its numbers hold W r for each distance; the W that gives them is solved for.
-
-        Tokens stand three positions apart, where few waves are alike, so that there is one.
-        """
-        golden, exact = load("xlnet_bi_l8", dtype), load("xlnet_bi_l8")
-        encoding, positions = TransformerXL(64, num_heads=2, head_dim=8, base=50.0), torch.arange(8) * 3
-        angle = 3 * exact["distances"].double()[:, None] * 50.0 ** (-torch.arange(32.0).double() / 32)
-        waves = torch.cat([angle.sin(), angle.cos()], 1)
-        weight = (torch.linalg.pinv(waves) @ exact["R_head"]).mT  # (heads, head_dim, dim)
-        assert gap(waves @ weight.mT, exact["R_head"]) < 1e-12
-        encoding = filled(encoding, dtype, u=golden["u"], v=golden["v_bias"], weight=weight.flatten(0, 1).to(dtype))
-        q, k, v, scale = golden["q"], golden["k"], golden["v"], float(golden["scale"])
-        options = {"scale": scale, "causal": False, "q_pos": positions}
-        assert gap(weights(q, k, [encoding], **options), golden["attn"]) < 10 * tolerance
-        assert gap(attention(q, k, v, [encoding], **options), golden["attn_vec"]) < 10 * tolerance
 
 
 def by_the_formula(q, k, encoding, q_pos, k_pos, scale) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Stick-breaking against the authors' reference, and its numbers where logits are large, small or many."""
+"""Stick-breaking: its numbers where logits are large, small or many, and its remainders."""
 
 from __future__ import annotations
 
@@ -12,11 +12,8 @@ from posenc import attention
 from posenc.call import prepare_call
 from posenc.encoding import Context
 from posenc.weight.stick_breaking import StickBreaking
-from tests.golden import load
-from tests.samples import FLOATS, gap, qkv, refusals, weights
+from tests.samples import gap, qkv, refusals
 
-EACH_FLOAT = pytest.mark.parametrize(("dtype", "tolerance"), FLOATS.items(), ids=str)
-SQUARE = ("sb_causal_strict_b2h3_l17_d8", "sb_attend_current_b1h2_l16_d16", "sb_strict_len1")
 RULES = {
     "drop": lambda: StickBreaking(),
     "own": lambda: StickBreaking(remainder="own", attend_current=True),
@@ -41,43 +38,6 @@ def given_scores(scores, **options) -> tuple[torch.Tensor, Context]:
 
 def remainder(q, k, stick, scale) -> torch.Tensor:
     return stick.remainder_of(*given_scores(q @ k.mT * scale))
-
-
-class TestGolden:
-    @EACH_FLOAT
-    @pytest.mark.parametrize("name", [*SQUARE, "sb_chunk_q4_k20_ac0", "sb_decode_q1_k13"])
-    def test_weights_results_and_remainder(self, name, dtype, tolerance):
-        golden = load(name, dtype)
-        q, k, v, scale = golden["q"], golden["k"], golden["v"], float(golden["scale"])
-        current = bool(golden["attend_current"])
-        stick = StickBreaking(attend_current=current)
-        assert gap(attention(q, k, v, [stick], scale=scale), golden["out"]) < tolerance
-        assert gap(remainder(q, k, stick, scale), golden["rem"]) < tolerance
-        if "attn" in golden:
-            assert gap(weights(q, k, [stick], scale=scale), golden["attn"]) < tolerance
-        own_key = attention(q, k, v, [StickBreaking(attend_current=current, remainder="own")], scale=scale)
-        assert gap(own_key, golden["out"] + golden["rem"].unsqueeze(-1) * v[:, :, -q.shape[2] :]) < tolerance
-        if "out_plus_rem_v" in golden:
-            assert gap(own_key, golden["out_plus_rem_v"]) < tolerance
-
-    @EACH_FLOAT
-    @pytest.mark.parametrize("name", SQUARE)
-    def test_gradients(self, name, dtype, tolerance):
-        golden = load(name, dtype)
-        q, k, v = (golden[n].requires_grad_() for n in "qkv")
-        stick = StickBreaking(attend_current=bool(golden["attend_current"]), remainder="own")
-        out = attention(q, k, v, [stick], scale=float(golden["scale"]))
-        for name, got in zip("qkv", torch.autograd.grad(out, (q, k, v), golden["grad_out"]), strict=True):
-            assert gap(got, golden[f"grad_{name}"]) < 5 * tolerance
-
-    @EACH_FLOAT
-    def test_left_padding(self, dtype, tolerance):
-        golden = load("sb_leftpad_l12", dtype)
-        start = golden["start"]
-        real = torch.arange(12) >= start[:, None]
-        out = attention(golden["q"], golden["k"], golden["v"], [StickBreaking()], mask=real[:, None])
-        for row in range(2):
-            assert gap(out[row, :, start[row] :], golden["out"][row, :, start[row] :]) < tolerance
 
 
 class TestNumbers:
