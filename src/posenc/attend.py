@@ -1,4 +1,13 @@
-"""`attention` and `explain_backend`: one call, the fastest backend that is exact."""
+"""The front door: `attention` and `explain_backend`, one call by the fastest backend that is exact.
+
+    validate, rotate (`call.prepare_call`) → take into q and k what can move there (`backends.rewrites`)
+        → choose a backend (`choose`, by the order of `preferred`) → its ``run``
+
+Plain attention is the fused kernel's. On a GPU all else is for kernels of its own. On a CPU what must see the logits
+goes by tiles, and a bias too, whose view of a row beats a mask from some hundred keys on; masks alone pay from more.
+Small matrices are quickest as a whole: below `SHORT` keys, and for few queries as in decode steps, where a kernel still
+comes first.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +16,20 @@ from typing import NamedTuple, Unpack
 
 from torch import Tensor, nn
 
-from posenc.backends import BACKENDS, Backend
-from posenc.backends.preference import preferred
+from posenc.backends import BACKENDS, Backend, ranged, sdpa
 from posenc.backends.rewrites import rewritten
 from posenc.call import AttentionCall, AttentionOptions, prepare_call
-from posenc.encoding import no_autocast
-from posenc.factory_kwargs import suggests_argument_names
-from posenc.validate import Causal, as_list
+from posenc.dtypes import no_autocast
+from posenc.tracing import tracing
+from posenc.validate import Causal, as_list, suggests_argument_names
+
+TILES_FIRST = ("triton", "flex", "tiled", "sdpa", "rows", "dense")
+KERNEL_FIRST = ("sdpa", "triton", "flex", "tiled", "rows", "dense")
+DENSE_FIRST = ("triton", "flex", "dense", "tiled", "sdpa", "rows")
+WHOLE = ("sdpa", "dense")
+FEW = 4  # queries for which the whole of their scores is a small matrix
+SHORT = 90  # keys of a text
+MASKED = 362  # keys up to which blocks of masks are quicker than tiles
 
 
 @suggests_argument_names
@@ -98,7 +114,7 @@ def attention(
         call = call if backend == "dense" or watched is not None else rewritten(call)
         chosen = choose(call, backend, watched)
         if call.dropout is not None:
-            call = call._replace(dropout=call.dropout.with_seed(q.device))
+            call = call.replace(dropout=call.dropout.with_seed(q.device))
         out: Tensor = BACKENDS[chosen].run(call)
     return out
 
@@ -110,12 +126,38 @@ def choose(call: AttentionCall, backend: str, watched: str | None) -> str:
     if watched is not None and backend in BACKENDS:
         raise ValueError(f"backend {backend!r} cannot serve this call: {watched}")
     if backend == "auto":
-        return next(name for name in preferred(call) if BACKENDS[name].refuses(call) is None)
+        for name in preferred(call):
+            if BACKENDS[name].refuses(call) is None:
+                return name
     check_backend(backend)
     reason = getattr(BACKENDS[backend], "refuses_by_name", BACKENDS[backend].refuses)(call)
     if reason is not None:
         raise ValueError(f"backend {backend!r} cannot serve this call: {reason}; backend='auto' chooses one")
     return backend
+
+
+def preferred(call: AttentionCall) -> tuple[str, ...]:
+    """The names of all backends, best first; backends of other devices refuse."""
+    if sdpa.bare(call):  # what all others are measured against
+        return KERNEL_FIRST
+    if tracing():  # one choice for all lengths
+        return TILES_FIRST
+    queries, keys = call.q.shape[2], call.k.shape[2]
+    if call.q.is_cpu and sdpa.sliding(call) and not call.bias and sdpa.refuses(call) is None:
+        return KERNEL_FIRST
+    if call.q.is_cpu and queries <= sdpa.FEW and ranged.ranges_of(call) is None:
+        return WHOLE if queries <= FEW or keys <= SHORT else KERNEL_FIRST
+    if ranged.refuses(call) is None:
+        return ("ranged", "rows", "dense")
+    if not call.q.is_cpu:
+        return TILES_FIRST
+    if call.score or call.softcap is not None or call.replaces_softmax:
+        return DENSE_FIRST if keys <= SHORT and call.training else TILES_FIRST
+    if call.bias:
+        if keys <= SHORT:
+            return DENSE_FIRST if call.training else KERNEL_FIRST
+        return KERNEL_FIRST if call.axes > 1 and not call.training else TILES_FIRST  # as in benchmarks/grids.py
+    return KERNEL_FIRST if keys <= MASKED else TILES_FIRST
 
 
 def hooked(call: AttentionCall) -> str | None:

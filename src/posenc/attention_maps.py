@@ -21,9 +21,8 @@ from posenc.backends import dense, rows
 from posenc.backends.derivatives import only_plain_operations
 from posenc.call import AttentionCall, AttentionOptions, prepare_call
 from posenc.encoding import Encoding, ScoreEncoding, no_autocast
-from posenc.factory_kwargs import suggests_argument_names
 from posenc.tracing import tracing
-from posenc.validate import as_list
+from posenc.validate import as_list, suggests_argument_names
 
 
 class Reading(NamedTuple):

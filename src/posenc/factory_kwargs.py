@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
-from collections.abc import Callable, Iterator
-from typing import ParamSpec, TypeVar
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
@@ -13,8 +11,6 @@ from torch import Tensor, nn
 from posenc.arguments import shown
 
 Device = torch.device | str | int | None
-P = ParamSpec("P")
-T = TypeVar("T")
 
 # What other libraries call the arguments of constructors.
 FOREIGN_NAMES = {
@@ -23,38 +19,6 @@ FOREIGN_NAMES = {
     "kv_heads": "num_kv_heads", "num_key_value_heads": "num_kv_heads", "scaling_factor": "factor", "scale": "factor",
     "original_max_position_embeddings": "original_length", "interleaved": "layout",
 }  # fmt: skip
-
-
-FOREIGN_NAMES_OF_CALLS = {
-    "is_causal": "causal", "attn_mask": "mask", "attention_mask": "mask", "key_padding_mask": "mask",
-    "dropout_p": "dropout", "softmax_scale": "scale", "scaling": "scale", "logits_soft_cap": "softcap",
-    "window_size": "window", "sliding_window": "window", "position_ids": "q_pos", "segment_ids": "segments",
-    "pos": "q_pos", "positions": "q_pos",
-}  # fmt: skip
-
-
-def suggests_argument_names(function: Callable[P, T]) -> Callable[P, T]:
-    """A function whose TypeError for an argument of another library's name says what it is called here."""
-    parameters = inspect.signature(function).parameters
-    shared = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())  # attention's options
-    words = {
-        word: name
-        for word, name in FOREIGN_NAMES_OF_CALLS.items()
-        if (shared or name in parameters) and word not in parameters
-    }
-
-    @functools.wraps(function)
-    def called(*args: P.args, **options: P.kwargs) -> T:
-        try:
-            return function(*args, **options)
-        except TypeError:  # looked into only now: short calls are made of such loops
-            for word in options:
-                if word in words:
-                    message = f"{function.__name__} has no argument {word!r}: it is called {words[word]} here"
-                    raise TypeError(message) from None
-            raise
-
-    return called
 
 
 def check_names(cls: type, names: list[str]) -> None:

@@ -48,10 +48,11 @@ def rotated(
                 f"{width}: "
                 f"take one of the two"
             )
-        at = near_origin(rotation, encodings, q_pos, k_pos)
+        at = q_pos, k_pos
+        if rotation.relative and torch.is_grad_enabled():
+            at = near_origin(rotation, encodings, q_pos, k_pos)
         if rotation.length_dependent:
-            spans = spans_of(rotation, k_pos, mask, segments) if length is None else length
-            q, k = rotation(q, k, *at, spans)
+            q, k = rotation(q, k, *at, spans_of(rotation, k_pos, mask, segments) if length is None else length)
         else:
             q, k = rotation(q, k, *at)
     return q, k
@@ -73,11 +74,13 @@ def near_origin(
         encodings: all of the call.
         q_pos, k_pos: ``(*batch, tokens)`` or with coordinates on a last axis; one tensor stays one.
     """
-    rotations = [e for e in encodings if isinstance(e, RotaryEncoding)]
-    if not (rotation.relative and torch.is_grad_enabled() and rotation is rotations[-1]):
+    if not (rotation.relative and torch.is_grad_enabled()) or k_pos.numel() == 0:
         return q_pos, k_pos
+    if not any(p.requires_grad for p in rotation.parameters()):
+        return q_pos, k_pos
+    rotations = [e for e in encodings if isinstance(e, RotaryEncoding)]
     read = any(isinstance(e, ScoreEncoding | WeightEncoding) and e.reads.rotated for e in encodings)
-    if read or k_pos.numel() == 0 or not any(p.requires_grad for p in rotation.parameters()):
+    if read or rotation is not rotations[-1]:
         return q_pos, k_pos
     if k_pos.is_floating_point() or q_pos.is_floating_point():
         same, wide = q_pos is k_pos, float64_if_supported(k_pos.device)

@@ -1,15 +1,18 @@
-"""Validation of attention's arguments: tensors, encodings, positions, masks, documents and numbers.
+"""Validation of attention's arguments: tensors, encodings, positions, masks, documents, token states and numbers.
 
 Every check raises a ValueError that names the argument, says what was expected and what came. Checks read shapes and
-dtypes and never values, so that neither a compiler nor an accelerator has to wait. Messages are built when raised:
-a decode step of a short context pays for the comparisons alone.
+dtypes and never values, so that neither a compiler nor an accelerator has to wait; `check_key_order` is the exception.
+Messages are built when raised: a compiler fixes every size that enters a string, and a decode step of a short context
+pays for the comparisons alone.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
-from collections.abc import Iterable, Sequence
-from typing import cast
+from collections.abc import Callable, Iterable, Sequence
+from typing import ParamSpec, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -28,33 +31,38 @@ from posenc.tracing import has_values
 from posenc.visibility import Causal as Causal
 from posenc.visibility import VisibilityMask
 
+P = ParamSpec("P")
+T = TypeVar("T")
 
-def coordinates_of(encodings: Sequence[Encoding]) -> int:
-    """The coordinates that a position has, 0: nobody reads any; a ValueError where encodings want other ones."""
-    several = sorted({encoding.axes for encoding in encodings if encoding.axes})
-    if len(several) > 1:
-        raise ValueError(f"encodings must agree on how many coordinates a position has, got {several}")
-    return several[0] if several else 0
-
-
-def check_causal(causal: object, encodings: Sequence[Encoding]) -> int:
-    """Raise a ValueError for an unknown order; returns the coordinates that a position has, 0: nobody reads any."""
-    axes = coordinates_of(encodings)
-    order_under(causal, encodings, axes)
-    return axes
+# What other libraries call the arguments of attention.
+FOREIGN_NAMES = {
+    "is_causal": "causal", "attn_mask": "mask", "attention_mask": "mask", "key_padding_mask": "mask",
+    "dropout_p": "dropout", "softmax_scale": "scale", "scaling": "scale", "logits_soft_cap": "softcap",
+    "window_size": "window", "sliding_window": "window", "position_ids": "q_pos", "segment_ids": "segments",
+    "pos": "q_pos", "positions": "q_pos",
+}  # fmt: skip
 
 
-def order_under(causal: object, encodings: Sequence[Encoding], axes: int) -> Causal:
-    """The order that ``causal`` means; a ValueError where the encodings, of so many coordinates, do not allow it."""
-    order = causal_order(causal, axes)
-    if order == "positions" and axes > 1:
-        raise ValueError("causal='positions' compares one coordinate; positions here have several: use causal=True")
-    if order is False:
-        for encoding in encodings:
-            if getattr(encoding, "causal_only", False):
-                name = type(encoding).__name__
-                raise ValueError(f"causal must be True or 'positions': {name} says nothing of keys after their query")
-    return order
+def suggests_argument_names(function: Callable[P, T]) -> Callable[P, T]:
+    """A function whose TypeError for an argument of another library's name says what it is called here."""
+    parameters = inspect.signature(function).parameters
+    shared = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())  # attention's options
+    words = {
+        word: name for word, name in FOREIGN_NAMES.items() if (shared or name in parameters) and word not in parameters
+    }
+
+    @functools.wraps(function)
+    def called(*args: P.args, **options: P.kwargs) -> T:
+        try:
+            return function(*args, **options)
+        except TypeError:  # the options are looked into only now, so that a call that is right pays nothing for it
+            for word in options:
+                if word in words:
+                    message = f"{function.__name__} has no argument {word!r}: it is called {words[word]} here"
+                    raise TypeError(message) from None
+            raise
+
+    return called
 
 
 def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
@@ -85,6 +93,203 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
         raise ValueError(f"q, k and v must have one floating dtype, got {q.dtype}, {k.dtype}, {v.dtype}")
     if not q.device == k.device == v.device:
         raise ValueError(f"q, k and v must be on one device, got {q.device}, {k.device}, {v.device}")
+
+
+def as_list(encodings: Iterable[nn.Module]) -> list[Encoding]:
+    """The encodings as a list; a ValueError for anything that is none. What the list holds `check_encodings` checks."""
+    if isinstance(encodings, Encoding):
+        raise ValueError(f"encodings must be a list, got one encoding: pass [{type(encodings).__name__}(...)]")
+    if encodings is None or isinstance(encodings, str | dict | Tensor) or not isinstance(encodings, Iterable):
+        raise ValueError(f"encodings must be a list of encodings, [] for none, got {shown(encodings)}")
+    return cast("list[Encoding]", list(encodings))
+
+
+def check_encodings(encodings: Sequence[Encoding], num_heads: int, tokens: int | None = None) -> None:
+    """Raise a ValueError where an encoding cannot take part in attention.
+
+    Args:
+        encodings: as `as_list` gives them.
+        num_heads: of the queries.
+        tokens: queries, where they are known: heads and tokens may have changed places.
+    """
+    weights, replacing = 0, False
+    for encoding in encodings:
+        if not isinstance(encoding, Encoding):
+            is_class = isinstance(encoding, type) and issubclass(encoding, Encoding)
+            hint = (
+                f": {encoding.__name__}(...) makes one"
+                if is_class
+                else ": posenc.create_encoding(name) makes one by its name"
+            )
+            raise ValueError(f"encodings must hold encodings, got {shown(encoding)}{hint}")
+        hook_point_of(encoding)  # which refuses what is none of the five
+        if isinstance(encoding, EmbeddingEncoding):
+            name = type(encoding).__name__
+            raise ValueError(f"encodings: {name} acts on token embeddings; call it on x before the projections")
+        heads = getattr(encoding, "num_heads", num_heads)
+        if heads != num_heads:
+            hint = TRANSPOSE_HINT if heads == tokens else ""
+            raise ValueError(f"num_heads of {type(encoding).__name__} is {heads}, but q has {num_heads} heads{hint}")
+        weights += isinstance(encoding, WeightEncoding)
+        replacing = replacing or (isinstance(encoding, ScoreEncoding) and encoding.scope.replaces)
+    if weights > 1:
+        raise ValueError("encodings must hold at most one encoding that replaces softmax")
+    if replacing:
+        _check_replacing(encodings)
+
+
+def _check_replacing(encodings: Sequence[Encoding]) -> None:
+    """Raise a ValueError where an encoding is combined with another that computes its own products of q and k."""
+    scores = [e for e in encodings if isinstance(e, ScoreEncoding)]
+    replacing = [e for e in scores if e.scope.replaces]
+    name = type(replacing[0]).__name__
+    for other in encodings:
+        if isinstance(other, RotaryEncoding):
+            kind = type(other).__name__
+            raise ValueError(
+                f"encodings must not hold {kind} with {name}, which rotates q and k itself: pass {kind} to it"
+            )
+        reads = isinstance(other, ScoreEncoding | WeightEncoding) and other.reads.rotated
+        if reads and other is not replacing[0]:
+            raise ValueError(
+                f"encodings must not hold {type(other).__name__} with {name}: it reads q and k as one rotation "
+                f"leaves them, and under {name} there are several"
+            )
+    if scores[0] is not replacing[0] or len(replacing) > 1:
+        other_name = type(scores[0] if scores[0] is not replacing[0] else replacing[1]).__name__
+        raise ValueError(f"encodings must hold {name} before all that change scores, and once, got {other_name}")
+
+
+def axes_of(encodings: Sequence[Encoding]) -> int:
+    """The coordinates that a position has, 0: nobody reads any; a ValueError where encodings want different numbers."""
+    axes = 0
+    for encoding in encodings:
+        if encoding.axes and axes and encoding.axes != axes:
+            several = sorted({e.axes for e in encodings if e.axes})
+            raise ValueError(f"encodings must agree on how many coordinates a position has, got {several}")
+        axes = encoding.axes or axes
+    return axes
+
+
+def causal_order(causal: object, encodings: Sequence[Encoding], axes: int) -> Causal:
+    """The order that ``causal`` means: True, False or "positions"; a ValueError where the encodings do not allow it.
+
+    Args:
+        causal: as it was given; numbers and numpy's bools count by their value. None: True, where positions have one
+            coordinate.
+        encodings: all of the call.
+        axes: coordinates of a position, 0 where nobody reads any.
+    """
+    if causal is None:
+        if axes > 1:
+            raise ValueError(
+                f"causal must be stated where positions have {axes} coordinates: causal=False for the patches of an "
+                "image, which attend to one another in both directions, causal=True for tokens of a stream in their "
+                "order"
+            )
+        return True
+    if isinstance(causal, str) and causal == "positions":
+        if axes > 1:
+            raise ValueError("causal='positions' compares one coordinate; positions here have several: use causal=True")
+        return "positions"
+    order = causal if isinstance(causal, bool) else truth_of(causal)
+    if order is None:
+        hint = ": take .item() of it" if isinstance(causal, Tensor) else ""
+        raise ValueError(f"causal must be True, False or 'positions', got {shown(causal)}{hint}")
+    if not order:
+        for encoding in encodings:
+            if getattr(encoding, "causal_only", False):
+                name = type(encoding).__name__
+                way = f"; {name}(..., bidirectional=True) does" if hasattr(encoding, "bidirectional") else ""
+                raise ValueError(
+                    f"causal must be True or 'positions': {name} says nothing of keys after their query{way}"
+                )
+    return order
+
+
+def check_positions(
+    q: Tensor, k: Tensor, q_pos: Tensor | None, k_pos: Tensor | None, axes: int
+) -> tuple[Tensor, Tensor] | None:
+    """Positions of queries and keys, checked, on their device; None for the default: keys 0 … n − 1, queries the last.
+
+    One tensor for both stays one, by which rotations know that one table serves both.
+    """
+    either = k_pos if q_pos is None else q_pos
+    if either is None:
+        if axes > 1:
+            raise ValueError(
+                f"q_pos and k_pos must be given: these encodings want {axes} coordinates a position; "
+                "posenc.positions.grid(rows, columns) makes the positions of an image"
+            )
+        return None
+    queries, keys = q.shape[2], k.shape[2]
+    if (q_pos is None or k_pos is None) and queries != keys:
+        missing = "q_pos" if q_pos is None else "k_pos"
+        raise ValueError(f"{missing} must be given as well: q has {queries} tokens, k has {keys}")
+    if q_pos is not None:
+        _check_positions_of("q_pos", q_pos, q, axes)
+    if k_pos is not None and (k_pos is not q_pos or queries != keys):
+        _check_positions_of("k_pos", k_pos, k, axes)
+    for_queries = position.wide(either.to(q.device))
+    if k_pos is None or k_pos is either:
+        return for_queries, for_queries
+    return for_queries, position.wide(k_pos.to(q.device))
+
+
+def _check_positions_of(name: str, positions: Tensor, tokens_of: Tensor, axes: int) -> None:
+    """`posenc.positions.check` with a hint where heads and tokens have changed places."""
+    heads, tokens = tokens_of.shape[1:3]
+    if isinstance(positions, Tensor) and positions.ndim in (1, 2) and axes == 1:
+        given = positions.shape[-1]
+        if given != tokens and given == heads:  # in this order: exporters keep what is compared
+            raise ValueError(f"{name} has {given} tokens, {name[0]} has {tokens}{TRANSPOSE_HINT}")
+    position.check(name, positions, tokens, tokens_of.shape[0], axes)
+
+
+def plain_axes(encodings: Sequence[Encoding], axes: int) -> bool:
+    """Whether positions of one coordinate will do, for all that want several: M-RoPE's of text are equal."""
+    return axes > 1 and all(encoding.plain_positions for encoding in encodings if encoding.axes > 1)
+
+
+def is_plain(positions: Tensor | None, tokens_of: Tensor, axes: int) -> bool:
+    """Whether these are positions of one coordinate: none, ``(tokens,)`` or ``(batch, tokens)``."""
+    if positions is None:
+        return True
+    if not isinstance(positions, Tensor):
+        return False
+    shape, tokens = tuple(positions.shape), tokens_of.shape[2]
+    coordinates = len(shape) == 2 and shape == (tokens, axes)
+    return len(shape) == 1 or (len(shape) == 2 and shape[-1] == tokens and not coordinates)
+
+
+def plain_positions(
+    encodings: Sequence[Encoding],
+    q: Tensor,
+    k: Tensor,
+    q_pos: Tensor | None,
+    k_pos: Tensor | None,
+    causal: Causal | None,
+    axes: int,
+) -> tuple[Tensor | None, Tensor | None, Causal | None]:
+    """Positions of text, given or default, on all ``axes``, and its order; anything else as it came."""
+    if not (plain_axes(encodings, axes) and is_plain(q_pos, q, axes) and is_plain(k_pos, k, axes)):
+        return q_pos, k_pos, causal
+    if q_pos is None and k_pos is None:
+        k_pos = torch.arange(k.shape[2], device=q.device)
+        q_pos = k_pos[k.shape[2] - q.shape[2] :] if q.shape[2] <= k.shape[2] else k_pos
+    q_pos, k_pos = (None if p is None else position.on_all_axes(p, axes) for p in (q_pos, k_pos))
+    return q_pos, k_pos, True if causal is None else causal
+
+
+def without_coordinates(positions: Tensor | None, tokens_of: Tensor) -> Tensor | None:
+    """Positions that nobody reads, ``(tokens, axes)`` or ``(batch, tokens, axes)`` brought to one coordinate."""
+    if not isinstance(positions, Tensor):
+        return positions
+    batch, tokens, shape = tokens_of.shape[0], tokens_of.shape[2], positions.shape
+    rows = positions.ndim == 2 and shape[0] == tokens
+    if rows and (tokens == batch or tokens == 1):  # asked first: a compiler keeps whatever sizes are compared
+        rows = shape[1] != tokens
+    return positions[..., 0] if positions.ndim == 3 or rows else positions
 
 
 def check_order(q: Tensor, k: Tensor, causal: Causal) -> None:
@@ -121,192 +326,6 @@ def check_key_order(
             f"k_pos must grow with the index among the keys that a query attends to, as {type(ordered[0]).__name__} "
             "goes by the order of the tokens: sort keys and values (and x or token_states) by position"
         )
-
-
-def as_list(encodings: Iterable[nn.Module]) -> list[Encoding]:
-    """The encodings as a list; a ValueError for anything that is none. What the list holds `check_encodings` checks."""
-    if isinstance(encodings, Encoding):
-        raise ValueError(f"encodings must be a list, got one encoding: pass [{type(encodings).__name__}(...)]")
-    if encodings is None or isinstance(encodings, str | dict | Tensor) or not isinstance(encodings, Iterable):
-        raise ValueError(f"encodings must be a list of encodings, [] for none, got {shown(encodings)}")
-    return cast("list[Encoding]", list(encodings))
-
-
-def check_encodings(encodings: Sequence[Encoding], num_heads: int, tokens: int | None = None) -> None:
-    """Raise a ValueError where an encoding cannot take part in attention.
-
-    Args:
-        encodings: as `as_list` gives them.
-        num_heads: of the queries.
-        tokens: queries, where they are known: heads and tokens may have changed places.
-    """
-    weights = 0
-    for encoding in encodings:
-        if not isinstance(encoding, Encoding):
-            is_class = isinstance(encoding, type) and issubclass(encoding, Encoding)
-            hint = (
-                f": {encoding.__name__}(...) makes one"
-                if is_class
-                else ": posenc.create_encoding(name) makes one by its name"
-            )
-            raise ValueError(f"encodings must hold encodings, got {shown(encoding)}{hint}")
-        hook_point_of(encoding)
-        if isinstance(encoding, EmbeddingEncoding):
-            name = type(encoding).__name__
-            raise ValueError(f"encodings: {name} acts on token embeddings; call it on x before the projections")
-        heads = getattr(encoding, "num_heads", num_heads)
-        if heads != num_heads:
-            hint = TRANSPOSE_HINT if heads == tokens else ""
-            raise ValueError(f"num_heads of {type(encoding).__name__} is {heads}, but q has {num_heads} heads{hint}")
-        weights += isinstance(encoding, WeightEncoding)
-    if weights > 1:
-        raise ValueError("encodings must hold at most one encoding that replaces softmax")
-    _check_replacing(encodings)
-
-
-def _check_replacing(encodings: Sequence[Encoding]) -> None:
-    """Raise a ValueError where an encoding is combined with another that computes its own products of q and k."""
-    scores = [e for e in encodings if isinstance(e, ScoreEncoding)]
-    replacing = [e for e in scores if e.scope.replaces]
-    if not replacing:
-        return
-    name = type(replacing[0]).__name__
-    for other in encodings:
-        if isinstance(other, RotaryEncoding):
-            kind = type(other).__name__
-            raise ValueError(
-                f"encodings must not hold {kind} with {name}, which rotates q and k itself: pass {kind} to it"
-            )
-        reads = isinstance(other, ScoreEncoding | WeightEncoding) and other.reads.rotated
-        if reads and other is not replacing[0]:
-            raise ValueError(
-                f"encodings must not hold {type(other).__name__} with {name}: it reads q and k as one rotation "
-                f"leaves them, and under {name} there are several"
-            )
-    if scores[0] is not replacing[0] or len(replacing) > 1:
-        other_name = type(scores[0] if scores[0] is not replacing[0] else replacing[1]).__name__
-        raise ValueError(f"encodings must hold {name} before all that change scores, and once, got {other_name}")
-
-
-def fill_positions(
-    q: Tensor, k: Tensor, q_pos: Tensor | None, k_pos: Tensor | None, axes: int
-) -> tuple[Tensor, Tensor] | None:
-    """Positions checked; None for the default: keys 0 … n − 1, queries the last of them."""
-    queries, keys = q.shape[2], k.shape[2]
-    either = k_pos if q_pos is None else q_pos
-    if either is None:
-        if axes > 1:
-            raise ValueError(
-                f"q_pos and k_pos must be given: these encodings want {axes} coordinates a position; "
-                "posenc.positions.grid(rows, columns) makes the positions of an image"
-            )
-        return None
-    if (q_pos is None or k_pos is None) and queries != keys:
-        missing = "q_pos" if q_pos is None else "k_pos"
-        raise ValueError(f"{missing} must be given as well: q has {queries} tokens, k has {keys}")
-    for name, positions, of in (("q_pos", q_pos, q), ("k_pos", k_pos, k)):
-        if positions is not None:
-            if isinstance(positions, Tensor) and positions.ndim in (1, 2) and axes == 1:
-                tokens = positions.shape[-1]
-                if tokens != of.shape[2] and tokens == of.shape[1]:  # in this order: exporters keep what is compared
-                    raise ValueError(f"{name} has {tokens} tokens, {name[0]} has {of.shape[2]}{TRANSPOSE_HINT}")
-            position.check(name, positions, of.shape[2], q.shape[0], axes)
-    of_queries, of_keys = either if q_pos is None else q_pos, either if k_pos is None else k_pos
-    return position.wide(of_queries.to(q.device)), position.wide(of_keys.to(q.device))
-
-
-def plain_axes(encodings: Sequence[Encoding], axes: int) -> bool:
-    """Whether positions of one coordinate will do, for all that want several: M-RoPE's of text are equal."""
-    return axes > 1 and all(encoding.plain_positions for encoding in encodings if encoding.axes > 1)
-
-
-def is_plain(positions: Tensor | None, of: Tensor, axes: int) -> bool:
-    """Whether these are positions of one coordinate: none, ``(tokens,)`` or ``(batch, tokens)``."""
-    if positions is None:
-        return True
-    shape, tokens = tuple(positions.shape), of.shape[2]
-    coordinates = len(shape) == 2 and shape == (tokens, axes)
-    return len(shape) == 1 or (len(shape) == 2 and shape[-1] == tokens and not coordinates)
-
-
-def without_coordinates(positions: Tensor | None, of: Tensor) -> Tensor | None:
-    """Positions that nobody reads, ``(tokens, axes)`` or ``(batch, tokens, axes)`` brought to one coordinate."""
-    if not isinstance(positions, Tensor):
-        return positions
-    batch, tokens, shape = of.shape[0], of.shape[2], positions.shape
-    rows = positions.ndim == 2 and shape[0] == tokens
-    if rows and (tokens == batch or tokens == 1):  # asked first: a compiler keeps whatever sizes are compared
-        rows = shape[1] != tokens
-    return positions[..., 0] if positions.ndim == 3 or rows else positions
-
-
-def causal_order(causal: object, axes: int = 1) -> Causal:
-    """The order that ``causal`` means: True, False or "positions". Numbers and numpy's bools count by their value.
-
-    Args:
-        causal: as it was given; None: True, where positions have one coordinate.
-        axes: coordinates of a position, 0 where nobody reads any.
-    """
-    if causal is None and axes < 2:
-        return True
-    if causal is None:
-        raise ValueError(
-            f"causal must be stated where positions have {axes} coordinates: causal=False for the patches of an image, "
-            "which attend to one another in both directions, causal=True for tokens of a stream in their order"
-        )
-    if isinstance(causal, str) and causal == "positions":
-        return "positions"
-    truth = truth_of(causal)
-    if truth is not None:
-        return truth
-    hint = ": take .item() of it" if isinstance(causal, Tensor) else ""
-    raise ValueError(f"causal must be True, False or 'positions', got {shown(causal)}{hint}")
-
-
-def check_window(window: int | None) -> int | None:
-    """Raise a ValueError unless a window is a whole number of tokens."""
-    if window is not None and (isinstance(window, bool) or not isinstance(window, int) or not 1 <= window <= LONGEST):
-        raise ValueError(
-            f"window must be an integer from 1 to 2^53, the tokens that a query attends to, got {shown(window)}"
-        )
-    return window
-
-
-def check_length(length: int | None) -> int | None:
-    """Raise a ValueError unless a declared length is a whole number of tokens."""
-    if length is not None and (
-        isinstance(length, bool) or not isinstance(length, int | torch.SymInt) or not 1 <= length <= LONGEST
-    ):
-        raise ValueError(f"length must be an integer from 1 to 2^53, in tokens, got {length!r}")
-    return length
-
-
-def check_tolerance(tolerance: float) -> float:
-    """Raise a ValueError unless a tolerance is a share of a row's weight."""
-    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 <= tolerance < 1:
-        raise ValueError(
-            f"tolerance must be at least 0 and below 1, a share of each row's weight, got {shown(tolerance)}"
-        )
-    return float(tolerance)
-
-
-def check_scale(scale: float | None, head_dim: int) -> float:
-    """The factor on q·k; a ValueError unless it is a finite number."""
-    if scale is None:
-        return float(head_dim**-0.5)
-    scalar = type(scale).__module__ == "numpy" and getattr(scale, "ndim", 0) == 0
-    number = scale.item() if scalar else scale  # type: ignore[attr-defined]
-    if not isinstance(number, bool) and isinstance(number, int | float | torch.SymFloat) and _finite(number):
-        return float(number)
-    hint = ": multiply q by it" if isinstance(scale, Tensor) else ""
-    raise ValueError(f"scale must be a finite number, or None for 1/√head_dim, got {shown(scale)}{hint}")
-
-
-def _finite(number: float | torch.SymFloat) -> bool:
-    try:
-        return -math.inf < float(number) < math.inf  # compilers cannot trace math.isfinite of a symbol
-    except OverflowError:  # an integer beyond all floats
-        return False
 
 
 def check_mask(mask: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
@@ -367,6 +386,100 @@ def check_segments(
             raise ValueError(f"segments of {name} must be (*batch, {tokens}), got {tuple(part.shape)}")
     of_queries, of_keys = (part.to(q.device) for part in segments)
     return of_queries if of_queries.ndim == 2 else of_queries[None], of_keys if of_keys.ndim == 2 else of_keys[None]
+
+
+def token_states_of(
+    encodings: Sequence[Encoding],
+    x: Tensor | None,
+    token_states: Sequence[Tensor | None] | None,
+    k: Tensor,
+) -> list[Tensor | None]:
+    """What each encoding keeps of the keys' tokens: given, or made from x; None where it keeps nothing."""
+    batch, keys = k.shape[0], k.shape[2]
+    if token_states is not None:
+        if x is not None:
+            raise ValueError("token_states and x must not both be given: token_states are what token_state(x) gave")
+        if not isinstance(token_states, Sequence) or isinstance(token_states, str):
+            raise ValueError(f"token_states must be a list with one entry per encoding, got {shown(token_states)}")
+        if len(token_states) != len(encodings):
+            raise ValueError(
+                f"token_states must hold one entry per encoding ({len(encodings)}), got {len(token_states)}"
+            )
+        for encoding, entry in zip(encodings, token_states, strict=True):
+            if entry is None:
+                continue
+            if not isinstance(entry, Tensor) or entry.ndim < 3 or entry.shape[2] != keys:
+                raise ValueError(
+                    f"token_states of {type(encoding).__name__} must be what its token_state(x) gave for these keys, "
+                    f"(batch, heads, {keys}, ...) or None, got {shown(entry)}"
+                )
+        return list(token_states)
+    if x is None:
+        return [None] * len(encodings)
+    if not isinstance(x, Tensor):
+        raise ValueError(f"x must be a tensor (batch, keys, dim) = ({batch}, {keys}, dim), got {shown(x)}")
+    if x.ndim != 3 or x.shape[:2] != (batch, keys):
+        hint = TRANSPOSE_HINT if x.ndim == 3 and x.shape[1] == k.shape[1] != keys else ""
+        raise ValueError(f"x must be (batch, keys, dim) = ({batch}, {keys}, dim), got {tuple(x.shape)}{hint}")
+    if batch == 0:
+        return [None] * len(encodings)
+    return [e.token_state(x) if isinstance(e, ScoreEncoding) else None for e in encodings]
+
+
+def lacking_token_state(encoding: ScoreEncoding, token_states: Tensor | None) -> ValueError | None:
+    """The error of an encoding that failed in a call without x, though it keeps something of x; None elsewhere."""
+    if token_states is not None or type(encoding).token_state is ScoreEncoding.token_state:
+        return None
+    name = type(encoding).__name__
+    return ValueError(
+        f"{name} failed without x=..., the layer's input for the keys, of which its token_state(x) keeps some"
+    )
+
+
+def check_window(window: int | None) -> int | None:
+    """Raise a ValueError unless a window is a whole number of tokens."""
+    if window is not None and (isinstance(window, bool) or not isinstance(window, int) or not 1 <= window <= LONGEST):
+        raise ValueError(
+            f"window must be an integer from 1 to 2^53, the tokens that a query attends to, got {shown(window)}"
+        )
+    return window
+
+
+def check_length(length: int | None) -> int | None:
+    """Raise a ValueError unless a declared length is a whole number of tokens."""
+    if length is not None and (
+        isinstance(length, bool) or not isinstance(length, int | torch.SymInt) or not 1 <= length <= LONGEST
+    ):
+        raise ValueError(f"length must be an integer from 1 to 2^53, in tokens, got {length!r}")
+    return length
+
+
+def check_tolerance(tolerance: float) -> float:
+    """Raise a ValueError unless a tolerance is a share of a row's weight."""
+    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 <= tolerance < 1:
+        raise ValueError(
+            f"tolerance must be at least 0 and below 1, a share of each row's weight, got {shown(tolerance)}"
+        )
+    return float(tolerance)
+
+
+def check_scale(scale: float | None, head_dim: int) -> float:
+    """The factor on q·k; a ValueError unless it is a finite number."""
+    if scale is None:
+        return float(head_dim**-0.5)
+    scalar = type(scale).__module__ == "numpy" and getattr(scale, "ndim", 0) == 0
+    number = scale.item() if scalar else scale  # type: ignore[attr-defined]
+    if not isinstance(number, bool) and isinstance(number, int | float | torch.SymFloat) and _finite(number):
+        return float(number)
+    hint = ": multiply q by it" if isinstance(scale, Tensor) else ""
+    raise ValueError(f"scale must be a finite number, or None for 1/√head_dim, got {shown(scale)}{hint}")
+
+
+def _finite(number: float | torch.SymFloat) -> bool:
+    try:
+        return -math.inf < float(number) < math.inf  # compilers cannot trace math.isfinite of a symbol
+    except OverflowError:  # an integer beyond all floats
+        return False
 
 
 def check_softcap(softcap: float | None) -> float | None:

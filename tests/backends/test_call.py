@@ -8,9 +8,8 @@ import pytest
 import torch
 
 import posenc
-from posenc import FIRE, KERPLE, ALiBi, CoPE, RoPE, ScoreEncoding, Shaw, T5Bias, attention, explain_backend
+from posenc import FIRE, KERPLE, ALiBi, RoPE, ScoreEncoding, Shaw, T5Bias, attention, explain_backend
 from posenc.attend import BACKENDS as ALL_BACKENDS
-from posenc.call import prepare_call
 from tests.samples import BACKENDS, gap, qkv
 
 EACH_BACKEND = pytest.mark.parametrize("backend", BACKENDS)
@@ -76,15 +75,6 @@ def test_attention_is_a_function_and_no_package():
     assert callable(posenc.attention)
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("posenc.attention")
-
-
-def test_the_static_part_is_equal_for_the_steps_of_a_generation():
-    """A cache can be keyed by it: encodings and options, whatever the tensors and their lengths."""
-    encodings = [RoPE(8), ALiBi(4), CoPE(8, max_position=4)]
-    parts = {prepare_call(*qkv(1, 4, 1, keys), encodings, causal=True).static for keys in (5, 6)}
-    assert len(parts) == 1
-    rest = [prepare_call(*qkv(1, 4, 1, 5), encodings, **option).static for option in ({"scale": 1.0}, {"window": 3})]
-    assert len({*parts, *rest}) == 3
 
 
 @pytest.mark.parametrize("make", [lambda: T5Bias(4, init_std=1.0), lambda: KERPLE(4), lambda: FIRE(4)])

@@ -8,7 +8,7 @@ from torch.nn.modules.module import register_module_forward_hook
 
 from posenc import PositionInterpolation, RoPE, YaRN, attention
 from posenc.layers import KVCache, SelfAttention
-from posenc.positions._counted import counted, is_counted
+from posenc.positions.checking import default_positions, is_default
 from posenc.rotary import _default_tables as default_tables
 from tests.samples import gap, qkv
 
@@ -105,7 +105,7 @@ def test_a_table_of_default_positions_is_computed_once_and_equals_a_fresh_one():
         for _ in range(3):
             attention(q, k, v, [rope])
     assert sum(event.name == "aten::cos" for event in profile.function_events) == 1
-    kept = default_tables.default_table(rope._fixed, counted(0, 40, torch.device("cpu")), torch.float32)
+    kept = default_tables.default_table(rope._fixed, default_positions(40, torch.device("cpu")), torch.float32)
     for got, expected in zip(kept, RoPE(8).table(torch.arange(40)), strict=True):
         assert torch.equal(got, expected)
 
@@ -127,11 +127,11 @@ def test_all_tables_of_the_process_have_one_limit(monkeypatch):
 
 
 def test_positions_that_were_written_into_are_counted_anew():
-    positions = counted(0, 7, torch.device("cpu"))
-    assert counted(0, 7, torch.device("cpu")) is positions
+    positions = default_positions(7, torch.device("cpu"))
+    assert default_positions(7, torch.device("cpu")) is positions
     positions += 1
-    assert counted(0, 7, torch.device("cpu")).tolist() == [0, 1, 2, 3, 4, 5, 6]
-    assert not is_counted(positions)
+    assert default_positions(7, torch.device("cpu")).tolist() == [0, 1, 2, 3, 4, 5, 6]
+    assert not is_default(positions)
 
 
 def test_tables_follow_the_position_and_not_the_default_device():

@@ -7,8 +7,8 @@ A call is validated and written down once (`posenc.call.AttentionCall`); each ba
     run(call)        the result, ``(batch, heads, queries, value_dim)`` in the dtype of q
 
 `dense` is the definition, which every other backend equals in values and gradients up to rounding. `BACKENDS` lists
-them, `preference` orders them. Backends know hook points and the structures that encodings state, never a concrete
-encoding.
+them, `posenc.attend.preferred` orders them. Backends know hook points and the structures that encodings state, never a
+concrete encoding.
 
 Importing this package registers the operators that exported graphs call (`torch.export.load` needs them).
 """

@@ -13,7 +13,7 @@ from torch import Tensor
 from posenc.call import AttentionCall, widen
 from posenc.encoding import ScoreEncoding, WeightEncoding, softcapped
 from posenc.heads import by_key_head
-from posenc.token_states import lacking_token_state
+from posenc.validate import lacking_token_state
 
 
 def refuses(call: AttentionCall) -> str | None:

@@ -76,10 +76,10 @@ def block(call: AttentionCall, start: int, stop: int) -> AttentionCall:
     In the causal order by index they are the last of the keys that are left, keys 0, 1, … in every case.
     """
     queries, keys = call.q.shape[2], call.k.shape[2]
-    axis = -1 if call.axes == 1 else -2
+    axis, q_pos, k_pos = -1 if call.axes == 1 else -2, call.q_pos, call.k_pos
     some = call.replace(
         q=call.q[:, :, start:stop],
-        positions=call.positions.part(start, stop, keys, axis),
+        positions=(q_pos.narrow(axis, start, stop - start), k_pos),
         aligned=False,
         unrotated=None if call.unrotated is None else (call.unrotated[0][:, :, start:stop], call.unrotated[1]),
         dropout=None if call.dropout is None else call.dropout.after(start),
@@ -94,7 +94,7 @@ def block(call: AttentionCall, start: int, stop: int) -> AttentionCall:
     return some.replace(
         k=call.k[:, :, :seen],
         v=call.v[:, :, :seen],
-        positions=call.positions.part(start, stop, seen, axis),
+        positions=(q_pos.narrow(axis, start, stop - start), k_pos.narrow(axis, 0, seen)),
         score_states=tuple(f if f is None else f[:, :, :seen] for f in call.score_states),
         weight_state=None if call.weight_state is None else call.weight_state[:, :, :seen],
         mask=mask,

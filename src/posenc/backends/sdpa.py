@@ -55,8 +55,7 @@ def refuses_by_name(call: AttentionCall) -> str | None:
 
 def bare(call: AttentionCall) -> bool:
     """Whether nothing is added to the scores and the kernel's own flag, or no mask, says what is visible."""
-    static = call.static
-    if static.bias or static.score or static.weight is not None or static.softcap is not None or call.masked:
+    if call.bias or call.score or call.weight is not None or call.softcap is not None or call.masked:
         return False
     return not call.causal or call.q.shape[2] == 1 or _square(call)
 

@@ -30,18 +30,18 @@ from posenc.attend import Backend, attention
 from posenc.distributed.shards import agree, check_group, gathered, place, runs
 from posenc.dropout import check_dropout
 from posenc.encoding import Encoding, RotaryEncoding, ScoreEncoding, no_autocast
-from posenc.factory_kwargs import suggests_argument_names
 from posenc.rotate import rotated
-from posenc.token_states import token_states_of
 from posenc.validate import (
     as_list,
-    check_causal,
+    axes_of,
     check_encodings,
     check_length,
     check_segments,
     check_softcap,
     check_tensors,
     check_window,
+    suggests_argument_names,
+    token_states_of,
 )
 
 _SAME_ON_ALL_RANKS = (
@@ -197,7 +197,7 @@ def _check(
     check_encodings(encodings, q.shape[1])
     if q.shape[2] != tokens:
         raise ValueError(f"q, k and v must be of the same tokens, got {q.shape[2]} in q and {tokens} in k")
-    if check_causal(True, encodings) > 1:
+    if axes_of(encodings) > 1:
         raise ValueError("encodings: places in a text have one coordinate, these want several a position")
     if not isinstance(positions, Tensor) or positions.shape != (tokens,):
         got = tuple(positions.shape) if isinstance(positions, Tensor) else type(positions).__name__

@@ -22,14 +22,14 @@ from posenc.positions.videos import on_all_axes
 from posenc.rotate import near_origin
 from posenc.validate import (
     as_list,
-    check_causal,
+    axes_of,
+    causal_order,
     check_encodings,
     check_length,
     check_mask,
     check_scale,
     check_softcap,
     check_window,
-    coordinates_of,
     is_plain,
     plain_axes,
 )
@@ -85,10 +85,9 @@ class SelfAttention(nn.Module):
         encodings = as_list(encodings)
         inside = [e for e in encodings if not isinstance(e, EmbeddingEncoding)]
         check_encodings(inside, num_heads)
-        self.plain_positions = plain_axes(encodings, coordinates_of(encodings))
-        causal = True if causal is None and self.plain_positions else causal
-        axes = check_causal(causal, encodings)
-        causal = True if causal is None else causal
+        axes = axes_of(encodings)
+        self.plain_positions = plain_axes(encodings, axes)
+        causal = causal_order(True if causal is None and self.plain_positions else causal, encodings, axes)
         self.axes = max(axes, 1) if isinstance(causal, str) else axes  # coordinates of a position; 0: not read
         self.dim, self.num_heads, self.num_kv_heads, self.head_dim = dim, num_heads, num_kv_heads, head_dim
         check_scale(scale, head_dim)

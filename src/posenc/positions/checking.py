@@ -2,12 +2,41 @@
 
 from __future__ import annotations
 
+from weakref import WeakValueDictionary
+
 import torch
 from torch import Tensor
 
 from posenc.arguments import MOST_AXES, check_whole, shown
+from posenc.tracing import stand_ins
 
 NOWHERE = -(2**31)  # exact in int32, float32 and whatever is wider
+_DEFAULTS: WeakValueDictionary[tuple[int, torch.device], Tensor] = WeakValueDictionary()
+_MARK = "_posenc_default"  # an attribute of the tensor itself: no view and no result of an operation has it
+
+
+def default_positions(tokens: int, device: torch.device) -> Tensor:
+    """The numbers from 0 to ``tokens`` − 1, int64, one tensor for as long as somebody keeps it; not to be written into.
+
+    Calls of one size share it, so that a rotation knows its table again without looking at a value. A tensor that was
+    written into all the same is never handed out again.
+    """
+    if stand_ins():
+        return torch.arange(tokens, device=device)
+    known = _DEFAULTS.get((tokens, device))
+    if known is not None and known._version == 0:
+        return known
+    with torch.inference_mode(False):  # an inference tensor has no version to tell by
+        numbers = torch.arange(tokens, device=device)
+    if type(numbers) is Tensor:
+        setattr(numbers, _MARK, True)
+        _DEFAULTS[tokens, device] = numbers
+    return numbers
+
+
+def is_default(positions: Tensor) -> bool:
+    """Whether this is a tensor of `default_positions`, and nobody has written into it."""
+    return hasattr(positions, _MARK) and positions._version == 0 and not stand_ins()
 
 
 def nowhere(positions: Tensor, axes: int) -> Tensor:
@@ -31,7 +60,8 @@ def nowhere(positions: Tensor, axes: int) -> Tensor:
 
 def check(name: str, positions: Tensor, tokens: int, batch: int, axes: int = 1) -> None:
     """Raise a ValueError that names ``name`` unless the positions fit ``tokens`` tokens of ``batch`` rows."""
-    _check_tensor(name, positions)
+    if not isinstance(positions, Tensor):
+        _check_tensor(name, positions)
     if not isinstance(axes, int) or axes != 1:
         check_whole("axes", axes, most=MOST_AXES)
     if not (isinstance(tokens, int) and isinstance(batch, int)):
@@ -56,7 +86,8 @@ def check(name: str, positions: Tensor, tokens: int, batch: int, axes: int = 1) 
 
 def check_dtype(name: str, positions: Tensor) -> None:
     """Raise a ValueError for positions that cannot count: bool, complex, float16, bfloat16 (exact only to 256)."""
-    _check_tensor(name, positions)
+    if not isinstance(positions, Tensor):
+        _check_tensor(name, positions)
     dtype = positions.dtype
     if dtype in (torch.bool, torch.float16, torch.bfloat16) or dtype.is_complex:
         raise ValueError(
@@ -80,7 +111,8 @@ def span(positions: Tensor) -> Tensor:
 
 def wide(positions: Tensor) -> Tensor:
     """Integer positions as int64, in which no difference wraps around; floating ones as they are."""
-    _check_tensor("positions", positions)
+    if not isinstance(positions, Tensor):
+        _check_tensor("positions", positions)
     if positions.is_floating_point() or positions.dtype == torch.int64:
         return positions
     if positions.is_complex():

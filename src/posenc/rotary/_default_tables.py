@@ -1,7 +1,8 @@
 """Rotation tables of default positions, kept for the next call: all of the process within one limit of bytes.
 
-Calls without positions share one tensor of them (`posenc.positions._counted`), by which a table is known again without
-looking at a value. It is the table that was computed first, so it equals a fresh computation bit for bit.
+Calls without positions share one tensor of them (`posenc.positions.checking.default_positions`), by which a table is
+known again without looking at a value. It is the table that was computed first, so it equals a fresh computation bit
+for bit.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from posenc.encoding import Table
-from posenc.positions._counted import is_counted
+from posenc.positions.checking import is_default
 from posenc.rotary._rotation_table import RotationTable
 
 LIMIT = 64 * 2**20  # bytes of all tables and positions that are kept
@@ -39,7 +40,7 @@ def default_table(frequencies: RotationTable, positions: Tensor, dtype: torch.dt
         positions: as they came.
         dtype: of the table.
     """
-    if not is_counted(positions):
+    if not is_default(positions):
         return None
     key = (id(positions), id(frequencies), dtype)
     known = _KEPT.get(key)

@@ -38,7 +38,7 @@ from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.host import check_base, geometric
 from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
 from posenc.frequencies.rotation import Layout
-from posenc.positions._counted import is_counted
+from posenc.positions.checking import is_default
 from posenc.rotary._rotate import rotate_pairs
 from posenc.score._members import products
 from posenc.tracing import has_values
@@ -133,7 +133,7 @@ class XPos(ScoreEncoding):
 
         Numbers are looked at only where they exist and are no default: a look waits for the device.
         """
-        if is_counted(k_pos) or not has_values(k_pos) or not has_values(q_pos):
+        if is_default(k_pos) or not has_values(k_pos) or not has_values(q_pos):
             return q_pos.shape[-1] <= reach
         first, last = q_pos.amin(-1), q_pos.amax(-1)
         beyond = (k_pos.amax(-1) - last).clamp(min=0) if k_pos.shape[-1] else 0
