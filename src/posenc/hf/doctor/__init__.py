@@ -6,7 +6,8 @@
     print(compare("my-model", "my-merge"))   # what differs between two in their positions
 
 examine       chooses the checks, and lists what was not checked
-tensor_checks compares the tensors of a folder with its config, from headers;  gguf_tensors: a GGUF file with its keys
+tensors       what transformers' loader says of a folder's tensors, and what it drops in silence;  loader asks it
+table_values  NaN, zeros and saved frequencies;  weight_files: damaged, truncated, missing
 file_checks   a configuration and other programs' files;  model_checks: a live model, its modules and its loss
 config_checks keys that contradict one another;  releases: bases and scalings of published models
 side_files    limits of tokenizer, generation, sentence-transformers and preprocessors

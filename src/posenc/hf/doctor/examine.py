@@ -13,10 +13,9 @@ from posenc.arguments import check_flag, check_whole, shown
 from posenc.hf.config.rope_config import RopeConfig
 from posenc.hf.doctor.corrections import has_remote_code
 from posenc.hf.doctor.file_checks import PARAMS, on_folder, read_or_finding
-from posenc.hf.doctor.gguf_tensors import on_gguf
 from posenc.hf.doctor.report import Report, report_of
 from posenc.hf.doctor.side_files import SIDE_FILES
-from posenc.hf.doctor.tensor_checks import TensorReport, on_weights
+from posenc.hf.doctor.tensors import TensorReport, on_weights
 from posenc.hf.doctor.weight_files import ADAPTER, Weights, on_adapter, on_weight_files
 from posenc.hf.findings import CONFIG, Finding
 from posenc.hf.limits import TOKENS, is_count
@@ -72,7 +71,6 @@ def examine(
     if folder is not None:
         tensors = on_weights(folder, load_config(source), read)
     elif path is not None and path.suffix == ".gguf":
-        tensors = TensorReport(*on_gguf(path))
         findings = [_for_gguf(finding, _form_of(path), path) for finding in findings]
     checked, not_checked = coverage(source, read is not None, tensors, weights=weights)
     if folder is not None and read is not None:
@@ -127,7 +125,9 @@ def coverage(
         extra_files = [name for name in files if name != config_file(path).name]
         checked += [name if name == PARAMS else f"lengths in {name}" for name in extra_files]
     if tensors is None:
-        not_checked.append("tensors, since a configuration alone was given")
+        is_gguf = path is not None and path.suffix == ".gguf"
+        why = "which llama.cpp compares with the keys itself" if is_gguf else "since a configuration alone was given"
+        not_checked.append(f"tensors, {why}")
     else:
         checked += tensors.checked
         not_checked += tensors.not_checked
@@ -148,7 +148,7 @@ def is_adapter(folder: Path) -> bool:
 def _of_adapter(folder: Path) -> Report:
     """A report on the files of an adapter, whose positions the base decides."""
     adapter = Weights(folder)
-    findings = [*on_weight_files(folder, adapter), *on_adapter(folder, adapter)]
+    findings = [*on_weight_files(folder, adapter), *on_adapter(folder)]
     not_checked = ["positions, which the base's config decides: examine the base, or the merged model"]
     return report_of(str(folder), findings, [ADAPTER, "weight files are whole"], not_checked)
 

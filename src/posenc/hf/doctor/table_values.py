@@ -14,12 +14,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from posenc.hf.config.rope_config import RopeConfig
 from posenc.hf.config.text_config import max_length
 from posenc.hf.doctor.corrections import keys_for, single, text_path
-from posenc.hf.doctor.position_tables import TABLE
-from posenc.hf.families.saved_tensors import ALWAYS_SINKS, NORMS_AROUND_ONE, PATCHES_AT_RANDOM
 from posenc.hf.findings import Finding
 from posenc.hf.limits import BASE
 from posenc.hf.sources.tensor_files import Entry
 
+TABLE = re.compile(r"(?:^|\.)(wpe|positions_embed|position_embeddings?|embed_positions|pos_embed)(\.weight)?$")
+_ALWAYS_SINKS = ("gpt_oss", "openai_privacy_filter")  # in every layer; these do not begin as zeros
+_PATCHES_AT_RANDOM = ("dinov2", "dinov2_with_registers", "vit")  # whose tables of patches do not begin as zeros
+_NORMS_AROUND_ONE = (  # whose norms multiply by the weight itself, where others multiply by 1 + weight
+    "exaone4", "olmo2", "olmo3", "olmoe", "qwen3", "qwen3_moe", "qwen3_omni_moe_text", "qwen3_vl_moe_text",
+    "qwen3_vl_text",
+)  # fmt: skip
 _TYPES = {"F64": "d", "F32": "f", "F16": "e", "BF16": ""}
 _ROWS, _FEW_ROWS = 256, 24  # of one tensor, until `_BUDGET` is spent, and from then on
 _BUDGET = 1 << 22  # bytes
@@ -59,15 +64,15 @@ def decoded_numbers(content: bytes, dtype: str) -> list[float]:
 def _cannot_be_zero(name: str, model_type: str) -> bool:
     """Whether zeros in a tensor mean that it was lost: other tables begin as zeros, or mean 1 by a zero."""
     if name.endswith(("sinks", "attention_sink_bias")):
-        return model_type in ALWAYS_SINKS
+        return model_type in _ALWAYS_SINKS
     if "norm" in name:
-        return model_type in NORMS_AROUND_ONE
+        return model_type in _NORMS_AROUND_ONE
     if name.endswith("inv_freq"):
         return True
     if not TABLE.search(name):
         return False
     return not name.endswith(("position_embeddings", "position_embedding", "pos_embed")) or (
-        model_type in PATCHES_AT_RANDOM
+        model_type in _PATCHES_AT_RANDOM
     )
 
 
@@ -128,10 +133,10 @@ def on_saved_frequencies(entries: Mapping[str, Entry], read: RopeConfig) -> Iter
     if not theta:
         return
     base = _base_of(theta)
-    text = f"of the weights ({name}) has {len(theta)} frequencies from {theta[0]:.4g} to {theta[-1]:.4g} a token, the "
-    text += f"configuration means {len(unscaled)} from {unscaled[0]:.4g} to {unscaled[-1]:.4g}, "
-    text += "which transformers uses: "
-    text += "the model was saved with another rotation" + ("" if base is None else f", of base {base:g}")
+    means = "no geometric series" if base is None else f"a rotation of base {base:g}"
+    text = f"of the weights ({name}, in {entries[name].file.name}) has {len(theta)} frequencies from {theta[0]:.4g} to "
+    text += f"{theta[-1]:.4g} a token, {means}; the configuration means {len(unscaled)} from {unscaled[0]:.4g} to "
+    text += f"{unscaled[-1]:.4g}, which transformers uses: the model was saved with another rotation"
     keys = None
     if base is not None and 2 * len(theta) <= rope.head_dim:
         keys = keys_for(read, rope.replace(base=base, rotary_dim=2 * len(theta)))
@@ -165,7 +170,7 @@ def _base_of(theta: list[float]) -> float | None:
         return None
     steps = [pair / pairs for pair in range(pairs)]
     logarithm = -pairs / (exactly - 1) * math.log(theta[exactly - 1])
-    if logarithm > math.log(BASE):
+    if not 0 < logarithm <= math.log(BASE):
         return None
     exact = math.exp(logarithm)
     if not _close(theta, [exact**-step for step in steps]):

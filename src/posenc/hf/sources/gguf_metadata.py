@@ -297,12 +297,17 @@ def _on_numbers(config: Config, translated: Config, block: Config) -> list[Findi
             text += "with posenc gguf, or give llama.cpp --yarn-beta-fast and --yarn-beta-slow"
             findings.append(Finding(key, text, "gguf-beta-ignored", "fault"))
     kind, longest = translated["model_type"], translated.get("max_position_embeddings")
-    if f"{arch}.rope.freq_base" not in config and is_count(longest) and longest > _LONGEST_OF_DEFAULT:
-        text = (
-            f"is missing: llama.cpp takes 10000, whose slowest pair completes one rotation within {longest:,} tokens; "
-        )
-        text += "a model of this length was likely trained with a larger base"
-        findings.append(Finding("rope.freq_base", text, "gguf-base-lost", "suspicion"))
+    family = ROTATIONS.get(kind)
+    if f"{arch}.rope.freq_base" not in config and family is not None:
+        text = ""
+        if family.base != 10_000 and not family.kinds:
+            text = f"is missing: llama.cpp takes 10000, and transformers' {kind} {family.base:g} where nothing is given"
+        elif is_count(longest) and longest > _LONGEST_OF_DEFAULT:
+            text = f"is missing: llama.cpp takes 10000, whose slowest pair completes one rotation within {longest:,} "
+            text += "tokens; a model of this length was likely trained with a larger base"
+        if text:
+            text += "; convert the checkpoint again, or give llama.cpp --rope-freq-base"
+            findings.append(Finding("rope.freq_base", text, "gguf-base-lost", "suspicion"))
     for name in FACTORS:
         factors = config.get(name, config.get(name.removesuffix(".weight")))
         if (

@@ -1,0 +1,327 @@
+"""The tensors of a folder: what transformers' loader says of them, and what is lost without its saying so.
+
+    tensors-missing     of attention, positions or a layer: they start at random
+    tensors-unread      the file has them, the model does not: they are dropped
+    tensors-differ      another shape; with the one number of the config that would make them fit
+    experts-incomplete  the loader cannot join them
+
+`posenc.hf.doctor.loader` asks; this module tells what concerns positions, attention or whole layers, and which key of
+the config resolves it. A correction is one that the loader was asked about again, and had no complaint left.
+
+Quiet are names that published files have: scales and packed numbers of quantisation, layers that predict further
+tokens, masks and indices that older versions saved, heads of other tasks, and the parts of a whole model of which a
+class takes one.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from posenc.hf.config.rope_config import RopeConfig, read_rope
+from posenc.hf.doctor.corrections import has_remote_code
+from posenc.hf.doctor.loader import CannotAskError, Loaded, Shape, ask_loader, layer_of
+from posenc.hf.doctor.table_values import on_saved_frequencies, on_values
+from posenc.hf.doctor.weight_files import Weights, on_adapter, on_weight_files
+from posenc.hf.explanation.describe import ranges
+from posenc.hf.findings import Finding, Level
+from posenc.hf.limits import is_count
+from posenc.hf.sources.load import Config
+from posenc.input_files import printable
+
+_POSITIONS = re.compile(
+    r"attn|attention|pos_?emb|position|wpe|relative|rel_|rotary|sinks|r_[wr]_bias|distance_embedding", re.IGNORECASE
+)
+_BUFFERS = re.compile(  # masks, indices and frequencies that older versions saved, and classes make anew
+    r"inv_freq$|position_ids$|relative_position_index$|masked_bias$|(?:attn|attention)\.bias$|periods$|embed_scale$"
+)
+_PREDICTION = re.compile(r"(?:^|\.)(?:mtp\w*|nextn\w*|eh_proj|enorm|hnorm|shared_head)(?:\.|$)")
+_PUBLISHED_AND_UNUSED = re.compile("packing_position_embedding")  # a table that published files have for nothing
+_PACKED_TYPES = ("U8", "I8", "I32", "U32", "I64", "F4", "BOOL")
+_PACKED = re.compile(
+    r"\.(?:qweight|qzeros|weight_packed|weight_shape|g_idx|absmax|quant_map|quant_state\..*|nested_\w+|SCB)$"
+    r"|_blocks$"
+)
+_SCALES = re.compile(
+    r"(?:^|[._])(?:scales?|scale_inv|scale_2|weight_scale\w*|input_scale|activation_scale|[kv]_scale)$"
+)
+_ADDED = 8  # rows at most that a class adds to a table
+_TRIES = 32  # candidates of a correction that the loader is asked about
+
+
+class TensorReport(NamedTuple):
+    """Findings on the tensors of a folder, and what was checked and what not, in words."""
+
+    findings: list[Finding]
+    checked: list[str]
+    not_checked: list[str]
+
+
+def on_weights(folder: Path, config: Config, read: RopeConfig | None) -> TensorReport:
+    """Check the weight files of a folder, and their tensors against its config.
+
+    Args:
+        folder: with weight files, or without.
+        config: of the folder, as it was loaded.
+        read: the same, parsed; None where it could not be.
+    """
+    weights = Weights(folder)
+    findings = [*on_weight_files(folder, weights), *on_adapter(folder)]
+    checked: list[str] = []
+    not_checked = [f"names and shapes in {name}" for name in weights.unread]
+    if not weights.shapes:
+        return TensorReport(findings, checked, not_checked or ["names and shapes of tensors (no weights are read)"])
+    whole = not any(finding.name == "weights-unreadable" for finding in findings)
+    files = weights.files[0] if len(weights.files) == 1 else f"{len(weights.files)} shards"
+    count = f"names and shapes of {len(weights.shapes):,} tensors in {files}"
+    packed, plain = _without_packing(config, weights)
+    try:
+        loaded = ask_loader(config, plain)
+    except CannotAskError as reason:
+        not_checked.append(f"{count} ({reason})")
+    else:
+        checked.append(f"{count}, as transformers loads them")
+        findings += _Told(config, plain, packed, loaded, read).findings(whole=whole)
+        if not whole:
+            not_checked.append("which tensors are missing, since weight files are")
+    values, looked = on_values(weights.entries, read.model_type if read is not None else "")
+    findings += values
+    if looked:
+        checked.append(f"sampled values of {looked:,} tables and norms")
+    if read is not None:
+        findings += on_saved_frequencies(weights.entries, read)
+    if packed:
+        not_checked.append(f"shapes of {len(packed):,} quantised tensors")
+    return TensorReport(findings, checked, not_checked)
+
+
+def _without_packing(config: Config, weights: Weights) -> tuple[list[str], dict[str, Shape]]:
+    """The tensors that a quantisation packs, and the others; its scales, which lie next to either, are in neither."""
+    parts = [config, *(part for part in config.values() if isinstance(part, dict))]
+    quantised = any("quantization_config" in part or "compression_config" in part for part in parts)
+    packed, plain = [], {}
+    for name, shape in weights.shapes.items():
+        entry = weights.entries.get(name)
+        by_type = entry is not None and entry.dtype in _PACKED_TYPES and not _BUFFERS.search(name)
+        if _PACKED.search(name) or (by_type and len(shape) > 1):
+            packed.append(name)
+        elif not (_SCALES.search(name) and (quantised or packed)):
+            plain[name] = shape
+    return packed, plain
+
+
+class _Told:
+    """The findings on what the loader said."""
+
+    def __init__(
+        self, config: Config, shapes: Mapping[str, Shape], packed: list[str], loaded: Loaded, read: RopeConfig | None
+    ) -> None:
+        self.config, self.shapes, self.loaded, self.read = config, shapes, loaded, read
+        self.remote = has_remote_code(config)
+        self.places = {_within(name.rpartition(".")[0]) for name in packed}
+        self.missing = [name for name in loaded.missing if not self._packed(name)]
+        self.unread = [name for name in loaded.unread if not _BUFFERS.search(name)]
+        self.modules = {name[: dot.start()] for name in loaded.names for dot in re.finditer(r"\.", name)} | {""}
+
+    def _packed(self, name: str) -> bool:
+        """Whether a tensor is missing because its numbers lie packed under other names."""
+        place = _within(name.rpartition(".")[0])
+        return any(packed.startswith(place) or place.startswith(packed) for packed in self.places)
+
+    def findings(self, *, whole: bool) -> Iterator[Finding]:
+        """All of them; of missing tensors only where the files are whole."""
+        if self.loaded.error:
+            yield self._finding("", f"{self.loaded.error}: the file does not load", "experts-incomplete")
+            return
+        if self.loaded.differ:
+            yield self._on_differ()
+        missing = [name for name in self.missing if layer_of(name) or _POSITIONS.search(name)]
+        unread = [name for name in self.unread if self._is_lost(name)]
+        keys = self._flag() or self._layers(missing, unread) if whole and (missing or unread) else None
+        if missing and whole:
+            text = f"is missing, {len(missing):,} in all: {_names(missing)}; they start at random, and nothing stops"
+            yield self._finding(missing[0], text, "tensors-missing", keys)
+        if unread:
+            text = f"is dropped as the model loads, which has no place for it, {len(unread):,} in all: "
+            text += _names(unread)
+            yield self._finding(unread[0], text, "tensors-unread", None if missing and whole else keys)
+        yield from self._on_silent()
+
+    def _is_lost(self, name: str) -> bool:
+        """Whether a tensor without a place belongs to a layer or to positions of a part that the model has."""
+        if _PREDICTION.search(name) or self._predicts(name):
+            return False
+        layer = layer_of(name)
+        module = re.sub(r"\.(?:weight|bias)$", "", name)
+        around = (layer or module).rpartition(".")[0]
+        has_part = any(f".{module}".endswith(f".{around}") for module in self.modules)
+        return has_part and (bool(layer) or bool(_POSITIONS.search(name)))
+
+    def _predicts(self, name: str) -> bool:
+        """Whether a tensor lies in a layer with tensors of a head that predicts further tokens."""
+        layer = layer_of(name)
+        return bool(layer) and any(
+            other.startswith(f"{layer}.") and _PREDICTION.search(other) for other in (*self.unread, *self.loaded.silent)
+        )
+
+    def _on_silent(self) -> Iterator[Finding]:
+        """What the class leaves out of its report: a layer behind the last, a table that another scheme replaces."""
+        known = {layer_of(name) for name in self.loaded.names}
+        layers = [name for name in self.loaded.silent if layer_of(name) not in {"", *known} and self._is_lost(name)]
+        if layers:
+            text = f"is dropped without a word, since the class takes it for a head of further tokens: {_names(layers)}"
+            yield self._finding(layers[0], text, "tensors-unread")
+        for name in self.loaded.silent:
+            table = not layer_of(name) and self._is_lost(name) and not _BUFFERS.search(name)
+            if table and not _PUBLISHED_AND_UNUSED.search(name):
+                text = "is dropped without a word: with this config the model has another scheme of positions. Some "
+                text += "published files have such a table unused; if this model was trained with it, the config is "
+                text += "another model's"
+                yield Finding(name, text, "table-dropped")
+
+    def _on_differ(self) -> Finding:
+        patterns: dict[str, str] = {}
+        for name, (have, want) in self.loaded.differ.items():
+            patterns.setdefault(
+                re.sub(r"\d+", "*", name), f"{name} is {_product(have)}, the config makes {_product(want)}"
+            )
+        found = self._numbers()
+        text = "; ".join([*patterns.values()][:3])
+        text += f"; {len(self.loaded.differ):,} tensors in all" if len(self.loaded.differ) > 1 else ""
+        text += ": the file does not load"
+        if not found:
+            return self._finding(next(iter(self.loaded.differ)), text, "tensors-differ")
+        path, key, value, certain = found[0]
+        others = [f"{other} = {number}" for _, other, number, _ in found[1:3]]
+        text += f"; with {key} = {value} everything fits" + (f", as with {' or '.join(others)}" if others else "")
+        certain = certain and len(found) == 1
+        return self._finding(".".join((*path, key)), text, "tensors-differ", {key: value}, certain, ".".join(path))
+
+    def _finding(
+        self, key: str, text: str, name: str, keys: Config | None = None, certain: bool = False, inside: str = ""
+    ) -> Finding:
+        level: Level = "fault"
+        if self.remote:
+            level, keys = "suspicion" if name == "tensors-differ" else "note", None
+            text += "; the folder names code of its own (auto_map), which may have other rules"
+        switch = keys is not None and all(isinstance(value, bool) for value in keys.values())
+        certain = keys is not None and (certain or switch)
+        return Finding(printable(key), text, name, level, keys, certain, inside=inside)
+
+    def _numbers(self) -> list[tuple[tuple[str, ...], str, Any, bool]]:
+        """Values of the config with each of which alone nothing differs: path, key, value, whether it is sure."""
+        axes = {
+            (a, b) for have, want in self.loaded.differ.values() for a, b in zip(have, want, strict=False) if a != b
+        }
+        good, tries = [], 0
+        for path, key, value in _counts(self.loaded.config):
+            for candidate, certain in _candidates(key, value, axes):
+                tries += 1
+                if tries <= _TRIES and self._resolved(path, {key: candidate}):
+                    good.append((path, key, candidate, certain))
+        return good
+
+    def _flag(self) -> Config | None:
+        """The one switch of the config with which nothing is missing or unread; tried where its name fits."""
+        names = " ".join((*self.missing, *self.unread))
+        for word, keys in (("bias", ("attention_bias",)), ("norm", ("use_qk_norm", "qk_layernorm"))):
+            for key in keys if word in names else ():
+                value = not self.config.get(key, False)
+                if self._resolved((), {key: value}):
+                    return {key: value}
+        return None
+
+    def _layers(self, missing: list[str], unread: list[str]) -> Config | None:
+        """The number of layers that the weights have, where it differs and all layers are alike."""
+        key = "num_hidden_layers"
+        numbers = {int(layer_of(name).rpartition(".")[2]) for name in (*missing, *unread) if layer_of(name)}
+        count = self.config.get(key)
+        if not is_count(count) or not numbers:
+            return None
+        value = max(numbers) + 1 if unread else min(numbers)
+        return {key: value} if value and self._resolved((), {key: value}) else None
+
+    def _resolved(self, path: tuple[str, ...], keys: Config) -> bool:
+        """Whether the loader has no complaint with these keys, and the config no new alarm."""
+        changed = copy.deepcopy(self.config)
+        inner = changed
+        for name in path:
+            inner = inner.setdefault(name, {})
+        inner.update(keys)
+        try:
+            again = ask_loader(changed, self.shapes)
+            alarms = set() if self.read is None else {item.name for item in read_rope(changed).findings if item.alarms}
+        except (CannotAskError, ValueError):
+            return False
+        before = set() if self.read is None else {item.name for item in self.read.findings if item.alarms}
+        missing = [name for name in again.missing if not self._packed(name)]
+        left = len(missing) + len([name for name in again.unread if not _BUFFERS.search(name)])
+        fewer = left == 0 or (bool(self.loaded.differ) and left <= len(self.missing) + len(self.unread))
+        return fewer and not again.differ and not again.error and alarms <= before
+
+
+_SIZES = re.compile(r"head|multi_query|hidden_size|n_embd|d_model|d_kv|embed_dim|rank|position|ctx|image_size|bucket")
+
+
+def _counts(config: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str, int]]:
+    """The sizes in a config and its parts, key/value heads first, since these go wrong most."""
+    found = [(path, key, value) for key, value in config.items()
+             if _SIZES.search(key) and (is_count(value) or isinstance(value, bool))]  # fmt: skip
+    yield from sorted(found, key=lambda item: ("key_value" not in item[1], "head" not in item[1]))
+    for name, part in config.items():
+        if isinstance(part, dict) and name.endswith("_config"):
+            yield from _counts(part, (*path, name))
+
+
+def _candidates(key: str, value: int, axes: Iterable[tuple[int, int]]) -> Iterator[tuple[int, bool]]:
+    """Values of a key that may turn the sizes that the config makes into those of the file, and whether they are sure.
+
+    A size is a multiple of the key's value, or its value and a few rows that the code adds; of an image a square; of
+    fused queries, keys and values any number of key/value heads.
+    """
+    if isinstance(value, bool):
+        yield from ((not value, True) for _ in range("multi_query" in key))
+        return
+    found: dict[int, bool] = {}
+    for have, want in axes:
+        if value * have % want == 0:
+            found.setdefault(value * have // want, True)
+        if 0 <= want - value <= _ADDED and have > want - value:
+            found.setdefault(have - (want - value), have != value)  # else: the added rows may be what was lost
+        for added in range(3) if key == "image_size" else ():
+            old, new = math.isqrt(max(0, want - added)), math.isqrt(max(0, have - added))
+            if (old * old, new * new) == (want - added, have - added) and old and value * new % old == 0:
+                found.setdefault(value * new // old, True)
+    if "key_value" in key:
+        found |= {count: True for power in range(8) if (count := 2**power) not in found}
+    yield from ((candidate, certain) for candidate, certain in found.items() if candidate > 0 and candidate != value)
+
+
+def _within(name: str) -> str:
+    """A module's name from its layer on, whatever a file or a class has in front: "3.self_attn.q_proj"."""
+    layer = layer_of(f"{name}.")
+    return name if not layer else f"{layer.rpartition('.')[2]}{name[len(layer) :]}"
+
+
+def _product(shape: Shape) -> str:
+    return " × ".join(f"{side:,}" for side in shape)
+
+
+def _names(names: list[str]) -> str:
+    """Tensors in words: names with the numbers of their layers put together, the first three of them."""
+    groups: dict[str, list[int]] = {}
+    for name in names:
+        layer = layer_of(name)
+        stack, _, number = layer.rpartition(".")
+        groups.setdefault(f"{stack}.*{name[len(layer) :]}" if layer else name, []).extend(
+            [int(number)] if layer else []
+        )
+    words = [
+        f"{name} (layer{'s' if len(of) > 1 else ''} {ranges(sorted(of))})" if of else name
+        for name, of in groups.items()
+    ]
+    return printable(", ".join(words[:3])) + (f" and {len(words) - 3} more" if len(words) > 3 else "")
