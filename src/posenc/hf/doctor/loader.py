@@ -9,6 +9,7 @@ hold them. `Loaded.silent` has those.
 from __future__ import annotations
 
 import copy
+import importlib.util
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -63,12 +64,13 @@ def model_class(config: Config) -> type[Any]:
         CannotAskError: without transformers, or for a model type or class that it does not have.
     """
     try:
-        import accelerate as accelerate
         import transformers
         from transformers.models.auto import modeling_auto
         from transformers.models.auto.configuration_auto import CONFIG_MAPPING
     except ImportError as error:
         raise CannotAskError(f"{error.name or 'transformers'} is not installed") from None
+    if importlib.util.find_spec("accelerate") is None:
+        raise CannotAskError("accelerate is not installed, which a device map needs")
     model_type, named = config.get("model_type"), config.get("architectures")
     if not isinstance(model_type, str) or model_type not in CONFIG_MAPPING:
         raise CannotAskError(f"transformers {transformers.__version__} has no model type {model_type!r}")
