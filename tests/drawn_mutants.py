@@ -39,6 +39,7 @@ SWAPS: dict[type[ast.AST], tuple[str, ...]] = {
 GOLDEN = {  # tables of golden numbers by folder
     "bias": ("biases", "attention"), "score": ("attention", "scores"), "weight": ("attention",),
     "rotary": ("rotations",), "frequencies": ("frequencies", "rotations"),
+    "embedding": ("embeddings",), "positions": ("positions",),
 }  # fmt: skip
 ORACLE = "tests/fuzz/test_attention.py"
 CACHES = "tests/fuzz/test_caches.py"

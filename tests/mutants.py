@@ -155,7 +155,7 @@ MUTANTS = (
            "(products / softcap).tanh() * softcap", "(products / softcap).tanh()", ("tests/backends/test_softcap.py",)),
     Mutant("sinusoidal: cosines first", "embedding/sinusoidal.py",
            "torch.cat([sin, cos], -1) if self.layout", "torch.cat([cos, sin], -1) if self.layout",
-           ("tests/embedding/test_sinusoidal.py",)),
+           ("tests/golden/test_embeddings.py",)),
     Mutant("causal order: no query sees its own key", "visibility.py",
            "(index <= own_key if", "(index < own_key if", CALLS),
     Mutant("order of positions: equal positions hide each other", "visibility.py",

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -19,20 +16,11 @@ from posenc.diffusion.rules import region
 from posenc.embedding import SinusoidalGrid
 from posenc.encoding import RotaryEncoding
 from posenc.positions import NOWHERE, Audio, Image, Text, Video, grid
+from tests.golden import config, load, names
 from tests.samples import gap
 
-FOLDER = Path(__file__).parent / "golden" / "diffusion"
-MANIFEST: dict[str, dict[str, Any]] = {
-    name: settings
-    for name, settings in json.loads((FOLDER / "manifest.json").read_text()).items()
-    if "tolerances" in settings
-}
+MANIFEST = {name: config(name) for name in names("diffusion/*") if "tolerances" in config(name)}
 Settings = dict[str, Any]
-
-
-def arrays(name: str) -> dict[str, Tensor]:
-    with np.load(FOLDER / f"{name}.npz", allow_pickle=False) as file:
-        return {key: torch.from_numpy(file[key]) for key in file.files if file[key].dtype.kind != "U"}
 
 
 def of_ltx(settings: Settings, expected: dict[str, Tensor]) -> Preset:
@@ -119,7 +107,7 @@ KINDS: dict[str, Callable[[Settings, dict[str, Tensor]], Preset]] = {
 
 @pytest.mark.parametrize("name", MANIFEST)
 def test_equal_to_diffusers_in_float64_and_in_float32(name: str) -> None:
-    settings, expected = MANIFEST[name], arrays(name)
+    settings, expected = MANIFEST[name], load(name, None)
     encoding, positions = KINDS[settings["module"]](settings, expected)
     tolerances = dict(zip((torch.float64, torch.float32), settings["tolerances"], strict=True))
     # the files of these two have coordinates before they are divided

@@ -8,12 +8,9 @@ from torch.nn import functional as F
 
 from posenc import LearnedGrid, create_encoding
 from posenc.positions import NOWHERE, aligned, grid
-from tests.embedding.test_resize import APE
-from tests.golden import names, vision
 from tests.samples import gap, refusals
 
 CLS = torch.tensor([[NOWHERE, 0]])
-LIERE = names("vision/ape_resize_liere__*")
 
 
 def random_grid(size, *, dim=3, prefix=0, dtype=torch.float64, **options):
@@ -24,33 +21,6 @@ def random_grid(size, *, dim=3, prefix=0, dtype=torch.float64, **options):
 def stretched(old, new, offset=0.0, dtype=torch.float64):
     """Coordinates, in patches of an old grid, of the patches of a new one over the same image."""
     return aligned(grid(*new).to(dtype), new, old, offset=offset)
-
-
-@pytest.mark.parametrize("name", APE)
-def test_fractional_coordinates_are_the_resized_table(name):
-    """DeiT's, MAE's and transformers' resize, and DINOv2's, whose factor (m + 0.1) / n no size can give."""
-    arrays, meta = vision(name)
-    encoding, old = LearnedGrid.from_table(arrays["table"]), [meta["grid"]] * 2
-    for array, offset in (("deit_hf_bicubic", 0.0), ("dinov2_offset0.1", 0.1)):
-        positions = torch.cat([CLS, stretched(old, meta["new"], offset, torch.float32)])
-        assert gap(encoding.encode(positions), arrays[array][0]) < meta["tol"]
-        wide = encoding.encode(torch.cat([CLS, stretched(old, meta["new"], offset)]))
-        assert wide.dtype == torch.float64
-        assert gap(wide, arrays[array][0]) < meta["tol"]
-        assert gap(encoding.resized(meta["new"], offset=offset).table, arrays[array][0]) < meta["tol"]
-
-
-@pytest.mark.parametrize("name", LIERE)
-def test_images_and_videos_of_liere(name):
-    arrays, meta = vision(name)
-    old, new = ([n // p for n, p in zip(meta[k], meta["patch"], strict=True)] for k in ("model_image", "new_image"))
-    mode = "bicubic" if len(old) == 2 else "bilinear"
-    encoding = LearnedGrid.from_table(arrays["table"], old, interpolation=mode)
-    cls = torch.tensor([[NOWHERE] + [0] * (len(old) - 1)])
-    assert gap(encoding.encode(torch.cat([cls, stretched(old, new)])), arrays["resized"][0]) < meta["tol"]
-    resized = encoding.resized(new)
-    assert gap(resized.table, arrays["resized"][0]) < meta["tol"]
-    assert torch.equal(resized.encode(torch.cat([cls, grid(*new)])), resized.table)
 
 
 @pytest.mark.parametrize("mode", ["bicubic", "bilinear"])

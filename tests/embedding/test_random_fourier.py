@@ -1,4 +1,4 @@
-"""Random Fourier features against SAM's."""
+"""Random Fourier features: frequencies that are kept, and their likeness by distance."""
 
 from __future__ import annotations
 
@@ -7,21 +7,8 @@ import math
 import torch
 
 from posenc.embedding import RandomFourier
-from posenc.positions import grid, signed
-from tests.golden import vision
+from posenc.positions import grid
 from tests.samples import gap, refusals
-
-
-def test_sam():
-    """The embedding of its picture, and of points in pixels of a picture of 64 × 64, whose centres are meant."""
-    arrays, _ = vision("random_fourier_sam__d16")
-    features = RandomFourier(16).double().from_official(arrays["positional_embedding"].double())
-    picture = features.encode(signed(grid(3, 5).double(), (3, 5)), torch.float64)
-    assert gap(picture, arrays["picture"].flatten(0, 1)) < 1e-12
-    points = signed(arrays["points"].flip(-1).double(), (64, 64))  # x, y there; row, column here
-    assert gap(features.encode(points, torch.float64), arrays["embedded"]) < 1e-12
-    x = torch.randn(1, 15, 16, dtype=torch.float64)
-    assert gap(features(x, signed(grid(3, 5).double(), (3, 5))), x + picture) < 1e-12
 
 
 def test_frequencies_are_kept_and_learned_if_wanted():

@@ -1,4 +1,4 @@
-"""Sinusoids of grids against MAE, SimpleViT, timm, positional-encodings, Perceiver and exact arithmetic."""
+"""Sinusoids of grids: concatenated, of videos, far away."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ import pytest
 import torch
 
 from posenc.embedding import SinusoidalGrid
-from posenc.positions import NOWHERE, grid, signed, with_prefix
-from tests.golden import names, vision
+from posenc.positions import grid, signed, with_prefix
 from tests.samples import gap, refusals
 
 FAMILIES = ("mae", "simplevit", "interleaved", "timm")
-ROUNDED = 2e-6  # their float32; MAE's is float64
 
 
 def both(encoding, positions):
@@ -20,63 +18,6 @@ def both(encoding, positions):
     wide = encoding.encode(positions, torch.float64)
     assert gap(encoding.encode(positions), wide) < 3e-7
     return wide
-
-
-@pytest.mark.parametrize("name", names("vision/sincos2d_mae__*"))
-def test_mae(name):
-    arrays, meta = vision(name)
-    positions = grid(meta["grid"], meta["grid"])
-    if meta["cls"]:
-        positions = torch.cat([torch.tensor([[NOWHERE, 0]]), positions])
-    assert gap(both(SinusoidalGrid(meta["dim"]), positions), arrays["emb64"]) < 1e-12
-
-
-@pytest.mark.parametrize("name", names("vision/sincos2d_mae_grid__*"))
-def test_mae_on_a_grid_that_is_no_square(name):
-    arrays, meta = vision(name)
-    column, row = arrays["grid"].reshape(2, -1)
-    assert torch.equal(torch.stack([row, column], -1), grid(meta["h"], meta["w"]).float())
-    assert gap(both(SinusoidalGrid(meta["dim"]), torch.stack([row, column], -1)), arrays["emb64"]) < 1e-12
-
-
-@pytest.mark.parametrize("name", names("vision/sincos2d_simplevit__*"))
-def test_simplevit(name):
-    arrays, meta = vision(name)
-    encoding = SinusoidalGrid(meta["dim"], family="simplevit", base=float(meta["temperature"]))
-    assert gap(both(encoding, grid(meta["h"], meta["w"])), arrays["emb"]) < ROUNDED
-
-
-def test_timm():
-    arrays, meta = vision("vision/sincos2d_timm__4x5_d32_rev0_int0")
-    encoding = SinusoidalGrid(meta["dim"], family="timm", base=float(meta["temperature"]))
-    assert gap(both(encoding, grid(*meta["feat_shape"])), arrays["emb"]) < ROUNDED
-
-
-def test_timm_by_axis_is_mae_with_its_halves_swapped():
-    arrays, meta = vision("vision/sincos2d_timm__3x6_d16_rev1_int1")
-    height, width = meta["feat_shape"]  # reversed, their tokens go down the columns, and columns come first
-    actual = both(SinusoidalGrid(meta["dim"]), grid(width, height)).roll(meta["dim"] // 2, -1)
-    assert gap(actual, arrays["emb"]) < ROUNDED
-
-
-@pytest.mark.parametrize("name", names("vision/sincos?d_pkg__*"))
-def test_positional_encodings(name):
-    arrays, meta = vision(name)
-    shape, channels = meta["shape"], meta["channels"]
-    encoding = SinusoidalGrid(channels, axes=len(shape), family="interleaved")
-    positions = grid(*shape) if len(shape) > 1 else torch.arange(*shape)
-    assert gap(both(encoding, positions), arrays["emb"].reshape(-1, channels)) < ROUNDED
-
-
-@pytest.mark.parametrize("name", names("vision/fourier_perceiver__*"))
-def test_perceiver(name):
-    arrays, meta = vision(name)
-    sizes, axes, expected = meta["sizes"], len(meta["sizes"]), arrays["features"]
-    encoding = SinusoidalGrid(expected.shape[-1], axes=axes, family="perceiver", resolution=meta["resolution"])
-    places = signed(grid(*sizes).double(), sizes, corners=True)
-    places = places.squeeze(-1) if axes == 1 else places
-    assert gap(encoding.encode(places, torch.float64), expected) < 1e-5, "their angles are rounded to float32"
-    assert gap(encoding.encode(places), encoding.encode(places, torch.float64)) < 3e-7
 
 
 def test_perceiver_appends_positions_to_tokens():

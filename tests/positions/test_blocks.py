@@ -1,37 +1,17 @@
-"""Blocks and windows of grids, against Qwen's vision towers."""
+"""Blocks and windows of grids: numbered row by row, with tokens without a place, compiled."""
 
 from __future__ import annotations
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from posenc import positions
 from posenc.positions import block_order, grid, windows, with_prefix
-from tests.golden import vision
 from tests.samples import bounded, refusals
 
 sides = st.integers(1, 9)
 edges = st.integers(1, 4)
-
-
-@pytest.mark.parametrize("name", ["rope2d_qwen_vision__d16_s0", "rope2d_qwen_vision__d80_s1"])
-def test_blocks_lie_as_in_qwen(name):
-    arrays, meta = vision(name)
-    parts = [grid(*size)[block_order(*size, block=(1, 2, 2))][:, 1:] for size in meta["grid_thw"]]
-    assert torch.equal(torch.cat(parts), arrays["position_ids"])
-
-
-def test_windows_lie_as_in_qwen():
-    """The order of merged tokens, and where windows of patches end; windows at the border are smaller."""
-    arrays, meta = vision("windows_qwen2_5")
-    for number, (frames, height, width) in enumerate(meta["grids"]):
-        merged = (frames, height // 2, width // 2)
-        assert torch.equal(block_order(*merged, block=(1, 4, 4), partial=True), arrays[f"index_{number}"])
-        patches = (frames, height, width)
-        each = windows(grid(*patches), patches, (1, 8, 8)).bincount()
-        assert torch.equal(each.cumsum(0), arrays[f"borders_{number}"][1:])
 
 
 @bounded

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
-import numpy as np
 import pytest
 import torch
 
@@ -13,9 +9,9 @@ from posenc import attention
 from posenc.diffusion import MODELS, latents, rotation
 from posenc.frequencies import RIFLEx
 from posenc.positions import NOWHERE, Audio, Image, Text, Video
+from tests.golden import config, load
 from tests.samples import gap
 
-FOLDER = Path(__file__).parents[1] / "golden" / "diffusion"
 ROWS = {
     "flux_d128_text5_img4x6": ("flux-1", [Text(5), Image(4, 6)]),
     "flux2_d128_text7_img3x4_refs": ("flux-2", [Text(7), Image(3, 4), Image(2, 3), Image(2, 2)]),
@@ -37,12 +33,10 @@ ROWS = {
 @pytest.mark.parametrize("name", ROWS)
 def test_positions_and_rotation_of_the_model(name):
     model, parts = ROWS[name]
-    with np.load(FOLDER / f"{name}.npz", allow_pickle=False) as file:
-        expected = {key: torch.from_numpy(file[key]) for key in file.files}
+    expected, settings = load(f"diffusion/{name}", None), config(f"diffusion/{name}")
     positions = latents(parts, model=model)
     sampled = positions[:: max(1, len(positions) // 24)]  # as many rows as the file has
     assert torch.equal(sampled.double(), expected["positions"])
-    settings = json.loads((FOLDER / "manifest.json").read_text())[name]
     rope = rotation(model)
     if settings["head_dim"] == rope.head_dim:
         cos, sin = rope.table(sampled, like=expected["cos"])

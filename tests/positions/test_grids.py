@@ -1,9 +1,8 @@
-"""Coordinates of grids, against the codes whose conventions they are."""
+"""Coordinates of grids, by their formulas."""
 
 from __future__ import annotations
 
 import math
-from itertools import product
 
 import pytest
 import torch
@@ -13,7 +12,6 @@ from torch.nn import functional as F
 
 from posenc import positions
 from posenc.positions import grid
-from tests.golden import vision
 from tests.samples import bounded, gap, refusals
 
 sizes = st.tuples(st.integers(1, 9), st.integers(1, 9))
@@ -35,27 +33,6 @@ def test_grid_runs_row_by_row():
     assert torch.equal(flat, torch.arange(24))
 
 
-@pytest.mark.parametrize(
-    "name", ["rope2d_dinov3__d32_4x6_separate_s0", "rope2d_dinov3__d48_3x3_min_s1", "rope2d_dinov3__d64_5x3_max_s2"]
-)
-def test_signed_as_dinov3(name):
-    arrays, _ = vision(name)
-    size, per = (part for part in name.split("__")[1].split("_")[1:3])
-    height, width = map(int, size.split("x"))
-    coordinates = positions.signed(grid(height, width), (height, width), per="axis" if per == "separate" else per)
-    angles = 2 * math.pi * coordinates[:, :, None] / arrays["periods"]
-    assert gap(angles.flatten(1).tile(2).cos(), arrays["cos"]) < 3e-6
-
-
-@pytest.mark.parametrize(
-    ("name", "size", "trained"),
-    [("liere__n2_g8_H2_L2_pl0ph0_s1", (6, 4), 4), ("liere__n3_g8_H2_L1_pl1ph1_s3", (2, 2, 2), 2)],
-)
-def test_spaced_as_liere(name, size, trained):
-    arrays, _ = vision(name)
-    assert gap(positions.spaced(grid(*size), size, trained), arrays["positions"]) < 1e-6
-
-
 @bounded
 @given(sizes, st.integers(1, 9))
 def test_spaced_is_linspace(size, trained):
@@ -73,13 +50,6 @@ def test_corners_are_linspace(size):
     rows, columns = (torch.linspace(-1, 1, n, dtype=torch.float64) for n in size)
     assert gap(got[:, 0, 0], rows) < 1e-15
     assert gap(got[0, :, 1], columns) < 1e-15
-
-
-def test_nearest_places_of_idefics_and_minicpm():
-    arrays, meta = vision("nearest_places")
-    for (name, side), size in product(zip(("idefics2", "minicpm"), meta["tables"], strict=True), meta["sizes"]):
-        rows, columns = positions.nearest(grid(*size), size, onto=side).unbind(-1)
-        assert torch.equal(rows * side + columns, arrays[f"{name}_{size[0]}x{size[1]}"])
 
 
 @bounded

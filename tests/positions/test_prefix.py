@@ -7,8 +7,7 @@ import torch
 
 from posenc import positions
 from posenc.positions import NOWHERE, grid, with_prefix, with_suffix
-from tests.golden import vision
-from tests.samples import gap, refusals
+from tests.samples import refusals
 
 
 @pytest.mark.parametrize("dtype", [torch.int16, torch.int32, torch.int64, torch.float32, torch.float64], ids=str)
@@ -56,14 +55,6 @@ def test_tokens_without_a_place_are_counted_on():
     assert both[:, 2].tolist() == [0, 1, 0, 1, 2, 3]
     rows = torch.stack([with_prefix(grid(1, 2)), torch.tensor([[0, 0], [0, 1], [0, 2]])])
     assert with_suffix(rows)[:, -1].tolist() == [[NOWHERE, 1], [NOWHERE, 0]]
-
-
-@pytest.mark.parametrize("name", ["comrope_positions__g4_n2_F1_p0.0_o0.0"])
-def test_comropes_class_token(name):
-    arrays, _ = vision(name)
-    centres = positions.centred(grid(4, 4), 4)
-    for at in ("centre", 0.5):
-        assert gap(with_prefix(centres, at=at), arrays["positions"]) < 1e-6
 
 
 test_refusals = refusals(

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posenc import positions
-from tests.golden import load
 from tests.samples import bounded, refusals
 
 lengths = st.lists(st.integers(1, 7), min_size=1, max_size=6)
@@ -61,15 +60,6 @@ def test_after_counts_on():
     assert positions.after(5).tolist() == [5]
     assert positions.after(5, 3).tolist() == [5, 6, 7]
     assert positions.after(torch.tensor([2, 0], dtype=torch.int32), 2).tolist() == [[2, 3], [0, 1]]
-
-
-def test_abacus_as_its_authors_count():
-    golden = load("abacus_positions")
-    ids, digits = golden["input_ids"], golden["digit_tokens"]
-    assert torch.equal(positions.abacus(ids, digits), golden["positions"])
-    assert torch.equal(positions.abacus(ids[0].int(), digits.tolist()), golden["positions"][0])
-    shifted = torch.where(golden["positions"] > 0, golden["positions"] + 41, 0)
-    assert torch.equal(positions.abacus(ids, digits, shift=41), shifted)
 
 
 @bounded

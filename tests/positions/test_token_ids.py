@@ -1,4 +1,4 @@
-"""Position ids from what a model is fed, against the authors' rule, padded and packed."""
+"""Position ids from what a model is fed: padded and packed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import torch
 
 from posenc import positions
 from posenc.positions import Image, Text, Video, from_token_ids, stream
-from tests.golden import vision
 
 IMAGE, VIDEO = 1, 2
 T, I, V = 3, IMAGE, VIDEO  # noqa: E741
@@ -15,24 +14,6 @@ T, I, V = 3, IMAGE, VIDEO  # noqa: E741
 
 def call(ids, family="qwen2-vl", **options):
     return from_token_ids(torch.as_tensor(ids), family=family, image_token=IMAGE, video_token=VIDEO, **options)
-
-
-@pytest.mark.parametrize("name", ["image", "video_short", "video_long"])
-def test_as_the_authors(name):
-    arrays, meta = vision(f"mrope_index__{name}")
-    grids = {key: arrays[key] for key in ("image_grid_thw", "video_grid_thw") if key in arrays}
-    ids = arrays["input_ids"]
-    assert torch.equal(call(ids, **grids), arrays["qwen2_v4_pos"].permute(1, 2, 0))
-    by_time = call(ids, "qwen2.5-vl", tokens_per_second=meta["tokens_per_second"], **grids)
-    key = "qwen25_v4_pos" if name == "image" else "qwen25_v4_spg1_pos"
-    assert torch.equal(by_time, arrays[key].permute(1, 2, 0))
-
-
-@pytest.mark.parametrize("grid_thw", [[[2, 4, 4]], torch.tensor([[2, 4, 4]], dtype=torch.int32)])
-def test_as_the_authors_of_qwen3(grid_thw):
-    arrays, _ = vision("mrope_index_qwen3__video")
-    got = call(arrays["input_ids"], "qwen3-vl", video_grid_thw=grid_thw)
-    assert torch.equal(got, arrays["position_ids"].permute(1, 2, 0))
 
 
 ROWS = ([T, T, I, I, I, I, I, I, T], [I, I, I, T, V, V, V, V, T, V, V])  # 2 × 3; 1 × 3, then 2 frames 1 × 2 and 1 × 2

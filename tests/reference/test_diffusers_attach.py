@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import copy
 import io
-import json
 import pickle
 import warnings
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -27,11 +24,10 @@ from tests.samples import gap
 pytestmark = pytest.mark.reference
 diffusers = pytest.importorskip("diffusers")
 
+from tests.golden import config, load, names  # noqa: E402
 from tests.reference import tiny_diffusers as tiny  # noqa: E402
 from tests.reference.tiny_diffusers import MODELS, Make, built, output  # noqa: E402
 
-FOLDER = Path(__file__).parents[1] / "golden" / "diffusion"
-GOLDEN = json.loads((FOLDER / "manifest.json").read_text())
 HALF = PositionInterpolation(2.0)
 EVERY = pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
 
@@ -291,13 +287,12 @@ def test_seconds_of_ltx_2_are_divided_for_video_and_sound_alike(make: Make) -> N
     assert gap(output(model, inputs), expected) < OFF[make]
 
 
-@pytest.mark.parametrize("name", [name for name in GOLDEN if "dype" in name])
+@pytest.mark.parametrize("name", names("diffusion/*dype*"))
 def test_tables_of_dype_are_the_authors(name: str) -> None:
-    golden = GOLDEN[name]
-    with np.load(FOLDER / f"{name}.npz", allow_pickle=False) as file:
-        positions, cos, sin = (torch.from_numpy(file[key]) for key in ("positions", "cos", "sin"))
+    golden, arrays = config(name), load(name, None)
+    positions, cos, sin = (arrays[key] for key in ("positions", "cos", "sin"))
     if golden["axes_dims"] != [16, 56, 56]:
-        pytest.skip("of other sizes, in tests/rotary/test_axes_dims.py")
+        pytest.skip("of other sizes, in tests/golden/test_rotations.py")
     scaling = dype(golden["base_patches"], method=golden.get("method_", "yarn"), dynamic=golden["dype"])
     is_qwen = "video_fhw" in golden
     model, _ = built(lambda: (tiny.qwen_image if is_qwen else tiny.flux)(128))
@@ -319,11 +314,10 @@ def test_tables_of_dype_are_the_authors(name: str) -> None:
         assert torch.equal(table[:, ::2], table[:, 1::2])
 
 
-@pytest.mark.parametrize("name", ["riflex_wan_k6_L40", "riflex_hunyuan_k4_L66"])
+@pytest.mark.parametrize("name", ["diffusion/riflex_wan_k6_L40", "diffusion/riflex_hunyuan_k4_L66"])
 def test_tables_of_riflex_are_the_authors(name: str) -> None:
-    golden = GOLDEN[name]
-    with np.load(FOLDER / f"{name}.npz", allow_pickle=False) as file:
-        positions, cos, sin = (torch.from_numpy(file[key]) for key in ("positions", "cos", "sin"))
+    golden, arrays = config(name), load(name, None)
+    positions, cos, sin = (arrays[key] for key in ("positions", "cos", "sin"))
     model, _ = built(lambda: (tiny.wan if "wan" in name else tiny.hunyuan_video)(128))
     attach(model, riflex(golden["k"], repeats_at=1))
     frames, height, width = (int(size) + 1 for size in positions.amax(0).tolist())
