@@ -111,7 +111,8 @@ def attention(
             check_backend(backend)
             return v.new_zeros(*q.shape[:3], v.shape[3])
         watched = hooked(call)
-        call = call if backend == "dense" or watched is not None else rewritten(call)
+        if call.score and backend != "dense" and watched is None:
+            call = rewritten(call)
         chosen = choose(call, backend, watched)
         if call.dropout is not None:
             call = call.replace(dropout=call.dropout.with_seed(q.device))
@@ -217,7 +218,8 @@ def explain_backend(
     acting = as_list(encodings)
     call = prepare_call(q, k, v, acting, **options)
     watched = hooked(call)
-    call = call if watched is not None else rewritten(call)
+    if call.score and watched is None:
+        call = rewritten(call)
     chosen = choose(call, backend, watched)
     refused = {}
     for name, module in BACKENDS.items():

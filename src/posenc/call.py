@@ -146,7 +146,7 @@ class AttentionCall:
         """Whether the order of the indices, with or without a window, is all that hides keys."""
         if self.mask is not None or self.segments is not None or self.causal == "positions":
             return False
-        return not any(encoding.scope.narrows for encoding in self.score)
+        return not self.score or all(not encoding.scope.narrows for encoding in self.score)
 
     @property
     def visibility(self) -> VisibilityMask:
@@ -274,7 +274,8 @@ def prepare_call(
     if axes > 1:
         q_pos, k_pos, causal = plain_positions(encodings, q, k, q_pos, k_pos, causal, axes)
     causal = causal_order(causal, encodings, axes)
-    check_order(q, k, causal)
+    if causal is True and q.shape[2] > k.shape[2]:
+        check_order(q, k, causal)
     if axes == 0 and causal != "positions" and not (q_pos is None and k_pos is None):
         q_pos, k_pos = without_coordinates(q_pos, q), without_coordinates(k_pos, k)
     positions = check_positions(q, k, q_pos, k_pos, max(axes, 1))
@@ -299,9 +300,9 @@ def prepare_call(
         None if mask is None else check_mask(mask, q, k),
         None if segments is None else check_segments(segments, q, k),
         None if window is None else check_window(window),
-        check_tolerance(tolerance),
+        tolerance if isinstance(tolerance, float) and tolerance == 0.0 else check_tolerance(tolerance),
         None if softcap is None else check_softcap(softcap),
-        check_dropout(dropout),
+        None if isinstance(dropout, float) and dropout == 0.0 else check_dropout(dropout),
     )  # fmt: skip
     length = None if length is None else check_length(length)
     if q.shape[0] == 0 or q.shape[2] == 0:  # checked like any other call, and nothing is computed

@@ -35,20 +35,17 @@ def rotated(
     Raises:
         ValueError: for a rotation after one that changed the width of a head.
     """
-    rotations = [encoding for encoding in encodings if isinstance(encoding, RotaryEncoding)]
-    width = q.shape[-1]
-    for number, rotation in enumerate(rotations):
-        if q.shape[-1] not in (
-            width,
-            getattr(rotation, "head_dim", q.shape[-1]),
-        ):  # as after PoPE, whose result has two channels for each
-            before, name = type(rotations[number - 1]).__name__, type(rotation).__name__
+    width, before = q.shape[-1], None
+    for rotation in encodings:
+        if not isinstance(rotation, RotaryEncoding):
+            continue
+        if q.shape[-1] != width and q.shape[-1] != getattr(rotation, "head_dim", q.shape[-1]):
+            # As after PoPE, whose result has two channels for each.
             raise ValueError(
-                f"encodings must not hold {name} after {before}, which leaves {q.shape[-1]} channels of a head's "
-                f"{width}: "
-                f"take one of the two"
+                f"encodings must not hold {type(rotation).__name__} after {type(before).__name__}, which leaves "
+                f"{q.shape[-1]} channels of a head's {width}: take one of the two"
             )
-        at = q_pos, k_pos
+        at, before = (q_pos, k_pos), rotation
         if rotation.relative and torch.is_grad_enabled():
             at = near_origin(rotation, encodings, q_pos, k_pos)
         if rotation.length_dependent:

@@ -1,4 +1,8 @@
-"""Whether a call is only traced, by a compiler or an exporter: what then holds for one size must hold for all."""
+"""Whether a call is traced or transformed: the one place that asks PyTorch's private flags.
+
+Traced, by a compiler or an exporter, what holds for one size must hold for all, and no value can be looked at.
+Transformed, by torch.func or in forward mode, kernels with a backward pass of their own would lose derivatives.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +15,9 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _disable_current_modes
 
-# torch 2.6 does not tell exports from compilers
-exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
-
-
-def tracing() -> bool:
-    """Whether torch.compile or torch.export is looking on."""
-    return torch.compiler.is_compiling() or exporting()
+tracing: Callable[[], bool] = torch.compiler.is_compiling  # by torch.compile or torch.export
+# torch 2.6 does not tell exports from compilers.
+exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", tracing)
 
 
 @contextmanager
@@ -31,7 +31,7 @@ def has_values(tensor: Tensor) -> bool:
     """Whether the numbers of a tensor can be looked at: it is not traced, fake, on "meta" or mapped over."""
     if tracing() or tensor.is_meta or isinstance(tensor, FakeTensor):
         return False
-    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+    if _functorch.is_functorch_wrapped_tensor(tensor):
         return False
     return not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
 
@@ -43,16 +43,40 @@ def has_tangent(tensors: Iterable[Tensor | None]) -> bool:
     """
     if forward_ad._current_level < 0:
         return False
-    if _transforms() > 0:
+    if has_transforms():
         return True
     unpack = forward_ad.unpack_dual
     return any(t is not None and unpack(t).tangent is not None for t in tensors)  # type: ignore[no-untyped-call]
 
 
+def has_transforms() -> bool:
+    """Whether a transform of torch.func is at work."""
+    return bool(_depth_of_transforms() > 0)
+
+
+def transformed() -> bool:
+    """Whether a transform of torch.func or forward mode is at work: only then must the tensors of a call be asked."""
+    return bool(forward_ad._current_level >= 0 or _depth_of_transforms() > 0)
+
+
+def differentiations() -> int:
+    """How many transforms of torch.func that differentiate are at work, one inside another."""
+    stack = _functorch.get_interpreter_stack() or []
+    return sum(layer.key() == _functorch.TransformType.Grad for layer in stack)
+
+
+def innermost(x: Tensor) -> Tensor:
+    """The tensor inside all that torch.func wrapped around it."""
+    while _functorch.is_functorch_wrapped_tensor(x):
+        x = _functorch.get_unwrapped(x)
+    return x
+
+
 def stand_ins() -> bool:
     """Whether a tracer, a mode of dispatch or a transform of this thread may hand out stand-ins of tensors."""
-    return bool(tracing() or _dispatch_modes() or _transforms() or _tracer() is not None)
+    return bool(tracing() or _dispatch_modes() or _depth_of_transforms() or _tracer() is not None)
 
 
+_functorch = torch._C._functorch
 _dispatch_modes, _tracer = torch._C._len_torch_dispatch_stack, torch._C._get_tracing_state
-_transforms = torch._C._functorch.get_dynamic_layer_stack_depth
+_depth_of_transforms = _functorch.get_dynamic_layer_stack_depth

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from posenc import positions as position
 from posenc.arguments import LONGEST, TRANSPOSE_HINT, shown, truth_of
 from posenc.encoding import (
+    HOOK_POINTS,
     EmbeddingEncoding,
     Encoding,
     RotaryEncoding,
@@ -31,6 +32,7 @@ from posenc.tracing import has_values
 from posenc.visibility import Causal as Causal
 from posenc.visibility import VisibilityMask
 
+_HOOK_POINTS = tuple(HOOK_POINTS.values())
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -122,7 +124,8 @@ def check_encodings(encodings: Sequence[Encoding], num_heads: int, tokens: int |
                 else ": posenc.create_encoding(name) makes one by its name"
             )
             raise ValueError(f"encodings must hold encodings, got {shown(encoding)}{hint}")
-        hook_point_of(encoding)  # which refuses what is none of the five
+        if not isinstance(encoding, _HOOK_POINTS):
+            hook_point_of(encoding)  # which says what it should be
         if isinstance(encoding, EmbeddingEncoding):
             name = type(encoding).__name__
             raise ValueError(f"encodings: {name} acts on token embeddings; call it on x before the projections")
@@ -230,10 +233,15 @@ def check_positions(
         _check_positions_of("q_pos", q_pos, q, axes)
     if k_pos is not None and (k_pos is not q_pos or queries != keys):
         _check_positions_of("k_pos", k_pos, k, axes)
-    for_queries = position.wide(either.to(q.device))
-    if k_pos is None or k_pos is either:
-        return for_queries, for_queries
-    return for_queries, position.wide(k_pos.to(q.device))
+    of_queries = _placed(either, q)
+    return of_queries, of_queries if k_pos is None or k_pos is either else _placed(k_pos, q)
+
+
+def _placed(positions: Tensor, q: Tensor) -> Tensor:
+    """Positions on the device of q, integers as int64, in which no difference wraps around."""
+    if positions.device == q.device and (positions.dtype == torch.int64 or positions.is_floating_point()):
+        return positions
+    return position.wide(positions.to(q.device))
 
 
 def _check_positions_of(name: str, positions: Tensor, tokens_of: Tensor, axes: int) -> None:

@@ -15,33 +15,33 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from posenc.tracing import has_tangent
+from posenc.tracing import differentiations, has_tangent, has_transforms, innermost, transformed
 
 if TYPE_CHECKING:
     from posenc.call import AttentionCall
 
-_functorch = torch._C._functorch
-
 
 def only_plain_operations(call: AttentionCall) -> str | None:
     """Why nothing but plain operations will do for a call, or None."""
+    if not transformed():
+        return None
     if has_tangent(_of_call(call)):
         return "derivatives in forward mode need plain operations"
-    if _functorch.get_dynamic_layer_stack_depth() > 0:
+    if has_transforms():
         return "transforms of torch.func need plain operations"
     return None
 
 
 def beyond_fused_kernels(call: AttentionCall) -> str | None:
     """Why PyTorch's fused kernels will not do, which can be mapped and differentiated once, or None."""
+    if not transformed():
+        return None
     if has_tangent(_of_call(call)):
         return "derivatives in forward mode need plain operations"
-    if _functorch.get_dynamic_layer_stack_depth() == 0 or torch.compiler.is_compiling():
+    if not has_transforms() or torch.compiler.is_compiling():
         return None
-    stack = _functorch.get_interpreter_stack() or []
-    gradients = sum(layer.key() == _functorch.TransformType.Grad for layer in stack)
-    outside = any(_innermost(t).requires_grad for t in (call.q, call.k, call.v))
-    return "second derivatives need plain operations" if gradients + outside > 1 else None
+    outside = any(innermost(t).requires_grad for t in (call.q, call.k, call.v))
+    return "second derivatives need plain operations" if differentiations() + outside > 1 else None
 
 
 def _of_call(call: AttentionCall) -> Iterator[Tensor | None]:
@@ -51,13 +51,6 @@ def _of_call(call: AttentionCall) -> Iterator[Tensor | None]:
         for module in encoding.modules():
             yield from module._parameters.values()
             yield from (value for value in vars(module).values() if isinstance(value, Tensor))  # in place of parameters
-
-
-def _innermost(x: Tensor) -> Tensor:
-    """The tensor inside all that torch.func wrapped around it."""
-    while _functorch.is_functorch_wrapped_tensor(x):
-        x = _functorch.get_unwrapped(x)
-    return x
 
 
 def first_only(name: str, gradients: Sequence[Tensor | None], inputs: Sequence[Tensor]) -> tuple[Tensor | None, ...]:

@@ -12,7 +12,7 @@ from posenc.encoding import ScoreEncoding, WeightEncoding
 
 def rewritten(call: AttentionCall) -> AttentionCall:
     """The call as all backends but the definition receive it, with the structures of the encodings that are left."""
-    return fold_temperature(with_structures(absorb_into_qk(call))) if call.score else call
+    return fold_temperature(with_structures(absorb_into_qk(call)))
 
 
 def absorb_into_qk(call: AttentionCall) -> AttentionCall:

@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 
 from posenc.backends.derivatives import beyond_fused_kernels, only_plain_operations
 from posenc.call import AttentionCall
-from posenc.tracing import exporting, tracing
+from posenc.tracing import exporting, tracing, transformed
 
 BLOCK, NARROW = 512, 256  # queries that share one mask; under a window
 _CUDNN = int(SDPBackend.CUDNN_ATTENTION.value)
@@ -47,17 +47,21 @@ def refuses_by_name(call: AttentionCall) -> str | None:
         return "softcap changes the scores, which never leave the kernels"
     if call.dropout is not None and call.dropout.p == 1:
         return "kernels divide by what dropout leaves, which is nothing"
-    transformed = only_plain_operations(call)
-    if transformed is not None and any(True for bias in call.bias for _ in bias.parameters()):
-        return transformed  # they would not see that a bias wants gradients
+    if not transformed():
+        return None
+    reason = only_plain_operations(call)
+    if reason is not None and any(True for bias in call.bias for _ in bias.parameters()):
+        return reason  # they would not see that a bias wants gradients
     return beyond_fused_kernels(call)
 
 
 def bare(call: AttentionCall) -> bool:
     """Whether nothing is added to the scores and the kernel's own flag, or no mask, says what is visible."""
-    if call.bias or call.score or call.weight is not None or call.softcap is not None or call.masked:
+    if call.bias or call.score or call.weight is not None or call.softcap is not None:
         return False
-    return not call.causal or call.q.shape[2] == 1 or _square(call)
+    if call.window is not None or not call.ordered:
+        return False
+    return not call.causal or call.q.shape[2] == 1 or call.q.shape[2] == call.k.shape[2]
 
 
 def sliding(call: AttentionCall) -> bool:
@@ -91,16 +95,12 @@ def run(call: AttentionCall) -> Tensor:
         flag = False
         if call.causal and q.shape[2] > 1:  # to a compiler their conjunction would be a symbol
             flag = True
-        out = kernel(q, k, v, None, flag, call.scale, _dropped(call))
+        out = kernel(q, k, v, None, flag, call.scale, 0.0 if call.dropout is None else call.dropout.p)
     else:
         out = _by_blocks(call)
     if exporting():  # what an exporter takes the kernel apart into has other strides than it
         out = out.clone(memory_format=torch.contiguous_format)
     return out[..., :value_dim] if out.shape[-1] != value_dim else out
-
-
-def _square(call: AttentionCall) -> bool:
-    return call.q.shape[2] == call.k.shape[2]
 
 
 def kernel(
@@ -157,10 +157,6 @@ def _few(queries: int, mask: Tensor | None) -> bool:
     return queries == 1 or (mask is not None and not torch.compiler.is_compiling() and queries <= FEW)
 
 
-def _dropped(call: AttentionCall) -> float:
-    return 0.0 if call.dropout is None else call.dropout.p
-
-
 def _by_blocks(call: AttentionCall) -> Tensor:
     queries, rows = call.q.shape[2], BLOCK if call.window is None else NARROW
     if torch.compiler.is_compiling() or queries <= rows:
@@ -191,7 +187,7 @@ def _block(call: AttentionCall, start: int, stop: int) -> Tensor:
     if unseen is not None:  # nor are its scores any but 0: kernels make nothing finite of huge ones
         q = q.masked_fill(unseen, 0.0)
     k, v = call.k[:, :, first:last], call.v[:, :, first:last]
-    out = kernel(q, k, v, added, False, call.scale, _dropped(call))
+    out = kernel(q, k, v, added, False, call.scale, 0.0 if call.dropout is None else call.dropout.p)
     return out if unseen is None else out.masked_fill(unseen, 0.0)
 
 

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from posenc.encoding import Table
-from posenc.positions.checking import is_default
 from posenc.rotary._rotation_table import RotationTable
 
 LIMIT = 64 * 2**20  # bytes of all tables and positions that are kept
@@ -32,16 +31,14 @@ class _Kept(NamedTuple):
 _KEPT: dict[tuple[int, int, torch.dtype], _Kept] = {}  # the oldest first
 
 
-def default_table(frequencies: RotationTable, positions: Tensor, dtype: torch.dtype) -> Table | None:
-    """cos and sin ``(tokens, pairs)``; None unless these are default positions.
+def default_table(frequencies: RotationTable, positions: Tensor, dtype: torch.dtype) -> Table:
+    """cos and sin ``(tokens, pairs)``.
 
     Args:
         frequencies: of ``(pairs,)``, the same object in every call.
-        positions: as they came.
+        positions: of `default_positions`, which `is_default` says.
         dtype: of the table.
     """
-    if not is_default(positions):
-        return None
     key = (id(positions), id(frequencies), dtype)
     known = _KEPT.get(key)
     if known is not None:  # which keeps both alive, so that nobody else can have their ids

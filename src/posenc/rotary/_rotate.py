@@ -30,7 +30,7 @@ from posenc.arguments import TRANSPOSE_HINT
 from posenc.encoding import Table
 from posenc.frequencies.rotation import Layout
 from posenc.rotary import _exported
-from posenc.tracing import has_tangent, tracing
+from posenc.tracing import exporting, has_tangent, has_transforms, tracing
 
 FEW = 2**15  # elements below which an operation takes longer to call than to carry out
 _SCRATCH = 2**18  # elements of a float32 block: 1 MiB, a core's share of the cache
@@ -38,8 +38,9 @@ _SCRATCH = 2**18  # elements of a float32 block: 1 MiB, a core's share of the ca
 
 def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Tensor:
     """Rotate the pairs of ``x`` (..., dim) by ``cos`` and ``sin`` (..., pairs); further channels pass through."""
-    check_tokens(x, cos)
-    if _exported.can(x, cos):
+    if cos.ndim < 2 or x.ndim < 2 or cos.shape[-2] != x.shape[-2]:
+        check_tokens(x, cos)
+    if exporting() and _exported.can(x, cos):
         return _exported.by_operator(x, cos, sin, layout == "interleaved")
     if _plain_only(x, cos):
         return _stacked(x, cos, sin, layout)
@@ -89,7 +90,7 @@ def _plain_only(x: Tensor, cos: Tensor) -> bool:
         or not (x.is_cpu or x.is_cuda)
         or type(x) not in (Tensor, torch.nn.Parameter)
         or (cos.requires_grad and torch.is_grad_enabled())
-        or torch._C._are_functorch_transforms_active()
+        or has_transforms()
     )
 
 

@@ -29,6 +29,7 @@ from posenc.frequencies.host import Formula, geometric
 from posenc.frequencies.modules import module_of
 from posenc.frequencies.rotation import Layout, RoPESpec, check_rotation
 from posenc.frequencies.spectrum import Spectrum, host_float64
+from posenc.positions.checking import is_default
 from posenc.rotary._default_tables import default_table
 from posenc.rotary._rotate import FEW, check_tokens, rotate_pairs, rotate_pairs_
 from posenc.rotary._rotation_table import RotationTable, check_theta, distinct_groups
@@ -122,10 +123,8 @@ class RoPE(RotaryEncoding, RoPESpec):
         if like is not None:
             positions = positions if positions.device == like.device else positions.to(like.device)
             dtype = torch.float64 if like.dtype == torch.float64 else dtype
-        if self._fixed is not None and self._fewest is None:
-            known = default_table(self._fixed, positions, dtype)
-            if known is not None:
-                return known
+        if self._fixed is not None and self._fewest is None and is_default(positions):
+            return default_table(self._fixed, positions, dtype)
         spectrum = self._fixed or self._table_spanning(positions, length)
         return spectrum.table(positions if self._fewest is None else positions.unsqueeze(-2), dtype)
 
@@ -148,7 +147,9 @@ class RoPE(RotaryEncoding, RoPESpec):
         """Rotate queries or keys ``(batch, heads, tokens, head_dim)``; result in the dtype of ``x``."""
         if x.shape[-1] != self.head_dim:
             raise ValueError(f"head_dim of this RoPE is {self.head_dim}, got a tensor of {tuple(x.shape)}")
-        return rotate_pairs(x, *self._broadcast(table, x), self.layout)
+        if self._fewest is not None or table[0].ndim > 2:
+            table = self._broadcast(table, x)
+        return rotate_pairs(x, *table, self.layout)
 
     def rotate_(self, x: Tensor, table: Table) -> Tensor:
         """`rotate` in the memory of ``x``, for inference: no second tensor of its size."""
