@@ -7,7 +7,7 @@ from dataclasses import replace
 from importlib import import_module
 
 from posenc.arguments import shown
-from posenc.catalogue import axes, by_content, lie, remapped, rotary, scaled, spectra
+from posenc.catalogue import by_content, remapped
 from posenc.catalogue.names import resolve, suggestion
 from posenc.encoding import HOOK_POINTS, Encoding
 from posenc.entry import SHAPE as SHAPE
@@ -28,7 +28,7 @@ NOPE = Entry(
 )
 
 # Entries that are not yet stated below their classes.
-_ELSEWHERE = {"rotary": (rotary, axes, lie), "frequencies": (scaled, spectra), "score": (by_content, remapped)}
+_ELSEWHERE = {"score": (by_content, remapped)}
 
 
 def _entries() -> Iterator[Entry]:

@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     from posenc.frequencies.spectrum import Scaling as Scaling
     from posenc.frequencies.spectrum import Spectrum as Spectrum
 
-HOMES = {  # the module of each name
-    "posenc.frequencies.bases": "base_for",
-    "posenc.frequencies.clex": "CLEX",
-    "posenc.frequencies.clipped": "Clipped",
-    "posenc.frequencies.modules": "NTKByParts PartNTK DynamicPositionInterpolation PositionInterpolation Llama3 "
-    "DynamicLongRoPE LongRoPE DynamicNTK NTKAware Proportional RIFLEx DyPE DynamicYaRN YaRN",
-    "posenc.frequencies.multiscale": "MultiScale",
+HOMES = {  # the module of each name, in the order of the catalogue
+    "posenc.frequencies.modules": "PositionInterpolation DynamicPositionInterpolation NTKAware DynamicNTK NTKByParts "
+    "PartNTK YaRN DynamicYaRN Llama3 LongRoPE DynamicLongRoPE RIFLEx DyPE Proportional",
     "posenc.frequencies.resonance": "Resonance",
-    "posenc.frequencies.riflex": "identify_k",
+    "posenc.frequencies.clex": "CLEX",
+    "posenc.frequencies.multiscale": "MultiScale",
+    "posenc.frequencies.clipped": "Clipped",
     "posenc.frequencies.spectrum": "Scaling Spectrum",
+    "posenc.frequencies.bases": "base_for",
+    "posenc.frequencies.riflex": "identify_k",
 }
 __getattr__, __dir__, __all__ = lazy_names(__name__, HOMES)

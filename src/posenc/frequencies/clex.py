@@ -23,12 +23,15 @@ Departs from the source: nothing in the frequencies of the released code, which 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
 from posenc.arguments import check_flag, check_number, check_table, check_whole
+from posenc.entry import Entry, Shape
+from posenc.frequencies._defaults import NO_SHIFT, factor, pairs_of
 from posenc.frequencies._solver import solve
 from posenc.frequencies.host import check_base, check_length, index_like
 from posenc.frequencies.spectrum import Scaling, Spectrum
@@ -161,3 +164,28 @@ class CLEX(Scaling):
             f"{self.pairs}, original_length={self.original_length}, max_factor={self.max_factor}, "
             f"activation={self.activation!r}, step={self.step:g}{base}{continuous}"
         )
+
+
+def _dynamics(shape: Shape) -> Mapping[str, object]:
+    """The width of CLEX's network, and how far it reaches."""
+    pairs, longer = pairs_of(shape), factor(shape).get("factor")
+    reach = {"max_factor": max(2, math.ceil(longer))} if isinstance(longer, float) else {}
+    return reach if pairs is None else {"pairs": pairs, **reach}
+
+
+ENTRY = Entry(
+    name="clex",
+    scaling=CLEX,
+    title="CLEX: RoPE with frequencies from a learned differential equation over the scale",
+    formula="d ln theta / dt = network(ln theta, t) + d ln theta_ntk / dt,  t = ceil(length / original_length)",
+    source="Chen et al., arXiv 2310.16450",
+    parameters="2 × pairs × (2 · pairs) for all layers",
+    cost="a solution of the equation per change of weights; a table per row length",
+    past_training="trained on sampled scales up to max_factor; beyond it the last spectrum stays",
+    reads="distances and lengths",
+    extension="is itself an extension: trained on sampled scales up to max_factor",
+    used_in="its paper's own models; no other is known to us",
+    extends_context=True,
+    defaults=_dynamics,
+    exempt={"common_shift": NO_SHIFT},
+)

@@ -22,6 +22,8 @@ import math
 from typing import Literal, get_args
 
 from posenc.arguments import check_choice, check_whole
+from posenc.entry import Entry, Shape
+from posenc.frequencies._defaults import pairs_of
 from posenc.frequencies.spectrum import Scaling, Spectrum
 
 Kind = Literal["soft", "hard"]
@@ -68,3 +70,25 @@ class Clipped(Scaling):
 
     def extra_repr(self) -> str:
         return f"{self.count}, kind={self.kind!r}"
+
+
+def _slowest_third(shape: Shape) -> dict[str, object]:
+    """How many pairs Clipped RoPE slows down."""
+    pairs = pairs_of(shape)
+    return {} if pairs is None else {"count": pairs_to_clip(pairs)}
+
+
+ENTRY = Entry(
+    name="clipped",
+    scaling=Clipped,
+    title="Clipped RoPE: the slowest pairs are slowed to frequency 0 (its authors' CoPE)",
+    formula="theta_j ← theta_j · (1 + cos(pi t_j))/2 for the slowest pairs, t_j from 0 to 1",
+    source="arXiv 2602.05258",
+    parameters="none",
+    cost="none",
+    past_training="pairs without a full rotation in training rotate less or not at all; fast pairs keep theirs",
+    reads="distances",
+    extension="is itself one, trained for or put in later",
+    used_in="its paper's own models; no other is known to us",
+    defaults=_slowest_third,
+)

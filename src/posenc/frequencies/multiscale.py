@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from posenc.arguments import check_kv_heads
+from posenc.entry import Entry
 from posenc.frequencies.host import check_base, geometric
 from posenc.frequencies.spectrum import Scaling, Spectrum
 
@@ -78,3 +79,18 @@ def _is_geometric(theta: Tensor) -> bool:
     """Whether theta starts at 1 and falls by one ratio."""
     line = theta[-1:].log() * torch.linspace(0, 1, len(theta), dtype=torch.float64, device=theta.device)
     return bool(theta[0] == 1) and bool(((theta.log() - line).abs() < 1e-9).all())
+
+
+ENTRY = Entry(
+    name="multiscale",
+    scaling=MultiScale,
+    title="Multiscale RoPE: one base per head",
+    formula="theta_hj = base_h^(−2j/d),  base_h log-spaced from min_base to max_base",
+    source="RoPE: Su et al., arXiv 2104.09864, section 3.2; the heads' bases: Nexus (2024), no paper",
+    parameters="none",
+    cost="a table per head",
+    past_training="angles never seen in training; heads with small bases have fewer of them",
+    reads="distances",
+    extension="a scaling of the frequencies",
+    used_in="none known to us",
+)

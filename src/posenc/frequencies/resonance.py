@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from typing import Literal, get_args
 
+from posenc.entry import Entry
 from posenc.frequencies.spectrum import Scaling, Spectrum
 
 Rounding = Literal["float64", "float32"]
@@ -50,3 +51,18 @@ class Resonance(Scaling):
 
     def extra_repr(self) -> str:
         return "" if self.rounding == "float64" else f"rounding={self.rounding!r}"
+
+
+ENTRY = Entry(
+    name="resonance",
+    scaling=Resonance,
+    title="Resonance RoPE: wavelengths rounded to whole tokens",
+    formula="theta_j ← 2π / round(2π / theta_j)",
+    source="Wang et al., arXiv 2403.00071",
+    parameters="none",
+    cost="none",
+    past_training="pairs with wavelengths below the training length repeat exactly the angles of training",
+    reads="distances",
+    extension="a scaling of the frequencies before it, such as YaRN",
+    used_in="its paper's own models; no other is known to us",
+)

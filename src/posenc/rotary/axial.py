@@ -36,6 +36,7 @@ from torch.nn import functional as F
 
 from posenc.arguments import WIDEST, check_whole, one_line, shown
 from posenc.encoding import RotaryEncoding, Table
+from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.phase import Frequencies
 from posenc.rotary._axes import (
@@ -234,3 +235,19 @@ class AxialRoPE(RotaryEncoding):
             options += f", scaling=({', '.join(map(one_line, self.scaling))})"
         axes = f"axes={self.axes}" if self.axes_dims is None else f"axes_dims={self.axes_dims}"
         return f"{self.head_dim}, {axes}, {waves}, convention={self.convention!r}{options}"
+
+
+ENTRY = Entry(
+    name="axial",
+    encoding=AxialRoPE,
+    title="Axial RoPE: each pair is rotated by one coordinate",
+    formula="q, k ← R(p) q, R(p) k, pairs rotated by p_axis·theta_t, theta_t = base^(−2t/channels of the axis)",
+    source="Heo et al., arXiv 2403.13298, section 3.2",
+    parameters="none; head_dim/2 for each class token with learned angles",
+    cost="one rotation of q and k per layer",
+    past_training="angles never seen in training on every axis that is longer",
+    reads="distances",
+    extension="coordinates rescaled to the training range, or a scaling of each axis: PI, NTK, YaRN, DyPE, RIFLEx",
+    used_in="EVA-02 (arXiv 2303.11331); DINOv3 (arXiv 2508.10104); FLUX.1 and FLUX.2 (diffusers 0.42); "
+    "Qwen-Image (arXiv 2508.02324); Wan (arXiv 2503.20314); HunyuanVideo (arXiv 2412.03603)",
+)

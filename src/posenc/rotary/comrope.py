@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from posenc.arguments import check_flag, check_number, check_table
 from posenc.encoding import RotaryEncoding, Table, float64_if_supported
+from posenc.entry import Entry, Shape
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.rotary._axes import coordinates
 from posenc.rotary._blocks import check_block, check_heads, check_rotated
@@ -214,3 +215,49 @@ def _take(parameter: Tensor, name: str, official: Tensor, converted: Tensor) -> 
     if converted.shape != parameter.shape:
         raise ValueError(f"{name} must hold {tuple(parameter.shape)}, got {tuple(official.shape)}")
     parameter.copy_(converted)
+
+
+def _block_of_each_axis(shape: Shape) -> dict[str, object]:
+    """The largest block up to the authors' 8 of which every axis gets equally many."""
+    axes = shape.get("axes", 2)
+    return _largest_block(shape, axes if isinstance(axes, int) else 2)
+
+
+def _largest_block(shape: Shape, axes: int = 1) -> dict[str, object]:
+    """The largest block up to the authors' 8 that fills a head."""
+    width = shape.get("head_dim")
+    if not isinstance(width, int):
+        return {}
+    return {"block": next((block for block in (8, 4, 2) if width % (axes * block) == 0), 8)}
+
+
+ENTRIES = (
+    Entry(
+        name="comrope_ap",
+        encoding=ComRoPEAP,
+        title="ComRoPE-AP: learned rotations of blocks, each along one coordinate",
+        formula="q, k ← R(p) q, R(p) k,  block j rotated by exp(p_axis(j) (P_j − P_jᵀ)),  axis(j) = j mod axes",
+        source="Yu et al., arXiv 2506.03737, section on the method",
+        parameters="key heads × head_dim × block per layer, of which (block − 1)/2 of block count",
+        cost="a rotation of q and k, and two matrix products per head, for each layer",
+        past_training="angles never seen in training; coordinates within the training range are interpolated",
+        reads="distances",
+        extension="coordinates rescaled to the training range",
+        used_in="its paper's own models; no other is known to us",
+        defaults=_block_of_each_axis,
+    ),
+    Entry(
+        name="comrope_ld",
+        encoding=ComRoPELD,
+        title="ComRoPE-LD: learned rotations of blocks, each along a learned sum of the coordinates",
+        formula="q, k ← R(p) q, R(p) k,  block j rotated by exp((Σ_axis multiplier_j,axis p_axis) (P_j − P_jᵀ))",
+        source="Yu et al., arXiv 2506.03737, section on the method",
+        parameters="key heads × head_dim × block per layer, and axes × blocks multipliers",
+        cost="a rotation of q and k, and two matrix products per head, for each layer",
+        past_training="angles never seen in training; coordinates within the training range are interpolated",
+        reads="distances",
+        extension="coordinates rescaled to the training range",
+        used_in="its paper's own models; no other is known to us",
+        defaults=_largest_block,
+    ),
+)

@@ -32,6 +32,7 @@ from posenc import positions as position
 from posenc.arguments import check_choice, check_flag, check_kv_heads, check_number, check_whole
 from posenc.dtypes import precision
 from posenc.encoding import RotaryEncoding, Table, no_autocast
+from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.host import check_base, check_length, geometric
 from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
@@ -186,3 +187,19 @@ def _chosen(theta: list[float], length: int, num_frequencies: int | None, slow: 
             raise ValueError(f"original_length must hold a full rotation of the fastest pair, 7 tokens, got {length}")
     check_whole("num_frequencies", num_frequencies, most=len(theta))
     return theta[:num_frequencies] + [0.0] * (len(theta) - num_frequencies if slow == "zero" else 0)
+
+
+ENTRY = Entry(
+    name="fope",
+    encoding=FoPE,
+    title="FoPE: pairs rotated by Fourier series of the frequencies that complete a full rotation in training",
+    formula="cos_hj(p) = Σ_m cos(p·theta_m)·cos_coef[h, m, j], sin alike, over theta_m ≥ 2π/original_length",
+    source="Hua et al., arXiv 2412.17739",
+    parameters="2 × key heads × frequencies × series per layer, not trained by default",
+    cost="a table per key head, made by two small products",
+    past_training="each wave repeats values of training; their sums are new",
+    reads="distances and positions",
+    extension="none of its own; scalings of frequencies apply to the rotated pairs",
+    used_in="its paper's own models; no other is known to us",
+    exempt={"common_shift": "scores under a series of waves depend on both positions, not on their distance alone"},
+)

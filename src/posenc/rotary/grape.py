@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from posenc.arguments import check_choice, check_flag, check_kv_heads, check_number, check_whole
 from posenc.encoding import RotaryEncoding, Table
+from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.host import check_base, geometric
 from posenc.frequencies.phase import TensorFrequencies
@@ -111,3 +112,18 @@ class GRAPEM(RotaryEncoding):
         return (
             f"{self.head_dim}, num_heads={self.num_heads}{grouped}, base={self.base:g}, {self.rows} sets of frequencies"
         )
+
+
+ENTRY = Entry(
+    name="grape_m",
+    encoding=GRAPEM,
+    title="GRAPE-M: RoPE with learned frequencies, rotating in the opposite direction",
+    formula="q, k ← R(−p) q, R(−p) k, pairs rotated by p·theta_j, theta_j = exp(log_theta_j / log_scale)",
+    source="Zhang et al., arXiv 2512.07805",
+    parameters="head_dim / 2 per layer, times key heads if each has its own",
+    cost="one rotation of q and k per layer, by a table computed in every call",
+    past_training="angles never seen in training",
+    reads="distances",
+    extension="scalings of frequencies, as RoPE's",
+    used_in="its paper's own models; no other is known to us",
+)

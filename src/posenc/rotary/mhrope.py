@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from posenc import positions as position
 from posenc.arguments import check_kv_heads, check_several, check_whole, shown
 from posenc.encoding import RotaryEncoding, Table
+from posenc.entry import Entry, Shape
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.rotation import Layout
 from posenc.frequencies.spectrum import Spectrum
@@ -145,3 +146,30 @@ class MHRoPE(RotaryEncoding):
         """Head, heads of each axis and of queries."""
         grouped = "" if self.num_kv_heads == self.num_heads else f", num_kv_heads={self.num_kv_heads}"
         return f"{self.head_dim}, num_heads={self.num_heads}{grouped}, heads={self.heads}"
+
+
+def _heads(shape: Shape) -> dict[str, object]:
+    """Key heads in the proportions of the source, 3/8 for rows and for columns; below three, two axes."""
+    key_heads = shape.get("num_kv_heads") or shape.get("num_heads")
+    if not isinstance(key_heads, int):
+        return {}
+    if key_heads < 3:
+        return {"heads": (1, key_heads - 1)}
+    places = max(key_heads * 3 // 8, 1)
+    return {"heads": (key_heads - 2 * places, places, places)}
+
+
+ENTRY = Entry(
+    name="mhrope",
+    encoding=MHRoPE,
+    title="MHRoPE: time, row and column each have key heads of their own, with all frequencies",
+    formula="q, k ← R(p) q, R(p) k, pairs of head h rotated by p_axis(h)·theta_j, theta_j = base^(−2j/rotary_dim)",
+    source="Huang et al., arXiv 2510.23095",
+    parameters="none",
+    cost="a table per key head; one rotation of q and k per layer",
+    past_training="angles never seen in training; a large image takes fewer positions than it has tokens",
+    reads="distances",
+    extension="any scaling of its frequencies",
+    used_in="its paper's own models; no other is known to us",
+    defaults=_heads,
+)

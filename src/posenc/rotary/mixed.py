@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from posenc.arguments import MOST_AXES, check_choice, check_flag, check_kv_heads, check_table, check_whole
 from posenc.encoding import RotaryEncoding, Table
+from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.host import check_base
 from posenc.frequencies.phase import AnyFrequencies, Frequencies, TensorFrequencies
@@ -177,3 +178,18 @@ class MixedRoPE(RotaryEncoding):
 def _by_axis(theta: Tensor) -> list[Tensor]:
     """(heads, axes, pairs) as (heads, 1, pairs) for each axis: tokens come between."""
     return [part.unsqueeze(-2) for part in theta.unbind(1)]
+
+
+ENTRY = Entry(
+    name="mixed",
+    encoding=MixedRoPE,
+    title="Mixed RoPE: each pair is rotated by a learned mix of the coordinates",
+    formula="q, k ← R(p) q, R(p) k, pairs of head h rotated by Σ_axis theta_h,axis,j·p_axis",
+    source="Heo et al., arXiv 2403.13298, section 3.2",
+    parameters="key heads × axes × head_dim/2 for each layer; none if not learned",
+    cost="a table per key head, in training for each layer; one rotation of q and k per layer",
+    past_training="angles never seen in training",
+    reads="distances",
+    extension="coordinates rescaled to the training range",
+    used_in="its paper's own models; Mochi, with frequencies of its own (diffusers 0.42, transformer_mochi.py)",
+)

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from posenc import positions as position
 from posenc.arguments import check_choice, check_several, check_whole, shown
 from posenc.encoding import RotaryEncoding, Table
+from posenc.entry import Entry, Shape
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.rotation import Layout, MRoPESpec
 from posenc.frequencies.spectrum import Spectrum
@@ -197,3 +198,28 @@ def pair_order(
 
 
 _CHUNKED, _INTERLEAVED = ("mrope", "omnirope", "circlerope"), ("mrope-i", "ilrope")
+
+
+def _sections(shape: Shape) -> dict[str, object]:
+    """Shares of the pairs in Qwen2-VL's proportions: 3/8 for rows and for columns, the rest for time."""
+    width = shape.get("rotary_dim", shape.get("head_dim"))
+    if not isinstance(width, int):
+        return {}
+    places = width // 2 * 3 // 8
+    return {"sections": (width // 2 - 2 * places, places, places)}
+
+
+ENTRY = Entry(
+    name="mrope",
+    encoding=MRoPE,
+    title="M-RoPE: time, row and column share the pairs of one RoPE",
+    formula="q, k ← R(p) q, R(p) k, pairs rotated by p_axis(j)·theta_j, theta_j = base^(−2j/rotary_dim)",
+    source="Wang et al., arXiv 2409.12191, section 2.1",
+    parameters="none",
+    cost="one rotation of q and k per layer",
+    past_training="angles never seen in training; a large image takes fewer positions than it has tokens",
+    reads="distances",
+    extension="any scaling of its frequencies",
+    used_in="Qwen2-VL (arXiv 2409.12191); Qwen2.5-VL (arXiv 2502.13923); Ideogram 4 (diffusers 0.42)",
+    defaults=_sections,
+)

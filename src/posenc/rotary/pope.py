@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from posenc.arguments import MOST_AXES, check_choice, check_kv_heads, check_several, check_whole
 from posenc.dtypes import softplus
 from posenc.encoding import RotaryEncoding, Table
+from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.host import check_base, geometric
 from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
@@ -151,3 +152,24 @@ class PoPE(RotaryEncoding):
         partial = "" if self.rotary_dim == self.head_dim else f", rotary_dim={self.rotary_dim}"
         sections = "" if self.axes == 1 else f", sections={self.sections}"
         return f"{self.head_dim}, num_heads={self.num_heads}{grouped}, base={self.base:g}{partial}{sections}"
+
+
+ENTRY = Entry(
+    name="pope",
+    encoding=PoPE,
+    title="PoPE: magnitudes from content, angles from position alone",
+    formula="s_ij = scale · Σ_c softplus(q_ic)·softplus(k_jc)·cos((p_i − p_j)theta_c − bias_hc)",
+    source="Gopalakrishnan et al., arXiv 2509.10534",
+    parameters="key heads × head_dim per layer",
+    cost="queries and keys twice as wide, recomputed from all keys in every call",
+    past_training="angles never seen in training, but content has no part in them",
+    reads="distances and content",
+    extension="none of its own; its paper uses it unchanged at longer contexts",
+    used_in="its paper's own models; no other is known to us",
+    exempt={
+        "rotary_shapes": "every channel becomes a point of the plane, so heads are twice as wide",
+        "rotation_is_linear": "strengths are softplus of the channels",
+        "odd_head_dim_raises": "channels do not come in pairs",
+        "double_parameters": "keys have biases and queries none, so there is no table of both",
+    },
+)

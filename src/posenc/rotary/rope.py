@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from posenc import positions as position
 from posenc.encoding import RotaryEncoding, Table
+from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.host import Formula, geometric
 from posenc.frequencies.modules import module_of
@@ -198,3 +199,18 @@ class RoPE(RotaryEncoding, RoPESpec):
         return self.rotate(q, of_queries), self.rotate(k, of_keys)
 
     extra_repr = RoPESpec.extra_repr
+
+
+ENTRY = Entry(
+    name="rope",
+    encoding=RoPE,
+    title="RoPE: rotary position embedding",
+    formula="q, k ← R(p) q, R(p) k, pairs rotated by p·theta_j, theta_j = base^(−2j/rotary_dim)",
+    source="Su et al., arXiv 2104.09864, eq. 15 and 34",
+    parameters="none",
+    cost="one rotation of q and k per layer",
+    past_training="angles never seen in training",
+    reads="distances",
+    extension="any scaling of its frequencies, best with a short training; or a window",
+    used_in="Llama (arXiv 2302.13971); PaLM (arXiv 2204.02311); GPT-NeoX-20B (arXiv 2204.06745)",
+)

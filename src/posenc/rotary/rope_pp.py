@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from posenc.arguments import check_choice, check_heads
 from posenc.encoding import RotaryEncoding, Table
+from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.rotation import Layout
 from posenc.frequencies.spectrum import Spectrum
@@ -125,3 +126,18 @@ class RoPEpp(RotaryEncoding):
 
     def extra_repr(self) -> str:
         return f"{self.head_dim}, num_heads={self.num_heads}, imaginary={self.imaginary!r}"
+
+
+ENTRY = Entry(
+    name="rope_pp",
+    encoding=RoPEpp,
+    title="RoPE++: some heads use the imaginary part of RoPE's complex dot product",
+    formula="s_ij = Re Σ q_pair·conj(k_pair)·e^(i((p_i − p_j)theta − π/2)) in imaginary heads, as RoPE in others",
+    source="Liu et al., arXiv 2512.07525",
+    parameters="none",
+    cost="as RoPE, plus one pass over q",
+    past_training="angles never seen in training",
+    reads="distances",
+    extension="scalings of frequencies, as RoPE's",
+    used_in="its paper's own models; no other is known to us",
+)

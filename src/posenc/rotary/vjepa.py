@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from posenc.arguments import check_flag
 from posenc.encoding import RotaryEncoding, Table
+from posenc.entry import Entry
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.host import geometric
 from posenc.frequencies.phase import Frequencies
@@ -97,3 +98,18 @@ class VJEPARoPE(RotaryEncoding):
 
     def extra_repr(self) -> str:
         return f"{self.head_dim}, released={self.released}"
+
+
+ENTRY = Entry(
+    name="vjepa",
+    encoding=VJEPARoPE,
+    title="V-JEPA's RoPE: frame, row and column each rotate a third of the channels",
+    formula="q, k ← R(p) q, R(p) k, pairs rotated by p_axis·theta_i, theta_i = 10000^(−i/n), n = head_dim//6",
+    source="Assran et al., arXiv 2506.09985, section 2.1",
+    parameters="none",
+    cost="one rotation of q and k per layer",
+    past_training="angles never seen in training on every axis that is longer",
+    reads="distances",
+    extension="coordinates rescaled to the training range",
+    used_in="V-JEPA 2 (arXiv 2506.09985)",
+)

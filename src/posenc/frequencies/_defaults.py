@@ -1,15 +1,13 @@
-"""Options that follow from the words that describe a model."""
+"""Options of scalings that follow from the words that describe a model, for their entries in the catalogue."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-
 from posenc.entry import Shape
-from posenc.frequencies.clipped import pairs_to_clip
 from posenc.frequencies.host import first_incomplete_pair
 from posenc.frequencies.longrope import below_critical
 from posenc.frequencies.riflex import identify_k
+
+NO_SHIFT = "the spectrum spans the last position + 1, so a shift extends it"  # why an entry is exempt from that check
 
 
 def factor(shape: Shape) -> dict[str, object]:
@@ -48,13 +46,6 @@ def pairs_of(shape: Shape) -> int | None:
     return width // 2 if isinstance(width, int) else None
 
 
-def dynamics(shape: Shape) -> Mapping[str, object]:
-    """The width of CLEX's network, and how far it reaches."""
-    pairs, longer = pairs_of(shape), factor(shape).get("factor")
-    reach = {"max_factor": max(2, math.ceil(longer))} if isinstance(longer, float) else {}
-    return reach if pairs is None else {"pairs": pairs, **reach}
-
-
 def pair_that_repeats(shape: Shape) -> dict[str, object]:
     """The pair that RIFLEx slows down, whose period is nearest to the training length, and the longest length."""
     pairs, train_length, max_length = pairs_of(shape), shape.get("train_length"), shape.get("max_length")
@@ -74,9 +65,3 @@ def length_of_the_axis(shape: Shape) -> dict[str, object]:
 def a_quarter(shape: Shape) -> dict[str, object]:
     """The share of rotated pairs in Gemma's layers."""
     return {"fraction": 0.25}
-
-
-def slowest_third(shape: Shape) -> dict[str, object]:
-    """How many pairs Clipped RoPE slows down."""
-    pairs = pairs_of(shape)
-    return {} if pairs is None else {"count": pairs_to_clip(pairs)}
